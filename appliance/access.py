@@ -1,7 +1,6 @@
-"""Tokens of the clients of the TCP address, and the calls that each allows.
+"""Tokens of the TCP address's clients, and the calls that each allows.
 
-The file holds names, roles and SHA-256 hashes as JSON. A token has 256 random bits: its plain hash cannot be
-reversed.
+The file holds hashes: 256 random bits cannot be guessed from their SHA-256.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ PREFIX = "f5_"
 NAME_RULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FORMAT = 1
 FILE_MODE = 0o644
-"""Root writes and the daemon's user reads it; a hash of 256 random bits is no secret."""
+"""Root writes and the daemon's user reads it."""
 
 
 class Role(enum.Enum):
     SPEAK = "speak"
-    """Speak, cancel a request by its id, see the queue and the voices."""
+    """Also cancel a request by its id, see the queue and the voices."""
     VOICES = "voices"
-    """Store and delete voices, and see them."""
+    """Store, delete and see voices."""
     ADMIN = "admin"
     """Everything, also skip, clear, pause and resume."""
 
@@ -48,15 +47,14 @@ class Token:
     """RFC 3339, UTC."""
 
     def allows(self, allowed: Iterable[Role]) -> bool:
-        """True for a token with one of these roles, or admin."""
         return Role.ADMIN in self.roles or any(role in self.roles for role in allowed)
 
 
 class Tokens:
-    """Tokens of a file, which is read again after changes. Thread-safe."""
+    """Read again after changes. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file; a missing one is empty. Raises StorageError."""
+        """A missing file is empty. Raises StorageError."""
         self._path = path
         self._lock = threading.Lock()
         self._version = version_of(path)
@@ -117,7 +115,7 @@ def add(path: Path, name: str, roles: Iterable[Role]) -> str:
 
 
 def revoke(path: Path, name: str) -> None:
-    """Delete a token; a running daemon refuses its next call. Raises InvalidRequest, StorageError."""
+    """Delete a token; its next call is refused. Raises InvalidRequest, StorageError."""
     try:
         with locked(path.parent):
             present = _read(path)
@@ -170,7 +168,7 @@ def _read(path: Path) -> list[Token]:
 
 
 def _write(path: Path, tokens: Iterable[Token]) -> None:
-    """Replace the file in one rename. Raises OSError."""
+    """Raises OSError."""
     records = [
         {"name": t.name, "roles": [role.value for role in t.roles], "sha256": t.sha256, "created": t.created}
         for t in tokens

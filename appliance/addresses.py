@@ -14,7 +14,7 @@ class AddressNotOurs(Exception):
 
 
 def cannot_listen(key: str, address: str, error: OSError) -> AddressInUse | AddressNotOurs:
-    """Exception for an address, configured under `key`, that could not be bound."""
+    """Error for an address, configured under `key`, that could not be bound."""
     if error.errno == errno.EADDRNOTAVAIL:
         return AddressNotOurs(f"{key}: cannot listen on {address}: this machine has no such address")
     return AddressInUse(f"{key}: cannot listen on {address}: {error.strerror}")

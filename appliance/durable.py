@@ -1,4 +1,4 @@
-"""Files on disk: written so that they survive a power cut, exchanged, locked, hashed."""
+"""Files that survive a power cut: written, exchanged, locked, hashed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a file and its data to the disk; its name needs `sync` of the folder. Raises OSError."""
+    """Write a file's data; its name needs `sync` of the folder. Raises OSError."""
     with path.open("wb") as stream:
         stream.write(data)
         stream.flush()
@@ -33,11 +33,10 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Write a file so that a reader, also after a power cut, finds the old content or the new, never a part.
+    """Write a file of which readers, also after a power cut, find the old content or the new, never a part.
 
-    `mode` holds whatever the umask; None: what the umask leaves of 0666. The new file is `.NAME.RANDOM.new`
-    and never opened through a link, so others may write in the folder too; a kill can leave it behind. Raises
-    OSError.
+    `mode` holds whatever the umask; None: 0666 less the umask. The new file `.NAME.RANDOM.new` is never
+    opened through a link, so others may write in the folder too; a kill can leave it. Raises OSError.
     """
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -58,9 +57,9 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
 
 
 def publish(made: Path, place: Path) -> None:
-    """Sync a file or folder tree to disk, then rename it to `place` on the same file system.
+    """Sync a file or tree, then rename it to `place`, over a file there.
 
-    Replaces a file at `place`. Raises OSError, also for a non-empty folder at `place`.
+    Raises OSError, also for a full folder.
     """
     for path in (made, *made.rglob("*")):
         sync(path)
@@ -69,7 +68,7 @@ def publish(made: Path, place: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make a file's data, or renames and new files in a folder, survive a power cut. Raises OSError."""
+    """Make a file's data, or a folder's renames and new files, survive a power cut. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -78,7 +77,7 @@ def sync(path: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Let two names, of files, folders or links, trade places in one rename. Raises OSError."""
+    """Let two names trade places in one rename. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
         number = ctypes.get_errno()
@@ -86,7 +85,7 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def version_of(path: Path) -> tuple[int, int, int] | None:
-    """Another value whenever the file was written or replaced; None where it cannot be found."""
+    """Another value whenever the file was written or replaced; None without the file."""
     try:
         stat = path.stat()
     except OSError:
@@ -96,7 +95,7 @@ def version_of(path: Path) -> tuple[int, int, int] | None:
 
 @contextlib.contextmanager
 def locked(folder: Path, operation: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Hold a folder's lock against other threads and processes; it ends with its holder. Raises OSError."""
+    """Hold a folder's lock against threads and processes; it ends with its holder. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, operation)
@@ -106,7 +105,7 @@ def locked(folder: Path, operation: int = fcntl.LOCK_EX) -> Iterator[None]:
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes. Raises OSError."""
+    """Hex digest. Raises OSError."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(BLOCK_BYTES):
@@ -115,7 +114,7 @@ def sha256(path: Path) -> str:
 
 
 def sweep(folder: Path, leftovers: re.Pattern[str]) -> None:
-    """Remove files and folders with such names, unless another process writes there. Raises StorageError."""
+    """Remove entries with such names, unless another process writes there. Raises StorageError."""
     with storage_errors(str(folder)):
         try:
             with locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -127,7 +126,7 @@ def sweep(folder: Path, leftovers: re.Pattern[str]) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, link or folder tree. Raises OSError."""
+    """Raises OSError."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -136,7 +135,7 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def storage_errors(what: str) -> Iterator[None]:
-    """Turn an OSError into a StorageError about `what`. Clients see that; the path is for the log."""
+    """Turn OSError into StorageError about `what`, which clients see; the path is for the log."""
     try:
         yield
     except ApplianceError:

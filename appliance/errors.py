@@ -4,14 +4,14 @@ from __future__ import annotations
 
 
 class ApplianceError(Exception):
-    """Base of every error that a caller may see; the message names what was wrong and what is allowed."""
+    """Base of errors that a caller may see; the message says what was wrong and what is allowed."""
 
     retry_s: float | None = None
-    """Seconds after which the same call may succeed; None: the table in `rpc/status.py` says."""
+    """Seconds after which the same call may succeed; None: by the table."""
 
 
 class InvalidRequest(ApplianceError, ValueError):
-    """A field of a request is out of range, missing or unreadable."""
+    """A field is out of range, missing or unreadable."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
@@ -19,27 +19,27 @@ class InvalidRequest(ApplianceError, ValueError):
 
 
 class InvalidReference(InvalidRequest):
-    """Reference audio or its transcript cannot serve as a voice."""
+    """Audio or transcript cannot serve as a voice."""
 
 
 class Unauthenticated(ApplianceError):
-    """The call shows no token, or one that is unknown or revoked."""
+    """No token, or one that is unknown or revoked."""
 
 
 class AccessDenied(ApplianceError):
-    """The call's token does not allow it."""
+    """The token does not allow this call."""
 
 
 class VoiceNotFound(ApplianceError, LookupError):
-    """No voice of that name is stored."""
+    """No such voice is stored."""
 
 
 class VoiceExists(ApplianceError):
-    """A voice of that name is stored already, with other content."""
+    """A voice of that name has other content."""
 
 
 class UnsupportedEncoding(ApplianceError):
-    """An audio encoding that this build does not produce."""
+    """This build does not produce the audio encoding."""
 
 
 class StorageError(ApplianceError, OSError):
@@ -47,7 +47,7 @@ class StorageError(ApplianceError, OSError):
 
 
 class VoiceDamaged(StorageError):
-    """A stored voice cannot be read; deleting it or creating it anew mends that."""
+    """A stored voice cannot be read; deleting or creating it anew mends that."""
 
 
 class RequestNotFound(ApplianceError, LookupError):
@@ -55,7 +55,7 @@ class RequestNotFound(ApplianceError, LookupError):
 
 
 class ResourceExhausted(ApplianceError):
-    """Base of what is refused for want of room. `retry_s`: finite seconds until there is room, if known."""
+    """Base of refusals for want of room. `retry_s`: seconds until there is some, if known."""
 
     def __init__(self, message: str, retry_s: float | None = None) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ class ResourceExhausted(ApplianceError):
 
 
 class QueueFull(ResourceExhausted):
-    """The queue has its configured length already."""
+    """The queue has its configured length."""
 
 
 class Overloaded(ResourceExhausted):
@@ -75,19 +75,19 @@ class RateLimited(ResourceExhausted):
 
 
 class TooManyCalls(ResourceExhausted):
-    """The daemon, or the connection, has as many calls open as are allowed."""
+    """The daemon or connection has all calls that are allowed."""
 
 
 class UploadsFull(ResourceExhausted):
-    """The number of uploads under way is at its limit."""
+    """Too many uploads are under way."""
 
 
 class Superseded(ApplianceError):
-    """A later request with the same supersede key took this one's place."""
+    """A later request had the same supersede key."""
 
 
 class Merged(ApplianceError):
-    """A later request speaks for this one, too: it had the same merge key."""
+    """A later request with the same merge key speaks for this one."""
 
 
 class Skipped(ApplianceError):
@@ -103,21 +103,20 @@ class ReaderStalled(ApplianceError):
 
 
 class DeadlineMissed(ApplianceError, TimeoutError):
-    """The caller's deadline passed, or cannot be met."""
+    """The deadline passed, or cannot be met."""
 
     @classmethod
     def passed(cls, when: str) -> DeadlineMissed:
-        """The deadline passed; `when` is a clause such as "before the request arrived"."""
+        """`when` is a clause such as "before the request arrived"."""
         return cls(f"the deadline passed {when}")
 
     @classmethod
     def too_soon(cls, needed_s: float, left_s: float) -> DeadlineMissed:
-        """The deadline is earlier than the work can be done."""
         return cls(f"takes {needed_s:.2f} s and the deadline is in {left_s:.2f} s")
 
     @classmethod
     def idle(cls, limit_s: float) -> DeadlineMissed:
-        """The client of a call of many messages has written none for `limit_s`."""
+        """The client of a stream has written nothing for `limit_s`."""
         return cls(f"nothing was written for {limit_s:g} s")
 
 
@@ -126,7 +125,7 @@ class Cancelled(ApplianceError):
 
 
 class Unavailable(ApplianceError):
-    """The daemon is starting or draining; the same call may succeed later."""
+    """The daemon is starting or draining."""
 
 
 class ConfigError(ApplianceError, ValueError):
@@ -142,7 +141,7 @@ class Interrupted(Exception):
 
 
 class EngineFault(ApplianceError, RuntimeError):
-    """The engine produced numbers that are not audio, or its runtime failed."""
+    """The engine's numbers are not audio, or its runtime failed."""
 
 
 class OutOfDeviceMemory(EngineFault):
@@ -150,4 +149,4 @@ class OutOfDeviceMemory(EngineFault):
 
 
 class DeviceLost(EngineFault):
-    """The device, or this process's use of it, is gone: only another process can use it again."""
+    """The device is gone for this process; another can use it again."""

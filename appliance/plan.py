@@ -1,6 +1,6 @@
 """Request → Segments: the text in pieces, each with its tokens, frames and time grid.
 
-Every count follows upstream's `infer_process`, `infer_batch_process` and `CFM.sample` (f5-tts 1.1.22).
+Counts follow upstream's `infer_process`, `infer_batch_process` and `CFM.sample` (f5-tts 1.1.22).
 """
 
 from __future__ import annotations
@@ -23,34 +23,30 @@ from appliance.text.split import Budgets, chunk_text, cut_to_fit, first_within, 
 from appliance.text.written import Written
 
 WINDOW_S = 22.0
-"""Reference and speech that upstream puts into one pass; the models were trained on up to 30 s."""
+"""Reference and speech in one pass of upstream; the models were trained on up to 30 s."""
 SHORT_TEXT_BYTES = 10
-"""A text with fewer bytes is spoken slower (SHORT_TEXT_SPEED): so few say little about a duration."""
+"""Texts with fewer are spoken slower."""
 SHORT_TEXT_SPEED = 0.3
 LONGEST_PIECE_S = 8.0
-"""Most speech in one segment of LOW_LATENCY: one step of it delays all other requests."""
+"""Limit of a segment of LOW_LATENCY, one step of which delays all other requests."""
 
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans requests for one bundle."""
-
     manifest: Manifest
     vocabulary: Vocabulary
     reference: Callable[[str], Reference]
-    """Voice name → reference. Raises VoiceNotFound, StorageError."""
+    """Raises VoiceNotFound, StorageError."""
     to_tokens: Callable[[str], Sequence[str]]
     max_audio_s: float = math.inf
-    """Limit of speech in one request."""
     max_work_s: float = math.inf
-    """Limit of seconds of speech × steps in one request."""
+    """Seconds of speech × steps."""
 
     def plan(self, request: Request) -> list[Segment]:
-        """Return the segments of a request, in order of playout.
+        """Return the segments in order of playout.
 
-        Raises VoiceNotFound, StorageError, and InvalidRequest for a number of steps without a time grid, an
-        unusable speaking rate, an empty text, too much work, and a text or reference that does not fit into
-        `max_frames`.
+        Raises VoiceNotFound, StorageError, and InvalidRequest for steps without a time grid, an unusable
+        rate, an empty text, too much work, and what does not fit into `max_frames`.
         """
         spec, defaults = self.manifest.mel, self.manifest.defaults
         if not request.speaking_rate > 0:
@@ -106,14 +102,14 @@ class Planner:
         return segments
 
     def written(self, request: Request) -> Written:
-        """Return a splitter of the text while it is written. Raises VoiceNotFound, StorageError."""
+        """Splitter of the text while it is written. Raises VoiceNotFound, StorageError."""
         reference, manifest = self.reference(request.voice), self.manifest
         return Written(low_latency(request, reference, manifest.mel, manifest.max_frames))
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
-        """Plan requests that differ in segmentation and steps; return those that can be made, with segments.
+        """Plan requests that differ in segmentation and steps; return those possible.
 
-        Raises the errors of `plan` if none can.
+        Raises `plan`'s errors if none.
         """
         requests = [self._limited(request) for request in requests]
         ways: list[tuple[Request, list[Segment]]] = []
@@ -133,7 +129,6 @@ class Planner:
         return ways
 
     def _limited(self, request: Request) -> Request:
-        """Cut the request's text to `max_spoken_s`."""
         if not request.max_spoken_s:
             return request
         reference = self.reference(request.voice)
@@ -172,7 +167,7 @@ class Planner:
 def pieces_of(
     request: Request, reference: Reference, spec: MelSpec, max_frames: int
 ) -> list[tuple[str, float]]:
-    """Texts of the segments, each with the seconds of silence after it."""
+    """(text, seconds of silence after it) of each segment."""
     pieces: list[tuple[str, float]] = []
     begun = 0
     for pause in (*request.pauses, Pause(len(request.text), 0.0)):
@@ -185,7 +180,6 @@ def pieces_of(
 
 
 def split(text: str, request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> list[str]:
-    """Split a text without pauses, by the request's segmentation."""
     speed = request.speaking_rate
     if request.segmentation is Segmentation.UPSTREAM:
         pieces = chunk_text(text, window_bytes(reference, spec, speed))
@@ -201,7 +195,6 @@ def split(text: str, request: Request, reference: Reference, spec: MelSpec, max_
 
 
 def low_latency(request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> Budgets:
-    """Lengths of LOW_LATENCY's pieces, in bytes."""
     pace = pace_of(reference, spec, request.speaking_rate)
     room = room_bytes(reference, spec, request.speaking_rate, max_frames)
     window = window_bytes(reference, spec, request.speaking_rate)
@@ -220,24 +213,24 @@ def pace_of(reference: Reference, spec: MelSpec, speed: float) -> float:
 
 
 def room_bytes(reference: Reference, spec: MelSpec, speed: float, max_frames: int) -> int:
-    """Most bytes of text that fit beside this reference."""
+    """Bytes of text that fit beside this reference."""
     seconds = max_frames / spec.frames_per_second - len(reference.features.samples) / spec.sample_rate_hz
     return int(seconds * pace_of(reference, spec, speed))
 
 
 def window_bytes(reference: Reference, spec: MelSpec, speed: float) -> int:
-    """Most bytes of text that upstream puts into one pass with this reference."""
+    """Bytes of text that upstream puts into one pass."""
     seconds = len(reference.features.samples) / spec.sample_rate_hz
     return int(_bytes(reference.transcript) / seconds * (WINDOW_S - seconds) * speed)
 
 
 def spoken_transcript(transcript: str) -> str:
-    """The transcript as it precedes the text: with one more space after an ASCII character."""
+    """Transcript before the text: with one more space after an ASCII character."""
     return transcript + " " if transcript[-1:].isascii() else transcript
 
 
 def duration_frames(reference_frames: int, transcript: str, text: str, speed: float) -> int:
-    """Frames of reference and text; the text takes as long per byte as the transcript."""
+    """Reference and text; the text takes as long per byte as the transcript."""
     if _bytes(text) < SHORT_TEXT_BYTES:
         speed *= SHORT_TEXT_SPEED
     return reference_frames + int(reference_frames / _bytes(transcript) * _bytes(text) / speed)

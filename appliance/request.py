@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float32]
 
 class Encoding(enum.Enum):
     WAV = "wav"
-    """RIFF header, then as PCM16."""
+    """RIFF header, then PCM16."""
     PCM16 = "pcm16"
     """16-bit little-endian mono, no header."""
     FLAC = "flac"
@@ -29,16 +29,15 @@ class Encoding(enum.Enum):
 
 class Segmentation(enum.Enum):
     UPSTREAM = "upstream"
-    """Upstream's `chunk_text`: pieces as long as fits beside the reference."""
+    """Upstream's `chunk_text`."""
     LOW_LATENCY = "low_latency"
-    """A short first segment, then growing ones."""
 
 
 class Priority(enum.IntEnum):
-    """Urgency; the configuration holds each one's target for the first audio."""
+    """Urgency, with a target for the first audio in the configuration."""
 
     BULK = 1
-    """No deadline: served when nothing else is due."""
+    """Served when nothing else is due."""
     NORMAL = 2
     HIGH = 3
     REALTIME = 4
@@ -46,13 +45,12 @@ class Priority(enum.IntEnum):
 
 class Playout(enum.Enum):
     SERIAL = "serial"
-    """One reply of a channel after the other."""
     OVERLAP = "overlap"
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change made to a text; both sides are shortened."""
+    """Both sides are shortened."""
 
     kind: str
     before: str
@@ -63,41 +61,36 @@ class Handling(enum.Enum):
     CHAT = "chat"
     """Links, emoji, names, repeats and numbers become words."""
     VERBATIM = "verbatim"
-    """Only characters outside the vocabulary are mapped or dropped."""
     SSML = "ssml"
-    """CHAT, with marked pauses and readings."""
+    """Only characters outside the vocabulary change."""
 
 
 @dataclass(frozen=True)
 class Pause:
     after: int
-    """Characters before it."""
     seconds: float
 
 
 @dataclass(frozen=True)
 class Direction:
-    """A stage direction, which is not said: how what follows is to sound."""
-
     after: int
-    """Characters before it."""
     text: str
 
 
 @dataclass(frozen=True)
 class Spoken:
-    """A text as it is to be spoken; empty if none of it can be."""
+    """A text as it is spoken."""
 
     text: str
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
-    """Pauses in order; none before the first word."""
+    """In order; none before the first word."""
     directions: tuple[Direction, ...] = ()
 
 
 @dataclass(frozen=True)
 class Request:
-    """One synthesis, validated and with all defaults."""
+    """Validated and with all defaults."""
 
     text: str
     voice: str
@@ -112,7 +105,6 @@ class Request:
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
     directions: tuple[Direction, ...] = ()
-    """Stage directions of its text; no bundle follows them yet."""
     max_spoken_s: float = 0.0
     """The text is cut to this; 0: no limit."""
     word_timings: bool = False
@@ -120,7 +112,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Terms:
-    """Scheduling terms of a request; `Request` holds what determines the samples."""
+    """Terms of scheduling; `Request` holds what determines the samples."""
 
     request_id: str
     client: str = ""
@@ -131,11 +123,11 @@ class Terms:
     priority: Priority = Priority.NORMAL
     playout: Playout = Playout.SERIAL
     queue_timeout_s: float | None = None
-    """Accepted delay of the first audio beyond its target; None: none."""
+    """Delay of the first audio beyond its target; None: any."""
 
     @property
     def line(self) -> str:
-        """Key within which replies keep their order; empty for none."""
+        """Key of an order; "" for none."""
         if self.playout is Playout.OVERLAP:
             return ""
         # Connections over a Unix socket cannot be told apart.
@@ -143,7 +135,7 @@ class Terms:
 
     @property
     def takes_turns(self) -> bool:
-        """True if it is played after what its channel, which has a name, was given before."""
+        """True if it is played after what its channel was given before."""
         return bool(self.channel) and self.playout is Playout.SERIAL
 
     @property
@@ -163,27 +155,26 @@ class Terms:
 
 
 MAX_REFERENCE_S = 12
-"""Most seconds of a reference voice, after trimming."""
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Features of a reference's audio; cached ones equal fresh ones bitwise."""
+    """Cached ones equal fresh ones bitwise."""
 
     samples: FloatArray
     """(samples,) mono at the model's rate, levelled to at least the target RMS."""
     log_mel: FloatArray
     """(frames, mels)"""
     rms: float
-    """RMS of the mono audio at its own rate, before levelling; the reply is scaled back to it."""
+    """RMS before levelling; the reply is scaled back to it."""
     warnings: tuple[str, ...] = ()
-    """Reasons why the audio is a poor reference; empty in cached features."""
+    """Empty in cached features."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
     transcript: str
-    """Completed as upstream does: ends in ". " or "。"."""
+    """Ends in ". " or "。"."""
     features: Features
 
 
@@ -194,25 +185,25 @@ class Segment:
     index: int
     text: str
     ids: NDArray[np.int32]
-    """(tokens,) vocabulary indices of reference transcript + text, before the +1 shift."""
+    """(tokens,) indices of transcript + text, before the +1 shift."""
     frames: int
     """N: reference and generated frames."""
     reference_log_mel: FloatArray
     """(condition frames, mels)"""
     reference_frames: int
-    """R: the output starts at this frame (condition frames: R + 1 for Vocos mels, R for BigVGAN's)."""
+    """R: the output starts here (condition frames: R + 1 for Vocos mels, R for BigVGAN's)."""
     times: NDArray[np.float64]
-    """(NFE + 1,) strictly increasing time grid from 0 to 1."""
+    """(NFE + 1,) strictly increasing from 0 to 1."""
     guidance: float
     seed: int = 0
-    """Seed of the noise, together with `index`."""
+    """Seed of the noise, with `index`."""
     noise: FloatArray | None = None
-    """(N, mels) initial noise; None: drawn when the segment's lane opens."""
+    """(N, mels); None: drawn when the segment's lane opens."""
     gain: float = 1.0
-    """Factor on the samples, which restores the level of a quiet reference."""
+    """Factor that restores the level of a quiet reference."""
     sampling: Sampling = "exact"
     audio_s: float = 0.0
-    """Its part of the reply: without the cross-fade into the next segment, with `pause_s`."""
+    """Without the cross-fade into the next segment, with `pause_s`."""
     pause_s: float = 0.0
     """Silence after it, without a cross-fade."""
 
@@ -222,7 +213,6 @@ class Segment:
 
     @cached_property
     def key_steps(self) -> frozenset[int]:
-        """Steps that compute the reference's keys and values."""
         return key_steps(self.times, self.sampling)
 
 
@@ -232,7 +222,7 @@ WORTHWHILE = 0.05
 
 @dataclass(frozen=True)
 class Cost:
-    """Estimated engine time of one segment alone, in seconds."""
+    """Estimated seconds of a segment alone."""
 
     open_s: float
     steps_s: tuple[float, ...]
@@ -244,8 +234,6 @@ class Cost:
 
 @dataclass(frozen=True)
 class Lane:
-    """An open segment in the engine."""
-
     id: int
     steps_left: int
 
@@ -264,7 +252,7 @@ class Timings:
     queue_s: float = 0.0
     """Arrival to the engine's first call."""
     text_s: float = 0.0
-    """Arrival to admission, a part of `queue_s`."""
+    """Arrival to admission, within `queue_s`."""
     first_audio_s: float = 0.0
     """Arrival to the first audio handed to the transport."""
     condition_s: float = 0.0
@@ -280,25 +268,22 @@ class Timings:
 
     @property
     def rtf(self) -> float:
-        """Wall time per second of audio; infinite without audio."""
+        """Seconds per second of audio; infinite without audio."""
         return self.total_s / self.audio_s if self.audio_s else float("inf")
 
 
 @dataclass(frozen=True)
 class PassedOver:
-    """A backend that `engine.backend: auto` could not use."""
-
     backend: str
     reason: str
-    """One line."""
 
 
 @dataclass(frozen=True)
 class RequestCounts:
-    """Requests that have been admitted and not finished."""
+    """Admitted and not finished."""
 
     waiting: int = 0
     running: int = 0
-    """Begun, parked ones among them."""
+    """Parked ones among them."""
     parked: int = 0
-    """Set aside until their readers have caught up."""
+    """Waiting for their readers."""

@@ -1,4 +1,4 @@
-"""Streaming encoders for FLAC, MP3, Ogg Opus and μ-law, by soundfile's libsndfile."""
+"""Streaming encoders by soundfile's libsndfile."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from appliance.request import Encoding
 
 @dataclass(frozen=True)
 class Format:
-    """A format in libsndfile's terms."""
-
     container: str
     codec: str
     rates_hz: tuple[int, ...] = ()
     """Empty: any."""
     level: float | None = None
-    """libsndfile's compression level; None: its default."""
+    """libsndfile's compression level."""
     bitrate_mode: str | None = None
-    """None: libsndfile's default."""
 
 
 FORMATS: dict[Encoding, Format] = {
@@ -54,7 +51,7 @@ def is_available(encoding: Encoding) -> bool:
 
 
 class Compressor:
-    """Encoder of one reply; the output does not depend on how the samples are cut into chunks."""
+    """The output does not depend on how the samples are cut into chunks."""
 
     def __init__(self, encoding: Encoding, rate_hz: int) -> None:
         """Raises soundfile.SoundFileError for an unsupported rate."""
@@ -72,7 +69,7 @@ class Compressor:
         self._begun = False
 
     def push(self, samples: NDArray[np.int16], *, last: bool = False) -> bytes:
-        """Encode the next (samples,); return the final bytes, with `last` all."""
+        """Encode the next (samples,); with `last` all that is left."""
         if len(samples):
             self._file.write(samples)
         # Taken before `close` rewrites the header: a stream keeps the first one.
@@ -88,14 +85,14 @@ class Compressor:
         return data
 
     def whole(self, samples: NDArray[np.int16]) -> bytes:
-        """A file of all (samples,), with its length in the header where the format has one."""
+        """A file of all (samples,), with its length where the format has one."""
         self._file.write(samples)
         self._file.close()
         return bytes(self._sink.written)
 
 
 def alaw(samples: bytes) -> bytes:
-    """16-bit little-endian samples → G.711 A-law without a header."""
+    """16-bit little-endian samples → G.711 A-law, no header."""
     buffer = io.BytesIO()
     soundfile.write(buffer, np.frombuffer(samples, "<i2"), 8_000, "ALAW", format="RAW")
     return buffer.getvalue()
@@ -127,7 +124,6 @@ class _Sink:
         return data
 
     def take(self) -> bytes:
-        """Bytes appended since the last call; earlier ones have been sent."""
         data = bytes(self.written[self._taken :])
         self._taken = len(self.written)
         return data

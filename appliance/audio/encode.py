@@ -1,4 +1,4 @@
-"""Float samples → bytes: rate conversion, 16-bit PCM, WAV; other encodings are in compress.py."""
+"""Float samples → bytes: rate conversion, 16-bit PCM, WAV; others are in compress.py."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.request import Encoding
 
 RATES_HZ = (8_000, 48_000)
-"""Lowest and highest output rate."""
 PCM_SCALE = 32_767
 BYTES_PER_SAMPLE = 2
 UNKNOWN_SIZE = 0xFFFFFFFF
-"""Size field in the header of a stream of unknown length."""
+"""Size in the header of a stream."""
 
 
 def check_encoding(encoding: Encoding, field: str = "audio_config.encoding") -> Encoding:
-    """Raises UnsupportedEncoding, naming the possible ones, where libsndfile lacks an encoding."""
+    """Raises UnsupportedEncoding, naming the possible ones."""
     possible = [one for one in Encoding if one not in compress.FORMATS or compress.is_available(one)]
     if encoding not in possible:
         names = ", ".join(one.name for one in possible)
@@ -32,7 +31,7 @@ def check_encoding(encoding: Encoding, field: str = "audio_config.encoding") -> 
 
 
 def check_rate(rate_hz: int, encoding: Encoding, field: str = "audio_config.sample_rate_hertz") -> int:
-    """Raises InvalidRequest for a rate that the encoding does not have, naming the allowed ones."""
+    """Raises InvalidRequest, naming the allowed rates."""
     if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
         raise InvalidRequest(field, f"must be from {RATES_HZ[0]} to {RATES_HZ[1]} Hz, not {rate_hz}")
     form = compress.FORMATS.get(encoding)
@@ -43,7 +42,7 @@ def check_rate(rate_hz: int, encoding: Encoding, field: str = "audio_config.samp
 
 
 class Resampler:
-    """Streaming rate conversion; the output does not depend on how the samples are cut into chunks."""
+    """The output does not depend on how the samples are cut into chunks."""
 
     def __init__(self, rate_hz: int, to_rate_hz: int) -> None:
         self._stream = (
@@ -53,7 +52,7 @@ class Resampler:
         )
 
     def push(self, samples: NDArray[np.float32], *, last: bool = False) -> NDArray[np.float32]:
-        """Convert the next (samples,); return the final ones, with `last` all."""
+        """Convert the next (samples,); with `last` all that is left."""
         if self._stream is None:
             return samples
         converted: NDArray[np.float32] = self._stream.resample_chunk(
@@ -63,14 +62,14 @@ class Resampler:
 
 
 class Encoder:
-    """Streaming encoder. A WAV's header precedes the first samples."""
+    """A WAV's header precedes the first samples."""
 
     def __init__(self, encoding: Encoding, rate_hz: int) -> None:
         self._head = wav_header(rate_hz) if encoding is Encoding.WAV else b""
         self._compressor = compress.Compressor(encoding, rate_hz) if encoding in compress.FORMATS else None
 
     def push(self, samples: NDArray[np.float32], *, last: bool = False) -> bytes:
-        """Encode the next (samples,); return the final bytes, with `last` all."""
+        """Encode the next (samples,); with `last` all that is left."""
         if self._compressor is not None:
             return self._compressor.push(_int16(samples), last=last)
         head, self._head = self._head, b""
@@ -78,7 +77,7 @@ class Encoder:
 
 
 def encode(samples: NDArray[np.float32], encoding: Encoding, rate_hz: int) -> bytes:
-    """A whole file, with the same audio as a stream but its length in the header."""
+    """A stream's audio as a file, with its length in the header."""
     if encoding in compress.FORMATS:
         return compress.Compressor(encoding, rate_hz).whole(_int16(samples))
     head = wav_header(rate_hz, len(samples)) if encoding is Encoding.WAV else b""
@@ -96,7 +95,7 @@ def _int16(samples: NDArray[np.float32]) -> NDArray[np.int16]:
 
 
 def wav_header(rate_hz: int, samples: int | None = None) -> bytes:
-    """44 bytes for 16-bit mono; `samples` None: unknown length."""
+    """44 bytes for 16-bit mono; `samples` None: unknown."""
     size = UNKNOWN_SIZE if samples is None else samples * BYTES_PER_SAMPLE
     riff_size = UNKNOWN_SIZE if samples is None else 36 + size
     return struct.pack(

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 
 class Joiner:
-    """Cross-fades segments in order; the whole output equals upstream's for the list of segments.
+    """Cross-fades segments; the whole output equals upstream's for the list of segments.
 
-    Neighbours overlap by the cross-fade, or the shorter of them, so only that many samples are held back.
+    Neighbours overlap by the cross-fade, or the shorter of them: only that many samples are held back.
     """
 
     def __init__(self, overlap_samples: int) -> None:
@@ -24,7 +24,7 @@ class Joiner:
     ) -> NDArray[np.float32]:
         """Take (samples,) of the next segment; return the final (samples,), with `last` all.
 
-        `pause` samples of silence are appended; the next segment is then not cross-faded.
+        `pause` samples of silence follow it, without a cross-fade.
         """
         if (last or pause) and not len(self._held):
             joined: NDArray[np.floating] = samples
@@ -36,7 +36,7 @@ class Joiner:
         return np.concatenate([given, np.zeros(pause, np.float32)]) if pause else given
 
     def flush(self) -> NDArray[np.float32]:
-        """The held-back samples, when no segment follows."""
+        """The held-back samples."""
         return self.push(np.zeros(0, np.float32), last=True)
 
 
@@ -46,7 +46,7 @@ def overlap_samples(cross_fade_s: float, rate_hz: int) -> int:
 
 
 def crossfade(left: NDArray[np.floating], right: NDArray[np.floating], overlap: int) -> NDArray[np.float64]:
-    """Overlap `right` with the end of `left` by `overlap` samples, or the shorter one's length."""
+    """Overlap both by `overlap` samples, or the shorter one's length."""
     overlap = min(overlap, len(left), len(right))
     kept = len(left) - overlap
     fade_out, fade_in = np.linspace(1, 0, overlap), np.linspace(0, 1, overlap)

@@ -13,7 +13,7 @@ HEADERS = 2
 
 
 class OpusPackets:
-    """A stream of Ogg pages → each audio packet, preceded by its length as little-endian int32."""
+    """Ogg pages → each audio packet, preceded by its length as little-endian int32."""
 
     def __init__(self) -> None:
         self._pages = b""

@@ -1,4 +1,4 @@
-"""Cache of finished replies, keyed by all of their inputs; the least recently used are evicted."""
+"""Cache of finished replies, keyed by all of their inputs; the least recently used go."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Phrase:
 
     @classmethod
     def of(cls, segments: Sequence[SegmentAudio], seed: int) -> Phrase:
-        """Copy the engine's audio, whose samples may lie in a larger buffer."""
+        """Copy the audio: its samples may lie in a larger buffer."""
         return cls(tuple(replace(one, samples=one.samples.copy()) for one in segments), seed)
 
     @property
@@ -33,10 +33,10 @@ class Phrase:
 
 
 class Phrases:
-    """A bounded cache of phrases. Any thread may use it."""
+    """Thread-safe."""
 
     def __init__(self, limit_bytes: int, *, drawn_seeds: bool = False) -> None:
-        """Keep at most `limit_bytes` of samples; with `drawn_seeds` also of requests without a seed."""
+        """`drawn_seeds`: keep replies to requests without a seed, too."""
         self._limit_bytes, self._drawn_seeds = limit_bytes, drawn_seeds
         self._kept: OrderedDict[Key, Phrase] = OrderedDict()
         self._lock = threading.Lock()
@@ -45,11 +45,10 @@ class Phrases:
         self.misses = 0
 
     def takes(self, *, seeded: bool) -> bool:
-        """True if replies to requests with (or without) a seed are kept."""
         return self._limit_bytes > 0 and (seeded or self._drawn_seeds)
 
     def find(self, keys: Sequence[Key]) -> tuple[int, Phrase] | None:
-        """Return the index of the first key that is kept, and its phrase. Counts one hit or miss."""
+        """(index, phrase) of the first key that is kept. Counts one hit or miss."""
         with self._lock:
             for index, key in enumerate(keys):
                 if (phrase := self._kept.get(key)) is not None:
@@ -60,7 +59,7 @@ class Phrases:
             return None
 
     def keep(self, key: Key, phrase: Phrase) -> None:
-        """Keep a phrase, and evict others for it; one above the limit is not kept."""
+        """A phrase above the limit is not kept."""
         with self._lock:
             if (before := self._kept.pop(key, None)) is not None:
                 self.size_bytes -= before.size_bytes
@@ -76,8 +75,7 @@ class Phrases:
 def key_of(segments: Sequence[Segment], made_by: str, *, seeded: bool) -> Key:
     """Digest of all that determines the samples: every field of the segments, and the engine (`made_by`).
 
-    The fields include the reference's features, so a replaced voice has other keys. The seed counts only if
-    `seeded`.
+    These include the reference's features. The seed counts only if `seeded`.
     """
     digest = hashlib.sha256(made_by.encode())
     known: dict[int, bytes] = {}  # segments share their reference

@@ -1,4 +1,4 @@
-"""Segments' audio → a reply's bytes: cross-fade, resampling, encoding; not on the engine's thread."""
+"""Segments' audio → a reply's bytes: cross-fade, resampling, encoding; off the engine's thread."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from appliance.contract.bundle import Manifest
 from appliance.request import Encoding, FloatArray, SegmentAudio
 
 SHORT_SAMPLES = 1 << 17
-"""Up to 5 s of audio take about a millisecond, on the event loop."""
+"""5 s, which take about a millisecond on the event loop."""
 THREADS = 2
 
 
 class Reply:
-    """Cross-fade, resampler and encoder of one reply."""
-
     def __init__(self, manifest: Manifest, encoding: Encoding, rate_hz: int, message_s: float) -> None:
-        """`message_s` is the longest audio of one message in a stream."""
+        """`message_s`: longest audio of one message."""
         self._model_hz, self._rate_hz = manifest.mel.sample_rate_hz, rate_hz
         self._joiner = join.Joiner(join.overlap_samples(manifest.defaults.cross_fade_s, self._model_hz))
         self._resampler = encode.Resampler(self._model_hz, self._rate_hz)
@@ -51,7 +49,7 @@ class Reply:
     def messages(self, made: SegmentAudio) -> Iterator[tuple[bytes, int]]:
         """(bytes, number of samples) for each message of at most `message_s`.
 
-        Where a block encoder returns no bytes, its samples count for the next message.
+        Samples of which a block encoder returns nothing yet count for the next message.
         """
         samples = self._join(made)
         pieces = np.array_split(samples, math.ceil(len(samples) / self._longest)) if len(samples) else []
@@ -68,7 +66,6 @@ class Reply:
                 yield data, count
 
     def keep(self, made: SegmentAudio) -> None:
-        """Keep a segment's audio for `whole`."""
         self._kept.append(self._join(made))
 
     def whole(self) -> bytes:
@@ -91,13 +88,13 @@ class Reply:
 
 
 class AudioWorkers:
-    """Runs work on audio; short audio is not worth a change of threads."""
+    """Threads for audio that is not short."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="audio")
 
     async def run(self, samples: int, work: Callable[..., Any], *arguments: Any, costly: bool = False) -> Any:
-        """Return work(*arguments), on a thread if there are many samples or it is `costly`."""
+        """Return work(*arguments), on a thread if it is long or `costly`."""
         if samples <= SHORT_SAMPLES and not costly:
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

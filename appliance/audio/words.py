@@ -1,4 +1,4 @@
-"""Word timings: estimated from the spelling before synthesis, then from pauses in the audio."""
+"""Word timings: estimated from the spelling, then from pauses in the audio."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from appliance.request import FloatArray, Segment
 # Weights and lengths were fitted to chat lines of the demo voices; `python -m tests.quality.words` measures
 # the timings on other lines.
 LEAD_S, TAIL_S = 0.03, 0.18
-"""Estimated silence before and after the words of a segment."""
+"""Estimated silence around a segment's words."""
 IDEOGRAPH, DIGIT = 4.0, 4.0
 """Weights; a letter has 1, and a group of vowels 1 more."""
 FINAL = 2.0
-"""Additional weight of a word before a pause."""
+"""Addition before a pause."""
 WINDOW_S = 0.01
 QUIET_DB = 25.0
-"""Level of pauses below a segment's 95th percentile."""
+"""Distance of pauses from a segment's 95th percentile."""
 PAUSE_S = 0.1
 """Shorter silences may be the closure of a consonant."""
 REACH_S = 0.6
-"""Largest distance of a pause from its estimated time."""
+"""Largest distance from the estimated time."""
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _TOKENS = re.compile(rf"[{_HAN}]|[^\s{_HAN}]+")
@@ -36,7 +36,7 @@ _PAUSE = re.compile(r"[,.?!;:…，。？！；：、—]\W*$")
 
 @dataclass(frozen=True)
 class Word:
-    """Start and end of a word, in seconds of the reply."""
+    """Seconds are the reply's."""
 
     text: str
     """Word with its punctuation, or one Chinese character."""
@@ -45,12 +45,11 @@ class Word:
     segment: int
 
     def moved(self, seconds: float, segments: int) -> Word:
-        """The word in a reply with so much before it."""
         return Word(self.text, self.start_s + seconds, self.end_s + seconds, self.segment + segments)
 
 
 def planned(segments: Sequence[Segment]) -> list[Word]:
-    """Estimate the words of a reply, in order and without overlap."""
+    """Estimate, in order and without overlap."""
     words: list[Word] = []
     for segment, start_s in zip(segments, starts_s(segments), strict=True):
         sound_s = segment.audio_s - segment.pause_s
@@ -61,14 +60,13 @@ def planned(segments: Sequence[Segment]) -> list[Word]:
 
 
 def starts_s(segments: Sequence[Segment]) -> list[float]:
-    """Return the start of each segment's audio in the reply."""
     return list(itertools.accumulate((segment.audio_s for segment in segments), initial=0.0))[:-1]
 
 
 def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: int) -> list[Word]:
-    """Time the words of a segment that begins at `start_s` of the reply by its own (samples,).
+    """Time the words by the segment's (samples,), which begin at `start_s` of the reply.
 
-    Pauses are matched to the punctuation near them. The cross-fade with the next segment is left out.
+    Pauses are matched to the punctuation near them. The cross-fade is left out.
     """
     sound_s = segment.audio_s - segment.pause_s
     texts = split(segment.text)
@@ -91,7 +89,6 @@ def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: i
 
 
 def split(text: str) -> list[str]:
-    """Split a text into words with their punctuation."""
     words: list[str] = []
     begun = 0
     for token in _TOKENS.finditer(text):
@@ -118,21 +115,20 @@ def _is_word(text: str) -> bool:
 
 
 def _spread(texts: Sequence[str], begin_s: float, end_s: float, segment: int) -> list[Word]:
-    """Words one after the other, with durations in proportion to their weights."""
     ends = list(itertools.accumulate(map(weight, texts), initial=0.0))
     at = [min(begin_s + (end_s - begin_s) * end / max(ends[-1], 1.0), end_s) for end in ends]
     return [Word(text, *when, segment) for text, when in zip(texts, itertools.pairwise(at), strict=True)]
 
 
 def _nearest(pauses: Sequence[tuple[float, float]], expected_s: float) -> tuple[float, float] | None:
-    """Pause within REACH_S of the expected time; a longer one is preferred to a nearer one."""
+    """A longer pause is preferred to a nearer one."""
     distances = {pause: abs(sum(pause) / 2 - expected_s) for pause in pauses}
     near = [pause for pause, distance in distances.items() if distance < REACH_S]
     return max(near, key=lambda pause: pause[1] - pause[0] - 0.3 * distances[pause], default=None)
 
 
 def _sounds(samples: FloatArray, rate_hz: int) -> list[tuple[float, float]]:
-    """(begin, end) in seconds of sounds between pauses of at least PAUSE_S."""
+    """(begin, end) in seconds of sounds between pauses."""
     window = round(WINDOW_S * rate_hz)
     count = len(samples) // window
     if not count:

@@ -1,11 +1,11 @@
-"""The bundles of a box: which is in use, which was before, and the change from one to the other.
+"""The bundles of a box, and the change from one to another.
 
-    PATH           `bundle.path`: a link to the bundle in use; a real folder until the first install
-    PATH.before    the one before, in the same way
-    PATHs/NAME     every installed bundle in a folder of its own, whose files never change
+PATH           `bundle.path`: a link to the bundle in use; a real folder until the first install
+PATH.before    the one before, in the same way
+PATHs/NAME     every installed bundle, whose files never change
 
-An install makes PATH.before name the new bundle, then exchanges the two names in one step (RENAME_EXCHANGE):
-after a power cut PATH is a whole bundle. A real folder at PATH becomes PATH.before without a copy.
+An install makes PATH.before name the new bundle, then exchanges the two names (RENAME_EXCHANGE): after a
+power cut PATH is a whole bundle. A real folder at PATH becomes PATH.before without a copy.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from appliance.durable import exchange, locked, remove, sync
 from appliance.errors import BundleError, StorageError
 
 STORE_NAME = re.compile(r"\.[0-9a-f]{8}|.+-[0-9a-f]{12}(-\d+)?|unreadable-[0-9a-f]{8}")
-"""Names that installs give in the store; other names are an operator's own."""
+"""Names that installs give; others are an operator's own."""
 
 Check = Callable[[Bundle], None]
 """Raises BundleError for a bundle that this box cannot use."""
 Prove = Callable[[Path], str]
-"""Starts the daemon on the bundle in a folder; returns the problem, or ""."""
+"""Starts the daemon on a bundle's folder; returns the problem, or ""."""
 Report = Callable[[str], None]
 
 
@@ -40,14 +40,14 @@ Report = Callable[[str], None]
 class StoredBundle:
     folder: Path
     use: str
-    """"in use", "before", or "unused"."""
+    """ "in use", "before", or "unused"."""
     manifest: Manifest | None
     problem: str
-    """Why the manifest cannot be read, or ""."""
+    """Fault of the manifest, or ""."""
 
 
 class BundleStore:
-    """Bundles around `bundle.path`; changes hold a lock between processes."""
+    """Changes hold a lock between processes."""
 
     def __init__(self, path: Path, report: Report = lambda line: None) -> None:
         """`report` takes one line for each step."""
@@ -57,7 +57,7 @@ class BundleStore:
         self._report = report
 
     def stored(self) -> list[StoredBundle]:
-        """All bundles, the one in use first."""
+        """The one in use first."""
         uses: dict[Path, str] = {}
         for name, use in ((self.path, "in use"), (self.before, "before")):
             if os.path.lexists(name):
@@ -71,10 +71,10 @@ class BundleStore:
     def install(
         self, source: Path, check: Check, *, prove: Prove | None = None, running: Path | None = None
     ) -> Path:
-        """Put the bundle in a folder or an archive in use, and go back if `prove` finds something wrong.
+        """Put the bundle of a folder or archive in use, and go back if `prove` finds something wrong.
 
-        Bundles that are not needed are removed, except the daemon's, `running`. Returns the folder in the
-        store. Raises BundleError, StorageError.
+        Removes unneeded bundles, except the daemon's, `running`. Returns the folder in the store. Raises
+        BundleError, StorageError.
         """
         with _storage_errors(self.path), self._lock():
             self._remove_unneeded(running)
@@ -99,7 +99,7 @@ class BundleStore:
             return new
 
     def back(self, *, prove: Prove | None = None) -> Path:
-        """Put the bundle before in use again; returns its folder. Raises BundleError, StorageError."""
+        """Put the bundle before in use again. Raises BundleError, StorageError."""
         with _storage_errors(self.path), self._lock():
             if not os.path.lexists(self.before):
                 raise BundleError(f"there is no bundle before this one: {self.before} does not exist")
@@ -115,7 +115,7 @@ class BundleStore:
     # Before the change.
 
     def _keep_before(self) -> Path | None:
-        """Move a real folder at PATH.before, which will be a link, into the store; returns its folder."""
+        """Move a real folder at PATH.before, which will be a link, into the store."""
         if self.before.is_dir() and not self.before.is_symlink():
             manifest = _stored(self.before, "").manifest
             name = _store_name(Bundle(self.before, manifest)) if manifest else ""
@@ -128,7 +128,7 @@ class BundleStore:
     def _add(self, source: Path, check: Check) -> Path:
         """Copy, verify, check and sync a bundle, unless PATH or PATH.before names an undamaged equal one.
 
-        Returns its folder in the store. Raises BundleError, OSError.
+        Returns its folder. Raises BundleError, OSError.
         """
         new = self.folder / f".{secrets.token_hex(4)}"
         try:
@@ -155,7 +155,6 @@ class BundleStore:
             shutil.rmtree(new, ignore_errors=True)
 
     def _report_voices(self, new: Bundle) -> None:
-        """Report what becomes of the voices' cache."""
         now, then = new.manifest, _stored(_real(self.path), "").manifest
         if then is None:
             return
@@ -170,9 +169,9 @@ class BundleStore:
     # After the change.
 
     def _prove_or_undo(self, prove: Prove | None, new: Path, earlier: Path | None) -> None:
-        """Undo the change if `prove` is interrupted, or finds something wrong: that raises BundleError.
+        """Undo the change if `prove` fails: that raises BundleError.
 
-        `earlier` is what PATH.before named until the change.
+        `earlier` was PATH.before until the change.
         """
         if prove is None:
             return
@@ -207,7 +206,6 @@ class BundleStore:
         sync(self.path.parent)
 
     def _remove_unneeded(self, running: Path | None) -> None:
-        """Remove unneeded bundles and leftovers of interrupted installs."""
         for leftover in self.path.parent.glob(f".{self.path.name}*.????????"):
             if leftover.is_symlink():
                 leftover.unlink()
@@ -227,11 +225,10 @@ class BundleStore:
         sync(name.parent)
 
     def _named(self) -> list[Path]:
-        """Folders that PATH and PATH.before name."""
         return list(dict.fromkeys(_real(name) for name in (self.path, self.before) if name.exists()))
 
     def _unused(self, name: str) -> Path:
-        """A path in the store that does not exist: a damaged bundle may have the name."""
+        """Free name: a damaged bundle may have it."""
         number = 1
         while os.path.lexists(place := self.folder / (f"{name}-{number}" if number > 1 else name)):
             number += 1
@@ -275,7 +272,6 @@ def _real(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _storage_errors(path: Path) -> Iterator[None]:
-    """Raise StorageError for an OSError."""
     try:
         yield
     except (BundleError, StorageError):

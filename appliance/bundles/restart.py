@@ -15,7 +15,7 @@ from appliance.errors import BundleError
 
 SERVICE = "f5-appliance.service"
 READY_S = 900.0
-"""Time for a daemon to be ready: its first start with a bundle builds engines."""
+"""A daemon's first start with a bundle builds engines."""
 SPEAK_S = 60.0
 SENTENCE = "This box speaks from its new bundle."
 
@@ -53,14 +53,12 @@ def running_folder(config: Config) -> Path | None:
 
 @dataclass(frozen=True)
 class Restart:
-    """Proof of a bundle: the daemon is restarted and speaks."""
-
     config: Config
     tools: Tools
     ready_within_s: float = READY_S
 
     def __call__(self, folder: Path) -> str:
-        """Return what is wrong with the daemon on the bundle in `folder`; empty if it speaks from it."""
+        """Return the problem of the daemon on the bundle in `folder`, or ""."""
         # systemd refuses to start a service that has failed five times.
         self.tools.execute("systemctl", "reset-failed", SERVICE)
         # The service reports when it is ready, and systemctl waits for that.

@@ -18,14 +18,14 @@ from appliance.errors import BundleError, StorageError
 
 ARCHIVES = ".tar, .tar.gz, .tar.bz2 or .tar.xz"
 SPARE_BYTES = 64 << 20
-"""Space that an install leaves free on the disk."""
+"""Left free on the disk."""
 MAX_MEMBERS = 1_000
 BLOCK_BYTES = 1 << 20
 DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError, OSError)
 
 
 def copy_bundle(source: Path, new: Path) -> None:
-    """Copy the bundle in a folder or an archive to `new`. Raises BundleError, StorageError, OSError."""
+    """Raises BundleError, StorageError, OSError."""
     if source.is_dir():
         _copy_folder(source, new)
     else:
@@ -73,9 +73,9 @@ def _archive_errors(archive: Path) -> Iterator[None]:
 def _checked_files(
     archive: Path, tar: tarfile.TarFile, free_bytes: int
 ) -> dict[PurePosixPath, tarfile.TarInfo]:
-    """Regular files of an archive by path. Raises BundleError for links, devices and paths out of it.
+    """Regular files by path. Raises BundleError for links, devices and paths out of the archive.
 
-    Raises StorageError as soon as the files exceed `free_bytes`.
+    Raises StorageError as soon as they exceed `free_bytes`.
     """
     files: dict[PurePosixPath, tarfile.TarInfo] = {}
     size = 0

@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "replay": ("one given case on the device's engine", serving.add_replay),
     "bench": ("measure a running daemon", measuring.add_bench),
 }
-"""Each command's help, and the function that adds its arguments and sets its `run`."""
+"""Help of each command, and the function that adds its arguments and sets its `run`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

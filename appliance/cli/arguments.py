@@ -10,7 +10,7 @@ from appliance.client import Client, Credentials
 from appliance.config import LOOPBACK_GRPC
 
 FAILED = 1
-"""Exit status of every command but `serve` and `check`, which have their own; argparse exits with 2."""
+"""Exit status of every command but `serve` and `check`; argparse exits with 2."""
 TOKEN = "APPLIANCE_TOKEN"
 
 

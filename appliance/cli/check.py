@@ -1,4 +1,4 @@
-"""`appliance check`: checks of the box (box/checks), and of the application: config, bundle, voices, speech.
+"""`appliance check`: the box's checks (box/checks), and those of config, bundle, voices and speech.
 
 exit status  meaning
 0            nothing is wrong
@@ -46,7 +46,7 @@ NEEDS_ROOT = "needs root, or a member of the group f5-appliance"
 
 
 class CheckFailed(Exception):
-    """Failure of a check; the message is one line for a person."""
+    """The message is one line for a person."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +76,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _box_findings(box: Box, only: set[str]) -> Iterator[Finding]:
-    """Findings of the box's checks, but those that the application has too."""
     application = set(CHECKS) if only else set(CHECKS) - set(ON_DEMAND)
     selected = (only or set(checks.CHECKS)) & set(checks.CHECKS) - application
     if selected:
@@ -102,8 +101,6 @@ def _application_findings(inspection: Inspection, only: set[str]) -> list[Findin
 
 
 class Inspection:
-    """Configuration and daemon that the application's checks share."""
-
     def __init__(self, options: argparse.Namespace, environment: Mapping[str, str]) -> None:
         self.options = options
         self.config = Config()
@@ -167,7 +164,6 @@ def _run_check(name: str, check: Callable[[Inspection], Finding], inspection: In
 
 
 def _is_forbidden(error: BaseException | None) -> bool:
-    """True if the cause is a file that this user cannot read."""
     while error is not None:
         if isinstance(error, PermissionError):
             return True
@@ -329,7 +325,7 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "precision": _precision,
 }
 ON_DEMAND = ("precision",)
-"""Checks that run only when named: they compute for seconds to minutes."""
+"""Run only when named: they compute for seconds to minutes."""
 NAMES = tuple(dict.fromkeys((*checks.CHECKS, *CHECKS)))
 LIMITS = {
     "bundle": "every file as the manifest says",

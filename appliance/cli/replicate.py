@@ -1,4 +1,4 @@
-"""Copying the voices of this box to others, by the hash of their audio.
+"""Copying this box's voices to others, by the hash of their audio.
 
 The audio comes from the store's folder: the API gives out no recordings of people.
 """

@@ -1,4 +1,4 @@
-"""Commands of who lets it speak: say, cancel, queue."""
+"""Commands of a speaker: say, cancel, queue."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _write_wav(path: Path, pcm: bytes, rate_hz: int) -> None:
 
 
 def table(reply: Reply) -> str:
-    """Format one reply: wall time and first audio are the client's, the stages the daemon's."""
+    """One reply's times: wall time and first audio are the client's, the stages the daemon's."""
     t, header = reply.timings, reply.header
     rows = [
         ("text", header.text),

@@ -1,10 +1,8 @@
-"""Server for haproxy's agent check: each connection gets one line, the state and weight of this box.
+"""Server for haproxy's `agent-check`: each connection gets one line, the state and weight of this box.
 
-    up ready 63%       takes requests; 37 % of the engine's next seconds are taken
-    drain              finishes what it has, takes nothing new
-    down # starting    takes nothing, and why
-
-The grammar is that of haproxy's server option `agent-check`.
+up ready 63%       takes requests; 37 % of the engine's next seconds are taken
+drain              finishes what it has, takes nothing new
+down # starting    takes nothing, and why
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from appliance.serve.probes import PAUSE_S, ProbeServer
 
 class AgentServer(ProbeServer):
     def __init__(self, address: str, *, state: Callable[[], str], busy: Callable[[], float]) -> None:
-        """Listen; `state` and `busy` give the arguments of `line`. Raises OSError."""
+        """Raises OSError."""
 
         class Handler(socketserver.StreamRequestHandler):
             timeout = PAUSE_S
@@ -29,10 +27,10 @@ class AgentServer(ProbeServer):
 
 
 def line(state: str, busy: float) -> str:
-    """Answer for the state "running", "draining" or another, in which the box takes no requests.
+    """Line for a state; but in "running" and "draining" the box takes no requests.
 
-    `busy` is the taken share of the engine's next seconds (`Scheduler.busy`). haproxy keeps `down` and
-    `drain` until the agent answers `up` and `ready`. It reads a weight of 0 % as `drain`: a full box has 1 %.
+    `busy`: taken share of the engine's next seconds. haproxy keeps `down` and `drain` until the agent answers
+    `up` and `ready`, and reads 0 % as `drain`: a full box has 1 %.
     """
     if state == "draining":
         return "drain\n"

@@ -1,7 +1,6 @@
-"""Poll the clock state that root's check publishes; log changes and report degradation to clients.
+"""Clock state that root's check publishes, polled: the daemon may not read the clocks itself.
 
-The daemon may not read the clocks itself. It also serves when they are unpinned: then a short burst of work
-starts on a slow processor, so speech comes later.
+Unpinned clocks only delay speech: a burst starts on a slow processor.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ NOTHING_TO_PIN = Clocks("unsupported", why="this is no Jetson: there are no cloc
 class ClockStatus:
     clocks: Clocks
     degraded: str = ""
-    """Machine-readable reason of degraded service, e.g. clocks-unpinned; empty when there is none."""
+    """Machine-readable, e.g. clocks-unpinned, or ""."""
 
     @property
     def message(self) -> str:
@@ -70,7 +69,7 @@ class ClockWatch:
 
 
 def _describe(status: ClockStatus) -> str:
-    """Describe the fault, the last unpin and its suspects for the log."""
+    """Fault, last unpin and its suspects."""
     last = status.clocks.last_unpin
     parts = [status.message]
     if last is not None and status.clocks.state != "unknown":

@@ -87,15 +87,15 @@ from appliance.voices.store import open_store
 logger = logging.getLogger(__name__)
 
 RELEASE_S = 5.0
-"""Time that the engine's present call may take once everything else has ended."""
+"""Allowance of the engine's present call, once everything else has ended."""
 GRACE_S = 1.0
-"""Time that calls may take to end once the server stops."""
+"""Allowance of calls, once the server stops."""
 AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
-"""Time from the end of the drain to that of the process, with a margin; f5-appliance.service allows it."""
+"""Time from the end of the drain to that of the process; f5-appliance.service allows it."""
 STALLED_S = 1.0
-"""While draining: a reader that takes nothing for so long is not waited for."""
+"""Pause of a reader for which a drain does not wait."""
 LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
-"""Sections that a reload can change; the others need a restart."""
+"""Sections that a reload can change."""
 
 
 STATUSES: Mapping[type[Exception], Exit] = {
@@ -111,10 +111,7 @@ STATUSES: Mapping[type[Exception], Exit] = {
 
 
 def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None) -> int:
-    """Run the daemon until SIGTERM or SIGINT; returns its exit status. A fatal error is one line on stderr.
-
-    With `trace` the engine's calls are recorded, and written there at the end.
-    """
+    """Run until SIGTERM or SIGINT; returns the exit status. A fatal error is one line on stderr."""
     notifier = Notifier.from_environment(os.environ)
     overrides = tuple(overrides)
 
@@ -151,7 +148,7 @@ class Daemon:
     def __init__(
         self, config: Config, reread: Callable[[], Config], notifier: Notifier, trace: Path | None = None
     ) -> None:
-        """Read the bundle's manifest and vocabulary and open the store. Raises BundleError, StorageError."""
+        """Raises BundleError, StorageError."""
         self._config, self._reread = config, reread
         # Resolved: graphs are loaded later too, when the path may be a link to another bundle already.
         folder = Path(os.path.realpath(config.bundle.path))
@@ -176,7 +173,7 @@ class Daemon:
         """Set while the engine takes requests."""
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        """Set at the second signal: the drain waits for nothing more."""
+        """Set at the second signal."""
         manifest = self._bundle.manifest
         self._front: Front
         self._components = Components(
@@ -200,7 +197,7 @@ class Daemon:
         self._configure(config)
 
     async def live(self) -> None:
-        """Listen, start the engine, serve, drain and release. Raises the errors of STATUSES."""
+        """Raises the errors of STATUSES."""
         server = self._config.server
         access = _call_access(server)
         speaking = Speaking(self._components, server, access.peer)
@@ -237,7 +234,7 @@ class Daemon:
 
     @contextlib.contextmanager
     def _probe_servers(self, speaking: Speaking) -> Iterator[None]:
-        """Serve metrics, liveness, readiness and haproxy's agent check, where an address is configured."""
+        """Serve metrics and haproxy's agent check, where configured."""
         self._metrics.watch(
             lambda: self._scheduler.load,
             self._warm.is_set,
@@ -260,7 +257,7 @@ class Daemon:
             yield
 
     async def _serve(self, listening: RunningServer, speaking: Speaking, broadcaster: Broadcaster) -> None:
-        """Start the engine, serve once it is warm, and drain when it ends or the daemon is to stop."""
+        """Serve once the engine is warm, drain when it ends or the daemon is to stop."""
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
         warm = asyncio.ensure_future(self._warm.wait())
@@ -288,7 +285,7 @@ class Daemon:
     # The engine's thread.
 
     def _start_engine(self) -> asyncio.Future[None]:
-        """Start the engine's thread. The future ends with it: with its error, which is an ApplianceError."""
+        """The future ends with the engine's thread: with its error, which is an ApplianceError."""
         ended: asyncio.Future[None] = self._loop.create_future()
 
         def settle(error: ApplianceError | None) -> None:
@@ -317,7 +314,6 @@ class Daemon:
         return ended
 
     def _run_engine(self) -> None:
-        """Verify the bundle, load it, warm it up, and serve until drained."""
         config, read = self._config, self._bundle
         self._supervision.set_status(f"loading the bundle {config.bundle.path}")
         if config.bundle.verify:
@@ -347,13 +343,13 @@ class Daemon:
             (cast("Synthesizer | None", self._scheduler.engines.present) or loaded).shutdown()
 
     def _report_progress(self, line: str) -> None:
-        """Show the progress of a start that takes minutes. Raises Interrupted once the daemon is to stop."""
+        """Raises Interrupted once the daemon is to stop."""
         if self._stop.is_set():
             raise Interrupted
         self._supervision.set_status(line)
 
     def _call_at(self, when: float, act: Callable[[], None]) -> None:
-        """Call a function at a time of the monotonic clock, which is the event loop's too. Any thread."""
+        """Call at a time of the monotonic clock, which is the event loop's too. Any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._loop.call_at, when, act)
 
@@ -370,7 +366,7 @@ class Daemon:
             await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else math.inf))
 
     async def _follow_clocks(self, listening: RunningServer) -> None:
-        """Publish the state of the clocks, and forget measured costs when it changes."""
+        """Publish the clock state; forget measured costs when it changes."""
         while True:
             clocks, degraded = self._clocks.status.clocks, bool(self._clocks.status.degraded)
             repins = None if clocks.state == "unknown" else clocks.repins
@@ -416,7 +412,7 @@ class Daemon:
             logger.warning("the engine's present call takes too long; leaving it")
 
     def _write_trace(self) -> None:
-        """Write the trace recorded so far, if there is one. Raises StorageError."""
+        """Raises StorageError."""
         if self._trace is not None and self._recorder is not None:
             self._recorder.write(self._trace, self._scheduler.engines.backend)
 
@@ -434,7 +430,6 @@ class Daemon:
         return self._state if self._stop.is_set() or self._alive() else "the engine shows no sign of life"
 
     def _status(self) -> str:
-        """The daemon in one line, when it is well."""
         load = self._scheduler.load
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
         state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.status.message
@@ -443,7 +438,6 @@ class Daemon:
         return "; ".join((f"{state}: {counts}", *filter(None, others)))
 
     def describe(self) -> admin_pb2.Status:
-        """Return the description and present state, for the operator."""
         manifest, load = self._bundle.manifest, self._scheduler.load
         return admin_pb2.Status(
             version=importlib.metadata.version("f5-appliance"),
@@ -471,9 +465,9 @@ class Daemon:
             logger.error("reload: keeping the old configuration: %s", error)
 
     def reload(self) -> list[str]:
-        """Read the configuration again and apply LIVE_SECTIONS; streams go on.
+        """Apply LIVE_SECTIONS of the configuration, read again; streams go on.
 
-        Returns the sections that have changed and need a restart. Raises ConfigError.
+        Returns the changed sections that need a restart. Raises ConfigError.
         """
         config = self._reread()
         fixed = [
@@ -489,11 +483,10 @@ class Daemon:
         return fixed
 
     def log_at(self, config: LogConfig) -> None:
-        """Set the log level."""
         logging.getLogger().setLevel(config.level.upper())
 
     async def test_engine(self, engine: Synthesizer | None = None) -> float:
-        """Test an engine, else the present one, on the engine's thread between two calls; returns seconds.
+        """Test an engine, else the present one, between two calls; returns seconds.
 
         Raises Unavailable, EngineFault.
         """
@@ -574,13 +567,12 @@ class Daemon:
 
 
 def _log_failure(task: asyncio.Future[None]) -> None:
-    """Log the error of a background task, which ends no call."""
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.error("background task died", exc_info=error)
 
 
 def _call_access(config: ServerConfig) -> CallAccess:
-    """Access check of calls over TCP. Raises StorageError."""
+    """Raises StorageError."""
     if config.tls_certificate and not (config.tokens or config.tls_clients):
         logger.warning("server.tokens: none is needed, so whoever reaches %s may speak", config.listen)
     if not config.tokens:

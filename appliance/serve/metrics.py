@@ -1,4 +1,4 @@
-"""Prometheus metrics, and the small HTTP server for them and for liveness and readiness."""
+"""Prometheus metrics, and the HTTP server for them and for liveness and readiness."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from appliance.serve.probes import PAUSE_S, ProbeServer
 
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 LEVELS = {"PASS": 0.0, "WARN": 1.0, "FAIL": 2.0}
-"""Value of each level of a check; SKIP has none."""
+"""Value of a check's level; SKIP has none."""
 RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 
 
 class EngineSeconds(Protocol):
-    """Engine time, estimated and measured."""
-
     predicted_s: float
     measured_s: float
 
@@ -39,8 +37,6 @@ class MeasuredEngine(Protocol):
 
 
 class PhraseCounts(Protocol):
-    """Counts of the phrase cache."""
-
     size_bytes: int
     hits: int
     misses: int
@@ -83,8 +79,6 @@ class Health:
 
 
 class Metrics:
-    """Metrics of one daemon, in a registry of its own."""
-
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self._requests = Counter("f5_requests", "Finished calls.", ("method", "status"), registry=registry)
@@ -136,10 +130,8 @@ class Metrics:
         )
         self._repins_seen = 0
         self.spoken_requests = 0
-        """Requests spoken to their end."""
 
     def observe(self, method: str, status: str, reason: str) -> None:
-        """Count a call that has ended."""
         self._requests.labels(method, status).inc()
         if reason:
             self._rejects.labels(reason).inc()
@@ -149,7 +141,7 @@ class Metrics:
         self._skips.inc()
 
     def spoken(self, timings: Timings, promised_s: float = 0.0) -> None:
-        """Count a request that was spoken to its end; `promised_s` is 0 without a promise."""
+        """Count a request spoken to its end; `promised_s` is 0 without a promise."""
         if promised_s:
             self._late.observe(timings.first_audio_s / promised_s)
         self.spoken_requests += 1
@@ -177,7 +169,7 @@ class Metrics:
         self._ready.set_function(lambda: float(ready()))
 
     def watch_engine(self, engine: MeasuredEngine) -> None:
-        """Show an engine's backend and its predicted and measured seconds; again for another engine."""
+        """Show an engine's backend and seconds; again for another engine."""
         for name, gauge in self._engine_seconds.items():
             gauge.set_function(partial(getattr, engine.costs, f"{name}_s"))
         self._backend.clear()
@@ -195,7 +187,6 @@ class Metrics:
         }
 
     def watch_phrases(self, phrases: PhraseCounts) -> None:
-        """Register callbacks for the phrase cache."""
         for name, attribute, documentation in (
             ("hits", "hits", "Requests that were answered from the cache of phrases."),
             ("misses", "misses", "Requests that it could have answered, and did not have."),
@@ -205,11 +196,10 @@ class Metrics:
             gauge.set_function(partial(getattr, phrases, attribute))
 
     def watch_health(self, last: Callable[[], HealthRun | None]) -> None:
-        """Register a callback for the last run of f5-health."""
         self.registry.register(Health(last))
 
     def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:
-        """Set the clock state, one of `states`; `repins` counts from 0 at each boot, None: unknown."""
+        """`repins` counts from 0 at each boot, None: unknown."""
         for name in states:
             self._clocks.labels(name).set(name == state)
         self._degraded.set(degraded)
@@ -219,17 +209,15 @@ class Metrics:
             self._repins_seen = repins
 
     def text(self) -> bytes:
-        """Return all metrics in Prometheus's exposition format."""
+        """All metrics in Prometheus's exposition format."""
         return generate_latest(self.registry)
 
 
 class MetricsServer(ProbeServer):
-    """HTTP server of /metrics, /livez and /readyz."""
-
     def __init__(
         self, address: str, metrics: Metrics, *, alive: Callable[[], bool], ready: Callable[[], bool]
     ) -> None:
-        """Listen at once. Raises OSError when the address is taken."""
+        """Raises OSError."""
 
         def answer(path: str) -> tuple[int, str, bytes]:
             if path == "/metrics":

@@ -1,4 +1,4 @@
-"""Waiting until the network gives this machine the addresses to listen at."""
+"""Waiting until the network gives this machine its addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from appliance.config import split_address
 from appliance.serve.notify import Notifier
 
 WAIT_S = 600.0
-"""Longest wait: a switch may boot and DHCP may be slow."""
+"""A switch may boot and DHCP may be slow."""
 PAUSE_S = 1.0
 
 
@@ -26,7 +26,7 @@ def await_addresses(
 ) -> None:
     """Wait until this machine has each address (key → host:port, or ""); systemd's start timeout is extended.
 
-    Returns also after `within_s`, or if an address is wrong in another way: binding it raises that error.
+    Returns also after `within_s`, or if an address is wrong in another way: binding raises that error.
     """
     end = clock() + within_s
     for key, address in addresses.items():

@@ -1,6 +1,6 @@
-"""The datagrams of sd_notify(3), sent without its library.
+"""Datagrams of sd_notify(3). Any thread may send.
 
-Without $NOTIFY_SOCKET, as on a terminal, nothing is sent. Any thread may call.
+Without $NOTIFY_SOCKET, as on a terminal, nothing is sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_STATUS_CHARACTERS = 500
 
 class Notifier:
     def __init__(self, address: str = "", *, watchdog_s: float = 0.0) -> None:
-        """`address` is a path, or `@name` for an abstract socket; empty: nothing is sent."""
+        """`address` is a path, or `@name` for an abstract socket."""
         self.watchdog_s = watchdog_s
         """Longest interval between two calls of `watchdog`; 0 without a watchdog."""
         self._address = f"\0{address[1:]}" if address.startswith("@") else address

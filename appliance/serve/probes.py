@@ -20,14 +20,14 @@ PAUSE_S = 5.0
 
 
 class ProbeServer(socketserver.ThreadingTCPServer):
-    """A thread for each of at most MAX_CONNECTIONS; one more closes the oldest, so probes get an answer."""
+    """At most MAX_CONNECTIONS threads; one more connection closes the oldest, so probes get an answer."""
 
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 64
 
     def __init__(self, name: str, address: str, handler: type[socketserver.StreamRequestHandler]) -> None:
-        """Listen at once at host:port. Raises OSError when the address is taken."""
+        """Listen at once at host:port. Raises OSError."""
         host, port = split_address(name, address)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._connections: list[socket.socket] = []
@@ -38,7 +38,6 @@ class ProbeServer(socketserver.ThreadingTCPServer):
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering and release the port."""
         self.shutdown()
         self.server_close()
         self._thread.join()

@@ -1,16 +1,9 @@
-"""The daemon's reports to systemd: stage, status, and the watchdog, fed while the engine is alive.
+"""Reports to systemd: stage, status, and the watchdog, fed while the engine is alive.
 
-The scheduler stamps a heartbeat before and after each engine call, and about once a second when idle. With
-`WatchdogSec=30` the event loop reads it every 2 s and feeds the watchdog while it is younger than 15 s;
-/livez follows the same rule. So
-
-    an engine call of up to 40 s never triggers the watchdog,
-    one of 45 s or more always does: systemd aborts the daemon and starts it again,
-    an event loop that hangs does too.
-
-Where full-size calls take longer (a large model on a few CPU cores), raise WatchdogSec: the limits follow it.
-Before READY there is no heartbeat: the time to start is extended while there is progress, which may pause for
-START_LIMIT_S (building engines for a GPU takes many minutes and reports every second).
+The scheduler stamps a heartbeat around each engine call, and about once a second when idle. With
+`WatchdogSec=30` the watchdog is fed while it is younger than 15 s: an engine call of up to 40 s never
+triggers it, one of 45 s, or an event loop that hangs, always does. Where calls take longer (a large model on
+a few cores), raise WatchdogSec: the limits follow it.
 """
 
 from __future__ import annotations
@@ -33,11 +26,11 @@ LEAST_SILENCE_S = 2.0
 EXTENSION_S = 120.0
 """Limit of a single step of start-up: loading a graph holds up the event loop."""
 START_LIMIT_S = 900.0
-"""Loading and warming up fail after so long without progress."""
+"""Longest pause of progress before READY; building engines reports every second."""
 
 
 class Supervision:
-    """The daemon's stage, status and liveness. Call `tick` every `period_s`, `set_status` in any thread."""
+    """Call `tick` every `period_s`, `set_status` in any thread."""
 
     def __init__(
         self,
@@ -45,7 +38,7 @@ class Supervision:
         silence_s: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`silence_s` is the age of the last heartbeat in seconds, 0 when none is due."""
+        """`silence_s`: age of the last heartbeat in seconds, 0 when none is due."""
         watchdog_s = notifier.watchdog_s
         self.limit_s = max(watchdog_s / 2, LEAST_SILENCE_S) if watchdog_s else SILENCE_S
         self.period_s = min(watchdog_s / 10, PERIOD_S) if watchdog_s else PERIOD_S
@@ -56,7 +49,6 @@ class Supervision:
         self._was_alive = True
 
     def alive(self) -> bool:
-        """True if the last heartbeat of the engine's thread and the last `tick` are recent enough."""
         return max(self._silence_s(), self._clock() - self._ticked) < self.limit_s
 
     def set_status(self, text: str) -> None:
@@ -67,20 +59,20 @@ class Supervision:
             self._notifier.status(text)
 
     def ready(self, text: str) -> None:
-        """Report that requests are accepted; from now on the watchdog counts."""
+        """From now on the watchdog counts."""
         self._stage = "ready"
         self._notifier.ready()
         self.set_status(text)
 
     def stopping(self, text: str, within_s: float) -> None:
-        """Report that requests are refused, and that those under way end within `within_s`."""
+        """Report the drain, which ends within `within_s`."""
         self._stage = "stopping"
         self._notifier.stopping()
         self._notifier.extend(within_s)
         self.set_status(text)
 
     def tick(self, text: str) -> None:
-        """Feed the watchdog if the daemon is alive, and set the status: `text` unless it is wedged."""
+        """Feed the watchdog if the daemon is alive; set the status, unless it is wedged."""
         self._ticked = self._clock()
         if self._stage == "starting":
             if self._clock() - self._progressed < START_LIMIT_S:

@@ -1,1 +1,1 @@
-"""Text of a request → pieces that the bundle's vocabulary can say; README.md has the route."""
+"""Text of a request → pieces that the bundle's vocabulary can say."""

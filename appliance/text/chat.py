@@ -1,4 +1,4 @@
-"""Chat → speakable text, in English and Chinese: letters made plain, spans found and said, words joined."""
+"""Chat → speakable text: letters made plain, spans found and said, words joined."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ _SKIN = re.compile(
     r"|[:：]?(?:较浅|较深|浅|深|中等)肤色|[:：]"
 )
 MOST_EMOJI = 3
-"""Most emoji named in one run."""
 MOST_REPEATS = 3
-"""Most of a word that is repeated."""
 _REPEATED = (Kind.WORD, Kind.MARK, Kind.EMOTE, Kind.NAME, Kind.ACRONYM, Kind.SHOUTING, Kind.REPEAT)
 _HAN_DIGITS = frozenset("零一二三四五六七八九十百千万亿")
 
@@ -41,7 +39,6 @@ def rewrite(text: Rewriting, manners: Manners, marks: Marks, *, chinese: bool = 
 
 
 def tidied(text: str) -> str:
-    """Remove doubled and leading punctuation, and spaces before punctuation."""
     text = re.sub(r"\s+", " ", text)
     text = re.sub(rf"(?<=[{HAN}，。！？：；、]) (?=[{HAN}，。！？：；、])", "", text)
     text = re.sub(r"\s+([,.!?;:，。！？、…)])|(\()\s+", r"\1\2", text)
@@ -61,10 +58,9 @@ def _note(text: Rewriting, line: Line, span: Span) -> None:
 
 
 def _joined(found: list[Span]) -> str:
-    """The words of spans; two words that meet are kept apart, but beside Chinese characters."""
+    """Words of spans; two that meet are kept apart, but beside Chinese characters."""
     parts: list[str] = []
     last = before = ""
-    """The last character, and the last that is no space."""
     for span in found:
         if not span.said:
             continue
@@ -86,7 +82,6 @@ def _without_repeats(text: Rewriting, line: Line, found: list[Span]) -> list[Spa
     """Keep at most MOST_REPEATS of a word that follows itself."""
     kept: list[Span] = []
     run: list[Span] = []
-    """Equal words, without the spaces between them."""
 
     def close() -> None:
         if len(run) > MOST_REPEATS:
@@ -116,7 +111,7 @@ def _without_repeats(text: Rewriting, line: Line, found: list[Span]) -> list[Spa
 def _name_emoji(
     text: Rewriting, found: list[Any], manners: Manners, marks: Marks, language: Language
 ) -> None:
-    """Put marks for the names of each run of emoji, each emoji of the line once, or drop them."""
+    """Put marks for the names of each run of emoji, each emoji of the line once."""
     original, rewritten, at = text.text, "", 0
     runs: list[list[Any]] = []
     for match in found:
@@ -142,7 +137,7 @@ def _name_emoji(
 
 
 def _emoji_name(character: str, language: Language) -> str:
-    """Name without its skin tone; empty for a character without a name."""
+    """Name without its skin tone, or ""."""
     name = emoji.demojize(character, language=language.code, delimiters=("", ""), version=None)
     if name == character:
         return ""

@@ -1,4 +1,4 @@
-"""Chinese segmenter and pinyin converter: rjieba and pypinyin, loaded when first used."""
+"""Chinese words and pinyin: rjieba and pypinyin, loaded when first used."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from appliance.contract import tokens
 
 
 def segment(text: str) -> Sequence[str]:
-    """Words of a text, in order; nothing is lost."""
     import rjieba
 
     return rjieba.cut(text)
 
 
 def pinyin(word: str) -> Sequence[str]:
-    """A syllable with its tone for each character, with tone sandhi."""
+    """A toned syllable for each character, with sandhi."""
     from pypinyin import Style, lazy_pinyin
 
     return lazy_pinyin(word, style=Style.TONE3, tone_sandhi=True)
@@ -26,5 +25,5 @@ def to_tokens(text: str) -> list[str]:
 
 
 def warm() -> None:
-    """Load both dictionaries, which takes most of a second."""
+    """Load both dictionaries: most of a second."""
     to_tokens("你好 hello")

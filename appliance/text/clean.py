@@ -1,4 +1,4 @@
-"""Normalises and validates the text of a request."""
+"""Validation of a request's text."""
 
 from __future__ import annotations
 

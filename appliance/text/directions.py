@@ -1,4 +1,4 @@
-"""Stage directions, as language models write them: [laugh], *waves*, (sighs), [happy], [pause:1s], （笑）."""
+"""Stage directions of language models: [laugh], *waves*, (sighs), [happy], [pause:1s], （笑）."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _DOES = frozenset(form for stem in _ACTIONS for form in (_third_person(stem), _p
 
 
 def pause_s(inside: str) -> float | None:
-    """Seconds of a marked pause; None if it is none."""
+    """None if it is no pause."""
     match = _PAUSE.fullmatch(inside.strip())
     if not match:
         return None
@@ -77,10 +77,7 @@ def pause_s(inside: str) -> float | None:
 
 
 def is_direction(inside: str, bracket: str, before: str, after: str) -> bool:
-    """True if the words between brackets or asterisks say how, and are not to be said.
-
-    `before`, `after`: the text on both sides of them.
-    """
+    """True if words between brackets or asterisks say how; `before` and `after` are beside them."""
     if _CHINESE.fullmatch(inside.strip()):
         return True
     words = inside.lower().split()

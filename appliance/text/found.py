@@ -1,4 +1,4 @@
-"""Spans that may hold anything, found by patterns: links, tags, markup, directions, emotes, faces, names."""
+"""Spans that may hold anything: links, tags, markup, directions, emotes, faces, names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _name(line: Line, match: re.Match[str]) -> str:
 
 
 def _words(line: Line, name: str) -> str:
-    """The words of an identifier: user_name9 → user name nine, catJAM → cat JAM."""
+    """Words of an identifier: user_name9 → user name nine, catJAM → cat JAM."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.replace("_", " "))
     return " ".join(re.sub(r"[0-9]", lambda digit: line.whole.digit(digit[0]), words).split())
 
@@ -53,7 +53,6 @@ def _pause_element(line: Line, match: re.Match[str]) -> str:
 
 
 def _bracketed(line: Line, match: re.Match[str]) -> tuple[Kind, str] | None:
-    """A pause, a stage direction, an emote in brackets, or none of them."""
     bracket, inside = match[0][0], match[0][1:-1].strip(" /")
     if (seconds := pause_s(inside)) is not None and (bracket != "*" or inside != "beat"):
         return Kind.PAUSE, f" {line.marks.silent(Silent(pause_s=seconds))} "
@@ -104,7 +103,6 @@ _KAOMOJI = re.compile(
     rf"[(（](?=[^()（）]*[°□◕‿﹏ω・｡´｀╯╰ಠಥ▽△∀≧≦\u0361])[^()（）A-Za-z0-9{HAN}]{{1,16}}[)）]"
     rf"[^\sA-Za-z0-9{HAN},.!?，。！？{TEXT_MARKS}]*(?:\s?┻[━─]+┻)?"
 )
-"""A face in brackets, with arms and a table."""
 _SECRET = re.compile(
     r"(?<![\w-])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{16,}"
     r"|(?=[A-Za-z+/_-]*\d)(?=[^\s]*[A-Z])(?=[^\s]*[a-z])[A-Za-z0-9+/_-]{24,}=*)(?![\w-])"
@@ -191,19 +189,19 @@ _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
     ("`", Kind.MARKUP, re.compile("`+"), _nothing),
     ("$", Kind.MARKUP, re.compile(r"\$\$"), _space),
 )
-"""Characters of which one must be there, kind, pattern, words; earlier ones take the place of later ones."""
+"""Characters of which one must be there, kind, pattern, words, in order of precedence."""
 _PAIRED = (
     re.compile(r"(\*\*\*|\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)(\1)"),
     re.compile(r"(?<![\w*])(\*)(?=[^\s*])([^*]{1,300})(?<=\S)(\*)(?![\w*])"),
     re.compile(r"(\$)(?=[^\s\d$])([^$\n]{0,80}?[\\^=_][^$\n]{0,80}?)(?<=\S)(\$)(?!\w)"),
     re.compile(r"(?<![\w_])(_)(?=[^\s_])([^_]{1,300})(?<=\S)(_)(?![\w_])"),
 )
-"""Emphasis and formulas: their marks are spans, what is between is read as the rest."""
+"""Marks of emphasis and formulas are spans; what is between is read as the rest."""
 
 
 @dataclass
 class _Found:
-    """Spans found so far, which do not overlap."""
+    """Spans that do not overlap."""
 
     taken: bytearray
     spans: dict[int, Span] = field(default_factory=dict)

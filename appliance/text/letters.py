@@ -41,11 +41,11 @@ _LIKE = dict(
         strict=True,
     )
 )
-"""Cyrillic and Greek letters that look like Latin ones."""
+"""Look-alikes, Cyrillic and Greek."""
 _ALIKE = "".join(_LIKE)
 _MIXED = re.compile(rf"(?<!\w)(?=\w*[A-Za-z])(?=\w*[{_ALIKE}])[A-Za-z0-9{_ALIKE}]{{2,}}(?!\w)")
 _STRIKES = re.compile("[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")
-"""Marks of which none is a letter's: NFC has composed those that are."""
+"""NFC has composed the marks that belong to letters."""
 _POWER = re.compile(r"(?<=\^\d)\^")
 """Within ^1^2, a twelfth power."""
 _SQUARES = "🅰🅱🅾🅿"
@@ -56,7 +56,7 @@ _LONE = re.compile(f"(?<!{_FLAG_LETTER}){_FLAG_LETTER}(?!{_FLAG_LETTER})")
 
 
 def plain(text: Rewriting) -> None:
-    """Make plain each letter and digit that is drawn otherwise. Emoji stay, and ℃."""
+    """Emoji stay, and ℃."""
     if "&" in text.text:
         text.sub(Kind.MARKUP.value, _ENTITY, lambda m: html.unescape(m[0]))
     if "\\" in text.text:

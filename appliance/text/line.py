@@ -37,7 +37,7 @@ class Manners:
 
 
 def is_chinese(text: str, default: str = "en") -> bool:
-    """True with at least half as many Chinese characters as words in letters; `default` without either."""
+    """True with half as many Chinese characters as words in letters; `default` without either."""
     if "." in text or "@" in text:
         text = _ADDRESS.sub("", text)
     han, words = len(_HAN.findall(text)), len(_LATIN.findall(text))
@@ -56,12 +56,9 @@ def language_of(text: str, manners: Manners, chinese: bool) -> Language:
 
 
 class Line:
-    """One line of chat, its languages and choices: what the readings of spans are given."""
-
     def __init__(self, text: str, manners: Manners, marks: Marks, chinese: bool) -> None:
         self.text, self.manners, self.marks = text, manners, marks
         self.whole = language_of(text, manners, chinese)
-        """Language of the line."""
         self._ends, self._languages = [len(text)], [self.whole]
         if chinese and _HAN.search(text):
             starts = [0, *(match.end() for match in _CLAUSE.finditer(text))]

@@ -9,27 +9,24 @@ _FIRST_TEXT, _FIRST_SILENT = 0xF0000, 0x100000
 TEXT_MARKS = "\U000f0000-\U000ffffd"
 """Range for a pattern's brackets."""
 PRIVATE = re.compile("[\U000f0000-\U0010ffff]+")
-"""The private use area that marks are taken from."""
 _SILENT = re.compile("([\U00100000-\U0010fffd])")
 
 
 @dataclass(frozen=True)
 class Silent:
-    """A place in a text: a pause, or a stage direction."""
-
     pause_s: float = 0.0
     direction: str = ""
 
 
 class Marks:
-    """The marks of one text, which has no private characters of its own."""
+    """Marks of a text that has no private characters of its own."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._silent: list[Silent] = []
 
     def text(self, text: str) -> str:
-        """The mark of a text: equal for equal texts, so that repeats are recognised."""
+        """Equal for equal texts, so that repeats are recognised."""
         return self._texts.setdefault(text, chr(_FIRST_TEXT + len(self._texts)))
 
     def silent(self, silent: Silent) -> str:
@@ -37,12 +34,12 @@ class Marks:
         return chr(_FIRST_SILENT + len(self._silent) - 1)
 
     def restored(self, text: str) -> str:
-        """A text with its marks replaced by their texts, without the silent ones."""
+        """Replace marks by their texts, without the silent ones."""
         texts = {mark: text for text, mark in self._texts.items()}
         return PRIVATE.sub(lambda m: "".join(texts.get(mark, "") for mark in m[0]), text)
 
     def parts(self, text: str) -> list[tuple[str, Silent]]:
-        """(text, the silent mark after it) of a whole text."""
+        """(text, the silent mark after it)."""
         pieces = _SILENT.split(text)
         silent = [self._silent[ord(mark) - _FIRST_SILENT] for mark in pieces[1::2]]
         return list(zip(pieces[0::2], [*silent, Silent()], strict=True))

@@ -8,13 +8,13 @@ import unicodedata
 _WHITESPACE = re.compile(r"\s+")
 _VARIATION_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs"})
-"""Categories: control, format (zero-width, bidirectional, soft hyphen, joiners, BOM), lone surrogates."""
+"""Control, format (zero-width, bidirectional, BOM), lone surrogates."""
 
 
 def normalise(text: str, *, lines: bool = False) -> str:
     """NFC, without invisible characters, with single spaces and none at the ends; `lines` keeps newlines.
 
-    The model reads an invisible character as a space, and it counts in the length of the speech.
+    The model reads an invisible character as a space, and it lengthens the speech.
     """
     if lines:
         return "\n".join(map(normalise, text.splitlines())).strip()

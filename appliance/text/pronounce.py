@@ -1,4 +1,4 @@
-"""Lists of words that are said otherwise than they are written: names, above all."""
+"""Words that are said otherwise than written: names, above all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_WORD, MOST_SAY = 64, 200
 
 
 def check(words: Mapping[str, str], field: str = "pronunciations") -> None:
-    """Raise InvalidRequest for a list that cannot be used."""
+    """Raises InvalidRequest."""
     if len(words) > MOST_WORDS:
         raise InvalidRequest(field, f"has {len(words)} words; at most {MOST_WORDS} are allowed")
     for word, say in words.items():
@@ -33,7 +33,7 @@ def check(words: Mapping[str, str], field: str = "pronunciations") -> None:
 
 
 def pronounce(text: Rewriting, words: Mapping[str, str], marks: Marks) -> None:
-    """Put marks in place of these words, in upper or lower case, with or without an @, outside of links."""
+    """Put marks in place of these words, in any case, with or without an @, outside of links."""
     if not words:
         return
     pattern, says = _compiled(frozenset(words.items()))
@@ -56,7 +56,7 @@ def _compiled(words: frozenset[tuple[str, str]]) -> tuple[re.Pattern[str], Mappi
 
 
 def _whole(word: str) -> str:
-    """A pattern of the word where it is not part of another; Chinese has no spaces to tell that by."""
+    """Pattern of a whole word; Chinese has no spaces to tell by."""
     letter = f"[^\\W{HAN}]"
     before = f"(?<!{letter})" if re.match(letter, word) else ""
     after = f"(?!{letter})" if re.match(letter, word[-1]) else ""

@@ -1,4 +1,4 @@
-"""Numbers as they are written, with currency, scale and unit; a language has the words for them."""
+"""Numbers as written, with currency, scale and unit; a language has the words for them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,12 @@ END = r"(?![A-Za-z\d_%°]|[.,:/]\d)"
 @dataclass(frozen=True)
 class Quantity:
     number: str
-    """Digits with at most one point."""
     currency: str = ""
     scale: str = ""
     unit: str = ""
 
     @property
     def kind(self) -> Kind:
-        """Kind of its span."""
         if self.currency or re.fullmatch(CURRENCY, self.unit):
             return Kind.MONEY
         if self.unit in ("%", "％"):
@@ -40,7 +38,7 @@ class Quantity:
 
 
 def pattern(suffix: str, scales: Iterable[str], units: Iterable[str]) -> str:
-    """A regular expression of one quantity; its groups end with the suffix."""
+    """Groups end with the suffix."""
     longest = "|".join(sorted(map(re.escape, units), key=len, reverse=True))
     scale = "|".join(sorted(scales, key=len, reverse=True))
     return (
@@ -52,7 +50,6 @@ def pattern(suffix: str, scales: Iterable[str], units: Iterable[str]) -> str:
 
 
 def read(match: re.Match[str], suffix: str = "") -> Quantity:
-    """The quantity of a match of `pattern`."""
     groups = match.groupdict()
     return Quantity(
         plain(groups[f"number{suffix}"]),
@@ -63,14 +60,14 @@ def read(match: re.Match[str], suffix: str = "") -> Quantity:
 
 
 def alike(a: Quantity, b: Quantity) -> bool:
-    """True if both can be the ends of a range: a unit or currency at the first is also the second's."""
+    """True for the ends of one range: a unit or currency of the first is also the second's."""
     return (not (a.currency and b.currency) or a.currency == b.currency) and (
         not a.unit or a.unit.lower() == b.unit.lower()
     )
 
 
 def plain(number: str) -> str:
-    """A written number with neither spaces nor separators: "1.200,50" → "1200.50"."""
+    """ "1.200,50" → "1200.50"."""
     number = number.replace(" ", "")
     if re.fullmatch(r"\d{1,3}(?:\.\d{3})+,\d{1,2}|\d+,\d{1,2}", number):
         return number.replace(".", "").replace(",", ".")

@@ -1,4 +1,4 @@
-"""A text being rewritten, with a list of the changes."""
+"""A text being rewritten, with its changes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ MOST_CHARACTERS = 60
 
 @dataclass
 class Rewriting:
-    """A text being rewritten, with its first MOST_CHANGES changes, and the first of each later kind."""
+    """Keeps the first MOST_CHANGES changes, and the first of each later kind."""
 
     text: str
     changes: list[Change] = field(default_factory=list)
 
     def sub(self, kind: str, pattern: re.Pattern[str], to: Callable[[re.Match[str]], str]) -> None:
-        """Replace each match, and note where that changes anything."""
 
         def replaced(match: re.Match[str]) -> str:
             new = to(match)
@@ -37,5 +36,4 @@ class Rewriting:
 
 
 def shortened(text: str) -> str:
-    """Cut a text to at most MOST_CHARACTERS."""
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"

@@ -1,4 +1,4 @@
-"""The front end: a request's text → text that the bundle's vocabulary can say, and the list of changes."""
+"""Front end: a request's text → text that the bundle's vocabulary can say, and the changes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _SIGNS = {"&": " and ", "+": " plus ", "=": " equals ", "%": " percent ", "@": "
 
 
 class Front:
-    """The rewriting of texts for one vocabulary. Thread-safe."""
+    """Rewriting of texts for one vocabulary. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary, manners: Manners | None = None) -> None:
         self.manners = manners or Manners()
@@ -108,7 +108,7 @@ class Front:
     def speakable(
         self, text: str, handling: Handling = Handling.CHAT, words: Mapping[str, str] = MappingProxyType({})
     ) -> Spoken:
-        """Rewrite a text; `words` are pronunciations. Raises InvalidRequest for bad SSML."""
+        """`words` are pronunciations. Raises InvalidRequest for bad SSML."""
         marks = Marks()
         if PRIVATE.search(text):
             text = PRIVATE.sub(" ", text)
@@ -139,7 +139,6 @@ class Front:
         return Spoken(spoken, changes, tuple(pauses), tuple(directions))
 
     def _read_ssml(self, text: Rewriting, marks: Marks) -> None:
-        """Replace an SSML document by its text, with marks for pauses and readings."""
         pieces = ssml.parse(text.text)
         plain = "".join(piece for piece in pieces if isinstance(piece, str))
         language = MANDARIN if self._chinese and is_chinese(plain, self.manners.language) else ENGLISH
@@ -157,7 +156,7 @@ class Front:
                 text.text += piece
 
     def _within_vocabulary(self, text: Rewriting) -> str:
-        """Replace characters outside the vocabulary; drop and note those without a substitute."""
+        """Drop and note characters without a substitute."""
         if all(map(self._can_say, text.text)):
             return text.text
         chinese = self._chinese and is_chinese(text.text, self.manners.language)
@@ -196,7 +195,7 @@ class Front:
         return self._within(base) if base and base != character else None
 
     def _within(self, text: str) -> str | None:
-        """A substitute, its punctuation substituted as far as needed; None if it cannot be said."""
+        """None if it cannot be said."""
         sayable = ""
         for c in text:
             part = c if self._can_say(c) else self._within(_PUNCTUATION[c]) if c in _PUNCTUATION else None

@@ -1,4 +1,4 @@
-"""The pass over a line: what was found, and between it each place read by what can begin there."""
+"""Pass over a line: what was found, and each place between by what can begin there."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from appliance.text.quantity import CURRENCY
 from appliance.text.spans import Kind, Language, Span
 
 _TAKEN = "\ue000"
-"""Stands for each character of a span that was found, so that no reading runs into it."""
+"""In place of a found span's characters, so that no reading runs into it."""
 _SPACE = re.compile(r"[^\S\n]+")
 _NEWLINE = re.compile(r"\s*\n\s*")
 _NEW_SENTENCE = re.compile(rf"[A-Z\d{HAN}{_TAKEN}]")
-"""Begins a line that does not go on with the one before."""
+"""Start of a line that does not go on."""
 _CHINESE = re.compile(f"[{HAN}]+")
 _WORD = re.compile(rf"(?:(?![{HAN}])[^\W\d_])+(?:['’](?:(?![{HAN}])[^\W\d_])+)*")
 _MARK = re.compile(f"[{TEXT_MARKS}]|{PRIVATE.pattern}")
@@ -30,7 +30,7 @@ _REPEATED_SYLLABLE = re.compile(r"([^\W\d_]{2,3}?)\1{3,}")
 
 
 def spans(line: Line) -> list[Span]:
-    """All spans of a line, in order; they cover it."""
+    """In order; they cover the line."""
     found = find(line)
     masked = list(line.text)
     for span in found.values():
@@ -57,13 +57,11 @@ def spans(line: Line) -> list[Span]:
 
 
 def _stop(before: list[Span]) -> str:
-    """A full stop, unless there is punctuation already."""
     last = next((span.said.rstrip() for span in reversed(before) if span.said.strip()), "")[-1:]
     return ("。" if _CHINESE.match(last) else ". ") if last.isalnum() else " "
 
 
 def _read(line: Line, text: str, language: Language, place: int) -> Span:
-    """The span that begins at a place between those that were found."""
     character = text[place]
     if match := _SPACE.match(text, place):
         return Span(Kind.SPACE, place, match.end(), " ")
@@ -114,7 +112,7 @@ def _word(line: Line, language: Language, match: re.Match[str]) -> Span:
 
 
 def _shortened(match: re.Match[str]) -> str:
-    """noooo → noo; three of a letter that stands alone."""
+    """noooo → noo."""
     return match[1].lower() * 3 if match[0] == match.string else match[0][:2]
 
 

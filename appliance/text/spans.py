@@ -1,4 +1,4 @@
-"""A text as spans: each character belongs to one, and the span's kind alone decides how it is spoken."""
+"""A text as spans: each character belongs to one, whose kind alone decides how it is spoken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 
 
 class Kind(enum.Enum):
-    """Classes of spans; the value is the `kind` of a change."""
+    """The value is the `kind` of a change."""
 
     # Left as written.
     SPACE = "space"
@@ -64,18 +64,16 @@ class Span:
     start: int
     end: int
     said: str
-    """Words in its place; empty if it is left out."""
+    """ "" if it is left out."""
 
 
 Say = Callable[[re.Match[str]], "str | tuple[Kind, str] | None"]
-"""The words of a match, with another kind than the table's if need be; None if it is to be read otherwise."""
+"""Words of a match, with another kind than the table's if need be; None: it is read otherwise."""
 Table = Sequence[tuple[Kind, str, Say]]
-"""Kind, pattern and words, in order of precedence: the first that matches at a place is its span."""
+"""Kind, pattern and words, in order of precedence."""
 
 
 class Readings:
-    """A compiled table."""
-
     def __init__(self, table: Table) -> None:
         self._table = [(kind, re.compile(pattern), say) for kind, pattern, say in table]
 
@@ -89,29 +87,25 @@ class Readings:
 
 
 def before(match: re.Match[str], most: int = 24) -> str:
-    """The last characters before a match."""
     return match.string[max(match.start() - most, 0) : match.start()]
 
 
 @dataclass(frozen=True)
 class Language:
-    """Words of one language for the spans."""
-
     code: Literal["en", "zh"]
-    """As the `emoji` library names it."""
+    """Name in the `emoji` library."""
     link: str
     mail: str
     listing: str
-    """Said in place of a block of code."""
+    """Words for a block of code."""
     comma: str
     digit: Callable[[str], str]
-    """A digit within a word."""
     number: Callable[[str, bool], str]
-    """A cardinal or ordinal (True) number without separators."""
+    """Words of digits; True for an ordinal."""
     numbers: Readings
     """Spans that begin with a digit, a sign before one, or a currency."""
     words: Readings
     """Spans that begin with a letter and are more than a word."""
     signs: Readings
     capitals: Callable[[re.Match[str], bool], tuple[Kind, str] | None]
-    """Kind and words of a word in capitals in a line that is shouted or not; None: as written."""
+    """Capitals, in a line that is shouted or not; None: as written."""

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 FIRST_MIN_S = 1.0
 """Shortest planned piece; the model mumbles on less."""
 FIRST_MAX_S = 4.0
-"""Longest first piece, cut at a space if necessary."""
+"""Longest first piece."""
 WORTH_A_CUT = 1 / 3
-"""Split only if it reduces the time to first audio by this share: every piece recomputes the reference's
-frames, so splitting a short text may cost 50 % more."""
+"""Share of the time to first audio to save: each piece recomputes the reference's frames."""
 GROWTH = 2.0
-"""Largest ratio of a piece to the one before, during whose playback it is synthesised."""
+"""Largest ratio to the piece before, during whose playback one is synthesised."""
 
 _UPSTREAM_BREAK = re.compile(r"(?<=[;:,.!?])\s+|(?<=[；：，。！？])")
 
@@ -42,10 +41,10 @@ def chunk_text(text: str, max_bytes: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Budgets:
-    """Sizes of pieces, in bytes."""
+    """Sizes in bytes."""
 
     minimum: int
-    """Kept to unless the text is shorter or has no other place to cut."""
+    """Floor, unless the text is shorter or has no other place to cut."""
     first: int
     largest: int
     reference: int = 0
@@ -59,22 +58,21 @@ class Budgets:
 
     @classmethod
     def at_pace(cls, bytes_per_second: float, *, minimum: int, largest: int, reference: int = 0) -> Budgets:
-        """Budgets for a voice's pace; `minimum` is a floor and `largest` a ceiling in bytes."""
+        """`minimum` is a floor and `largest` a ceiling, in bytes."""
         least = min(max(int(FIRST_MIN_S * bytes_per_second), minimum, 1), max(largest, 1))
         first = min(max(int(FIRST_MAX_S * bytes_per_second), least), max(largest, 1))
         return cls(least, first, max(largest, 1), reference)
 
     def worth_a_cut(self, first: int, text: int) -> bool:
-        """True if a first piece of that size is heard enough earlier than the whole text, as WORTH_A_CUT."""
         return text > self.largest or self.reference + first <= (1 - WORTH_A_CUT) * (self.reference + text)
 
 
 def split_low_latency(text: str, budgets: Budgets) -> list[str]:
     """A short first piece, then growing ones; only white space at the cuts is lost.
 
-    The first ends with the shortest clause that is long enough. The others fill their budget and end with a
-    sentence if one ends in its second half, else with a clause, at a space, or between characters. Numbers
-    or URLs are never cut, even over budget. A text that is not `worth_a_cut` stays whole.
+    The first ends with the shortest clause that is long enough. Others fill their budget and end with a
+    sentence of its second half, else with a clause, at a space, or between characters. Numbers and URLs are
+    never cut. A text that is not `worth_a_cut` stays whole.
     """
     text = text.strip()
     sizes = [0, *itertools.accumulate(map(_bytes, text))]
@@ -97,7 +95,7 @@ def split_low_latency(text: str, budgets: Budgets) -> list[str]:
 
 
 def first_within(text: str, most: int) -> str:
-    """The start of a text within `most` bytes: to a clause's end, else a space, else anywhere."""
+    """Start of a text: to a clause's end, else a space, else anywhere."""
     fitting = [at for at in breaks(text) if _bytes(text[: at.end]) <= most]
     clauses = [at for at in fitting if at.rank >= Rank.CLAUSE]
     spaces = [at for at in fitting if at.rank >= Rank.IDEOGRAPH]
@@ -108,7 +106,7 @@ def first_within(text: str, most: int) -> str:
 
 
 def cut_to_fit(text: str, most: int) -> list[str]:
-    """A text in pieces of at most `most` bytes; only white space at the cuts is lost."""
+    """Pieces of at most `most` bytes; only white space is lost."""
     pieces = []
     while _bytes(text) > most:
         piece = first_within(text, most)
@@ -118,8 +116,6 @@ def cut_to_fit(text: str, most: int) -> list[str]:
 
 
 class Rank(enum.IntEnum):
-    """Quality of a place to cut at."""
-
     LETTER = 0
     IDEOGRAPH = 1
     SPACE = 2
@@ -129,8 +125,6 @@ class Rank(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Break:
-    """A place to cut at."""
-
     end: int
     """End of the left piece."""
     next: int
@@ -150,7 +144,6 @@ class _Cut:
 
 
 def _choose(ahead: list[_Cut], budget: int, minimum: int, *, first: bool) -> Break:
-    """The policy of `split_low_latency` for one piece."""
     fitting = [cut for cut in ahead if cut.size <= budget]
     roomy = [cut for cut in fitting if cut.size >= minimum and (cut.left >= minimum or not cut.left)]
     if first:
@@ -193,13 +186,13 @@ _UNFINISHED = re.compile(
 
 
 def finished(text: str) -> int:
-    """Length of a text without a tag, direction, emote or number at its end that may go on."""
+    """Length without a tag, direction, emote or number at the end that may go on."""
     match = _UNFINISHED.search(text)
     return match.start() if match else len(text)
 
 
 def breaks(text: str) -> Iterator[Break]:
-    """Every place to cut `text` at, in order, with the best of its ranks."""
+    """Places to cut `text` at, in order, each with its best rank."""
     found: dict[int, Break] = {}
     for rank, pattern in reversed(_PUNCTUATION):
         for match in pattern.finditer(text):
@@ -219,7 +212,7 @@ def breaks(text: str) -> Iterator[Break]:
 
 
 def _rank_between(left: str, right: str) -> Rank | None:
-    """The rank of a cut between two characters; None if they belong together."""
+    """None if the characters belong together."""
     if left.isspace() or right.isspace() or left.isdigit() or right.isdigit():
         return None
     if unicodedata.combining(right):

@@ -1,4 +1,4 @@
-"""A small SSML (W3C SSML 1.1): speak, p, s, break, sub and say-as; of other elements the words are spoken."""
+"""A small SSML (W3C SSML 1.1): speak, p, s, break, sub, say-as; of others the words are spoken."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ STRENGTHS: Mapping[str, float] = {
 }
 """Seconds; the standard leaves them open."""
 UNSPOKEN = ("metadata", "desc", "lexicon", "meta")
-"""Elements whose words are not to be heard."""
 SPELT = ("characters", "spell-out", "digits", "telephone", "cardinal", "number", "ordinal")
 """Values of interpret-as that change the reading."""
 AS_WRITTEN = ("date", "time", "currency", "unit", "fraction")
@@ -36,8 +35,6 @@ class Break:
 
 @dataclass(frozen=True)
 class SayAs:
-    """A text with a prescribed reading."""
-
     text: str
     how: str
     """One of SPELT, or "sub": verbatim."""
@@ -46,7 +43,7 @@ class SayAs:
 
 @dataclass(frozen=True)
 class Ignored:
-    """The start of an element that changes nothing, or of a reading that is not known."""
+    """Start of an element that changes nothing, or of an unknown reading."""
 
     tag: str
 
@@ -55,7 +52,7 @@ Piece = str | Break | SayAs | Ignored
 
 
 def parse(text: str) -> list[Piece]:
-    """Pieces of an SSML document, in order. Raises InvalidRequest."""
+    """Raises InvalidRequest."""
     if "<!DOCTYPE" in text:
         raise _wrong("a DOCTYPE is not allowed")
     reader = _Reader()
@@ -79,7 +76,6 @@ class _Reader:
         self._inside = ""
         self._attributes: Mapping[str, str] = {}
         self._unspoken = 0
-        """Open elements that are not to be heard."""
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         tag = name.rpartition("}")[2]
@@ -145,7 +141,7 @@ def _seconds(attributes: Mapping[str, str]) -> float:
 
 
 def spelt(piece: SayAs, digit: Callable[[str], str], number: Callable[[str, bool], str]) -> str:
-    """The reading of a piece. `number` takes digits and True for an ordinal."""
+    """`number` takes digits and True for an ordinal."""
     if piece.how == "sub":
         return piece.text
     if piece.how in ("cardinal", "number", "ordinal"):

@@ -8,10 +8,10 @@ from appliance.text.split import Budgets, Rank, breaks, finished
 class Written:
     """Collects text and returns each piece once it is complete.
 
-    A clause is complete when the character after its end is known, since "3." may become "3.5"; a tag, a
-    stage direction and a number with its unit when they have ended. The first piece is the first clause that
-    is long enough or, before any ends, the words so far. Later ones end with a sentence, or with a clause
-    from `budgets.first` on, and do not exceed `budgets.largest`.
+    A clause is complete when the next character is known, since "3." may become "3.5"; a tag, a direction and
+    a number with its unit when they have ended. The first piece is the first clause that is long enough or,
+    before any ends, the words so far. Later ones end with a sentence, or with a clause from `budgets.first`
+    on.
     """
 
     def __init__(self, budgets: Budgets) -> None:
@@ -30,12 +30,12 @@ class Written:
         return [piece for piece in pieces if piece]
 
     def rest(self) -> str:
-        """The remaining text, at the end of the input."""
+        """Rest at the end of the input."""
         rest, self._text, self._is_first = self._text.strip(), "", True
         return rest
 
     def _end(self) -> tuple[int, int] | None:
-        """End of the next piece and start of the one after it; None while it is incomplete."""
+        """(end, start of the next piece); None while it is incomplete."""
         budgets = self._budgets
         limit = budgets.first if self._is_first else budgets.largest
         best = None

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 FRAME_S = 0.04
 LOUD_PERCENTILE = 90
 QUIET_PERCENTILE = 4
-"""Even 3 s without a pause have this share of frames between words and in stops."""
+"""Even 3 s without a pause have this share of frames between words."""
 BAND_HZ = (150.0, 3_800.0)
 SMOOTHING_HZ = 500.0
-"""Width of the smoothing: above a hum's harmonic spacing, below the scale of a noise's slope."""
+"""Above a hum's harmonic spacing, below the scale of a noise's slope."""
 SMALL = 1e-12
 
 

@@ -1,9 +1,9 @@
-"""Cache of prepared references in memory and on disk: levelled samples, log-mel, RMS of a recording.
+"""Cache of prepared references in memory and on disk.
 
     FOLDER/SHA256-KIND.ref   SHA-256 of what follows (32 bytes), then a NumPy .npz
 
 SHA256 is the recording's, KIND a hash of mel specification, level and trim version. References from memory,
-from disk and new ones are the same bytes; a damaged file is prepared again.
+from disk and new ones are the same bytes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,10 @@ LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.[0-9a-f]{8}(\.new
 
 
 class ReferenceCache:
-    """Prepared references by the hash of their recording. Safe to use from several threads.
-
-    Memory holds the `entries` most recently used.
-    """
+    """By the hash of the recording; memory holds the `entries` most recent. Thread-safe."""
 
     def __init__(self, folder: Path, spec: MelSpec, level: float, entries: int) -> None:
-        """Cache references with mels of `spec`, levelled to an RMS of at least `level`."""
+        """`level`: least RMS of the samples."""
         self._folder = folder
         self._entries = entries
         kind = f"{spec.fingerprint}/{level}/{TRIM_VERSION}"
@@ -51,7 +48,7 @@ class ReferenceCache:
             return sha256 in self._recent
 
     def get(self, sha256: str) -> Features | None:
-        """The prepared reference; None if there is none, or its file is damaged."""
+        """None if there is none, or its file is damaged."""
         with self._lock:
             if sha256 in self._recent:
                 self._recent.move_to_end(sha256)
@@ -62,7 +59,7 @@ class ReferenceCache:
         return features
 
     def put(self, sha256: str, features: Features) -> None:
-        """Keep a reference in memory and on disk. A disk that cannot be written is logged."""
+        """Keep in memory and on disk. A disk that cannot be written is logged."""
         self._put_in_memory(sha256, features)
         path = self._path(sha256)
         try:

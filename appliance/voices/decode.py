@@ -13,16 +13,16 @@ from appliance.errors import InvalidReference
 from appliance.voices.recording import Recording
 
 MAX_DURATION_S = 60.0
-"""Limit before silence is cut: ample for a 12-second reference, and quick to decode."""
+"""Before silence is cut: ample for a 12-second reference."""
 MAX_SAMPLES = 60 * 48_000 * 2
-"""Limit over all channels: a minute of 48 kHz stereo. Decoding and trimming them takes under 100 MB."""
+"""Over all channels: a minute of 48 kHz stereo. Decoding and trimming them takes under 100 MB."""
 BLOCK_FRAMES = 1 << 16
 RATES_HZ = (8_000, 192_000)
 MAX_CHANNELS = 2
 FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3")
 FIELD = "audio"
 UNKNOWN_FRAMES = (1 << 63) - 1
-"""libsndfile's frame count without a length in the header."""
+"""libsndfile's count without a length in the header."""
 
 _BYTES_OF_SUBTYPE = {"PCM_S8": 1, "PCM_U8": 1, "PCM_24": 4, "PCM_32": 4, "FLOAT": 4, "DOUBLE": 4}
 """Sample width in upstream; all other subtypes, lossy ones too, have 2 bytes."""
@@ -33,8 +33,8 @@ _UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)
 def decode(audio: bytes) -> Recording:
     """Decode a whole file, after checking its header.
 
-    Raises InvalidReference for a file that is empty, not audio, damaged, cut off, too long, or of a format,
-    codec, rate or number of channels that is not allowed.
+    Raises InvalidReference for a file that is no audio, damaged, cut off, too long, or of another format,
+    codec, rate or number of channels than allowed.
     """
     if not audio:
         raise InvalidReference(FIELD, f"is empty: send {_FORMATS}")

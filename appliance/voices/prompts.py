@@ -15,11 +15,11 @@ from appliance.request import Reference
 from appliance.voices.store import VoiceStore
 
 KEPT = 16
-"""Prepared prompts in memory besides those of running requests, of up to 1.6 MB."""
+"""Besides those of running requests, of up to 1.6 MB each."""
 TRANSCRIPTS = 1_024
-"""Transcripts kept by the hash of their audio."""
+"""By the hash of their audio."""
 WAITING = 4
-"""Prompts that may wait while one is prepared."""
+"""While one is prepared."""
 
 
 class Prompts:
@@ -34,11 +34,11 @@ class Prompts:
         self._preparing = 0
 
     def reference(self, voice: str) -> Reference:
-        """Reference of a prompt or a stored voice. Raises as VoiceStore.reference does."""
+        """Raises as VoiceStore.reference does."""
         return self._lent.get(voice) or self._store.reference(voice)
 
     async def transcript_of(self, audio: bytes) -> str:
-        """Transcript of an earlier prompt or stored voice with the same audio, or ""."""
+        """Transcript of an earlier prompt or stored voice with this audio, or ""."""
         sha256 = hashlib.sha256(audio).hexdigest()
         if sha256 in self._transcripts:
             self._transcripts.move_to_end(sha256)
@@ -47,7 +47,7 @@ class Prompts:
         return same.transcript if same else ""
 
     async def lend(self, audio: bytes, transcript: str) -> tuple[str, Reference]:
-        """Prepare a prompt; returns its name, which `reference` finds while the reference is held, and that.
+        """Prepare a prompt; `reference` finds its name while the result is held.
 
         Raises InvalidReference, UploadsFull.
         """
@@ -73,8 +73,8 @@ class Prompts:
 
 
 def give_way() -> None:
-    """Give this thread the policy SCHED_IDLE: it runs only on cores that the engine leaves free.
+    """Give this thread SCHED_IDLE: it runs only on cores that the engine leaves free.
 
-    A nice thread would keep its core for milliseconds when an engine's thread wakes, as at each operator.
+    A nice thread keeps its core for milliseconds when an engine's thread wakes, as at each operator.
     """
     os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))

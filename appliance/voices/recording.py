@@ -21,7 +21,7 @@ class Recording:
 
     @property
     def full_scale(self) -> int:
-        """Integer of 1.0: 128, 32,768 or 2,147,483,648."""
+        """Integer of 1.0."""
         return 1 << (8 * self.samples.itemsize - 1)
 
     @property
@@ -34,10 +34,7 @@ class Recording:
         return self.rate_hz / 1000.0
 
     def cut(self, start_ms: int, end_ms: int) -> Recording:
-        """The part from `start_ms` to `end_ms`, clipped to the duration.
-
-        The rounded duration loses, or pads with zeros, up to half a millisecond at the end.
-        """
+        """Clipped part; the rounded duration loses, or pads with zeros, up to half a millisecond."""
         start, end = (int(min(ms, self.duration_ms) * self.frames_per_ms) for ms in (start_ms, end_ms))
         piece = self.samples[start:end]
         if 0 < len(piece) < end - start:

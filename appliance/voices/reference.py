@@ -22,7 +22,7 @@ from appliance.voices.recording import Recording, concatenate
 from appliance.voices.silence import Silence, leading_silence_ms, split_on_silence
 
 TRIM_VERSION = 1
-"""Part of the features' cache key; incremented when a file would give other samples."""
+"""Part of the cache key; incremented when a file would give other samples."""
 
 MAX_REFERENCE_MS = 1_000 * MAX_REFERENCE_S
 MIN_REFERENCE_MS = 100
@@ -32,23 +32,23 @@ EDGE_DBFS = -42.0
 
 SHORT_MS = 3_000
 MIN_RMS = 0.001
-"""Least RMS of the channels' mean; raised to 0.1, less would be amplified rounding errors."""
+"""Least RMS of the channels' mean; less would be amplified rounding errors."""
 QUIET_RMS = 0.01
 CLIPPED_SHARE = 1e-3
 NOISY_DB = 20.0
-"""Distance between voice and background below which replies reproduce the background."""
+"""Below, replies reproduce the background."""
 MUSIC_DB, MUSIC_FLATNESS = 26.0, 0.33
 PACES_BYTES_PER_S = (3.0, 50.0)
-"""UTF-8 bytes: speech has 8 to 25 a second in most languages, up to 45 in fast Hindi or Thai."""
+"""UTF-8 bytes: speech has 8 to 25 in most languages, up to 45 in fast Hindi or Thai."""
 
 
 def prepare(
     audio: bytes, spec: MelSpec, level: float, checkpoint: Callable[[], None] = lambda: None
 ) -> Features:
-    """Decode, trim, level to an RMS of at least `level`, resample and transform an audio file.
+    """Decode, trim, level to an RMS of at least `level`, resample and transform.
 
-    `checkpoint` is called between stages and may raise to stop. Raises InvalidReference for audio that cannot
-    be decoded, is silent, too long, or whose channels cancel.
+    `checkpoint` may raise to stop. Raises InvalidReference for audio that cannot be decoded, is silent, too
+    long, or whose channels cancel.
     """
     recording = decode(audio)
     checkpoint()
@@ -70,7 +70,7 @@ def prepare(
 
 
 def complete_transcript(transcript: str) -> str:
-    """The transcript with upstream's ending: ". " or "。"."""
+    """Add upstream's ending: ". " or "。"."""
     if transcript.endswith((". ", "。")):
         return transcript
     return transcript + (" " if transcript.endswith(".") else ". ")
@@ -102,7 +102,7 @@ def trim(recording: Recording) -> Recording:
 
 
 def warnings(recording: Recording, wave: NDArray[np.float32], rms: float) -> tuple[str, ...]:
-    """Reasons for a poor voice, as sentences, in a trimmed recording whose channels' mean is `wave`."""
+    """Reasons for a poor voice, as sentences; `wave` is the mean of the trimmed channels."""
     found = []
     behind = background(wave[: -len(_closing_silence(recording).samples)], recording.rate_hz)
     if recording.duration_ms < SHORT_MS:
@@ -124,7 +124,7 @@ def warnings(recording: Recording, wave: NDArray[np.float32], rms: float) -> tup
 
 
 def transcript_warnings(transcript: str, duration_s: float) -> tuple[str, ...]:
-    """A warning where the pace is outside PACES_BYTES_PER_S, since replies adopt the pace."""
+    """Replies adopt the pace."""
     pace = len(transcript.encode()) / duration_s
     if PACES_BYTES_PER_S[0] <= pace <= PACES_BYTES_PER_S[1]:
         return ()
@@ -136,7 +136,7 @@ def transcript_warnings(transcript: str, duration_s: float) -> tuple[str, ...]:
 
 
 def resample(wave: NDArray[np.float32], rate_hz: int, to_rate_hz: int) -> NDArray[np.float32]:
-    """(samples,) at another rate; their number is torchaudio's, since the frame count depends on it."""
+    """(samples,), as many as torchaudio's, since the frame count depends on it."""
     if rate_hz == to_rate_hz:
         return wave
     length = math.ceil(len(wave) * to_rate_hz / rate_hz)

@@ -1,6 +1,6 @@
 """pydub's `split_on_silence` and `detect_leading_silence` with the same cuts, on a cumulative sum of squares.
 
-Milliseconds for a 10-second reference, where pydub takes seconds for the RMS of each window.
+Milliseconds for a 10-second reference, where pydub takes seconds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Silence:
 
 
 def split_on_silence(recording: Recording, silence: Silence) -> list[Recording]:
-    """Pieces between silences, each with up to `keep_ms` of silence at either end."""
+    """Pieces with up to `keep_ms` of silence at either end."""
     kept = [[start - silence.keep_ms, end + silence.keep_ms] for start, end in sounding(recording, silence)]
     for left, right in itertools.pairwise(kept):
         if right[0] < left[1]:
@@ -60,7 +60,7 @@ def split_on_silence(recording: Recording, silence: Silence) -> list[Recording]:
 
 
 def sounding(recording: Recording, silence: Silence) -> list[tuple[int, int]]:
-    """(start, end) in milliseconds of each piece between silences."""
+    """(start, end) in milliseconds of each piece."""
     duration = recording.duration_ms
     silences = silent(recording, silence)
     if not silences:
@@ -95,7 +95,7 @@ def silent(recording: Recording, silence: Silence) -> list[tuple[int, int]]:
 
 
 def leading_silence_ms(recording: Recording, threshold_dbfs: float, step_ms: int = 10) -> int:
-    """Leading silence in multiples of `step_ms`; the whole duration if all is below the threshold."""
+    """Multiple of `step_ms`; the whole duration if all is below the threshold."""
     starts: Milliseconds = np.arange(0, recording.duration_ms, step_ms, dtype=np.int64)
     level = Loudness(recording).rms(starts, step_ms) / recording.full_scale
     with np.errstate(divide="ignore"):

@@ -1,10 +1,10 @@
-"""The reference-voice store: a folder for each voice.
+"""The store of reference voices.
 
     FOLDER/NAME/audio        the file as it was given, byte for byte
     FOLDER/NAME/voice.yaml   transcript, consent note, time, hash
 
-The folder is authoritative: voices added or removed by hand are seen at once. A writer holds a lock on it, so
-several processes may share it. `reference_cache.py` keeps what is computed from a recording.
+Voices added or removed by hand are seen at once. A writer holds a lock on FOLDER, so several processes may
+share it.
 """
 
 from __future__ import annotations
@@ -71,46 +71,42 @@ NOTES = {
     "display_name": "display name; UpdateVoice changes it",
     "pronunciations": "list of pronunciations; UpdateVoice changes it",
 }
-"""Fields of a voice beside its sound and its words, and how another value gets there."""
+"""Fields beside sound and words, and how another value gets there."""
 
 
 @dataclass(frozen=True)
 class Voice:
-    """Record of a stored voice."""
-
     name: str
     transcript: str
-    """Transcript as given."""
+    """As given."""
     consent_note: str
     created: str
     """RFC 3339, UTC."""
     sha256: str
-    """SHA-256 of the audio file as given."""
+    """SHA-256 of the audio."""
     size_bytes: int
     duration_s: float
-    """Duration after trimming."""
+    """After trimming."""
     rms: float
-    """Measured before levelling; full scale is 1."""
+    """Before levelling; full scale is 1."""
     warnings: tuple[str, ...] = ()
-    """Warnings that make it a poor reference."""
+    """Reasons why it is a poor reference."""
     display_name: str = ""
     pronunciations: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Pronunciations applied to every request with it."""
+    """Applied to every request with it."""
     problem: str = ""
-    """Why it cannot be used; only in a list."""
+    """Reason why it cannot be used; only in a list."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """A stretch of the list of voices, in order of name."""
-
     voices: tuple[Voice, ...]
     next_token: str
     """Empty on the last page."""
 
 
 def open_store(config: VoicesConfig, manifest: Manifest) -> VoiceStore:
-    """The configured store, preparing references for a bundle's model. Raises StorageError."""
+    """Raises StorageError."""
     return VoiceStore(
         config.folder,
         config.cache,
@@ -122,13 +118,13 @@ def open_store(config: VoicesConfig, manifest: Manifest) -> VoiceStore:
 
 
 def stored_names(folder: Path) -> list[str]:
-    """Names of all voices in a store's folder, damaged ones included, sorted. Raises StorageError."""
+    """Sorted, with damaged ones. Raises StorageError."""
     with storage_errors("voices"), os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if NAME_RULE.fullmatch(entry.name) and entry.is_dir())
 
 
 def read_stored(folder: Path, name: str) -> tuple[Voice, bytes]:
-    """A voice of a store's folder with its audio. Raises VoiceDamaged, StorageError."""
+    """Raises VoiceDamaged, StorageError."""
     with storage_errors(f"voice {name!r}"):
         voice = _parse_record((folder / name / RECORD).read_bytes(), name)
         audio = (folder / name / AUDIO).read_bytes()
@@ -138,7 +134,7 @@ def read_stored(folder: Path, name: str) -> tuple[Voice, bytes]:
 
 
 class VoiceStore:
-    """Voices on disk. Safe to use from several threads."""
+    """Thread-safe."""
 
     def __init__(
         self,
@@ -150,10 +146,7 @@ class VoiceStore:
         memory_entries: int,
         max_reference_bytes: int,
     ) -> None:
-        """Prepare references with mels of `spec`, levelled to an RMS of at least `level`.
-
-        Makes both folders where they are missing. Raises StorageError.
-        """
+        """`level`: least RMS of references. Makes missing folders. Raises StorageError."""
         self._folder = folder
         self._spec = spec
         self._level = level
@@ -165,7 +158,7 @@ class VoiceStore:
                 path.mkdir(parents=True, exist_ok=True)
 
     def reference(self, name: str) -> Reference:
-        """A voice ready to condition on. Raises VoiceNotFound, StorageError, InvalidReference."""
+        """Raises VoiceNotFound, StorageError, InvalidReference."""
         voice = self.get(name)
         if (features := self._prepared.get(voice.sha256)) is None:
             features = prepare(self._audio(voice), self._spec, self._level)
@@ -178,7 +171,6 @@ class VoiceStore:
         return Reference(complete_transcript(transcript), prepare(audio, self._spec, self._level))
 
     def with_audio(self, sha256: str) -> Voice | None:
-        """A voice made of the file with this hash, if there is one."""
         return next((voice for voice in self._all() if voice.sha256 == sha256), None)
 
     def at_hand(self, name: str) -> bool:
@@ -187,7 +179,7 @@ class VoiceStore:
         return known is not None and self._prepared.in_memory(known[1].sha256)
 
     def get(self, name: str) -> Voice:
-        """Return the record of a voice. Raises VoiceNotFound, VoiceDamaged, StorageError."""
+        """Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not NAME_RULE.fullmatch(name):
             raise VoiceNotFound(f"no voice is named {name!r}")
         path = os.path.join(self._folder, name, RECORD)
@@ -206,14 +198,14 @@ class VoiceStore:
         return known[1]
 
     def pronunciations(self, name: str) -> Mapping[str, str]:
-        """Return the pronunciations of a voice; none if it cannot be used."""
+        """Empty if the voice cannot be used."""
         try:
             return self.get(name).pronunciations
         except (VoiceNotFound, StorageError):
             return {}
 
     def page(self, page_size: int = 0, page_token: str = "") -> Page:
-        """Voices after the one that `page_token` names; a size of 0 takes 50. Raises InvalidRequest."""
+        """Voices after the name `page_token`; a size of 0 takes 50. Raises InvalidRequest."""
         if not 0 <= page_size <= MAX_PAGE:
             raise InvalidRequest("page_size", f"must be at most {MAX_PAGE}, not {page_size}")
         if page_token and not NAME_RULE.fullmatch(page_token):
@@ -232,7 +224,6 @@ class VoiceStore:
         return Page(tuple(voices), names[size - 1] if len(names) > size else "")
 
     def names(self) -> list[str]:
-        """Names of all stored voices, damaged ones included, sorted."""
         return stored_names(self._folder)
 
     def create(
@@ -247,10 +238,10 @@ class VoiceStore:
         validate_only: bool = False,
         checkpoint: Callable[[], None] = lambda: None,
     ) -> Voice:
-        """Check and store a voice, in place of a damaged one of that name.
+        """Check and store a voice, in place of a damaged one of that name; one with the same content stays.
 
-        One with the same content is returned as it is. Until something is written, `checkpoint` may raise
-        to stop. Raises InvalidRequest, InvalidReference, VoiceExists, StorageError.
+        Until something is written, `checkpoint` may raise to stop. Raises InvalidRequest, InvalidReference,
+        VoiceExists, StorageError.
         """
         self._check(name, audio, transcript, consent_note)
         display_name = _display_name(display_name)
@@ -304,7 +295,7 @@ class VoiceStore:
         return voice
 
     def delete(self, name: str) -> None:
-        """Remove a voice, damaged or not, and its prepared reference unless another voice has the same audio.
+        """Remove a voice, and its prepared reference unless another voice has the same audio.
 
         Raises VoiceNotFound, StorageError.
         """
@@ -319,15 +310,12 @@ class VoiceStore:
                 self._prepared.forget(sha256)
 
     def sweep(self) -> None:
-        """Remove what an interrupted create, delete or preparation left; for a daemon at its start.
-
-        A folder in which another process is writing is left as it is.
-        """
+        """Remove what interrupted writing left, unless another process writes there."""
         sweep(self._folder, LEFTOVER_RULE)
         self._prepared.sweep()
 
     def check(self) -> list[str]:
-        """Return a line for each stored voice that cannot be used."""
+        """A line for each stored voice that cannot be used."""
         problems = []
         for name in self.names():
             try:
@@ -364,7 +352,7 @@ class VoiceStore:
     def _same(self, name: str, sha256: str, transcript: str, more: Mapping[str, object]) -> Voice | None:
         """The stored voice, if it has this content; None if there is none, or a damaged one.
 
-        Raises VoiceExists if it has other content. What is left out of `more`, by field, agrees with any.
+        Empty fields of `more` agree with any. Raises VoiceExists for other content.
         """
         try:
             there = self.get(name)
@@ -420,7 +408,7 @@ class VoiceStore:
 
 
 def _display_name(given: str) -> str:
-    """Return the name as it is stored. Raises InvalidRequest."""
+    """Raises InvalidRequest."""
     name = normalise(given)
     if len(name) > MAX_DISPLAY_CHARACTERS:
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""English words in capitals: acronyms that are spelt or spoken, Roman numerals, sizes, shouting."""
+"""English words in capitals: acronyms, Roman numerals, sizes, shouting."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _CODAS = frozenset(
 
 
 def pronounceable(word: str) -> bool:
-    """True if English letters could be read as one word: vowels, and clusters that begin words."""
+    """True if English letters could be one word: vowels, and clusters that begin words."""
     word = word.lower()
     parts = re.split(r"[aeiouy]+", word)
     if len(parts) < 2:
@@ -82,7 +82,6 @@ _IT = re.compile(r"\b(?:[Tt]he|in|an|my|our|your|their|from) IT\b|IT (?:guy|dep|
 
 
 def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
-    """Roman numerals, sizes, acronyms and shouting."""
     word, earlier = match[0], before(match)
     if numbered := _NUMBERED.fullmatch(word):
         return Kind.ROMAN, f"{' '.join(numbered[1])} {english(roman(numbered[2]))}"

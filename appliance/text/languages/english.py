@@ -125,12 +125,10 @@ _POWERS = {"2": "squared", "3": "cubed"}
 
 
 def digit(character: str) -> str:
-    """A digit within a word."""
     return f" {english_digits(character)} "
 
 
 def number(plain: str, ordinal: bool) -> str:
-    """A cardinal or ordinal number without separators."""
     return english_ordinal(int(plain)) if ordinal else english_decimal(plain)
 
 
@@ -211,7 +209,6 @@ def _digits_or_number(digits: str) -> str:
 
 
 def _address(match: re.Match[str]) -> str:
-    """An IP address, with a port."""
     dots = " dot ".join(map(_digits_or_number, match[1].split(".")))
     return f"{dots}, port {english_decimal(match[2])}" if match[2] else dots
 
@@ -220,7 +217,7 @@ def _address(match: re.Match[str]) -> str:
 
 
 def _groups(match: re.Match[str]) -> str | None:
-    """A telephone number or another of several groups: each digit."""
+    """A number of several groups, as a telephone's: each digit."""
     groups = re.split(r"[ -]", match[0].lstrip("+"))
     if sum(map(len, groups)) < 7:
         return None
@@ -235,7 +232,7 @@ def _short_phone(match: re.Match[str]) -> str | None:
 
 
 def _code(match: re.Match[str]) -> str:
-    """Letters and digits of one word: a number at the end is read as one up to two digits."""
+    """Up to two digits at the end are one number."""
     parts = re.findall(r"[^\W\d_]+|\d+(?:\.\d+)*", match[0])
     digits = [part for part in parts if part[0].isdigit()]
     is_amount = re.fullmatch(r"\d+[A-Z]{1,2}", match[0]) is not None
@@ -341,7 +338,7 @@ def _hash(match: re.Match[str]) -> str:
 
 
 def _decade(match: re.Match[str]) -> str | None:
-    """80s → eighties; 1980s → nineteen eighties; 2000s → two thousands; 1900s → nineteen hundreds."""
+    """80s → eighties; 2000s → two thousands; 1900s → nineteen hundreds."""
     century, tens = match[1] or "", match[2]
     if not century and tens in ("00", "10"):
         return None
@@ -394,7 +391,6 @@ def _year(match: re.Match[str]) -> str | None:
 
 
 def plain(number: str) -> str:
-    """A number; digit by digit if it is long or begins with 0."""
     return english_digits(number) if is_code(number) else english_decimal(number)
 
 

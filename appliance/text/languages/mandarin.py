@@ -10,7 +10,7 @@ from appliance.text.quantity import DASH, END, NUMBER, Quantity
 from appliance.text.spans import Kind, Language, Readings, before
 
 _MEASURES = "点个只位块次天夜年条本件张把句声秒分杯瓶台辆部场局首集层楼间人斤米元万千百亿岁小种名款支队轮倍"
-"""Before these two is 两."""
+"""Measure words after which two is 两: 两个."""
 _CURRENCIES = {
     "$": "美元",
     "US$": "美元",
@@ -102,22 +102,19 @@ _HALVES = re.compile(r"(?:上午|下午|晚上|早上|中午|凌晨|傍晚|今�
 
 
 def digit(character: str) -> str:
-    """A digit within a word."""
     return chinese_digits(character)
 
 
 def number(plain: str, ordinal: bool) -> str:
-    """A cardinal or ordinal number without separators."""
     return f"第{chinese(int(plain))}" if ordinal else _plain(plain)
 
 
 def _plain(number: str) -> str:
-    """A number; digit by digit if it is long or begins with 0."""
+    """A number; digit by digit if `is_code`."""
     return chinese_digits(number) if is_code(number) else chinese_decimal(number)
 
 
 def _counted(number: str) -> str:
-    """A number before a measure word."""
     return "两" if number == "2" else _plain(number)
 
 
@@ -190,7 +187,6 @@ def _two_digit_year(match: re.Match[str]) -> str | None:
 
 
 def _years(match: re.Match[str]) -> str | None:
-    """1998-2003年, 2024-2025赛季: each digit."""
     a, b = match[1], match[2]
     return f"{chinese_digits(a)}到{chinese_digits(b)}" if int(a) < int(b) else None
 
@@ -282,7 +278,7 @@ def _slash(match: re.Match[str]) -> str:
 
 
 def _code(match: re.Match[str]) -> str:
-    """Letters and digits of one word: one or two digits at its end are a number."""
+    """One or two digits at the end are a number."""
     parts = re.findall(r"[^\W\d_]+|\d+(?:\.\d+)*|_+", match[0])
     groups = sum(part[0].isdigit() for part in parts)
     said = ""
@@ -430,7 +426,7 @@ SIGNS = Readings(
 
 
 def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
-    """Roman numerals, sizes and grades; other capitals are left as written beside Chinese."""
+    """Other capitals stay beside Chinese."""
     earlier = before(match, 1)
     if re.fullmatch(r"(?=[IVX]{2,})X{0,3}(?:IX|IV|V?I{0,3})", match[0]) and (
         earlier >= "\u4e00" or match[0] in ("III", "VIII")

@@ -21,11 +21,11 @@ _HAN = "零一二三四五六七八九"
 _PLACES = ("", "十", "百", "千")
 _MYRIADS = ("", "万", "亿")
 LONGEST = 12
-"""Digits of the longest number that is read as one, not digit by digit."""
+"""Digits of the longest number that is read as one."""
 
 
 def is_code(number: str) -> bool:
-    """True for a number without separators that is read digit by digit: it is long or begins with 0."""
+    """True for a number that is read digit by digit."""
     return len(number.partition(".")[0]) > LONGEST or (
         len(number) > 1 and number[0] == "0" and number.isdigit()
     )
@@ -46,7 +46,6 @@ def english(number: int) -> str:
 
 
 def english_ordinal(number: int) -> str:
-    """23 → "twenty-third"."""
     words = english(number)
     head, mark, last = words.rpartition("-") if "-" in words.split()[-1] else words.rpartition(" ")
     if last in _ORDINALS:
@@ -65,12 +64,11 @@ def english_year(year: int) -> str:
 
 
 def english_digits(digits: str) -> str:
-    """ "007" → "zero zero seven"; what is no digit is left out."""
+    """Other characters are left out."""
     return " ".join(_SMALL[int(digit)] for digit in digits if digit.isdecimal())
 
 
 def english_decimal(number: str) -> str:
-    """ "1,299.95" → "one thousand two hundred ninety-nine point nine five"."""
     whole, _, part = number.replace(",", "").partition(".")
     sign = "minus " if whole.startswith("-") else ""
     whole = whole.lstrip("-+") or "0"
@@ -98,7 +96,7 @@ def chinese(number: int) -> str:
 
 
 def _chinese_group(number: int) -> str:
-    """A number under 10,000."""
+    """Below 10,000."""
     words = ""
     for place in range(3, -1, -1):
         digit = number // 10**place % 10
@@ -110,12 +108,11 @@ def _chinese_group(number: int) -> str:
 
 
 def chinese_digits(digits: str) -> str:
-    """ "2026" → "二零二六"; what is no digit is left out."""
+    """Other characters are left out."""
     return "".join(_HAN[int(digit)] for digit in digits if digit.isdecimal())
 
 
 def chinese_decimal(number: str) -> str:
-    """ "3.14" → "三点一四"."""
     whole, _, part = number.replace(",", "").partition(".")
     sign = "负" if whole.startswith("-") else ""
     whole = whole.lstrip("-+") or "0"
@@ -124,7 +121,6 @@ def chinese_decimal(number: str) -> str:
 
 
 def roman(numeral: str) -> int:
-    """ "XIV" → 14."""
     values = [{"I": 1, "V": 5, "X": 10, "L": 50}[letter] for letter in numeral]
     return sum(
         -value if value < after else value for value, after in zip(values, [*values[1:], 0], strict=True)
