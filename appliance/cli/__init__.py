@@ -8,24 +8,24 @@ import sys
 from collections.abc import Callable, Sequence
 
 from appliance.bench import BenchError
-from appliance.cli import check, enrolling, measuring, operating, serving, speaking
-from appliance.cli.arguments import FAILED, Failure
+from appliance.cli import check, enrolling, measuring, operating, running, saying
+from appliance.cli.options import FAILED, Failure
 from appliance.client import CallFailed
 from appliance.errors import ApplianceError
 
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "serve": ("run the daemon", serving.add_serve),
-    "gateway": ("HTTP for clients that speak no gRPC", serving.add_gateway),
-    "prepare": ("build the GPU's engines before the first start", serving.add_prepare),
-    "say": ("speak a text through the daemon", speaking.add_say),
-    "cancel": ("end a request by its id", speaking.add_cancel),
-    "queue": ("what waits and sounds; skip, clear, pause, resume", speaking.add_queue),
+    "serve": ("run the daemon", running.add_serve),
+    "gateway": ("HTTP for clients that speak no gRPC", running.add_gateway),
+    "prepare": ("build the GPU's engines before the first start", running.add_prepare),
+    "say": ("speak a text through the daemon", saying.add_say),
+    "cancel": ("end a request by its id", saying.add_cancel),
+    "queue": ("what waits and sounds; skip, clear, pause, resume", saying.add_queue),
     "voices": ("list, add, show, remove and copy reference voices", enrolling.add_voices),
     "tokens": ("make, list and revoke the tokens of clients, on the box", operating.add_tokens),
     "admin": ("operate the running daemon, on the box", operating.add_admin),
     "bundle": ("install another bundle, and go back, on the box", operating.add_bundle),
     "check": ("is everything well? exits with 0, or 1 or 2 if not", check.add_arguments),
-    "replay": ("one given case on the device's engine", serving.add_replay),
+    "replay": ("one given case on the device's engine", running.add_replay),
     "bench": ("measure a running daemon", measuring.add_bench),
 }
 """Help of each command, and the function that adds its arguments and sets its `run`."""

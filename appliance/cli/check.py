@@ -24,7 +24,7 @@ from appliance.box.checks import Finding, Level
 from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.box.show.findings import table, wants_colour
 from appliance.box.system import Box, open_box
-from appliance.cli.arguments import add_config
+from appliance.cli.options import add_config
 from appliance.client import CallFailed, Client
 from appliance.client.sounding import NO_VOICE, peak, speak_anew
 from appliance.config import Config, load

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from appliance import config
-from appliance.cli.arguments import (
+from appliance.cli.options import (
     FAILED,
     Failure,
     add_address,

@@ -10,7 +10,7 @@ from appliance import config
 from appliance.bench import guard, slices, storm
 from appliance.bench import run as bench_run
 from appliance.box.system import open_box
-from appliance.cli.arguments import Failure, add_address, add_config, client, sysroot
+from appliance.cli.options import Failure, add_address, add_config, client, sysroot
 from appliance.config import LOOPBACK_GRPC
 from appliance.errors import ApplianceError
 

@@ -10,7 +10,7 @@ from appliance.access import Role
 from appliance.box import paths
 from appliance.box.system import open_box
 from appliance.bundles import ARCHIVES, BundleStore, Restart, load_on_cpu, running_folder
-from appliance.cli.arguments import Failure, add_config, print_line, sysroot
+from appliance.cli.options import Failure, add_config, print_line, sysroot
 from appliance.client import ADMIN_SOCKET, Operator, Status
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from appliance.bench import BenchError
-from appliance.cli.arguments import add_config
+from appliance.cli.options import add_config
 from appliance.errors import ApplianceError
 from tests.benchmarks import compare, limit, tracing
 

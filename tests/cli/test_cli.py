@@ -21,7 +21,7 @@ import yaml
 
 from appliance import cli
 from appliance.box.checks import CHECKS
-from appliance.cli import speaking
+from appliance.cli import saying
 from appliance.client import CallFailed, Client, Credentials, Header, Reply, Timings
 from appliance.config import SynthesisConfig
 from appliance.contract import bundle
@@ -190,7 +190,7 @@ class Heard:
 def test_say_sends_its_options_and_cancel_the_id(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("appliance.cli.arguments.Client", Heard)
+    monkeypatch.setattr("appliance.cli.options.Client", Heard)
     options = ["--priority", "high", "--channel", "chat", "--user", "u1", "--supersede", "score"]
     options += ["--queue-timeout", "2.5", "--min-nfe", "3", "--request-id", "r-1", "--timeout", "9"]
     options += ["--text-handling", "ssml", "--pronounce", "Xx=x", "--pronounce", "a=b=c"]
@@ -546,4 +546,4 @@ def test_help_does_not_load_the_engine() -> None:
 
 
 def test_a_table_without_audio() -> None:
-    assert "no audio" in speaking.table(Reply(b"", Header(), Timings(), 0.1, 0.0))
+    assert "no audio" in saying.table(Reply(b"", Header(), Timings(), 0.1, 0.0))

@@ -7,7 +7,7 @@ import wave
 from pathlib import Path
 
 from appliance.bench.output import aligned
-from appliance.cli.arguments import Failure, add_address, add_pronounce, client, pronunciations
+from appliance.cli.options import Failure, add_address, add_pronounce, client, pronunciations
 from appliance.client import ENCODINGS, PRIORITIES, SPEAK_S, Encoding, Options, Reply, Utterance
 from appliance.rpc.appliance_pb2 import UtteranceState
 

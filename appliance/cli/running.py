@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from appliance import config
-from appliance.cli.arguments import Failure, add_config, print_line
+from appliance.cli.options import Failure, add_config, print_line
 from appliance.config import SynthesisConfig
 
 
