@@ -20,7 +20,7 @@ from appliance.errors import InvalidRequest
 from appliance.request import Change, Pause, Reference, Request, Segment, Segmentation
 from appliance.text.rewrite import MOST_CHARACTERS
 from appliance.text.split import Budgets, chunk_text, cut_to_fit, first_within, split_low_latency
-from appliance.text.written import Written
+from appliance.text.written import TextSplitter
 
 WINDOW_S = 22.0
 """Reference and speech in one pass of upstream; the models were trained on up to 30 s."""
@@ -101,10 +101,10 @@ class Planner:
         self._check_work(sum(segment.audio_s for segment in segments), request.nfe)
         return segments
 
-    def written(self, request: Request) -> Written:
+    def splitter(self, request: Request) -> TextSplitter:
         """Splitter of the text while it is written. Raises VoiceNotFound, StorageError."""
         reference, manifest = self.reference(request.voice), self.manifest
-        return Written(low_latency(request, reference, manifest.mel, manifest.max_frames))
+        return TextSplitter(low_latency(request, reference, manifest.mel, manifest.max_frames))
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
         """Plan requests that differ in segmentation and steps; return those possible.

@@ -174,7 +174,7 @@ class RivaService:
         transcript = zero_shot.transcript or message.custom_configuration.get("transcript", "")
         transcript = transcript or await self._prompts.transcript_of(audio)
         if transcript:
-            request.voice, reference = await self._prompts.lend(audio, transcript)
+            request.voice, reference = await self._prompts.prepare(audio, transcript)
             return request, reference
         if (name := _own_name(message.voice_name)) not in await asyncio.to_thread(self._store.names):
             raise InvalidRequest("zero_shot_data.transcript", NO_TRANSCRIPT)

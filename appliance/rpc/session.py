@@ -16,7 +16,7 @@ from appliance.rpc.replies import timings_message, word_messages
 from appliance.rpc.requests import request_id_of, request_of
 from appliance.rpc.speaking import Speaking, SynthesisCall
 from appliance.rpc.status import reason_of, rule_for
-from appliance.text.written import Written
+from appliance.text.written import TextSplitter
 
 MAX_CLAUSES_ADMITTED = 4
 """Clauses that are with the scheduler at a time; later ones wait here."""
@@ -68,7 +68,7 @@ class SessionCall:
         self._clock = speaking.components.clock
         self._last_active = self._clock()
         self._configured = pb.SynthesizeRequest()
-        self._splitter: Written | None = None
+        self._splitter: TextSplitter | None = None
         self._utterances: dict[int, SessionUtterance] = {}
         self._current: SessionUtterance | None = None
         self._count = 0

@@ -28,7 +28,7 @@ from appliance.rpc.requests import ParsedRequest, RequestDefaults, parse
 from appliance.scheduler import Scheduler
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.workload import Clock
-from appliance.text.written import Written
+from appliance.text.written import TextSplitter
 
 logger = logging.getLogger(__name__)
 
@@ -437,10 +437,10 @@ class Speaking:
 
     # Threads.
 
-    async def text_splitter(self, request: Request) -> Written:
+    async def text_splitter(self, request: Request) -> TextSplitter:
         """Return a splitter for a text that is still being written. Raises VoiceNotFound, StorageError."""
         planner = self.components.planner
-        return await self._loop.run_in_executor(self._planner_thread, planner.written, request)
+        return await self._loop.run_in_executor(self._planner_thread, planner.splitter, request)
 
     def close(self) -> None:
         self._planner_thread.shutdown(wait=False, cancel_futures=True)

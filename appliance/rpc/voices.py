@@ -13,7 +13,7 @@ from appliance.errors import Cancelled, UploadsFull
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.context import Context
-from appliance.voices.prompts import give_way
+from appliance.voices.prompts import run_when_idle
 from appliance.voices.store import Voice, VoiceStore
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
     def __init__(self, store: VoiceStore) -> None:
         self._store = store
         self._upload_pool = ThreadPoolExecutor(
-            UPLOAD_THREADS, thread_name_prefix="upload", initializer=give_way
+            UPLOAD_THREADS, thread_name_prefix="upload", initializer=run_when_idle
         )
         self._lookup_pool = ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="voices")
         self._upload_slots = asyncio.Semaphore(UPLOAD_THREADS)

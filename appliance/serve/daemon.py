@@ -78,8 +78,7 @@ from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
 from appliance.serve.supervision import Supervision
 from appliance.text import chinese
-from appliance.text.line import Manners
-from appliance.text.sayable import Front
+from appliance.text.sayable import FrontEnd
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import open_store
 
@@ -174,7 +173,7 @@ class Daemon:
         self._hurry = asyncio.Event()
         """Set at the second signal."""
         manifest = self._bundle.manifest
-        self._front: Front
+        self._front: FrontEnd
         self._components = Components(
             planner=Planner(
                 manifest, read_vocabulary(self._bundle.vocab), self._prompts.reference, chinese.to_tokens
@@ -536,7 +535,7 @@ class Daemon:
             components.planner = replace(
                 components.planner, manifest=read.manifest, vocabulary=read_vocabulary(read.vocab)
             )
-            self._front = Front(components.planner.vocabulary, self._front.manners)
+            self._front = FrontEnd(components.planner.vocabulary, self._front.choices)
             components.defaults = replace(components.defaults, speakable=self._front.speakable)
             if components.defaults.synthesis.guidance is None:
                 components.defaults = replace(components.defaults, guidance=read.manifest.defaults.guidance)
@@ -555,7 +554,7 @@ class Daemon:
         """Apply LIVE_SECTIONS, but for the log level."""
         synthesis, components = config.synthesis, self._components
         own = self._bundle.manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
-        self._front = Front(components.planner.vocabulary, Manners(**vars(config.text)))
+        self._front = FrontEnd(components.planner.vocabulary, config.text)
         components.defaults = replace(
             components.defaults, synthesis=synthesis, guidance=own, speakable=self._front.speakable
         )

@@ -7,8 +7,9 @@ from typing import Any
 
 import emoji
 
+from appliance.config import TextConfig
 from appliance.text import letters, scan
-from appliance.text.line import HAN, Line, Manners, language_of
+from appliance.text.line import HAN, Line, language_of
 from appliance.text.marks import TEXT_MARKS, Marks
 from appliance.text.normalise import normalise
 from appliance.text.rewrite import Rewriting
@@ -24,14 +25,14 @@ _REPEATED = (Kind.WORD, Kind.MARK, Kind.EMOTE, Kind.NAME, Kind.ACRONYM, Kind.SHO
 _HAN_DIGITS = frozenset("零一二三四五六七八九十百千万亿")
 
 
-def rewrite(text: Rewriting, manners: Manners, marks: Marks, *, chinese: bool = True) -> None:
+def rewrite(text: Rewriting, choices: TextConfig, marks: Marks, *, chinese: bool = True) -> None:
     """Make a chat line speakable; without `chinese` in English words only."""
     letters.plain(text)
     # Before `normalise` removes the joiners within an emoji.
     if emojis := [] if text.text.isascii() else emoji.emoji_list(text.text):
-        _name_emoji(text, emojis, manners, marks, language_of(text.text, manners, chinese))
+        _name_emoji(text, emojis, choices, marks, language_of(text.text, choices, chinese))
     text.text = normalise(text.text, lines=True)
-    line = Line(text.text, manners, marks, chinese)
+    line = Line(text.text, choices, marks, chinese)
     found = scan.spans(line)
     for span in found:
         _note(text, line, span)
@@ -109,7 +110,7 @@ def _without_repeats(text: Rewriting, line: Line, found: list[Span]) -> list[Spa
 
 
 def _name_emoji(
-    text: Rewriting, found: list[Any], manners: Manners, marks: Marks, language: Language
+    text: Rewriting, found: list[Any], choices: TextConfig, marks: Marks, language: Language
 ) -> None:
     """Put marks for the names of each run of emoji, each emoji of the line once."""
     original, rewritten, at = text.text, "", 0
@@ -125,7 +126,7 @@ def _name_emoji(
         names = list(dict.fromkeys(_emoji_name(str(match["emoji"]), language) for match in run))
         new = [name for name in names if name and name not in named][:MOST_EMOJI]
         named.update(new)
-        words = language.comma.join(new) if manners.emoji == "name" else ""
+        words = language.comma.join(new) if choices.emoji == "name" else ""
         before = original[at:start].rstrip()
         joint = language.comma if words and before and before[-1] not in ",.!?;:，。！？；：" else " "
         rewritten += before + (joint + marks.text(words) if words else "")

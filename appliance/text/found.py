@@ -17,11 +17,11 @@ Reading = Callable[[Line, re.Match[str]], "str | tuple[Kind, str] | None"]
 
 
 def _link(line: Line, match: re.Match[str]) -> str:
-    return f" {line.whole.link} " if line.manners.links == "name" else " "
+    return f" {line.whole.link} " if line.choices.links == "name" else " "
 
 
 def _mail(line: Line, match: re.Match[str]) -> str:
-    return f" {line.whole.mail} " if line.manners.links == "name" else " "
+    return f" {line.whole.mail} " if line.choices.links == "name" else " "
 
 
 def _emote(line: Line, match: re.Match[str]) -> str:
@@ -29,7 +29,7 @@ def _emote(line: Line, match: re.Match[str]) -> str:
 
 
 def _emote_named(line: Line, name: str) -> str:
-    return f" {_words(line, name)} " if line.manners.emoji == "name" else " "
+    return f" {_words(line, name)} " if line.choices.emoji == "name" else " "
 
 
 def _name(line: Line, match: re.Match[str]) -> str:
@@ -58,7 +58,7 @@ def _bracketed(line: Line, match: re.Match[str]) -> tuple[Kind, str] | None:
         return Kind.PAUSE, f" {line.marks.silent(Silent(pause_s=seconds))} "
     bracket = {"（": "(", "<": "["}.get(bracket, bracket)
     if is_direction(inside, bracket, line.text[: match.start()], line.text[match.end() :]):
-        if line.manners.directions == "speak":
+        if line.choices.directions == "speak":
             return Kind.DIRECTION, f" {inside} "
         return Kind.DIRECTION, f" {line.marks.silent(Silent(direction=inside))} "
     if match[0][0] == "[" and re.fullmatch(r"\w{1,12}", inside) and not inside.isdigit():

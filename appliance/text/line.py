@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
+from appliance.config import TextConfig
 from appliance.text.languages.english import ENGLISH
 from appliance.text.languages.mandarin import MANDARIN
 from appliance.text.marks import Marks
@@ -25,17 +24,6 @@ LINK = (
 MAIL = r"(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 
 
-@dataclass(frozen=True)
-class Manners:
-    """The configuration's choices for input with more than one reading."""
-
-    links: Literal["name", "drop"] = "name"
-    emoji: Literal["name", "drop"] = "name"
-    directions: Literal["drop", "speak"] = "drop"
-    language: Literal["en", "zh"] = "en"
-    """Language of lines without a word, such as "666"."""
-
-
 def is_chinese(text: str, default: str = "en") -> bool:
     """True with half as many Chinese characters as words in letters; `default` without either."""
     if "." in text or "@" in text:
@@ -50,15 +38,15 @@ _LATIN = re.compile("[A-Za-z]{2,}")
 _CLAUSE = re.compile(r"[，。！？；!?;\n]|[,.](?=\s\D)")
 
 
-def language_of(text: str, manners: Manners, chinese: bool) -> Language:
+def language_of(text: str, choices: TextConfig, chinese: bool) -> Language:
     """Language of a whole line; `chinese`: the bundle can say it."""
-    return MANDARIN if chinese and is_chinese(text, manners.language) else ENGLISH
+    return MANDARIN if chinese and is_chinese(text, choices.language) else ENGLISH
 
 
 class Line:
-    def __init__(self, text: str, manners: Manners, marks: Marks, chinese: bool) -> None:
-        self.text, self.manners, self.marks = text, manners, marks
-        self.whole = language_of(text, manners, chinese)
+    def __init__(self, text: str, choices: TextConfig, marks: Marks, chinese: bool) -> None:
+        self.text, self.choices, self.marks = text, choices, marks
+        self.whole = language_of(text, choices, chinese)
         self._ends, self._languages = [len(text)], [self.whole]
         if chinese and _HAN.search(text):
             starts = [0, *(match.end() for match in _CLAUSE.finditer(text))]

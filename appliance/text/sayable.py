@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
+from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary
 from appliance.request import Change, Direction, Handling, Pause, Spoken
 from appliance.text import ssml
@@ -14,7 +15,7 @@ from appliance.text.chat import rewrite, tidied
 from appliance.text.chinese import to_tokens
 from appliance.text.languages.english import ENGLISH
 from appliance.text.languages.mandarin import MANDARIN
-from appliance.text.line import Manners, is_chinese
+from appliance.text.line import is_chinese
 from appliance.text.marks import PRIVATE, Marks, Silent
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import pronounce
@@ -90,11 +91,11 @@ _SIGNS = {"&": " and ", "+": " plus ", "=": " equals ", "%": " percent ", "@": "
 }
 
 
-class Front:
+class FrontEnd:
     """Rewriting of texts for one vocabulary. Thread-safe."""
 
-    def __init__(self, vocabulary: Vocabulary, manners: Manners | None = None) -> None:
-        self.manners = manners or Manners()
+    def __init__(self, vocabulary: Vocabulary, choices: TextConfig | None = None) -> None:
+        self.choices = choices or TextConfig()
 
         @lru_cache(maxsize=4096)
         def can_say(character: str) -> bool:
@@ -119,7 +120,7 @@ class Front:
         if handling is Handling.VERBATIM:
             changed.text = normalise(changed.text)
         else:
-            rewrite(changed, self.manners, marks, chinese=self._chinese)
+            rewrite(changed, self.choices, marks, chinese=self._chinese)
         spoken = ""
         pauses: list[Pause] = []
         directions: list[Direction] = []
@@ -141,7 +142,7 @@ class Front:
     def _read_ssml(self, text: Rewriting, marks: Marks) -> None:
         pieces = ssml.parse(text.text)
         plain = "".join(piece for piece in pieces if isinstance(piece, str))
-        language = MANDARIN if self._chinese and is_chinese(plain, self.manners.language) else ENGLISH
+        language = MANDARIN if self._chinese and is_chinese(plain, self.choices.language) else ENGLISH
         text.text = ""
         for piece in pieces:
             if isinstance(piece, ssml.Break):
@@ -159,7 +160,7 @@ class Front:
         """Drop and note characters without a substitute."""
         if all(map(self._can_say, text.text)):
             return text.text
-        chinese = self._chinese and is_chinese(text.text, self.manners.language)
+        chinese = self._chinese and is_chinese(text.text, self.choices.language)
         digit = (MANDARIN if chinese else ENGLISH).digit
         parts: list[str] = []
         dropped = ""

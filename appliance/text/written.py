@@ -5,7 +5,7 @@ from __future__ import annotations
 from appliance.text.split import Budgets, Rank, breaks, finished
 
 
-class Written:
+class TextSplitter:
     """Collects text and returns each piece once it is complete.
 
     A clause is complete when the next character is known, since "3." may become "3.5"; a tag, a direction and

@@ -27,15 +27,15 @@ class Prompts:
 
     def __init__(self, store: VoiceStore) -> None:
         self._store = store
-        self._lent: WeakValueDictionary[str, Reference] = WeakValueDictionary()
+        self._by_name: WeakValueDictionary[str, Reference] = WeakValueDictionary()
         self._recent: deque[Reference] = deque(maxlen=KEPT)
         self._transcripts: OrderedDict[str, str] = OrderedDict()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="prompt", initializer=give_way)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="prompt", initializer=run_when_idle)
         self._preparing = 0
 
     def reference(self, voice: str) -> Reference:
         """Raises as VoiceStore.reference does."""
-        return self._lent.get(voice) or self._store.reference(voice)
+        return self._by_name.get(voice) or self._store.reference(voice)
 
     async def transcript_of(self, audio: bytes) -> str:
         """Transcript of an earlier prompt or stored voice with this audio, or ""."""
@@ -46,25 +46,25 @@ class Prompts:
         same = await asyncio.to_thread(self._store.with_audio, sha256)
         return same.transcript if same else ""
 
-    async def lend(self, audio: bytes, transcript: str) -> tuple[str, Reference]:
+    async def prepare(self, audio: bytes, transcript: str) -> tuple[str, Reference]:
         """Prepare a prompt; `reference` finds its name while the result is held.
 
         Raises InvalidReference, UploadsFull.
         """
         sha256 = hashlib.sha256(audio).hexdigest()
         name = f"prompt:{sha256[:16]}:{hashlib.sha256(transcript.encode()).hexdigest()[:16]}"
-        reference = self._lent.get(name)
+        reference = self._by_name.get(name)
         if reference is None:
             if self._preparing > WAITING:
                 raise UploadsFull(f"{WAITING} audio prompts are waiting already, and no more may")
             self._preparing += 1
             try:
-                prepare = asyncio.get_running_loop().run_in_executor
-                reference = await prepare(self._pool, self._store.unstored, audio, transcript)
+                run = asyncio.get_running_loop().run_in_executor
+                reference = await run(self._pool, self._store.unstored, audio, transcript)
             finally:
                 self._preparing -= 1
             # Another call with the same prompt may have been quicker.
-            reference = self._lent.setdefault(name, reference)
+            reference = self._by_name.setdefault(name, reference)
             self._recent.append(reference)
         self._transcripts[sha256] = transcript
         while len(self._transcripts) > TRANSCRIPTS:
@@ -72,7 +72,7 @@ class Prompts:
         return name, reference
 
 
-def give_way() -> None:
+def run_when_idle() -> None:
     """Give this thread SCHED_IDLE: it runs only on cores that the engine leaves free.
 
     A nice thread keeps its core for milliseconds when an engine's thread wakes, as at each operator.

@@ -18,7 +18,7 @@ from pathlib import Path
 from appliance.config import SynthesisConfig
 from appliance.contract.tokens import read_vocabulary
 from appliance.request import Handling, Segmentation
-from appliance.text.sayable import Front
+from appliance.text.sayable import FrontEnd
 from export.demo.speech_metrics import Errors, MetricError, Recogniser
 from tests.quality.mouth import Mouth, references_in
 
@@ -44,7 +44,7 @@ def chat_lines(count: int) -> list[tuple[str, str]]:
 
 
 def wrong_words(
-    mouth: Mouth, voices: Iterable[str], front: Front, pairs: list[tuple[str, str]], judge: Recogniser
+    mouth: Mouth, voices: Iterable[str], front: FrontEnd, pairs: list[tuple[str, str]], judge: Recogniser
 ) -> Errors:
     """Count wrong words over all voices; a pair is what is spoken and what is to be heard."""
     found = Errors(0, 0)
@@ -68,7 +68,7 @@ def main() -> int:
     except MetricError as error:
         print(error, file=sys.stderr)
         return 1
-    front, pairs = Front(read_vocabulary(BUNDLE / "vocab.txt")), chat_lines(options.lines)
+    front, pairs = FrontEnd(read_vocabulary(BUNDLE / "vocab.txt")), chat_lines(options.lines)
     sentences = SENTENCES.read_text("utf-8").splitlines()
     rows = {
         "chat": [(front.speakable(text).text, expected) for text, expected in pairs],

@@ -35,7 +35,7 @@ from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
 from appliance.text.split import Budgets
-from appliance.text.written import Written
+from appliance.text.written import TextSplitter
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import VoiceStore
 from tests.daemons import BUNDLE
@@ -111,10 +111,10 @@ class SentencePlanner:
         for index, text in enumerate(request.text.split(". "))
     ]
 
-    def written(self, request: Request) -> Written:
+    def splitter(self, request: Request) -> TextSplitter:
         """Ten bytes a second: pieces of at least one second, the first of at most four."""
         self.reference(request.voice)
-        return Written(Budgets(10, 40, 80))
+        return TextSplitter(Budgets(10, 40, 80))
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
         self.reference(requests[0].voice)

@@ -289,8 +289,8 @@ async def test_prompts_in_memory_are_bounded_and_one_in_use_is_kept(
 ) -> None:
     monkeypatch.setattr("appliance.voices.prompts.KEPT", 3)
     prompts = Prompts(box.store)
-    name, held = await prompts.lend(speech_wav(0.5), "Hi.")
-    names = [(await prompts.lend(speech_wav(0.3 + number / 100), "Hi."))[0] for number in range(5)]
+    name, held = await prompts.prepare(speech_wav(0.5), "Hi.")
+    names = [(await prompts.prepare(speech_wav(0.3 + number / 100), "Hi."))[0] for number in range(5)]
     assert prompts.reference(name) is held
     assert prompts.reference(names[-1])
     for dropped in names[:2]:

@@ -13,7 +13,7 @@ from appliance.contract.tokens import read_vocabulary
 from appliance.request import Direction
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import request_of
-from appliance.text.sayable import NOTHING, Front
+from appliance.text.sayable import NOTHING, FrontEnd
 from tests.daemons import ROOT
 from tests.rpc.conftest import Box
 from tests.rpc.test_session import Heard, configure, text
@@ -23,7 +23,7 @@ from tests.rpc.test_synthesizer import Stub, refusal, request
 @pytest.fixture(autouse=True)
 def front(box: Box) -> None:
     vocabulary = read_vocabulary(ROOT / "appliance/demo/bundle/vocab.txt")
-    speakable = Front(vocabulary).speakable
+    speakable = FrontEnd(vocabulary).speakable
     box.components.defaults = type(box.components.defaults)(
         box.components.defaults.synthesis, box.components.defaults.guidance, 24_000, speakable
     )

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary, read_vocabulary
 from appliance.request import Handling, Spoken
 from appliance.text.chinese import pinyin, to_tokens
 from appliance.text.languages.numbers import chinese, english, english_ordinal, english_year
-from appliance.text.line import Manners
 from appliance.text.marks import PRIVATE
 from appliance.text.normalise import normalise
 from appliance.text.rewrite import MOST_CHANGES, MOST_CHARACTERS
-from appliance.text.sayable import Front
+from appliance.text.sayable import FrontEnd
 from tests.daemons import ROOT
 
 LINES = [
@@ -36,10 +36,10 @@ def chinese_too() -> Vocabulary:
 
 
 @cache
-def front(language: str) -> Front:
+def front(language: str) -> FrontEnd:
     if language == "zh":
-        return Front(chinese_too(), Manners(language="zh"))
-    return Front(ENGLISH)
+        return FrontEnd(chinese_too(), TextConfig(language="zh"))
+    return FrontEnd(ENGLISH)
 
 
 def test_there_are_383_lines_many_of_them_chinese() -> None:
@@ -157,9 +157,9 @@ def test_what_a_vocabulary_lacks_is_named() -> None:
 
 
 def test_what_has_no_one_reading_is_configured() -> None:
-    dropping = Front(ENGLISH, Manners(links="drop", emoji="drop"))
+    dropping = FrontEnd(ENGLISH, TextConfig(links="drop", emoji="drop"))
     assert dropping.speakable("see https://a.example now 😂 :catJAM:").text == "see now"
-    assert Front(chinese_too()).speakable("666").text == "six six six"
+    assert FrontEnd(chinese_too()).speakable("666").text == "six six six"
 
 
 @pytest.mark.parametrize(

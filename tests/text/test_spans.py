@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary
 from appliance.request import Handling, Pause, Spoken
 from appliance.text import rewrite
-from appliance.text.line import Manners
-from appliance.text.sayable import Front
+from appliance.text.sayable import FrontEnd
 from tests.text.test_chat import chinese_too, front
 
 LINES = 1_500
@@ -191,11 +191,11 @@ def test_stage_directions_are_dropped_and_named_or_spoken_as_configured() -> Non
     ]
     assert [(d.after, d.text) for d in said.directions] == [(0, "waves"), (7, "laugh"), (26, "sighs")]
     assert said.pauses == (Pause(26, 1.0),)
-    speaking = Front(chinese_too(), Manners(directions="speak"))
+    speaking = FrontEnd(chinese_too(), TextConfig(directions="speak"))
     assert speaking.speakable("*waves* Hi [laugh]").text == "waves Hi laugh"
     assert front("zh").speakable("（笑）好的").text == "好的"
 
 
 def test_a_vocabulary_without_a_mark_joins_the_letters() -> None:
     vocabulary = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz."))
-    assert Front(vocabulary).speakable("e\u0301t e\u0334t", Handling.VERBATIM).text == "et et"
+    assert FrontEnd(vocabulary).speakable("e\u0301t e\u0334t", Handling.VERBATIM).text == "et et"

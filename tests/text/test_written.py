@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.text.split import Budgets
-from appliance.text.written import Written
+from appliance.text.written import TextSplitter
 
 BUDGETS = Budgets(10, 40, 80)
 
 
 def pieces(parts: list[str]) -> list[str]:
-    written = Written(BUDGETS)
+    written = TextSplitter(BUDGETS)
     found = [piece for part in parts for piece in written.add(part)]
     return [*found, rest] if (rest := written.rest()) else found
 
@@ -89,13 +89,13 @@ def test_later_pieces_are_sentences() -> None:
 
 
 def test_a_clause_is_complete_with_the_space_after_it() -> None:
-    written = Written(BUDGETS)
+    written = TextSplitter(BUDGETS)
     assert written.add("Certainly,") == []
     assert written.add(" ") == ["Certainly,"]
 
 
 def test_the_next_utterance_begins_anew() -> None:
-    written = Written(BUDGETS)
+    written = TextSplitter(BUDGETS)
     assert written.add("One two three, four") == ["One two three,"]
     assert written.rest() == "four"
     assert written.rest() == ""
