@@ -245,7 +245,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a file is damaged": (rotten, "b/vocoder.onnx: damaged: sha256"),
     "a file is not listed": (crowded, "does not list this file"),
     "newer": (lambda folder: variant(folder, "b", format="2.0"), "format 2.0 is newer than"),
-    "older": (lambda folder: variant(folder, "b", format="1.0"), "convert it"),
+    "older": (lambda folder: variant(folder, "b", format="1.0"), "export it again"),
     "cut off": (cut, "damaged, or no archive"),
     "text": (text, "must be a bundle's folder, .tar,"),
     "up": (lambda folder: archive_of(folder, member("b/../../evil")), "outside of itself: 'b/../../evil'"),
