@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 
 from appliance.engine.backend import HostArray
-from appliance.engine.ort import FLOAT, _field, _model, import_runtime, load_session, session_options
+from appliance.engine.ort import _field, import_runtime, load_session, session_options
+
+FLOAT = 1
+"""onnx.proto's number of the element type."""
 
 
 def profile(
@@ -79,5 +82,7 @@ def products(size: int, *, threads: int = 0, runs: int = 100) -> float:
 
 def _product_model() -> bytes:
     """The ONNX file of y = a·b: the device has no package that writes one."""
-    node = _field(1, b"a") + _field(1, b"b") + _field(2, b"y") + _field(4, b"MatMul")
-    return _model(_field(1, node), {"a": FLOAT, "b": FLOAT}, {"y": FLOAT})
+    graph = _field(1, _field(1, b"a") + _field(1, b"b") + _field(2, b"y") + _field(4, b"MatMul"))
+    for number, name in ((11, b"a"), (11, b"b"), (12, b"y")):
+        graph += _field(number, _field(1, name) + _field(2, _field(1, _field(1, FLOAT))))
+    return _field(1, 10) + _field(8, _field(2, 20)) + _field(7, _field(2, b"products") + graph)
