@@ -43,7 +43,7 @@ class Planner:
     """Seconds of speech × steps."""
 
     def plan(self, request: Request) -> list[Segment]:
-        """Return the segments in order of playout.
+        """Segments in order of playout.
 
         Raises VoiceNotFound, StorageError, and InvalidRequest for steps without a time grid, an unusable
         rate, an empty text, too much work, and what does not fit into `max_frames`.

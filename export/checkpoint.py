@@ -277,7 +277,7 @@ def _folding(stored: Weights, magnitude: str, direction: str) -> Entry:
 
 
 def _exact_rotary(path: Path, stored: Tensor, exact: Tensor) -> Tensor:
-    """Return `exact`, of which `stored` must be a rounding: bfloat16's turns frame 1000 by 0.44 rad."""
+    """`exact`, of which `stored` must be a rounding: bfloat16's turns frame 1000 by 0.44 rad."""
     difference = float(((stored.float() - exact) / exact).abs().max())
     rounding = torch.finfo(stored.dtype).eps / 2 if stored.is_floating_point() else 0.0
     if not difference <= rounding + _FLOAT32_ROUNDING:

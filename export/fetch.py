@@ -144,7 +144,7 @@ def _fetch_all(
 def _fetch_file(
     repository: str, name: str, path: Path, endpoint: str | None, progress: bool
 ) -> tuple[str, str]:
-    """Return commit and sha256 of the file."""
+    """Commit and sha256 of the file."""
     what = f"{repository}/{name}"
     remote = _ask(repository, name, endpoint)
     if path.is_file() and path.stat().st_size == remote.size and not _differs(path, remote.etag):

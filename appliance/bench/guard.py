@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> int:
-    """Return the exit status. Does not raise."""
+    """Exit status. Does not raise."""
     finding = examine(config, box, set_baseline=options.set_baseline)
     if options.json:
         print(json.dumps(document([finding])))

@@ -30,7 +30,7 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def error_text(error: Exception) -> str:
-    """Return an error's message; of an OSError without number and path."""
+    """Error's message; of an OSError without number and path."""
     return (error.strerror if isinstance(error, OSError) else "") or str(error) or "it cannot be used"
 
 

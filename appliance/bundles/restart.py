@@ -58,7 +58,7 @@ class Restart:
     ready_within_s: float = READY_S
 
     def __call__(self, folder: Path) -> str:
-        """Return the problem of the daemon on the bundle in `folder`, or ""."""
+        """Problem of the daemon on the bundle in `folder`, or ""."""
         # systemd refuses to start a service that has failed five times.
         self.tools.execute("systemctl", "reset-failed", SERVICE)
         # The service reports when it is ready, and systemctl waits for that.

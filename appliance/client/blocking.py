@@ -78,11 +78,11 @@ class Client(ClientBase):
         self._call(method, request, timeout)
 
     def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[Utterance]:
-        """Return the waiting and sounding requests of one channel, or all, in order of playing."""
+        """Waiting and sounding requests of one channel, or all, in order of playing."""
         return list(self.queue(channel, timeout=timeout).utterances)
 
     def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> ListUtterancesResponse:
-        """Return `utterances`, and which channels are paused."""
+        """`utterances`, and which channels are paused."""
         request = pb.ListUtterancesRequest(channel=channel)
         response: ListUtterancesResponse = self._call(self._queue.ListUtterances, request, timeout)
         return response
@@ -184,7 +184,7 @@ class Client(ClientBase):
         self._call(self._voices.DeleteVoice, pb.DeleteVoiceRequest(name=name), timeout)
 
     def health(self, service: str = "", *, timeout: float | None = REACH_S) -> str:
-        """Return "SERVING" or "NOT_SERVING"; the empty service is the whole daemon."""
+        """ "SERVING" or "NOT_SERVING"; the empty service is the whole daemon."""
         return serving_status(
             self._call(self._health.Check, health_pb2.HealthCheckRequest(service=service), timeout)
         )
@@ -245,7 +245,7 @@ class Operator:
         self._connection.close()
 
     def status(self) -> Status:
-        """Return the daemon's description and state."""
+        """Daemon's description and state."""
         status: Status = self._call(self._admin.GetStatus, admin_pb2.GetStatusRequest())
         return status
 

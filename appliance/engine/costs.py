@@ -103,7 +103,7 @@ class CostTable:
             self.reset()
 
     def reset(self) -> None:
-        """Return to the warm-up's estimates."""
+        """Go back to the warm-up's estimates."""
         self._factors.clear()
 
     def _estimate(self, call: str, steps: Steps) -> float:

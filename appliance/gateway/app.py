@@ -30,7 +30,7 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 def daemon_address(config: Config) -> str:
-    """Return the daemon's address. Raises ConfigError where the daemon asks for TLS or tokens there."""
+    """Daemon's address. Raises ConfigError where the daemon asks for TLS or tokens there."""
     server, gateway = config.server, config.gateway
     if gateway.daemon:
         return gateway.daemon
@@ -46,7 +46,7 @@ def daemon_address(config: Config) -> str:
 
 
 def make_app(config: Config) -> Starlette:
-    """Return the application, which connects to the daemon when it is first called.
+    """Application, which connects to the daemon when it is first called.
 
     Raises ConfigError, StorageError.
     """

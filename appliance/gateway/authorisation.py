@@ -23,7 +23,7 @@ BUSY_RETRY_S = 1.0
 
 
 def roles(path: str) -> tuple[Role, ...]:
-    """Return the roles of which a request needs one; admin is always enough, and needed if none is listed."""
+    """Roles of which a request needs one; admin is always enough, and needed if none is listed."""
     if path.startswith(MODERATE):
         return ()
     if any(path == name or path.startswith(f"{name}/") for name in VOICES):

@@ -179,7 +179,7 @@ def invalid(name: str, message: str) -> Refusal:
 
 
 def shown(value: object) -> str:
-    """Return a value as it is shown in an error message, shortened."""
+    """Value as it is shown in an error message, shortened."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     try:

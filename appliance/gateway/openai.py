@@ -59,7 +59,7 @@ async def speech(request: Request) -> Response:
 
 
 def _voice(fields: Fields) -> str:
-    """Return the voice's name, which OpenAI's later clients send in an object for custom voices."""
+    """Voice's name, which OpenAI's later clients send in an object for custom voices."""
     given = fields.get("voice")
     return (Fields(given).text("id") if isinstance(given, dict) else fields.text("voice")) or ""
 
@@ -96,7 +96,7 @@ async def model(request: Request) -> Response:
 
 
 async def _models(request: Request) -> list[str]:
-    """Return the bundle's family, where the gateway can read the bundle, and OpenAI's names."""
+    """Bundle's family, where the gateway can read the bundle, and OpenAI's names."""
     folder = request.app.state.config.bundle.path
     try:
         read = await run_in_threadpool(bundle.read, folder, verify=False)

@@ -113,7 +113,7 @@ async def _status(request: Request) -> Response:
 
 
 def box_status(device: DeviceConfig) -> dict[str, Any]:
-    """Return a Jetson's clocks and temperatures; `jetson` is empty on another machine."""
+    """Jetson's clocks and temperatures; `jetson` is empty on another machine."""
     box = Box(Root(device.sysroot))
     platform = identify(box.root)
     clocks = clocks_json.read(box, str(device.clocks))

@@ -55,7 +55,7 @@ class Refusal(Exception):
         return {"message": self.message, "type": kind, "param": self.param or None, "code": self.code or None}
 
     def response(self, path: str, headers: Mapping[str, str] | None = None) -> Response:
-        """Return the reply, in the shape of the API that `path` belongs to."""
+        """Reply, in the shape of the API that `path` belongs to."""
         # OpenAI's clients retry 409 and all from 500 on: skipped speech would be spoken after all.
         sent = {"x-should-retry": "false" if self.retry_s is None else "true", **(headers or {})}
         if self.retry_s is not None:
@@ -70,7 +70,7 @@ class Refusal(Exception):
 
 
 def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
-    """Return the refusal for a failed call. `names`: field of the gRPC request → parameter of this API."""
+    """Refusal for a failed call. `names`: field of the gRPC request → parameter of this API."""
     message, param = error.message, error.field
     if param and names and param in names:
         param = names[param]

@@ -110,7 +110,7 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
 
 
 def listen(config: Config, notifier: Notifier) -> socket.socket:
-    """Return the listening socket, once this machine has its address.
+    """Listening socket, once this machine has its address.
 
     Raises ConfigError where it may not be opened to a network, AddressInUse, AddressNotOurs.
     """

@@ -41,7 +41,7 @@ async def tts(request: Request) -> Response:
 
 
 def name_in(path: str) -> str:
-    """Return the voice's name in a path: the last part without its extension."""
+    """Voice's name in a path: the last part without its extension."""
     name = path.replace("\\", "/").rpartition("/")[2]
     return (name.rpartition(".")[0] or name).lower()
 

@@ -84,13 +84,13 @@ class SpeechRequest:
         return headers
 
     def silence(self) -> bytes:
-        """Return the audio for a text of which nothing can be spoken: a short file in its format."""
+        """Audio for a text of which nothing can be spoken: a short file in its format."""
         rate_hz = self.format.rate_hz or 24_000
         samples = np.zeros(round(SILENCE_S * rate_hz), np.float32)
         return encode(samples, JobEncoding(self.format.encoding), rate_hz)
 
     def refusal(self, error: CallFailed) -> Refusal:
-        """Return the refusal where its call fails."""
+        """Refusal where its call fails."""
         return refusal_of(error, {**COMMON_NAMES, **self.names})
 
 
@@ -239,7 +239,7 @@ async def speech_of(
 
 
 async def voice_of(request: Request, name: str) -> str:
-    """Return the stored voice for a name of an API; empty is none. Raises Refusal, CallFailed."""
+    """Stored voice for a name of an API; empty is none. Raises Refusal, CallFailed."""
     config, client = request.app.state.config.gateway, request.app.state.client
     if name in config.voices:
         return str(config.voices[name])

@@ -31,7 +31,7 @@ def header_message(
     passed_over: Sequence[PassedOver] = (),
     cached: bool = False,
 ) -> pb.Header:
-    """Return the header of a reply; `promised_s` is 0 where nothing is promised."""
+    """Header of a reply; `promised_s` is 0 where nothing is promised."""
     return pb.Header(
         sample_rate_hertz=request.sample_rate_hz,
         encoding=pb.AudioEncoding.Name(_number(ENCODINGS, request.encoding)),
@@ -66,7 +66,7 @@ def word_messages(words: Sequence[Word]) -> list[pb.WordTiming]:
 
 
 def utterance_message(utterance: Utterance, now: float) -> pb.Utterance:
-    """Return a request as watchers of the queue see it; `now` is the scheduler's clock."""
+    """Request as watchers of the queue see it; `now` is the scheduler's clock."""
     job, terms = utterance.job, utterance.job.terms
     ended = utterance.state is State.ENDED
     now = now if job.channel.paused is None else job.channel.paused
@@ -108,7 +108,7 @@ def timings_message(timings: Timings) -> pb.Timings:
 def trailers(
     timings: Timings, terms: Terms, promised_s: float = 0.0, degraded: str = ""
 ) -> tuple[tuple[str, str], ...]:
-    """Return the timings as trailing metadata, for clients that read nothing else but the audio.
+    """Timings as trailing metadata, for clients that read nothing else but the audio.
 
     `degraded` is the reason why they may be worse than usual; left out when empty, as is a promise of 0.
     """

@@ -126,7 +126,7 @@ def ways_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream:
 
 
 def request_id_of(message: pb.SynthesizeRequest) -> str:
-    """Return the message's request id, or a new one where it has none. Raises InvalidRequest."""
+    """Message's request id, or a new one where it has none. Raises InvalidRequest."""
     request_id = message.request_id or secrets.token_hex(6)
     if not REQUEST_ID.fullmatch(request_id):
         raise InvalidRequest("request_id", 'must be 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"')
@@ -134,7 +134,7 @@ def request_id_of(message: pb.SynthesizeRequest) -> str:
 
 
 def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
-    """Return the scheduling terms of a request. Raises InvalidRequest."""
+    """Scheduling terms of a request. Raises InvalidRequest."""
     request_id = request_id_of(message)
     if message.priority not in PRIORITIES:
         raise InvalidRequest("priority", f"must be BULK, NORMAL, HIGH or REALTIME, not {message.priority}")
@@ -161,7 +161,7 @@ def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
 
 
 def merged_text(message: pb.SynthesizeRequest, count: int) -> str:
-    """Return the text of so many merged requests."""
+    """Text of so many merged requests."""
     if message.merge_text:
         return message.merge_text.replace("{count}", str(count))
     is_chinese = any("\u4e00" <= character <= "\u9fff" for character in message.text)
@@ -172,7 +172,7 @@ def merged_text(message: pb.SynthesizeRequest, count: int) -> str:
 
 
 def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool) -> Request:
-    """Return the request of a message, every field checked. Raises InvalidRequest, UnsupportedEncoding."""
+    """Request of a message, every field checked. Raises InvalidRequest, UnsupportedEncoding."""
     synthesis = defaults.synthesis
     audio = message.audio_config
     nfe = message.nfe_steps if message.HasField("nfe_steps") else synthesis.nfe
@@ -238,7 +238,7 @@ def _encoding(value: int, *, stream: bool) -> Encoding:
 
 
 def checked_key(field: str, value: str) -> str:
-    """Return a channel, user or key as it is. Raises InvalidRequest when it is too long."""
+    """Channel, user or key as it is. Raises InvalidRequest when it is too long."""
     if len(value) > MAX_KEY_CHARACTERS:
         raise InvalidRequest(field, f"has {len(value)} characters; at most {MAX_KEY_CHARACTERS} are allowed")
     return value

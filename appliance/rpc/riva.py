@@ -148,7 +148,7 @@ class RivaService:
         yield request
 
     async def _translate(self, message: Any) -> tuple[pb.SynthesizeRequest, Reference | None]:
-        """Return our request, and the reference of its own prompt.
+        """Our request, and the reference of its own prompt.
 
         Raises UnsupportedEncoding, InvalidRequest, UploadsFull.
         """
@@ -182,7 +182,7 @@ class RivaService:
         return request, None
 
     async def _voice(self, message: Any) -> str:
-        """Return the voice that is named, else the first of the language. Raises ModelNotAvailable."""
+        """Voice that is named, else the first of the language. Raises ModelNotAvailable."""
         if message.voice_name:
             return _own_name(message.voice_name)
         voices = await asyncio.to_thread(self._voices)
@@ -191,7 +191,7 @@ class RivaService:
         raise ModelNotAvailable("", message.language_code)
 
     def _voices(self) -> dict[str, list[str]]:
-        """Return the names of the usable voices by the language of their transcripts."""
+        """Names of the usable voices by the language of their transcripts."""
         voices: dict[str, list[str]] = {}
         token = ""
         while True:
@@ -205,7 +205,7 @@ class RivaService:
 
 
 async def _next(messages: AsyncIterator[Any], idle_s: float) -> Any:
-    """Return the next message; None after the last. Raises DeadlineMissed."""
+    """Next message; None after the last. Raises DeadlineMissed."""
     try:
         return await asyncio.wait_for(anext(messages, None), idle_s)
     except asyncio.TimeoutError as error:
@@ -253,7 +253,7 @@ def _pronunciations(dictionary: str) -> dict[str, str]:
 
 
 def _file_of(zero_shot: Any) -> bytes:
-    """Return the prompt as a file: bare samples get a header; most clients send a file in any case."""
+    """Prompt as a file: bare samples get a header; most clients send a file in any case."""
     audio: bytes = zero_shot.audio_prompt
     is_bare = zero_shot.encoding == AudioEncoding.LINEAR_PCM and zero_shot.sample_rate_hz > 0
     if is_bare and not audio.startswith(CONTAINERS):
@@ -262,7 +262,7 @@ def _file_of(zero_shot: Any) -> bytes:
 
 
 def _encoder(message: Any) -> Callable[[bytes], bytes]:
-    """Return the conversion from our encoding of a text's audio to Riva's."""
+    """Conversion from our encoding of a text's audio to Riva's."""
     if message.encoding == AudioEncoding.OGGOPUS:
         return OpusPackets().push
     return alaw if message.encoding == AudioEncoding.ALAW else bytes

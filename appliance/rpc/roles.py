@@ -48,7 +48,7 @@ class CallAccess:
             self.tokens.check(_token(context), ROLES.get(method, ()))
 
     def peer(self, context: Context) -> str:
-        """Return the caller's key for limits: token name, else address without a port; empty if local."""
+        """Caller's key for limits: token name, else address without a port; empty if local."""
         if _is_local(context):
             return ""
         token = self.tokens.find(_token(context)) if self.tokens is not None else None

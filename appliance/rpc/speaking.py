@@ -148,7 +148,7 @@ class SynthesisCall(OpenCall):
         raise result
 
     def header(self, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
-        """Return the header; in a session, after so much audio."""
+        """Header; in a session, after so much audio."""
         job, request, engines = self.job, self.request, self.components.scheduler.engines
         planned = words.planned(job.segments) if request.word_timings else []
         return header_message(
@@ -429,7 +429,7 @@ class Speaking:
                 call.end(ReaderStalled("the reader has taken no audio for too long"))
 
     async def idle(self) -> None:
-        """Return when no call is under way."""
+        """When no call is under way."""
         await self._idle.wait()
 
     def _find(self, request_id: str) -> SynthesisCall | None:
@@ -438,7 +438,7 @@ class Speaking:
     # Threads.
 
     async def text_splitter(self, request: Request) -> TextSplitter:
-        """Return a splitter for a text that is still being written. Raises VoiceNotFound, StorageError."""
+        """Splitter for a text that is still being written. Raises VoiceNotFound, StorageError."""
         planner = self.components.planner
         return await self._loop.run_in_executor(self._planner_thread, planner.splitter, request)
 

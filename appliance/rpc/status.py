@@ -106,7 +106,7 @@ TABLE: dict[type[ApplianceError], Rule] = {
 
 
 def rule_for(error: ApplianceError) -> Rule:
-    """Return the rule of the error's class, else of the nearest base that has one."""
+    """Rule of the error's class, else of the nearest base that has one."""
     return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
 
 
@@ -116,7 +116,7 @@ def reason_of(kind: type[ApplianceError]) -> str:
 
 
 def to_status(error: ApplianceError) -> status_pb2.Status:
-    """Return an error with details: ErrorInfo; BadRequest for a field; RetryInfo if a retry may help."""
+    """Error with details: ErrorInfo; BadRequest for a field; RetryInfo if a retry may help."""
     rule = rule_for(error)
     message = _shortened(str(error))
     wait_s = rule.retry_s if error.retry_s is None else error.retry_s

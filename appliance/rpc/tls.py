@@ -19,7 +19,7 @@ Version = tuple[tuple[int, int, int] | None, ...]
 
 
 def credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
-    """Return the configured certificate's credentials; None without one. Raises ConfigError if unusable."""
+    """Configured certificate's credentials; None without one. Raises ConfigError if unusable."""
     if not config.tls_certificate:
         return None
     files = _Files(config)
@@ -45,7 +45,7 @@ class _Files:
         return grpc.ssl_server_certificate_configuration([(key, chain)], clients)
 
     def changed(self) -> Any:
-        """Return a new configuration at a handshake; None if nothing has changed or it cannot be used."""
+        """New configuration at a handshake; None if nothing has changed or it cannot be used."""
         if self._versions() == self._version:
             return None
         try:

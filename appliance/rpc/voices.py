@@ -104,5 +104,5 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
 
 
 def voice_message(voice: Voice) -> pb.Voice:
-    """Return a voice as a message: the same fields, and its state."""
+    """Voice as a message: the same fields, and its state."""
     return pb.Voice(**dataclasses.asdict(voice), state=pb.DAMAGED if voice.problem else pb.READY)

@@ -33,7 +33,7 @@ TYPICAL_WEIGHT = 0.1
 
 
 def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, now: float) -> float:
-    """Return the deadline of first audio on a free channel; `own_s`: its engine time."""
+    """Deadline of first audio on a free channel; `own_s`: its engine time."""
     floor_s = {
         Priority.REALTIME: config.realtime_s,
         Priority.HIGH: config.high_s,
@@ -148,7 +148,7 @@ class Admission:
                 raise QueueFull(reason, retry_s=self._typical_s)
 
     def _check_rate(self, job: Job, now: float) -> dict[str, float]:
-        """Return the new entry of `_rates`. Raises RateLimited."""
+        """New entry of `_rates`. Raises RateLimited."""
         per_minute, user = self._workload.config.user_rate, job.terms.user
         if not per_minute or not user:
             return {}
@@ -163,7 +163,7 @@ class Admission:
         return {user: forgotten}
 
     def _check_backlog(self, channel: Channel, now: float) -> float:
-        """Return when the channel is free. Raises QueueFull."""
+        """When the channel is free. Raises QueueFull."""
         free, waiting_s = channel.free_from(now), channel.waiting_s(now)
         most_s = self._workload.config.backlog_s
         if waiting_s > most_s:
@@ -240,7 +240,7 @@ class Admission:
         return Plan(chosen.way, chosen.due - late_s, late_s)
 
     def _window(self, job: Job, own_s: float, free: float, now: float) -> tuple[float, float, float]:
-        """Return the deadline to aim for, the latest on time, and the latest of all. Raises Overloaded.
+        """Deadline to aim for, the latest on time, and the latest of all. Raises Overloaded.
 
         A job that takes turns waits as long as need be. A caller's deadline before its turn is no limit:
         replies are made long before it.

@@ -20,7 +20,7 @@ class CostEstimates(Protocol):
         """`call`: "open", "step" or "finish"."""
 
     def reset(self) -> None:
-        """Return to the warm-up's measurements."""
+        """To the warm-up's measurements."""
 
 
 class Engine(Protocol):

@@ -43,7 +43,7 @@ def next_call(workload: Workload) -> EngineCall | None:
 def _shared_step(
     workload: Workload, head: Job, due: float, demands: Sequence[Demand], ready: Sequence[Demand], now: float
 ) -> EngineCall:
-    """Return a step of the head and others that gain by it, or the opening of such a lane."""
+    """Step of the head and others that gain by it, or the opening of such a lane."""
     engine, bias, costs = head.engine, workload.bias, head.engine.costs
     batch = [head]
     steps = [(head.segment, head.steps)]
@@ -73,7 +73,7 @@ def _shared_step(
 
 
 def _slack_s(workload: Workload, demands: Sequence[Demand], before: float, now: float) -> float:
-    """Return the smallest slack of demands due before then."""
+    """Smallest slack of demands due before then."""
     work_s, slack_s = 0.0, math.inf
     for demand in demands:
         if demand.due >= before:

@@ -32,7 +32,7 @@ def unblocked(due: float) -> float:
 def shortfall_s(
     workload: Workload, now: float, demands: Iterable[Demand], blocking_s: Blocking = unblocked
 ) -> float:
-    """Return the excess over the worst deadline."""
+    """Excess over the worst deadline."""
     work_s, worst_s = 0.0, -math.inf
     for demand in sorted(demands, key=lambda demand: demand.due):
         if demand.due == math.inf:
@@ -50,7 +50,7 @@ def earliest(
     others: Iterable[Demand] = (),
     blocking_s: Blocking = unblocked,
 ) -> float:
-    """Return the earliest deadline of first audio, from `job.due` on, with which all are kept.
+    """Earliest deadline of first audio, from `job.due` on, with which all are kept.
 
     A deadline d of others has room for its first k segments, so the next is due after d; and each is done
     after what is due before it.

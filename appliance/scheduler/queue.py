@@ -39,7 +39,7 @@ class Queue:
         self._workload.on_change = on_change
 
     def utterances(self, since: int = 0) -> tuple[list[Utterance], list[Utterance], int]:
-        """Return those present, in order of playout; those ended since a number; the next number."""
+        """Those present, in order of playout; those ended since a number; the next number."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()
@@ -49,7 +49,7 @@ class Queue:
             return present, ended, workload.history[-1][0] if workload.history else since
 
     def position_of(self, job: Job) -> tuple[Utterance, list[Job]]:
-        """Return its state, and the jobs before it."""
+        """Its state, and the jobs before it."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()

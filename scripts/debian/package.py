@@ -125,7 +125,7 @@ def _version() -> str:
 
 
 def _epoch() -> int:
-    """Return the modification time of every file of the package, in Unix seconds."""
+    """Modification time of every file of the package, in Unix seconds."""
     if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
         return int(epoch)
     try:
@@ -151,7 +151,7 @@ def _library(library: Path, fetched: Iterable[Path]) -> None:
 
 
 def _inside(name: str) -> str:
-    """Return the path in the library of a file in a wheel; empty for files that are not imported."""
+    """Path in the library of a file in a wheel; empty for files that are not imported."""
     if found := re.match(r"[^/]+\.data/(\w+)/", name):
         return name[found.end() :] if found[1] in ("purelib", "platlib") else ""
     # Tests of packages are a third of the files; numpy ships bytecode, cuda-python what it was compiled from.

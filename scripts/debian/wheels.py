@@ -42,7 +42,7 @@ def fetch(folder: Path, locks: Sequence[str], python: str, machine: str) -> None
 
 
 def pins(lock: str, python: str, machine: str) -> list[str]:
-    """Return a lock's pins for that Python on that machine, with hashes. Raises Failure.
+    """Lock's pins for that Python on that machine, with hashes. Raises Failure.
 
     pip evaluates markers for the Python that it runs on, even when it downloads for another.
     """
@@ -66,7 +66,7 @@ def pins(lock: str, python: str, machine: str) -> list[str]:
 
 
 def _tags(python: str, machine: str) -> Iterator[str]:
-    """Return every platform tag of the target: pip download needs them listed one by one."""
+    """Every platform tag of the target: pip download needs them listed one by one."""
     yield from (f"manylinux_2_{minor}_{machine}" for minor in range(GLIBC[python], OLDEST_GLIBC - 1, -1))
     yield f"manylinux2014_{machine}"
     if machine == "x86_64":
