@@ -1,12 +1,4 @@
-"""The gateway's process: listen → serve until SIGTERM or SIGINT → let replies finish.
-
-exit status  meaning                                              start again?
-0            ended after SIGTERM or SIGINT                        -
-68           the address is not this machine's, for ten minutes   yes
-74           the file of tokens cannot be used                    no
-75           the address is in use                                yes
-78           the configuration cannot be used                     no
-"""
+"""The gateway's process: listen → serve until SIGTERM or SIGINT → let replies finish; statuses: exits.py."""
 
 from __future__ import annotations
 

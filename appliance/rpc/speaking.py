@@ -429,7 +429,7 @@ class Speaking:
                 call.end(ReaderStalled("the reader has taken no audio for too long"))
 
     async def idle(self) -> None:
-        """When no call is under way."""
+        """Wait until no call is under way."""
         await self._idle.wait()
 
     def _find(self, request_id: str) -> SynthesisCall | None:

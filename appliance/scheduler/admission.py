@@ -163,7 +163,7 @@ class Admission:
         return {user: forgotten}
 
     def _check_backlog(self, channel: Channel, now: float) -> float:
-        """When the channel is free. Raises QueueFull."""
+        """Time at which the channel is free. Raises QueueFull."""
         free, waiting_s = channel.free_from(now), channel.waiting_s(now)
         most_s = self._workload.config.backlog_s
         if waiting_s > most_s:
