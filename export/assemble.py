@@ -171,7 +171,9 @@ def build(
         partial.mkdir()
         _say(2, "the graphs")
         writer = Writer(loaded, name, partial, max_frames, keep_float)
-        manifest = writer.manifest(writer.write(), created_by)
+        with writer.bar:
+            variants = writer.write()
+        manifest = writer.manifest(variants, created_by)
         _say(3, "parity of the graphs")
         contract.write(partial, gate.judge(manifest, measure(contract.Bundle(partial, manifest))))
         check_absent(out)
@@ -207,7 +209,7 @@ class Writer:
         # Of matrix products before quantisation.
         self.compute = torch.float16 if self.dimensions.compute == "float16" else torch.float32
         forms = (precision != "int8") + (contract.FUSED in BACKENDS[precision])  # beside that of one row
-        self._bar = tqdm(total=4 + len(SINGLE) + forms * len(KINDS), desc="tracing")
+        self.bar = tqdm(total=4 + len(SINGLE) + forms * len(KINDS), desc="tracing")
 
     def write(self) -> Variants:
         text = "".join(f"{token}\n" for token in self.loaded.vocabulary.tokens)
@@ -222,7 +224,7 @@ class Writer:
         }
         files = {name: self._trace(name, make) for name, make in default.items()}
         variants = self._write_steps(files)
-        self._bar.close()
+        self.bar.close()
         if self.precision == "int8-qdq":
             half = contract.Bundle(self.folder, self.manifest(variants, ""))
             floats, roles = qdq.floats_of(half.graph("step"))
@@ -304,11 +306,11 @@ class Writer:
     def _trace(self, name: str, make: Callable[[], nn.Module], suffix: str = "") -> str:
         """Write one graph, free its module, and return its file name."""
         path = self.folder / f"{name}{suffix}.onnx"
-        self._bar.set_description(f"tracing {path.stem}")
+        self.bar.set_description(f"tracing {path.stem}")
         with torch.no_grad():
             to_onnx.export(make(), signatures.signatures(self.dimensions)[name], path)
         gc.collect()
-        self._bar.update()
+        self.bar.update()
         return path.name
 
     def _trace_step(
