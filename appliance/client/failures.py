@@ -78,6 +78,7 @@ def _listens(address: str) -> bool:
     try:
         if address.startswith("unix:"):
             with closing(socket.socket(socket.AF_UNIX)) as probe:
+                probe.settimeout(PROBE_S)
                 probe.connect(address.removeprefix("unix:"))
         elif port.isdecimal():
             socket.create_connection((host.strip("[]"), int(port)), PROBE_S).close()

@@ -61,7 +61,7 @@ class Job:
     done: int = 0
     lane: int | None = None
     steps: int = 0
-    """Of the present segment."""
+    """Count within the present segment."""
     begun: bool = False
     audible: float | None = None
     """Time of its delivery, as `due`."""

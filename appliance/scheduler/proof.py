@@ -19,7 +19,7 @@ from appliance.scheduler.workload import Workload
 INTERRUPT_S = 0.02
 """Until an interrupted call has ended."""
 APART_S = 1e-6
-"""Of a deadline that comes after another."""
+"""Seconds by which a deadline comes after another."""
 
 Blocking = Callable[[float], float]
 """Deadline → delay by work that is due later."""

@@ -1,4 +1,4 @@
-"""When audio goes out, and how a job leaves the books.
+"""Release: when audio goes out, and how a job leaves the books.
 
 A stream's first audio may be finished long before it is due. Its playout would pull all later deadlines
 forward: while that would break a promise, it is held.

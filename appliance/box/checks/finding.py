@@ -63,7 +63,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]:
-    """Of two findings of a check the worse, of equals the second."""
+    """The worse of two findings of a check, of equals the second."""
     found = {finding.check: finding for finding in first}
     for finding in second:
         other = found.get(finding.check)

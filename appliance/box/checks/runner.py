@@ -63,7 +63,7 @@ class Snapshot:
 
     @cached_property
     def age_s(self) -> float:
-        """Of the published clock state."""
+        """Age of the published clock state."""
         return max(self.box.uptime() - self.published.checked_at, 0.0)
 
     @cached_property

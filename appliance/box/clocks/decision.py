@@ -80,7 +80,7 @@ class Assessment:
 
 
 class Step(enum.Enum):
-    """What root's check is to do."""
+    """Next step of root's check."""
 
     LEAVE = enum.auto()
     """Nothing that pinning could or should change."""

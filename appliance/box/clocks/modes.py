@@ -88,7 +88,7 @@ class Conf:
         return ", ".join(mode.name for mode in self.modes) or "none"
 
     def cpu_parameter(self, core: int) -> str:
-        """Of the last cluster that begins at or before the core."""
+        """Parameter of the last cluster that begins at or before the core."""
         clusters = {
             int(found[1]): parameter
             for (parameter, argument), path in self.paths.items()
@@ -99,7 +99,7 @@ class Conf:
 
 @dataclass(frozen=True)
 class Site:
-    """What the daemon's configuration says of the power mode."""
+    """The power mode that the daemon's configuration names."""
 
     name: str = ""
     """Empty: the best one."""

@@ -38,7 +38,7 @@ class PinRecord(Ranged):
     reboot_for: str = ""
     """Mode that nvpmodel wants a reboot for; asked once in a boot."""
     attempts: tuple[Number, ...] = ()
-    """Of the timer's check, in the last hour."""
+    """Pins of the timer's check, in the last hour."""
     repins: Count = 0
     held_at: Annotated[float | None, NUMBERS] = None
     """Last reading as pinned; None after one as unpinned."""

@@ -57,7 +57,7 @@ class Emc:
 
 @dataclass(frozen=True)
 class Readings:
-    """Of a machine that is no Jetson only the platform."""
+    """Readings; of a machine that is no Jetson only the platform."""
 
     platform: Platform
     is_root: bool

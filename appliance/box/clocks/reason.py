@@ -11,10 +11,10 @@ class Reason(str, enum.Enum):
     NONE = ""
     """Nothing to explain."""
     UNKNOWN = "unknown"
-    """Of another release, or none."""
+    """Word of another release, or none."""
     UNSUPPORTED = "unsupported"
 
-    # Of `unpinned`.
+    # State `unpinned`.
     LOOSE = "loose"
     """A clock can move, or a unit is off."""
     CAPPED = "capped"
@@ -31,11 +31,11 @@ class Reason(str, enum.Enum):
     PINNING_FAILS = "pinning-fails"
     """Root's check has given up for now: pinning has no effect."""
 
-    # Of `reboot_pending`.
+    # State `reboot_pending`.
     REBOOT_DUE = "reboot-due"
     REBOOTING = "rebooting"
 
-    # Of `unknown`.
+    # State `unknown`.
     UNREADABLE = "unreadable"
     """Root's check could not read everything."""
     ABSENT = "absent"
@@ -44,7 +44,7 @@ class Reason(str, enum.Enum):
     OTHER_BOOT = "other-boot"
     STALE = "stale"
 
-    # Of findings.
+    # Findings.
     CRASHED = "crashed"
     """The check ended in an exception."""
 

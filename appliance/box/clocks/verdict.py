@@ -241,7 +241,7 @@ class Limits:
     current: str
 
     def cpu_ceiling(self, core: Cpu) -> int | None:
-        """What mode and hardware allow; None when the hardware's is unknown."""
+        """Highest that mode and hardware allow; None when the hardware's is unknown."""
         parameter = self.conf.cpu_parameter(core.number) if self.conf else ""
         cap = self.target.mode.cap(parameter) if self.target.mode and parameter else None
         return _lower(core.range.top, cap * KHZ if cap else None)

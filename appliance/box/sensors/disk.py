@@ -23,7 +23,7 @@ class Volume:
 
 
 def volumes(box: Box) -> tuple[Volume, ...]:
-    """Of each folder of paths.WRITTEN, once. Raises OSError."""
+    """Volume of each folder of paths.WRITTEN, once. Raises OSError."""
     mounts = _mounts(box)
     found = {
         mount: _volume(box, mount, options)
