@@ -180,7 +180,9 @@ def test_plain_text_and_other_authorities_do_not_get_in(locked: Locked, tmp_path
         assert (failed.value.status, failed.value.unreachable) == ("UNAVAILABLE", False)
     readme_certificate(tmp_path)
     with locked.client("admin", authority=(tmp_path / "tls.crt").read_bytes()) as stranger:
-        assert status(lambda: SPEAK(stranger)) == "UNAVAILABLE"
+        with pytest.raises(CallFailed) as failed:
+            SPEAK(stranger)
+        assert (failed.value.status, failed.value.unreachable) == ("UNAVAILABLE", False)
     with locked.client("admin") as client:
         assert status(lambda: SPEAK(client)) == "OK"
 

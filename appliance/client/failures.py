@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -40,7 +40,10 @@ class CallFailed(Exception):
 
     @property
     def unreachable(self) -> bool:
-        """True if nothing listens at the address, which is tried; False for a TLS or certificate error."""
+        """True if nothing listens at the address; False for a TLS or certificate error.
+
+        Connects to the address, for up to a second and the resolution of its name.
+        """
         return self.status == "UNAVAILABLE" and not self.reason and not _listens(self._address)
 
 
@@ -77,10 +80,11 @@ def _listens(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
         if address.startswith("unix:"):
-            with closing(socket.socket(socket.AF_UNIX)) as probe:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(PROBE_S)
                 probe.connect(address.removeprefix("unix:"))
-        elif port.isdecimal():
+        elif port.isdecimal() and "/" not in host:
             socket.create_connection((host.strip("[]"), int(port)), PROBE_S).close()
-    except OSError:
+    except (OSError, OverflowError):
         return False
     return True

@@ -10,7 +10,6 @@ from typing import Any, Literal, TypedDict, cast, get_args
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
-from grpc_health.v1 import health_pb2
 
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.appliance_pb2 import (
@@ -188,14 +187,6 @@ def synthesize_request(text: str, voice: str, options: Options) -> pb.Synthesize
     )
 
 
-def update_voice_request(
-    name: str, display_name: str | None, pronunciations: Mapping[str, str] | None
-) -> pb.UpdateVoiceRequest:
-    """Build the message; the daemon does not change what is None."""
-    words = None if pronunciations is None else pb.Pronunciations(words=pronunciations)
-    return pb.UpdateVoiceRequest(name=name, display_name=display_name, pronunciations=words)
-
-
 def event_of(message: pb.StreamSynthesizeResponse | pb.SessionResponse) -> Event:
     """Event that a message of a stream holds."""
     arrived = time.monotonic()
@@ -230,10 +221,6 @@ def streamed_reply(events: Sequence[Event], begun: float) -> Reply:
     first_audio_s = pieces[0].arrived - begun if pieces else wall_s
     audio = b"".join(piece.data for piece in pieces)
     return Reply(audio, header, end.timings, wall_s, first_audio_s, end.words)
-
-
-def serving_status(response: health_pb2.HealthCheckResponse) -> str:
-    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
 
 
 def plain(message: Message) -> dict[str, Any]:

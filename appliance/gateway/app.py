@@ -120,7 +120,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _call_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, CallFailed)
-    return refusal_of(error).response(request.url.path)
+    return (await refusal_of(error)).response(request.url.path)
 
 
 async def _disconnected(request: Request, error: Exception) -> Response:

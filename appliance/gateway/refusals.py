@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -69,7 +70,7 @@ class Refusal(Exception):
         return JSONResponse(body, self.status, sent)
 
 
-def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
+async def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
     """Refusal for a failed call. `names`: field of the gRPC request → parameter of this API."""
     message, param = error.message, error.field
     if param and names and param in names:
@@ -78,7 +79,8 @@ def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Ref
     retry_s = error.retry_s
     if error.status == "UNAVAILABLE" and retry_s is None:
         retry_s = UNREACHABLE_RETRY_S
-    if error.unreachable:
+    # On a thread: the address is tried.
+    if error.status == "UNAVAILABLE" and await asyncio.to_thread(lambda: error.unreachable):
         message = "the daemon does not answer; it may be starting"
     status = REASONS.get(error.reason) or STATUSES.get(error.status, 502)
     code = (error.reason or error.status).lower()

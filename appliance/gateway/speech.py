@@ -89,9 +89,9 @@ class SpeechRequest:
         samples = np.zeros(round(SILENCE_S * rate_hz), np.float32)
         return encode(samples, JobEncoding(self.format.encoding), rate_hz)
 
-    def refusal(self, error: CallFailed) -> Refusal:
+    async def refusal(self, error: CallFailed) -> Refusal:
         """Refusal where its call fails."""
-        return refusal_of(error, {**COMMON_NAMES, **self.names})
+        return await refusal_of(error, {**COMMON_NAMES, **self.names})
 
 
 class StreamedSpeech(Response):
@@ -128,7 +128,7 @@ class StreamedSpeech(Response):
                     await _write(send, self._frame(data))
         except CallFailed as error:
             if not is_begun:
-                response = speech.refusal(error).response(scope["path"], speech.headers)
+                response = (await speech.refusal(error)).response(scope["path"], speech.headers)
                 await response(scope, receive, send)
                 return
             logger.info("a reply is cut off: %s", error.reason or error.status)
@@ -178,7 +178,7 @@ class WholeSpeech(Response):
             audio = b"" if speech.is_blank else await self._speak()
             response = Response(audio or speech.silence(), media_type=speech.format.media_type)
         except CallFailed as error:
-            response = speech.refusal(error).response(scope["path"])
+            response = (await speech.refusal(error)).response(scope["path"])
         response.headers.update(speech.headers)
         await response(scope, receive, send)
 
