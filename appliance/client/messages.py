@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict, cast, get_args
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
+from appliance.encodings import EncodingName
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.appliance_pb2 import (
     End,
@@ -26,7 +27,7 @@ from appliance.rpc.appliance_pb2 import (
 SAMPLE_BYTES = 2
 WAV_HEADER_BYTES = 44
 
-Encoding = Literal["wav", "pcm16", "flac", "mp3", "ogg_opus", "mulaw"]
+Encoding = EncodingName
 ENCODINGS: tuple[str, ...] = get_args(Encoding)
 Priority = Literal["bulk", "normal", "high", "realtime"]
 PRIORITIES: tuple[str, ...] = get_args(Priority)

@@ -18,9 +18,9 @@ from starlette.types import Receive, Scope, Send
 
 from appliance.audio.encode import encode
 from appliance.client import AsyncClient, CallFailed, Encoding, Event, Header, Options, Piece
+from appliance.encodings import Encoding as AudioEncoding
 from appliance.gateway.body import COMMON_NAMES
 from appliance.gateway.refusals import Refusal, refusal_of
-from appliance.request import Encoding as JobEncoding
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class SpeechRequest:
         """Audio for a text of which nothing can be spoken: a short file in its format."""
         rate_hz = self.format.rate_hz or 24_000
         samples = np.zeros(round(SILENCE_S * rate_hz), np.float32)
-        return encode(samples, JobEncoding(self.format.encoding), rate_hz)
+        return encode(samples, AudioEncoding(self.format.encoding), rate_hz)
 
     async def refusal(self, error: CallFailed) -> Refusal:
         """Refusal where its call fails."""

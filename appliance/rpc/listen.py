@@ -17,8 +17,9 @@ from appliance.audio import words
 from appliance.audio.reply import Reply
 from appliance.audio.words import Word
 from appliance.contract.bundle import Manifest
+from appliance.encodings import Encoding
 from appliance.errors import ApplianceError, EngineFault, ReaderStalled, TooManyCalls
-from appliance.request import Encoding, Playout, SegmentAudio
+from appliance.request import Playout, SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.context import Context, OpenCall, current_task
 from appliance.rpc.replies import utterance_message, word_messages

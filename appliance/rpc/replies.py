@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from appliance.audio.words import Word
-from appliance.request import Encoding, PassedOver, Request, Segmentation, Terms, Timings
+from appliance.encodings import Encoding
+from appliance.request import PassedOver, Request, Segmentation, Terms, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import ENCODINGS, SEGMENTATIONS
 from appliance.rpc.status import reason_of

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from appliance.audio.encode import check_encoding, check_rate
 from appliance.config import MAX_GUIDANCE, SynthesisConfig
+from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.request import Encoding, Handling, Playout, Priority, Request, Segmentation, Spoken, Terms
+from appliance.request import Handling, Playout, Priority, Request, Segmentation, Spoken, Terms
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.normalise import clean, normalise
 from appliance.text.pronounce import check as check_pronunciations
