@@ -37,7 +37,7 @@ SYNTHESIZE = "/appliance.v1.Synthesizer/Synthesize"
 
 
 class AsyncClient(AsyncCalls):
-    """Client for asyncio, with the same methods; make it inside the event loop that uses it."""
+    """Client for asyncio, with the same methods; make it inside its event loop."""
 
     _grpc = grpc.aio
 
@@ -64,7 +64,7 @@ class AsyncClient(AsyncCalls):
         on_admitted: Callable[[], object] = lambda: None,
         **options: Unpack[Options],
     ) -> Reply:
-        """`on_admitted` is called when the daemon has admitted or refused it: what is sent then is later."""
+        """`on_admitted` is called when the daemon has admitted or refused it."""
         # As a stream of one message, which it is on the wire: else grpc.aio gives its metadata at the end.
         method = self._connection.unary_stream(
             SYNTHESIZE,
@@ -124,8 +124,6 @@ class AsyncClient(AsyncCalls):
 
 
 class AsyncStream:
-    """Stream for asyncio."""
-
     def __init__(self, attempts: Attempts) -> None:
         self._attempts, self._call = attempts, attempts.begin()
         self._cancelled = asyncio.Event()

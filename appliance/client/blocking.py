@@ -53,7 +53,6 @@ class Client(BlockingCalls):
     def speak(
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
     ) -> Reply:
-        """Speak a text and return the whole reply."""
         attempts = self._attempts(self._synthesizer.Synthesize, text, voice, timeout, options)
         while True:
             try:
@@ -65,15 +64,15 @@ class Client(BlockingCalls):
     def stream(
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
     ) -> Stream:
-        """Speak a text; iterate over the result to receive the reply while it is made."""
+        """Speak a text; the iteration receives the reply while it is made."""
         return Stream(self._attempts(self._synthesizer.StreamSynthesize, text, voice, timeout, options))
 
     def watch(self, channel: str = "") -> Iterator[QueueEvent]:
-        """Yield the waiting and sounding requests, then each change, until the iteration is left."""
+        """Waiting and sounding requests, then each change."""
         return self._follow(self._queue.WatchQueue, pb.WatchQueueRequest(channel=channel))
 
     def listen(self, channel: str = "") -> Iterator[Heard]:
-        """Yield the paused channels, then the audio of one channel, or all, until the iteration is left."""
+        """Paused channels, then the audio of one channel, or all."""
         return self._follow(self._queue.Listen, pb.ListenRequest(channel=channel), heard_of)
 
     def voices(self, *, timeout: float | None = REACH_S) -> Iterator[Voice]:
@@ -98,7 +97,7 @@ class Client(BlockingCalls):
 
 
 class Stream:
-    """A reply as it comes: a Header, Pieces, an End. Leaving the iteration early cancels the call."""
+    """A Header, Pieces, an End. Leaving the iteration early cancels the call."""
 
     def __init__(self, attempts: Attempts) -> None:
         self._attempts, self._call = attempts, attempts.begin()
@@ -127,7 +126,6 @@ class Stream:
         self._call.cancel()
 
     def reply(self) -> Reply:
-        """Receive the whole stream."""
         return streamed_reply(list(self), self._attempts.begun)
 
 
@@ -148,7 +146,6 @@ class Operator:
         self._connection.close()
 
     def status(self) -> Status:
-        """Daemon's description and state."""
         status: Status = self._call(self._admin.GetStatus, admin_pb2.GetStatusRequest())
         return status
 
@@ -157,11 +154,11 @@ class Operator:
         self._call(self._admin.Drain, admin_pb2.DrainRequest())
 
     def reload(self) -> list[str]:
-        """Make the daemon read its configuration again; returns the sections that need a restart."""
+        """Read the configuration again; returns the sections that need a restart."""
         return list(self._call(self._admin.Reload, admin_pb2.ReloadRequest()).need_restart)
 
     def log_level(self, level: str) -> None:
-        """Set the lowest level that is logged: debug, info, warning or error."""
+        """`level`: debug, info, warning or error."""
         self._call(self._admin.SetLogLevel, admin_pb2.SetLogLevelRequest(level=level))
 
     def self_test(self) -> float:

@@ -24,8 +24,6 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True)
 class Asked(Generic[T]):
-    """A call before it is made."""
-
     method: Callable[..., Any]
     request: Message
     timeout: float | None
@@ -45,7 +43,7 @@ class Call(Protocol[P, T_co]):
 
 
 def call(ask: Callable[Concatenate[Any, P], Asked[T]]) -> Call[P, T]:
-    """Make the method that asks."""
+    """Method that makes the call."""
 
     @wraps(ask)
     def method(client: BlockingCalls | AsyncCalls, *arguments: P.args, **options: P.kwargs) -> Any:

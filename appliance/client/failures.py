@@ -15,8 +15,6 @@ PROBE_S = 1.0
 
 
 class CallFailed(Exception):
-    """A call that was refused, broke, was cancelled or ran out of time."""
-
     def __init__(
         self,
         status: str,
@@ -31,25 +29,22 @@ class CallFailed(Exception):
         """Name of the gRPC status: "RESOURCE_EXHAUSTED"."""
         self.message = message
         self.reason = reason
-        """The daemon's own reason, "QUEUE_FULL"; empty where gRPC itself failed the call."""
+        """The daemon's own, "QUEUE_FULL"; else empty."""
         self.field = field
-        """Field of the request that is wrong, or empty."""
+        """Wrong field of the request, or empty."""
         self.retry_s = retry_s
-        """Seconds after which the same call may succeed; None: unknown."""
+        """Seconds until a retry may succeed; None: unknown."""
         self._address = address
 
     @property
     def unreachable(self) -> bool:
-        """True if nothing listens at the address; False for a TLS or certificate error.
-
-        Connects to the address, for up to a second and the resolution of its name.
-        """
+        """True if nothing listens at the address, which this resolves and tries for up to a second."""
         return self.status == "UNAVAILABLE" and not self.reason and not _listens(self._address)
 
 
 @contextmanager
 def grpc_failures(address: str) -> Iterator[None]:
-    """Raise gRPC's errors of calls to an address as CallFailed."""
+    """Raise gRPC's errors as CallFailed."""
     try:
         yield
     except grpc.RpcError as error:
@@ -57,7 +52,7 @@ def grpc_failures(address: str) -> Iterator[None]:
 
 
 def _call_failed(error: Any, address: str) -> CallFailed:
-    """Read the details that the daemon packs into google.rpc.Status: ErrorInfo, BadRequest, RetryInfo."""
+    """Read the daemon's ErrorInfo, BadRequest, RetryInfo."""
     status = status_pb2.Status()
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY:
