@@ -175,6 +175,7 @@ class Workshop:
         for folder in (self._root, self._traces):
             folder.mkdir(parents=True, exist_ok=True)
         self._made: dict[tuple[str, str, str], BuiltBundle] = {}
+        self._is_reusing = False
 
     def make(self, name: str, vocoder: str = "vocos", precision: Precision = "fp32") -> BuiltBundle:
         """The bundle of `ARCHS[name]`; those in `MEASURED` through the command line and its gate."""
@@ -201,6 +202,9 @@ class Workshop:
     @contextmanager
     def reusing_traces(self) -> Iterator[None]:
         """Tracing takes seconds: the same module with the same weights for the same signature is copied."""
+        if self._is_reusing:
+            yield
+            return
         trace: Callable[[nn.Module, GraphSpec, Path], None] = to_onnx.export
 
         def export(module: nn.Module, spec: GraphSpec, path: Path) -> None:
@@ -216,6 +220,7 @@ class Workshop:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(to_onnx, "export", export)
+            patch.setattr(self, "_is_reusing", True)
             yield
 
 
