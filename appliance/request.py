@@ -11,20 +11,9 @@ from numpy.typing import NDArray
 
 from appliance.contract.bundle import Sampling
 from appliance.contract.schedule import key_steps
+from appliance.encodings import Encoding
 
 FloatArray = NDArray[np.float32]
-
-
-class Encoding(enum.Enum):
-    WAV = "wav"
-    """RIFF header, then PCM16."""
-    PCM16 = "pcm16"
-    """16-bit little-endian mono, no header."""
-    FLAC = "flac"
-    MP3 = "mp3"
-    OGG_OPUS = "ogg_opus"
-    MULAW = "mulaw"
-    """8-bit G.711 μ-law, no header."""
 
 
 class Segmentation(enum.Enum):

@@ -172,7 +172,9 @@ def test_the_file_holds_no_token(locked: Locked) -> None:
     )
 
 
-def test_plain_text_and_other_authorities_do_not_get_in(locked: Locked, tmp_path: Path) -> None:
+def test_plain_text_and_other_authorities_do_not_get_in(
+    locked: Locked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with locked.client("admin", authority=b"") as plain:
         with pytest.raises(CallFailed) as failed:
             SPEAK(plain)
@@ -180,7 +182,12 @@ def test_plain_text_and_other_authorities_do_not_get_in(locked: Locked, tmp_path
         assert (failed.value.status, failed.value.unreachable) == ("UNAVAILABLE", False)
     readme_certificate(tmp_path)
     with locked.client("admin", authority=(tmp_path / "tls.crt").read_bytes()) as stranger:
-        assert status(lambda: SPEAK(stranger)) == "UNAVAILABLE"
+        with pytest.raises(CallFailed) as failed:
+            SPEAK(stranger)
+        assert (failed.value.status, failed.value.unreachable) == ("UNAVAILABLE", False)
+    address = locked.daemon.address
+    assert main(["voices", "list", "--address", address, "--authority", str(tmp_path / "tls.crt")]) == 1
+    assert f"{address} takes connections, but no call: " in capsys.readouterr().err
     with locked.client("admin") as client:
         assert status(lambda: SPEAK(client)) == "OK"
 

@@ -10,7 +10,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from appliance.request import Encoding
+from appliance.encodings import Encoding
 
 
 @dataclass(frozen=True)

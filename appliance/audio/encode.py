@@ -9,8 +9,8 @@ import soxr
 from numpy.typing import NDArray
 
 from appliance.audio import compress
+from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.request import Encoding
 
 RATES_HZ = (8_000, 48_000)
 PCM_SCALE = 32_767

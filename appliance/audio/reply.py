@@ -13,7 +13,8 @@ import numpy as np
 
 from appliance.audio import compress, encode, join
 from appliance.contract.bundle import Manifest
-from appliance.request import Encoding, FloatArray, SegmentAudio
+from appliance.encodings import Encoding
+from appliance.request import FloatArray, SegmentAudio
 
 SHORT_SAMPLES = 1 << 17
 """5 s, which take about a millisecond on the event loop."""

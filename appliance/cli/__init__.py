@@ -43,11 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ApplianceError, BenchError, Failure) as error:
         print(f"appliance {options.command}: {error}", file=sys.stderr)
     except CallFailed as error:
-        absent = f"no daemon answers at {options.address}; start one with `appliance serve`"
-        print(f"appliance {options.command}: {absent if error.unreachable else error}", file=sys.stderr)
+        print(f"appliance {options.command}: {_explained(error, options.address)}", file=sys.stderr)
     except KeyboardInterrupt:
         pass
     return FAILED
+
+
+def _explained(error: CallFailed, address: str) -> str:
+    if error.status != "UNAVAILABLE" or error.reason:
+        return str(error)
+    if error.unreachable:
+        return f"no daemon answers at {address}; start one with `appliance serve`"
+    return f"{address} takes connections, but no call: is it a daemon, with this TLS (--authority)? {error}"
 
 
 def _parser() -> argparse.ArgumentParser:

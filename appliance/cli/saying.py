@@ -8,20 +8,11 @@ from pathlib import Path
 
 from appliance.bench.output import aligned
 from appliance.cli.options import Failure, add_address, add_pronounce, client, pronunciations
-from appliance.client import ENCODINGS, PRIORITIES, SPEAK_S, Encoding, Options, Reply, Utterance
+from appliance.client import ENCODINGS, PRIORITIES, SPEAK_S, Options, Reply, Utterance
+from appliance.encodings import SUFFIXES, EncodingName
 from appliance.rpc.appliance_pb2 import UtteranceState
 
 SAMPLE_BYTES = 2
-SUFFIXES: dict[str, Encoding] = {
-    ".wav": "wav",
-    ".flac": "flac",
-    ".mp3": "mp3",
-    ".opus": "ogg_opus",
-    ".ogg": "ogg_opus",
-    ".ulaw": "mulaw",
-    ".pcm": "pcm16",
-}
-"""Encoding by suffix of the output file."""
 
 
 def add_say(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +48,7 @@ def add_say(parser: argparse.ArgumentParser) -> None:
 
 
 def _say(options: argparse.Namespace) -> int:
-    encoding: Encoding | None = options.encoding or SUFFIXES.get(options.out.suffix.lower())
+    encoding: EncodingName | None = options.encoding or SUFFIXES.get(options.out.suffix.lower())
     if encoding is None:
         raise Failure(f"{options.out}: ends in none of {', '.join(SUFFIXES)}: say --encoding")
     request: Options = {

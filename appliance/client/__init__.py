@@ -7,11 +7,10 @@
                 play(event.data)
 
 A call that fails raises CallFailed; a value that its field cannot hold raises ValueError or OverflowError,
-an unknown option TypeError. `timeout` is the call's deadline in seconds, at which the daemon stops working
-on it too; None sets none.
+an unknown option TypeError. `timeout` is the deadline in seconds, for the daemon's work too; None sets none.
 
-On the way of a call, `messages` builds the request, `connection` adds token and channel, `failures` turns
-gRPC's error into CallFailed, and `retries` decides on another attempt.
+`messages` builds the request, `connection` adds token and channel, `failures` turns gRPC's error into
+CallFailed, `retries` decides on another attempt.
 """
 
 from appliance.client.aio import AsyncClient, AsyncStream, Session

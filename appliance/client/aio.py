@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from grpc_health.v1 import health_pb2
 
+from appliance.client.calls import AsyncCalls
 from appliance.client.connecting import InOrder
-from appliance.client.connection import REACH_S, SPEAK_S, UPLOAD_S, ClientBase, channel_metadata
+from appliance.client.connection import REACH_S, SPEAK_S, channel_metadata
 from appliance.client.failures import CallFailed, grpc_failures
 from appliance.client.messages import (
     Event,
@@ -22,15 +21,13 @@ from appliance.client.messages import (
     Reply,
     event_of,
     heard_of,
-    serving_status,
     streamed_reply,
     synthesize_request,
-    update_voice_request,
     whole_reply,
 )
 from appliance.client.retries import Attempts
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.appliance_pb2 import ListUtterancesResponse, QueueEvent, Utterance, UtteranceError, Voice
+from appliance.rpc.appliance_pb2 import QueueEvent, UtteranceError, Voice
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,8 +36,8 @@ if TYPE_CHECKING:
 SYNTHESIZE = "/appliance.v1.Synthesizer/Synthesize"
 
 
-class AsyncClient(ClientBase):
-    """Client for asyncio, with the same methods; make it inside the event loop that uses it."""
+class AsyncClient(AsyncCalls):
+    """Client for asyncio, with the same methods; make it inside its event loop."""
 
     _grpc = grpc.aio
 
@@ -67,7 +64,7 @@ class AsyncClient(ClientBase):
         on_admitted: Callable[[], object] = lambda: None,
         **options: Unpack[Options],
     ) -> Reply:
-        """`on_admitted` is called when the daemon has admitted or refused it: what is sent then is later."""
+        """`on_admitted` is called when the daemon has admitted or refused it."""
         # As a stream of one message, which it is on the wire: else grpc.aio gives its metadata at the end.
         method = self._connection.unary_stream(
             SYNTHESIZE,
@@ -93,56 +90,11 @@ class AsyncClient(ClientBase):
     ) -> AsyncStream:
         return AsyncStream(self._attempts(self._synthesizer.StreamSynthesize, text, voice, timeout, options))
 
-    async def cancel(self, request_id: str, *, channel: str = "", timeout: float | None = REACH_S) -> None:
-        request = pb.CancelSynthesisRequest(request_id=request_id)
-        method = partial(self._synthesizer.CancelSynthesis, metadata=channel_metadata(channel))
-        await self._call(method, request, timeout)
+    def watch(self, channel: str = "") -> AsyncIterator[QueueEvent]:
+        return self._follow(self._queue.WatchQueue, pb.WatchQueueRequest(channel=channel))
 
-    async def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[Utterance]:
-        return list((await self.queue(channel, timeout=timeout)).utterances)
-
-    async def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> ListUtterancesResponse:
-        request = pb.ListUtterancesRequest(channel=channel)
-        response: ListUtterancesResponse = await self._call(self._queue.ListUtterances, request, timeout)
-        return response
-
-    async def watch(self, channel: str = "") -> AsyncIterator[QueueEvent]:
-        call = self._queue.WatchQueue(pb.WatchQueueRequest(channel=channel))
-        try:
-            with grpc_failures(self.address):
-                async for event in call:
-                    yield event
-        finally:
-            call.cancel()
-
-    async def listen(self, channel: str = "") -> AsyncIterator[Heard]:
-        call = self._queue.Listen(pb.ListenRequest(channel=channel))
-        try:
-            with grpc_failures(self.address):
-                async for response in call:
-                    yield heard_of(response)
-        finally:
-            call.cancel()
-
-    async def cancel_of(
-        self, *, user: str = "", channel: str = "", timeout: float | None = REACH_S
-    ) -> list[Utterance]:
-        request = pb.CancelUtterancesRequest(user_key=user, channel=channel)
-        return list((await self._call(self._queue.CancelUtterances, request, timeout)).utterances)
-
-    async def skip(self, channel: str, *, timeout: float | None = REACH_S) -> list[Utterance]:
-        request = pb.ChannelRequest(channel=channel)
-        return list((await self._call(self._queue.Skip, request, timeout)).utterances)
-
-    async def clear(self, channel: str, *, timeout: float | None = REACH_S) -> list[Utterance]:
-        request = pb.ChannelRequest(channel=channel)
-        return list((await self._call(self._queue.Clear, request, timeout)).utterances)
-
-    async def pause(self, channel: str, *, timeout: float | None = REACH_S) -> None:
-        await self._call(self._queue.Pause, pb.ChannelRequest(channel=channel), timeout)
-
-    async def resume(self, channel: str, *, timeout: float | None = REACH_S) -> None:
-        await self._call(self._queue.Resume, pb.ChannelRequest(channel=channel), timeout)
+    def listen(self, channel: str = "") -> AsyncIterator[Heard]:
+        return self._follow(self._queue.Listen, pb.ListenRequest(channel=channel), heard_of)
 
     def session(self, voice: str, **options: Unpack[Options]) -> Session:
         """Speak a text while it is written; the options hold for all of its clauses."""
@@ -153,68 +105,25 @@ class AsyncClient(ClientBase):
     async def voices(self, *, timeout: float | None = REACH_S) -> AsyncIterator[Voice]:
         token = ""
         while True:
-            request = pb.ListVoicesRequest(page_token=token)
-            page = await self._call(self._voices.ListVoices, request, timeout)
+            page = await self._voices_page(token, timeout)
             for voice in page.voices:
                 yield voice
             if not (token := page.next_page_token):
                 return
 
-    async def voice(self, name: str, *, timeout: float | None = REACH_S) -> Voice:
-        voice: Voice = await self._call(self._voices.GetVoice, pb.GetVoiceRequest(name=name), timeout)
-        return voice
-
-    async def add_voice(
-        self,
-        name: str,
-        audio: bytes,
-        transcript: str,
-        *,
-        consent_note: str = "",
-        display_name: str = "",
-        pronunciations: Mapping[str, str] | None = None,
-        validate_only: bool = False,
-        timeout: float | None = UPLOAD_S,
-    ) -> Voice:
-        request = pb.CreateVoiceRequest(
-            name=name,
-            audio=audio,
-            transcript=transcript,
-            consent_note=consent_note,
-            display_name=display_name,
-            pronunciations=pronunciations,
-            validate_only=validate_only,
-        )
-        voice: Voice = await self._call(self._voices.CreateVoice, request, timeout)
-        return voice
-
-    async def update_voice(
-        self,
-        name: str,
-        *,
-        display_name: str | None = None,
-        pronunciations: Mapping[str, str] | None = None,
-        timeout: float | None = REACH_S,
-    ) -> Voice:
-        request = update_voice_request(name, display_name, pronunciations)
-        voice: Voice = await self._call(self._voices.UpdateVoice, request, timeout)
-        return voice
-
-    async def remove_voice(self, name: str, *, timeout: float | None = REACH_S) -> None:
-        await self._call(self._voices.DeleteVoice, pb.DeleteVoiceRequest(name=name), timeout)
-
-    async def health(self, service: str = "", *, timeout: float | None = REACH_S) -> str:
-        request = health_pb2.HealthCheckRequest(service=service)
-        return serving_status(await self._call(self._health.Check, request, timeout))
-
-    async def _call(self, method: Any, request: Any, timeout: float | None) -> Any:
-        with grpc_failures(self.address):
-            return await method(request, timeout=timeout)
+    async def _follow(
+        self, method: Any, request: Any, read: Callable[[Any], Any] = lambda event: event
+    ) -> AsyncIterator[Any]:
+        call = method(request)
+        try:
+            with grpc_failures(self.address):
+                async for response in call:
+                    yield read(response)
+        finally:
+            call.cancel()
 
 
 class AsyncStream:
-    """Stream for asyncio."""
-
     def __init__(self, attempts: Attempts) -> None:
         self._attempts, self._call = attempts, attempts.begin()
         self._cancelled = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Order of calls on a connection of grpc.aio, which begins those that found it closed in any order."""
+"""Order of calls on a closed connection, which grpc.aio does not keep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import grpc.aio
 
 
 class InOrder(grpc.aio.UnaryStreamClientInterceptor):
-    """Begins `speak` and `stream` in the order of their calls, once the connection is open or fails."""
+    """Begins calls in their order, once the connection is open or fails."""
 
     def __init__(self, connection: Callable[[], Any]) -> None:
         """`connection` returns the channel of grpc.aio, which is made after this."""

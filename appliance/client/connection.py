@@ -19,7 +19,7 @@ ADMIN_SOCKET = "/run/f5-appliance/admin.sock"
 REACH_S = 5.0
 """Default timeout of calls that compute nothing."""
 SPEAK_S = 300.0
-"""Default timeout of a synthesis; the longest text takes less at the speed of speech."""
+"""Default timeout of a synthesis; the longest speech is shorter."""
 UPLOAD_S = 60.0
 CHANNEL_KEY = "x-channel"
 """Metadata by which a proxy finds the box that plays a channel."""
@@ -29,14 +29,12 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Credentials:
-    """TLS certificates and token of a connection."""
-
     authority: bytes = b""
-    """PEM of the server's certificate or its authority; empty: no TLS."""
+    """PEM of the server's certificate or authority; empty: no TLS."""
     token: str = ""
     """Made by `appliance tokens add` on the box."""
     certificate: bytes = b""
-    """PEM of a client certificate, where the box asks for one."""
+    """PEM, where the box asks for one."""
     key: bytes = b""
 
 
@@ -44,8 +42,6 @@ NO_CREDENTIALS = Credentials()
 
 
 class ClientBase:
-    """Connection, stubs and retries of Client and AsyncClient."""
-
     _grpc: Any
     """grpc or grpc.aio."""
 
@@ -59,10 +55,9 @@ class ClientBase:
     ) -> None:
         """Connect on first use to host:port or unix:PATH.
 
-        `own_connection` shares no TCP connection with other clients of this process. `retries` is how often
-        `speak` and `stream` try again within their timeout, until there is audio: after up to 2 s when the
-        box is away, after the time that the box names when it is overloaded. A stream's Header then comes
-        with its first audio.
+        `own_connection` is not shared with other clients of this process. `retries` is how often `speak` and
+        `stream` try again within their timeout, until there is audio: after up to 2 s when the box is away,
+        after the time that it names when it is overloaded. A Header then comes with the first audio.
         """
         self.address = address
         self._connection = _connect(self._grpc, address, credentials, own_connection, self._interceptors())
@@ -73,7 +68,6 @@ class ClientBase:
         self._health: Any = health_pb2_grpc.HealthStub(self._connection)
 
     def _interceptors(self) -> Sequence[Any]:
-        """Interceptors of grpc.aio."""
         return ()
 
     def _attempts(
@@ -85,7 +79,7 @@ class ClientBase:
 
 
 def channel_metadata(channel: str) -> Metadata:
-    """Metadata of a call about a channel, percent-encoded; none for the empty channel."""
+    """Metadata of a call about a channel, percent-encoded."""
     return ((CHANNEL_KEY, quote(channel)),) if channel else ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -15,8 +15,6 @@ PROBE_S = 1.0
 
 
 class CallFailed(Exception):
-    """A call that was refused, broke, was cancelled or ran out of time."""
-
     def __init__(
         self,
         status: str,
@@ -31,22 +29,22 @@ class CallFailed(Exception):
         """Name of the gRPC status: "RESOURCE_EXHAUSTED"."""
         self.message = message
         self.reason = reason
-        """The daemon's own reason, "QUEUE_FULL"; empty where gRPC itself failed the call."""
+        """The daemon's own, "QUEUE_FULL"; else empty."""
         self.field = field
-        """Field of the request that is wrong, or empty."""
+        """Wrong field of the request, or empty."""
         self.retry_s = retry_s
-        """Seconds after which the same call may succeed; None: unknown."""
+        """Seconds until a retry may succeed; None: unknown."""
         self._address = address
 
     @property
     def unreachable(self) -> bool:
-        """True if nothing listens at the address, which is tried; False for a TLS or certificate error."""
+        """True if nothing listens at the address, which this resolves and tries for up to a second."""
         return self.status == "UNAVAILABLE" and not self.reason and not _listens(self._address)
 
 
 @contextmanager
 def grpc_failures(address: str) -> Iterator[None]:
-    """Raise gRPC's errors of calls to an address as CallFailed."""
+    """Raise gRPC's errors as CallFailed."""
     try:
         yield
     except grpc.RpcError as error:
@@ -54,7 +52,7 @@ def grpc_failures(address: str) -> Iterator[None]:
 
 
 def _call_failed(error: Any, address: str) -> CallFailed:
-    """Read the details that the daemon packs into google.rpc.Status: ErrorInfo, BadRequest, RetryInfo."""
+    """Read the daemon's ErrorInfo, BadRequest, RetryInfo."""
     status = status_pb2.Status()
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY:
@@ -77,11 +75,11 @@ def _listens(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
         if address.startswith("unix:"):
-            with closing(socket.socket(socket.AF_UNIX)) as probe:
+            with socket.socket(socket.AF_UNIX) as probe:
                 probe.settimeout(PROBE_S)
                 probe.connect(address.removeprefix("unix:"))
-        elif port.isdecimal():
+        elif port.isdecimal() and "/" not in host:
             socket.create_connection((host.strip("[]"), int(port)), PROBE_S).close()
-    except OSError:
+    except (OSError, OverflowError):
         return False
     return True

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypedDict, cast, get_args
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
-from grpc_health.v1 import health_pb2
 
+from appliance.encodings import EncodingName
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.appliance_pb2 import (
     End,
@@ -27,7 +27,7 @@ from appliance.rpc.appliance_pb2 import (
 SAMPLE_BYTES = 2
 WAV_HEADER_BYTES = 44
 
-Encoding = Literal["wav", "pcm16", "flac", "mp3", "ogg_opus", "mulaw"]
+Encoding = EncodingName
 ENCODINGS: tuple[str, ...] = get_args(Encoding)
 Priority = Literal["bulk", "normal", "high", "realtime"]
 PRIORITIES: tuple[str, ...] = get_args(Priority)
@@ -36,11 +36,10 @@ FIELDS: tuple[str, ...] = (
     *pb.SynthesizeRequest.DESCRIPTOR.fields_by_name,
     *pb.AudioConfig.DESCRIPTOR.fields_by_name,
 )
-"""Names of a request's fields."""
 
 
 class FieldOptions(TypedDict, total=False):
-    """Options by the names of the request's fields, where `Options` has shorter ones for them."""
+    """Options by fields' names, where `Options` has shorter ones."""
 
     sample_rate_hertz: int | None
     speaking_rate: float | None
@@ -62,11 +61,11 @@ SHORT: Mapping[str, str] = {
     "supersede_key": "supersede",
     "merge_key": "merge",
 }
-"""Name of a field → the short option for it."""
+"""Field → its short option."""
 
 
 class Options(FieldOptions, total=False):
-    """Optional arguments of `speak`, `stream` and `session`. None or absent: the daemon's default."""
+    """Options of `speak`, `stream`, `session`. None or absent: the daemon's default."""
 
     encoding: Encoding | None
     """Default: WAV from `speak`, PCM16 from `stream`."""
@@ -75,33 +74,32 @@ class Options(FieldOptions, total=False):
     speed: float | None
     """Speaking rate, 0.25 to 4; above 1 is faster."""
     nfe: int | None
-    """Function evaluations of the flow: 1 to `synthesis.max_nfe` of the daemon."""
+    """Function evaluations, up to the daemon's `synthesis.max_nfe`."""
     seed: int | None
     guidance: float | None
     segmentation: Literal["upstream", "low_latency"] | None
     priority: Priority | None
     channel: str | None
-    """Player of the reply; replies of one channel play one after the other."""
+    """Player, whose replies follow one another."""
     user: str | None
     """Author of the message, for rate limits."""
     text_handling: Literal["chat", "verbatim", "ssml"] | None
-    """Default: chat, whose links, emoji and numbers become words."""
+    """Default: chat."""
     pronunciations: Mapping[str, str] | None
-    """Spoken form by word, besides those of the voice."""
+    """Spoken form by word."""
     max_spoken: float | None
     """Seconds of speech to which the text is cut, at a clause."""
     supersede: str | None
-    """Abort this channel's waiting requests with the same key."""
+    """Key: abort this channel's waiting requests with it."""
     merge: str | None
-    """Speak one request for all of this channel's waiting ones with the same key."""
+    """Key: speak for this channel's waiting requests with it."""
     merge_count: int | None
-    """Requests that this one counts for; default 1."""
     merge_text: str | None
-    """Text for two or more, with "{count}"; default: the text and the number."""
+    """Text for several, with "{count}"."""
     queue_timeout: float | None
-    """Seconds by which the first sound may miss its target before the request is refused."""
+    """Seconds by which the first sound may miss its target."""
     min_nfe: int | None
-    """Accept as few steps as this rather than a refusal."""
+    """Fewest steps to take rather than a refusal."""
     playout: Literal["serial", "overlap"] | None
     request_id: str | None
     """Id for `cancel`: 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"."""
@@ -111,11 +109,9 @@ class Options(FieldOptions, total=False):
 
 @dataclass(frozen=True)
 class Piece:
-    """One audio message of a stream."""
-
     data: bytes
     sample_offset: int
-    """Samples of this reply that were encoded before `data`."""
+    """Samples that were encoded before `data`."""
     segment: int
     arrived: float
     """time.monotonic() when it was read."""
@@ -128,7 +124,7 @@ Heard = PausedChannels | UtteranceBegin | UtteranceAudio | UtteranceEnd
 
 @dataclass(frozen=True)
 class Reply:
-    """A complete reply. Times are seconds from the call, measured by the client."""
+    """Times are seconds from the call."""
 
     audio: bytes
     header: Header
@@ -137,11 +133,11 @@ class Reply:
     first_audio_s: float
     """Equal to `wall_s` for a reply in one message."""
     words: Sequence[WordTiming] = ()
-    """Start and end of each word, with the option `word_timings`."""
+    """With the option `word_timings`."""
 
     @property
     def audio_s(self) -> float:
-        """Duration of the audio: from its size for WAV and PCM16, otherwise as the daemon reports it."""
+        """From the size of WAV and PCM16, otherwise the daemon's figure."""
         if self.header.encoding not in (pb.WAV, pb.PCM16):
             return self.timings.audio_ms / 1e3
         size = len(self.audio) - (WAV_HEADER_BYTES if self.header.encoding == pb.WAV else 0)
@@ -188,16 +184,7 @@ def synthesize_request(text: str, voice: str, options: Options) -> pb.Synthesize
     )
 
 
-def update_voice_request(
-    name: str, display_name: str | None, pronunciations: Mapping[str, str] | None
-) -> pb.UpdateVoiceRequest:
-    """Build the message; the daemon does not change what is None."""
-    words = None if pronunciations is None else pb.Pronunciations(words=pronunciations)
-    return pb.UpdateVoiceRequest(name=name, display_name=display_name, pronunciations=words)
-
-
 def event_of(message: pb.StreamSynthesizeResponse | pb.SessionResponse) -> Event:
-    """Event that a message of a stream holds."""
     arrived = time.monotonic()
     if message.HasField("audio"):
         audio = message.audio
@@ -206,7 +193,6 @@ def event_of(message: pb.StreamSynthesizeResponse | pb.SessionResponse) -> Event
 
 
 def heard_of(response: pb.ListenResponse) -> Heard:
-    """Message that a response holds."""
     kind = response.WhichOneof("message")
     if kind == "begin":
         return response.begin
@@ -216,13 +202,13 @@ def heard_of(response: pb.ListenResponse) -> Heard:
 
 
 def whole_reply(response: pb.SynthesizeResponse, begun: float) -> Reply:
-    """Reply in one message; the call began at `begun` on time.monotonic()."""
+    """`begun`: time.monotonic() at the call."""
     wall_s = time.monotonic() - begun
     return Reply(response.audio, response.header, response.timings, wall_s, wall_s, response.words)
 
 
 def streamed_reply(events: Sequence[Event], begun: float) -> Reply:
-    """Reply in a stream's events; the call began at `begun` on time.monotonic()."""
+    """`begun`: time.monotonic() at the call."""
     wall_s = time.monotonic() - begun
     pieces = [event for event in events if isinstance(event, Piece)]
     header = next((event for event in events if isinstance(event, Header)), Header())
@@ -230,10 +216,6 @@ def streamed_reply(events: Sequence[Event], begun: float) -> Reply:
     first_audio_s = pieces[0].arrived - begun if pieces else wall_s
     audio = b"".join(piece.data for piece in pieces)
     return Reply(audio, header, end.timings, wall_s, first_audio_s, end.words)
-
-
-def serving_status(response: health_pb2.HealthCheckResponse) -> str:
-    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
 
 
 def plain(message: Message) -> dict[str, Any]:

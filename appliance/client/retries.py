@@ -21,13 +21,12 @@ LOST = ("UNAVAILABLE", "UNKNOWN", "INTERNAL")
 
 @dataclass
 class Attempts:
-    """Attempts of one synthesis, all under one request id; none after the first audio."""
+    """Attempts of one synthesis under one request id, until the first audio."""
 
     call: Callable[..., Any]
-    """Begins the gRPC call."""
     request: SynthesizeRequest
     timeout: float | None
-    """Seconds for all attempts together."""
+    """For all attempts together."""
     retries: int
     address: str
     begun: float = field(default_factory=time.monotonic)
@@ -42,13 +41,12 @@ class Attempts:
             self.request.request_id = uuid.uuid4().hex
 
     def begin(self) -> Any:
-        """Begin an attempt; returns the gRPC call."""
         self.count += 1
         self.held.clear()
         return self.call(self.request, timeout=self._left_s())
 
     def received(self, event: Event) -> list[Event]:
-        """Take an event; returns those that the caller may have now."""
+        """Take an event; returns those that the caller may have."""
         self.held.append(event)
         self.has_audio = self.has_audio or isinstance(event, (Piece, End))
         if self.retries and not self.has_audio:
@@ -57,7 +55,7 @@ class Attempts:
         return events
 
     def wait_s(self, failure: CallFailed) -> float:
-        """Seconds until the next attempt. Raises the failure if that is useless or too late."""
+        """Seconds until the next attempt. Raises a failure that is final."""
         if self.has_audio or self.count > self.retries:
             raise failure
         wait_s: float = min(BACKOFF_S * 2 ** (self.count - 1), LONGEST_BACKOFF_S) * random.uniform(0.5, 1.0)

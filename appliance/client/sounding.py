@@ -1,4 +1,4 @@
-"""Replies that the engine has really made and that can be heard: what a check and a measurement count."""
+"""Replies that the engine has made anew and that can be heard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AUDIBLE_PEAK = 100
 
 
 def speak_anew(client: Client, text: str, voice: str, timeout: float, **options: Any) -> Reply:
-    """Stream a reply in PCM16; `options` are of `Client.stream`. Raises CallFailed, also for silence."""
+    """Stream a reply in PCM16. Raises CallFailed, also for silence."""
     # A seed that was used before could be answered from the cache of phrases, without the engine.
     seed = secrets.randbits(32)
     reply = client.stream(text, voice, timeout=timeout, seed=seed, encoding="pcm16", **options).reply()

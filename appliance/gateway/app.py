@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -121,9 +120,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _call_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, CallFailed)
-    # On a thread: it may try the daemon's address.
-    refusal = await asyncio.to_thread(refusal_of, error)
-    return refusal.response(request.url.path)
+    return (await refusal_of(error)).response(request.url.path)
 
 
 async def _disconnected(request: Request, error: Exception) -> Response:

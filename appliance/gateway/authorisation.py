@@ -23,7 +23,7 @@ BUSY_RETRY_S = 1.0
 
 
 def roles(path: str) -> tuple[Role, ...]:
-    """Roles of which a request needs one; admin is always enough, and needed if none is listed."""
+    """Roles of which one is needed, or admin."""
     if path.startswith(MODERATE):
         return ()
     if any(path == name or path.startswith(f"{name}/") for name in VOICES):
@@ -32,10 +32,10 @@ def roles(path: str) -> tuple[Role, ...]:
 
 
 class AccessMiddleware:
-    """Passes on requests with a valid token, up to a number at a time. Refuses the others."""
+    """Passes on requests with a valid token, up to a number at a time."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens | None, max_requests: int) -> None:
-        """`tokens` None: no token is needed."""
+        """Without `tokens` none is needed."""
         self._app, self._tokens, self._max_requests = app, tokens, max_requests
         self._under_way = 0
 
@@ -68,7 +68,7 @@ class AccessMiddleware:
 
 
 def is_open(path: str) -> bool:
-    """True if that path needs no token."""
+    """True if no token is needed."""
     return path in OPEN or path.startswith(OPEN_BELOW)
 
 

@@ -25,11 +25,11 @@ COMMON = (
     *("channel", "user", "priority", "seed", "nfe", "text_handling", "queue_timeout", "playout"),
     *("supersede_key", "merge_key", "merge_count", "merge_text", "max_spoken_seconds", "request_id"),
 )
-"""Parameters of every way to speak."""
+"""Parameters of every API."""
 FOREIGN = ("user_id", "aux_ref_audio_paths")
-"""Parameters of other servers that resemble ours, and are ignored as all of theirs."""
+"""Other servers' parameters that resemble ours."""
 MAX_COMPARED, LONGEST_NAME = 64, 64
-"""Most parameters of a request that are compared with ours, and the most characters of each."""
+"""Most parameters that are compared with ours, and characters of each."""
 ALIKE = 0.8
 """Least similarity of a misspelt parameter (difflib's ratio)."""
 COMMON_NAMES: Mapping[str, str] = {"nfe_steps": "nfe", "user_key": "user"}
@@ -37,7 +37,7 @@ COMMON_NAMES: Mapping[str, str] = {"nfe_steps": "nfe", "user_key": "user"}
 
 
 def _plain(name: str) -> str:
-    """A name without what languages spell differently: maxSpokenSeconds, max-spoken-seconds."""
+    """maxSpokenSeconds, max-spoken-seconds → maxspokenseconds."""
     return name.lower().replace("_", "").replace("-", "")
 
 
@@ -46,13 +46,12 @@ GRPC_NAMES = frozenset(map(_plain, (*FIELDS, *Options.__annotations__)))
 
 
 class Fields:
-    """Parameters of one request. None and absent are the same. Each method raises Refusal."""
+    """Parameters of a request; None is absent. Each method raises Refusal."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
 
     def get(self, name: str) -> Any:
-        """A value as it was sent."""
         return self._given.get(name)
 
     def text(self, name: str) -> str | None:
@@ -93,12 +92,11 @@ class Fields:
         return number
 
     def format(self, name: str, allowed: Iterable[str]) -> str | None:
-        """An audio format's name."""
         is_aac = str(self._given.get(name)).lower() == "aac"
         return self.choice(name, allowed, "; nothing on this machine writes AAC" if is_aac else "")
 
     def choice(self, name: str, allowed: Iterable[str], hint: str = "") -> str | None:
-        """One of these words, in upper or lower case. `hint` ends the error message."""
+        """One of these words, in any case. `hint` ends the error message."""
         value = self._given.get(name)
         if value is None or value == "":
             return None
@@ -114,7 +112,7 @@ class Fields:
         return word not in FALSE
 
     def common(self) -> Options:
-        """Parameters that every request to speak may have."""
+        """Options from COMMON."""
         options: Options = {
             "channel": self.text("channel"),
             "user": self.text("user"),
@@ -139,7 +137,7 @@ class Fields:
         return options
 
     def not_read(self, own: Iterable[str]) -> list[str]:
-        """Names of parameters that look like one of `own` or COMMON, or are gRPC's, and have no effect."""
+        """Parameters without effect that resemble `own` or COMMON, or are gRPC's."""
         known = (*own, *COMMON)
         plain = [_plain(name) for name in known]
         # A body may have thousands, and the event loop is everybody's.
@@ -153,7 +151,7 @@ class Fields:
 
 
 async def json_body(request: Request) -> Fields:
-    """Read the JSON object in a request's body. Raises Refusal if it is too long, too slow, or none."""
+    """Read a body's JSON object. Raises Refusal if it is too long, too slow, or none."""
     limits = request.app.state.config.gateway
     body = bytearray()
     try:
@@ -174,12 +172,11 @@ async def json_body(request: Request) -> Fields:
 
 
 def invalid(name: str, message: str) -> Refusal:
-    """The refusal of a parameter."""
     return Refusal(400, f"{name}: {message}", code="invalid_request", param=name)
 
 
 def shown(value: object) -> str:
-    """Value as it is shown in an error message, shortened."""
+    """Value in an error message, shortened."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     try:

@@ -59,7 +59,7 @@ async def speech(request: Request) -> Response:
 
 
 def _voice(fields: Fields) -> str:
-    """Voice's name, which OpenAI's later clients send in an object for custom voices."""
+    """Voice's name, also from an object, as OpenAI's later clients send it."""
     given = fields.get("voice")
     return (Fields(given).text("id") if isinstance(given, dict) else fields.text("voice")) or ""
 
@@ -78,7 +78,7 @@ async def models(request: Request) -> Response:
 
 
 async def audio_models(request: Request) -> Response:
-    """GET /v1/audio/models: the same list, where and how Open WebUI reads it."""
+    """GET /v1/audio/models, in Open WebUI's form."""
     return JSONResponse({"models": [_model(name) for name in await _models(request)]})
 
 
@@ -96,7 +96,7 @@ async def model(request: Request) -> Response:
 
 
 async def _models(request: Request) -> list[str]:
-    """Bundle's family, where the gateway can read the bundle, and OpenAI's names."""
+    """Bundle's family, where it can be read, and OpenAI's names."""
     folder = request.app.state.config.bundle.path
     try:
         read = await run_in_threadpool(bundle.read, folder, verify=False)
@@ -110,7 +110,7 @@ def _model(name: str) -> dict[str, Any]:
 
 
 async def voices(request: Request) -> Response:
-    """GET /v1/audio/voices: stored voices, and the names that the configuration gives them."""
+    """GET /v1/audio/voices: stored voices, and their names in the configuration."""
     stored = {
         voice.name: voice.display_name or voice.name async for voice in request.app.state.client.voices()
     }

@@ -52,7 +52,7 @@ COMMENT_AFTER_S = 10.0
 RETRY_MS = 1_000
 """Delay after which a page reconnects."""
 MAX_WAITING = 64
-"""Events that wait for one page; more wait in the daemon, which ends listeners that do not keep up."""
+"""Most events that wait here for one page; more wait in the daemon."""
 RECENT = 50
 VERBS = ("skip", "clear", "pause", "resume")
 ENDED = "ENDED"
@@ -62,7 +62,7 @@ EVENT_NAMES = {
     UtteranceAudio: "audio",
     UtteranceEnd: "end",
 }
-"""Event of the client → name of the event that a page is sent."""
+"""Client's event → the page's."""
 
 Event = tuple[str, dict[str, Any]]
 Events = AsyncIterator[Event]
@@ -145,7 +145,7 @@ async def _cancel(request: Request) -> Response:
 def _check_site(request: Request) -> None:
     """Refuse a request that a page of another site made its visitor send (CSRF).
 
-    A form cannot send JSON. CORS lets pages of all origins speak; only those that are named may moderate.
+    A form cannot send JSON. CORS lets any page speak; only named origins may moderate.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise Refusal(415, "content-type: must be application/json")
@@ -188,7 +188,7 @@ def _stream(*sources: Events) -> Response:
 
 
 async def _merged(sources: tuple[Events, ...]) -> AsyncIterator[str]:
-    """The sources' events in server-sent form until one source ends; a failure is an event `fault`."""
+    """Server-sent events until one source ends; a failure is an event `fault`."""
     waiting: asyncio.Queue[Event | None] = asyncio.Queue(MAX_WAITING)
 
     async def read(source: Events) -> None:
@@ -219,7 +219,7 @@ async def _merged(sources: tuple[Events, ...]) -> AsyncIterator[str]:
 
 
 def _recent(request: Request) -> deque[dict[str, Any]]:
-    """The requests that ended since the first page was opened, the latest first."""
+    """Requests that ended since the first page was opened, the latest first."""
     state = request.app.state
     if not hasattr(state, "recent"):
         state.recent = deque(maxlen=RECENT)

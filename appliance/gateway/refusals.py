@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -28,34 +29,30 @@ STATUSES: Mapping[str, int] = {
 }
 """gRPC status → HTTP status; any other is 502."""
 REASONS: Mapping[str, int] = {"OUT_OF_DEVICE_MEMORY": 503, "STORAGE_ERROR": 503, "BUNDLE_ERROR": 503}
-"""The daemon's reason → HTTP status, where that is more exact than the gRPC status."""
+"""Daemon's reason → HTTP status, where that is more exact."""
 KINDS: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-"""HTTP status → `type` of OpenAI's errors; of others server_error from 500 on, else invalid_request_error."""
+"""HTTP status → `type` of OpenAI's errors; else server_error from 500 on, invalid_request_error."""
 UNREACHABLE_RETRY_S = 2.0
-"""Retry-After while the daemon does not answer."""
 SOVITS = ("/tts", "/control", "/set_")
-"""Paths whose errors have the shape of GPT-SoVITS; all others have OpenAI's."""
+"""Paths whose errors have GPT-SoVITS' shape."""
 
 
 class Refusal(Exception):
-    """A request that is answered with an error."""
-
     def __init__(
         self, status: int, message: str, *, code: str = "", param: str = "", retry_s: float | None = None
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.code, self.param = status, message, code, param
         self.retry_s = retry_s
-        """Seconds after which the same request may succeed; None: it will not."""
+        """Seconds until a retry may succeed; None: never."""
 
     @property
     def error(self) -> dict[str, Any]:
-        """OpenAI's error object."""
         kind = KINDS.get(self.status) or ("server_error" if self.status >= 500 else "invalid_request_error")
         return {"message": self.message, "type": kind, "param": self.param or None, "code": self.code or None}
 
     def response(self, path: str, headers: Mapping[str, str] | None = None) -> Response:
-        """Reply, in the shape of the API that `path` belongs to."""
+        """Reply in the shape of the path's API."""
         # OpenAI's clients retry 409 and all from 500 on: skipped speech would be spoken after all.
         sent = {"x-should-retry": "false" if self.retry_s is None else "true", **(headers or {})}
         if self.retry_s is not None:
@@ -69,8 +66,8 @@ class Refusal(Exception):
         return JSONResponse(body, self.status, sent)
 
 
-def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
-    """Refusal for a failed call. `names`: field of the gRPC request → parameter of this API."""
+async def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
+    """`names`: field of the gRPC request → parameter of this API."""
     message, param = error.message, error.field
     if param and names and param in names:
         param = names[param]
@@ -78,7 +75,8 @@ def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Ref
     retry_s = error.retry_s
     if error.status == "UNAVAILABLE" and retry_s is None:
         retry_s = UNREACHABLE_RETRY_S
-    if error.unreachable:
+    # On a thread: the address is tried.
+    if error.status == "UNAVAILABLE" and await asyncio.to_thread(lambda: error.unreachable):
         message = "the daemon does not answer; it may be starting"
     status = REASONS.get(error.reason) or STATUSES.get(error.status, 502)
     code = (error.reason or error.status).lower()

@@ -29,13 +29,13 @@ MAX_HEAD_BYTES = 64 << 10
 """Request line and headers: a text of 4,096 Chinese characters in a URL takes 37 KB."""
 KEEP_ALIVE_S = 30
 BEAT_S = 5
-"""Period of systemd's watchdog messages; WatchdogSec of f5-gateway.service is more than twice that."""
+"""Period of watchdog messages, less than half of f5-gateway.service's WatchdogSec."""
 EVENTS = "/api/"
-"""Paths of the streams that never end, which a shutdown does not wait for."""
+"""Paths of endless streams."""
 
 
 def main(path: Path | None, overrides: Iterable[str]) -> int:
-    """Serve until stopped and return the exit status; an error at start is one line on stderr."""
+    """Serve until stopped; returns the exit status."""
     notifier = Notifier.from_environment(os.environ)
     try:
         config = load(path, overrides)
@@ -125,7 +125,7 @@ def listen(config: Config, notifier: Notifier) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, with notifications to systemd."""
+    """Notifies systemd."""
 
     def __init__(
         self, uvicorn_config: uvicorn.Config, config: Config, notifier: Notifier, daemon: str
@@ -134,7 +134,6 @@ class Server(uvicorn.Server):
         self._config, self._notifier, self._daemon = config, notifier, daemon
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept connections."""
         await super().startup(sockets)
         where = f"{'https' if self.config.ssl else 'http'}://{self._config.gateway.listen}"
         logger.info("ready on %s, for the daemon at %s", where, self._daemon)
@@ -142,13 +141,12 @@ class Server(uvicorn.Server):
         self._notifier.status(f"serves {where}, for the daemon at {self._daemon}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let replies finish."""
         self._notifier.stopping()
         await super().shutdown(sockets)
 
 
 class LimitedProtocol(H11Protocol):
-    """uvicorn's connection, limited in number, and closed when it makes no progress for `stall_s`."""
+    """A connection, limited in number, closed when it makes no progress for `stall_s`."""
 
     limits = GatewayConfig()
     _timer: asyncio.TimerHandle | None = None
@@ -156,7 +154,6 @@ class LimitedProtocol(H11Protocol):
     _last_unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to watch its progress."""
         super().connection_made(transport)
         if len(self.connections) > self.limits.max_connections:
             transport.abort()
@@ -172,13 +169,12 @@ class LimitedProtocol(H11Protocol):
         super().data_received(line + end + rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop watching it."""
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
 
     def _check_progress(self) -> None:
-        """Close it if since the last check no request was completed, or nothing of a reply was taken."""
+        """Close it if since the last check no request was completed, or no byte taken."""
         cycle, unsent = self.cycle, self.transport.get_write_buffer_size()
         idle = cycle is None or cycle.response_complete
         if (idle and cycle is self._last_cycle) or (unsent and unsent >= self._last_unsent > 0):

@@ -47,7 +47,7 @@ def name_in(path: str) -> str:
 
 
 async def not_offered(request: Request) -> Response:
-    """Refuse the calls that change or end the server in GPT-SoVITS."""
+    """Refuse GPT-SoVITS' calls that change or end the server."""
     message = f"{request.url.path}: not offered here: the bundle is the only model, and voices are stored"
     raise Refusal(404, message, code="not_offered")
 

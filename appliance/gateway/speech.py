@@ -18,15 +18,15 @@ from starlette.types import Receive, Scope, Send
 
 from appliance.audio.encode import encode
 from appliance.client import AsyncClient, CallFailed, Encoding, Event, Header, Options, Piece
+from appliance.encodings import Encoding as AudioEncoding
 from appliance.gateway.body import COMMON_NAMES
 from appliance.gateway.refusals import Refusal, refusal_of
-from appliance.request import Encoding as JobEncoding
 
 logger = logging.getLogger(__name__)
 
 SILENCE_S = 0.1
 IGNORED = "x-ignored-parameters"
-"""Header that names parameters which look like ours and are none."""
+"""Header that names parameters without effect."""
 MAX_NAMES, MAX_NAME = 16, 64
 SPEAK_TIMEOUT_S = 300.0
 OPENAI_VOICES = (
@@ -38,8 +38,6 @@ OPENAI_VOICES = (
 
 @dataclass(frozen=True)
 class AudioFormat:
-    """An audio format of an API: gRPC's encoding, HTTP's media type, and the rate where the API fixes one."""
-
     encoding: Encoding
     media_type: str
     rate_hz: int | None = None
@@ -47,8 +45,6 @@ class AudioFormat:
 
 @dataclass(frozen=True)
 class SpeechRequest:
-    """A text and how it is to be spoken."""
-
     text: str
     voice: str
     format: AudioFormat
@@ -56,48 +52,46 @@ class SpeechRequest:
     names: dict[str, str]
     """Field of the gRPC request → parameter of this API."""
     turn: asyncio.Lock
-    """Held until the daemon has admitted it, so that what its channel is given later comes later."""
+    """Lock of its channel, held until the daemon has admitted it."""
     ignored: Sequence[str] = ()
-    """Parameters that were sent and are not read, to be named in the reply."""
+    """Parameters without effect, to be named in the reply."""
 
     @property
     def is_blank(self) -> bool:
-        """True if the text is empty or invisible, which the daemon refuses."""
+        """True for an invisible text, which the daemon refuses."""
         return not any(letter.isprintable() and not letter.isspace() for letter in self.text)
 
     @property
     def arguments(self) -> Options:
-        """Options of the gRPC client."""
+        """Options for the client."""
         return {**self.options, "encoding": self.format.encoding, "rate": self.format.rate_hz}
 
     @property
     def timeout_s(self) -> float:
-        """The call's deadline, after what it may wait for its turn."""
+        """Deadline, with what it may wait for its turn."""
         return SPEAK_TIMEOUT_S + (self.options.get("queue_timeout") or 0.0)
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of a reply: no proxy holds it back, and parameters without effect are named."""
         headers = {"x-accel-buffering": "no"}
         if self.ignored:
             headers[IGNORED] = ", ".join(quote(name[:MAX_NAME]) for name in self.ignored[:MAX_NAMES])
         return headers
 
     def silence(self) -> bytes:
-        """Audio for a text of which nothing can be spoken: a short file in its format."""
+        """A short file for a text with nothing to speak."""
         rate_hz = self.format.rate_hz or 24_000
         samples = np.zeros(round(SILENCE_S * rate_hz), np.float32)
-        return encode(samples, JobEncoding(self.format.encoding), rate_hz)
+        return encode(samples, AudioEncoding(self.format.encoding), rate_hz)
 
     async def refusal(self, error: CallFailed) -> Refusal:
-        """Refusal where its call fails; on a thread, since it may try the daemon's address."""
-        return await asyncio.to_thread(refusal_of, error, {**COMMON_NAMES, **self.names})
+        return await refusal_of(error, {**COMMON_NAMES, **self.names})
 
 
 class StreamedSpeech(Response):
-    """Sends speech as it is made. The status is sent with the first audio: an error before it has its own.
+    """Sends speech as it is made, the status with the first audio.
 
-    A later error breaks the connection, so that no client takes half of a reply for all of it.
+    A later error breaks the connection, so that half of a reply is not taken for all of it.
     """
 
     def __init__(
@@ -162,7 +156,7 @@ class StreamedSpeech(Response):
 
 
 class WholeSpeech(Response):
-    """Sends speech as one file, whose header has its length."""
+    """Sends speech as one file with its length."""
 
     def __init__(self, client: AsyncClient, speech: SpeechRequest) -> None:
         super().__init__(media_type=speech.format.media_type)
@@ -226,10 +220,7 @@ async def speech_of(
     names: dict[str, str],
     ignored: Sequence[str],
 ) -> SpeechRequest:
-    """Return what is to be spoken, in a voice by its name in an API. Raises as `voice_of` does.
-
-    What a channel is given is spoken in the order in which it came, also where a voice has to be looked up.
-    """
+    """Look up the voice, in the channel's order. Raises Refusal, CallFailed."""
     channel = options.get("channel") if options.get("playout") != "overlap" else ""
     turns: WeakValueDictionary[str, asyncio.Lock] = request.app.state.turns
     turn = turns.setdefault(channel, asyncio.Lock()) if channel else asyncio.Lock()

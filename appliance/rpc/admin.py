@@ -16,21 +16,19 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class OperatedDaemon(Protocol):
-    """The daemon as the Admin service drives it."""
-
     def describe(self) -> pb.Status: ...
 
     def stop(self) -> None:
         """Start to drain."""
 
     def reload(self) -> list[str]:
-        """Read the configuration again; returns the sections that need a restart. Raises ConfigError."""
+        """Read the configuration; returns the sections that need a restart. Raises ConfigError."""
         ...
 
     def log_at(self, config: LogConfig) -> None: ...
 
     async def test_engine(self) -> float:
-        """Let the engine speak a silence; returns the seconds. Raises Unavailable, EngineFault."""
+        """Seconds in which the engine spoke a silence. Raises Unavailable, EngineFault."""
         ...
 
     async def swap(self, folder: Path) -> None:
@@ -38,7 +36,7 @@ class OperatedDaemon(Protocol):
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
-    """Passes verbs on to the daemon; see admin.proto."""
+    """See admin.proto."""
 
     def __init__(self, daemon: OperatedDaemon) -> None:
         self._daemon = daemon

@@ -32,24 +32,22 @@ async def send(context: Context, message: object) -> None:
 
 @dataclass(eq=False, kw_only=True)
 class OpenCall:
-    """A call under way that sends messages, and that the daemon can end."""
+    """A call that sends messages, and that the daemon can end."""
 
     context: Context
     clock: Callable[[], float]
     task: asyncio.Task[Any]
     writing_since: float | None = None
-    """Time at which the transport was given the message that it has not yet taken."""
+    """When the transport was given what it has not yet taken."""
     ended_by: ApplianceError | None = None
-    """Why the daemon ended it, if it did."""
+    """Why the daemon ended it."""
 
     def end(self, why: ApplianceError) -> None:
-        """End it now, whatever it waits for."""
         if self.ended_by is None:
             self.ended_by = why
             self.task.cancel()
 
     async def send(self, message: object) -> None:
-        """Send a message, as `send` does."""
         self.writing_since = self.clock()
         await send(self.context, message)
         self.writing_since = None

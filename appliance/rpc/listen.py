@@ -1,7 +1,7 @@
 """Listen calls: a channel's audio for players that did not ask for it.
 
-The audio of one request is a broadcast. It begins with the request's first finished segment, if anybody
-listens then, and is sent in the order in which its channel plays, whatever the order of the segments was.
+The audio of one request is a broadcast. It begins with the first finished segment, if anybody listens
+then, and is sent in the order in which its channel plays.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from appliance.audio import words
 from appliance.audio.reply import Reply
 from appliance.audio.words import Word
 from appliance.contract.bundle import Manifest
+from appliance.encodings import Encoding
 from appliance.errors import ApplianceError, EngineFault, ReaderStalled, TooManyCalls
-from appliance.request import Encoding, Playout, SegmentAudio
+from appliance.request import Playout, SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.context import Context, OpenCall, current_task
 from appliance.rpc.replies import utterance_message, word_messages
@@ -31,26 +32,23 @@ logger = logging.getLogger(__name__)
 MAX_LISTENERS = 64
 MIB = 1 << 20
 BUFFER_BYTES = 32 * MIB
-"""Audio that waits for one listener: more than the longest reply, which may come at once."""
+"""Most audio that waits for one listener: more than the longest reply."""
 KEPT_BYTES = 64 * MIB
-"""Audio of all broadcasts that is kept for listeners who come in the middle of one."""
+"""Most audio that is kept for listeners who come in the middle of a broadcast."""
 LINGER_S = 30.0
-"""Time for which audio is still copied after the last listener has left: it may come back."""
+"""Time for which a listener that left may come back and miss nothing."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Listener(OpenCall):
-    """One Listen call."""
-
     channel: str
     """Empty for all channels."""
     waiting: asyncio.Queue[pb.ListenResponse] = field(default_factory=asyncio.Queue)
     waiting_bytes: int = 0
     paused: list[str] | None = None
-    """Paused channels, as they were last sent to it."""
+    """As last sent to it."""
 
     def put(self, response: pb.ListenResponse) -> None:
-        """Send a message when all before it has been taken."""
         self.waiting_bytes += len(response.audio.data)
         if self.waiting_bytes > BUFFER_BYTES:
             self.end(ReaderStalled(f"the listener has let {BUFFER_BYTES // MIB} MiB of audio wait"))
@@ -58,7 +56,6 @@ class Listener(OpenCall):
             self.waiting.put_nowait(response)
 
     def put_paused(self, channels: list[str]) -> None:
-        """Send which of its channels are paused, if that has changed."""
         here = [channel for channel in channels if self.is_on(channel)]
         if here != self.paused:
             self.paused = here
@@ -68,7 +65,7 @@ class Listener(OpenCall):
         return self.channel in ("", channel)
 
     async def send_waiting(self) -> None:
-        """Send its messages until the call ends. Raises why it ended."""
+        """Send until the call ends. Raises why it ended."""
         try:
             while True:
                 response = await self.waiting.get()
@@ -82,20 +79,19 @@ class Listener(OpenCall):
 
 @dataclass(eq=False)
 class Broadcast:
-    """The audio of one request on its way to its listeners."""
+    """The audio of one request."""
 
     job: Job
     reply: Reply
-    """Its audio as PCM16 at the model's rate."""
+    """PCM16 at the model's rate."""
     rate_hz: int
     waiting: list[SegmentAudio] = field(default_factory=list)
     """Finished segments that are not sent yet."""
     sent: list[pb.ListenResponse] = field(default_factory=list)
-    """Messages that were sent, for a listener that comes in the middle."""
+    """For listeners that come in the middle."""
     listeners: set[Listener] = field(default_factory=set)
     begun: bool = False
     complete: bool = False
-    """True once its last segment has been sent."""
     samples: int = 0
     words: list[Word] = field(default_factory=list)
 
@@ -122,10 +118,7 @@ class Broadcast:
         return pb.ListenResponse(end=end)
 
     def encode(self, finished: SegmentAudio) -> list[pb.ListenResponse]:
-        """The messages of its next segment, at least one of the last; the first has the segment's words.
-
-        May be called on another thread.
-        """
+        """Messages of the next segment; the first has its words. May be called on another thread."""
         encoded = list(self.reply.messages(finished))
         if finished.last and not encoded:
             encoded = [(b"", 0)]
@@ -149,7 +142,7 @@ class Broadcast:
 
 
 class Broadcaster:
-    """Sends what channels play to their listeners: on the event loop, by one task while there are any."""
+    """Sends what channels play to their listeners, by one task while there are any."""
 
     def __init__(self, speaking: Speaking, message_s: float) -> None:
         self._speaking, self._workers, self._message_s = speaking, speaking.workers, message_s
@@ -161,11 +154,9 @@ class Broadcaster:
         self._left = -math.inf
         """Time at which the last listener left."""
         self.changed = asyncio.Event()
-        """Set when the scheduler's queue has changed."""
 
     @property
     def listening(self) -> int:
-        """Listeners that are connected."""
         return len(self._listeners)
 
     @property
@@ -174,7 +165,7 @@ class Broadcaster:
         return self._task is not None
 
     def publish(self, job: Job, manifest: Manifest, segment: SegmentAudio) -> None:
-        """Take a finished segment of an admitted request; ignored where its first one was not published."""
+        """Take a finished segment; ignored where the request's first one was not published."""
         if segment.segment == 0:
             rate_hz = manifest.mel.sample_rate_hz
             reply = Reply(manifest, Encoding.PCM16, rate_hz, self._message_s)
@@ -192,7 +183,6 @@ class Broadcaster:
             await listener.send_waiting()
 
     def drop_stalled(self, limit_s: float) -> None:
-        """End the listeners who have taken nothing for so long."""
         now = self._clock()
         for listener in self._listeners:
             if listener.writing_since is not None and now - listener.writing_since > limit_s:
@@ -200,7 +190,7 @@ class Broadcaster:
 
     @contextmanager
     def _joined(self, listener: Listener) -> Iterator[None]:
-        """Send a listener what has begun on its channel, and whatever comes while the context lasts."""
+        """Send a listener what has begun, and what comes while the context lasts."""
         listener.put_paused(self._queue.paused)
         for broadcast in self._broadcasts.values():
             if broadcast.begun and listener.is_on(broadcast.job.terms.channel):
@@ -224,7 +214,6 @@ class Broadcaster:
             self.changed.set()
 
     async def _run(self) -> None:
-        """Send, while anybody listens and a little longer."""
         try:
             while self._listeners or self._clock() < self._left + LINGER_S:
                 self.changed.clear()

@@ -25,7 +25,7 @@ MOVED_S = 0.05
 
 
 class QueueService(appliance_pb2_grpc.QueueServicer):
-    """Shows and changes the scheduler's queue; see appliance.proto."""
+    """See appliance.proto."""
 
     def __init__(
         self,
@@ -43,7 +43,6 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
 
     @property
     def watching(self) -> int:
-        """Watchers that are connected."""
         return len(self._watchers)
 
     async def ListUtterances(

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from appliance.audio.words import Word
-from appliance.request import Encoding, PassedOver, Request, Segmentation, Terms, Timings
+from appliance.encodings import Encoding
+from appliance.request import PassedOver, Request, Segmentation, Terms, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import ENCODINGS, SEGMENTATIONS
 from appliance.rpc.status import reason_of
@@ -31,7 +32,7 @@ def header_message(
     passed_over: Sequence[PassedOver] = (),
     cached: bool = False,
 ) -> pb.Header:
-    """Header of a reply; `promised_s` is 0 where nothing is promised."""
+    """`promised_s` is 0 where nothing is promised."""
     return pb.Header(
         sample_rate_hertz=request.sample_rate_hz,
         encoding=pb.AudioEncoding.Name(_number(ENCODINGS, request.encoding)),
@@ -108,10 +109,7 @@ def timings_message(timings: Timings) -> pb.Timings:
 def trailers(
     timings: Timings, terms: Terms, promised_s: float = 0.0, degraded: str = ""
 ) -> tuple[tuple[str, str], ...]:
-    """Timings as trailing metadata, for clients that read nothing else but the audio.
-
-    `degraded` is the reason why they may be worse than usual; left out when empty, as is a promise of 0.
-    """
+    """Timings as trailing metadata. An empty `degraded` and a promise of 0 are left out."""
     synth_s = timings.condition_s + timings.steps_s + timings.vocoder_s
     return (
         ("x-request-id", terms.request_id),

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from appliance.audio.encode import check_encoding, check_rate
 from appliance.config import MAX_GUIDANCE, SynthesisConfig
+from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.request import Encoding, Handling, Playout, Priority, Request, Segmentation, Spoken, Terms
+from appliance.request import Handling, Playout, Priority, Request, Segmentation, Spoken, Terms
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.normalise import clean, normalise
 from appliance.text.pronounce import check as check_pronunciations
@@ -53,41 +54,36 @@ Speakable = Callable[[str, Handling, Mapping[str, str]], Spoken]
 
 @dataclass(frozen=True)
 class RequestDefaults:
-    """Defaults of a request's fields, and how its text is made speakable."""
-
     synthesis: SynthesisConfig
     guidance: float
     sample_rate_hz: int
     speakable: Speakable = lambda text, handling, words: Spoken(normalise(text))
     pronunciations: Callable[[str], Mapping[str, str]] = lambda voice: {}
-    """Pronunciations of a voice; none where there is no such voice."""
+    """By voice; none where there is no such voice."""
 
 
 @dataclass(frozen=True)
 class ParsedRequest:
-    """A request message and all that it asks for."""
-
     message: pb.SynthesizeRequest
     stream: bool
     """True if audio is sent while it is made."""
     ways: tuple[Request, ...]
-    """The request, and how it may be served where that is not possible in time: the best first."""
+    """The request, then cheaper forms of it for when time is short."""
     terms: Terms
     seeded: bool
     """True if the caller or the configuration chose the seed."""
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is left to speak."""
         return not self.ways[0].text
 
     @property
     def merge_count(self) -> int:
-        """Number of requests that it counts for. Raises InvalidRequest."""
+        """Raises InvalidRequest."""
         return _within("merge_count", self.message.merge_count or 1, 1, MAX_MERGE_COUNT)
 
     def ways_for(self, count: int, defaults: RequestDefaults) -> tuple[Request, ...]:
-        """The ways to serve it in place of so many merged requests."""
+        """Ways to speak for so many merged requests."""
         if count == 1:
             return self.ways
         merged = pb.SynthesizeRequest()
@@ -99,7 +95,7 @@ class ParsedRequest:
 def parse(
     message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool, client: str
 ) -> ParsedRequest:
-    """Check a message and fill in the defaults. Raises InvalidRequest, UnsupportedEncoding."""
+    """Raises InvalidRequest, UnsupportedEncoding."""
     ways = ways_of(message, defaults, stream=stream)
     return ParsedRequest(
         message, stream, ways, terms_of(message, client), _is_seeded(message, defaults.synthesis)
@@ -107,7 +103,7 @@ def parse(
 
 
 def ways_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool) -> tuple[Request, ...]:
-    """The ways to serve a message, the best first: by segmentation where that is adaptive, then fewer steps.
+    """Ways to serve a message, the best first: by segmentation where that is adaptive, then fewer steps.
 
     Raises InvalidRequest, UnsupportedEncoding.
     """
@@ -126,7 +122,7 @@ def ways_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream:
 
 
 def request_id_of(message: pb.SynthesizeRequest) -> str:
-    """Message's request id, or a new one where it has none. Raises InvalidRequest."""
+    """Message's id, or a new one. Raises InvalidRequest."""
     request_id = message.request_id or secrets.token_hex(6)
     if not REQUEST_ID.fullmatch(request_id):
         raise InvalidRequest("request_id", 'must be 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"')
@@ -134,7 +130,7 @@ def request_id_of(message: pb.SynthesizeRequest) -> str:
 
 
 def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
-    """Scheduling terms of a request. Raises InvalidRequest."""
+    """Raises InvalidRequest."""
     request_id = request_id_of(message)
     if message.priority not in PRIORITIES:
         raise InvalidRequest("priority", f"must be BULK, NORMAL, HIGH or REALTIME, not {message.priority}")
@@ -161,7 +157,6 @@ def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
 
 
 def merged_text(message: pb.SynthesizeRequest, count: int) -> str:
-    """Text of so many merged requests."""
     if message.merge_text:
         return message.merge_text.replace("{count}", str(count))
     is_chinese = any("\u4e00" <= character <= "\u9fff" for character in message.text)
@@ -172,7 +167,7 @@ def merged_text(message: pb.SynthesizeRequest, count: int) -> str:
 
 
 def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool) -> Request:
-    """Request of a message, every field checked. Raises InvalidRequest, UnsupportedEncoding."""
+    """Raises InvalidRequest, UnsupportedEncoding."""
     synthesis = defaults.synthesis
     audio = message.audio_config
     nfe = message.nfe_steps if message.HasField("nfe_steps") else synthesis.nfe
@@ -238,7 +233,7 @@ def _encoding(value: int, *, stream: bool) -> Encoding:
 
 
 def checked_key(field: str, value: str) -> str:
-    """Channel, user or key as it is. Raises InvalidRequest when it is too long."""
+    """Value as it is. Raises InvalidRequest when it is too long."""
     if len(value) > MAX_KEY_CHARACTERS:
         raise InvalidRequest(field, f"has {len(value)} characters; at most {MAX_KEY_CHARACTERS} are allowed")
     return value

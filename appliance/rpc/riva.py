@@ -1,6 +1,6 @@
-"""NVIDIA Riva's speech synthesis service: translates its requests into ours, and our audio into its replies.
+"""NVIDIA Riva's speech synthesis service: its requests → ours, our audio → its replies.
 
-The messages come with nvidia-riva-client, whose health messages must never be imported beside gRPC's own.
+Never import the health messages of nvidia-riva-client beside gRPC's own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from appliance.voices.store import MAX_PAGE, VoiceStore
 SERVICE = "nvidia.riva.tts.RivaSpeechSynthesis"
 add_to_server = riva_tts_pb2_grpc.add_RivaSpeechSynthesisServicer_to_server
 VOICE = "F5"
-"""Riva's name of the model, in front of each of its voices: F5.anna."""
+"""Riva's name of the model, as in F5.anna."""
 ENCODINGS = {
     AudioEncoding.ENCODING_UNSPECIFIED: pb.PCM16,
     AudioEncoding.LINEAR_PCM: pb.PCM16,
@@ -72,7 +72,7 @@ NO_TRANSCRIPT = (
 
 
 class ModelNotAvailable(InvalidRequest):
-    """No voice of that name or language is stored; the message is Riva's own."""
+    """No such voice; the message is Riva's own."""
 
     def __init__(self, voice: str, language: str) -> None:
         super().__init__("voice_name", "")
@@ -82,14 +82,14 @@ class ModelNotAvailable(InvalidRequest):
 
 
 class RivaService:
-    """Speaks for Riva's clients; see riva/proto/riva_tts.proto."""
+    """See riva/proto/riva_tts.proto."""
 
     def __init__(self, speaking: Speaking, store: VoiceStore, prompts: Prompts) -> None:
         self._speaking, self._store, self._prompts = speaking, store, prompts
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def _turn(self, context: Context) -> asyncio.Lock:
-        """Lock of a connection: its texts are admitted in order of arrival, though one's voice takes time."""
+        """Lock of a connection, whose texts are admitted in order of arrival."""
         peer = context.peer()
         # As in `Terms.line`: those over a Unix socket cannot be told apart.
         return asyncio.Lock() if peer.startswith("unix") else self._turns.setdefault(peer, asyncio.Lock())
@@ -119,7 +119,7 @@ class RivaService:
         return reply
 
     async def SynthesizeOnline(self, messages: AsyncIterator[Any], context: Context) -> None:
-        """Each message is a text with its own settings, and is spoken before the next one is read."""
+        """Speak each message before the next one is read."""
         with self._speaking.open_session(context) as idle_s:
             while (message := await _next(messages, idle_s)) is not None:
                 with _errors_of_riva(message):
@@ -142,7 +142,7 @@ class RivaService:
 
     @contextlib.asynccontextmanager
     async def _translated(self, message: Any, context: Context) -> AsyncIterator[pb.SynthesizeRequest]:
-        """Our request. Its prompt's reference is held as long: who alone holds it keeps it in memory."""
+        """Our request. The reference of its prompt is held meanwhile, which keeps it in memory."""
         async with self._turn(context):
             request, _reference = await self._translate(message)
         yield request
@@ -191,7 +191,7 @@ class RivaService:
         raise ModelNotAvailable("", message.language_code)
 
     def _voices(self) -> dict[str, list[str]]:
-        """Names of the usable voices by the language of their transcripts."""
+        """Usable voices by the language of their transcripts."""
         voices: dict[str, list[str]] = {}
         token = ""
         while True:
@@ -214,7 +214,7 @@ async def _next(messages: AsyncIterator[Any], idle_s: float) -> Any:
 
 @contextlib.contextmanager
 def _errors_of_riva(message: Any) -> Iterator[None]:
-    """Turn errors about our fields into errors about Riva's."""
+    """Rename our fields in errors."""
     try:
         yield
     except VoiceNotFound as error:
@@ -228,7 +228,7 @@ def _errors_of_riva(message: Any) -> Iterator[None]:
 
 
 def _own_name(voice: str) -> str:
-    """F5.anna → anna. The part before the last dot is the name of a model, of any vendor."""
+    """F5.anna → anna. Any model's name is taken."""
     return voice.rpartition(".")[2].lower()
 
 
@@ -253,7 +253,7 @@ def _pronunciations(dictionary: str) -> dict[str, str]:
 
 
 def _file_of(zero_shot: Any) -> bytes:
-    """Prompt as a file: bare samples get a header; most clients send a file in any case."""
+    """Prompt as a file: bare samples get a header."""
     audio: bytes = zero_shot.audio_prompt
     is_bare = zero_shot.encoding == AudioEncoding.LINEAR_PCM and zero_shot.sample_rate_hz > 0
     if is_bare and not audio.startswith(CONTAINERS):
@@ -262,7 +262,7 @@ def _file_of(zero_shot: Any) -> bytes:
 
 
 def _encoder(message: Any) -> Callable[[bytes], bytes]:
-    """Conversion from our encoding of a text's audio to Riva's."""
+    """Our encoding of one reply → Riva's."""
     if message.encoding == AudioEncoding.OGGOPUS:
         return OpusPackets().push
     return alaw if message.encoding == AudioEncoding.ALAW else bytes

@@ -32,15 +32,15 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "UpdateVoice": (Role.VOICES,),
     "DeleteVoice": (Role.VOICES,),
 }
-"""Method → roles of which its caller needs one; admin is always enough, and needed where none is named."""
+"""Method → roles, of which one is needed, or admin."""
 
 
 @dataclass(frozen=True)
 class CallAccess:
-    """Checks a call's token and identifies its caller. Calls over the Unix socket need no token."""
+    """Checks a call's token; over the Unix socket none is needed."""
 
     tokens: Tokens | None = None
-    """Tokens that calls over TCP must show; None: none needed."""
+    """None: no token is needed."""
 
     def __call__(self, method: str, context: Context) -> None:
         """Raises Unauthenticated, AccessDenied."""

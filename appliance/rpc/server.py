@@ -37,7 +37,7 @@ AddService = Callable[[grpc.aio.Server], None]
 
 SERVICES = tuple(service.full_name for service in appliance_pb2.DESCRIPTOR.services_by_name.values())
 CLOCKS = "clocks"
-"""Health name: SERVING while the box's clocks are as they should be. The services do not depend on it."""
+"""Health name: SERVING while the box's clocks are as they should be."""
 SOCKET_MODE = 0o660
 OPERATOR_MODE = 0o600
 MAX_SEND_BYTES = 64 << 20
@@ -46,18 +46,16 @@ UNCOMPRESSED = 1
 """Bit set of the compression algorithms that are accepted: identity alone."""
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 20_000, 10_000
 IDLE_MS = 600_000
-"""A connection without calls is closed after this."""
+"""Time after which a connection without calls is closed."""
 HANDSHAKE_MS = 20_000
 AGE_MS = 3_600_000
-"""A connection takes no new calls after this: every client sees a new certificate within the hour."""
+"""Age at which a connection takes no new calls, so that clients see a new certificate."""
 OTHER_STREAMS = 64
 """Calls of one connection beside its synthesis calls: watches, lookups."""
 
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A started server, its health, and its TCP port."""
-
     server: grpc.aio.Server
     health: health.aio.HealthServicer
     port: int
@@ -69,13 +67,12 @@ class RunningServer:
             await self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     async def set_clocks(self, good: bool) -> None:
-        """Set the health of CLOCKS; watchers are sent changes only."""
         status = health_pb2.HealthCheckResponse
         await self.health.set(CLOCKS, status.SERVING if good else status.NOT_SERVING)
 
 
 def riva_services(speaking: Speaking, store: VoiceStore, prompts: Prompts) -> dict[str, AddService]:
-    """NVIDIA Riva's service by its name, where its messages are installed."""
+    """NVIDIA Riva's service, where its messages are installed."""
     try:
         from appliance.rpc import riva
     # Riva's messages refuse a grpcio and a protobuf that are older than their compilers with other errors.
@@ -167,7 +164,7 @@ def _bind_tcp(server: grpc.aio.Server, address: str, tls: grpc.ServerCredentials
 
 
 def _try_to_bind(host: str, port: int) -> None:
-    """Raise the reason why a port cannot be bound: gRPC writes it to its own log only."""
+    """Raise why a port cannot be bound, which gRPC only logs."""
     try:
         family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with contextlib.closing(socket.socket(family, kind)) as probe:
@@ -194,7 +191,7 @@ def _bind_socket(server: grpc.aio.Server, path: Path, key: str) -> None:
 
 
 def _answers(path: Path, key: str) -> bool:
-    """True if a process listens on a socket file; one that a dead process left behind does not count."""
+    """True if a process listens on a socket file."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

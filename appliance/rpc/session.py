@@ -21,9 +21,9 @@ from appliance.text.written import TextSplitter
 MAX_CLAUSES_ADMITTED = 4
 """Clauses that are with the scheduler at a time; later ones wait here."""
 MAX_ID_CHARACTERS = 48
-"""Longest id of a session, with which its requests' ids begin."""
+"""Longest id of a session; its requests' ids extend it."""
 REFUSED_FIELDS = ("merge_key", "supersede_key", "merge_text", "merge_count")
-"""Fields by which a request replaces others of its channel; in a session each one follows the other."""
+"""Fields by which a request replaces others of its channel."""
 
 
 @dataclass(eq=False)
@@ -42,14 +42,14 @@ class SessionUtterance:
     words: list[Word] = field(default_factory=list)
     calls: set[SynthesisCall] = field(default_factory=set)
     error: ApplianceError | None = None
-    """Why it ends before it is spoken, if it does."""
+    """Why it ends unspoken, if it does."""
 
     @property
     def failed(self) -> bool:
         return self.error is not None
 
     def fail(self, error: ApplianceError) -> None:
-        """End its clauses with an error, unless it has one already."""
+        """End its clauses, unless it has failed already."""
         if self.error is None:
             self.error = error
             for call in self.calls:
@@ -57,13 +57,13 @@ class SessionUtterance:
 
 
 class SessionCall:
-    """Reads a session's messages and speaks its clauses in order, each as a request of its own.
+    """Speaks a session's clauses in order, each as a request of its own.
 
-    A clause is a task, and so is the end of an utterance; each waits for the one before it before it sends.
+    A clause and the end of an utterance are tasks; each sends after the one before it.
     """
 
     def __init__(self, speaking: Speaking, context: Context, idle_s: float) -> None:
-        """`idle_s`: seconds without a message and without anything to say, after which it ends."""
+        """`idle_s`: seconds with nothing to read or say, after which it ends."""
         self._speaking, self._context, self._idle_s = speaking, context, idle_s
         self._clock = speaking.components.clock
         self._last_active = self._clock()
@@ -183,7 +183,7 @@ class SessionCall:
     async def _serve_clause(
         self, utterance: SessionUtterance, message: pb.SynthesizeRequest, before: asyncio.Task[None] | None
     ) -> None:
-        """Admit a clause at once, and send it when what comes before it has been sent."""
+        """Admit a clause at once, and send it after `before`."""
         async with self._slots:
             if utterance.failed:
                 return
@@ -221,7 +221,7 @@ class SessionCall:
         utterance.timings = _sum(utterance.timings, call.finish(with_trailers=False))
 
     async def _finish(self, utterance: SessionUtterance, before: asyncio.Task[None] | None) -> None:
-        """Send the end of an utterance, or its error, after its last clause."""
+        """Send the end of an utterance, or its error."""
         await _ended(before)
         response = pb.SessionResponse(utterance=utterance.number)
         if (error := utterance.error) is not None:

@@ -33,12 +33,12 @@ from appliance.text.written import TextSplitter
 logger = logging.getLogger(__name__)
 
 SHORT_TEXT = 200
-"""Characters of a text that is planned on the event loop, which takes less than a millisecond."""
+"""Characters of a text that is planned on the event loop, in less than a millisecond."""
 
 
 @dataclass
 class Components:
-    """Parts of the daemon that serve calls; a reload or a bundle swap replaces some."""
+    """Parts of the daemon; a reload or a bundle swap replaces some."""
 
     planner: Planner
     scheduler: Scheduler
@@ -47,49 +47,46 @@ class Components:
     spoken: Callable[[Timings, float], None] = lambda timings, promised_s: None
     """Counts a finished request."""
     skipped: Callable[[], None] = lambda: None
-    """Counts a request of which nothing can be spoken."""
+    """Counts a request with nothing to speak."""
     at_hand: Callable[[str], bool] = lambda voice: False
-    """True if a voice is in memory, prepared."""
+    """True if a voice is prepared in memory."""
     phrases: Phrases = field(default_factory=lambda: Phrases(0))
     degraded: Callable[[], str] = lambda: ""
-    """Why requests are served worse than they should be, in one word for machines; else empty."""
+    """One word for machines on why requests are served worse than they should be; else empty."""
 
 
 @dataclass(eq=False, kw_only=True)
 class SynthesisCall(OpenCall):
-    """A request on its way from message to reply."""
-
     parsed: ParsedRequest
     components: Components
     workers: AudioWorkers
     job: Job
     results: asyncio.Queue[Result]
     peer: str
-    """The caller, for limits; empty for the box's own calls."""
+    """Empty for the box's own calls."""
     message_s: float
     """Longest audio in one message of a stream."""
 
     admitted: bool = False
     """True once it has the three below."""
     manifest: Manifest = field(init=False)
-    """Manifest of the bundle that it is planned for."""
     request: Request = field(init=False)
     reply: Reply = field(init=False)
 
     cached: bool = False
-    """True if its audio was made for an earlier request."""
+    """True if an earlier request's audio serves it."""
     phrase_key: Key | None = None
-    """Key to keep its audio under, if it is to be kept."""
+    """Set if its audio is to be kept."""
     phrase: list[SegmentAudio] = field(default_factory=list)
     words: list[Word] = field(default_factory=list)
-    """Word timings of the segments so far, if the request asks for them."""
+    """Words of the segments so far, if asked for."""
     first_audio: float = math.nan
-    """Time at which the transport was given its first audio, if it was."""
+    """Time at which the transport was given it."""
 
     # Admission.
 
     def plan_and_admit(self) -> None:
-        """Plan the request and have the scheduler admit its job; blocks while the text is planned.
+        """Plan the request and have the scheduler admit its job.
 
         Raises what `Planner.ways` and `Scheduler.admit` raise, and InvalidRequest.
         """
@@ -122,7 +119,7 @@ class SynthesisCall(OpenCall):
         return True
 
     def _phrase_keys(self, ways: Sequence[Sequence[Segment]]) -> list[Key]:
-        """The key of each way; none where its audio is not to be kept."""
+        """Key of each way; none where audio is not to be kept."""
         parts, seeded = self.components, self.parsed.seeded
         if not parts.phrases.takes(seeded=seeded):
             return []
@@ -159,7 +156,7 @@ class SynthesisCall(OpenCall):
         )
 
     async def whole_audio(self) -> bytes:
-        """The reply's audio, once all of it is finished. Raises the error that ended the job."""
+        """Audio of the whole reply. Raises the error that ended the job."""
         async for segment in self.segments():
             await self.workers.run(len(segment.samples), self.reply.keep, segment)
             await self._time_words(segment)
@@ -169,10 +166,7 @@ class SynthesisCall(OpenCall):
         return audio
 
     async def audio(self) -> AsyncIterator[tuple[pb.Audio, int]]:
-        """The reply's audio message by message, each as soon as it is encoded, and its number of samples.
-
-        Raises the error that ended the job.
-        """
+        """Audio messages, each with its number of samples. Raises the error that ended the job."""
         reply, sequence, offset = self.reply, 0, 0
         async for segment in self.segments():
             encoded, count = reply.messages(segment), len(segment.samples)
@@ -201,10 +195,9 @@ class SynthesisCall(OpenCall):
             self.components.scheduler.queue.written(self.job, samples / self.request.sample_rate_hz)
 
     def stalled_s(self, now: float, *, playing: bool) -> float:
-        """Seconds for which its reader has taken nothing.
+        """Seconds for which its reader has taken nothing; with `playing` after what it can play.
 
-        A client's window may hold more than a minute of audio, and one that reads as it plays (`playing`)
-        takes nothing more until it has played that.
+        A client's window may hold more than a minute of audio.
         """
         if self.writing_since is None:
             return 0.0
@@ -246,7 +239,7 @@ class SynthesisCall(OpenCall):
 
 
 class Speaking:
-    """Calls under way, whatever service they came by. Construct on the event loop that serves it."""
+    """Calls of all services. Construct on the event loop that serves it."""
 
     def __init__(
         self,
@@ -254,7 +247,7 @@ class Speaking:
         server: ServerConfig,
         peer: Callable[[Context], str] = lambda context: "",
     ) -> None:
-        """`peer` identifies a caller for limits; empty for the box's own calls."""
+        """`peer` identifies a caller for limits."""
         self.components = components
         self._server, self._peer = server, peer
         self._loop = asyncio.get_running_loop()
@@ -265,10 +258,9 @@ class Speaking:
         self._planner_thread = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self.workers = AudioWorkers()
         self.on_segment: Callable[[Job, Manifest, SegmentAudio], None] | None = None
-        """Takes every finished segment, on the event loop."""
+        """Called on the event loop."""
 
     async def answer(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
-        """Speak a request; the reply has all of its audio."""
         parsed = self.read_message(message, context, stream=False)
         if parsed.is_empty:
             request = parsed.ways[0]
@@ -289,7 +281,7 @@ class Speaking:
         return parse(message, self.components.defaults, stream=stream, client=context.peer())
 
     def skip(self, parsed: ParsedRequest, context: Context) -> pb.Header:
-        """Count and log a request of which nothing can be spoken; return the header of its reply."""
+        """Count and log a request with nothing to speak; return its header."""
         terms, parts = parsed.terms, self.components
         logger.info("request %s of %s: nothing to speak", terms.request_id, terms.client)
         parts.skipped()
@@ -411,25 +403,24 @@ class Speaking:
 
     @property
     def sending(self) -> int:
-        """Calls whose audio is made and on its way to their readers."""
+        """Calls whose audio is made, but not yet taken."""
         return sum(call.admitted and call.job.ended for call in list(self._calls))
 
     def end(self, request_id: str, why: ApplianceError) -> bool:
-        """End the call of a request, whatever it waits for; False where there is none."""
+        """False where there is no such call."""
         if (call := self._find(request_id)) is None:
             return False
         call.end(why)
         return True
 
     def drop_stalled(self, limit_s: float, *, playing: bool = True) -> None:
-        """End the calls whose readers have taken nothing for so long; `playing`: after what they can play."""
+        """End stalled calls; see `SynthesisCall.stalled_s`."""
         now = self.components.clock()
         for call in self._calls:
             if call.stalled_s(now, playing=playing) > limit_s:
                 call.end(ReaderStalled("the reader has taken no audio for too long"))
 
     async def idle(self) -> None:
-        """Wait until no call is under way."""
         await self._idle.wait()
 
     def _find(self, request_id: str) -> SynthesisCall | None:

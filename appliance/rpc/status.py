@@ -65,8 +65,6 @@ MAX_MESSAGE_CHARACTERS = 300
 
 @dataclass(frozen=True)
 class Rule:
-    """gRPC status of a kind of error."""
-
     code: grpc.StatusCode
     retry_s: int = 0
     """Seconds after which a retry may help, unless the error has its own; 0 for never."""
@@ -140,7 +138,7 @@ def to_status(error: ApplianceError) -> status_pb2.Status:
 
 
 class StatusInterceptor(grpc.aio.ServerInterceptor):
-    """Turns what a method raises into its status, and reports every call to the observer."""
+    """Turns what a method raises into its status."""
 
     def __init__(
         self,
@@ -235,9 +233,9 @@ def _parsed(message: bytes, method: str, parse: Callable[[bytes], Any]) -> Any:
 
 
 def _is_past(left_s: float, allowed_s: float) -> bool:
-    """True if a cancelled call ended at its deadline, rather than by its caller's cancel.
+    """True if a cancelled call ended at its deadline.
 
-    The caller's clock is ahead by the time that the message took, and gRPC rounds deadlines up by up to 1 %.
+    The caller's clock is ahead by the message's travel, and gRPC rounds deadlines up by up to 1 %.
     """
     return math.isfinite(allowed_s) and left_s <= 0.1 + 0.01 * allowed_s
 

@@ -45,7 +45,7 @@ class _Files:
         return grpc.ssl_server_certificate_configuration([(key, chain)], clients)
 
     def changed(self) -> Any:
-        """New configuration at a handshake; None if nothing has changed or it cannot be used."""
+        """New configuration; None if nothing has changed or it cannot be used."""
         if self._versions() == self._version:
             return None
         try:

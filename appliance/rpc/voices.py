@@ -25,7 +25,7 @@ LOOKUP_THREADS = 2
 
 
 class VoicesService(appliance_pb2_grpc.VoicesServicer):
-    """Lists, shows, makes and removes voices; see appliance.proto."""
+    """See appliance.proto."""
 
     def __init__(self, store: VoiceStore) -> None:
         self._store = store
@@ -104,5 +104,4 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
 
 
 def voice_message(voice: Voice) -> pb.Voice:
-    """Voice as a message: the same fields, and its state."""
     return pb.Voice(**dataclasses.asdict(voice), state=pb.DAMAGED if voice.problem else pb.READY)

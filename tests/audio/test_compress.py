@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from appliance.audio import compress
 from appliance.audio.encode import Encoder, check_encoding, check_rate, encode, pcm16
+from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.request import Encoding
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.once

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import wave
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -19,8 +20,17 @@ from appliance.audio.encode import (
     pcm16,
     wav_header,
 )
+from appliance.encodings import SUFFIXES, Encoding, EncodingName
 from appliance.errors import InvalidRequest
-from appliance.request import Encoding
+from appliance.rpc import appliance_pb2 as pb
+
+
+def test_every_list_of_encodings_has_them_all() -> None:
+    names = [encoding.value for encoding in Encoding]
+    assert list(get_args(EncodingName)) == names and set(SUFFIXES.values()) == set(names)
+    assert {name.lower() for name in pb.AudioEncoding.DESCRIPTOR.values_by_name} - {
+        "audio_encoding_unspecified"
+    } == set(names)
 
 
 def noise(samples: int) -> np.ndarray:

@@ -15,7 +15,8 @@ from appliance.audio import compress, encode, join
 from appliance.audio.reply import Reply
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
-from appliance.request import Encoding, FloatArray, SegmentAudio
+from appliance.encodings import Encoding
+from appliance.request import FloatArray, SegmentAudio
 from tests.daemons import BUNDLE
 
 MANIFEST = bundle.read(BUNDLE, verify=False).manifest

@@ -254,12 +254,12 @@ def test_say_into_a_folder_that_is_not_there(box: Running, capsys: pytest.Captur
     )
 
 
-def test_no_daemon(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    out = str(tmp_path / "out.wav")
-    code, _, error = run(capsys, "say", TEXT, "--voice", "ann", "--out", out, "--address", address)
+@pytest.mark.parametrize("address", ["", "nosuch.invalid:50051", "unix:/nowhere/grpc.sock"])
+def test_no_daemon(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    address = address or f"127.0.0.1:{free_port()}"
+    code, _, error = run(capsys, "voices", "list", "--address", address)
     assert code == 1
-    assert error == f"appliance say: no daemon answers at {address}; start one with `appliance serve`\n"
+    assert error == f"appliance voices: no daemon answers at {address}; start one with `appliance serve`\n"
 
 
 def test_voices_from_add_to_remove(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

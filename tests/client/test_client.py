@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -246,10 +247,35 @@ async def test_a_deadline(box: Running) -> None:
         blocking.speak(LONG, "ann", timeout=0.01)
 
 
-def test_no_daemon() -> None:
-    with Client(f"127.0.0.1:{free_port()}") as client, pytest.raises(CallFailed) as caught:
-        client.health()
-    assert caught.value.unreachable
+@pytest.mark.parametrize("asynchronously", [False, True])
+@pytest.mark.parametrize("missing", ["port", "socket", "name"])
+async def test_no_daemon(missing: str, asynchronously: bool, tmp_path: Path) -> None:
+    addresses = {"socket": f"unix:{tmp_path}/none.sock", "name": "nosuch.invalid:50051"}
+    address = addresses.get(missing) or f"127.0.0.1:{free_port()}"
+    with pytest.raises(CallFailed) as caught:
+        if asynchronously:
+            async with AsyncClient(address) as other:
+                await other.health(timeout=PATIENCE_S)
+        else:
+            with Client(address) as client:
+                client.health(timeout=PATIENCE_S)
+    assert caught.value.status == "UNAVAILABLE" and caught.value.unreachable
+
+
+def test_a_daemon_that_refuses_the_connection_is_not_absent(tmp_path: Path) -> None:
+    def hang_up() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                listener.accept()[0].close()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "rude.sock"))
+        listener.listen()
+        threading.Thread(target=hang_up, daemon=True).start()
+        with Client(f"unix:{tmp_path}/rude.sock") as client, pytest.raises(CallFailed) as caught:
+            client.health()
+        assert caught.value.status == "UNAVAILABLE" and not caught.value.unreachable
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.parametrize(

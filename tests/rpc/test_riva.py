@@ -24,8 +24,9 @@ from appliance.audio import encode
 from appliance.audio.compress import Compressor
 from appliance.audio.ogg import OpusPackets
 from appliance.config import SynthesisConfig
+from appliance.encodings import Encoding
 from appliance.errors import VoiceNotFound
-from appliance.request import Encoding, Handling, Spoken
+from appliance.request import Handling, Spoken
 from appliance.rpc import riva as module
 from appliance.rpc.server import riva_services
 from appliance.voices.prompts import Prompts

@@ -1,0 +1,182 @@
+"""The calls of both clients that have one answer: what is asked, and how the answer is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+from grpc_health.v1 import health_pb2
+
+from appliance.client.connection import REACH_S, UPLOAD_S, ClientBase, channel_metadata
+from appliance.client.failures import grpc_failures
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.appliance_pb2 import ListUtterancesResponse, Utterance, Voice
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Asked(Generic[T]):
+    method: Callable[..., Any]
+    request: Message
+    timeout: float | None
+    read: Callable[[Any], T] = lambda response: cast("T", response)
+    """Response → answer."""
+
+
+class Call(Protocol[P, T_co]):
+    """Method of both clients: one returns the answer, the other awaits it."""
+
+    @overload
+    def __get__(self, client: BlockingCalls, owner: type | None = None) -> Callable[P, T_co]: ...
+    @overload
+    def __get__(
+        self, client: AsyncCalls, owner: type | None = None
+    ) -> Callable[P, Coroutine[Any, Any, T_co]]: ...
+
+
+def call(ask: Callable[Concatenate[Any, P], Asked[T]]) -> Call[P, T]:
+    """Method that makes the call."""
+
+    @wraps(ask)
+    def method(client: BlockingCalls | AsyncCalls, *arguments: P.args, **options: P.kwargs) -> Any:
+        return client._answer(partial(ask, client, *arguments, **options))
+
+    return cast("Call[P, T]", method)
+
+
+class Calls(ClientBase):
+    @call
+    def cancel(self, request_id: str, *, channel: str = "", timeout: float | None = REACH_S) -> Asked[None]:
+        """Cancel a request of any client by its id; behind a proxy, `channel` finds its box."""
+        method = partial(self._synthesizer.CancelSynthesis, metadata=channel_metadata(channel))
+        return Asked(method, pb.CancelSynthesisRequest(request_id=request_id), timeout, _nothing)
+
+    @call
+    def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> Asked[list[Utterance]]:
+        """Waiting and sounding requests of one channel, or all, in order of playing."""
+        request = pb.ListUtterancesRequest(channel=channel)
+        return Asked(self._queue.ListUtterances, request, timeout, _utterances)
+
+    @call
+    def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> Asked[ListUtterancesResponse]:
+        """`utterances`, and which channels are paused."""
+        request = pb.ListUtterancesRequest(channel=channel)
+        return Asked(self._queue.ListUtterances, request, timeout)
+
+    @call
+    def cancel_of(
+        self, *, user: str = "", channel: str = "", timeout: float | None = REACH_S
+    ) -> Asked[list[Utterance]]:
+        """Cancel and return all requests of a user, of a channel, or of a user on a channel."""
+        request = pb.CancelUtterancesRequest(user_key=user, channel=channel)
+        return Asked(self._queue.CancelUtterances, request, timeout, _utterances)
+
+    @call
+    def skip(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[list[Utterance]]:
+        """Cancel and return the requests that sound on a channel."""
+        return Asked(self._queue.Skip, pb.ChannelRequest(channel=channel), timeout, _utterances)
+
+    @call
+    def clear(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[list[Utterance]]:
+        """Cancel and return the requests that wait on a channel."""
+        return Asked(self._queue.Clear, pb.ChannelRequest(channel=channel), timeout, _utterances)
+
+    @call
+    def pause(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[None]:
+        """Hold back a channel's audio until `resume`."""
+        return Asked(self._queue.Pause, pb.ChannelRequest(channel=channel), timeout, _nothing)
+
+    @call
+    def resume(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[None]:
+        return Asked(self._queue.Resume, pb.ChannelRequest(channel=channel), timeout, _nothing)
+
+    @call
+    def _voices_page(self, token: str, timeout: float | None) -> Asked[pb.ListVoicesResponse]:
+        return Asked(self._voices.ListVoices, pb.ListVoicesRequest(page_token=token), timeout)
+
+    @call
+    def voice(self, name: str, *, timeout: float | None = REACH_S) -> Asked[Voice]:
+        return Asked(self._voices.GetVoice, pb.GetVoiceRequest(name=name), timeout)
+
+    @call
+    def add_voice(
+        self,
+        name: str,
+        audio: bytes,
+        transcript: str,
+        *,
+        consent_note: str = "",
+        display_name: str = "",
+        pronunciations: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+        timeout: float | None = UPLOAD_S,
+    ) -> Asked[Voice]:
+        """Store a voice from a WAV, FLAC, Ogg or MP3 file and a transcript of exactly its words."""
+        request = pb.CreateVoiceRequest(
+            name=name,
+            audio=audio,
+            transcript=transcript,
+            consent_note=consent_note,
+            display_name=display_name,
+            pronunciations=pronunciations,
+            validate_only=validate_only,
+        )
+        return Asked(self._voices.CreateVoice, request, timeout)
+
+    @call
+    def update_voice(
+        self,
+        name: str,
+        *,
+        display_name: str | None = None,
+        pronunciations: Mapping[str, str] | None = None,
+        timeout: float | None = REACH_S,
+    ) -> Asked[Voice]:
+        """Change what is not None; `pronunciations` replaces all that are stored."""
+        words = None if pronunciations is None else pb.Pronunciations(words=pronunciations)
+        request = pb.UpdateVoiceRequest(name=name, display_name=display_name, pronunciations=words)
+        return Asked(self._voices.UpdateVoice, request, timeout)
+
+    @call
+    def remove_voice(self, name: str, *, timeout: float | None = REACH_S) -> Asked[None]:
+        return Asked(self._voices.DeleteVoice, pb.DeleteVoiceRequest(name=name), timeout, _nothing)
+
+    @call
+    def health(self, service: str = "", *, timeout: float | None = REACH_S) -> Asked[str]:
+        """ "SERVING" or "NOT_SERVING"; the empty service is the whole daemon."""
+        request = health_pb2.HealthCheckRequest(service=service)
+        return Asked(self._health.Check, request, timeout, _serving_status)
+
+
+class BlockingCalls(Calls):
+    def _answer(self, ask: Callable[[], Asked[T]]) -> T:
+        asked = ask()
+        with grpc_failures(self.address):
+            return asked.read(asked.method(asked.request, timeout=asked.timeout))
+
+
+class AsyncCalls(Calls):
+    async def _answer(self, ask: Callable[[], Asked[T]]) -> T:
+        asked = ask()
+        with grpc_failures(self.address):
+            return asked.read(await asked.method(asked.request, timeout=asked.timeout))
+
+
+def _utterances(response: Any) -> list[Utterance]:
+    return list(response.utterances)
+
+
+def _serving_status(response: health_pb2.HealthCheckResponse) -> str:
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
+
+
+def _nothing(response: Any) -> None:
+    """Drop a response that has no fields."""
