@@ -32,6 +32,8 @@ FRAMES_ALLOWED = range(256, 8192 + 1)
 
 Precision = Literal["fp32", "fp16", "int8", "int8-qdq"]
 """`int8`: dynamic, for a CPU. `int8-qdq`: fp16 with calibrated INT8 products in the step graphs."""
+Tokenizer = Literal["pinyin", "char"]
+"""`pinyin`: upstream's, Chinese as syllables. `char`: every character as it is."""
 Sampling = Literal["exact", "short", "short-kv"]
 """`exact`: as upstream. `short`: the reference follows its known path, and the unguided row is the reply
 alone. `short-kv`: `short`, and most steps reuse the reference's keys and values."""
@@ -89,6 +91,20 @@ class Defaults:
 
 
 @dataclass(frozen=True)
+class Text:
+    """How the weights were trained to read."""
+
+    languages: tuple[str, ...] = ()
+    """ISO 639-1, the first for lines that could be of any; none: nothing is put into a text."""
+    tokenizer: Tokenizer = "pinyin"
+    case: Literal["both", "lower", "upper"] = "both"
+    form: Literal["NFC", "NFD"] = "NFC"
+    duration: Literal["script", "bytes"] = "script"
+    """Measure of a text's length: letters weighed by script where it and the transcript are of two; else, and
+    with `bytes` always, upstream's bytes."""
+
+
+@dataclass(frozen=True)
 class Licence:
     weights: str
     source: str
@@ -121,6 +137,11 @@ class Manifest(Ranged):
     licence: Licence
     files: dict[str, File]
     defaults: Defaults = field(default_factory=Defaults)
+    text: Text = field(default_factory=Text)
+    weights: Literal["", "average", "raw"] = ""
+    """Weights that were taken; empty: not recorded."""
+    evidence: dict[str, Any] = field(default_factory=dict)
+    """Flow-matching losses on recordings with known words, measured at export."""
     parity: dict[str, Any] = field(default_factory=dict)
     """Report of the measurement made at export."""
     created_by: str = ""

@@ -194,15 +194,15 @@ class SynthesisCall(OpenCall):
         if samples:
             self.components.scheduler.queue.written(self.job, samples / self.request.sample_rate_hz)
 
-    def stalled_s(self, now: float, *, playing: bool) -> float:
-        """Seconds for which its reader has taken nothing; with `playing` after what it can play.
+    def stalled_s(self, now: float) -> float:
+        """Seconds for which its reader has taken nothing, after what it can play.
 
         A client's window may hold more than a minute of audio.
         """
         if self.writing_since is None:
             return 0.0
         since = self.writing_since
-        if playing and not math.isnan(self.first_audio):
+        if not math.isnan(self.first_audio):
             since = max(since, self.first_audio + self.job.written_s)
         return now - since
 
@@ -413,11 +413,11 @@ class Speaking:
         call.end(why)
         return True
 
-    def drop_stalled(self, limit_s: float, *, playing: bool = True) -> None:
+    def drop_stalled(self, limit_s: float) -> None:
         """End stalled calls; see `SynthesisCall.stalled_s`."""
         now = self.components.clock()
         for call in self._calls:
-            if call.stalled_s(now, playing=playing) > limit_s:
+            if call.stalled_s(now) > limit_s:
                 call.end(ReaderStalled("the reader has taken no audio for too long"))
 
     async def idle(self) -> None:

@@ -91,7 +91,7 @@ GRACE_S = 1.0
 AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
 """Time from the end of the drain to that of the process; f5-appliance.service allows it."""
 STALLED_S = 1.0
-"""Pause of a reader for which a drain does not wait."""
+"""Pause of a reader, once it has played what it has, for which a drain does not wait."""
 LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
 """Sections that a reload can change."""
 
@@ -359,7 +359,7 @@ class Daemon:
             self._supervision.tick(self._status())
             draining = self._stop.is_set()
             limit_s = STALLED_S if draining else self._config.server.write_timeout_s
-            speaking.drop_stalled(limit_s, playing=not draining)
+            speaking.drop_stalled(limit_s)
             broadcaster.drop_stalled(limit_s)
             await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else math.inf))
 

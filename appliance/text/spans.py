@@ -6,7 +6,6 @@ import enum
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 
 class Kind(enum.Enum):
@@ -92,8 +91,8 @@ def before(match: re.Match[str], most: int = 24) -> str:
 
 @dataclass(frozen=True)
 class Language:
-    code: Literal["en", "zh"]
-    """Name in the `emoji` library."""
+    code: str
+    """ISO 639-1, which the `emoji` library takes."""
     link: str
     mail: str
     listing: str
@@ -109,3 +108,9 @@ class Language:
     signs: Readings
     capitals: Callable[[re.Match[str], bool], tuple[Kind, str] | None]
     """Capitals, in a line that is shouted or not; None: as written."""
+    scripts: tuple[str, ...] = ("LATIN",)
+    """First words of its letters' Unicode names: LATIN, CYRILLIC, CJK, HIRAGANA, DEVANAGARI, ARABIC …"""
+    abbreviations: frozenset[str] = frozenset()
+    """Lower case, without the last full stop, which ends no sentence: "z. b", "dr"."""
+    heart: str = ""
+    """Word for <3."""
