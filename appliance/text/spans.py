@@ -114,3 +114,5 @@ class Language:
     """Lower case, without the last full stop, which ends no sentence: "z. b", "dr"."""
     heart: str = ""
     """Word for <3."""
+    sample: str = ""
+    """Letters of its words; a vocabulary without one of them cannot say them."""
