@@ -65,7 +65,7 @@ class Planner:
             raise InvalidRequest("text", "is empty")
         segments = []
         for index, (text, pause_s) in enumerate(pieces):
-            ids = self.vocabulary.ids(self.to_tokens(transcript + text))
+            ids = self.vocabulary.ids(self.vocabulary.split(transcript + text, self.to_tokens))
             duration = duration_frames(reference_frames, transcript, text, request.speaking_rate)
             # CFM.sample makes room for every token and for at least one frame after the reference.
             frames = max(max(len(ids), len(features.log_mel)) + 1, duration)

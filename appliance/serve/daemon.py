@@ -41,7 +41,6 @@ from appliance.box.system import Box
 from appliance.config import Config, LogConfig, ServerConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
-from appliance.contract.tokens import read_vocabulary
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_beside, load_for
 from appliance.errors import (
@@ -175,9 +174,7 @@ class Daemon:
         manifest = self._bundle.manifest
         self._front: FrontEnd
         self._components = Components(
-            planner=Planner(
-                manifest, read_vocabulary(self._bundle.vocab), self._prompts.reference, chinese.to_tokens
-            ),
+            planner=Planner(manifest, self._bundle.vocabulary(), self._prompts.reference, chinese.to_tokens),
             scheduler=self._scheduler,
             defaults=RequestDefaults(
                 config.synthesis,
@@ -533,7 +530,7 @@ class Daemon:
         def switch() -> None:
             self._bundle = read
             components.planner = replace(
-                components.planner, manifest=read.manifest, vocabulary=read_vocabulary(read.vocab)
+                components.planner, manifest=read.manifest, vocabulary=read.vocabulary()
             )
             self._front = FrontEnd(components.planner.vocabulary, self._front.choices)
             components.defaults = replace(components.defaults, speakable=self._front.speakable)
