@@ -18,7 +18,9 @@ from appliance.durable import sha256
 from appliance.errors import BundleError
 from appliance.fields import AtLeast, Ranged, from_mapping, to_plain
 
-FORMAT = "1.1"
+FORMAT = "1.2"
+OLDEST = "1.1"
+"""Oldest format that is read: 1.2 adds keys."""
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
@@ -261,15 +263,22 @@ def verify_files(bundle: Bundle) -> None:
 
 def _check_format(path: Path, found: object) -> None:
     # Before the keys are looked at: another format may have others.
-    major, minor = (int(part) for part in FORMAT.split("."))
     try:
-        got_major, got_minor = (int(part) for part in str(found).split("."))
+        got = _version(str(found))
     except ValueError:
         raise BundleError(f"{path}: format {found!r} is not a version; this reads {FORMAT}") from None
-    if (got_major, got_minor) != (major, minor):
-        age = "newer" if (got_major, got_minor) > (major, minor) else "older"
-        remedy = "update f5-appliance" if age == "newer" else "export it again from its checkpoint"
-        raise BundleError(f"{path}: format {found} is {age} than {FORMAT}, which this reads; {remedy}")
+    if got > _version(FORMAT):
+        remedy = f"is newer than {FORMAT}, which this reads; update f5-appliance"
+    elif got < _version(OLDEST):
+        remedy = f"is older than {OLDEST}, the oldest that this reads; export it again from its checkpoint"
+    else:
+        return
+    raise BundleError(f"{path}: format {found} {remedy}")
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, minor = map(int, text.split("."))
+    return major, minor
 
 
 def _check_names(bundle: Bundle) -> None:
