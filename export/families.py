@@ -124,7 +124,7 @@ def with_mels_for(family: Family, vocoder: Kind) -> Family:
     if family.mel.kind != vocoder:
         raise FamilyError(
             f"{family.name}: its mels are of the kind {family.mel.kind}, which {vocoder} cannot read; "
-            f"pass --vocoder {family.mel.kind}, or another mel_spec_type in a YAML file if the weights are of it"
+            f"pass --vocoder {family.mel.kind}, or a YAML file with the mel_spec_type of the weights"
         )
     return family
 

@@ -106,9 +106,8 @@ def fetch(
     vocoder = None if row.own_vocoder else VOCODERS[row.vocoder]
     spoken = [terms(row)] + ([VOCODER_TERMS[vocoder.repository]] if vocoder else [])
     for one in spoken:
-        say(
-            f"{one.source.removeprefix(f'{HUB}/')}: {one.licence}{f' ({one.note})' if one.note else ''}, {one.source}"
-        )
+        note = f" ({one.note})" if one.note else ""
+        say(f"{one.source.removeprefix(f'{HUB}/')}: {one.licence}{note}, {one.source}")
     if row.unverified:
         say(f"not verified here: {row.unverified}")
     folder = out / row.name
@@ -259,8 +258,8 @@ def _ask(repository: str, name: str, endpoint: str | None) -> _Remote:
         found = get_hf_file_metadata(url, token=token or False, timeout=TIMEOUT_S)
     except GatedRepoError as error:
         raise FetchError(
-            f"{what}: is gated; accept its terms at {HUB}/{repository} with an account of the hub, put a token "
-            f"of it into HF_TOKEN, and run it again"
+            f"{what}: is gated; accept its terms at {HUB}/{repository} with an account there, put one of "
+            f"its tokens into HF_TOKEN, and run it again"
         ) from error
     except (EntryNotFoundError, RepositoryNotFoundError) as error:
         raise FetchError(f"{what}: not found at {url}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from typing import Literal
 
 from appliance.contract.bundle import Text
 from appliance.contract.tokens import Tokenizer, Vocabulary
@@ -12,14 +13,15 @@ from appliance.text.languages import LANGUAGES
 from export.weights import Known
 
 HOW = "--language CODE[,CODE] sets them"
-ISO_639_1 = frozenset(
-    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz "
-    "ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik "
-    "io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml "
-    "mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd "
-    "se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi "
-    "vo wa wo xh yi yo za zh zu".split()
+_CODES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de "
+    "dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id "
+    "ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu "
+    "lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu "
+    "rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr "
+    "ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
 )
+ISO_639_1 = frozenset(_CODES.split())
 _PINYIN = re.compile(r"[a-zü]{2,6}[1-5]")
 _SCRIPTS = {
     "HIRAGANA": "ja",
@@ -83,9 +85,7 @@ def text_of(
     elif languages := guess(vocabulary):
         said.append(f"languages: {', '.join(languages)}, guessed from the vocabulary; {HOW}")
     else:
-        said.append(
-            f"languages: not known, so no words are put into texts, as for numbers and signs; {HOW}"
-        )
+        said.append(f"languages: not known, so no words are put into texts, as for numbers and signs; {HOW}")
     if unread := [code for code in languages if code not in LANGUAGES]:
         said.append(f"{', '.join(unread)}: no words are known here, so none are put into texts of it")
     letters = {token for token in vocabulary.tokens if len(token) == 1}
@@ -93,7 +93,7 @@ def text_of(
 
 
 def guess(vocabulary: Vocabulary) -> tuple[str, ...]:
-    """Language that the letters tell, or none; upstream's vocabulary, of pinyin, has letters of all scripts."""
+    """Language that the letters tell, or none; upstream's own vocabulary, of pinyin, has most scripts."""
     if any(_PINYIN.fullmatch(token) for token in vocabulary.tokens):
         return ()
     scripts: dict[str, set[str]] = {}
@@ -109,7 +109,7 @@ def guess(vocabulary: Vocabulary) -> tuple[str, ...]:
     return tuple(found) if len(found) == 1 and not others else ()
 
 
-def _case(letters: set[str]) -> str:
+def _case(letters: set[str]) -> Literal["both", "lower", "upper"]:
     small = sum(letter.islower() and letter.upper() != letter for letter in letters)
     capital = sum(letter.isupper() and letter.lower() != letter for letter in letters)
     if not small + capital or min(small, capital) * 4 >= max(small, capital):
@@ -117,7 +117,7 @@ def _case(letters: set[str]) -> str:
     return "lower" if small > capital else "upper"
 
 
-def _form(letters: set[str]) -> str:
+def _form(letters: set[str]) -> Literal["NFC", "NFD"]:
     """NFD for combining marks without any of the letters that they would compose."""
     marks = [letter for letter in letters if unicodedata.combining(letter)]
     pairs = (unicodedata.normalize("NFC", base + mark) for mark in marks for base in letters)
