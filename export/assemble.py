@@ -132,12 +132,27 @@ def load(sources: Sources) -> Loaded:
             f"{loaded.sources.vocoder_path}: this vocoder cannot read what {loaded.sources.family.name} "
             f"makes: {'; '.join(wrong)}"
         )
-    loaded.dit()  # fail here rather than after minutes of work
+    try:
+        loaded.dit()  # fail here rather than after minutes of work
+    except checkpoint.OtherVocabulary as error:
+        raise checkpoint.OtherVocabulary(f"{error}{_repeated(vocabulary)}") from error
     row = sources.family.known or recognised(sources.checkpoint)
+    if vocabulary.repeated:
+        lost = ", ".join(map(repr, vocabulary.tokens[vocabulary.size :]))
+        print(f"{sources.vocab}{_repeated(vocabulary)}; as upstream, {lost} cannot be said", file=sys.stderr)
     text, said = text_of(vocabulary, vocabulary.tokenizer, row, sources.languages)
     for line in said:
         print(line, file=sys.stderr)
     return dataclasses.replace(loaded, text=text)
+
+
+def _repeated(vocabulary: Vocabulary) -> str:
+    places = {
+        token: [str(line) for line, other in enumerate(vocabulary.tokens, 1) if other == token]
+        for token in vocabulary.repeated
+    }
+    same = "; ".join(f"{token!r} is on lines {', '.join(lines)}" for token, lines in places.items())
+    return f": {same}" if same else ""
 
 
 Measure = Callable[[contract.Bundle], parity.Report]

@@ -76,6 +76,10 @@ class CheckpointError(ValueError):
     """No checkpoint, or one of another architecture."""
 
 
+class OtherVocabulary(CheckpointError):
+    """The embedding has another size than the vocabulary."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """Shape and reader of a stored tensor."""
@@ -125,7 +129,7 @@ def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100, kind: Wei
         have = ", ".join(list(entries)[:_NAMED_IN_ERRORS])
         raise CheckpointError(f"{path}: no F5-TTS checkpoint, it has no {EMBEDDING}; it has {have}")
     if (rows := entries[EMBEDDING].shape[0]) != vocab_size + 1:
-        raise CheckpointError(
+        raise OtherVocabulary(
             f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
             f"the given vocabulary has {vocab_size}; give the vocab.txt that belongs to this checkpoint"
         )

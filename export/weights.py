@@ -12,7 +12,7 @@ from typing import Literal
 from appliance.contract.mel import Kind
 from appliance.contract.tokens import Tokenizer
 
-NOT_FOR_MONEY = "not for money: no paid, monetised or otherwise commercial use"
+NOT_FOR_MONEY = "not for money: no paid or monetised use"
 DOUBTFUL = "doubtful: tuned from weights of CC-BY-NC-4.0"
 HUB = "https://huggingface.co"
 

@@ -67,6 +67,22 @@ def make_planner(reference: Reference | None = None, **fields: Any) -> Planner:
     return Planner(manifest, reference=lambda voice: made, **settings)
 
 
+def test_ids_are_those_of_the_vocabularys_tokenizer() -> None:
+    given = []
+
+    def pinyin(text: str) -> list[str]:
+        given.append(text)
+        return ["b", "a"]
+
+    vocabulary = Vocabulary((" ", *"abc"))
+    (segment,) = make_planner(vocabulary=vocabulary, to_tokens=pinyin).plan(make_request("ab c"))
+    assert segment.ids.tolist() == [2, 1]
+    characters = make_planner(vocabulary=replace(vocabulary, tokenizer="char"), to_tokens=pinyin)
+    (segment,) = characters.plan(make_request("ab c"))
+    assert segment.ids.tolist() == vocabulary.ids(list(given[0])).tolist()
+    assert given[0].endswith("ab c") and len(given) == 1
+
+
 @pytest.mark.parametrize("segmentation", Segmentation)
 def test_a_text_is_cut_at_its_pauses(segmentation: Segmentation) -> None:
     first, second = "abcdef ghij. " * 20, "jihgfedcba abcdef"

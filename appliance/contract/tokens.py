@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,11 @@ class Vocabulary:
     def size(self) -> int:
         """Distinct tokens; a model has one more embedding, the filler."""
         return len(set(self.tokens))
+
+    @functools.cached_property
+    def repeated(self) -> tuple[str, ...]:
+        """Tokens of several lines."""
+        return tuple(token for token, lines in Counter(self.tokens).items() if lines > 1)
 
     @functools.cached_property
     def sha256(self) -> str:

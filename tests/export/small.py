@@ -155,19 +155,21 @@ def files_in(folder: Path, vocoder: str) -> Files:
     )
 
 
+def sources(files: Files) -> assemble.Sources:
+    vocoder: Any = files.vocoder
+    return assemble.Sources(
+        family(str(files.family)),
+        files.checkpoint,
+        files.vocab,
+        vocoder,
+        files.vocoder_path,
+        weights_licence="Apache-2.0",
+    )
+
+
 def load(files: Files) -> assemble.Loaded:
     """The exporter's sources."""
-    vocoder: Any = files.vocoder
-    return assemble.load(
-        assemble.Sources(
-            family(str(files.family)),
-            files.checkpoint,
-            files.vocab,
-            vocoder,
-            files.vocoder_path,
-            weights_licence="Apache-2.0",
-        )
-    )
+    return assemble.load(sources(files))
 
 
 @dataclass(frozen=True)

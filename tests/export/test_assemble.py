@@ -17,6 +17,7 @@ from appliance.contract import bundle as contract
 from appliance.durable import publish
 from appliance.engine.replay import replay
 from export import assemble, parity
+from export.checkpoint import CheckpointError
 from export.cli import main
 from export.families import family
 from export.oracles import Case
@@ -110,6 +111,7 @@ def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
     assert manifest.vocoder == contract.Vocoder("vocos", "center")
     assert (manifest.vocab_size, manifest.max_frames) == (len(small.VOCABULARY), small.MAX_FRAMES)
     assert manifest.licence.weights == "Apache-2.0"
+    assert (manifest.text, manifest.weights) == (contract.Text(case="lower"), "average")
     assert manifest.batch_invariant
     assert set(manifest.variants) == {"default", "ort-cpu", "ort-cuda"}
     assert made.bundle.vocab.read_text("utf-8").splitlines() == small.VOCABULARY
@@ -326,12 +328,38 @@ def test_a_folder_that_exists_is_left_alone(workshop: Workshop, capsys: pytest.C
     assert before == {path: path.stat().st_mtime_ns for path in made.bundle.folder.iterdir()}
 
 
+def test_language_and_tokenizer_reach_the_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = small.write_files(tmp_path, small.V1)
+    stated = dataclasses.replace(small.sources(files), languages=("de", "en"), tokenizer="char")
+    loaded = assemble.load(stated)
+    assert loaded.text == contract.Text(("de", "en"), "char", "lower")
+    assert loaded.vocabulary.tokenizer == "char"
+    assert "languages" not in capsys.readouterr().err
+    assert assemble.load(small.sources(files)).text == contract.Text(case="lower")
+    assert "languages: not known" in capsys.readouterr().err
+
+
+def test_lines_of_a_vocabulary_that_are_the_same_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = small.write_files(tmp_path, small.V1)
+    twice = [*small.VOCABULARY[:5], "b", *small.VOCABULARY[5:]]
+    files.vocab.write_text("".join(f"{token}\n" for token in twice), "utf-8")
+    assert small.load(files).vocabulary.size == len(small.VOCABULARY)
+    assert "'b' is on lines 3, 6; as upstream, 'hao3' cannot be said" in capsys.readouterr().err
+    files.vocab.write_text("".join(f"{token}\n" for token in (*small.VOCABULARY[:-1], "b")), "utf-8")
+    with pytest.raises(CheckpointError, match=r"trained with 33 .* has 32; .*: 'b' is on lines 3, 33"):
+        small.load(files)
+
+
 def test_a_vocoder_for_other_mels_is_refused(
     workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = dataclasses.replace(workshop.make("v1").files, vocoder="bigvgan")
     assert main(small.bundle_command(files, tmp_path / "out")) == 1
-    assert "its file says mel_spec_type: vocos, which bigvgan cannot read" in capsys.readouterr().err
+    assert "small: its mels are of the kind vocos, which bigvgan cannot read" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
