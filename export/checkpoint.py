@@ -47,11 +47,14 @@ _DIT = frozenset(
 _VOCODERS = frozenset(("vocoder", "vocos"))
 _VOCOS = frozenset(("feature_extractor", "backbone", "head"))
 _GENERATOR = frozenset(("conv_pre", "ups", "resblocks", "activation_post", "conv_post"))
+UNMERGED = (
+    "holds LoRA or other PEFT adapters that are not merged; merge them into the model that they were trained "
+    "on, PeftModel.from_pretrained(model, FOLDER).merge_and_unload(), and save its state_dict()"
+)
 _OTHERS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"\.(?:lora_|hada_|lokr_|ia3_|oft_|vera_|base_layer\.|modules_to_save\.)"),
-        "holds LoRA or other PEFT adapters that are not merged; merge them into the model that they were "
-        "trained on, PeftModel.from_pretrained(model, FOLDER).merge_and_unload(), and save its state_dict()",
+        UNMERGED,
     ),
     (
         re.compile(r"(?:^|\.)time_embed2\."),
@@ -369,8 +372,12 @@ def _bytes(tensor: Tensor) -> memoryview:
 
 def _read(path: Path, inside: Sequence[str] = ()) -> Weights:
     """Tensors of a file; of a `.pt`, of its first dictionary in `inside`."""
+    if (path / "adapter_config.json").is_file():
+        raise CheckpointError(f"{path}: {UNMERGED}")
     if not path.is_file():
-        raise CheckpointError(f"{path}: no such file")
+        raise CheckpointError(
+            f"{path}: {'is a folder; name the file in it' if path.is_dir() else 'no such file'}"
+        )
     if path.suffix != ".safetensors":
         return _read_pickle(path, inside)
     try:

@@ -257,6 +257,14 @@ def test_what_is_no_plain_dit_is_named_with_the_remedy(name: str, message: str, 
             load(path, kind=kind)
 
 
+def test_a_folder_is_no_checkpoint_and_an_adapters_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is a folder; name the file in it"):
+        load(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"LoRA .*merge_and_unload"):
+        load(tmp_path)
+
+
 def test_a_vocoder_beside_a_model_is_read_from_the_same_file(
     state: dict[str, Tensor], tmp_path: Path
 ) -> None:
