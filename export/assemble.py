@@ -121,17 +121,22 @@ def load(sources: Sources) -> Loaded:
     vocabulary = read_vocabulary(sources.vocab, sources.tokenizer or sources.family.tokenizer)
     loaded = Loaded(sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path))
     config, spec = loaded.vocoder_config, loaded.mel
+    found: dict[str, int | None]
     if isinstance(config, VocosConfig):
         found = {"mels": config.mels, "sample_rate_hz": config.sample_rate}
+        found |= {"hop": config.hop, "n_fft": config.n_fft, "win": config.n_fft}
     else:
         found = {"mels": config.num_mels, "sample_rate_hz": config.sampling_rate, "win": config.win_size}
-    found |= {"hop": config.hop, "n_fft": config.n_fft}
-    wrong = [f"{k} must be {getattr(spec, k)}, not {v}" for k, v in found.items() if v != getattr(spec, k)]
+        found |= {"hop": config.hop, "n_fft": config.n_fft}
+    known = {name: value for name, value in found.items() if value is not None}
+    wrong = [f"{k} must be {getattr(spec, k)}, not {v}" for k, v in known.items() if v != getattr(spec, k)]
     if wrong:
         raise BundleFailed(
             f"{loaded.sources.vocoder_path}: this vocoder cannot read what {loaded.sources.family.name} "
             f"makes: {'; '.join(wrong)}"
         )
+    if isinstance(config, VocosConfig) and config.n_fft != (need := modules.InverseSTFT.OVERLAP * config.hop):
+        raise BundleFailed(f"{sources.vocoder_path}: n_fft must be 4 hops, {need}, not {config.n_fft}")
     try:
         loaded.dit()  # fail here rather than after minutes of work
     except checkpoint.OtherVocabulary as error:

@@ -148,9 +148,10 @@ def parse_family(raw: object, *, name: str) -> Family:
     backbone = model.get("backbone", "DiT")
     if backbone != "DiT":
         raise FamilyError(f"model.backbone: {backbone!r} is not supported; only DiT is")
-    upstream: _UpstreamMel = from_mapping(
-        _UpstreamMel, model.get("mel_spec", {}), where="model.mel_spec", error=FamilyError
-    )
+    mel_spec = _mapping(model.get("mel_spec", {}), "model.mel_spec")
+    off = _off(_UpstreamMel, mel_spec)
+    written = {key: mel_spec[key] for key in mel_spec if key not in off}
+    upstream: _UpstreamMel = from_mapping(_UpstreamMel, written, where="model.mel_spec", error=FamilyError)
     try:
         mel = upstream.spec()
     except ValueError as error:
@@ -179,8 +180,7 @@ def check_arch(arch: Arch) -> None:
 
 
 def _parse_arch(raw: Mapping[str, Any], mels: int) -> Arch:
-    ours = {field.name for field in dataclasses.fields(Arch)}
-    off = {key for key in raw if key not in ours and raw[key] in _OFF}
+    off = _off(Arch, raw)
     if "post_norm" in off:
         off.add("norm_type")  # of the norms that it adds
     unread = off | IGNORED_ARCH_KEYS.keys()
@@ -195,6 +195,12 @@ def _parse_arch(raw: Mapping[str, Any], mels: int) -> Arch:
     except FamilyError as error:
         raise FamilyError(f"model.arch: {error}") from None
     return arch
+
+
+def _off(cls: type[Any], raw: Mapping[str, Any]) -> set[str]:
+    """Keys that `cls` lacks and that change nothing."""
+    ours = {field.name for field in dataclasses.fields(cls)}
+    return {key for key in raw if key not in ours and raw[key] in _OFF}
 
 
 def _mapping(value: object, where: str) -> Mapping[str, Any]:

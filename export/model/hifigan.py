@@ -39,9 +39,10 @@ class HiFiGANConfig(Ranged):
     resblock_kernel_sizes: tuple[int, ...]
     resblock_dilation_sizes: tuple[tuple[int, ...], ...]
     conv_post_bias: bool = True
-    sampling_rate: Count = 16_000
-    n_fft: Count = 1024
-    win_size: Count = 1024
+    sampling_rate: int | None = None
+    """This and what follows stand in configurations alone; None: not known."""
+    n_fft: int | None = None
+    win_size: int | None = None
     hop_size: int | None = None
 
     @property

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from appliance import cli as device
 from appliance.contract import bundle as contract
+from appliance.contract.mel import Kind
 from appliance.durable import publish
 from appliance.engine.replay import replay
 from export import assemble, parity
@@ -22,7 +23,7 @@ from export.cli import main
 from export.families import family
 from export.oracles import Case
 from tests.export import small
-from tests.export.random_checkpoint import write_random_bigvgan, write_random_vocos
+from tests.export.random_checkpoint import write_random_bigvgan, write_random_hifigan, write_random_vocos
 from tests.export.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
@@ -370,17 +371,24 @@ def test_a_vocoder_for_other_mels_is_refused(
         ("vocos", {"sample_rate": 22050}, "sample_rate_hz must be 24000, not 22050"),
         ("vocos", {"n_fft": 2048}, "n_fft must be 1024, not 2048"),
         ("vocos", {"hop": 128, "n_fft": 512}, "hop must be 256, not 128; n_fft must be 1024, not 512"),
+        (
+            "hifigan",
+            {"upsample_rates": (8, 8, 2), "upsample_kernel_sizes": (16, 16, 4)},
+            "hop must be 256, not 128",
+        ),
         ("bigvgan", {"num_mels": 80}, "mels must be 100, not 80"),
         ("bigvgan", {"sampling_rate": 44100}, "sample_rate_hz must be 24000, not 44100"),
         ("bigvgan", {"n_fft": 2048, "win_size": 2048}, "win must be 1024, not 2048; n_fft must be 1024"),
     ],
 )
 def test_a_vocoder_of_another_geometry_is_refused(
-    vocoder: Literal["vocos", "bigvgan"], change: dict[str, Any], message: str, tmp_path: Path
+    vocoder: Kind, change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     files = small.write_files(tmp_path, small.V1, vocoder)
     if vocoder == "vocos":
         other = write_random_vocos(tmp_path / "other", dataclasses.replace(small.VOCOS, **change))
+    elif vocoder == "hifigan":
+        other = write_random_hifigan(tmp_path / "other", dataclasses.replace(small.HIFIGAN, **change))
     else:
         other = write_random_bigvgan(tmp_path / "other", dataclasses.replace(small.BIGVGAN, **change))
     sources = assemble.Sources(family(str(files.family)), files.checkpoint, files.vocab, vocoder, other)

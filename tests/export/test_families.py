@@ -130,6 +130,7 @@ def test_switches_that_are_off_change_nothing() -> None:
     }
     assert parse_family(changed("arch", **off), name="x") == plain
     assert parse_family(changed("arch", norm_type="layernorm"), name="x") == plain
+    assert parse_family(changed("mel_spec", fmin=0, fmax=None), name="x") == plain
 
 
 def test_mels_are_read_as_they_are_written() -> None:

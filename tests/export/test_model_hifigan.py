@@ -108,7 +108,8 @@ def test_samples_equal_the_papers(name: str, frames: int, tmp_path: Path) -> Non
 
 
 def test_both_makers_configurations_are_read(tmp_path: Path) -> None:
-    config = HiFiGANConfig.parse({**PUBLISHED, "resblock_dilation_sizes": [[1, 2, 4]] * 3, "batch_size": 16})
+    training = {"resblock_dilation_sizes": [[1, 2, 4]] * 3, "sampling_rate": 16000, "batch_size": 16}
+    config = HiFiGANConfig.parse({**PUBLISHED, **training})
     folder = write_random_hifigan(tmp_path, config)
     assert load_hifigan(folder)[0] != config  # the dilations are in no tensor
     (folder / "hyperparams.yaml").write_text(
