@@ -151,7 +151,7 @@ class Daemon:
         # Resolved: graphs are loaded later too, when the path may be a link to another bundle already.
         folder = Path(os.path.realpath(config.bundle.path))
         self._bundle = bundle.read(folder, verify=False).up_to(config.engine.longest_s)
-        self._store = open_store(config.voices, self._bundle.manifest)
+        self._store = open_store(config.voices, self._bundle)
         self._prompts = Prompts(self._store)
         self._phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
