@@ -535,7 +535,9 @@ class Daemon:
             components.planner = replace(
                 components.planner, manifest=read.manifest, vocabulary=read_vocabulary(read.vocab)
             )
-            self._front = FrontEnd(components.planner.vocabulary, self._front.choices)
+            self._front = FrontEnd(
+                components.planner.vocabulary, self._front.choices, read.manifest.text.languages
+            )
             components.defaults = replace(components.defaults, speakable=self._front.speakable)
             if components.defaults.synthesis.guidance is None:
                 components.defaults = replace(components.defaults, guidance=read.manifest.defaults.guidance)
@@ -554,7 +556,8 @@ class Daemon:
         """Apply LIVE_SECTIONS, but for the log level."""
         synthesis, components = config.synthesis, self._components
         own = self._bundle.manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
-        self._front = FrontEnd(components.planner.vocabulary, config.text)
+        planner = components.planner
+        self._front = FrontEnd(planner.vocabulary, config.text, planner.manifest.text.languages)
         components.defaults = replace(
             components.defaults, synthesis=synthesis, guidance=own, speakable=self._front.speakable
         )

@@ -23,7 +23,7 @@ from tests.rpc.test_synthesizer import Stub, refusal, request
 @pytest.fixture(autouse=True)
 def front(box: Box) -> None:
     vocabulary = read_vocabulary(ROOT / "appliance/demo/bundle/vocab.txt")
-    speakable = FrontEnd(vocabulary).speakable
+    speakable = FrontEnd(vocabulary, languages=("en",)).speakable
     box.components.defaults = type(box.components.defaults)(
         box.components.defaults.synthesis, box.components.defaults.guidance, 24_000, speakable
     )
