@@ -59,8 +59,8 @@ _VOCODER_FILES = ("pytorch_model.bin", "model.safetensors", "bigvgan_generator.p
 def licence(
     checkpoint: Path, vocoder: Path, *, weights: str | None = None, vocoder_terms: str | None = None
 ) -> Licence:
-    """Terms of a checkpoint file and a vocoder folder; `weights` and `vocoder_terms` override them."""
-    files = (vocoder / name for name in _VOCODER_FILES)
+    """Terms of a checkpoint and of a vocoder's folder or file; `weights`, `vocoder_terms` override them."""
+    files = (vocoder, *(vocoder / name for name in _VOCODER_FILES))
     voice_file = next((file for file in files if file.is_file()), vocoder / "weights")
     model = _stated(terms_of(checkpoint), weights)
     voice = _stated(terms_of(voice_file, vocoder=True), vocoder_terms)

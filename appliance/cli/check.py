@@ -250,7 +250,6 @@ def _synthesis(inspection: Inspection) -> Finding:
 
 
 def _precision(inspection: Inspection) -> Finding:
-    from appliance.contract.tokens import read_vocabulary
     from appliance.engine import loading
     from appliance.engine.tensorrt import gate
     from appliance.plan import Planner
@@ -265,7 +264,7 @@ def _precision(inspection: Inspection) -> Finding:
     store = open_store(config.voices, read)
     if not (names := store.names()):
         return checks.skipped("precision", NO_VOICE)
-    planner = Planner(read.manifest, read_vocabulary(read.vocab), store.reference, chinese.to_tokens)
+    planner = Planner(read.manifest, read.vocabulary(), store.reference, chinese.to_tokens)
     guidance = read.manifest.defaults.guidance
     request = Request(MEASURED, names[0], gate.NFE, SEED, guidance, Segmentation.UPSTREAM)
     alone = replace(config.engine, lanes=1)

@@ -193,7 +193,7 @@ class RivaService:
         return request, None
 
     def _language(self, code: str) -> str:
-        """Code, where it is a choice: one of the languages in force, or any but UNASKED where none is known."""
+        """Code where it is a choice: of a language in force; where none is known, any but UNASKED."""
         base, languages = base_code(code), self._speaking.components.defaults.languages
         is_chosen = not languages and base != UNASKED and base in LANGUAGES
         return code if base in languages or is_chosen else ""

@@ -167,13 +167,13 @@ class VoiceStore:
         if (features := self._prepared.get(voice.sha256)) is None:
             features = prepare(_audio(self._folder, voice), self._spec, self._level)
             self._prepared.put(voice.sha256, features)
-        return Reference(complete_transcript(voice.transcript), features)
+        return Reference(self._spelt(voice.transcript), features)
 
     def unstored(self, audio: bytes, transcript: str) -> Reference:
         """A reference that no voice is made of. Raises InvalidReference."""
         self._check("prompt", audio, transcript, "")
         self._read(transcript)
-        return Reference(complete_transcript(transcript), prepare(audio, self._spec, self._level))
+        return Reference(self._spelt(transcript), prepare(audio, self._spec, self._level))
 
     def with_audio(self, sha256: str) -> Voice | None:
         return next((voice for voice in self._all() if voice.sha256 == sha256), None)
@@ -341,6 +341,11 @@ class VoiceStore:
     def _read(self, transcript: str) -> tuple[str, ...]:
         """Warnings of the bundle in use. Raises InvalidReference."""
         return self.reader.warnings(transcript) if self.reader else ()
+
+    def _spelt(self, transcript: str) -> str:
+        """Transcript with upstream's ending, in the case and normal form of the bundle's vocabulary."""
+        whole = complete_transcript(transcript)
+        return self.reader.spelling.fitted(whole) if self.reader else whole
 
     def _all(self) -> Iterator[Voice]:
         for name in self.names():

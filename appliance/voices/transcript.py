@@ -1,4 +1,4 @@
-"""A transcript before the bundle that is to read it: letters that it lacks, digits, scripts that it was not taught."""
+"""A transcript before the bundle that is to read it: letters that it lacks, digits, foreign scripts."""
 
 from __future__ import annotations
 
@@ -48,12 +48,11 @@ class Reader:
             found.append(f"the transcript cannot be read whole, and replies lose words: {told}")
         if digits := [c for c in letters if c.isdecimal()]:
             found.append(
-                f"the transcript has digits ({' '.join(dict.fromkeys(digits[:SHOWN]))}): write them as they are "
-                "spoken"
+                f"the transcript has digits ({' '.join(dict.fromkeys(digits[:SHOWN]))}): write them in words"
             )
         if letters and self._is_foreign(letters):
             found.append(
-                f"the transcript is in another script than the bundle's languages ({', '.join(self.languages)}): "
+                f"the transcript is in another script than the bundle speaks ({', '.join(self.languages)}): "
                 "replies may be unintelligible"
             )
         return tuple(found)

@@ -147,7 +147,7 @@ async def test_events_of_a_stream(box: Running, client: Client) -> None:
 
 def cancelled_calls(box: Running) -> float:
     page = box.http("/metrics")[1]
-    return sum(map(float, re.findall(r"^f5_\w+\{[^}]*CANCELLED[^}]*\} (\S+)$", page, re.MULTILINE)))
+    return sum(map(float, re.findall(r"^f5_\w+_total\{[^}]*CANCELLED[^}]*\} (\S+)$", page, re.MULTILINE)))
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -510,6 +510,7 @@ EVERY_OPTION: Options = {
     "guidance": 2.5,
     "segmentation": "low_latency",
     "priority": "realtime",
+    "language": "de",
     "channel": "chat",
     "user": "ann",
     "text_handling": "verbatim",
@@ -537,6 +538,7 @@ EVERY_FIELD = pb.SynthesizeRequest(
     channel="chat",
     user_key="ann",
     text_handling=pb.VERBATIM,
+    language_code="de",
     pronunciations={"Xx": "x"},
     max_spoken_seconds=9.0,
     supersede_key="score",
