@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from appliance.contract.bundle import Arch
 from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_norm_pairs
 from export.model.dit import DiT, rotary_frequencies
+from export.model.hifigan import HiFiGAN, HiFiGANConfig
 from export.model.vocos import Vocos, VocosConfig
 
 Format = Literal["safetensors", "pt", "pruned_pt"]
@@ -28,6 +29,8 @@ EMBEDDING = "text_embed.text_embed.weight"
 ROTARY = "rotary_embed.inv_freq"
 VOCOS_FILES = ("model.safetensors", "pytorch_model.bin")
 BIGVGAN_FILE = "bigvgan_generator.pt"
+HIFIGAN_FILES = ("generator.ckpt", "generator.pt", "model.safetensors")
+HIFIGAN_CONFIGS = ("config.json", "hyperparams.yaml", "hyperparameters.yaml")
 
 _COUNTERS = ("initted", "step", "n_averaged")  # of a moving average; scalars beside the weights
 _RAW_DICTS = ("model_state_dict", "state_dict", "model", "module")  # upstream's, Lightning's, DeepSpeed's
@@ -220,6 +223,45 @@ def load_bigvgan(folder: Path) -> tuple[BigVGANConfig, Weights]:
     return config, _checked(path, entries, wanted)
 
 
+def load_hifigan(folder: Path) -> tuple[HiFiGANConfig, Weights]:
+    """Read the weights of a folder, folding weight norm, and the authors' `config.json` or SpeechBrain's
+    hyperparameters if they are there. Raises CheckpointError.
+    """
+    path = _first_of(folder, HIFIGAN_FILES)
+    stored = _vocoder_in(path, _GENERATOR, ("generator",))
+    plain = {name.replace(".conv.", "."): stored.entry(name) for name in stored}  # as SpeechBrain wraps them
+    entries = _folded(path, Weights(plain))
+    beside = next((folder / name for name in HIFIGAN_CONFIGS if (folder / name).is_file()), None)
+    if beside is not None:
+        read = json.loads if beside.suffix == ".json" else _hyperparameters
+        config = _config(beside, read, HiFiGANConfig.parse)
+    else:
+        try:
+            config = HiFiGANConfig.of({name: entry.shape for name, entry in entries.items()})
+        except (KeyError, ValueError, ZeroDivisionError) as error:
+            raise CheckpointError(f"{path}: no HiFi-GAN's generator ({error} is missing or odd)") from error
+    with torch.device("meta"):
+        wanted = HiFiGAN(config)
+    return config, _checked(path, entries, wanted)
+
+
+class _Plain(yaml.SafeLoader):
+    """Reads HyperPyYAML's tags as what they are written before."""
+
+
+def _untagged(loader: yaml.SafeLoader, _: str, node: yaml.Node) -> object:
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    return loader.construct_sequence(node) if isinstance(node, yaml.SequenceNode) else str(node.value)
+
+
+_Plain.add_multi_constructor("!", _untagged)
+
+
+def _hyperparameters(text: str) -> object:
+    return yaml.load(text, _Plain)
+
+
 def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
     with torch.device("meta"):
         model = DiT(arch, vocab_size, mels)
@@ -235,6 +277,12 @@ def build_vocos(config: VocosConfig, weights: Mapping[str, Tensor]) -> Vocos:
 def build_bigvgan(config: BigVGANConfig, weights: Mapping[str, Tensor]) -> BigVGAN:
     with torch.device("meta"):
         model = BigVGAN(config)
+    return _filled(model, weights)
+
+
+def build_hifigan(config: HiFiGANConfig, weights: Mapping[str, Tensor]) -> HiFiGAN:
+    with torch.device("meta"):
+        model = HiFiGAN(config)
     return _filled(model, weights)
 
 

@@ -60,7 +60,7 @@ class Arch(Ranged):
 
 @dataclass(frozen=True)
 class Vocoder:
-    name: Literal["vocos", "bigvgan"]
+    name: Literal["vocos", "bigvgan", "hifigan"]
     padding: Literal["center", "same"] = "center"
 
     def samples(self, frames: int, hop: int) -> int:
