@@ -166,6 +166,7 @@ def load(files: Files) -> assemble.Loaded:
             vocoder,
             files.vocoder_path,
             weights_licence="Apache-2.0",
+            languages=("en", "zh"),
         )
     )
 
