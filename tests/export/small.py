@@ -164,6 +164,7 @@ def sources(files: Files) -> assemble.Sources:
         vocoder,
         files.vocoder_path,
         weights_licence="Apache-2.0",
+        languages=("en", "zh"),
     )
 
 

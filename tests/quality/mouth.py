@@ -66,7 +66,7 @@ class Mouth:
         what a device computes. Raises ApplianceError."""
         self.bundle = bundle.read(folder)
         manifest = self.bundle.manifest
-        store = open_store(VoicesConfig(folder=work / "voices", cache=work / "cache"), manifest)
+        store = open_store(VoicesConfig(folder=work / "voices", cache=work / "cache"), self.bundle)
         for name, reference in references.items():
             store.create(name, reference.audio.read_bytes(), reference.transcript)
         vocabulary = self.bundle.vocabulary()
