@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 
 class Kind(enum.Enum):
@@ -116,3 +116,12 @@ class Language:
     """Word for <3."""
     sample: str = ""
     """Letters of its words; a vocabulary without one of them cannot say them."""
+    alone: Mapping[str, str] = field(default_factory=dict)
+    """Words for a sign that no reading takes and that the vocabulary lacks: "%" → "percent"."""
+    stretched: int = 4
+    """Equal letters in a row, from which on a word is shortened: noooo. German has three: Schifffahrt."""
+
+    @property
+    def says_digits(self) -> bool:
+        """True if it has words for them; where nothing is known of it, they stay."""
+        return self.digit("1") != "1"
