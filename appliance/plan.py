@@ -18,6 +18,7 @@ from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
 from appliance.request import Change, Pause, Reference, Request, Segment, Segmentation
+from appliance.text.pace import exchange
 from appliance.text.rewrite import MOST_CHARACTERS
 from appliance.text.split import Budgets, chunk_text, cut_to_fit, first_within, split_low_latency
 from appliance.text.written import TextSplitter
@@ -58,21 +59,24 @@ class Planner:
         transcript = spoken_transcript(reference.transcript)
         features = reference.features
         reference_frames = len(features.samples) // spec.hop
-        length = duration_frames(reference_frames, transcript, request.text, request.speaking_rate)
+        ratio, speed = self._ratio(transcript, request.text), request.speaking_rate
+        length = duration_frames(reference_frames, transcript, request.text, speed, ratio)
         self._check_work((length - reference_frames) / spec.frames_per_second, request.nfe)
-        pieces = pieces_of(request, reference, spec, self.manifest.max_frames)
+        pieces = pieces_of(request, reference, spec, self.manifest.max_frames, ratio)
         if not pieces:
             raise InvalidRequest("text", "is empty")
         segments = []
         for index, (text, pause_s) in enumerate(pieces):
-            ids = self.vocabulary.ids(self.to_tokens(transcript + text))
-            duration = duration_frames(reference_frames, transcript, text, request.speaking_rate)
+            ids = self.vocabulary.ids(self.vocabulary.split(transcript + text, self.to_tokens))
+            duration = duration_frames(
+                reference_frames, transcript, text, speed, self._ratio(transcript, text)
+            )
             # CFM.sample makes room for every token and for at least one frame after the reference.
             frames = max(max(len(ids), len(features.log_mel)) + 1, duration)
             if (
                 _bytes(text)
                 < SHORT_TEXT_BYTES
-                <= room_bytes(reference, spec, request.speaking_rate, self.manifest.max_frames)
+                <= room_bytes(reference, spec, speed, self.manifest.max_frames, ratio)
             ):
                 frames = min(
                     frames, self.manifest.max_frames
@@ -104,7 +108,8 @@ class Planner:
     def splitter(self, request: Request) -> TextSplitter:
         """Splitter of the text while it is written. Raises VoiceNotFound, StorageError."""
         reference, manifest = self.reference(request.voice), self.manifest
-        return TextSplitter(low_latency(request, reference, manifest.mel, manifest.max_frames))
+        # Of a text that is still to come the script is unknown.
+        return TextSplitter(low_latency(request, reference, manifest.mel, manifest.max_frames, 1.0))
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
         """Plan requests that differ in segmentation and steps; return those possible.
@@ -132,7 +137,9 @@ class Planner:
         if not request.max_spoken_s:
             return request
         reference = self.reference(request.voice)
-        room = int(request.max_spoken_s * pace_of(reference, self.manifest.mel, request.speaking_rate))
+        ratio = self._ratio(reference.transcript, request.text)
+        pace = pace_of(reference, self.manifest.mel, request.speaking_rate, ratio)
+        room = int(request.max_spoken_s * pace)
         if _bytes(request.text) <= room:
             return request
         text = first_within(request.text, room)
@@ -142,6 +149,10 @@ class Planner:
         return replace(
             request, text=text, pauses=pauses, directions=directions, changes=(*request.changes, cut)
         )
+
+    def _ratio(self, transcript: str, text: str) -> float:
+        """Bytes of the text that take as long as one of the transcript."""
+        return exchange(transcript, text) if self.manifest.text.duration == "script" else 1.0
 
     def _times(self, nfe: int) -> NDArray[np.float64]:
         defaults = self.manifest.defaults
@@ -165,13 +176,13 @@ class Planner:
 
 
 def pieces_of(
-    request: Request, reference: Reference, spec: MelSpec, max_frames: int
+    request: Request, reference: Reference, spec: MelSpec, max_frames: int, ratio: float
 ) -> list[tuple[str, float]]:
     """(text, seconds of silence after it) of each segment."""
     pieces: list[tuple[str, float]] = []
     begun = 0
     for pause in (*request.pauses, Pause(len(request.text), 0.0)):
-        texts = split(request.text[begun : pause.after].strip(), request, reference, spec, max_frames)
+        texts = split(request.text[begun : pause.after].strip(), request, reference, spec, max_frames, ratio)
         pieces += [
             (text, pause.seconds if place == len(texts) else 0.0) for place, text in enumerate(texts, 1)
         ]
@@ -179,14 +190,16 @@ def pieces_of(
     return pieces
 
 
-def split(text: str, request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> list[str]:
+def split(
+    text: str, request: Request, reference: Reference, spec: MelSpec, max_frames: int, ratio: float
+) -> list[str]:
     speed = request.speaking_rate
     if request.segmentation is Segmentation.UPSTREAM:
-        pieces = chunk_text(text, window_bytes(reference, spec, speed))
+        pieces = chunk_text(text, window_bytes(reference, spec, speed, ratio))
     else:
-        pieces = split_low_latency(text, low_latency(request, reference, spec, max_frames))
+        pieces = split_low_latency(text, low_latency(request, reference, spec, max_frames, ratio))
     # A clause may exceed upstream's window, and a link any piece, but neither may exceed `max_frames`.
-    most = room_bytes(reference, spec, speed, max_frames)
+    most = room_bytes(reference, spec, speed, max_frames, ratio)
     if most < SHORT_TEXT_BYTES:  # no room for speech, which `plan` refuses
         return pieces
     return [
@@ -194,34 +207,38 @@ def split(text: str, request: Request, reference: Reference, spec: MelSpec, max_
     ]
 
 
-def low_latency(request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> Budgets:
-    pace = pace_of(reference, spec, request.speaking_rate)
-    room = room_bytes(reference, spec, request.speaking_rate, max_frames)
-    window = window_bytes(reference, spec, request.speaking_rate)
+def low_latency(
+    request: Request, reference: Reference, spec: MelSpec, max_frames: int, ratio: float
+) -> Budgets:
+    speed = request.speaking_rate
+    pace = pace_of(reference, spec, speed, ratio)
+    room = room_bytes(reference, spec, speed, max_frames, ratio)
+    window = window_bytes(reference, spec, speed, ratio)
     # A shorter piece would be spoken slower.
     return Budgets.at_pace(
         pace,
         minimum=SHORT_TEXT_BYTES,
         largest=min(window, room, int(LONGEST_PIECE_S * pace)),
-        reference=int(_bytes(reference.transcript) * request.speaking_rate),
+        reference=int(_bytes(reference.transcript) * ratio * speed),
     )
 
 
-def pace_of(reference: Reference, spec: MelSpec, speed: float) -> float:
-    """Bytes per second of a voice."""
-    return _bytes(reference.transcript) / (len(reference.features.samples) / spec.sample_rate_hz) * speed
+def pace_of(reference: Reference, spec: MelSpec, speed: float, ratio: float) -> float:
+    """Bytes of a text per second of a voice; `ratio`: bytes of it for one of the transcript."""
+    seconds = len(reference.features.samples) / spec.sample_rate_hz
+    return _bytes(reference.transcript) / seconds * speed * ratio
 
 
-def room_bytes(reference: Reference, spec: MelSpec, speed: float, max_frames: int) -> int:
+def room_bytes(reference: Reference, spec: MelSpec, speed: float, max_frames: int, ratio: float) -> int:
     """Bytes of text that fit beside this reference."""
     seconds = max_frames / spec.frames_per_second - len(reference.features.samples) / spec.sample_rate_hz
-    return int(seconds * pace_of(reference, spec, speed))
+    return int(seconds * pace_of(reference, spec, speed, ratio))
 
 
-def window_bytes(reference: Reference, spec: MelSpec, speed: float) -> int:
+def window_bytes(reference: Reference, spec: MelSpec, speed: float, ratio: float) -> int:
     """Bytes of text that upstream puts into one pass."""
     seconds = len(reference.features.samples) / spec.sample_rate_hz
-    return int(_bytes(reference.transcript) / seconds * (WINDOW_S - seconds) * speed)
+    return int(_bytes(reference.transcript) / seconds * (WINDOW_S - seconds) * speed * ratio)
 
 
 def spoken_transcript(transcript: str) -> str:
@@ -229,10 +246,16 @@ def spoken_transcript(transcript: str) -> str:
     return transcript + " " if transcript[-1:].isascii() else transcript
 
 
-def duration_frames(reference_frames: int, transcript: str, text: str, speed: float) -> int:
-    """Reference and text; the text takes as long per byte as the transcript."""
+def duration_frames(
+    reference_frames: int, transcript: str, text: str, speed: float, ratio: float | None = None
+) -> int:
+    """Reference and text; the text takes as long per byte as the transcript, or per `ratio` bytes.
+
+    None: the ratio of their scripts.
+    """
     if _bytes(text) < SHORT_TEXT_BYTES:
         speed *= SHORT_TEXT_SPEED
+    speed *= exchange(transcript, text) if ratio is None else ratio
     return reference_frames + int(reference_frames / _bytes(transcript) * _bytes(text) / speed)
 
 

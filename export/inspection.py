@@ -12,8 +12,10 @@ from onnx import TensorProto
 from appliance.contract.bundle import Bundle, Manifest
 from appliance.contract.graphs import GRAPHS
 from export import parity
+from export.weights import KNOWN
 
 COMMONEST = 8
+CASES = {"both": "both cases", "lower": "lower case", "upper": "upper case"}
 
 
 def describe(bundle: Bundle) -> str:
@@ -24,8 +26,12 @@ def describe(bundle: Bundle) -> str:
         f"batch-invariant: {'yes' if m.batch_invariant else 'no'}; up to {m.max_frames} frames "
         f"({m.max_frames / m.mel.frames_per_second:.1f} s)",
         f"vocoder {m.vocoder.name} ({m.vocoder.padding}), {m.vocab_size} vocabulary entries",
+        *_known(m),
         f"licence of the weights: {m.licence.weights} ({m.licence.source or 'source unknown'})",
         f"licence of the vocoder: {m.licence.vocoder} ({m.licence.vocoder_source or 'source unknown'})",
+        *([f"terms: {m.licence.note}"] if m.licence.note else []),
+        f"weights: {m.weights or 'not recorded'}; languages: {', '.join(m.text.languages) or 'not known'}; "
+        f"tokenizer {m.text.tokenizer}; letters of {CASES[m.text.case]}, {m.text.form}",
         f"size: {sum(f.size_bytes for f in m.files.values()) / 1e6:.1f} MB",
         "",
         f"{'graph':11s} {'file':28s} {'parameters':>12s} {'MB':>8s}  element types; operators",
@@ -34,6 +40,18 @@ def describe(bundle: Bundle) -> str:
         for file in dict.fromkeys(v[name] for v in m.variants.values() if name in v):
             lines.append(_graph_line(name, bundle.folder / file))
     return "\n".join([*lines, "", *parity_lines(m)])
+
+
+def _known(manifest: Manifest) -> list[str]:
+    """The row of known weights, or those of one repository between which the family decides."""
+    rows = [row for row in KNOWN.values() if manifest.licence.source.startswith(row.source)]
+    rows = [row for row in rows if manifest.family in (row.name, row.family)] or rows
+    return [
+        f"known weights: {row.name}, stated {row.licence}"
+        + (f" ({row.warning})" if row.warning else "")
+        + (f"; unverified: {row.unverified}" if row.unverified else "")
+        for row in rows
+    ]
 
 
 def parity_lines(manifest: Manifest) -> list[str]:

@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 
 from appliance.audio.join import Joiner, overlap_samples
 from appliance.contract import bundle
+from appliance.contract.bundle import Text
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
-from appliance.plan import SHORT_TEXT_BYTES, Planner, duration_frames, spoken_transcript
+from appliance.plan import LONGEST_PIECE_S, SHORT_TEXT_BYTES, Planner, duration_frames, spoken_transcript
 from appliance.request import Direction, Features, Pause, Reference, Request, Segment, Segmentation
 from appliance.text.chinese import to_tokens
+from appliance.text.pace import exchange
 from tests.contract.golden import generate
 from tests.daemons import BUNDLE
 
@@ -59,9 +61,26 @@ def make_planner(reference: Reference | None = None, **fields: Any) -> Planner:
         MANIFEST,
         mel=fields.pop("spec", VOCOS),
         max_frames=fields.pop("max_frames", 8192),
+        text=Text(duration=fields.pop("duration", "script")),
     )
     settings = {"vocabulary": Vocabulary((" ", *"abcdefghij")), "to_tokens": list, **fields}
     return Planner(manifest, reference=lambda voice: made, **settings)
+
+
+def test_ids_are_those_of_the_vocabularys_tokenizer() -> None:
+    given = []
+
+    def pinyin(text: str) -> list[str]:
+        given.append(text)
+        return ["b", "a"]
+
+    vocabulary = Vocabulary((" ", *"abc"))
+    (segment,) = make_planner(vocabulary=vocabulary, to_tokens=pinyin).plan(make_request("ab c"))
+    assert segment.ids.tolist() == [2, 1]
+    characters = make_planner(vocabulary=replace(vocabulary, tokenizer="char"), to_tokens=pinyin)
+    (segment,) = characters.plan(make_request("ab c"))
+    assert segment.ids.tolist() == vocabulary.ids(list(given[0])).tolist()
+    assert given[0].endswith("ab c") and len(given) == 1
 
 
 @pytest.mark.parametrize("segmentation", Segmentation)
@@ -87,7 +106,7 @@ def test_a_text_is_cut_at_its_pauses(segmentation: Segmentation) -> None:
     assert cut.directions == heard[:1]
 
 
-PLANNER_FIELDS = ("spec", "vocabulary", "to_tokens", "max_frames", "max_audio_s", "max_work_s")
+PLANNER_FIELDS = ("spec", "duration", "vocabulary", "to_tokens", "max_frames", "max_audio_s", "max_work_s")
 
 
 def make_plan(text: str, reference: Reference | None = None, **fields: Any) -> list[Segment]:
@@ -108,6 +127,7 @@ def test_a_hundred_lines_are_planned_as_upstream_plans_them(golden, voice):
             vocabulary=vocabulary,
             to_tokens=to_tokens,
             speaking_rate=given["speed"],
+            duration="bytes",
         )
         is_short = any(len(segment.text.encode()) < SHORT_TEXT_BYTES for segment in segments)
         got = [
@@ -122,6 +142,51 @@ def test_a_hundred_lines_are_planned_as_upstream_plans_them(golden, voice):
             assert [p.pop("frames") for p in got] != [p["frames"] for p in passes]
             passes = [{name: p[name] for name in ("condition_frames", "ids")} for p in passes]
         assert got == passes, row["line"]
+
+
+def syllables(text: str) -> int:
+    return len(re.findall("[aeiouyаеёиоуыэюя]+", text.lower()))
+
+
+@pytest.mark.parametrize("segmentation", Segmentation)
+@pytest.mark.parametrize("voice", [0, 1])
+def test_a_line_of_another_script_keeps_the_pace(voice: int, segmentation: Segmentation) -> None:
+    transcripts = (
+        "Today we play a new game together and have a lot of fun with it. ",
+        "Сегодня мы вместе играем в новую игру и весело проводим время. ",
+    )
+    line = (
+        "Хорошая игра, все было очень близко, спасибо всем за этот вечер.",
+        "Good game everyone, that was really close, thanks to all of you.",
+    )[voice]
+    reference = make_reference(transcripts[voice], round(4.4 * 24_000))
+    pace = syllables(transcripts[voice]) / 4.4
+
+    def ratio(text: str, duration: str) -> float:
+        made = make_plan(text, reference, duration=duration, segmentation=segmentation)
+        frames = sum(segment.frames - segment.reference_frames for segment in made)
+        return syllables(text) / (frames / 93.75) / pace
+
+    assert 0.8 < ratio(line, "script") < 1.25
+    assert not 0.67 < ratio(line, "bytes") < 1.5
+    # The longest piece is as long as one in the voice's own script may be.
+    made = make_plan(f"{line} " * 8, reference, segmentation=Segmentation.LOW_LATENCY)
+    longest_s = max(segment.frames - segment.reference_frames for segment in made) / 93.75
+    assert LONGEST_PIECE_S / 2 < longest_s < 1.05 * LONGEST_PIECE_S
+
+
+@pytest.mark.parametrize(
+    ("transcript", "text"),
+    [
+        ("Plain words.", "Other words!"),
+        ("Ein schöner Tag über Köln.", "Straße"),
+        ("你好，朋友", "Hello there, 你好"),
+        ("こんにちは、世界", "ありがとう"),
+        ("Привет", "пока"),
+    ],
+)
+def test_bytes_are_upstreams_measure_within_a_script(transcript: str, text: str) -> None:
+    assert exchange(transcript, text) == 1.0
 
 
 @pytest.mark.torch

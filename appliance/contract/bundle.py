@@ -12,13 +12,15 @@ import yaml
 
 from appliance.contract import graphs
 from appliance.contract.mel import MelSpec
-from appliance.contract.tokens import read_vocabulary
+from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
 from appliance.contract.yaml_text import parse_yaml
 from appliance.durable import sha256
 from appliance.errors import BundleError
 from appliance.fields import AtLeast, Ranged, from_mapping, to_plain
 
-FORMAT = "1.1"
+FORMAT = "1.2"
+OLDEST = "1.1"
+"""Oldest format that is read: 1.2 adds keys."""
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
@@ -32,8 +34,6 @@ FRAMES_ALLOWED = range(256, 8192 + 1)
 
 Precision = Literal["fp32", "fp16", "int8", "int8-qdq"]
 """`int8`: dynamic, for a CPU. `int8-qdq`: fp16 with calibrated INT8 products in the step graphs."""
-Tokenizer = Literal["pinyin", "char"]
-"""`pinyin`: upstream's, Chinese as syllables. `char`: every character as it is."""
 Sampling = Literal["exact", "short", "short-kv"]
 """`exact`: as upstream. `short`: the reference follows its known path, and the unguided row is the reply
 alone. `short-kv`: `short`, and most steps reuse the reference's keys and values."""
@@ -60,7 +60,7 @@ class Arch(Ranged):
 
 @dataclass(frozen=True)
 class Vocoder:
-    name: Literal["vocos", "bigvgan"]
+    name: Literal["vocos", "bigvgan", "hifigan"]
     padding: Literal["center", "same"] = "center"
 
     def samples(self, frames: int, hop: int) -> int:
@@ -199,6 +199,9 @@ class Bundle:
     def vocab(self) -> Path:
         return self.folder / VOCAB
 
+    def vocabulary(self) -> Vocabulary:
+        return read_vocabulary(self.vocab, self.manifest.text.tokenizer)
+
 
 def read(folder: Path, *, verify: bool = True) -> Bundle:
     """Read a bundle; `verify`: check the hash of every file.
@@ -221,7 +224,7 @@ def read(folder: Path, *, verify: bool = True) -> Bundle:
     _check_names(bundle)
     if verify:
         verify_files(bundle)
-    if (size := read_vocabulary(bundle.vocab).size) != bundle.manifest.vocab_size:
+    if (size := bundle.vocabulary().size) != bundle.manifest.vocab_size:
         raise BundleError(f"{bundle.vocab}: {size} entries, vocab_size is {bundle.manifest.vocab_size}")
     return bundle
 
@@ -260,15 +263,22 @@ def verify_files(bundle: Bundle) -> None:
 
 def _check_format(path: Path, found: object) -> None:
     # Before the keys are looked at: another format may have others.
-    major, minor = (int(part) for part in FORMAT.split("."))
     try:
-        got_major, got_minor = (int(part) for part in str(found).split("."))
+        got = _version(str(found))
     except ValueError:
         raise BundleError(f"{path}: format {found!r} is not a version; this reads {FORMAT}") from None
-    if (got_major, got_minor) != (major, minor):
-        age = "newer" if (got_major, got_minor) > (major, minor) else "older"
-        remedy = "update f5-appliance" if age == "newer" else "export it again from its checkpoint"
-        raise BundleError(f"{path}: format {found} is {age} than {FORMAT}, which this reads; {remedy}")
+    if got > _version(FORMAT):
+        remedy = f"is newer than {FORMAT}, which this reads; update f5-appliance"
+    elif got < _version(OLDEST):
+        remedy = f"is older than {OLDEST}, the oldest that this reads; export it again from its checkpoint"
+    else:
+        return
+    raise BundleError(f"{path}: format {found} {remedy}")
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, minor = map(int, text.split("."))
+    return major, minor
 
 
 def _check_names(bundle: Bundle) -> None:

@@ -20,6 +20,8 @@ RunOptions = tuple[Any, Any]
 """Usual options, and those that return working memory to the system."""
 UINT8, INT8, INT32 = 2, 3, 6
 """Element types of onnx.proto."""
+OLDEST = (1, 18)
+"""First version of ONNX Runtime that reads IR 10."""
 PRODUCT_DEPTH = 256
 EXACT_PRODUCT = PRODUCT_DEPTH * 255 * 127
 
@@ -83,6 +85,11 @@ class OrtBackend(HostMemory):
 def import_runtime() -> Any:
     import onnxruntime
 
+    if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < OLDEST:
+        raise EngineFault(
+            f"ONNX Runtime {onnxruntime.__version__} cannot read a bundle's graphs: install onnxruntime 1.20 "
+            "or later"
+        )
     onnxruntime.set_default_logger_severity(3)  # errors
     return onnxruntime
 

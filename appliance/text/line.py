@@ -48,6 +48,10 @@ class Languages:
             or "(?!)"
         )
 
+    @property
+    def codes(self) -> tuple[str, ...]:
+        return tuple(language.code for language in self._listed)
+
     def of(self, text: str, default: Language | None = None) -> Language:
         """`default`, or the first, where no letters tell; PLAIN where they are of none of these."""
         return self._most(self._written(text), default or self.first)

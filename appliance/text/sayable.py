@@ -111,7 +111,7 @@ class FrontEnd:
         try:
             languages = self._languages(language)
         except UnknownLanguage as error:
-            raise InvalidRequest("language", str(error)) from None
+            raise InvalidRequest("language_code", str(error)) from None
         marks = Marks()
         if PRIVATE.search(text):
             text = PRIVATE.sub(" ", text)
@@ -142,6 +142,15 @@ class FrontEnd:
             for c in changed.changes
         )
         return Spoken(spoken, changes, tuple(pauses), tuple(directions))
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes of those in force where a request names none."""
+        return self._languages("").codes
+
+    def language_of(self, text: str) -> str:
+        """Code of the language that most of a text is written in; "" for none in force."""
+        return self._languages("").of(text).code
 
     def _in_force(self, requested: str) -> Languages:
         """The request's, the configured and the bundle's languages, but those that the vocabulary cannot say.

@@ -37,7 +37,7 @@ class Spelling:
         @lru_cache(maxsize=4096)
         def can_say(character: str) -> bool:
             return character == " " or all(
-                token in vocabulary.index for token in to_tokens(character) if token != " "
+                token in vocabulary.index for token in vocabulary.split(character, to_tokens) if token != " "
             )
 
         self.can_say: Callable[[str], bool] = can_say

@@ -60,7 +60,7 @@ def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out
     _write_family(arch, out / FAMILY)
     if vocoder.resolve() != (out / VOCODER).resolve():
         shutil.copytree(vocoder, out / VOCODER, dirs_exist_ok=True)
-    return Family(NAME, arch, tokenizer="char")
+    return Family(NAME, arch)
 
 
 def make_bundle(
@@ -68,7 +68,13 @@ def make_bundle(
 ) -> Bundle:
     """Export the folder of `write_official` as a bundle, with the usual parity gate."""
     sources = assemble.Sources(
-        family, official / CHECKPOINT, official / VOCAB, "vocos", official / VOCODER, licence
+        family,
+        official / CHECKPOINT,
+        official / VOCAB,
+        "vocos",
+        official / VOCODER,
+        licence,
+        languages=("en",),
     )
     loaded = assemble.load(sources)
     expected = assemble.expectations(loaded, precision, MAX_FRAMES)
@@ -172,7 +178,7 @@ def rebuild(made: Bundle, out: Path) -> Family:
     shutil.copy(made.vocab, out / VOCAB)
     _write_family(arch, out / FAMILY, manifest.family)
     _write_vocos(graphs["vocoder"], manifest, out / VOCODER)
-    return Family(manifest.family, arch, manifest.mel, tokenizer="char")
+    return Family(manifest.family, arch, manifest.mel)
 
 
 def read_trained_dit(official: Path, arch: Arch) -> dict[str, Tensor]:
@@ -282,7 +288,7 @@ def _write_family(arch: Arch, path: Path, name: str = NAME) -> None:
         options["text_dim"] = None
     model = {
         "name": name,
-        "tokenizer": "char",
+        "tokenizer": "pinyin",
         "backbone": "DiT",
         "arch": options,
         "mel_spec": {"mel_spec_type": "vocos"},

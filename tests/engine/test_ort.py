@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 import weakref
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import signatures
 from appliance.engine.backend import Graph, HostArray
 from appliance.engine.loading import open_backend
-from appliance.engine.ort import OrtBackend
+from appliance.engine.ort import OrtBackend, import_runtime
 from appliance.errors import BundleError, EngineFault
 
 
@@ -150,7 +151,7 @@ import sys
 from pathlib import Path
 from appliance.contract import bundle
 from appliance.engine import condition, flow, vocoder
-from appliance.engine.ort import OrtBackend
+from appliance.engine.ort import OrtBackend, import_runtime
 from appliance.engine.engine import Synthesizer
 from tests.engine.lanes import segment
 
@@ -193,3 +194,14 @@ def test_the_runtime_is_imported_only_when_it_is_used() -> None:
         "sys.exit('onnxruntime' in sys.modules or 'torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_runtime_that_reads_no_bundle_is_refused_with_the_version_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime = types.SimpleNamespace(__version__="1.17.3")
+    monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
+    with pytest.raises(
+        EngineFault, match=r"ONNX Runtime 1\.17\.3 cannot read .*: install onnxruntime 1\.20 or"
+    ):
+        import_runtime()

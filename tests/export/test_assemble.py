@@ -6,7 +6,7 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +14,16 @@ from safetensors.torch import load_file, save_file
 
 from appliance import cli as device
 from appliance.contract import bundle as contract
+from appliance.contract.mel import Kind
 from appliance.durable import publish
 from appliance.engine.replay import replay
 from export import assemble, parity
+from export.checkpoint import CheckpointError
 from export.cli import main
 from export.families import family
 from export.oracles import Case
 from tests.export import small
-from tests.export.random_checkpoint import write_random_bigvgan, write_random_vocos
+from tests.export.random_checkpoint import write_random_bigvgan, write_random_hifigan, write_random_vocos
 from tests.export.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
@@ -105,11 +107,12 @@ def test_bigvgan_speaks_as_its_own_package(workshop: Workshop, tmp_path: Path) -
 def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
     made = workshop.make("v0")
     manifest = made.bundle.manifest
-    assert (manifest.format, manifest.family, manifest.precision) == ("1.1", "small", "fp32")
+    assert (manifest.format, manifest.family, manifest.precision) == ("1.2", "small", "fp32")
     assert manifest.arch == made.arch
     assert manifest.vocoder == contract.Vocoder("vocos", "center")
     assert (manifest.vocab_size, manifest.max_frames) == (len(small.VOCABULARY), small.MAX_FRAMES)
     assert manifest.licence.weights == "Apache-2.0"
+    assert (manifest.text, manifest.weights) == (contract.Text(("en", "zh"), case="lower"), "average")
     assert manifest.batch_invariant
     assert set(manifest.variants) == {"default", "ort-cpu", "ort-cuda"}
     assert made.bundle.vocab.read_text("utf-8").splitlines() == small.VOCABULARY
@@ -326,12 +329,39 @@ def test_a_folder_that_exists_is_left_alone(workshop: Workshop, capsys: pytest.C
     assert before == {path: path.stat().st_mtime_ns for path in made.bundle.folder.iterdir()}
 
 
+def test_language_and_tokenizer_reach_the_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = small.write_files(tmp_path, small.V1)
+    stated = dataclasses.replace(small.sources(files), languages=("de", "en"), tokenizer="char")
+    loaded = assemble.load(stated)
+    assert loaded.text == contract.Text(("de", "en"), "char", "lower")
+    assert loaded.vocabulary.tokenizer == "char"
+    assert "languages" not in capsys.readouterr().err
+    unstated = dataclasses.replace(small.sources(files), languages=None)
+    assert assemble.load(unstated).text == contract.Text(case="lower")
+    assert "languages: not known" in capsys.readouterr().err
+
+
+def test_lines_of_a_vocabulary_that_are_the_same_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = small.write_files(tmp_path, small.V1)
+    twice = [*small.VOCABULARY[:5], "b", *small.VOCABULARY[5:]]
+    files.vocab.write_text("".join(f"{token}\n" for token in twice), "utf-8")
+    assert small.load(files).vocabulary.size == len(small.VOCABULARY)
+    assert "'b' is on lines 3, 6; as upstream, 'hao3' cannot be said" in capsys.readouterr().err
+    files.vocab.write_text("".join(f"{token}\n" for token in (*small.VOCABULARY[:-1], "b")), "utf-8")
+    with pytest.raises(CheckpointError, match=r"trained with 33 .* has 32; .*: 'b' is on lines 3, 33"):
+        small.load(files)
+
+
 def test_a_vocoder_for_other_mels_is_refused(
     workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = dataclasses.replace(workshop.make("v1").files, vocoder="bigvgan")
     assert main(small.bundle_command(files, tmp_path / "out")) == 1
-    assert "its file says mel_spec_type: vocos, which bigvgan cannot read" in capsys.readouterr().err
+    assert "small: its mels are of the kind vocos, which bigvgan cannot read" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -342,17 +372,24 @@ def test_a_vocoder_for_other_mels_is_refused(
         ("vocos", {"sample_rate": 22050}, "sample_rate_hz must be 24000, not 22050"),
         ("vocos", {"n_fft": 2048}, "n_fft must be 1024, not 2048"),
         ("vocos", {"hop": 128, "n_fft": 512}, "hop must be 256, not 128; n_fft must be 1024, not 512"),
+        (
+            "hifigan",
+            {"upsample_rates": (8, 8, 2), "upsample_kernel_sizes": (16, 16, 4)},
+            "hop must be 256, not 128",
+        ),
         ("bigvgan", {"num_mels": 80}, "mels must be 100, not 80"),
         ("bigvgan", {"sampling_rate": 44100}, "sample_rate_hz must be 24000, not 44100"),
         ("bigvgan", {"n_fft": 2048, "win_size": 2048}, "win must be 1024, not 2048; n_fft must be 1024"),
     ],
 )
 def test_a_vocoder_of_another_geometry_is_refused(
-    vocoder: Literal["vocos", "bigvgan"], change: dict[str, Any], message: str, tmp_path: Path
+    vocoder: Kind, change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     files = small.write_files(tmp_path, small.V1, vocoder)
     if vocoder == "vocos":
         other = write_random_vocos(tmp_path / "other", dataclasses.replace(small.VOCOS, **change))
+    elif vocoder == "hifigan":
+        other = write_random_hifigan(tmp_path / "other", dataclasses.replace(small.HIFIGAN, **change))
     else:
         other = write_random_bigvgan(tmp_path / "other", dataclasses.replace(small.BIGVGAN, **change))
     sources = assemble.Sources(family(str(files.family)), files.checkpoint, files.vocab, vocoder, other)

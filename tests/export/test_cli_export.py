@@ -13,12 +13,12 @@ import pytest
 
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Licence
-from appliance.contract.mel import Kind
 from appliance.contract.schedule import time_grid
 from appliance.engine.replay import replay
 from appliance.errors import EngineFault
 from export import assemble, fetch, parity
 from export.cli import main
+from export.weights import KNOWN
 from tests.export import small
 from tests.export.small import BuiltBundle, Workshop
 
@@ -117,7 +117,7 @@ def test_parity_without_sources_shows_the_record_and_asks_for_them(
 def test_inspect_describes_a_bundle(made: BuiltBundle, capsys: pytest.CaptureFixture[str]) -> None:
     code, printed, error = told(capsys, "inspect", str(made.bundle.folder))
     assert (code, error) == (0, "")
-    assert printed.startswith("small, fp32, format 1.1")
+    assert printed.startswith("small, fp32, format 1.2")
 
 
 def without(arguments: list[str], option: str, value: str) -> list[str]:
@@ -193,11 +193,11 @@ def test_terms_and_weights_reach_the_bundle(
 
 @pytest.mark.parametrize(("name", "kind"), [("F5TTS_v1_Base", "vocos"), ("F5TTS_Base_bigvgan", "bigvgan")])
 def test_fetch_prints_a_command_that_can_be_pasted(
-    name: str, kind: Kind, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fetched(family: str, out: Path) -> fetch.Fetched:
-        assert family == name
-        return fetch.Fetched(out / "model.pt", out / "vocab.txt", kind, out / "voice", Licence("MIT", "here"))
+    def fetched(name: str, out: Path) -> fetch.Fetched:
+        files = out / "model.pt", out / "vocab.txt", None, out / "voice"
+        return fetch.Fetched(KNOWN[name], *files, Licence("MIT", "here"))
 
     monkeypatch.setattr(fetch, "fetch", fetched)
     code, printed, _ = told(capsys, "fetch", name, "--out", "/data/my bigvgan tests")
@@ -207,6 +207,7 @@ def test_fetch_prints_a_command_that_can_be_pasted(
     assert options["--family"] == name.removesuffix("_bigvgan")
     assert options["--vocoder"] == kind
     assert options["--checkpoint"] == "/data/my bigvgan tests/model.pt"
+    assert options["--language"] == "en,zh"
 
 
 def test_a_vocabulary_of_another_size_is_refused(

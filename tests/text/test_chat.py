@@ -189,3 +189,11 @@ def test_years() -> None:
         "nineteen hundred",
         "ninety-nine",
     ]
+
+
+def test_a_vocabulary_of_characters_says_those_that_it_has() -> None:
+    """Upstream's tokenizer would look for the syllable of an ideograph."""
+    characters = Vocabulary((" ", *"abc你好"), "char")
+    assert FrontEnd(characters).speakable("你好 abc", Handling.VERBATIM).text == "你好 abc"
+    syllables = Vocabulary((" ", *"abc", "ni3", "hao3"), "char")
+    assert FrontEnd(syllables).speakable("你好 abc", Handling.VERBATIM).text == "abc"
