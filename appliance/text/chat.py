@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import emoji
@@ -41,9 +42,11 @@ _HAN_DIGITS = frozenset("零一二三四五六七八九十百千万亿")
 _UNSPACED = re.compile(f"[{HAN}{KANA}]")
 
 
-def rewrite(text: Rewriting, choices: TextConfig, marks: Marks, languages: Languages) -> None:
-    """Make a chat line speakable, in words of the languages in force."""
-    letters.plain(text)
+def rewrite(
+    text: Rewriting, choices: TextConfig, marks: Marks, languages: Languages, can_say: Callable[[str], bool]
+) -> None:
+    """Make a chat line speakable, in words of the languages in force; accents that can be said stay."""
+    letters.plain(text, can_say)
     # Before `normalise` removes the joiners within an emoji.
     if emojis := [] if text.text.isascii() else emoji.emoji_list(text.text):
         _name_emoji(text, emojis, choices, marks, languages.of(text.text))

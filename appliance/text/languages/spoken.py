@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from appliance.text.languages.numbers import is_code
 from appliance.text.quantity import CURRENCY, DASH
+from appliance.text.languages.plain import unshouted
 from appliance.text.spans import Kind, Language, Readings, Say, Table, before
 
 _MASCULINE, _FEMININE = "m", "f"
@@ -231,7 +232,7 @@ class Speech:
             numbers=Readings([*numbers, *reader.numbers()]),
             words=Readings([*words, *reader.words()]),
             signs=Readings([*signs, *reader.signs(), *table]),
-            capitals=lambda match, shouted: None,
+            capitals=unshouted,
             scripts=self.scripts,
             abbreviations=frozenset(_rows_of(self.abbreviations)),
             heart=self.heart,
