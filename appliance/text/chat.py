@@ -66,7 +66,7 @@ def tidied(text: str) -> str:
     text = re.sub(r"[,，、:：]\s?([.!?。！？])", r"\1", text)
     text = re.sub(r"([.!?。！？])\s?[,，]", r"\1", text)
     text = re.sub(r"([.!?])(?:\s?\.)+(?!\d)", r"\1", text)
-    return re.sub(rf"^[\s,.;:，。、：!?！？…-]+(?=[\w({TEXT_MARKS}])", "", text).strip()
+    return re.sub(rf"^(?:[\s,.;:，。、：!?！？…]|-(?!\d))+(?=-?[\w({TEXT_MARKS}])", "", text).strip()
 
 
 def _note(text: Rewriting, line: Line, span: Span) -> None:

@@ -7,7 +7,11 @@ import re
 from appliance.text.spans import Kind, Language, Readings, before
 
 MOST_CAPITALS = 4
-"""Letters of what may be an acronym, in a line that is not shouted."""
+"""Letters of what may be an acronym, in a line that is not shouted or has words in small letters."""
+_SMALL = "a-zß-öø-ÿа-яёα-ω"
+_SHOUTED = re.compile(
+    rf"(?<!\w)[^\W\d_{_SMALL}]{{{MOST_CAPITALS + 1},}}(?!\w)|^(?!.*(?<!\w)[{_SMALL}]{{2,}}(?!\w))"
+)
 
 
 def unshouted(
@@ -15,7 +19,9 @@ def unshouted(
 ) -> tuple[Kind, str] | None:
     """Capitals lowered, in any script, but `acronyms`, and short ones in a line that is not shouted."""
     word = match[0]
-    if word in acronyms or (len(word) <= MOST_CAPITALS and not shouted):
+    if word in acronyms:
+        return None
+    if len(word) <= MOST_CAPITALS and not (shouted and _SHOUTED.search(match.string)):
         return None
     earlier = before(match).rstrip()
     is_first = not earlier or earlier[-1] in ".!?…\n¿¡"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from appliance.text.languages.numbers import is_code
-from appliance.text.quantity import CURRENCY, DASH
 from appliance.text.languages.plain import unshouted
+from appliance.text.quantity import CURRENCY, DASH
 from appliance.text.spans import Kind, Language, Readings, Say, Table, before
 
 _MASCULINE, _FEMININE = "m", "f"
@@ -236,6 +236,7 @@ class Speech:
             scripts=self.scripts,
             abbreviations=frozenset(_rows_of(self.abbreviations)),
             heart=self.heart,
+            alone=dict(zip("&+=%×÷", said, strict=False)),
             sample=self.sample,
         )
 
