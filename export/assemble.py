@@ -7,9 +7,10 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -201,6 +202,7 @@ def build(
     created_by: str = "",
     gate: Gate | None = None,
     keep_float: Collection[str] = qdq.KEEPS_FLOAT,
+    evidence: Mapping[str, Any] = MappingProxyType({}),
 ) -> contract.Bundle:
     """Write a bundle and publish it as `out` if it passes the gate. Raises BundleFailed."""
     check_absent(out)
@@ -213,7 +215,7 @@ def build(
         writer = Writer(loaded, name, partial, max_frames, keep_float)
         with writer.bar:
             variants = writer.write()
-        manifest = writer.manifest(variants, created_by)
+        manifest = dataclasses.replace(writer.manifest(variants, created_by), evidence=dict(evidence))
         _say(3, "parity of the graphs")
         contract.write(partial, gate.judge(manifest, measure(contract.Bundle(partial, manifest))))
         check_absent(out)
