@@ -103,15 +103,18 @@ def _word(line: Line, language: Language, match: re.Match[str]) -> Span:
         and (word.isupper() or word.strip("ivx") == "")
         and (read := language.capitals(match, line.shouted))
     ):
-        return Span(read[0], *match.span(), read[1])
+        said = _undrawn(read[1], language) if read[0] is Kind.SHOUTING else read[1]
+        return Span(read[0], *match.span(), said)
     stem = _CAPITALS.match(match.string, match.start()) if _PLURAL.fullmatch(word) else None
     if stem and (read := language.capitals(stem, line.shouted)) and read[0] is Kind.ACRONYM:
         return Span(Kind.ACRONYM, *match.span(), read[1] + word[stem.end() - stem.start() :])
-    short = word
-    if word.lower() != "www":
-        drawn = _REPEATED_LETTER[language.stretched].sub(_shortened, word)
-        short = _REPEATED_SYLLABLE.sub(r"\1\1\1", drawn)
+    short = word if word.lower() == "www" else _undrawn(word, language)
     return Span(Kind.WORD if short == word else Kind.REPEAT, *match.span(), short)
+
+
+def _undrawn(word: str, language: Language) -> str:
+    """Without letters and syllables that were repeated to draw it out."""
+    return _REPEATED_SYLLABLE.sub(r"\1\1\1", _REPEATED_LETTER[language.stretched].sub(_shortened, word))
 
 
 def _shortened(match: re.Match[str]) -> str:
