@@ -9,11 +9,14 @@ from functools import cache
 
 import emoji
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import ConfigError, InvalidRequest
 from appliance.request import Handling
+from appliance.text.chinese import to_tokens
 from appliance.text.languages import LANGUAGES, UnknownLanguage, base_code, known, language
 from appliance.text.languages.plain import PLAIN
 from appliance.text.sayable import FrontEnd
@@ -200,3 +203,28 @@ def test_english_keeps_its_own_rules() -> None:
 def test_look_alikes_are_folded_only_where_no_word_is_greek_or_cyrillic(text: str, spoken: str) -> None:
     tokens = dict.fromkeys((" ", *LATIN, *CYRILLIC, "ѕ", *SIGNS))
     assert FrontEnd(Vocabulary(tuple(tokens)), languages=("ru",)).speakable(text).text == spoken
+
+
+SCRIPTS = st.text(
+    alphabet=st.one_of(
+        st.sampled_from(
+            LATIN + CYRILLIC + KANA + DEVANAGARI + SIGNS + "\u200c\u200d\u0301\u0308 \n@_*[]<>😂👍🏽"
+        ),
+        st.characters(min_codepoint=0x300, max_codepoint=0x3200),
+    ),
+    max_size=80,
+)
+
+
+@given(SCRIPTS, st.sampled_from((Handling.CHAT, Handling.VERBATIM)), st.sampled_from(("", "de", "en", "zh")))
+def test_any_text_of_any_script_becomes_one_that_the_vocabulary_can_say(
+    text: str, handling: Handling, code: str
+) -> None:
+    for vocabulary in (
+        Vocabulary(tuple(dict.fromkeys(" " + LATIN + SIGNS))),
+        Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz\u0301\u0308\u0327"), "char"),
+        Vocabulary(tuple(dict.fromkeys(" " + DEVANAGARI + CYRILLIC.upper())), "char"),
+    ):
+        said = FrontEnd(vocabulary, languages=("ru", "mr")).speakable(text, handling, language=code)
+        tokens = vocabulary.split(said.text, to_tokens)
+        assert all(token in vocabulary.index for token in tokens), (said, vocabulary)
