@@ -14,7 +14,7 @@ from appliance.text.line import Languages, Line
 from appliance.text.marks import TEXT_MARKS, Marks
 from appliance.text.normalise import normalise
 from appliance.text.rewrite import Rewriting
-from appliance.text.scripts import HAN, KANA
+from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 _SKIN = re.compile("[\U0001f3fb-\U0001f3ff]")
@@ -39,6 +39,8 @@ MOST_EMOJI = 3
 MOST_REPEATS = 3
 _REPEATED = (Kind.WORD, Kind.MARK, Kind.EMOTE, Kind.NAME, Kind.ACRONYM, Kind.SHOUTING, Kind.REPEAT)
 _HAN_DIGITS = frozenset("零一二三四五六七八九十百千万亿")
+_MARK = re.compile(f"[{MARKS}]")
+_POINTS = ",.!?;:，。！？；：।॥؟۔،؛"
 _UNSPACED = re.compile(f"[{HAN}{KANA}]")
 
 
@@ -81,15 +83,17 @@ def _joined(found: list[Span]) -> str:
     """Words of spans; two that meet are kept apart, but beside Chinese characters."""
     parts: list[str] = []
     last = before = ""
+    is_word = False
     for span in found:
         if not span.said:
             continue
-        if last and _is_letter(last) and _is_letter(span.said[0]):
+        if is_word and _is_letter(span.said[0]):
             parts.append(" ")
         elif last == " " and before in _HAN_DIGITS and span.said[0] in _HAN_DIGITS:
             parts.append("，")  # 三 十五 is not 三十五
         parts.append(span.said)
         last = span.said[-1]
+        is_word = _is_letter(last) or (span.kind is not Kind.PUNCTUATION and bool(_MARK.match(last)))
         before = span.said.rstrip()[-1:] or before
     return "".join(parts)
 
@@ -147,10 +151,10 @@ def _name_emoji(
         named.update(new)
         words = language.comma.join(new) if choices.emoji == "name" else ""
         before = original[at:start].rstrip()
-        joint = language.comma if words and before and before[-1] not in ",.!?;:，。！？；：" else " "
+        joint = language.comma if words and before and before[-1] not in _POINTS else " "
         rewritten += before + (joint + marks.text(words) if words else "")
         after = original[end:].lstrip()[:1]
-        rewritten += language.comma if words and after and after not in ",.!?;:，。！？；：" else " "
+        rewritten += language.comma if words and after and after not in _POINTS else " "
         text.note(Kind.EMOJI.value, original[start:end], words)
         at = end
     text.text = rewritten + original[at:].lstrip()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from appliance.text.directions import is_direction, pause_s
 from appliance.text.line import LINK, MAIL, Line
 from appliance.text.marks import TEXT_MARKS, Silent
-from appliance.text.scripts import HAN
+from appliance.text.scripts import HAN, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 Reading = Callable[[Line, re.Match[str]], "str | tuple[Kind, str] | None"]
@@ -182,8 +182,8 @@ _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
     (":", Kind.EMOTE, re.compile(r"(?<!\w):([a-zA-Z][a-zA-Z0-9_]{1,40}):(?!\w)"), _emote),
     ("", Kind.EMOTICON, _FACE, _face),
     ("(（", Kind.EMOTICON, _KAOMOJI, _space),
-    ("@", Kind.NAME, re.compile(r"(?<!\w)@(\w+)"), _name),
-    ("#", Kind.HASHTAG, re.compile(r"(?<!\w)#([^\W\d]\w*)#?"), _name),
+    ("@", Kind.NAME, re.compile(rf"(?<!\w)@([\w{MARKS}]+)"), _name),
+    ("#", Kind.HASHTAG, re.compile(rf"(?<!\w)#([^\W\d][\w{MARKS}]*)#?"), _name),
     ("#", Kind.LAYOUT, re.compile(r"(?m)^#{1,6}\s+(?=\S)"), _nothing),
     ("-*_=|", Kind.LAYOUT, re.compile(r"(?m)^(?:[-*_=]{3,}|[\s|:-]{5,})$"), _nothing),
     ("-*+•>", Kind.LAYOUT, re.compile(r"(?m)^(?:[-*+•–] |>+ )(?=\S)"), _nothing),

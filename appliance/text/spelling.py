@@ -100,5 +100,6 @@ def _forms(cluster: str) -> list[str]:
     forms = [cluster, unicodedata.normalize("NFC", cluster)]
     for place, mark in enumerate(marks):
         composed = _EXCLUDED.get(base + mark) or unicodedata.normalize("NFC", base + mark)
-        forms.append(composed + marks[:place] + marks[place + 1 :])
+        if len(composed) == 1:
+            forms.append(composed + marks[:place] + marks[place + 1 :])
     return [*forms, decomposed]

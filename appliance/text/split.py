@@ -108,8 +108,10 @@ def first_within(text: str, most: int, languages: tuple[str, ...] = ()) -> str:
         if places and places[-1].end:
             return text[: places[-1].end]
     piece = text.encode()[: max(most, 4)].decode(errors="ignore")  # one character at least
-    marks = next((n for n, c in enumerate(reversed(text[: len(piece) + 1])) if not _is_mark(c)), 0)
-    return piece[: len(piece) - marks] or piece
+    place = len(piece)
+    while 0 < place < len(text) and _is_joined(text[place - 1], text[place]):
+        place -= 1
+    return piece[:place] or piece
 
 
 def cut_to_fit(text: str, most: int, languages: tuple[str, ...] = ()) -> list[str]:
@@ -167,9 +169,9 @@ def _choose(ahead: list[_Cut], budget: int, minimum: int, *, first: bool) -> Bre
 
 
 _CLOSERS = "[\"'”’“»›)）】」』》〉\\]]*"
-_ENDS = "։؝؞؟۔܀܁܂߹࠷࠹࠽࠾।॥။።፧፨᙮᜵᜶។៕᠃᠉᥄᥅᪨᪩᪪᪫᭚᭛᭞᭟᰻᰼᱾᱿‼‽⁇⁈⁉⸮⸼。꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫﹒﹖﹗！？｡༎๚๛"
+_ENDS = "։؝؞؟۔܀܁܂߹࠷࠹࠽࠾।॥။።፧፨᙮᜵᜶។៕᠃᠉᥄᥅᪨᪩᪪᪫᭚᭛᭞᭟᰻᰼᱾᱿‼‽⁇⁈⁉⸮⸼。꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫﹒﹖﹗！？｡།༎๚๛"
 """Unicode's Sentence_Terminal beyond ASCII, and the ends of Tibetan and Thai texts."""
-_PAUSES = "，；：、…～،؛՝፣፤፥፦၊៖᠂᠄᠈།؍߸︐﹐﹑﹔﹕；､"
+_PAUSES = "，；：、…～،؛՝፣፤፥፦၊៖᠂᠄᠈؍߸︐﹐﹑﹔﹕；､"
 _GAP = r"(?=[\s\u2e80-\uffef])"  # ASCII punctuation ends a clause before white space or a Chinese character
 _PUNCTUATION = (
     (Rank.SENTENCE, re.compile(rf"(?:[.!?…]+{_CLOSERS}{_GAP}|(?:[{_ENDS}]|．(?!\d))+{_CLOSERS})\s*")),
@@ -262,10 +264,7 @@ def _rank_between(left: str, right: str) -> Rank | None:
         return None
     if left.isascii() and right.isascii():
         return Rank.LETTER
-    if _is_mark(right) or right in _FOLLOWING or left in _LEADING + _OPEN:
-        return None
-    is_joined = left in JOINERS or right in JOINERS or unicodedata.combining(left) == _VIRAMA
-    if is_joined or right in _SKIN_TONES or "\u1160" <= right <= "\u11ff":
+    if _is_joined(left, right):
         return None
     wide = "WF"
     if unicodedata.east_asian_width(left) in wide or unicodedata.east_asian_width(right) in wide:
@@ -275,8 +274,18 @@ def _rank_between(left: str, right: str) -> Rank | None:
     return None if _THAI.match(left) and _THAI.match(right) else Rank.LETTER
 
 
-def _is_mark(character: str) -> bool:
-    return unicodedata.category(character)[0] == "M"
+def _is_joined(left: str, right: str) -> bool:
+    """True within a letter with its marks, a conjunct, an emoji, and where a vowel needs what follows it."""
+    return (
+        unicodedata.category(right)[0] == "M"
+        or right in _FOLLOWING
+        or left in _LEADING + _OPEN
+        or left in JOINERS
+        or right in JOINERS
+        or (unicodedata.combining(left) == _VIRAMA and left not in _SILENCED)
+        or right in _SKIN_TONES
+        or "\u1160" <= right <= "\u11ff"
+    )
 
 
 def _bytes(text: str) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.scripts import MARKS
 from appliance.text.spans import Kind, Language, Readings, before
 
 MOST_CAPITALS = 4
 """Letters of what may be an acronym, in a line that is not shouted or has words in small letters."""
+_MORE = rf"(?:[^\W_]|[{MARKS}])*"
 _SMALL = "a-zß-öø-ÿа-яёα-ω"
 _SHOUTED = re.compile(
     rf"(?<!\w)[^\W\d_{_SMALL}]{{{MOST_CAPITALS + 1},}}(?!\w)|^(?!.*(?<!\w)[{_SMALL}]{{2,}}(?!\w))"
@@ -40,8 +42,8 @@ PLAIN = Language(
     comma=", ",
     digit=lambda character: character,
     number=lambda plain, ordinal: plain,
-    numbers=Readings(((Kind.NUMBER, r"[^\W_]+(?:[.,:/'’-]\d+[^\W\d_]*)*", _as_written),)),
-    words=Readings(((Kind.CODE, r"(?=[^\W\d_]*[\d_])\w+", _as_written),)),
+    numbers=Readings(((Kind.NUMBER, rf"[^\W_]{_MORE}(?:[.,:/'’-]\d{_MORE})*", _as_written),)),
+    words=Readings(((Kind.CODE, rf"(?=[^\W\d_]*[\d_])\w{_MORE}(?:_{_MORE})*", _as_written),)),
     signs=Readings(((Kind.SIGN, r"\^(?=\d)", lambda match: ""),)),
     capitals=unshouted,
     scripts=(),
