@@ -178,8 +178,8 @@ def _compare_weights(loaded: Loaded, recordings: Sequence[Recording], found: Evi
     except CheckpointError:
         return
     told = (
-        f"the checkpoint has averaged and raw weights, {distance(loaded, other):.0%} apart: the {taken} ones are "
-        f"taken, --weights {kind} takes the others"
+        f"the checkpoint has averaged and raw weights, {distance(loaded, other):.0%} apart: the {taken} ones "
+        f"are taken, --weights {kind} takes the others"
     )
     if recordings:
         given = found.losses[GIVEN]
