@@ -206,9 +206,16 @@ class Speech:
             return ""
         return _FEMININE if re.fullmatch(self.feminine, after[1]) else _MASCULINE
 
+    def between(self, first: str, word: str, second: str) -> str:
+        return self.joint.join((first, word, second))
+
     def signed(self, match: re.Match[str], words: str) -> str:
         sign = {"-": self.minus, "−": self.minus, "+": self.signs.split("|")[1]}.get(match["sign"] or "", "")
         return f"{sign}{self.joint}{words}" if sign else words
+
+    def number_table(self) -> Table:
+        """The common readings of numbers."""
+        return _Reader(self).numbers()
 
     def language(self, numbers: Table = (), words: Table = (), signs: Table = ()) -> Language:
         """With readings of its own, which come before the common ones."""
@@ -379,7 +386,7 @@ class _Reader:
 
     def _between(self, word: str) -> Callable[[re.Match[str]], str]:
         s = self._s
-        return lambda m: s.joint.join((s.said(s.plain(m[1])), word, s.said(s.plain(m[2]))))
+        return lambda m: s.between(s.said(s.plain(m[1])), word, s.said(s.plain(m[2])))
 
     def _address(self, match: re.Match[str]) -> str:
         port = f"{self._s.comma}{self._s.digits(match[2])}" if match[2] else ""
@@ -485,7 +492,7 @@ class _Reader:
         second = self._amount(both, gender)
         if match["minus"]:
             second = f"{s.minus}{s.joint}{second}"
-        return s.joint.join((s.signed(match, first), word, second))
+        return s.between(s.signed(match, first), word, second)
 
     def _read(self, match: re.Match[str], suffix: str = "") -> _Amount | None:
         """None for a letter that is no unit: 5G, 4K."""
