@@ -1,4 +1,4 @@
-"""Readings of a language from its data: numbers with currency and unit, dates, times, signs, abbreviations."""
+"""Readings of a language from its data: numbers with their units, dates, times, signs, abbreviations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Noun:
 
 
 def _noun(text: str) -> _Noun:
-    """ "kilo/s", "f:hora/s", "Kilometer/ pro Stunde", "рубль/рубля/рублей": up to two letters are an ending."""
+    """ "kilo/s", "f:hora/s", "Kilometer/ pro Stunde", "рубль/рубля/рублей": two letters are an ending."""
     gender, colon, name = text.partition(":")
     if not colon:
         gender, name = _MASCULINE, text
@@ -195,12 +195,7 @@ class Speech:
         return f"{self.said(number, noun.gender)}{self.joint}{form}"
 
     def points(self, version: str) -> str:
-        parts = (
-            self.said(str(int(part)))
-            if len(part) < 4 and (part[0] != "0" or part == "0")
-            else self.digits(part)
-            for part in version.split(".")
-        )
+        parts = (self.said(part) if len(part) < 4 else self.digits(part) for part in version.split("."))
         return f"{self.joint}{self.dot}{self.joint}".join(parts)
 
     def followed(self, match: re.Match[str]) -> str:
@@ -212,9 +207,16 @@ class Speech:
             return ""
         return _FEMININE if re.fullmatch(self.feminine, after[1]) else _MASCULINE
 
+    def between(self, first: str, word: str, second: str) -> str:
+        return self.joint.join((first, word, second))
+
     def signed(self, match: re.Match[str], words: str) -> str:
         sign = {"-": self.minus, "−": self.minus, "+": self.signs.split("|")[1]}.get(match["sign"] or "", "")
         return f"{sign}{self.joint}{words}" if sign else words
+
+    def number_table(self) -> Table:
+        """The common readings of numbers."""
+        return _Reader(self).numbers()
 
     def language(self, numbers: Table = (), words: Table = (), signs: Table = ()) -> Language:
         """With readings of its own, which come before the common ones."""
@@ -302,11 +304,12 @@ class _Reader:
 
     def numbers(self) -> Table:
         s, end, number = self._s, self._end, self._number
+        short = r"(?<=\d\d[-/.]\d\d[-/.])\d\d"  # 24.12.26, but not 1.2.10
         months = "|".join(f"{name}|{name[:3]}" for name in s.months.split())
         table: list[tuple[Kind, str, Say]] = [
             (Kind.CODE, rf"(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::(\d{{1,5}}))?{end}", self._address),
             (Kind.DATE, rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){end}", self._date),
-            (Kind.DATE, rf"(?P<d>\d{{1,2}})([-/.])(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}|\d\d){end}", self._date),
+            (Kind.DATE, rf"(?P<d>\d{{1,2}})([-/.])(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}|{short}){end}", self._date),
             (Kind.DATE, rf"(?P<d>\d{{1,2}})/(?P<m>\d{{1,2}}){end}", self._short_date),
             (Kind.DATE, rf"(?i)(?P<d>\d{{1,2}})(?={s.of_month}(?:{months})(?!\w))", self._day),
             (Kind.TIME, r"(?i)(\d{1,2})(?::(\d\d))?\s?([ap])\.?\s?m\b\.?", self._half_day),
@@ -354,11 +357,7 @@ class _Reader:
         shorts = {short: words for short, words in _rows_of(s.abbreviations).items() if words}
         pattern = "|".join(sorted((re.escape(short) for short in shorts), key=len, reverse=True)) or "(?!)"
         return [
-            (
-                Kind.WORD,
-                rf"(?i)({pattern})\.(?!\w*\.\w)(\s*$)?",
-                lambda m: shorts[m[1].lower()] + "." * (m[2] is not None),
-            ),
+            (Kind.WORD, rf"(?i)({pattern})\.(?!\w*\.\w)(?P<last>\s*$)?", self._short(shorts)),
             (Kind.VERSION, rf"[vV]\.?\s?(\d+(?:\.\d+)*){self._end}", self._version),
             (
                 Kind.SIGN,
@@ -383,9 +382,13 @@ class _Reader:
 
     # Words of matches.
 
+    def _short(self, words: Mapping[str, str]) -> Say:
+        """An abbreviation's words; at the end of the text its full stop is the sentence's too."""
+        return lambda m: words[m[1].lower()] + ("" if m["last"] is None else ".")
+
     def _between(self, word: str) -> Callable[[re.Match[str]], str]:
         s = self._s
-        return lambda m: s.joint.join((s.said(s.plain(m[1])), word, s.said(s.plain(m[2]))))
+        return lambda m: s.between(s.said(s.plain(m[1])), word, s.said(s.plain(m[2])))
 
     def _address(self, match: re.Match[str]) -> str:
         port = f"{self._s.comma}{self._s.digits(match[2])}" if match[2] else ""
@@ -402,10 +405,10 @@ class _Reader:
         return said + s.date[1].format(year=s.year(full) if s.year else s.cardinal(full, ""))
 
     def _short_date(self, match: re.Match[str]) -> str | None:
-        is_date = int(match["d"]) > 12 or re.search(
-            rf"(?i)(?<!\w)(?:{self._s.date_before})\s$", before(match)
-        )
-        return self._date(match) if is_date and (int(match["d"]), int(match["m"])) != (24, 7) else None
+        if match[0] == "24/7":
+            return None
+        is_told = re.search(rf"(?i)(?<!\w)(?:{self._s.date_before})\s$", before(match))
+        return self._date(match) if is_told or int(match["d"]) > 12 else None
 
     def _day(self, match: re.Match[str]) -> str | None:
         return self._s.day(int(match["d"]), match) if 1 <= int(match["d"]) <= 31 else None
@@ -489,9 +492,9 @@ class _Reader:
         gender = noun.gender if noun else s.followed(match)
         first = self._amount(_Amount(a.number, a.scale), gender)
         second = self._amount(both, gender)
-        return s.joint.join(
-            (s.signed(match, first), word, f"{s.minus} {second}" if match["minus"] else second)
-        )
+        if match["minus"]:
+            second = f"{s.minus}{s.joint}{second}"
+        return s.between(s.signed(match, first), word, second)
 
     def _read(self, match: re.Match[str], suffix: str = "") -> _Amount | None:
         """None for a letter that is no unit: 5G, 4K."""
