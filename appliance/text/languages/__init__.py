@@ -15,7 +15,7 @@ from appliance.text.spans import Language
 LANGUAGES: Mapping[str, str] = MappingProxyType(
     {
         code: f"appliance.text.languages.{name}:{name.upper()}"
-        for code, name in (("en", "english"), ("zh", "mandarin"), ("ru", "russian"))
+        for code, name in (("en", "english"), ("zh", "mandarin"), ("ru", "russian"), ("ar", "arabic"))
     }
 )
 
