@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from appliance.text.languages.numbers import is_code
+from appliance.text.languages.plain import unshouted
 from appliance.text.quantity import CURRENCY, DASH
 from appliance.text.spans import Kind, Language, Readings, Say, Table, before
 
@@ -233,10 +234,11 @@ class Speech:
             numbers=Readings([*numbers, *reader.numbers()]),
             words=Readings([*words, *reader.words()]),
             signs=Readings([*signs, *reader.signs(), *table]),
-            capitals=lambda match, shouted: None,
+            capitals=unshouted,
             scripts=self.scripts,
             abbreviations=frozenset(_rows_of(self.abbreviations)),
             heart=self.heart,
+            alone=dict(zip("&+=%×÷", said, strict=False)),
             sample=self.sample,
         )
 
