@@ -72,6 +72,8 @@ _GENITIVE = re.compile(
     r"|порядка|ниже|выше|дороже|дешевле) $|[<>≥≤]=?\s?$"
 )
 _FROM = re.compile(r"(?i)(?<!\w)со? $")
+_HOURS = re.compile(r"\s(?:час|утра|вечера|дня|ночи|минут|лет|(?:до|по)\s\d)")
+"""What follows a number after с in the genitive."""
 _TO = re.compile(r"(?i)(?<!\w)ко? $")
 _PLURAL = re.compile(r"\s[а-яё]{2,}(?P<case>[ая]ми?|ьми|[ая]х)(?![\w-])")
 """A noun whose ending tells the case of the number before it."""
@@ -81,9 +83,9 @@ _OBLIQUE = {
 }
 """Dative and instrumental, by the last letter of the noun, from the genitive."""
 _FEMININE_PLACE = re.compile(
-    r"карте|минуте|игре|секунде|неделе|главе|странице|волне|лиге|фазе|ночи|части|\w+(?:ии|ке)"
+    r"(?!веке|уроке|звонке|рынке|списке|участке|кубке|замке)(?:карте|минуте|игре|секунде|неделе|главе|странице|волне|лиге|фазе|ночи|части|\w+(?:ии|ке))"
 )
-_NOMINATIVE = re.compile(r"(?i)(?:^|[-–—:(«\"]\s?|(?<!\w)(?:сегодня|завтра|вчера|это|на|по|за) )$")
+_NOMINATIVE = re.compile(r"(?i)(?:^|\s[-–—]\s?|[:(«\"]\s?|(?<!\w)(?:сегодня|завтра|вчера|это|на|по|за) )$")
 _MONTHS = "января февраля марта апреля мая июня июля августа сентября октября ноября декабря"
 _SHORT = "руб|р|коп|тыс|млн|млрд|шт|чел|мин|сек|ч|кг|км|см|мм|м|л|г"
 """Units and scales that are written with a full stop too."""
@@ -303,7 +305,8 @@ def _in_case(say: Say) -> Say:
         if number and form(SPEECH.plain(number)) == 0:
             noun = None
         is_to = match[0].isdigit() and bool(_TO.search(before(match)))
-        words = say(match) if noun or is_to or _GENITIVE.search(before(match)) else None
+        is_since = _FROM.search(before(match)) and _HOURS.match(match.string, match.end())
+        words = say(match) if noun or is_to or is_since or _GENITIVE.search(before(match)) else None
         ending = noun["case"][-1] if noun else "м" if is_to else ""
         return _oblique(words, ending) if isinstance(words, str) and ending in _OBLIQUE else words
 
@@ -446,6 +449,11 @@ RUSSIAN = SPEECH.language(
         (Kind.TIME, r"(\d{1,2}):([0-5]\d)\s?[-–—]\s?(\d{1,2}):([0-5]\d)(?![\d:])", _hours),
         (Kind.TIME, r"(\d{1,2}):([0-5]\d)(?![\d:])", _clock_in_case),
         (Kind.TIME, rf"([01]?\d|2[0-3])\.([0-5]\d){_ENDS}", _dotted_time),
+        (
+            Kind.DATE,
+            rf"(\d{{1,2}})(?=\s?(?:на|по|до|и|-|–)\s?\d{{1,2}}\s(?:{_MONTHS.replace(' ', '|')}))",
+            lambda m: day(int(m[1]), m) if int(m[1]) < 32 else None,
+        ),
         (Kind.YEAR, rf"{_YEAR}[-–—]{_YEAR}(?:\s?(?:гг?\.?|год\w*))?(?!\w|[-.,:/]\d)", _years),
         (Kind.DATE, rf"(\d{{1,2}})\.(0[1-9]|1[0-2]){_ENDS}(?!\s?(?:[%$€₽]|млн|тыс|руб))", _short_day),
         (Kind.YEAR, rf"(?i){_YEAR}(?:\s?(год(?:а|у|ом|ы|ов|ах)?|г\.?))?(?!\w|[.,:/]\d)", _year),
@@ -465,6 +473,7 @@ RUSSIAN = SPEECH.language(
         (Kind.WORD, r"г(?:\.|ода?)?(?!\w)", _written_year),
         (Kind.SIGN, rf"[xXхХ](\d+){_ENDS}", lambda m: f"икс {SPEECH.said(m[1])}"),
         (Kind.WORD, r"(?i)(?:по\s)?мск(?!\w)", lambda m: "по Москве"),
+        (Kind.WORD, r"(?i)ит([дп])(?!\w)", lambda m: "и так далее" if m[1] in "дД" else "и тому подобное"),
     ),
     signs=(
         (Kind.SIGN, r"\.(?=\s?[а-яё,)])", _full_stop),

@@ -38,12 +38,12 @@ _SIGNS = (
 
 
 @dataclass(frozen=True)
-class _Noun:
+class Noun:
     forms: tuple[str, ...]
     gender: str
 
 
-def _noun(text: str) -> _Noun:
+def _noun(text: str) -> Noun:
     """ "kilo/s", "f:hora/s", "Kilometer/ pro Stunde", "рубль/рубля/рублей": two letters are an ending."""
     gender, colon, name = text.partition(":")
     if not colon:
@@ -51,7 +51,7 @@ def _noun(text: str) -> _Noun:
     head, space, tail = name.strip().partition(" ") if "/" in name else (name.strip(), "", "")
     one, *others = head.split("/")
     forms = (one, *(one + other if len(other) <= 2 else other for other in others))
-    return _Noun(tuple(f"{form}{space}{tail}" for form in forms), gender.strip())
+    return Noun(tuple(f"{form}{space}{tail}" for form in forms), gender.strip())
 
 
 def _rows(table: str) -> dict[str, str]:
@@ -190,7 +190,7 @@ class Speech:
         """Digits of groups, as of a telephone number."""
         return self.comma.join(self.digits(group) for group in re.findall(r"\d+", text))
 
-    def counted(self, number: str, noun: _Noun) -> str:
+    def counted(self, number: str, noun: Noun) -> str:
         form = noun.forms[min(self.form(number), len(noun.forms) - 1)]
         return f"{self.said(number, noun.gender)}{self.joint}{form}"
 
@@ -281,7 +281,7 @@ class _Reader:
             sign: (int(rest.split()[0]), _noun(rest.partition(" ")[2]) if " " in rest else None)
             for sign, rest in _rows(speech.scales).items()
         } | {sign: (1_000, None) for sign in speech.thousands.split()}
-        group, point = ("." if speech.decimal == "," else ","), speech.decimal
+        group, point = ("." if speech.decimal == "," else ","), re.escape(speech.decimal)
         first = r"(?![0٠०])\d{1,3}"
         self._number = (
             rf"(?:{first}(?:[{group}٬]\d{{2,3}})*[{group}٬]\d{{3}}(?:[{point}٫]\d+)?(?!\d)"
@@ -443,11 +443,11 @@ class _Reader:
         return s.points(match[1]) if is_named else f"{s.version}{s.joint}{s.points(match[1])}"
 
     def _slash(self, match: re.Match[str]) -> str | None:
-        s, (a, b) = self._s, match.groups()
+        s, (a, b) = self._s, map(self._s.plain, match.groups())
         if found := s.fractions.get((a, b)):
             return found
-        if b in ("5", "10", "20", "100") and float(s.plain(a)) <= int(b):
-            return s.joint.join((s.said(s.plain(a)), s.out_of, s.said(b)))
+        if b in ("5", "10", "20", "100") and float(a) <= int(b):
+            return s.joint.join((s.said(a), s.out_of, s.said(b)))
         return s.joint.join(s.said(s.plain(part)) for part in [a, *b.split("/")])
 
     def _list(self, match: re.Match[str]) -> str:
@@ -506,7 +506,7 @@ class _Reader:
             return None
         return _Amount(number, scale, sign)
 
-    def _nouns(self, sign: str) -> tuple[_Noun | None, _Noun | None]:
+    def _nouns(self, sign: str) -> tuple[Noun | None, Noun | None]:
         """Noun of a currency or unit, and of the currency's hundredth part."""
         for key in (sign, sign.upper(), sign[-1:]):
             if key in self._currencies:
@@ -547,7 +547,7 @@ class _Reader:
             return f"{s.said(number)} {self._of(noun)}"
         return s.counted(number, noun)
 
-    def _of(self, noun: _Noun | None) -> str:
+    def _of(self, noun: Noun | None) -> str:
         """Noun after millions."""
         if noun is None:
             return ""
