@@ -15,6 +15,13 @@ _SMALL = str.split(
 _TENS = str.split("_ dix vingt trente quarante cinquante soixante soixante quatre-vingt quatre-vingt")
 
 
+_SHORT = {"mme": "madame", "mlle": "mademoiselle", "svp": "s'il vous plaît", "stp": "s'il te plaît"} | {
+    "rdv": "rendez-vous",
+    "qqn": "quelqu'un",
+    "qqch": "quelque chose",
+}
+
+
 def cardinal(number: int, gender: str = "") -> str:
     """Une before a feminine noun."""
     for size, one, many in ((10**9, "un milliard", "milliards"), (10**6, "un million", "millions")):
@@ -140,11 +147,10 @@ SPEECH = Speech(
         ("24", "7"): "vingt-quatre sept",
     },
     abbreviations="""
-        M. = monsieur; Mme = madame; Mlle = mademoiselle; MM. = messieurs; Dr. = docteur; Pr. = professeur
+        M. = monsieur; MM. = messieurs; Dr. = docteur; Pr. = professeur
         c.-à-d. = c'est-à-dire; p. ex. = par exemple; ex. = exemple; etc. = et cetera; env. = environ
         max. = maximum
         min. = minimum; av. = avenue; bd. = boulevard; tél. = téléphone; chap. = chapitre; vol. = volume; éd.
-        svp = s'il vous plaît; stp = s'il te plaît; rdv = rendez-vous; qqn = quelqu'un; qqch = quelque chose
     """,
 )
 FRENCH = SPEECH.language(
@@ -156,5 +162,8 @@ FRENCH = SPEECH.language(
             lambda m: clock(int(m[1]), 0, True) if int(m[1]) < 25 else None,
         ),
     ),
-    words=((Kind.SIGN, r"(?i)n[º°]\s?(?=\d)", lambda m: "numéro "),),
+    words=(
+        (Kind.SIGN, r"(?i)n[º°]\s?(?=\d)", lambda m: "numéro "),
+        (Kind.ACRONYM, rf"(?i)(?:{'|'.join(_SHORT)})(?![\w'])", lambda m: _SHORT[m[0].lower()]),
+    ),
 )

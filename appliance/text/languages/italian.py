@@ -15,6 +15,9 @@ _TENS = str.split("_ dieci venti trenta quaranta cinquanta sessanta settanta ott
 _ORDINALS = str.split("_ primo secondo terzo quarto quinto sesto settimo ottavo nono decimo")
 
 
+_SHORT = {"cmq": "comunque", "nn": "non", "xké": "perché", "grz": "grazie"}
+
+
 def cardinal(number: int, gender: str = "") -> str:
     """Un and una for one itself before a noun."""
     if number == 1 and gender:
@@ -89,7 +92,10 @@ SPEECH = Speech(
         CHF franco/franchi|centesimo/centesimi
     """,
     cents=" e {}",
-    scales="M 1000000 milione/milioni; mln 1000000 milione/milioni; Mln 1000000 milione/milioni; mld 1000000000 miliardo/miliardi",
+    scales="""
+        M 1000000 milione/milioni; mln 1000000 milione/milioni; Mln 1000000 milione/milioni
+        mld 1000000000 miliardo/miliardi
+    """,
     of="di ",
     months="gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
     of_month=r"\s",
@@ -135,7 +141,6 @@ SPEECH = Speech(
         p. es. = per esempio; ad es. = ad esempio; max. = massimo; min. = minimo; ca. = circa; pag. = pagina
         tel. = telefono; cap. = capitolo; vol. = volume; a. C. = avanti Cristo; d. C. = dopo Cristo
         cfr. = confronta
-        cmq = comunque; nn = non; xké = perché; grz = grazie
     """,
 )
 ITALIAN = SPEECH.language(
@@ -143,5 +148,8 @@ ITALIAN = SPEECH.language(
         (Kind.NUMBER, r"1\s(?=[aeiou]\w*a\b)", lambda m: "un'"),
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
     ),
-    words=((Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "numero "),),
+    words=(
+        (Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "numero "),
+        (Kind.ACRONYM, rf"(?i)(?:{'|'.join(_SHORT)})(?![\w'])", lambda m: _SHORT[m[0].lower()]),
+    ),
 )

@@ -21,6 +21,12 @@ _ORDINAL_TENS = str.split(
 )
 
 
+_SHORT = dict(
+    row.split("=")
+    for row in "vc=você vcs=vocês tb=também tbm=também pq=porque blz=beleza obg=obrigado hj=hoje".split()
+)
+
+
 def cardinal(number: int, gender: str = "") -> str:
     """Uma, duas and duzentas before a feminine noun."""
     for size, one, many in (
@@ -140,11 +146,15 @@ SPEECH = Speech(
         p. ex. = por exemplo; ex. = exemplo; máx. = máximo; mín. = mínimo; pág. = página; tel. = telefone
         cap. = capítulo; vol. = volume; av. = avenida; a. C. = antes de Cristo; d. C. = depois de Cristo
         aprox. = cerca de
-        vc = você; vcs = vocês; tb = também; tbm = também; pq = porque; blz = beleza; obg = obrigado
-        hj = hoje
     """,
 )
 PORTUGUESE = SPEECH.language(
-    numbers=((Kind.NUMBER, r"(\d{1,4})\s?([ºªoa])(?!\w)", _ordinal),),
-    words=((Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "número "),),
+    numbers=(
+        (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
+        (Kind.PHONE, r"\d{2}\s?\d{4,5}-\d{4}(?!\d)", lambda m: SPEECH.grouped(m[0])),
+    ),
+    words=(
+        (Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "número "),
+        (Kind.ACRONYM, rf"(?i)(?:{'|'.join(_SHORT)})(?![\w'])", lambda m: _SHORT[m[0].lower()]),
+    ),
 )
