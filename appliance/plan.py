@@ -62,7 +62,9 @@ class Planner:
         ratio, speed = self._ratio(transcript, request.text), request.speaking_rate
         length = duration_frames(reference_frames, transcript, request.text, speed, ratio)
         self._check_work((length - reference_frames) / spec.frames_per_second, request.nfe)
-        pieces = pieces_of(request, reference, spec, self.manifest.max_frames, ratio)
+        pieces = pieces_of(
+            request, reference, spec, self.manifest.max_frames, ratio, self.manifest.text.languages
+        )
         if not pieces:
             raise InvalidRequest("text", "is empty")
         segments = []
@@ -109,7 +111,8 @@ class Planner:
         """Splitter of the text while it is written. Raises VoiceNotFound, StorageError."""
         reference, manifest = self.reference(request.voice), self.manifest
         # Of a text that is still to come the script is unknown.
-        return TextSplitter(low_latency(request, reference, manifest.mel, manifest.max_frames, 1.0))
+        budgets = low_latency(request, reference, manifest.mel, manifest.max_frames, 1.0)
+        return TextSplitter(budgets, manifest.text.languages)
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
         """Plan requests that differ in segmentation and steps; return those possible.
@@ -142,7 +145,7 @@ class Planner:
         room = int(request.max_spoken_s * pace)
         if _bytes(request.text) <= room:
             return request
-        text = first_within(request.text, room)
+        text = first_within(request.text, room, self.manifest.text.languages)
         cut = Change("cut", request.text[len(text) :].strip()[:MOST_CHARACTERS], "")
         pauses = tuple(pause for pause in request.pauses if pause.after < len(text))
         directions = tuple(direction for direction in request.directions if direction.after < len(text))
@@ -176,13 +179,19 @@ class Planner:
 
 
 def pieces_of(
-    request: Request, reference: Reference, spec: MelSpec, max_frames: int, ratio: float
+    request: Request,
+    reference: Reference,
+    spec: MelSpec,
+    max_frames: int,
+    ratio: float,
+    languages: tuple[str, ...] = (),
 ) -> list[tuple[str, float]]:
     """(text, seconds of silence after it) of each segment."""
     pieces: list[tuple[str, float]] = []
     begun = 0
     for pause in (*request.pauses, Pause(len(request.text), 0.0)):
-        texts = split(request.text[begun : pause.after].strip(), request, reference, spec, max_frames, ratio)
+        text = request.text[begun : pause.after].strip()
+        texts = split(text, request, reference, spec, max_frames, ratio, languages)
         pieces += [
             (text, pause.seconds if place == len(texts) else 0.0) for place, text in enumerate(texts, 1)
         ]
@@ -191,19 +200,28 @@ def pieces_of(
 
 
 def split(
-    text: str, request: Request, reference: Reference, spec: MelSpec, max_frames: int, ratio: float
+    text: str,
+    request: Request,
+    reference: Reference,
+    spec: MelSpec,
+    max_frames: int,
+    ratio: float,
+    languages: tuple[str, ...] = (),
 ) -> list[str]:
     speed = request.speaking_rate
     if request.segmentation is Segmentation.UPSTREAM:
         pieces = chunk_text(text, window_bytes(reference, spec, speed, ratio))
     else:
-        pieces = split_low_latency(text, low_latency(request, reference, spec, max_frames, ratio))
+        budgets = low_latency(request, reference, spec, max_frames, ratio)
+        pieces = split_low_latency(text, budgets, languages)
     # A clause may exceed upstream's window, and a link any piece, but neither may exceed `max_frames`.
     most = room_bytes(reference, spec, speed, max_frames, ratio)
     if most < SHORT_TEXT_BYTES:  # no room for speech, which `plan` refuses
         return pieces
     return [
-        part for piece in pieces for part in (cut_to_fit(piece, most) if _bytes(piece) > most else [piece])
+        part
+        for piece in pieces
+        for part in (cut_to_fit(piece, most, languages) if _bytes(piece) > most else [piece])
     ]
 
 

@@ -16,7 +16,7 @@ from appliance.contract import bundle as contract
 from appliance.contract.mel import Kind
 from appliance.contract.tokens import Tokenizer
 from appliance.errors import BundleError, EngineFault
-from export import assemble, fetch, inspection, parity, precision, qdq, weights
+from export import assemble, evidence, fetch, inspection, parity, precision, qdq, weights
 from export.checkpoint import CheckpointError
 from export.families import NAMED, FamilyError, family
 from export.reading import parse_languages
@@ -69,6 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     make.add_argument("--licence", help="terms of the weights, where they cannot be told from the files")
     make.add_argument("--vocoder-licence", help="terms of the vocoder, likewise")
+    make.add_argument(
+        "--recording", type=Path, metavar="FILE", help="up to 12 s of speech in a language of the weights"
+    )
+    make.add_argument("--transcript", metavar="TEXT", help="the words of --recording")
     make.add_argument("--out", type=Path, required=True)
     _add_gate(make)
     make.set_defaults(run=_bundle)
@@ -170,7 +174,11 @@ def _bundle(arguments: argparse.Namespace) -> None:
     precision.check_roles(keep_float)
     assemble.check_absent(arguments.out)
     gc.freeze()  # what is imported is in no later search for garbage
+    recordings = _recordings(arguments)
     loaded = _sources(arguments)
+    found = evidence.weigh(loaded, recordings, accept=arguments.accept)
+    for line in found.advice:
+        print(line, file=sys.stderr)
     made = assemble.build(
         loaded,
         arguments.precision,
@@ -183,11 +191,20 @@ def _bundle(arguments: argparse.Namespace) -> None:
         created_by="python -m export bundle",
         gate=_gate(arguments),
         keep_float=keep_float,
+        evidence=found.record(),
     )
     print("\n".join(inspection.parity_lines(made.manifest)))
     size = sum(f.size_bytes for f in made.manifest.files.values())
     print(f"licence: {made.manifest.licence.weights} (weights), {made.manifest.licence.vocoder} (vocoder)")
     print(f"{arguments.out}: {size / 1e6:.0f} MB, written in {time.monotonic() - started:.0f} s")
+
+
+def _recordings(arguments: argparse.Namespace) -> Sequence[evidence.Recording]:
+    if (arguments.recording is None) != (arguments.transcript is None):
+        raise assemble.BundleFailed("--recording and --transcript: each needs the other")
+    if arguments.recording is None:
+        return evidence.DEMO
+    return [evidence.recording_of(arguments.recording, arguments.transcript)]
 
 
 def _fetch(arguments: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from onnx import TensorProto
 from appliance.contract.bundle import Bundle, Manifest
 from appliance.contract.graphs import GRAPHS
 from export import parity
+from export.oracles import ALLOWED_PEAK
 from export.weights import KNOWN
 
 COMMONEST = 8
@@ -57,6 +58,9 @@ def _known(manifest: Manifest) -> list[str]:
 def parity_lines(manifest: Manifest) -> list[str]:
     record = manifest.parity
     lines = [parity.table(record.get("rows", [])), f"sampling: {manifest.defaults.sampling}"]
+    if "peaks" in record:
+        told = (f"{p['where']} {p['value']:g}" for p in record["peaks"])
+        lines.append(f"largest in float16, of {ALLOWED_PEAK:,.0f} allowed: {', '.join(told)}")
     if "accepted_by" in record:
         lines += [
             f"accepted by: {record['accepted_by']}",

@@ -37,6 +37,10 @@ TOKENS_PER_FRAME = 0.16
 MID_TIME = 0.3
 GRAPH_TIMES = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
 SEED = 20
+LARGEST_HALF = 65_504.0
+"""Largest float16."""
+ALLOWED_PEAK = LARGEST_HALF / 4
+"""Largest accepted peak: other texts and voices go beyond those of the cases."""
 
 READINGS = (("bdl", 500), ("slt", 2003))
 """Voice and length in frames: a usual one, and one for errors that grow with it."""
@@ -288,6 +292,26 @@ class Coarse:
 
 
 @dataclass(frozen=True)
+class Peak:
+    graph: str
+    where: str
+    """Module of the reference, or its attention's scores."""
+    value: float
+    """Largest magnitude of its inputs and outputs; infinite where one is not a number."""
+
+    @property
+    def holds(self) -> bool:
+        return self.value <= ALLOWED_PEAK
+
+    @property
+    def is_finite(self) -> bool:
+        return self.value <= LARGEST_HALF
+
+    def __str__(self) -> str:
+        return f"float16: {self.where} of {self.graph} reaches {self.value:.3g}, allowed {ALLOWED_PEAK:,.0f}"
+
+
+@dataclass(frozen=True)
 class Expectations:
     """Results of all oracles, computed before an engine takes memory."""
 
@@ -297,6 +321,8 @@ class Expectations:
     absent: str
     coarse: Coarse | None = None
     """Set for lossy precisions."""
+    peaks: tuple[Peak, ...] = ()
+    """Set for graphs in half precision; the largest of a graph first."""
 
 
 def expect(

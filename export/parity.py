@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from export.oracles import (
     Expectations,
     ExpectedGraph,
     FloatArray,
+    Peak,
     TorchOracle,
     Trajectory,
     condition_inputs,
@@ -80,6 +82,8 @@ SAMPLING_BOUND = 1.5
 RATIOS = ("mel", "wave mel", *CHEAPER)
 """Rows whose error is a ratio of mean absolute distances."""
 KEPT_BYTES = 64 << 20
+SHOWN_PEAKS = 3
+"""Of each graph, in the report."""
 PADDING = 37
 """Most padding frames in graphs with masks."""
 
@@ -125,17 +129,21 @@ class Report:
     """Reason why upstream's package was not compared."""
     samplings: list[Row] = field(default_factory=list)
     """Cheaper samplings against `exact` in each variant."""
+    peaks: tuple[Peak, ...] = ()
+    """In float16."""
 
     @property
-    def broken(self) -> list[Row]:
-        """Rows with non-finite errors: the bundle cannot synthesise."""
-        return [row for row in (*self.rows, *self.samplings) if not math.isfinite(row.error)]
+    def broken(self) -> list[Row | Peak]:
+        """Rows with non-finite errors, and peaks beyond float16: the bundle cannot synthesise."""
+        rows = [row for row in (*self.rows, *self.samplings) if not math.isfinite(row.error)]
+        return [*rows, *(peak for peak in self.peaks if not peak.is_finite)]
 
     @property
     def failed(self) -> list[str]:
         """Rows beyond their bound; of samplings, only non-finite ones."""
-        beyond = [row for row in self.rows if not row.holds]
-        return [str(row) for row in (*beyond, *(r for r in self.samplings if not math.isfinite(r.error)))]
+        beyond = [str(peak) for peak in self.peaks if not peak.holds]
+        beyond += [str(row) for row in self.rows if not row.holds]
+        return beyond + [str(row) for row in self.samplings if not math.isfinite(row.error)]
 
     @property
     def sampling(self) -> Sampling:
@@ -153,7 +161,11 @@ class Report:
         for row in (*self.rows, *self.samplings):
             snr_db = None if row.snr_db is None else round(row.snr_db, 1)
             rows.append({**asdict(row), "error": float(f"{row.error:.3g}"), "snr_db": snr_db})
-        return {"rows": rows, "upstream": self.absent or "measured", "sampling": self.sampling}
+        record = {"rows": rows, "upstream": self.absent or "measured", "sampling": self.sampling}
+        if self.peaks:
+            largest = [p for _, of in groupby(self.peaks, lambda p: p.graph) for p in islice(of, SHOWN_PEAKS)]
+            record["peaks"] = [{**asdict(peak), "value": float(f"{peak.value:.3g}")} for peak in largest]
+        return record
 
     def table(self) -> str:
         return table(self.record()["rows"], self.absent)
@@ -185,7 +197,7 @@ def variants(bundle: Bundle) -> list[str]:
 
 def measure(bundle: Bundle, expected: Expectations) -> Report:
     """Compare graphs, generated frames and waveforms of every variant with the oracles."""
-    report = Report(bundle.manifest.precision, absent=expected.absent)
+    report = Report(bundle.manifest.precision, absent=expected.absent, peaks=expected.peaks)
     names = variants(bundle)
     paths: set[Path] = set()
     for variant in names:

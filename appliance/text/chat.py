@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import emoji
@@ -13,7 +14,7 @@ from appliance.text.line import Languages, Line
 from appliance.text.marks import TEXT_MARKS, Marks
 from appliance.text.normalise import normalise
 from appliance.text.rewrite import Rewriting
-from appliance.text.scripts import HAN, KANA
+from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 _SKIN = re.compile("[\U0001f3fb-\U0001f3ff]")
@@ -38,12 +39,16 @@ MOST_EMOJI = 3
 MOST_REPEATS = 3
 _REPEATED = (Kind.WORD, Kind.MARK, Kind.EMOTE, Kind.NAME, Kind.ACRONYM, Kind.SHOUTING, Kind.REPEAT)
 _HAN_DIGITS = frozenset("零一二三四五六七八九十百千万亿")
+_MARK = re.compile(f"[{MARKS}]")
+_POINTS = ",.!?;:，。！？；：।॥؟۔،؛"
 _UNSPACED = re.compile(f"[{HAN}{KANA}]")
 
 
-def rewrite(text: Rewriting, choices: TextConfig, marks: Marks, languages: Languages) -> None:
-    """Make a chat line speakable, in words of the languages in force."""
-    letters.plain(text)
+def rewrite(
+    text: Rewriting, choices: TextConfig, marks: Marks, languages: Languages, can_say: Callable[[str], bool]
+) -> None:
+    """Make a chat line speakable, in words of the languages in force; accents that can be said stay."""
+    letters.plain(text, can_say)
     # Before `normalise` removes the joiners within an emoji.
     if emojis := [] if text.text.isascii() else emoji.emoji_list(text.text):
         _name_emoji(text, emojis, choices, marks, languages.of(text.text))
@@ -63,7 +68,7 @@ def tidied(text: str) -> str:
     text = re.sub(r"[,，、:：]\s?([.!?。！？])", r"\1", text)
     text = re.sub(r"([.!?。！？])\s?[,，]", r"\1", text)
     text = re.sub(r"([.!?])(?:\s?\.)+(?!\d)", r"\1", text)
-    return re.sub(rf"^[\s,.;:，。、：!?！？…-]+(?=[\w({TEXT_MARKS}])", "", text).strip()
+    return re.sub(rf"^(?:[\s,.;:，。、：!?！？…]|-(?!\d))+(?=-?[\w({TEXT_MARKS}])", "", text).strip()
 
 
 def _note(text: Rewriting, line: Line, span: Span) -> None:
@@ -78,15 +83,17 @@ def _joined(found: list[Span]) -> str:
     """Words of spans; two that meet are kept apart, but beside Chinese characters."""
     parts: list[str] = []
     last = before = ""
+    is_word = False
     for span in found:
         if not span.said:
             continue
-        if last and _is_letter(last) and _is_letter(span.said[0]):
+        if is_word and _is_letter(span.said[0]):
             parts.append(" ")
         elif last == " " and before in _HAN_DIGITS and span.said[0] in _HAN_DIGITS:
             parts.append("，")  # 三 十五 is not 三十五
         parts.append(span.said)
         last = span.said[-1]
+        is_word = _is_letter(last) or (span.kind is not Kind.PUNCTUATION and bool(_MARK.match(last)))
         before = span.said.rstrip()[-1:] or before
     return "".join(parts)
 
@@ -144,10 +151,10 @@ def _name_emoji(
         named.update(new)
         words = language.comma.join(new) if choices.emoji == "name" else ""
         before = original[at:start].rstrip()
-        joint = language.comma if words and before and before[-1] not in ",.!?;:，。！？；：" else " "
+        joint = language.comma if words and before and before[-1] not in _POINTS else " "
         rewritten += before + (joint + marks.text(words) if words else "")
         after = original[end:].lstrip()[:1]
-        rewritten += language.comma if words and after and after not in ",.!?;:，。！？；：" else " "
+        rewritten += language.comma if words and after and after not in _POINTS else " "
         text.note(Kind.EMOJI.value, original[start:end], words)
         at = end
     text.text = rewritten + original[at:].lstrip()

@@ -9,44 +9,45 @@ from dataclasses import dataclass, field
 from appliance.text.directions import is_direction, pause_s
 from appliance.text.line import LINK, MAIL, Line
 from appliance.text.marks import TEXT_MARKS, Silent
-from appliance.text.scripts import HAN
-from appliance.text.spans import Kind, Span
+from appliance.text.scripts import HAN, MARKS
+from appliance.text.spans import Kind, Language, Span
 
 Reading = Callable[[Line, re.Match[str]], "str | tuple[Kind, str] | None"]
 """Words of a match, with another kind than the table's if need be; None if it is no such span."""
 
 
 def _link(line: Line, match: re.Match[str]) -> str:
-    return f" {line.whole.link} " if line.choices.links == "name" else " "
+    return f" {line.language_at(match.start()).link} " if line.choices.links == "name" else " "
 
 
 def _mail(line: Line, match: re.Match[str]) -> str:
-    return f" {line.whole.mail} " if line.choices.links == "name" else " "
+    return f" {line.language_at(match.start()).mail} " if line.choices.links == "name" else " "
 
 
 def _emote(line: Line, match: re.Match[str]) -> str:
-    return _emote_named(line, match[1])
+    return _emote_named(line, match, match[1])
 
 
-def _emote_named(line: Line, name: str) -> str:
-    return f" {_words(line, name)} " if line.choices.emoji == "name" else " "
+def _emote_named(line: Line, match: re.Match[str], name: str) -> str:
+    return f" {_words(line.language_at(match.start()), name)} " if line.choices.emoji == "name" else " "
 
 
 def _name(line: Line, match: re.Match[str]) -> str:
-    return _words(line, match[1])
+    return _words(line.language_at(match.start()), match[1])
 
 
-def _words(line: Line, name: str) -> str:
+def _words(language: Language, name: str) -> str:
     """Words of an identifier: user_name9 → user name nine, catJAM → cat JAM."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.replace("_", " "))
-    return " ".join(re.sub(r"[0-9]", lambda digit: line.whole.digit(digit[0]), words).split())
+    return " ".join(re.sub(r"[0-9]", lambda digit: language.digit(digit[0]), words).split())
 
 
 def _phone(line: Line, match: re.Match[str]) -> str | None:
-    if not line.whole.says_digits:
+    language = line.language_at(match.start())
+    if not language.says_digits:
         return None
     groups = re.findall(r"\d+", match[0])
-    return line.whole.comma.join(" ".join("".join(map(line.whole.digit, group)).split()) for group in groups)
+    return language.comma.join(" ".join("".join(map(language.digit, group)).split()) for group in groups)
 
 
 def _pause_element(line: Line, match: re.Match[str]) -> str:
@@ -64,12 +65,12 @@ def _bracketed(line: Line, match: re.Match[str]) -> tuple[Kind, str] | None:
             return Kind.DIRECTION, f" {inside} "
         return Kind.DIRECTION, f" {line.marks.silent(Silent(direction=inside))} "
     if match[0][0] == "[" and re.fullmatch(r"\w{1,12}", inside) and not inside.isdigit():
-        return Kind.EMOTE, _emote_named(line, inside)
+        return Kind.EMOTE, _emote_named(line, match, inside)
     return None
 
 
 def _face(line: Line, match: re.Match[str]) -> str:
-    return f" {line.whole.heart} " if match[0] == "<3" else " "
+    return f" {line.language_at(match.start()).heart} " if match[0] == "<3" else " "
 
 
 def _tag(line: Line, match: re.Match[str]) -> str | None:
@@ -85,9 +86,10 @@ def _escape(line: Line, match: re.Match[str]) -> str | None:
 
 
 def _item(line: Line, match: re.Match[str]) -> str:
-    if not line.whole.says_digits:
+    language = line.language_at(match.start())
+    if not language.says_digits:
         return match[0]
-    return f"{line.whole.number(match[1], False).capitalize()}{line.whole.comma}"
+    return f"{language.number(match[1], False).capitalize()}{language.comma}"
 
 
 def _nothing(line: Line, match: re.Match[str]) -> str:
@@ -129,7 +131,7 @@ _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
         "`",
         Kind.CODE,
         re.compile(r"(?ms)^```.*?^```[^\n]*$|```.*?```"),
-        lambda line, m: f" {line.whole.listing} ",
+        lambda line, m: f" {line.language_at(m.start()).listing} ",
     ),
     (":", Kind.DATA, re.compile(r"data:[\w/+.-]*(?:;[\w=-]+)*,[\w+/=%-]*"), _space),
     ("", Kind.CODE, _SECRET, _space),
@@ -180,8 +182,8 @@ _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
     (":", Kind.EMOTE, re.compile(r"(?<!\w):([a-zA-Z][a-zA-Z0-9_]{1,40}):(?!\w)"), _emote),
     ("", Kind.EMOTICON, _FACE, _face),
     ("(（", Kind.EMOTICON, _KAOMOJI, _space),
-    ("@", Kind.NAME, re.compile(r"(?<!\w)@(\w+)"), _name),
-    ("#", Kind.HASHTAG, re.compile(r"(?<!\w)#([^\W\d]\w*)#?"), _name),
+    ("@", Kind.NAME, re.compile(rf"(?<!\w)@([\w{MARKS}]+)"), _name),
+    ("#", Kind.HASHTAG, re.compile(rf"(?<!\w)#([^\W\d][\w{MARKS}]*)#?"), _name),
     ("#", Kind.LAYOUT, re.compile(r"(?m)^#{1,6}\s+(?=\S)"), _nothing),
     ("-*_=|", Kind.LAYOUT, re.compile(r"(?m)^(?:[-*_=]{3,}|[\s|:-]{5,})$"), _nothing),
     ("-*+•>", Kind.LAYOUT, re.compile(r"(?m)^(?:[-*+•–] |>+ )(?=\S)"), _nothing),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import lru_cache
 
 from appliance.text.rewrite import Rewriting
@@ -45,7 +46,12 @@ _LIKE = dict(
 _ALIKE = "".join(_LIKE)
 _MIXED = re.compile(rf"(?<!\w)(?=\w*[A-Za-z])(?=\w*[{_ALIKE}])[A-Za-z0-9{_ALIKE}]{{2,}}(?!\w)")
 _STRIKES = re.compile("[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")
-"""NFC has composed the marks that belong to letters."""
+"""NFC has composed most of the marks that belong to letters."""
+_OVERLAYS = re.compile("[\u0334-\u0338\u0488\u0489\u20d2-\u20e6]")
+_MOST_MARKS = 2
+"""On one letter, of those that the vocabulary has; more are decoration."""
+_FOREIGN = re.compile(r"(?<![A-Za-z])[\u0370-\u03ff\u0400-\u052f]{2,}(?![A-Za-z])")
+"""A Greek or Cyrillic word."""
 _POWER = re.compile(r"(?<=\^\d)\^")
 """Within ^1^2, a twelfth power."""
 _SQUARES = "🅰🅱🅾🅿"
@@ -55,8 +61,14 @@ _FLAG_LETTER = "[\U0001f1e6-\U0001f1ff]"
 _LONE = re.compile(f"(?<!{_FLAG_LETTER}){_FLAG_LETTER}(?!{_FLAG_LETTER})")
 
 
-def plain(text: Rewriting) -> None:
-    """Emoji stay, and ℃."""
+def plain(text: Rewriting, can_say: Callable[[str], bool]) -> None:
+    """Emoji stay, and ℃, accents that can be said, and look-alikes in a line with Greek or Cyrillic words."""
+
+    def struck(match: re.Match[str]) -> str:
+        """H̴i̴ → Hi; ɛ̃ stays."""
+        kept = [mark for mark in match[0] if can_say(mark) and not _OVERLAYS.match(mark)]
+        return "".join(kept) if len(kept) <= _MOST_MARKS else ""
+
     if "&" in text.text:
         text.sub(Kind.MARKUP.value, _ENTITY, lambda m: html.unescape(m[0]))
     if "\\" in text.text:
@@ -66,11 +78,14 @@ def plain(text: Rewriting) -> None:
     text.text = unicodedata.normalize("NFC", text.text)
     text.sub(Kind.WIDTH.value, _KEYCAP, lambda m: f" {m[1]}, ")
     text.sub(Kind.WIDTH.value, _LONE, lambda m: chr(ord(m[0]) - 0x1F1E6 + ord("A")))
-    text.sub(Kind.WIDTH.value, _FANCY, lambda m: _POWER.sub("", _STRIKES.sub("", "".join(map(_plain, m[0])))))
+    text.sub(
+        Kind.WIDTH.value, _FANCY, lambda m: _POWER.sub("", _STRIKES.sub(struck, "".join(map(_plain, m[0]))))
+    )
     if any(square in text.text for square in _SQUARES):
         for _ in range(3):  # a letter shows its neighbour to be one
             text.sub(Kind.WIDTH.value, _SQUARED, lambda m: "ABOP"[_SQUARES.index(m[0][0])])
-    text.sub(Kind.WIDTH.value, _MIXED, lambda m: "".join(_LIKE.get(c, c) for c in m[0]))
+    if not _FOREIGN.search(text.text):
+        text.sub(Kind.WIDTH.value, _MIXED, lambda m: "".join(_LIKE.get(c, c) for c in m[0]))
 
 
 def _latex(match: re.Match[str]) -> str:

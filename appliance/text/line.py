@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from appliance.config import TextConfig
 from appliance.text.languages.plain import PLAIN
 from appliance.text.marks import Marks
-from appliance.text.scripts import HAN, LETTERS, WIDE
+from appliance.text.scripts import HAN, KANA, LETTERS, WIDE
 from appliance.text.spans import Language
 
 _TLDS = (
@@ -19,8 +19,8 @@ _TLDS = (
 )
 _LINK_END = r"(?<![.,!?;:)\]'\"])"  # punctuation at the end is the sentence's
 LINK = (
-    rf"(?:[a-z][a-z0-9+.-]{{1,20}}://|www\.)[^\s{HAN}，。！？、<>]+{_LINK_END}"
-    rf"|(?<![\w@.])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?::\d{{2,5}})?(?:/[^\s{HAN}，。！？<>]*{_LINK_END})?(?![\w-]|\.\w)"
+    rf"(?:[a-z][a-z0-9+.-]{{1,20}}://|www\.)[^\s{HAN}{KANA}，。！？、<>]+{_LINK_END}"
+    rf"|(?<![\w@.])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?::\d{{2,5}})?(?:/[^\s{HAN}{KANA}，。！？<>]*{_LINK_END})?(?![\w-]|\.\w)"
 )
 MAIL = r"(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 _ADDRESS = re.compile(f"{MAIL}|{LINK}", re.IGNORECASE)

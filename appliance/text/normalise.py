@@ -6,11 +6,14 @@ import re
 import unicodedata
 
 from appliance.errors import InvalidRequest
+from appliance.text.scripts import JOINERS
 
 _WHITESPACE = re.compile(r"\s+")
 _VARIATION_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs"})
 """Control, format (zero-width, bidirectional, BOM), lone surrogates."""
+_LOOSE = re.compile(f"(?<![\u0600-\u109f\u1780-\u18af])[{JOINERS}]")
+"""Joiners but after letters of scripts that spell with them."""
 
 
 def normalise(text: str, *, lines: bool = False) -> str:
@@ -22,8 +25,8 @@ def normalise(text: str, *, lines: bool = False) -> str:
         return "\n".join(map(normalise, text.splitlines())).strip()
     text = _WHITESPACE.sub(" ", text)
     if not text.isascii() or not text.isprintable():
-        text = "".join(c for c in text if unicodedata.category(c) not in _INVISIBLE)
-        text = unicodedata.normalize("NFC", _VARIATION_SELECTORS.sub("", text))
+        text = "".join(c for c in text if c in JOINERS or unicodedata.category(c) not in _INVISIBLE)
+        text = unicodedata.normalize("NFC", _LOOSE.sub("", _VARIATION_SELECTORS.sub("", text)))
         text = _WHITESPACE.sub(" ", text)
     return text.strip()
 

@@ -65,6 +65,16 @@ _PUNCTUATION = {
     ":": ",",
     "-": " ",
     "'": "",
+    "¿": "",
+    "¡": "",
+    "«": '"',
+    "»": '"',
+    "؟": "?",
+    "،": ",",
+    "؛": ",",
+    "۔": ".",
+    "।": ".",
+    "॥": ".",
     "’": "'",
     "‘": "'",
     "“": '"',
@@ -122,7 +132,7 @@ class FrontEnd:
         if handling is Handling.VERBATIM:
             changed.text = normalise(changed.text)
         else:
-            rewrite(changed, self.choices, marks, languages)
+            rewrite(changed, self.choices, marks, languages, self._can_say)
         spoken = ""
         pauses: list[Pause] = []
         directions: list[Direction] = []
@@ -169,7 +179,9 @@ class FrontEnd:
         if not language.says_digits:
             return True
         words = self._spelling.fitted(" ".join([*map(language.digit, "123"), language.number("123", False)]))
-        return all(self._substitute(character, language) is not None for character in words)
+        return all(map(self._can_say, self._spelling.fitted(language.sample))) and all(
+            self._substitute(character, language) is not None for character in words
+        )
 
     def _read_ssml(self, text: Rewriting, marks: Marks, languages: Languages) -> None:
         pieces = ssml.parse(text.text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from appliance.text.found import find
 from appliance.text.line import Line
@@ -15,14 +16,14 @@ _TAKEN = "\ue000"
 """In place of a found span's characters, so that no reading runs into it."""
 _SPACE = re.compile(r"[^\S\n]+")
 _NEWLINE = re.compile(r"\s*\n\s*")
-_NEW_SENTENCE = re.compile(rf"[A-Z\d{HAN}{_TAKEN}]")
+_NEW_SENTENCE = re.compile(rf"[A-ZÀ-ÖØ-ÞΑ-ΩЀ-Я\d{HAN}{KANA}{_TAKEN}\u0590-\u139f\u1780-\u18af\uac00-\ud7a3]")
 """Start of a line that does not go on."""
 _CHINESE = re.compile(f"[{HAN}]+")
 _LETTERS = rf"(?:(?![{HAN}{KANA}])[^\W\d_][{MARKS}{JOINERS}]*)+"
 _WORD = re.compile(rf"{_LETTERS}(?:['’]{_LETTERS})*|[{KANA}]+")
 _MARK = re.compile(f"[{TEXT_MARKS}]|{PRIVATE.pattern}")
 _NUMERIC = re.compile(rf"[-−+]?(?:{CURRENCY}\s?)?\.?\d")
-_PUNCTUATION = re.compile(r"[!?！？]{2,}|\.{2,}|。{2,}|…{2,}|([~～,，、-])\1+")
+_PUNCTUATION = re.compile(r"[!?！？]{2,}|\.{2,}|。{2,}|…{2,}|([~～,，、¡¿؟۔،؛।-])\1+")
 _PLURAL = re.compile(r"[A-Z]{2,5}'?s")
 _CAPITALS = re.compile("[A-Z]+")
 _HAN_DIGIT = "〇零一二三四五六七八九十百千万亿"
@@ -60,7 +61,8 @@ def spans(line: Line) -> list[Span]:
 
 def _stop(before: list[Span]) -> str:
     last = next((span.said.rstrip() for span in reversed(before) if span.said.strip()), "")[-1:]
-    return ("。" if _CHINESE.match(last) else ". ") if last.isalnum() else " "
+    is_word = last.isalnum() or unicodedata.category(last or " ")[0] == "M"
+    return ("。" if _CHINESE.match(last) else ". ") if is_word else " "
 
 
 def _read(line: Line, text: str, language: Language, place: int) -> Span:
@@ -103,15 +105,18 @@ def _word(line: Line, language: Language, match: re.Match[str]) -> Span:
         and (word.isupper() or word.strip("ivx") == "")
         and (read := language.capitals(match, line.shouted))
     ):
-        return Span(read[0], *match.span(), read[1])
+        said = _undrawn(read[1], language) if read[0] is Kind.SHOUTING else read[1]
+        return Span(read[0], *match.span(), said)
     stem = _CAPITALS.match(match.string, match.start()) if _PLURAL.fullmatch(word) else None
     if stem and (read := language.capitals(stem, line.shouted)) and read[0] is Kind.ACRONYM:
         return Span(Kind.ACRONYM, *match.span(), read[1] + word[stem.end() - stem.start() :])
-    short = word
-    if word.lower() != "www":
-        drawn = _REPEATED_LETTER[language.stretched].sub(_shortened, word)
-        short = _REPEATED_SYLLABLE.sub(r"\1\1\1", drawn)
+    short = word if word.lower() == "www" else _undrawn(word, language)
     return Span(Kind.WORD if short == word else Kind.REPEAT, *match.span(), short)
+
+
+def _undrawn(word: str, language: Language) -> str:
+    """Without letters and syllables that were repeated to draw it out."""
+    return _REPEATED_SYLLABLE.sub(r"\1\1\1", _REPEATED_LETTER[language.stretched].sub(_shortened, word))
 
 
 def _shortened(match: re.Match[str]) -> str:

@@ -114,6 +114,8 @@ class Language:
     """Lower case, without the last full stop, which ends no sentence: "z. b", "dr"."""
     heart: str = ""
     """Word for <3."""
+    sample: str = ""
+    """Letters of its words; a vocabulary without one of them cannot say them."""
     alone: Mapping[str, str] = field(default_factory=dict)
     """Words for a sign that no reading takes and that the vocabulary lacks: "%" → "percent"."""
     stretched: int = 4

@@ -72,8 +72,15 @@ class Spelling:
     def _best(self, word: str) -> str:
         if all(map(self.can_say, word)):
             return word
-        cases = [self._formed(case) for case in dict.fromkeys((word, word.lower(), word.upper()))]
-        return min(cases, key=lambda case: case[1])[0]
+        # What grows is the last choice: STRASSE for Straße.
+        cases = {case: len(case) - len(word) for case in (word, word.lower(), word.upper())}
+        formed = [(self._formed(case), grown) for case, grown in cases.items()]
+        return min(formed, key=lambda form: form[0][1] + form[1])[0][0]
+
+    def _cost(self, letter: str) -> int:
+        if self.can_say(letter) or letter in JOINERS:
+            return 0
+        return 1 if unicodedata.category(letter)[0] == "M" or self.nearest(letter) else 3
 
     def _formed(self, word: str) -> tuple[str, int]:
         """The word in the vocabulary's form, and its cost in letters that are replaced (1) or lost (3)."""
@@ -82,11 +89,7 @@ class Spelling:
             form = next((f for f in _forms(match[0]) if all(map(self.can_say, f))), None)
             formed += match[0] if form is None else form
             if form is None:
-                cost += sum(
-                    (1 if self.nearest(c) else 3)
-                    for c in match[0]
-                    if not self.can_say(c) and c not in JOINERS
-                )
+                cost += sum(map(self._cost, match[0]))
         return formed, cost
 
 
@@ -97,5 +100,6 @@ def _forms(cluster: str) -> list[str]:
     forms = [cluster, unicodedata.normalize("NFC", cluster)]
     for place, mark in enumerate(marks):
         composed = _EXCLUDED.get(base + mark) or unicodedata.normalize("NFC", base + mark)
-        forms.append(composed + marks[:place] + marks[place + 1 :])
+        if len(composed) == 1:
+            forms.append(composed + marks[:place] + marks[place + 1 :])
     return [*forms, decomposed]

@@ -14,8 +14,9 @@ class TextSplitter:
     on.
     """
 
-    def __init__(self, budgets: Budgets) -> None:
-        self._budgets = budgets
+    def __init__(self, budgets: Budgets, languages: tuple[str, ...] = ()) -> None:
+        """`languages` are codes, whose abbreviations end no sentence."""
+        self._budgets, self._languages = budgets, languages
         self._text = ""
         self._is_first = True
 
@@ -42,7 +43,7 @@ class TextSplitter:
         # White space completes a clause as any following character would.
         known = f"{self._text}." if self._text[-1:].isspace() else self._text
         most = finished(self._text)
-        for cut in breaks(known):
+        for cut in breaks(known, self._languages):
             if cut.end > most:
                 break
             size = len(self._text[: cut.end].encode())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import unicodedata
 from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from appliance.text.split import GROWTH, Budgets, chunk_text, split_low_latency
+from appliance.text.split import GROWTH, Budgets, Rank, breaks, chunk_text, cut_to_fit, split_low_latency
 from tests import upstream
 from tests.contract.golden import generate
 
@@ -165,3 +167,81 @@ def test_a_pace_makes_the_budgets():
 def test_disordered_budgets_are_refused():
     with pytest.raises(ValueError, match="minimum ≤ first ≤ largest, not 20, 10, 30"):
         Budgets(20, 10, 30)
+
+
+def sentences(text: str, *languages: str) -> list[str]:
+    pieces, start = [], 0
+    for cut in breaks(text, languages):
+        if cut.rank is Rank.SENTENCE:
+            pieces.append(text[start : cut.end])
+            start = cut.next
+    return [*pieces, text[start:]]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["यह एक वाक्य है।", "दूसरा॥", "तीसरा"],
+        ["مرحبا؟", "نعم، صحيح۔", "لا"],
+        ["Բարեւ։", "Լաւ"],
+        ["ሰላም።", "እሺ፧", "አዎ"],
+        ["សួស្តី។", "បាទ"],
+        ["မင်္ဂလာပါ။", "ဟုတ်ကဲ့"],
+        ["ཀ་ཁ།", "ག"],
+        ["３．５です。", "はい！", "ええ"],
+        ["¿Qué tal?", "¡Hola!", "Bien"],
+        ["Что‽", "Да"],
+    ],
+)
+def test_sentences_end_in_all_scripts(parts):
+    assert sentences(" ".join(parts)) == parts
+
+
+@pytest.mark.parametrize(
+    ("languages", "parts"),
+    [
+        (["de"], ["Am 3. Mai geht es los.", "Ja, z. B. heute.", "Dr. Müller ist da."]),
+        (
+            ["en"],
+            ["It is at 3.", "May I come?", "Mr. A. B. Smith e.g. likes No. 5.", "No.", "That is wrong."],
+        ),
+        (["es"], ["No.", "Vamos a jugar.", "Sí"]),
+        (["vi"], ["No.", "Dr. Who"]),
+        ([], ["No.", "Dr. Who"]),
+        (["ru"], ["А. С. Пушкин.", "Да"]),
+        (["zh", "de"], ["Platz 3. Mai"]),
+    ],
+)
+def test_abbreviations_and_ordinals_end_no_sentence(languages, parts):
+    assert sentences(" ".join(parts), *languages) == parts
+
+
+SYLLABLES = st.lists(
+    st.sampled_from(
+        str.split(
+            "สวัสดี ครับ ทุก คน เกมส์ ใหม่ น้ำ และ เป็น क्ष त्रि विद्या र्थी श्री කො ကျ မြန် ខ្មែរ ê e\u0301 한 👍🏽 བོད་"
+        )
+    ),
+    min_size=1,
+    max_size=60,
+).map("".join)
+
+
+@given(SYLLABLES, BUDGETS, st.integers(12, 90))
+def test_no_cut_falls_before_a_mark_or_within_a_thai_syllable(text, budgets, most):
+    for pieces in (split_low_latency(text, budgets), cut_to_fit(text, most)):
+        assert "".join(pieces) == text
+        for left, right in itertools.pairwise(pieces):
+            assert unicodedata.category(right[0])[0] != "M" and right[0] not in "ะาำๅๆ🏽", (left, right)
+            assert left[-1] not in "เแโใไ" and (unicodedata.combining(left[-1]) != 9 or left[-1] == "်"), (
+                left,
+                right,
+            )
+    assert all(size(piece) <= most for piece in cut_to_fit(text, most))
+
+
+def test_thai_is_cut_between_syllables():
+    pieces = cut_to_fit("สวัสดีครับทุกคนวันนี้เราจะมาเล่นเกมใหม่กันนะครับ", 90)
+    assert len(pieces) > 1 and all(
+        piece[0] in "เแโใไ" or before[-1] in "ะำๆ" for before, piece in itertools.pairwise(pieces)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from appliance.text.languages.numbers import english, english_ordinal, roman
 from appliance.text.spans import Kind, before
@@ -60,7 +61,8 @@ def pronounceable(word: str) -> bool:
 
 
 def is_spelt(word: str) -> bool:
-    """True for capitals that cannot be a word."""
+    """True for capitals that cannot be a word; accents make no difference."""
+    word = re.sub("[^A-Z']", "", unicodedata.normalize("NFD", word)) or word
     return len(word) > 1 and (not re.search("[AEIOUY]", word) or (len(word) <= 6 and not pronounceable(word)))
 
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.scripts import MARKS
 from appliance.text.spans import Kind, Language, Readings, before
 
 MOST_CAPITALS = 4
-"""Letters of what may be an acronym, in a line that is not shouted."""
+"""Letters of what may be an acronym, in a line that is not shouted or has words in small letters."""
+_MORE = rf"(?:[^\W_]|[{MARKS}])*"
+_SMALL = "a-zß-öø-ÿа-яёα-ω"
+_SHOUTED = re.compile(
+    rf"(?<!\w)[^\W\d_{_SMALL}]{{{MOST_CAPITALS + 1},}}(?!\w)|^(?!.*(?<!\w)[{_SMALL}]{{2,}}(?!\w))"
+)
 
 
 def unshouted(
@@ -15,7 +21,9 @@ def unshouted(
 ) -> tuple[Kind, str] | None:
     """Capitals lowered, in any script, but `acronyms`, and short ones in a line that is not shouted."""
     word = match[0]
-    if word in acronyms or (len(word) <= MOST_CAPITALS and not shouted):
+    if word in acronyms:
+        return None
+    if len(word) <= MOST_CAPITALS and not (shouted and _SHOUTED.search(match.string)):
         return None
     earlier = before(match).rstrip()
     is_first = not earlier or earlier[-1] in ".!?…\n¿¡"
@@ -34,8 +42,8 @@ PLAIN = Language(
     comma=", ",
     digit=lambda character: character,
     number=lambda plain, ordinal: plain,
-    numbers=Readings(((Kind.NUMBER, r"[^\W_]+(?:[.,:/'’-]\d+[^\W\d_]*)*", _as_written),)),
-    words=Readings(((Kind.CODE, r"(?=[^\W\d_]*[\d_])\w+", _as_written),)),
+    numbers=Readings(((Kind.NUMBER, rf"[^\W_]{_MORE}(?:[.,:/'’-]\d{_MORE})*", _as_written),)),
+    words=Readings(((Kind.CODE, rf"(?=[^\W\d_]*[\d_])\w{_MORE}(?:_{_MORE})*", _as_written),)),
     signs=Readings(((Kind.SIGN, r"\^(?=\d)", lambda match: ""),)),
     capitals=unshouted,
     scripts=(),

@@ -1,0 +1,143 @@
+"""French: the words of numbers and signs."""
+
+from __future__ import annotations
+
+import re
+
+from appliance.text.languages.spoken import Speech
+from appliance.text.spans import Kind
+
+_SMALL = str.split(
+    "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize dix-sept dix-huit "
+    "dix-neuf"
+)
+_TENS = str.split("_ dix vingt trente quarante cinquante soixante soixante quatre-vingt quatre-vingt")
+
+
+def cardinal(number: int, gender: str = "") -> str:
+    """Une before a feminine noun."""
+    for size, one, many in ((10**9, "un milliard", "milliards"), (10**6, "un million", "millions")):
+        if number >= size:
+            count, rest = divmod(number, size)
+            words = one if count == 1 else f"{cardinal(count)} {many}"
+            return words + (f" {cardinal(rest, gender)}" if rest else "")
+    if number >= 1_000:
+        count, rest = divmod(number, 1_000)
+        # Before mille, cent and vingt take no s.
+        words = "mille" if count == 1 else re.sub("(?<=cent|ingt)s$", "", cardinal(count)) + " mille"
+        return words + (f" {cardinal(rest, gender)}" if rest else "")
+    if number >= 100:
+        count, rest = divmod(number, 100)
+        words = "cent" if count == 1 else f"{_SMALL[count]} cent"
+        return f"{words} {cardinal(rest, gender)}" if rest else words + "s" * (count > 1)
+    words = _below_hundred(number)
+    return f"{words}e" if gender == "f" and re.search(r"\bun$", words) else words
+
+
+def _below_hundred(number: int) -> str:
+    if number < 20:
+        return _SMALL[number]
+    tens, ones = divmod(number, 10)
+    if tens in (7, 9):
+        ones += 10
+    if not ones:
+        return _TENS[tens] + "s" * (tens == 8)
+    return f"{_TENS[tens]}{' et ' if ones in (1, 11) and tens < 8 else '-'}{_SMALL[ones]}"
+
+
+def ordinal(number: int, gender: str = "") -> str:
+    if number == 1:
+        return "première" if gender == "f" else "premier"
+    words = re.sub("(?<=cent|ingt|lion)s$", "", cardinal(number))
+    words = re.sub("(?<=cin)q$", "qu", re.sub("neuf$", "neuv", words))
+    return f"{words.removesuffix('e')}ième"
+
+
+def _ordinal(match: re.Match[str]) -> str:
+    ending = match[2].lower()
+    if ending in ("nd", "nde"):
+        return "seconde" if ending == "nde" else "second"
+    return ordinal(int(match[1]), "f" if ending in ("re", "ère", "ere") else "")
+
+
+def clock(hour: int, minute: int, marked: bool) -> str:
+    words = f"{cardinal(hour, 'f')} heure{'s' * (hour > 1)}"
+    return f"{words} {cardinal(minute)}" if minute else words
+
+
+SPEECH = Speech(
+    code="fr",
+    cardinal=cardinal,
+    ordinal=ordinal,
+    sample="éèàç",
+    point="virgule",
+    in_pairs=True,
+    form=lambda number: int(float(number) >= 2),
+    units="""
+        kg kilo/s; g gramme/s; mg milligramme/s; t f:tonne/s; km kilomètre/s; m mètre/s; cm centimètre/s
+        mm millimètre/s; l litre/s; ml millilitre/s; cl centilitre/s; km/h kilomètre/s par heure; kmh kilomètre/s par heure
+        ko kilooctet/s; mo mégaoctet/s; go gigaoctet/s; to téraoctet/s; kb kilooctet/s; mb mégaoctet/s; gb gigaoctet/s
+        tb téraoctet/s; mbps mégabit/s par seconde; fps f:image/s par seconde; ips f:image/s par seconde; hz hertz
+        khz kilohertz; mhz mégahertz; ghz gigahertz; w watt/s; kw kilowatt/s; kwh kilowattheure/s; db décibel/s
+        px pixel/s; ms f:milliseconde/s; s f:seconde/s; sec f:seconde/s; min f:minute/s; h f:heure/s; j jour/s
+        % pour cent; ° degré/s; °c degré/s Celsius; °f degré/s Fahrenheit; x f:fois
+    """,
+    currencies="""
+        € euro/s|centime/s; EUR euro/s|centime/s; $ dollar/s|cent/s; USD dollar/s|cent/s; US$ dollar/s|cent/s
+        CAD dollar/s canadiens|cent/s; £ f:livre/s|penny/pence; ¥ yen/s; ₽ rouble/s|kopeck/s; ₹ f:roupie/s|paisa/s
+        ₩ won/s; ₿ bitcoin/s; CHF franc/s suisses|centime/s
+    """,
+    cents=" {}",
+    scales="M 1000000 million/s; Mds 1000000000 milliard/s; Md 1000000000 milliard/s",
+    of="de |d'",
+    months="janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
+    of_month=r"\s",
+    day=lambda number, match: "premier" if number == 1 else cardinal(number),
+    date=("{day} {month}", " {year}"),
+    date_before="le|du|au|dès le|depuis le|jusqu'au",
+    clock=clock,
+    hour=r"\s?h(?:eures?)?",
+    hour_minute=r"\s?h\s?",
+    feminine=r"(?i)\w+(?:[sct]ion|ture|ette|esse|ance|ence|ée|tié|té|oire|aine|ille|elle|ice|ude)s?|vies?|parties?|fois"
+    r"|personnes?|minutes?|heures?|secondes?|places?|manches?|games?|maps?|cartes?|équipes?|étoiles?|vues?|morts?|parts?"
+    r"|pages?|lignes?|choses?|mains?|armes?|clés?|saisons?|rondes?|images?|vidéos?|erreurs?|pizzas?|bières?|femmes?|filles?"
+    r"|questions?|blagues?|bulles?|pauses?|tasses?|têtes?|vagues?|salles?|quêtes?|âmes?|pièces?|roses?",
+    no_noun=r"(?i)à|au|aux|avec|ce|c|dans|de|des|du|d|en|est|et|il|elle|je|la|le|les|mais|ne|on|ou|où|par|pas|plus|pour"
+    r"|que|qui|sans|si|sur|tu|un|une|vs|y|merci|donc|alors|contre|c'est|sont|a|ont",
+    labels="niveau|lvl|numéro|n°|top|partie|saison|chapitre|round|map|phase|épisode|version|étape|option|acte|page|tome",
+    signs="et|plus|égale|pour cent|fois|divisé par|moins|plus ou moins|inférieur ou égal à|supérieur ou égal à"
+    "|inférieur à|supérieur à|différent de|environ|racine de|à|au carré",
+    to="à",
+    score="à",
+    out_of="sur",
+    versus="contre",
+    number_sign="numéro",
+    version="version",
+    dot="point",
+    minus="moins",
+    link="lien",
+    mail="adresse e-mail",
+    listing="code.",
+    heart="cœur",
+    fractions={
+        ("1", "2"): "un demi",
+        ("1", "3"): "un tiers",
+        ("2", "3"): "deux tiers",
+        ("1", "4"): "un quart",
+        ("3", "4"): "trois quarts",
+        ("24", "7"): "vingt-quatre sept",
+    },
+    abbreviations="""
+        M. = monsieur; Mme = madame; Mlle = mademoiselle; MM. = messieurs; Dr. = docteur; Pr. = professeur
+        c.-à-d. = c'est-à-dire; p. ex. = par exemple; ex. = exemple; etc. = et cetera; env. = environ; max. = maximum
+        min. = minimum; av. = avenue; bd. = boulevard; tél. = téléphone; chap. = chapitre; vol. = volume; éd.
+        svp = s'il vous plaît; stp = s'il te plaît; rdv = rendez-vous; qqn = quelqu'un; qqch = quelque chose
+    """,
+)
+FRENCH = SPEECH.language(
+    numbers=(
+        (Kind.NUMBER, r"(?i)(\d{1,4})(er|ère|ere|re|ème|eme|ième|nde|nd|e|è)s?(?!\w)", _ordinal),
+        (Kind.TIME, r"(?i)(\d{1,2})\s?h(?![\w])", lambda m: clock(int(m[1]), 0, True) if int(m[1]) < 25 else None),
+    ),
+    words=((Kind.SIGN, r"(?i)n[º°]\s?(?=\d)", lambda m: "numéro "),),
+)

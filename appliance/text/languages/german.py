@@ -1,0 +1,185 @@
+"""German: the words of numbers and signs."""
+
+from __future__ import annotations
+
+import re
+
+from appliance.text.languages.spoken import Speech
+from appliance.text.spans import Kind, before
+
+_SMALL = str.split(
+    "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn "
+    "siebzehn achtzehn neunzehn"
+)
+_TENS = str.split("_ _ zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig")
+_SCALES = ((10**9, "Milliarde", "Milliarden"), (10**6, "Million", "Millionen"))
+_IRREGULAR = {1: "erst", 3: "dritt", 7: "siebt", 8: "acht"}
+_NEUTER = "Mal|Spiel|Level|Video|Match|Jahr|Game|Leben|Team|Kapitel|Tor|Ziel|Geschenk|Abo|Kind|Buch|Set"
+_COUNTED = (
+    rf"{_NEUTER}|Platz|Runde|Teil|Staffel|Folge|Stelle|Versuch|Tag|Stream|Liga|Etage|Stock|Klasse|Stufe|Reihe|Sub"
+    "|Boss|Mensch|Advent|Geburtstag|Woche|Stunde|Minute|Halbzeit|Bundesliga|Welt|Rang|Preis|Akt|Weltkrieg|Schritt"
+)
+"""Nouns that tell "1." from the end of a sentence."""
+_ARTICLE = re.compile(r"(?i)\b(?:die|der|das|eine?) $")
+_WEAK = re.compile(
+    r"(?i)\b(?:am|im|zum|zur|vom|beim|dem|den|des|bis|ab|seit|m?einen|m?einem|deinen|unseren|jeden|dritten) $"
+)
+_BEFORE_ORDINAL = re.compile(
+    r"(?i)\b(?:der|die|das|dem|den|des|[ai]m|zum|zur|vom|beim|ins"
+    r"|(?:mein|dein|sein|unser|euer|ihr|jed)(?:e[nmrs]?)?) $"
+)
+_YEAR_BEFORE = re.compile(
+    r"\b(?:(?i:geboren|jahre?n?|seit|von|bis|in|ab|vor|nach|um|anno|sommer|winter|wm|em)|[A-Z][a-zä]+r) $"
+)
+
+
+def cardinal(number: int, gender: str = "") -> str:
+    """Only one itself has a gender: ein Euro, eine Stunde."""
+    if number == 1 and gender:
+        return "eine" if gender == "f" else "ein"
+    for size, one, many in _SCALES:
+        if number >= size:
+            count, rest = divmod(number, size)
+            words = f"eine {one}" if count == 1 else f"{cardinal(count)} {many}"
+            return words + (f" {cardinal(rest)}" if rest else "")
+    for size, name in ((1_000, "tausend"), (100, "hundert")):
+        if number >= size:
+            count, rest = divmod(number, size)
+            return re.sub("eins$", "ein", cardinal(count)) + name + (cardinal(rest) if rest else "")
+    if number < 20:
+        return _SMALL[number]
+    tens, ones = divmod(number, 10)
+    return (f"{'ein' if ones == 1 else _SMALL[ones]}und" if ones else "") + _TENS[tens]
+
+
+def ordinal(number: int, ending: str = "e") -> str:
+    rest = number % 100
+    if rest in _IRREGULAR:
+        head = cardinal(number - rest) if number > rest else ""
+        return f"{head}{_IRREGULAR[rest]}{ending or 'e'}"
+    return f"{cardinal(number)}{'t' if 0 < rest < 20 else 'st'}{ending or 'e'}"
+
+
+def year(number: int) -> str:
+    century, rest = divmod(number, 100)
+    if 11 <= century <= 19:
+        return f"{cardinal(century)}hundert{cardinal(rest) if rest else ''}"
+    return cardinal(number)
+
+
+def day(number: int, match: re.Match[str]) -> str:
+    return ordinal(number, _ending(before(match), "er"))
+
+
+def _ending(earlier: str, strong: str) -> str:
+    return "en" if _WEAK.search(earlier) else "e" if _ARTICLE.search(earlier) else strong
+
+
+def _ordinal(match: re.Match[str]) -> str | None:
+    """1. Platz, but not the end of a sentence."""
+    noun, earlier = match[2], before(match)
+    if not (re.match(rf"(?:{_COUNTED})", noun) or _BEFORE_ORDINAL.search(earlier)):
+        return None
+    strong = "es" if re.fullmatch(_NEUTER, noun) else "e" if re.fullmatch(_FEMININE, noun) else "er"
+    return ordinal(int(match[1]), _ending(earlier, strong))
+
+
+def _month(match: re.Match[str]) -> tuple[Kind, str] | None:
+    """24.12."""
+    day_, month = int(match[1]), int(match[2])
+    if not (1 <= day_ <= 31 and 1 <= month <= 12):
+        return None
+    return Kind.DATE, f"{day(day_, match)} {_MONTHS.split()[month - 1]}"
+
+
+def clock(hour: int, minute: int, marked: bool) -> str:
+    words = f"{cardinal(hour, 'm')} Uhr"
+    return f"{words} {cardinal(minute)}" if minute else words
+
+
+def _year(match: re.Match[str]) -> str | None:
+    return year(int(match[0])) if _YEAR_BEFORE.search(before(match)) else None
+
+
+def _times(match: re.Match[str]) -> str:
+    return cardinal(int(match[1]), "m") + ("fach" if match[2] == "fach" else "mal")
+
+
+_MONTHS = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
+_FEMININE = r"(?:[A-ZÄÖÜ]\w*(?:e|ung|heit|keit|ion|schaft|ät)|Person|Nacht|Liga|Frau|Woche)"
+SPEECH = Speech(
+    code="de",
+    cardinal=cardinal,
+    ordinal=ordinal,
+    year=year,
+    sample="äöüß",
+    point="Komma",
+    units="""
+        kg Kilogramm; g Gramm; mg Milligramm; t f:Tonne/n; km Kilometer; m Meter; cm Zentimeter; mm Millimeter
+        l Liter; ml Milliliter; km/h Kilometer/ pro Stunde; kmh Kilometer/ pro Stunde; m/s Meter/ pro Sekunde
+        kb Kilobyte; mb Megabyte; gb Gigabyte; tb Terabyte; mbps Megabit/ pro Sekunde
+        fps Bilder/ pro Sekunde; hz Hertz; khz Kilohertz; mhz Megahertz; ghz Gigahertz; w Watt; kw Kilowatt
+        kwh f:Kilowattstunde/n; db Dezibel; px Pixel; ms f:Millisekunde/n; s f:Sekunde/n; sek f:Sekunde/n
+        min f:Minute/n; h f:Stunde/n; std f:Stunde/n; d Tag/e; % Prozent; ° Grad; °c Grad/ Celsius
+        °f Grad/ Fahrenheit; x mal
+    """,
+    currencies="""
+        € Euro|Cent; EUR Euro|Cent; $ Dollar|Cent; US$ US-Dollar|Cent; USD US-Dollar|Cent; £ Pfund|Pence
+        ¥ Yen; ₽ Rubel|Kopeke/n; ₹ f:Rupie/n|Paisa; ₩ Won; ₿ Bitcoin/s; CHF Franken|Rappen
+    """,
+    cents=" {}",
+    thousands="k K tsd Tsd",
+    scales="M 1000000 f:Million/en; Mio 1000000 f:Million/en; Mrd 1000000000 f:Milliarde/n",
+    months=_MONTHS,
+    of_month=r"\.?\s",
+    day=day,
+    date=("{day} {month}", " {year}"),
+    clock=clock,
+    hour=r"\s?uhr|\s?h",
+    feminine=_FEMININE,
+    no_noun=r"[a-zäöü].*|Uhr",
+    labels="level|platz|runde|nr|nummer|teil|staffel|folge|part|stufe|team|phase|kapitel|akt|map|top|tag|season",
+    signs="und|plus|gleich|Prozent|mal|geteilt durch|minus|plus minus|höchstens|mindestens|kleiner als"
+    "|größer als|ungleich|ungefähr|Wurzel aus|zu|Quadrat",
+    to="bis",
+    score="zu",
+    out_of="von",
+    versus="gegen",
+    number_sign="Nummer",
+    version="Version",
+    dot="Punkt",
+    minus="minus",
+    link="Link",
+    mail="E-Mail-Adresse",
+    listing="Code.",
+    heart="Herz",
+    fractions={
+        ("1", "2"): "ein halb",
+        ("1", "3"): "ein Drittel",
+        ("2", "3"): "zwei Drittel",
+        ("1", "4"): "ein Viertel",
+        ("3", "4"): "drei Viertel",
+        ("24", "7"): "vierundzwanzig sieben",
+    },
+    abbreviations="""
+        z. B. = zum Beispiel; d. h. = das heißt; u. a. = unter anderem; bzw. = beziehungsweise; ca. = circa
+        evtl. = eventuell; ggf. = gegebenenfalls; inkl. = inklusive; max. = maximal; min. = mindestens
+        Nr. = Nummer; Str. = Straße; Dr. = Doktor; Prof. = Professor; St. = Sankt; vgl. = vergleiche
+        s. o. = siehe oben; v. a. = vor allem; o. ä. = oder ähnlich; i. d. R. = in der Regel; sog. = sogenannt
+        usw. = und so weiter; etc. = et cetera; Hr. = Herr; Fr.
+        Mio. = Millionen; Mrd. = Milliarden; Std. = Stunden; Abs. = Absatz; Kap. = Kapitel
+    """,
+)
+GERMAN = SPEECH.language(
+    numbers=(
+        (Kind.TIME, r"(?i)([01]?\d|2[0-4])\.([0-5]\d)\s?uhr\b", lambda m: clock(int(m[1]), int(m[2]), True)),
+        (Kind.TIME, r"(?i)1(?=\s?uhr\b)", lambda m: "ein"),
+        (Kind.DATE, r"(\d{1,2})\.(\d{1,2})\.(?![\d\w])", _month),
+        (Kind.YEAR, r"(\d0)er(n?)(?!\w)", lambda m: f"{cardinal(int(m[1]))}er{m[2]}"),
+        (Kind.YEAR, r"(1[1-9]\d0|20\d0)er(n?)(?!\w)", lambda m: f"{year(int(m[1]))}er{m[2]}"),
+        (Kind.YEAR, r"1[1-9]\d\d(?![\w%°]|[.,:/]\d|\s?[€$])", _year),
+        (Kind.NUMBER, r"(\d{1,4})\.(?=\s([A-ZÄÖÜ]\w+))", _ordinal),
+        (Kind.NUMBER, r"(\d{1,4})(?:st|t)(er?|en|es|em)(?!\w)", lambda m: ordinal(int(m[1]), m[2])),
+        (Kind.NUMBER, r"(\d{1,4})\s?(fach|mal|x)(?!\w)", _times),
+    )
+)

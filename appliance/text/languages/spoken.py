@@ -1,0 +1,556 @@
+"""Readings of a language from its data: numbers with their units, dates, times, signs, abbreviations."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from appliance.text.languages.numbers import is_code
+from appliance.text.languages.plain import unshouted
+from appliance.text.quantity import CURRENCY, DASH
+from appliance.text.spans import Kind, Language, Readings, Say, Table, before
+
+_MASCULINE, _FEMININE = "m", "f"
+_SIGN = r"(?P<sign>(?<![\w.)%°])[-−+])?"
+_SIGNS = (
+    r"&",
+    r"\+(?=\s?\d)|(?<=\S)\+(?=\s|$|[,.!?])|(?<=\s)\+(?=\s)|(?<=\w)\+(?=\w)",
+    r"(?<![=!<>])={1,2}(?![=>])",
+    r"(?<=\w)\s?[%％](?!\w)",
+    r"×(?=\s?\d)|(?<=\d)\*(?=\d)",
+    r"÷",
+    r"(?:(?<=[\d)])|(?<=[\d)] ))[-−](?=\s?\d+(?:[.,]\d+)?\s?=)",
+    r"±",
+    r"<=|≤",
+    r">=|≥",
+    r"(?<=[\w)])<(?=[\w(-])|(?<=[\w)]\s)<(?=\s[\w(-])",
+    r"(?<=[\w)])>(?=[\w(-])|(?<=[\w)]\s)>(?=\s[\w(-])",
+    r"!=|≠",
+    r"≈|~(?=\s?\w)",
+    r"√",
+    r"[-=]>|→",
+    r"(?<=\d)\^2(?!\d)",
+)
+"""& + = % × ÷ − ± ≤ ≥ < > ≠ ≈ √ → ²: the order of `Speech.signs`."""
+
+
+@dataclass(frozen=True)
+class Noun:
+    forms: tuple[str, ...]
+    gender: str
+
+
+def _noun(text: str) -> Noun:
+    """ "kilo/s", "f:hora/s", "Kilometer/ pro Stunde", "рубль/рубля/рублей": two letters are an ending."""
+    gender, colon, name = text.partition(":")
+    if not colon:
+        gender, name = _MASCULINE, text
+    head, space, tail = name.strip().partition(" ") if "/" in name else (name.strip(), "", "")
+    one, *others = head.split("/")
+    forms = (one, *(one + other if len(other) <= 2 else other for other in others))
+    return Noun(tuple(f"{form}{space}{tail}" for form in forms), gender.strip())
+
+
+def _rows(table: str) -> dict[str, str]:
+    """ "kg kilo/s; km kilómetro/s" → sign → the rest."""
+    rows = (row.strip().partition(" ") for row in re.split(r"[;\n]", table) if row.strip())
+    return {sign: rest.strip() for sign, _, rest in rows}
+
+
+def one_or_many(number: str) -> int:
+    return int(number != "1")
+
+
+@dataclass(frozen=True)
+class Speech:
+    """Words and rules of one language; `language` makes its readings."""
+
+    code: str
+    cardinal: Callable[[int, str], str]
+    """Words of a number below 10¹²; before a noun with its gender "m" or "f", "" in counting."""
+    ordinal: Callable[[int, str], str]
+    point: str
+    """Between whole and decimals."""
+    units: str
+    """Sign and noun in each form, "f:" before a feminine one; % and x among them."""
+    currencies: str
+    """Sign, noun | noun of the hundredth part."""
+    cents: str
+    """After a price, {} its hundredths, {cent} their noun: " con {}"."""
+    months: str
+    day: Callable[[int, re.Match[str]], str]
+    """A day of a month in a date."""
+    date: tuple[str, str]
+    """Formats with {day} and {month}, and with {year}."""
+    clock: Callable[[int, int, bool], str]
+    """Hour, minutes; True if the word for hour was written."""
+    signs: str
+    """Words of _SIGNS, with | between."""
+    to: str
+    """Between the ends of a range; likewise the next three."""
+    score: str
+    out_of: str
+    versus: str
+    number_sign: str
+    """Word of #1."""
+    version: str
+    dot: str
+    """Between the parts of a version."""
+    minus: str
+    link: str
+    mail: str
+    listing: str
+    heart: str
+    scripts: tuple[str, ...] = ("LATIN",)
+    sample: str = ""
+    comma: str = ", "
+    decimal: str = ","
+    """Decimal mark; the other of comma and point groups thousands."""
+    in_pairs: bool = False
+    """Two decimals are read as one number."""
+    decimals: Callable[[str, str], str] | None = None
+    """Words of whole and decimals, if not by `point`."""
+    form: Callable[[str], int] = one_or_many
+    """Index of a noun's form for a number."""
+    feminine: str = r"(?!)"
+    """Pattern of a feminine noun after a number."""
+    no_noun: str = r"(?!)"
+    """Pattern of a word that may follow a number and is none of its noun; and of a label before one."""
+    labels: str = r"(?!)"
+    thousands: str = "k"
+    """Letters and abbreviations of a thousand."""
+    scales: str = "M 1000000"
+    """Sign, power and noun; the number is written out where that is none or it is whole."""
+    of: str = ""
+    """Between a round million and its noun; after | before a vowel."""
+    hour: str = r"\s?h(?:rs?)?"
+    """Pattern of the word for hour after a time."""
+    hour_minute: str = r"(?!)"
+    """Pattern between hour and minutes but for the colon: 19h30."""
+    of_month: str = r"\.?\s(?:de\s)?"
+    """Pattern between a day and its month."""
+    date_before: str = r"(?!)"
+    """Pattern of a word before 24/12."""
+    year: Callable[[int], str] | None = None
+    abbreviations: str = ""
+    """Abbreviation = words; without words it is left as written. None of them ends a sentence."""
+    fractions: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    letter: str = r"[^\W\d_]"
+    """Pattern of a letter that may belong to a code or unit."""
+    joint: str = " "
+    """Between words of one reading."""
+
+    # Words of numbers.
+
+    def plain(self, written: str) -> str:
+        """ "1.200,50" → "1200.50", in this language's marks."""
+        number = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in written)
+        number = re.sub(r"[ '’٬]", "", number).replace("٫", ".").replace("،", ",")
+        marks = [c for c in number if c in ".,"]
+        if not marks:
+            return number
+        decimal = marks[-1]
+        grouped = re.fullmatch(r"[1-9]\d{0,2}(?:[.,]\d{2,3})*[.,]\d{3}", number)
+        is_whole = grouped and (
+            len(set(marks)) == 1 and (decimal != self.decimal or len(marks) > 1 or number.endswith(",000"))
+        )
+        whole, _, part = number.rpartition(decimal)
+        whole = re.sub(r"\D", "", whole) or "0"
+        return whole + part if is_whole else f"{whole}.{part}"
+
+    def said(self, number: str, gender: str = "") -> str:
+        """Words of a plain number; digit by digit if it is a code."""
+        whole, _, part = number.partition(".")
+        if is_code(whole):
+            words = self.digits(whole)
+        elif not part:
+            return self.cardinal(int(whole), gender)
+        else:
+            words = self.cardinal(int(whole), "")
+        if not part:
+            return words
+        if self.decimals:
+            return self.decimals(whole, part)
+        zeros = part[: len(part) - len(part.lstrip("0"))]
+        if self.in_pairs and len(part) <= 2 and part.strip("0"):
+            said = " ".join(filter(None, (self.digits(zeros), self.cardinal(int(part), ""))))
+        else:
+            said = self.digits(part)
+        return self.joint.join((words, self.point, said)) if self.joint else words + self.point + said
+
+    def digits(self, digits: str) -> str:
+        """Each digit; others are left out."""
+        words = (self.cardinal(unicodedata.digit(c), "") for c in digits if c.isdigit())
+        return self.joint.join(words)
+
+    def grouped(self, text: str) -> str:
+        """Digits of groups, as of a telephone number."""
+        return self.comma.join(self.digits(group) for group in re.findall(r"\d+", text))
+
+    def counted(self, number: str, noun: Noun) -> str:
+        form = noun.forms[min(self.form(number), len(noun.forms) - 1)]
+        return f"{self.said(number, noun.gender)}{self.joint}{form}"
+
+    def points(self, version: str) -> str:
+        parts = (self.said(part) if len(part) < 4 else self.digits(part) for part in version.split("."))
+        return f"{self.joint}{self.dot}{self.joint}".join(parts)
+
+    def followed(self, match: re.Match[str]) -> str:
+        """Gender of a number for the word after it."""
+        after = re.match(r"\s([^\W\d_]+)", match.string[match.end() :])
+        if not after or re.fullmatch(self.no_noun, after[1]):
+            return ""
+        if re.search(rf"(?i)(?<!\w)(?:{self.labels})\s?$", before(match)):
+            return ""
+        return _FEMININE if re.fullmatch(self.feminine, after[1]) else _MASCULINE
+
+    def between(self, first: str, word: str, second: str) -> str:
+        return self.joint.join((first, word, second))
+
+    def signed(self, match: re.Match[str], words: str) -> str:
+        sign = {"-": self.minus, "−": self.minus, "+": self.signs.split("|")[1]}.get(match["sign"] or "", "")
+        return f"{sign}{self.joint}{words}" if sign else words
+
+    def number_table(self) -> Table:
+        """The common readings of numbers."""
+        return _Reader(self).numbers()
+
+    def language(self, numbers: Table = (), words: Table = (), signs: Table = ()) -> Language:
+        """With readings of its own, which come before the common ones."""
+        reader = _Reader(self)
+        said = [f" {word} " for word in self.signs.split("|")]
+        table: Table = [(Kind.SIGN, p, _always(word)) for p, word in zip(_SIGNS, said, strict=True)]
+        return Language(
+            code=self.code,
+            link=self.link,
+            mail=self.mail,
+            listing=self.listing,
+            comma=self.comma,
+            digit=lambda character: f" {self.digits(character)} ",
+            number=lambda n, is_ordinal: self.ordinal(int(n), "") if is_ordinal else self.said(n),
+            numbers=Readings([*numbers, *reader.numbers()]),
+            words=Readings([*words, *reader.words()]),
+            signs=Readings([*signs, *reader.signs(), *table]),
+            capitals=unshouted,
+            scripts=self.scripts,
+            abbreviations=frozenset(_rows_of(self.abbreviations)),
+            heart=self.heart,
+            alone=dict(zip("&+=%×÷", said, strict=False)),
+            sample=self.sample,
+        )
+
+
+def _always(words: str) -> Say:
+    return lambda match: words
+
+
+def _rows_of(abbreviations: str) -> dict[str, str]:
+    """ "z. B. = zum Beispiel; Dr." → "z. b", "z.b" and "dr", with their words."""
+    rows = {}
+    for row in re.split(r"[;\n]", abbreviations):
+        short, _, words = row.strip().partition("=")
+        if key := short.strip().lower().removesuffix("."):
+            rows[key] = rows[key.replace(". ", ".")] = words.strip()
+    return rows
+
+
+@dataclass(frozen=True)
+class _Amount:
+    number: str
+    """In digits, with a point."""
+    scale: str = ""
+    sign: str = ""
+    """Of a currency or unit."""
+
+
+class _Reader:
+    """The common readings of a language."""
+
+    def __init__(self, speech: Speech) -> None:
+        self._s = speech
+        self._names = {sign.lower(): _noun(rest) for sign, rest in _rows(speech.units).items()}
+        self._currencies = {
+            sign: (_noun(main), _noun(cent) if cent.strip() else None)
+            for sign, rest in _rows(speech.currencies).items()
+            for main, _, cent in (rest.partition("|"),)
+        }
+        self._scales = {
+            sign: (int(rest.split()[0]), _noun(rest.partition(" ")[2]) if " " in rest else None)
+            for sign, rest in _rows(speech.scales).items()
+        } | {sign: (1_000, None) for sign in speech.thousands.split()}
+        group, point = ("." if speech.decimal == "," else ","), re.escape(speech.decimal)
+        first = r"(?![0٠०])\d{1,3}"
+        self._number = (
+            rf"(?:{first}(?:[{group}٬]\d{{2,3}})*[{group}٬]\d{{3}}(?:[{point}٫]\d+)?(?!\d)"
+            rf"|{first}(?: \d{{3}})+(?:{point}\d+)?(?!\d)|{first}(?:['’]\d{{3}})+(?:[.,]\d+)?(?!\d)"
+            rf"|{first}(?:{point}\d{{3}})+{group}\d+|{first}(?:{point}\d{{3}}){{2,}}(?!\d)|\d+[.,٫]\d+|\d+|(?<!\w)[.,]\d+)"
+        )
+        self._end = rf"(?!{speech.letter}|[\d_%°]|[.,:/]\d)"
+
+    # Patterns.
+
+    def _quantity_pattern(self, suffix: str = "") -> str:
+        signs = [sign for sign in self._currencies if not re.fullmatch(CURRENCY, sign)]
+        units = "|".join(sorted(map(re.escape, [*self._names, *signs]), key=len, reverse=True))
+        units = re.sub("°(?=[a-z])", r"°\\s?", units)
+        scales = "|".join(sorted(map(re.escape, self._scales), key=len, reverse=True))
+        return (
+            rf"(?P<before{suffix}>{CURRENCY}\s?)?(?P<number{suffix}>{self._number})"
+            rf"(?:\s?(?P<scale{suffix}>{scales})\.?(?!{self._s.letter}))?(?:\s?(?P<unit{suffix}>{CURRENCY}|(?i:{units})))?"
+        )
+
+    def numbers(self) -> Table:
+        s, end, number = self._s, self._end, self._number
+        short = r"(?<=\d\d[-/.]\d\d[-/.])\d\d"  # 24.12.26, but not 1.2.10
+        months = "|".join(f"{name}|{name[:3]}" for name in s.months.split())
+        table: list[tuple[Kind, str, Say]] = [
+            (Kind.CODE, rf"(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::(\d{{1,5}}))?{end}", self._address),
+            (Kind.DATE, rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){end}", self._date),
+            (Kind.DATE, rf"(?P<d>\d{{1,2}})([-/.])(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}|{short}){end}", self._date),
+            (Kind.DATE, rf"(?P<d>\d{{1,2}})/(?P<m>\d{{1,2}}){end}", self._short_date),
+            (Kind.DATE, rf"(?i)(?P<d>\d{{1,2}})(?={s.of_month}(?:{months})(?!\w))", self._day),
+            (Kind.TIME, r"(?i)(\d{1,2})(?::(\d\d))?\s?([ap])\.?\s?m\b\.?", self._half_day),
+            (Kind.TIME, rf"(?P<h>\d{{1,2}}):(?P<min>[0-5]\d):(?P<s>[0-5]\d){end}", self._lasting),
+            (
+                Kind.TIME,
+                rf"(?i)(?P<h>\d{{1,2}})(?::|{s.hour_minute})(?P<m>[0-5]\d)(?P<mark>{s.hour})?{end}",
+                self._clock,
+            ),
+            (
+                Kind.TIME,
+                rf"(?:(?P<d>\d+)\s?d\s?)?(?:(?P<h>\d+)\s?h\s?)(?:(?P<min>\d+)\s?m(?:in)?\s?)?(?:(?P<s>\d+)\s?s)?{end}",
+                self._lasting,
+            ),
+            (Kind.TIME, rf"(?P<min>\d+)\s?m(?:in)?\s?(?P<s>\d+)\s?s{end}", self._lasting),
+            (Kind.SCORE, rf"(\d{{1,3}}):(\d{{1,3}}){end}", self._between(s.score)),
+            (Kind.SCORE, rf"(\d{{1,2}})(?:[vV][sS]?){{1}}(\d{{1,2}}){end}", self._between(s.versus)),
+            (
+                Kind.PHONE,
+                rf"(?:\+\d{{1,3}}|0\d{{1,4}})(?:[ /-]\d{{2,8}})+{end}|\d{{1,4}}(?:[ -]\d{{2,4}}){{3,}}{end}"
+                rf"|\d{{2,4}}(?:-\d{{2,4}}){{2,}}{end}|\d{{3}}-\d{{4}}{end}|(?:\+\d{{7,}}|0\d{{6,}}){end}",
+                self._phone,
+            ),
+            (Kind.VERSION, rf"(?!{number}{end})(\d+(?:\.\d+){{2,}}){end}", lambda m: s.points(m[1])),
+            (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(\d+(?:/\d+)*){end}", self._slash),
+            (
+                Kind.SIGN,
+                rf"({number})\s?[x×*]\s?({number}){end}",
+                lambda m: self._between(s.signs.split("|")[4])(m),
+            ),
+            (
+                Kind.RANGE,
+                rf"{_SIGN}{self._quantity_pattern('_a')}{DASH}(?P<minus>[-−])?{self._quantity_pattern('_b')}{end}(?!\s?=|-\d)",
+                self._range,
+            ),
+            (Kind.UNIT, rf"{_SIGN}{self._quantity_pattern()}{end}", self._quantity),
+            (Kind.NUMBER, rf"\d+(?:,\d{{1,2}}){{2,}}{end}", self._list),
+            (Kind.NUMBER, rf"{_SIGN}(?P<number>{number})(?!{s.letter}|[\d_])", self._plain),
+            (Kind.CODE, rf"(?:\d|_|{s.letter})+", self._code),
+        ]
+        return table
+
+    def words(self) -> Table:
+        s, letter = self._s, self._s.letter
+        shorts = {short: words for short, words in _rows_of(s.abbreviations).items() if words}
+        pattern = "|".join(sorted((re.escape(short) for short in shorts), key=len, reverse=True)) or "(?!)"
+        return [
+            (Kind.WORD, rf"(?i)({pattern})\.(?!\w*\.\w)(?P<last>\s*$)?", self._short(shorts)),
+            (Kind.VERSION, rf"[vV]\.?\s?(\d+(?:\.\d+)*){self._end}", self._version),
+            (
+                Kind.SIGN,
+                rf"[xX](\d+){self._end}",
+                lambda m: f"{s.signs.split('|')[4]}{s.joint}{s.said(s.plain(m[1]))}",
+            ),
+            (Kind.CODE, rf"(?={letter}*[\d_]){letter}(?:\d|_|{letter})*(?:\.\d+)*", self._code),
+        ]
+
+    def signs(self) -> Table:
+        s = self._s
+        return [
+            (
+                Kind.NUMBER,
+                rf"#(\d+){self._end}",
+                lambda m: f"{s.number_sign}{s.joint}{s.said(s.plain(m[1]))}",
+            ),
+            (Kind.SIGN, r"#+|={3,}", _always(" ")),
+            (Kind.RANGE, r"(?<=[\dhH])\s?[-–—]\s?(?=\d{1,2}(?::\d\d|\s?[hH]))", _always(f" {s.to} ")),
+            (Kind.SIGN, r"(?<=\w)/(?=\w)", _always(" ")),
+        ]
+
+    # Words of matches.
+
+    def _short(self, words: Mapping[str, str]) -> Say:
+        """An abbreviation's words; at the end of the text its full stop is the sentence's too."""
+        return lambda m: words[m[1].lower()] + ("" if m["last"] is None else ".")
+
+    def _between(self, word: str) -> Callable[[re.Match[str]], str]:
+        s = self._s
+        return lambda m: s.between(s.said(s.plain(m[1])), word, s.said(s.plain(m[2])))
+
+    def _address(self, match: re.Match[str]) -> str:
+        port = f"{self._s.comma}{self._s.digits(match[2])}" if match[2] else ""
+        return self._s.points(match[1]) + port
+
+    def _date(self, match: re.Match[str]) -> str | None:
+        s, day, month = self._s, int(match["d"]), int(match["m"])
+        if not (1 <= day <= 31 and 1 <= month <= 12):
+            return None
+        said = s.date[0].format(day=s.day(day, match), month=s.months.split()[month - 1])
+        if not (year := match.groupdict().get("y")):
+            return said
+        full = int(year) + (2_000 if len(year) == 2 else 0)
+        return said + s.date[1].format(year=s.year(full) if s.year else s.cardinal(full, ""))
+
+    def _short_date(self, match: re.Match[str]) -> str | None:
+        if match[0] == "24/7":
+            return None
+        is_told = re.search(rf"(?i)(?<!\w)(?:{self._s.date_before})\s$", before(match))
+        return self._date(match) if is_told or int(match["d"]) > 12 else None
+
+    def _day(self, match: re.Match[str]) -> str | None:
+        return self._s.day(int(match["d"]), match) if 1 <= int(match["d"]) <= 31 else None
+
+    def _half_day(self, match: re.Match[str]) -> str | None:
+        hour, minute = int(match[1]), int(match[2] or 0)
+        if not (1 <= hour <= 12 and minute < 60):
+            return None
+        return f"{self._s.clock(hour, minute, False)} {match[3].lower()} m"
+
+    def _clock(self, match: re.Match[str]) -> str | None:
+        hour, minute = int(match["h"]), int(match["m"])
+        return self._s.clock(hour, minute, ":" not in match[0] or bool(match["mark"])) if hour <= 24 else None
+
+    def _lasting(self, match: re.Match[str]) -> str | None:
+        """Groups are named by their units; those of zero are left out."""
+        parts = {unit: str(int(value)) for unit, value in match.groupdict().items() if value}
+        if len(parts) < 2:
+            return None
+        said = [self._s.counted(number, self._names[unit]) for unit, number in parts.items() if number != "0"]
+        return self._s.joint.join(said) or self._s.counted("0", self._names["s"])
+
+    def _phone(self, match: re.Match[str]) -> str | None:
+        if sum(map(str.isdigit, match[0])) < 7:
+            return None
+        plus = f"{self._s.signs.split('|')[1]}{self._s.joint}" if match[0][0] == "+" else ""
+        return plus + self._s.grouped(match[0])
+
+    def _version(self, match: re.Match[str]) -> str:
+        s = self._s
+        is_named = before(match).rstrip().lower().endswith(s.version.lower())
+        return s.points(match[1]) if is_named else f"{s.version}{s.joint}{s.points(match[1])}"
+
+    def _slash(self, match: re.Match[str]) -> str | None:
+        s, (a, b) = self._s, map(self._s.plain, match.groups())
+        if found := s.fractions.get((a, b)):
+            return found
+        if b in ("5", "10", "20", "100") and float(a) <= int(b):
+            return s.joint.join((s.said(a), s.out_of, s.said(b)))
+        return s.joint.join(s.said(s.plain(part)) for part in [a, *b.split("/")])
+
+    def _list(self, match: re.Match[str]) -> str:
+        return self._s.comma.join(self._s.said(part) for part in match[0].split(","))
+
+    def _code(self, match: re.Match[str]) -> str:
+        """Letters as they are, up to four digits as one number."""
+        said = []
+        for part in re.findall(r"[^\W\d_]+|\d+(?:\.\d+)*", match[0]):
+            is_number = part[0].isdigit()
+            if is_number and "." in part:
+                said.append(self._s.points(part))
+            elif is_number:
+                said.append(self._s.said(self._s.plain(part)) if len(part) < 5 else self._s.digits(part))
+            else:
+                said.append(part)
+        return " ".join(said)
+
+    def _plain(self, match: re.Match[str]) -> str:
+        s, number = self._s, self._s.plain(match["number"])
+        return s.signed(match, s.said(number, s.followed(match)))
+
+    def _quantity(self, match: re.Match[str]) -> tuple[Kind, str] | None:
+        read = self._read(match)
+        if read is None or not (read.scale or read.sign):
+            return None
+        return self._kind(read), self._s.signed(match, self._amount(read, self._s.followed(match)))
+
+    def _range(self, match: re.Match[str]) -> str | None:
+        """Descending bare numbers are a score."""
+        s, a, b = self._s, self._read(match, "_a"), self._read(match, "_b")
+        if a is None or b is None or (a.sign and b.sign not in ("", a.sign)):
+            return None
+        both = _Amount(b.number, b.scale, b.sign or a.sign)
+        word, year = s.to, s.year or (lambda number: s.cardinal(number, ""))
+        if not (a.scale or both.scale or both.sign) and (a.number + b.number).isdigit():
+            if all(1_100 <= int(n) < 2_100 for n in (a.number, b.number)):
+                return s.joint.join((year(int(a.number)), word, year(int(b.number))))
+            if int(a.number) >= int(b.number) or a.number == "0":
+                word = s.score
+        noun = self._nouns(both.sign)[0]
+        gender = noun.gender if noun else s.followed(match)
+        first = self._amount(_Amount(a.number, a.scale), gender)
+        second = self._amount(both, gender)
+        if match["minus"]:
+            second = f"{s.minus}{s.joint}{second}"
+        return s.between(s.signed(match, first), word, second)
+
+    def _read(self, match: re.Match[str], suffix: str = "") -> _Amount | None:
+        """None for a letter that is no unit: 5G, 4K."""
+        groups = match.groupdict()
+        unit = groups[f"unit{suffix}"] or ""
+        number, scale = self._s.plain(groups[f"number{suffix}"]), groups[f"scale{suffix}"] or ""
+        sign = (groups[f"before{suffix}"] or unit).strip()
+        if (len(unit) == 1 and unit.isupper()) or (scale == "K" and number in ("2", "4", "8") and not sign):
+            return None
+        return _Amount(number, scale, sign)
+
+    def _nouns(self, sign: str) -> tuple[Noun | None, Noun | None]:
+        """Noun of a currency or unit, and of the currency's hundredth part."""
+        for key in (sign, sign.upper(), sign[-1:]):
+            if key in self._currencies:
+                return self._currencies[key]
+        return self._names.get(sign.lower().replace(" ", "")), None
+
+    def _kind(self, read: _Amount) -> Kind:
+        if read.sign in ("%", "％", "٪"):
+            return Kind.PERCENT
+        if self._nouns(read.sign)[0] in self._names.values():
+            return Kind.UNIT
+        return Kind.MONEY if read.sign else Kind.NUMBER
+
+    def _amount(self, read: _Amount, gender: str) -> str:
+        """`gender`: of the word after it, if it has no noun of its own."""
+        s, number = self._s, read.number
+        noun, cent = self._nouns(read.sign)
+        if read.scale:
+            power, scale = self._scales[read.scale]
+            value = Decimal(number) * power
+            if scale and "." in number:
+                return f"{s.counted(number, scale)} {self._of(noun)}".strip()
+            number = str(int(value)) if value == int(value) else str(value)
+        whole, _, part = number.partition(".")
+        if noun and cent and 0 < len(part) <= 2:
+            small = part.ljust(2, "0").lstrip("0")
+            if not small:
+                number = whole
+            elif whole == "0":
+                return s.counted(small, cent)
+            else:
+                named = s.said(small, cent.gender if "{cent}" in s.cents else "")
+                form = cent.forms[min(s.form(small), len(cent.forms) - 1)]
+                return s.counted(whole, noun) + s.cents.format(named, cent=form)
+        if noun is None:
+            return s.said(number, gender)
+        if s.of and number.isdigit() and int(number) and int(number) % 1_000_000 == 0:
+            return f"{s.said(number)} {self._of(noun)}"
+        return s.counted(number, noun)
+
+    def _of(self, noun: Noun | None) -> str:
+        """Noun after millions."""
+        if noun is None:
+            return ""
+        name = noun.forms[-1]
+        consonant, _, vowel = self._s.of.partition("|")
+        return f"{vowel if vowel and name[0] in 'aeiou' else consonant}{name}"

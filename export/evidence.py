@@ -1,0 +1,262 @@
+"""Flow-matching loss of weights on recordings with known words: what they were trained as.
+
+Checkpoints of different rotary heads, masks and mels have the same names and shapes, and the graphs of either
+equal their torch model. The loss of their training (Lipman et al. 2022, arXiv 2210.02747; F5 fills in masked
+frames) tells them apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from appliance.contract.bundle import Arch
+from appliance.contract.mel import Kind, MelSpec, log_mel
+from appliance.contract.tokens import Vocabulary
+from appliance.engine.cases import TARGET_RMS, samples, transcript
+from appliance.text.chinese import to_tokens
+from appliance.voices.reference import prepare
+from export.assemble import BundleFailed, Loaded
+from export.checkpoint import CheckpointError, WeightsKind, build_dit
+from export.families import NAMED, FamilyError, check_arch
+from export.model.dit import DiT
+
+TIMES = (0.1, 0.3, 0.5, 0.7, 0.9)
+SEEDS = (1, 2)
+"""With TIMES: ten passes."""
+CONDITION = 1 / 3
+"""Share of a recording that the model is given."""
+SPEAKS = 0.25
+"""Largest loss of weights that speak, in that of no velocity at all: the demo voice's is 0.07, under wrong
+flags 0.28, on wrong mels 1.0."""
+FITS_BETTER = 0.6
+"""Ratio of losses from which other flags or mels are right: 0.25 for the demo voice's flags, 0.07 for its
+mels."""
+OTHERS_FIT_BETTER = 0.95
+HEARS_TEXT = 0.99
+"""Ratio to the loss without text: 0.9 for the demo voice."""
+GIVEN, WITHOUT_TEXT = "given", "without text"
+TAKEN: Mapping[WeightsKind, str] = {"ema": "averaged", "raw": "raw"}
+OTHER: Mapping[WeightsKind, WeightsKind] = {"ema": "raw", "raw": "ema"}
+
+
+class Verdict(enum.Enum):
+    FITS = "fits"
+    UNTRAINED = "untrained"
+    """Weights that predict no speech tell nothing."""
+    MISFIT = "misfit"
+    """Other flags or mels fit better."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    name: str
+    words: str
+    samples: Callable[[int], NDArray[np.float32]]
+    """(samples,) at a rate."""
+
+
+DEMO = tuple(Recording(voice, transcript(voice).strip(), partial(samples, voice)) for voice in ("slt", "bdl"))
+
+
+@dataclass
+class Evidence:
+    recordings: tuple[str, ...]
+    losses: dict[str, float] = field(default_factory=dict)
+    """Mean squared error of the velocity, by what was changed."""
+    verdict: Verdict = Verdict.FITS
+    advice: list[str] = field(default_factory=list)
+    accepted_by: str = ""
+
+    def record(self) -> dict[str, Any]:
+        losses = {name: float(f"{loss:.3g}") for name, loss in self.losses.items()}
+        accepted = {"accepted_by": self.accepted_by} if self.accepted_by else {}
+        recordings = list(self.recordings)
+        return {"recordings": recordings, "losses": losses, "verdict": self.verdict.value} | accepted
+
+
+def weigh(loaded: Loaded, recordings: Sequence[Recording] = DEMO, *, accept: str = "") -> Evidence:
+    """Measure the losses of the sources, ten passes each.
+
+    Raises BundleFailed for a misfit without `accept`, its reason to be written.
+    """
+    found = Evidence(tuple(one.name for one in recordings))
+    tried = {trial.name: trial for trial in _trials(loaded)}
+    idle = silence(loaded.mel, recordings)
+    # Random weights, as of tests, are told from two passes each.
+    if min(trial.loss(loaded, recordings, TIMES[2:3]) for trial in tried.values()) > 2 * SPEAKS * idle:
+        return _untrained(loaded, found)
+    found.losses |= {name: trial.loss(loaded, recordings) for name, trial in tried.items()}
+    best = min(tried, key=found.losses.__getitem__)
+    given, fits = found.losses[GIVEN], found.losses[best]
+    if fits > SPEAKS * idle:
+        return _untrained(loaded, found)
+    heard = ", ".join(found.recordings)
+    if fits < FITS_BETTER * given:
+        found.verdict, found.accepted_by = Verdict.MISFIT, accept
+        told = (
+            f"the weights were trained otherwise: their loss on {heard} is {given:.2f} as "
+            f"{loaded.sources.family.name}, and {fits:.2f} with {best}: pass {tried[best].remedy}"
+        )
+        if not accept:
+            raise BundleFailed(f"{told}; --accept REASON writes it all the same")
+        found.advice.append(told)
+    found.losses[WITHOUT_TEXT] = silent = tried[GIVEN].loss(loaded, recordings, drops_text=True)
+    if given > HEARS_TEXT * silent:
+        found.advice.append(
+            f"the weights do not use the text: their loss on {heard} is {given:.2f} with it, {silent:.2f} "
+            "without; if they speak another language, pass --recording FILE --transcript TEXT, else look at "
+            "the vocabulary"
+        )
+    _compare_weights(loaded, recordings, found)
+    return found
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The weights under some flags, on some mels."""
+
+    name: str
+    remedy: str
+    """Options that a bundle of them needs."""
+    arch: Arch
+    mel: MelSpec
+
+    @classmethod
+    def given(cls, loaded: Loaded) -> Trial:
+        return cls(GIVEN, "", loaded.sources.family.arch, loaded.mel)
+
+    def loss(
+        self,
+        loaded: Loaded,
+        recordings: Sequence[Recording],
+        times: Sequence[float] = TIMES,
+        *,
+        drops_text: bool = False,
+    ) -> float:
+        model = build_dit(loaded.dit(), self.arch, loaded.vocabulary.size, self.mel.mels)
+        return loss(model, loaded.vocabulary, self.mel, recordings, times, drops_text=drops_text)
+
+
+def _trials(loaded: Loaded) -> Iterator[Trial]:
+    arch, spec = loaded.sources.family.arch, loaded.mel
+    yield Trial.given(loaded)
+    for other in other_flags(arch):
+        remedy = f"--family {name}" if (name := named(other)) else f"a YAML file with {flags(other)}"
+        yield Trial(flags(other), remedy, other, spec)
+    for kind in get_args(Kind):
+        if kind != spec.kind:
+            yield Trial(f"mels of {kind}", f"--vocoder {kind}", arch, dataclasses.replace(spec, kind=kind))
+
+
+def _untrained(loaded: Loaded, found: Evidence) -> Evidence:
+    found.verdict = Verdict.UNTRAINED
+    found.advice.append(
+        f"the loss of the weights proves nothing: they predict no speech on {', '.join(found.recordings)}"
+    )
+    _compare_weights(loaded, (), found)
+    return found
+
+
+def _compare_weights(loaded: Loaded, recordings: Sequence[Recording], found: Evidence) -> None:
+    """Say how far average and raw weights are apart, where the checkpoint has both."""
+    taken, kind = TAKEN[loaded.sources.weights], OTHER[loaded.sources.weights]
+    other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, weights=kind))
+    try:
+        if other.dit().averaged == loaded.dit().averaged:
+            return
+    except CheckpointError:
+        return
+    told = (
+        f"the checkpoint has averaged and raw weights, {distance(loaded, other):.0%} apart: the {taken} ones "
+        f"are taken, --weights {kind} takes the others"
+    )
+    if recordings:
+        given = found.losses[GIVEN]
+        found.losses[TAKEN[kind]] = theirs = Trial.given(other).loss(other, recordings)
+        fit = ", which fit better" if theirs < OTHERS_FIT_BETTER * given else ""
+        told += f", with a loss of {theirs:.2f} for {given:.2f}{fit}"
+    found.advice.append(told)
+
+
+@torch.inference_mode()
+def loss(
+    model: DiT,
+    vocabulary: Vocabulary,
+    spec: MelSpec,
+    recordings: Sequence[Recording],
+    times: Sequence[float] = TIMES,
+    *,
+    drops_text: bool = False,
+) -> float:
+    """Mean squared error of the velocity over the frames that the model is not given."""
+    errors = []
+    seeds = SEEDS[: 1 if len(recordings) > 1 else None]
+    for one, seed, time in itertools.product(recordings, seeds, times):
+        mel = torch.from_numpy(log_mel(one.samples(spec.sample_rate_hz), spec))  # (N, M)
+        known = int(len(mel) * CONDITION)
+        cond = mel.clone()
+        cond[known:] = 0.0
+        ids = torch.from_numpy(vocabulary.ids(vocabulary.split(one.words, to_tokens))).long()
+        text = model.text_embed(ids, len(mel))[1:] if drops_text else model.text_embed(ids, len(mel), 1)
+        noise = torch.randn(mel.shape, generator=torch.Generator().manual_seed(seed))
+        velocity = model((1 - time) * noise + time * mel, cond, text, torch.tensor(time))[0]
+        errors.append(float((velocity - (mel - noise))[known:].square().mean()))
+    return float(np.mean(errors))
+
+
+def silence(spec: MelSpec, recordings: Sequence[Recording]) -> float:
+    """Loss of no velocity at all: the mean square of mels and of the noise."""
+    levels = [log_mel(one.samples(spec.sample_rate_hz), spec) for one in recordings]
+    return 1.0 + float(np.mean([np.square(mel[int(len(mel) * CONDITION) :]).mean() for mel in levels]))
+
+
+def distance(one: Loaded, other: Loaded) -> float:
+    """Root mean square of the weights' differences, in that of the weights."""
+    a, b = one.dit(), other.dit()
+    apart = sum(float((a[name] - b[name]).square().sum()) for name in a)
+    return float(np.sqrt(apart / sum(float(a[name].square().sum()) for name in a)))
+
+
+def other_flags(arch: Arch) -> list[Arch]:
+    """Architectures of the same weights, with other masks and rotary heads."""
+    found = []
+    for masks, heads in itertools.product((True, False), (None, 1)):
+        other = dataclasses.replace(arch, text_mask_padding=masks, pe_attn_head=heads)
+        try:
+            check_arch(other)
+        except FamilyError:
+            continue
+        if other != arch:
+            found.append(other)
+    return found
+
+
+def flags(arch: Arch) -> str:
+    heads = "null" if arch.pe_attn_head is None else arch.pe_attn_head
+    return f"pe_attn_head: {heads}, text_mask_padding: {str(arch.text_mask_padding).lower()}"
+
+
+def named(arch: Arch) -> str:
+    """Name of a family with this architecture, or ""."""
+    return next((family.name for family in NAMED.values() if family.arch == arch), "")
+
+
+def recording_of(path: Path, words: str) -> Recording:
+    """Raises OSError, InvalidReference."""
+    audio = path.read_bytes()
+
+    def at(rate_hz: int) -> NDArray[np.float32]:
+        return prepare(audio, MelSpec("vocos", sample_rate_hz=rate_hz), TARGET_RMS).samples
+
+    return Recording(path.name, words, at)

@@ -1,0 +1,230 @@
+"""Languages in force: which one a clause is in, and that nothing is put into a text where none is known."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from functools import cache
+
+import emoji
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.config import TextConfig
+from appliance.contract.tokens import Vocabulary
+from appliance.errors import ConfigError, InvalidRequest
+from appliance.request import Handling
+from appliance.text.chinese import to_tokens
+from appliance.text.languages import LANGUAGES, UnknownLanguage, base_code, known, language
+from appliance.text.languages.plain import PLAIN
+from appliance.text.sayable import FrontEnd
+from appliance.text.scripts import LETTERS
+from tests.text.test_chat import chinese_too
+from tests.text.test_spans import lines
+
+LATIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZäöüßÄÖÜáéíóúñçàèìòùâêîôûœ"
+CYRILLIC = "".join(map(chr, range(0x410, 0x450))) + "ёЁ"
+KANA = "".join(map(chr, [*range(0x3041, 0x3097), *range(0x30A1, 0x30FD)]))
+SIGNS = "0123456789.,:;!?¿¡'\"-()%€$£&+=@#/°²"
+DEVANAGARI = "".join(map(chr, range(0x900, 0x970)))
+
+
+@cache
+def front(*languages: str, configured: str = "") -> FrontEnd:
+    """Of a bundle that has letters, signs and digits of several scripts, and Chinese syllables."""
+    tokens = dict.fromkeys((" ", *LATIN, *CYRILLIC, *KANA, *DEVANAGARI, *SIGNS, *chinese_too().tokens))
+    return FrontEnd(Vocabulary(tuple(tokens)), TextConfig(language=configured), languages)
+
+
+@pytest.mark.parametrize("code", LANGUAGES)
+def test_each_registered_language_loads_and_has_words_and_a_known_script(code: str) -> None:
+    found = language(code)
+    assert (found.code, found.says_digits) == (code, True)
+    assert found.link.strip() and found.mail.strip() and set(found.scripts) <= set(LETTERS)
+    assert all(word == word.lower() and word[-1] != "." for word in found.abbreviations)
+
+
+def test_tags_of_regions_and_languages_that_are_not_registered() -> None:
+    assert [base_code(tag) for tag in ("de-AT", "en_GB", "zh-CN", " EN ")] == ["de", "en", "zh", "en"]
+    assert language("en-GB") is language("en")
+    with pytest.raises(UnknownLanguage, match=r"'tlh' is not known; en, zh, "):
+        language("tlh")
+    assert (known("vi").scripts, known("uk").scripts, known("mr").scripts) == (
+        ("LATIN",),
+        ("CYRILLIC",),
+        ("DEVANAGARI",),
+    )
+    assert known("vi").numbers is PLAIN.numbers and known("en") is language("en")
+
+
+@pytest.mark.parametrize(
+    ("languages", "text", "spoken"),
+    [
+        (("en", "zh"), "I have 5", "I have five"),
+        (("en", "zh"), "等级5", "等级五"),
+        (("en", "zh"), "等级5! I have 5", "等级五! I have five"),
+        (("en", "zh"), "等级5, @anna_9 says no", "等级五, anna nine says no"),
+        (("en", "zh"), "5", "five"),
+        (("zh", "en"), "5", "五"),
+        (("en",), "等级5", "等级5"),
+        (("zh",), "I have 5", "I have 5"),
+        (("en", "zh"), "Привет 5, I have 5", "Привет 5, I have five"),
+        (("en", "de"), "Ich habe 5", "Ich habe five"),
+        (("de", "en"), "Ich habe 5", "Ich habe fünf"),
+        (("ru", "en"), "I have 5", "I have five"),
+        (("vi", "en"), "Xin 5", "Xin 5"),
+        (("ko", "en"), "I have 5", "I have five"),
+        ((), "I have 5, 等级5", "I have 5, 等级5"),
+    ],
+)
+def test_a_clause_is_spoken_in_the_first_language_of_its_script(
+    languages: tuple[str, ...], text: str, spoken: str
+) -> None:
+    assert front(*languages).speakable(text).text == spoken
+
+
+def test_a_request_comes_before_the_configuration_and_that_before_the_bundle() -> None:
+    assert front("zh", configured="en").speakable("5").text == "five"
+    assert front("zh", configured="en").speakable("5", language="de-AT").text == "fünf"
+    assert front("en").speakable("5", language="zh-CN").text == "五"
+    assert front("vi", configured="vi").speakable("5", language="vi").text == "5"
+    with pytest.raises(InvalidRequest, match=r"language_code: 'xx' is not known; en, zh, "):
+        front("en").speakable("5", language="xx")
+    with pytest.raises(ConfigError, match=r"text\.language: 'vi' is not known; en, zh, "):
+        FrontEnd(chinese_too(), TextConfig(language="vi"), ("en",))
+
+
+def test_a_language_that_the_vocabulary_cannot_say_is_not_in_force() -> None:
+    english = FrontEnd(Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz")), languages=("zh", "de", "en"))
+    assert english.speakable("等级5 5").text == "five five"
+    nothing = FrontEnd(Vocabulary((" ", *"xyz1")), languages=("zh", "en"))
+    assert nothing.speakable("x 12").text == "x 1"
+
+
+def test_nothing_is_put_into_random_lines_where_no_language_is_known() -> None:
+    for line in lines():
+        for handling in (Handling.CHAT, Handling.VERBATIM):
+            said = front().speakable(line, handling)
+            added = Counter(c for c in said.text.lower() if c.isalpha())
+            written = unicodedata.normalize("NFKC", line).lower()
+            assert not added - Counter(c for c in written if c.isalpha()), (line, said)
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("Danke für 5 €, @max!", "Danke für 5 €, max!"),
+        ("Das kostet 1.299,99 € & 50 %", "Das kostet 1.299,99 € & 50 %"),
+        ("Um 19:30 am 24.12.2026, 2x", "Um 19:30 am 24.12.2026, 2x"),
+        ("¿Qué tal? 3 mensajes", "¿Qué tal? 3 mensajes"),
+        ("コメント100件ありがとう", "コメント100件ありがとう"),
+        ("1. Eins", "1. Eins"),
+        ("(030) 555-0134", "(030) 555-0134"),
+        ("-5 und x²", "-5 und x 2"),
+        ("<3 danke 😂 https://a.example a@b.com", "danke"),
+        ("[laugh] hallo <b>du</b> :)", "hallo du"),
+        ("R2-D2 v2.0 @Jürgen_88", "R2-D2 v2.0 Jürgen 88"),
+        ("666 88 233", "666 88 233"),
+        ("हिन्दी ५० और 50", "हिन्दी ५० और 50"),
+    ],
+)
+def test_lines_of_which_no_language_is_known(text: str, spoken: str) -> None:
+    assert front().speakable(text).text == spoken
+
+
+def test_signs_and_digits_that_the_vocabulary_lacks_are_in_the_words_of_the_language_or_dropped() -> None:
+    letters = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ."))
+    verbatim = Handling.VERBATIM
+    assert FrontEnd(letters, languages=("en",)).speakable("a % 5 ٥", verbatim).text == "a percent five five"
+    said = FrontEnd(letters).speakable("a % 5 b", verbatim)
+    assert said.text == "a b" and [(c.kind, c.before) for c in said.changes] == [("unsayable", "%5")]
+    chinese = front("zh").speakable("好 ÷", verbatim)
+    assert chinese.text == "好除以"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "spoken"),
+    [
+        ("de", "ja 😂", "ja, gesicht mit freudentränen"),
+        ("de", "👨🏽‍🏫", "lehrer"),
+        ("es", "sí 🔥", "sí, fuego"),
+        ("ko", "👍🏽 I", "I"),
+        ("vi", "xin 😂", "xin"),
+    ],
+)
+def test_emoji_are_named_in_the_lines_language(code: str, text: str, spoken: str) -> None:
+    assert front(code).speakable(text).text == spoken
+
+
+def test_no_name_of_an_emoji_tells_a_skin_tone_in_any_language() -> None:
+    from appliance.text.chat import _emoji_name
+
+    toned = [character for character in emoji.EMOJI_DATA if re.search("[🏻-🏿]", character[1:])]
+    assert len(toned) > 2_000
+    for code in emoji.LANGUAGES:
+        bare = {_emoji_name(character, known(code)) for character in toned}
+        named = {_emoji_name(c, known(code)) for c in emoji.EMOJI_DATA if not re.search("[🏻-🏿]", c)}
+        assert bare <= named and "" not in bare, (code, sorted(bare - named)[:5])
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("HALLO ÜBER ALLES SCHÖN", "Hallo über alles schön"),
+        ("ПРИВЕТ ВСЕМ", "Привет всем"),
+        ("ПРИВЕТ И ПОКА", "Привет и пока"),
+        ("USA und NASA", "USA und NASA"),
+        ("GG WP", "GG WP"),
+        ("Das ist SUPER", "Das ist super"),
+        ("ICH BIN DA", "Ich bin da"),
+        ("Schifffahrt und Brennnessel", "Schifffahrt und Brennnessel"),
+        ("noooo jaaaa УЖЕЕЕЕ", "noo jaa ужее"),
+    ],
+)
+def test_shouting_and_repeats_in_any_script(text: str, spoken: str) -> None:
+    assert front().speakable(text).text == spoken
+
+
+def test_english_keeps_its_own_rules() -> None:
+    assert front("en").speakable("sooo GG SCHÖN, HALLO ÜBER ALLES").text == "soo G G schön, hallo über alles"
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("dаnke ѕorry", "danke sorry"),
+        ("сoк и пoка, привет", "сoк и пoка, привет"),
+        ("привет ѕorry", "привет ѕorry"),
+        ("а и о", "а и о"),
+    ],
+)
+def test_look_alikes_are_folded_only_where_no_word_is_greek_or_cyrillic(text: str, spoken: str) -> None:
+    tokens = dict.fromkeys((" ", *LATIN, *CYRILLIC, "ѕ", *SIGNS))
+    assert FrontEnd(Vocabulary(tuple(tokens)), languages=("ru",)).speakable(text).text == spoken
+
+
+SCRIPTS = st.text(
+    alphabet=st.one_of(
+        st.sampled_from(
+            LATIN + CYRILLIC + KANA + DEVANAGARI + SIGNS + "\u200c\u200d\u0301\u0308 \n@_*[]<>😂👍🏽"
+        ),
+        st.characters(min_codepoint=0x300, max_codepoint=0x3200),
+    ),
+    max_size=80,
+)
+
+
+@given(SCRIPTS, st.sampled_from((Handling.CHAT, Handling.VERBATIM)), st.sampled_from(("", "de", "en", "zh")))
+def test_any_text_of_any_script_becomes_one_that_the_vocabulary_can_say(
+    text: str, handling: Handling, code: str
+) -> None:
+    for vocabulary in (
+        Vocabulary(tuple(dict.fromkeys(" " + LATIN + SIGNS))),
+        Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz\u0301\u0308\u0327"), "char"),
+        Vocabulary(tuple(dict.fromkeys(" " + DEVANAGARI + CYRILLIC.upper())), "char"),
+    ):
+        said = FrontEnd(vocabulary, languages=("ru", "mr")).speakable(text, handling, language=code)
+        tokens = vocabulary.split(said.text, to_tokens)
+        assert all(token in vocabulary.index for token in tokens), (said, vocabulary)

@@ -1,0 +1,111 @@
+"""Letters reach a vocabulary in its own case and canonical form before any of them is dropped."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.contract.tokens import Vocabulary
+from appliance.request import Handling
+from appliance.text.normalise import normalise
+from appliance.text.sayable import FrontEnd
+from appliance.text.spelling import Spelling
+
+SMALL = "abcdefghijklmnopqrstuvwxyz"
+SIGNS = " .,!?'"
+MARKS = "\u0300\u0301\u0302\u0303\u0306\u0308\u0309\u030a\u030c\u031b\u0323\u0326\u0327"
+DEVANAGARI = "".join(map(chr, range(0x900, 0x970)))
+NUKTA = "\u093c"
+
+
+def vocabulary(letters: str) -> Vocabulary:
+    return Vocabulary(tuple(dict.fromkeys(SIGNS + letters)))
+
+
+def spoken(letters: str, text: str, handling: Handling = Handling.CHAT) -> str:
+    return FrontEnd(vocabulary(letters)).speakable(text, handling).text
+
+
+@pytest.mark.parametrize("handling", [Handling.CHAT, Handling.VERBATIM])
+@pytest.mark.parametrize(
+    ("letters", "text", "expected"),
+    [
+        (SMALL + "äöüß", "Danke für den Abo, Max!", "danke für den abo, max!"),
+        (SMALL, "Über École Straße", "uber ecole strasse"),
+        (SMALL.upper(), "Danke, Straße é", "DANKE, STRASSE E"),
+        (SMALL + SMALL.upper(), "Straße École", "Strasse Ecole"),
+        (SMALL + SMALL.upper() + "é", "École Élan A", "école élan A"),
+        ("абвгдежзийклмнопрстуфхцчшщъыьэюя", "Привет, Мир!", "привет, мир!"),
+        (SMALL, "İstanbul", "istanbul"),
+    ],
+)
+def test_whole_words_take_the_vocabularys_case(
+    letters: str, text: str, expected: str, handling: Handling
+) -> None:
+    assert spoken(letters, text, handling) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["sinteză și propozițiile", "cảm ơn bạn", "ệ ậ", "über café", "ɛ\u0303 ɔ\u0301"],
+)
+def test_a_vocabulary_of_letters_and_marks_gets_marks(text: str) -> None:
+    said = spoken(SMALL + "ɛɔ" + MARKS, text)
+    assert unicodedata.normalize("NFC", said) == unicodedata.normalize("NFC", text)
+
+
+@given(st.text(alphabet=SMALL + SMALL.upper() + "àáâãäåçèéêëìíîïñòóôõöùúûüýășțếệậẩơưčšžÀÉÜẾ ", max_size=40))
+def test_any_accented_text_survives_in_either_form(text: str) -> None:
+    whole = normalise(text)
+    composed = "".join(c for c in map(chr, range(0xC0, 0x1F00)) if c.isalpha() and len(c.lower()) == 1)
+    for letters in (SMALL + MARKS, SMALL + composed):
+        fitted = Spelling(vocabulary(letters)).fitted(whole)
+        assert set(fitted) <= set(SIGNS + letters)
+        assert unicodedata.normalize("NFC", fitted).lower() == whole.lower()
+
+
+def test_a_letter_may_be_composed_with_one_of_its_marks() -> None:
+    assert spoken(SMALL + "ê\u0323", "ệ") == "ê\u0323"
+    assert spoken(SMALL + "ẹ\u0302", "ệ") == "ẹ\u0302"
+    assert spoken(SMALL + "\u0302", "ệ") == "e\u0302"
+
+
+@pytest.mark.parametrize(
+    ("letters", "text", "expected"),
+    [
+        (DEVANAGARI.replace(NUKTA, ""), "क" + NUKTA + "लम", "\u0958लम"),
+        (DEVANAGARI.replace("\u0958", ""), "\u0958लम", "क" + NUKTA + "लम"),
+        (DEVANAGARI.replace(NUKTA, "").replace("\u0958", ""), "\u0958लम", "कलम"),
+        (DEVANAGARI + "\u200d", "क्\u200dष", "क्\u200dष"),
+        (DEVANAGARI, "क्\u200dष", "क्ष"),
+        ("".join(map(chr, range(0x620, 0x6CD))) + "\u200c", "می\u200cخواهم", "می\u200cخواهم"),
+        ("".join(map(chr, range(0x620, 0x6CD))), "می\u200cخواهم", "میخواهم"),
+        (
+            "".join(map(chr, [*range(0x1100, 0x1113), *range(0x1161, 0x1176), *range(0x11A8, 0x11C3)])),
+            "한국",
+            None,
+        ),
+    ],
+)
+def test_nukta_letters_joiners_and_jamo(letters: str, text: str, expected: str | None) -> None:
+    assert spoken(letters, text) == (unicodedata.normalize("NFD", text) if expected is None else expected)
+
+
+def test_a_dropped_letter_leaves_no_space_in_its_word_and_others_leave_one() -> None:
+    said = FrontEnd(vocabulary(SMALL)).speakable("boжx aжжb a§b ab主播cd")
+    assert said.text == "box ab a b ab cd"
+    assert [(c.kind, c.before) for c in said.changes] == [
+        ("unsayable", "ж"),
+        ("unsayable", "жж"),
+        ("unsayable", "§"),
+        ("unsayable", "主播"),
+    ]
+
+
+def test_scripts_are_those_whose_letters_the_vocabulary_has() -> None:
+    assert Spelling(vocabulary(SMALL)).scripts == {"LATIN"}
+    assert Spelling(vocabulary(SMALL + DEVANAGARI + "жф")).scripts == {"LATIN", "DEVANAGARI"}
+    assert Spelling(Vocabulary((*vocabulary(SMALL).tokens, *"一二三百"), "char")).scripts == {"LATIN", "CJK"}
