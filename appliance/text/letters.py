@@ -94,6 +94,10 @@ def _latex(match: re.Match[str]) -> str:
     return f"√{match[3]}" if match[3] else f"{match[1]}/{match[2]}"
 
 
+ORDINALS = "ªº"
+"""Endings of Romance ordinals, which are no letters in superscript."""
+
+
 @lru_cache(maxsize=4096)
 def _plain(character: str) -> str:
     """Ａ, 𝕳, ʜ, 🅷 → A, H, h, H; ① and Ⅲ → " 1 " and " 3 "; ½ → " 1/2", ² → "^2"; others stay."""
@@ -109,4 +113,4 @@ def _plain(character: str) -> str:
         return " " + folded.replace("\u2044", "/")
     if kind == "<super>" and folded.isdigit():
         return f"^{folded}"
-    return folded if folded.isascii() and folded.isalnum() else character
+    return folded if folded.isascii() and folded.isalnum() and character not in ORDINALS else character

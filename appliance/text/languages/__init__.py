@@ -16,9 +16,9 @@ LANGUAGES: Mapping[str, str] = MappingProxyType(
     {
         code: f"appliance.text.languages.{name}:{name.upper()}"
         for code, name in (
-            *(("en", "english"), ("zh", "mandarin"), ("de", "german"), ("es", "spanish"), ("fr", "french")),
-            *(("it", "italian"), ("pt", "portuguese"), ("ru", "russian"), ("ja", "japanese"), ("hi", "hindi")),
-            ("ar", "arabic"),
+            *(("en", "english"), ("zh", "mandarin"), ("de", "german"), ("es", "spanish")),
+            *(("fr", "french"), ("it", "italian"), ("pt", "portuguese"), ("ru", "russian")),
+            *(("ja", "japanese"), ("hi", "hindi"), ("ar", "arabic")),
         )
     }
 )

@@ -8,10 +8,18 @@ from appliance.text.languages.spoken import Speech
 from appliance.text.spans import Kind
 
 _SMALL = str.split(
-    "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize dix-sept dix-huit "
+    "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize dix-sept "
+    "dix-huit "
     "dix-neuf"
 )
 _TENS = str.split("_ dix vingt trente quarante cinquante soixante soixante quatre-vingt quatre-vingt")
+
+
+_SHORT = {"mme": "madame", "mlle": "mademoiselle", "svp": "s'il vous plaît", "stp": "s'il te plaît"} | {
+    "rdv": "rendez-vous",
+    "qqn": "quelqu'un",
+    "qqch": "quelque chose",
+}
 
 
 def cardinal(number: int, gender: str = "") -> str:
@@ -75,16 +83,21 @@ SPEECH = Speech(
     form=lambda number: int(float(number) >= 2),
     units="""
         kg kilo/s; g gramme/s; mg milligramme/s; t f:tonne/s; km kilomètre/s; m mètre/s; cm centimètre/s
-        mm millimètre/s; l litre/s; ml millilitre/s; cl centilitre/s; km/h kilomètre/s par heure; kmh kilomètre/s par heure
-        ko kilooctet/s; mo mégaoctet/s; go gigaoctet/s; to téraoctet/s; kb kilooctet/s; mb mégaoctet/s; gb gigaoctet/s
-        tb téraoctet/s; mbps mégabit/s par seconde; fps f:image/s par seconde; ips f:image/s par seconde; hz hertz
-        khz kilohertz; mhz mégahertz; ghz gigahertz; w watt/s; kw kilowatt/s; kwh kilowattheure/s; db décibel/s
+        mm millimètre/s; l litre/s; ml millilitre/s; cl centilitre/s; km/h kilomètre/s par heure
+        kmh kilomètre/s par heure
+        ko kilooctet/s; mo mégaoctet/s; go gigaoctet/s; to téraoctet/s; kb kilooctet/s; mb mégaoctet/s
+        gb gigaoctet/s
+        tb téraoctet/s; mbps mégabit/s par seconde; fps f:image/s par seconde; ips f:image/s par seconde
+        hz hertz
+        khz kilohertz; mhz mégahertz; ghz gigahertz; w watt/s; kw kilowatt/s; kwh kilowattheure/s
+        db décibel/s
         px pixel/s; ms f:milliseconde/s; s f:seconde/s; sec f:seconde/s; min f:minute/s; h f:heure/s; j jour/s
         % pour cent; ° degré/s; °c degré/s Celsius; °f degré/s Fahrenheit; x f:fois
     """,
     currencies="""
         € euro/s|centime/s; EUR euro/s|centime/s; $ dollar/s|cent/s; USD dollar/s|cent/s; US$ dollar/s|cent/s
-        CAD dollar/s canadiens|cent/s; £ f:livre/s|penny/pence; ¥ yen/s; ₽ rouble/s|kopeck/s; ₹ f:roupie/s|paisa/s
+        CAD dollar/s canadiens|cent/s; £ f:livre/s|penny/pence; ¥ yen/s; ₽ rouble/s|kopeck/s
+        ₹ f:roupie/s|paisa/s
         ₩ won/s; ₿ bitcoin/s; CHF franc/s suisses|centime/s
     """,
     cents=" {}",
@@ -98,14 +111,20 @@ SPEECH = Speech(
     clock=clock,
     hour=r"\s?h(?:eures?)?",
     hour_minute=r"\s?h\s?",
-    feminine=r"(?i)\w+(?:[sct]ion|ture|ette|esse|ance|ence|ée|tié|té|oire|aine|ille|elle|ice|ude)s?|vies?|parties?|fois"
-    r"|personnes?|minutes?|heures?|secondes?|places?|manches?|games?|maps?|cartes?|équipes?|étoiles?|vues?|morts?|parts?"
-    r"|pages?|lignes?|choses?|mains?|armes?|clés?|saisons?|rondes?|images?|vidéos?|erreurs?|pizzas?|bières?|femmes?|filles?"
+    feminine=r"(?i)\w+(?:[sct]ion|ture|ette|esse|ance|ence|ée|tié|té|oire|aine|ille|elle|ice|ude)s?|vies?"
+    r"|parties?|fois"
+    r"|personnes?|minutes?|heures?|secondes?|places?|manches?|games?|maps?|cartes?|équipes?|étoiles?|vues?"
+    r"|morts?|parts?"
+    r"|pages?|lignes?|choses?|mains?|armes?|clés?|saisons?|rondes?|images?|vidéos?|erreurs?|pizzas?|bières?"
+    r"|femmes?|filles?"
     r"|questions?|blagues?|bulles?|pauses?|tasses?|têtes?|vagues?|salles?|quêtes?|âmes?|pièces?|roses?",
-    no_noun=r"(?i)à|au|aux|avec|ce|c|dans|de|des|du|d|en|est|et|il|elle|je|la|le|les|mais|ne|on|ou|où|par|pas|plus|pour"
+    no_noun=r"(?i)à|au|aux|avec|ce|c|dans|de|des|du|d|en|est|et|il|elle|je|la|le|les|mais|ne|on|ou|où|par"
+    r"|pas|plus|pour"
     r"|que|qui|sans|si|sur|tu|un|une|vs|y|merci|donc|alors|contre|c'est|sont|a|ont",
-    labels="niveau|lvl|numéro|n°|top|partie|saison|chapitre|round|map|phase|épisode|version|étape|option|acte|page|tome",
-    signs="et|plus|égale|pour cent|fois|divisé par|moins|plus ou moins|inférieur ou égal à|supérieur ou égal à"
+    labels="niveau|lvl|numéro|n°|top|partie|saison|chapitre|round|map|phase|épisode|version|étape|option"
+    "|acte|page|tome",
+    signs="et|plus|égale|pour cent|fois|divisé par|moins|plus ou moins|inférieur ou égal à"
+    "|supérieur ou égal à"
     "|inférieur à|supérieur à|différent de|environ|racine de|à|au carré",
     to="à",
     score="à",
@@ -128,16 +147,23 @@ SPEECH = Speech(
         ("24", "7"): "vingt-quatre sept",
     },
     abbreviations="""
-        M. = monsieur; Mme = madame; Mlle = mademoiselle; MM. = messieurs; Dr. = docteur; Pr. = professeur
-        c.-à-d. = c'est-à-dire; p. ex. = par exemple; ex. = exemple; etc. = et cetera; env. = environ; max. = maximum
+        M. = monsieur; MM. = messieurs; Dr. = docteur; Pr. = professeur
+        c.-à-d. = c'est-à-dire; p. ex. = par exemple; ex. = exemple; etc. = et cetera; env. = environ
+        max. = maximum
         min. = minimum; av. = avenue; bd. = boulevard; tél. = téléphone; chap. = chapitre; vol. = volume; éd.
-        svp = s'il vous plaît; stp = s'il te plaît; rdv = rendez-vous; qqn = quelqu'un; qqch = quelque chose
     """,
 )
 FRENCH = SPEECH.language(
     numbers=(
         (Kind.NUMBER, r"(?i)(\d{1,4})(er|ère|ere|re|ème|eme|ième|nde|nd|e|è)s?(?!\w)", _ordinal),
-        (Kind.TIME, r"(?i)(\d{1,2})\s?h(?![\w])", lambda m: clock(int(m[1]), 0, True) if int(m[1]) < 25 else None),
+        (
+            Kind.TIME,
+            r"(?i)(\d{1,2})\s?h(?!\w|\s\d)",
+            lambda m: clock(int(m[1]), 0, True) if int(m[1]) < 25 else None,
+        ),
     ),
-    words=((Kind.SIGN, r"(?i)n[º°]\s?(?=\d)", lambda m: "numéro "),),
+    words=(
+        (Kind.SIGN, r"(?i)n[º°]\s?(?=\d)", lambda m: "numéro "),
+        (Kind.ACRONYM, rf"(?i)(?:{'|'.join(_SHORT)})(?![\w'])", lambda m: _SHORT[m[0].lower()]),
+    ),
 )

@@ -8,8 +8,10 @@ from appliance.text.languages.spoken import Speech
 from appliance.text.spans import Kind
 
 _SMALL = str.split(
-    "cero uno dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince dieciséis diecisiete "
-    "dieciocho diecinueve veinte veintiuno veintidós veintitrés veinticuatro veinticinco veintiséis veintisiete "
+    "cero uno dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince dieciséis "
+    "diecisiete "
+    "dieciocho diecinueve veinte veintiuno veintidós veintitrés veinticuatro veinticinco veintiséis "
+    "veintisiete "
     "veintiocho veintinueve"
 )
 _TENS = str.split("_ _ _ treinta cuarenta cincuenta sesenta setenta ochenta noventa")
@@ -88,8 +90,10 @@ SPEECH = Speech(
     units="""
         kg kilo/s; g gramo/s; mg miligramo/s; t f:tonelada/s; km kilómetro/s; m metro/s; cm centímetro/s
         mm milímetro/s; l litro/s; ml mililitro/s; km/h kilómetro/s por hora; kmh kilómetro/s por hora
-        kb kilobyte/s; mb mega/s; gb giga/s; tb tera/s; mbps megabit/s por segundo; fps fotograma/s por segundo
-        hz hercio/s; mhz megahercio/s; ghz gigahercio/s; w vatio/s; kw kilovatio/s; db decibelio/s; px píxel/es
+        kb kilobyte/s; mb mega/s; gb giga/s; tb tera/s; mbps megabit/s por segundo
+        fps fotograma/s por segundo
+        hz hercio/s; mhz megahercio/s; ghz gigahercio/s; w vatio/s; kw kilovatio/s; db decibelio/s
+        px píxel/es
         ms milisegundo/s; s segundo/s; seg segundo/s; min minuto/s; h f:hora/s; d día/s; % por ciento
         ° grado/s; °c grado/s Celsius; °f grado/s Fahrenheit; ºc grado/s Celsius; x f:vez/veces
     """,
@@ -110,10 +114,13 @@ SPEECH = Speech(
     hour_minute=r"\s?h\s?",
     feminine=r"(?i)(?!d[ií]as?$|problemas?$|mapas?$|temas?$|programas?$|sistemas?$|planetas?$)"
     r"\w+(?:as?|[cs]ión|[cs]iones|dad|dades)|vez|veces|noches?|partes?|clases?|llaves?|muertes?",
-    no_noun=r"(?i)a|al|ante|con|contra|de|del|desde|en|entre|es|era|está|fue|hasta|la|las|el|los|le|me|te|se|lo"
-    r"|más|menos|ni|no|o|para|pero|por|porque|que|sí?|sin|si|son|ya|y|e|u|también|tampoco|ahora|hoy|hay|contra"
+    no_noun=r"(?i)a|al|ante|con|contra|de|del|desde|en|entre|es|era|está|fue|hasta|la|las|el|los|le|me|te"
+    r"|se|lo"
+    r"|más|menos|ni|no|o|para|pero|por|porque|que|sí?|sin|si|son|ya|y|e|u|también|tampoco|ahora|hoy|hay"
+    r"|contra"
     r"|cuando|como|gracias",
-    labels="nivel|lvl|número|nº|núm|top|parte|temporada|capítulo|ronda|mapa|fase|episodio|versión|puesto|opción",
+    labels="nivel|lvl|número|nº|núm|top|parte|temporada|capítulo|ronda|mapa|fase|episodio|versión|puesto"
+    "|opción",
     signs="y|más|igual a|por ciento|por|dividido entre|menos|más menos|menor o igual que|mayor o igual que"
     "|menor que|mayor que|distinto de|aproximadamente|raíz de|a|al cuadrado",
     to="a",
@@ -137,7 +144,8 @@ SPEECH = Speech(
         ("24", "7"): "veinticuatro siete",
     },
     abbreviations="""
-        Sr. = señor; Sra. = señora; Srta. = señorita; Dr. = doctor; Dra. = doctora; D.; Dña. = doña; Ud. = usted
+        Sr. = señor; Sra. = señora; Srta. = señorita; Dr. = doctor; Dra. = doctora; D.; Dña. = doña
+        Ud. = usted
         Uds. = ustedes; p. ej. = por ejemplo; etc. = etcétera; EE. UU. = Estados Unidos; núm. = número
         aprox. = aproximadamente; máx. = máximo; mín. = mínimo; pág. = página; tel. = teléfono; av. = avenida
         Prof. = profesor; vs. = contra; cap. = capítulo; a. C. = antes de Cristo; d. C. = después de Cristo

@@ -1,0 +1,155 @@
+"""Italian: the words of numbers and signs."""
+
+from __future__ import annotations
+
+import re
+
+from appliance.text.languages.spoken import Speech
+from appliance.text.spans import Kind
+
+_SMALL = str.split(
+    "zero uno due tre quattro cinque sei sette otto nove dieci undici dodici tredici quattordici quindici "
+    "sedici diciassette diciotto diciannove"
+)
+_TENS = str.split("_ dieci venti trenta quaranta cinquanta sessanta settanta ottanta novanta")
+_ORDINALS = str.split("_ primo secondo terzo quarto quinto sesto settimo ottavo nono decimo")
+
+
+_SHORT = {"cmq": "comunque", "nn": "non", "xké": "perché", "grz": "grazie"}
+
+
+def cardinal(number: int, gender: str = "") -> str:
+    """Un and una for one itself before a noun."""
+    if number == 1 and gender:
+        return "una" if gender == "f" else "un"
+    for size, one, many in ((10**9, "un miliardo", "miliardi"), (10**6, "un milione", "milioni")):
+        if number >= size:
+            count, rest = divmod(number, size)
+            words = one if count == 1 else f"{cardinal(count)} {many}"
+            return words + (f" e {cardinal(rest)}" if rest else "")
+    if number >= 1_000:
+        count, rest = divmod(number, 1_000)
+        head = "mille" if count == 1 else f"{cardinal(count)}mila".replace("trémila", "tremila")
+        return _accented(head + (cardinal(rest) if rest else ""))
+    if number >= 100:
+        count, rest = divmod(number, 100)
+        return _accented(("" if count == 1 else _SMALL[count]) + "cento" + (cardinal(rest) if rest else ""))
+    if number < 20:
+        return _SMALL[number]
+    tens, ones = divmod(number, 10)
+    head = _TENS[tens][:-1] if ones in (1, 8) else _TENS[tens]
+    return _accented(head + (_SMALL[ones] if ones else ""))
+
+
+def _accented(words: str) -> str:
+    """ventitré, but tre alone."""
+    return re.sub("(?<=[a-z])tre$", "tré", words)
+
+
+def ordinal(number: int, gender: str = "") -> str:
+    if 0 < number <= 10:
+        words = _ORDINALS[number]
+    else:
+        words = cardinal(number).replace("tré", "tre")
+        words = (words if words.endswith(("tre", "sei")) else words[:-1]) + "esimo"
+    return re.sub("o$", "a", words) if gender == "f" else words
+
+
+def _ordinal(match: re.Match[str]) -> str:
+    return ordinal(int(match[1]), "f" if match[2] in "ªa" else "")
+
+
+def clock(hour: int, minute: int, marked: bool) -> str:
+    words = "una" if hour == 1 else cardinal(hour)
+    return f"{words} e {cardinal(minute)}" if minute else words
+
+
+SPEECH = Speech(
+    code="it",
+    cardinal=cardinal,
+    ordinal=ordinal,
+    sample="àèìòù",
+    point="virgola",
+    in_pairs=True,
+    units="""
+        kg chilo/chili; g grammo/grammi; mg milligrammo/milligrammi; t f:tonnellata/tonnellate
+        km chilometro/chilometri
+        m metro/metri; cm centimetro/centimetri; mm millimetro/millimetri; l litro/litri
+        ml millilitro/millilitri
+        km/h chilometro/chilometri all'ora; kmh chilometro/chilometri all'ora; kb kilobyte; mb megabyte
+        gb giga; tb tera
+        mbps megabit al secondo; fps fotogramma/fotogrammi al secondo; hz hertz; mhz megahertz
+        ghz gigahertz; w watt
+        kw chilowatt; kwh chilowattora; db decibel; px pixel; ms millisecondo/millisecondi; s secondo/secondi
+        sec secondo/secondi; min minuto/minuti; h f:ora/ore; gg giorno/giorni; % per cento; ° grado/gradi
+        °c grado/gradi Celsius; °f grado/gradi Fahrenheit; x f:volta/volte
+    """,
+    currencies="""
+        € euro|centesimo/centesimi; EUR euro|centesimo/centesimi; $ dollaro/dollari|centesimo/centesimi
+        USD dollaro/dollari|centesimo/centesimi; US$ dollaro/dollari|centesimo/centesimi
+        £ f:sterlina/sterline|penny/pence
+        ¥ yen; ₽ rublo/rubli|copeco/copechi; ₹ f:rupia/rupie|paisa; ₩ won; ₿ bitcoin
+        CHF franco/franchi|centesimo/centesimi
+    """,
+    cents=" e {}",
+    scales="""
+        M 1000000 milione/milioni; mln 1000000 milione/milioni; Mln 1000000 milione/milioni
+        mld 1000000000 miliardo/miliardi
+    """,
+    of="di ",
+    months="gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
+    of_month=r"\s",
+    day=lambda number, match: "primo" if number == 1 else cardinal(number),
+    date=("{day} {month}", " {year}"),
+    date_before="il|del|dal|al|entro il|fino al|nel",
+    clock=clock,
+    hour=r"\s?h",
+    hour_minute=r"\s?h\s?",
+    feminine=r"(?i)(?!gioco|problema|sistema|programma|tema)\w+(?:a|zione|sione|tà|trice|ione)|volte|ore"
+    r"|vite|persone|partite|mani"
+    r"|donne|parti|notti|morti|stelle|chiavi|classi|armi|fasi|righe|pagine|mappe",
+    no_noun=r"(?i)a|al|alla|alle|ai|con|da|dal|di|del|della|e|è|ed|il|la|le|gli|i|lo|in|ma|mi|ti|ci|si|no"
+    r"|non|o|per|più|meno|poi"
+    r"|se|sono|su|sul|tra|fra|un|una|uno|che|chi|qua|qui|già|ancora|sì|fa|sia|ho|hai|ha",
+    labels="livello|lvl|numero|n|top|parte|stagione|capitolo|round|mappa|fase|episodio|versione|opzione"
+    "|atto|pagina|tappa",
+    signs="e|più|uguale|per cento|per|diviso|meno|più o meno|minore o uguale a|maggiore o uguale a"
+    "|minore di|maggiore di|diverso da|circa|radice di|a|al quadrato",
+    to="a",
+    score="a",
+    out_of="su",
+    versus="contro",
+    number_sign="numero",
+    version="versione",
+    dot="punto",
+    minus="meno",
+    link="link",
+    mail="indirizzo e-mail",
+    listing="codice.",
+    heart="cuore",
+    fractions={
+        ("1", "2"): "un mezzo",
+        ("1", "3"): "un terzo",
+        ("2", "3"): "due terzi",
+        ("1", "4"): "un quarto",
+        ("3", "4"): "tre quarti",
+        ("24", "7"): "ventiquattro sette",
+    },
+    abbreviations="""
+        Sig. = signor; Sig.ra = signora; Dott. = dottor; Dr. = dottor; Prof. = professor; ecc. = eccetera
+        es. = esempio
+        p. es. = per esempio; ad es. = ad esempio; max. = massimo; min. = minimo; ca. = circa; pag. = pagina
+        tel. = telefono; cap. = capitolo; vol. = volume; a. C. = avanti Cristo; d. C. = dopo Cristo
+        cfr. = confronta
+    """,
+)
+ITALIAN = SPEECH.language(
+    numbers=(
+        (Kind.NUMBER, r"1\s(?=[aeiou]\w*a\b)", lambda m: "un'"),
+        (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
+    ),
+    words=(
+        (Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "numero "),
+        (Kind.ACRONYM, rf"(?i)(?:{'|'.join(_SHORT)})(?![\w'])", lambda m: _SHORT[m[0].lower()]),
+    ),
+)

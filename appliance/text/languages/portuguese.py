@@ -1,0 +1,160 @@
+"""Portuguese, as in Brazil: the words of numbers and signs."""
+
+from __future__ import annotations
+
+import re
+
+from appliance.text.languages.spoken import Speech
+from appliance.text.spans import Kind
+
+_SMALL = str.split(
+    "zero um dois três quatro cinco seis sete oito nove dez onze doze treze quatorze quinze dezesseis "
+    "dezessete dezoito dezenove"
+)
+_TENS = str.split("_ dez vinte trinta quarenta cinquenta sessenta setenta oitenta noventa")
+_HUNDREDS = str.split(
+    "_ cento duzentos trezentos quatrocentos quinhentos seiscentos setecentos oitocentos novecentos"
+)
+_ORDINALS = str.split("_ primeiro segundo terceiro quarto quinto sexto sétimo oitavo nono")
+_ORDINAL_TENS = str.split(
+    "_ décimo vigésimo trigésimo quadragésimo quinquagésimo sexagésimo septuagésimo octogésimo nonagésimo"
+)
+
+
+_SHORT = dict(
+    row.split("=")
+    for row in "vc=você vcs=vocês tb=também tbm=também pq=porque blz=beleza obg=obrigado hj=hoje".split()
+)
+
+
+def cardinal(number: int, gender: str = "") -> str:
+    """Uma, duas and duzentas before a feminine noun."""
+    for size, one, many in (
+        (10**9, "um bilhão", "bilhões"),
+        (10**6, "um milhão", "milhões"),
+        (1_000, "mil", "mil"),
+    ):
+        if number >= size:
+            count, rest = divmod(number, size)
+            kind = gender if size == 1_000 else ""
+            words = one if count == 1 else f"{cardinal(count, kind)} {many}"
+            if not rest:
+                return words
+            # The last two digits, or round hundreds, are joined by "e".
+            joint = " e " if rest < 100 or (rest < 1_000 and rest % 100 == 0) else " "
+            return words + joint + cardinal(rest, gender)
+    if number == 100:
+        return "cem"
+    if number >= 100:
+        count, rest = divmod(number, 100)
+        hundred = re.sub("os$", "as", _HUNDREDS[count]) if gender == "f" else _HUNDREDS[count]
+        return hundred + (f" e {cardinal(rest, gender)}" if rest else "")
+    if number >= 20:
+        tens, ones = divmod(number, 10)
+        return _TENS[tens] + (f" e {cardinal(ones, gender)}" if ones else "")
+    if gender == "f" and number in (1, 2):
+        return "uma" if number == 1 else "duas"
+    return _SMALL[number]
+
+
+def ordinal(number: int, gender: str = "") -> str:
+    """Up to 99."""
+    if not 0 < number < 100:
+        return cardinal(number, gender)
+    tens, ones = divmod(number, 10)
+    words = " ".join(([_ORDINAL_TENS[tens]] if tens else []) + ([_ORDINALS[ones]] if ones else []))
+    return re.sub(r"o\b", "a", words) if gender == "f" else words
+
+
+def _ordinal(match: re.Match[str]) -> str:
+    return ordinal(int(match[1]), "f" if match[2] in "ªa" else "")
+
+
+def clock(hour: int, minute: int, marked: bool) -> str:
+    words = cardinal(hour, "f")
+    return f"{words} e {cardinal(minute)}" if minute else f"{words} hora{'s' * (hour != 1)}"
+
+
+SPEECH = Speech(
+    code="pt",
+    cardinal=cardinal,
+    ordinal=ordinal,
+    sample="ãçéêõ",
+    point="vírgula",
+    in_pairs=True,
+    units="""
+        kg quilo/s; g grama/s; mg miligrama/s; t f:tonelada/s; km quilômetro/s; m metro/s; cm centímetro/s
+        mm milímetro/s; l litro/s; ml mililitro/s; km/h quilômetro/s por hora; kmh quilômetro/s por hora
+        kb quilobyte/s; mb mega/s; gb giga/s; tb tera/s; mbps megabit/s por segundo
+        fps quadro/s por segundo; hz hertz
+        mhz megahertz; ghz gigahertz; w watt/s; kw quilowatt/s; kwh quilowatt-hora; db decibéis
+        px pixel/pixels
+        ms milissegundo/s; s segundo/s; seg segundo/s; min minuto/s; h f:hora/s; d dia/s; % por cento
+        ° grau/s
+        °c grau/s Celsius; °f grau/s Fahrenheit; x f:vez/vezes
+    """,
+    currencies="""
+        R$ real/reais|centavo/s; BRL real/reais|centavo/s; € euro/s|cêntimo/s; EUR euro/s|cêntimo/s
+        $ dólar/es|centavo/s
+        US$ dólar/es|centavo/s; USD dólar/es|centavo/s; £ f:libra/s|pence; ¥ iene/s; ₽ rublo/s|copeque/s
+        ₹ f:rupia/s|paisa; ₩ won/s; ₿ bitcoin/s; CHF franco/s|cêntimo/s
+    """,
+    cents=" e {} {cent}",
+    scales="M 1000000 milhão/milhões; mi 1000000 milhão/milhões; bi 1000000000 bilhão/bilhões",
+    thousands="k K",
+    of="de ",
+    months="janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
+    day=lambda number, match: "primeiro" if number == 1 else cardinal(number),
+    date=("{day} de {month}", " de {year}"),
+    date_before="dia|em|no dia|até|desde|o|do|ao",
+    clock=clock,
+    hour=r"\s?h(?:oras)?",
+    hour_minute=r"\s?h\s?",
+    feminine=r"(?i)(?!dia|problema|sistema|mapa|tema|programa|planeta|gra?ma)\w+(?:as?|[çs][ãõ]o|[çs]ões"
+    r"|gem|gens|dade|dades)"
+    r"|vez|vezes|mortes?|partes?|noites?|fases?|chaves?|horas?|vidas?",
+    no_noun=r"(?i)a|à|ao|aos|as|às|o|os|com|contra|da|das|de|do|dos|e|é|em|era|foi|já|mais|mas|menos|na|nas"
+    r"|no|nos|não|ou"
+    r"|para|pra|por|porque|que|se|sem|só|também|tá|tem|vai|agora|hoje|ainda|até|quando|como",
+    labels="nível|lvl|número|nº|top|parte|temporada|capítulo|round|rodada|mapa|fase|episódio|versão|opção"
+    "|ato|página",
+    signs="e|mais|igual a|por cento|vezes|dividido por|menos|mais ou menos|menor ou igual a|maior ou igual a"
+    "|menor que|maior que|diferente de|cerca de|raiz de|para|ao quadrado",
+    to="a",
+    score="a",
+    out_of="de",
+    versus="contra",
+    number_sign="número",
+    version="versão",
+    dot="ponto",
+    minus="menos",
+    link="link",
+    mail="e-mail",
+    listing="código.",
+    heart="coração",
+    fractions={
+        ("1", "2"): "um meio",
+        ("1", "3"): "um terço",
+        ("2", "3"): "dois terços",
+        ("1", "4"): "um quarto",
+        ("3", "4"): "três quartos",
+        ("24", "7"): "vinte e quatro sete",
+    },
+    abbreviations="""
+        Sr. = senhor; Sra. = senhora; Srta. = senhorita; Dr. = doutor; Dra. = doutora; Prof. = professor
+        etc. = etcétera
+        p. ex. = por exemplo; ex. = exemplo; máx. = máximo; mín. = mínimo; pág. = página; tel. = telefone
+        cap. = capítulo; vol. = volume; av. = avenida; a. C. = antes de Cristo; d. C. = depois de Cristo
+        aprox. = cerca de
+    """,
+)
+PORTUGUESE = SPEECH.language(
+    numbers=(
+        (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
+        (Kind.PHONE, r"\d{2}\s?\d{4,5}-\d{4}(?!\d)", lambda m: SPEECH.grouped(m[0])),
+    ),
+    words=(
+        (Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "número "),
+        (Kind.ACRONYM, rf"(?i)(?:{'|'.join(_SHORT)})(?![\w'])", lambda m: _SHORT[m[0].lower()]),
+    ),
+)
