@@ -13,7 +13,7 @@ _CHANGED = {
     **{(1_000, 3): "さんぜん", (1_000, 8): "はっせん"},
     **{(100, 3): "さんびゃく", (100, 6): "ろっぴゃく", (100, 8): "はっぴゃく"},
 }
-_MYRIADS = ((10**12, "ちょう"), (10**8, "おく"), (10**4, "まん"))
+_MYRIADS = ((10**8, "おく"), (10**4, "まん"))
 _COUNTERS = {
     **{
         "人": "にん",
@@ -118,9 +118,7 @@ def cardinal(number: int, gender: str = "") -> str:
     for size, name in _MYRIADS:
         if number >= size:
             count, rest = divmod(number, size)
-            head = "いっ" if size == 10**12 and count % 10 == 1 else ""
-            words = (cardinal(count)[:-2] + head) if head else cardinal(count)
-            return words + name + (cardinal(rest) if rest else "")
+            return cardinal(count) + name + (cardinal(rest) if rest else "")
     words = ""
     for size, name in _PLACES:
         count, number = divmod(number, size)
