@@ -60,7 +60,7 @@ def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out
     _write_family(arch, out / FAMILY)
     if vocoder.resolve() != (out / VOCODER).resolve():
         shutil.copytree(vocoder, out / VOCODER, dirs_exist_ok=True)
-    return Family(NAME, arch)
+    return Family(NAME, arch, tokenizer="char")
 
 
 def make_bundle(
@@ -178,7 +178,7 @@ def rebuild(made: Bundle, out: Path) -> Family:
     shutil.copy(made.vocab, out / VOCAB)
     _write_family(arch, out / FAMILY, manifest.family)
     _write_vocos(graphs["vocoder"], manifest, out / VOCODER)
-    return Family(manifest.family, arch, manifest.mel)
+    return Family(manifest.family, arch, manifest.mel, tokenizer="char")
 
 
 def read_trained_dit(official: Path, arch: Arch) -> dict[str, Tensor]:
@@ -288,7 +288,7 @@ def _write_family(arch: Arch, path: Path, name: str = NAME) -> None:
         options["text_dim"] = None
     model = {
         "name": name,
-        "tokenizer": "pinyin",
+        "tokenizer": "char",
         "backbone": "DiT",
         "arch": options,
         "mel_spec": {"mel_spec_type": "vocos"},

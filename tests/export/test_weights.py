@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -106,11 +105,13 @@ def test_a_row_is_fetched_with_its_terms_first_and_its_command_is_taken(
     words[at + 1] = str(tmp_path / "bundle")
     loaded: list[assemble.Loaded] = []
 
-    def enough(sources: assemble.Loaded, *_: object) -> Any:
-        loaded.append(sources)
+    load = assemble.load
+
+    def enough(sources: assemble.Sources) -> assemble.Loaded:
+        loaded.append(load(sources))
         raise assemble.BundleFailed("far enough")
 
-    monkeypatch.setattr(assemble, "expectations", enough)
+    monkeypatch.setattr(assemble, "load", enough)
     assert main(words[3:]) == 1
     assert capsys.readouterr().err.endswith("export: far enough\n")
     (one,) = loaded

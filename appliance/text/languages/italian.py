@@ -33,7 +33,8 @@ def cardinal(number: int, gender: str = "") -> str:
         return _accented(head + (cardinal(rest) if rest else ""))
     if number >= 100:
         count, rest = divmod(number, 100)
-        return _accented(("" if count == 1 else _SMALL[count]) + "cento" + (cardinal(rest) if rest else ""))
+        hundred = ("" if count == 1 else _SMALL[count]) + ("cent" if rest // 10 == 8 else "cento")
+        return _accented(hundred + (cardinal(rest) if rest else ""))
     if number < 20:
         return _SMALL[number]
     tens, ones = divmod(number, 10)

@@ -21,10 +21,10 @@ _ORDINAL_TENS = str.split(
 )
 
 
-_SHORT = dict(
-    row.split("=")
-    for row in "vc=você vcs=vocês tb=também tbm=também pq=porque blz=beleza obg=obrigado hj=hoje".split()
-)
+_SHORT = {"vc": "você", "vcs": "vocês", "tb": "também", "tbm": "também", "pq": "porque", "hj": "hoje"} | {
+    "blz": "beleza",
+    "obg": "obrigado",
+}
 
 
 def cardinal(number: int, gender: str = "") -> str:
