@@ -156,7 +156,7 @@ def test_a_manifest_survives_yaml(manifest: contract.Manifest) -> None:
             lambda m: m.update(precision="fp8"),
             "precision: must be one of fp32, fp16, int8, int8-qdq, not 'fp8'",
         ),
-        (lambda m: m["vocoder"].update(name="hifigan"), "vocoder: name: must be one of vocos, bigvgan"),
+        (lambda m: m["vocoder"].update(name="wavernn"), "vocoder: name: must be one of vocos, bigvgan"),
         (lambda m: m["mel"].update(kind="opus"), "kind"),
         (lambda m: m["mel"].update(hop=0), "mel: hop must be at least 1, not 0"),
         (lambda m: m["defaults"].update(guidance="2"), "defaults: guidance: must be float, not str ('2')"),
@@ -213,7 +213,7 @@ def test_the_format_is_looked_at_before_the_keys(found: object, message: str, fo
 
 def test_a_format_that_yaml_reads_as_a_number_is_read_as_it_stands(folder: Path) -> None:
     path = folder / "manifest.yaml"
-    path.write_text(path.read_text().replace("format: '1.1'", "format: 2.0"))
+    path.write_text(path.read_text().replace("format: '1.2'", "format: 2.0"))
     with pytest.raises(BundleError, match=r"format 2\.0 is newer"):
         contract.read(folder)
 

@@ -1,0 +1,155 @@
+"""The flow-matching loss tells what weights were trained as: on the demo voice, and on random weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from appliance.contract.bundle import Arch
+from appliance.contract.mel import MelSpec, log_mel
+from appliance.engine.cases import samples
+from export import assemble, cli, evidence
+from export.evidence import GIVEN, WITHOUT_TEXT, Verdict, recording_of, weigh
+from export.families import Family, family
+from tests import upstream
+from tests.daemons import ROOT
+from tests.export import small
+
+pytestmark = pytest.mark.torch
+
+OTHER_FLAGS = "pe_attn_head: 1, text_mask_padding: true"
+RIGHT_FLAGS = "pe_attn_head: null, text_mask_padding: true"
+VOICE = ROOT / "appliance/demo/voices/slt.wav"
+WORDS = VOICE.with_suffix(".txt").read_text("utf-8").strip()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo voice's checkpoint."""
+    out = tmp_path_factory.mktemp("demo") / "rebuilt"
+    subprocess.run([sys.executable, "-m", "export.demo", "rebuild", "--out", out], check=True, cwd=ROOT)
+    return out
+
+
+def load(folder: Path, named: Family) -> assemble.Loaded:
+    files = (folder / "model.safetensors", folder / "vocab.txt", "vocos", folder / "vocos")
+    return assemble.load(assemble.Sources(named, *files, languages=("en",)))  # type: ignore[arg-type]
+
+
+def wrong(named: Family) -> Family:
+    return dataclasses.replace(named, arch=dataclasses.replace(named.arch, pe_attn_head=1))
+
+
+def test_right_weights_fit_and_use_the_text(demo: Path) -> None:
+    found = weigh(load(demo, family(str(demo / "family.yaml"))))
+    assert found.verdict is Verdict.FITS and found.advice == []
+    losses = found.losses
+    assert losses[GIVEN] < 0.6 * losses[OTHER_FLAGS] and losses[GIVEN] < 0.2 * losses["mels of bigvgan"]
+    assert losses[GIVEN] < 0.95 * losses[WITHOUT_TEXT]
+    assert json.loads(json.dumps(found.record()))["verdict"] == "fits"
+
+
+def test_the_loss_is_upstreams(demo: Path) -> None:
+    """One pass with upstream's DiT."""
+    loaded = load(demo, family(str(demo / "family.yaml")))
+    [one] = [r for r in evidence.DEMO if r.name == "slt"]
+    mine = evidence.loss(loaded.reference_dit(), loaded.vocabulary, loaded.mel, [one], (0.5,))
+    arch = dataclasses.asdict(loaded.sources.family.arch)
+    size = loaded.vocabulary.size
+    theirs = upstream.dit_class()(**arch, text_num_embeds=size, mel_dim=100, dropout=0.0)
+    theirs.eval().load_state_dict(dict(loaded.dit()))
+    mel = torch.from_numpy(log_mel(samples("slt", 24_000), MelSpec("vocos")))[None]
+    known, errors = int(mel.shape[1] / 3), []
+    cond = mel.clone()
+    cond[:, known:] = 0
+    ids = torch.from_numpy(loaded.vocabulary.ids(WORDS)).long()[None]
+    for seed in evidence.SEEDS:
+        noise = torch.randn(mel.shape[1:], generator=torch.Generator().manual_seed(seed))[None]
+        with torch.no_grad():
+            velocity = theirs(
+                x=0.5 * noise + 0.5 * mel,
+                cond=cond,
+                text=ids,
+                time=torch.tensor([0.5]),
+                drop_audio_cond=False,
+                drop_text=False,
+            )
+        errors.append(float((velocity - (mel - noise))[:, known:].square().mean()))
+    assert mine == pytest.approx(np.mean(errors), rel=1e-3)
+
+
+def test_wrong_flags_are_refused_naming_those_that_fit(demo: Path) -> None:
+    named = wrong(family(str(demo / "family.yaml")))
+    told = rf"0\.42 with {RIGHT_FLAGS}: pass a YAML file with {RIGHT_FLAGS}"
+    with pytest.raises(assemble.BundleFailed, match=told):
+        weigh(load(demo, named))
+    found = weigh(load(demo, named), accept="an experiment")
+    assert found.record()["verdict"] == "misfit" and found.record()["accepted_by"] == "an experiment"
+
+
+def test_wrong_mels_are_refused_naming_the_vocoder(demo: Path) -> None:
+    named = dataclasses.replace(family(str(demo / "family.yaml")), mel=MelSpec("bigvgan"))
+    loaded = load(demo, family(str(demo / "family.yaml")))
+    other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, family=named))
+    with pytest.raises(assemble.BundleFailed, match="with mels of vocos: pass --vocoder vocos"):
+        weigh(other)
+
+
+def test_a_recording_of_ones_own_is_measured_with_its_words(demo: Path) -> None:
+    loaded = load(demo, family(str(demo / "family.yaml")))
+    own = recording_of(VOICE, WORDS)
+    found = weigh(loaded, [own])
+    assert found.recordings == ("slt.wav",) and found.losses[GIVEN] == pytest.approx(0.42, abs=0.1)
+    others = dataclasses.replace(own, words="zzz qqq xxx vvv jjj kkk www")
+    other = evidence.loss(loaded.reference_dit(), loaded.vocabulary, loaded.mel, [others])
+    assert other > found.losses[GIVEN]
+
+
+@pytest.mark.parametrize("given", [["--recording", "x.wav"], ["--transcript", "x"]])
+def test_a_recording_needs_its_words(
+    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = small.write_files(tmp_path / "weights", small.V1)
+    assert cli.main([*small.bundle_command(files, tmp_path / "out", "fp32"), *given]) == 1
+    assert "--recording and --transcript: each needs the other" in capsys.readouterr().err
+
+
+def test_random_weights_prove_nothing(tmp_path: Path) -> None:
+    found = weigh(small.load(small.write_files(tmp_path / "weights", small.V1)))
+    assert found.verdict is Verdict.UNTRAINED and "proves nothing" in found.advice[0]
+
+
+def blurred(name: str, value: torch.Tensor) -> torch.Tensor:
+    if "inv_freq" in name or value.numel() < 2:
+        return value
+    noise = torch.randn(value.shape, generator=torch.Generator().manual_seed(value.numel()))
+    return value + 0.05 * value.std() * noise
+
+
+def test_average_and_raw_weights_are_compared(demo: Path, tmp_path: Path) -> None:
+    loaded = load(demo, family(str(demo / "family.yaml")))
+    weights = {f"transformer.{name}": value.clone() for name, value in loaded.dit().items()}
+    average = {f"ema_model.{name}": blurred(name, value) for name, value in weights.items()}
+    path = tmp_path / "model_last.pt"
+    torch.save({"ema_model_state_dict": average, "model_state_dict": weights}, path)
+    better = "--weights raw takes the others, with a loss of 0.42"
+    for kind, advised in (("ema", better), ("raw", "--weights ema")):
+        sources = dataclasses.replace(loaded.sources, checkpoint=path, weights=kind)  # type: ignore[arg-type]
+        found = weigh(assemble.load(sources), accept="compared")
+        [told] = [line for line in found.advice if "averaged and raw" in line]
+        assert advised in told and ("which fit better" in told) == (kind == "ema")
+
+
+def test_masks_and_heads_of_a_family_are_all_tried() -> None:
+    arch = Arch(dim=64, depth=1, heads=2)
+    assert len(evidence.other_flags(arch)) == 3
+    upsampling = dataclasses.replace(arch, text_embedding_average_upsampling=True)
+    assert [evidence.flags(other) for other in evidence.other_flags(upsampling)] == [OTHER_FLAGS]
+    assert evidence.named(family("F5TTS_Base").arch) == "F5TTS_Base"
