@@ -85,8 +85,11 @@ def _escape(line: Line, match: re.Match[str]) -> str | None:
     return None if path and re.match(r"[A-Za-z]:|\\\\", path[0]) else "\n"
 
 
-def _item(line: Line, match: re.Match[str]) -> str:
+def _item(line: Line, match: re.Match[str]) -> str | None:
     language = line.language_at(match.start())
+    own = language.numbers.at(line.text, match.start())
+    if own and own.end > match.end(1):
+        return None  # 1. Platz
     if not language.says_digits:
         return match[0]
     return f"{language.number(match[1], False).capitalize()}{language.comma}"

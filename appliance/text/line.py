@@ -20,7 +20,7 @@ _TLDS = (
 _LINK_END = r"(?<![.,!?;:)\]'\"])"  # punctuation at the end is the sentence's
 LINK = (
     rf"(?:[a-z][a-z0-9+.-]{{1,20}}://|www\.)[^\s{HAN}{KANA}，。！？、<>]+{_LINK_END}"
-    rf"|(?<![\w@.])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?::\d{{2,5}})?(?:/[^\s{HAN}{KANA}，。！？<>]*{_LINK_END})?(?![\w-]|\.\w)"
+    rf"|(?<![\w@.])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?::\d{{2,5}})?(?:/[^\s{HAN}{KANA}，。！？<>]*{_LINK_END})?(?!(?![{HAN}{KANA}])[\w-]|\.\w)"
 )
 MAIL = r"(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 _ADDRESS = re.compile(f"{MAIL}|{LINK}", re.IGNORECASE)

@@ -1,201 +1,188 @@
-"""Japanese: numbers and their counters in hiragana, with the sounds that change between them."""
+"""Japanese: the words of numbers, their counters and signs, in kana."""
 
 from __future__ import annotations
 
 import re
 
 from appliance.text.languages.spoken import Speech
-from appliance.text.spans import Kind
+from appliance.text.spans import Kind, before
 
-_DIGITS = ("ゼロ", "いち", "に", "さん", "よん", "ご", "ろく", "なな", "はち", "きゅう")
-_PLACES = ((1_000, "せん"), (100, "ひゃく"), (10, "じゅう"))
-_CHANGED = {
-    **{(1_000, 3): "さんぜん", (1_000, 8): "はっせん"},
-    **{(100, 3): "さんびゃく", (100, 6): "ろっぴゃく", (100, 8): "はっぴゃく"},
-}
+_DIGITS = str.split("ゼロ いち に さん よん ご ろく なな はち きゅう")
 _MYRIADS = ((10**8, "おく"), (10**4, "まん"))
+_SCALES = {"百": 100, "千": 1_000, "万": 10**4, "億": 10**8}
+_JOINED = {
+    **{"さんひゃく": "さんびゃく", "ろくひゃく": "ろっぴゃく", "はちひゃく": "はっぴゃく"},
+    **{"さんせん": "さんぜん", "はちせん": "はっせん"},
+}
+_CLOSED = {"いち": "いっ", "ろく": "ろっ", "はち": "はっ", "じゅう": "じゅっ", "ゃく": "ゃっ"}
+"""Ends of numbers before some counters: いち + かい → いっかい."""
+_SHORT = {"y": {"よん": "よ"}, "j": {"よん": "よ", "なな": "しち", "きゅう": "く"}} | {
+    "g": {"よん": "し", "なな": "しち", "きゅう": "く"}
+}
+_VOICED, _PLOSIVE = str.maketrans("はひふへほ", "ばびぶべぼ"), str.maketrans("はひふへほ", "ぱぴぷぺぽ")
 _COUNTERS = {
-    **{
-        "人": "にん",
-        "名": "めい",
-        "時": "じ",
-        "時間": "じかん",
-        "分": "ふん",
-        "分間": "ふんかん",
-        "秒": "びょう",
-    },
-    **{
-        "年": "ねん",
-        "月": "がつ",
-        "ヶ月": "かげつ",
-        "か月": "かげつ",
-        "日": "にち",
-        "日間": "にちかん",
-        "週間": "しゅうかん",
-    },
-    **{
-        "円": "えん",
-        "個": "こ",
-        "本": "ほん",
-        "匹": "ひき",
-        "回": "かい",
-        "歳": "さい",
-        "才": "さい",
-        "件": "けん",
-    },
-    **{
-        "位": "い",
-        "度": "ど",
-        "点": "てん",
-        "倍": "ばい",
-        "枚": "まい",
-        "番": "ばん",
-        "階": "かい",
-        "話": "わ",
-    },
-    **{
-        "戦": "せん",
-        "勝": "しょう",
-        "敗": "はい",
-        "台": "だい",
-        "冊": "さつ",
-        "杯": "はい",
-        "世代": "せだい",
-        "連": "れん",
-    },
-    **{
-        "キロ": "キロ",
-        "ドル": "ドル",
-        "ユーロ": "ユーロ",
-        "ポイント": "ポイント",
-        "パーセント": "パーセント",
-    },
+    written: (said, kind)
+    for kind, rows in {
+        "k": "回 かい 個 こ 件 けん 曲 きょく 巻 かん 級 きゅう ヶ月 かげつ か月 かげつ "
+        "カ月 かげつ ヵ月 かげつ ヶ所 かしょ 箇所 かしょ 期 き 機 き 階 かい 桁 けた",
+        "s": "歳 さい 才 さい 冊 さつ 週 しゅう 章 しょう 勝 しょう 周 しゅう 戦 せん",
+        "t": "点 てん 頭 とう 着 ちゃく 体 たい 通 つう 対 たい 等 とう",
+        "b": "本 ほん 匹 ひき 杯 はい 票 ひょう",
+        "p": "発 はつ 敗 はい 泊 はく 分 ふん",
+        "y": "人 にん 年 ねん 円 えん",
+        "j": "時 じ",
+        "g": "月 がつ",
+        "": "℃ ど °C ど 秒 びょう 枚 まい 番 ばん 位 い 度 ど 倍 ばい 名 めい 台 だい "
+        "段 だん 部 ぶ 話 わ 号 ごう 割 わり 列 れつ 問 もん 代 だい 連 れん 世代 せだい 日 にち",
+    }.items()
+    for written, said in zip(rows.split()[::2], rows.split()[1::2], strict=True)
 }
-_READINGS = {
-    **{("人", 1): "ひとり", ("人", 2): "ふたり", ("歳", 20): "はたち", ("才", 20): "はたち"},
-    **{
-        ("日", 1): "ついたち",
-        ("日", 2): "ふつか",
-        ("日", 3): "みっか",
-        ("日", 4): "よっか",
-        ("日", 5): "いつか",
-    },
-    **{
-        ("日", 6): "むいか",
-        ("日", 7): "なのか",
-        ("日", 8): "ようか",
-        ("日", 9): "ここのか",
-        ("日", 10): "とおか",
-    },
-    **{("日", 14): "じゅうよっか", ("日", 20): "はつか", ("日", 24): "にじゅうよっか"},
+"""Counter, its kana, and where the two change: before k, s or t, h → b or p after ん, or the number alone."""
+_DAYS = str.split(
+    "ふつか みっか よっか いつか むいか なのか ようか ここのか とおか じゅうよっか はつか にじゅうよっか"
+)
+_WHOLE = {"1人": "ひとり", "2人": "ふたり", "20歳": "はたち", "20才": "はたち", "3階": "さんがい"} | {
+    f"{day}日": said for day, said in zip((*range(2, 11), 14, 20, 24), _DAYS, strict=True)
 }
-_OWN_ENDS = {
-    **{
-        ("時", 4): "よ",
-        ("時", 7): "しち",
-        ("時", 9): "く",
-        ("月", 4): "し",
-        ("月", 7): "しち",
-        ("月", 9): "く",
-    },
-    **{("人", 4): "よ", ("年", 4): "よ", ("時間", 4): "よ", ("時間", 7): "しち", ("時間", 9): "く"},
-}
-"""Last digit before a counter, where it is read otherwise."""
-_SHORT = {"いち": "いっ", "ろく": "ろっ", "はち": "はっ", "じゅう": "じゅっ", "ひゃく": "ひゃっ"}
-"""Ends of numbers that double a hard sound after them."""
-_HARD = {
-    "か": "いち ろく はち じゅう ひゃく",
-    "さ": "いち はち じゅう",
-    "た": "いち はち じゅう",
-    "は": "いち ろく はち じゅう ひゃく",
-}
-_ROWS = {"か": "かきくけこ", "さ": "さしすせそ", "た": "たちつてと", "は": "はひふへほ"}
-_VOICED = str.maketrans("はひふへほ", "ばびぶべぼ")
-_SOFT = str.maketrans("はひふへほ", "ぱぴぷぺぽ")
+_THINGS = str.split("ひとつ ふたつ みっつ よっつ いつつ むっつ ななつ やっつ ここのつ")
 
 
 def cardinal(number: int, gender: str = "") -> str:
+    """Kana of a number; 10,000 and 10,000,000 say their one."""
     for size, name in _MYRIADS:
         if number >= size:
             count, rest = divmod(number, size)
-            return cardinal(count) + name + (cardinal(rest) if rest else "")
+            words = cardinal(count)
+            if words.endswith("せん") and count % 10_000 == 1_000:
+                words = f"{words.removesuffix('せん')}いっせん"
+            return words + name + (cardinal(rest) if rest else "")
     words = ""
-    for size, name in _PLACES:
+    for size, name in ((1_000, "せん"), (100, "ひゃく"), (10, "じゅう")):
         count, number = divmod(number, size)
         if count:
-            words += _CHANGED.get((size, count), name if count == 1 else _DIGITS[count] + name)
+            written = ("" if count == 1 else _DIGITS[count]) + name
+            words += _JOINED.get(written, written)
     return words + (_DIGITS[number] if number or not words else "")
 
 
-def counted(number: int, counter: str) -> str:
-    """さんぼん of 3本, よじ of 4時, ひとり of 1人."""
-    if reading := _READINGS.get((counter, number)):
-        return reading
-    words, sound = cardinal(number), _COUNTERS[counter]
-    last = number % 10
-    if last and (end := _OWN_ENDS.get((counter, last))):
-        return words.removesuffix(_DIGITS[last]) + end + sound
-    row = next((row for row, sounds in _ROWS.items() if sound[0] in sounds), "")
-    hard = next((end for end in _HARD.get(row, "").split() if words.endswith(end)), "")
-    if hard:
-        words = words.removesuffix(hard) + _SHORT[hard]
-    if row == "は":
-        if hard or (sound.startswith("ふん") and words.endswith(("さん", "よん"))):
-            sound = sound[0].translate(_SOFT) + sound[1:]
-        elif words.endswith(("さん", "せん", "まん")):
-            sound = sound[0].translate(_VOICED) + sound[1:]
-    return words + sound
+def _with(words: str, said: str, kind: str) -> str:
+    """Words of a number and its counter, changed where they meet."""
+    if kind in _SHORT:
+        end = next((end for end in _SHORT[kind] if words.endswith(end)), "")
+        return words.removesuffix(end) + _SHORT[kind].get(end, "") + said
+    few = ("いち", "はち", "じゅう")
+    closing: tuple[str, ...] = {"": (), "s": few, "t": few}.get(kind, tuple(_CLOSED))
+    end = next((end for end in closing if words.endswith(end)), "")
+    if end:
+        return words.removesuffix(end) + _CLOSED[end] + (said.translate(_PLOSIVE) if kind in "bp" else said)
+    if kind in ("b", "p") and re.search("さん$|[せぜま]ん$", words):
+        return words + said.translate(_VOICED if kind == "b" else _PLOSIVE)
+    return words + said
 
 
-def _counted(match: re.Match[str]) -> str:
-    number, scale, counter = SPEECH.plain(match["number"]), match["scale"] or "", match["counter"]
-    sign = SPEECH.minus if match["sign"] else ""
-    if scale or "." in number:
-        words = SPEECH.said(number) + {"万": "まん", "億": "おく", "千": "せん"}.get(scale, "")
-        return sign + words + _COUNTERS.get(counter or "", "")
-    return sign + (counted(int(number), counter) if counter else SPEECH.said(number))
+def counted(number: int, counter: str, words: str = "") -> str:
+    """`words` of the number, if they are not its cardinal."""
+    if (whole := _WHOLE.get(f"{number}{counter}")) and not words:
+        return whole
+    if counter == "分" and number % 10 == 4:
+        return f"{cardinal(number)}ぷん"
+    return _with(words or cardinal(number), *_COUNTERS[counter])
 
 
-def _nth(match: re.Match[str]) -> str:
-    number = int(match[1])
-    return f"だい{counted(number, match[2]) if match[2] else cardinal(number)}"
+def decimals(whole: str, part: str) -> str:
+    head = "れいてん" if whole == "0" else _with(cardinal(int(whole)), "てん", "t")
+    return head + "".join(_DIGITS[int(digit)] for digit in part)
+
+
+def ordinal(number: int, gender: str = "") -> str:
+    return f"{cardinal(number)}ばんめ"
 
 
 def clock(hour: int, minute: int, marked: bool) -> str:
     return counted(hour, "時") + (counted(minute, "分") if minute else "")
 
 
+def _day(number: int, match: re.Match[str] | None = None) -> str:
+    return "ついたち" if number == 1 else counted(number, "日")
+
+
+def _counted(match: re.Match[str]) -> str:
+    """100件, 3万人, 1.5万円, 第3回, 5人目"""
+    groups = match.groupdict()
+    number, part, scale = int(groups["n"].replace(",", "")), groups["part"], groups["scale"]
+    counter = groups["counter"] or ""
+    words = ""
+    if part:
+        words = decimals(str(number), part) + (cardinal(_SCALES[scale]).removeprefix("いち") if scale else "")
+    elif scale:
+        number *= _SCALES[scale]
+    if counter == "日" and number == 1 and before(match).endswith("月"):
+        said = _day(1)
+    else:
+        said = counted(number, counter, words) if counter else words or cardinal(number)
+    sign = {"-": "マイナス", "−": "マイナス", "+": "プラス", "第": "だい"}.get(groups["sign"] or "", "")
+    return sign + said + {"目": "め", "間": "かん", "半": "はん"}.get(groups["tail"] or "", "")
+
+
+def _from_to(match: re.Match[str]) -> str:
+    """3〜5人"""
+    return f"{cardinal(int(match[1]))}から{counted(int(match[2]), match[3])}"
+
+
+def _half_day(match: re.Match[str]) -> str | None:
+    half, hour, minute = (match[1] or match[4] or "").lower(), int(match[2]), int(match[3] or 0)
+    if not half or hour > 12 or minute > 59:
+        return None
+    return ("ごぜん" if half == "a" else "ごご") + clock(hour, minute, True)
+
+
+def _year_month_day(match: re.Match[str]) -> str | None:
+    year, month, day = map(int, match.groups())
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    return counted(year, "年") + counted(month, "月") + _day(day)
+
+
+def _month_day(match: re.Match[str]) -> str | None:
+    month, day = int(match[1]), int(match[2])
+    if not (1 <= month <= 12 and 1 <= day <= 31) or match.groups() in SPEECH.fractions:
+        return None
+    return counted(month, "月") + _day(day)
+
+
 SPEECH = Speech(
     code="ja",
-    scripts=("HIRAGANA", "KATAKANA", "CJK"),
-    letter="[A-Za-z]",
     cardinal=cardinal,
-    ordinal=lambda number, gender: f"{cardinal(number)}ばんめ",
-    sample="いちにさんよごろくななはきゅうじひゃせまえ",
-    joint="",
-    comma="、",
+    ordinal=ordinal,
+    year=lambda number: counted(number, "年"),
+    scripts=("HIRAGANA", "KATAKANA", "CJK"),
+    sample="いちにさんよごろくなはきゅうじひゃせぜまおびぴっ",
     point="てん",
     decimal=".",
+    decimals=decimals,
+    joint="",
+    comma="、",
+    letter="[A-Za-z]",
     units="""
-        kg キロ; g グラム; mg ミリグラム; km キロ; m メートル; cm センチ; mm ミリ; l リットル; ml ミリリットル
-        km/h キロ; kb キロバイト; mb メガ; gb ギガ; tb テラ; fps エフピーエス; hz ヘルツ; w ワット
-        px ピクセル; ms ミリびょう; s びょう; h じかん; % パーセント; ° ど; °c ど; x ばい
+        kg キロ; g グラム; mg ミリグラム; t トン; km キロ; m メートル; cm センチ; mm ミリ
+        l リットル; ml ミリリットル; kb キロバイト; mb メガ; gb ギガ; tb テラ
+        mbps メガビーピーエス; fps エフピーエス; hz ヘルツ; mhz メガヘルツ; ghz ギガヘルツ
+        w ワット; kw キロワット; db デシベル; px ピクセル; ms ミリびょう; s びょう; sec びょう
+        min ふん; h じかん; d にち; x ばい; % パーセント; ° ど; °c ど
     """,
     currencies="""
-        ¥ えん; ￥ えん; $ ドル|セント; US$ ドル|セント; € ユーロ|セント; £ ポンド|ペンス
-        ₩ ウォン; ₿ ビットコイン
+        ¥ えん; ￥ えん; JPY えん; $ ドル; US$ ドル; USD ドル; € ユーロ; £ ポンド; ₩ ウォン; ₽ ルーブル
+        ₹ ルピー; ₿ ビットコイン
     """,
-    cents="{}{cent}",
-    scales="M 1000000; 万 10000 まん; 億 100000000 おく",
-    months="いちがつ にがつ さんがつ しがつ ごがつ ろくがつ しちがつ はちがつ くがつ じゅうがつ"
-    " じゅういちがつ じゅうにがつ",
-    of_month=r"(?!)",
-    day=lambda number, match: counted(number, "日"),
-    date=("{month}{day}", ""),
-    date_before=r"(?!)",
+    cents="{}",
+    scales="M 1000000",
+    months="いちがつ にがつ さんがつ しがつ ごがつ ろくがつ しちがつ はちがつ くがつ じゅうがつ "
+    "じゅういちがつ じゅうにがつ",
+    day=_day,
+    date=("{month}{day}", "{year}"),
     clock=clock,
-    hour=r"(?!)",
-    signs="と|たす|は|パーセント|かける|わる|ひく|プラスマイナス|いか|いじょう|しょうなり|だいなり|ノットイコール|やく|ルート|から|のにじょう",
+    signs="アンド|プラス|イコール|パーセント|かける|わる|ひく|プラスマイナス|いか|いじょう|しょうなり|だいなり"
+    "|ノットイコール|やく|ルート|、|のにじょう",
     to="から",
     score="たい",
     out_of="ぶんの",
@@ -208,33 +195,38 @@ SPEECH = Speech(
     mail="メールアドレス",
     listing="コード。",
     heart="ハート",
+    fractions={
+        ("1", "2"): "にぶんのいち",
+        ("1", "3"): "さんぶんのいち",
+        ("2", "3"): "さんぶんのに",
+        ("1", "4"): "よんぶんのいち",
+        ("3", "4"): "よんぶんのさん",
+        ("24", "7"): "にじゅうよじかん",
+    },
 )
-_ANY_COUNTER = "|".join(sorted(_COUNTERS, key=len, reverse=True))
-_NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
-_COUNTED = (
-    rf"(?P<sign>(?<![\w.)])[-−])?(?P<number>{_NUMBER})(?P<scale>[万億千])?"
-    rf"(?P<counter>{_ANY_COUNTER})?(?![A-Za-z\d%°:./]|[-~〜]\d)"
-)
+_COUNTER = "|".join(sorted(_COUNTERS, key=len, reverse=True))
+_NUMBER = r"(?P<n>\d{1,3}(?:,\d{3})+|\d{1,12})(?:\.(?P<part>\d+))?"
+_COUNT = _NUMBER + rf"(?P<scale>[百千万億])?(?P<counter>{_COUNTER})?(?P<tail>[目間半])?"
+_END = r"(?![A-Za-z\d_%°]|[.,:/]\d)"
 JAPANESE = SPEECH.language(
     numbers=(
-        (Kind.LAUGHTER, r"(?:(?<!.)|(?<=[、。！!\s]))8{3,}(?=$|[、。！!\s])", lambda m: "ぱちぱちぱち"),
-        (
-            Kind.DATE,
-            r"(?:(\d{4})年)?(\d{1,2})月(\d{1,2})日(?!間)",
-            lambda m: (
-                (counted(int(m[1]), "年") if m[1] else "")
-                + counted(int(m[2]), "月")
-                + counted(int(m[3]), "日")
-            ),
-        ),
-        (Kind.TIME, r"(\d{1,2})時半", lambda m: counted(int(m[1]), "時") + "はん"),
-        (
-            Kind.RANGE,
-            rf"(\d+)[-~〜](\d+)({_ANY_COUNTER})",
-            lambda m: f"{cardinal(int(m[1]))}から{counted(int(m[2]), m[3])}",
-        ),
-        (Kind.NUMBER, _COUNTED, _counted),
+        (Kind.LAUGHTER, r"(?<![^\s、。!！?？…])8{3,}(?=$|[\s、。!！?？…wW])", lambda m: "ぱちぱちぱち"),
+        (Kind.DATE, rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){_END}", _year_month_day),
+        (Kind.DATE, rf"(\d{{1,2}})/(\d{{1,2}}){_END}", _month_day),
+        (Kind.TIME, r"(?i)()(\d{1,2})(?::(\d\d))?\s?([ap])m(?![A-Za-z])", _half_day),
+        (Kind.RANGE, rf"(\d{{1,4}})(?:{_COUNTER})?\s?[-–—~～〜]\s?(\d{{1,4}})({_COUNTER})", _from_to),
+        (Kind.NUMBER, r"([1-9])つ", lambda m: _THINGS[int(m[1]) - 1]),
+        (Kind.UNIT, r"(?i)(\d+)\s?km/h(?![a-z])", lambda m: f"じそく{cardinal(int(m[1]))}キロ"),
+        (Kind.UNIT, rf"(?P<sign>(?<![A-Za-z\d.)])[-−+])?{_COUNT}(?<=\D)", _counted),
     ),
-    words=((Kind.LAUGHTER, r"(?:w{2,}|W{2,}|w)(?![A-Za-z\d.])", lambda m: "わら"),),
-    signs=((Kind.NUMBER, rf"第(\d{{1,4}})({_ANY_COUNTER})?", _nth),),
+    words=(
+        (Kind.TIME, r"(?i)([ap])m\s?(\d{1,2})(?:[:時](\d\d)分?|時)?()(?!\d)", _half_day),
+        (Kind.LAUGHTER, r"(?<![A-Za-z0-9])[wW]+(?![A-Za-z0-9.])", lambda m: "わら"),
+    ),
+    signs=(
+        (Kind.NUMBER, rf"(?P<sign>第){_COUNT}", _counted),
+        (Kind.NUMBER, r"#(\d+)(?![A-Za-z\d])", lambda m: counted(int(m[1]), "番")),
+        (Kind.LAUGHTER, r"草+(?=$|[\s、。!！?？wW])", lambda m: "くさ"),
+        (Kind.RANGE, r"(?<=\d)[〜～~](?=\d)", lambda m: "から"),
+    ),
 )

@@ -221,7 +221,7 @@ class Speech:
     def language(self, numbers: Table = (), words: Table = (), signs: Table = ()) -> Language:
         """With readings of its own, which come before the common ones."""
         reader = _Reader(self)
-        said = [f" {word} " for word in self.signs.split("|")]
+        said = [f"{self.joint}{word}{self.joint}" for word in self.signs.split("|")]
         table: Table = [(Kind.SIGN, p, _always(word)) for p, word in zip(_SIGNS, said, strict=True)]
         return Language(
             code=self.code,
@@ -229,7 +229,7 @@ class Speech:
             mail=self.mail,
             listing=self.listing,
             comma=self.comma,
-            digit=lambda character: f" {self.digits(character)} ",
+            digit=lambda character: f"{self.joint}{self.digits(character)}{self.joint}",
             number=lambda n, is_ordinal: self.ordinal(int(n), "") if is_ordinal else self.said(n),
             numbers=Readings([*numbers, *reader.numbers()]),
             words=Readings([*words, *reader.words()]),
