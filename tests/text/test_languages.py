@@ -97,8 +97,12 @@ def test_a_request_comes_before_the_configuration_and_that_before_the_bundle() -
 
 
 def test_a_language_that_the_vocabulary_cannot_say_is_not_in_force() -> None:
-    english = FrontEnd(Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz")), languages=("zh", "de", "en"))
+    letters = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz0123456789"))
+    english = FrontEnd(letters, languages=("zh", "en"))
     assert english.speakable("等级5 5").text == "five five"
+    # One that was chosen keeps its clauses: no other language's words are put into them.
+    assert english.speakable("よる9時, all 5", language="ja").text == "9 all five"
+    assert FrontEnd(letters, languages=("de", "en")).speakable("5 Abos").text == "funf abos"
     nothing = FrontEnd(Vocabulary((" ", *"xyz1")), languages=("zh", "en"))
     assert nothing.speakable("x 12").text == "x 1"
 
