@@ -14,7 +14,7 @@ from appliance.errors import ConfigError, InvalidRequest
 from appliance.request import Change, Direction, Handling, Pause, Spoken
 from appliance.text import ssml
 from appliance.text.chat import rewrite, tidied
-from appliance.text.languages import UnknownLanguage, base_code, known
+from appliance.text.languages import UnknownLanguage, base_code, known, muted
 from appliance.text.languages import language as registered
 from appliance.text.line import Languages
 from appliance.text.marks import PRIVATE, Marks, Silent
@@ -172,16 +172,19 @@ class FrontEnd:
             known(code) if code in self._bundles else registered(code)
             for code in dict.fromkeys((*chosen, *self._bundles))
         ]
-        return Languages([each for each in listed if self._says(each)], self._spelling.scripts)
+        said = [self._says(each) for each in listed]
+        # One that was chosen keeps its clauses, and nothing is put into them: not the next language's words.
+        mute = {each.code: muted(each) for each in listed if each.code in chosen}
+        spoken = [each if says else mute.get(each.code) for each, says in zip(listed, said, strict=True)]
+        return Languages([each for each in spoken if each], self._spelling.scripts)
 
     def _says(self, language: Language) -> bool:
         """True if the vocabulary has the letters of its numbers."""
         if not language.says_digits:
             return True
-        words = self._spelling.fitted(" ".join([*map(language.digit, "123"), language.number("123", False)]))
-        return all(map(self._can_say, self._spelling.fitted(language.sample))) and all(
-            self._substitute(character, language) is not None for character in words
-        )
+        words = [*map(language.digit, "123"), language.number("123", False), *language.sample]
+        letters = self._spelling.fitted(" ".join(words))
+        return all(self._substitute(character, language) is not None for character in letters)
 
     def _read_ssml(self, text: Rewriting, marks: Marks, languages: Languages) -> None:
         pieces = ssml.parse(text.text)

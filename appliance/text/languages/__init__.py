@@ -50,3 +50,8 @@ def known(code: str) -> Language:
     """The language, or PLAIN in the script of one that is not registered."""
     base = base_code(code)
     return language(base) if base in LANGUAGES else replace(PLAIN, code=base, scripts=(script_of(base),))
+
+
+def muted(spoken: Language) -> Language:
+    """PLAIN, in the scripts of a language."""
+    return replace(PLAIN, code=spoken.code, scripts=spoken.scripts)
