@@ -25,6 +25,8 @@ LINK = (
 MAIL = r"(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 _ADDRESS = re.compile(f"{MAIL}|{LINK}", re.IGNORECASE)
 _CLAUSE = re.compile(r"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)")
+_LAUGHTER = re.compile(r"(?<![A-Za-z])[wW]{2,}(?![A-Za-z.])")
+"""A Japanese laugh, which is no Latin word."""
 _OTHER = "OTHER"
 
 
@@ -70,6 +72,7 @@ class Languages:
         """Words in each script, or twice the characters where there are no spaces."""
         if "." in text or "@" in text:
             text = _ADDRESS.sub("", text)
+        text = _LAUGHTER.sub("", text)
         return Counter(match.lastgroup for match in self._words.finditer(text))
 
     def _most(self, written: Counter[str | None], default: Language) -> Language:

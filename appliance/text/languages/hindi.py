@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.spoken import Speech
-from appliance.text.spans import Kind, Say
+from appliance.text.spans import Kind, Say, before
 
 _SMALL = str.split(
     "शून्य एक दो तीन चार पाँच छह सात आठ नौ दस ग्यारह बारह तेरह चौदह पंद्रह सोलह सत्रह अठारह उन्नीस "
@@ -21,6 +21,7 @@ _SMALL = str.split(
 _SCALES = ((10**11, "खरब"), (10**9, "अरब"), (10**7, "करोड़"), (10**5, "लाख"), (1_000, "हज़ार"), (100, "सौ"))
 _ORDINALS = {1: "पहल", 2: "दूसर", 3: "तीसर", 4: "चौथ", 6: "छठ"}
 _ENDINGS = {"ा": "वाँ", "ी": "वीं", "े": "वें"}
+_MONTHS = "जनवरी|फ़रवरी|मार्च|अप्रैल|मई|जून|जुलाई|अगस्त|सितंबर|अक्टूबर|नवंबर|दिसंबर"
 _PARTS = ((4, "रात"), (12, "सुबह"), (16, "दोपहर"), (20, "शाम"), (24, "रात"))
 """Parts of the day, and the hour that each ends with."""
 
@@ -90,6 +91,13 @@ def _out_of(match: re.Match[str]) -> str:
     return f"{cardinal(int(match[2]))} में से {SPEECH.said(SPEECH.plain(match[1]))}"
 
 
+def _year(match: re.Match[str]) -> str | None:
+    """15 अगस्त 1947, 1999 में"""
+    is_dated = re.search(rf"(?:{_MONTHS}|सन्?),?\s$", before(match))
+    is_told = re.match(rf"\s(?:में|से|तक|का|की|के){_WORD_END}", match.string[match.end() :])
+    return year(int(match[0])) if is_dated or is_told else None
+
+
 def _rupees(match: re.Match[str]) -> str:
     """Rs. 500"""
     found = HINDI.numbers.at(f"₹{match[1]}", 0)
@@ -125,7 +133,7 @@ SPEECH = Speech(
         M 1000000 मिलियन; लाख 100000 लाख; L 100000 लाख; lakh 100000 लाख; lakhs 100000 लाख; करोड़ 10000000 करोड़
         Cr 10000000 करोड़; cr 10000000 करोड़; crore 10000000 करोड़
     """,
-    months="जनवरी फ़रवरी मार्च अप्रैल मई जून जुलाई अगस्त सितंबर अक्टूबर नवंबर दिसंबर",
+    months=_MONTHS.replace("|", " "),
     of_month=r"\s",
     day=lambda number, match: cardinal(number),
     date=("{day} {month}", " {year}"),
@@ -159,6 +167,7 @@ SPEECH = Speech(
         उदा. = उदाहरण; पृ. = पृष्ठ; ई. पू. = ईसा पूर्व
     """,
 )
+_POSTPOSITION = "में|से|तक|का|की|के|को|पर"
 _END = r"(?![\w%°]|[.,:/]\d)"
 _WORD_END = r"(?![\w\u0900-\u0903\u093a-\u094f])"
 _SCALE = "k|लाख|करोड़|हज़ार|हजार|L|Cr"
@@ -168,17 +177,19 @@ HINDI = SPEECH.language(
         *(
             (Kind.NUMBER, rf"(\d{{1,4}})(?:{endings}){_WORD_END}", _ordinal(vowel))
             for vowel, endings in (
-                ("ा", "ला|रा|था|ठा|वा[ँं]?"),
-                ("ी", "ली|री|थी|ठी|वी[ँं]?"),
-                ("े", "ले|रे|थे|ठे|वे[ँं]?"),
+                ("ा", r"ला|रा|था|ठा|वा[ँं]?|\sवा[ँं]"),
+                ("ी", r"ली|री|थी|ठी|वी[ँं]?|\sवी[ँं]"),
+                ("े", r"ले|रे|थे|ठे|वे[ँं]?|\sवे[ँं]"),
             )
         ),
         (Kind.FRACTION, rf"(\d{{1,3}}(?:\.\d+)?)/(5|10|20|100){_END}", _out_of),
-        (Kind.YEAR, rf"1[1-9]\d\d(?=\s(?:में|से|तक|का|की|के){_WORD_END})", lambda m: year(int(m[0]))),
+        (Kind.MONEY, rf"₹\s?[1१](?=\s(?:{_POSTPOSITION}){_WORD_END})", lambda m: "एक रुपये"),
+        (Kind.YEAR, rf"1[1-9]\d\d{_END}", _year),
         (Kind.PHONE, rf"(?:[6-9]\d{{9}}|[6-9]\d{{4}}[ -]\d{{5}}){_END}", lambda m: SPEECH.grouped(m[0])),
     ),
     words=(
         (Kind.MONEY, rf"(?:Rs|INR|रु|रू)\.?\s?(\d[\d,]*(?:\.\d+)?(?:\s?(?:{_SCALE}))?)(?!\w)", _rupees),
         (Kind.WORD, r"नं\.?\s?(?=\d)", lambda m: "नंबर "),
     ),
+    signs=((Kind.SIGN, r"(?<=\d)/-(?!\w)", lambda m: " "),),  # 500/- is a price
 )

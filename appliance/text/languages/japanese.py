@@ -8,8 +8,8 @@ from appliance.text.languages.spoken import Speech
 from appliance.text.spans import Kind, before
 
 _DIGITS = str.split("ゼロ いち に さん よん ご ろく なな はち きゅう")
-_MYRIADS = ((10**8, "おく"), (10**4, "まん"))
-_SCALES = {"百": 100, "千": 1_000, "万": 10**4, "億": 10**8}
+_MYRIADS = ((10**12, "ちょう"), (10**8, "おく"), (10**4, "まん"))
+_SCALES = {"百": 100, "千": 1_000, "万": 10**4, "億": 10**8, "兆": 10**12}
 _JOINED = {
     **{"さんひゃく": "さんびゃく", "ろくひゃく": "ろっぴゃく", "はちひゃく": "はっぴゃく"},
     **{"さんせん": "さんぜん", "はちせん": "はっせん"},
@@ -39,11 +39,17 @@ _COUNTERS = {
 }
 """Counter, its kana, and where the two change: before k, s or t, h → b or p after ん, or the number alone."""
 _DAYS = str.split(
-    "ふつか みっか よっか いつか むいか なのか ようか ここのか とおか じゅうよっか はつか にじゅうよっか"
+    "ふつか みっか よっか いつか むいか なのか ようか ここのか とおか じゅうよっか はつか にじゅうよっか "
+    "じゅうしちにち じゅうくにち にじゅうしちにち にじゅうくにち"
 )
-_WHOLE = {"1人": "ひとり", "2人": "ふたり", "20歳": "はたち", "20才": "はたち", "3階": "さんがい"} | {
-    f"{day}日": said for day, said in zip((*range(2, 11), 14, 20, 24), _DAYS, strict=True)
-}
+_WHOLE = {
+    "1人": "ひとり",
+    "2人": "ふたり",
+    "20歳": "はたち",
+    "20才": "はたち",
+    "3階": "さんがい",
+    "0時": "れいじ",
+} | {f"{day}日": said for day, said in zip((*range(2, 11), 14, 20, 24, 17, 19, 27, 29), _DAYS, strict=True)}
 _THINGS = str.split("ひとつ ふたつ みっつ よっつ いつつ むっつ ななつ やっつ ここのつ")
 
 
@@ -55,7 +61,7 @@ def cardinal(number: int, gender: str = "") -> str:
             words = cardinal(count)
             if words.endswith("せん") and count % 10_000 == 1_000:
                 words = f"{words.removesuffix('せん')}いっせん"
-            return words + name + (cardinal(rest) if rest else "")
+            return _with(words, name, "t" if name == "ちょう" else "") + (cardinal(rest) if rest else "")
     words = ""
     for size, name in ((1_000, "せん"), (100, "ひゃく"), (10, "じゅう")):
         count, number = divmod(number, size)
@@ -89,6 +95,13 @@ def counted(number: int, counter: str, words: str = "") -> str:
     return _with(words or cardinal(number), *_COUNTERS[counter])
 
 
+def _unit(number: int, noun: str) -> str:
+    """Of 30 min and 4 h, too."""
+    if noun == "ふん":
+        return counted(number, "分")
+    return f"{counted(number, '時')}かん" if noun == "じかん" else cardinal(number) + noun
+
+
 def decimals(whole: str, part: str) -> str:
     head = "れいてん" if whole == "0" else _with(cardinal(int(whole)), "てん", "t")
     return head + "".join(_DIGITS[int(digit)] for digit in part)
@@ -113,7 +126,9 @@ def _counted(match: re.Match[str]) -> str:
     counter = groups["counter"] or ""
     words = ""
     if part:
-        words = decimals(str(number), part) + (cardinal(_SCALES[scale]).removeprefix("いち") if scale else "")
+        words = decimals(str(number), part) + (
+            re.sub("^い[ちっ]", "", cardinal(_SCALES[scale])) if scale else ""
+        )
     elif scale:
         number *= _SCALES[scale]
     if counter == "日" and number == 1 and before(match).endswith("月"):
@@ -121,7 +136,7 @@ def _counted(match: re.Match[str]) -> str:
     else:
         said = counted(number, counter, words) if counter else words or cardinal(number)
     sign = {"-": "マイナス", "−": "マイナス", "+": "プラス", "第": "だい"}.get(groups["sign"] or "", "")
-    return sign + said + {"目": "め", "間": "かん", "半": "はん"}.get(groups["tail"] or "", "")
+    return sign + said + "".join({"目": "め", "間": "かん", "半": "はん"}[c] for c in groups["tail"])
 
 
 def _from_to(match: re.Match[str]) -> str:
@@ -161,6 +176,7 @@ SPEECH = Speech(
     decimal=".",
     decimals=decimals,
     joint="",
+    count=_unit,
     comma="、",
     letter="[A-Za-z]",
     units="""
@@ -206,7 +222,7 @@ SPEECH = Speech(
 )
 _COUNTER = "|".join(sorted(_COUNTERS, key=len, reverse=True))
 _NUMBER = r"(?P<n>\d{1,3}(?:,\d{3})+|\d{1,12})(?:\.(?P<part>\d+))?"
-_COUNT = _NUMBER + rf"(?P<scale>[百千万億])?(?P<counter>{_COUNTER})?(?P<tail>[目間半])?"
+_COUNT = _NUMBER + rf"(?P<scale>[百千万億兆])?(?P<counter>{_COUNTER})?(?P<tail>間?[目半]?)"
 _END = r"(?![A-Za-z\d_%°]|[.,:/]\d)"
 JAPANESE = SPEECH.language(
     numbers=(
@@ -226,7 +242,6 @@ JAPANESE = SPEECH.language(
     signs=(
         (Kind.NUMBER, rf"(?P<sign>第){_COUNT}", _counted),
         (Kind.NUMBER, r"#(\d+)(?![A-Za-z\d])", lambda m: counted(int(m[1]), "番")),
-        (Kind.LAUGHTER, r"草+(?=$|[\s、。!！?？wW])", lambda m: "くさ"),
         (Kind.RANGE, r"(?<=\d)[〜～~](?=\d)", lambda m: "から"),
     ),
 )

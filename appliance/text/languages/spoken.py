@@ -113,6 +113,8 @@ class Speech:
     """Two decimals are read as one number."""
     decimals: Callable[[str, str], str] | None = None
     """Words of whole and decimals, if not by `point`."""
+    count: Callable[[int, str], str] | None = None
+    """Words of a whole number and its noun, where the two change."""
     form: Callable[[str], int] = one_or_many
     """Index of a noun's form for a number."""
     feminine: str = r"(?!)"
@@ -192,6 +194,8 @@ class Speech:
 
     def counted(self, number: str, noun: Noun) -> str:
         form = noun.forms[min(self.form(number), len(noun.forms) - 1)]
+        if self.count and number.isdigit():
+            return self.count(int(number), form)
         return f"{self.said(number, noun.gender)}{self.joint}{form}"
 
     def points(self, version: str) -> str:
@@ -464,7 +468,7 @@ class _Reader:
                 said.append(self._s.said(self._s.plain(part)) if len(part) < 5 else self._s.digits(part))
             else:
                 said.append(part)
-        return " ".join(said)
+        return self._s.joint.join(said)
 
     def _plain(self, match: re.Match[str]) -> str:
         s, number = self._s, self._s.plain(match["number"])

@@ -64,6 +64,9 @@ def test_a_counter_changes_with_its_number(counter: str, words: str) -> None:
         (1_000, "本", "せんぼん"),
         (3, "発", "さんぱつ"),
         (10_000_000, "円", "いっせんまんえん"),
+        (8 * 10**12, "円", "はっちょうえん"),
+        (29, "日", "にじゅうくにち"),
+        (0, "時", "れいじ"),
     ],
 )
 def test_counters_of_larger_numbers(number: int, counter: str, words: str) -> None:
