@@ -38,7 +38,7 @@ from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
 from appliance.box.system import Box
-from appliance.config import Config, LogConfig, ServerConfig, TextConfig, load
+from appliance.config import Config, LogConfig, ServerConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
 from appliance.engine.engine import Synthesizer
@@ -507,13 +507,13 @@ class Daemon:
     async def swap(self, folder: Path) -> None:
         """Load another bundle beside the present one, and give it all new requests.
 
-        Raises BundleError when it cannot be used or has another mel or level of references, EngineFault,
-        StorageError, Unavailable.
+        Raises BundleError when it cannot be used or has another mel or level of references, ConfigError when
+        it does not know `text.language`, EngineFault, StorageError, Unavailable.
         """
         self._scheduler.check_open()
         config, components = self._config, self._components
 
-        def load_other() -> tuple[Bundle, Synthesizer]:
+        def load_other() -> tuple[Bundle, FrontEnd, Synthesizer]:
             real = Path(os.path.realpath(folder))
             read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
             now, then = self._bundle.manifest, read.manifest
@@ -521,10 +521,13 @@ class Daemon:
                 raise BundleError(
                     f"{folder}: its mel is another than that of the prepared voices; restart with it"
                 )
-            return read, load_beside(read, config.engine, config.synthesis.nfe, self._report_progress)
+            # Which may not know `text.language`.
+            front = FrontEnd(read.vocabulary(), self._front.choices, then.text.languages)
+            beside = load_beside(read, config.engine, config.synthesis.nfe, self._report_progress)
+            return read, front, beside
 
         try:
-            read, loaded = await asyncio.to_thread(load_other)
+            read, front, loaded = await asyncio.to_thread(load_other)
         except Interrupted:
             raise Unavailable("the daemon is draining") from None
 
@@ -533,7 +536,7 @@ class Daemon:
             components.planner = replace(
                 components.planner, manifest=read.manifest, vocabulary=read.vocabulary()
             )
-            self._speak_through(self._front.choices)
+            self._speak_through(front)
             if components.defaults.synthesis.guidance is None:
                 components.defaults = replace(components.defaults, guidance=read.manifest.defaults.guidance)
 
@@ -550,10 +553,8 @@ class Daemon:
             logger.warning("%s", line)
         logger.info("new requests are spoken from %s on %s", folder, loaded.backend)
 
-    def _speak_through(self, choices: TextConfig) -> None:
-        """Front end of the planner's bundle. Raises ConfigError."""
-        planner = self._components.planner
-        self._front = front = FrontEnd(planner.vocabulary, choices, planner.manifest.text.languages)
+    def _speak_through(self, front: FrontEnd) -> None:
+        self._front = front
         self._components.defaults = replace(
             self._components.defaults,
             speakable=front.speakable,
@@ -571,7 +572,8 @@ class Daemon:
         """Apply LIVE_SECTIONS, but for the log level."""
         synthesis, components = config.synthesis, self._components
         own = self._bundle.manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
-        self._speak_through(config.text)
+        manifest = self._bundle.manifest
+        self._speak_through(FrontEnd(components.planner.vocabulary, config.text, manifest.text.languages))
         components.defaults = replace(components.defaults, synthesis=synthesis, guidance=own)
         components.planner = replace(
             components.planner, max_audio_s=synthesis.max_audio_s, max_work_s=synthesis.max_work_s
