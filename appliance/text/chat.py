@@ -164,10 +164,10 @@ def _emoji_name(character: str, language: Language) -> str:
     """Name without its skin tone; "" in a language that `emoji` lacks."""
     if language.code not in emoji.LANGUAGES:
         return ""
-    bare = _SKIN.sub("", character) or character
+    bare = _SKIN.sub("", character)
     bare = _COUPLES.get(bare.replace("\ufe0f", ""), bare)
     name = emoji.demojize(bare, language=language.code, delimiters=("", ""), version=None)
-    if name == bare:
+    if name == bare:  # a skin tone alone, too
         return ""
     name = _ASIDE.sub("", name.replace("_", " ")).strip()
     return re.sub(r"\d+\w*", lambda m: span.said if (span := language.numbers.at(m[0], 0)) else m[0], name)
