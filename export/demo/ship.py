@@ -20,7 +20,7 @@ from torch import Tensor
 
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Arch, Bundle
-from export import assemble, parity
+from export import assemble, evidence, parity
 from export.checkpoint import load_dit, save_official
 from export.demo import alphabet, dataset
 from export.demo.corpus import trim
@@ -80,7 +80,13 @@ def make_bundle(
     expected = assemble.expectations(loaded, precision, MAX_FRAMES)
     measure = functools.partial(parity.measure, expected=expected)
     return assemble.build(
-        loaded, precision, out, measure, max_frames=MAX_FRAMES, created_by="python -m export.demo ship"
+        loaded,
+        precision,
+        out,
+        measure,
+        max_frames=MAX_FRAMES,
+        created_by="python -m export.demo ship",
+        evidence=evidence.weigh(loaded).record(),
     )
 
 
