@@ -112,7 +112,7 @@ def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
     assert manifest.vocoder == contract.Vocoder("vocos", "center")
     assert (manifest.vocab_size, manifest.max_frames) == (len(small.VOCABULARY), small.MAX_FRAMES)
     assert manifest.licence.weights == "Apache-2.0"
-    assert (manifest.text, manifest.weights) == (contract.Text(("en", "zh"), case="lower"), "average")
+    assert (manifest.text, manifest.weights) == (contract.Text(case="lower"), "average")
     assert manifest.batch_invariant
     assert set(manifest.variants) == {"default", "ort-cpu", "ort-cuda"}
     assert made.bundle.vocab.read_text("utf-8").splitlines() == small.VOCABULARY
