@@ -33,9 +33,9 @@ from export.model.vocos import VocosConfig
 from export.reading import text_of
 
 MAX_FRAMES = 4096
+"""43.7 s with the reference; the models were trained on at most 30 s."""
 SHORTEST = 24
 """Frames of the shortest case whose peaks are measured."""
-"""43.7 s with the reference; the models were trained on at most 30 s."""
 Variants = dict[str, dict[str, str]]
 KINDS = {"step": modules.Step, "step_keys": modules.StepKeys, "step_reply": modules.StepReply}
 SINGLE = ("step_keys", "step_reply")
