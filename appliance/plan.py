@@ -59,12 +59,10 @@ class Planner:
         transcript = spoken_transcript(reference.transcript)
         features = reference.features
         reference_frames = len(features.samples) // spec.hop
-        ratio, speed = self._ratio(transcript, request.text), request.speaking_rate
-        length = duration_frames(reference_frames, transcript, request.text, speed, ratio)
+        room, speed = self._room(request, reference, request.text), request.speaking_rate
+        length = duration_frames(reference_frames, transcript, request.text, speed, room.ratio)
         self._check_work((length - reference_frames) / spec.frames_per_second, request.nfe)
-        pieces = pieces_of(
-            request, reference, spec, self.manifest.max_frames, ratio, self.manifest.text.languages
-        )
+        pieces = pieces_of(request, room)
         if not pieces:
             raise InvalidRequest("text", "is empty")
         segments = []
@@ -75,14 +73,8 @@ class Planner:
             )
             # CFM.sample makes room for every token and for at least one frame after the reference.
             frames = max(max(len(ids), len(features.log_mel)) + 1, duration)
-            if (
-                _bytes(text)
-                < SHORT_TEXT_BYTES
-                <= room_bytes(reference, spec, speed, self.manifest.max_frames, ratio)
-            ):
-                frames = min(
-                    frames, self.manifest.max_frames
-                )  # a short text is only slowed as far as it fits
+            if _bytes(text) < SHORT_TEXT_BYTES <= room.longest:  # is only slowed as far as it fits
+                frames = min(frames, self.manifest.max_frames)
             if frames > self.manifest.max_frames:
                 raise _too_long(text, frames, self.manifest.max_frames, spec)
             samples = self.manifest.vocoder.samples(frames - reference_frames, spec.hop)
@@ -109,10 +101,9 @@ class Planner:
 
     def splitter(self, request: Request) -> TextSplitter:
         """Splitter of the text while it is written. Raises VoiceNotFound, StorageError."""
-        reference, manifest = self.reference(request.voice), self.manifest
-        # Of a text that is still to come the script is unknown.
-        budgets = low_latency(request, reference, manifest.mel, manifest.max_frames, 1.0)
-        return TextSplitter(budgets, manifest.text.languages)
+        # The script of a text that is still to come is unknown.
+        room = self._room(request, self.reference(request.voice), "")
+        return TextSplitter(room.budgets, room.languages)
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
         """Plan requests that differ in segmentation and steps; return those possible.
@@ -139,18 +130,24 @@ class Planner:
     def _limited(self, request: Request) -> Request:
         if not request.max_spoken_s:
             return request
-        reference = self.reference(request.voice)
-        ratio = self._ratio(reference.transcript, request.text)
-        pace = pace_of(reference, self.manifest.mel, request.speaking_rate, ratio)
-        room = int(request.max_spoken_s * pace)
-        if _bytes(request.text) <= room:
+        room = self._room(request, self.reference(request.voice), request.text)
+        most = int(request.max_spoken_s * room.pace)
+        if _bytes(request.text) <= most:
             return request
-        text = first_within(request.text, room, self.manifest.text.languages)
+        text = first_within(request.text, most, room.languages)
         cut = Change("cut", request.text[len(text) :].strip()[:MOST_CHARACTERS], "")
         pauses = tuple(pause for pause in request.pauses if pause.after < len(text))
         directions = tuple(direction for direction in request.directions if direction.after < len(text))
         return replace(
             request, text=text, pauses=pauses, directions=directions, changes=(*request.changes, cut)
+        )
+
+    def _room(self, request: Request, reference: Reference, text: str) -> Room:
+        return Room(
+            reference,
+            self.manifest,
+            request.speaking_rate,
+            self._ratio(reference.transcript, text) if text else 1.0,
         )
 
     def _ratio(self, transcript: str, text: str) -> float:
@@ -178,20 +175,58 @@ class Planner:
             )
 
 
-def pieces_of(
-    request: Request,
-    reference: Reference,
-    spec: MelSpec,
-    max_frames: int,
-    ratio: float,
-    languages: tuple[str, ...] = (),
-) -> list[tuple[str, float]]:
+@dataclass(frozen=True)
+class Room:
+    """Room of a text beside one reference, in bytes of the text."""
+
+    reference: Reference
+    manifest: Manifest
+    speed: float
+    ratio: float
+    """Bytes of the text that take as long as one of the transcript."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return self.manifest.text.languages
+
+    @property
+    def reference_s(self) -> float:
+        return len(self.reference.features.samples) / self.manifest.mel.sample_rate_hz
+
+    @property
+    def pace(self) -> float:
+        """Per second."""
+        return _bytes(self.reference.transcript) / self.reference_s * self.speed * self.ratio
+
+    @property
+    def longest(self) -> int:
+        """Most that `max_frames` allow."""
+        manifest = self.manifest
+        return int((manifest.max_frames / manifest.mel.frames_per_second - self.reference_s) * self.pace)
+
+    @property
+    def window(self) -> int:
+        """Most that upstream puts into one pass."""
+        transcript = _bytes(self.reference.transcript)
+        return int(transcript / self.reference_s * (WINDOW_S - self.reference_s) * self.speed * self.ratio)
+
+    @property
+    def budgets(self) -> Budgets:
+        # A shorter piece would be spoken slower.
+        return Budgets.at_pace(
+            self.pace,
+            minimum=SHORT_TEXT_BYTES,
+            largest=min(self.window, self.longest, int(LONGEST_PIECE_S * self.pace)),
+            reference=int(_bytes(self.reference.transcript) * self.ratio * self.speed),
+        )
+
+
+def pieces_of(request: Request, room: Room) -> list[tuple[str, float]]:
     """(text, seconds of silence after it) of each segment."""
     pieces: list[tuple[str, float]] = []
     begun = 0
     for pause in (*request.pauses, Pause(len(request.text), 0.0)):
-        text = request.text[begun : pause.after].strip()
-        texts = split(text, request, reference, spec, max_frames, ratio, languages)
+        texts = split(request.text[begun : pause.after].strip(), request.segmentation, room)
         pieces += [
             (text, pause.seconds if place == len(texts) else 0.0) for place, text in enumerate(texts, 1)
         ]
@@ -199,64 +234,16 @@ def pieces_of(
     return pieces
 
 
-def split(
-    text: str,
-    request: Request,
-    reference: Reference,
-    spec: MelSpec,
-    max_frames: int,
-    ratio: float,
-    languages: tuple[str, ...] = (),
-) -> list[str]:
-    speed = request.speaking_rate
-    if request.segmentation is Segmentation.UPSTREAM:
-        pieces = chunk_text(text, window_bytes(reference, spec, speed, ratio))
+def split(text: str, how: Segmentation, room: Room) -> list[str]:
+    if how is Segmentation.UPSTREAM:
+        pieces = chunk_text(text, room.window)
     else:
-        budgets = low_latency(request, reference, spec, max_frames, ratio)
-        pieces = split_low_latency(text, budgets, languages)
+        pieces = split_low_latency(text, room.budgets, room.languages)
     # A clause may exceed upstream's window, and a link any piece, but neither may exceed `max_frames`.
-    most = room_bytes(reference, spec, speed, max_frames, ratio)
+    most = room.longest
     if most < SHORT_TEXT_BYTES:  # no room for speech, which `plan` refuses
         return pieces
-    return [
-        part
-        for piece in pieces
-        for part in (cut_to_fit(piece, most, languages) if _bytes(piece) > most else [piece])
-    ]
-
-
-def low_latency(
-    request: Request, reference: Reference, spec: MelSpec, max_frames: int, ratio: float
-) -> Budgets:
-    speed = request.speaking_rate
-    pace = pace_of(reference, spec, speed, ratio)
-    room = room_bytes(reference, spec, speed, max_frames, ratio)
-    window = window_bytes(reference, spec, speed, ratio)
-    # A shorter piece would be spoken slower.
-    return Budgets.at_pace(
-        pace,
-        minimum=SHORT_TEXT_BYTES,
-        largest=min(window, room, int(LONGEST_PIECE_S * pace)),
-        reference=int(_bytes(reference.transcript) * ratio * speed),
-    )
-
-
-def pace_of(reference: Reference, spec: MelSpec, speed: float, ratio: float) -> float:
-    """Bytes of a text per second of a voice; `ratio`: bytes of it for one of the transcript."""
-    seconds = len(reference.features.samples) / spec.sample_rate_hz
-    return _bytes(reference.transcript) / seconds * speed * ratio
-
-
-def room_bytes(reference: Reference, spec: MelSpec, speed: float, max_frames: int, ratio: float) -> int:
-    """Bytes of text that fit beside this reference."""
-    seconds = max_frames / spec.frames_per_second - len(reference.features.samples) / spec.sample_rate_hz
-    return int(seconds * pace_of(reference, spec, speed, ratio))
-
-
-def window_bytes(reference: Reference, spec: MelSpec, speed: float, ratio: float) -> int:
-    """Bytes of text that upstream puts into one pass."""
-    seconds = len(reference.features.samples) / spec.sample_rate_hz
-    return int(_bytes(reference.transcript) / seconds * (WINDOW_S - seconds) * speed * ratio)
+    return [part for piece in pieces for part in cut_to_fit(piece, most, room.languages)]
 
 
 def spoken_transcript(transcript: str) -> str:

@@ -130,7 +130,7 @@ def _judge_fit(
         name: min(found.losses[name], trial.loss(loaded, recordings, drops_text=True))
         for name, trial in tried.items()
     }
-    # Of what fits alike, flags of a known family.
+    # Flags of a known family come first among those that fit alike.
     alike = [name for name in tried if lowest[name] * ALIKE <= min(lowest.values())]
     best = min(alike, key=lambda name: (not _is_known(tried[name].arch), lowest[name]))
     ratio = lowest[best] / lowest[GIVEN]
@@ -228,16 +228,17 @@ def loss(
     """Mean squared error of the velocity over the frames that the model is not given."""
     errors = []
     seeds = SEEDS[: 1 if len(recordings) > 1 else None]
-    for one, seed, time in itertools.product(recordings, seeds, times):
+    for one in recordings:
         mel = torch.from_numpy(log_mel(one.samples(spec.sample_rate_hz), spec))  # (N, M)
         known = int(len(mel) * CONDITION)
         cond = mel.clone()
         cond[known:] = 0.0
         ids = torch.from_numpy(vocabulary.ids(vocabulary.split(one.words, to_tokens))).long()
         text = model.text_embed(ids, len(mel))[1:] if drops_text else model.text_embed(ids, len(mel), 1)
-        noise = torch.randn(mel.shape, generator=torch.Generator().manual_seed(seed))
-        velocity = model((1 - time) * noise + time * mel, cond, text, torch.tensor(time))[0]
-        errors.append(float((velocity - (mel - noise))[known:].square().mean()))
+        for seed, time in itertools.product(seeds, times):
+            noise = torch.randn(mel.shape, generator=torch.Generator().manual_seed(seed))
+            velocity = model((1 - time) * noise + time * mel, cond, text, torch.tensor(time))[0]
+            errors.append(float((velocity - (mel - noise))[known:].square().mean()))
     return float(np.mean(errors))
 
 

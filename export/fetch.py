@@ -76,7 +76,7 @@ class _Remote:
     etag: str
     commit: str
     token: str = ""
-    """Of the hub's account, for addresses of the hub alone."""
+    """Token of the hub's account, for addresses of the hub alone."""
 
 
 def row_of(name: str) -> Known:

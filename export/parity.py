@@ -83,7 +83,7 @@ RATIOS = ("mel", "wave mel", *CHEAPER)
 """Rows whose error is a ratio of mean absolute distances."""
 KEPT_BYTES = 64 << 20
 SHOWN_PEAKS = 3
-"""Of each graph, in the report."""
+"""Peaks of each graph in the report."""
 PADDING = 37
 """Most padding frames in graphs with masks."""
 

@@ -23,7 +23,7 @@ class Vocoder:
     files: tuple[str, ...]
     licence: str
     sha256: str | None = None
-    """Of the weights."""
+    """Hash of the weights."""
 
     @property
     def folder(self) -> str:
@@ -56,7 +56,7 @@ class Known:
     """ISO 639-1, the main one first."""
     licence: str
     note: str = ""
-    """What the licence forbids or leaves in doubt."""
+    """Uses that the licence forbids or leaves in doubt."""
     config: str = ""
     """YAML file of the repository that says more than `family`, which `bundle` is to read."""
     vocab_repository: str = ""
@@ -67,7 +67,7 @@ class Known:
     weights: Literal["ema", "raw"] = "ema"
     gated: bool = False
     sha256: str | None = None
-    """Of the checkpoint; None: recorded at its first download."""
+    """Hash of the checkpoint; None: recorded at its first download."""
     unverified: str = ""
 
     @property

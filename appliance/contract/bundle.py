@@ -92,7 +92,7 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Text:
-    """How the weights were trained to read."""
+    """Reading that the weights were trained with."""
 
     languages: tuple[str, ...] = ()
     """ISO 639-1, the first for lines that could be of any; none: nothing is put into a text."""

@@ -218,7 +218,7 @@ class RivaService:
             page = self._store.page(MAX_PAGE, token)
             for voice in page.voices:
                 if not voice.problem:
-                    # Where no language is known: of the two that Riva's clients ask for.
+                    # Riva's clients ask for one of two where no language is known.
                     code = defaults.language_of(voice.transcript) or (
                         "zh" if HAN.search(voice.transcript) else "en"
                     )

@@ -41,6 +41,7 @@ from appliance.box.system import Box
 from appliance.config import Config, LogConfig, ServerConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
+from appliance.contract.tokens import Vocabulary
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_beside, load_for
 from appliance.errors import (
@@ -513,7 +514,7 @@ class Daemon:
         self._scheduler.check_open()
         config, components = self._config, self._components
 
-        def load_other() -> tuple[Bundle, FrontEnd, Synthesizer]:
+        def load_other() -> tuple[Bundle, Vocabulary, FrontEnd, Synthesizer]:
             real = Path(os.path.realpath(folder))
             read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
             now, then = self._bundle.manifest, read.manifest
@@ -521,21 +522,20 @@ class Daemon:
                 raise BundleError(
                     f"{folder}: its mel is another than that of the prepared voices; restart with it"
                 )
-            # Which may not know `text.language`.
-            front = FrontEnd(read.vocabulary(), self._front.choices, then.text.languages)
+            vocabulary = read.vocabulary()
+            # Made first: it refuses a `text.language` that the bundle does not know.
+            front = FrontEnd(vocabulary, self._front.choices, then.text.languages)
             beside = load_beside(read, config.engine, config.synthesis.nfe, self._report_progress)
-            return read, front, beside
+            return read, vocabulary, front, beside
 
         try:
-            read, front, loaded = await asyncio.to_thread(load_other)
+            read, vocabulary, front, loaded = await asyncio.to_thread(load_other)
         except Interrupted:
             raise Unavailable("the daemon is draining") from None
 
         def switch() -> None:
             self._bundle = read
-            components.planner = replace(
-                components.planner, manifest=read.manifest, vocabulary=read.vocabulary()
-            )
+            components.planner = replace(components.planner, manifest=read.manifest, vocabulary=vocabulary)
             self._speak_through(front)
             if components.defaults.synthesis.guidance is None:
                 components.defaults = replace(components.defaults, guidance=read.manifest.defaults.guidance)
@@ -548,7 +548,7 @@ class Daemon:
             loaded.shutdown()
             raise
         self._metrics.watch_engine(loaded)
-        self._store.reader = Reader.of(read)
+        self._store.reader = Reader(front.spelling, read.manifest.text.languages)
         for line in await asyncio.to_thread(self._store.misread):
             logger.warning("%s", line)
         logger.info("new requests are spoken from %s on %s", folder, loaded.backend)

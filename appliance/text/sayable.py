@@ -99,8 +99,8 @@ class FrontEnd:
         """`languages` are the bundle's. Raises ConfigError for a configured one that is not known."""
         self.choices = choices or TextConfig()
         self._bundles = tuple(map(base_code, languages))
-        self._spelling = Spelling(vocabulary)
-        self._can_say = self._spelling.can_say
+        self.spelling = Spelling(vocabulary)
+        self._can_say = self.spelling.can_say
         self._languages = lru_cache(maxsize=64)(self._in_force)
         try:
             self._languages("")
@@ -176,14 +176,14 @@ class FrontEnd:
         # One that was chosen keeps its clauses, and nothing is put into them: not the next language's words.
         mute = {each.code: muted(each) for each in listed if each.code in chosen}
         spoken = [each if says else mute.get(each.code) for each, says in zip(listed, said, strict=True)]
-        return Languages([each for each in spoken if each], self._spelling.scripts)
+        return Languages([each for each in spoken if each], self.spelling.scripts)
 
     def _says(self, language: Language) -> bool:
         """True if the vocabulary has the letters of its numbers."""
         if not language.says_digits:
             return True
         words = [*map(language.digit, "123"), language.number("123", False), *language.sample]
-        letters = self._spelling.fitted(" ".join(words))
+        letters = self.spelling.fitted(" ".join(words))
         return all(self._substitute(character, language) is not None for character in letters)
 
     def _read_ssml(self, text: Rewriting, marks: Marks, languages: Languages) -> None:
@@ -205,7 +205,7 @@ class FrontEnd:
 
     def _within_vocabulary(self, text: Rewriting, languages: Languages) -> str:
         """Drop and note characters without a substitute."""
-        text.text = self._spelling.fitted(text.text)
+        text.text = self.spelling.fitted(text.text)
         if all(map(self._can_say, text.text)):
             return text.text
         parts: list[str] = []
@@ -236,12 +236,12 @@ class FrontEnd:
         if self._can_say(character):
             return character
         if character.isdecimal() and language.says_digits:
-            return self._within(self._spelling.fitted(language.digit(str(int(character)))))
+            return self._within(self.spelling.fitted(language.digit(str(int(character)))))
         if character in language.alone:
-            return self._within(self._spelling.fitted(language.alone[character]))
+            return self._within(self.spelling.fitted(language.alone[character]))
         if character in _PUNCTUATION:
             return self._within(_PUNCTUATION[character])
-        return self._spelling.nearest(character)
+        return self.spelling.nearest(character)
 
     def _within(self, text: str) -> str | None:
         """None if it cannot be said."""

@@ -72,7 +72,7 @@ class Spelling:
     def _best(self, word: str) -> str:
         if all(map(self.can_say, word)):
             return word
-        # What grows is the last choice: STRASSE for Straße.
+        # Growing is the last choice: STRASSE for Straße.
         cases = {case: len(case) - len(word) for case in (word, word.lower(), word.upper())}
         formed = [(self._formed(case), grown) for case, grown in cases.items()]
         return min(formed, key=lambda form: form[0][1] + form[1])[0][0]

@@ -251,7 +251,7 @@ _LEADING = "เแโใไເແໂໃໄ"
 _FOLLOWING = "ะาำๅฯๆะາຳຽໆຯ"
 """Letters of Thai and Lao that belong to what is before them."""
 _CLOSING = "ะำะຳๆ"
-"""Of these, those that end a syllable."""
+"""Letters of _FOLLOWING that end a syllable."""
 _SILENCED = frozenset("์်")
 """Marks of Thai and Burmese on a letter that ends a syllable."""
 _OPEN = "ัື็ັົ"

@@ -39,7 +39,7 @@ class Reader:
             share = len(unread) / len(letters)
             told = (
                 f"{share:.0%} of its letters are not in the bundle's vocabulary, which reads them as spaces: "
-                f"{' '.join(dict.fromkeys(unread[:SHOWN]))}"
+                f"{_listed(unread)}"
             )
             if share > MOST_UNREAD:
                 raise InvalidReference(
@@ -47,9 +47,7 @@ class Reader:
                 )
             found.append(f"the transcript cannot be read whole, and replies lose words: {told}")
         if digits := [c for c in letters if c.isdecimal()]:
-            found.append(
-                f"the transcript has digits ({' '.join(dict.fromkeys(digits[:SHOWN]))}): write them in words"
-            )
+            found.append(f"the transcript has digits ({_listed(digits)}): write them in words")
         if letters and self._is_foreign(letters):
             found.append(
                 f"the transcript is in another script than the bundle speaks ({', '.join(self.languages)}): "
@@ -62,3 +60,7 @@ class Reader:
         scripts = {script for code in self.languages for script in known(code).scripts}
         own = f"[{''.join(LETTERS[script] for script in scripts)}]"
         return bool(scripts) and 2 * len(re.findall(own, "".join(letters))) < len(letters)
+
+
+def _listed(characters: list[str]) -> str:
+    return " ".join(list(dict.fromkeys(characters))[:SHOWN])

@@ -15,13 +15,6 @@ _SMALL = str.split(
 _TENS = str.split("_ dix vingt trente quarante cinquante soixante soixante quatre-vingt quatre-vingt")
 
 
-_SHORT = {"mme": "madame", "mlle": "mademoiselle", "svp": "s'il vous plaît", "stp": "s'il te plaît"} | {
-    "rdv": "rendez-vous",
-    "qqn": "quelqu'un",
-    "qqch": "quelque chose",
-}
-
-
 def cardinal(number: int, gender: str = "") -> str:
     """Une before a feminine noun."""
     for size, one, many in ((10**9, "un milliard", "milliards"), (10**6, "un million", "millions")):
@@ -146,6 +139,10 @@ SPEECH = Speech(
         ("3", "4"): "trois quarts",
         ("24", "7"): "vingt-quatre sept",
     },
+    chat="""
+        mme = madame; mlle = mademoiselle; svp = s'il vous plaît; stp = s'il te plaît; rdv = rendez-vous
+        qqn = quelqu'un; qqch = quelque chose
+    """,
     abbreviations="""
         M. = monsieur; MM. = messieurs; Dr. = docteur; Pr. = professeur
         c.-à-d. = c'est-à-dire; p. ex. = par exemple; ex. = exemple; etc. = et cetera; env. = environ
@@ -162,8 +159,5 @@ FRENCH = SPEECH.language(
             lambda m: clock(int(m[1]), 0, True) if int(m[1]) < 25 else None,
         ),
     ),
-    words=(
-        (Kind.SIGN, r"(?i)n[º°]\s?(?=\d)", lambda m: "numéro "),
-        (Kind.ACRONYM, rf"(?i)(?:{'|'.join(_SHORT)})(?![\w'])", lambda m: _SHORT[m[0].lower()]),
-    ),
+    words=((Kind.SIGN, r"(?i)n[º°]\s?(?=\d)", lambda m: "numéro "),),
 )

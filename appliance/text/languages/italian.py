@@ -15,9 +15,6 @@ _TENS = str.split("_ dieci venti trenta quaranta cinquanta sessanta settanta ott
 _ORDINALS = str.split("_ primo secondo terzo quarto quinto sesto settimo ottavo nono decimo")
 
 
-_SHORT = {"cmq": "comunque", "nn": "non", "xké": "perché", "grz": "grazie"}
-
-
 def cardinal(number: int, gender: str = "") -> str:
     """Un and una for one itself before a noun."""
     if number == 1 and gender:
@@ -136,6 +133,7 @@ SPEECH = Speech(
         ("3", "4"): "tre quarti",
         ("24", "7"): "ventiquattro sette",
     },
+    chat="cmq = comunque; nn = non; xké = perché; grz = grazie",
     abbreviations="""
         Sig. = signor; Sig.ra = signora; Dott. = dottor; Dr. = dottor; Prof. = professor; ecc. = eccetera
         es. = esempio
@@ -149,8 +147,5 @@ ITALIAN = SPEECH.language(
         (Kind.NUMBER, r"1\s(?=[aeiou]\w*a\b)", lambda m: "un'"),
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
     ),
-    words=(
-        (Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "numero "),
-        (Kind.ACRONYM, rf"(?i)(?:{'|'.join(_SHORT)})(?![\w'])", lambda m: _SHORT[m[0].lower()]),
-    ),
+    words=((Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "numero "),),
 )

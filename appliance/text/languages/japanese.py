@@ -96,7 +96,7 @@ def counted(number: int, counter: str, words: str = "") -> str:
 
 
 def _unit(number: int, noun: str) -> str:
-    """Of 30 min and 4 h, too."""
+    """Noun of a unit with its number: 30 min, 4 h."""
     if noun == "ふん":
         return counted(number, "分")
     return f"{counted(number, '時')}かん" if noun == "じかん" else cardinal(number) + noun

@@ -21,12 +21,6 @@ _ORDINAL_TENS = str.split(
 )
 
 
-_SHORT = {"vc": "você", "vcs": "vocês", "tb": "também", "tbm": "também", "pq": "porque", "hj": "hoje"} | {
-    "blz": "beleza",
-    "obg": "obrigado",
-}
-
-
 def cardinal(number: int, gender: str = "") -> str:
     """Uma, duas and duzentas before a feminine noun."""
     for size, one, many in (
@@ -140,6 +134,8 @@ SPEECH = Speech(
         ("3", "4"): "três quartos",
         ("24", "7"): "vinte e quatro sete",
     },
+    chat="vc = você; vcs = vocês; tb = também; tbm = também; pq = porque; hj = hoje; blz = beleza"
+    "; obg = obrigado",
     abbreviations="""
         Sr. = senhor; Sra. = senhora; Srta. = senhorita; Dr. = doutor; Dra. = doutora; Prof. = professor
         etc. = etcétera
@@ -153,8 +149,5 @@ PORTUGUESE = SPEECH.language(
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
         (Kind.PHONE, r"\d{2}\s?\d{4,5}-\d{4}(?!\d)", lambda m: SPEECH.grouped(m[0])),
     ),
-    words=(
-        (Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "número "),
-        (Kind.ACRONYM, rf"(?i)(?:{'|'.join(_SHORT)})(?![\w'])", lambda m: _SHORT[m[0].lower()]),
-    ),
+    words=((Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "número "),),
 )

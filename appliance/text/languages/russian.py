@@ -73,7 +73,7 @@ _GENITIVE = re.compile(
 )
 _FROM = re.compile(r"(?i)(?<!\w)со? $")
 _HOURS = re.compile(r"\s(?:час|утра|вечера|дня|ночи|минут|лет|(?:до|по)\s\d)")
-"""What follows a number after с in the genitive."""
+"""Words after a number that с puts in the genitive."""
 _TO = re.compile(r"(?i)(?<!\w)ко? $")
 _PLURAL = re.compile(r"\s[а-яё]{2,}(?P<case>[ая]ми?|ьми|[ая]х)(?![\w-])")
 """A noun whose ending tells the case of the number before it."""
@@ -372,7 +372,7 @@ def _years(match: re.Match[str]) -> str:
 
 
 def _year(match: re.Match[str]) -> str | None:
-    """Of the word after it: 2026 году; or of the month and the preposition before it."""
+    """Case by the word after it, 2026 году, or by the month and the preposition before it."""
     word, earlier = (match[2] or "").lower(), before(match)
     is_dated = re.search(rf"(?i)(?<!\w)(?:{_MONTHS.replace(' ', '|')}) $", earlier)
     if not word and not is_dated:
@@ -432,7 +432,7 @@ def _out_of(match: re.Match[str]) -> str | None:
 
 
 def _full_stop(match: re.Match[str]) -> str | None:
-    """Of руб. and the like, within a sentence."""
+    """Full stop of руб. and the like, within a sentence."""
     return "" if re.search(rf"(?i)\d\s?(?:{_SHORT})$", before(match)) else None
 
 

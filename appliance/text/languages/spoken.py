@@ -137,6 +137,8 @@ class Speech:
     date_before: str = r"(?!)"
     """Pattern of a word before 24/12."""
     year: Callable[[int], str] | None = None
+    chat: str = ""
+    """Word of chat = words: "vc = você; pq = porque"."""
     abbreviations: str = ""
     """Abbreviation = words; without words it is left as written. None of them ends a sentence."""
     fractions: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -267,7 +269,7 @@ class _Amount:
     """In digits, with a point."""
     scale: str = ""
     sign: str = ""
-    """Of a currency or unit."""
+    """Currency or unit."""
 
 
 class _Reader:
@@ -360,7 +362,9 @@ class _Reader:
         s, letter = self._s, self._s.letter
         shorts = {short: words for short, words in _rows_of(s.abbreviations).items() if words}
         pattern = "|".join(sorted((re.escape(short) for short in shorts), key=len, reverse=True)) or "(?!)"
+        chat = _rows_of(s.chat)
         return [
+            (Kind.ACRONYM, rf"(?i)(?:{'|'.join(chat) or '(?!)'})(?![\w'])", lambda m: chat[m[0].lower()]),
             (Kind.WORD, rf"(?i)({pattern})\.(?!\w*\.\w)(?P<last>\s*$)?", self._short(shorts)),
             (Kind.VERSION, rf"[vV]\.?\s?(\d+(?:\.\d+)*){self._end}", self._version),
             (
