@@ -75,7 +75,8 @@ class TextConfig:
     links: Literal["name", "drop"] = "name"
     emoji: Literal["name", "drop"] = "name"
     directions: Literal["drop", "speak"] = "drop"
-    language: Literal["en", "zh"] = "en"
+    language: str = ""
+    """Code of the language before the bundle's own: "de"."""
 
 
 @dataclass(frozen=True)

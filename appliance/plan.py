@@ -67,7 +67,7 @@ class Planner:
             raise InvalidRequest("text", "is empty")
         segments = []
         for index, (text, pause_s) in enumerate(pieces):
-            ids = self.vocabulary.ids(self.to_tokens(transcript + text))
+            ids = self.vocabulary.ids(self.vocabulary.split(transcript + text, self.to_tokens))
             duration = duration_frames(
                 reference_frames, transcript, text, speed, self._ratio(transcript, text)
             )

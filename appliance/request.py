@@ -180,7 +180,8 @@ class Segment:
     reference_log_mel: FloatArray
     """(condition frames, mels)"""
     reference_frames: int
-    """R: the output starts here (condition frames: R + 1 for Vocos mels, R for BigVGAN's)."""
+    """R: the output starts here (condition frames: R + 1 for Vocos' mels, R for BigVGAN's, n_fft / hop - 1
+    fewer for HiFi-GAN's)."""
     times: NDArray[np.float64]
     """(NFE + 1,) strictly increasing from 0 to 1."""
     guidance: float

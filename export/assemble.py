@@ -8,9 +8,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -18,16 +18,18 @@ from tqdm import tqdm
 
 from appliance.contract import bundle as contract
 from appliance.contract import graphs as signatures
-from appliance.contract.mel import MelSpec
-from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.contract.mel import Kind, MelSpec
+from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
 from appliance.durable import publish
 from export import calibration, checkpoint, modules, oracles, parity, precision, qdq, to_onnx
 from export.checkpoint import WeightsKind
 from export.families import Family, with_mels_for
-from export.licence import licence
+from export.licence import licence, recognised
 from export.model.bigvgan import BigVGANConfig
 from export.model.dit import DiT
+from export.model.hifigan import HiFiGANConfig
 from export.model.vocos import VocosConfig
+from export.reading import text_of
 
 MAX_FRAMES = 4096
 """43.7 s with the reference; the models were trained on at most 30 s."""
@@ -52,11 +54,16 @@ class Sources:
     family: Family
     checkpoint: Path
     vocab: Path
-    vocoder: Literal["vocos", "bigvgan"]
+    vocoder: Kind
     vocoder_path: Path
+    """Folder, or a file with a model and its vocoder."""
     weights_licence: str | None = None
     vocoder_licence: str | None = None
     weights: WeightsKind = "ema"
+    tokenizer: Tokenizer | None = None
+    """None: the family's."""
+    languages: tuple[str, ...] | None = None
+    """None: those of known weights, or guessed."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,9 @@ class Loaded:
 
     sources: Sources
     vocabulary: Vocabulary
-    vocoder_config: VocosConfig | BigVGANConfig
+    vocoder_config: VocosConfig | BigVGANConfig | HiFiGANConfig
     vocoder: checkpoint.Weights
+    text: contract.Text = field(default_factory=contract.Text)
 
     @property
     def mel(self) -> MelSpec:
@@ -95,17 +103,23 @@ class Loaded:
     def reference_vocoder(self) -> nn.Module:
         if isinstance(self.vocoder_config, VocosConfig):
             return checkpoint.build_vocos(self.vocoder_config, self.vocoder)
+        if isinstance(self.vocoder_config, HiFiGANConfig):
+            return checkpoint.build_hifigan(self.vocoder_config, self.vocoder)
         return checkpoint.build_bigvgan(self.vocoder_config, self.vocoder)
+
+
+LOADERS: dict[Kind, Callable[[Path], Any]] = {
+    "vocos": checkpoint.load_vocos,
+    "bigvgan": checkpoint.load_bigvgan,
+    "hifigan": checkpoint.load_hifigan,
+}
 
 
 def load(sources: Sources) -> Loaded:
     """Open and check all sources. Raises CheckpointError, FamilyError, BundleFailed."""
     sources = dataclasses.replace(sources, family=with_mels_for(sources.family, sources.vocoder))
-    vocabulary = read_vocabulary(sources.vocab)
-    if sources.vocoder == "vocos":
-        loaded = Loaded(sources, vocabulary, *checkpoint.load_vocos(sources.vocoder_path))
-    else:
-        loaded = Loaded(sources, vocabulary, *checkpoint.load_bigvgan(sources.vocoder_path))
+    vocabulary = read_vocabulary(sources.vocab, sources.tokenizer or sources.family.tokenizer)
+    loaded = Loaded(sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path))
     config, spec = loaded.vocoder_config, loaded.mel
     if isinstance(config, VocosConfig):
         found = {"mels": config.mels, "sample_rate_hz": config.sample_rate}
@@ -119,7 +133,11 @@ def load(sources: Sources) -> Loaded:
             f"makes: {'; '.join(wrong)}"
         )
     loaded.dit()  # fail here rather than after minutes of work
-    return loaded
+    row = sources.family.known or recognised(sources.checkpoint)
+    text, said = text_of(vocabulary, vocabulary.tokenizer, row, sources.languages)
+    for line in said:
+        print(line, file=sys.stderr)
+    return dataclasses.replace(loaded, text=text)
 
 
 Measure = Callable[[contract.Bundle], parity.Report]
@@ -254,12 +272,17 @@ class Writer:
                 vocoder_terms=sources.vocoder_licence,
             ),
             files={},
+            text=self.loaded.text,
+            weights="average" if self.loaded.dit().averaged else "raw",
             created_by=created_by,
         )
 
     def _vocoder(self) -> nn.Module:
         if isinstance(self.loaded.vocoder_config, VocosConfig):
             return modules.Vocos(self.loaded.vocoder, self.loaded.mel, self.loaded.record, self.compute)
+        if isinstance(self.loaded.vocoder_config, HiFiGANConfig):
+            generator = checkpoint.build_hifigan(self.loaded.vocoder_config, self.loaded.vocoder)
+            return modules.HiFiGAN(generator, self.compute)
         reference = checkpoint.build_bigvgan(self.loaded.vocoder_config, self.loaded.vocoder)
         return modules.BigVGAN(reference, self.compute)
 

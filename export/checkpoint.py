@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from appliance.contract.bundle import Arch
 from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_norm_pairs
 from export.model.dit import DiT, rotary_frequencies
+from export.model.hifigan import HiFiGAN, HiFiGANConfig
 from export.model.vocos import Vocos, VocosConfig
 
 Format = Literal["safetensors", "pt", "pruned_pt"]
@@ -27,9 +29,45 @@ EMBEDDING = "text_embed.text_embed.weight"
 ROTARY = "rotary_embed.inv_freq"
 VOCOS_FILES = ("model.safetensors", "pytorch_model.bin")
 BIGVGAN_FILE = "bigvgan_generator.pt"
+HIFIGAN_FILES = ("generator.ckpt", "generator.pt", "model.safetensors")
+HIFIGAN_CONFIGS = ("config.json", "hyperparams.yaml", "hyperparameters.yaml")
 
-_COUNTERS = ("initted", "step")  # of the moving average; scalars beside the weights
-_STATE_DICTS = {"ema": ("ema_model_state_dict", "model_state_dict"), "raw": ("model_state_dict",)}
+_COUNTERS = ("initted", "step", "n_averaged")  # of a moving average; scalars beside the weights
+_RAW_DICTS = ("model_state_dict", "state_dict", "model", "module")  # upstream's, Lightning's, DeepSpeed's
+_AVERAGED_DICTS = ("ema_model_state_dict", "ema_state_dict", "ema")
+_STATE_DICTS = {"ema": _AVERAGED_DICTS + _RAW_DICTS, "raw": _RAW_DICTS + _AVERAGED_DICTS}
+_COMPILED = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
+"""Components that wrapping puts anywhere into a name."""
+_AVERAGED = frozenset(("ema_model", "ema"))
+_WRAPPERS = _AVERAGED | {"module", "model", "online_model", "base_model", "transformer"}
+"""Components that averaging, distributing and adapting put before a DiT's own."""
+_DIT = frozenset(
+    ("time_embed", "text_embed", "input_embed", "rotary_embed", "transformer_blocks", "norm_out", "proj_out")
+) | {"long_skip_connection"}
+_VOCODERS = frozenset(("vocoder", "vocos"))
+_VOCOS = frozenset(("feature_extractor", "backbone", "head"))
+_GENERATOR = frozenset(("conv_pre", "ups", "resblocks", "activation_post", "conv_post"))
+_OTHERS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"\.(?:lora_|hada_|lokr_|ia3_|oft_|vera_|base_layer\.|modules_to_save\.)"),
+        "holds LoRA or other PEFT adapters that are not merged; merge them into the model that they were "
+        "trained on, PeftModel.from_pretrained(model, FOLDER).merge_and_unload(), and save its state_dict()",
+    ),
+    (
+        re.compile(r"(?:^|\.)time_embed2\."),
+        "is a distilled student (DMOSpeech), which takes a second time and is sampled by its own steps; "
+        "export the weights of the model that it was distilled from",
+    ),
+    (
+        re.compile(r"(?:^|\.)layers\.\d+\."),
+        "is an E2-TTS checkpoint (UNetT backbone); only F5-TTS's DiT is supported, such as F5TTS_v1_Base",
+    ),
+    (
+        re.compile(r"(?:^|\.)(?:audio_embed\.|transformer_blocks\.\d+\.attn\.to_q_c\.)"),
+        "has an MMDiT backbone; only F5-TTS's DiT is supported, such as F5TTS_v1_Base",
+    ),
+)
+"""Names of models that are no plain DiT: pattern, and the rest of the sentence about the file."""
 _NAMED_IN_ERRORS = 4
 _FLOAT32_ROUNDING = 1e-6  # relative; powers differ in their last digits between machines
 
@@ -49,8 +87,10 @@ class Entry:
 class Weights(Mapping[str, Tensor]):
     """Reads a tensor on each access; floats become float32."""
 
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, entries: Mapping[str, Entry], *, averaged: bool = False) -> None:
         self._entries = dict(entries)
+        self.averaged = averaged
+        """True for a moving average of the trained weights."""
 
     def __getitem__(self, name: str) -> Tensor:
         tensor = self._entries[name].read()
@@ -72,20 +112,15 @@ class Weights(Mapping[str, Tensor]):
 def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100, kind: WeightsKind = "ema") -> Weights:
     """Load a DiT from safetensors or a full or pruned `.pt`, under the names of `export.model.dit`.
 
-    `ema` prefers the moving average, `raw` requires unaveraged weights; a rounded rotary table becomes exact.
-    `vocab_size` excludes the filler's row. Raises CheckpointError.
+    Wrappers before a name are ignored, a vocoder in the same file is left out. `ema` prefers the moving
+    average, `raw` requires unaveraged weights; a rounded rotary table becomes exact. `vocab_size` excludes
+    the filler's row. Raises CheckpointError.
     """
     stored = _read(path, _STATE_DICTS[kind])
-    if kind == "raw" and (averaged := [name for name in stored if name.startswith("ema_model.")]):
-        raise CheckpointError(f"{path}: has no raw weights, only the moving average: {_some(averaged)}")
-    entries: dict[str, Entry] = {}
-    for raw in stored:
-        name = raw.removeprefix("ema_model.").removeprefix("transformer.")
-        if raw in _COUNTERS or name.startswith("mel_spec."):
-            continue
-        if name in entries:
-            raise CheckpointError(f"{path}: holds {name} twice, under different prefixes")
-        entries[name] = stored.entry(raw)
+    for pattern, sentence in _OTHERS:
+        if found := [name for name in stored if pattern.search(name)]:
+            raise CheckpointError(f"{path}: {sentence} (it has {_some(found)})")
+    averaged, entries = _unwrapped(path, stored, kind)
     if EMBEDDING not in entries:
         have = ", ".join(list(entries)[:_NAMED_IN_ERRORS])
         raise CheckpointError(f"{path}: no F5-TTS checkpoint, it has no {EMBEDDING}; it has {have}")
@@ -99,30 +134,132 @@ def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100, kind: Wei
     weights = _checked(path, entries, wanted)
     table = _exact_rotary(path, weights.entry(ROTARY).read(), rotary_frequencies(arch.dim_head))
     exact = {ROTARY: Entry(tuple(table.shape), lambda: table)}
-    return Weights({name: weights.entry(name) for name in weights} | exact)
+    return Weights({name: weights.entry(name) for name in weights} | exact, averaged=averaged)
 
 
-def load_vocos(folder: Path) -> tuple[VocosConfig, Weights]:
-    """Read `config.yaml` and the weights of a folder. Raises CheckpointError."""
-    config = _config(folder / "config.yaml", yaml.safe_load, VocosConfig.parse)
-    path = _first_of(folder, VOCOS_FILES)
-    stored = _read(path)
+def _unwrapped(path: Path, stored: Weights, kind: WeightsKind) -> tuple[bool, dict[str, Entry]]:
+    """A DiT's entries under their own names, and whether they are averaged.
+
+    The prefixes in a file tell its models apart: averaged or raw, and whatever is no wrapper.
+    """
+    models: dict[tuple[bool, str], dict[str, Entry]] = {}
+    for raw in stored:
+        prefix, name = _split(raw, _DIT)
+        if name in _COUNTERS or {"mel_spec", *_VOCODERS} & set(raw.split(".")):
+            continue
+        key = not _AVERAGED.isdisjoint(prefix), ".".join(part for part in prefix if part not in _WRAPPERS)
+        entries = models.setdefault(key, {})
+        if name in entries:
+            raise CheckpointError(f"{path}: holds {name} twice, under different prefixes")
+        entries[name] = stored.entry(raw)
+    whole = [key for key, entries in models.items() if EMBEDDING in entries]
+    if kind == "raw" and whole and all(averaged for averaged, _ in whole):
+        names = [name for name in stored if not _AVERAGED.isdisjoint(name.split("."))]
+        raise CheckpointError(f"{path}: has no raw weights, only the moving average: {_some(names)}")
+    wanted = [key for key in whole if key[0] == (kind == "ema")] or whole
+    chosen = [key for key in wanted if not key[1]] or wanted
+    if len(chosen) > 1:
+        raise CheckpointError(f"{path}: holds several models: {', '.join(name for _, name in chosen)}")
+    loose = {k: v for key, entries in models.items() if key not in whole for k, v in entries.items()}
+    return (chosen[0][0], loose | models[chosen[0]]) if chosen else (False, loose)
+
+
+def _split(name: str, own: Collection[str]) -> tuple[list[str], str]:
+    """Wrappers of a stored name and a model's own name, which begins with one of `own`."""
+    parts = [part for part in name.split(".") if part not in _COMPILED]
+    at = next((i for i, part in enumerate(parts) if part in own), None)
+    if at is None:
+        at = next((i for i, part in enumerate(parts) if part not in _WRAPPERS), 0)
+    return parts[:at], ".".join(parts[at:])
+
+
+def _vocoder_in(path: Path, own: Collection[str], inside: Sequence[str] = ()) -> Weights:
+    """Entries of a vocoder under their own names; in a file with a DiT, those under `vocoder.`."""
+    stored = _read(path, inside)
+    mixed = [name for name in stored if not _VOCODERS.isdisjoint(name.split("."))]
+    names = {_split(name, own)[1]: name for name in mixed or stored}
+    return Weights({name: stored.entry(raw) for name, raw in names.items()})
+
+
+def load_vocos(place: Path) -> tuple[VocosConfig, Weights]:
+    """Read `config.yaml` and the weights of a folder, or a file with a model and its vocoder.
+
+    Such a file (IndicF5's) has no configuration: its sizes are those of its tensors, the rest is that of
+    charactr/vocos-mel-24khz. Raises CheckpointError.
+    """
+    if place.is_file():
+        path, stored = place, _vocoder_in(place, _VOCOS)
+        config = _vocos_config(path, stored)
+    else:
+        config = _config(place / "config.yaml", yaml.safe_load, VocosConfig.parse)
+        path = _first_of(place, VOCOS_FILES)
+        stored = _vocoder_in(path, _VOCOS)
     entries = {name: stored.entry(name) for name in stored if not name.startswith("feature_extractor.")}
     with torch.device("meta"):
         wanted = Vocos(config)
     return config, _checked(path, entries, wanted)
 
 
+def _vocos_config(path: Path, stored: Weights) -> VocosConfig:
+    try:
+        dim, mels, _ = stored.entry("backbone.embed.weight").shape
+        intermediate, _ = stored.entry("backbone.convnext.0.pwconv1.weight").shape
+        n_fft = stored.entry("head.out.weight").shape[0] - 2
+    except (KeyError, ValueError):
+        raise CheckpointError(f"{path}: holds no Vocos; give a folder with config.yaml and weights") from None
+    layers = sum(name.endswith("pwconv1.weight") for name in stored)
+    return VocosConfig(mels, dim, intermediate, layers, n_fft, n_fft // 4, "center")
+
+
 def load_bigvgan(folder: Path) -> tuple[BigVGANConfig, Weights]:
     """Read `config.json` and the weights of a folder, folding weight norm. Raises CheckpointError."""
     config = _config(folder / "config.json", json.loads, BigVGANConfig.parse)
     path = _first_of(folder, (BIGVGAN_FILE,))
-    entries = _folded(path, _read(path, ("generator",)))
+    entries = _folded(path, _vocoder_in(path, _GENERATOR, ("generator",)))
     with torch.device("meta"):
         wanted = BigVGAN(config)
     for name, tensor in wanted.named_buffers():  # some files lack the filters, which are constants
         entries.setdefault(name, Entry(tuple(tensor.shape), low_pass))
     return config, _checked(path, entries, wanted)
+
+
+def load_hifigan(folder: Path) -> tuple[HiFiGANConfig, Weights]:
+    """Read the weights of a folder, folding weight norm, and the authors' `config.json` or SpeechBrain's
+    hyperparameters if they are there. Raises CheckpointError.
+    """
+    path = _first_of(folder, HIFIGAN_FILES)
+    stored = _vocoder_in(path, _GENERATOR, ("generator",))
+    plain = {name.replace(".conv.", "."): stored.entry(name) for name in stored}  # as SpeechBrain wraps them
+    entries = _folded(path, Weights(plain))
+    beside = next((folder / name for name in HIFIGAN_CONFIGS if (folder / name).is_file()), None)
+    if beside is not None:
+        read = json.loads if beside.suffix == ".json" else _hyperparameters
+        config = _config(beside, read, HiFiGANConfig.parse)
+    else:
+        try:
+            config = HiFiGANConfig.of({name: entry.shape for name, entry in entries.items()})
+        except (KeyError, ValueError, ZeroDivisionError) as error:
+            raise CheckpointError(f"{path}: no HiFi-GAN's generator ({error} is missing or odd)") from error
+    with torch.device("meta"):
+        wanted = HiFiGAN(config)
+    return config, _checked(path, entries, wanted)
+
+
+class _Plain(yaml.SafeLoader):
+    """Reads HyperPyYAML's tags as what they are written before."""
+
+
+def _untagged(loader: yaml.SafeLoader, _: str, node: yaml.Node) -> object:
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    return loader.construct_sequence(node) if isinstance(node, yaml.SequenceNode) else str(node.value)
+
+
+_Plain.add_multi_constructor("!", _untagged)
+
+
+def _hyperparameters(text: str) -> object:
+    return yaml.load(text, _Plain)
 
 
 def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
@@ -140,6 +277,12 @@ def build_vocos(config: VocosConfig, weights: Mapping[str, Tensor]) -> Vocos:
 def build_bigvgan(config: BigVGANConfig, weights: Mapping[str, Tensor]) -> BigVGAN:
     with torch.device("meta"):
         model = BigVGAN(config)
+    return _filled(model, weights)
+
+
+def build_hifigan(config: HiFiGANConfig, weights: Mapping[str, Tensor]) -> HiFiGAN:
+    with torch.device("meta"):
+        model = HiFiGAN(config)
     return _filled(model, weights)
 
 

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import get_args
 
 from appliance.contract import bundle as contract
+from appliance.contract.mel import Kind
+from appliance.contract.tokens import Tokenizer
 from appliance.errors import BundleError, EngineFault
-from export import assemble, fetch, inspection, parity, precision, qdq
+from export import assemble, fetch, inspection, parity, precision, qdq, weights
 from export.checkpoint import CheckpointError
 from export.families import NAMED, FamilyError, family
+from export.reading import parse_languages
 from export.to_onnx import ExportError
 
 FAILED = 1
@@ -70,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_gate(make)
     make.set_defaults(run=_bundle)
 
-    get = commands.add_parser("fetch", help="official weights and vocoder from the hub, resumable")
-    get.add_argument("family", choices=sorted(fetch.MODELS))
+    get = commands.add_parser("fetch", help="known weights and their vocoder from the hub, resumable")
+    get.add_argument("name", nargs="?", help="name or repository; without it all that are known are listed")
     get.add_argument("--out", type=Path, default=Path("weights"))
     get.set_defaults(run=_fetch)
 
@@ -106,8 +109,11 @@ def _gate(arguments: argparse.Namespace) -> assemble.Gate:
 
 
 def _add_sources(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    known = ", ".join(NAMED)
-    parser.add_argument("--family", required=required, help=f"{known}, or an upstream-style YAML file")
+    parser.add_argument(
+        "--family",
+        required=required,
+        help=f"{', '.join(NAMED)}, a name that `fetch` lists, or an upstream-style YAML file",
+    )
     parser.add_argument("--checkpoint", type=Path, required=required, help=".safetensors or .pt")
     parser.add_argument(
         "--weights",
@@ -116,23 +122,39 @@ def _add_sources(parser: argparse.ArgumentParser, *, required: bool = True) -> N
         help="the moving average, or what it was made of, which short fine-tunes need",
     )
     parser.add_argument("--vocab", type=Path, required=required)
-    parser.add_argument("--vocoder", choices=("vocos", "bigvgan"), default="vocos")
+    parser.add_argument("--vocoder", choices=get_args(Kind), help="default: that of the family's mels")
     parser.add_argument(
-        "--vocoder-path", type=Path, required=required, help="folder with its config and weights"
+        "--vocoder-path",
+        type=Path,
+        required=required,
+        help="folder with its config and weights, or the checkpoint's file if it holds the vocoder",
+    )
+    parser.add_argument(
+        "--tokenizer",
+        choices=get_args(Tokenizer),
+        help="char: every character as it is; pinyin: upstream's; default: the family's",
+    )
+    parser.add_argument(
+        "--language",
+        metavar="CODE[,CODE]",
+        help="ISO 639-1 codes of what the weights speak, the main one first; default: known or guessed",
     )
 
 
 def _sources(arguments: argparse.Namespace) -> assemble.Loaded:
+    named = family(arguments.family)
     return assemble.load(
         assemble.Sources(
-            family(arguments.family),
+            named,
             arguments.checkpoint,
             arguments.vocab,
-            arguments.vocoder,
+            arguments.vocoder or named.mel.kind,
             arguments.vocoder_path,
             getattr(arguments, "licence", None),
             getattr(arguments, "vocoder_licence", None),
             arguments.weights,
+            arguments.tokenizer,
+            None if arguments.language is None else parse_languages(arguments.language),
         )
     )
 
@@ -169,13 +191,20 @@ def _bundle(arguments: argparse.Namespace) -> None:
 
 
 def _fetch(arguments: argparse.Namespace) -> None:
-    got = fetch.fetch(arguments.family, arguments.out)
+    if arguments.name is None:
+        print(weights.table())
+        return
+    got = fetch.fetch(arguments.name, arguments.out)
+    row = got.row
     options = {
-        "--family": arguments.family.removesuffix("_bigvgan"),
+        "--family": got.config or (row.family if row.name.startswith(row.family) else row.name),
         "--checkpoint": got.checkpoint,
         "--vocab": got.vocab,
-        "--vocoder": got.kind,
+        "--vocoder": row.vocoder,
         "--vocoder-path": got.vocoder,
+        "--language": ",".join(row.languages),
+        "--tokenizer": row.tokenizer,
+        "--weights": row.weights,
         "--precision": "fp16",
         "--out": "bundle",
     }

@@ -10,13 +10,21 @@ from typing import Any, Literal
 
 from appliance.contract.bundle import Arch, Count
 from appliance.contract.mel import Kind, MelSpec
+from appliance.contract.tokens import Tokenizer
 from appliance.contract.yaml_text import parse_yaml
 from appliance.fields import Ranged, from_mapping
+from export.weights import KNOWN, Known, known
 
 CONV_GROUPS = 16  # of the convolutional position embedding: `dim` must divide by it
 
 
 VOCOS_MEL = MelSpec("vocos")
+MELS: dict[Kind, MelSpec] = {
+    "vocos": VOCOS_MEL,
+    "bigvgan": MelSpec("bigvgan"),
+    "hifigan": MelSpec("hifigan", sample_rate_hz=16_000, mels=80),
+}
+"""Mels of the published vocoders."""
 
 
 class FamilyError(ValueError):
@@ -30,8 +38,9 @@ class Family:
     name: str
     arch: Arch
     mel: MelSpec = VOCOS_MEL
-    tokenizer: str = "pinyin"
-    """Origin of the vocabulary; all read text alike."""
+    tokenizer: Tokenizer = "pinyin"
+    known: Known | None = None
+    """Row of `weights.KNOWN` that was named."""
 
 
 def _base(**changes: Any) -> Arch:
@@ -59,6 +68,10 @@ IGNORED_ARCH_KEYS = {
     "attn_mask_enabled": "acts on padded batches; here padding never changes a result",
 }
 """Keys of `model.arch` that say nothing about one sentence's result, and why."""
+_OFF = (None, False, 0, "none", "layernorm")
+"""Values of a switch that upstream's DiT lacks with which it changes nothing."""
+_TOKENIZERS: dict[str, Tokenizer] = {"pinyin": "pinyin", "custom": "pinyin", "char": "char"}
+_MEL_KINDS: dict[str, Kind] = {"vocos": "vocos", "bigvgan": "bigvgan", "sbhifigan16k": "hifigan"}
 
 # What upstream's DiT takes for an absent key; they differ from the named families' values.
 _UPSTREAM_DEFAULTS: dict[str, Any] = {"depth": 8, "heads": 8}
@@ -66,35 +79,52 @@ _UPSTREAM_DEFAULTS: dict[str, Any] = {"depth": 8, "heads": 8}
 
 @dataclass(frozen=True)
 class _UpstreamMel(Ranged):
-    """`model.mel_spec`; upstream's inference has one rate, hop and window."""
+    """`model.mel_spec`."""
 
-    target_sample_rate: Literal[24_000] = 24_000
+    target_sample_rate: Count = 24_000
     n_mel_channels: Count = 100
-    hop_length: Literal[256] = 256
-    win_length: Literal[1024] = 1024
-    n_fft: Literal[1024] = 1024
-    mel_spec_type: Kind = "vocos"
+    hop_length: Count = 256
+    win_length: Count = 1024
+    n_fft: Count = 1024
+    mel_spec_type: Literal["vocos", "bigvgan", "sbhifigan16k"] = "vocos"
+
+    def spec(self) -> MelSpec:
+        kind, rate, mels = _MEL_KINDS[self.mel_spec_type], self.target_sample_rate, self.n_mel_channels
+        return MelSpec(kind, rate, mels, self.hop_length, self.n_fft, self.win_length)
 
 
 def family(name: str) -> Family:
-    """Look up a named family, or read the YAML file at the path `name`. Raises FamilyError."""
+    """Look up a family or known weights, read the YAML file at the path `name`, or a mapping of `model.arch`
+    as upstream's SHARED.md prints it. Raises FamilyError.
+    """
     if name in NAMED:
         return NAMED[name]
+    if (row := known(name)) is not None:
+        return Family(row.name, NAMED[row.family].arch, MELS[row.vocoder], row.tokenizer, row)
     if name.startswith("E2TTS"):
         raise FamilyError(f"{name}: E2-TTS has a UNetT backbone; only DiT is supported: {', '.join(NAMED)}")
+    if "{" in name:
+        return _printed_family(name)
     if Path(name).suffix in (".yaml", ".yml"):
         return read_family(Path(name))
-    raise FamilyError(f"{name}: no such family; known: {', '.join(NAMED)}; or the path of a YAML file")
+    there = ", ".join([*NAMED, *(other for other in KNOWN if other not in NAMED)])
+    raise FamilyError(f"{name}: no such family; known: {there}; or the path of a YAML file")
+
+
+def _printed_family(text: str) -> Family:
+    raw = parse_yaml(text.encode(), Path("--family"), FamilyError)
+    arch = _parse_arch(_mapping(raw.get("Config", raw), "--family"), VOCOS_MEL.mels)
+    return next((one for one in NAMED.values() if one.arch == arch), Family("unnamed", arch))
 
 
 def with_mels_for(family: Family, vocoder: Kind) -> Family:
     """Give a named family the mels of `vocoder`. Raises FamilyError if a YAML file says others."""
     if family is NAMED.get(family.name):
-        return dataclasses.replace(family, mel=MelSpec(vocoder))
+        return dataclasses.replace(family, mel=MELS[vocoder])
     if family.mel.kind != vocoder:
         raise FamilyError(
-            f"{family.name}: its file says mel_spec_type: {family.mel.kind}, which {vocoder} cannot read; "
-            f"pass --vocoder {family.mel.kind}, or change the file if the weights are of the other kind"
+            f"{family.name}: its mels are of the kind {family.mel.kind}, which {vocoder} cannot read; "
+            f"pass --vocoder {family.mel.kind}, or a YAML file with the mel_spec_type of the weights"
         )
     return family
 
@@ -121,9 +151,15 @@ def parse_family(raw: object, *, name: str) -> Family:
     upstream: _UpstreamMel = from_mapping(
         _UpstreamMel, model.get("mel_spec", {}), where="model.mel_spec", error=FamilyError
     )
-    mel = MelSpec(upstream.mel_spec_type, mels=upstream.n_mel_channels)
+    try:
+        mel = upstream.spec()
+    except ValueError as error:
+        raise FamilyError(f"model.mel_spec: {error}") from error
+    tokenizer = str(model.get("tokenizer", "custom"))
+    if tokenizer not in _TOKENIZERS:
+        raise FamilyError(f"model.tokenizer: must be one of {', '.join(_TOKENIZERS)}, not {tokenizer!r}")
     arch = _parse_arch(_mapping(model.get("arch"), "model.arch"), mel.mels)
-    return Family(str(model.get("name", name)), arch, mel, str(model.get("tokenizer", "custom")))
+    return Family(str(model.get("name", name)), arch, mel, _TOKENIZERS[tokenizer])
 
 
 def check_arch(arch: Arch) -> None:
@@ -143,7 +179,12 @@ def check_arch(arch: Arch) -> None:
 
 
 def _parse_arch(raw: Mapping[str, Any], mels: int) -> Arch:
-    values = {**_UPSTREAM_DEFAULTS, **{key: raw[key] for key in raw if key not in IGNORED_ARCH_KEYS}}
+    ours = {field.name for field in dataclasses.fields(Arch)}
+    off = {key for key in raw if key not in ours and raw[key] in _OFF}
+    if "post_norm" in off:
+        off.add("norm_type")  # of the norms that it adds
+    unread = off | IGNORED_ARCH_KEYS.keys()
+    values = {**_UPSTREAM_DEFAULTS, **{key: raw[key] for key in raw if key not in unread}}
     if values.get("text_dim") is None:
         values["text_dim"] = mels
     # Upstream's own files have numbers such as 2.0.

@@ -1,4 +1,4 @@
-"""Resumable download of official weights from the hub, with hash check and licence record.
+"""Resumable download of known weights from the hub, with hash check and licence record.
 
 huggingface_hub supplies address and hash, not the bytes: 2.4 deletes partial files, accepts another hash and
 gives up at the first 503.
@@ -15,25 +15,37 @@ import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
 from appliance.contract.bundle import Licence
-from appliance.contract.mel import Kind
 from appliance.durable import publish, sha256
 from export.families import NAMED
-from export.licence import KNOWN_HASHES, REPOSITORIES, licence, write_record
+from export.licence import (
+    RECORD,
+    VOCODER_TERMS,
+    Terms,
+    is_known,
+    licence,
+    read_record,
+    terms,
+    write_record,
+)
+from export.weights import HUB, KNOWN, VOCODERS, Known, known
 
 BLOCK_BYTES = 1 << 18
 TIMEOUT_S = 30.0  # without a byte
 MAX_FRUITLESS = 5  # attempts in a row that brought no byte
+WEIGHTS_SUFFIXES = (".safetensors", ".pt", ".bin", ".ckpt")
 PAUSE_S = 1.0  # before the first fruitless attempt is repeated; doubles each time
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_BLOB = re.compile(r"[0-9a-f]{40}")
+_GATED = {row.repository for row in KNOWN.values() if row.gated}
 
 
 Bar = Any  # tqdm's own annotations are generic over what it iterates; this one iterates nothing
@@ -44,22 +56,16 @@ class FetchError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Source:
-    """Files of a hub repository and their target folder."""
-
-    repository: str
-    folder: str
-    files: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Fetched:
     """Downloaded files, as `bundle` takes them."""
 
+    row: Known
     checkpoint: Path
     vocab: Path
-    kind: Kind
+    config: Path | None
+    """YAML file of the architecture, where the row has one."""
     vocoder: Path
+    """Folder, or the checkpoint where that holds the vocoder."""
     licence: Licence
 
 
@@ -69,84 +75,95 @@ class _Remote:
     size: int
     etag: str
     commit: str
+    token: str = ""
+    """Of the hub's account, for addresses of the hub alone."""
 
 
-_F5 = "SWivid/F5-TTS"
-MODELS: dict[str, Source] = {
-    "F5TTS_v1_Base": Source(
-        _F5, "F5TTS_v1_Base", ("F5TTS_v1_Base/model_1250000.safetensors", "F5TTS_v1_Base/vocab.txt")
-    ),
-    "F5TTS_Base": Source(_F5, "F5TTS_Base", ("F5TTS_Base/model_1200000.safetensors", "F5TTS_Base/vocab.txt")),
-    "F5TTS_Base_bigvgan": Source(
-        _F5, "F5TTS_Base_bigvgan", ("F5TTS_Base_bigvgan/model_1250000.pt", "F5TTS_Base/vocab.txt")
-    ),
-}
-"""Families with official weights; the checkpoint is the first file."""
-VOCODERS: dict[str, Source] = {
-    "vocos": Source("charactr/vocos-mel-24khz", "vocos-mel-24khz", ("config.yaml", "pytorch_model.bin")),
-    "bigvgan": Source(
-        "nvidia/bigvgan_v2_24khz_100band_256x",
-        "bigvgan_v2_24khz_100band_256x",
-        ("config.json", "bigvgan_generator.pt"),
-    ),
-}
+def row_of(name: str) -> Known:
+    """Row by its name or repository. Raises FetchError."""
+    if (row := known(name)) is not None:
+        return row
+    there = f"there are {', '.join(KNOWN)}"
+    if name in NAMED:
+        raise FetchError(f"{name}: there are no official weights of it; {there}")
+    raise FetchError(f"{name}: no such weights; {there}")
 
 
 def fetch(
-    family: str,
+    name: str,
     out: Path,
     *,
     endpoint: str | None = None,
     say: Callable[[str], None] = print,
     progress: bool = True,
 ) -> Fetched:
-    """Download a family's official checkpoint, vocabulary and vocoder into folders under `out`.
+    """Download a row's checkpoint, vocabulary and vocoder into folders under `out`.
 
-    Files with the right hash are kept, partial ones resumed. Licences go to `say` and `licence.yaml`. Raises
-    FetchError.
+    Files with the right hash are kept, partial ones resumed. Licences go to `say` before anything is loaded,
+    and to `licence.yaml`, with the hashes: a later download that differs is refused. Raises FetchError.
     """
-    if family not in MODELS:
-        known = f"there are for {', '.join(MODELS)}"
-        if family in NAMED:
-            raise FetchError(f"{family}: there are no official weights of it; {known}")
-        raise FetchError(f"{family}: no such family; official weights: {known}")
-    kind: Kind = "bigvgan" if family.endswith("_bigvgan") else "vocos"
-    checkpoint, vocab = _fetch_all(MODELS[family], out, endpoint, say, progress)
-    config, _ = _fetch_all(VOCODERS[kind], out, endpoint, say, progress)
-    return Fetched(checkpoint, vocab, kind, config.parent, licence(checkpoint, config.parent))
+    row = row_of(name)
+    vocoder = None if row.own_vocoder else VOCODERS[row.vocoder]
+    spoken = [terms(row)] + ([VOCODER_TERMS[vocoder.repository]] if vocoder else [])
+    for one in spoken:
+        note = f" ({one.note})" if one.note else ""
+        say(f"{one.source.removeprefix(f'{HUB}/')}: {one.licence}{note}, {one.source}")
+    if row.unverified:
+        say(f"not verified here: {row.unverified}")
+    folder = out / row.name
+    vocab = (row.vocab_repository or row.repository, row.vocab)
+    files = [(row.repository, row.checkpoint), vocab]
+    files += [(row.repository, row.config)] if row.config else []
+    paths = _fetch_all(files, folder, terms(row), endpoint, say, progress)
+    place = paths[0]
+    if vocoder:
+        voice = [(vocoder.repository, file) for file in vocoder.files]
+        place = out / vocoder.folder
+        _fetch_all(voice, place, VOCODER_TERMS[vocoder.repository], endpoint, say, progress)
+    config = paths[2] if row.config else None
+    return Fetched(row, paths[0], paths[1], config, place, licence(paths[0], place))
 
 
 def _fetch_all(
-    source: Source, out: Path, endpoint: str | None, say: Callable[[str], None], progress: bool
-) -> tuple[Path, ...]:
-    terms = REPOSITORIES[source.repository]
-    say(f"{source.repository}: {terms.licence}{f' ({terms.note})' if terms.note else ''}, {terms.source}")
-    folder = out / source.folder
-    paths, hashes, commit = [], {}, ""
-    for name in source.files:
+    files: Sequence[tuple[str, str]],
+    folder: Path,
+    about: Terms,
+    endpoint: str | None,
+    say: Callable[[str], None],
+    progress: bool,
+) -> list[Path]:
+    """Fetch (repository, file)s, of which the first repository's commit is recorded."""
+    before = read_record(folder)
+    first = before.files if before else {}
+    paths, hashes, commits = [], {}, []
+    for repository, name in files:
         path = folder / Path(name).name
+        say(f"{repository}/{name} → {path}")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            commit, digest = _fetch_file(source.repository, name, path, endpoint, progress)
+            commit, digest = _fetch_file(repository, name, path, endpoint, progress, first.get(path.name))
         except OSError as error:
             reason = error.strerror or _reason(error)
             advice = "; make room and run it again to continue" if _out_of_space(error) else ""
             raise FetchError(f"{path}: {reason}{advice}") from error
         paths.append(path)
         hashes[path.name] = digest
-    weights = next(hashes[path.name] for path in paths if path.suffix in (".safetensors", ".pt", ".bin"))
-    note = terms.note if weights in KNOWN_HASHES else f"{terms.note}; not a hash known here".lstrip("; ")
-    record = dataclasses.replace(terms, source=f"{terms.source}/tree/{commit}", note=note, files=hashes)
-    write_record(folder, record)
-    return tuple(paths)
+        commits.append(commit)
+    weights = next(hashes[path.name] for path in paths if path.suffix in WEIGHTS_SUFFIXES)
+    note = about.note if is_known(weights) else f"{about.note}; not a hash known here".lstrip("; ")
+    source = f"{about.source}/tree/{commits[0]}"
+    write_record(folder, dataclasses.replace(about, source=source, note=note, files=hashes))
+    return paths
 
 
 def _fetch_file(
-    repository: str, name: str, path: Path, endpoint: str | None, progress: bool
+    repository: str, name: str, path: Path, endpoint: str | None, progress: bool, first: str | None
 ) -> tuple[str, str]:
-    """Commit and sha256 of the file."""
+    """Commit and sha256 of the file, which must be `first` where that is not None."""
     what = f"{repository}/{name}"
     remote = _ask(repository, name, endpoint)
+    if first is not None and _SHA256.fullmatch(remote.etag) and remote.etag != first:
+        raise _changed(what, first, remote.etag, path.parent)
     if path.is_file() and path.stat().st_size == remote.size and not _differs(path, remote.etag):
         return remote.commit, sha256(path)
     version = hashlib.sha256(remote.etag.encode()).hexdigest()[:12]
@@ -163,8 +180,18 @@ def _fetch_file(
     if _differs(part, remote.etag):
         part.unlink()
         raise FetchError(f"{what}: what arrived has another hash than the hub states; run it again")
+    if first is not None and (found := sha256(part)) != first:
+        part.unlink()
+        raise _changed(what, first, found, path.parent)
     publish(part, path)
     return remote.commit, sha256(path)
+
+
+def _changed(what: str, first: str, now: str, folder: Path) -> FetchError:
+    return FetchError(
+        f"{what}: is another file now ({now[:12]}…) than the one first loaded ({first[:12]}…, "
+        f"{folder / RECORD}); remove {folder} to take it"
+    )
 
 
 def _fill(part: Path, remote: _Remote, bar: Bar, what: str, ask_again: Callable[[], _Remote]) -> None:
@@ -197,6 +224,8 @@ def _append(stream: BinaryIO, remote: _Remote, bar: Bar) -> None:
     if at > remote.size:
         at = _start_again(stream, bar)
     headers = {"Range": f"bytes={at}-", "Accept-Encoding": "identity", "User-Agent": "f5-appliance"}
+    if remote.token:
+        headers["Authorization"] = f"Bearer {remote.token}"
     request = urllib.request.Request(remote.url, headers=headers)
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
         if answer.status != 206 and at:
@@ -214,13 +243,24 @@ def _start_again(stream: BinaryIO, bar: Bar) -> int:
 
 def _ask(repository: str, name: str, endpoint: str | None) -> _Remote:
     """Query size, hash, commit and address of a file. Raises FetchError."""
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub import get_hf_file_metadata, get_token, hf_hub_url
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        GatedRepoError,
+        HfHubHTTPError,
+        RepositoryNotFoundError,
+    )
 
     what = f"{repository}/{name}"
     url = hf_hub_url(repository, name, endpoint=endpoint)
+    token = get_token() or "" if repository in _GATED else ""
     try:
-        found = get_hf_file_metadata(url, token=False, timeout=TIMEOUT_S)
+        found = get_hf_file_metadata(url, token=token or False, timeout=TIMEOUT_S)
+    except GatedRepoError as error:
+        raise FetchError(
+            f"{what}: is gated; accept its terms at {HUB}/{repository} with an account there, put one of "
+            f"its tokens into HF_TOKEN, and run it again"
+        ) from error
     except (EntryNotFoundError, RepositoryNotFoundError) as error:
         raise FetchError(f"{what}: not found at {url}") from error
     except HfHubHTTPError as error:
@@ -229,7 +269,8 @@ def _ask(repository: str, name: str, endpoint: str | None) -> _Remote:
         raise FetchError(f"{what}: the hub cannot be reached at {url}: {_reason(error)}") from error
     if found.size is None or not found.etag or not found.commit_hash:
         raise FetchError(f"{what}: {url} is not answered as a hub does: no size, hash or commit")
-    return _Remote(found.location, found.size, found.etag, found.commit_hash)
+    inside = urlsplit(found.location).netloc == urlsplit(url).netloc
+    return _Remote(found.location, found.size, found.etag, found.commit_hash, token if inside else "")
 
 
 def _differs(path: Path, etag: str) -> bool:

@@ -14,6 +14,7 @@ from appliance.contract.graphs import GRAPHS
 from export import parity
 
 COMMONEST = 8
+CASES = {"both": "both cases", "lower": "lower case", "upper": "upper case"}
 
 
 def describe(bundle: Bundle) -> str:
@@ -26,6 +27,9 @@ def describe(bundle: Bundle) -> str:
         f"vocoder {m.vocoder.name} ({m.vocoder.padding}), {m.vocab_size} vocabulary entries",
         f"licence of the weights: {m.licence.weights} ({m.licence.source or 'source unknown'})",
         f"licence of the vocoder: {m.licence.vocoder} ({m.licence.vocoder_source or 'source unknown'})",
+        *([f"terms: {m.licence.note}"] if m.licence.note else []),
+        f"weights: {m.weights or 'not recorded'}; languages: {', '.join(m.text.languages) or 'not known'}; "
+        f"tokenizer {m.text.tokenizer}; letters of {CASES[m.text.case]}, {m.text.form}",
         f"size: {sum(f.size_bytes for f in m.files.values()) / 1e6:.1f} MB",
         "",
         f"{'graph':11s} {'file':28s} {'parameters':>12s} {'MB':>8s}  element types; operators",

@@ -12,10 +12,10 @@ import yaml
 
 from appliance.contract.bundle import Licence
 from appliance.durable import sha256
+from export.weights import HUB, KNOWN, VOCODERS, Known
 
 RECORD = "licence.yaml"
 UNKNOWN = "unknown"
-NON_COMMERCIAL = "not for commercial use"
 
 
 @dataclass(frozen=True)
@@ -27,40 +27,34 @@ class Terms:
     note: str = ""
     files: dict[str, str] = field(default_factory=dict)
     """File name → sha256 of the files covered by the record."""
+    model: str = ""
+    """Row of `weights.KNOWN`."""
 
 
-REPOSITORIES: dict[str, Terms] = {
-    "SWivid/F5-TTS": Terms("CC-BY-NC-4.0", "https://huggingface.co/SWivid/F5-TTS", NON_COMMERCIAL),
-    "charactr/vocos-mel-24khz": Terms("MIT", "https://huggingface.co/charactr/vocos-mel-24khz"),
-    "nvidia/bigvgan_v2_24khz_100band_256x": Terms(
-        "MIT", "https://huggingface.co/nvidia/bigvgan_v2_24khz_100band_256x"
-    ),
+def terms(row: Known) -> Terms:
+    return Terms(row.licence, row.source, row.warning, model=row.name)
+
+
+VOCODER_TERMS: dict[str, Terms] = {
+    vocoder.repository: Terms(vocoder.licence, f"{HUB}/{vocoder.repository}") for vocoder in VOCODERS.values()
 }
-"""Official repositories on the hub with the terms of their model cards."""
-
-KNOWN_HASHES: dict[str, str] = {
-    "670900fd14e6c458b95da6e9ed317cdb20dbaf7a1c02ac06a05475a9d32b6a38": "SWivid/F5-TTS",
-    "4180310f91d592cee4bc14998cd37c781f779cf105e8ca8744d9bd48ca7046ae": "SWivid/F5-TTS",
-    "97ec976ad1fd67a33ab2682d29c0ac7df85234fae875aefcc5fb215681a91b2a": "charactr/vocos-mel-24khz",
+_BY_HASH = {row.sha256: terms(row) for row in KNOWN.values() if row.sha256} | {
+    vocoder.sha256: VOCODER_TERMS[vocoder.repository] for vocoder in VOCODERS.values() if vocoder.sha256
 }
-"""sha256 of v1_Base, Base and Vocos → repository."""
-
-_KNOWN_PLACES: dict[str, str] = {
-    "F5TTS_v1_Base/model_1250000.safetensors": "SWivid/F5-TTS",
-    "F5TTS_v1_Base_no_zero_init/model_1250000.safetensors": "SWivid/F5-TTS",
-    "F5TTS_Base/model_1200000.safetensors": "SWivid/F5-TTS",
-    "F5TTS_Base/model_1200000.pt": "SWivid/F5-TTS",
-    "F5TTS_Base_bigvgan/model_1250000.pt": "SWivid/F5-TTS",
+_OFFICIAL_PLACES = {
+    Path(row.checkpoint).with_suffix("").as_posix(): terms(row)
+    for row in KNOWN.values()
+    if row.repository == "SWivid/F5-TTS"
 }
-_VOCODER_FOLDERS = {name.split("/")[1]: name for name in REPOSITORIES if name != "SWivid/F5-TTS"}
-_VOCODER_FILES = ("pytorch_model.bin", "model.safetensors", "bigvgan_generator.pt")
+_VOCODER_FOLDERS = {vocoder.folder: vocoder.repository for vocoder in VOCODERS.values()}
+_VOCODER_FILES = ("pytorch_model.bin", "model.safetensors", "bigvgan_generator.pt", "generator.ckpt")
 
 
 def licence(
     checkpoint: Path, vocoder: Path, *, weights: str | None = None, vocoder_terms: str | None = None
 ) -> Licence:
-    """Terms of a checkpoint file and a vocoder folder; `weights` and `vocoder_terms` override them."""
-    files = (vocoder / name for name in _VOCODER_FILES)
+    """Terms of a checkpoint and of a vocoder's folder or file; `weights`, `vocoder_terms` override them."""
+    files = (vocoder, *(vocoder / name for name in _VOCODER_FILES))
     voice_file = next((file for file in files if file.is_file()), vocoder / "weights")
     model = _stated(terms_of(checkpoint), weights)
     voice = _stated(terms_of(voice_file, vocoder=True), vocoder_terms)
@@ -80,15 +74,26 @@ def terms_of(file: Path, *, vocoder: bool = False) -> Terms:
     recorded = read_record(file.parent)
     if recorded is not None and recorded.files.get(file.name) == digest:
         return recorded
-    if digest in KNOWN_HASHES:
-        return REPOSITORIES[KNOWN_HASHES[digest]]
+    if digest in _BY_HASH:
+        return _BY_HASH[digest]
     folder = file.absolute().parent.name
-    repository = _VOCODER_FOLDERS.get(folder) if vocoder else _KNOWN_PLACES.get(f"{folder}/{file.name}")
-    if repository is None:
+    if vocoder:
+        found = VOCODER_TERMS.get(_VOCODER_FOLDERS.get(folder, ""))
+    else:
+        found = _OFFICIAL_PLACES.get(f"{folder}/{file.stem}")
+    if found is None:
         return Terms(UNKNOWN, file.name)
-    terms = REPOSITORIES[repository]
-    note = "; ".join(filter(None, (terms.note, "recognised by its name, not by its hash")))
-    return dataclasses.replace(terms, note=note)
+    note = "; ".join(filter(None, (found.note, "recognised by its name, not by its hash")))
+    return dataclasses.replace(found, note=note)
+
+
+def recognised(checkpoint: Path) -> Known | None:
+    """Row of a checkpoint by the record of `fetch`, its hash or an official place."""
+    return KNOWN.get(terms_of(checkpoint).model)
+
+
+def is_known(digest: str) -> bool:
+    return digest in _BY_HASH
 
 
 def write_record(folder: Path, terms: Terms) -> None:

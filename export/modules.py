@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from appliance.contract.bundle import Arch, Vocoder
 from appliance.contract.graphs import MAX_OPSET
 from appliance.contract.mel import MelSpec
-from export.model import bigvgan
+from export.model import bigvgan, hifigan
 from export.to_onnx import ANY_ROWS
 
 Weights = Mapping[str, Tensor]
@@ -808,3 +808,17 @@ class BigVGAN(nn.Module):
         features = self.model.features(log_mel.mT[None].to(self.compute))
         samples: Tensor = self.model.head(features.float())
         return samples
+
+
+class HiFiGAN(nn.Module):
+    """log_mel (N, M) → samples (N·hop), the last convolution in float32."""
+
+    def __init__(self, reference: hifigan.HiFiGAN, compute: torch.dtype) -> None:
+        """Use `reference`, which changes its element type."""
+        super().__init__()
+        self.compute = compute
+        self.model = reference.to(compute)
+        self.model.conv_post.float()
+
+    def forward(self, log_mel: Tensor) -> Tensor:
+        return self.model.head(self.model.features(log_mel.mT[None].to(self.compute)).float())

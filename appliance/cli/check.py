@@ -121,10 +121,6 @@ class Inspection:
             return Finding("config", Level.FAIL, str(error), "only known keys, each of its kind", remedy)
         return Finding("config", Level.PASS, str(path or "defaults"))
 
-    @cached_property
-    def manifest(self) -> bundle.Manifest:
-        return bundle.read(self.config.bundle.path, verify=False).manifest
-
     @property
     def address(self) -> str:
         return self.config.server.listen
@@ -191,15 +187,23 @@ def _voices(inspection: Inspection) -> Finding:
     from appliance.voices.store import open_store
 
     try:
-        manifest = inspection.manifest
+        read = bundle.read(inspection.config.bundle.path, verify=False)
     except BundleError as error:
         return checks.skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
-    store = open_store(inspection.config.voices, manifest)
+    store = open_store(inspection.config.voices, read)
     problems, count = store.check(), len(store.names())
     figures = {"voices": count, "unusable": len(problems)}
     if problems:
         value = "; ".join(problems)
         return Finding("voices", Level.FAIL, value, LIMITS["voices"], REMEDIES["voices"], figures)
+    if misread := store.misread():
+        value, remedy = (
+            "; ".join(misread),
+            "give each a transcript in the bundle's letters, and a bundle of its language",
+        )
+        return Finding(
+            "voices", Level.WARN, value, LIMITS["voices"], remedy, figures | {"misread": len(misread)}
+        )
     return checks.passed("voices", f"{count} readable", LIMITS["voices"], figures)
 
 
@@ -246,7 +250,6 @@ def _synthesis(inspection: Inspection) -> Finding:
 
 
 def _precision(inspection: Inspection) -> Finding:
-    from appliance.contract.tokens import read_vocabulary
     from appliance.engine import loading
     from appliance.engine.tensorrt import gate
     from appliance.plan import Planner
@@ -258,10 +261,10 @@ def _precision(inspection: Inspection) -> Finding:
     if config.engine.backend == EXACT_BACKEND:
         return is_exact
     read = bundle.read(config.bundle.path).up_to(config.engine.longest_s)
-    store = open_store(config.voices, read.manifest)
+    store = open_store(config.voices, read)
     if not (names := store.names()):
         return checks.skipped("precision", NO_VOICE)
-    planner = Planner(read.manifest, read_vocabulary(read.vocab), store.reference, chinese.to_tokens)
+    planner = Planner(read.manifest, read.vocabulary(), store.reference, chinese.to_tokens)
     guidance = read.manifest.defaults.guidance
     request = Request(MEASURED, names[0], gate.NFE, SEED, guidance, Segmentation.UPSTREAM)
     alone = replace(config.engine, lanes=1)

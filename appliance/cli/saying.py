@@ -28,6 +28,7 @@ def add_say(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="absent: drawn by the daemon")
     parser.add_argument("--rate", type=int, metavar="HZ", help="absent: the model's own")
     parser.add_argument("--speed", type=float, help="speaking rate; 1 is the voice's own")
+    parser.add_argument("--language", metavar="CODE", help="of the text: de, pt-BR; absent: the bundle's")
     parser.add_argument("--text-handling", choices=("chat", "verbatim", "ssml"), help="absent: chat")
     add_pronounce(parser)
     parser.add_argument("--segmentation", choices=("upstream", "low-latency"), help="how texts are cut")
@@ -59,6 +60,7 @@ def _say(options: argparse.Namespace) -> int:
         "nfe": options.nfe,
         "min_nfe": options.min_nfe,
         "seed": options.seed,
+        "language": options.language,
         "text_handling": options.text_handling,
         "pronunciations": pronunciations(options),
         "segmentation": options.segmentation and options.segmentation.replace("-", "_"),

@@ -43,6 +43,7 @@ class FieldOptions(TypedDict, total=False):
 
     sample_rate_hertz: int | None
     speaking_rate: float | None
+    language_code: str | None
     nfe_steps: int | None
     min_nfe_steps: int | None
     user_key: str | None
@@ -54,6 +55,7 @@ class FieldOptions(TypedDict, total=False):
 SHORT: Mapping[str, str] = {
     "sample_rate_hertz": "rate",
     "speaking_rate": "speed",
+    "language_code": "language",
     "nfe_steps": "nfe",
     "min_nfe_steps": "min_nfe",
     "user_key": "user",
@@ -85,6 +87,8 @@ class Options(FieldOptions, total=False):
     """Author of the message, for rate limits."""
     text_handling: Literal["chat", "verbatim", "ssml"] | None
     """Default: chat."""
+    language: str | None
+    """BCP 47: "de"; default: the bundle's."""
     pronunciations: Mapping[str, str] | None
     """Spoken form by word."""
     max_spoken: float | None
@@ -170,6 +174,7 @@ def synthesize_request(text: str, voice: str, options: Options) -> pb.Synthesize
         channel=options.get("channel"),
         user_key=options.get("user"),
         text_handling=_upper(options.get("text_handling")),
+        language_code=options.get("language"),
         pronunciations=options.get("pronunciations"),
         max_spoken_seconds=options.get("max_spoken"),
         supersede_key=options.get("supersede"),

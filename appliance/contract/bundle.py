@@ -12,7 +12,7 @@ import yaml
 
 from appliance.contract import graphs
 from appliance.contract.mel import MelSpec
-from appliance.contract.tokens import read_vocabulary
+from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
 from appliance.contract.yaml_text import parse_yaml
 from appliance.durable import sha256
 from appliance.errors import BundleError
@@ -34,8 +34,6 @@ FRAMES_ALLOWED = range(256, 8192 + 1)
 
 Precision = Literal["fp32", "fp16", "int8", "int8-qdq"]
 """`int8`: dynamic, for a CPU. `int8-qdq`: fp16 with calibrated INT8 products in the step graphs."""
-Tokenizer = Literal["pinyin", "char"]
-"""`pinyin`: upstream's, Chinese as syllables. `char`: every character as it is."""
 Sampling = Literal["exact", "short", "short-kv"]
 """`exact`: as upstream. `short`: the reference follows its known path, and the unguided row is the reply
 alone. `short-kv`: `short`, and most steps reuse the reference's keys and values."""
@@ -62,7 +60,7 @@ class Arch(Ranged):
 
 @dataclass(frozen=True)
 class Vocoder:
-    name: Literal["vocos", "bigvgan"]
+    name: Literal["vocos", "bigvgan", "hifigan"]
     padding: Literal["center", "same"] = "center"
 
     def samples(self, frames: int, hop: int) -> int:
@@ -201,6 +199,9 @@ class Bundle:
     def vocab(self) -> Path:
         return self.folder / VOCAB
 
+    def vocabulary(self) -> Vocabulary:
+        return read_vocabulary(self.vocab, self.manifest.text.tokenizer)
+
 
 def read(folder: Path, *, verify: bool = True) -> Bundle:
     """Read a bundle; `verify`: check the hash of every file.
@@ -223,7 +224,7 @@ def read(folder: Path, *, verify: bool = True) -> Bundle:
     _check_names(bundle)
     if verify:
         verify_files(bundle)
-    if (size := read_vocabulary(bundle.vocab).size) != bundle.manifest.vocab_size:
+    if (size := bundle.vocabulary().size) != bundle.manifest.vocab_size:
         raise BundleError(f"{bundle.vocab}: {size} entries, vocab_size is {bundle.manifest.vocab_size}")
     return bundle
 

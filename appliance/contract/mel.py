@@ -14,11 +14,13 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-Kind = Literal["vocos", "bigvgan"]
+Kind = Literal["vocos", "bigvgan", "hifigan"]
+"""Log-mels by the vocoder that reads them; `hifigan`: SpeechBrain's filters without padding at the ends."""
 
 FLOOR = 1e-5
 """Silence is ln 1e-5 = -11.5."""
 BIGVGAN_POWER_FLOOR = 1e-9
+HIFIGAN_TOP_HZ = 8000.0
 MEL_VERSION = 1
 """Incremented when a spec would give other numbers."""
 
@@ -49,7 +51,15 @@ class MelSpec:
     @property
     def padding(self) -> int:
         """Samples reflected at either end before framing."""
+        if self.kind == "hifigan":
+            return 0
         return self.n_fft // 2 if self.kind == "vocos" else (self.n_fft - self.hop) // 2
+
+    @property
+    def top_hz(self) -> float:
+        """Upper end of the filters."""
+        half = self.sample_rate_hz / 2
+        return min(half, HIFIGAN_TOP_HZ) if self.kind == "hifigan" else half
 
     @property
     def fingerprint(self) -> str:
@@ -68,27 +78,27 @@ def log_mel(samples: NDArray[np.float32], spec: MelSpec) -> NDArray[np.float32]:
     """
     if samples.ndim != 1:
         raise ValueError(f"samples must have one axis, not shape {samples.shape}")
-    if len(samples) <= spec.padding:
-        raise ValueError(f"a log-mel needs more than {spec.padding} samples, not {len(samples)}")
+    if len(samples) < (least := max(spec.padding + 1, spec.n_fft - 2 * spec.padding)):
+        raise ValueError(f"a log-mel needs at least {least} samples, not {len(samples)}")
     padded = np.pad(samples.astype(np.float64), spec.padding, mode="reflect")
     framed = sliding_window_view(padded, spec.n_fft)[:: spec.hop]  # (frames, n_fft)
     spectrum = np.fft.rfft(framed * _window(spec.win, spec.n_fft))  # (frames, n_fft / 2 + 1)
     power = spectrum.real**2 + spectrum.imag**2
-    magnitude = np.sqrt(power if spec.kind == "vocos" else power + BIGVGAN_POWER_FLOOR)
+    magnitude = np.sqrt(power + BIGVGAN_POWER_FLOOR if spec.kind == "bigvgan" else power)
     levels: NDArray[np.float64] = np.log(np.maximum(magnitude @ filterbank(spec), FLOOR))
     return levels.astype(np.float32)
 
 
 @functools.lru_cache(maxsize=8)
 def filterbank(spec: MelSpec) -> NDArray[np.float64]:
-    """(n_fft / 2 + 1, mels): triangles from 0 Hz to half the rate. Read-only."""
-    top = spec.sample_rate_hz / 2
-    bins = np.linspace(0.0, top, spec.n_fft // 2 + 1)
+    """(n_fft / 2 + 1, mels): triangles from 0 Hz to `top_hz`. Read-only."""
+    top = spec.top_hz
+    bins = np.linspace(0.0, spec.sample_rate_hz / 2, spec.n_fft // 2 + 1)
     corners = _htk_corners(top, spec.mels) if spec.kind == "vocos" else _slaney_corners(top, spec.mels)
     rising = (bins[:, None] - corners[:-2]) / np.diff(corners)[:-1]
     falling = (corners[2:] - bins[:, None]) / np.diff(corners)[1:]
     triangles: NDArray[np.float64] = np.maximum(0.0, np.minimum(rising, falling))
-    if spec.kind == "bigvgan":
+    if spec.kind != "vocos":
         triangles *= 2.0 / (corners[2:] - corners[:-2])
     triangles.flags.writeable = False
     return triangles

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,13 @@ Segmenter = Callable[[str], Sequence[str]]
 Pinyin = Callable[[str], Sequence[str]]
 """Word → a syllable per character, its tone a digit ("ni3")."""
 
+Tokenizer = Literal["pinyin", "char"]
+"""`pinyin`: upstream's, Chinese as syllables. `char`: every character as it is."""
+
 UNKNOWN = 0
 """Index of unknown tokens: the space, as in upstream."""
+FIRST = (" ", "\ufeff ")
+"""Allowed first lines; upstream takes a byte order mark as part of the token, so that spaces are unknown."""
 
 _SUBSTITUTES = str.maketrans({";": ",", "“": '"', "”": '"', "‘": "'", "’": "'"})
 _NO_SPACE_AFTER = " :'\""
@@ -28,9 +34,10 @@ _FIRST_IDEOGRAPH, _LAST_IDEOGRAPH = "\u3100", "\u9fff"
 @dataclass(frozen=True)
 class Vocabulary:
     tokens: tuple[str, ...]
+    tokenizer: Tokenizer = "pinyin"
 
     def __post_init__(self) -> None:
-        if self.tokens[:1] != (" ",):
+        if not self.tokens or self.tokens[0] not in FIRST:
             found = repr(self.tokens[0]) if self.tokens else "nothing"
             raise ValueError(f"the first line must be a single space, not {found}")
 
@@ -53,21 +60,25 @@ class Vocabulary:
         """Independent of line endings."""
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
 
+    def split(self, text: str, pinyin: Callable[[str], Sequence[str]]) -> Sequence[str]:
+        """Tokens of a text; `pinyin` makes those of upstream's tokenizer."""
+        return list(text) if self.tokenizer == "char" else pinyin(text)
+
     def ids(self, tokens: Iterable[str]) -> NDArray[np.int32]:
         """(T,) indices, not yet shifted by one."""
         return np.array([self.index.get(token, UNKNOWN) for token in tokens], dtype=np.int32)
 
 
-def parse_vocabulary(text: str) -> Vocabulary:
+def parse_vocabulary(text: str, tokenizer: Tokenizer = "pinyin") -> Vocabulary:
     """One token per line. Raises ValueError when the first is not a single space."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return Vocabulary(tuple(lines[:-1] if lines[-1] == "" else lines))
+    return Vocabulary(tuple(lines[:-1] if lines[-1] == "" else lines), tokenizer)
 
 
-def read_vocabulary(path: Path) -> Vocabulary:
+def read_vocabulary(path: Path, tokenizer: Tokenizer = "pinyin") -> Vocabulary:
     """Raises BundleError when the file is missing or no vocabulary."""
     try:
-        return parse_vocabulary(path.read_bytes().decode("utf-8"))
+        return parse_vocabulary(path.read_bytes().decode("utf-8"), tokenizer)
     except OSError as error:
         raise BundleError(f"{path}: unreadable: {error.strerror}") from error
     except ValueError as error:

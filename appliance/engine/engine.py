@@ -159,7 +159,8 @@ class Synthesizer:
         if state.steps_left:
             raise ValueError(f"lane {lane_id} has {state.steps_left} steps left")
         known = segment.reference_log_mel[segment.reference_frames :]
-        generated = self._flow.latents(state, len(segment.reference_log_mel) - state.start)
+        start = max(len(segment.reference_log_mel), segment.reference_frames)
+        generated = self._flow.latents(state, start - state.start)
         self._backend.upload(known, self._decoder.frames(len(known)))
         self._backend.copy(generated, self._decoder.frames(generated.shape[0], len(known)))
         samples = self._decoder.run(len(known) + generated.shape[0])

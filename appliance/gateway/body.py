@@ -22,7 +22,7 @@ TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 PLAYOUTS = ("serial", "overlap")
 MAX_QUEUE_S, MAX_SPOKEN_S, MAX_COUNT = 3_600, 3_600, 2**32 - 1
 COMMON = (
-    *("channel", "user", "priority", "seed", "nfe", "text_handling", "queue_timeout", "playout"),
+    *("channel", "user", "priority", "seed", "nfe", "language", "text_handling", "queue_timeout", "playout"),
     *("supersede_key", "merge_key", "merge_count", "merge_text", "max_spoken_seconds", "request_id"),
 )
 """Parameters of every API."""
@@ -32,7 +32,11 @@ MAX_COMPARED, LONGEST_NAME = 64, 64
 """Most parameters that are compared with ours, and characters of each."""
 ALIKE = 0.8
 """Least similarity of a misspelt parameter (difflib's ratio)."""
-COMMON_NAMES: Mapping[str, str] = {"nfe_steps": "nfe", "user_key": "user"}
+COMMON_NAMES: Mapping[str, str] = {
+    "nfe_steps": "nfe",
+    "user_key": "user",
+    "language_code": "language",
+}
 """Field of the gRPC request → parameter of every API here."""
 
 
@@ -119,6 +123,7 @@ class Fields:
             "priority": self.choice("priority", PRIORITIES),  # type: ignore[typeddict-item]
             "seed": self.whole("seed", -1, MAX_SEED),
             "nfe": self.whole("nfe", 1, MAX_NFE),
+            "language": self.text("language"),
             "text_handling": self.choice("text_handling", HANDLINGS),  # type: ignore[typeddict-item]
             "queue_timeout": self.number("queue_timeout", 0, MAX_QUEUE_S),
             "playout": self.choice("playout", PLAYOUTS),  # type: ignore[typeddict-item]

@@ -22,7 +22,9 @@ NAMES = {
     "audio_config.encoding": "media_type",
 }
 
-OWN = ("text", "ref_audio_path", "media_type", "speed_factor", "streaming_mode")
+OWN = ("text", "text_lang", "ref_audio_path", "media_type", "speed_factor", "streaming_mode")
+LANGUAGES = {"zh": "zh", "yue": "zh", "en": "en", "ja": "ja", "ko": "ko"}
+"""Its `text_lang`, without `all_` → code; `auto` and others leave it to the bundle."""
 
 
 async def tts(request: Request) -> Response:
@@ -33,6 +35,8 @@ async def tts(request: Request) -> Response:
         raise invalid("text", "is missing: the text to speak")
     audio_format = FORMATS[fields.format("media_type", FORMATS) or "wav"]
     options = fields.common()
+    given = (fields.text("text_lang") or "").lower().removeprefix("all_")
+    options["language"] = options["language"] or LANGUAGES.get(given)
     options["speed"] = fields.number("speed_factor", 0.25, 4.0)
     streamed = fields.flag("streaming_mode")
     voice = name_in(fields.text("ref_audio_path") or "")

@@ -44,12 +44,15 @@ MAX_KEY_CHARACTERS = 128
 MAX_SPOKEN_S = 3_600.0
 MAX_MERGE_COUNT = 1_000_000
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
+"""Form of BCP 47's tags, and of locales."""
+HAN, KANA = re.compile("[\u4e00-\u9fff]"), re.compile("[\u3041-\u30ff]")
 MAX_QUEUE_TIMEOUT_S = 3_600.0
 FEWER_STEPS = 0.75
 """Ratio of steps from one way to serve a request to the next."""
 
-Speakable = Callable[[str, Handling, Mapping[str, str]], Spoken]
-"""(text, handling, pronunciations) → the text that can be spoken."""
+Speakable = Callable[[str, Handling, Mapping[str, str], str], Spoken]
+"""(text, handling, pronunciations, language or "") → the text that can be spoken."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,11 @@ class RequestDefaults:
     synthesis: SynthesisConfig
     guidance: float
     sample_rate_hz: int
-    speakable: Speakable = lambda text, handling, words: Spoken(normalise(text))
+    speakable: Speakable = lambda text, handling, words, language: Spoken(normalise(text))
+    languages: tuple[str, ...] = ()
+    """Codes of those in force; none: unknown."""
+    language_of: Callable[[str], str] = lambda text: ""
+    """Code of the one that a text is written in, or ""."""
     pronunciations: Callable[[str], Mapping[str, str]] = lambda voice: {}
     """By voice; none where there is no such voice."""
 
@@ -159,11 +166,12 @@ def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
 def merged_text(message: pb.SynthesizeRequest, count: int) -> str:
     if message.merge_text:
         return message.merge_text.replace("{count}", str(count))
-    is_chinese = any("\u4e00" <= character <= "\u9fff" for character in message.text)
     text, end = message.text, ""
     if message.text_handling == pb.SSML:
         text, end, _ = text.rpartition("</speak>")
-    return f"{text}，{count}次{end}" if is_chinese else f"{text}, {count} times{end}"
+    is_chinese = HAN.search(message.text) and not KANA.search(message.text)
+    # The text's language has the words: "three times", "dreimal".
+    return f"{text}，{count}次{end}" if is_chinese else f"{text}, {count}x{end}"
 
 
 def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool) -> Request:
@@ -181,7 +189,8 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
     clean(message.text, limit_characters=synthesis.max_text_characters)
     check_pronunciations(message.pronunciations)
     words = {**defaults.pronunciations(message.voice), **message.pronunciations}
-    spoken = defaults.speakable(message.text, HANDLINGS[message.text_handling], words)
+    handling, language = HANDLINGS[message.text_handling], _language(message.language_code)
+    spoken = defaults.speakable(message.text, handling, words, language)
     return Request(
         text=spoken.text,
         changes=spoken.changes,
@@ -215,6 +224,12 @@ def _voice(voice: str) -> str:
     if not voice:
         raise InvalidRequest("voice", "is empty; name a registered voice (ListVoices lists them)")
     return voice
+
+
+def _language(code: str) -> str:
+    if code and not LANGUAGE.fullmatch(code):
+        raise InvalidRequest("language_code", f'must be a tag like "de" or "pt-BR", not {code[:64]!r}')
+    return code
 
 
 def _seed(message: pb.SynthesizeRequest, synthesis: SynthesisConfig) -> int:

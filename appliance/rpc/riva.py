@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -32,6 +32,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.context import Context
 from appliance.rpc.replies import word_messages
 from appliance.rpc.speaking import Speaking
+from appliance.text.languages import LANGUAGES, base_code
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import MAX_PAGE, VoiceStore
 
@@ -62,6 +63,13 @@ DEFAULT_QUALITY = 20
 CONTAINERS = (b"RIFF", b"RIFX", b"RF64", b"OggS", b"fLaC", b"ID3", b"\xff\xfb", b"\xff\xf3")
 """First bytes of audio files: clients seldom name their encoding."""
 HAN = re.compile("[\u3400-\u9fff]")
+REGIONS = {
+    **{"en": "en-US", "zh": "zh-CN", "de": "de-DE", "es": "es-US", "fr": "fr-FR", "it": "it-IT"},
+    **{"pt": "pt-BR", "ru": "ru-RU", "ja": "ja-JP", "ko": "ko-KR", "hi": "hi-IN", "ar": "ar-AR"},
+}
+"""Code → Riva's; others are listed as they are."""
+UNASKED = "en"
+"""Language that Riva's clients send where their user chose none."""
 PHONEMES = re.compile("[\u0250-\u02ff\u1d00-\u1dbf\u0361æðøœħŋβθχ{}@/]|\\b[A-Z]{2}[0-2]\\b")
 """IPA, and the ARPAbet of Riva's dictionaries, which the model does not read."""
 NO_TRANSCRIPT = (
@@ -72,12 +80,14 @@ NO_TRANSCRIPT = (
 
 
 class ModelNotAvailable(InvalidRequest):
-    """No such voice; the message is Riva's own."""
+    """No such voice; the message begins with Riva's own."""
 
-    def __init__(self, voice: str, language: str) -> None:
+    def __init__(self, voice: str, language: str, there: Iterable[str] = ()) -> None:
         super().__init__("voice_name", "")
+        listed = ", ".join(sorted(there))
         self.args = (
-            f"Model is not available on server: Voice {voice} for language {language or 'en-US'} not found.",
+            f"Model is not available on server: Voice {voice} for language {language or 'en-US'} not found."
+            + (f" There are voices for {listed}." if listed else ""),
         )
 
 
@@ -160,6 +170,7 @@ class RivaService:
             request_id=message.id.value,
             word_timings=message.enable_word_time_offsets,
             text_handling=pb.SSML if message.text.lstrip().startswith("<speak") else pb.CHAT,
+            language_code=self._language(message.language_code),
             pronunciations=_pronunciations(message.custom_dictionary),
         )
         zero_shot = message.zero_shot_data
@@ -181,27 +192,39 @@ class RivaService:
         request.voice = name
         return request, None
 
+    def _language(self, code: str) -> str:
+        """Code where it is a choice: of a language in force; where none is known, any but UNASKED."""
+        base, languages = base_code(code), self._speaking.components.defaults.languages
+        is_chosen = not languages and base != UNASKED and base in LANGUAGES
+        return code if base in languages or is_chosen else ""
+
     async def _voice(self, message: Any) -> str:
-        """Voice that is named, else the first of the language. Raises ModelNotAvailable."""
+        """Voice that is named, else the first of the language in any region. Raises ModelNotAvailable."""
         if message.voice_name:
             return _own_name(message.voice_name)
         voices = await asyncio.to_thread(self._voices)
-        if names := voices.get(message.language_code or "en-US"):
-            return names[0]
-        raise ModelNotAvailable("", message.language_code)
+        asked = message.language_code or next(iter(voices), "en-US")
+        for code, names in voices.items():
+            if base_code(code) == base_code(asked):
+                return names[0]
+        raise ModelNotAvailable("", message.language_code, voices)
 
     def _voices(self) -> dict[str, list[str]]:
-        """Usable voices by the language of their transcripts."""
-        voices: dict[str, list[str]] = {}
+        """Usable voices by the language of their transcripts, those in force first."""
+        defaults = self._speaking.components.defaults
+        voices: dict[str, list[str]] = {REGIONS.get(code, code): [] for code in defaults.languages}
         token = ""
         while True:
             page = self._store.page(MAX_PAGE, token)
             for voice in page.voices:
                 if not voice.problem:
-                    language = "zh-CN" if HAN.search(voice.transcript) else "en-US"
-                    voices.setdefault(language, []).append(voice.name)
+                    # Where no language is known: of the two that Riva's clients ask for.
+                    code = defaults.language_of(voice.transcript) or (
+                        "zh" if HAN.search(voice.transcript) else "en"
+                    )
+                    voices.setdefault(REGIONS.get(code, code), []).append(voice.name)
             if not (token := page.next_token):
-                return voices
+                return {code: names for code, names in voices.items() if names}
 
 
 async def _next(messages: AsyncIterator[Any], idle_s: float) -> Any:

@@ -38,10 +38,9 @@ from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
 from appliance.box.system import Box
-from appliance.config import Config, LogConfig, ServerConfig, load
+from appliance.config import Config, LogConfig, ServerConfig, TextConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
-from appliance.contract.tokens import read_vocabulary
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_beside, load_for
 from appliance.errors import (
@@ -81,6 +80,7 @@ from appliance.text import chinese
 from appliance.text.sayable import FrontEnd
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import open_store
+from appliance.voices.transcript import Reader
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class Daemon:
         # Resolved: graphs are loaded later too, when the path may be a link to another bundle already.
         folder = Path(os.path.realpath(config.bundle.path))
         self._bundle = bundle.read(folder, verify=False).up_to(config.engine.longest_s)
-        self._store = open_store(config.voices, self._bundle.manifest)
+        self._store = open_store(config.voices, self._bundle)
         self._prompts = Prompts(self._store)
         self._phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
@@ -175,9 +175,7 @@ class Daemon:
         manifest = self._bundle.manifest
         self._front: FrontEnd
         self._components = Components(
-            planner=Planner(
-                manifest, read_vocabulary(self._bundle.vocab), self._prompts.reference, chinese.to_tokens
-            ),
+            planner=Planner(manifest, self._bundle.vocabulary(), self._prompts.reference, chinese.to_tokens),
             scheduler=self._scheduler,
             defaults=RequestDefaults(
                 config.synthesis,
@@ -533,10 +531,9 @@ class Daemon:
         def switch() -> None:
             self._bundle = read
             components.planner = replace(
-                components.planner, manifest=read.manifest, vocabulary=read_vocabulary(read.vocab)
+                components.planner, manifest=read.manifest, vocabulary=read.vocabulary()
             )
-            self._front = FrontEnd(components.planner.vocabulary, self._front.choices)
-            components.defaults = replace(components.defaults, speakable=self._front.speakable)
+            self._speak_through(self._front.choices)
             if components.defaults.synthesis.guidance is None:
                 components.defaults = replace(components.defaults, guidance=read.manifest.defaults.guidance)
 
@@ -548,16 +545,34 @@ class Daemon:
             loaded.shutdown()
             raise
         self._metrics.watch_engine(loaded)
+        self._store.reader = Reader.of(read)
+        for line in await asyncio.to_thread(self._store.misread):
+            logger.warning("%s", line)
         logger.info("new requests are spoken from %s on %s", folder, loaded.backend)
+
+    def _speak_through(self, choices: TextConfig) -> None:
+        """Front end of the planner's bundle. Raises ConfigError."""
+        planner = self._components.planner
+        self._front = front = FrontEnd(planner.vocabulary, choices, planner.manifest.text.languages)
+        self._components.defaults = replace(
+            self._components.defaults,
+            speakable=front.speakable,
+            languages=front.languages,
+            language_of=front.language_of,
+        )
+        if front.languages:
+            logger.info("languages: %s", ", ".join(front.languages))
+        else:
+            logger.warning(
+                "no language is known, so no number becomes a word; text.language says which it is"
+            )
 
     def _configure(self, config: Config) -> None:
         """Apply LIVE_SECTIONS, but for the log level."""
         synthesis, components = config.synthesis, self._components
         own = self._bundle.manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
-        self._front = FrontEnd(components.planner.vocabulary, config.text)
-        components.defaults = replace(
-            components.defaults, synthesis=synthesis, guidance=own, speakable=self._front.speakable
-        )
+        self._speak_through(config.text)
+        components.defaults = replace(components.defaults, synthesis=synthesis, guidance=own)
         components.planner = replace(
             components.planner, max_audio_s=synthesis.max_audio_s, max_work_s=synthesis.max_work_s
         )

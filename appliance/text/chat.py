@@ -9,30 +9,46 @@ import emoji
 
 from appliance.config import TextConfig
 from appliance.text import letters, scan
-from appliance.text.line import HAN, Line, language_of
+from appliance.text.line import Languages, Line
 from appliance.text.marks import TEXT_MARKS, Marks
 from appliance.text.normalise import normalise
 from appliance.text.rewrite import Rewriting
+from appliance.text.scripts import HAN, KANA
 from appliance.text.spans import Kind, Language, Span
 
-_SKIN = re.compile(
-    r"\s?:?\s?(?:light|medium-light|medium|medium-dark|dark) skin tone"
-    r"|[:：]?(?:较浅|较深|浅|深|中等)肤色|[:：]"
-)
+_SKIN = re.compile("[\U0001f3fb-\U0001f3ff]")
+_COUPLES = {
+    "🧑\u200d❤\u200d🧑": "💑",
+    "🧑\u200d❤\u200d💋\u200d🧑": "💏",
+    "👨\u200d🤝\u200d👨": "👬",
+    "👩\u200d🤝\u200d👨": "👫",
+    "👩\u200d🤝\u200d👩": "👭",
+    "👨\u200d🐰\u200d👨": "👯\u200d♂",
+    "🧑\u200d🐰\u200d🧑": "👯",
+    "👩\u200d🐰\u200d👩": "👯\u200d♀",
+    "👨\u200d🫯\u200d👨": "🤼\u200d♂",
+    "🧑\u200d🫯\u200d🧑": "🤼",
+    "👩\u200d🫯\u200d👩": "🤼\u200d♀",
+    "🫱\u200d🫲": "🤝",
+}
+"""Sequences that exist with two skin tones alone, and the emoji without."""
+_ASIDE = re.compile(r"\s?\([^()]*\)|[:：]")
+"""künstler(in), O button (blood type)"""
 MOST_EMOJI = 3
 MOST_REPEATS = 3
 _REPEATED = (Kind.WORD, Kind.MARK, Kind.EMOTE, Kind.NAME, Kind.ACRONYM, Kind.SHOUTING, Kind.REPEAT)
 _HAN_DIGITS = frozenset("零一二三四五六七八九十百千万亿")
+_UNSPACED = re.compile(f"[{HAN}{KANA}]")
 
 
-def rewrite(text: Rewriting, choices: TextConfig, marks: Marks, *, chinese: bool = True) -> None:
-    """Make a chat line speakable; without `chinese` in English words only."""
+def rewrite(text: Rewriting, choices: TextConfig, marks: Marks, languages: Languages) -> None:
+    """Make a chat line speakable, in words of the languages in force."""
     letters.plain(text)
     # Before `normalise` removes the joiners within an emoji.
     if emojis := [] if text.text.isascii() else emoji.emoji_list(text.text):
-        _name_emoji(text, emojis, choices, marks, language_of(text.text, choices, chinese))
+        _name_emoji(text, emojis, choices, marks, languages.of(text.text))
     text.text = normalise(text.text, lines=True)
-    line = Line(text.text, choices, marks, chinese)
+    line = Line(text.text, choices, marks, languages)
     found = scan.spans(line)
     for span in found:
         _note(text, line, span)
@@ -76,7 +92,7 @@ def _joined(found: list[Span]) -> str:
 
 
 def _is_letter(character: str) -> bool:
-    return character.isalnum() and not "\u3400" <= character <= "\u9fff"
+    return character.isalnum() and not _UNSPACED.match(character)
 
 
 def _without_repeats(text: Rewriting, line: Line, found: list[Span]) -> list[Span]:
@@ -138,9 +154,13 @@ def _name_emoji(
 
 
 def _emoji_name(character: str, language: Language) -> str:
-    """Name without its skin tone, or ""."""
-    name = emoji.demojize(character, language=language.code, delimiters=("", ""), version=None)
-    if name == character:
+    """Name without its skin tone; "" in a language that `emoji` lacks."""
+    if language.code not in emoji.LANGUAGES:
         return ""
-    name = _SKIN.sub("", name.replace("_", " ")).strip()
+    bare = _SKIN.sub("", character) or character
+    bare = _COUPLES.get(bare.replace("\ufe0f", ""), bare)
+    name = emoji.demojize(bare, language=language.code, delimiters=("", ""), version=None)
+    if name == bare:
+        return ""
+    name = _ASIDE.sub("", name.replace("_", " ")).strip()
     return re.sub(r"\d+\w*", lambda m: span.said if (span := language.numbers.at(m[0], 0)) else m[0], name)

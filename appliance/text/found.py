@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from appliance.text.directions import is_direction, pause_s
-from appliance.text.languages.english import ENGLISH
-from appliance.text.line import HAN, LINK, MAIL, Line
+from appliance.text.line import LINK, MAIL, Line
 from appliance.text.marks import TEXT_MARKS, Silent
+from appliance.text.scripts import HAN
 from appliance.text.spans import Kind, Span
 
 Reading = Callable[[Line, re.Match[str]], "str | tuple[Kind, str] | None"]
@@ -42,7 +42,9 @@ def _words(line: Line, name: str) -> str:
     return " ".join(re.sub(r"[0-9]", lambda digit: line.whole.digit(digit[0]), words).split())
 
 
-def _phone(line: Line, match: re.Match[str]) -> str:
+def _phone(line: Line, match: re.Match[str]) -> str | None:
+    if not line.whole.says_digits:
+        return None
     groups = re.findall(r"\d+", match[0])
     return line.whole.comma.join(" ".join("".join(map(line.whole.digit, group)).split()) for group in groups)
 
@@ -67,7 +69,7 @@ def _bracketed(line: Line, match: re.Match[str]) -> tuple[Kind, str] | None:
 
 
 def _face(line: Line, match: re.Match[str]) -> str:
-    return " heart " if match[0] == "<3" and line.whole is ENGLISH else " "
+    return f" {line.whole.heart} " if match[0] == "<3" else " "
 
 
 def _tag(line: Line, match: re.Match[str]) -> str | None:
@@ -80,6 +82,12 @@ def _tag(line: Line, match: re.Match[str]) -> str | None:
 def _escape(line: Line, match: re.Match[str]) -> str | None:
     path = re.search(r"\S*$", line.text[: match.start()])
     return None if path and re.match(r"[A-Za-z]:|\\\\", path[0]) else "\n"
+
+
+def _item(line: Line, match: re.Match[str]) -> str:
+    if not line.whole.says_digits:
+        return match[0]
+    return f"{line.whole.number(match[1], False).capitalize()}{line.whole.comma}"
 
 
 def _nothing(line: Line, match: re.Match[str]) -> str:
@@ -181,7 +189,7 @@ _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
         ".)",
         Kind.LAYOUT,
         re.compile(r"(?m)^(\d{1,2})[.)] (?=\S)"),
-        lambda line, m: f"{line.whole.number(m[1], False).capitalize()}{line.whole.comma}",
+        _item,
     ),
     ("\\", Kind.MARKUP, re.compile(r"\\[()\[\]]"), _space),
     ("\\", Kind.MARKUP, re.compile(r"\\r\\n|\\[nrt](?![\\])"), _escape),

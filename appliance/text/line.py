@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 
 from appliance.config import TextConfig
-from appliance.text.languages.english import ENGLISH
-from appliance.text.languages.mandarin import MANDARIN
+from appliance.text.languages.plain import PLAIN
 from appliance.text.marks import Marks
+from appliance.text.scripts import HAN, LETTERS, WIDE
 from appliance.text.spans import Language
 
-HAN = r"\u3400-\u9fff"
 _TLDS = (
     "com|net|org|io|tv|gg|cn|me|co|uk|de|jp|fm|ly|be|dev|app|xyz|info|live|link|ai|eu|fr|it|es|nl|ru|us|ca|edu"
     "|gov|stream|site|online"
@@ -22,42 +23,78 @@ LINK = (
     rf"|(?<![\w@.])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?::\d{{2,5}})?(?:/[^\s{HAN}，。！？<>]*{_LINK_END})?(?![\w-]|\.\w)"
 )
 MAIL = r"(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-
-
-def is_chinese(text: str, default: str = "en") -> bool:
-    """True with half as many Chinese characters as words in letters; `default` without either."""
-    if "." in text or "@" in text:
-        text = _ADDRESS.sub("", text)
-    han, words = len(_HAN.findall(text)), len(_LATIN.findall(text))
-    return 2 * han >= words if han or words else default == "zh"
-
-
 _ADDRESS = re.compile(f"{MAIL}|{LINK}", re.IGNORECASE)
-_HAN = re.compile(f"[{HAN}]")
-_LATIN = re.compile("[A-Za-z]{2,}")
-_CLAUSE = re.compile(r"[，。！？；!?;\n]|[,.](?=\s\D)")
+_CLAUSE = re.compile(r"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)")
+_OTHER = "OTHER"
 
 
-def language_of(text: str, choices: TextConfig, chinese: bool) -> Language:
-    """Language of a whole line; `chinese`: the bundle can say it."""
-    return MANDARIN if chinese and is_chinese(text, choices.language) else ENGLISH
+class Languages:
+    """Languages in force. A clause is in the first of those in whose scripts most of it is written."""
+
+    def __init__(self, listed: Sequence[Language], readable: Collection[str]) -> None:
+        """`readable` are the scripts that the vocabulary has; letters of others tell no language."""
+        self.first = listed[0] if listed else PLAIN
+        self._listed = listed
+        scripts = dict.fromkeys(script for language in listed for script in language.scripts)
+        groups = {script: LETTERS[script] for script in scripts}
+        if others := "".join(LETTERS[script] for script in readable if script not in scripts):
+            groups[_OTHER] = others
+        # A single letter, as in "x 3", tells nothing; a single Chinese character does.
+        self._words = re.compile(
+            "|".join(
+                f"(?P<{script}>[{letters}]{'' if script in WIDE else '{2,}'})"
+                for script, letters in groups.items()
+            )
+            or "(?!)"
+        )
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        return tuple(language.code for language in self._listed)
+
+    def of(self, text: str, default: Language | None = None) -> Language:
+        """`default`, or the first, where no letters tell; PLAIN where they are of none of these."""
+        return self._most(self._written(text), default or self.first)
+
+    def clauses(self, text: str) -> tuple[Language, list[tuple[int, Language]]]:
+        """Language of the whole, and the (end, language) of each clause."""
+        written = self._written(text)
+        whole = self._most(written, self.first)
+        if len(written) < 2:
+            return whole, [(len(text), whole)]
+        starts = [0, *(match.end() for match in _CLAUSE.finditer(text))]
+        ends = [*starts[1:], len(text)]
+        return whole, [(b, self.of(text[a:b], whole)) for a, b in zip(starts, ends, strict=True)]
+
+    def _written(self, text: str) -> Counter[str | None]:
+        """Words in each script, or twice the characters where there are no spaces."""
+        if "." in text or "@" in text:
+            text = _ADDRESS.sub("", text)
+        return Counter(match.lastgroup for match in self._words.finditer(text))
+
+    def _most(self, written: Counter[str | None], default: Language) -> Language:
+        if not written:
+            return default
+
+        def share(language: Language) -> tuple[int, bool]:
+            wide = sum(written[script] for script in language.scripts if script in WIDE)
+            return 2 * wide + sum(written[s] for s in language.scripts if s not in WIDE), wide > 0
+
+        most = max(self._listed, key=share, default=PLAIN)
+        return most if any(written[script] for script in most.scripts) else PLAIN
 
 
 class Line:
-    def __init__(self, text: str, choices: TextConfig, marks: Marks, chinese: bool) -> None:
+    def __init__(self, text: str, choices: TextConfig, marks: Marks, languages: Languages) -> None:
         self.text, self.choices, self.marks = text, choices, marks
-        self.whole = language_of(text, choices, chinese)
-        self._ends, self._languages = [len(text)], [self.whole]
-        if chinese and _HAN.search(text):
-            starts = [0, *(match.end() for match in _CLAUSE.finditer(text))]
-            self._ends = [*starts[1:], len(text)]
-            self._languages = [
-                MANDARIN if is_chinese(text[a:b], self.whole.code) else ENGLISH
-                for a, b in zip(starts, self._ends, strict=True)
-            ]
-        letters = [c for c in text if c.isascii() and c.isalpha()]
-        self.shouted = len(letters) >= 5 and sum(c.isupper() for c in letters) > 0.6 * len(letters)
+        self.whole, self._clauses = languages.clauses(text)
+        self._ends = [end for end, _ in self._clauses]
+        cased = [c for c in text if c.isupper() or c.islower()]
+        self.shouted = len(cased) >= 5 and sum(map(str.isupper, cased)) > 0.6 * len(cased)
 
     def languages(self) -> Iterator[tuple[int, Language]]:
         """(end, language) of each clause."""
-        yield from zip(self._ends, self._languages, strict=True)
+        yield from self._clauses
+
+    def language_at(self, place: int) -> Language:
+        return self._clauses[min(bisect_right(self._ends, place), len(self._ends) - 1)][1]

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from appliance.errors import InvalidRequest
-from appliance.text.line import HAN, LINK, MAIL
+from appliance.text.line import LINK, MAIL
 from appliance.text.marks import Marks
 from appliance.text.normalise import normalise
 from appliance.text.rewrite import Rewriting
+from appliance.text.scripts import HAN
 
 MOST_WORDS = 500
 MOST_WORD, MOST_SAY = 64, 200

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 
 from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary
+from appliance.errors import ConfigError, InvalidRequest
 from appliance.request import Change, Direction, Handling, Pause, Spoken
 from appliance.text import ssml
 from appliance.text.chat import rewrite, tidied
-from appliance.text.chinese import to_tokens
-from appliance.text.languages.english import ENGLISH
-from appliance.text.languages.mandarin import MANDARIN
-from appliance.text.line import is_chinese
+from appliance.text.languages import UnknownLanguage, base_code, known
+from appliance.text.languages import language as registered
+from appliance.text.line import Languages
 from appliance.text.marks import PRIVATE, Marks, Silent
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import pronounce
 from appliance.text.rewrite import Rewriting, shortened
+from appliance.text.scripts import HAN, JOINERS, KANA
+from appliance.text.spans import Language
+from appliance.text.spelling import Spelling
 
 NOTHING = "nothing in it can be spoken"
-_LETTERS = {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"} | {
-    "đ": "d",
-    "Đ": "D",
-    "ı": "i",
-    "þ": "th",
-    "ð": "th",
-}
 _PUNCTUATION = {
     "，": ", ",
     "。": ". ",
@@ -79,53 +76,60 @@ _PUNCTUATION = {
     ".": " ",
 }
 """Nearest substitutes; applied repeatedly until the vocabulary has the result."""
-_SIGNS = {"&": " and ", "+": " plus ", "=": " equals ", "%": " percent ", "@": " at ", "$": " dollars "} | {
-    "€": " euros ",
-    "£": " pounds ",
-    "¥": " yuan ",
-    "°": " degrees ",
-    "×": " times ",
-    "÷": " divided by ",
-    "→": " to ",
-    "#": " number ",
-}
+_SPACED = re.compile(rf"(?:(?![{HAN}{KANA}])[^\W\d_])+")
+"""Letters of scripts with spaces between words."""
 
 
 class FrontEnd:
     """Rewriting of texts for one vocabulary. Thread-safe."""
 
-    def __init__(self, vocabulary: Vocabulary, choices: TextConfig | None = None) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, choices: TextConfig | None = None, languages: Sequence[str] = ()
+    ) -> None:
+        """`languages` are the bundle's. Raises ConfigError for a configured one that is not known."""
         self.choices = choices or TextConfig()
-
-        @lru_cache(maxsize=4096)
-        def can_say(character: str) -> bool:
-            return character == " " or all(
-                token in vocabulary.index for token in to_tokens(character) if token != " "
-            )
-
-        self._can_say: Callable[[str], bool] = can_say
-        self._chinese = all(map(can_say, "一二三百点"))
+        self._bundles = tuple(map(base_code, languages))
+        self._spelling = Spelling(vocabulary)
+        self._can_say = self._spelling.can_say
+        self._languages = lru_cache(maxsize=64)(self._in_force)
+        try:
+            self._languages("")
+        except UnknownLanguage as error:
+            raise ConfigError(f"text.language: {error}") from None
 
     def speakable(
-        self, text: str, handling: Handling = Handling.CHAT, words: Mapping[str, str] = MappingProxyType({})
+        self,
+        text: str,
+        handling: Handling = Handling.CHAT,
+        words: Mapping[str, str] = MappingProxyType({}),
+        language: str = "",
     ) -> Spoken:
-        """`words` are pronunciations. Raises InvalidRequest for bad SSML."""
+        """`words` are pronunciations; `language` comes before the configured one and the bundle's.
+
+        Raises InvalidRequest for bad SSML and an unknown language.
+        """
+        try:
+            languages = self._languages(language)
+        except UnknownLanguage as error:
+            raise InvalidRequest("language_code", str(error)) from None
         marks = Marks()
         if PRIVATE.search(text):
             text = PRIVATE.sub(" ", text)
         changed = Rewriting(text)
         if handling is Handling.SSML:
-            self._read_ssml(changed, marks)
+            self._read_ssml(changed, marks, languages)
         pronounce(changed, words, marks)
         if handling is Handling.VERBATIM:
             changed.text = normalise(changed.text)
         else:
-            rewrite(changed, self.choices, marks, chinese=self._chinese)
+            rewrite(changed, self.choices, marks, languages)
         spoken = ""
         pauses: list[Pause] = []
         directions: list[Direction] = []
         for part, silent in marks.parts(changed.text):
-            sayable = self._within_vocabulary(Rewriting(marks.restored(part), changed.changes)).strip()
+            sayable = self._within_vocabulary(
+                Rewriting(marks.restored(part), changed.changes), languages
+            ).strip()
             if any(character.isalnum() for character in sayable):
                 spoken += f" {tidied(sayable)}" if spoken else sayable
             if silent.direction:
@@ -139,10 +143,38 @@ class FrontEnd:
         )
         return Spoken(spoken, changes, tuple(pauses), tuple(directions))
 
-    def _read_ssml(self, text: Rewriting, marks: Marks) -> None:
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes of those in force where a request names none."""
+        return self._languages("").codes
+
+    def language_of(self, text: str) -> str:
+        """Code of the language that most of a text is written in; "" for none in force."""
+        return self._languages("").of(text).code
+
+    def _in_force(self, requested: str) -> Languages:
+        """The request's, the configured and the bundle's languages, but those that the vocabulary cannot say.
+
+        Raises UnknownLanguage for one that is neither registered nor the bundle's.
+        """
+        chosen = [base_code(code) for code in (requested, self.choices.language) if code.strip()]
+        listed = [
+            known(code) if code in self._bundles else registered(code)
+            for code in dict.fromkeys((*chosen, *self._bundles))
+        ]
+        return Languages([each for each in listed if self._says(each)], self._spelling.scripts)
+
+    def _says(self, language: Language) -> bool:
+        """True if the vocabulary has the letters of its numbers."""
+        if not language.says_digits:
+            return True
+        words = self._spelling.fitted(" ".join([*map(language.digit, "123"), language.number("123", False)]))
+        return all(self._substitute(character, language) is not None for character in words)
+
+    def _read_ssml(self, text: Rewriting, marks: Marks, languages: Languages) -> None:
         pieces = ssml.parse(text.text)
         plain = "".join(piece for piece in pieces if isinstance(piece, str))
-        language = MANDARIN if self._chinese and is_chinese(plain, self.choices.language) else ENGLISH
+        language = languages.of(plain)
         text.text = ""
         for piece in pieces:
             if isinstance(piece, ssml.Break):
@@ -156,44 +188,45 @@ class FrontEnd:
             else:
                 text.text += piece
 
-    def _within_vocabulary(self, text: Rewriting) -> str:
+    def _within_vocabulary(self, text: Rewriting, languages: Languages) -> str:
         """Drop and note characters without a substitute."""
+        text.text = self._spelling.fitted(text.text)
         if all(map(self._can_say, text.text)):
             return text.text
-        chinese = self._chinese and is_chinese(text.text, self.choices.language)
-        digit = (MANDARIN if chinese else ENGLISH).digit
         parts: list[str] = []
-        dropped = ""
-        for character in f"{text.text} ":
-            substitute = self._substitute(character, digit)
-            if substitute is None:
-                if unicodedata.combining(character):
-                    text.note("letter", character, "")
-                else:
-                    dropped += character
-                continue
-            if dropped and not character.isspace():
-                text.note("unsayable", dropped, "")
-                parts.append(" ")
-                dropped = ""
-            if substitute != character and any(map(str.isalnum, character + substitute)):
-                text.note("letter" if character.isalnum() else "sign", character, substitute)
-            parts.append(substitute)
+        dropped, place = "", 0
+        for end, language in languages.clauses(text.text)[1]:
+            for character in text.text[place:end]:
+                substitute = self._substitute(character, language)
+                if substitute is None:
+                    if unicodedata.category(character)[0] == "M":
+                        text.note("letter", character, "")
+                    elif character not in JOINERS:
+                        dropped += character
+                    continue
+                if dropped and not character.isspace():
+                    text.note("unsayable", dropped, "")
+                    parts.append("" if _is_within_word(parts, dropped, character) else " ")
+                    dropped = ""
+                if substitute != character and any(map(str.isalnum, character + substitute)):
+                    text.note("letter" if character.isalnum() else "sign", character, substitute)
+                parts.append(substitute)
+            place = end
         if dropped:
             text.note("unsayable", dropped, "")
         return tidied("".join(parts))
 
-    def _substitute(self, character: str, digit: Callable[[str], str]) -> str | None:
+    def _substitute(self, character: str, language: Language) -> str | None:
         """None without a substitute that the vocabulary can say."""
         if self._can_say(character):
             return character
-        if character.isascii() and character.isdigit():
-            return self._within(digit(character))
-        for table in (_LETTERS, _SIGNS, _PUNCTUATION):
-            if character in table:
-                return self._within(table[character])
-        base = "".join(c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c))
-        return self._within(base) if base and base != character else None
+        if character.isdecimal() and language.says_digits:
+            return self._within(self._spelling.fitted(language.digit(str(int(character)))))
+        if character in language.alone:
+            return self._within(self._spelling.fitted(language.alone[character]))
+        if character in _PUNCTUATION:
+            return self._within(_PUNCTUATION[character])
+        return self._spelling.nearest(character)
 
     def _within(self, text: str) -> str | None:
         """None if it cannot be said."""
@@ -204,3 +237,8 @@ class FrontEnd:
                 return None
             sayable += part
         return sayable
+
+
+def _is_within_word(parts: list[str], dropped: str, after: str) -> bool:
+    """True if letters were dropped from a word, whose rest stays together."""
+    return bool(parts) and parts[-1][-1:].isalpha() and after.isalpha() and bool(_SPACED.fullmatch(dropped))

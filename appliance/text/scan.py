@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from appliance.text.found import find
-from appliance.text.line import HAN, Line
+from appliance.text.line import Line
 from appliance.text.marks import PRIVATE, TEXT_MARKS
 from appliance.text.quantity import CURRENCY
+from appliance.text.scripts import HAN, JOINERS, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 _TAKEN = "\ue000"
@@ -17,7 +18,8 @@ _NEWLINE = re.compile(r"\s*\n\s*")
 _NEW_SENTENCE = re.compile(rf"[A-Z\d{HAN}{_TAKEN}]")
 """Start of a line that does not go on."""
 _CHINESE = re.compile(f"[{HAN}]+")
-_WORD = re.compile(rf"(?:(?![{HAN}])[^\W\d_])+(?:['’](?:(?![{HAN}])[^\W\d_])+)*")
+_LETTERS = rf"(?:(?![{HAN}{KANA}])[^\W\d_][{MARKS}{JOINERS}]*)+"
+_WORD = re.compile(rf"{_LETTERS}(?:['’]{_LETTERS})*|[{KANA}]+")
 _MARK = re.compile(f"[{TEXT_MARKS}]|{PRIVATE.pattern}")
 _NUMERIC = re.compile(rf"[-−+]?(?:{CURRENCY}\s?)?\.?\d")
 _PUNCTUATION = re.compile(r"[!?！？]{2,}|\.{2,}|。{2,}|…{2,}|([~～,，、-])\1+")
@@ -25,7 +27,7 @@ _PLURAL = re.compile(r"[A-Z]{2,5}'?s")
 _CAPITALS = re.compile("[A-Z]+")
 _HAN_DIGIT = "〇零一二三四五六七八九十百千万亿"
 _REPEATED_HAN = re.compile(rf"((?![{_HAN_DIGIT}])[{HAN}]|(?![{_HAN_DIGIT}]+\b)[{HAN}]{{2,6}}?)\1{{3,}}")
-_REPEATED_LETTER = re.compile(r"([^\W\d_])\1{2,}")
+_REPEATED_LETTER = {least: re.compile(rf"([^\W\d_])\1{{{least - 1},}}") for least in (3, 4)}
 _REPEATED_SYLLABLE = re.compile(r"([^\W\d_]{2,3}?)\1{3,}")
 
 
@@ -97,7 +99,7 @@ def _chinese(text: str, match: re.Match[str]) -> Span:
 def _word(line: Line, language: Language, match: re.Match[str]) -> Span:
     word = match[0].replace("’", "'")
     if (
-        len(word) > 1
+        (len(word) > 1 or line.shouted)
         and (word.isupper() or word.strip("ivx") == "")
         and (read := language.capitals(match, line.shouted))
     ):
@@ -107,7 +109,8 @@ def _word(line: Line, language: Language, match: re.Match[str]) -> Span:
         return Span(Kind.ACRONYM, *match.span(), read[1] + word[stem.end() - stem.start() :])
     short = word
     if word.lower() != "www":
-        short = _REPEATED_SYLLABLE.sub(r"\1\1\1", _REPEATED_LETTER.sub(_shortened, word))
+        drawn = _REPEATED_LETTER[language.stretched].sub(_shortened, word)
+        short = _REPEATED_SYLLABLE.sub(r"\1\1\1", drawn)
     return Span(Kind.WORD if short == word else Kind.REPEAT, *match.span(), short)
 
 

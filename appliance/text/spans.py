@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 
 class Kind(enum.Enum):
@@ -114,3 +114,12 @@ class Language:
     """Lower case, without the last full stop, which ends no sentence: "z. b", "dr"."""
     heart: str = ""
     """Word for <3."""
+    alone: Mapping[str, str] = field(default_factory=dict)
+    """Words for a sign that no reading takes and that the vocabulary lacks: "%" → "percent"."""
+    stretched: int = 4
+    """Equal letters in a row, from which on a word is shortened: noooo. German has three: Schifffahrt."""
+
+    @property
+    def says_digits(self) -> bool:
+        """True if it has words for them; where nothing is known of it, they stay."""
+        return self.digit("1") != "1"

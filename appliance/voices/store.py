@@ -27,7 +27,7 @@ from typing import Any
 import yaml
 
 from appliance.config import VoicesConfig
-from appliance.contract.bundle import Manifest
+from appliance.contract.bundle import Bundle
 from appliance.contract.mel import MelSpec
 from appliance.contract.yaml_text import parse_yaml
 from appliance.durable import (
@@ -54,6 +54,7 @@ from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.voices.cache import ReferenceCache
 from appliance.voices.reference import complete_transcript, prepare, transcript_warnings
+from appliance.voices.transcript import Reader
 
 logger = logging.getLogger(__name__)
 
@@ -106,8 +107,9 @@ class Page:
     """Empty on the last page."""
 
 
-def open_store(config: VoicesConfig, manifest: Manifest) -> VoiceStore:
-    """Raises StorageError."""
+def open_store(config: VoicesConfig, bundle: Bundle) -> VoiceStore:
+    """Raises StorageError, BundleError."""
+    manifest = bundle.manifest
     return VoiceStore(
         config.folder,
         config.cache,
@@ -115,6 +117,7 @@ def open_store(config: VoicesConfig, manifest: Manifest) -> VoiceStore:
         manifest.defaults.target_rms,
         memory_entries=config.memory_entries,
         max_reference_bytes=config.max_reference_bytes,
+        reader=Reader.of(bundle),
     )
 
 
@@ -143,8 +146,11 @@ class VoiceStore:
         *,
         memory_entries: int,
         max_reference_bytes: int,
+        reader: Reader | None = None,
     ) -> None:
         """`level`: least RMS of references. Makes missing folders. Raises StorageError."""
+        self.reader = reader
+        """What the bundle in use reads."""
         self._folder = folder
         self._spec = spec
         self._level = level
@@ -161,12 +167,13 @@ class VoiceStore:
         if (features := self._prepared.get(voice.sha256)) is None:
             features = prepare(_audio(self._folder, voice), self._spec, self._level)
             self._prepared.put(voice.sha256, features)
-        return Reference(complete_transcript(voice.transcript), features)
+        return Reference(self._spelt(voice.transcript), features)
 
     def unstored(self, audio: bytes, transcript: str) -> Reference:
         """A reference that no voice is made of. Raises InvalidReference."""
         self._check("prompt", audio, transcript, "")
-        return Reference(complete_transcript(transcript), prepare(audio, self._spec, self._level))
+        self._read(transcript)
+        return Reference(self._spelt(transcript), prepare(audio, self._spec, self._level))
 
     def with_audio(self, sha256: str) -> Voice | None:
         return next((voice for voice in self._all() if voice.sha256 == sha256), None)
@@ -249,6 +256,7 @@ class VoiceStore:
         }
         if there := self._same(name, sha256, transcript, more):
             return there
+        unread = self._read(transcript)
         checkpoint()
         features = prepare(audio, self._spec, self._level, checkpoint)
         duration_s = len(features.samples) / self._spec.sample_rate_hz
@@ -260,7 +268,7 @@ class VoiceStore:
             size_bytes=len(audio),
             duration_s=round(duration_s, 3),
             rms=round(features.rms, 6),
-            warnings=features.warnings + transcript_warnings(transcript, duration_s),
+            warnings=features.warnings + transcript_warnings(transcript, duration_s) + unread,
             **more,
         )
         if validate_only:
@@ -318,6 +326,26 @@ class VoiceStore:
             except (StorageError, InvalidRequest) as error:
                 problems.append(f"voice {name}: {str(error).removeprefix(f'voice {name!r}: ')}")
         return problems
+
+    def misread(self) -> list[str]:
+        """A line for each stored voice whose transcript the bundle does not read as it is spoken."""
+        found = []
+        for voice in self._all():
+            try:
+                reasons = self._read(voice.transcript)
+            except InvalidReference as error:
+                reasons = (str(error),)
+            found += [f"voice {voice.name}: {reason}" for reason in reasons]
+        return found
+
+    def _read(self, transcript: str) -> tuple[str, ...]:
+        """Warnings of the bundle in use. Raises InvalidReference."""
+        return self.reader.warnings(transcript) if self.reader else ()
+
+    def _spelt(self, transcript: str) -> str:
+        """Transcript with upstream's ending, in the case and normal form of the bundle's vocabulary."""
+        whole = complete_transcript(transcript)
+        return self.reader.spelling.fitted(whole) if self.reader else whole
 
     def _all(self) -> Iterator[Voice]:
         for name in self.names():

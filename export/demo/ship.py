@@ -68,7 +68,13 @@ def make_bundle(
 ) -> Bundle:
     """Export the folder of `write_official` as a bundle, with the usual parity gate."""
     sources = assemble.Sources(
-        family, official / CHECKPOINT, official / VOCAB, "vocos", official / VOCODER, licence
+        family,
+        official / CHECKPOINT,
+        official / VOCAB,
+        "vocos",
+        official / VOCODER,
+        licence,
+        languages=("en",),
     )
     loaded = assemble.load(sources)
     expected = assemble.expectations(loaded, precision, MAX_FRAMES)

@@ -76,7 +76,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture
 def store(tmp_path: Path) -> VoiceStore:
     config = VoicesConfig(folder=tmp_path / "voices", cache=tmp_path / "cache")
-    return open_store(config, bundle.read(BUNDLE).manifest)
+    return open_store(config, bundle.read(BUNDLE))
 
 
 def test_voices_are_copied_by_content(

@@ -147,7 +147,7 @@ async def test_events_of_a_stream(box: Running, client: Client) -> None:
 
 def cancelled_calls(box: Running) -> float:
     page = box.http("/metrics")[1]
-    return sum(map(float, re.findall(r"^f5_\w+\{[^}]*CANCELLED[^}]*\} (\S+)$", page, re.MULTILINE)))
+    return sum(map(float, re.findall(r"^f5_\w+_total\{[^}]*CANCELLED[^}]*\} (\S+)$", page, re.MULTILINE)))
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -390,7 +390,9 @@ class Recorder(
 
 def test_a_moderator_sees_and_changes_the_queue(box: Running, client: Client) -> None:
     client.pause("stage")
-    with ThreadPoolExecutor(1) as pool:
+    # Resumed in any case: the pool waits for what is spoken.
+    with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as ended:
+        ended.callback(client.resume, "stage")
         waiting = pool.submit(client.speak, TEXT, "ann", channel="stage", user="bob", request_id="later")
         for event in client.watch("stage"):
             assert list(event.paused) == ["stage"]
@@ -399,13 +401,13 @@ def test_a_moderator_sees_and_changes_the_queue(box: Running, client: Client) ->
                 break
         assert (utterance.request_id, utterance.user_key, utterance.text) == ("later", "bob", TEXT)
         assert client.utterances("other") == [] and client.skip("stage") == []
-        assert [u.request_id for u in client.utterances()] == ["later"]
+        # Those of an earlier test's broken calls may still be in it.
+        assert "later" in [u.request_id for u in client.utterances()]
         assert [u.request_id for u in client.clear("stage")] == ["later"]
         with pytest.raises(CallFailed) as failed:
             waiting.result(PATIENCE_S)
     assert (failed.value.status, failed.value.reason) == ("ABORTED", "CLEARED")
     assert client.cancel_of(user="bob") == []
-    client.resume("stage")
     assert client.speak(TEXT, "ann", channel="stage").audio
 
 
@@ -508,6 +510,7 @@ EVERY_OPTION: Options = {
     "guidance": 2.5,
     "segmentation": "low_latency",
     "priority": "realtime",
+    "language": "de",
     "channel": "chat",
     "user": "ann",
     "text_handling": "verbatim",
@@ -535,6 +538,7 @@ EVERY_FIELD = pb.SynthesizeRequest(
     channel="chat",
     user_key="ann",
     text_handling=pb.VERBATIM,
+    language_code="de",
     pronunciations={"Xx": "x"},
     max_spoken_seconds=9.0,
     supersede_key="score",

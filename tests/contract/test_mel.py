@@ -61,6 +61,27 @@ def test_frame_counts_are_upstreams_formulas(samples):
         assert len(log_mel(wave, MelSpec(kind))) == MelSpec(kind).frames(samples)
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("rate_hz", "mels", "hop", "n_fft", "win"), [(16_000, 80, 256, 1024, 1024), (22_050, 64, 200, 1000, 800)]
+)
+@pytest.mark.parametrize("samples", [1024, 1279, 1280, 16_000, 50_001])
+def test_hifigans_mels_equal_their_definition(rate_hz, mels, hop, n_fft, win, samples):
+    """As Raon-OpenTTS computes them: no padding, power 1, Slaney's filters to 8 kHz, ln of at least 1e-5."""
+    import torch
+    from librosa.filters import mel
+
+    wave = (np.random.default_rng(samples).standard_normal(samples) * 0.1).astype(np.float32)
+    window = torch.hann_window(win)
+    spectrum = torch.stft(torch.from_numpy(wave), n_fft, hop, win, window, center=False, return_complex=True)
+    filters = torch.from_numpy(mel(sr=rate_hz, n_fft=n_fft, n_mels=mels, fmin=0.0, fmax=8000.0))
+    want = (filters @ spectrum.abs()).clamp(min=1e-5).log().T.numpy()
+    spec = MelSpec("hifigan", rate_hz, mels, hop, n_fft, win)
+    got = log_mel(wave, spec)
+    assert got.shape == want.shape == (spec.frames(samples), mels)
+    assert np.abs(got - want).max() <= LARGEST_ERROR
+
+
 def test_digital_silence_reads_the_floor():
     assert np.all(log_mel(np.zeros(4_000, np.float32), MelSpec("vocos")) == np.float32(math.log(FLOOR)))
 
@@ -87,7 +108,7 @@ def test_fingerprint_tells_specs_apart():
 
 
 @pytest.mark.parametrize(
-    ("wave", "message"), [((2, 4000), "one axis"), ((512,), "more than 512 samples, not 512")]
+    ("wave", "message"), [((2, 4000), "one axis"), ((512,), "at least 513 samples, not 512")]
 )
 def test_unusable_waves_are_refused(wave, message):
     with pytest.raises(ValueError, match=message):
@@ -97,7 +118,7 @@ def test_unusable_waves_are_refused(wave, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"kind": "world"}, "vocos, bigvgan, not 'world'"),
+        ({"kind": "world"}, "vocos, bigvgan, hifigan, not 'world'"),
         ({"kind": "vocos", "mels": 0}, "mels must be at least 1"),
         ({"kind": "vocos", "win": 2048}, "hop ≤ win ≤ n_fft"),
     ],

@@ -90,7 +90,15 @@ def test_a_duplicate_takes_the_later_line_and_leaves_no_room_for_the_last():
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    "content", [b" \na\nni3\n\xe5\x93\xa6\n", b" \r\na\r\nb\r\n", b" \na\nb\na\n", b" \na\n\nb\n\n"]
+    "content",
+    [
+        b" \na\nni3\n\xe5\x93\xa6\n",
+        b" \r\na\r\nb\r\n",
+        b" \na\nb\na\n",
+        b" \na\n\nb\n\n",
+        b"\xef\xbb\xbf \na\nb\n",  # as upstream's fine-tuning page writes it
+        b"\xef\xbb\xbf \r\na\r\n \r\n",
+    ],
 )
 def test_vocabulary_equals_upstreams(tmp_path, content):
     path = tmp_path / "vocab.txt"
@@ -115,6 +123,21 @@ def test_upstreams_own_vocabulary_reads_alike(golden_lines):
     for row in golden_lines["lines"]:
         want = upstream.f5_utils().list_str_to_idx([row["tokens"]], index)[0].tolist()
         assert vocabulary.ids(row["tokens"]).tolist() == want
+
+
+def test_after_a_byte_order_mark_spaces_are_unknown_and_unknown_is_the_first_line(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text(" \na\nb\n", "utf-8-sig")
+    vocabulary = read_vocabulary(path)
+    assert vocabulary.ids("a b?").tolist() == [1, 0, 2, 0]
+    path.write_bytes("".join(f"{token}\n" for token in vocabulary.tokens).encode())  # as a bundle has it
+    assert read_vocabulary(path) == vocabulary
+
+
+def test_characters_are_tokens_as_they_are_where_the_vocabulary_says_so():
+    line = "Xin chào “bạn”; mình chơi game 你好."
+    assert "mì nh" in "".join(Vocabulary((" ",)).split(line, to_tokens))
+    assert Vocabulary((" ",), "char").split(line, to_tokens) == list(line)
 
 
 @pytest.mark.parametrize(

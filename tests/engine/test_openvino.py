@@ -104,7 +104,7 @@ def demo(tmp_path: Path) -> Path:
     path = daemons.write_config(tmp_path, DEMO / "bundle", engine={"backend": "openvino"})
     config = read_config(path)
     voice = DEMO / "voices" / "slt"
-    open_store(config.voices, contract.read(config.bundle.path).manifest).create(
+    open_store(config.voices, contract.read(config.bundle.path)).create(
         "slt", voice.with_suffix(".wav").read_bytes(), voice.with_suffix(".txt").read_text()
     )
     return path

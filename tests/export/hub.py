@@ -25,6 +25,8 @@ class Hub:
     """What is answered to a GET of a large file instead of it, each in turn."""
     ranges: bool = True
     wrong_hash: bool = False
+    gated: str = ""
+    """Token without which the hub tells nothing of its files."""
     address: str = ""
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     """(method, path, Range header) of each request."""
@@ -81,6 +83,9 @@ class _Handler(BaseHTTPRequestHandler):
         hub.asked.append((self.command, self.path, self.headers.get("Range", "")))
         stored = self.path.startswith("/stored")
         name = self.path.removeprefix("/stored").lstrip("/").replace("/resolve/main/", "/")
+        if hub.gated and self.headers.get("Authorization") != f"Bearer {hub.gated}":
+            self._head(401, {"X-Error-Code": "GatedRepo", "Content-Length": "0"})
+            return
         if name not in hub.files:
             self._head(404, {"X-Error-Code": "EntryNotFound", "Content-Length": "0"})
             return

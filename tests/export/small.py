@@ -34,11 +34,17 @@ from export import assemble, oracles, parity, to_onnx
 from export.cli import main
 from export.families import family
 from export.model.bigvgan import BigVGANConfig, fold, weight_norm_pairs
+from export.model.hifigan import HiFiGANConfig
 from export.model.vocos import VocosConfig
 from export.oracles import Case
 from tests import upstream
 from tests.engine.lanes import Padded
-from tests.export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
+from tests.export.random_checkpoint import (
+    write_random,
+    write_random_bigvgan,
+    write_random_hifigan,
+    write_random_vocos,
+)
 
 MELS = 100
 MAX_FRAMES = 2304
@@ -57,6 +63,17 @@ BIGVGAN = BigVGANConfig(
     use_tanh_at_final=False,
     use_bias_at_final=False,
 )
+
+HIFIGAN = HiFiGANConfig(
+    num_mels=80,
+    upsample_rates=(8, 8, 2, 2),
+    upsample_kernel_sizes=(16, 16, 4, 4),
+    upsample_initial_channel=32,
+    resblock="1",
+    resblock_kernel_sizes=(3, 5),
+    resblock_dilation_sizes=((1, 3), (1, 3)),
+)
+RAON_MELS = {"target_sample_rate": 16_000, "n_mel_channels": 80, "mel_spec_type": "sbhifigan16k"}
 
 V1 = Arch(dim=64, depth=2, heads=2, ff_mult=2, text_dim=48, conv_layers=1, dim_head=32)
 ARCHS: dict[str, Arch] = {
@@ -111,14 +128,18 @@ class Files:
 
 def write_files(folder: Path, arch: Arch, vocoder: str = "vocos", seed: int = 11) -> Files:
     """The model's files under `folder`; the same seed gives the same weights."""
-    write_random(folder, arch, VOCABULARY, seed)
+    mels = HIFIGAN.num_mels if vocoder == "hifigan" else MELS
+    write_random(folder, arch, VOCABULARY, seed, mels)
     files = files_in(folder, vocoder)
     if vocoder == "vocos":
         write_random_vocos(files.vocoder_path, VOCOS, seed)
+    elif vocoder == "hifigan":
+        write_random_hifigan(files.vocoder_path, HIFIGAN, seed)
     else:
         write_random_bigvgan(files.vocoder_path, BIGVGAN, seed)
     options = {**dataclasses.asdict(arch), "text_dim": None if arch.text_dim == MELS else arch.text_dim}
-    model = {"name": "small", "arch": options, "mel_spec": {"mel_spec_type": vocoder}}
+    mel_spec = RAON_MELS if vocoder == "hifigan" else {"mel_spec_type": vocoder}
+    model = {"name": "small", "arch": options, "mel_spec": mel_spec}
     files.family.write_text(yaml.safe_dump({"model": model}))
     return files
 
@@ -145,6 +166,7 @@ def load(files: Files) -> assemble.Loaded:
             vocoder,
             files.vocoder_path,
             weights_licence="Apache-2.0",
+            languages=("en", "zh"),
         )
     )
 
@@ -285,8 +307,12 @@ def upstream_flow(files: Files, arch: Arch) -> Any:
     options = dataclasses.asdict(arch)
     if arch.text_dim == MELS:
         options["text_dim"] = None
-    model = upstream.dit_class()(**options, mel_dim=MELS, text_num_embeds=vocab_size(files))
-    flow = upstream.cfm_class()(transformer=model, mel_spec_kwargs={"mel_spec_type": files.vocoder})
+    mels = HIFIGAN.num_mels if files.vocoder == "hifigan" else MELS
+    kind = "vocos" if files.vocoder == "hifigan" else files.vocoder  # its log-mel is given, not computed
+    model = upstream.dit_class()(**options, mel_dim=mels, text_num_embeds=vocab_size(files))
+    flow = upstream.cfm_class()(
+        transformer=model, mel_spec_kwargs={"mel_spec_type": kind, "n_mel_channels": mels}
+    )
     return upstream.infer_utils().load_checkpoint(flow, str(files.checkpoint), "cpu").eval()
 
 
@@ -380,15 +406,23 @@ def folded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 # Cases and errors
 
 
-def case(frames: int, *, tokens: int = 0, reference: int = 0, guidance: float = 2.0, seed: int = 5) -> Case:
+def case(
+    frames: int,
+    *,
+    tokens: int = 0,
+    reference: int = 0,
+    guidance: float = 2.0,
+    seed: int = 5,
+    mels: int = MELS,
+) -> Case:
     """Something to say; by default a third of it is reference and a seventh as many tokens as frames."""
     rng = np.random.default_rng([seed, frames])
     reference = reference or frames // 3
     return Case(
-        cond=rng.normal(-4.0, 2.0, (reference, MELS)).clip(-11.5, 3.0).astype(np.float32),
+        cond=rng.normal(-4.0, 2.0, (reference, mels)).clip(-11.5, 3.0).astype(np.float32),
         ids=rng.integers(0, len(VOCABULARY), tokens or max(frames // 7, 2), dtype=np.int32),
         frames=frames,
-        noise=rng.standard_normal((frames, MELS), dtype=np.float32),
+        noise=rng.standard_normal((frames, mels), dtype=np.float32),
         guidance=guidance,
     )
 

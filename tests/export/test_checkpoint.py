@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -163,11 +164,115 @@ def test_raw_weights_are_taken_where_they_are_asked_for(state: dict[str, Tensor]
     save_official(state, path, "pt", raw=raw)
     assert_same(load(path, kind="raw"), raw)
     save_official(state, path, "pruned_pt")
-    with pytest.raises(CheckpointError, match="under model_state_dict; its keys: ema_model_state_dict"):
+    with pytest.raises(CheckpointError, match=r"has no raw weights, only .*: ema_model\.transformer\."):
         load(path, kind="raw")
     save_official(state, path.with_suffix(".safetensors"))
     with pytest.raises(CheckpointError, match=r"has no raw weights, only .*: ema_model\.transformer\."):
         load(path.with_suffix(".safetensors"), kind="raw")
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "ema_model._orig_mod.transformer.",  # IndicF5's
+        "_orig_mod.ema_model.transformer.",
+        "module.ema_model.transformer.",
+        "ema_model.module._orig_mod.transformer.",
+        "module.transformer.",
+        "model.transformer.",
+        "_orig_mod.module.model.",
+        "tts.backbone.net.",
+    ],
+)
+def test_wrappers_before_a_name_are_ignored(prefix: str, state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    vocoder = {
+        f"vocoder._orig_mod.{name}": torch.zeros(3) for name in ("backbone.norm.bias", "head.out.bias")
+    }
+    save_file({prefix + name: value for name, value in state.items()} | vocoder, path)
+    found = load(path)
+    assert_same(found, state)
+    assert found.averaged == ("ema_model" in prefix)
+
+
+def test_blocks_compiled_one_by_one_are_read(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    names = {re.sub(r"(blocks\.\d+)", r"\1._orig_mod", name): value for name, value in state.items()}
+    torch.save({"state_dict": {f"model.{name}": value for name, value in names.items()}}, path)
+    assert_same(load(path), state)
+
+
+def test_a_mixed_file_holds_the_average_and_the_raw(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    raw = {name: value.clone() if name == ROTARY else value + 1 for name, value in state.items()}
+    average = {f"ema_model.transformer.{name}": value for name, value in state.items()}
+    save_file(average | {f"online_model.transformer.{name}": value for name, value in raw.items()}, path)
+    assert_same(load(path), state)
+    assert_same(load(path, kind="raw"), raw)
+    other = {f"teacher.transformer.{name}": value for name, value in state.items()}
+    save_file(other | {f"student.transformer.{name}": value for name, value in raw.items()}, path)
+    with pytest.raises(CheckpointError, match=r"holds several models: (teacher, student|student, teacher)"):
+        load(path)
+
+
+def test_raw_weights_pruned_by_upstreams_page_are_raw(state: dict[str, Tensor], tmp_path: Path) -> None:
+    """Its page writes them under the average's key, without the average's prefix."""
+    path = tmp_path / "model.pt"
+    torch.save({"ema_model_state_dict": {f"transformer.{name}": v for name, v in state.items()}}, path)
+    for kind in ("ema", "raw"):
+        found = load(path, kind=kind)
+        assert_same(found, state)
+        assert not found.averaged
+
+
+def test_a_tensor_too_many_is_named_under_any_wrapper(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    wrapped = {f"ema_model._orig_mod.transformer.{name}": value for name, value in state.items()}
+    for extra in ("ema_model._orig_mod.transformer.pitch_embed.weight", "pitch_embed.weight"):
+        save_file({**wrapped, extra: torch.zeros(3)}, path)
+        with pytest.raises(CheckpointError, match=r"1 are not known: pitch_embed\.weight"):
+            load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("base_model.model.transformer_blocks.0.attn.to_q.lora_A.default.weight", "LoRA .*merge_and_unload"),
+        ("base_model.model.transformer_blocks.0.attn.to_q.base_layer.weight", "LoRA .*merge_and_unload"),
+        ("transformer_blocks.0.attn.to_k.lora_down.weight", "LoRA .*merge_and_unload"),
+        ("transformer_blocks.0.attn.to_k.hada_w1_a", "PEFT adapters .*merge_and_unload"),
+        (
+            "feedforward_model.time_embed2.time_mlp.0.weight",
+            r"distilled student \(DMOSpeech\).* distilled from",
+        ),
+        ("ema_model.transformer.layers.0.1.weight", "E2-TTS checkpoint .* only F5-TTS's DiT"),
+        ("transformer.transformer_blocks.0.attn.to_q_c.weight", "MMDiT backbone"),
+    ],
+)
+def test_what_is_no_plain_dit_is_named_with_the_remedy(name: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save({"model_state_dict": {name: torch.zeros(2, 2)}}, path)
+    for kind in ("ema", "raw"):
+        with pytest.raises(CheckpointError, match=message):
+            load(path, kind=kind)
+
+
+def test_a_vocoder_beside_a_model_is_read_from_the_same_file(
+    state: dict[str, Tensor], tmp_path: Path
+) -> None:
+    folder = write_random_vocos(tmp_path / "vocos", VOCOS, seed=3)
+    config, weights = load_vocos(folder)
+    stored = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    path = tmp_path / "model.safetensors"
+    names = {f"vocoder._orig_mod.{name}": value for name, value in stored.items()}
+    save_file(names | {f"ema_model._orig_mod.transformer.{name}": v for name, v in state.items()}, path)
+    found, read = load_vocos(path)
+    assert found == config
+    assert_same(read, dict(weights))
+    assert_same(load(path), state)
+    save_official(state, path)
+    with pytest.raises(CheckpointError, match="holds no Vocos; give a folder"):
+        load_vocos(path)
 
 
 def test_our_safetensors_are_what_the_library_writes(state: dict[str, Tensor], tmp_path: Path) -> None:

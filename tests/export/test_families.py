@@ -105,8 +105,11 @@ def test_keys_of_training_change_nothing() -> None:
         ("arch", "pe_attn_head", 17, r"model\.arch: pe_attn_head: must be null or 0 to 16"),
         ("arch", "qk_norm", "layer", r"model\.arch: qk_norm: must be null or rms_norm, not 'layer'"),
         ("arch", "text_mask_padding", 1, r"model\.arch: text_mask_padding: must be bool, not int \(1\)"),
-        ("mel_spec", "hop_length", 300, r"model\.mel_spec: hop_length: must be one of 256, not 300"),
-        ("mel_spec", "mel_spec_type", "hifi", r"mel_spec_type: must be one of vocos, bigvgan, not 'hifi'"),
+        ("arch", "post_norm", True, r"model\.arch: unknown key post_norm; valid keys: dim, depth"),
+        ("arch", "logit_softcapping", 50.0, r"model\.arch: unknown key logit_softcapping; valid keys"),
+        ("arch", "norm_type", "rmsnorm", r"model\.arch: unknown key norm_type; valid keys"),
+        ("mel_spec", "hop_length", 2000, r"model\.mel_spec: need hop ≤ win ≤ n_fft, not 2000, 1024, 1024"),
+        ("mel_spec", "mel_spec_type", "hifi", r"must be one of vocos, bigvgan, sbhifigan16k, not 'hifi'"),
         ("mel_spec", "n_mel_channels", 0, r"n_mel_channels: must be at least 1, not 0"),
         ("mel_spec", "f_max", 12000, r"model\.mel_spec: unknown key f_max"),
     ],
@@ -114,6 +117,61 @@ def test_keys_of_training_change_nothing() -> None:
 def test_what_is_not_supported_is_named(section: str, key: str, value: Any, message: str) -> None:
     with pytest.raises(FamilyError, match=message):
         parse_family(changed(section, **{key: value}), name="x")
+
+
+def test_switches_that_are_off_change_nothing() -> None:
+    plain = parse_family({"model": V1_BASE}, name="x")
+    off = {
+        "logit_softcapping": None,
+        "post_norm": False,
+        "norm_type": "rmsnorm",
+        "use_moe": False,
+        "experts": 0,
+    }
+    assert parse_family(changed("arch", **off), name="x") == plain
+    assert parse_family(changed("arch", norm_type="layernorm"), name="x") == plain
+
+
+def test_mels_are_read_as_they_are_written() -> None:
+    raon = {"target_sample_rate": 16000, "n_mel_channels": 80, "mel_spec_type": "sbhifigan16k"}
+    found = parse_family(changed("mel_spec", hop_length=200, win_length=800, n_fft=800, **raon), name="x")
+    assert found.mel == MelSpec("hifigan", 16_000, 80, 200, 800, 800)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [("pinyin", "pinyin"), ("custom", "pinyin"), ("char", "char"), (None, "pinyin")]
+)
+def test_the_tokenizer_is_read(written: str | None, read: str) -> None:
+    model = {key: value for key, value in V1_BASE.items() if key != "tokenizer"}
+    raw = {"model": model if written is None else {**model, "tokenizer": written}}
+    assert parse_family(raw, name="x").tokenizer == read
+
+
+def test_an_unknown_tokenizer_is_named() -> None:
+    with pytest.raises(FamilyError, match=r"model\.tokenizer: must be one of .*, not 'byte'"):
+        parse_family({"model": {**V1_BASE, "tokenizer": "byte"}}, name="x")
+
+
+@pytest.mark.parametrize("before", ["", "Config: "])
+def test_the_line_that_upstream_prints_is_a_family(before: str) -> None:
+    v0 = '{"dim": 1024, "depth": 22, "heads": 16, "ff_mult": 2, "text_dim": 512, "text_mask_padding": False, '
+    v0 += '"conv_layers": 4, "pe_attn_head": 1}'
+    v1 = '{"dim": 1024, "depth": 22, "heads": 16, "ff_mult": 2, "text_dim": 512, "conv_layers": 4}'
+    assert family(before + v0) == NAMED["F5TTS_Base"]
+    assert family(before + v1) == NAMED["F5TTS_v1_Base"]
+    with pytest.raises(FamilyError, match=r"model\.arch: missing key dim"):
+        family(before + '{"depth": 2}')
+
+
+def test_known_weights_are_families_by_name_and_by_repository() -> None:
+    silma = family("SILMA")
+    assert silma.arch == NAMED["F5TTS_v1_Small"].arch
+    assert (silma.name, silma.tokenizer, silma.mel) == ("SILMA", "char", MelSpec("vocos"))
+    assert family("silma-ai/silma-tts") == silma
+    raon = family("Raon-OpenTTS-0.3B")
+    assert raon.mel == MelSpec("hifigan", 16_000, 80)
+    with pytest.raises(FamilyError, match="kind hifigan, which vocos cannot read; pass --vocoder hifigan"):
+        with_mels_for(raon, "vocos")
 
 
 def test_upsampling_needs_the_mask() -> None:
@@ -146,7 +204,5 @@ def test_a_named_family_takes_the_mels_of_its_vocoder_and_a_file_keeps_its_own()
     assert with_mels_for(named, "vocos") == named
     written = dataclasses.replace(named, name="of a file")
     assert with_mels_for(written, "vocos") is written
-    with pytest.raises(
-        FamilyError, match="of a file: its file says mel_spec_type: vocos, which bigvgan cannot"
-    ):
+    with pytest.raises(FamilyError, match="of a file: its mels are of the kind vocos, which bigvgan cannot"):
         with_mels_for(written, "bigvgan")

@@ -18,7 +18,8 @@ from appliance.contract.bundle import Licence
 from appliance.durable import sha256
 from export import fetch as fetching
 from export.fetch import FetchError, fetch
-from export.licence import licence, terms_of
+from export.licence import licence, recognised, terms_of
+from export.weights import KNOWN, NOT_FOR_MONEY
 from tests.export.hub import COMMIT, Hub, serving
 
 pytestmark = pytest.mark.torch
@@ -53,12 +54,13 @@ def test_files_and_terms_arrive(hub: Hub, tmp_path: Path) -> None:
     assert found.checkpoint == tmp_path / "F5TTS_v1_Base" / MODEL
     assert found.checkpoint.read_bytes() == BYTES
     assert found.vocab.read_bytes() == b" \na\nb\n"
-    assert found.kind == "vocos"
+    assert (found.row.vocoder, found.config) == ("vocos", None)
     assert {p.name for p in found.vocoder.iterdir()} == {"config.yaml", "pytorch_model.bin", "licence.yaml"}
-    assert said == [
-        "SWivid/F5-TTS: CC-BY-NC-4.0 (not for commercial use), https://huggingface.co/SWivid/F5-TTS",
+    assert said[:2] == [
+        f"SWivid/F5-TTS: CC-BY-NC-4.0 ({NOT_FOR_MONEY}), https://huggingface.co/SWivid/F5-TTS",
         "charactr/vocos-mel-24khz: MIT, https://huggingface.co/charactr/vocos-mel-24khz",
     ]
+    assert len(said) == 6  # and each file with its place
     record = yaml.safe_load((found.checkpoint.parent / "licence.yaml").read_text())
     assert record["licence"] == "CC-BY-NC-4.0"
     assert record["source"].endswith(COMMIT)
@@ -68,9 +70,21 @@ def test_files_and_terms_arrive(hub: Hub, tmp_path: Path) -> None:
         source=f"https://huggingface.co/SWivid/F5-TTS/tree/{COMMIT}",
         vocoder="MIT",
         vocoder_source=f"https://huggingface.co/charactr/vocos-mel-24khz/tree/{COMMIT}",
-        note=f"weights {MODEL}: not for commercial use; not a hash known here; "
+        note=f"weights {MODEL}: {NOT_FOR_MONEY}; not a hash known here; "
         "vocoder pytorch_model.bin: not a hash known here",
     )
+
+
+def test_all_terms_are_said_before_anything_is_asked_for(hub: Hub, tmp_path: Path) -> None:
+    said: list[tuple[str, int]] = []
+    fetch(
+        "F5TTS_v1_Base",
+        tmp_path,
+        endpoint=hub.address,
+        say=lambda line: said.append((line, len(hub.asked))),
+        progress=False,
+    )
+    assert [asked for line, asked in said if "CC-BY-NC-4.0" in line or "MIT" in line] == [0, 0]
 
 
 def test_a_broken_connection_is_continued_where_it_broke(hub: Hub, tmp_path: Path) -> None:
@@ -132,11 +146,9 @@ def test_bytes_of_another_hash_are_thrown_away(hub: Hub, tmp_path: Path) -> None
 
 
 def test_errors_are_one_line_that_says_why(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        FetchError, match="F5TTS_Small: there are no official weights of it; there are for F5"
-    ):
+    with pytest.raises(FetchError, match="F5TTS_Small: there are no official weights of it; there are F5"):
         fetch("F5TTS_Small", tmp_path)
-    with pytest.raises(FetchError, match="F6: no such family"):
+    with pytest.raises(FetchError, match=r"F6: no such weights; there are F5TTS_v1_Base, .*IndicF5"):
         fetch("F6", tmp_path)
     with pytest.raises(
         FetchError, match=r"the hub cannot be reached at http://127\.0\.0\.1:9/SWivid"
@@ -178,6 +190,53 @@ def test_a_disk_that_fills_up_is_named_and_keeps_the_part(
     assert [p.stat().st_size for p in tmp_path.rglob("*.part")] == [100_000]
 
 
+def test_another_file_than_at_first_contact_is_refused(hub: Hub, tmp_path: Path) -> None:
+    path = get(hub, tmp_path).checkpoint
+    hub.files[WEIGHTS] = BYTES[:-1] + b"x"
+    hub.asked.clear()
+    with pytest.raises(FetchError, match=r"is another file now .* first loaded .*licence\.yaml\); remove "):
+        get(hub, tmp_path)
+    assert hub.gets(MODEL) == []
+    assert path.read_bytes() == BYTES
+    hub.files = {
+        **FILES,
+        "SWivid/F5-TTS/F5TTS_v1_Base/vocab.txt": b" \na\nc\n",
+    }  # a small one, without a sha256
+    with pytest.raises(FetchError, match=r"vocab\.txt: is another file now"):
+        get(hub, tmp_path)
+    assert (path.parent / "vocab.txt").read_bytes() == b" \na\nb\n"
+
+
+def test_gated_weights_say_where_their_terms_are_accepted(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.files |= {
+        "ai4bharat/IndicF5/model.safetensors": BYTES,
+        "ai4bharat/IndicF5/checkpoints/vocab.txt": b" \na\n",
+    }
+    hub.gated = "letmein"
+    monkeypatch.setenv("HF_TOKEN", "")
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "none"))
+
+    def indic() -> fetching.Fetched:
+        return fetch("ai4bharat/IndicF5", tmp_path, endpoint=hub.address, say=lambda _: None, progress=False)
+
+    with pytest.raises(FetchError, match=r"is gated; accept its terms at .*/ai4bharat/IndicF5 .* HF_TOKEN"):
+        indic()
+    monkeypatch.setenv("HF_TOKEN", "letmein")
+    found = indic()
+    assert found.vocoder == found.checkpoint and found.checkpoint.read_bytes() == BYTES
+    assert found.licence.weights == found.licence.vocoder == "MIT"
+    assert "doubtful" in found.licence.note
+
+
+def test_a_fetched_checkpoint_is_recognised(hub: Hub, tmp_path: Path) -> None:
+    found = get(hub, tmp_path)
+    assert recognised(found.checkpoint) is KNOWN["F5TTS_v1_Base"]
+    found.checkpoint.with_name("tuned.pt").write_bytes(b"other")
+    assert recognised(found.checkpoint.with_name("tuned.pt")) is None
+
+
 def test_the_address_comes_from_the_environment(hub: Hub, tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from export.fetch import fetch; "
     code += "print(fetch('F5TTS_v1_Base', Path(sys.argv[1])).checkpoint)"
@@ -199,9 +258,7 @@ def test_terms_are_known_by_record_by_place_or_not_at_all(hub: Hub, tmp_path: Pa
     tuned.write_bytes(b"other")
     assert terms_of(tuned).licence == "unknown"
     found.checkpoint.write_bytes(b"other")  # the record speaks for other bytes, but the place is known
-    assert (
-        terms_of(found.checkpoint).note == "not for commercial use; recognised by its name, not by its hash"
-    )
+    assert terms_of(found.checkpoint).note == f"{NOT_FOR_MONEY}; recognised by its name, not by its hash"
     elsewhere = tmp_path / "mine" / "model.safetensors"
     elsewhere.parent.mkdir()
     elsewhere.write_bytes(b"other")
@@ -250,7 +307,7 @@ def test_what_is_said_of_a_vocoder_goes_before_what_is_recognised(tmp_path: Path
     found = licence(checkpoint, vocoder)
     assert (found.weights, found.vocoder) == ("CC-BY-NC-4.0", "MIT")
     assert found.note == (
-        "weights model_1200000.pt: not for commercial use; recognised by its name, not by its hash; "
+        f"weights model_1200000.pt: {NOT_FOR_MONEY}; recognised by its name, not by its hash; "
         "vocoder pytorch_model.bin: recognised by its name, not by its hash"
     )
     stated = licence(checkpoint, vocoder, vocoder_terms="Apache-2.0")

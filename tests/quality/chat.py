@@ -68,7 +68,10 @@ def main() -> int:
     except MetricError as error:
         print(error, file=sys.stderr)
         return 1
-    front, pairs = FrontEnd(read_vocabulary(BUNDLE / "vocab.txt")), chat_lines(options.lines)
+    front, pairs = (
+        FrontEnd(read_vocabulary(BUNDLE / "vocab.txt"), languages=("en",)),
+        chat_lines(options.lines),
+    )
     sentences = SENTENCES.read_text("utf-8").splitlines()
     rows = {
         "chat": [(front.speakable(text).text, expected) for text, expected in pairs],

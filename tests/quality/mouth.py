@@ -16,7 +16,6 @@ from appliance.config import SynthesisConfig, VoicesConfig
 from appliance.contract import bundle
 from appliance.contract.bundle import Sampling
 from appliance.contract.mel import log_mel
-from appliance.contract.tokens import read_vocabulary
 from appliance.engine import engine as synthesizer
 from appliance.engine.flow import LaneState
 from appliance.engine.ort import OrtBackend
@@ -67,10 +66,10 @@ class Mouth:
         what a device computes. Raises ApplianceError."""
         self.bundle = bundle.read(folder)
         manifest = self.bundle.manifest
-        store = open_store(VoicesConfig(folder=work / "voices", cache=work / "cache"), manifest)
+        store = open_store(VoicesConfig(folder=work / "voices", cache=work / "cache"), self.bundle)
         for name, reference in references.items():
             store.create(name, reference.audio.read_bytes(), reference.transcript)
-        vocabulary = read_vocabulary(self.bundle.vocab)
+        vocabulary = self.bundle.vocabulary()
         self._planner = Planner(manifest, vocabulary, store.reference, chinese.to_tokens)
         self.rate_hz = manifest.mel.sample_rate_hz
         self.variant = variant

@@ -96,7 +96,7 @@ async def test_unary_is_the_engines_samples(box: Box, stub: Any) -> None:
 
 
 async def test_each_message_of_a_stream_is_spoken_in_order(box: Box, stub: Any) -> None:
-    seeded(box, speakable=lambda text, handling, words: Spoken(text.replace("!!!", "")))
+    seeded(box, speakable=lambda text, handling, words, language: Spoken(text.replace("!!!", "")))
     replies = await streamed(stub, asked("one. two"), asked("!!!"), asked("three", voice_name="ann"))
     assert list(dict.fromkeys(reply.meta.text for reply in replies)) == ["one. two", "!!!", "three"]
     assert b"".join(reply.audio for reply in replies) == expected("one", "two") + expected("three")
@@ -214,6 +214,50 @@ async def test_without_a_name_the_first_voice_of_the_language_speaks(box: Box, s
     assert used == ["mei"]
 
 
+async def test_the_nearest_voice_of_a_language_speaks(box: Box, stub: Any) -> None:
+    box.store.create("jo", speech_wav(1.2), "Guten Tag allerseits.")
+    box.store.create("mei", speech_wav(1.4), "你好，大家好。")
+    defaults = box.components.defaults
+    box.components.defaults = replace(
+        defaults, languages=("de", "zh"), language_of=lambda text: "zh" if "你" in text else "de"
+    )
+    listed = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
+    assert [one.parameters["language_code"] for one in listed.model_config] == ["de-DE", "zh-CN"]
+    used: list[str] = []
+    resolve = box.planner.reference
+    box.planner.reference = lambda voice: used.append(voice) or resolve(voice)  # type: ignore[func-returns-value]
+    for code in ("de-AT", "de", "", "zh-TW"):
+        await stub.Synthesize(asked(voice_name="", language_code=code))
+    assert used == ["ann", "ann", "ann", "mei"]
+    _, details = await refused(stub.Synthesize(asked(voice_name="", language_code="ja-JP")))
+    assert details.endswith("Voice  for language ja-JP not found. There are voices for de-DE, zh-CN.")
+
+
+@pytest.mark.parametrize(
+    ("languages", "code", "heard"),
+    [
+        (("de",), "de-AT", "de-AT"),
+        (("de",), "en-US", ""),  # sent by clients whose user chose none
+        (("de", "en"), "en-US", "en-US"),
+        ((), "en-US", ""),
+        ((), "zh-CN", "zh-CN"),
+        ((), "xx-XX", ""),
+    ],
+)
+async def test_a_language_that_was_chosen_reads_the_numbers(
+    box: Box, stub: Any, languages: tuple[str, ...], code: str, heard: str
+) -> None:
+    seen: list[str] = []
+
+    def speakable(text: str, handling: Handling, words: Any, language: str) -> Spoken:
+        seen.append(language)
+        return Spoken(text)
+
+    seeded(box, speakable=speakable, languages=languages)
+    await stub.Synthesize(asked(voice_name="ann", language_code=code))
+    assert seen == [heard]
+
+
 async def test_encodings(stub: Any) -> None:
     pcm = np.frombuffer((await stub.Synthesize(asked(encoding=0))).audio, "<i2")
     assert len(pcm)
@@ -301,7 +345,12 @@ async def test_prompts_in_memory_are_bounded_and_one_in_use_is_kept(
 
 async def test_a_dictionary_of_plain_words_and_ssml(box: Box, stub: Any) -> None:
     seen: list[Any] = []
-    seeded(box, speakable=lambda text, handling, words: seen.append((handling, dict(words))) or Spoken("one"))
+    seeded(
+        box,
+        speakable=lambda text, handling, words, language: (
+            seen.append((handling, dict(words))) or Spoken("one")
+        ),
+    )
     await stub.Synthesize(asked("Ask Xx_Anna", custom_dictionary="Xx_Anna  Anna,GPU gee pee you"))
     await stub.Synthesize(asked(" <speak>one</speak>"))
     assert seen == [

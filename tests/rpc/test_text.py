@@ -9,7 +9,7 @@ import grpc
 import pytest
 import soundfile
 
-from appliance.contract.tokens import read_vocabulary
+from appliance.contract.tokens import Vocabulary, read_vocabulary
 from appliance.request import Direction
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import request_of
@@ -23,7 +23,7 @@ from tests.rpc.test_synthesizer import Stub, refusal, request
 @pytest.fixture(autouse=True)
 def front(box: Box) -> None:
     vocabulary = read_vocabulary(ROOT / "appliance/demo/bundle/vocab.txt")
-    speakable = FrontEnd(vocabulary).speakable
+    speakable = FrontEnd(vocabulary, languages=("en",)).speakable
     box.components.defaults = type(box.components.defaults)(
         box.components.defaults.synthesis, box.components.defaults.guidance, 24_000, speakable
     )
@@ -76,6 +76,30 @@ async def test_an_empty_text_is_an_error_all_the_same(synthesizer: Stub) -> None
 async def test_a_merged_text_is_spoken_in_words(synthesizer: Stub, box: Box) -> None:
     reply = await synthesizer.Synthesize(request("Ann sent a rose", merge_key="r", merge_count=12))
     assert reply.header.text == "Ann sent a rose, twelve times"
+
+
+async def test_a_language_of_its_own_comes_before_the_bundles(synthesizer: Stub, box: Box) -> None:
+    vocabulary = Vocabulary((*map(chr, range(32, 127)), *"一二三十百点"))
+    front = FrontEnd(replace(vocabulary, tokenizer="char"), languages=("en",))
+    box.components.defaults = replace(box.components.defaults, speakable=front.speakable)
+    for code, heard in (("", "three"), ("en-GB", "three"), ("zh-CN", "三")):
+        reply = await synthesizer.Synthesize(request("3", language_code=code))
+        assert reply.header.text == heard, code
+    for code, told in (
+        ("english", "language_code: must be a tag like"),
+        ("de_" + "x" * 99, "language_code: must be a tag like"),
+        ("tlh", "language_code: 'tlh' is not known; en, zh"),
+    ):
+        error, details = await refusal(synthesizer.Synthesize(request("3", language_code=code)))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and told in (error.details() or "")
+        assert details["BadRequest"].field_violations[0].field == "language_code"
+
+
+async def test_where_no_language_is_known_nothing_is_put_in(synthesizer: Stub, box: Box) -> None:
+    front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))))
+    box.components.defaults = replace(box.components.defaults, speakable=front.speakable)
+    reply = await synthesizer.Synthesize(request("Danke, 3 Leute", merge_key="r", merge_count=2))
+    assert reply.header.text == "Danke, 3 Leute, 2x"
 
 
 async def test_names_are_said_as_the_voice_or_the_request_says(synthesizer: Stub, box: Box) -> None:

@@ -24,6 +24,7 @@ from tests.daemons import ROOT
 LINES = [
     json.loads(line) for line in Path(__file__).with_name("chat_lines.jsonl").read_text("utf-8").splitlines()
 ]
+BOTH = ("en", "zh")
 ENGLISH = read_vocabulary(ROOT / "appliance/demo/bundle/vocab.txt")
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!'-:\"()…，。！？、：；"
 
@@ -38,8 +39,8 @@ def chinese_too() -> Vocabulary:
 @cache
 def front(language: str) -> FrontEnd:
     if language == "zh":
-        return FrontEnd(chinese_too(), TextConfig(language="zh"))
-    return FrontEnd(ENGLISH)
+        return FrontEnd(chinese_too(), TextConfig(language="zh"), BOTH)
+    return FrontEnd(ENGLISH, languages=BOTH)
 
 
 def test_there_are_383_lines_many_of_them_chinese() -> None:
@@ -157,9 +158,9 @@ def test_what_a_vocabulary_lacks_is_named() -> None:
 
 
 def test_what_has_no_one_reading_is_configured() -> None:
-    dropping = FrontEnd(ENGLISH, TextConfig(links="drop", emoji="drop"))
+    dropping = FrontEnd(ENGLISH, TextConfig(links="drop", emoji="drop"), BOTH)
     assert dropping.speakable("see https://a.example now 😂 :catJAM:").text == "see now"
-    assert FrontEnd(chinese_too()).speakable("666").text == "six six six"
+    assert FrontEnd(chinese_too(), languages=BOTH).speakable("666").text == "six six six"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.request import Handling, Pause, Spoken
 from appliance.text import rewrite
 from appliance.text.sayable import FrontEnd
-from tests.text.test_chat import chinese_too, front
+from tests.text.test_chat import BOTH, chinese_too, front
 
 LINES = 1_500
 WORDS = str.split(
@@ -191,7 +191,7 @@ def test_stage_directions_are_dropped_and_named_or_spoken_as_configured() -> Non
     ]
     assert [(d.after, d.text) for d in said.directions] == [(0, "waves"), (7, "laugh"), (26, "sighs")]
     assert said.pauses == (Pause(26, 1.0),)
-    speaking = FrontEnd(chinese_too(), TextConfig(directions="speak"))
+    speaking = FrontEnd(chinese_too(), TextConfig(directions="speak"), BOTH)
     assert speaking.speakable("*waves* Hi [laugh]").text == "waves Hi laugh"
     assert front("zh").speakable("（笑）好的").text == "好的"
 

@@ -41,6 +41,7 @@ def generate(out: Path) -> int:
             "--vocoder-path": vocoder,
             "--max-frames": MAX_FRAMES,
             "--licence": "Apache-2.0",
+            "--language": "en,zh",
             "--out": out,
         }
         return export(["bundle", *(str(word) for pair in sources.items() for word in pair)])

@@ -83,6 +83,8 @@ _IT = re.compile(r"\b(?:[Tt]he|in|an|my|our|your|their|from) IT\b|IT (?:guy|dep|
 
 def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
     word, earlier = match[0], before(match)
+    if len(word) == 1:
+        return None
     if numbered := _NUMBERED.fullmatch(word):
         return Kind.ROMAN, f"{' '.join(numbered[1])} {english(roman(numbered[2]))}"
     if _ROMAN.fullmatch(word) and (

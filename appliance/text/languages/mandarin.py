@@ -451,4 +451,13 @@ MANDARIN = Language(
     words=WORDS,
     signs=SIGNS,
     capitals=capitals,
+    scripts=("CJK",),
+    alone=dict(
+        zip(
+            "&+=%@$€£¥°×÷→#",
+            str.split("和 加 等于 百分号 艾特 美元 欧元 英镑 元 度 乘 除以 到 号"),
+            strict=True,
+        )
+    ),
+    stretched=3,
 )

@@ -1,0 +1,101 @@
+"""Letters in the case and canonical form that a vocabulary has, or the nearest to those that it lacks."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
+
+from appliance.contract.tokens import Vocabulary
+from appliance.text.chinese import to_tokens
+from appliance.text.scripts import JOINERS, LETTERS, MARKS
+
+_NEAREST = {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"} | {
+    "đ": "d",
+    "Đ": "D",
+    "ı": "i",
+    "þ": "th",
+    "ð": "th",
+}
+_WORD = re.compile(rf"(?:[^\W\d_]|[{MARKS}{JOINERS}])+")
+_CLUSTER = re.compile(rf".[{MARKS}]*", re.S)
+_EXCLUDED = {
+    unicodedata.normalize("NFD", character): character
+    for character in map(chr, (*range(0x958, 0x960), 0x9DC, 0x9DD, 0x9DF, *range(0xA33, 0xA5F), 0xB5C, 0xB5D))
+    if unicodedata.normalize("NFC", character) != character
+}
+"""Letters with a nukta, which Unicode's composition leaves in two."""
+_FEWEST = 10
+"""Letters of a script that a vocabulary must have for a text in it."""
+
+
+class Spelling:
+    """Thread-safe."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        @lru_cache(maxsize=4096)
+        def can_say(character: str) -> bool:
+            return character == " " or all(
+                token in vocabulary.index for token in vocabulary.split(character, to_tokens) if token != " "
+            )
+
+        self.can_say: Callable[[str], bool] = can_say
+        self._word = lru_cache(maxsize=4096)(self._best)
+        letters = "".join(token for token in vocabulary.tokens if len(token) == 1)
+        self.scripts = frozenset(
+            script
+            for script, ranges in LETTERS.items()
+            if (
+                all(map(can_say, "一二三百"))
+                if script == "CJK"
+                else len(re.findall(f"[{ranges}]", letters)) >= _FEWEST
+            )
+        )
+        """Scripts that the vocabulary has."""
+
+    def fitted(self, text: str) -> str:
+        """Each word as the vocabulary has it: whole words change case, letters their form."""
+        if all(map(self.can_say, text)):
+            return text
+        return _WORD.sub(lambda match: self._word(match[0]), text)
+
+    def nearest(self, letter: str) -> str | None:
+        """Substitute that the vocabulary has for one letter: é → e."""
+        if letter in _NEAREST:
+            bare = _NEAREST[letter]
+        else:
+            decomposed = unicodedata.normalize("NFKD", letter)
+            bare = "".join(c for c in decomposed if not unicodedata.combining(c) or self.can_say(c))
+        return bare if bare and bare != letter and all(map(self.can_say, bare)) else None
+
+    def _best(self, word: str) -> str:
+        if all(map(self.can_say, word)):
+            return word
+        cases = [self._formed(case) for case in dict.fromkeys((word, word.lower(), word.upper()))]
+        return min(cases, key=lambda case: case[1])[0]
+
+    def _formed(self, word: str) -> tuple[str, int]:
+        """The word in the vocabulary's form, and its cost in letters that are replaced (1) or lost (3)."""
+        formed, cost = "", 0
+        for match in _CLUSTER.finditer(word):
+            form = next((f for f in _forms(match[0]) if all(map(self.can_say, f))), None)
+            formed += match[0] if form is None else form
+            if form is None:
+                cost += sum(
+                    (1 if self.nearest(c) else 3)
+                    for c in match[0]
+                    if not self.can_say(c) and c not in JOINERS
+                )
+        return formed, cost
+
+
+def _forms(cluster: str) -> list[str]:
+    """A letter with its marks as it is, composed, composed with one of them, decomposed."""
+    decomposed = unicodedata.normalize("NFD", cluster)
+    base, marks = decomposed[:1], decomposed[1:]
+    forms = [cluster, unicodedata.normalize("NFC", cluster)]
+    for place, mark in enumerate(marks):
+        composed = _EXCLUDED.get(base + mark) or unicodedata.normalize("NFC", base + mark)
+        forms.append(composed + marks[:place] + marks[place + 1 :])
+    return [*forms, decomposed]

@@ -1,0 +1,64 @@
+"""A transcript before the bundle that is to read it: letters that it lacks, digits, foreign scripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from appliance.contract.bundle import Bundle
+from appliance.errors import InvalidReference
+from appliance.text.languages import known
+from appliance.text.scripts import LETTERS
+from appliance.text.spelling import Spelling
+
+MOST_UNREAD = 0.5
+"""Share of a transcript's letters that a bundle may lack; all of them cost 20 of 54 words."""
+SHOWN = 12
+"""Most characters that a message names."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How one bundle reads a transcript."""
+
+    spelling: Spelling
+    languages: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Reader:
+        """Raises BundleError."""
+        return cls(Spelling(bundle.vocabulary()), bundle.manifest.text.languages)
+
+    def warnings(self, transcript: str) -> tuple[str, ...]:
+        """Reasons for bad replies, as sentences. Raises InvalidReference where most cannot be read."""
+        letters = [c for c in self.spelling.fitted(transcript) if c.isalnum()]
+        unread = [c for c in letters if not self.spelling.can_say(c)]
+        found = []
+        if unread:
+            share = len(unread) / len(letters)
+            told = (
+                f"{share:.0%} of its letters are not in the bundle's vocabulary, which reads them as spaces: "
+                f"{' '.join(dict.fromkeys(unread[:SHOWN]))}"
+            )
+            if share > MOST_UNREAD:
+                raise InvalidReference(
+                    "transcript", f"{told}; at most {MOST_UNREAD:.0%} are allowed: another bundle speaks this"
+                )
+            found.append(f"the transcript cannot be read whole, and replies lose words: {told}")
+        if digits := [c for c in letters if c.isdecimal()]:
+            found.append(
+                f"the transcript has digits ({' '.join(dict.fromkeys(digits[:SHOWN]))}): write them in words"
+            )
+        if letters and self._is_foreign(letters):
+            found.append(
+                f"the transcript is in another script than the bundle speaks ({', '.join(self.languages)}): "
+                "replies may be unintelligible"
+            )
+        return tuple(found)
+
+    def _is_foreign(self, letters: list[str]) -> bool:
+        """True if most are of scripts that no language of the bundle has."""
+        scripts = {script for code in self.languages for script in known(code).scripts}
+        own = f"[{''.join(LETTERS[script] for script in scripts)}]"
+        return bool(scripts) and 2 * len(re.findall(own, "".join(letters))) < len(letters)

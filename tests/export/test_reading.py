@@ -1,0 +1,113 @@
+"""What the manifest says of text: languages stated, known, guessed or none; letters' case and form."""
+
+from __future__ import annotations
+
+import unicodedata
+from importlib.resources import files
+
+import pytest
+
+from appliance.contract.bundle import Text
+from appliance.contract.tokens import Vocabulary, parse_vocabulary
+from export.reading import guess, parse_languages, text_of
+from export.weights import KNOWN
+from tests import upstream
+
+ASCII = [chr(code) for code in range(32, 127)]
+KANA = "ぁあいうえおかきくけこさしすせそアイウエオカキクケコー"
+RUSSIAN = "абвгдеёжзийклмнопрстуфхцчшщъыьэюя"
+
+
+def vocabulary(letters: str, pinyin: bool = False) -> Vocabulary:
+    return Vocabulary(tuple(dict.fromkeys([*ASCII, *letters, *(["ni3", "hao3"] if pinyin else [])])))
+
+
+@pytest.mark.parametrize(
+    ("letters", "languages"),
+    [
+        (KANA, ("ja",)),
+        (KANA + "日本語", ("ja",)),
+        (RUSSIAN + RUSSIAN.upper(), ("ru",)),
+        (RUSSIAN + "і", ()),  # Ukrainian or Belarusian letters too
+        ("абвгдежзийклмнопрстуфхцчшщъьюя", ()),  # Bulgarian's are a part of Russian's
+        ("äöüßÄÖÜ", ("de",)),
+        ("áéíóúüñ¿¡", ("es",)),
+        ("àâçèéêëîïôùûü", ("fr",)),
+        ("áâãàçéêíóôõú", ("pt",)),
+        ("àèéìòù", ("it",)),
+        ("äö", ()),  # Finnish, Swedish, Estonian
+        ("ءآأؤإئابةتثجحخدذرزسشصضطظعغفقكلمنهوىي", ("ar",)),
+        ("ءابتپچدژرزسشصضطظعغفقکگلمنهوی", ()),  # Persian
+        ("अआइईउऊएऐकखगघच", ()),  # Hindi, Marathi, Nepali
+        ("กขคงจฉชซญฐณด", ("th",)),
+        ("가나다라마바사", ("ko",)),
+        ("αβγδεζηθ", ("el",)),
+        (KANA + "가나다", ()),
+        ("", ()),
+    ],
+)
+def test_a_language_is_guessed_where_only_one_has_these_letters(
+    letters: str, languages: tuple[str, ...]
+) -> None:
+    assert guess(vocabulary(letters)) == languages
+    assert guess(vocabulary(letters, pinyin=True)) == ()  # begun from upstream's, which has most scripts
+
+
+@pytest.mark.torch
+def test_upstreams_vocabulary_tells_no_language() -> None:
+    upstream.require()
+    text = files("f5_tts").joinpath("infer/examples/vocab.txt").read_bytes().decode()
+    found, said = text_of(parse_vocabulary(text), "pinyin", None, None)
+    assert found == Text()
+    assert said == [
+        "languages: not known, so no words are put into texts, as for numbers and signs; "
+        "--language CODE[,CODE] sets them"
+    ]
+
+
+def test_what_is_stated_goes_before_what_is_known_and_that_before_a_guess() -> None:
+    kana, silma = vocabulary(KANA), KNOWN["SILMA"]
+    assert text_of(kana, "char", silma, ("zh", "en")) == (Text(("zh", "en"), "char"), [])
+    found, said = text_of(kana, "pinyin", KNOWN["F5TTS_v1_Base"], None)
+    assert found.languages == ("en", "zh")
+    assert said == ["languages: en, zh, those of F5TTS_v1_Base; --language CODE[,CODE] sets them"]
+    _, said = text_of(kana, "pinyin", None, None)
+    assert said[0].startswith("languages: ja, guessed from the vocabulary; --language")
+
+
+def test_a_language_without_words_is_allowed_and_said() -> None:
+    found, said = text_of(vocabulary("äö"), "pinyin", None, ("fi",))
+    assert found.languages == ("fi",)
+    assert said == ["fi: no words are known here, so none are put into texts of it"]
+
+
+def test_languages_are_iso_639_1() -> None:
+    assert parse_languages("de, en,de") == ("de", "en")
+    for wrong in ("german", "DE", "de-AT", "", "xx", "de,"):
+        with pytest.raises(ValueError, match="must be ISO 639-1 codes of two small letters"):
+            parse_languages(wrong)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "case"),
+    [
+        ("abcdefghijklmnopqrstuvwxyz", "lower"),
+        ("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "upper"),
+        ("abcdefABCDEF", "both"),
+        (RUSSIAN + "Ω", "lower"),  # a sign
+        (KANA, "both"),
+    ],
+)
+def test_the_case_is_that_of_the_letters(tokens: str, case: str) -> None:
+    found, _ = text_of(Vocabulary((" ", *tokens)), "pinyin", None, ())
+    assert found.case == case
+
+
+def test_the_form_is_decomposed_where_marks_stand_alone() -> None:
+    def form(tokens: str) -> str:
+        return text_of(Vocabulary((" ", *tokens)), "char", None, ())[0].form
+
+    composed = "aeiouáéíóúạẹ"
+    assert form(composed) == "NFC"
+    assert form("".join(dict.fromkeys(unicodedata.normalize("NFD", composed)))) == "NFD"
+    assert form(composed + "\u0301") == "NFC"  # Russian stress, beside composed letters

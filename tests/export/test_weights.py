@@ -1,0 +1,147 @@
+"""Each row of the known weights: fetched from a hub that has its layout, and taken by the printed command."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+from torch import Tensor
+
+from appliance.contract.bundle import Arch
+from export import assemble, families, fetch, weights
+from export.cli import main
+from export.model.dit import DiT
+from export.model.redraw import redraw
+from export.weights import KNOWN, VOCODERS, Known
+from tests.export import small
+from tests.export.hub import Hub, serving
+from tests.export.random_checkpoint import write_random_bigvgan, write_random_hifigan, write_random_vocos
+
+pytestmark = pytest.mark.torch
+
+SMALL = Arch(dim=32, depth=1, heads=1, ff_mult=2, text_dim=16, conv_layers=1, dim_head=32)
+VOCAB = [" ", *"abcdefghijklmnopqrstuvwxyz"]
+WRITERS = {
+    "vocos": (write_random_vocos, small.VOCOS),
+    "bigvgan": (write_random_bigvgan, small.BIGVGAN),
+    "hifigan": (write_random_hifigan, small.HIFIGAN),
+}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Empty; the families of the rows are small."""
+    monkeypatch.setenv("no_proxy", "*")
+    for name, family in families.NAMED.items():
+        flags = {key: getattr(family.arch, key) for key in ("text_mask_padding", "pe_attn_head")}
+        arch = dataclasses.replace(SMALL, **flags)
+        monkeypatch.setitem(families.NAMED, name, dataclasses.replace(family, arch=arch))
+    with serving(Hub({})) as hub:
+        monkeypatch.setattr(fetch, "fetch", functools.partial(fetch.fetch, endpoint=hub.address))
+        yield hub
+
+
+def publish(row: Known, folder: Path) -> dict[str, bytes]:
+    """Random weights in the row's layout: "repository/file" → bytes."""
+    write, config = WRITERS[row.vocoder]
+    voice = write(folder / "voice", config, 3)  # type: ignore[operator]
+    model = DiT(families.NAMED[row.family].arch, len(VOCAB), families.MELS[row.vocoder].mels)
+    redraw(model, 7)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    written = folder / Path(row.checkpoint).name
+    if row.own_vocoder:
+        stored = torch.load(voice / "pytorch_model.bin")
+        vocoder = {f"vocoder._orig_mod.{name}": value.clone() for name, value in stored.items()}
+        save_file(named("ema_model._orig_mod.transformer.", state) | vocoder, written)
+    elif written.suffix == ".safetensors":
+        save_file(named("ema_model.transformer.", state), written)
+    elif row.weights == "raw":
+        torch.save({"model_state_dict": named("transformer.", state)}, written)
+    else:
+        torch.save({"ema_model_state_dict": named("ema_model.transformer.", state)}, written)
+    vocab = "".join(f"{token}\n" for token in VOCAB).encode()
+    files = {
+        f"{row.repository}/{row.checkpoint}": written.read_bytes(),
+        f"{row.vocab_repository or row.repository}/{row.vocab}": vocab,
+    }
+    if row.config:
+        arch = {**dataclasses.asdict(families.NAMED[row.family].arch), "attn_backend": "torch"}
+        text = yaml.safe_dump({"model": {"name": row.name, "tokenizer": "pinyin", "arch": arch}})
+        files[f"{row.repository}/{row.config}"] = text.encode()
+    source = VOCODERS[row.vocoder]
+    return files | {f"{source.repository}/{name}": (voice / name).read_bytes() for name in source.files}
+
+
+def named(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {prefix + name: value for name, value in state.items()}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_row_is_fetched_with_its_terms_first_and_its_command_is_taken(
+    name: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = KNOWN[name]
+    hub.files = publish(row, tmp_path)
+    assert main(["fetch", name, "--out", str(tmp_path / "my weights")]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith(f"{row.repository}: {row.licence}") and row.warning in printed[0]
+    assert ("not for money" in printed[0]) == row.licence.startswith("CC-BY-NC")
+    if not row.own_vocoder:
+        assert printed[1].startswith(f"{VOCODERS[row.vocoder].repository}: {VOCODERS[row.vocoder].licence}")
+    assert any(row.unverified in line for line in printed)
+    assert any(f"{row.repository}/{row.checkpoint} → " in line for line in printed)
+
+    words = shlex.split(printed[-1])
+    assert words[:3] == ["python", "-m", "export"]
+    at = words.index("--out")
+    words[at + 1] = str(tmp_path / "bundle")
+    loaded: list[assemble.Loaded] = []
+
+    def enough(sources: assemble.Loaded, *_: object) -> Any:
+        loaded.append(sources)
+        raise assemble.BundleFailed("far enough")
+
+    monkeypatch.setattr(assemble, "expectations", enough)
+    assert main(words[3:]) == 1
+    assert capsys.readouterr().err.endswith("export: far enough\n")
+    (one,) = loaded
+    assert one.text.languages == row.languages
+    assert one.text.tokenizer == row.tokenizer
+    assert one.mel == families.MELS[row.vocoder]
+    assert one.dit().averaged == (row.weights == "ema")
+    assert one.sources.family.arch == families.NAMED[row.family].arch
+    assert assemble.licence(one.sources.checkpoint, one.sources.vocoder_path).weights == row.licence
+
+
+def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fetch"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"`{row.name}`" in printed and row.licence in printed for row in KNOWN.values())
+
+
+def test_a_family_without_official_weights_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fetch", "F5TTS_Small"]) == 1
+    assert "F5TTS_Small: there are no official weights of it; there are" in capsys.readouterr().err
+
+
+def test_the_readme_has_the_table(root: Path) -> None:
+    assert weights.table() in (root / "export/README.md").read_text("utf-8")
+
+
+def test_rows_state_their_doubts() -> None:
+    for row in KNOWN.values():
+        assert all(re.fullmatch("[a-z]{2}", code) for code in row.languages) and row.languages
+        assert row.family in families.NAMED
+        if row.licence.startswith("CC-BY-NC"):
+            assert "not for money" in row.note
+        else:
+            assert "scratch" in row.note or "doubtful" in row.note

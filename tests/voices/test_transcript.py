@@ -1,0 +1,76 @@
+"""Transcripts that a bundle reads only in part, through the store that every way to add a voice calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from appliance.contract.tokens import Vocabulary
+from appliance.errors import InvalidReference
+from appliance.text.spelling import Spelling
+from appliance.voices.store import VoiceStore
+from appliance.voices.transcript import Reader
+from tests.daemons import reference_wav, store_in
+
+ENGLISH = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz.,!?'0123456789"))
+HINDI = "पानी पीने का समय हो गया है"
+
+
+def warned(store: VoiceStore, name: str, transcript: str) -> list[str]:
+    """What is said of the transcript alone."""
+    return [w for w in store.create(name, reference_wav(), transcript).warnings if "transcript" in w]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> VoiceStore:
+    store = store_in(tmp_path)
+    store.reader = Reader(Spelling(ENGLISH), ("en",))
+    return store
+
+
+def test_letters_that_are_read_have_no_warning(store: VoiceStore) -> None:
+    assert warned(store, "anna", "some call me nature, others mother") == []
+    assert store.misread() == []
+
+
+def test_a_transcript_of_another_script_is_refused_with_its_letters(store: VoiceStore) -> None:
+    with pytest.raises(InvalidReference, match=r"transcript: 100% of its letters .*: प ा? ?न") as caught:
+        store.create("hi", reference_wav(), HINDI)
+    assert caught.value.field == "transcript" and store.names() == []
+    with pytest.raises(InvalidReference, match="100%"):
+        store.unstored(reference_wav(), HINDI)
+
+
+def test_half_of_the_letters_may_be_unknown(store: VoiceStore) -> None:
+    [warning] = warned(store, "half", "мама мыла раму and the window too")
+    assert "м а ы" in warning and "44%" in warning
+    with pytest.raises(InvalidReference, match="at most 50% are allowed"):
+        store.create("most", reference_wav(), "мама мыла раму and so")
+
+
+def test_digits_are_to_be_written_in_words(store: VoiceStore) -> None:
+    [warning] = warned(store, "count", "i have 25 apples and 3 pears at home")
+    assert "digits (2 5 3)" in warning
+
+
+def test_another_script_than_the_bundles_is_told_though_it_has_its_letters(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    store.reader = Reader(Spelling(Vocabulary((*ENGLISH.tokens, *"अआइकखगनमतयपीसमहोरैा"))), ("en",))
+    [warning] = warned(store, "hi", "पानी का समय")
+    assert "another script than the bundle speaks (en)" in warning
+    store.reader = Reader(Spelling(Vocabulary((*ENGLISH.tokens, *"अआइकखगनमतयपीसमहोरैा"))), ("en", "hi"))
+    assert store.misread() == []
+
+
+def test_case_and_form_are_the_vocabularys(store: VoiceStore) -> None:
+    assert warned(store, "loud", "Some Call Me NATURE.") == []
+    assert store.reference("loud").transcript == "some call me nature. "
+    assert store.get("loud").transcript == "Some Call Me NATURE."
+
+
+def test_a_swap_tells_which_stored_voices_the_other_bundle_misreads(store: VoiceStore) -> None:
+    store.create("anna", reference_wav(), "some call me nature")
+    store.reader = Reader(Spelling(Vocabulary((" ", *"мамылрау"))), ("ru",))
+    [line] = store.misread()
+    assert line.startswith("voice anna: transcript: 100% of its letters")
