@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
+MOST_SHOWN = 200
+"""Characters of a value, or of a key, in a message."""
+MOST_LISTED = 32
+"""Keys in a message."""
+_SHOWN = reprlib.Repr()
+_SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother, _SHOWN.maxlong = 3, MOST_SHOWN, MOST_SHOWN, 40
+_SHOWN.maxdict = _SHOWN.maxlist = _SHOWN.maxtuple = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +116,7 @@ def _convert(hint: Any, value: object, where: str, error: type[Exception], ignor
         return convert(next(a for a in args if a is not type(None)), value)
     if origin is Literal:
         if value not in args:
-            raise error(f"{where}: must be one of {_list(args)}, not {value!r}")
+            raise error(f"{where}: must be one of {_list(args)}, not {shown(value)}")
         return value
     if origin is tuple and isinstance(value, list):
         return tuple(convert(args[0], item) for item in value)
@@ -117,7 +127,7 @@ def _convert(hint: Any, value: object, where: str, error: type[Exception], ignor
             return hint(value)
         except ValueError:
             allowed = _list(member.value for member in hint)
-            raise error(f"{where}: must be one of {allowed}, not {value!r}") from None
+            raise error(f"{where}: must be one of {allowed}, not {shown(value)}") from None
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)
@@ -128,7 +138,7 @@ def _convert(hint: Any, value: object, where: str, error: type[Exception], ignor
     if origin is None and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
     name = getattr(hint, "__name__", str(hint))
-    raise error(f"{where}: must be {name}, not {type(value).__name__} ({value!r})")
+    raise error(f"{where}: must be {name}, not {type(value).__name__} ({shown(value)})")
 
 
 def to_plain(value: object) -> object:
@@ -142,5 +152,10 @@ def to_plain(value: object) -> object:
     return value
 
 
+def shown(value: object) -> str:
+    """A value in a message, cut: aliases of YAML can make it longer than memory."""
+    return _SHOWN.repr(value)[:MOST_SHOWN]
+
+
 def _list(names: Iterable[object]) -> str:
-    return ", ".join(str(name) for name in names)
+    return ", ".join(str(name)[:MOST_SHOWN] for name in itertools.islice(names, MOST_LISTED))

@@ -100,3 +100,15 @@ def test_unknown_keys_are_ignored_where_that_is_allowed() -> None:
 def test_ranges_hold_for_direct_construction_too() -> None:
     with pytest.raises(ValueError, match="lanes: must be between 1 and 64, not 0"):
         dataclasses.replace(Whole(1, True), lanes=0)
+
+
+def test_messages_are_short_whatever_a_value_is() -> None:
+    bomb: object = ["x"] * 10
+    for _ in range(12):
+        bomb = [bomb] * 10
+    wrong: list[object] = [bomb, {"lanes": bomb}, {"lanes": "9" * 10**6}, {"x" * 10**6: 1}]
+    wrong.append({f"key{n}": 1 for n in range(10_000)})
+    for raw in wrong:
+        with pytest.raises(ValueError) as caught:
+            read(raw)
+        assert len(str(caught.value)) < 1_000

@@ -6,10 +6,36 @@ from typing import Any
 
 import yaml
 
+MOST_KEYS = 10_000
+"""Of one mapping, with those that it merges."""
+
+
+class _Loader(yaml.SafeLoader):
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Raise YAMLError, with the line, whatever a constructor raises: KeyError for `!!bool foo`."""
+        try:
+            return super().construct_object(node, deep)
+        except (yaml.YAMLError, RecursionError):
+            raise
+        except Exception as error:
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(
+                None, None, f"not a value of {kind}", node.start_mark
+            ) from error
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge `<<`, which multiplies by aliases of aliases."""
+        super().flatten_mapping(node)
+        if len(node.value) > MOST_KEYS:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"more than {MOST_KEYS} keys", node.start_mark
+            )
+
 
 def parse_yaml(text: bytes | str, where: object, error: type[Exception]) -> Any:
     """Raises `error` with `where` in front of a message of one line."""
     try:
-        return yaml.safe_load(text.decode("utf-8") if isinstance(text, bytes) else text)
+        # A subclass of SafeLoader, which makes plain values alone.
+        return yaml.load(text.decode("utf-8") if isinstance(text, bytes) else text, _Loader)
     except (ValueError, RecursionError, yaml.YAMLError) as invalid:
         raise error(f"{where}: unreadable: {' '.join(str(invalid).split())}") from invalid

@@ -60,12 +60,13 @@ class Synthesizer:
             )
         self.manifest, self._backend, self._host = manifest, backend, host or backend
         self.max_lanes = lanes
-        self._safer = safer or {}
+        self._safer = safe = safer or {}
         d, longest = manifest.dimensions, manifest.max_frames
         specs, usual = signatures(d), variant or bundle.variant_for(backend.name)
 
+        # Without `self`: of a cycle the sessions would stay until some later collection.
         def load(name: str, to: Backend = backend) -> Graph:
-            path = bundle.graph(name, self._safer[name].variant if name in self._safer else usual)
+            path = bundle.graph(name, safe[name].variant if name in safe else usual)
             return to.load(name, path, specs[name], ranges(name, manifest, to))
 
         self._modulation = ModulationTable(

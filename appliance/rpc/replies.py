@@ -70,8 +70,9 @@ def utterance_message(utterance: Utterance, now: float) -> pb.Utterance:
     """Request as watchers of the queue see it; `now` is the scheduler's clock."""
     job, terms = utterance.job, utterance.job.terms
     ended = utterance.state is State.ENDED
-    now = now if job.channel.paused is None else job.channel.paused
-    starts_s = 0.0 if ended or not math.isfinite(utterance.starts) else utterance.starts - now
+    starts_s = 0.0
+    if not ended and math.isfinite(utterance.starts):
+        starts_s = utterance.starts - (now if job.channel.paused is None else job.channel.paused)
     return pb.Utterance(
         request_id=terms.request_id,
         channel=terms.channel,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +31,7 @@ class Engines:
         self._workload = workload
         self._retired: list[Engine] = []
         self._tests: list[Test] = []
+        self._has_freed = False
         self.faults = 0
 
     # Any thread may call what follows.
@@ -82,7 +86,16 @@ class Engines:
         for engine in list(self._retired):
             if all(job.engine is not engine for job in self._workload.jobs.values()):
                 self._retired.remove(engine)
+                self._forget(engine)
                 engine.shutdown()
+                self._has_freed = True
+
+    def _forget(self, engine: Engine) -> None:
+        """Drop it from replies that are still played."""
+        for channel in self._workload.channels.values():
+            for job in channel.jobs:
+                if getattr(job, "engine", None) is engine:
+                    del job.engine
 
     def next_test(self) -> Test | None:
         """First test for which there is a lane."""
@@ -96,6 +109,14 @@ class Engines:
         return engine is not None and len(self._workload.holders(engine)) < engine.max_lanes
 
     # The engine's thread, without the lock.
+
+    def give_back(self) -> None:
+        """Return the memory of engines that were shut down to the system."""
+        if self._has_freed:
+            self._has_freed = False
+            gc.collect()
+            with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
+                ctypes.CDLL(None).malloc_trim(0)
 
     def run_test(self, test: Test) -> None:
         engine = test.engine or self._workload.engine

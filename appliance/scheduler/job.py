@@ -47,10 +47,11 @@ class Job:
     """Its audio, if cached."""
 
     # Set at admission.
-    engine: Engine = field(init=False)
-    channel: Channel = field(init=False)
+    engine: Engine = field(init=False, repr=False)
+    channel: Channel = field(init=False, repr=False)
     segments: tuple[Segment, ...] = ()
     costs: tuple[Cost, ...] = ()
+    audio_s: float = 0.0
     due: float = math.inf
     """For the first audio, or a whole that is not streamed."""
     late_s: float = 0.0
@@ -76,7 +77,12 @@ class Job:
 
     def take(self, segments: Sequence[Segment], costs: Sequence[Cost]) -> None:
         self.segments, self.costs = tuple(segments), tuple(costs)
+        self.audio_s = sum(segment.audio_s for segment in segments)
         self.timings = Timings(segments=len(segments), nfe=segments[0].nfe if segments else 0)
+
+    def past(self) -> Job:
+        """Its terms and figures, without what keeps its engine, audio and caller in memory."""
+        return replace(self, deliver=_nobody, kept=(), held=[], segments=(), costs=())
 
     @property
     def made(self) -> bool:
@@ -97,10 +103,6 @@ class Job:
     @property
     def has_room(self) -> bool:
         return self.made_s - self.written_s <= self.buffer_s
-
-    @property
-    def audio_s(self) -> float:
-        return sum(segment.audio_s for segment in self.segments)
 
     def cost_s(self, index: int) -> float:
         if index == self.done:
@@ -131,6 +133,10 @@ class Job:
                 due = max(self.due, free) + self.late_s
             yield Demand(due, self.cost_s(index), self)
             empty += self.segments[index].audio_s
+
+
+def _nobody(result: Result) -> None:
+    """Deliver nothing."""
 
 
 @dataclass(eq=False)

@@ -57,9 +57,8 @@ class Scheduler:
 
     # The loop, on the engine's thread.
 
-    def run(self, engine: Engine) -> None:
+    def run(self) -> None:
         """Serve until drained. Raises EngineFault if the engine fails its test, DeviceLost at once."""
-        self.start(engine)
         try:
             while self.run_once() or self._wait():
                 pass
@@ -74,6 +73,7 @@ class Scheduler:
             self._prepare()
             test = self.engines.next_test()
             call = workload.call = None if test else self._pick()
+        self.engines.give_back()
         if test is not None:
             self.engines.run_test(test)
             return True

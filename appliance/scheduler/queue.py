@@ -59,7 +59,7 @@ class Queue:
                 if utterance.job is job:
                     return utterance, before
                 before.append(utterance.job)
-            ended = (utterance for _, utterance in reversed(workload.history) if utterance.job is job)
+            ended = (u for _, u in reversed(workload.history) if u.job.number == job.number)
             return next(ended, Utterance(job, State.ENDED, now)), []
 
     def mergeable(self, terms: Terms) -> Job | None:

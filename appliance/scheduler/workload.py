@@ -186,5 +186,5 @@ class Workload:
 
     def _remember(self, job: Job, why: ApplianceError | None = None) -> None:
         number = self.history[-1][0] + 1 if self.history else 1
-        self.history.append((number, Utterance(job, State.ENDED, self.clock(), why)))
+        self.history.append((number, Utterance(job.past(), State.ENDED, self.clock(), why)))
         self.on_change()

@@ -319,6 +319,7 @@ class Daemon:
         self._store.sweep()
         chinese.warm()
         self._front.speakable("warm 1 😂 你好")
+        loaded: Synthesizer | None
         try:
             loaded = load_for(read, config.engine, self._report_progress)
         except Interrupted:
@@ -334,10 +335,12 @@ class Daemon:
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
             self._scheduler.start(loaded)  # before the daemon is ready: it must not refuse its first call
+            loaded = None  # so that a bundle swap frees it
             self._loop.call_soon_threadsafe(self._warm.set)
-            self._scheduler.run(loaded)
+            self._scheduler.run()
         finally:
-            (cast("Synthesizer | None", self._scheduler.engines.present) or loaded).shutdown()
+            if engine := cast("Synthesizer | None", self._scheduler.engines.present) or loaded:
+                engine.shutdown()
 
     def _report_progress(self, line: str) -> None:
         """Raises Interrupted once the daemon is to stop."""

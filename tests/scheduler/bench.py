@@ -69,7 +69,8 @@ class Bench:
 
     def serve(self) -> None:
         self.scheduler.drain()
-        self.scheduler.run(self.engine)
+        self.scheduler.start(self.engine)
+        self.scheduler.run()
 
     def opened(self) -> list[str]:
         """Texts of the segments in the order in which their lanes were opened."""

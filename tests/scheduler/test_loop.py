@@ -752,7 +752,8 @@ def test_before_the_start_and_while_draining_nothing_is_taken() -> None:
     scheduler.drain()
     with pytest.raises(Unavailable, match="draining"):
         scheduler.check_open()
-    scheduler.run(FakeEngine())
+    scheduler.start(FakeEngine())
+    scheduler.run()
 
 
 def test_cancel_all_tells_each_job_that_the_daemon_stopped(bench: Bench) -> None:
@@ -923,7 +924,8 @@ def test_a_test_of_an_engine_ends_with_the_loop(bench: Bench) -> None:
     bench.admit("a")
     bench.engine.on_call = lose
     with pytest.raises(DeviceLost):
-        bench.scheduler.run(bench.engine)
+        bench.scheduler.start(bench.engine)
+        bench.scheduler.run()
     assert isinstance(results[0], Unavailable)
 
 

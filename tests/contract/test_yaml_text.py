@@ -1,0 +1,38 @@
+"""YAML that a stranger wrote: each failure is one line of its own, whatever a constructor raises."""
+
+from __future__ import annotations
+
+import pytest
+
+from appliance.contract.yaml_text import parse_yaml
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: 1\nlevel: !!bool foo\n", 2),
+        ("a: !!int foo", 1),
+        ("\n\na: !!float x", 3),
+        ("a: !!timestamp x", 1),
+        ("a:\n- b\n- 2024-99-99", 3),
+        (f"a: !!int {'1' * 5_000}", 1),
+        ("? [a]\n: b", 1),
+        ("a: !!set [1]", 1),
+        ("a: !!python/name:os.system ''", 1),
+    ],
+)
+def test_what_no_constructor_takes_is_that_files_error(text: str, line: int) -> None:
+    with pytest.raises(LookupError) as caught:
+        parse_yaml(text, "voice.yaml", LookupError)
+    assert type(caught.value) is LookupError
+    assert str(caught.value).startswith("voice.yaml: unreadable: ")
+    assert f"line {line}, column" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_merges_of_merges_do_not_multiply() -> None:
+    text = "a0: &a0 {" + ", ".join(f"k{n}: 1" for n in range(10)) + "}\n"
+    for level in range(1, 9):
+        text += f"a{level}: &a{level}\n  <<: [{', '.join([f'*a{level - 1}'] * 10)}]\n"
+    with pytest.raises(ValueError, match="more than 10000 keys"):
+        parse_yaml(text, "f", ValueError)
+    assert parse_yaml("a: &a {b: 1}\nc: {<<: *a, d: 2}", "f", ValueError)["c"] == {"b": 1, "d": 2}
