@@ -59,7 +59,7 @@ class SynthesisConfig(Ranged):
     unary_segmentation: Literal["upstream", "low_latency"] = "upstream"
     stream_segmentation: Literal["upstream", "low_latency", "adaptive"] = "adaptive"
     """adaptive: upstream where the first audio is in time and no seed is given, else low_latency."""
-    max_text_characters: Count = 4_096
+    max_text_characters: Annotated[int, Between(1, 100_000)] = 4_096
     max_nfe: int = 32
     max_audio_s: Annotated[float, Between(1.0, 3_600.0)] = 180.0
     max_work_s: Annotated[float, Between(1.0, 3_600.0 * MAX_NFE)] = 1_800.0
