@@ -60,7 +60,7 @@ class Gateway(Program):
 
 
 @contextlib.contextmanager
-def gateway_of(daemon: Running, *, within: Sequence[str] = (), **keys: Any) -> Iterator[Gateway]:
+def gateway_of(daemon: Running, /, *, within: Sequence[str] = (), **keys: Any) -> Iterator[Gateway]:
     """Start a gateway, with these keys in its section, and leave none behind; `within` as for `start`."""
     address = keys.setdefault("listen", f"127.0.0.1:{free_port()}")
     path = daemon.folder / f"gateway-{address.rpartition(':')[2]}.yaml"
