@@ -17,7 +17,6 @@ import yaml
 from tests.daemons import Program, Running, followed, free_port, running, start
 from tests.patience import PATIENCE_S
 
-
 NAMED = "https://socialstream.ninja"
 """The one other site whose pages may call the fixture's gateway."""
 

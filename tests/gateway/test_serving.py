@@ -237,7 +237,7 @@ def test_a_body_that_does_not_come_is_a_408(impatient: Gateway) -> None:
 
 
 def test_a_hangup_ends_nothing(gateway: Gateway) -> None:
-    """Also while it starts: then it is sent all the time, once the interpreter runs the command's first line."""
+    """Also while it starts: then it is sent all the time, once Python runs the command's first line."""
     with gateway_of(gateway.daemon) as other:
         other.process.send_signal(signal.SIGHUP)
         assert other.ask("/livez").status == 200
