@@ -1,4 +1,4 @@
-"""Whose request a call of the daemon serves: what each of the gateway carries, seen by a server of nothing."""
+"""Whose request a call of the daemon serves: what the gateway sends, seen by a server of nothing."""
 
 from __future__ import annotations
 
