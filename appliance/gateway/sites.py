@@ -100,10 +100,11 @@ class SitesMiddleware:
             return None
         # HTTP/1.0 may leave it out, browsers never do.
         for host in hosts or [""]:
-            own = origin_at(scope["scheme"], host)
-            if own is None or not self._is_own_name(own.host):
+            sent_to = origin_at(scope["scheme"], host)
+            if sent_to is None or not self._is_own_name(sent_to.host):
                 message = f"Host: {shown(host)} is no name of this gateway; gateway.names adds to them"
                 return Refusal(421, message, code="misdirected_request")
+            own = sent_to
         if is_open(path) or (self._is_any_allowed and not path.startswith(WHAT_CHAT_SAYS)):
             return None
         if foreign := self._foreign(headers, own):
