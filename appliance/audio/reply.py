@@ -73,6 +73,7 @@ class Reply:
         """The whole reply, from `keep`."""
         kept = self._kept or [np.zeros(0, np.float32)]
         samples = kept[0] if len(kept) == 1 else np.concatenate(kept)
+        self._kept = []
         begun = time.perf_counter()
         data = encode.encode(samples, self._encoding, self._rate_hz)
         self.encode_s += time.perf_counter() - begun

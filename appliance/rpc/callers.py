@@ -92,8 +92,18 @@ class Call(OpenCall):
     """Since when its message is awaited."""
     held_bytes: int = 0
 
+    @contextmanager
+    def holding(self, size: int, *, to_the_end: bool = False) -> Iterator[None]:
+        """Charge bytes meanwhile, or until the call has ended. Raises TooManyCalls."""
+        self.hold(size)
+        try:
+            yield
+        finally:
+            if not to_the_end:
+                self._let_go(size)
+
     def hold(self, size: int) -> None:
-        """Charge bytes, until the call ends or `let_go`. Raises TooManyCalls."""
+        """Charge bytes until the call has ended. Raises TooManyCalls."""
         if self.caller.held_bytes + size > HELD_BYTES:
             raise TooManyCalls(
                 f"messages and audio of {self.caller.key} would hold more than {HELD_BYTES // MIB} MiB, "
@@ -103,18 +113,13 @@ class Call(OpenCall):
         self.held_bytes += size
         self.caller.held_bytes += size
 
-    def let_go(self, size: int) -> None:
+    def close(self) -> None:
+        self.caller.calls.discard(self)
+        self._let_go(self.held_bytes)
+
+    def _let_go(self, size: int) -> None:
         self.held_bytes -= size
         self.caller.held_bytes -= size
-
-    @contextmanager
-    def holding(self, size: int) -> Iterator[None]:
-        """Charge bytes meanwhile. Raises TooManyCalls."""
-        self.hold(size)
-        try:
-            yield
-        finally:
-            self.let_go(size)
 
 
 _current: ContextVar[Call] = ContextVar("call")
@@ -157,8 +162,7 @@ class Callers:
             yield call
         finally:
             self._calls.discard(call)
-            caller.calls.discard(call)
-            call.let_go(call.held_bytes)
+            call.close()
 
     def most_bytes(self, method: str) -> int:
         return self._server.max_receive_bytes if method in WITH_AUDIO else MESSAGE_BYTES

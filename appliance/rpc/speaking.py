@@ -282,10 +282,9 @@ class Speaking:
         async with self.call(parsed, context) as call:
             # Tells a client, whose next request is to come after this one, that it has been admitted.
             await context.send_initial_metadata(())
-            audio = await call.whole_audio()
-            timings = timings_message(call.finish())
-            words = word_messages(call.words)
-            response = pb.SynthesizeResponse(audio=audio, header=call.header(), timings=timings, words=words)
+            response = pb.SynthesizeResponse(audio=await call.whole_audio(), header=call.header())
+            response.timings.CopyFrom(timings_message(call.finish()))
+            response.words.extend(word_messages(call.words))
             await call.write(await self.workers.run(call.reply.samples, reply_of, response))
 
     async def read_message(
@@ -342,7 +341,8 @@ class Speaking:
                 await self._loop.run_in_executor(self._planner_thread, call.plan_and_admit)
             call.admitted = True
             call.job.timings.text_s = call.clock() - call.job.arrived
-            with current_call().holding(call.audio_bytes):
+            # gRPC has a whole reply until it is read, which its reader may never do.
+            with current_call().holding(call.audio_bytes, to_the_end=not parsed.stream):
                 yield call
         except (asyncio.CancelledError, ApplianceError) as caught:
             error = caught if isinstance(caught, ApplianceError) else call.ended_by

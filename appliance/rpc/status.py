@@ -175,20 +175,29 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         observe = self._observe if is_own else lambda method, code, reason: None
 
         async def guarded(_: object, context: Context) -> None:
-            allowed_s, call = remaining_s(context), None
             try:
                 with self._callers.call(path, context) as call:
-                    given = self._each(call, parse) if streaming else await self._only(call, parse)
-                    replies = behaviour(given, context)
-                    if isinstance(replies, AsyncIterator):
-                        async for reply in replies:
-                            await call.send(reply)
-                    elif (reply := await replies) is not None:
+                    # Also its status is sent within: behind a message that is not read it waits, and the
+                    # message is held, until the connection ends.
+                    await serve(call)
+            except ApplianceError as refused:
+                await self._abort(method, refused, context, observe)
+
+        async def serve(call: Call) -> None:
+            context = call.context
+            allowed_s = remaining_s(context)
+            try:
+                given = self._each(call, parse) if streaming else await self._only(call, parse)
+                replies = behaviour(given, context)
+                if isinstance(replies, AsyncIterator):
+                    async for reply in replies:
                         await call.send(reply)
+                elif (reply := await replies) is not None:
+                    await call.send(reply)
             except grpc.aio.AbortError:  # health sets a status of its own
                 raise
             except asyncio.CancelledError:
-                if call is None or call.ended_by is None:
+                if call.ended_by is None:
                     if _is_past(remaining_s(context), allowed_s):
                         observe(method, TABLE[DeadlineMissed].code.name, reason_of(DeadlineMissed))
                     else:
@@ -207,7 +216,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             # A client that does not read gets its status late or never, and until then a traceback would keep
             # the call's audio.
             failure.__traceback__ = failure.__context__ = None
-            await self._abort(method, failure, context)
+            await self._abort(method, failure, context, observe)
 
         return guarded
 
@@ -242,10 +251,12 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                 "message", f"is not the protobuf of a {name} request, as appliance.proto has it ({error})"
             ) from error
 
-    async def _abort(self, method: str, error: ApplianceError, context: Context) -> NoReturn:
+    async def _abort(
+        self, method: str, error: ApplianceError, context: Context, observe: CallObserver
+    ) -> NoReturn:
         status = to_status(error)
         code = rule_for(error).code
-        self._observe(method, code.name, reason_of(type(error)))
+        observe(method, code.name, reason_of(type(error)))
         if isinstance(error, EngineFault):
             logger.error("%s from %s: %s", method, context.peer(), error)
         await context.abort(code, status.message, ((DETAILS_KEY, status.SerializeToString()),))

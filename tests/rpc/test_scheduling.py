@@ -213,7 +213,7 @@ async def test_a_client_that_fills_its_share_leaves_room_for_others(synthesizer:
             await box.soon(lambda: box.scheduler.load.waiting == 4)
             error, details = await refusal(synthesizer.Synthesize(request(channel="c4")))
             assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert error.details() == "4 requests of this client wait already, which is its share"
+            assert error.details() == "4 requests of this caller wait already, which is its share"
             assert details["ErrorInfo"].reason == "QUEUE_FULL"
             calls += [start(others[0].Synthesize(request(channel=f"d{i}"))) for i in range(4)]
             await box.soon(lambda: box.scheduler.load.waiting == 8)
