@@ -446,7 +446,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_audio_that_is_no_file_is_damage(place: Place, whole: Path, made: Callable[[Path], None]) -> None:
     shutil.copytree(whole / "voices", place.root / "voices")
     instead(made)(place.root / "voices" / "ann" / "audio")
-    with pytest.raises(VoiceDamaged, match="^voice 'ann': audio is no file of at most"):
+    with pytest.raises(VoiceDamaged, match=r"^voice 'ann': audio is no file of at most"):
         place.open().reference("ann")
 
 
