@@ -170,6 +170,13 @@ def test_of_words_that_differ_in_case_alone_the_later_is_said() -> None:
     assert replaced("ANNA", {"anna": "one", "Anna": "two"}) == "two"
 
 
+@pytest.mark.parametrize("pause", ["[pause:10s]", "<break time='10s'/>", "[pause]" * 5, "<speak>[pause:3s]"])
+def test_chat_pauses_no_longer_than_one_pause_may(pause: str) -> None:
+    spoken = front("en").speakable(f"<speak>Hi{f'{pause}a' * 17}</speak>")
+    assert [spoken.text.split(), sum(each.seconds for each in spoken.pauses)] == [["Hi", *"a" * 17], 10.0]
+    assert spoken.pauses[0].after == 2
+
+
 @pytest.mark.parametrize("stem", ["小" * 61, "a b" * 20], ids=["Chinese", "English"])
 def test_a_full_list_costs_little_more_than_to_read_it(stem: str) -> None:
     words = {f"{stem}{number:03}": "x" for number in range(500)}
