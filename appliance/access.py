@@ -75,6 +75,11 @@ class Tokens:
             need = " or ".join(role.value for role in (*allowed, Role.ADMIN))
             raise AccessDenied(f"token {held.name!r} has the role {has}; this call needs {need}")
 
+    def check_name(self, name: str) -> None:
+        """Raises Unauthenticated where no token has that name, or has it any more."""
+        if all(token.name != name for token in self._current().values()):
+            raise Unauthenticated(f"token {name!r} is unknown or revoked")
+
     def find(self, token: str) -> Token | None:
         return self._current().get(_hash(token))
 

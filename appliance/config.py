@@ -29,7 +29,9 @@ Count = Annotated[int, AtLeast(1)]
 Target = Annotated[float, Between(0.0, 60.0)]
 Hour = Annotated[float, Between(0.0, 3_600.0)]
 """Seconds."""
-ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#]+")
+HOST = r"\[[0-9a-f:.]+\]|[a-z0-9_-]+(?:\.[a-z0-9_-]+)*"
+NAME = re.compile(rf"(?:{HOST})\.?", re.IGNORECASE | re.ASCII)
+ORIGIN = re.compile(rf"[a-z][a-z0-9+.-]*://(?:{HOST})(?::[0-9]+)?", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class SynthesisConfig(Ranged):
     unary_segmentation: Literal["upstream", "low_latency"] = "upstream"
     stream_segmentation: Literal["upstream", "low_latency", "adaptive"] = "adaptive"
     """adaptive: upstream where the first audio is in time and no seed is given, else low_latency."""
-    max_text_characters: Count = 4_096
+    max_text_characters: Annotated[int, Between(1, 100_000)] = 4_096
     max_nfe: int = 32
     max_audio_s: Annotated[float, Between(1.0, 3_600.0)] = 180.0
     max_work_s: Annotated[float, Between(1.0, 3_600.0 * MAX_NFE)] = 1_800.0
@@ -168,8 +170,10 @@ class GatewayConfig(Ranged):
     listen: str = LOOPBACK_HTTP
     open_to_network: bool = False
     daemon: str = ""
-    origins: tuple[str, ...] = ("*",)
-    """scheme://host[:port], or "*" for all."""
+    names: tuple[str, ...] = ()
+    """Beside localhost and its addresses; beyond loopback beside every address and the machine's own name."""
+    origins: tuple[str, ...] = ()
+    """scheme://host[:port] of pages that may do all; "*": any page may speak."""
     voice: str = ""
     voices: dict[str, str] = field(default_factory=dict)
     max_body_bytes: Count = 1 * MIB
@@ -182,6 +186,9 @@ class GatewayConfig(Ranged):
         split_address("listen", self.listen)
         if self.daemon and not self.daemon.startswith("unix:/"):
             split_address("daemon", self.daemon)
+        for name in self.names:
+            if not NAME.fullmatch(name):
+                raise ValueError(f"names: must be hosts without a port, as voicebox.lan, not {name!r}")
         for origin in self.origins:
             if origin != "*" and not ORIGIN.fullmatch(origin):
                 raise ValueError(f'origins: must be scheme://host[:port] or "*", not {origin!r}')

@@ -105,6 +105,9 @@ class Terms:
 
     request_id: str
     client: str = ""
+    """Its connection."""
+    caller: str = ""
+    """Whose it is: rpc/callers.py."""
     channel: str = ""
     user: str = ""
     supersede: str = ""

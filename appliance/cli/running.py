@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from pathlib import Path
 
 from appliance import config
@@ -30,6 +31,8 @@ def add_gateway(parser: argparse.ArgumentParser) -> None:
 
 
 def _gateway(options: argparse.Namespace) -> int:
+    # There is nothing to read again, and systemd takes an end by this signal for a wish.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from appliance.gateway import serving
 
     return serving.main(options.config, options.set)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +24,10 @@ SPEAK_S = 300.0
 UPLOAD_S = 60.0
 CHANNEL_KEY = "x-channel"
 """Metadata by which a proxy finds the box that plays a channel."""
+CALLER_KEY = "x-f5-caller"
+"""Metadata that names whom a call is made for, where one connection serves many."""
+CALLER: ContextVar[str] = ContextVar("CALLER", default="")
+"""Its value in this context; empty: it is not sent."""
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -106,7 +111,7 @@ def _connect(
 
 
 class _WithMetadata:
-    """gRPC channel whose calls carry the token and the `channel` of their request.
+    """gRPC channel whose calls carry the token, the caller and the `channel` of their request.
 
     gRPC's own call credentials refuse to send a token without TLS.
     """
@@ -128,6 +133,7 @@ class _WithMetadata:
     def _with_metadata(self, method: Any) -> Any:
         def call(*request: Any, metadata: Metadata = (), **options: Any) -> Any:
             channel = channel_metadata(getattr(request[0], "channel", "")) if request else ()
-            return method(*request, metadata=(*self._token, *channel, *metadata), **options)
+            caller = ((CALLER_KEY, CALLER.get()),) if CALLER.get() else ()
+            return method(*request, metadata=(*self._token, *caller, *channel, *metadata), **options)
 
         return call

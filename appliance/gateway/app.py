@@ -1,4 +1,4 @@
-"""The ASGI application: routes, access, CORS, and one handler for each kind of error."""
+"""The ASGI application: routes, what stands before them, and one handler for each kind of error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from weakref import WeakValueDictionary
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -23,7 +22,7 @@ from appliance.errors import ConfigError
 from appliance.gateway import openai, pages, sovits
 from appliance.gateway.authorisation import AccessMiddleware
 from appliance.gateway.refusals import Refusal, refusal_of
-from appliance.gateway.speech import IGNORED
+from appliance.gateway.sites import SitesMiddleware
 
 PROBE_TIMEOUT_S = 2.0
 CLIENT_CLOSED_REQUEST = 499
@@ -68,15 +67,7 @@ def make_app(config: Config) -> Starlette:
             *pages.ROUTES,
         ],
         middleware=[
-            Middleware(
-                CORSMiddleware,
-                allow_origins=config.gateway.origins,
-                allow_methods=["GET", "POST"],
-                allow_headers=["*"],
-                expose_headers=["retry-after", "x-request-id", IGNORED],
-                # Chromium asks for this where a page of the internet calls a private address.
-                allow_private_network=True,
-            ),
+            Middleware(SitesMiddleware, config.gateway, bool(config.server.tls_certificate)),
             Middleware(AccessMiddleware, tokens, config.gateway.max_requests),
         ],
         exception_handlers={

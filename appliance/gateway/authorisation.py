@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from appliance.access import Role, Tokens
+from appliance.client.connection import CALLER
 from appliance.errors import AccessDenied, Unauthenticated
 from appliance.gateway.refusals import Refusal
 
-OPEN = ("/livez", "/readyz", "/", "/overlay")
+PROBES = ("/livez", "/readyz")
+OPEN = (*PROBES, "/", "/overlay")
 OPEN_BELOW = "/static/"
 """Probes, and pages, which show nothing until their own calls have sent a token."""
 SEE_VOICES = (Role.SPEAK, Role.VOICES)
@@ -32,7 +36,7 @@ def roles(path: str) -> tuple[Role, ...]:
 
 
 class AccessMiddleware:
-    """Passes on requests with a valid token, up to a number at a time."""
+    """Passes on requests with a valid token, up to a number at a time; tells the daemon whose they are."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens | None, max_requests: int) -> None:
         """Without `tokens` none is needed."""
@@ -40,6 +44,8 @@ class AccessMiddleware:
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            CALLER.set(self._caller(scope))
         if scope["type"] != "http" or is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
@@ -51,6 +57,12 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
         finally:
             self._under_way -= 1
+
+    def _caller(self, scope: Scope) -> str:
+        """`token NAME`, or `http ADDRESS` of a request without a valid one."""
+        held = self._tokens.find(_token(scope)) if self._tokens is not None else None
+        address, _ = scope["client"] or ("unknown", 0)
+        return f"http {address}" if held is None else f"token {quote(held.name)}"
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         if self._tokens is not None:

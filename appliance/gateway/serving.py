@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import math
 import os
 import signal
 import socket
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -30,6 +33,9 @@ MAX_HEAD_BYTES = 64 << 10
 KEEP_ALIVE_S = 30
 BEAT_S = 5
 """Period of watchdog messages, less than half of f5-gateway.service's WatchdogSec."""
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+EXHAUSTED_AGAIN_S = 60.0
+"""Seconds after which it is said again that no connection can be taken."""
 EVENTS = "/api/"
 """Paths of endless streams."""
 
@@ -84,6 +90,7 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=round(config.gateway.drain_s),
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            backlog=config.gateway.max_connections,
             callback_notify=beat,
             timeout_notify=BEAT_S,
             # uvicorn would make its context of these files after it listens; this one is already checked.
@@ -132,8 +139,10 @@ class Server(uvicorn.Server):
     ) -> None:
         super().__init__(uvicorn_config)
         self._config, self._notifier, self._daemon = config, notifier, daemon
+        self._exhausted_at = -math.inf
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._report)
         await super().startup(sockets)
         where = f"{'https' if self.config.ssl else 'http'}://{self._config.gateway.listen}"
         logger.info("ready on %s, for the daemon at %s", where, self._daemon)
@@ -143,6 +152,15 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._notifier.stopping()
         await super().shutdown(sockets)
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Report what asyncio does, but not hundreds of times a second that there are no descriptors."""
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in EXHAUSTED):
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._exhausted_at + EXHAUSTED_AGAIN_S:
+            self._exhausted_at = loop.time()
+            logger.error("a connection cannot be taken now: %s (ulimit -n, LimitNOFILE)", error.strerror)
 
 
 class LimitedProtocol(H11Protocol):

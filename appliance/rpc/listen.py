@@ -18,10 +18,10 @@ from appliance.audio.reply import Reply
 from appliance.audio.words import Word
 from appliance.contract.bundle import Manifest
 from appliance.encodings import Encoding
-from appliance.errors import ApplianceError, EngineFault, ReaderStalled, TooManyCalls
+from appliance.errors import EngineFault, ReaderStalled
 from appliance.request import Playout, SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.context import Context, OpenCall, current_task
+from appliance.rpc.callers import Call, current_call
 from appliance.rpc.replies import utterance_message, word_messages
 from appliance.rpc.speaking import Speaking
 from appliance.scheduler.job import Job, State, Utterance
@@ -29,7 +29,6 @@ from appliance.scheduler.queue import next_change
 
 logger = logging.getLogger(__name__)
 
-MAX_LISTENERS = 64
 MIB = 1 << 20
 BUFFER_BYTES = 32 * MIB
 """Most audio that waits for one listener: more than the longest reply."""
@@ -40,7 +39,8 @@ LINGER_S = 30.0
 
 
 @dataclass(eq=False, kw_only=True)
-class Listener(OpenCall):
+class Listener:
+    call: Call
     channel: str
     """Empty for all channels."""
     waiting: asyncio.Queue[pb.ListenResponse] = field(default_factory=asyncio.Queue)
@@ -51,8 +51,8 @@ class Listener(OpenCall):
     def put(self, response: pb.ListenResponse) -> None:
         self.waiting_bytes += len(response.audio.data)
         if self.waiting_bytes > BUFFER_BYTES:
-            self.end(ReaderStalled(f"the listener has let {BUFFER_BYTES // MIB} MiB of audio wait"))
-        elif self.ended_by is None:
+            self.call.end(ReaderStalled(f"the listener has let {BUFFER_BYTES // MIB} MiB of audio wait"))
+        elif self.call.ended_by is None:
             self.waiting.put_nowait(response)
 
     def put_paused(self, channels: list[str]) -> None:
@@ -65,16 +65,11 @@ class Listener(OpenCall):
         return self.channel in ("", channel)
 
     async def send_waiting(self) -> None:
-        """Send until the call ends. Raises why it ended."""
-        try:
-            while True:
-                response = await self.waiting.get()
-                await self.send(response)
-                self.waiting_bytes -= len(response.audio.data)
-        except (asyncio.CancelledError, ApplianceError):
-            if self.ended_by is None:
-                raise
-            raise self.ended_by from None
+        """Send until the call ends."""
+        while True:
+            response = await self.waiting.get()
+            await self.call.send(response)
+            self.waiting_bytes -= len(response.audio.data)
 
 
 @dataclass(eq=False)
@@ -174,19 +169,11 @@ class Broadcaster:
             broadcast.waiting.append(segment)
             self.changed.set()
 
-    async def listen(self, channel: str, context: Context) -> None:
-        """Serve a Listen call. Raises TooManyCalls, ReaderStalled."""
-        if len(self._listeners) >= MAX_LISTENERS:
-            raise TooManyCalls(f"{MAX_LISTENERS} listen already, which is the limit", retry_s=1.0)
-        listener = Listener(context=context, clock=self._clock, task=current_task(), channel=channel)
+    async def listen(self, channel: str) -> None:
+        """Serve a Listen call."""
+        listener = Listener(call=current_call(), channel=channel)
         with self._joined(listener):
             await listener.send_waiting()
-
-    def drop_stalled(self, limit_s: float) -> None:
-        now = self._clock()
-        for listener in self._listeners:
-            if listener.writing_since is not None and now - listener.writing_since > limit_s:
-                listener.end(ReaderStalled("the listener has taken no audio for too long"))
 
     @contextmanager
     def _joined(self, listener: Listener) -> Iterator[None]:
@@ -235,7 +222,7 @@ class Broadcaster:
         except Exception as error:
             logger.exception("background task listen died")
             for listener in self._listeners:
-                listener.end(EngineFault(f"listening failed: {type(error).__name__}: {error}"))
+                listener.call.end(EngineFault(f"listening failed: {type(error).__name__}: {error}"))
         finally:
             self._task = self._speaking.on_segment = None
             self._broadcasts.clear()

@@ -8,9 +8,10 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Skipped, TooManyCalls
+from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Skipped
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.callers import current_call
 from appliance.rpc.context import Context
 from appliance.rpc.listen import Broadcaster
 from appliance.rpc.replies import utterance_message
@@ -19,7 +20,8 @@ from appliance.scheduler.job import State, Utterance
 from appliance.scheduler.queue import Queue, next_change
 from appliance.scheduler.workload import Clock
 
-MAX_WATCHERS = 64
+MAX_IDS = 1_000
+"""Requests of one CancelUtterances."""
 MOVED_S = 0.05
 """Smallest change of an expected start that is sent to watchers."""
 
@@ -55,9 +57,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
 
     async def WatchQueue(self, message: pb.WatchQueueRequest, context: Context) -> None:
         channel = checked_key("channel", message.channel)
-        if len(self._watchers) >= MAX_WATCHERS:
-            raise TooManyCalls(f"{MAX_WATCHERS} watch the queue already, which is the limit", retry_s=1.0)
-        changed = asyncio.Event()
+        call, changed = current_call(), asyncio.Event()
         self._watchers.add(changed)
         try:
             _, _, number = self._queue.utterances()
@@ -73,7 +73,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
                 held = self._paused(channel)
                 if gone or new or held != paused:
                     utterances = [utterance_message(u, self._clock()) for u in (*gone, *new)]
-                    await context.write(pb.QueueEvent(utterances=utterances, paused=held))
+                    await call.send(pb.QueueEvent(utterances=utterances, paused=held))
                     paused = held
                 with contextlib.suppress(asyncio.TimeoutError):
                     left_s = max(next_change(here, now := self._clock()) - now, 0.0) + 1e-3
@@ -82,11 +82,15 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
             self._watchers.discard(changed)
 
     async def Listen(self, message: pb.ListenRequest, context: Context) -> None:
-        await self._broadcaster.listen(checked_key("channel", message.channel), context)
+        await self._broadcaster.listen(checked_key("channel", message.channel))
 
     async def CancelUtterances(
         self, message: pb.CancelUtterancesRequest, context: Context
     ) -> pb.EndedUtterances:
+        if len(message.request_ids) > MAX_IDS:
+            raise InvalidRequest(
+                "request_ids", f"are {len(message.request_ids)}; at most {MAX_IDS} are allowed"
+            )
         ids, user = set(message.request_ids), checked_key("user_key", message.user_key)
         channel = checked_key("channel", message.channel)
         if not (ids or user or channel):

@@ -100,13 +100,12 @@ class ParsedRequest:
 
 
 def parse(
-    message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool, client: str
+    message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool, client: str, caller: str
 ) -> ParsedRequest:
     """Raises InvalidRequest, UnsupportedEncoding."""
     ways = ways_of(message, defaults, stream=stream)
-    return ParsedRequest(
-        message, stream, ways, terms_of(message, client), _is_seeded(message, defaults.synthesis)
-    )
+    terms = terms_of(message, client, caller)
+    return ParsedRequest(message, stream, ways, terms, _is_seeded(message, defaults.synthesis))
 
 
 def ways_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool) -> tuple[Request, ...]:
@@ -136,7 +135,7 @@ def request_id_of(message: pb.SynthesizeRequest) -> str:
     return request_id
 
 
-def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
+def terms_of(message: pb.SynthesizeRequest, client: str, caller: str) -> Terms:
     """Raises InvalidRequest."""
     request_id = request_id_of(message)
     if message.priority not in PRIORITIES:
@@ -153,6 +152,7 @@ def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
     return Terms(
         request_id=request_id,
         client=client,
+        caller=caller,
         channel=checked_key("channel", message.channel),
         user=checked_key("user_key", message.user_key),
         supersede=checked_key("supersede_key", message.supersede_key),

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -126,24 +127,20 @@ class RivaService:
             reply.model_config.add(model_name=model, parameters=parameters)
         return reply
 
-    async def Synthesize(self, message: Any, context: Context) -> Any:
+    async def Synthesize(self, message: Any, context: Context) -> None:
         with _errors_of_riva(message):
             async with self._translated(message, context) as request:
-                spoken = await self._speaking.answer(request, context)
-        reply = _reply(message, spoken.header, _encoder(message)(spoken.audio))
-        _add_words(reply, spoken.words)
-        return reply
+                await self._speaking.answer(request, context, partial(_whole_reply, message))
 
     async def SynthesizeOnline(self, messages: AsyncIterator[Any], context: Context) -> None:
         """Speak each message before the next one is read."""
-        with self._speaking.open_session(context) as idle_s:
-            while (message := await _next(messages, idle_s)) is not None:
-                with _errors_of_riva(message):
-                    async with self._translated(message, context) as request:
-                        await self._stream(message, request, context)
+        while (message := await _next(messages, self._speaking.session_idle_s)) is not None:
+            with _errors_of_riva(message):
+                async with self._translated(message, context) as request:
+                    await self._stream(message, request, context)
 
     async def _stream(self, message: Any, request: pb.SynthesizeRequest, context: Context) -> None:
-        parsed = self._speaking.read_message(request, context, stream=True)
+        parsed = await self._speaking.read_message(request, context, stream=True)
         if parsed.is_empty:
             await context.write(_reply(message, self._speaking.skip(parsed, context)))
             return
@@ -331,6 +328,12 @@ def _reply(message: Any, header: pb.Header, audio: bytes = b"") -> Any:
         meta={"text": message.text, "processed_text": header.text},
         id=RequestId(value=header.request_id),
     )
+
+
+def _whole_reply(message: Any, spoken: pb.SynthesizeResponse) -> Any:
+    reply = _reply(message, spoken.header, _encoder(message)(spoken.audio))
+    _add_words(reply, spoken.words)
+    return reply
 
 
 def _add_words(reply: Any, words: Any) -> None:

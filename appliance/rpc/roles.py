@@ -10,6 +10,12 @@ from appliance.rpc.context import Context
 
 HEADER = "authorization"
 SCHEME = "bearer"
+CALLER = "x-f5-caller"
+"""Metadata in which the gateway, over the Unix socket, names whom it calls for."""
+TOKEN, LOCAL = "token ", "local"
+"""Keys of callers: with a token, its name follows; of the Unix socket's other users."""
+GUARDED = ("/appliance.v1.", "/nvidia.riva.tts.")
+"""Packages whose methods need a token: not health, not reflection."""
 SEE_VOICES = (Role.SPEAK, Role.VOICES)
 ROLES: Mapping[str, tuple[Role, ...]] = {
     "Synthesize": (Role.SPEAK,),
@@ -44,15 +50,20 @@ class CallAccess:
 
     def __call__(self, method: str, context: Context) -> None:
         """Raises Unauthenticated, AccessDenied."""
-        if self.tokens is not None and not _is_local(context):
-            self.tokens.check(_token(context), ROLES.get(method, ()))
+        name = method.rpartition("/")[2]
+        if self.tokens is None or not method.startswith(GUARDED):
+            return
+        if not _is_local(context):
+            self.tokens.check(_token(context), ROLES.get(name, ()))
+        elif (caller := _value(context, CALLER)).startswith(TOKEN):
+            self.tokens.check_name(caller.removeprefix(TOKEN))
 
-    def peer(self, context: Context) -> str:
-        """Caller's key for limits: token name, else address without a port; empty if local."""
+    def caller(self, context: Context) -> str:
+        """Caller's key for limits: a token's name, else an address without its port, else `LOCAL`."""
         if _is_local(context):
-            return ""
+            return _value(context, CALLER) or LOCAL
         token = self.tokens.find(_token(context)) if self.tokens is not None else None
-        return token.name if token else context.peer().rpartition(":")[0]
+        return f"{TOKEN}{token.name}" if token else context.peer().rpartition(":")[0]
 
 
 def _is_local(context: Context) -> bool:
@@ -60,8 +71,9 @@ def _is_local(context: Context) -> bool:
 
 
 def _token(context: Context) -> str:
-    for key, value in context.invocation_metadata() or ():
-        if key == HEADER:
-            scheme, _, token = str(value).partition(" ")
-            return token.strip() if scheme.lower() == SCHEME else ""
-    return ""
+    scheme, _, token = _value(context, HEADER).partition(" ")
+    return token.strip() if scheme.lower() == SCHEME else ""
+
+
+def _value(context: Context, header: str) -> str:
+    return next((str(value) for key, value in context.invocation_metadata() or () if key == header), "")

@@ -22,9 +22,10 @@ from appliance.config import ServerConfig, split_address
 from appliance.errors import StorageError
 from appliance.rpc import admin_pb2_grpc, appliance_pb2, appliance_pb2_grpc
 from appliance.rpc.admin import AdminService
+from appliance.rpc.callers import Callers
 from appliance.rpc.moderation import QueueService
 from appliance.rpc.speaking import Speaking
-from appliance.rpc.status import Authorize, CallObserver, StatusInterceptor
+from appliance.rpc.status import CallObserver, StatusInterceptor
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.tls import credentials
 from appliance.rpc.voices import VoicesService
@@ -88,7 +89,7 @@ async def listen(
     voices: VoicesService,
     queue: QueueService,
     observe: CallObserver,
-    authorize: Authorize,
+    callers: Callers,
     extra_services: Mapping[str, AddService] | None = None,
 ) -> RunningServer:
     """Start the server; its health is NOT_SERVING.
@@ -97,7 +98,7 @@ async def listen(
     """
     tls = credentials(config)
     server = grpc.aio.server(
-        interceptors=(StatusInterceptor(observe, authorize),),
+        interceptors=(StatusInterceptor(observe, callers),),
         options=(
             ("grpc.max_receive_message_length", config.max_receive_bytes),
             ("grpc.max_send_message_length", MAX_SEND_BYTES),

@@ -20,6 +20,8 @@ from appliance.text.written import TextSplitter
 
 MAX_CLAUSES_ADMITTED = 4
 """Clauses that are with the scheduler at a time; later ones wait here."""
+MAX_WAITING = 64
+"""Clauses and ends of utterances that wait; until one is sent, no further message is read."""
 MAX_ID_CHARACTERS = 48
 """Longest id of a session; its requests' ids extend it."""
 REFUSED_FIELDS = ("merge_key", "supersede_key", "merge_text", "merge_count")
@@ -75,6 +77,8 @@ class SessionCall:
         self._slots = asyncio.Semaphore(MAX_CLAUSES_ADMITTED)
         self._last: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._moved = asyncio.Event()
+        """Set when one of them has ended."""
 
     async def serve(self, messages: AsyncIterator[pb.SessionRequest]) -> None:
         """Serve until the client has closed its side and all has been spoken.
@@ -93,6 +97,7 @@ class SessionCall:
                 if self._tasks:
                     self._last_active = self._clock()
                     self._tasks -= done
+                    self._moved.set()
                 elif not done and self._clock() >= self._last_active + self._idle_s:
                     raise DeadlineMissed.idle(self._idle_s)
         finally:
@@ -116,6 +121,9 @@ class SessionCall:
                 self._flush()
             elif kind == "cancel":
                 self._cancel(message.cancel.utterance)
+            while len(self._tasks) >= MAX_WAITING:
+                self._moved.clear()
+                await self._moved.wait()
         self._flush()
 
     async def _configure(self, message: pb.SynthesizeRequest) -> None:
@@ -168,27 +176,27 @@ class SessionCall:
         if not any(character.isalnum() for character in clause):
             return
         utterance.clauses += 1
-        message = pb.SynthesizeRequest()
-        message.CopyFrom(self._configured)
-        message.text = clause
-        message.request_id += f".{utterance.number}"
+        request_id = f"{self._configured.request_id}.{utterance.number}"
         if utterance.clauses > 1:
-            message.request_id += f"-{utterance.clauses}"
-        self._start(self._serve_clause(utterance, message, self._last))
+            request_id += f"-{utterance.clauses}"
+        self._start(self._serve_clause(utterance, request_id, clause, self._last))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._last = asyncio.ensure_future(work)
         self._tasks.add(self._last)
 
     async def _serve_clause(
-        self, utterance: SessionUtterance, message: pb.SynthesizeRequest, before: asyncio.Task[None] | None
+        self, utterance: SessionUtterance, request_id: str, clause: str, before: asyncio.Task[None] | None
     ) -> None:
         """Admit a clause at once, and send it after `before`."""
         async with self._slots:
             if utterance.failed:
                 return
             try:
-                parsed = self._speaking.read_message(message, self._context, stream=True)
+                message = pb.SynthesizeRequest()
+                message.CopyFrom(self._configured)
+                message.request_id, message.text = request_id, clause
+                parsed = await self._speaking.read_message(message, self._context, stream=True)
                 if parsed.is_empty:
                     return
                 async with self._speaking.call(parsed, self._context) as call:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -18,10 +18,11 @@ from appliance.audio.reply import AudioWorkers, Reply
 from appliance.audio.words import Word
 from appliance.config import ServerConfig
 from appliance.contract.bundle import Manifest
-from appliance.errors import ApplianceError, DeadlineMissed, InvalidRequest, ReaderStalled, TooManyCalls
+from appliance.errors import ApplianceError, DeadlineMissed, InvalidRequest, ReaderStalled
 from appliance.plan import Planner
 from appliance.request import Request, Segment, SegmentAudio, Timings
 from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.callers import current_call
 from appliance.rpc.context import Context, OpenCall, current_task, remaining_s
 from appliance.rpc.replies import header_message, timings_message, trailers, word_messages
 from appliance.rpc.requests import ParsedRequest, RequestDefaults, parse
@@ -32,8 +33,9 @@ from appliance.text.written import TextSplitter
 
 logger = logging.getLogger(__name__)
 
-SHORT_TEXT = 200
-"""Characters of a text that is planned on the event loop, in less than a millisecond."""
+SHORT_TEXT, FEW_WORDS = 200, 16
+"""Characters of a text, and its pronunciations, that the event loop reads and plans, in a millisecond."""
+SAMPLE_BYTES = 4
 
 
 @dataclass
@@ -62,8 +64,6 @@ class SynthesisCall(OpenCall):
     workers: AudioWorkers
     job: Job
     results: asyncio.Queue[Result]
-    peer: str
-    """Empty for the box's own calls."""
     message_s: float
     """Longest audio in one message of a stream."""
 
@@ -131,6 +131,14 @@ class SynthesisCall(OpenCall):
         """Seconds from arrival to the promised first audio; 0 without a promise."""
         promised = math.isfinite(self.job.due) and not self.job.late_s
         return self.job.due - self.job.arrived if promised else 0.0
+
+    @property
+    def audio_bytes(self) -> int:
+        """Most audio that it holds: samples that its reader has not taken, and the encoded whole."""
+        waiting_s = min(self.job.audio_s, self.job.buffer_s)
+        encoded_s = 0.0 if self.job.stream else self.job.audio_s
+        rates = self.manifest.mel.sample_rate_hz, self.request.sample_rate_hz
+        return int(SAMPLE_BYTES * (waiting_s * rates[0] + encoded_s * rates[1]))
 
     # Results and messages.
 
@@ -241,18 +249,14 @@ class SynthesisCall(OpenCall):
 class Speaking:
     """Calls of all services. Construct on the event loop that serves it."""
 
-    def __init__(
-        self,
-        components: Components,
-        server: ServerConfig,
-        peer: Callable[[Context], str] = lambda context: "",
-    ) -> None:
-        """`peer` identifies a caller for limits."""
+    def __init__(self, components: Components, server: ServerConfig) -> None:
         self.components = components
-        self._server, self._peer = server, peer
+        self._server = server
+        self.session_idle_s = server.session_idle_s
         self._loop = asyncio.get_running_loop()
         self._calls: set[SynthesisCall] = set()
-        self._sessions: list[str] = []
+        self._reading = 0
+        """Requests that the planner's thread has to read."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._planner_thread = ThreadPoolExecutor(1, thread_name_prefix="plan")
@@ -260,25 +264,55 @@ class Speaking:
         self.on_segment: Callable[[Job, Manifest, SegmentAudio], None] | None = None
         """Called on the event loop."""
 
-    async def answer(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
-        parsed = self.read_message(message, context, stream=False)
+    async def answer(
+        self,
+        message: pb.SynthesizeRequest,
+        context: Context,
+        reply_of: Callable[[pb.SynthesizeResponse], object] = lambda response: response,
+    ) -> None:
+        """Send the whole reply. The call is under way, and is charged, until its reader has taken it."""
+        parsed = await self.read_message(message, context, stream=False)
         if parsed.is_empty:
             request = parsed.ways[0]
             manifest, message_s = self.components.planner.manifest, self._server.message_s
             empty = Reply(manifest, request.encoding, request.sample_rate_hz, message_s).whole()
-            return pb.SynthesizeResponse(audio=empty, header=self.skip(parsed, context), timings={})
+            header = self.skip(parsed, context)
+            await context.write(reply_of(pb.SynthesizeResponse(audio=empty, header=header, timings={})))
+            return
         async with self.call(parsed, context) as call:
             # Tells a client, whose next request is to come after this one, that it has been admitted.
             await context.send_initial_metadata(())
             audio = await call.whole_audio()
             timings = timings_message(call.finish())
             words = word_messages(call.words)
-            return pb.SynthesizeResponse(audio=audio, header=call.header(), timings=timings, words=words)
+            response = pb.SynthesizeResponse(audio=audio, header=call.header(), timings=timings, words=words)
+            await call.write(await self.workers.run(call.reply.samples, reply_of, response))
 
-    def read_message(self, message: pb.SynthesizeRequest, context: Context, *, stream: bool) -> ParsedRequest:
+    async def read_message(
+        self, message: pb.SynthesizeRequest, context: Context, *, stream: bool
+    ) -> ParsedRequest:
         """Check a request message. Raises Unavailable, InvalidRequest, UnsupportedEncoding."""
-        self.components.scheduler.check_open(message.request_id)
-        return parse(message, self.components.defaults, stream=stream, client=context.peer())
+        parts = self.components
+        parts.scheduler.check_open(message.request_id)
+        read = partial(
+            parse,
+            *(message, parts.defaults),
+            stream=stream,
+            client=context.peer(),
+            caller=current_call().caller.key,
+        )
+        # In order of arrival, as `call` is: what comes while the thread reads waits for it.
+        if not self._reading and self._is_short(message):
+            return read()
+        self._reading += 1
+        try:
+            return await self._loop.run_in_executor(self._planner_thread, read)
+        finally:
+            self._reading -= 1
+
+    def _is_short(self, message: pb.SynthesizeRequest) -> bool:
+        words = len(message.pronunciations) + len(self.components.defaults.pronunciations(message.voice))
+        return len(message.text) <= SHORT_TEXT and words <= FEW_WORDS
 
     def skip(self, parsed: ParsedRequest, context: Context) -> pb.Header:
         """Count and log a request with nothing to speak; return its header."""
@@ -293,22 +327,23 @@ class Speaking:
     async def call(self, parsed: ParsedRequest, context: Context) -> AsyncIterator[SynthesisCall]:
         """Plan and admit a request; end its job when the context exits.
 
-        Raises Unavailable, InvalidRequest, TooManyCalls, and what `SynthesisCall.plan_and_admit` raises.
+        Raises Unavailable, InvalidRequest, TooManyCalls beyond the caller's bytes, and what
+        `SynthesisCall.plan_and_admit` raises.
         """
         call = self._new_call(parsed, context)
         self._calls.add(call)
         self._idle.clear()
         try:
             # Jobs are admitted in order of arrival: what comes while the thread is planning waits for it.
-            request = parsed.message
-            is_quick = len(request.text) <= SHORT_TEXT and self.components.at_hand(request.voice)
+            is_quick = self._is_short(parsed.message) and self.components.at_hand(parsed.message.voice)
             if is_quick and self.planning == 1:
                 call.plan_and_admit()
             else:
                 await self._loop.run_in_executor(self._planner_thread, call.plan_and_admit)
             call.admitted = True
             call.job.timings.text_s = call.clock() - call.job.arrived
-            yield call
+            with current_call().holding(call.audio_bytes):
+                yield call
         except (asyncio.CancelledError, ApplianceError) as caught:
             error = caught if isinstance(caught, ApplianceError) else call.ended_by
             self._log_failure(call, error)
@@ -329,7 +364,6 @@ class Speaking:
         if left_s <= 0.0:
             raise DeadlineMissed.passed("before the request arrived")
         parts.scheduler.check_open(terms.request_id, taken=self._find(terms.request_id) is not None)
-        self._check_room(peer := self._peer(context), len(self._calls))
         results: asyncio.Queue[Result] = asyncio.Queue()
         job = Job(
             terms,
@@ -349,7 +383,6 @@ class Speaking:
             workers=self.workers,
             job=job,
             results=results,
-            peer=peer,
             message_s=server.message_s,
         )
 
@@ -370,29 +403,6 @@ class Speaking:
             reason = f"{error.field} is refused"  # the whole message may quote the text
         terms, voice = call.parsed.terms, call.parsed.message.voice
         logger.info("request %s of %s, voice %.64r: %s", terms.request_id, terms.client, voice, reason)
-
-    # Limits.
-
-    @contextlib.contextmanager
-    def open_session(self, context: Context) -> Iterator[float]:
-        """Count a call of many messages; yields the seconds it may be idle. Raises TooManyCalls."""
-        self._check_room(peer := self._peer(context), len(self._sessions))
-        self._sessions.append(peer)
-        try:
-            yield self._server.session_idle_s
-        finally:
-            self._sessions.remove(peer)
-
-    def _check_room(self, peer: str, under_way: int) -> None:
-        """Raises TooManyCalls."""
-        server = self._server
-        if under_way >= server.max_calls:
-            raise TooManyCalls(f"{server.max_calls} calls are under way, which is the limit", retry_s=1.0)
-        own = sum(call.peer == peer for call in self._calls) + self._sessions.count(peer) if peer else 0
-        if own >= server.max_calls_of_peer:
-            raise TooManyCalls(
-                f"{server.max_calls_of_peer} calls of {peer} are under way, which is the limit", retry_s=1.0
-            )
 
     # Calls under way.
 

@@ -1,4 +1,4 @@
-"""The one table from errors to gRPC statuses, and the interceptor that applies it to every method."""
+"""The one table from errors to gRPC statuses, and the interceptor through which every call goes."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ from appliance.errors import (
     VoiceExists,
     VoiceNotFound,
 )
+from appliance.rpc.callers import SHORT_MESSAGE_BYTES, Call, Callers, check_fields
 from appliance.rpc.context import Context, remaining_s
 
 logger = logging.getLogger(__name__)
@@ -53,8 +54,9 @@ logger = logging.getLogger(__name__)
 CallObserver = Callable[[str, str, str], None]
 """Called once for each finished call: (method, name of its status, reason of its error or "")."""
 
-Authorize = Callable[[str, Context], None]
-"""Called with each call's method before its messages are read. Raises Unauthenticated, AccessDenied."""
+Parse = Callable[[bytes], Any]
+Replies = AsyncIterator[Any] | Awaitable[Any]
+"""What a method returns: messages, or one; None where it has written them itself."""
 
 DOMAIN = "f5-appliance"
 OWN_PACKAGES = ("/appliance.v1.", "/appliance.admin.v1.", "/nvidia.riva.tts.")
@@ -138,14 +140,14 @@ def to_status(error: ApplianceError) -> status_pb2.Status:
 
 
 class StatusInterceptor(grpc.aio.ServerInterceptor):
-    """Turns what a method raises into its status."""
+    """Charges each call to its caller, reads its messages, and turns what its method raises into a status."""
 
     def __init__(
         self,
         observe: CallObserver = lambda method, code, reason: None,
-        authorize: Authorize = lambda method, context: None,
+        callers: Callers | None = None,
     ) -> None:
-        self._observe, self._authorize = observe, authorize
+        self._observe, self._callers = observe, callers or Callers()
 
     async def intercept_service(
         self,
@@ -153,42 +155,46 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         handler = await continuation(handler_call_details)
-        service, _, method = handler_call_details.method.rpartition("/")
-        if handler is None or not service.startswith(OWN_PACKAGES):
-            # Health and reflection set statuses of their own.
-            return handler
+        if handler is None:
+            return None
+        method = handler_call_details.method
         behaviour = handler.unary_unary or handler.unary_stream or handler.stream_stream
-        make = {
-            handler.unary_unary: grpc.unary_unary_rpc_method_handler,
-            handler.unary_stream: grpc.unary_stream_rpc_method_handler,
-            handler.stream_stream: grpc.stream_stream_rpc_method_handler,
-        }[behaviour]
-        # gRPC is given no deserializer, since its failures are UNKNOWN and a traceback: bytes come here.
-        return make(
-            self._guarded(method, behaviour, handler.request_deserializer),
+        # Every method is served as one of streams, which on the wire is the same: of those, gRPC reads a
+        # message when it is asked to, and says when the reader has taken a reply. It is given no
+        # deserializer, since its failures are UNKNOWN and a traceback.
+        return grpc.stream_stream_rpc_method_handler(
+            self._guarded(method, behaviour, handler.request_deserializer, handler.request_streaming),
             response_serializer=handler.response_serializer,
         )
 
     def _guarded(
-        self,
-        method: str,
-        behaviour: Callable[..., Awaitable[Any]],
-        parse: Callable[[bytes], Any],
-    ) -> Callable[..., Any]:
-        async def guarded(given: bytes | AsyncIterator[bytes], context: Context) -> Any:
-            allowed_s = remaining_s(context)
+        self, path: str, behaviour: Callable[..., Replies], parse: Parse, streaming: bool
+    ) -> Callable[..., Awaitable[None]]:
+        method = path.rpartition("/")[2]
+        is_own = path.startswith(OWN_PACKAGES)
+        observe = self._observe if is_own else lambda method, code, reason: None
+
+        async def guarded(_: object, context: Context) -> None:
+            allowed_s, call = remaining_s(context), None
             try:
-                self._authorize(method, context)
-                if isinstance(given, bytes):
-                    reply = await behaviour(_parsed(given, method, parse), context)
-                else:
-                    reply = await behaviour(_each_parsed(given, method, parse), context)
-            except asyncio.CancelledError:
-                if _is_past(remaining_s(context), allowed_s):
-                    self._observe(method, TABLE[DeadlineMissed].code.name, reason_of(DeadlineMissed))
-                else:
-                    self._observe(method, grpc.StatusCode.CANCELLED.name, "")
+                with self._callers.call(path, context) as call:
+                    given = self._each(call, parse) if streaming else await self._only(call, parse)
+                    replies = behaviour(given, context)
+                    if isinstance(replies, AsyncIterator):
+                        async for reply in replies:
+                            await call.send(reply)
+                    elif (reply := await replies) is not None:
+                        await call.send(reply)
+            except grpc.aio.AbortError:  # health sets a status of its own
                 raise
+            except asyncio.CancelledError:
+                if call is None or call.ended_by is None:
+                    if _is_past(remaining_s(context), allowed_s):
+                        observe(method, TABLE[DeadlineMissed].code.name, reason_of(DeadlineMissed))
+                    else:
+                        observe(method, grpc.StatusCode.CANCELLED.name, "")
+                    raise
+                failure = call.ended_by
             except ApplianceError as error:
                 failure = error
             except Exception:
@@ -196,14 +202,45 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                 logger.exception("%s from %s failed, error %s", method, context.peer(), number)
                 failure = ApplianceError(f"internal error {number}; the daemon's log has it")
             else:
-                self._observe(method, grpc.StatusCode.OK.name, "")
-                return reply
+                observe(method, grpc.StatusCode.OK.name, "")
+                return
             # A client that does not read gets its status late or never, and until then a traceback would keep
             # the call's audio.
             failure.__traceback__ = failure.__context__ = None
             await self._abort(method, failure, context)
 
         return guarded
+
+    async def _only(self, call: Call, parse: Parse) -> Any:
+        """The message of a call that has one. Raises InvalidRequest, TooManyCalls."""
+        async with call.caller.arriving:
+            call.arriving_since = call.clock()
+            message = await call.context.read()
+            call.arriving_since = None
+        if message is grpc.aio.EOF:
+            raise InvalidRequest("message", "is missing: the call was closed without one")
+        call.hold(len(message))
+        return await self._parsed(message, call, parse)
+
+    async def _each(self, call: Call, parse: Parse) -> AsyncIterator[Any]:
+        while (message := await call.context.read()) is not grpc.aio.EOF:
+            self._callers.access(call.method, call.context)  # a token may have been revoked meanwhile
+            with call.holding(len(message)):
+                yield await self._parsed(message, call, parse)
+
+    async def _parsed(self, message: bytes, call: Call, parse: Parse) -> Any:
+        most = self._callers.most_bytes(call.method)
+        if len(message) > most:
+            raise InvalidRequest("message", f"has {len(message)} bytes; at most {most} are allowed")
+        try:
+            if len(message) <= SHORT_MESSAGE_BYTES:
+                return parse(message)
+            return await asyncio.to_thread(_parsed_long, message, parse)
+        except DecodeError as error:
+            name = call.method.rpartition("/")[2]
+            raise InvalidRequest(
+                "message", f"is not the protobuf of a {name} request, as appliance.proto has it ({error})"
+            ) from error
 
     async def _abort(self, method: str, error: ApplianceError, context: Context) -> NoReturn:
         status = to_status(error)
@@ -215,21 +252,9 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         raise AssertionError("abort returned")
 
 
-async def _each_parsed(
-    given: AsyncIterator[bytes], method: str, parse: Callable[[bytes], Any]
-) -> AsyncIterator[Any]:
-    # Not a generator expression: that takes gRPC's iterator at once, which complains when it is never begun.
-    async for message in given:
-        yield _parsed(message, method, parse)
-
-
-def _parsed(message: bytes, method: str, parse: Callable[[bytes], Any]) -> Any:
-    try:
-        return parse(message)
-    except DecodeError as error:
-        raise InvalidRequest(
-            "message", f"is not the protobuf of a {method} request, as appliance.proto has it ({error})"
-        ) from error
+def _parsed_long(message: bytes, parse: Parse) -> Any:
+    check_fields(message)
+    return parse(message)
 
 
 def _is_past(left_s: float, allowed_s: float) -> bool:

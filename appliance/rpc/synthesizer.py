@@ -19,11 +19,11 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
     def __init__(self, speaking: Speaking) -> None:
         self._speaking = speaking
 
-    async def Synthesize(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
-        return await self._speaking.answer(message, context)
+    async def Synthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
+        await self._speaking.answer(message, context)
 
     async def StreamSynthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
-        parsed = self._speaking.read_message(message, context, stream=True)
+        parsed = await self._speaking.read_message(message, context, stream=True)
         if parsed.is_empty:
             header = self._speaking.skip(parsed, context)
             await context.write(pb.StreamSynthesizeResponse(header=header))
@@ -38,8 +38,7 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
             await call.write(pb.StreamSynthesizeResponse(end=end))
 
     async def Session(self, messages: AsyncIterator[pb.SessionRequest], context: Context) -> None:
-        with self._speaking.open_session(context) as idle_s:
-            await SessionCall(self._speaking, context, idle_s).serve(messages)
+        await SessionCall(self._speaking, context, self._speaking.session_idle_s).serve(messages)
 
     async def CancelSynthesis(
         self, message: pb.CancelSynthesisRequest, context: Context

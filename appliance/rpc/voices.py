@@ -13,6 +13,7 @@ from appliance.errors import Cancelled, UploadsFull
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.context import Context
+from appliance.text.pronounce import check as check_pronunciations
 from appliance.voices.prompts import run_when_idle
 from appliance.voices.store import Voice, VoiceStore
 
@@ -51,6 +52,7 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         return voice_message(await self._work(lambda store: store.get(message.name)))
 
     async def CreateVoice(self, message: pb.CreateVoiceRequest, context: Context) -> pb.Voice:
+        check_pronunciations(message.pronunciations)
         if self._uploads >= UPLOAD_THREADS + UPLOADS_WAITING:
             raise UploadsFull(f"{UPLOADS_WAITING} uploads are waiting already, and no more may")
         self._uploads += 1
@@ -62,6 +64,7 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
             self._uploads -= 1
 
     async def UpdateVoice(self, message: pb.UpdateVoiceRequest, context: Context) -> pb.Voice:
+        check_pronunciations(message.pronunciations.words)
         name = message.display_name if message.HasField("display_name") else None
         words = dict(message.pronunciations.words) if message.HasField("pronunciations") else None
         return voice_message(await self._work(lambda store: store.update(message.name, name, words)))

@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
-import math
 import os
 import signal
 import sys
@@ -59,6 +58,7 @@ from appliance.exits import Exit
 from appliance.plan import Planner
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import AdminService
+from appliance.rpc.callers import Callers
 from appliance.rpc.listen import Broadcaster
 from appliance.rpc.moderation import QueueService
 from appliance.rpc.replies import passed_over_messages
@@ -196,8 +196,8 @@ class Daemon:
     async def live(self) -> None:
         """Raises the errors of STATUSES."""
         server = self._config.server
-        access = _call_access(server)
-        speaking = Speaking(self._components, server, access.peer)
+        callers = Callers(server, _call_access(server), self._components.clock)
+        speaking = Speaking(self._components, server)
         broadcaster = Broadcaster(speaking, server.message_s)
         voices = VoicesService(self._store)
         queue = QueueService(self._scheduler.queue, self._components.clock, speaking.end, broadcaster)
@@ -206,14 +206,14 @@ class Daemon:
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
         services = riva_services(speaking, self._store, self._prompts)
         synthesizer = SynthesizerService(speaking)
-        listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, access, services)
+        listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, callers, services)
         operated: grpc.aio.Server | None = None
         try:
             if server.admin is not None:
                 admin = AdminService(self)
                 operated = await listen_to_operator(server.admin, admin, self._metrics.observe)
             with self._probe_servers(speaking):
-                await self._serve(listening, speaking, broadcaster)
+                await self._serve(listening, speaking, callers)
         finally:
             if operated is not None:
                 await operated.stop(grace=GRACE_S)
@@ -253,13 +253,13 @@ class Daemon:
                         raise cannot_listen(f"server.{key}", address, error) from error
             yield
 
-    async def _serve(self, listening: RunningServer, speaking: Speaking, broadcaster: Broadcaster) -> None:
+    async def _serve(self, listening: RunningServer, speaking: Speaking, callers: Callers) -> None:
         """Serve once the engine is warm, drain when it ends or the daemon is to stop."""
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
         warm = asyncio.ensure_future(self._warm.wait())
         background = [
-            asyncio.ensure_future(self._supervise(speaking, broadcaster)),
+            asyncio.ensure_future(self._supervise(speaking, callers)),
             asyncio.ensure_future(self._follow_clocks(listening)),
         ]
         for loop in background:
@@ -355,15 +355,16 @@ class Daemon:
 
     # Background tasks of the event loop.
 
-    async def _supervise(self, speaking: Speaking, broadcaster: Broadcaster) -> None:
-        """Feed the watchdog and end calls whose readers have stalled."""
+    async def _supervise(self, speaking: Speaking, callers: Callers) -> None:
+        """Feed the watchdog; end calls whose readers have stalled, or whose tokens were revoked."""
         while True:
             self._supervision.tick(self._status())
             draining = self._stop.is_set()
             limit_s = STALLED_S if draining else self._config.server.write_timeout_s
             speaking.drop_stalled(limit_s)
-            broadcaster.drop_stalled(limit_s)
-            await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else math.inf))
+            callers.drop_stalled(limit_s)
+            callers.drop_revoked()
+            await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else STALLED_S))
 
     async def _follow_clocks(self, listening: RunningServer) -> None:
         """Publish the clock state; forget measured costs when it changes."""

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class PageError(Exception):
 class Browser:
     """One process; `page` opens tabs of it."""
 
-    def __init__(self, folder: Path, log: Path) -> None:
+    def __init__(self, folder: Path, log: Path, flags: Sequence[str]) -> None:
         assert CHROMIUM is not None
         read_commands, self._commands = os.pipe()
         self._answers, write_answers = os.pipe()
@@ -52,7 +52,7 @@ class Browser:
 
         with log.open("wb") as out:
             self.process = subprocess.Popen(
-                [CHROMIUM, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
+                [CHROMIUM, *FLAGS, *flags, f"--user-data-dir={folder}", "about:blank"],
                 stdout=out,
                 stderr=out,
                 close_fds=False,
@@ -172,9 +172,9 @@ class Page:
 
 
 @contextlib.contextmanager
-def chromium(folder: Path) -> Iterator[Browser]:
+def chromium(folder: Path, *flags: str) -> Iterator[Browser]:
     """Start it with a profile of its own, and leave none behind."""
-    browser = Browser(folder / "profile", folder / "chromium.log")
+    browser = Browser(folder / "profile", folder / "chromium.log", flags)
     try:
         yield browser
     finally:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPMessage
 from typing import Any
@@ -16,6 +16,9 @@ import yaml
 
 from tests.daemons import Program, Running, followed, free_port, running, start
 from tests.patience import PATIENCE_S
+
+NAMED = "https://socialstream.ninja"
+"""The one other site whose pages may call the fixture's gateway."""
 
 
 @dataclass
@@ -56,12 +59,13 @@ class Gateway(Program):
 
 
 @contextlib.contextmanager
-def gateway_of(daemon: Running, **keys: Any) -> Iterator[Gateway]:
-    """Start a gateway, with these keys in its section, and leave none behind."""
+def gateway_of(daemon: Running, /, *, within: Sequence[str] = (), **keys: Any) -> Iterator[Gateway]:
+    """Start a gateway, with these keys in its section, and leave none behind; `within` as for `start`."""
     address = keys.setdefault("listen", f"127.0.0.1:{free_port()}")
     path = daemon.folder / f"gateway-{address.rpartition(':')[2]}.yaml"
     path.write_text(yaml.safe_dump({**daemon.config, "gateway": keys}))
-    gateway = Gateway(start("-m", "appliance", "gateway", "--config", path), daemon, address)
+    command = ("-m", "appliance", "gateway", "--config", path)
+    gateway = Gateway(start(*command, within=within), daemon, address)
     with followed(gateway):
         yield gateway
 
@@ -71,5 +75,5 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """With one voice, `ann`."""
     with running(tmp_path_factory.mktemp("box")) as daemon:
         daemon.add_voice()
-        with gateway_of(daemon, voices={"shimmer": "ann"}) as gateway:
+        with gateway_of(daemon, voices={"shimmer": "ann"}, origins=[NAMED]) as gateway:
             yield gateway

@@ -123,7 +123,7 @@ def request(
     path: str | bytes, body: bytes = b"", method: str = "POST", headers: tuple[tuple[str, bytes], ...] = ()
 ) -> bytes:
     target = path if isinstance(path, bytes) else path.encode()
-    lines = [method.encode() + b" " + target + b" HTTP/1.1", b"host: x", b"connection: close"]
+    lines = [method.encode() + b" " + target + b" HTTP/1.1", b"host: localhost", b"connection: close"]
     lines += [f"content-length: {len(body)}".encode()] if body or method == "POST" else []
     lines += [name.encode() + b": " + value for name, value in headers]
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
@@ -223,7 +223,10 @@ def test_paths_lead_nowhere(victim: Victim, path: str, method: str) -> None:
         assert b"root:" not in connection.recv(4096)
 
 
-NAMED = ("authorization", "content-type", "content-length", "transfer-encoding", "expect", "upgrade", "x")
+NAMED = (
+    *("authorization", "content-type", "content-length", "transfer-encoding", "expect", "upgrade", "x"),
+    *("host", "origin", "referer", "sec-fetch-site"),
+)
 VALUES = (
     b"Bearer " + b"x" * 5_000,
     b"-1",
@@ -234,6 +237,8 @@ VALUES = (
     b"",
     b"a\x00b",
     b"100-continue",
+    b"http://[",
+    b"http://localhost:99999999",
 )
 
 
@@ -270,7 +275,7 @@ def test_huge_bodies(victim: Victim, begun: bytes, is_chunked: bool) -> None:
             b"",
             b"G",
             b"POST /tts HTTP/1.1\r\nhost",
-            b"POST /tts HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{",
+            b"POST /tts HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{",
         )
     )
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import socket
 import ssl
 import subprocess
@@ -21,11 +22,12 @@ from appliance.certificates import tls_context
 from appliance.client import CallFailed, Client
 from appliance.config import Config, load
 from appliance.errors import ApplianceError, ConfigError
+from appliance.exits import Exit
 from appliance.gateway import app, serving
 from appliance.gateway.refusals import REASONS, STATUSES, refusal_of
 from appliance.rpc.status import TABLE, reason_of
 from appliance.serve.notify import Notifier
-from tests.daemons import Running, free_port, running, write_config
+from tests.daemons import Program, Running, followed, free_port, running, start, write_config
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.gateway.test_openai import LINE
 from tests.patience import PATIENCE_S, until
@@ -125,6 +127,10 @@ def test_https_with_the_daemons_certificate(tmp_path: Path) -> None:
         (["gateway.listen=voicebox:8880"], "can be reached from the network"),
         (["gateway.listen=localhost"], "gateway: listen: must be host:port"),
         (["gateway.origins=[everywhere]"], 'origins: must be scheme://host[:port] or "*"'),
+        (["gateway.origins=['http://[']"], 'origins: must be scheme://host[:port] or "*"'),
+        (["gateway.origins=['null']"], 'origins: must be scheme://host[:port] or "*"'),
+        (["gateway.names=['box:8880']"], "names: must be hosts without a port, as voicebox.lan"),
+        (["gateway.names=['*']"], "names: must be hosts without a port, as voicebox.lan"),
         (["gateway.stall_s=0"], "stall_s: must be between"),
         (["server.tls_certificate=/no.crt", "server.tls_key=/no.key"], "are not a PEM certificate"),
         (["server.tokens=/x", "server.socket="], "server.socket: is empty"),
@@ -226,8 +232,34 @@ def test_who_makes_no_progress_is_cut_off(impatient: Gateway, begun: bytes) -> N
 def test_a_body_that_does_not_come_is_a_408(impatient: Gateway) -> None:
     host, port = impatient.address.split(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-        connection.sendall(b"POST /tts HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
+        connection.sendall(b"POST /tts HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
         assert connection.recv(4096).startswith(b"HTTP/1.1 408")
+
+
+def test_a_hangup_ends_nothing(gateway: Gateway) -> None:
+    """Also while it starts: then it is sent all the time, once Python runs the command's first line."""
+    with gateway_of(gateway.daemon) as other:
+        other.process.send_signal(signal.SIGHUP)
+        assert other.ask("/livez").status == 200
+        assert other.stop() == 0
+    command = ("-X", "importtime", "-m", "appliance", "gateway", "--config", "/none")
+    with followed(Program(start(*command)), ready=False) as starting:
+        starting.until("import time:.* argparse")
+        until(lambda: starting.process.poll() is not None or starting.process.send_signal(signal.SIGHUP))
+        assert starting.process.wait() == Exit.CONFIG
+
+
+def test_without_descriptors_it_says_so_once_and_goes_on_when_there_are_some(gateway: Gateway) -> None:
+    """asyncio tells of each of its attempts, some hundreds or thousands in its first round."""
+    with gateway_of(gateway.daemon, within=("prlimit", "--nofile=48")) as other:
+        host, _, port = other.address.rpartition(":")
+        with contextlib.ExitStack() as stack:
+            for _ in range(60):
+                stack.enter_context(socket.create_connection((host, int(port)), PATIENCE_S))
+            other.until("Too many open files")
+        assert other.ask("/livez").status == 200
+        assert other.stop() == 0
+    assert len(other.lines) < 10 and "Traceback" not in other.log
 
 
 def test_the_defaults() -> None:

@@ -36,7 +36,8 @@ def slow(gateway: Gateway) -> socket.socket:
     connection.connect((host, int(port)))
     sent = {**LINE, "input": LONG, "response_format": "pcm", "nfe": 1, "priority": "bulk"}
     body = json.dumps(sent).encode()
-    connection.sendall(b"POST /v1/audio/speech HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body))
+    head = b"POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+    connection.sendall(head % len(body))
     connection.sendall(body)
     return connection
 

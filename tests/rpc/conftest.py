@@ -26,9 +26,12 @@ from appliance.contract.mel import MelSpec
 from appliance.plan import Planner
 from appliance.request import Reference, Request, Segment, Timings
 from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.callers import Callers
+from appliance.rpc.context import Context
 from appliance.rpc.listen import Broadcaster
 from appliance.rpc.moderation import QueueService
 from appliance.rpc.requests import RequestDefaults
+from appliance.rpc.roles import CallAccess
 from appliance.rpc.server import RunningServer, listen, riva_services
 from appliance.rpc.speaking import Components, Speaking
 from appliance.rpc.synthesizer import SynthesizerService
@@ -65,6 +68,7 @@ class Box:
     planner: SentencePlanner
     components: Components
     speaking: Speaking
+    callers: Callers
     broadcaster: Broadcaster
     queue: QueueService
     store: VoiceStore
@@ -98,6 +102,17 @@ class Box:
         finally:
             go.set()
             self.engine.on_step = lambda: None
+
+
+class Arrivals(CallAccess):
+    """Notes each call's method."""
+
+    def __init__(self, arrived: list[str]) -> None:
+        super().__init__()
+        object.__setattr__(self, "_arrived", arrived)
+
+    def __call__(self, method: str, context: Context) -> None:
+        self._arrived.append(method.rpartition("/")[2])
 
 
 @dataclass
@@ -164,6 +179,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
         **{"stream_buffer_s": 1.0, "max_calls": 12, **server_keys},
     )
     speaking = Speaking(components, config)
+    callers = Callers(config, Arrivals(arrived))
     broadcaster = Broadcaster(speaking, config.message_s)
     uploads = VoicesService(store)
     queue = QueueService(scheduler.queue, components.clock, speaking.end, broadcaster)
@@ -173,11 +189,12 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
         uploads,
         queue,
         lambda *call: observed.append(call),
-        lambda method, context: arrived.append(method),
+        callers,
         riva_services(speaking, store, prompts),
     )
     engine = FakeEngine()
-    thread = threading.Thread(target=scheduler.run, args=(engine,), daemon=True)
+    scheduler.start(engine)
+    thread = threading.Thread(target=scheduler.run, daemon=True)
     thread.start()
     box = Box(
         engine,
@@ -185,6 +202,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
         planner,
         components,
         speaking,
+        callers,
         broadcaster,
         queue,
         store,

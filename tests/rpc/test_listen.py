@@ -13,8 +13,9 @@ import pytest
 
 from appliance.audio.phrases import Phrases
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc import appliance_pb2_grpc, callers
 from appliance.rpc import listen as rpc
+from appliance.rpc.callers import Kind
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, connection
 from tests.rpc.test_queue import Moderator, moderator, on
@@ -313,14 +314,14 @@ async def test_a_listener_without_a_sign_of_life_is_ended(
         await synthesizer.Synthesize(request(sentences(20)))
 
         def dropped() -> bool:
-            box.broadcaster.drop_stalled(0.05)
+            box.callers.drop_stalled(0.05)
             return box.broadcaster.listening == 0
 
         await box.soon(dropped)
 
 
 async def test_listeners_are_bounded(moderator: Moderator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rpc, "MAX_LISTENERS", 1)
+    monkeypatch.setattr(callers, "OF_ALL", {Kind.LISTEN: 1})
     async with listening(moderator):
         error, found = await refusal(moderator.Listen(pb.ListenRequest()).read())
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -26,7 +26,7 @@ from appliance.errors import StorageError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import server as module
-from appliance.rpc.roles import CallAccess
+from appliance.rpc.callers import Callers
 from appliance.rpc.server import SERVICES, listen
 from tests.patience import PATIENCE_S, scaled
 from tests.rpc.conftest import Box
@@ -118,7 +118,7 @@ async def second(config: ServerConfig) -> None:
     servicer: Any = appliance_pb2_grpc.SynthesizerServicer()
     voices: Any = appliance_pb2_grpc.VoicesServicer()
     queue: Any = appliance_pb2_grpc.QueueServicer()
-    listening = await listen(config, servicer, voices, queue, lambda *call: None, CallAccess())
+    listening = await listen(config, servicer, voices, queue, lambda *call: None, Callers())
     await listening.server.stop(0)
 
 
@@ -259,7 +259,7 @@ async def served(voices: Any) -> AsyncIterator[str]:
     synthesizer: Any = appliance_pb2_grpc.SynthesizerServicer()
     config = ServerConfig(listen="127.0.0.1:0", socket="")
     queue: Any = appliance_pb2_grpc.QueueServicer()
-    listening = await listen(config, synthesizer, voices, queue, lambda *call: None, CallAccess())
+    listening = await listen(config, synthesizer, voices, queue, lambda *call: None, Callers())
     try:
         yield f"127.0.0.1:{listening.port}"
     finally:

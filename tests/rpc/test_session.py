@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -214,7 +213,7 @@ async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Bo
 async def test_a_silent_session_ends_but_not_while_it_speaks(
     synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(box.speaking, "open_session", lambda context: contextlib.nullcontext(scaled(0.2)))
+    monkeypatch.setattr(box.speaking, "session_idle_s", scaled(0.2))
     call = synthesizer.Session()
     heard = Heard(call)
     await call.write(configure())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from appliance.errors import Cancelled
 from appliance.rpc import appliance_pb2 as pb
@@ -195,11 +196,19 @@ def uploads(box: Box) -> Iterator[Uploads]:
     held.go.set()
 
 
-async def fill(voices: Stub, uploads: Uploads, box: Box) -> list[asyncio.Future[pb.Voice]]:
+@pytest_asyncio.fixture
+async def local(box: Box) -> AsyncIterator[Stub]:
+    """Another caller."""
+    async with grpc.aio.insecure_channel(f"unix:{box.socket}") as channel:
+        yield appliance_pb2_grpc.VoicesStub(channel)
+
+
+async def fill(voices: Stub, local: Stub, uploads: Uploads, box: Box) -> list[asyncio.Future[pb.Voice]]:
     """As many uploads as may be under way: one begun, the others waiting."""
     calls: list[asyncio.Future[pb.Voice]] = []
     for number in range(UPLOAD_THREADS + UPLOADS_WAITING):
-        calls.append(asyncio.ensure_future(reply_of(voices.CreateVoice(create(name=f"v{number}")))))
+        stub = voices if number % 2 else local
+        calls.append(asyncio.ensure_future(reply_of(stub.CreateVoice(create(name=f"v{number}")))))
         # One by one: calls of one connection may else arrive in another order.
         await box.soon(lambda: box.arrived.count("CreateVoice") == len(calls))
     await box.soon(lambda: len(uploads.begun) == UPLOAD_THREADS)
@@ -207,9 +216,9 @@ async def fill(voices: Stub, uploads: Uploads, box: Box) -> list[asyncio.Future[
 
 
 async def test_speech_and_lists_do_not_wait_for_uploads(
-    voices: Stub, synthesizer: Any, box: Box, uploads: Uploads
+    voices: Stub, local: Stub, synthesizer: Any, box: Box, uploads: Uploads
 ) -> None:
-    calls = await fill(voices, uploads, box)
+    calls = await fill(voices, local, uploads, box)
     assert (await synthesizer.Synthesize(request(), timeout=PATIENCE_S)).audio
     assert len((await voices.ListVoices(pb.ListVoicesRequest(), timeout=PATIENCE_S)).voices) == 1
     assert (await voices.GetVoice(pb.GetVoiceRequest(name="ann"), timeout=PATIENCE_S)).name == "ann"
@@ -219,8 +228,8 @@ async def test_speech_and_lists_do_not_wait_for_uploads(
     assert sorted(voice.name for voice in made) == box.store.names()
 
 
-async def test_only_a_few_uploads_may_wait(voices: Stub, box: Box, uploads: Uploads) -> None:
-    calls = await fill(voices, uploads, box)
+async def test_only_a_few_uploads_may_wait(voices: Stub, local: Stub, box: Box, uploads: Uploads) -> None:
+    calls = await fill(voices, local, uploads, box)
     error, details = await refusal(voices.CreateVoice(create()))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert details["ErrorInfo"].reason == "UPLOADS_FULL"
@@ -230,8 +239,10 @@ async def test_only_a_few_uploads_may_wait(voices: Stub, box: Box, uploads: Uplo
     assert (await voices.CreateVoice(create())).name == "bea"
 
 
-async def test_cancelled_uploads_are_not_begun_or_end_early(voices: Stub, box: Box, uploads: Uploads) -> None:
-    calls = await fill(voices, uploads, box)
+async def test_cancelled_uploads_are_not_begun_or_end_early(
+    voices: Stub, local: Stub, box: Box, uploads: Uploads
+) -> None:
+    calls = await fill(voices, local, uploads, box)
     begun, (first, kept, *waiting) = uploads.begun[0], calls
     for call in waiting:
         call.cancel()

@@ -734,11 +734,9 @@ def test_a_finished_segment_makes_good_for_faults(bench: Bench) -> None:
 def looping(clock: Callable[[], float] = time.monotonic) -> Iterator[Scheduler]:
     """A scheduler whose loop runs on a thread of its own; at the end it is drained."""
     scheduler = Scheduler(clock=clock)
-    thread = threading.Thread(target=scheduler.run, args=(FakeEngine(),), daemon=True)
+    scheduler.start(FakeEngine())
+    thread = threading.Thread(target=scheduler.run, daemon=True)
     thread.start()
-    end = time.monotonic() + PATIENCE_S
-    while scheduler.engines.present is None:
-        assert time.monotonic() < end
     yield scheduler
     scheduler.drain()
     thread.join(PATIENCE_S)
@@ -901,7 +899,7 @@ def test_an_engine_is_tested_before_it_takes_the_place_of_another() -> None:
     tested: queue.Queue[float | Exception] = queue.Queue()
     scheduler.start(speaking)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(scheduler.run, speaking)
+        running = pool.submit(scheduler.run)
         scheduler.engines.test(tested.put, other)
         assert isinstance(tested.get(timeout=PATIENCE_S), float)
         assert (speaking.calls, other.calls) == ([], ["prove"])

@@ -196,6 +196,7 @@ def test_the_gateway_outlives_its_daemon_and_feeds_its_watchdog() -> None:
     assert seconds(watchdog) > 2 * serving.BEAT_S
     (prevented,) = values(GATEWAY, "RestartPreventExitStatus")
     assert [int(code) for code in prevented.split()] == [Exit.STORAGE, Exit.CONFIG]
+    assert values(GATEWAY, "RestartForceExitStatus") == ["SIGHUP"]
 
 
 def test_without_systemd_the_engine_is_given_the_same_time() -> None:

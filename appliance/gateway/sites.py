@@ -1,0 +1,154 @@
+"""Whose requests are answered: by the name that they were sent to, and by the web page that sent them.
+
+A browser lets any page send requests here: CORS hides replies from it, and keeps no request away.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+import socket
+from typing import NamedTuple
+
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from appliance.config import HOST, GatewayConfig, is_loopback, split_address
+from appliance.gateway.authorisation import PROBES, is_open
+from appliance.gateway.body import shown
+from appliance.gateway.refusals import Refusal
+from appliance.gateway.speech import IGNORED
+
+logger = logging.getLogger(__name__)
+
+AUTHORITY = re.compile(rf"({HOST})\.?(?::([0-9]*))?", re.IGNORECASE | re.ASCII)
+ORIGIN_OF_URL = re.compile(r"([^:/]*://[^/?#]*).*", re.DOTALL)
+ABSOLUTE = re.compile(r"https?://([^/]*)(.*)", re.IGNORECASE | re.DOTALL)
+"""Path of a request target that names its host."""
+DEFAULT_PORTS = {"http": "80", "https": "443"}
+OWN_OR_TYPED = frozenset(("same-origin", "none"))
+"""Values of Sec-Fetch-Site, which no page can set."""
+WHAT_CHAT_SAYS = "/api/"
+"""Paths that "*" in `gateway.origins` does not open."""
+MAX_LOGGED = 32
+"""Refusals that are logged, each once."""
+
+
+class Origin(NamedTuple):
+    scheme: str
+    host: str
+    port: str
+    """Empty: the scheme's own."""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.host}" + (f":{self.port}" if self.port else "")
+
+
+def origin_at(scheme: str, authority: str) -> Origin | None:
+    """Origin of host[:port], in small letters and without the dot of a full name; None: it is none."""
+    found = AUTHORITY.fullmatch(authority)
+    if found is None:
+        return None
+    scheme, port = scheme.lower(), found[2] or ""
+    return Origin(scheme, found[1].lower(), "" if port == DEFAULT_PORTS.get(scheme) else port)
+
+
+def origin_of(text: str) -> Origin | None:
+    """Origin as browsers write it; None for "null" and for what is none."""
+    scheme, mark, authority = text.partition("://")
+    return origin_at(scheme, authority) if mark else None
+
+
+class SitesMiddleware:
+    """Passes on what was sent to a name of this gateway, and not by a page of another site; adds CORS."""
+
+    def __init__(self, app: ASGIApp, config: GatewayConfig, has_tls: bool) -> None:
+        self._has_tls = has_tls
+        listens, _ = split_address("listen", config.listen)
+        self._is_beyond_loopback = not is_loopback(listens)
+        self._names = {name.lower().rstrip(".") for name in config.names}
+        if self._is_beyond_loopback:
+            machine = socket.gethostname().lower()
+            label = machine.partition(".")[0]
+            self._names |= {listens.lower(), machine, label, f"{label}.local"}
+        self._is_any_allowed = "*" in config.origins
+        self._named = {named for origin in config.origins if (named := origin_of(origin)) is not None}
+        self._named_only = _cors(app, [str(origin) for origin in self._named])
+        self._for_speech = _cors(app, ["*"]) if self._is_any_allowed else self._named_only
+        self._logged: set[str] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (refused := self._refusal(scope)) is not None:
+            if refused.message not in self._logged and len(self._logged) < MAX_LOGGED:
+                self._logged.add(refused.message)
+                logger.warning("%s", refused.message)
+            await refused.response(scope["path"])(scope, receive, send)
+            return
+        is_private = scope["type"] == "http" and scope["path"].startswith(WHAT_CHAT_SAYS)
+        await (self._named_only if is_private else self._for_speech)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Refusal | None:
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if (absolute := ABSOLUTE.fullmatch(scope["path"])) is not None:
+            hosts.append(absolute[1])
+            scope["path"] = absolute[2] or "/"
+        path = scope["path"]
+        if path in PROBES:
+            return None
+        # HTTP/1.0 may leave it out, browsers never do.
+        for host in hosts or [""]:
+            sent_to = origin_at(scope["scheme"], host)
+            if sent_to is None or not self._is_own_name(sent_to.host):
+                message = f"Host: {shown(host)} is no name of this gateway; gateway.names adds to them"
+                return Refusal(421, message, code="misdirected_request")
+            own = sent_to
+        if is_open(path) or (self._is_any_allowed and not path.startswith(WHAT_CHAT_SAYS)):
+            return None
+        if foreign := self._foreign(headers, own):
+            message = f"{foreign}: a page of another site asks, and gateway.origins does not name it"
+            return Refusal(403, message, code="origin_refused")
+        return None
+
+    def _is_own_name(self, host: str) -> bool:
+        """True for a name or address that no other site can have in the browser."""
+        if self._has_tls:
+            # The browser has looked for it in the certificate.
+            return True
+        try:
+            address = ipaddress.ip_address(host.strip("[]"))
+        except ValueError:
+            return host in self._names or host == "localhost" or host.endswith(".localhost")
+        # Browsers reach this machine by these two as well, and do not say from which site.
+        if address.is_unspecified or getattr(address, "ipv4_mapped", None):
+            return False
+        return self._is_beyond_loopback or address.is_loopback or host in self._names
+
+    def _foreign(self, headers: Headers, own: Origin) -> str:
+        """The header in which a page of another site shows; empty: the request is of none.
+
+        A browser sends Origin with each POST and with what a script may read. Other GETs, as an image's, have
+        Sec-Fetch-Site, but towards plain HTTP beyond loopback at most a Referer. A page that is named may
+        show images that others chose: without Origin it is as any other.
+        """
+        if origins := headers.getlist("origin"):
+            allowed = {own, *self._named}
+            return next((f"Origin: {shown(text)}" for text in origins if origin_of(text) not in allowed), "")
+        if sites := headers.getlist("sec-fetch-site"):
+            return next((f"Sec-Fetch-Site: {shown(site)}" for site in sites if site not in OWN_OR_TYPED), "")
+        pages = [ORIGIN_OF_URL.sub(r"\1", referer) for referer in headers.getlist("referer")]
+        return next((f"Referer: {shown(page)}" for page in pages if origin_of(page) != own), "")
+
+
+def _cors(app: ASGIApp, origins: list[str]) -> ASGIApp:
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        expose_headers=["retry-after", "x-request-id", IGNORED],
+        # Chromium asks for this where a page of the internet calls a private address.
+        allow_private_network=True,
+    )

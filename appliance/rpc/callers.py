@@ -1,0 +1,236 @@
+"""Budgets: what one caller may have open and hold at a time, charged before any work.
+
+A caller is a token, else an address; over the Unix socket, whom the gateway names, else all its users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from appliance.config import ServerConfig
+from appliance.errors import ApplianceError, DeadlineMissed, InvalidRequest, ReaderStalled, TooManyCalls
+from appliance.rpc.context import Context, OpenCall, current_task
+from appliance.rpc.roles import CallAccess
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+class Kind(enum.Enum):
+    """What a call takes: a place of its kind."""
+
+    SPEECH = "calls"
+    SESSION = "sessions"
+    """Messages come while it is open, each of which may be arriving."""
+    WATCH = "watches"
+    LISTEN = "listens"
+    UPLOAD = "uploads"
+    OTHER = "other calls"
+
+
+KINDS: Mapping[str, Kind] = {
+    "Synthesize": Kind.SPEECH,
+    "StreamSynthesize": Kind.SPEECH,
+    "Session": Kind.SESSION,
+    "SynthesizeOnline": Kind.SESSION,
+    "ServerReflectionInfo": Kind.SESSION,
+    "WatchQueue": Kind.WATCH,
+    "Listen": Kind.LISTEN,
+    "CreateVoice": Kind.UPLOAD,
+}
+"""Method → kind; OTHER without one."""
+SPEAKING = (Kind.SPEECH, Kind.SESSION)
+WITH_AUDIO = (
+    "/appliance.v1.Voices/CreateVoice",
+    "/nvidia.riva.tts.RivaSpeechSynthesis/Synthesize",
+    "/nvidia.riva.tts.RivaSpeechSynthesis/SynthesizeOnline",
+)
+"""Methods whose messages may be as long as `server.max_receive_bytes`."""
+MESSAGE_BYTES = 512 * KIB
+"""Longest message of the others: 500 pronunciations and the longest text."""
+SHORT_MESSAGE_BYTES = 64 * KIB
+"""A message up to here is parsed at once; of a longer one the fields are counted first."""
+MOST_FIELDS = 2_048
+"""Of a longer message, at its top level: each costs time under the interpreter's lock."""
+
+OF_ALL: Mapping[Kind, int] = {Kind.WATCH: 64, Kind.LISTEN: 64}
+"""Places for all callers together; `server.max_calls` for speech and sessions."""
+OF_CALLER: Mapping[Kind, int] = {Kind.WATCH: 16, Kind.LISTEN: 16, Kind.UPLOAD: 4, Kind.OTHER: 64}
+"""Places of one caller; `server.max_calls_of_peer` for speech, a sixteenth of it for sessions."""
+OF_CONNECTION: Mapping[Kind, int] = {Kind.WATCH: 8, Kind.LISTEN: 8}
+"""Places of one TCP connection, since callers without a token share their address."""
+ARRIVING = 5
+"""Messages of one caller that may be arriving; those of further calls wait for them."""
+HELD_BYTES = 64 * MIB
+"""Of one caller: messages that are worked on, and audio that is made or waits for its reader."""
+
+
+@dataclass(eq=False)
+class Caller:
+    """One caller's open calls, and the bytes that they hold."""
+
+    key: str
+    calls: set[Call] = field(default_factory=set)
+    held_bytes: int = 0
+    arriving: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ARRIVING))
+
+
+@dataclass(eq=False, kw_only=True)
+class Call(OpenCall):
+    """A gRPC call, and its places."""
+
+    method: str
+    kind: Kind
+    caller: Caller
+    arriving_since: float | None = None
+    """Since when its message is awaited."""
+    held_bytes: int = 0
+
+    def hold(self, size: int) -> None:
+        """Charge bytes, until the call ends or `let_go`. Raises TooManyCalls."""
+        if self.caller.held_bytes + size > HELD_BYTES:
+            raise TooManyCalls(
+                f"messages and audio of {self.caller.key} would hold more than {HELD_BYTES // MIB} MiB, "
+                "which is the limit: read replies before you ask for more",
+                retry_s=1.0,
+            )
+        self.held_bytes += size
+        self.caller.held_bytes += size
+
+    def let_go(self, size: int) -> None:
+        self.held_bytes -= size
+        self.caller.held_bytes -= size
+
+    @contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        """Charge bytes meanwhile. Raises TooManyCalls."""
+        self.hold(size)
+        try:
+            yield
+        finally:
+            self.let_go(size)
+
+
+_current: ContextVar[Call] = ContextVar("call")
+
+
+def current_call() -> Call:
+    """Call that this task, or the one that started it, serves."""
+    return _current.get()
+
+
+class Callers:
+    """All callers that have something open."""
+
+    def __init__(
+        self,
+        server: ServerConfig | None = None,
+        access: CallAccess | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._server, self.access, self._clock = server or ServerConfig(), access or CallAccess(), clock
+        self._callers: WeakValueDictionary[str, Caller] = WeakValueDictionary()
+        self._calls: set[Call] = set()
+
+    @contextmanager
+    def call(self, method: str, context: Context) -> Iterator[Call]:
+        """Authorise a call and give it a place. Raises Unauthenticated, AccessDenied, TooManyCalls."""
+        name = method.rpartition("/")[2]
+        self.access(method, context)
+        key = self.access.caller(context)
+        caller = self._callers.setdefault(key, Caller(key))
+        kind = KINDS.get(name, Kind.OTHER)
+        self._check_room(caller, kind, context)
+        call = Call(
+            context=context, clock=self._clock, task=current_task(), method=method, kind=kind, caller=caller
+        )
+        _current.set(call)
+        self._calls.add(call)
+        caller.calls.add(call)
+        try:
+            yield call
+        finally:
+            self._calls.discard(call)
+            caller.calls.discard(call)
+            call.let_go(call.held_bytes)
+
+    def most_bytes(self, method: str) -> int:
+        return self._server.max_receive_bytes if method in WITH_AUDIO else MESSAGE_BYTES
+
+    def _check_room(self, caller: Caller, kind: Kind, context: Context) -> None:
+        """Raises TooManyCalls."""
+        server, own, kinds = self._server, caller.calls, SPEAKING if kind in SPEAKING else (kind,)
+        _check(self._calls, kinds, server.max_calls if kind in SPEAKING else OF_ALL.get(kind))
+        most = server.max_calls_of_peer if kind in SPEAKING else OF_CALLER[kind]
+        _check(own, kinds, most, f" of {caller.key}")
+        if kind is Kind.SESSION:
+            _check(own, (kind,), max(server.max_calls_of_peer // 16, 1), f" of {caller.key}")
+        peer = context.peer()
+        if kind in OF_CONNECTION and not peer.startswith("unix"):
+            here = [call for call in own if call.context.peer() == peer]
+            _check(here, kinds, OF_CONNECTION[kind], " of this connection")
+
+    # From time to time.
+
+    def drop_stalled(self, limit_s: float) -> None:
+        """End calls whose message does not arrive, or whose reader takes nothing, for so long."""
+        now = self._clock()
+        for call in self._calls:
+            if call.arriving_since is not None and now - call.arriving_since > limit_s:
+                call.end(DeadlineMissed(f"the request's message did not arrive within {limit_s:g} s"))
+            elif call.writing_since is not None and now - call.writing_since > limit_s:
+                call.end(ReaderStalled("the reader has taken nothing for too long"))
+
+    def drop_revoked(self) -> None:
+        """End sessions, watches and listens whose token is no longer good; replies under way are finished."""
+        for call in self._calls:
+            if call.kind in (Kind.SESSION, Kind.WATCH, Kind.LISTEN):
+                try:
+                    self.access(call.method, call.context)
+                except ApplianceError as why:
+                    call.end(why)
+
+
+def _check(calls: Iterable[Call], kinds: Sequence[Kind], most: int | None, whose: str = "") -> None:
+    """Raises TooManyCalls."""
+    if most is not None and sum(call.kind in kinds for call in calls) >= most:
+        raise TooManyCalls(f"{most} {kinds[0].value}{whose} are under way, which is the limit", retry_s=1.0)
+
+
+def check_fields(message: bytes) -> None:
+    """Raise InvalidRequest for a message of more than MOST_FIELDS fields.
+
+    Walks its top level: https://protobuf.dev/programming-guides/encoding.
+    """
+    position = fields = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
+        kind = tag & 7
+        if kind == 0:
+            _, position = _varint(message, position)
+        elif kind == 2:
+            length, position = _varint(message, position)
+            position += length
+        else:
+            position += {1: 8, 5: 4}.get(kind, len(message))
+        fields += 1
+        if fields > MOST_FIELDS:
+            raise InvalidRequest("message", f"has more than {MOST_FIELDS} fields")
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    """Number at a position, and the position behind it; the parser refuses what is none."""
+    value = shift = 0
+    while position < len(message) and shift < 70:
+        byte = message[position]
+        value |= (byte & 127) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 128:
+            break
+    return value, position

@@ -1,0 +1,94 @@
+"""Whose request a call of the daemon serves: what the gateway sends, seen by a server of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+
+from appliance import access
+from appliance.access import Role
+from tests.daemons import Running, free_port, write_config
+from tests.gateway.conftest import Gateway, gateway_of
+from tests.gateway.test_openai import LINE
+from tests.patience import until
+
+pytestmark = pytest.mark.slow
+
+CALLS = {
+    "Synthesizer/StreamSynthesize": ("/v1/audio/speech", LINE),
+    "Synthesizer/Synthesize": ("/tts?text=Hi.&ref_audio_path=ann.wav", None),
+    "Synthesizer/CancelSynthesis": ("/api/requests/x/cancel", {}),
+    "Queue/Skip": ("/api/channels/x/skip", {}),
+    "Queue/Clear": ("/api/channels/x/clear", {}),
+    "Queue/Pause": ("/api/channels/x/pause", {}),
+    "Queue/Resume": ("/api/channels/x/resume", {}),
+    "Queue/WatchQueue": ("/api/queue", None),
+    "Queue/Listen": ("/api/listen", None),
+    "Voices/ListVoices": ("/v1/audio/voices", None),
+    "Health/Check": ("/api/status", None),
+}
+"""Method → path and body of a request that calls it."""
+
+
+@dataclass
+class Recorder(grpc.ServerInterceptor):  # type: ignore[misc]
+    """Serves nothing, and keeps who was named in each call."""
+
+    callers: list[tuple[str, str | None]] = field(default_factory=list)
+
+    def intercept_service(self, go_on: Any, details: Any) -> Any:
+        method = "/".join(details.method.replace("/", ".").split(".")[-2:])
+        self.callers.append((method, dict(details.invocation_metadata).get("x-f5-caller")))
+        return go_on(details)
+
+
+@contextmanager
+def recorded(folder: Path, **server: str) -> Iterator[tuple[Gateway, Recorder]]:
+    recorder = Recorder()
+    grpc_server = grpc.server(ThreadPoolExecutor(4), interceptors=(recorder,))
+    address = f"127.0.0.1:{free_port()}"
+    grpc_server.add_insecure_port(address)
+    grpc_server.start()
+    config = yaml.safe_load(write_config(folder, server={**server, "listen": address}).read_text())
+    absent = Running(None, config, folder)  # type: ignore[arg-type]
+    try:
+        with gateway_of(absent, daemon=address) as gateway:
+            yield gateway, recorder
+    finally:
+        grpc_server.stop(None)
+
+
+def test_every_call_names_the_token_or_the_address(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    token = access.add(tokens, "stage.bot-1", [Role.ADMIN])
+    with recorded(tmp_path, tokens=str(tokens)) as (gateway, recorder):
+        for method, (path, sent) in CALLS.items():
+            gateway.ask(path, sent, authorization=f"Bearer {token}")
+            assert (method, "token stage.bot-1") in recorder.callers
+        # The status page's memory of all requests is nobody's.
+        until(lambda: ("Queue/WatchQueue", None) in recorder.callers)
+        assert {caller for _, caller in recorder.callers} == {"token stage.bot-1", None}
+        assert {method for method, caller in recorder.callers if caller is None} == {"Queue/WatchQueue"}
+        assert gateway.ask("/tts?text=Hi.").status == gateway.ask("/tts?text=Hi.&token=f5_no").status == 401
+        gateway.ask(f"/readyz?token={token}")
+        gateway.ask("/readyz")
+        assert [call for call in recorder.callers if call[0] == "Health/Check"][1:] == [
+            ("Health/Check", "token stage.bot-1"),
+            ("Health/Check", "http 127.0.0.1"),
+        ]
+
+
+def test_without_tokens_it_is_the_address(tmp_path: Path) -> None:
+    with recorded(tmp_path) as (gateway, recorder):
+        for path, sent in CALLS.values():
+            gateway.ask(path, sent, authorization="Bearer any")
+        assert {caller for _, caller in recorder.callers} - {None} == {"http 127.0.0.1"}
+        assert {method for method, _ in recorder.callers} == set(CALLS)
