@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
-import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType

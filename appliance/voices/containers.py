@@ -48,7 +48,9 @@ def check_whole(audio: bytes) -> None:
     The count of samples tells of FLAC, and of an MP3 that has one.
     """
     if (check := _check_of(audio)) is None:
-        raise InvalidReference(FIELD, f"is not {FORMATS}: it begins with {audio[:8]!r}")
+        raise InvalidReference(
+            FIELD, f"is not audio that can be read (it begins with {audio[:8]!r}): send {FORMATS}"
+        )
     check(audio)
 
 
