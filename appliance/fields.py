@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import itertools
+import os
 import reprlib
 import types
 import typing
@@ -133,11 +134,25 @@ def _convert(hint: Any, value: object, where: str, error: type[Exception], ignor
         except OverflowError:
             raise error(f"{where}: is larger than any float") from None
     if hint is Path and isinstance(value, str):
+        try:
+            check_path(where, value)
+        except ValueError as invalid:
+            raise error(str(invalid)) from None
         return Path(value)
     if origin is None and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
     name = getattr(hint, "__name__", str(hint))
     raise error(f"{where}: must be {name}, not {type(value).__name__} ({shown(value)})")
+
+
+def check_path(name: str, path: str) -> None:
+    """Raises ValueError for what no file system can look up: NUL and half characters."""
+    try:
+        if b"\0" not in os.fsencode(path):
+            return
+    except UnicodeEncodeError:
+        pass
+    raise ValueError(f"{name}: must be a path, without NUL and half characters, not {shown(path)}")
 
 
 def to_plain(value: object) -> object:

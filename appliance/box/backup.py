@@ -35,7 +35,7 @@ from typing import IO
 from appliance.box import paths, platform
 from appliance.box.system import Box, add_box_options, open_box
 from appliance.durable import exchange, locked, sha256, sync
-from appliance.fields import from_mapping
+from appliance.fields import from_mapping, shown
 
 FORMAT = 1
 LISTING = "f5-backup.json"
@@ -80,7 +80,7 @@ class Entry:
         path = PurePosixPath(self.name)
         hidden = any(part.startswith(".") for part in path.parts)
         if str(path) != self.name or hidden or not self.name.isprintable() or self.part not in PARTS:
-            raise ValueError(f"{self.name!r} must be a path in one of {', '.join(PARTS)}")
+            raise ValueError(f"{shown(self.name)} must be a path in one of {', '.join(PARTS)}")
         if not 0 <= self.mode <= 0o777 or self.size < 0:
             raise ValueError(f"{self.name}: mode {self.mode:o} or size {self.size} is out of range")
 
@@ -266,12 +266,14 @@ def _members(file: Path, tar: tarfile.TarFile, backup: Backup) -> Members:
         if member is None:
             raise Failure(f"{file}: cut off: {entry.name} is not in it; copy it again")
         if member.name != entry.name or not member.isreg() or member.size != entry.size:
-            raise Failure(f"{file}: {member.name!r} is not what is listed there: {entry.name}; do not use it")
+            raise Failure(
+                f"{file}: {shown(member.name)} is not what is listed there: {entry.name}; do not use it"
+            )
         stream = tar.extractfile(member)
         assert stream is not None  # it is a regular file
         yield entry, stream
     if (more := tar.next()) is not None:
-        raise Failure(f"{file}: {more.name!r} is not listed; do not use it")
+        raise Failure(f"{file}: {shown(more.name)} is not listed; do not use it")
 
 
 def _parse(file: Path, text: bytes) -> Backup:
@@ -294,7 +296,7 @@ def _parse(file: Path, text: bytes) -> Backup:
     for entry in entries:
         parent = str(PurePosixPath(entry.name).parent)
         if entry.name in names or parent not in folders | {"."} or (parent == "." and not entry.folder):
-            raise Failure(f"{file}: {LISTING}: {entry.name!r} is listed twice, or outside of any folder")
+            raise Failure(f"{file}: {LISTING}: {shown(entry.name)} is listed twice, or outside of any folder")
         names.add(entry.name)
         if entry.folder:
             folders.add(entry.name)

@@ -200,7 +200,7 @@ class VoiceStore:
     def get(self, name: str) -> Voice:
         """Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not NAME_RULE.fullmatch(name):
-            raise VoiceNotFound(f"no voice is named {name!r}")
+            raise VoiceNotFound(f"no voice is named {shown(name)}")
         path = self._folder / name / RECORD
         with storage_errors(f"voice {name!r}"):
             try:
@@ -371,7 +371,7 @@ class VoiceStore:
         if not NAME_RULE.fullmatch(name):
             raise InvalidRequest(
                 "name",
-                f"must be 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit, not {name!r}",
+                f"must be 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit, not {shown(name)}",
             )
         if len(audio) > self._max_reference_bytes:
             raise InvalidReference(
