@@ -71,6 +71,9 @@ MAX_PAGE = 1_000
 MAX_TRANSCRIPT_CHARACTERS = 1_000
 MAX_CONSENT_CHARACTERS = 2_000
 MAX_DISPLAY_CHARACTERS = 100
+MOST_VOICES = 10_000
+SPARE_BYTES = 64 << 20
+"""Space that voices leave free on the disk."""
 MAX_RECORD_BYTES = 2 << 20
 """Of voice.yaml: more than the longest of each of its parts."""
 NOTES = {
@@ -292,6 +295,7 @@ class VoiceStore:
             checkpoint()
             if there := self._same(name, sha256, transcript, more):
                 return there
+            self._check_room(name, len(audio))
             self._write(voice, audio)
             self._prepared.put(sha256, features)
         return voice
@@ -386,6 +390,18 @@ class VoiceStore:
         # The appliance does not transcribe.
         if not normalise(transcript):
             raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
+
+    def _check_room(self, name: str, needed: int) -> None:
+        """Raises StorageError."""
+        names = self.names()
+        if len(names) >= MOST_VOICES and name not in names:
+            raise StorageError(f"voices: {len(names)} are stored, and no more may be: delete one first")
+        free = shutil.disk_usage(self._folder).free
+        if needed + SPARE_BYTES > free:
+            raise StorageError(
+                f"voice {name!r}: {needed / 1e6:.1f} MB are to be written and {SPARE_BYTES / 1e6:.0f} MB stay "
+                f"free, {free / 1e6:.1f} MB are left on the disk"
+            )
 
     def _same(self, name: str, sha256: str, transcript: str, more: Mapping[str, object]) -> Voice | None:
         """The stored voice, if it has this content; None if there is none, or a damaged one.

@@ -442,6 +442,30 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("bound", ["number", "space"])
+def test_voices_have_bounds_and_a_deleted_one_makes_room(
+    place: Place, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    store = place.open()
+    for name in ("ann", "bea"):
+        store.create(name, wav(), "Hello there.")
+    free = voices.SPARE_BYTES + len(wav()) - 1
+    usage = shutil.disk_usage(place.root)
+    with monkeypatch.context() as patch:
+        if bound == "number":
+            patch.setattr(voices, "MOST_VOICES", 2)
+        else:
+            patch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
+        with pytest.raises(StorageError, match=r"^voices: 2 are stored|^voice 'cid': .* 67 MB stay free"):
+            store.create("cid", wav(), "Hello there.")
+        assert store.create("ann", wav(), "Hello there.").name == "ann"
+        assert store.names() == ["ann", "bea"]
+        store.delete("ann")
+        free += 1
+        store.create("cid", wav(), "Hello there.")
+    assert store.names() == ["bea", "cid"]
+
+
 @pytest.mark.parametrize("made", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
 def test_audio_that_is_no_file_is_damage(place: Place, whole: Path, made: Callable[[Path], None]) -> None:
     shutil.copytree(whole / "voices", place.root / "voices")
