@@ -399,8 +399,8 @@ class VoiceStore:
         free = shutil.disk_usage(self._folder).free
         if needed + SPARE_BYTES > free:
             raise StorageError(
-                f"voice {name!r}: {needed / 1e6:.1f} MB are to be written and {SPARE_BYTES / 1e6:.0f} MB stay "
-                f"free, {free / 1e6:.1f} MB are left on the disk"
+                f"voice {name!r}: {needed / 1e6:.1f} MB are to be written and {SPARE_BYTES / 1e6:.0f} MB "
+                f"stay free, {free / 1e6:.1f} MB are left on the disk"
             )
 
     def _same(self, name: str, sha256: str, transcript: str, more: Mapping[str, object]) -> Voice | None:
