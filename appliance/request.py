@@ -133,7 +133,12 @@ class Terms:
     @property
     def payer(self) -> str:
         """Key of the fair share."""
-        return self.channel or self.client or self.request_id
+        return self.channel or self.caller or self.request_id
+
+    @property
+    def unnamed(self) -> str:
+        """Key of what its caller sends without a name: together it is one share."""
+        return "" if self.channel or self.user else self.caller
 
     @property
     def supersede_scope(self) -> tuple[str, str]:

@@ -96,8 +96,8 @@ class FakeEngine:
         assert self.can_interrupt
         self.interrupted = on
 
-    def prove(self) -> None:
-        self._call("prove")
+    def prove(self, segment: Segment | None = None) -> None:
+        self._call("prove" if segment is None else f"prove {segment.text}")
         self.proving()
 
     def shutdown(self) -> None:

@@ -238,9 +238,9 @@ class Synthesizer:
         """Any thread may call it; lanes survive."""
         self._backend.interrupt(on)
 
-    def prove(self) -> None:
-        """Synthesise a short silence. Raises any fault."""
-        self._speak([self._silence(64, 20, ALL_GRAPHS, self.manifest.defaults.guidance)])
+    def prove(self, segment: Segment | None = None) -> None:
+        """Synthesise a segment, else a short silence. Raises any fault."""
+        self._speak([segment or self._silence(64, 20, ALL_GRAPHS, self.manifest.defaults.guidance)])
 
     def _speak(
         self, segments: Sequence[Segment], measure: Callable[[str, Steps, float], None] | None = None

@@ -21,7 +21,7 @@ from appliance.errors import (
     RateLimited,
     Superseded,
 )
-from appliance.request import Cost, Priority, Segment
+from appliance.request import Cost, Priority, Segment, Terms
 from appliance.scheduler.job import Channel, Demand, Job
 from appliance.scheduler.proof import blocking, earliest
 from appliance.scheduler.release import Delivery
@@ -30,6 +30,10 @@ from appliance.scheduler.workload import Workload
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
 """Shortest target, in multiples of the request's own cost."""
 TYPICAL_WEIGHT = 0.1
+SCOPES = ("channel", "user", "unnamed", "caller")
+"""Properties of a job's terms, each with a share of the promised work."""
+PRESENT_S = 60.0
+"""Time since its last request for which a caller's share is kept free."""
 
 
 def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, now: float) -> float:
@@ -71,6 +75,8 @@ class Admission:
         self._admitted = 0
         self._rates: dict[str, float] = {}
         """User → time at which its requests count no more."""
+        self._callers: dict[str, float] = {}
+        """Caller → time of its last request, for PRESENT_S."""
         self._typical_s = 0.0
         """Moving average of engine time until first audio."""
 
@@ -88,6 +94,8 @@ class Admission:
             return None
         assert workload.engine is not None
         job.engine, now = workload.engine, workload.clock()
+        self._callers[job.terms.caller] = now
+        self._callers = {caller: at for caller, at in self._callers.items() if now - at < PRESENT_S}
         replaced = workload.superseded_by(job, now)
         if merging is not None and merging not in replaced:
             replaced.append(merging)
@@ -135,13 +143,13 @@ class Admission:
     # Limits.
 
     def _check_places(self, job: Job, without: int) -> None:
-        """Raise QueueFull if full, or half full by the job's client, channel or user."""
+        """Raise QueueFull if full, or half full by the job's caller, channel or user."""
         most = self._workload.config.queue_length
         waiting = [other.terms for other in self._workload.jobs.values() if not other.begun]
         if len(waiting) - without >= most:
             raise QueueFull(f"{most} requests wait already, which is the limit", retry_s=self._typical_s)
         share = max(most // 2, 1)
-        for scope in ("client", "channel", "user"):
+        for scope in ("caller", "channel", "user"):
             own = getattr(job.terms, scope)
             if own and sum(getattr(terms, scope) == own for terms in waiting) - without >= share:
                 reason = f"{share} requests of this {scope} wait already, which is its share"
@@ -262,33 +270,36 @@ class Admission:
         return max(soonest, free), max(usual, free), latest
 
     def _others(self, job: Job, trial: Channel, now: float) -> Iterator[Demand]:
-        """Demands of others; if its channel or user has its share, also of newcomers, as theirs allows."""
+        """Demands of others; where one it belongs to has its share, also of newcomers, as theirs allows."""
         workload, typical_s = self._workload, self._typical_s
         yield from (demand for demand in workload.demands(now, trial) if demand.job is not job)
         if not typical_s:
             return
-        weights = workload.config.weights
         work_s = {
             other: sum(other.cost_s(i) for i in range(other.done, len(other.segments)))
             for other in [*workload.jobs.values(), job]
             if other.guaranteed and other.channel.paused is None
         }
-        active = {other.terms.channel or other.terms.request_id for other in work_s}
-        total = sum(weights.get(channel, 1.0) for channel in active) + 1.0
         all_s = sum(work_s.values()) + typical_s
-        share_s = {
-            "channel": weights.get(job.terms.channel, 1.0) / total * all_s,
-            "user": all_s / (len({other.terms.user or other.terms.request_id for other in work_s}) + 1),
-        }
-        for scope, most_s in share_s.items():
+        for scope in SCOPES:
             own = getattr(job.terms, scope)
+            owners = {getattr(other.terms, scope) or _name_of(other.terms) for other in work_s}
+            weights = workload.config.weights if scope == "channel" else {}
+            share = weights.get(own, 1.0) / (sum(weights.get(owner, 1.0) for owner in owners) + 1.0)
             others = [other for other in work_s if other is not job and getattr(other.terms, scope) == own]
-            if own and others and work_s[job] + sum(work_s[other] for other in others) > most_s:
+            if own and others and work_s[job] + sum(work_s[other] for other in others) > share * all_s:
                 due = now + max(workload.config.normal_s, STRETCH[Priority.NORMAL] * typical_s)
-                apart_s = (len(active) + 1) * typical_s * workload.bias
-                count = min(math.ceil(all_s / typical_s / len(active)), len(work_s))
+                apart_s = (len(owners) + 1) * typical_s * workload.bias
+                count = min(math.ceil(all_s / typical_s / len(owners)), len(work_s))
+                if scope == "caller" and len(self._callers) == 1:
+                    count = 2  # until another comes
                 yield from (Demand(due + number * apart_s, typical_s, job) for number in range(count))
                 return
+
+
+def _name_of(terms: Terms) -> str:
+    """Its finest name."""
+    return terms.channel or terms.user or terms.caller or terms.request_id
 
 
 def _first_s(job: Job, way: Way) -> float:

@@ -7,10 +7,10 @@ import ctypes
 import gc
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from appliance.errors import DeviceLost, EngineFault, OutOfDeviceMemory, Unavailable
-from appliance.request import PassedOver
+from appliance.request import PassedOver, Segment
 from appliance.scheduler.interface import Engine
 from appliance.scheduler.workload import Workload
 
@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 FAULTS_IN_A_ROW = 3
 """Failed calls without a finished segment."""
+PROOF_NFE = 2
+"""Steps of a segment that is spoken as a test."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ class Engines:
         self._tests: list[Test] = []
         self._has_freed = False
         self.faults = 0
+        self._failed: Segment | None = None
+        self._longest: Segment | None = None
+        """Of those that the present engine has spoken."""
 
     # Any thread may call what follows.
 
@@ -72,10 +77,20 @@ class Engines:
             self._retired.append(workload.engine)
             workload.engine = engine
             workload.generation += 1
+            self._longest = None
             switch()
             workload.notify()
 
     # The engine's thread, under the lock.
+
+    def failed(self, segment: Segment) -> None:
+        self.faults += 1
+        self._failed = segment
+
+    def finished(self, engine: Engine, segment: Segment) -> None:
+        self.faults = 0
+        if engine is self.present and (self._longest is None or segment.frames > self._longest.frames):
+            self._longest = segment
 
     def close_lanes(self) -> None:
         for engine, lane in self._workload.unclosed:
@@ -130,7 +145,10 @@ class Engines:
             test.done(self._workload.clock() - begun)
 
     def prove(self, engine: Engine) -> None:
-        """Test the engine after FAULTS_IN_A_ROW. Raises EngineFault."""
+        """Test the engine after FAULTS_IN_A_ROW with what failed. Raises EngineFault.
+
+        Where that fails again, the longest segment that was spoken tells whether one text is at fault.
+        """
         if self.faults < FAULTS_IN_A_ROW:
             return
         with self._workload.changed:
@@ -138,14 +156,22 @@ class Engines:
             if not self._has_free_lane():
                 return
         logger.error("the engine has failed %d times in a row; testing it", self.faults)
+        fault = self._fault_with(engine, self._failed)
+        if fault is not None and self._longest is not None:
+            fault = self._fault_with(engine, self._longest)
+        if fault is not None:
+            raise EngineFault(f"the engine fails every call: {type(fault).__name__}: {fault}") from fault
+        logger.warning("the engine passes its test: what it was given was at fault")
+        self.faults = 0
+
+    def _fault_with(self, engine: Engine, segment: Segment | None) -> Exception | None:
         try:
-            engine.prove()
+            engine.prove(segment and replace(segment, times=segment.times[: PROOF_NFE + 1]))
         except (DeviceLost, OutOfDeviceMemory):
             raise
         except Exception as error:
-            raise EngineFault(f"the engine fails every call: {type(error).__name__}: {error}") from error
-        logger.warning("the engine passes its test: what it was given was at fault")
-        self.faults = 0
+            return error
+        return None
 
     def stop(self) -> None:
         for test in self._tests:

@@ -58,7 +58,7 @@ class Engine(Protocol):
     def interrupt(self, on: bool) -> None:
         """Have calls raise Interrupted, from the present one on. Lanes stay."""
 
-    def prove(self) -> None:
-        """Synthesise a known input."""
+    def prove(self, segment: Segment | None = None) -> None:
+        """Synthesise a segment, else a known input."""
 
     def shutdown(self) -> None: ...

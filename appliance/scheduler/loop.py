@@ -169,7 +169,7 @@ class Scheduler:
                 workload.give_up_lane(job)
 
     def _fail(self, call: EngineCall, fault: EngineFault) -> None:
-        self.engines.faults += 1
+        self.engines.failed(call.jobs[0].segment)
         for job in call.jobs:
             logger.error("request %s: %s: %s", job.terms.request_id, call.kind, fault)
             if not job.ended:
@@ -194,8 +194,8 @@ class Scheduler:
         call.engine.costs.learn(call.kind, steps, seconds)
 
     def _finish(self, job: Job, samples: FloatArray) -> None:
-        self.engines.faults = 0
         segment = job.segment
+        self.engines.finished(job.engine, segment)
         self._workload.give_up_lane(job)
         job.done += 1
         if job.ended:

@@ -1,7 +1,8 @@
 """The engine's next call: earliest deadline first, shared where that saves work.
 
-The head is the most urgent job whose reader keeps up. Another lane joins its step if that saves WORTHWHILE of
-its own and makes nothing late that is due before.
+The head is the most urgent job whose reader keeps up, or that of a payer to whom less is promised, if
+nothing is late by it. Another lane joins its step if that saves WORTHWHILE of its own and makes nothing late
+that is due before.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ def next_call(workload: Workload) -> EngineCall | None:
     ready = sorted(current.values(), key=workload.urgency)
     if not ready:
         return None
+    holders = workload.holders(ready[0].job.engine)
+    if workload.config.policy != "fifo" and (first := _of_the_modest(workload, demands, ready, holders, now)):
+        ready.remove(first)
+        ready.insert(0, first)
     job, due = ready[0].job, ready[0].due
     if job.lane is None:
-        holders = workload.holders(job.engine)
         preempted = None
         if len(holders) >= job.engine.max_lanes:
             bulk = [other for other in holders if not other.guaranteed]
@@ -38,6 +42,30 @@ def next_call(workload: Workload) -> EngineCall | None:
     if job.engine.max_batch == 1 or job is not ready[0].job or workload.config.policy == "fifo":
         return EngineCall("step", (job,), now, job.costs[job.done].steps_s[job.steps], due)
     return _shared_step(workload, job, due, demands, ready, now)
+
+
+def _of_the_modest(
+    workload: Workload, demands: Sequence[Demand], ready: Sequence[Demand], holders: Sequence[Job], now: float
+) -> Demand | None:
+    """First demand of a payer to whom less is promised than to the head's, if all others have the time."""
+    promised_s: dict[str, float] = {}
+    for demand in demands:
+        if demand.due < math.inf:
+            payer = demand.job.terms.payer
+            promised_s[payer] = promised_s.get(payer, 0.0) + demand.cost_s
+    seen = {head := ready[0].job.terms.payer}
+    for demand in ready[1:]:
+        job, payer = demand.job, demand.job.terms.payer
+        if demand.due == math.inf:
+            break
+        if payer in seen:  # a payer's own come in their order
+            continue
+        seen.add(payer)
+        has_lane = job.lane is not None or len(holders) < job.engine.max_lanes
+        is_modest = has_lane and promised_s[payer] < promised_s[head]
+        if is_modest and demand.cost_s * workload.bias <= _slack_s(workload, demands, demand.due, now):
+            return demand
+    return None
 
 
 def _shared_step(

@@ -257,6 +257,7 @@ class Message:
     user: str = ""
     supersede: str = ""
     queue_timeout_s: float | None = None
+    caller: str = ""
 
     refused: str = ""
     job: Job | None = None
@@ -352,6 +353,7 @@ class World:
     def _arrive(self, message: Message, number: int) -> None:
         terms = Terms(
             request_id=str(number),
+            caller=message.caller,
             channel=message.channel,
             user=message.user,
             supersede=message.supersede,

@@ -372,13 +372,13 @@ def test_what_cannot_be_done_by_the_callers_deadline_is_not_begun(bench: Bench) 
 def test_places_in_the_line_are_shared() -> None:
     bench = Bench(queue_length=8)
     for number in range(4):
-        bench.admit(f"a{number}", client="a", priority=Priority.BULK)
-    with pytest.raises(QueueFull, match="4 requests of this client wait already, which is its share"):
-        bench.admit("a4", client="a", priority=Priority.BULK)
+        bench.admit(f"a{number}", caller="a", priority=Priority.BULK)
+    with pytest.raises(QueueFull, match="4 requests of this caller wait already, which is its share"):
+        bench.admit("a4", caller="a", priority=Priority.BULK)
     for number in range(4):
-        bench.admit(f"b{number}", client=f"b{number}", priority=Priority.BULK)
+        bench.admit(f"b{number}", caller=f"b{number}", priority=Priority.BULK)
     with pytest.raises(QueueFull, match="8 requests wait already, which is the limit"):
-        bench.admit("c", client="c", priority=Priority.BULK)
+        bench.admit("c", caller="c", priority=Priority.BULK)
 
 
 def test_the_rate_of_one_user() -> None:
@@ -589,17 +589,25 @@ def test_a_reader_that_lags_is_set_aside_and_holds_up_nobody(bench: Bench) -> No
 # Ends.
 
 
+def test_a_caller_with_little_goes_before_one_with_much_where_all_are_in_time(bench: Bench) -> None:
+    for number in range(3):
+        bench.admit(f"much{number}", caller="much")
+    bench.admit("little", caller="little")
+    bench.serve()
+    assert bench.opened() == ["little0", "much00", "much10", "much20"]
+
+
 @pytest.mark.parametrize("after", [1, 4])
 def test_a_cancelled_job_stops_within_one_engine_call(bench: Bench, after: int) -> None:
     steps = itertools.count(1)
-    job = bench.admit("a", 2)
+    job = bench.admit("a", 2, caller="one")
 
     def on_step() -> None:
         if next(steps) == after:
             bench.scheduler.queue.cancel(job)
 
     bench.engine.on_step = on_step
-    bench.admit("b")
+    bench.admit("b", caller="one")
     bench.serve()
     assert bench.engine.calls[: after + 2] == ["open a0", *["step"] * after, "open b0"]
     assert [type(result) for result in bench.results["a"]] == [Cancelled]
@@ -651,8 +659,8 @@ def test_a_fault_fails_its_own_call_and_nothing_else(bench: Bench) -> None:
         raise MemoryError("out of it")
 
     bench.engine.on_step = fail_once
-    bench.admit("a", 2)
-    bench.admit("b")
+    bench.admit("a", 2, caller="one")
+    bench.admit("b", caller="one")
     bench.serve()
     (fault,) = bench.results["a"]
     assert isinstance(fault, EngineFault) and "MemoryError: out of it" in str(fault)
@@ -668,7 +676,7 @@ def test_an_engine_that_fails_three_times_in_a_row_has_to_prove_itself(bench: Be
     for name in "abc":
         bench.admit(name)
     bench.serve()  # it passes its test
-    assert bench.engine.calls.count("prove") == 1
+    assert [call for call in bench.engine.calls if "prove" in call] == ["prove c0"]
 
     worse = Bench()
     worse.engine.on_step = worse.engine.proving = fail
@@ -710,7 +718,7 @@ def test_the_engine_is_tested_with_a_lane_that_is_free() -> None:
     for name in "abcd":
         bench.admit(name)
     bench.serve()
-    assert bench.engine.calls.count("prove") == 1 and bench.ends()["d"] is SegmentAudio
+    assert bench.engine.calls.count("prove c0") == 1 and bench.ends()["d"] is SegmentAudio
 
 
 def test_a_finished_segment_makes_good_for_faults(bench: Bench) -> None:
@@ -724,7 +732,38 @@ def test_a_finished_segment_makes_good_for_faults(bench: Bench) -> None:
     for number in range(12):
         bench.admit(f"j{number:02}", priority=Priority.BULK)
     bench.serve()
-    assert "prove" not in bench.engine.calls
+    assert not any("prove" in call for call in bench.engine.calls)
+
+
+@pytest.mark.parametrize("all_texts", [False, True])
+def test_where_the_failed_segment_fails_again_the_longest_that_was_spoken_decides(all_texts: bool) -> None:
+    bench = Bench(lanes=1)
+    bench.admit("short", frames=30)
+    bench.admit("good", frames=60)
+
+    def fail() -> None:
+        opened = [call for call in bench.engine.calls if call.startswith("open")]
+        if all_texts or "bad" in opened[-1]:
+            raise EngineFault("odd")
+
+    def prove() -> None:
+        if all_texts or "bad" in bench.engine.calls[-1]:
+            raise EngineFault("odd")
+
+    while bench.scheduler.run_once():
+        pass
+    bench.engine.on_step, bench.engine.proving = fail, prove
+    for number in range(3):
+        bench.admit(f"bad{number}")
+    bench.admit("later")
+    if all_texts:
+        with pytest.raises(EngineFault, match="the engine fails every call"):
+            bench.serve()
+    else:
+        bench.serve()
+        assert bench.ends()["later"] is SegmentAudio
+    proofs = [call for call in bench.engine.calls if call.startswith("prove")]
+    assert proofs == ["prove bad20", "prove good0"]
 
 
 # Starting, draining, living.

@@ -141,6 +141,35 @@ def test_what_one_channel_sends_keeps_no_other_waiting() -> None:
     assert not any(message.refused for message in other)
 
 
+@pytest.mark.parametrize("names", ["", "user", "channel"])
+def test_what_one_caller_sends_keeps_no_other_waiting(names: str) -> None:
+    """Without a name, those of its address that have one; with as many as it likes, another caller."""
+
+    def own(number: int) -> dict[str, str]:
+        return {names: f"n{number}"} if names else {}
+
+    flood = [
+        Message(1.0 + 0.03 * n, ((2.0,),), caller="flood", **own(n))  # type: ignore[arg-type]
+        for n in range(400)
+    ]
+    by = "other" if names else "flood"
+    other = [Message(0.8 * n, ((2.0,),), caller=by, channel=f"stage {n}") for n in range(1, 16)]
+    alone = Message(0.0, ((2.0,),))
+    World(ORIN).run([alone])
+    World(ORIN).run([*flood, *other])
+    assert not any(message.refused for message in other)
+    assert sorted(message.first_s for message in other)[-2] < 2.0 * alone.first_s
+    assert any(message.heard for message in flood[100:])
+
+
+def test_what_a_caller_has_begun_with_alone_leaves_room_for_the_next_two() -> None:
+    flood = [Message(0.03 * n, ((2.0,),), caller="flood", channel=f"n{n}") for n in range(60)]
+    others = [Message(0.9, ((2.0,),), caller="one"), Message(1.2, ((2.0,),), caller="two")]
+    World(ORIN).run([*flood, *others])
+    assert not any(message.refused for message in others)
+    assert max(message.first_s for message in others) < 0.6
+
+
 def test_a_stream_is_cut_only_where_the_whole_would_come_too_late() -> None:
     short, long = Message(0.0, cut(3.0)), Message(20.0, cut(7.9), nfe=16)
     World(ORIN).run([short, long])

@@ -487,7 +487,7 @@ def test_what_the_box_lacks_while_loading_is_tried_again(
 def test_an_engine_thread_that_dies_ends_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(self: Scheduler, engine: Any) -> None:
+    def run(self: Scheduler) -> None:
         raise RuntimeError("lost the device")
 
     monkeypatch.setattr(Scheduler, "run", run)
