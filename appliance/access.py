@@ -19,6 +19,7 @@ from pathlib import Path
 
 from appliance.durable import locked, replace_file, version_of
 from appliance.errors import AccessDenied, InvalidRequest, StorageError, Unauthenticated
+from appliance.fields import shown
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ def add(path: Path, name: str, roles: Iterable[Role]) -> str:
         with locked(path.parent):
             present = _read(path)
             if any(other.name == name for other in present):
-                raise InvalidRequest("name", f"a token is named {name!r} already; revoke it first")
+                raise InvalidRequest("name", f"a token is named {shown(name)} already; revoke it first")
             _write(path, [*present, record])
     except StorageError:
         raise
@@ -127,7 +128,7 @@ def revoke(path: Path, name: str) -> None:
             kept = [token for token in present if token.name != name]
             if len(kept) == len(present):
                 known = ", ".join(sorted(token.name for token in present)) or "none"
-                raise InvalidRequest("name", f"no token is named {name!r}; there are: {known}")
+                raise InvalidRequest("name", f"no token is named {shown(name)}; there are: {known}")
             _write(path, kept)
     except StorageError:
         raise

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from appliance.contract.schedule import MAX_NFE
 from appliance.contract.yaml_text import parse_yaml
 from appliance.errors import ConfigError
-from appliance.fields import AtLeast, Between, Ranged, from_mapping
+from appliance.fields import AtLeast, Between, Ranged, check_path, from_mapping, shown
 
 LOOPBACK_GRPC = "127.0.0.1:50051"
 LOOPBACK_METRICS = "127.0.0.1:9464"
@@ -31,6 +31,7 @@ Hour = Annotated[float, Between(0.0, 3_600.0)]
 """Seconds."""
 HOST = r"\[[0-9a-f:.]+\]|[a-z0-9_-]+(?:\.[a-z0-9_-]+)*"
 NAME = re.compile(rf"(?:{HOST})\.?", re.IGNORECASE | re.ASCII)
+ADDRESS = re.compile(r"(?:\[[^\[\]\s]+\]|[^\[\]:/\s\0]+):[0-9]{1,5}")
 ORIGIN = re.compile(rf"[a-z][a-z0-9+.-]*://(?:{HOST})(?::[0-9]+)?", re.IGNORECASE | re.ASCII)
 
 
@@ -147,6 +148,8 @@ class ServerConfig(Ranged):
 
     def __post_init__(self) -> None:
         host, _ = split_address("listen", self.listen)
+        for key in ("tls_certificate", "tls_key", "tls_clients", "tokens", "socket", "admin_socket"):
+            check_path(key, getattr(self, key) or "")
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise ValueError("tls_certificate and tls_key: one is of no use without the other")
         if self.tls_clients and not self.tls_certificate:
@@ -184,14 +187,15 @@ class GatewayConfig(Ranged):
 
     def __post_init__(self) -> None:
         split_address("listen", self.listen)
+        check_path("daemon", self.daemon)
         if self.daemon and not self.daemon.startswith("unix:/"):
             split_address("daemon", self.daemon)
         for name in self.names:
             if not NAME.fullmatch(name):
-                raise ValueError(f"names: must be hosts without a port, as voicebox.lan, not {name!r}")
+                raise ValueError(f"names: must be hosts without a port, as voicebox.lan, not {shown(name)}")
         for origin in self.origins:
             if origin != "*" and not ORIGIN.fullmatch(origin):
-                raise ValueError(f'origins: must be scheme://host[:port] or "*", not {origin!r}')
+                raise ValueError(f'origins: must be scheme://host[:port] or "*", not {shown(origin)}')
         super().__post_init__()
 
 
@@ -204,10 +208,12 @@ class DeviceConfig:
 
     def __post_init__(self) -> None:
         if self.power_mode is not None and not re.fullmatch(r"\w+", self.power_mode, re.ASCII):
-            raise ValueError(f"power_mode: must be the name of a power mode or null, not {self.power_mode!r}")
+            raise ValueError(
+                f"power_mode: must be the name of a power mode or null, not {shown(self.power_mode)}"
+            )
         for name, path in (("sysroot", self.sysroot), ("clocks", self.clocks)):
             if not path.is_absolute():
-                raise ValueError(f"{name}: must be an absolute path, not {str(path)!r}")
+                raise ValueError(f"{name}: must be an absolute path, not {shown(str(path))}")
 
 
 @dataclass(frozen=True)
@@ -246,10 +252,18 @@ def load(path: Path | None, overrides: Iterable[str] = ()) -> Config:
 
 def split_address(name: str, address: str) -> tuple[str, int]:
     """(host, port) of "host:port"; brackets around an IPv6 host are kept. Raises ValueError."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise ValueError(f"{name}: must be host:port with a port up to 65535, not {address!r}")
+    host, _, port = address.rpartition(":")
+    if not (ADDRESS.fullmatch(address) and (host[0] != "[" or _is_ipv6(host[1:-1])) and int(port) <= 65_535):
+        allowed = "host:port or [IPv6 address]:port, with a port up to 65535"
+        raise ValueError(f"{name}: must be {allowed}, not {shown(address)}")
     return host, int(port)
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == 6
+    except ValueError:
+        return False
 
 
 def is_loopback(host: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import itertools
-import math
+import os
 import reprlib
 import types
 import typing
@@ -34,21 +34,21 @@ class AtLeast:
 
     def check(self, name: str, value: float) -> None:
         """Raise ValueError for a value out of range."""
-        if value < self.least:
-            raise ValueError(f"{name}: must be at least {self.least}, not {value}")
+        if not value >= self.least:
+            raise ValueError(f"{name}: must be at least {self.least}, not {shown(value)}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Between:
-    """Bounds of a finite number, both inclusive."""
+    """Finite bounds of a number, both inclusive."""
 
     least: float
     most: float
 
     def check(self, name: str, value: float) -> None:
         """Raise ValueError for a value out of range."""
-        if not (math.isfinite(value) and self.least <= value <= self.most):
-            raise ValueError(f"{name}: must be between {self.least} and {self.most}, not {value}")
+        if not self.least <= value <= self.most:
+            raise ValueError(f"{name}: must be between {self.least} and {self.most}, not {shown(value)}")
 
 
 class Ranged:
@@ -77,7 +77,7 @@ def from_mapping(
         raise error(f"{where}: must be a mapping, not {type(raw).__name__}")
     fields = {f.name: f for f in dataclasses.fields(cls)}
     hints = typing.get_type_hints(cls)
-    unknown = [str(key) for key in raw if key not in fields]
+    unknown = [_key(key) for key in raw if key not in fields]
     if unknown and not ignore_unknown:
         raise error(f"{where}: unknown key {_list(unknown)}; valid keys: {_list(fields)}")
     values = {
@@ -121,7 +121,7 @@ def _convert(hint: Any, value: object, where: str, error: type[Exception], ignor
     if origin is tuple and isinstance(value, list):
         return tuple(convert(args[0], item) for item in value)
     if origin in (dict, Mapping) and isinstance(value, Mapping):
-        return {str(k): convert(args[1], v, f".{k}") for k, v in value.items()}
+        return {_key(k): convert(args[1], v, f".{_key(k)[:MOST_SHOWN]}") for k, v in value.items()}
     if origin is None and isinstance(value, str) and issubclass(hint, enum.Enum):
         try:
             return hint(value)
@@ -134,11 +134,25 @@ def _convert(hint: Any, value: object, where: str, error: type[Exception], ignor
         except OverflowError:
             raise error(f"{where}: is larger than any float") from None
     if hint is Path and isinstance(value, str):
+        try:
+            check_path(where, value)
+        except ValueError as invalid:
+            raise error(str(invalid)) from None
         return Path(value)
     if origin is None and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
     name = getattr(hint, "__name__", str(hint))
     raise error(f"{where}: must be {name}, not {type(value).__name__} ({shown(value)})")
+
+
+def check_path(name: str, path: str) -> None:
+    """Raises ValueError for what no file system can look up: NUL and half characters."""
+    try:
+        if b"\0" not in os.fsencode(path):
+            return
+    except UnicodeEncodeError:
+        pass
+    raise ValueError(f"{name}: must be a path, without NUL and half characters, not {shown(path)}")
 
 
 def to_plain(value: object) -> object:
@@ -154,7 +168,14 @@ def to_plain(value: object) -> object:
 
 def shown(value: object) -> str:
     """A value in a message, cut: aliases of YAML can make it longer than memory."""
-    return _SHOWN.repr(value)[:MOST_SHOWN]
+    try:
+        return _SHOWN.repr(value)[:MOST_SHOWN]
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return f"a {type(value).__name__} of too many digits"
+
+
+def _key(key: object) -> str:
+    return key if isinstance(key, str) else shown(key)
 
 
 def _list(names: Iterable[object]) -> str:

@@ -22,6 +22,7 @@ from appliance.box import backup
 from appliance.box.backup import LISTING, Failure
 from appliance.box.root import Root
 from appliance.box.system import Box
+from appliance.durable import locked
 from appliance.voices.store import VoiceStore
 from tests.daemons import ROOT, reference_wav, store_in
 from tests.killing import in_a_process_of_its_own, killed
@@ -321,6 +322,12 @@ def test_a_restore_that_cannot_finish_changes_nothing(
     assert tree(tmp_path / "new") == before
 
 
+def is_mine(folder: Path) -> bool:
+    """True for what was there before any restore."""
+    found = [path for path in (folder / "eve/audio", folder / "appliance.yaml") if path.exists()]
+    return [path.read_text() for path in found] == ["mine"]
+
+
 def lives(folder: Path) -> dict[str, int]:
     """Kill a restore at its n-th change, for each n: each part is then what it was or what the backup has."""
     seen = {"kills": 0, "mixed": 0}
@@ -342,16 +349,33 @@ def lives(folder: Path) -> dict[str, int]:
         restored = [part for part, names in parts.items() if set(os.listdir(here / part)) == names]
         for part in parts:
             kept = sorted(here.glob(f"{part}.before-*"))
-            if part in restored:
-                [aside] = kept
-                assert (aside / ("eve/audio" if "voices" in part else "appliance.yaml")).read_text() == "mine"
-            else:
-                assert set(os.listdir(here / part)) in ({"eve"}, {"appliance.yaml"})
+            if part not in restored:
+                assert set(os.listdir(here / part)) in ({"eve"}, {"appliance.yaml"}) and not kept
+            for aside in kept:
+                assert is_mine(aside)
         if ended == 0:
             assert len(restored) == 2
             return seen
+        backup.restore(Box(Root(here), wall=itertools.count(1_800_000_000.0).__next__), folder / "f", silent)
+        assert not list(here.rglob("*.restoring-*"))
+        for part, names in parts.items():
+            assert set(os.listdir(here / part)) == names
+            kept = sorted(here.glob(f"{part}.before-*"))
+            assert sum(map(is_mine, kept)) == 1 and len(kept) == 1 + (part in restored)
         seen["kills"] += 1
         seen["mixed"] += len(restored) == 1
+
+
+def test_a_restore_that_runs_is_not_swept(tmp_path: Path, good: bytes) -> None:
+    (tmp_path / "f").write_bytes(good)
+    here = furnished(tmp_path / "new")
+    voices = tmp_path / "new/var/lib/f5-appliance/voices"
+    running, left = (voices.with_name(f"voices.restoring-20260101-00000{n}-1") for n in range(2))
+    running.mkdir()
+    left.mkdir()
+    with locked(running):
+        backup.restore(here, tmp_path / "f", silent)
+    assert running.exists() and not left.exists()
 
 
 def test_killed_at_any_moment_every_part_is_whole(tmp_path: Path, good: bytes) -> None:

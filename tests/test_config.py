@@ -64,6 +64,18 @@ def test_names_that_must_not_drift() -> None:
     )
 
 
+ADDRESSES = ("::1:50051", "[::1", "[::1]", "::1", "[::1]50051", "[x]:1", "[127.0.0.1]:1", ":1", "a:", "a:b")
+ADDRESSES += ("a:1:2", "a b:1", "a/b:1", "[::1]:-1", "a:99999", "[[::1]]:1", "a:\u0661")
+PATHS = {
+    "server": ("socket", "admin_socket", "tokens", "tls_certificate", "tls_key", "tls_clients"),
+    "bundle": ("path",),
+    "engine": ("cache",),
+    "voices": ("folder", "cache"),
+    "device": ("sysroot", "clocks"),
+    "gateway": ("daemon",),
+}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -77,6 +89,21 @@ def test_names_that_must_not_drift() -> None:
         ("server: {listen: 50051}", "listen: must be str, not int"),
         ("server: {listen: localhost}", "listen: must be host:port"),
         ("server: {listen: 'localhost:70000'}", "with a port up to 65535"),
+        *(
+            (f"{section}: {{{key}: '{address}'}}", f"{key}: must be host:port or [IPv6 address]:port")
+            for address in ADDRESSES
+            for section, keys in (
+                ("server", ("listen", "metrics", "agent")),
+                ("gateway", ("listen", "daemon")),
+            )
+            for key in keys
+        ),
+        *(
+            (f'{section}: {{{key}: "{path}"}}', f"{key}: must be a path, without NUL and half characters")
+            for path in ("/a\\0b", "/a\\ud800", "unix:/a\\0b")
+            for section, keys in PATHS.items()
+            for key in keys
+        ),
         ("engine: {backend: cuda}", "must be one of auto, tensorrt, ort-cuda, ort-cpu, openvino, not 'cuda'"),
         ("device: {sysroot: fake}", "sysroot: must be an absolute path, not 'fake'"),
         ("device: {clocks: clocks.json}", "clocks: must be an absolute path"),

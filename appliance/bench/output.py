@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from appliance.bench import BenchError
+from appliance.box.show.findings import plain
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:
     """Lay out names and values in two columns."""
     width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+    return "\n".join(plain(f"{name:<{width}}  {value}") for name, value in rows)
 
 
 def conditions(record: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from typing import Any
 from appliance.bench import BenchError
 from appliance.bench.arguments import count
 from appliance.bench.output import aligned, write_json
+from appliance.box.show.findings import plain
 from appliance.scheduler.trace import CALLS, LANE, REASONS, REQUESTS, TEXT
 
 SHOWN = 10
@@ -118,5 +119,5 @@ def table(found: Mapping[str, Any], shown: int = SHOWN) -> str:
         most = sorted(one["waits_s"].items(), key=lambda pair: -pair[1])[:3]
         reasons = ", ".join(f"{reason} {seconds:.3f}" for reason, seconds in most)
         times = f"{one['wall_s']:>8.3f}{one['steps']:>7}{work_s:>8.3f}{waits_s:>9.3f}"
-        lines.append(f"{one['request'][-28:]:<28}{times}  {reasons}")
+        lines.append(plain(f"{one['request'][-28:]:<28}{times}  {reasons}"))
     return "\n".join(lines)

@@ -5,8 +5,9 @@ A gzipped tar, readable by its owner only, since it may hold hashes of tokens an
     f5-backup.json      first: format, module, and every folder and file with mode, owner, size and SHA-256
     PART/…              the files in that order; PART is configuration, voices, baseline or journal
 
-A restore verifies the whole file before it writes anything. Each part is written to a folder beside the one
-that it replaces, then both trade names in one rename: the old content stays as FOLDER.before-TIME.
+A restore verifies the whole file before it writes anything. Each part is written to FOLDER.restoring-TIME-N
+beside the one that it replaces, whose inode is N; then both trade names in one rename, and the old content
+is named FOLDER.before-TIME. The next restore clears what a killed one left.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from typing import IO
 from appliance.box import paths, platform
 from appliance.box.system import Box, add_box_options, open_box
 from appliance.durable import exchange, locked, sha256, sync
-from appliance.fields import from_mapping
+from appliance.fields import from_mapping, shown
 
 FORMAT = 1
 LISTING = "f5-backup.json"
@@ -53,6 +54,7 @@ SPARE_BYTES = 64 << 20
 """Space that a restore leaves free on the disk."""
 BLOCK_BYTES = 1 << 20
 DAMAGED = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError)
+STAGED = re.compile(r"(?P<folder>.+)\.restoring-(?P<time>\d{8}-\d{6})-(?P<inode>\d+)")
 NAMED = re.compile(r"\s+(tls_certificate|tls_key|tls_clients|tokens|folder):\s*[\"']?(/[^\"'#\s]*)")
 """A key of the configuration that may name files elsewhere."""
 
@@ -78,7 +80,7 @@ class Entry:
         path = PurePosixPath(self.name)
         hidden = any(part.startswith(".") for part in path.parts)
         if str(path) != self.name or hidden or not self.name.isprintable() or self.part not in PARTS:
-            raise ValueError(f"{self.name!r} must be a path in one of {', '.join(PARTS)}")
+            raise ValueError(f"{shown(self.name)} must be a path in one of {', '.join(PARTS)}")
         if not 0 <= self.mode <= 0o777 or self.size < 0:
             raise ValueError(f"{self.name}: mode {self.mode:o} or size {self.size} is out of range")
 
@@ -264,12 +266,14 @@ def _members(file: Path, tar: tarfile.TarFile, backup: Backup) -> Members:
         if member is None:
             raise Failure(f"{file}: cut off: {entry.name} is not in it; copy it again")
         if member.name != entry.name or not member.isreg() or member.size != entry.size:
-            raise Failure(f"{file}: {member.name!r} is not what is listed there: {entry.name}; do not use it")
+            raise Failure(
+                f"{file}: {shown(member.name)} is not what is listed there: {entry.name}; do not use it"
+            )
         stream = tar.extractfile(member)
         assert stream is not None  # it is a regular file
         yield entry, stream
     if (more := tar.next()) is not None:
-        raise Failure(f"{file}: {more.name!r} is not listed; do not use it")
+        raise Failure(f"{file}: {shown(more.name)} is not listed; do not use it")
 
 
 def _parse(file: Path, text: bytes) -> Backup:
@@ -292,7 +296,7 @@ def _parse(file: Path, text: bytes) -> Backup:
     for entry in entries:
         parent = str(PurePosixPath(entry.name).parent)
         if entry.name in names or parent not in folders | {"."} or (parent == "." and not entry.folder):
-            raise Failure(f"{file}: {LISTING}: {entry.name!r} is listed twice, or outside of any folder")
+            raise Failure(f"{file}: {LISTING}: {shown(entry.name)} is listed twice, or outside of any folder")
         names.add(entry.name)
         if entry.folder:
             folders.add(entry.name)
@@ -329,27 +333,33 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
         for place in places.values():
             say(f"would replace {place}" if place.exists() else f"would make {place}")
         return
+    for place in places.values():
+        _sweep(place)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(box.wall()))
-    staged = {part: place.with_name(f"{place.name}.before-{stamp}") for part, place in places.items()}
-    if taken := next((str(new) for new in staged.values() if os.path.lexists(new)), ""):
+    staged = {part: _beside(place, f"restoring-{stamp}-{_inode(place)}") for part, place in places.items()}
+    aside = {part: _beside(place, f"before-{stamp}") for part, place in places.items()}
+    if taken := next((str(new) for new in (*staged.values(), *aside.values()) if os.path.lexists(new)), ""):
         raise Failure(f"{taken} is there already: wait a second, and try again")
-    try:
-        for new in staged.values():
-            new.parent.mkdir(parents=True, exist_ok=True)
-            new.mkdir(mode=0o700)
-        _stage(file, backup, staged, owners)
-    except BaseException:
-        for new in staged.values():
-            shutil.rmtree(new, ignore_errors=True)
-        raise
-    for part, place in places.items():
+    with contextlib.ExitStack() as stack:
         try:
-            kept = _replace(place, staged[part])
-        except OSError as error:
-            for rest in list(places)[list(places).index(part) :]:
-                shutil.rmtree(staged[rest], ignore_errors=True)
-            raise Failure(f"{place} cannot be replaced ({error.strerror}): {part} is as it was") from error
-        say(f"{part}: {place}" + (f"; what was there: {staged[part]}" if kept else ""))
+            for new in staged.values():
+                new.parent.mkdir(parents=True, exist_ok=True)
+                new.mkdir(mode=0o700)
+                stack.enter_context(locked(new))
+            _stage(file, backup, staged, owners)
+        except BaseException:
+            for new in staged.values():
+                shutil.rmtree(new, ignore_errors=True)
+            raise
+        for part, place in places.items():
+            try:
+                kept = _replace(place, staged[part], aside[part])
+            except OSError as error:
+                for rest in staged.values():
+                    with contextlib.suppress(OSError):
+                        _clear(rest)
+                raise Failure(f"{place} cannot be replaced ({error.strerror}): try again") from error
+            say(f"{part}: {place}" + (f"; what was there: {aside[part]}" if kept else ""))
     say("the daemon takes it over after: sudo systemctl restart f5-appliance")
 
 
@@ -424,16 +434,44 @@ def _inside(staged: Mapping[str, Path], entry: Entry) -> Path:
     return staged[entry.part] / PurePosixPath(entry.name).relative_to(entry.part)
 
 
-def _replace(place: Path, new: Path) -> bool:
-    """True if there was one before, which then has the staged name."""
+def _replace(place: Path, new: Path, aside: Path) -> bool:
+    """True if there was one before, which then is `aside`. Raises OSError."""
     if not place.is_dir():
         os.rename(new, place)
         sync(place.parent)
         return False
     with locked(place):
         exchange(new, place)
-        sync(place.parent)
+    os.rename(new, aside)
+    sync(place.parent)
     return True
+
+
+def _sweep(place: Path) -> None:
+    """Clear what killed restores left beside a folder; one that runs holds a lock. Raises OSError."""
+    for left in place.parent.glob(f"{place.name}.restoring-*"):
+        with contextlib.suppress(BlockingIOError), locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            _clear(left)
+
+
+def _clear(staged: Path) -> None:
+    """Remove what was being restored; name it FOLDER.before-TIME if it is what was there. Raises OSError."""
+    if (named := STAGED.fullmatch(staged.name)) is None or not os.path.lexists(staged):
+        return
+    if _inode(staged) == int(named["inode"]):
+        os.rename(staged, staged.with_name(f"{named['folder']}.before-{named['time']}"))
+        sync(staged.parent)
+    else:
+        shutil.rmtree(staged)
+
+
+def _beside(place: Path, ending: str) -> Path:
+    return place.with_name(f"{place.name}.{ending}")
+
+
+def _inode(folder: Path) -> int:
+    """0 without the folder."""
+    return folder.stat().st_ino if folder.is_dir() else 0
 
 
 # Places, users and versions on the box.

@@ -15,6 +15,7 @@ from typing import IO
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import MANIFEST
 from appliance.errors import BundleError, StorageError
+from appliance.fields import shown
 
 ARCHIVES = ".tar, .tar.gz, .tar.bz2 or .tar.xz"
 SPARE_BYTES = 64 << 20
@@ -82,14 +83,16 @@ def _checked_files(
     for count, member in enumerate(tar, 1):
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts or (member.isreg() and not path.name):
-            raise BundleError(f"{archive}: names a file outside of itself: {member.name!r}")
+            raise BundleError(f"{archive}: names a file outside of itself: {shown(member.name)}")
         if not (member.isreg() or member.isdir()):
-            raise BundleError(f"{archive}: {member.name!r} is a link or a device; only files are allowed")
+            raise BundleError(
+                f"{archive}: {shown(member.name)} is a link or a device; only files are allowed"
+            )
         if count > MAX_MEMBERS:
             raise BundleError(f"{archive}: holds more than {MAX_MEMBERS} files")
         if member.isreg():
             if path in files:
-                raise BundleError(f"{archive}: names {member.name!r} twice")
+                raise BundleError(f"{archive}: names {shown(member.name)} twice")
             files[path] = member
             size += member.size
             if size > free_bytes:
@@ -105,7 +108,9 @@ def _bundle_folder(archive: Path, files: dict[PurePosixPath, tarfile.TarInfo]) -
             f"{archive}: not one bundle: it has {len(tops)} {MANIFEST}, at its top or in a folder"
         )
     if outside := [str(path) for path in files if tops[0] not in path.parents]:
-        raise BundleError(f"{archive}: {outside[0]!r} is not in the bundle's folder {str(tops[0])!r}")
+        raise BundleError(
+            f"{archive}: {shown(outside[0])} is not in the bundle's folder {shown(str(tops[0]))}"
+        )
     return tops[0]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from appliance.bench import BenchError
 from appliance.cli import check, enrolling, measuring, operating, running, saying
-from appliance.cli.options import FAILED, Failure
+from appliance.cli.options import FAILED, Failure, print_line
 from appliance.client import CallFailed
 from appliance.errors import ApplianceError
 
@@ -41,9 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run(options)
     except (ApplianceError, BenchError, Failure) as error:
-        print(f"appliance {options.command}: {error}", file=sys.stderr)
+        print_line(f"appliance {options.command}: {error}", sys.stderr)
     except CallFailed as error:
-        print(f"appliance {options.command}: {_explained(error, options.address)}", file=sys.stderr)
+        print_line(f"appliance {options.command}: {_explained(error, options.address)}", sys.stderr)
     except KeyboardInterrupt:
         pass
     return FAILED

@@ -24,7 +24,7 @@ from appliance.box.checks import Finding, Level
 from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.box.show.findings import table, wants_colour
 from appliance.box.system import Box, open_box
-from appliance.cli.options import add_config
+from appliance.cli.options import add_config, print_line
 from appliance.client import CallFailed, Client
 from appliance.client.sounding import NO_VOICE, peak, speak_anew
 from appliance.config import Config, load
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the checks and print the findings; the exit status is that of the worst."""
     only = {name.strip() for name in options.only.split(",") if name.strip()}
     if unknown := only - {*NAMES, "application"}:
-        print(f"appliance check: no check is called {', '.join(sorted(unknown))}", file=sys.stderr)
+        print_line(f"appliance check: no check is called {', '.join(sorted(unknown))}", sys.stderr)
         return 2
     inspection = Inspection(options, os.environ)
     findings = [*_box_findings(inspection.box, only), *_application_findings(inspection, only)]

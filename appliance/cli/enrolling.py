@@ -15,6 +15,7 @@ from appliance.cli.options import (
     add_pronounce,
     client,
     credentials,
+    print_line,
     pronunciations,
 )
 from appliance.client import CallFailed, Client, Voice
@@ -62,7 +63,7 @@ def _voices_list(options: argparse.Namespace) -> int:
     with client(options) as daemon:
         for voice in daemon.voices():
             about = voice.problem or " · ".join(filter(None, (voice.display_name, voice.transcript)))
-            print(f"{voice.name:<24}  {voice.duration_s:5.1f} s  {about}")
+            print_line(f"{voice.name:<24}  {voice.duration_s:5.1f} s  {about}")
     return 0
 
 
@@ -131,7 +132,7 @@ def _voices_sync(options: argparse.Namespace) -> int:
             failed = True
             rows.append((address, "-", "no daemon answers" if error.unreachable else str(error)))
     for address, name, state in rows:
-        print(f"{address:<24}  {name:<24}  {state}")
+        print_line(f"{address:<24}  {name:<24}  {state}")
     return FAILED if failed else 0
 
 
@@ -144,4 +145,4 @@ def print_voice(voice: Voice) -> None:
             value = "; ".join(f"{word}={said}" for word, said in sorted(value.items()))
         elif field.name == "state":
             value = VoiceState.Name(value)
-        print(f"{field.name:<14} {value}")
+        print_line(f"{field.name:<14} {value}")

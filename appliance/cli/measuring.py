@@ -10,7 +10,7 @@ from appliance import config
 from appliance.bench import guard, slices, storm
 from appliance.bench import run as bench_run
 from appliance.box.system import open_box
-from appliance.cli.options import Failure, add_address, add_config, client, sysroot
+from appliance.cli.options import Failure, add_address, add_config, client, print_line, sysroot
 from appliance.config import LOOPBACK_GRPC
 from appliance.errors import ApplianceError
 
@@ -40,7 +40,7 @@ def _bench_guard(options: argparse.Namespace) -> int:
     try:
         loaded = config.load(options.config, options.set)
     except ApplianceError as error:
-        print(f"appliance bench guard: {error}", file=sys.stderr)
+        print_line(f"appliance bench guard: {error}", sys.stderr)
         return guard.BROKEN
     root, tools = sysroot()
     return guard.run(loaded, open_box(root or str(loaded.device.sysroot), tools), options)
@@ -51,7 +51,7 @@ def _bench_history(options: argparse.Namespace) -> int:
         guard.write_page(open_box(*sysroot()), options.html)
     except OSError as error:
         raise Failure(f"{options.html}: {error.strerror}") from error
-    print(options.html)
+    print_line(options.html)
     return 0
 
 

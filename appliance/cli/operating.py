@@ -40,13 +40,13 @@ def _tokens(options: argparse.Namespace) -> int:
             raise Failure("server.tokens is empty: name a file there, or with --file")
         path = Path(configured)
     if options.action == "add":
-        print(access.add(path, options.name, map(Role, options.role or ["speak"])))
+        print_line(access.add(path, options.name, map(Role, options.role or ["speak"])))
     elif options.action == "revoke":
         access.revoke(path, options.name)
     else:
         for token in access.listed(path):
             roles = ", ".join(role.value for role in token.roles)
-            print(f"{token.name:<24}  {roles:<24}  made {token.created}")
+            print_line(f"{token.name:<24}  {roles:<24}  made {token.created}")
     return 0
 
 
@@ -77,9 +77,9 @@ def _admin(options: argparse.Namespace) -> int:
             operator.drain()
         elif options.verb == "reload":
             if sections := operator.reload():
-                print(f"only a restart takes over the changes in {', '.join(sections)}")
+                print_line(f"only a restart takes over the changes in {', '.join(sections)}")
         elif options.verb == "self-test":
-            print(f"{operator.self_test():.3f} s")
+            print_line(f"{operator.self_test():.3f} s")
         elif options.verb == "log-level":
             operator.log_level(options.level)
         else:
@@ -93,7 +93,8 @@ def _print_status(status: Status) -> None:
         shown = ", ".join(value) if field.name == "paused" else value
         if field.name == "passed_over":
             shown = "; ".join(f"{one.backend}: {one.reason}" for one in value)
-        print(f"{field.name:<11} {shown:.0f}" if isinstance(value, float) else f"{field.name:<11} {shown}")
+        shown = f"{value:.0f}" if isinstance(value, float) else shown
+        print_line(f"{field.name:<11} {shown}")
 
 
 def add_bundle(parser: argparse.ArgumentParser) -> None:
@@ -119,7 +120,7 @@ def _bundle(options: argparse.Namespace) -> int:
         for stored in store.stored():
             manifest = stored.manifest
             about = f"{manifest.family} {manifest.precision}" if manifest else stored.problem
-            print(f"{stored.use:<7}  {stored.folder}  {about}")
+            print_line(f"{stored.use:<7}  {stored.folder}  {about}")
         return 0
     prove = Restart(loaded, open_box(*sysroot()).tools) if options.restart else None
     before = running_folder(loaded)
@@ -129,7 +130,7 @@ def _bundle(options: argparse.Namespace) -> int:
         )
     else:
         new = store.back(prove=prove)
-    print(f"in use: {new}" + (", and it speaks" if prove else ""))
+    print_line(f"in use: {new}" + (", and it speaks" if prove else ""))
     if not prove and before != new:
-        print("the daemon speaks from it after: sudo systemctl restart f5-appliance")
+        print_line("the daemon speaks from it after: sudo systemctl restart f5-appliance")
     return 0

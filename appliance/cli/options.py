@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import TextIO
 
+from appliance.box.show.findings import plain
 from appliance.client import Client, Credentials
 from appliance.config import LOOPBACK_GRPC
 
@@ -64,8 +66,9 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def print_line(line: str) -> None:
-    print(line, flush=True)
+def print_line(line: object, file: TextIO | None = None) -> None:
+    """Print without the characters that a terminal obeys: texts and names are strangers'."""
+    print(plain(str(line)), file=file, flush=True)
 
 
 def add_pronounce(parser: argparse.ArgumentParser) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import signal
 from pathlib import Path
 
-from appliance import config
+from appliance import config, hangups
 from appliance.cli.options import Failure, add_config, print_line
 from appliance.config import SynthesisConfig
 
@@ -20,6 +19,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    hangups.expect("serve")
     from appliance.serve import daemon
 
     return daemon.main(options.config, options.set, options.trace)
@@ -31,8 +31,7 @@ def add_gateway(parser: argparse.ArgumentParser) -> None:
 
 
 def _gateway(options: argparse.Namespace) -> int:
-    # There is nothing to read again, and systemd takes an end by this signal for a wish.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    hangups.expect("gateway")
     from appliance.gateway import serving
 
     return serving.main(options.config, options.set)
@@ -71,5 +70,5 @@ def _replay(options: argparse.Namespace) -> int:
         replay.replay_file(bundle.read(options.bundle), options.case, nfe, options.out)
     except OSError as error:
         raise Failure(f"{options.out}: {error.strerror}") from error
-    print(options.out)
+    print_line(options.out)
     return 0

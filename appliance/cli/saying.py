@@ -7,7 +7,7 @@ import wave
 from pathlib import Path
 
 from appliance.bench.output import aligned
-from appliance.cli.options import Failure, add_address, add_pronounce, client, pronunciations
+from appliance.cli.options import Failure, add_address, add_pronounce, client, print_line, pronunciations
 from appliance.client import ENCODINGS, PRIORITIES, SPEAK_S, Options, Reply, Utterance
 from appliance.encodings import SUFFIXES, EncodingName
 from appliance.rpc.appliance_pb2 import UtteranceState
@@ -86,7 +86,7 @@ def _say(options: argparse.Namespace) -> int:
             options.out.write_bytes(reply.audio)
     except OSError as error:
         raise Failure(f"{options.out}: {error.strerror}") from error
-    print(options.out)
+    print_line(options.out)
     if options.table:
         print(table(reply))
     return 0
@@ -165,16 +165,16 @@ def _queue_list(options: argparse.Namespace) -> int:
     with client(options) as daemon:
         queue = daemon.queue(options.channel)
     for utterance in queue.utterances:
-        print(_format_utterance(utterance))
+        print_line(_format_utterance(utterance))
     for channel in queue.paused:
-        print(f"paused: {channel}")
+        print_line(f"paused: {channel}")
     return 0
 
 
 def _queue_cancel(options: argparse.Namespace) -> int:
     with client(options) as daemon:
         for utterance in daemon.cancel_of(user=options.user, channel=options.channel):
-            print(_format_utterance(utterance))
+            print_line(_format_utterance(utterance))
     return 0
 
 
@@ -183,17 +183,17 @@ def _queue_watch(options: argparse.Namespace) -> int:
     with client(options) as daemon:
         for event in daemon.watch(options.channel):
             for utterance in event.utterances:
-                print(_format_utterance(utterance), flush=True)
+                print_line(_format_utterance(utterance))
             if list(event.paused) != paused:
                 paused = list(event.paused)
-                print(f"paused: {', '.join(paused) or 'none'}", flush=True)
+                print_line(f"paused: {', '.join(paused) or 'none'}")
     return 0
 
 
 def _queue_verb(options: argparse.Namespace) -> int:
     with client(options) as daemon:
         for utterance in getattr(daemon, options.action)(options.channel) or ():
-            print(_format_utterance(utterance))
+            print_line(_format_utterance(utterance))
     return 0
 
 

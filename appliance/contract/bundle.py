@@ -16,7 +16,7 @@ from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
 from appliance.contract.yaml_text import parse_yaml
 from appliance.durable import sha256
 from appliance.errors import BundleError
-from appliance.fields import AtLeast, Ranged, from_mapping, to_plain
+from appliance.fields import AtLeast, Ranged, from_mapping, shown, to_plain
 
 FORMAT = "1.2"
 OLDEST = "1.1"
@@ -266,7 +266,7 @@ def _check_format(path: Path, found: object) -> None:
     try:
         got = _version(str(found))
     except ValueError:
-        raise BundleError(f"{path}: format {found!r} is not a version; this reads {FORMAT}") from None
+        raise BundleError(f"{path}: format {shown(found)} is not a version; this reads {FORMAT}") from None
     if got > _version(FORMAT):
         remedy = f"is newer than {FORMAT}, which this reads; update f5-appliance"
     elif got < _version(OLDEST):
@@ -289,7 +289,9 @@ def _check_names(bundle: Bundle) -> None:
         raise BundleError(f"{bundle.folder}: variant 'default' lacks {', '.join(missing)}")
     for variant, members in manifest.variants.items():
         if unknown := [name for name in members if name not in graphs.GRAPHS]:
-            raise BundleError(f"{bundle.folder}: variant {variant!r} has unknown graphs {', '.join(unknown)}")
+            raise BundleError(
+                f"{bundle.folder}: variant {shown(variant)} has unknown graphs {', '.join(unknown)}"
+            )
     for name in (*manifest.files, *(f for v in manifest.variants.values() for f in v.values()), VOCAB):
         if name not in manifest.files:
             raise BundleError(f"{bundle.folder}: the manifest lists no hash for {name}")

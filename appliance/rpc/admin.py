@@ -8,6 +8,7 @@ from typing import Protocol
 
 from appliance.config import LogConfig
 from appliance.errors import InvalidRequest
+from appliance.fields import shown
 from appliance.rpc import admin_pb2 as pb
 from appliance.rpc import admin_pb2_grpc
 from appliance.rpc.context import Context
@@ -54,7 +55,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
     async def SetLogLevel(self, message: pb.SetLogLevelRequest, context: Context) -> pb.SetLogLevelResponse:
         if message.level not in LEVELS:
-            raise InvalidRequest("level", f"must be {', '.join(LEVELS)}, not {message.level!r}")
+            raise InvalidRequest("level", f"must be {', '.join(LEVELS)}, not {shown(message.level)}")
         self._daemon.log_at(LogConfig(message.level))  # type: ignore[arg-type]
         return pb.SetLogLevelResponse()
 
@@ -64,7 +65,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def SwapBundle(self, message: pb.SwapBundleRequest, context: Context) -> pb.Status:
         folder = Path(message.path)
         if not folder.is_absolute():
-            raise InvalidRequest("path", f"must be absolute, not {message.path!r}")
+            raise InvalidRequest("path", f"must be absolute, not {shown(message.path)}")
+        if "\0" in message.path:
+            raise InvalidRequest("path", f"must be a path, without NUL, not {shown(message.path)}")
         async with self._swapping:
             await self._daemon.swap(folder)
         return self._daemon.describe()

@@ -28,12 +28,15 @@ from appliance.errors import (
     UnsupportedEncoding,
     VoiceNotFound,
 )
+from appliance.fields import shown
 from appliance.request import Reference
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.context import Context
 from appliance.rpc.replies import word_messages
 from appliance.rpc.speaking import Speaking
+from appliance.text import ssml
 from appliance.text.languages import LANGUAGES, base_code
+from appliance.text.pronounce import MOST_SAY, MOST_WORD, MOST_WORDS
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import MAX_PAGE, VoiceStore
 
@@ -59,6 +62,8 @@ FIELDS = {
     "request_id": "id",
 }
 """Our names of fields → Riva's."""
+HANDLING = "text_handling"
+HANDLINGS = {"chat": pb.CHAT, "verbatim": pb.VERBATIM, "ssml": pb.SSML}
 DEFAULT_QUALITY = 20
 """Quality, of 1 to 40, that stands for the daemon's own number of steps."""
 CONTAINERS = (b"RIFF", b"RIFX", b"RF64", b"OggS", b"fLaC", b"ID3", b"\xff\xfb", b"\xff\xf3")
@@ -71,6 +76,7 @@ REGIONS = {
 """Code → Riva's; others are listed as they are."""
 UNASKED = "en"
 """Language that Riva's clients send where their user chose none."""
+LONGEST_DICTIONARY = MOST_WORDS * (MOST_WORD + MOST_SAY + len("  , "))
 PHONEMES = re.compile("[\u0250-\u02ff\u1d00-\u1dbf\u0361æðøœħŋβθχ{}@/]|\\b[A-Z]{2}[0-2]\\b")
 """IPA, and the ARPAbet of Riva's dictionaries, which the model does not read."""
 NO_TRANSCRIPT = (
@@ -166,7 +172,7 @@ class RivaService:
             audio_config={"encoding": ENCODINGS[message.encoding], "sample_rate_hertz": _rate(message)},
             request_id=message.id.value,
             word_timings=message.enable_word_time_offsets,
-            text_handling=pb.SSML if message.text.lstrip().startswith("<speak") else pb.CHAT,
+            text_handling=self._handling(message),
             language_code=self._language(message.language_code),
             pronunciations=_pronunciations(message.custom_dictionary),
         )
@@ -188,6 +194,29 @@ class RivaService:
             raise InvalidRequest("zero_shot_data.transcript", NO_TRANSCRIPT)
         request.voice = name
         return request, None
+
+    def _handling(self, message: Any) -> pb.TextHandling:
+        """As `custom_configuration` says; else SSML for a document of it, and chat for all else, as Riva.
+
+        Riva has no breaks, and a line of chat may write them: with more than chat may pause it is chat.
+        Raises InvalidRequest.
+        """
+        if given := message.custom_configuration.get(HANDLING, ""):
+            if given not in HANDLINGS:
+                raise InvalidRequest(
+                    f'custom_configuration["{HANDLING}"]',
+                    f"must be one of {', '.join(HANDLINGS)}, not {shown(given)}",
+                )
+            return HANDLINGS[given]
+        most = self._speaking.components.defaults.synthesis.max_text_characters
+        if len(message.text) > most or not message.text.lstrip().startswith("<"):
+            return pb.CHAT
+        try:
+            pieces = ssml.parse(message.text.strip())
+        except InvalidRequest:
+            return pb.CHAT
+        silence_s = sum(piece.seconds for piece in pieces if isinstance(piece, ssml.Break))
+        return pb.SSML if silence_s <= ssml.MAX_BREAK_S else pb.CHAT
 
     def _language(self, code: str) -> str:
         """Code where it is a choice: of a language in force; where none is known, any but UNASKED."""
@@ -260,6 +289,11 @@ def _rate(message: Any) -> int:
 
 def _pronunciations(dictionary: str) -> dict[str, str]:
     """Riva's "word  said, word  said". Raises InvalidRequest for phonemes."""
+    if len(dictionary) > LONGEST_DICTIONARY:
+        raise InvalidRequest(
+            "custom_dictionary",
+            f"has {len(dictionary)} characters; at most {LONGEST_DICTIONARY} are allowed",
+        )
     words = {}
     for entry in filter(None, map(str.strip, dictionary.split(","))):
         word, _, said = entry.partition("  " if "  " in entry else " ")

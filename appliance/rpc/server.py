@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha import reflection
 
 from appliance.addresses import AddressInUse, cannot_listen
 from appliance.config import ServerConfig, split_address
+from appliance.durable import locked, storage_errors
 from appliance.errors import StorageError
 from appliance.rpc import admin_pb2_grpc, appliance_pb2, appliance_pb2_grpc
 from appliance.rpc.admin import AdminService
@@ -183,12 +184,14 @@ def _bind_socket(server: grpc.aio.Server, path: Path, key: str) -> None:
     if not os.access(path.parent, os.W_OK | os.X_OK):
         # gRPC would only say that it cannot listen, as it does where another daemon is in the way.
         raise StorageError(f"{key}: {path.parent}: Permission denied")
-    if _answers(path, key):
-        raise AddressInUse(f"{key}: another daemon listens on {path}")
-    try:
-        server.add_insecure_port(f"unix:{path.absolute()}")
-    except RuntimeError as error:
-        raise AddressInUse(f"{key}: cannot listen on {path}") from error
+    # gRPC listens at once, over a file that is there: of two that start together one has to look after that.
+    with storage_errors(f"{key}: {path.parent}"), locked(path.parent):
+        if _answers(path, key):
+            raise AddressInUse(f"{key}: another daemon listens on {path}")
+        try:
+            server.add_insecure_port(f"unix:{path.absolute()}")
+        except RuntimeError as error:
+            raise AddressInUse(f"{key}: cannot listen on {path}") from error
 
 
 def _answers(path: Path, key: str) -> bool:

@@ -31,11 +31,13 @@ from typing import cast
 
 import grpc
 
+from appliance import hangups
 from appliance.access import Tokens
 from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
 from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
+from appliance.box.show.findings import plain
 from appliance.box.system import Box
 from appliance.config import Config, LogConfig, ServerConfig, load
 from appliance.contract import bundle
@@ -134,7 +136,7 @@ def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None)
     except (ApplianceError, AddressInUse, AddressNotOurs) as error:
         # systemd shows the last status that it got; of a failed start that would be the drain's.
         notifier.status(str(error))
-        print(f"appliance serve: {error}", file=sys.stderr)
+        print(plain(f"appliance serve: {error}"), file=sys.stderr)
         if error.__cause__ is not None:
             logger.debug("because of", exc_info=error)
         return next((code for kind, code in STATUSES.items() if isinstance(error, kind)), Exit.ENGINE)
@@ -204,6 +206,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        hangups.answer()
         services = riva_services(speaking, self._store, self._prompts)
         synthesizer = SynthesizerService(speaking)
         listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, callers, services)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from appliance.errors import InvalidRequest
@@ -17,6 +17,9 @@ from appliance.text.scripts import HAN
 MOST_WORDS = 500
 MOST_WORD, MOST_SAY = 64, 200
 """Characters."""
+_ADDRESS = re.compile(f"{LINK}|{MAIL}", re.IGNORECASE)
+_LETTER = re.compile(f"[^\\W{HAN}]")
+"""Chinese has no spaces to tell words by."""
 
 
 def check(words: Mapping[str, str], field: str = "pronunciations") -> None:
@@ -25,40 +28,80 @@ def check(words: Mapping[str, str], field: str = "pronunciations") -> None:
         raise InvalidRequest(field, f"has {len(words)} words; at most {MOST_WORDS} are allowed")
     for word, say in words.items():
         for text, most in ((word, MOST_WORD), (say, MOST_SAY)):
-            if not normalise(text):
-                raise InvalidRequest(field, f"of {word[:MOST_WORD]!r} has an empty side")
             if len(text) > most:
                 raise InvalidRequest(
                     field, f"{text[:20]!r}… has {len(text)} characters; at most {most} are allowed"
                 )
+        if not (normalise(word) and normalise(say)):
+            raise InvalidRequest(field, f"of {word!r} has an empty side")
 
 
 def pronounce(text: Rewriting, words: Mapping[str, str], marks: Marks) -> None:
-    """Put marks in place of these words, in any case, with or without an @, outside of links."""
+    """Put marks in place of these words, in any case, with or without an @, outside of links.
+
+    Of words that begin at one place the longest is taken, and of two that differ in case alone the later.
+    """
     if not words:
         return
-    pattern, says = _compiled(frozenset(words.items()))
+    plain, done, parts = unicodedata.normalize("NFC", text.text), 0, []
+    for start, word, end, say in _found(plain, *_looked_up(tuple(words.items()))):
+        text.note("pronunciation", plain[word:end], say)
+        parts += [plain[done:start], marks.text(say)]
+        done = end
+    text.text = "".join([*parts, plain[done:]])
 
-    def marked(match: re.Match[str]) -> str:
-        say = says.get((match["word"] or "").lower())
-        if say is None:
-            return match[0]
-        text.note("pronunciation", match["word"], say)
-        return marks.text(say)
 
-    text.text = pattern.sub(marked, unicodedata.normalize("NFC", text.text))
+def _found(
+    text: str, says: Mapping[str, str], lengths: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[int, int, int, str]]:
+    """(start with its @, start of the word, end, spelling) of each word, from left to right.
+
+    A pattern of all words would compare each with each place: a second for 500 of 64 characters.
+    """
+    folded = _folded(text)
+    letters = {match.start() for match in _LETTER.finditer(text)}
+    address, place = _ADDRESS.search(text), 0
+
+    def at(start: int) -> int:
+        """End of the longest whole word that starts here; 0 without one."""
+        if start in letters and start - 1 in letters:
+            return 0
+        for length in lengths.get(folded[start : start + 1], ()):
+            end = start + length
+            if folded[start:end] in says and not (end - 1 in letters and end in letters):
+                return end
+        return 0
+
+    while place < len(text):
+        if address and address.start() < place:
+            address = _ADDRESS.search(text, place)
+        if address and address.start() == place:
+            place = address.end()
+            continue
+        word = place + 1 if text[place] == "@" and at(place + 1) else place
+        if end := at(word):
+            yield place, word, end, says[folded[word:end]]
+        place = end or place + 1
 
 
 @lru_cache(maxsize=64)
-def _compiled(words: frozenset[tuple[str, str]]) -> tuple[re.Pattern[str], Mapping[str, str]]:
-    says = {unicodedata.normalize("NFC", word.strip()).lower(): normalise(say) for word, say in words}
-    longest_first = "|".join(map(_whole, sorted(says, key=len, reverse=True)))
-    return re.compile(f"{LINK}|{MAIL}|@?(?P<word>{longest_first})", re.IGNORECASE), says
+def _looked_up(
+    words: tuple[tuple[str, str], ...],
+) -> tuple[Mapping[str, str], Mapping[str, tuple[int, ...]]]:
+    """Spellings by word, and by a first character the lengths of its words, the longest first."""
+    says = {_folded(unicodedata.normalize("NFC", word.strip())): normalise(say) for word, say in words}
+    lengths: dict[str, set[int]] = {}
+    for word in says:
+        lengths.setdefault(word[0], set()).add(len(word))
+    return says, {first: tuple(sorted(found, reverse=True)) for first, found in lengths.items()}
 
 
-def _whole(word: str) -> str:
-    """Pattern of a whole word; Chinese has no spaces to tell by."""
-    letter = f"[^\\W{HAN}]"
-    before = f"(?<!{letter})" if re.match(letter, word) else ""
-    after = f"(?!{letter})" if re.match(letter, word[-1]) else ""
-    return f"{before}{re.escape(word)}{after}"
+def _folded(text: str) -> str:
+    """The text without case, character for character: ẞ is not "ss" but ß, and İ is i."""
+    return text.lower() if text.isascii() else "".join(map(_fold, text))
+
+
+@lru_cache(maxsize=4096)
+def _fold(character: str) -> str:
+    folded = character.casefold()
+    return folded if len(folded) == 1 else character.lower()[0]

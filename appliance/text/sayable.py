@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -135,6 +136,8 @@ class FrontEnd:
             rewrite(changed, self.choices, marks, languages, self._can_say)
         spoken = ""
         pauses: list[Pause] = []
+        # A line of chat may hold many pauses, and its listeners asked for none.
+        left_s = math.inf if handling is Handling.SSML else ssml.MAX_BREAK_S
         directions: list[Direction] = []
         for part, silent in marks.parts(changed.text):
             sayable = self._within_vocabulary(
@@ -144,9 +147,10 @@ class FrontEnd:
                 spoken += f" {tidied(sayable)}" if spoken else sayable
             if silent.direction:
                 directions.append(Direction(len(spoken), silent.direction))
-            if spoken and silent.pause_s:
+            if spoken and (pause_s := min(silent.pause_s, left_s)):
+                left_s -= pause_s
                 before_s = pauses.pop().seconds if pauses and pauses[-1].after == len(spoken) else 0.0
-                pauses.append(Pause(len(spoken), before_s + silent.pause_s))
+                pauses.append(Pause(len(spoken), before_s + pause_s))
         changes = tuple(
             Change(c.kind, shortened(marks.restored(c.before)), shortened(marks.restored(c.after)))
             for c in changed.changes

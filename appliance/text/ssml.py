@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from appliance.errors import InvalidRequest
+from appliance.fields import shown
 from appliance.text.languages.numbers import LONGEST
 
 FIELD = "text"
@@ -129,14 +130,14 @@ def _seconds(attributes: Mapping[str, str]) -> float:
     if (time := attributes.get("time")) is None:
         strength = attributes.get("strength", "medium")
         if strength not in STRENGTHS:
-            raise _wrong(f"strength={strength!r} is not known; {', '.join(STRENGTHS)} are")
+            raise _wrong(f"strength={shown(strength)} is not known; {', '.join(STRENGTHS)} are")
         return STRENGTHS[strength]
     match = re.fullmatch(r"\+?(\d{1,6}(?:\.\d{1,6})?|\.\d{1,6})(ms|s)", time.strip(), re.ASCII)
     if not match:
-        raise _wrong(f"time={time!r} must be like 500ms or 1.5s")
+        raise _wrong(f"time={shown(time)} must be like 500ms or 1.5s")
     seconds = float(match[1]) / (1_000.0 if match[2] == "ms" else 1.0)
     if seconds > MAX_BREAK_S:
-        raise _wrong(f"time={time!r} is above {MAX_BREAK_S:g}s")
+        raise _wrong(f"time={shown(time)} is above {MAX_BREAK_S:g}s")
     return seconds
 
 

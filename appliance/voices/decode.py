@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import struct
 from typing import Any
 
 import numpy as np
 import soundfile
 
 from appliance.errors import InvalidReference
+from appliance.voices.containers import FIELD, FORMATS, UNSAID, check_whole, cut_off, least_samples, untagged
 from appliance.voices.recording import Recording
 
 MAX_DURATION_S = 60.0
@@ -19,15 +19,11 @@ MAX_SAMPLES = 60 * 48_000 * 2
 BLOCK_FRAMES = 1 << 16
 RATES_HZ = (8_000, 192_000)
 MAX_CHANNELS = 2
-FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3")
-FIELD = "audio"
 UNKNOWN_FRAMES = (1 << 63) - 1
 """libsndfile's count without a length in the header."""
 
 _BYTES_OF_SUBTYPE = {"PCM_S8": 1, "PCM_U8": 1, "PCM_24": 4, "PCM_32": 4, "FLOAT": 4, "DOUBLE": 4}
 """Sample width in upstream; all other subtypes, lossy ones too, have 2 bytes."""
-_UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)
-"""Data sizes in headers of unknown length."""
 
 
 def decode(audio: bytes) -> Recording:
@@ -37,30 +33,28 @@ def decode(audio: bytes) -> Recording:
     codec, rate or number of channels than allowed.
     """
     if not audio:
-        raise InvalidReference(FIELD, f"is empty: send {_FORMATS}")
+        raise InvalidReference(FIELD, f"is empty: send {FORMATS}")
+    audio = untagged(audio)
+    check_whole(audio)
     try:
         with soundfile.SoundFile(io.BytesIO(audio)) as file:
             _check_header(file)
-            _check_complete(audio, file.format)
             recording = Recording(_read(file), file.samplerate)
-            expected = file.frames
+            expected, unsaid = file.frames, least_samples(audio)
     except soundfile.SoundFileError as error:
         reason = str(getattr(error, "error_string", error)).rstrip(". ")
-        raise InvalidReference(FIELD, f"is not audio that can be read ({reason}): send {_FORMATS}") from error
+        raise InvalidReference(FIELD, f"is not audio that can be read ({reason}): send {FORMATS}") from error
     if not len(recording.samples):
         raise InvalidReference(FIELD, "holds no samples")
-    if len(recording.samples) < expected:
-        raise _cut_off(f"{len(recording.samples)} of {expected} samples can be read")
+    if unsaid is not None and len(recording.samples) < unsaid:
+        raise InvalidReference(FIELD, UNSAID)
+    if unsaid is None and len(recording.samples) < expected:
+        raise cut_off(f"{len(recording.samples)} of {expected} samples can be read")
     return recording
-
-
-_FORMATS = "wav, flac, ogg or mp3"
 
 
 def _check_header(file: Any) -> None:
     rate_hz, channels = file.samplerate, file.channels
-    if file.format not in FORMATS:
-        raise InvalidReference(FIELD, f"has format {file.format}, allowed are {_FORMATS}")
     if not file.seekable():
         # GSM 6.10, G.721 and NMS ADPCM, which libsndfile only reads sequentially.
         raise InvalidReference(FIELD, f"has samples of kind {file.subtype}: save it as 16-bit PCM")
@@ -70,9 +64,7 @@ def _check_header(file: Any) -> None:
     if channels > MAX_CHANNELS:
         raise InvalidReference(FIELD, f"has {channels} channels, at most {MAX_CHANNELS} are allowed")
     if file.frames >= UNKNOWN_FRAMES:
-        raise InvalidReference(
-            FIELD, "does not say how long it is: save it once more as a file, not a stream"
-        )
+        raise InvalidReference(FIELD, UNSAID)
     allowed_s = min(MAX_DURATION_S, MAX_SAMPLES / channels / rate_hz)
     if file.frames > allowed_s * rate_hz:
         kind = "" if allowed_s == MAX_DURATION_S else f" with {channels} channels at {rate_hz} Hz"
@@ -94,39 +86,3 @@ def _read(file: Any) -> Any:
         block = np.nan_to_num(wave[start : start + BLOCK_FRAMES], nan=0.0, posinf=1.0, neginf=-1.0)
         samples[start : start + BLOCK_FRAMES] = np.clip(np.rint(block * scale), -scale, scale - 1)
     return samples
-
-
-def _check_complete(audio: bytes, format: str) -> None:
-    """Check the container's length: the decoder accepts files that end too early."""
-    if format in ("WAV", "WAVEX"):
-        promised, found = _wav_data_bytes(audio)
-        if found < promised:
-            raise _cut_off(f"{found} of {promised} bytes of samples are there")
-    if format == "OGG" and _last_ogg_page_lacks(audio):
-        raise _cut_off("its last page is incomplete")
-
-
-def _wav_data_bytes(audio: bytes) -> tuple[int, int]:
-    """(promised, found) bytes of a WAV file's samples; equal where the header has no length."""
-    position, chunk = 12, struct.Struct(">4sI" if audio.startswith(b"RIFX") else "<4sI")
-    while position + chunk.size <= len(audio):
-        name, size = chunk.unpack_from(audio, position)
-        position += chunk.size
-        if name == b"data":
-            found = len(audio) - position
-            return (found, found) if size in _UNKNOWN_SIZES else (size, found)
-        position += size + size % 2
-    return 0, 0
-
-
-def _last_ogg_page_lacks(audio: bytes) -> bool:
-    start = audio.rfind(b"OggS")
-    if start + 27 > len(audio):
-        return True
-    segments = audio[start + 26]
-    body = start + 27 + segments
-    return body + sum(audio[start + 27 : body]) > len(audio)
-
-
-def _cut_off(how: str) -> InvalidReference:
-    return InvalidReference(FIELD, f"is cut off: {how}; send the whole file")

@@ -17,7 +17,8 @@ from appliance.contract.mel import MelSpec, log_mel
 from appliance.errors import InvalidReference
 from appliance.request import MAX_REFERENCE_S, Features
 from appliance.voices.background import background
-from appliance.voices.decode import FIELD, decode
+from appliance.voices.containers import FIELD
+from appliance.voices.decode import decode
 from appliance.voices.recording import Recording, concatenate
 from appliance.voices.silence import Silence, leading_silence_ms, split_on_silence
 

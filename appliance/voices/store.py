@@ -12,17 +12,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import json
 import logging
 import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
@@ -48,7 +50,7 @@ from appliance.errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from appliance.fields import from_mapping
+from appliance.fields import Between, Ranged, from_mapping, shown
 from appliance.request import Reference
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations
@@ -59,6 +61,7 @@ from appliance.voices.transcript import Reader
 logger = logging.getLogger(__name__)
 
 NAME_RULE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+HASH_RULE = re.compile(r"[0-9a-f]{64}")
 LEFTOVER_RULE = re.compile(r"\.[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")
 AUDIO = "audio"
 RECORD = "voice.yaml"
@@ -68,6 +71,11 @@ MAX_PAGE = 1_000
 MAX_TRANSCRIPT_CHARACTERS = 1_000
 MAX_CONSENT_CHARACTERS = 2_000
 MAX_DISPLAY_CHARACTERS = 100
+MOST_VOICES = 10_000
+SPARE_BYTES = 64 << 20
+"""Space that voices leave free on the disk."""
+MAX_RECORD_BYTES = 2 << 20
+"""Of voice.yaml: more than the longest of each of its parts."""
 NOTES = {
     "consent_note": "consent note; delete it first",
     "display_name": "display name; UpdateVoice changes it",
@@ -77,7 +85,7 @@ NOTES = {
 
 
 @dataclass(frozen=True)
-class Voice:
+class Voice(Ranged):
     name: str
     transcript: str
     """As given."""
@@ -86,10 +94,10 @@ class Voice:
     """RFC 3339, UTC."""
     sha256: str
     """SHA-256 of the audio."""
-    size_bytes: int
-    duration_s: float
+    size_bytes: Annotated[int, Between(0, 1 << 62)]
+    duration_s: Annotated[float, Between(0.0, 1e9)]
     """After trimming."""
-    rms: float
+    rms: Annotated[float, Between(0.0, 1e9)]
     """Before levelling; full scale is 1."""
     warnings: tuple[str, ...] = ()
     """Reasons why it is a poor reference."""
@@ -124,13 +132,22 @@ def open_store(config: VoicesConfig, bundle: Bundle) -> VoiceStore:
 def stored_names(folder: Path) -> list[str]:
     """Sorted, with damaged ones. Raises StorageError."""
     with storage_errors("voices"), os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if NAME_RULE.fullmatch(entry.name) and entry.is_dir())
+        return sorted(
+            entry.name for entry in entries if NAME_RULE.fullmatch(entry.name) and _holds_voice(entry)
+        )
+
+
+def _holds_voice(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle, or into a folder that is closed to us: a damaged voice
+        return True
 
 
 def read_stored(folder: Path, name: str) -> tuple[Voice, bytes]:
     """Raises VoiceDamaged, StorageError."""
     with storage_errors(f"voice {name!r}"):
-        voice = _parse_record((folder / name / RECORD).read_bytes(), name)
+        voice = _parse_record(_content(folder / name / RECORD, MAX_RECORD_BYTES), name)
     return voice, _audio(folder, voice)
 
 
@@ -186,13 +203,14 @@ class VoiceStore:
     def get(self, name: str) -> Voice:
         """Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not NAME_RULE.fullmatch(name):
-            raise VoiceNotFound(f"no voice is named {name!r}")
+            raise VoiceNotFound(f"no voice is named {shown(name)}")
         path = self._folder / name / RECORD
         with storage_errors(f"voice {name!r}"):
             try:
                 version, known = version_of(path), self._records.get(name)
                 if known is None or version is None or known[0] != version:
-                    known = self._records[name] = (version, _parse_record(path.read_bytes(), name))
+                    text = _content(path, MAX_RECORD_BYTES)
+                    known = self._records[name] = (version, _parse_record(text, name))
             except (FileNotFoundError, NotADirectoryError):
                 if not os.path.lexists(self._folder / name):
                     raise VoiceNotFound(f"no voice is named {name!r}") from None
@@ -277,6 +295,7 @@ class VoiceStore:
             checkpoint()
             if there := self._same(name, sha256, transcript, more):
                 return there
+            self._check_room(name, len(audio))
             self._write(voice, audio)
             self._prepared.put(sha256, features)
         return voice
@@ -356,7 +375,7 @@ class VoiceStore:
         if not NAME_RULE.fullmatch(name):
             raise InvalidRequest(
                 "name",
-                f"must be 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit, not {name!r}",
+                f"must be 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit, not {shown(name)}",
             )
         if len(audio) > self._max_reference_bytes:
             raise InvalidReference(
@@ -371,6 +390,18 @@ class VoiceStore:
         # The appliance does not transcribe.
         if not normalise(transcript):
             raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
+
+    def _check_room(self, name: str, needed: int) -> None:
+        """Raises StorageError."""
+        names = self.names()
+        if len(names) >= MOST_VOICES and name not in names:
+            raise StorageError(f"voices: {len(names)} are stored, and no more may be: delete one first")
+        free = shutil.disk_usage(self._folder).free
+        if needed + SPARE_BYTES > free:
+            raise StorageError(
+                f"voice {name!r}: {needed / 1e6:.1f} MB are to be written and {SPARE_BYTES / 1e6:.0f} MB "
+                f"stay free, {free / 1e6:.1f} MB are left on the disk"
+            )
 
     def _same(self, name: str, sha256: str, transcript: str, more: Mapping[str, object]) -> Voice | None:
         """The stored voice, if it has this content; None if there is none, or a damaged one.
@@ -424,10 +455,28 @@ def _audio(folder: Path, voice: Voice) -> bytes:
     """Raises VoiceDamaged, StorageError."""
     audio = b""
     with storage_errors(f"voice {voice.name!r}"), contextlib.suppress(FileNotFoundError):
-        audio = (folder / voice.name / AUDIO).read_bytes()
+        audio = _content(folder / voice.name / AUDIO, voice.size_bytes)
     if hashlib.sha256(audio).hexdigest() != voice.sha256:
         raise VoiceDamaged(f"voice {voice.name!r}: {AUDIO} is not the file that {RECORD} describes; {REMEDY}")
     return audio
+
+
+def _content(path: Path, most: int) -> bytes:
+    """A file's bytes. Raises VoiceDamaged for a longer one and for what is no file, OSError.
+
+    A pipe would be waited for, and a device has no end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode) or state.st_size > most:
+            raise VoiceDamaged(
+                f"voice {path.parent.name!r}: {path.name} is no file of at most {most} bytes; {REMEDY}"
+            )
+        with open(descriptor, "rb", closefd=False) as stream:
+            return stream.read()
+    finally:
+        os.close(descriptor)
 
 
 def _display_name(given: str) -> str:
@@ -451,9 +500,26 @@ def _parse_record(text: bytes, name: str) -> Voice:
     where = f"voice {name!r}: {RECORD}"
     try:
         raw = parse_yaml(text, where, ValueError)
+        voice: Voice = from_mapping(Voice, raw, where=where, error=ValueError)
+        _check_record(voice, where)
     except ValueError as error:
         raise VoiceDamaged(f"{error}; {REMEDY}") from error
-    voice: Voice = from_mapping(Voice, raw, where=where, error=VoiceDamaged)
     if voice.name != name:
-        raise VoiceDamaged(f"{where} describes voice {voice.name!r}; rename the folder or the voice")
+        raise VoiceDamaged(f"{where} describes voice {shown(voice.name)}; rename the folder or the voice")
     return voice
+
+
+def _check_record(voice: Voice, where: str) -> None:
+    """Refuse what no store has written and what a reply cannot carry. Raises ValueError."""
+    if not HASH_RULE.fullmatch(voice.sha256):
+        raise ValueError(f"{where}: sha256: must be 64 of 0-9 and a-f, not {shown(voice.sha256)}")
+    if not normalise(voice.transcript):
+        raise ValueError(f"{where}: transcript: is empty")
+    try:
+        json.dumps(dataclasses.asdict(voice), ensure_ascii=False).encode()
+    except UnicodeError as error:
+        raise ValueError(f"{where}: holds half a character") from error
+    try:
+        check_pronunciations(voice.pronunciations)
+    except InvalidRequest as error:
+        raise ValueError(f"{where}: {error}") from error

@@ -45,6 +45,46 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, printed.out, printed.err
 
 
+HOSTILE = "a\x1b]0;owned\x07\x9b31m\u202eb\x7f\r\u2028c"
+"""Title of the window, colour, right to left, and back to the line's start."""
+
+
+def test_nothing_that_is_printed_commands_a_terminal(
+    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    at = ("--address", box.address)
+    with Client(box.address) as client:
+        client.pause(HOSTILE)
+        client.add_voice("odd", reference_wav(), f"{TRANSCRIPT} {HOSTILE}", pronunciations={HOSTILE: HOSTILE})
+    (tmp_path / "config.yaml").write_text('server: {"a\\e[31m": 1}\n')
+    try:
+        printed = [
+            run(capsys, *command)
+            for command in (
+                ("queue", "list", *at),
+                ("queue", "pause", HOSTILE, *at),
+                ("voices", "list", *at),
+                ("voices", "show", "odd", *at),
+                ("voices", "show", HOSTILE, *at),
+                ("say", "Hi.", "--voice", HOSTILE, "--out", str(tmp_path / "x.wav"), *at),
+                ("cancel", HOSTILE, *at),
+                ("admin", "status", "--socket", str(tmp_path / HOSTILE)),
+                ("bundle", "list", "--config", str(tmp_path / "config.yaml")),
+            )
+        ]
+    finally:
+        with Client(box.address) as client:
+            client.resume(HOSTILE)
+            client.remove_voice("odd")
+    reply = Reply(b"", Header(text=HOSTILE, voice=HOSTILE, sample_rate_hertz=24_000), Timings(), 1.0, 1.0)
+    printed.append((0, saying.table(reply), ""))
+    for _, out, err in printed:
+        for line in (out + err).split("\n"):
+            assert line.isprintable(), line
+    assert "paused: a" in printed[0][1] and "owned" in printed[0][1]
+    assert all(out + err for _, out, err in printed[2:])
+
+
 def test_a_terminal_that_lacks_a_letter_gets_a_mark(box: Running, tmp_path: Path) -> None:
     say = [
         "say",

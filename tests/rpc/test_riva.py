@@ -359,6 +359,45 @@ async def test_a_dictionary_of_plain_words_and_ssml(box: Box, stub: Any) -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "configured", "handling"),
+    [
+        ("<speak>Hi<break time='5s'/>you</speak>", "", Handling.SSML),
+        ('<?xml version="1.0"?>\n<speak version="1.1">Hi</speak>', "", Handling.SSML),
+        ("<speak>Hi" + "<break time='10s'/>a" * 17 + "</speak>", "", Handling.CHAT),
+        ("<speak>Hi" + "<break time='10s'/>a" * 17 + "</speak>", "ssml", Handling.SSML),
+        ("<speak>Hi</speak>", "chat", Handling.CHAT),
+        ("<speak>Hi</speak>", "verbatim", Handling.VERBATIM),
+        ("<speak>Hi<break time='10s'/>", "", Handling.CHAT),
+        ("<speak>Hi & you</speak>", "", Handling.CHAT),
+        ("<speak>Hi</speak> and more", "", Handling.CHAT),
+        ("<speaker>Hi</speaker>", "", Handling.CHAT),
+        ("<p>Hi</p>", "", Handling.CHAT),
+        ("<!DOCTYPE speak><speak>Hi</speak>", "", Handling.CHAT),
+        ("I <speak>Hi</speak>", "", Handling.CHAT),
+        ("<3 <speak>", "", Handling.CHAT),
+    ],
+)
+async def test_a_text_is_ssml_as_riva_says_or_as_its_sender_says(
+    box: Box, stub: Any, text: str, configured: str, handling: Handling
+) -> None:
+    seen: list[Handling] = []
+    seeded(box, speakable=lambda text, handling, words, language: seen.append(handling) or Spoken("one"))
+    configuration = {"text_handling": configured} if configured else {}
+    await stub.Synthesize(asked(text, custom_configuration=configuration))
+    assert seen == [handling]
+
+
+async def test_a_wrong_handling_and_an_endless_dictionary_are_refused(stub: Any) -> None:
+    for field, fields in {
+        "text_handling": {"custom_configuration": {"text_handling": "markdown"}},
+        "custom_dictionary": {"custom_dictionary": "a  b," * 100_000},
+    }.items():
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Synthesize(asked("one", **fields))
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT and field in caught.value.details()
+
+
 async def test_word_times(stub: Any) -> None:
     message = asked("one. two", enable_word_time_offsets=True)
     words = list((await stub.Synthesize(message)).meta.words)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import re
 import socket
 import stat
 import sys
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -22,13 +26,14 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from appliance.addresses import AddressInUse
 from appliance.config import ServerConfig
+from appliance.durable import locked
 from appliance.errors import StorageError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import server as module
 from appliance.rpc.callers import Callers
 from appliance.rpc.server import SERVICES, listen
-from tests.patience import PATIENCE_S, scaled
+from tests.patience import PATIENCE_S, scaled, until
 from tests.rpc.conftest import Box
 from tests.rpc.test_synthesizer import request
 
@@ -132,6 +137,22 @@ async def test_a_socket_that_is_taken_stays_with_its_daemon(box: Box) -> None:
         await second(ServerConfig(listen="127.0.0.1:0", socket=str(box.socket)))
     async with grpc.aio.insecure_channel(f"unix:{box.socket}") as channel:
         assert await appliance_pb2_grpc.VoicesStub(channel).ListVoices(pb.ListVoicesRequest())
+
+
+def test_of_two_that_start_together_one_has_the_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, looks, flock = tmp_path / "grpc.sock", threading.Event(), fcntl.flock
+    bound: Any = SimpleNamespace(add_insecure_port=lambda address: 1)
+    with socket.socket(socket.AF_UNIX) as first, ThreadPoolExecutor(1) as pool:
+        with locked(tmp_path):
+            monkeypatch.setattr(fcntl, "flock", lambda *arguments: (looks.set(), flock(*arguments)))
+            late = pool.submit(module._bind_socket, bound, path, "server.socket")
+            until(lambda: looks.is_set() or late.done())
+            first.bind(str(path))
+            first.listen()
+        with pytest.raises(AddressInUse, match="another daemon listens"):
+            late.result(PATIENCE_S)
 
 
 async def test_a_socket_that_a_dead_daemon_left_is_replaced(tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ def test_a_bundle_that_cannot_be_used_leaves_the_old_one(
         (str(tmp_path / "nothing"), "not a bundle"),
         (str(changed(tmp_path / "mel", mel=replace(mel, win=800))), "its mel is another"),
         ("relative", "path: must be absolute"),
+        ("/nothing\0here", r"path: must be a path, without NUL, not '/nothing\\x00here' \(INVALID_ARGUMENT"),
     ):
         with pytest.raises(CallFailed, match=message):
             operator.swap(folder)

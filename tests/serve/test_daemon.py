@@ -31,7 +31,17 @@ from appliance.rpc import appliance_pb2_grpc
 from appliance.scheduler import Scheduler
 from appliance.serve import daemon
 from appliance.serve.notify import Notifier
-from tests.daemons import BUNDLE, Program, Running, followed, reference_wav, running, start, write_config
+from tests.daemons import (
+    BUNDLE,
+    ROOT,
+    Program,
+    Running,
+    followed,
+    reference_wav,
+    running,
+    start,
+    write_config,
+)
 from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
@@ -292,6 +302,24 @@ def test_readers_that_do_not_read_do_not_hold_up_the_end(lazy_readers: tuple[Run
             list(call)
         assert caught.value.code() in (grpc.StatusCode.ABORTED, grpc.StatusCode.UNAVAILABLE)
     assert "Traceback" not in "".join(box.lines)
+
+
+@pytest.mark.parametrize("how", ["module", "package"])
+def test_a_hangup_while_it_starts_is_kept(tmp_path: Path, how: str) -> None:
+    """It is sent once Python runs the command's first line, which imports half a second's worth."""
+    program = ["-m", "appliance"]
+    if how == "package":
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "lib").mkdir()
+        (tmp_path / "lib/f5-appliance").symlink_to(ROOT)
+        program = [shutil.copy(ROOT / "scripts/debian/appliance", tmp_path / "bin")]
+    command = ("-X", "importtime", *program, "serve", "--config", write_config(tmp_path))
+    with followed(Program(start(*command)), ready=False) as starting:
+        starting.until("import time:.* argparse")
+        starting.process.send_signal(signal.SIGHUP)
+        starting.until("reload: configuration read, 0 voices")
+        starting.until("ready on")
+        assert starting.stop() == Exit.OK
 
 
 def rewrite(box: Running, **sections: dict[str, Any]) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import time
+import unicodedata
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.errors import InvalidRequest
 from appliance.request import Handling, Pause, Spoken
 from appliance.text import pronounce, ssml
+from appliance.text.line import LINK, MAIL
+from appliance.text.marks import Marks
 from appliance.text.normalise import normalise
+from appliance.text.rewrite import Rewriting
 from tests.text.test_chat import front
 
 SSML = Handling.SSML
@@ -80,6 +87,104 @@ def test_a_full_list_is_quick_and_may_hold_signs() -> None:
     words = {f"({n}[*{n}\\": f"word {n}" for n in range(500)}
     pronounce.check(words)
     assert said("(77[*77\\ and (4[*", words).startswith("word seven seven and ")
+
+
+def test_a_long_word_is_refused_before_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr(pronounce, "normalise", lambda text: looked.append(len(text)) or normalise(text))
+    for words in ({"anna": "x" * 1_000_000}, {"x" * 1_000_000: "anna"}):
+        with pytest.raises(InvalidRequest, match="1000000 characters; at most"):
+            pronounce.check(words)
+    assert max(looked, default=0) <= pronounce.MOST_SAY
+
+
+def replaced(text: str, words: dict[str, str]) -> str:
+    marks = Marks()
+    rewriting = Rewriting(text)
+    pronounce.pronounce(rewriting, words, marks)
+    return marks.restored(rewriting.text)
+
+
+def by_pattern(text: str, words: dict[str, str]) -> str:
+    """The same with a pattern of all words, each with what must not stand around it."""
+    letter = "(?-i:[^\\W\u3400-\u9fff])"
+    says = {unicodedata.normalize("NFC", word.strip()).lower(): normalise(say) for word, say in words.items()}
+
+    def whole(word: str) -> str:
+        before = f"(?<!{letter})" if re.match(letter, word) else ""
+        after = f"(?!{letter})" if re.match(letter, word[-1]) else ""
+        return f"{before}{re.escape(word)}{after}"
+
+    longest_first = "|".join(map(whole, sorted(says, key=len, reverse=True)))
+    pattern = re.compile(f"{LINK}|{MAIL}|@?(?P<word>{longest_first})", re.IGNORECASE)
+    return pattern.sub(
+        lambda match: says.get((match["word"] or "").lower(), match[0]), unicodedata.normalize("NFC", text)
+    )
+
+
+PARTS = [
+    *"aAbB1_@@+-.(*éÉßσΣжЖ小明い 😂",
+    "e\u0301",
+    " ",
+    " ",
+    "www.",
+    ".tv",
+    "@x.com",
+    "https://a",
+    "anna",
+    "ANNA",
+]
+WORDS = st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map("".join).filter(normalise)
+LINES = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
+
+
+@settings(max_examples=200, deadline=None)
+@given(LINES, st.lists(WORDS, min_size=1, max_size=6), st.data())
+def test_words_are_found_as_a_pattern_of_them_finds_them(
+    text: str, words: list[str], data: st.DataObject
+) -> None:
+    shown = {word.strip().lower(): word for word in words}.values()
+    says = {word: f"<{number}>" for number, word in enumerate(shown)}
+    # Random lines rarely hold a random word.
+    line = text + "".join(data.draw(st.lists(st.sampled_from([*words, " ", "@", "x", "明"]), max_size=8)))
+    assert replaced(line, says) == by_pattern(line, says)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "spoken"),
+    [
+        ("İnci, İNCİ", {"İnci": "Indji"}, "Indji, Indji"),
+        ("Kelvin \u212aelvin", {"kelvin": "K"}, "K K"),
+        ("Straẞe STRAßE", {"straße": "street"}, "street street"),
+        ("ΟΔΟΣ οδος", {"Οδος": "road"}, "road road"),
+        ("ſam", {"Sam": "S"}, "S"),
+    ],
+)
+def test_letters_whose_case_is_odd_are_found_in_any_case(
+    text: str, words: dict[str, str], spoken: str
+) -> None:
+    assert replaced(text, words) == spoken
+
+
+def test_of_words_that_differ_in_case_alone_the_later_is_said() -> None:
+    assert replaced("ANNA", {"anna": "one", "Anna": "two"}) == "two"
+
+
+@pytest.mark.parametrize("pause", ["[pause:10s]", "<break time='10s'/>", "[pause]" * 5, "<speak>[pause:3s]"])
+def test_chat_pauses_no_longer_than_one_pause_may(pause: str) -> None:
+    spoken = front("en").speakable(f"<speak>Hi{f'{pause}a' * 17}</speak>")
+    assert [spoken.text.split(), sum(each.seconds for each in spoken.pauses)] == [["Hi", *"a" * 17], 10.0]
+    assert spoken.pauses[0].after == 2
+
+
+@pytest.mark.parametrize("stem", ["小" * 61, "a b" * 20], ids=["Chinese", "English"])
+def test_a_full_list_costs_little_more_than_to_read_it(stem: str) -> None:
+    words = {f"{stem}{number:03}": "x" for number in range(500)}
+    begun = time.process_time()
+    re.compile("|".join(map(re.escape, words)), re.IGNORECASE)
+    read = time.process_time()
+    replaced((stem * 99)[:4096], words)
+    assert time.process_time() - read < 30 * (read - begun)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import struct
 import time
 import tracemalloc
@@ -72,11 +73,13 @@ def test_lossy_files_sound_the_same(format, subtype, rate_hz):
     ("audio", "message"),
     [
         (b"", "is empty"),
-        (b"these are not sounds" * 99, "is not audio that can be read"),
+        (b"these are not sounds" * 99, "is not audio that can be read .it begins with b'these ar'"),
         (b"RIFF\x00\x00\x00\x00WAVE", "audio: "),
         (b"\x89PNG\r\n\x1a\n" + bytes(500), "is not audio that can be read"),
+        (b"ID3\x04\x00\x00\x00\x00\x00\x02..", "is not audio that can be read"),
+        (b"\xff\xfb", "is not audio that can be read"),
         (to_file(burst(0.0)), "holds no samples"),
-        (to_file(burst(0.5), format="AIFF"), "has format AIFF, allowed are wav, flac, ogg or mp3"),
+        (to_file(burst(0.5), format="AIFF"), "is not audio that can be read .it begins with b'FORM"),
         (to_file(burst(0.5), 4_000), "has 4000 samples a second, allowed are 8000 to 192000"),
         (to_file(burst(0.5, channels=3)), "has 3 channels, at most 2"),
         (to_file(burst(61.0, rate_hz=8_000), 8_000), "lasts 61 s, at most 60 s"),
@@ -93,8 +96,10 @@ def test_refusals_name_the_reason(audio, message):
     [
         ("WAV", "PCM_16"),
         ("WAVEX", "PCM_24"),
+        ("RF64", "PCM_16"),
         ("FLAC", "PCM_16"),
         ("OGG", "VORBIS"),
+        ("OGG", "OPUS"),
         ("MP3", "MPEG_LAYER_III"),
     ],
 )
@@ -104,6 +109,109 @@ def test_a_file_that_ends_too_early_is_refused(format, subtype, kept):
     decode(whole)
     with pytest.raises(InvalidReference, match=r"cut off|not audio that can be read"):
         decode(whole[: int(len(whole) * kept)])
+
+
+def pages_of(ogg: bytes) -> list[bytes]:
+    return [b"OggS" + page for page in ogg.split(b"OggS")[1:]]
+
+
+def page_of(packet: bytes, flags: int, serial: int, number: int = 0, position: int = 0) -> bytes:
+    """One Ogg page, with its checksum."""
+    lengths = bytes([255] * (len(packet) // 255) + [len(packet) % 255])
+    head = (
+        b"OggS\0"
+        + struct.pack("<BqIII", flags, position, serial, number, 0)
+        + bytes([len(lengths)])
+        + lengths
+    )
+    remainder = 0
+    for byte in head + packet:
+        remainder ^= byte << 24
+        for _ in range(8):
+            remainder = (remainder << 1 ^ (0x04C11DB7 if remainder >> 31 else 0)) & 0xFFFFFFFF
+    return head[:22] + struct.pack("<I", remainder) + head[26:] + packet
+
+
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_an_ogg_file_ends_where_its_streams_end(subtype: str) -> None:
+    whole = to_file(burst(3.0), format="OGG", subtype=subtype)
+    pages = pages_of(whole)
+    assert b"".join(pages) == whole
+    samples = len(decode(whole).samples)
+    for kept in range(1, len(pages)):
+        with pytest.raises(InvalidReference, match="cut off: its stream has no last page"):
+            decode(b"".join(pages[:kept]))
+    first, last = page_of(b"other", 2, serial=7), page_of(b"", 4, serial=7, number=1)
+    beside = [pages[0], first, *pages[1:]]
+    assert len(decode(b"".join([*beside, last])).samples) == samples
+    with pytest.raises(InvalidReference, match="cut off"):
+        decode(b"".join(beside))
+    with pytest.raises(InvalidReference, match="several recordings, one after another"):
+        decode(whole + whole)
+    assert len(decode(whole + b"TAG" + bytes(125)).samples) == samples
+
+
+def test_flac_in_ogg_is_cut_off_like_any_other() -> None:
+    with pytest.raises(InvalidReference, match="cut off"):
+        decode(page_of(b"\x7fFLAC\x01\x00", 2, serial=1) + page_of(b"frames", 0, serial=1, number=1))
+
+
+def mp3_frames(audio: bytes) -> list[bytes]:
+    """The frames of an MP3 file, each of which begins as the first does."""
+    starts = [place for place in range(len(audio)) if audio[place : place + 2] == audio[:2]]
+    return [audio[a:b] for a, b in zip(starts, [*starts[1:], len(audio)], strict=True)]
+
+
+def mp3_of(mode: str, rate_hz: int) -> bytes:
+    wave = 0.3 * np.sin(np.arange(3 * rate_hz) * np.linspace(0.01, 0.2, 3 * rate_hz))
+    stream = io.BytesIO()
+    with soundfile.SoundFile(
+        stream, "w", rate_hz, 1, "MPEG_LAYER_III", format="MP3", bitrate_mode=mode, compression_level=0.5
+    ) as file:
+        file.write(wave)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("rate_hz", [24_000, 44_100])
+@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
+def test_an_mp3_has_as_many_frames_as_it_says(mode: str, rate_hz: int) -> None:
+    audio = mp3_of(mode, rate_hz)
+    frames = mp3_frames(audio)
+    tagged = b"ID3\x04\x00\x10\x00\x00\x01\x00" + bytes(138)
+    assert len(decode(tagged + audio + b"TAG" + bytes(125)).samples) == 3 * rate_hz
+    for kept in (len(frames) // 2, len(frames) - 1):
+        with pytest.raises(InvalidReference, match="cut off"):
+            decode(b"".join(frames[:kept]))
+
+
+@pytest.mark.parametrize("rate_hz", [24_000, 44_100])
+def test_an_mp3_that_does_not_say_its_length_is_whole_or_refused(rate_hz: int) -> None:
+    steady = b"".join(mp3_frames(mp3_of("CONSTANT", rate_hz))[1:])
+    assert 0 <= len(decode(steady).samples) - 3 * rate_hz < 4 * 1152
+    for missing in (1, 17, 100):
+        with pytest.raises(InvalidReference, match="cut off: its last frame is incomplete"):
+            decode(steady[:-missing])
+    varying = mp3_frames(mp3_of("VARIABLE", rate_hz))[1:]
+    if len(set(map(len, varying))) > 1:
+        with pytest.raises(InvalidReference, match="does not say how long it is"):
+            decode(b"".join(varying))
+
+
+def test_no_other_parser_sees_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    # SD2 writes a second file, and RAW has no first bytes.
+    known = {"WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "RAW", "SD2"}
+    others = []
+    for format in set(soundfile.available_formats()) - known:
+        with contextlib.suppress(ValueError, RuntimeError):
+            others.append(
+                to_file(burst(0.1, rate_hz=8_000), 8_000, format, soundfile.default_subtype(format))
+            )
+    assert len(others) > 10
+    monkeypatch.setattr(soundfile, "SoundFile", lambda *_, **__: pytest.fail("it was parsed"))
+    for other in others:
+        for audio in (other, b"ID3\x03\x00\x00\x00\x00\x00\x01!" + other):
+            with pytest.raises(InvalidReference, match="is not audio that can be read"):
+                decode(audio)
 
 
 def test_a_wav_of_unknown_length_is_whole():

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from appliance.errors import (
     VoiceNotFound,
 )
 from appliance.request import Features, Reference
+from appliance.rpc.voices import voice_message
 from appliance.voices import reference
 from appliance.voices import store as voices
 from appliance.voices.store import NAME_RULE, VoiceStore
@@ -340,17 +342,149 @@ def test_a_damaged_voice_can_be_deleted(place: Place, how: str) -> None:
         store.delete("ann")
 
 
+def with_field(name: str, value: str) -> Callable[[Path], None]:
+    """Write this after `name:` in a record."""
+
+    def write(record: Path) -> None:
+        lines = record.read_text().splitlines()
+        lines = [f"{name}: {value}" if line.startswith(f"{name}:") else line for line in lines]
+        record.write_text("\n".join(lines))
+
+    return write
+
+
+def instead(made: Callable[[Path], object]) -> Callable[[Path], None]:
+    def write(record: Path) -> None:
+        record.unlink()
+        made(record)
+
+    return write
+
+
+ODD_FIELDS = [
+    *((field, "!!bool foo") for field in ("name", "consent_note", "size_bytes", "warnings")),
+    *(
+        (field, value)
+        for field in ("size_bytes", "rms", "duration_s")
+        for value in (".nan", "-1", "[]", "no")
+    ),
+    *(("rms", value) for value in (".inf", "1" + "0" * 400, "0x" + "f" * 5_000)),
+    *(("size_bytes", value) for value in (str(1 << 64), "0x" + "f" * 5_000, "1e400")),
+    *(
+        ("transcript", value)
+        for value in ('"\\ud800"', "''", '"\\0"', "5", "~", "2026-01-01", "!!binary aGk=")
+    ),
+    *(("consent_note", value) for value in ('"\\udfff"', "&a [*a]", "!!python/none x")),
+    *(("created", value) for value in ("2026-13-45", "!!timestamp x", "9999-99-99T00:00:00Z")),
+    *(("sha256", value) for value in ("''", "'*'", "/etc/passwd", "../ann", '"\\0"', "'" + "A" * 64 + "'")),
+    *(("warnings", value) for value in ("words", "[1]", '["\\ud800"]', "{a: b}")),
+    *(("pronunciations", value) for value in ("{'': x}", "{x: ''}", "[a]", "{a: 5}", '{"\\ud800": x}')),
+    ("pronunciations", "{x: " + "y" * 201 + "}"),
+    ("display_name", '"\\ud800"'),
+    ("name", "[ann]"),
+    ("name", "x" * 10_000),
+]
+ODD_FILES: dict[str, Callable[[Path], object]] = {
+    "empty": lambda record: record.write_bytes(b""),
+    "list": lambda record: record.write_text("- name: ann\n"),
+    "NUL": lambda record: record.write_bytes(b"\0" * 100),
+    "binary": lambda record: record.write_bytes(bytes(range(256))),
+    "two documents": lambda record: record.write_text("--- a\n--- b\n"),
+    "deep": lambda record: record.write_text("[" * 400),
+    "aliases": lambda record: record.write_text(
+        "a: &a [x, x]\n"
+        + "".join(f"b{n}: &b{n} [{', '.join([f'*b{n - 1}' if n else '*a'] * 9)}]\n" for n in range(9))
+    ),
+    "endless": lambda record: os.truncate(os.open(record, os.O_RDWR | os.O_CREAT), 1 << 40),
+    "folder": instead(Path.mkdir),
+    "pipe": instead(os.mkfifo),
+    "circle": instead(lambda record: record.symlink_to(record)),
+    "nothing": instead(lambda record: record.symlink_to("nowhere")),
+    "device": instead(lambda record: record.symlink_to("/dev/zero")),
+    "folder in a circle": lambda record: (
+        shutil.rmtree(record.parent),
+        record.parent.symlink_to(record.parent),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [*(with_field(*odd) for odd in ODD_FIELDS), *ODD_FILES.values()],
+    ids=[*(f"{field} {value[:20]!r}" for field, value in ODD_FIELDS), *ODD_FILES],
+)
+def test_a_record_that_nobody_can_read_hides_no_other_voice(
+    place: Place, spoilt: Callable[[Path], None], whole: Path
+) -> None:
+    shutil.copytree(whole, place.root, dirs_exist_ok=True)
+    spoilt(place.root / "voices" / "ann" / "voice.yaml")
+    store = place.open()
+    listed = store.page().voices
+    for voice in listed:
+        voice_message(voice).SerializeToString()
+    assert [voice.name for voice in listed] == ["ann", "bea"] and not listed[1].problem
+    assert store.reference("bea") and store.with_audio("") is None
+    with pytest.raises(StorageError, match=r"^voice 'ann'") as caught:
+        store.reference("ann")
+    assert len(str(caught.value)) < 1_000 and len(store.check()) == 1
+    store.delete("ann")
+    assert [voice.name for voice in store.page().voices] == ["bea"] and len(place.cached) == 2
+    assert store.create("ann", wav(0.4), "Hello there.").name == "ann"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two voices, and the reference of a third in the cache."""
+    folder = tmp_path_factory.mktemp("whole")
+    store = store_in(folder)
+    for name, seconds in (("ann", 0.4), ("bea", 0.5)):
+        store.create(name, wav(seconds), "Hello there.")
+    return folder
+
+
+@pytest.mark.parametrize("bound", ["number", "space"])
+def test_voices_have_bounds_and_a_deleted_one_makes_room(
+    place: Place, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    store = place.open()
+    for name in ("ann", "bea"):
+        store.create(name, wav(), "Hello there.")
+    free = voices.SPARE_BYTES + len(wav()) - 1
+    usage = shutil.disk_usage(place.root)
+    with monkeypatch.context() as patch:
+        if bound == "number":
+            patch.setattr(voices, "MOST_VOICES", 2)
+        else:
+            patch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
+        with pytest.raises(StorageError, match=r"^voices: 2 are stored|^voice 'cid': .* 67 MB stay free"):
+            store.create("cid", wav(), "Hello there.")
+        assert store.create("ann", wav(), "Hello there.").name == "ann"
+        assert store.names() == ["ann", "bea"]
+        store.delete("ann")
+        free += 1
+        store.create("cid", wav(), "Hello there.")
+    assert store.names() == ["bea", "cid"]
+
+
+@pytest.mark.parametrize("made", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_audio_that_is_no_file_is_damage(place: Place, whole: Path, made: Callable[[Path], None]) -> None:
+    shutil.copytree(whole / "voices", place.root / "voices")
+    instead(made)(place.root / "voices" / "ann" / "audio")
+    with pytest.raises(VoiceDamaged, match=r"^voice 'ann': audio is no file of at most"):
+        place.open().reference("ann")
+
+
 def test_a_voice_that_cannot_be_read_at_the_moment_is_not_replaced(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.open().create("ann", wav(), "Hello there.")
     store = place.open()
 
-    def full(path: Path) -> bytes:
+    def full(path: Path, flags: int) -> int:
         raise OSError(24, "Too many open files", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", full)
+        patch.setattr(os, "open", full)
         with pytest.raises(StorageError, match=r"^voice 'ann': Too many open files$"):
             store.create("ann", wav(0.7), "Something else.")
     assert store.get("ann").transcript == "Hello there."
