@@ -67,6 +67,8 @@ OF_CONNECTION: Mapping[Kind, int] = {Kind.WATCH: 8, Kind.LISTEN: 8}
 """Places of one TCP connection, since callers without a token share their address."""
 ARRIVING = 5
 """Messages of one caller that may be arriving; those of further calls wait for them."""
+BYTES_S = 2 * MIB
+"""Rate at which a long message gives its place back: gRPC copies it on the event loop, at some 3 ms a MiB."""
 HELD_BYTES = 64 * MIB
 """Of one caller: messages that are worked on, and audio that is made or waits for its reader."""
 
@@ -79,6 +81,13 @@ class Caller:
     calls: set[Call] = field(default_factory=set)
     held_bytes: int = 0
     arriving: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ARRIVING))
+
+    def has_arrived(self, size: int) -> None:
+        """Give a place of `arriving` back, that of a long message after a time."""
+        if size <= SHORT_MESSAGE_BYTES:
+            self.arriving.release()
+        else:
+            asyncio.get_running_loop().call_later(size / BYTES_S, self.arriving.release)
 
 
 @dataclass(eq=False, kw_only=True)

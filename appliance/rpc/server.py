@@ -114,6 +114,9 @@ async def listen(
             ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             # Else the third ping of a quiet connection ends its calls; clients' keepalive may be 10 s.
             ("grpc.http2.max_ping_strikes", 0),
+            # A window that grows with the network's speed is memory for each call that is not read yet; for a
+            # message that is read, it is opened to the message's length anyway.
+            ("grpc.http2.bdp_probe", 0),
             # Open calls, health watches included, keep a connection from being idle.
             ("grpc.max_connection_idle_ms", IDLE_MS),
             ("grpc.max_connection_age_ms", AGE_MS),

@@ -222,10 +222,15 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
     async def _only(self, call: Call, parse: Parse) -> Any:
         """The message of a call that has one. Raises InvalidRequest, TooManyCalls."""
-        async with call.caller.arriving:
+        size = 0
+        await call.caller.arriving.acquire()
+        try:
             call.arriving_since = call.clock()
             message = await call.context.read()
             call.arriving_since = None
+            size = 0 if message is grpc.aio.EOF else len(message)
+        finally:
+            call.caller.has_arrived(size)
         if message is grpc.aio.EOF:
             raise InvalidRequest("message", "is missing: the call was closed without one")
         call.hold(len(message))
@@ -235,6 +240,9 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         while (message := await call.context.read()) is not grpc.aio.EOF:
             self._callers.access(call.method, call.context)  # a token may have been revoked meanwhile
             with call.holding(len(message)):
+                if len(message) > SHORT_MESSAGE_BYTES:
+                    await call.caller.arriving.acquire()
+                    call.caller.has_arrived(len(message))
                 yield await self._parsed(message, call, parse)
 
     async def _parsed(self, message: bytes, call: Call, parse: Parse) -> Any:

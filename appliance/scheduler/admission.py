@@ -7,8 +7,10 @@ promised nothing. All is proven on a copy of its channel: an error leaves the sc
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from appliance.config import SchedulerConfig
 from appliance.errors import (
@@ -69,16 +71,27 @@ class Plan:
     late_s: float = 0.0
 
 
+@dataclass
+class Present:
+    """A caller who asked for something in the last PRESENT_S."""
+
+    seen: float = 0.0
+    first_s: float = 0.0
+    """Moving average of its requests' engine time until first audio."""
+
+    def learn(self, first_s: float) -> None:
+        self.first_s += (first_s - self.first_s) * (TYPICAL_WEIGHT if self.first_s else 1.0)
+
+
 class Admission:
     def __init__(self, workload: Workload, delivery: Delivery) -> None:
         self._workload, self._delivery = workload, delivery
         self._admitted = 0
         self._rates: dict[str, float] = {}
         """User → time at which its requests count no more."""
-        self._callers: dict[str, float] = {}
-        """Caller → time of its last request, for PRESENT_S."""
-        self._typical_s = 0.0
-        """Moving average of engine time until first audio."""
+        self._callers: dict[str, Present] = {}
+        self._typical = Present()
+        """Of all."""
 
     def enter(
         self, job: Job, ways: Sequence[Sequence[Segment]], merging: Job | None, generation: int | None
@@ -94,8 +107,8 @@ class Admission:
             return None
         assert workload.engine is not None
         job.engine, now = workload.engine, workload.clock()
-        self._callers[job.terms.caller] = now
-        self._callers = {caller: at for caller, at in self._callers.items() if now - at < PRESENT_S}
+        self._callers.setdefault(job.terms.caller, Present()).seen = now
+        self._callers = {name: one for name, one in self._callers.items() if now - one.seen < PRESENT_S}
         replaced = workload.superseded_by(job, now)
         if merging is not None and merging not in replaced:
             replaced.append(merging)
@@ -127,8 +140,8 @@ class Admission:
             self._delivery.release(job)
         else:
             if job.due < math.inf:
-                weight = TYPICAL_WEIGHT if self._typical_s else 1.0
-                self._typical_s += (job.audible_in_s() - self._typical_s) * weight
+                for one in (self._typical, self._callers[job.terms.caller]):
+                    one.learn(job.audible_in_s())
             self._wake(job)
         workload.on_change()
         return plan.way.index
@@ -144,16 +157,16 @@ class Admission:
 
     def _check_places(self, job: Job, without: int) -> None:
         """Raise QueueFull if full, or half full by the job's caller, channel or user."""
-        most = self._workload.config.queue_length
+        most, wait_s = self._workload.config.queue_length, self._typical.first_s
         waiting = [other.terms for other in self._workload.jobs.values() if not other.begun]
         if len(waiting) - without >= most:
-            raise QueueFull(f"{most} requests wait already, which is the limit", retry_s=self._typical_s)
+            raise QueueFull(f"{most} requests wait already, which is the limit", retry_s=wait_s)
         share = max(most // 2, 1)
         for scope in ("caller", "channel", "user"):
             own = getattr(job.terms, scope)
             if own and sum(getattr(terms, scope) == own for terms in waiting) - without >= share:
                 reason = f"{share} requests of this {scope} wait already, which is its share"
-                raise QueueFull(reason, retry_s=self._typical_s)
+                raise QueueFull(reason, retry_s=wait_s)
 
     def _check_rate(self, job: Job, now: float) -> dict[str, float]:
         """New entry of `_rates`. Raises RateLimited."""
@@ -265,13 +278,30 @@ class Admission:
                 raise Overloaded(reason, retry_s=free - latest)
         else:
             latest = math.inf if job.terms.takes_turns else max(usual, free)
+            if self._is_first_beside_many(job):
+                # Its share is free, though not where it would have it.
+                latest += usual - now
         if job.deadline > free:
             latest = min(latest, job.deadline)
         return max(soonest, free), max(usual, free), latest
 
+    def _newcomer_s(self, caller: str) -> float:
+        """Engine time of a request of another caller."""
+        others = (one.first_s for name, one in self._callers.items() if name != caller)
+        return max(others, default=0.0) or self._typical.first_s
+
+    def _is_first_beside_many(self, job: Job) -> bool:
+        """True if nothing of its name, or of its caller, is promised yet, and of another more than one."""
+        present = [other.terms for other in self._workload.jobs.values() if other.guaranteed]
+        for key in (_name_of, attrgetter("caller")):
+            counts = Counter(map(key, present))
+            if counts[key(job.terms)] == 0 and any(count > 1 for count in counts.values()):
+                return True
+        return False
+
     def _others(self, job: Job, trial: Channel, now: float) -> Iterator[Demand]:
         """Demands of others; where one it belongs to has its share, also of newcomers, as theirs allows."""
-        workload, typical_s = self._workload, self._typical_s
+        workload, typical_s = self._workload, self._newcomer_s(job.terms.caller)
         yield from (demand for demand in workload.demands(now, trial) if demand.job is not job)
         if not typical_s:
             return

@@ -1,6 +1,6 @@
 """The engine's next call: earliest deadline first, shared where that saves work.
 
-The head is the most urgent job whose reader keeps up, or that of a payer to whom less is promised, if
+The head is the most urgent job whose reader keeps up, or one of a caller to whom less is promised, if
 nothing is late by it. Another lane joins its step if that saves WORTHWHILE of its own and makes nothing late
 that is due before.
 """
@@ -8,6 +8,7 @@ that is due before.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 
 from appliance.request import WORTHWHILE
@@ -47,25 +48,35 @@ def next_call(workload: Workload) -> EngineCall | None:
 def _of_the_modest(
     workload: Workload, demands: Sequence[Demand], ready: Sequence[Demand], holders: Sequence[Job], now: float
 ) -> Demand | None:
-    """First demand of a payer to whom less is promised than to the head's, if all others have the time."""
-    promised_s: dict[str, float] = {}
+    """First demand of a caller to whom less is promised than to the head's, if all others have the time.
+
+    Of the head's own caller, of a payer to whom less is promised.
+    """
+    promised_s: defaultdict[tuple[str, str], float] = defaultdict(float)
     for demand in demands:
         if demand.due < math.inf:
-            payer = demand.job.terms.payer
-            promised_s[payer] = promised_s.get(payer, 0.0) + demand.cost_s
-    seen = {head := ready[0].job.terms.payer}
+            for key in _keys(demand.job):
+                promised_s[key] += demand.cost_s
+    head = ready[0].job
+    seen = {head.terms.payer}
     for demand in ready[1:]:
-        job, payer = demand.job, demand.job.terms.payer
+        job = demand.job
         if demand.due == math.inf:
             break
-        if payer in seen:  # a payer's own come in their order
+        if job.terms.payer in seen:  # a payer's own come in their order
             continue
-        seen.add(payer)
+        seen.add(job.terms.payer)
+        level = 0 if job.terms.caller != head.terms.caller else 1
+        is_modest = promised_s[_keys(job)[level]] < promised_s[_keys(head)[level]]
         has_lane = job.lane is not None or len(holders) < job.engine.max_lanes
-        is_modest = has_lane and promised_s[payer] < promised_s[head]
-        if is_modest and demand.cost_s * workload.bias <= _slack_s(workload, demands, demand.due, now):
+        needed_s = demand.cost_s * workload.bias
+        if is_modest and has_lane and needed_s <= _slack_s(workload, demands, demand.due, now):
             return demand
     return None
+
+
+def _keys(job: Job) -> tuple[tuple[str, str], tuple[str, str]]:
+    return ("caller", job.terms.caller), ("payer", job.terms.payer)
 
 
 def _shared_step(

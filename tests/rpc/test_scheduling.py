@@ -203,21 +203,22 @@ async def test_more_steps_than_are_allowed_are_refused(synthesizer: Stub, box: B
 # Who is refused.
 
 
-async def test_a_client_that_fills_its_share_leaves_room_for_others(synthesizer: Stub, box: Box) -> None:
-    async with connection(box) as second, connection(box) as third:
-        others = [appliance_pb2_grpc.SynthesizerStub(channel) for channel in (second, third)]
+async def test_a_caller_that_fills_its_share_leaves_room_for_others(synthesizer: Stub, box: Box) -> None:
+    async with connection(box) as second, grpc.aio.insecure_channel(f"unix:{box.socket}") as local:
+        again, other = map(appliance_pb2_grpc.SynthesizerStub, (second, local))
         with box.held():
             calls = [start(synthesizer.Synthesize(request()))]
             await box.soon(lambda: box.scheduler.load.running == 1)
             calls += [start(synthesizer.Synthesize(request(channel=f"c{i}"))) for i in range(4)]
             await box.soon(lambda: box.scheduler.load.waiting == 4)
-            error, details = await refusal(synthesizer.Synthesize(request(channel="c4")))
+            # By another connection of the same address too.
+            error, details = await refusal(again.Synthesize(request(channel="c4")))
             assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert error.details() == "4 requests of this caller wait already, which is its share"
             assert details["ErrorInfo"].reason == "QUEUE_FULL"
-            calls += [start(others[0].Synthesize(request(channel=f"d{i}"))) for i in range(4)]
+            calls += [start(other.Synthesize(request(channel=f"d{i}"))) for i in range(4)]
             await box.soon(lambda: box.scheduler.load.waiting == 8)
-            error, _ = await refusal(others[1].Synthesize(request()))
+            error, _ = await refusal(other.Synthesize(request()))
             assert error.details() == "8 requests wait already, which is the limit"
         assert all(reply.audio for reply in await asyncio.gather(*calls))
 

@@ -399,7 +399,7 @@ def state_of(bench: Bench) -> object:
     workload, admission = bench.scheduler._workload, bench.scheduler._admission
     channels = [(key, list(channel.jobs), channel.free) for key, channel in workload.channels.items()]
     jobs = [(job, job.due, job.late_s, job.ended, job.channel) for job in workload.jobs.values()]
-    known = dict(admission._rates), admission._typical_s, admission._admitted
+    known = dict(admission._rates), admission._typical.first_s, admission._admitted
     return channels, jobs, dict(workload.used_s), list(workload.history), known
 
 

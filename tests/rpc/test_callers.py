@@ -1,0 +1,146 @@
+"""Budgets of callers: places, bytes, messages that arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import grpc
+import pytest
+
+from appliance.errors import InvalidRequest
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc, callers
+from appliance.rpc.callers import Kind, check_fields
+from tests.patience import PATIENCE_S
+from tests.rpc.conftest import Box, connection
+from tests.rpc.test_scheduling import SMALL_WINDOW, sentences
+from tests.rpc.test_synthesizer import Stub, refusal, request, start
+
+RAW = "/appliance.v1.Synthesizer/Synthesize"
+
+
+def caller(name: str) -> tuple[tuple[str, str], ...]:
+    return (("x-f5-caller", name),)
+
+
+async def opened(make: Callable[[], Any], most: int) -> list[Any]:
+    """Calls of which each has answered, until one is refused."""
+    calls: list[Any] = []
+    while len(calls) <= most:
+        calls.append(make())
+        try:
+            await asyncio.wait_for(calls[-1].read(), PATIENCE_S)
+        except grpc.aio.AioRpcError as error:
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            calls.pop()
+            break
+    return calls
+
+
+async def test_places_to_watch_are_shared_by_connection_and_caller(box: Box) -> None:
+    async with connection(box) as one, connection(box) as two, connection(box) as three:
+        held = []
+        for channel, room in ((one, 8), (two, 8), (three, 0)):
+            queue = appliance_pb2_grpc.QueueStub(channel)
+            watches = await opened(partial(queue.WatchQueue, pb.WatchQueueRequest()), 20)
+            assert len(watches) == room
+            held += watches
+        async with grpc.aio.insecure_channel(f"unix:{box.socket}") as local:
+            queue = appliance_pb2_grpc.QueueStub(local)
+            for name in ("http 192.0.2.1", "http 192.0.2.2"):
+                told = partial(queue.WatchQueue, pb.WatchQueueRequest(), metadata=caller(name))
+                held += (watches := await opened(told, 20))
+                assert len(watches) == 16
+        assert len(box.callers._calls) == 48
+
+
+async def test_who_says_over_tcp_for_whom_he_calls_is_not_believed(
+    synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(callers.OF_CALLER, Kind.OTHER, 1)  # type: ignore[arg-type]
+    with box.held():
+        first = start(synthesizer.Synthesize(request(), metadata=caller("http 192.0.2.1")))
+        await box.soon(lambda: bool(box.callers._calls))
+        (call,) = box.callers._calls
+        assert call.caller.key == "ipv4:127.0.0.1"
+    await first
+
+
+async def test_a_reply_that_is_not_read_is_charged_until_its_connection_ends(
+    synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers, "HELD_BYTES", 5 << 20)
+    long = request(sentences(20), audio_config={"sample_rate_hertz": 48_000})  # ten seconds
+    async with connection(box, *SMALL_WINDOW) as slow:
+        unread = slow.unary_stream(RAW, request_serializer=pb.SynthesizeRequest.SerializeToString)(long)
+        await box.soon(lambda: any(call.writing_since for call in box.speaking._calls))
+        error, details = await refusal(synthesizer.Synthesize(long))
+        assert details["ErrorInfo"].reason == "TOO_MANY_CALLS"
+        assert "would hold more than 5 MiB" in (error.details() or "")
+        # Stalled: its job and its place among speech are free, what gRPC has of it is not.
+        box.speaking.drop_stalled(0.0)
+        await box.soon(lambda: not box.speaking._calls)
+        await refusal(synthesizer.Synthesize(long))
+        del unread
+    await box.soon(lambda: not box.callers._calls)
+    assert (await synthesizer.Synthesize(long)).audio
+
+
+async def test_messages_have_a_length_by_method_and_a_number_of_fields(channel: grpc.aio.Channel) -> None:
+    for message, said in (
+        (b"\x0a" + b"\xff\xff\x7f" + b"a" * 0x1FFFFF, "at most 524288 are allowed"),
+        (b"\x0a\x00" * 60_000, "has more than 2048 fields"),
+        (b"\xff" * 100, "is not the protobuf of a Synthesize request"),
+        (b"\x82\x01\x06\x0a\x01a\x12\x01b" * 40_000, "has more than 2048 fields"),
+    ):
+        error, _ = await refusal(channel.unary_unary(RAW)(message, timeout=PATIENCE_S))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and said in (error.details() or "")
+
+
+@pytest.mark.parametrize("method", ["/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"])
+async def test_health_too_is_told_what_is_no_protobuf(channel: grpc.aio.Channel, method: str) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await channel.unary_stream(method)(b"\xff\xff", timeout=PATIENCE_S).read()
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_call_without_a_message_gets_its_status(channel: grpc.aio.Channel) -> None:
+    call = channel.stream_unary(RAW)(timeout=PATIENCE_S)
+    await call.done_writing()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "closed without one" in (caught.value.details() or "")
+
+
+async def test_a_message_that_does_not_arrive_ends_its_call_and_waits_with_few(
+    channel: grpc.aio.Channel, synthesizer: Stub, box: Box
+) -> None:
+    late = [channel.stream_unary(RAW)(timeout=PATIENCE_S) for _ in range(callers.ARRIVING)]
+    arriving = lambda: sum(call.arriving_since is not None for call in box.callers._calls)  # noqa: E731
+    await box.soon(lambda: arriving() == len(late))
+    waiting = start(synthesizer.Synthesize(request()))
+    await box.soon(lambda: len(box.callers._calls) == len(late) + 1)
+    assert arriving() == len(late)
+    box.callers.drop_stalled(0.0)
+    for call in late:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert (await waiting).audio
+
+
+def test_fields_are_counted_whatever_the_bytes_are() -> None:
+    for message in (
+        b"",
+        b"\xff" * 30,
+        b"\x08\x96\x01" * 2_048,
+        b"\x0d1234\x091234567812\x03abc",
+        b"\x0a\xff",
+    ):
+        check_fields(message)
+    with pytest.raises(InvalidRequest):
+        check_fields(b"\x08\x96\x01" * 2_049)

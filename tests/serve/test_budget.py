@@ -1,0 +1,92 @@
+"""A hostile caller with the role `speak`: another is served, and memory and the event loop hold.
+
+First sounds are in `python -m tests.benchmarks.attack`: they are the machine's as much as the daemon's.
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from appliance import access
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc as rpc
+from tests.benchmarks import attack
+from tests.benchmarks.attack import Victim, attacked, memory, suffer
+from tests.daemons import BUNDLE, Running
+from tests.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
+GROWTH_BYTES = 200 << 20
+LINES = 6
+STOP_MS = 5.0
+
+Box = tuple[Running, str, Victim]
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    folder = tmp_path_factory.mktemp("budget")
+    with attacked(folder, BUNDLE, module="tests.stopwatch") as (daemon, bot, victim):
+        victim.speak(seed=3)
+        yield daemon, bot, victim
+
+
+def stops_ms(daemon: Running, since: int) -> list[float]:
+    """The event loop's, since so many lines of the log."""
+    return [float(ms) for ms in re.findall(r"the loop stood for ([\d.]+) ms", "".join(daemon.lines[since:]))]
+
+
+def test_an_attack_costs_another_neither_a_line_nor_the_box_its_memory(box: Box) -> None:
+    daemon, bot, victim = box
+    said, before = victim.speak(seed=3), memory(daemon)
+    ready = len(daemon.lines)
+    victim.until(iter([False] * 5 * LINES + [True]).__next__)
+    usual_ms = max(stops_ms(daemon, ready), default=0.0)
+    for name in attack.ATTACKS:
+        begun = len(daemon.lines)
+        effect = suffer(daemon, bot, victim, name, LINES)
+        assert effect.refused == 0, (name, victim.failed)
+        assert effect.growth_bytes < GROWTH_BYTES, name
+        # Twice what short lines take: the machine may be busy, but what an attacker sends is not looked at.
+        # Of a message of 15 MiB gRPC's own copy is on the loop; it has to be rare.
+        stops = [stop for stop in stops_ms(daemon, begun) if stop > max(STOP_MS, 2.0 * usual_ms)]
+        assert len(stops) <= (10 if name == "large" else 0), (name, stops)
+        assert victim.speak(seed=3) == said
+    assert memory(daemon) - before < GROWTH_BYTES
+    odd = [line for line in daemon.lines if re.search("Traceback|internal error|never retrieved|ERROR", line)]
+    assert not odd, daemon.log[daemon.log.index(odd[0]) :][:2_000]
+
+
+def test_a_revoked_token_ends_what_is_open(tmp_path: Path) -> None:
+    with attacked(tmp_path, BUNDLE) as (daemon, bot, victim):
+        metadata = (("authorization", f"Bearer {bot}"),)
+        with daemon.channel() as channel:
+            moderation, voice = rpc.QueueStub(channel), rpc.SynthesizerStub(channel)
+            writing: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            session = voice.Session(iter(writing.get, None), metadata=metadata, timeout=PATIENCE_S)
+            writing.put(pb.SessionRequest(configure=pb.SynthesizeRequest(voice="ann", nfe_steps=1)))
+            writing.put(pb.SessionRequest(text="Before."))
+            writing.put(pb.SessionRequest(flush=pb.Flush()))
+            assert next(message for message in session if message.HasField("end"))
+            open_calls = [
+                moderation.WatchQueue(pb.WatchQueueRequest(), metadata=metadata, timeout=PATIENCE_S),
+                moderation.Listen(pb.ListenRequest(), metadata=metadata, timeout=PATIENCE_S),
+            ]
+            for call in open_calls:
+                next(call)
+            access.revoke(tmp_path / "tokens.json", "bot")
+            for call in (*open_calls, session):
+                with pytest.raises(grpc.RpcError) as caught:
+                    for _ in call:
+                        pass
+                assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
+            writing.put(None)
+        assert victim.speak()
