@@ -18,6 +18,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
+from appliance.box.show.findings import plain
 from appliance.certificates import tls_context
 from appliance.config import Config, GatewayConfig, is_loopback, load, split_address
 from appliance.errors import ConfigError, StorageError
@@ -212,5 +213,5 @@ class LimitedProtocol(H11Protocol):
 
 
 def _failed(status: int, error: object) -> int:
-    print(f"appliance gateway: {error}", file=sys.stderr)
+    print(plain(f"appliance gateway: {error}"), file=sys.stderr)
     return status

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from appliance.audio.encode import encode
 from appliance.client import AsyncClient, CallFailed, Encoding, Event, Header, Options, Piece
 from appliance.encodings import Encoding as AudioEncoding
-from appliance.gateway.body import COMMON_NAMES
+from appliance.gateway.body import COMMON_NAMES, shown
 from appliance.gateway.refusals import Refusal, refusal_of
 
 logger = logging.getLogger(__name__)
@@ -29,6 +29,8 @@ IGNORED = "x-ignored-parameters"
 """Header that names parameters without effect."""
 MAX_NAMES, MAX_NAME = 16, 64
 SPEAK_TIMEOUT_S = 300.0
+MOST_LISTED = 32
+"""Voices in a message."""
 OPENAI_VOICES = (
     *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
     *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
@@ -245,8 +247,9 @@ async def voice_of(request: Request, name: str) -> str:
         return str(config.voice)
     if len(stored) == 1:
         return str(stored[0])
-    choice = f"those here are {', '.join(stored)}" if stored else "none is stored"
-    message = f"no voice is stored under the name {name!r}" if name else "a voice has to be named"
+    more = ", …" if len(stored) > MOST_LISTED else ""
+    choice = f"those here are {', '.join(stored[:MOST_LISTED])}{more}" if stored else "none is stored"
+    message = f"no voice is stored under the name {shown(name)}" if name else "a voice has to be named"
     raise Refusal(
         404 if name else 400,
         f"voice: {message}; {choice} (gateway.voice and gateway.voices in the configuration map names)",
