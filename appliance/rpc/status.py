@@ -267,7 +267,10 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         observe(method, code.name, reason_of(type(error)))
         if isinstance(error, EngineFault):
             logger.error("%s from %s: %s", method, context.peer(), error)
-        await context.abort(code, status.message, ((DETAILS_KEY, status.SerializeToString()),))
+        try:
+            await context.abort(code, status.message, ((DETAILS_KEY, status.SerializeToString()),))
+        except grpc.aio.InternalError:  # raised where the call has ended meanwhile; gRPC logs a traceback
+            raise asyncio.CancelledError from None
         raise AssertionError("abort returned")
 
 

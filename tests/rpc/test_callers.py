@@ -144,3 +144,18 @@ def test_fields_are_counted_whatever_the_bytes_are() -> None:
         check_fields(message)
     with pytest.raises(InvalidRequest):
         check_fields(b"\x08\x96\x01" * 2_049)
+
+
+async def test_a_reader_that_leaves_while_it_is_ended_leaves_no_traceback(
+    box: Box, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(4):
+        async with connection(box, *SMALL_WINDOW) as slow:
+            stub = appliance_pb2_grpc.SynthesizerStub(slow)
+            unread = [stub.StreamSynthesize(request(sentences(20))) for _ in range(4)]
+            await box.soon(lambda: sum(bool(call.writing_since) for call in box.speaking._calls) == 4)
+            box.speaking.drop_stalled(0.0)
+            for call in unread:
+                call.cancel()
+        await box.soon(lambda: not box.callers._calls)
+    assert not [record.message for record in caplog.records if record.levelname == "ERROR"]
