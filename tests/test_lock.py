@@ -311,7 +311,7 @@ def test_one_peer_has_its_share_of_calls(locked: Locked) -> None:
         streams = [client.stream("Hi.", "ann", nfe=1, channel="held", priority="bulk") for _ in range(4)]
         while len(client.utterances("held")) < 4:
             time.sleep(0.01)
-        with pytest.raises(CallFailed, match="4 calls of admin are under way") as refused:
+        with pytest.raises(CallFailed, match="4 calls of token admin are under way") as refused:
             SPEAK(client)
         assert (refused.value.status, refused.value.reason) == ("RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")
         assert status(lambda: SPEAK(other)) == "OK"
