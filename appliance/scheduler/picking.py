@@ -1,6 +1,6 @@
 """The engine's next call: earliest deadline first, shared where that saves work.
 
-The head is the most urgent job whose reader keeps up, or one of a caller to whom less is promised, if
+The head is the most urgent job whose reader keeps up, or the first sound of a caller with less promised, if
 nothing is late by it. Another lane joins its step if that saves WORTHWHILE of its own and makes nothing late
 that is due before.
 """
@@ -48,7 +48,7 @@ def next_call(workload: Workload) -> EngineCall | None:
 def _of_the_modest(
     workload: Workload, demands: Sequence[Demand], ready: Sequence[Demand], holders: Sequence[Job], now: float
 ) -> Demand | None:
-    """First demand of a caller to whom less is promised than to the head's, if all others have the time.
+    """First sound of a caller to whom less is promised than to the head's, if all others have the time.
 
     Of the head's own caller, of a payer to whom less is promised.
     """
@@ -68,9 +68,9 @@ def _of_the_modest(
         seen.add(job.terms.payer)
         level = 0 if job.terms.caller != head.terms.caller else 1
         is_modest = promised_s[_keys(job)[level]] < promised_s[_keys(head)[level]]
-        has_lane = job.lane is not None or len(holders) < job.engine.max_lanes
+        is_possible = not job.done and (job.lane is not None or len(holders) < job.engine.max_lanes)
         needed_s = demand.cost_s * workload.bias
-        if is_modest and has_lane and needed_s <= _slack_s(workload, demands, demand.due, now):
+        if is_modest and is_possible and needed_s <= _slack_s(workload, demands, demand.due, now):
             return demand
     return None
 
