@@ -79,6 +79,8 @@ class ParsedRequest:
     terms: Terms
     seeded: bool
     """True if the caller or the configuration chose the seed."""
+    is_short: bool
+    """True if it is read and planned in a millisecond."""
 
     @property
     def is_empty(self) -> bool:
@@ -100,12 +102,18 @@ class ParsedRequest:
 
 
 def parse(
-    message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool, client: str, caller: str
+    message: pb.SynthesizeRequest,
+    defaults: RequestDefaults,
+    *,
+    stream: bool,
+    client: str,
+    caller: str,
+    is_short: bool,
 ) -> ParsedRequest:
     """Raises InvalidRequest, UnsupportedEncoding."""
     ways = ways_of(message, defaults, stream=stream)
     terms = terms_of(message, client, caller)
-    return ParsedRequest(message, stream, ways, terms, _is_seeded(message, defaults.synthesis))
+    return ParsedRequest(message, stream, ways, terms, _is_seeded(message, defaults.synthesis), is_short)
 
 
 def ways_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool) -> tuple[Request, ...]:

@@ -291,7 +291,7 @@ class Speaking:
         self, message: pb.SynthesizeRequest, context: Context, *, stream: bool
     ) -> ParsedRequest:
         """Check a request message. Raises Unavailable, InvalidRequest, UnsupportedEncoding."""
-        parts = self.components
+        parts, is_short = self.components, self._is_short(message)
         parts.scheduler.check_open(message.request_id)
         read = partial(
             parse,
@@ -299,9 +299,10 @@ class Speaking:
             stream=stream,
             client=context.peer(),
             caller=current_call().caller.key,
+            is_short=is_short,
         )
         # In order of arrival, as `call` is: what comes while the thread reads waits for it.
-        if not self._reading and self._is_short(message):
+        if not self._reading and is_short:
             return read()
         self._reading += 1
         try:
@@ -334,7 +335,7 @@ class Speaking:
         self._idle.clear()
         try:
             # Jobs are admitted in order of arrival: what comes while the thread is planning waits for it.
-            is_quick = self._is_short(parsed.message) and self.components.at_hand(parsed.message.voice)
+            is_quick = parsed.is_short and self.components.at_hand(parsed.message.voice)
             if is_quick and self.planning == 1:
                 call.plan_and_admit()
             else:
