@@ -48,14 +48,16 @@ def next_call(workload: Workload) -> EngineCall | None:
 def _of_the_modest(
     workload: Workload, demands: Sequence[Demand], ready: Sequence[Demand], holders: Sequence[Job], now: float
 ) -> Demand | None:
-    """First sound of a caller to whom less is promised than to the head's, if all others have the time.
+    """First sound of a caller with less than the head's, if all others have the time.
 
-    Of the head's own caller, of a payer to whom less is promised.
+    Engine time lately and what is promised count; within the head's own caller a payer's promises.
     """
     promised_s: defaultdict[tuple[str, str], float] = defaultdict(float)
     for demand in demands:
         if demand.due < math.inf:
             for key in _keys(demand.job):
+                if key not in promised_s and key[0] == "caller":
+                    promised_s[key] = workload.spent_s(demand.job.terms.caller, now)
                 promised_s[key] += demand.cost_s
     head = ready[0].job
     seen = {head.terms.payer}

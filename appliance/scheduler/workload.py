@@ -21,6 +21,7 @@ from appliance.request import Segment, Terms
 from appliance.scheduler.interface import Engine
 from appliance.scheduler.job import Channel, Demand, Job, State, Utterance
 
+LATELY_S = 10.0
 HISTORY = 1_000
 """Ended requests remembered."""
 
@@ -96,10 +97,20 @@ class Workload:
     """Name → start of the pause."""
     used_s: dict[str, float] = field(default_factory=dict)
     """Payer → weighted engine time without a promise."""
+    lately: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Caller → engine time, halved every LATELY_S, and when that was."""
     unclosed: list[tuple[Engine, int]] = field(default_factory=list)
     history: deque[tuple[int, Utterance]] = field(default_factory=lambda: deque(maxlen=HISTORY))
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
     has_news: bool = False
+
+    def spend(self, caller: str, seconds: float, now: float) -> None:
+        self.lately[caller] = self.spent_s(caller, now) + seconds, now
+
+    def spent_s(self, caller: str, now: float) -> float:
+        """Engine time of a caller lately."""
+        spent_s, at = self.lately.get(caller, (0.0, now))
+        return float(spent_s * 0.5 ** ((now - at) / LATELY_S))
 
     def notify(self) -> None:
         self.has_news = True
@@ -181,6 +192,7 @@ class Workload:
                 self._remember(job)
             if not channel.jobs and channel.free <= now:
                 del self.channels[key]
+        self.lately = {one: spent for one, spent in self.lately.items() if now - spent[1] < 10 * LATELY_S}
         active = {job.terms.payer for job in self.jobs.values()}
         self.used_s = {payer: used_s for payer, used_s in self.used_s.items() if payer in active}
 

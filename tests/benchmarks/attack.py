@@ -39,7 +39,7 @@ DEMO = ROOT / "appliance" / "demo"
 WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
 """Options of a reader that takes no more than it must."""
 LONG = "This is a long story about a very long river. " * 20
-PAUSE_S = 0.15
+PAUSE_S = 0.75
 """Between two requests of the one who is disturbed."""
 
 
