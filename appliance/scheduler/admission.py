@@ -34,6 +34,8 @@ STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8,
 TYPICAL_WEIGHT = 0.1
 SCOPES = ("channel", "user", "unnamed", "caller")
 """Properties of a job's terms, each with a share of the promised work."""
+ROOM = 1.5
+"""Of a newcomer's usual engine time what is kept free: estimates grow on a busy machine."""
 PRESENT_S = 60.0
 """Time since its last request for which a caller's share is kept free."""
 
@@ -301,7 +303,7 @@ class Admission:
 
     def _others(self, job: Job, trial: Channel, now: float) -> Iterator[Demand]:
         """Demands of others; where one it belongs to has its share, also of newcomers, as theirs allows."""
-        workload, typical_s = self._workload, self._newcomer_s(job.terms.caller)
+        workload, typical_s = self._workload, ROOM * self._newcomer_s(job.terms.caller)
         yield from (demand for demand in workload.demands(now, trial) if demand.job is not job)
         if not typical_s:
             return
