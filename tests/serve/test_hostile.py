@@ -101,7 +101,7 @@ class Victim:
     def speak(self) -> bytes:
         """What the daemon says to a control request."""
         asked = pb.SynthesizeRequest(
-            text="One, two, three.", voice="ann", nfe_steps=2, seed=7, channel="control"
+            text="One, two, three.", voice="ann", nfe_steps=2, seed=7, playout=pb.OVERLAP
         )
         with self.daemon.channel() as own:
             return self.daemon.synthesizer(own).Synthesize(asked, timeout=PATIENCE_S).audio
