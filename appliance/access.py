@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from urllib.parse import quote
 
 from appliance.durable import locked, replace_file, version_of
 from appliance.errors import AccessDenied, InvalidRequest, StorageError, Unauthenticated
@@ -23,6 +24,10 @@ from appliance.fields import shown
 
 logger = logging.getLogger(__name__)
 
+CALLER_KEY = "x-f5-caller"
+"""Metadata by which the gateway, over the Unix socket, names whom it calls for."""
+TOKEN = "token "
+"""Before a token's name, in a caller's key."""
 PREFIX = "f5_"
 NAME_RULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FORMAT = 1
@@ -46,6 +51,11 @@ class Token:
     sha256: str
     created: str
     """RFC 3339, UTC."""
+
+    @property
+    def caller(self) -> str:
+        """Key of whoever shows it, in characters that metadata may have."""
+        return TOKEN + quote(self.name)
 
     def allows(self, allowed: Iterable[Role]) -> bool:
         return Role.ADMIN in self.roles or any(role in self.roles for role in allowed)
@@ -76,10 +86,10 @@ class Tokens:
             need = " or ".join(role.value for role in (*allowed, Role.ADMIN))
             raise AccessDenied(f"token {held.name!r} has the role {has}; this call needs {need}")
 
-    def check_name(self, name: str) -> None:
-        """Raises Unauthenticated where no token has that name, or has it any more."""
-        if all(token.name != name for token in self._current().values()):
-            raise Unauthenticated(f"token {name!r} is unknown or revoked")
+    def check_caller(self, key: str) -> None:
+        """Raises Unauthenticated for the key of a token that there is no more."""
+        if key.startswith(TOKEN) and all(token.caller != key for token in self._current().values()):
+            raise Unauthenticated(f"{key} is unknown or revoked")
 
     def find(self, token: str) -> Token | None:
         return self._current().get(_hash(token))

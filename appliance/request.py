@@ -107,7 +107,7 @@ class Terms:
     client: str = ""
     """Its connection."""
     caller: str = ""
-    """Whose it is: rpc/callers.py."""
+    """Key of its caller; see rpc/callers.py."""
     channel: str = ""
     user: str = ""
     supersede: str = ""

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import grpc
 from grpc_health.v1 import health_pb2_grpc
 
+from appliance.access import CALLER_KEY
 from appliance.client.messages import Options, synthesize_request
 from appliance.client.retries import Attempts
 from appliance.rpc import appliance_pb2_grpc
@@ -24,10 +25,8 @@ SPEAK_S = 300.0
 UPLOAD_S = 60.0
 CHANNEL_KEY = "x-channel"
 """Metadata by which a proxy finds the box that plays a channel."""
-CALLER_KEY = "x-f5-caller"
-"""Metadata that names whom a call is made for, where one connection serves many."""
 CALLER: ContextVar[str] = ContextVar("CALLER", default="")
-"""Its value in this context; empty: it is not sent."""
+"""Value of CALLER_KEY in this context; empty: it is not sent."""
 
 Metadata = tuple[tuple[str, str], ...]
 

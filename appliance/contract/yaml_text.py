@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 MOST_KEYS = 10_000
-"""Of one mapping, with those that it merges."""
+"""Limit of one mapping, with those that it merges."""
 
 
 class _Loader(yaml.SafeLoader):

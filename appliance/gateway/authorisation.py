@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -62,7 +60,7 @@ class AccessMiddleware:
         """`token NAME`, or `http ADDRESS` of a request without a valid one."""
         held = self._tokens.find(_token(scope)) if self._tokens is not None else None
         address, _ = scope["client"] or ("unknown", 0)
-        return f"http {address}" if held is None else f"token {quote(held.name)}"
+        return f"http {address}" if held is None else held.caller
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         if self._tokens is not None:

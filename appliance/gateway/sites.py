@@ -1,4 +1,4 @@
-"""Whose requests are answered: by the name that they were sent to, and by the web page that sent them.
+"""Admission of requests by the name that they were sent to, and by the web page that sent them.
 
 A browser lets any page send requests here: CORS hides replies from it, and keeps no request away.
 """

@@ -23,7 +23,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 class Kind(enum.Enum):
-    """What a call takes: a place of its kind."""
+    """Kinds of the places that calls take."""
 
     SPEECH = "calls"
     SESSION = "sessions"
@@ -57,7 +57,7 @@ MESSAGE_BYTES = 512 * KIB
 SHORT_MESSAGE_BYTES = 64 * KIB
 """A message up to here is parsed at once; of a longer one the fields are counted first."""
 MOST_FIELDS = 2_048
-"""Of a longer message, at its top level: each costs time under the interpreter's lock."""
+"""Limit of a longer message's fields, at its top level: each costs time under the interpreter's lock."""
 
 OF_ALL: Mapping[Kind, int] = {Kind.WATCH: 64, Kind.LISTEN: 64}
 """Places for all callers together; `server.max_calls` for speech and sessions."""
@@ -70,7 +70,7 @@ ARRIVING = 5
 BYTES_S = 2 * MIB
 """Rate at which a long message gives its place back: gRPC copies it on the event loop, at some 3 ms a MiB."""
 HELD_BYTES = 64 * MIB
-"""Of one caller: messages that are worked on, and audio that is made or waits for its reader."""
+"""Messages of one caller that are worked on, and audio that is made or waits for its reader."""
 
 
 @dataclass(eq=False)
@@ -98,7 +98,7 @@ class Call(OpenCall):
     kind: Kind
     caller: Caller
     arriving_since: float | None = None
-    """Since when its message is awaited."""
+    """Time from which on its message is awaited."""
     held_bytes: int = 0
 
     @contextmanager

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from appliance.access import Role, Tokens
+from appliance.access import CALLER_KEY, Role, Tokens
 from appliance.rpc.context import Context
 
 HEADER = "authorization"
 SCHEME = "bearer"
-CALLER = "x-f5-caller"
-"""Metadata in which the gateway, over the Unix socket, names whom it calls for."""
-TOKEN, LOCAL = "token ", "local"
-"""Keys of callers: with a token, its name follows; of the Unix socket's other users."""
+LOCAL = "local"
+"""Key of the Unix socket's users, but for whom the gateway names."""
 GUARDED = ("/appliance.v1.", "/nvidia.riva.tts.")
 """Packages whose methods need a token: not health, not reflection."""
 SEE_VOICES = (Role.SPEAK, Role.VOICES)
@@ -55,15 +53,15 @@ class CallAccess:
             return
         if not _is_local(context):
             self.tokens.check(_token(context), ROLES.get(name, ()))
-        elif (caller := _value(context, CALLER)).startswith(TOKEN):
-            self.tokens.check_name(caller.removeprefix(TOKEN))
+        else:
+            self.tokens.check_caller(_value(context, CALLER_KEY))
 
     def caller(self, context: Context) -> str:
         """Caller's key for limits: a token's name, else an address without its port, else `LOCAL`."""
         if _is_local(context):
-            return _value(context, CALLER) or LOCAL
+            return _value(context, CALLER_KEY) or LOCAL
         token = self.tokens.find(_token(context)) if self.tokens is not None else None
-        return f"{TOKEN}{token.name}" if token else context.peer().rpartition(":")[0]
+        return token.caller if token else context.peer().rpartition(":")[0]
 
 
 def _is_local(context: Context) -> bool:

@@ -77,8 +77,10 @@ class SessionCall:
         self._slots = asyncio.Semaphore(MAX_CLAUSES_ADMITTED)
         self._last: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ended: list[asyncio.Task[None]] = []
+        """Those whose result is not looked at yet, and the reader's."""
         self._moved = asyncio.Event()
-        """Set when one of them has ended."""
+        """Set when one has ended."""
 
     async def serve(self, messages: AsyncIterator[pb.SessionRequest]) -> None:
         """Serve until the client has closed its side and all has been spoken.
@@ -87,23 +89,35 @@ class SessionCall:
         DeadlineMissed when nothing comes.
         """
         reading = asyncio.ensure_future(self._read(messages))
+        reading.add_done_callback(self._end)
         try:
-            while not reading.done() or self._tasks:
-                awaited = {reading, *self._tasks} if not reading.done() else self._tasks
-                left_s = None if self._tasks else max(self._last_active + self._idle_s - self._clock(), 0.0)
-                done, _ = await asyncio.wait(awaited, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-                if self._tasks:
-                    self._last_active = self._clock()
-                    self._tasks -= done
-                    self._moved.set()
-                elif not done and self._clock() >= self._last_active + self._idle_s:
+            while not reading.done() or self._tasks or self._ended:
+                self._moved.clear()
+                left_s = self._last_active + self._idle_s - self._clock()
+                if not (self._ended or self._tasks or left_s > 0.0):
                     raise DeadlineMissed.idle(self._idle_s)
+                if not self._ended:
+                    await self._wait(None if self._tasks else left_s)
+                while self._ended:
+                    self._ended.pop(0).result()
         finally:
             for task in (reading, *self._tasks):
                 task.cancel()
             await asyncio.gather(reading, *self._tasks, return_exceptions=True)
+
+    async def _wait(self, limit_s: float | None) -> None:
+        """Wait until a task has ended. Python 3.10's wait_for may swallow a cancellation."""
+        moved = asyncio.ensure_future(self._moved.wait())
+        try:
+            await asyncio.wait((moved,), timeout=limit_s)
+        finally:
+            moved.cancel()
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._ended.append(task)
+        self._last_active = self._clock()
+        self._moved.set()
 
     # Messages.
 
@@ -184,6 +198,7 @@ class SessionCall:
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._last = asyncio.ensure_future(work)
         self._tasks.add(self._last)
+        self._last.add_done_callback(self._end)
 
     async def _serve_clause(
         self, utterance: SessionUtterance, request_id: str, clause: str, before: asyncio.Task[None] | None

@@ -56,7 +56,7 @@ CallObserver = Callable[[str, str, str], None]
 
 Parse = Callable[[bytes], Any]
 Replies = AsyncIterator[Any] | Awaitable[Any]
-"""What a method returns: messages, or one; None where it has written them itself."""
+"""Results of methods: messages, or one; None where it has written them itself."""
 
 DOMAIN = "f5-appliance"
 OWN_PACKAGES = ("/appliance.v1.", "/appliance.admin.v1.", "/nvidia.riva.tts.")

@@ -27,17 +27,14 @@ from appliance.request import Cost, Priority, Segment, Terms
 from appliance.scheduler.job import Channel, Demand, Job
 from appliance.scheduler.proof import blocking, earliest
 from appliance.scheduler.release import Delivery
-from appliance.scheduler.workload import Workload
+from appliance.scheduler.workload import Presence, Workload
 
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
 """Shortest target, in multiples of the request's own cost."""
-TYPICAL_WEIGHT = 0.1
 SCOPES = ("channel", "user", "unnamed", "caller")
 """Properties of a job's terms, each with a share of the promised work."""
 ROOM = 1.5
-"""Of a newcomer's usual engine time what is kept free: estimates grow on a busy machine."""
-PRESENT_S = 60.0
-"""Time since its last request for which a caller's share is kept free."""
+"""Factor on a newcomer's usual engine time that is kept free: estimates grow on a busy machine."""
 
 
 def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, now: float) -> float:
@@ -73,27 +70,14 @@ class Plan:
     late_s: float = 0.0
 
 
-@dataclass
-class Present:
-    """A caller who asked for something in the last PRESENT_S."""
-
-    seen: float = 0.0
-    first_s: float = 0.0
-    """Moving average of its requests' engine time until first audio."""
-
-    def learn(self, first_s: float) -> None:
-        self.first_s += (first_s - self.first_s) * (TYPICAL_WEIGHT if self.first_s else 1.0)
-
-
 class Admission:
     def __init__(self, workload: Workload, delivery: Delivery) -> None:
         self._workload, self._delivery = workload, delivery
         self._admitted = 0
         self._rates: dict[str, float] = {}
         """User → time at which its requests count no more."""
-        self._callers: dict[str, Present] = {}
-        self._typical = Present()
-        """Of all."""
+        self._typical = Presence()
+        """All callers' together."""
 
     def enter(
         self, job: Job, ways: Sequence[Sequence[Segment]], merging: Job | None, generation: int | None
@@ -109,8 +93,7 @@ class Admission:
             return None
         assert workload.engine is not None
         job.engine, now = workload.engine, workload.clock()
-        self._callers.setdefault(job.terms.caller, Present()).seen = now
-        self._callers = {name: one for name, one in self._callers.items() if now - one.seen < PRESENT_S}
+        workload.see(job.terms.caller, now)
         replaced = workload.superseded_by(job, now)
         if merging is not None and merging not in replaced:
             replaced.append(merging)
@@ -142,7 +125,7 @@ class Admission:
             self._delivery.release(job)
         else:
             if job.due < math.inf:
-                for one in (self._typical, self._callers[job.terms.caller]):
+                for one in (self._typical, workload.present[job.terms.caller]):
                     one.learn(job.audible_in_s())
             self._wake(job)
         workload.on_change()
@@ -289,7 +272,7 @@ class Admission:
 
     def _newcomer_s(self, caller: str) -> float:
         """Engine time of a request of another caller."""
-        others = (one.first_s for name, one in self._callers.items() if name != caller)
+        others = (one.first_s for name, one in self._workload.present.items() if name != caller)
         return max(others, default=0.0) or self._typical.first_s
 
     def _is_first_beside_many(self, job: Job) -> bool:
@@ -323,7 +306,7 @@ class Admission:
                 due = now + max(workload.config.normal_s, STRETCH[Priority.NORMAL] * typical_s)
                 apart_s = (len(owners) + 1) * typical_s * workload.bias
                 count = min(math.ceil(all_s / typical_s / len(owners)), len(work_s))
-                if scope == "caller" and len(self._callers) == 1:
+                if scope == "caller" and len(workload.present) == 1:
                     count = 2  # until another comes
                 yield from (Demand(due + number * apart_s, typical_s, job) for number in range(count))
                 return

@@ -37,7 +37,7 @@ class Engines:
         self.faults = 0
         self._failed: Segment | None = None
         self._longest: Segment | None = None
-        """Of those that the present engine has spoken."""
+        """Longest segment that the present engine has spoken."""
 
     # Any thread may call what follows.
 
@@ -157,7 +157,7 @@ class Engines:
                 return
         logger.error("the engine has failed %d times in a row; testing it", self.faults)
         fault = self._fault_with(engine, self._failed)
-        if fault is not None and self._longest is not None:
+        if fault is not None and self._longest is not None and engine is self.present:
             fault = self._fault_with(engine, self._longest)
         if fault is not None:
             raise EngineFault(f"the engine fails every call: {type(fault).__name__}: {fault}") from fault

@@ -178,7 +178,8 @@ class Scheduler:
     def _advance(self, call: EngineCall, made: Lane | FloatArray | None, seconds: float) -> None:
         steps, share_s = call.steps, seconds / len(call.jobs)
         for job in call.jobs:
-            self._workload.spend(job.terms.caller, share_s, call.begun + seconds)
+            if (presence := self._workload.present.get(job.terms.caller)) is not None:
+                presence.spend(share_s, call.begun + seconds)
             if not job.guaranteed:
                 used_s, payer = self._workload.used_s, job.terms.payer
                 weight = self.config.weights.get(job.terms.channel, 1.0)

@@ -1,6 +1,6 @@
 """The engine's next call: earliest deadline first, shared where that saves work.
 
-The head is the most urgent job whose reader keeps up, or the first sound of a caller with less promised, if
+The head is the most urgent job whose reader keeps up, or the first sound of a caller that has less, if
 nothing is late by it. Another lane joins its step if that saves WORTHWHILE of its own and makes nothing late
 that is due before.
 """
@@ -50,15 +50,15 @@ def _of_the_modest(
 ) -> Demand | None:
     """First sound of a caller with less than the head's, if all others have the time.
 
-    Engine time lately and what is promised count; within the head's own caller a payer's promises.
+    A caller has what it was given lately and what it is promised; of the head's own, a payer its promises.
     """
-    promised_s: defaultdict[tuple[str, str], float] = defaultdict(float)
+    share_s: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for caller, presence in workload.present.items():
+        share_s["caller", caller] = presence.spent_s(now)
     for demand in demands:
         if demand.due < math.inf:
             for key in _keys(demand.job):
-                if key not in promised_s and key[0] == "caller":
-                    promised_s[key] = workload.spent_s(demand.job.terms.caller, now)
-                promised_s[key] += demand.cost_s
+                share_s[key] += demand.cost_s
     head = ready[0].job
     seen = {head.terms.payer}
     for demand in ready[1:]:
@@ -69,7 +69,7 @@ def _of_the_modest(
             continue
         seen.add(job.terms.payer)
         level = 0 if job.terms.caller != head.terms.caller else 1
-        is_modest = promised_s[_keys(job)[level]] < promised_s[_keys(head)[level]]
+        is_modest = share_s[_keys(job)[level]] < share_s[_keys(head)[level]]
         is_possible = not job.done and (job.lane is not None or len(holders) < job.engine.max_lanes)
         needed_s = demand.cost_s * workload.bias
         if is_modest and is_possible and needed_s <= _slack_s(workload, demands, demand.due, now):

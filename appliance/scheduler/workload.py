@@ -21,12 +21,38 @@ from appliance.request import Segment, Terms
 from appliance.scheduler.interface import Engine
 from appliance.scheduler.job import Channel, Demand, Job, State, Utterance
 
-LATELY_S = 10.0
+PRESENT_S = 60.0
+"""Time since its last request for which a caller's share is kept free."""
+HALVED_S = 10.0
+"""Time in which a caller's spent engine time counts for half."""
+TYPICAL_WEIGHT = 0.1
 HISTORY = 1_000
 """Ended requests remembered."""
 
 Clock = Callable[[], float]
 """Monotonic seconds."""
+
+
+@dataclass
+class Presence:
+    """What a caller asked for and was given lately."""
+
+    seen: float = 0.0
+    first_s: float = 0.0
+    """Moving average of its requests' engine time until first audio."""
+    _spent_s: float = 0.0
+    _spent: float = 0.0
+    """Time of the last spending."""
+
+    def learn(self, first_s: float) -> None:
+        self.first_s += (first_s - self.first_s) * (TYPICAL_WEIGHT if self.first_s else 1.0)
+
+    def spend(self, seconds: float, now: float) -> None:
+        self._spent_s, self._spent = self.spent_s(now) + seconds, now
+
+    def spent_s(self, now: float) -> float:
+        """Engine time, halved every HALVED_S."""
+        return float(self._spent_s * 0.5 ** ((now - self._spent) / HALVED_S))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,20 +123,17 @@ class Workload:
     """Name → start of the pause."""
     used_s: dict[str, float] = field(default_factory=dict)
     """Payer → weighted engine time without a promise."""
-    lately: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Caller → engine time, halved every LATELY_S, and when that was."""
+    present: dict[str, Presence] = field(default_factory=dict)
+    """Callers of the last PRESENT_S."""
     unclosed: list[tuple[Engine, int]] = field(default_factory=list)
     history: deque[tuple[int, Utterance]] = field(default_factory=lambda: deque(maxlen=HISTORY))
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
     has_news: bool = False
 
-    def spend(self, caller: str, seconds: float, now: float) -> None:
-        self.lately[caller] = self.spent_s(caller, now) + seconds, now
-
-    def spent_s(self, caller: str, now: float) -> float:
-        """Engine time of a caller lately."""
-        spent_s, at = self.lately.get(caller, (0.0, now))
-        return float(spent_s * 0.5 ** ((now - at) / LATELY_S))
+    def see(self, caller: str, now: float) -> None:
+        """Note that a caller asks for something; forget those who did long ago."""
+        self.present.setdefault(caller, Presence()).seen = now
+        self.present = {name: one for name, one in self.present.items() if now - one.seen < PRESENT_S}
 
     def notify(self) -> None:
         self.has_news = True
@@ -192,7 +215,6 @@ class Workload:
                 self._remember(job)
             if not channel.jobs and channel.free <= now:
                 del self.channels[key]
-        self.lately = {one: spent for one, spent in self.lately.items() if now - spent[1] < 10 * LATELY_S}
         active = {job.terms.payer for job in self.jobs.values()}
         self.used_s = {payer: used_s for payer, used_s in self.used_s.items() if payer in active}
 

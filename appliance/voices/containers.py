@@ -17,13 +17,13 @@ UNSAID = "does not say how long it is: save it once more as a file, not a stream
 _UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1)
 """Data sizes of WAV headers without a length."""
 _PAGE_BYTES, _FIRST, _LAST = 27, 2, 4
-"""Of an Ogg page: the header before its table of segments, and flags of a stream's first and last page."""
+"""Size of an Ogg page's header before its table of segments; flags of a stream's first and last page."""
 _KBIT_S = {
     3: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
     2: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
 _KBIT_S[0] = _KBIT_S[2]
-"""Of layer III, by MPEG's version: 3 is 1, 2 is 2, 0 is 2.5."""
+"""Bit rates of layer III by MPEG's version: 3 is 1, 2 is 2, 0 is 2.5."""
 _RATES_HZ = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
 _COUNTS = (b"Xing", b"Info", b"VBRI")
 """Names of the tag in the first frame that says how many follow."""

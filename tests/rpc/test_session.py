@@ -12,6 +12,7 @@ import pytest
 
 from appliance.request import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.session import MAX_WAITING
 from tests.fakes_engine import samples_of, segment
 from tests.patience import PATIENCE_S, scaled
 from tests.rpc.conftest import Box
@@ -239,3 +240,22 @@ async def test_sessions_are_counted(synthesizer: Stub, box: Box) -> None:
     assert details["ErrorInfo"].reason == "TOO_MANY_CALLS"
     await call.done_writing()
     assert await call.read() is grpc.aio.EOF
+
+
+async def test_a_session_that_stays_open_speaks_more_than_may_wait(synthesizer: Stub, box: Box) -> None:
+    """One by one, while nothing is written in between; then all at once."""
+    call = synthesizer.Session()
+    heard = Heard(call)
+    await call.write(configure(nfe_steps=1))
+    many = MAX_WAITING + 6
+    for number in range(1, many + 1):
+        await call.write(text("Hi."))
+        await call.write(FLUSH)
+        await heard.until(box, number, "END")
+    for _ in range(many):
+        await call.write(text("Hi."))
+        await call.write(FLUSH)
+    await heard.until(box, 2 * many, "END")
+    await call.done_writing()
+    await asyncio.wait_for(heard.task, PATIENCE_S)
+    assert len(heard.ends) == 2 * many
