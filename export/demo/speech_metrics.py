@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from export.demo.spelling import spell
+from export.demo.corpus.spelling import spell
 
 FloatArray = NDArray[np.float32]
 Sound = NDArray[np.int16] | NDArray[np.float32] | NDArray[np.float64]

@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from export.demo.batches import Batch
-from export.demo.model import AttentionGuide, BatchedDiT, Prediction, Sentences
+from export.demo.training.batches import Batch
+from export.demo.training.model import AttentionGuide, BatchedDiT, Prediction, Sentences
 
 Times = Literal["uniform", "early", "earliest", "logit-normal"]
 POWERS = {"uniform": 1, "early": 2, "earliest": 4}
@@ -62,26 +62,50 @@ def predict(model: BatchedDiT, batch: Batch, draws: Draws, guide: AttentionGuide
 
 def loss(velocity: Tensor, batch: Batch, draws: Draws) -> Tensor:
     """Mean squared error of the velocity over the masked frames."""
-    wanted = batch.mels - draws.noise
+    return distance(velocity, batch.mels - draws.noise, batch)
+
+
+def distance(velocity: Tensor, wanted: Tensor, batch: Batch) -> Tensor:
+    """Mean squared distance of two velocities over the masked frames."""
     spoken = (batch.hidden & batch.sentences.mask)[..., None]
     squared = (velocity.float() - wanted).square() * spoken
     return squared.sum() / (spoken.sum() * wanted.shape[-1])
 
 
-@torch.inference_mode()
-def sample(model: BatchedDiT, batch: Batch, noise: Tensor, times: Sequence[float], guidance: float) -> Tensor:
-    """Generate the masked frames with Euler's method: noise (B, N, M) → log-mels (B, N, M)."""
-    said = batch.sentences
+def guided(model: BatchedDiT, batch: Batch, latents: Tensor, t: Tensor, strength: float) -> Tensor:
+    """Velocity (B, N, M) at times `t` (B,): v_c + strength·(v_c - v_u); v_c alone where the strength is 0."""
+    said, count = batch.sentences, len(latents)
+    cond = batch.mels * (~batch.hidden & said.mask)[..., None]
+    if not strength:
+        return model(latents, cond, said, t, torch.zeros_like(t, dtype=torch.bool)).velocity.float()
     doubled = Sentences(said.ids.repeat(2, 1), said.tokens.repeat(2), said.frames.repeat(2), said.longest)
-    count = len(noise)
-    drop = torch.arange(2 * count, device=noise.device) >= count
-    cond = batch.mels * (~batch.hidden & batch.sentences.mask)[..., None]
+    drop = torch.arange(2 * count, device=t.device) >= count
     seen = torch.cat((cond, torch.zeros_like(cond)))
+    found = model(torch.cat((latents, latents)), seen, doubled, t.repeat(2), drop).velocity.float()
+    told, plain = found.chunk(2)
+    return told + (told - plain) * strength
+
+
+@torch.no_grad()
+def solve(
+    model: BatchedDiT, batch: Batch, latents: Tensor, begin: Tensor, end: Tensor, steps: int, strength: float
+) -> Tensor:
+    """Integrate from times `begin` (B,) to `end` (B,) with Euler's method, on a grid swayed as upstream's."""
+    inside = batch.sentences.mask[..., None]
+    first, last = (torch.acos(1 - t) for t in (begin, end))
+    times = [1 - torch.cos(first + (last - first) * n / steps) for n in range(steps + 1)]
+    for now, then in pairwise(times):
+        latents = latents + (then - now)[:, None, None] * guided(model, batch, latents, now, strength)
+        latents = latents * inside
+    return latents
+
+
+@torch.inference_mode()
+def sample(model: BatchedDiT, batch: Batch, noise: Tensor, times: Sequence[float], strength: float) -> Tensor:
+    """Generate the masked frames with Euler's method: noise (B, N, M) → log-mels (B, N, M)."""
     inside = batch.sentences.mask[..., None]
     latents = noise * inside
     for now, then in pairwise(times):
-        t = torch.full((2 * count,), float(now), device=noise.device)
-        found = model(torch.cat((latents, latents)), seen, doubled, t, drop).velocity.float()
-        guided, plain = found.chunk(2)
-        latents = (latents + float(then - now) * (guided + (guided - plain) * guidance)) * inside
+        t = torch.full((len(noise),), float(now), device=noise.device)
+        latents = (latents + float(then - now) * guided(model, batch, latents, t, strength)) * inside
     return torch.where(batch.hidden[..., None], latents, batch.mels)

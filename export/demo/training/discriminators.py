@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from export.demo.autocast import autocast
+from export.demo.training.autocast import autocast
 
 PERIODS = (2, 3, 5, 7, 11)
 RESOLUTIONS = (2048, 1024, 512)

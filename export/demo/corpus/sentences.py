@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import yaml
 
-from export.demo.spelling import spell
+from export.demo.corpus.spelling import spell
 
 Split = Literal["train", "valid", "test"]
 

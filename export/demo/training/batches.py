@@ -6,18 +6,20 @@ A batch depends only on the seed and its position in the data, so an interrupted
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from appliance.contract.mel import FLOOR
-from export.demo import alphabet, dataset
-from export.demo.dataset import Store
-from export.demo.model import TAIL, Sentences
+from export.demo.corpus import alphabet
+from export.demo.corpus import store as dataset
+from export.demo.corpus.store import Store
+from export.demo.training.model import TAIL, Sentences
 
 MASKED_SHARE = (0.7, 1.0)
 """Range of the masked share of a sentence, as upstream trains it."""
@@ -31,6 +33,8 @@ STRETCHED_SHARE = 0.5
 MAX_STRETCH = 2.5
 """Standard deviations."""
 
+MULTIPLE = 8
+"""Of padded lengths; the fused attention of a GPU needs aligned masks."""
 SILENCE, PADDING = -1, -2
 """Row indices of digital silence and of zero padding."""
 Rows = NDArray[np.float64]
@@ -77,8 +81,7 @@ class Batch:
     hidden: Tensor
     """Frames to generate (B, N); the others are given."""
     alignment: Tensor
-    """Token index of each frame (B, N) int64; -1 if unknown."""
-    texts: tuple[str, ...]
+    """Token index of each frame (B, N) int64; -1 in padding."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ class Mixture:
     """Standard deviation of the log duration factor: the device's durations are some per cent off."""
     bare: float = 0.0
     """Share of sentences without their full stop, which chat messages often lack."""
+    repeats: Mapping[str, int] = field(default_factory=dict)
+    """Times that each clip of a voice is in an epoch; 1 if not named."""
 
 
 class Batches:
@@ -106,9 +111,8 @@ class Batches:
         split: str,
         voices: Sequence[str],
         mixture: Mixture,
-        labels: NDArray[np.int16] | None,
     ) -> None:
-        self.store, self.mels, self.mixture, self.labels = store, mels, mixture, labels
+        self.store, self.mels, self.mixture = store, mels, mixture
         self.numbers = [n for n in store.select(split, voices) if fits(store, n, mixture.longest)]
         if not self.numbers:
             raise ValueError(
@@ -128,13 +132,13 @@ class Batches:
 
     def make(self, pieces: Sequence[Piece], rng: np.random.Generator) -> Batch:
         """Collate one batch with random infilling masks."""
-        rows, texts, alignment = zip(*(self.joined(piece) for piece in pieces), strict=True)
+        rows, ids, alignment = zip(*(self.joined(piece) for piece in pieces), strict=True)
         hidden = [self._mask(piece, rng) for piece in pieces]
-        return collate(self.mels, rows, texts, alignment, hidden)
+        return collate(self.mels, rows, ids, alignment, hidden)
 
-    def joined(self, piece: Piece) -> tuple[Rows, str, Alignment]:
-        """Frame rows, text and alignment, joined as the device joins reference and reply."""
-        rows, texts, alignment, at = [], [], [], 0
+    def joined(self, piece: Piece) -> tuple[Rows, Alignment, Alignment]:
+        """Frame rows, tokens and alignment, joined as the device joins reference and reply."""
+        rows, ids, alignment, at = [], [], [], 0
         for number in piece.clips:
             clip = self.store.clips[number]
             last = number == piece.clips[-1]
@@ -143,21 +147,20 @@ class Batches:
                 text = text.removesuffix(".")
             own = np.linspace(0, clip.frames - 1, piece.last if last else clip.frames)
             rows.append(clip.start + own)
-            tokens = np.full(len(own), -1)
-            if self.labels is not None:
-                tokens = self.labels[clip.start + own.round().astype(np.int64)].astype(np.int64) + at
+            tokens = self.store.letters[clip.start + own.round().astype(np.int64)].astype(np.int64) + at
             alignment.append(np.minimum(tokens, at + len(text) - 1))
             if not last:
                 rows.append(np.full(silence_frames(), float(SILENCE)))
                 alignment.append(np.full(silence_frames(), at + len(text) - 1))
-            texts.append(text)
+            ids.append(alphabet.ids(text))
             at += len(text)
-        return np.concatenate(rows), "".join(texts), np.concatenate(alignment)
+        return np.concatenate(rows), np.concatenate(ids), np.concatenate(alignment)
 
     def _pieces(self, rng: np.random.Generator) -> Iterator[Piece]:
         longest = self.mixture.longest
         partners = {voice: self._partners(voice) for voice in {self._voice(n) for n in self.numbers}}
-        for number in rng.permutation(self.numbers):
+        counts = [self.mixture.repeats.get(self._voice(number), 1) for number in self.numbers]
+        for number in rng.permutation(np.repeat(self.numbers, counts)):
             last = self._stretched(int(number), rng)
             bare = self.mixture.bare > 0 and rng.random() < self.mixture.bare
             if rng.random() < self.mixture.pairs:
@@ -211,25 +214,22 @@ class Batches:
 def collate(
     mels: Mels,
     rows: Sequence[Rows],
-    texts: Sequence[str],
+    ids: Sequence[Alignment],
     alignment: Sequence[Alignment],
     hidden: Sequence[NDArray[np.bool_]],
 ) -> Batch:
-    """Pad sentences to the longest and look up their mels."""
+    """Pad sentences to the longest, and to a multiple of MULTIPLE, and look up their mels."""
 
     def padded(values: Sequence[NDArray], filler: float) -> Tensor:
         tensors = [torch.from_numpy(value) for value in values]
-        return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=filler).to(
-            mels.device
-        )
+        found = torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=filler)
+        return F.pad(found, (0, -found.shape[1] % MULTIPLE), value=filler).to(mels.device)
 
-    ids = [alphabet.ids(text) for text in texts]
     frames = torch.tensor([len(row) for row in rows]).to(mels.device)
     tokens = torch.tensor([len(row) for row in ids]).to(mels.device)
-    sentences = Sentences(padded(ids, -1), tokens, frames, max(len(row) for row in rows))
-    return Batch(
-        mels[padded(rows, PADDING)], sentences, padded(hidden, False), padded(alignment, -1), tuple(texts)
-    )
+    places = padded(rows, PADDING)
+    sentences = Sentences(padded(ids, -1), tokens, frames, places.shape[1])
+    return Batch(mels[places], sentences, padded(hidden, False), padded(alignment, -1))
 
 
 def fits(store: Store, number: int, longest: int) -> bool:

