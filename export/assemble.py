@@ -96,8 +96,10 @@ class Loaded:
 
     @property
     def record(self) -> contract.Vocoder:
-        padding = self.vocoder_config.padding if isinstance(self.vocoder_config, VocosConfig) else "same"
-        return contract.Vocoder(self.sources.vocoder, padding)
+        config = self.vocoder_config
+        if not isinstance(config, VocosConfig):
+            return contract.Vocoder(self.sources.vocoder, "same")
+        return contract.Vocoder("vocos" if config.head == "ISTFTHead" else "source-filter", config.padding)
 
     def reference_dit(self) -> DiT:
         arch = self.sources.family.arch
@@ -302,8 +304,9 @@ class Writer:
         )
 
     def _vocoder(self) -> nn.Module:
-        if isinstance(self.loaded.vocoder_config, VocosConfig):
-            return modules.Vocos(self.loaded.vocoder, self.loaded.mel, self.loaded.record, self.compute)
+        if isinstance(config := self.loaded.vocoder_config, VocosConfig):
+            kind = modules.Vocos if config.head == "ISTFTHead" else modules.SourceFilter
+            return kind(self.loaded.vocoder, self.loaded.mel, self.loaded.record, self.compute)
         if isinstance(self.loaded.vocoder_config, HiFiGANConfig):
             generator = checkpoint.build_hifigan(self.loaded.vocoder_config, self.loaded.vocoder)
             return modules.HiFiGAN(generator, self.compute)

@@ -20,6 +20,7 @@ from appliance.contract.bundle import Arch
 from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_norm_pairs
 from export.model.dit import DiT, rotary_frequencies
 from export.model.hifigan import HiFiGAN, HiFiGANConfig
+from export.model.source import Source
 from export.model.vocos import Vocos, VocosConfig
 
 Format = Literal["safetensors", "pt", "pruned_pt"]
@@ -203,8 +204,12 @@ def load_vocos(place: Path) -> tuple[VocosConfig, Weights]:
         stored = _vocoder_in(path, _VOCOS)
     entries = {name: stored.entry(name) for name in stored if not name.startswith("feature_extractor.")}
     with torch.device("meta"):
-        wanted = Vocos(config)
+        wanted = _vocos(config)
     return config, _checked(path, entries, wanted)
+
+
+def _vocos(config: VocosConfig) -> Vocos | Source:
+    return Vocos(config) if config.head == "ISTFTHead" else Source(config)
 
 
 def _vocos_config(path: Path, stored: Weights) -> VocosConfig:
@@ -275,9 +280,9 @@ def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: 
     return _filled(model, weights)
 
 
-def build_vocos(config: VocosConfig, weights: Mapping[str, Tensor]) -> Vocos:
+def build_vocos(config: VocosConfig, weights: Mapping[str, Tensor]) -> Vocos | Source:
     with torch.device("meta"):
-        model = Vocos(config)
+        model = _vocos(config)
     return _filled(model, weights)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from appliance.contract.bundle import Arch, Vocoder
 from appliance.contract.graphs import MAX_OPSET
 from appliance.contract.mel import MelSpec
-from export.model import bigvgan, hifigan
+from export.model import bigvgan, hifigan, source
 from export.to_onnx import ANY_ROWS
 
 Weights = Mapping[str, Tensor]
@@ -659,7 +659,7 @@ class Update(nn.Module):
 
 
 class InverseSTFT(nn.Module):
-    """Magnitude and phase (N, bins) → samples, by a windowed inverse-DFT basis and shifted sums.
+    """Real and imaginary parts (N, 2·bins) → samples, by a windowed inverse-DFT basis and shifted sums.
 
     Raises ValueError unless win = n_fft = 4·hop."""
 
@@ -682,8 +682,7 @@ class InverseSTFT(nn.Module):
         self.basis = kept_float(torch.cat([angle.cos() * weight, -angle.sin() * weight]) * window)
         self.square = kept_float(window**2)
 
-    def forward(self, magnitude: Tensor, phase: Tensor) -> Tensor:
-        spectrum = torch.cat([magnitude * phase.cos(), magnitude * phase.sin()], dim=-1)
+    def forward(self, spectrum: Tensor) -> Tensor:
         frames = spectrum @ self.basis
         return self._overlap_add(frames) / self._overlap_add(self.square.expand_as(frames))
 
@@ -719,12 +718,10 @@ class VocosBlock(nn.Module):
         return x + self.down(F.gelu(self.up(y))).transpose(1, 2)
 
 
-class Vocos(nn.Module):
-    """log_mel (N, M) → samples (L), the head in float32. arXiv 2306.00814."""
+class VocosBackbone(nn.Module):
+    """log_mel (N, M) → features (N, dim) in float32."""
 
-    MAX_MAGNITUDE = 100.0
-
-    def __init__(self, weights: Weights, spec: MelSpec, vocoder: Vocoder, compute: torch.dtype) -> None:
+    def __init__(self, weights: Weights, compute: torch.dtype) -> None:
         super().__init__()
         self.compute = compute
         self.embed, self.embed_bias = (
@@ -741,21 +738,64 @@ class Vocos(nn.Module):
         self.blocks = nn.ModuleList(
             [VocosBlock(weights, f"backbone.convnext.{i}", compute) for i in range(depth)]
         )
-        self.head = Matrix(weights["head.out.weight"], weights["head.out.bias"], torch.float32)
-        self.inverse_stft = InverseSTFT(spec, vocoder)
 
-    def forward(self, log_mel: Tensor) -> Tensor:
+    def features(self, log_mel: Tensor) -> Tensor:
         x = log_mel.T[None].to(self.compute)
         x = F.conv1d(x, self.embed, self.embed_bias, padding=self.embed.shape[2] // 2)
         x = layer_norm(x.transpose(1, 2), self.norms["norm_weight"], self.norms["norm_bias"])
         x = x.to(self.compute).transpose(1, 2)
         for block in self.blocks:
             x = block(x)
-        x = layer_norm(
+        return layer_norm(
             x.transpose(1, 2), self.norms["final_layer_norm_weight"], self.norms["final_layer_norm_bias"]
-        )
-        log_magnitude, phase = self.head(x[0]).chunk(2, dim=-1)
-        return self.inverse_stft(log_magnitude.exp().clamp(max=self.MAX_MAGNITUDE), phase)
+        )[0]
+
+
+class Vocos(VocosBackbone):
+    """log_mel (N, M) → samples (L), the head in float32. arXiv 2306.00814."""
+
+    MAX_MAGNITUDE = 100.0
+
+    def __init__(self, weights: Weights, spec: MelSpec, vocoder: Vocoder, compute: torch.dtype) -> None:
+        super().__init__(weights, compute)
+        self.head = Matrix(weights["head.out.weight"], weights["head.out.bias"], torch.float32)
+        self.inverse_stft = InverseSTFT(spec, vocoder)
+
+    def forward(self, log_mel: Tensor) -> Tensor:
+        log_magnitude, phase = self.head(self.features(log_mel)).chunk(2, dim=-1)
+        magnitude = log_magnitude.exp().clamp(max=self.MAX_MAGNITUDE)
+        return self.inverse_stft(torch.cat([magnitude * phase.cos(), magnitude * phase.sin()], dim=-1))
+
+
+class SourceFilter(VocosBackbone):
+    """log_mel (N, M) → samples (L) of `export.model.source`; all but the backbone in float32."""
+
+    def __init__(self, weights: Weights, spec: MelSpec, vocoder: Vocoder, compute: torch.dtype) -> None:
+        super().__init__(weights, compute)
+        self.hop, self.margin, self.rate = spec.hop, spec.n_fft // 2, spec.sample_rate_hz
+        self.head = Matrix(weights["head.out.weight"], weights["head.out.bias"], torch.float32)
+        self.noise = kept(weights["head.noise"], torch.float16)
+        self.inverse_stft = InverseSTFT(spec, vocoder)
+        self.pitch = source.Pitch(spec.mels)
+        own = {name.removeprefix("pitch."): w for name, w in weights.items() if name.startswith("pitch.")}
+        self.pitch.load_state_dict({name: w.float() for name, w in own.items()})
+        self.pitch.requires_grad_(False)
+        self.silent = spec.n_fft // 2 + 1 - source.PULSE_BINS
+        bins = torch.arange(source.PULSE_BINS)
+        window = torch.hann_window(spec.n_fft, dtype=torch.float64) * (4 / spec.n_fft)
+        angle = 2 * math.pi / spec.n_fft * torch.outer(torch.arange(spec.n_fft).double(), bins)
+        self.basis = kept_float(torch.cat([angle.cos(), -angle.sin()], dim=1) * window[:, None])
+
+    def forward(self, log_mel: Tensor) -> Tensor:
+        filters = self.head(self.features(log_mel)).clamp(max=source.MAX_LOG_MAGNITUDE).exp()
+        harmonics, loudness = filters.split((source.PULSE_BINS, filters.shape[1] - source.PULSE_BINS), dim=1)
+        pulses = source.pulses(self.pitch.hz(log_mel[None]), self.hop, self.rate, self.margin)[0]
+        blocks, count = pulses.unflatten(0, (-1, self.hop)), log_mel.shape[0]
+        parts = [blocks[n : count + n] for n in range(InverseSTFT.OVERLAP)]
+        real, imaginary = (torch.cat(parts, dim=1) @ self.basis).chunk(2, dim=1)
+        excited = [F.pad(part * harmonics, (0, self.silent)) for part in (real, imaginary)]
+        noise = self.noise.index_select(0, torch.arange(count) % source.NOISE_FRAMES).float()
+        return self.inverse_stft(torch.cat(excited, dim=1) + noise * loudness.repeat(1, 2))
 
 
 class PolyphaseActivation(nn.Module):

@@ -60,7 +60,7 @@ class Arch(Ranged):
 
 @dataclass(frozen=True)
 class Vocoder:
-    name: Literal["vocos", "bigvgan", "hifigan"]
+    name: Literal["vocos", "bigvgan", "hifigan", "source-filter"]
     padding: Literal["center", "same"] = "center"
 
     def samples(self, frames: int, hop: int) -> int:

@@ -25,6 +25,8 @@ SHARPNESS = 4.0
 MEL_SCALE = 4.0
 BAND_HZ = 5_000.0
 """Harmonics above it are left to the noise."""
+PULSE_BINS = 224
+"""Bins of the pulses' spectrum, up to BAND_HZ and the width of a window's peak above it."""
 MAX_LOG_MAGNITUDE = 6.0
 NEAR_A_PULSE = 2e-3
 """Half-sine below which the pulse's limit is taken."""
@@ -35,15 +37,11 @@ NOISE_FRAMES = 256
 class Pitch(nn.Module):
     """Pitch of each frame, from a distribution over PITCHES frequencies: log-mel (B, N, M) → logits, voicing."""
 
-    centres: Tensor
-
     def __init__(self, mels: int, width: int = 64, layers: int = 4) -> None:
         super().__init__()
         sizes = [mels, *[width] * layers]
         self.convs = nn.ModuleList(nn.Conv1d(a, b, 5, padding=2) for a, b in pairwise(sizes))
         self.out = nn.Linear(width, PITCHES + 1)
-        centres = torch.linspace(math.log(LOWEST_HZ), math.log(HIGHEST_HZ), PITCHES)
-        self.register_buffer("centres", centres, persistent=False)
 
     def forward(self, log_mel: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (B, N, PITCHES) and voicing (B, N), positive where voiced."""
@@ -56,32 +54,36 @@ class Pitch(nn.Module):
     def hz(self, log_mel: Tensor) -> Tensor:
         """Hz (B, N), 0 where unvoiced."""
         logits, voicing = self(log_mel)
-        log_hz = ((SHARPNESS * logits).softmax(dim=-1) * self.centres).sum(dim=-1)
+        log_hz = ((SHARPNESS * logits).softmax(dim=-1) * centres(log_mel.device)).sum(dim=-1)
         return log_hz.exp() * (voicing > 0)
 
 
+def centres(device: torch.device) -> Tensor:
+    """Logarithms of the PITCHES frequencies."""
+    return torch.linspace(math.log(LOWEST_HZ), math.log(HIGHEST_HZ), PITCHES, device=device)
+
+
 class SourceFilterHead(nn.Module):
-    """Log-magnitudes of harmonics and noise: (B, N, C) → (B, N, bins) each."""
+    """Magnitudes of harmonics (B, N, PULSE_BINS) and of noise (B, N, bins) from features (B, N, C)."""
 
     noise: Tensor
 
     def __init__(self, config: VocosConfig) -> None:
         super().__init__()
         self.bins = config.n_fft // 2 + 1
-        self.out = nn.Linear(config.dim, 2 * self.bins)
+        self.out = nn.Linear(config.dim, PULSE_BINS + self.bins)
         generator = torch.Generator().manual_seed(0)
         noise = torch.randn(NOISE_FRAMES, 2 * self.bins, generator=generator) * math.sqrt(0.5)
         self.register_buffer("noise", noise.half().float())
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        harmonics, noise = self.out(x).clamp(max=MAX_LOG_MAGNITUDE).exp().chunk(2, dim=-1)
+        found = self.out(x).clamp(max=MAX_LOG_MAGNITUDE).exp()
+        harmonics, noise = found.split((PULSE_BINS, self.bins), dim=-1)
         return harmonics, noise
 
 
 class Source(nn.Module):
     """Log-mel (B, N, M) → samples (B, (N - 1)·hop)."""
-
-    window: Tensor
 
     def __init__(self, config: VocosConfig) -> None:
         super().__init__()
@@ -89,7 +91,6 @@ class Source(nn.Module):
         self.pitch = Pitch(config.mels)
         self.backbone = Backbone(config)
         self.head = SourceFilterHead(config)
-        self.register_buffer("window", torch.hann_window(config.n_fft), persistent=False)
 
     def forward(self, log_mel: Tensor, phase: Tensor | None = None, roll: int = 0) -> Tensor:
         """Samples. In training the pulses begin at `phase` (B,), in cycles, and the noise is rolled."""
@@ -98,16 +99,17 @@ class Source(nn.Module):
         harmonics, loudness = self.head(self.backbone(log_mel.mT).float())
         frames = torch.arange(roll, roll + log_mel.shape[1], device=log_mel.device) % NOISE_FRAMES
         real, imaginary = self.head.noise[frames].chunk(2, dim=-1)
-        made = spectrum * harmonics + torch.complex(real * loudness, imaginary * loudness)
         config = self.config
-        return torch.istft(made.mT, config.n_fft, config.hop, window=self.window)
+        excited = F.pad(spectrum * harmonics, (0, config.n_fft // 2 + 1 - PULSE_BINS))
+        made = excited + torch.complex(real * loudness, imaginary * loudness)
+        return torch.istft(made.mT, config.n_fft, config.hop, window=torch.hann_window(config.n_fft, device=made.device))
 
     def _pulses(self, hz: Tensor, phase: Tensor | None) -> Tensor:
-        """Spectra (B, N, bins) of the pulses, in which a harmonic of unit amplitude peaks at 1."""
+        """Spectra (B, N, PULSE_BINS) of the pulses, in which a harmonic of unit amplitude peaks at 1."""
         config = self.config
         wave = pulses(hz, config.hop, config.sample_rate, config.n_fft // 2, phase)
-        frames = wave.unfold(1, config.n_fft, config.hop) * (self.window * 4 / config.n_fft)
-        return torch.fft.rfft(frames)
+        window = torch.hann_window(config.n_fft, device=hz.device) * (4 / config.n_fft)
+        return torch.fft.rfft(wave.unfold(1, config.n_fft, config.hop) * window)[..., :PULSE_BINS]
 
 
 def pulses(hz: Tensor, hop: int, rate: int, margin: int, phase: Tensor | None = None) -> Tensor:
@@ -122,16 +124,15 @@ def pulses(hz: Tensor, hop: int, rate: int, margin: int, phase: Tensor | None = 
     # Across an edge of voicing the pitch is that of the voiced side.
     now, then = torch.where(now > 0, now, then), torch.where(then > 0, then, now)
     step = torch.arange(hop, device=hz.device) / hop
-    f = now + (then - now) * step
-    voiced = torch.where(step < 0.5, hz[:, :-1, None] > 0, hz[:, 1:, None] > 0)
+    voiced = ((step < 0.5) & (hz[:, :-1, None] > 0)) | ((step >= 0.5) & (hz[:, 1:, None] > 0))
     cycles = (now + (then - now) * step / 2) * step * (hop / rate)
     whole = (now + then)[..., 0] / 2 * (hop / rate) % 1.0
     begun = torch.cumsum(whole, dim=1) - whole
     if phase is not None:
         begun = begun + phase[:, None]
     turn = (cycles + begun[..., None]) % 1.0 * (2 * math.pi)
-    harmonics = (BAND_HZ / f.clamp_min(LOWEST_HZ)).floor() + 0.5
+    harmonics = (BAND_HZ / torch.maximum(now, then).clamp_min(LOWEST_HZ)).floor() + 0.5
     half = 2 * (turn / 2).sin()
     near = half.abs() <= NEAR_A_PULSE
-    wave = torch.where(near, harmonics, (harmonics * turn).sin() / torch.where(near, 1.0, half)) - 0.5
+    wave = torch.where(near, harmonics, (harmonics * turn).sin() / half.masked_fill(near, 1.0)) - 0.5
     return (wave * voiced).flatten(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,8 @@ from appliance.fields import Ranged, from_mapping
 
 EPS = 1e-6
 MAX_MAGNITUDE = 100.0
+Head = Literal["ISTFTHead", "SourceFilterHead"]
+"""Vocos' own, and that of `export.model.source`."""
 ENVELOPE_FLOOR = 1e-11
 
 
@@ -36,7 +38,7 @@ class _Backbone(Ranged):
 
 
 @dataclass(frozen=True)
-class _Head(Ranged):
+class _HeadArguments(Ranged):
     n_fft: Count
     hop_length: Count
     padding: Literal["center", "same"] = "same"
@@ -54,13 +56,14 @@ class VocosConfig:
     hop: int
     padding: Literal["center", "same"]
     sample_rate: int = 24_000
+    head: Head = "ISTFTHead"
 
     @classmethod
     def parse(cls, raw: object) -> VocosConfig:
         """Convert a parsed `config.yaml`. Raises ValueError naming section and expected value."""
-        features: _Features = _section(raw, "feature_extractor", "MelSpectrogramFeatures", _Features)
-        backbone: _Backbone = _section(raw, "backbone", "VocosBackbone", _Backbone)
-        head: _Head = _section(raw, "head", "ISTFTHead", _Head)
+        _, features = _section(raw, "feature_extractor", _Features, "MelSpectrogramFeatures")
+        _, backbone = _section(raw, "backbone", _Backbone, "VocosBackbone")
+        kind, head = _section(raw, "head", _HeadArguments, *get_args(Head))
         if backbone.adanorm_num_embeddings is not None:
             raise ValueError("backbone.adanorm_num_embeddings: conditional norms (EnCodec) are not supported")
         for name, value, read, other in (
@@ -79,6 +82,7 @@ class VocosConfig:
             head.hop_length,
             head.padding,
             features.sample_rate,
+            kind,
         )
 
     def sections(self) -> dict[str, object]:
@@ -104,7 +108,7 @@ class VocosConfig:
                 },
             },
             "head": {
-                "class_path": "vocos.heads.ISTFTHead",
+                "class_path": f"vocos.heads.{self.head}",
                 "init_args": {
                     "dim": self.dim,
                     "n_fft": self.n_fft,
@@ -115,16 +119,17 @@ class VocosConfig:
         }
 
 
-def _section(raw: object, name: str, class_name: str, cls: type[Any]) -> Any:
-    """Read `init_args` of a section that must be of `class_name`. Raises ValueError."""
+def _section(raw: object, name: str, cls: type[Any], *classes: str) -> tuple[Any, Any]:
+    """Read the class, one of `classes`, and the `init_args` of a section. Raises ValueError."""
     section = raw.get(name) if isinstance(raw, Mapping) else None
     if not isinstance(section, Mapping):
         raise ValueError(f"missing section {name}")
     found = str(section.get("class_path", "")).rsplit(".", 1)[-1]
-    if found != class_name:
-        raise ValueError(f"{name}.class_path: must be {class_name}, not {found!r}")
+    if found not in classes:
+        raise ValueError(f"{name}.class_path: must be {' or '.join(classes)}, not {found!r}")
     arguments = section.get("init_args") or {}
-    return from_mapping(cls, arguments, where=f"{name}.init_args", error=ValueError, ignore_unknown=True)
+    where = f"{name}.init_args"
+    return found, from_mapping(cls, arguments, where=where, error=ValueError, ignore_unknown=True)
 
 
 class ConvNeXtBlock(nn.Module):
@@ -188,7 +193,7 @@ class InverseSTFT(nn.Module):
         return summed.flatten()[self.trim : length - self.trim]
 
 
-class Head(nn.Module):
+class ISTFTHead(nn.Module):
     """Log-magnitude and phase of each bin, then inverse STFT: (1, N, C) → samples."""
 
     def __init__(self, config: VocosConfig) -> None:
@@ -210,7 +215,7 @@ class Vocos(nn.Module):
         super().__init__()
         self.config = config
         self.backbone = Backbone(config)
-        self.head = Head(config)
+        self.head = ISTFTHead(config)
 
     def forward(self, log_mel: Tensor) -> Tensor:
         """(N, M) → ((N - 1)·hop,) with "center" padding, (N·hop,) with "same"."""

@@ -23,10 +23,10 @@ from appliance.contract.mel import FLOOR, MelSpec, filterbank
 from export.demo.corpus.store import FULL_SCALE, Store
 from export.demo.training.averaging import MovingAverage
 from export.demo.training.discriminators import Discriminators
-from export.model.source import NOISE_FRAMES, Pitch, Source
+from export.model.source import NOISE_FRAMES, Pitch, Source, centres
 from export.model.vocos import VocosConfig
 
-CONFIG = VocosConfig(100, 256, 768, 6, n_fft=1024, hop=256, padding="center")
+CONFIG = VocosConfig(100, 256, 768, 6, n_fft=1024, hop=256, padding="center", head="SourceFilterHead")
 MEL_WEIGHT, SPECTRUM_WEIGHT = 45.0, 5.0
 BETAS = (0.8, 0.9)
 RESOLUTIONS = (512, 1024, 2048)
@@ -233,7 +233,7 @@ def spectrum_distance(made: Tensor, real: Tensor) -> Tensor:
 def pitch_loss(pitch: Pitch, mels: Tensor, hz: Tensor) -> Tensor:
     """Cross-entropy of the pitch where voiced, its target spread over neighbours, and of voicing."""
     logits, voicing = pitch(mels)
-    apart = (hz.clamp_min(1.0).log()[..., None] - pitch.centres) / SPREAD
+    apart = (hz.clamp_min(1.0).log()[..., None] - centres(hz.device)) / SPREAD
     wanted = apart.square().mul(-0.5).softmax(dim=-1)
     voiced = hz > 0
     away = -(logits.log_softmax(dim=-1) * wanted).sum(dim=-1) * voiced
@@ -241,9 +241,7 @@ def pitch_loss(pitch: Pitch, mels: Tensor, hz: Tensor) -> Tensor:
 
 
 def write_official(state: dict[str, Tensor], folder: Path) -> None:
-    """Write `config.yaml` and `pytorch_model.bin` in Vocos' layout, with the head `SourceFilterHead`."""
+    """Write `config.yaml` and `pytorch_model.bin` in Vocos' layout."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({name: value.cpu() for name, value in state.items()}, folder / "pytorch_model.bin")
-    sections: dict[str, Any] = CONFIG.sections()
-    sections["head"]["class_path"] = "export.model.source.SourceFilterHead"
-    (folder / "config.yaml").write_text(yaml.safe_dump(sections, sort_keys=False), "utf-8")
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG.sections(), sort_keys=False), "utf-8")
