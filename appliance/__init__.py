@@ -8,5 +8,5 @@ if not OLDEST <= sys.version_info[:2] <= NEWEST:
     sys.stderr.write(f"appliance: it takes Python {wanted}; {sys.executable} is {here}\n")
     raise SystemExit(2)  # f5-health's 1 would mean WARN
 
-# From 1.31 on ONNX Runtime reports to its maker, unless this is set when it is imported.
+# ONNX Runtime 1.30 and 1.31 report to their maker, unless this is set when they are imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

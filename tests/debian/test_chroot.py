@@ -135,10 +135,17 @@ def broken(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.fixture
-def chroot(tmp_path: Path, package: Path, later: Path, broken: Path) -> Iterator[Chroot]:
-    folder = tmp_path / "debian"
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fresh") / "debian"
     run("mmdebstrap", "--variant=minbase", f"--include={INCLUDED}", "bookworm", folder, SOURCES)
+    return folder
+
+
+@pytest.fixture
+def chroot(tmp_path: Path, debian: Path, package: Path, later: Path, broken: Path) -> Iterator[Chroot]:
+    folder = tmp_path / "debian"
+    run("cp", "-a", debian, folder)
     # Not in /usr/local: apt runs a package's scripts without it.
     shutil.copy(ROOT / "tests/debian/systemctl", folder / "usr/bin/systemctl")
     shutil.copy(package, folder / "root" / INSTALL.rpartition("/")[2])
@@ -208,15 +215,116 @@ def test_a_life(chroot: Chroot) -> None:
     assert chroot.of_the_page == IN_THE_CHROOT - {BUILD}
 
 
+GOOD, LATER_DEB = (f"/root/{line.rpartition('/')[2]}" for line in (INSTALL, UPGRADE))
+
+
+def test_without_its_folder_it_is_installed_again_and_removed(chroot: Chroot) -> None:
+    """Somebody made room, or fsck did."""
+    for command in (("-i", GOOD), ("-i", GOOD), ("-P", "f5-appliance")):
+        chroot.run("dpkg", *command)
+        shutil.rmtree(chroot.folder / "usr/lib/f5-appliance", ignore_errors=True)
+
+
+def test_purge_undoes_f5_quiet_but_for_holds_and_says_how(chroot: Chroot) -> None:
+    """apt-mark needs dpkg's lock, which dpkg itself has then."""
+    control = chroot.folder / "root/nvidia/DEBIAN/control"
+    control.parent.mkdir(parents=True)
+    fields = "Package: nvidia-l4t-core\nVersion: 1\nArchitecture: all\nMaintainer: m\nDescription: d\n"
+    control.write_text(fields)
+    chroot.run("dpkg-deb", "-b", "/root/nvidia", "/root/nvidia.deb")
+    units = chroot.folder / "etc/systemd/system"
+    (units / "default.target").symlink_to("/lib/systemd/system/graphical.target")
+    before = {path.name: os.readlink(path) for path in units.iterdir() if path.is_symlink()}
+    chroot.run("dpkg", "-i", "/root/nvidia.deb", GOOD)
+    chroot.run("f5-quiet")
+    assert "/dev/null" in map(os.readlink, filter(Path.is_symlink, units.iterdir()))
+    said = chroot.run("sh", "-c", "dpkg -P f5-appliance 2>&1")
+    assert {path.name: os.readlink(path) for path in units.iterdir() if path.is_symlink()} == before
+    undo = "sudo apt-mark unhold nvidia-l4t-core"
+    assert "quiet.json stays" in said.splitlines()[-1] and undo in said.splitlines()[-1]
+    assert os.listdir(chroot.folder / "var/lib/f5-appliance") == ["quiet.json"]
+    chroot.run(*undo.split()[1:])
+    # Where nothing is held any more, nothing is left to say.
+    for command in ("-i", GOOD), ("-P", "f5-appliance"):
+        said = chroot.run("sh", "-c", f"dpkg {' '.join(command)} 2>&1")
+    assert "quiet" not in said and not (chroot.folder / "var/lib/f5-appliance").exists()
+
+
+def test_what_is_left_out_or_put_elsewhere_on_purpose_is_no_damage(chroot: Chroot) -> None:
+    rules = chroot.folder / "etc/dpkg/dpkg.cfg.d/excludes"
+    gateway = "usr/lib/systemd/system/f5-gateway.service"
+    rules.write_text(f"path-exclude=/usr/share/doc/*\npath-include=*/copyright\npath-exclude /{gateway}\n")
+    chroot.run("dpkg-divert", "--rename", "--divert", "/usr/bin/f5-own", "--add", "/usr/bin/f5-health")
+    (chroot.folder / "usr/bin/f5-health").write_text("#!/bin/sh\n# The operator's.\n")
+    chroot.run("dpkg", "-i", GOOD)
+    for place in ("usr/lib/f5-appliance", "etc/f5-appliance"):
+        (chroot.folder / "srv" / place).parent.mkdir(parents=True)
+        shutil.move(chroot.folder / place, chroot.folder / "srv" / place)
+        (chroot.folder / place).symlink_to(f"/srv/{place}")
+    config = chroot.folder / "srv" / CONFIG
+    config.write_text(mine := config.read_text() + "# The operator was here.\n")
+    (chroot.folder / "run/systemd/system").mkdir(parents=True)
+    config_py = chroot.folder / "srv/usr/lib/f5-appliance/appliance/config.py"
+    config_py.rename(aside := config_py.with_suffix(".aside"))
+    assert "damaged" in chroot.fails("f5-upgrade", LATER_DEB)
+    aside.rename(config_py)
+    chroot.run("f5-upgrade", LATER_DEB)
+    chroot.run("f5-upgrade", "--back")
+    assert config.read_text() == mine and not (chroot.folder / gateway).exists()
+    assert "The operator's" in (chroot.folder / "usr/bin/f5-health").read_text()
+    chroot.speaks()
+
+
+def test_another_python3_is_used_by_nothing(chroot: Chroot) -> None:
+    """As update-alternatives lays one there."""
+    python = chroot.folder / "usr/bin/python3"
+    python.unlink()
+    python.write_text("#!/bin/sh\necho of another version >&2\nexit 1\n")
+    python.chmod(0o755)
+    said = chroot.run("sh", "-c", f"dpkg -i {GOOD} 2>&1")
+    assert "of another version" not in said and "not recorded" not in said
+    (chroot.folder / "run/systemd/system").mkdir(parents=True)
+    chroot.run("systemctl", "start", "f5-appliance.service")
+    chroot.speaks()
+    found = json.loads(
+        chroot.run("sh", "-c", "f5-health --json --speak --only bundle,synthesis; [ $? -lt 2 ]")
+    )
+    assert {finding["check"] for finding in found["findings"]} >= {"bundle", "synthesis"}
+    chroot.run("dpkg", "-P", "f5-appliance")
+
+
+def test_an_operators_own_user_stays(chroot: Chroot) -> None:
+    chroot.run("useradd", "--system", "f5-appliance")
+    users = (chroot.folder / "etc/passwd").read_text()
+    chroot.run("dpkg", "-i", GOOD)
+    chroot.run("dpkg", "-P", "f5-appliance")
+    assert (chroot.folder / "etc/passwd").read_text() == users
+
+
+def test_voices_that_did_not_fit_are_stored_by_the_next_install(chroot: Chroot) -> None:
+    voices = chroot.folder / "var/lib/f5-appliance/voices"
+    voices.mkdir(parents=True)
+    run("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", voices)
+    try:
+        said = chroot.run("sh", "-c", f"dpkg -i {GOOD} 2>&1")
+    finally:
+        run("umount", voices)
+    assert "not all voices" in said and "Traceback" not in said
+    chroot.run("dpkg", "-i", GOOD)
+    assert sorted(os.listdir(voices)) == ["bdl", "slt"]
+    shutil.rmtree(voices / "slt")
+    chroot.run("dpkg", "-i", GOOD)
+    assert os.listdir(voices) == ["bdl"], "what an operator removes stays removed"
+
+
 def test_power_cuts(chroot: Chroot) -> None:
     """dpkg killed at ten moments, spread over the time that an install takes."""
-    good = f"/root/{INSTALL.rpartition('/')[2]}"
     started = time.monotonic()
-    chroot.run("dpkg", "-i", good)
+    chroot.run("dpkg", "-i", GOOD)
     whole_s = time.monotonic() - started
     moments = random.Random(17)
     for cut in range(CUTS):
-        command = ["chroot", str(chroot.folder), "dpkg", "-i", good]
+        command = ["chroot", str(chroot.folder), "dpkg", "-i", GOOD]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                               start_new_session=True) as dpkg:  # fmt: skip
             try:
@@ -226,7 +334,7 @@ def test_power_cuts(chroot: Chroot) -> None:
         subprocess.run(["chroot", str(chroot.folder), "dpkg", "--configure", "-a"], capture_output=True)
         if not chroot.state.startswith("installed "):
             # Cut off while it was unpacking: dpkg itself asks for the package again.
-            chroot.run("dpkg", "-i", good)
+            chroot.run("dpkg", "-i", GOOD)
         assert chroot.state.startswith("installed ")
         assert chroot.run("dpkg", "--verify", "f5-appliance") == ""
     (chroot.folder / "run/systemd/system").mkdir(parents=True)
@@ -246,7 +354,7 @@ def test_the_packages_for_jetsons(jetpack: str, python: str, l4t: str, tmp_path:
     run(sys.executable, ROOT / "scripts/build-deb", *line.split(), "--compress", "none", "--out", tmp_path)
     [made] = tmp_path.glob(f"f5-appliance_*_jp{jetpack}_arm64.deb")
     depends = run("dpkg-deb", "-f", made, "Depends")
-    assert f"nvidia-l4t-core (>= {l4t})" in depends and f"python3 (>= {python})" in depends
+    assert f"nvidia-l4t-core (>= {l4t})" in depends and f"python{python}," in depends
     run("dpkg-deb", "-x", made, tmp_path / "root")
     tag = f"cpython-{python.replace('.', '')}"
     machines = {path.read_bytes()[18:20] for path in (tmp_path / "root").rglob(f"*.{tag}*.so")}
