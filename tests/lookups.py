@@ -22,14 +22,9 @@ WITHIN = (
     [ ! -e /etc/nsswitch.conf ] || mount --bind /dev/null /etc/nsswitch.conf
     exec "$@" """,
 )
-"""Before the path of a resolv.conf and a command: packets to anywhere stay on loopback, and names are asked there."""
-BESIDE = (
-    "nsenter",
-    *(["--user", "--preserve-credentials"] if AS_USER else []),
-    "--net",
-    "--mount",
-    "--target",
-)
+"""Before the path of a resolv.conf and a command: loopback takes packets to anywhere, and answers names."""
+AS_ITS_ROOT = ("--user", "--preserve-credentials") if AS_USER else ()
+BESIDE = ("nsenter", *AS_ITS_ROOT, "--net", "--mount", "--target")
 """Before the process id of `start` and a command."""
 IMPOSSIBLE = "no network of its own can be made: needs unshare, mount and ip, and root or user namespaces"
 
