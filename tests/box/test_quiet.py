@@ -147,7 +147,7 @@ def test_apt_that_fails_is_said_and_what_was_done_can_be_undone(tmp_path: Path) 
     (jetson.bin / "apt-mark").write_text(good)
     run(jetson)
     (jetson.bin / "apt-mark").write_text("#!/bin/sh\nexit 100\n")
-    with pytest.raises(quiet.QuietError, match="run `sudo apt-mark unhold .* when no apt or dpkg is at work"):
+    with pytest.raises(quiet.QuietError, match="run `sudo apt-mark unhold "):
         run(jetson, quiet.undo)
     assert json.loads(jetson.read(QUIET))["files"] == {}, "holds are all that is left to undo"
     (jetson.bin / "apt-mark").write_text(good)

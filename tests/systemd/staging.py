@@ -30,7 +30,7 @@ NVIDIA = {
     "nvpmodel": ("oneshot", "nv.service nvpower.service", "/etc/systemd/nvpmodel.sh"),
     "nvfancontrol": ("simple", "nvfb-early.service nvpower.service", "/usr/sbin/nvfancontrol"),
 }
-"""Type, After, ExecStart. Source: a public audit of an AGX Orin with R36.4.7, where the first two are inactive."""
+"""Type, After, ExecStart. As audited on an AGX Orin with R36.4.7, where the first two are inactive."""
 NVIDIAS_UNIT = """\
 [Unit]
 Description=A stand-in
