@@ -207,10 +207,10 @@ class DeviceConfig:
     """Root's commands, which have no YAML, read it in /etc/f5-appliance/appliance.yaml."""
 
     def __post_init__(self) -> None:
-        if self.power_mode is not None and not re.fullmatch(r"\w+", self.power_mode, re.ASCII):
-            raise ValueError(
-                f"power_mode: must be the name of a power mode or null, not {shown(self.power_mode)}"
-            )
+        named = r"\w[\w-]*|[A-Za-z_][\w.+-]*"
+        if self.power_mode is not None and not re.fullmatch(named, self.power_mode, re.ASCII):
+            what = "the name of a power mode (letters, digits, _, -, + and dots) or null"
+            raise ValueError(f"power_mode: must be {what}, not {shown(self.power_mode)}")
         for name, path in (("sysroot", self.sysroot), ("clocks", self.clocks)):
             if not path.is_absolute():
                 raise ValueError(f"{name}: must be an absolute path, not {shown(str(path))}")

@@ -1,7 +1,9 @@
-"""Runs a program and notes each name that it looks up: lookups FILE COMMAND…, inside a network of its own."""
+"""Runs a program and notes what it asks a network: lookups FILE COMMAND…, inside a network of its own."""
 
 from __future__ import annotations
 
+import functools
+import ipaddress
 import os
 import signal
 import socket
@@ -10,15 +12,35 @@ import sys
 import threading
 from pathlib import Path
 
+AS_USER = os.geteuid() != 0
 WITHIN = (
-    *("unshare", "--net", "--mount", "sh", "-c"),
-    'ip link set lo up && mount --bind "$0" "$(readlink -f /etc/resolv.conf)" && exec "$@"',
+    *("unshare", *(["--map-root-user"] if AS_USER else []), "--net", "--mount", "sh", "-ec"),
+    """ip link set lo up
+    ip route add local default dev lo
+    ip -6 route add local default dev lo
+    mount --bind "$0" "$(readlink -f /etc/resolv.conf)"
+    [ ! -e /etc/nsswitch.conf ] || mount --bind /dev/null /etc/nsswitch.conf
+    exec "$@" """,
 )
-"""Before the path of a resolv.conf and a command: loopback alone, and that name server."""
+"""Before the path of a resolv.conf and a command: loopback takes packets to anywhere, and answers names."""
+AS_ITS_ROOT = ("--user", "--preserve-credentials") if AS_USER else ()
+BESIDE = ("nsenter", *AS_ITS_ROOT, "--net", "--mount", "--target")
+"""Before the process id of `start` and a command."""
+IMPOSSIBLE = "no network of its own can be made: needs unshare, mount and ip, and root or user namespaces"
+
+
+@functools.cache
+def possible() -> bool:
+    return subprocess.run([*WITHIN, "/dev/null", "true"], capture_output=True).returncode == 0
+
+
+def environment(home: Path) -> dict[str, str]:
+    """A user's: without CI, which would turn telemetry off, and without our own variables."""
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": f"{os.getcwd()}:{home}"}
 
 
 def start(file: Path, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Run Python with `command` in a network of its own; names go to `file`, one a line."""
+    """Run Python with `command` in a network of its own; names and addresses go to `file`, one a line."""
     file.touch()
     servers = file.with_suffix(".conf")
     servers.write_text("nameserver 127.0.0.1\n")
@@ -31,13 +53,15 @@ def start(file: Path, command: list[str], environment: dict[str, str]) -> subpro
 def main(file: str, *command: str) -> int:
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind(("127.0.0.1", 53))
-    threading.Thread(target=_note, args=(server, Path(file)), daemon=True).start()
+    packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0003))
+    for note, of in ((_note_names, server), (_note_addresses, packets)):
+        threading.Thread(target=note, args=(of, Path(file)), daemon=True).start()
     program = subprocess.Popen(command)
     signal.signal(signal.SIGTERM, lambda *_: program.terminate())
     return program.wait()
 
 
-def _note(server: socket.socket, file: Path) -> None:
+def _note_names(server: socket.socket, file: Path) -> None:
     """Answer each question with "no such name"."""
     while True:
         question, asker = server.recvfrom(2048)
@@ -48,6 +72,17 @@ def _note(server: socket.socket, file: Path) -> None:
         with file.open("a") as names:
             names.write(".".join(labels) + "\n")
         server.sendto(question[:2] + b"\x81\x83" + question[4:6] + bytes(6) + question[12:], asker)
+
+
+def _note_addresses(packets: socket.socket, file: Path) -> None:
+    """Of packets to elsewhere than this machine."""
+    while True:
+        packet = packets.recv(2048)
+        bounds = {4: (16, 20), 6: (24, 40)}.get(packet[0] >> 4)
+        address = ipaddress.ip_address(packet[slice(*bounds)]) if bounds else None
+        if address and not address.is_loopback:
+            with file.open("a") as addresses:
+                addresses.write(f"{address}\n")
 
 
 if __name__ == "__main__":

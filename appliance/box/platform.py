@@ -45,6 +45,8 @@ SMALL = {
 class Refusal:
     problem: str
     supported: str = SUPPORTED
+    by_flashing: bool = False
+    """Another JetPack on this module would do."""
 
     def __str__(self) -> str:
         return f"{self.problem}; {self.supported}"
@@ -92,13 +94,15 @@ class Platform:
         if self.small:
             return Refusal(f"the module is {self.small}, for which this appliance is not made")
         if not self.l4t:
-            return Refusal(f"{paths.RELEASE} is absent or names no release, so JetPack is unknown")
+            return Refusal(
+                f"{paths.RELEASE} is absent or names no release, so JetPack is unknown", by_flashing=True
+            )
         major, minor = (*self.l4t, 0)[:2]
         if minor >= OLDEST.get(major, 10**6):
             return None
         known = f"JetPack {self.jetpack}" if self.jetpack else "a JetPack that this release does not know"
         problem = f"L4T {self.release} is {known}, which is not supported"
-        return Refusal(problem, f"{SUPPORTED}: flash the box with one")
+        return Refusal(problem, f"{SUPPORTED}: flash the box with one", by_flashing=True)
 
 
 def identify(root: Root) -> Platform:

@@ -87,10 +87,13 @@ def is_journal_capped(root: Root) -> bool:
 
 def loose_packages(root: Root) -> list[str]:
     """NVIDIA's, installed and not held."""
-    found = re.findall(
-        r"^Package: (\S+)\nStatus: install ok installed$", root.text(paths.PACKAGES) or "", re.M
-    )
-    return sorted(name for name in found if PACKAGES.match(name))
+    return sorted(filter(PACKAGES.match, _packages(root, "install")))
+
+
+def _packages(root: Root, wanted: str) -> list[str]:
+    """Installed packages that somebody wants so: install, hold."""
+    pattern = rf"^Package: (\S+)\nStatus: {wanted} ok installed$"
+    return re.findall(pattern, root.text(paths.PACKAGES) or "", re.M)
 
 
 def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
@@ -106,7 +109,7 @@ def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
     for path, new in files.items():
         record.files.setdefault(path, _Change(_state(box.root, path), new))
     record = replace(record, held=tuple(sorted({*record.held, *packages})))
-    box.root.replace(paths.QUIET, json.dumps(asdict(record), indent=1) + "\n", mode=0o600)
+    _write_record(box, record)
     for path, new in files.items():
         _write_state(box.root, path, new)
     _mark(box, "hold", packages)
@@ -123,14 +126,17 @@ def undo(box: Box, *, dry_run: bool, say: Say) -> None:
             say(f"{path}: {_describe(change.before)}")
         elif _state(box.root, path) != change.before:
             say(f"{path}: left as it is, since somebody has changed it")
-    if record.held:
-        say(f"apt-mark unhold {' '.join(record.held)}")
+    held = tuple(name for name in _packages(box.root, "hold") if name in record.held)
+    if held:
+        say(f"apt-mark unhold {' '.join(held)}")
     if dry_run:
         return
     for path, before in files.items():
         _write_state(box.root, path, before)
-    _mark(box, "unhold", record.held)
     _reload(box, files)
+    if held:
+        _write_record(box, _Record(SCHEMA, {}, held))
+        _mark(box, "unhold", held)
     box.root.unresolved(paths.QUIET).unlink(missing_ok=True)
 
 
@@ -177,13 +183,19 @@ def _mark(box: Box, verb: str, packages: Sequence[str]) -> None:
     if packages:
         ran = box.tools.execute("apt-mark", verb, *packages, timeout_s=APT_S)
         if ran.code:
-            raise QuietError(ran.summary)
+            # dpkg keeps its lock while it removes this package.
+            again = f"run `sudo apt-mark {verb} {' '.join(packages)}` when no apt or dpkg is at work"
+            raise QuietError(f"{ran.summary}: {again}")
 
 
 def _reload(box: Box, files: Mapping[str, State]) -> None:
     box.tools.execute("systemctl", "daemon-reload")
     if any(path.startswith(paths.JOURNALD[0]) for path in files):
         box.tools.execute("systemctl", "try-restart", "systemd-journald.service")
+
+
+def _write_record(box: Box, record: _Record) -> None:
+    box.root.replace(paths.QUIET, json.dumps(asdict(record), indent=1) + "\n", mode=0o600)
 
 
 def _read_record(box: Box) -> _Record:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from appliance.box import paths
 from appliance.box.root import Root, error_text
 
 Version = tuple[int, ...]
+SHIPPED: Mapping[Version, Version] = {(36, 4): (10, 3), (36, 5): (10, 3), (39, 2): (10, 16)}
+"""L4T → its JetPack's TensorRT (NVIDIA's release notes). Others, as 10.13, may lack code for this GPU."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class BuildInfo:
         for name, then, today in (("L4T", self.l4t, now.l4t), ("TensorRT", self.tensorrt, now.tensorrt)):
             common = min(len(then), len(today))
             if then[:common] != today[:common]:
-                found.append(f"{name} {_dotted(then)}, now {_dotted(today)}")
+                found.append(f"{name} {dotted(then)}, now {dotted(today)}")
         if self.module and now.module and self.module != now.module:
             found.append(f"module {self.module}, now {now.module}")
         return found
@@ -48,6 +51,14 @@ def tensorrt(root: Root) -> Version:
     return ()
 
 
+def driver(root: Root) -> str:
+    """Version of NVIDIA's display driver, e.g. 540.4.0 on JetPack 6; empty without one."""
+    found = re.search(
+        r"^NVRM version:.* Kernel Module\b.*?\s([0-9]{1,4}(?:\.[0-9]{1,4})+)\s", root.text(paths.DRIVER) or ""
+    )
+    return found[1] if found else ""
+
+
 def installed(root: Root) -> BuildInfo | None:
     """None when nothing is installed."""
     if not root.exists(paths.INSTALLATION):
@@ -58,15 +69,15 @@ def installed(root: Root) -> BuildInfo | None:
         return BuildInfo(problem=f"{paths.INSTALLED} is missing")
     except (OSError, ValueError) as error:
         return BuildInfo(problem=f"{paths.INSTALLED} cannot be read: {error_text(error)}")
-    return BuildInfo(_version(raw.get("l4t")), _version(raw.get("tensorrt")), str(raw.get("module") or ""))
+    return BuildInfo(version(raw.get("l4t")), version(raw.get("tensorrt")), str(raw.get("module") or ""))
 
 
-def _version(value: object) -> Version:
+def version(value: object) -> Version:
     """Parse "36.4.3", "36.4.3-2025…" or [36, 4, 3]."""
     text = ".".join(map(str, value)) if isinstance(value, list) else str(value or "")
     found = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", text)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
-def _dotted(version: Version) -> str:
+def dotted(version: Version) -> str:
     return ".".join(map(str, version))

@@ -118,6 +118,8 @@ class Inspection:
             if _is_forbidden(error):
                 return Finding("config", Level.SKIP, NEEDS_ROOT)
             remedy = "correct the line that it names; configs/appliance.yaml has every key with its default"
+            if path is not None and not path.exists():
+                remedy = "name one that is there: --config /etc/f5-appliance/appliance.yaml is the package's"
             return Finding("config", Level.FAIL, str(error), "only known keys, each of its kind", remedy)
         return Finding("config", Level.PASS, str(path or "defaults"))
 

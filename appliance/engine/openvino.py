@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,6 +57,8 @@ class OpenVinoBackend(HostMemory):
 
     def __init__(self, threads: int = 0, *, precision: Precision | None = None) -> None:
         """`threads` 0: the runtime's choice. `precision` None: the faster one here."""
+        # On which it depends, and through which `import openvino` reports itself; without it, it does not.
+        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
         try:
             import openvino
         except ImportError as missing:

@@ -78,10 +78,8 @@ class Flavour:
     @property
     def depends(self) -> str:
         """Packages without which it does not run."""
-        major, minor = self.python.split(".")
         packages = [
-            f"python3 (>= {self.python})",
-            f"python3 (<< {major}.{int(minor) + 1})",
+            f"python{self.python}",
             f"libc6 (>= 2.{GLIBC[self.python]})",
             "libstdc++6",
             "procps",
@@ -104,6 +102,7 @@ def build(out: Path, flavour: Flavour, compression: str = "xz") -> Path:
         wheels.fetch(fetched, flavour.locks, flavour.python, MACHINES[flavour.arch])
         _library(root / LIBRARY, sorted(fetched.glob("*.whl")))
         _system(root, flavour)
+        _name_python(root, flavour.python)
         _documents(root / "usr/share", flavour, epoch)
         _control(root, flavour)
         for path in (root, *root.rglob("*")):
@@ -172,6 +171,15 @@ def _system(root: Path, flavour: Flavour) -> None:
     _put(root / "usr/bin/appliance", (HERE / "appliance").read_bytes(), mode=0o755)
     for script in COMMANDS:
         (root / f"usr/bin/f5-{script}").symlink_to(f"../lib/{NAME}/scripts/{script}")
+
+
+def _name_python(root: Path, version: str) -> None:
+    """Name the one Python that the wheels are for: update-alternatives may make /usr/bin/python3 another."""
+    one = f"({version.replace('.', ', ')})"
+    first, launcher = root / LIBRARY / "appliance/__init__.py", root / "usr/bin/appliance"
+    for path in (first, launcher, *root.glob(f"{LIBRARY}/scripts/*"), *root.glob(f"{UNITS}/*.service")):
+        text = path.read_text("utf-8").replace("(3, 10), (3, 99)", f"{one}, {one}")
+        path.write_text(text.replace("/usr/bin/python3 ", f"/usr/bin/python{version} "), "utf-8")
 
 
 def _documents(share: Path, flavour: Flavour, epoch: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from appliance.box import checks, paths
 from appliance.box.checks import Level
-from appliance.box.clocks import pin_record, pinning
+from appliance.box.clocks import boots, pinning
 from tests.box.boxes import quick
 from tests.fakes.jetson import Clock, Jetson
 
@@ -126,10 +126,10 @@ def unpinned_too_often(jetson: Jetson) -> None:
     """Six times in the last hour root's check has pinned again; this is the seventh."""
     box = quick(jetson)
     at = box.uptime()
-    record = pin_record.PinRecord(
-        box.boot_id, attempts=(at - 60,) * 6, repins=6, held_at=at - 30, mode="MAXN"
+    record = boots.Boot(
+        box.boot_id, attempts=(at - 60,) * 6, repins=6, held_at=at - 30, pinned="MAXN", pinned_at=at - 60
     )
-    pin_record.save(box, record)
+    boots.save(box, record, print)
     jetson.unpin()
     pinning.check(box)
 
@@ -151,10 +151,10 @@ def unlocked(jetson: Jetson) -> None:
     pinning.unlock(quick(jetson))
 
 
-def stale(jetson: Jetson) -> None:
+def stale(jetson: Jetson, age_s: float = 120.0) -> None:
     """The timer stopped two minutes ago; since then somebody unpinned."""
     document = json.loads(jetson.read("/run/f5-appliance/clocks.json"))
-    document["checked_at"] -= 120
+    document["checked_at"] -= age_s
     jetson.write("/run/f5-appliance/clocks.json", json.dumps(document))
     jetson.unpin()
 
@@ -205,15 +205,21 @@ def stopped_fan(jetson: Jetson) -> None:
     jetson.fault("thermal_throttle", degrees=70.0, cap_khz=0)
 
 
+def few_large_blocks_of_plenty(jetson: Jetson) -> None:
+    few_large_blocks(jetson)
+    little_memory(jetson, 60_000_000)
+
+
 def few_large_blocks(jetson: Jetson) -> None:
     rows = [line.split() for line in jetson.read("/proc/buddyinfo").splitlines()]
     small = [" ".join([*row[:4], *["900"] * 10, *["0"] * (len(row) - 14)]) for row in rows]
     jetson.write("/proc/buddyinfo", "\n".join(small) + "\n")
+    little_memory(jetson, 15_000_000)
 
 
-def little_memory(jetson: Jetson) -> None:
+def little_memory(jetson: Jetson, kib: int = 1_000_000) -> None:
     line = next(line for line in jetson.read("/proc/meminfo").splitlines() if line.startswith("MemAvailable"))
-    replaces("/proc/meminfo", line, "MemAvailable: 1000000 kB")(jetson)
+    replaces("/proc/meminfo", line, f"MemAvailable: {kib} kB")(jetson)
 
 
 ZONES = ("cpu", "gpu", "tj", "cv0", "cv1", "cv2", "soc0", "soc1", "soc2", "tboard", "tdiode")
@@ -230,137 +236,50 @@ CASES = [
     Case("reboot due: mode", reboot_due, "power_mode", WARN, "MODE_30W", "--allow-reboot"),
     Case("reboot due: clocks", reboot_due, "clocks", WARN, "reboot", "--allow-reboot"),
     Case("reboot prompt for the present mode", fault("reboot_prompt"), "reboot", PASS, "none"),
-    Case(
-        "EBUSY",
-        lambda j: (j.set_mode("MODE_30W"), j.fault("ebusy"), pinning.lock(quick(j))),
-        "clocks",
-        FAIL,
-        "MODE_30W",
-        "sudo systemctl restart f5-clocks",
-    ),
-    Case(
-        "GPU silently not pinned",
-        lock_fails("silent_gpu", message=False),
-        "clocks",
-        FAIL,
-        "gpu",
-        "restart f5-clocks",
-    ),
+    Case("EBUSY", lambda j: (j.set_mode("MODE_30W"), j.fault("ebusy"), pinning.lock(quick(j))), "clocks",
+        FAIL, "MODE_30W", "sudo systemctl restart f5-clocks"),
+    Case("GPU silently not pinned", lock_fails("silent_gpu", message=False), "clocks", FAIL, "gpu",
+        "restart f5-clocks"),
     Case("no GPU clock yet", fault("no_devfreq", calls=99), "clocks", WARN, "gpu", "restart f5-clocks"),
-    Case(
-        "GPU clock never comes",
-        lock_fails("no_devfreq", calls=999),
-        "clocks",
-        FAIL,
-        "gpu",
-        "restart f5-clocks",
-    ),
+    Case("GPU clock never comes", lock_fails("no_devfreq", calls=999), "clocks", FAIL, "gpu",
+        "restart f5-clocks"),
     Case("sysfs edited", lambda j: j.unpin(), "clocks", WARN, "came loose", "within 30 s"),
-    Case(
-        "nvpmodel ran again",
-        fault("nvpmodel_rerun"),
-        "clocks",
-        WARN,
-        "came loose",
-        "journalctl -u f5-clocks-check",
-    ),
-    Case(
-        "pinning fails too often",
-        pinning_fails_too_often,
-        "clocks",
-        FAIL,
-        "find out why it fails",
-        "run: sudo systemctl restart f5-clocks",
-    ),
+    Case("nvpmodel ran again", fault("nvpmodel_rerun"), "clocks", WARN, "came loose",
+        "journalctl -u f5-clocks-check"),
+    Case("pinning fails too often", pinning_fails_too_often, "clocks", FAIL, "find out why it fails",
+        "run: sudo systemctl restart f5-clocks"),
     Case("unpinned too often", unpinned_too_often, "clocks", WARN, "within an hour", "f5-clock-lock lock"),
-    Case(
-        "unlocked by a technician", unlocked, "clocks", WARN, "unlocked by a technician", "f5-clock-lock lock"
-    ),
-    Case(
-        "timer stopped, unpinned since",
-        stale,
-        "clocks",
-        FAIL,
-        "was written 120 s ago",
-        "f5-clocks-check.timer",
-    ),
+    Case("unlocked by a technician", unlocked, "clocks", WARN, "unlocked by a technician",
+        "f5-clock-lock lock"),
+    Case("timer stopped, unpinned since", stale, "clocks", FAIL, "was written 120 s ago",
+        "f5-clocks-check.timer"),
     Case("state of another boot", of_another_boot, "clocks", WARN, "nobody checks", "f5-clocks-check.timer"),
-    Case(
-        "state damaged",
-        writes("/run/f5-appliance/clocks.json", "{"),
-        "clocks",
-        WARN,
-        "cannot be used",
-        "enable --now f5-clocks",
-    ),
-    Case(
-        "nvpmodel.conf gone",
-        lambda j: j.path("/etc/nvpmodel").rename(j.path("/etc/elsewhere")),
-        "power_mode",
-        FAIL,
-        "/etc/nvpmodel.conf",
-        "restart nvpower",
-    ),
-    Case("thermal cap", fault("thermal_throttle"), "caps", WARN, "1190.4 MHz", "cool the box"),
+    Case("state of the future", lambda j: stale(j, -9e9), "clocks", FAIL, "its time is yet to come",
+        "enable --now f5-clocks"),
+    Case("state damaged", writes("/run/f5-appliance/clocks.json", "{"), "clocks", WARN, "cannot be used",
+        "enable --now f5-clocks"),
     # Heat and power.
     Case("hot", fault("thermal_throttle"), "temperature", FAIL, "99.5 °C", "clean the fan"),
-    Case(
-        "warm",
-        fault("thermal_throttle", degrees=86.0, cap_khz=0),
-        "temperature",
-        WARN,
-        "86.0 °C",
-        "give the box air",
-    ),
+    Case("warm", fault("thermal_throttle", degrees=86.0, cap_khz=0), "temperature", WARN, "86.0 °C",
+        "give the box air"),
     Case("throttled", fault("thermal_throttle"), "cooling", WARN, "at 3", "clean the fan"),
-    Case(
-        "no cooling devices",
-        lambda j: shutil.rmtree(j.path("/sys/class/thermal")),
-        "cooling",
-        SKIP,
-        "can be read",
-    ),
+    Case("no cooling devices", lambda j: shutil.rmtree(j.path("/sys/class/thermal")), "cooling", SKIP,
+        "can be read"),
     Case("zones without power", fault("eagain_zones"), "temperature", PASS, "°C"),
-    Case(
-        "every zone without power",
-        fault("eagain_zones", zones=ZONES),
-        "temperature",
-        WARN,
-        "no thermal zone",
-        "restart the box",
-    ),
+    Case("every zone without power", fault("eagain_zones", zones=ZONES), "temperature", WARN,
+        "no thermal zone", "restart the box"),
     Case("voltage sags", storm(oc1=1), "oc1", WARN, "1 in 100 s", "power supply", box=LATER),
     Case("voltage sags again and again", storm(oc1=9), "oc1", FAIL, "9 in 100 s", "cable", box=LATER),
     Case("average current", storm(oc2=9), "oc2", FAIL, "9 in 100 s", "power_mode: MODE_50W", box=LATER),
-    Case(
-        "bursts of current",
-        storm(oc3=3000),
-        "oc3",
-        WARN,
-        "30.0 bursts a second",
-        "power_mode: MODE_50W",
-        box=LATER,
-    ),
+    Case("bursts of current", storm(oc3=3000), "oc3", WARN, "30.0 bursts a second", "power_mode: MODE_50W",
+        box=LATER),
     Case("few bursts of current", storm(oc3=1000), "oc3", PASS, "10.0 bursts a second", box=LATER),
     Case("bursts, and slower", slow, "oc3", FAIL, "30.0 bursts a second", "slower", box=LATER),
-    Case(
-        "bursts, no record",
-        fault("over_current_storm", oc3=60_000),
-        "oc3",
-        WARN,
-        "since boot",
-        "power supply",
-        box=LATER,
-    ),
+    Case("bursts, no record", fault("over_current_storm", oc3=60_000), "oc3", WARN, "since boot",
+        "power supply", box=LATER),
     Case("fan stands still", stopped_fan, "fan", FAIL, "stands still at 70 °C", "replace it"),
-    Case(
-        "fan control off",
-        unit("nvfancontrol.service", ActiveState="inactive"),
-        "fan",
-        WARN,
-        "inactive",
-        "enable --now nvfancontrol",
-    ),
+    Case("fan control off", unit("nvfancontrol.service", ActiveState="inactive"), "fan", WARN, "inactive",
+        "enable --now nvfancontrol"),
     # Memory and disk.
     Case("memory short", little_memory, "memory", FAIL, "available", "stop display-manager"),
     Case("memory in small pieces", few_large_blocks, "lfb", WARN, "0 free blocks", "drop_caches"),
@@ -368,180 +287,59 @@ CASES = [
     Case("disk full", fault("disk_full"), "disk", FAIL, "0%", "journalctl --vacuum-size"),
     Case("disk nearly full", fault("disk_full", free=0.1), "disk", WARN, "10%", "journalctl --vacuum-size"),
     Case("inodes", fault("disk_full", free=0.5, free_inodes=0.01), "disk", FAIL, "inodes", "du --inodes"),
+    Case("read-only root, /var on its own",
+        writes("/proc/mounts", "/dev/a / ext4 ro 0 0\n/dev/b /var ext4 rw 0 0\n"), "disk", PASS, "/var: "),
+    Case("memory short of large blocks only", few_large_blocks_of_plenty, "lfb", PASS, "0 free blocks"),
     Case("read-only root", fault("read_only_root"), "disk", FAIL, "read-only", "remount,rw"),
     # Versions, GPU, time.
-    Case(
-        "JetPack upgraded",
-        replaces(paths.INSTALLED, "36.4.3", "36.4.0"),
-        "versions",
-        WARN,
-        "L4T 36.4.0",
-        "apt install --reinstall",
-    ),
-    Case(
-        "install's record damaged",
-        writes(paths.INSTALLED, "[]"),
-        "versions",
-        WARN,
-        "cannot be read",
-        "apt install --reinstall",
-    ),
-    Case("GPU node gone", removed("/dev/nvgpu/igpu0/ctrl"), "gpu_node", FAIL, "did not start", "unplug"),
-    Case(
-        "user not in render",
-        replaces("/etc/group", "other,f5-appliance", "other"),
-        "gpu_node",
-        FAIL,
-        "render",
-        "usermod -aG render f5-appliance",
-    ),
+    Case("JetPack upgraded", replaces(paths.INSTALLED, "36.4.3", "36.4.0"), "versions", WARN, "L4T 36.4.0",
+        "apt install --reinstall"),
+    Case("install's record damaged", writes(paths.INSTALLED, "[]"), "versions", WARN, "cannot be read",
+        "apt install --reinstall"),
+    Case("user not in render", replaces("/etc/group", "other,f5-appliance", "other"), "gpu_node", FAIL,
+        "render", "usermod -aG render f5-appliance"),
     Case("clock in 1970", fault("clock_1970"), "time", FAIL, "1970", "timedatectl set-ntp"),
-    Case(
-        "clock not set",
-        removed("/run/systemd/timesync/synchronized"),
-        "time",
-        WARN,
-        "not synchronised",
-        "set-time",
-    ),
+    Case("clock not set", removed("/run/systemd/timesync/synchronized"), "time", WARN, "not synchronised",
+        "set-time"),
     # The daemon.
-    Case(
-        "daemon down",
-        daemon(ActiveState="inactive"),
-        "daemon",
-        FAIL,
-        "refused",
-        "enable --now f5-appliance",
-        readyz=None,
-    ),
-    Case(
-        "daemon failed: bundle",
-        daemon(**FAILED, Result="exit-code", ExecMainStatus=65),
-        "daemon",
-        FAIL,
-        "exit status 65",
-        "bundle",
-        readyz=None,
-    ),
-    Case(
-        "daemon failed",
-        fault("unit_down"),
-        "daemon",
-        FAIL,
-        "failed",
-        "journalctl -u f5-appliance",
-        readyz=None,
-    ),
+    Case("daemon down", daemon(ActiveState="inactive"), "daemon", FAIL, "refused",
+        "enable --now f5-appliance", readyz=None),
+    Case("daemon failed: bundle", daemon(**FAILED, Result="exit-code", ExecMainStatus=65), "daemon", FAIL,
+        "exit status 65", "bundle", readyz=None),
+    Case("daemon failed", fault("unit_down"), "daemon", FAIL, "failed", "journalctl -u f5-appliance",
+        readyz=None),
     Case("daemon not ready", nothing, "daemon", FAIL, "HTTP 503", "journalctl", readyz=(503, 200)),
-    Case(
-        "daemon starting",
-        daemon(ActiveState="activating", SubState="start"),
-        "daemon",
-        WARN,
-        "starting",
-        "wait",
-        readyz=(503, 200),
-    ),
-    Case(
-        "engine hangs",
-        nothing,
-        "daemon",
-        FAIL,
-        "engine hangs",
-        "systemctl restart f5-appliance",
-        readyz=(503, 503),
-    ),
-    Case(
-        "watchdog restarts",
-        daemon(**BETWEEN_STARTS, NRestarts=3, Result="watchdog", ExecMainStatus=6),
-        "restarts",
-        FAIL,
-        "last by the watchdog",
-        "f5-support-bundle",
-        box=LATER,
-    ),
-    Case(
-        "restarted, and runs again",
-        daemon(NRestarts=3, Result="success"),
-        "restarts",
-        FAIL,
-        "3 ",
-        "f5-support-bundle",
-        box=LATER,
-    ),
-    Case(
-        "systemd gave up: the watchdog's aborts",
-        daemon(**FAILED, Result="watchdog", NRestarts=4, ExecMainStatus=6),
-        "restarts",
-        FAIL,
-        "given up starting it; last by the watchdog",
-        "reset-failed",
-        box=LATER,
-    ),
-    Case(
-        "systemd gave up: what it sees of it at the daemon",
-        daemon(**FAILED, Result="exit-code", NRestarts=5, ExecMainStatus=70),
-        "daemon",
-        FAIL,
-        "failed, exit-code, exit status 70",
-        "reset-failed",
-        readyz=None,
-    ),
-    Case(
-        "systemd gave up: started again and again by hand",
-        daemon(**FAILED, Result="start-limit-hit", NRestarts=0, ExecMainStatus=0),
-        "restarts",
-        FAIL,
-        "given up",
-        "reset-failed",
-        box=LATER,
-    ),
-    Case(
-        "no more starts: the bundle",
-        daemon(**FAILED, Result="exit-code", NRestarts=4, ExecMainStatus=65),
-        "restarts",
-        FAIL,
-        "4 ",
-        "f5-support-bundle",
-        box=LATER,
-    ),
+    Case("daemon starting", daemon(ActiveState="activating", SubState="start"), "daemon", WARN, "starting",
+        "wait", readyz=(503, 200)),
+    Case("engine hangs", nothing, "daemon", FAIL, "engine hangs", "systemctl restart f5-appliance",
+        readyz=(503, 503)),
+    Case("watchdog restarts", daemon(**BETWEEN_STARTS, NRestarts=3, Result="watchdog", ExecMainStatus=6),
+        "restarts", FAIL, "last by the watchdog", "f5-support-bundle", box=LATER),
+    Case("restarted, and runs again", daemon(NRestarts=3, Result="success"), "restarts", FAIL, "3 ",
+        "f5-support-bundle", box=LATER),
+    Case("systemd gave up: the watchdog's aborts",
+        daemon(**FAILED, Result="watchdog", NRestarts=4, ExecMainStatus=6), "restarts", FAIL,
+        "given up starting it; last by the watchdog", "reset-failed", box=LATER),
+    Case("systemd gave up: what it sees of it at the daemon",
+        daemon(**FAILED, Result="exit-code", NRestarts=5, ExecMainStatus=70), "daemon", FAIL,
+        "failed, exit-code, exit status 70", "reset-failed", readyz=None),
+    Case("systemd gave up: started again and again by hand",
+        daemon(**FAILED, Result="start-limit-hit", NRestarts=0, ExecMainStatus=0), "restarts", FAIL,
+        "given up", "reset-failed", box=LATER),
+    Case("no more starts: the bundle", daemon(**FAILED, Result="exit-code", NRestarts=4, ExecMainStatus=65),
+        "restarts", FAIL, "4 ", "f5-support-bundle", box=LATER),
     # Without root, and jtop.
-    Case(
-        "not root: pinned, as root's check saw it",
-        nothing,
-        "clocks",
-        PASS,
-        "emc as root's check saw it",
-        box=WITHOUT_ROOT,
-    ),
+    Case("not root: pinned, as root's check saw it", nothing, "clocks", PASS, "emc as root's check saw it",
+        box=WITHOUT_ROOT),
     Case("not root: unpinned", lambda j: j.unpin(), "clocks", WARN, "came loose", "30 s", box=WITHOUT_ROOT),
-    Case(
-        "not root: nothing published",
-        removed("/run/f5-appliance/clocks.json"),
-        "clocks",
-        WARN,
-        "nobody checks",
-        "f5-clocks-check.timer",
-        box=WITHOUT_ROOT,
-    ),
-    Case(
-        "jtop falsely green",
-        falsely_green,
-        "jtop",
-        WARN,
-        "claims that jetson_clocks is on",
-        "believe the readings",
-    ),
-    Case(
-        "jtop of another mind about the mode",
-        lambda j: (with_jtop(j, "green"), j.set_mode("MODE_50W")),
-        "jtop",
-        WARN,
-        "claims power mode MAXN",
-        "believe the readings",
-    ),
+    Case("not root: nothing published", removed("/run/f5-appliance/clocks.json"), "clocks", WARN,
+        "nobody checks", "f5-clocks-check.timer", box=WITHOUT_ROOT),
+    Case("jtop falsely green", falsely_green, "jtop", WARN, "claims that jetson_clocks is on",
+        "believe the readings"),
+    Case("jtop of another mind about the mode", lambda j: (with_jtop(j, "green"), j.set_mode("MODE_50W")),
+        "jtop", WARN, "claims power mode MAXN", "believe the readings"),
     Case("jtop agrees", lambda j: with_jtop(j, "green"), "jtop", PASS, "7.2.2 agrees"),
     Case("jtop not installed", lambda j: with_jtop(j, "absent"), "jtop", SKIP, "not installed"),
     Case("jtop without its service", lambda j: with_jtop(j, "inactive"), "jtop", SKIP, "not active"),
     Case("jtop absent", nothing, "jtop", SKIP, "not running"),
-]
+]  # fmt: skip

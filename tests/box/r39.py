@@ -104,6 +104,7 @@ def attributes() -> Iterator[tuple[str, str, str]]:
     yield TPC_MASK, "0", GUESSED
     yield "/sys/devices/gpu.0/tpc_pg_mask", "0", GUESSED
     yield "/sys/kernel/nvpmodel_clk_cap/emc", str(EMC_TOP), GUESSED
+    yield "/usr/bin/jetson_clocks", "", "show"
     yield "/var/lib/nvpmodel/status", "pmode:0000", GUESSED
 
 
@@ -161,6 +162,9 @@ class R39(Tools):
         except (OSError, ValueError):
             return Completed((name, *arguments), 1, "Error: a file cannot be read")
         return Completed((name, *arguments), 0, self.garble(name, text))
+
+    def find(self, name: str) -> str | None:
+        return name if name in ("jetson_clocks", "nvpmodel") else None
 
     def _nvpmodel(self, arguments: tuple[str, ...]) -> str:
         if arguments[0] == "-q":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import json
 import os
@@ -143,9 +144,7 @@ def test_a_reader_that_has_gone_is_no_traceback(maxn: Jetson) -> None:
 
 
 def test_watch_outlasts_another_at_work_and_writes_json_lines(
-    maxn: Jetson,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    maxn: Jetson, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second check is kept waiting for too long; the third is the last."""
     box, pauses = quick(maxn), list[float]()
@@ -315,6 +314,17 @@ def test_without_root_a_pending_reboot_and_an_unlock_are_known(tmp_path: Path) -
     unlock(quick(jetson))
     seen = clock_status.status(quick(jetson, user=lambda: 1000)).clocks
     assert seen.state == "unpinned" and "unlocked by a technician" in seen.why
+
+
+@pytest.mark.parametrize("encoding", ["iso-8859-1", "ascii"])
+def test_a_serial_console_gets_a_stand_in(
+    maxn: Jetson, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    lock(quick(maxn))
+    console = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", console)
+    assert main(quick(maxn), "status") == PINNED
+    assert b"cpu0?cpu11" in console.buffer.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_laptop(tmp_path: Path) -> None:

@@ -127,26 +127,22 @@ def tpcs_off(jetson: Jetson) -> None:
     jetson.write(jetson.profile.tpc_mask, "240\n")
 
 
-@pytest.mark.parametrize(
-    ("edit", "domain", "why", "fixable"),
-    [
-        (one_core_free, "cpu7", "free between 729.6 MHz and 2201.6 MHz", True),
-        (one_core_capped, "cpu5", "capped at 1190.4 MHz, below 2201.6 MHz, although MAXN allows it", False),
-        (gpu_free, "gpu", "free between 306 MHz and 1300.5 MHz", True),
-        (gpu_capped, "gpu", "capped at 918 MHz, below 1300.5 MHz, although MAXN allows it", False),
-        (gpu_gone, "gpu", "has no devfreq node", True),
-        (gpu_without_table, "gpu", "the hardware's maximum cannot be read", False),
-        (memory_at_top_but_free, "emc", "at 3199 MHz now, but not locked", True),
-        (memory_locked_low, "emc", "locked at 2133 MHz, not at 3199 MHz", True),
-        (memory_capped, "emc", "capped at 2133 MHz, below 3199 MHz, although MAXN allows it", True),
-        (no_debugfs, "emc", "is debugfs mounted?", False),
-        (no_rate, "emc", f"{EMC}/rate cannot be read", False),
-        (no_max_rate, "emc", f"{EMC}/max_rate cannot be read", False),
-        (core_off, "cores", "cpu11 offline, which MAXN has", True),
-        (core_may_sleep, "idle", "1 of 24 idle states of the cores are allowed", True),
-        (tpcs_off, "tpc", "TPC mask is 240, not 0", False),
-    ],
-)
+@pytest.mark.parametrize(("edit", "domain", "why", "fixable"), [
+    (one_core_free, "cpu7", "free between 729.6 MHz and 2201.6 MHz", True),
+    (one_core_capped, "cpu5", "capped at 1190.4 MHz, below 2201.6 MHz, although MAXN allows it", False),
+    (gpu_free, "gpu", "free between 306 MHz and 1300.5 MHz", True),
+    (gpu_capped, "gpu", "capped at 918 MHz, below 1300.5 MHz, although MAXN allows it", False),
+    (gpu_gone, "gpu", "has no devfreq node", True),
+    (gpu_without_table, "gpu", "the hardware's maximum cannot be read", False),
+    (memory_at_top_but_free, "emc", "at 3199 MHz now, but not locked", True),
+    (memory_locked_low, "emc", "locked at 2133 MHz, not at 3199 MHz", True),
+    (memory_capped, "emc", "capped at 2133 MHz, below 3199 MHz, although MAXN allows it", True),
+    (no_debugfs, "emc", "emc cannot be read", False), (no_rate, "emc", f"{EMC}/rate cannot be read", False),
+    (no_max_rate, "emc", f"{EMC}/max_rate cannot be read", False),
+    (core_off, "cores", "cpu11 offline, which MAXN has", True),
+    (core_may_sleep, "idle", "1 of 24 idle states of the cores are allowed", True),
+    (tpcs_off, "tpc", "TPC mask is 240, not 0", False),
+])  # fmt: skip
 def test_a_file_edited_behind_our_back(
     pinned: Jetson, edit: Callable[[Jetson], None], domain: str, why: str, fixable: bool
 ) -> None:
@@ -165,8 +161,14 @@ def test_jetpack_7_locks_memory_by_its_lower_limit(tmp_path: Path) -> None:
     assert take_reading(quick(jetson)).clocks.state == "pinned"
     jetson.write(f"{BWMGR}/min_freq", "204000000\n")
     assert "not locked" in take_reading(quick(jetson)).clocks.domains["emc"]["why"]
-    jetson.path(f"{BWMGR}/available_frequencies").unlink()
-    assert take_reading(quick(jetson)).clocks.domains["emc"]["why"] == "the hardware's maximum cannot be read"
+    # Its table is in no public capture: without one, min = max = cur is what can be shown.
+    for text in ("", None):
+        table = jetson.path(f"{BWMGR}/available_frequencies")
+        table.write_text(text) if text is not None else table.unlink()
+        assert "not locked" in take_reading(quick(jetson)).clocks.domains["emc"]["why"]
+        jetson.pin()
+        assert take_reading(quick(jetson)).clocks.state == "pinned"
+        jetson.write(f"{BWMGR}/min_freq", "204000000\n")
 
 
 def test_jetpack_7_shows_memory_to_everybody(tmp_path: Path) -> None:
@@ -205,15 +207,6 @@ def test_a_mode_that_caps_below_the_hardware_is_the_wrong_file(pinned: Jetson) -
     assert clocks.state == "unpinned"
     assert clocks.domains["gpu"]["ceiling"] == 918_000_000
     assert "below the hardware's 1300.5 MHz" in clocks.domains["gpu"]["why"]
-
-
-def test_limits_above_the_modes_cap_are_not_the_ceiling(pinned: Jetson) -> None:
-    text = pinned.read(NVPMODEL_CONF)
-    best = text.index("NAME=MAXN >")
-    pinned.write(
-        NVPMODEL_CONF, text[:best] + text[best:].replace("GPU MAX_FREQ -1", "GPU MAX_FREQ 918000000", 1)
-    )
-    assert "above the 918 MHz" in take_reading(quick(pinned)).clocks.domains["gpu"]["why"]
 
 
 def test_a_file_for_another_module_names_cores_that_do_not_exist(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from appliance.box.show.findings import table
 from appliance.box.tools import Completed, Tools
 from tests.box.boxes import answering, quick, well
 from tests.box.cases import CASES, FAIL, PASS, SKIP, WARN, WITHOUT_ROOT, Case
+from tests.box.technician import unknown
 from tests.fakes.jetson import Clock, Jetson
 
 pytestmark = pytest.mark.once
@@ -41,6 +42,7 @@ def test_fault(case: Case, tmp_path: Path) -> None:
     assert case.remedy in found.remedy, found
     # Whoever is told that something is wrong is told what to do.
     assert bool(found.remedy) == (found.level in (WARN, FAIL)), found
+    assert not unknown(found.remedy), "each command is one that a test types, or that changes nothing"
 
 
 def test_jetpack_5_is_refused_by_name(tmp_path: Path) -> None:
@@ -48,6 +50,10 @@ def test_jetpack_5_is_refused_by_name(tmp_path: Path) -> None:
     assert findings["platform"].level is FAIL
     assert "JetPack 5" in findings["platform"].value
     assert "flash" in findings["platform"].remedy
+    small = Jetson(tmp_path / "small", "jp6-0005")
+    small.write("/sys/firmware/devicetree/base/compatible", "nvidia,p3768-0000+p3767-0000\0nvidia,tegra234\0")
+    [refused] = checks.run_checks(quick(small), only={"platform"})
+    assert refused.level is FAIL and "flash" not in refused.remedy, "it would be the same afterwards"
     assert findings["clocks"].level is SKIP
     assert not any("could not be checked" in f.value for f in findings.values())
 
@@ -58,8 +64,8 @@ def test_a_pinned_box_is_all_green(profile: str, tmp_path: Path) -> None:
     with answering() as address:
         findings = checks.run_checks(quick(jetson), readyz=address)
     assert [f.check for f in findings] == list(CHECKS)
-    # jtop is not there, and speed was not measured.
-    assert {f.check for f in findings if f.level is not PASS} == {"jtop", "speed"}
+    # jtop is not there, speed was not measured, and nothing spoke.
+    assert {f.check for f in findings if f.level is not PASS} == {"jtop", "speed", "backend"}
     assert checks.exit_code(findings) == 0
 
 

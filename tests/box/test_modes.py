@@ -53,31 +53,18 @@ CPU_A78_0 MAX_FREQ -1
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "number"),
-    [
-        (CAPTURED_QUERY, "MAXN", 0),
-        (CAPTURED_VERBOSE, "25W", 1),
-        (f"NV Fan Mode:quiet\nNV Power Mode: MODE_30W\n2\n{EACCES}\n", "MODE_30W", 2),
-        (f"{EACCES}\nNV Power Mode: MAXN\n0", "MAXN", 0),
-        (EACCES, "", None),
-        ("", "", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "name", "number"), [
+    (CAPTURED_QUERY, "MAXN", 0), (CAPTURED_VERBOSE, "25W", 1),
+    (f"NV Fan Mode:quiet\nNV Power Mode: MODE_30W\n2\n{EACCES}\n", "MODE_30W", 2),
+    (f"{EACCES}\nNV Power Mode: MAXN\n0", "MAXN", 0), (EACCES, "", None), ("", "", None),
+])  # fmt: skip
 def test_query(text: str, name: str, number: int | None) -> None:
     assert modes.parse_query(text) == modes.CurrentMode(name, number)
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("pmode:0000", 0),
-        ("pmode:0002\n", 2),
-        ("pmode:0003 fmode:quiet", 3),
-        ("fmode:quiet", None),
-        ("", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "number"), [
+    ("pmode:0000", 0), ("pmode:0002\n", 2), ("pmode:0003 fmode:quiet", 3), ("fmode:quiet", None), ("", None),
+])  # fmt: skip
 def test_status_file(text: str, number: int | None) -> None:
     assert modes.parse_status(text) == number
 
@@ -115,6 +102,7 @@ def test_the_best_mode_is_chosen_by_name() -> None:
         "device:\n  'power_mode': MODE_50W\n",
         "device:\n  power_mode: >\n    MODE_50W\n",
         "device:\n  power_mode: MODE 50W\n",
+        "device:\n  power_mode: STUDIO-45.5W+\n",
         "device:\n  power_mode: [MODE_50W]\n",
         "device:\n  power_mode: MODE_50W\n  power_mode: MODE_30W\n",
         "gateway:\n  power_mode: MODE_50W\n",

@@ -1,4 +1,4 @@
-"""Files of /sys, /proc, /run and /etc and tools' outputs, damaged in every way: an answer, no traceback.
+"""/sys, /proc, /run, /etc, the record and outputs of tools, damaged in every way: an answer, no traceback.
 
 F5_MUTATIONS sets how many examples: 200 unless it says otherwise.
 """
@@ -41,6 +41,7 @@ COMMANDS = {
     "status --json": ("clock-lock", ("status", "--json"), {0, 1, 4}),
     "check": ("clock-lock", ("watch", "--once"), {0, 1, 2, 3, 4}),
     "lock": ("clock-lock", ("lock",), {0, 1, 2, 3, 4}),
+    "end": ("clock-lock", ("end",), {0, 1, 2}),
     "unlock": ("clock-lock", ("unlock",), {0, 1, 2, 4}),
     "health": ("health", ("--only", ",".join(CHECKS)), {0, 1, 2}),
 }
@@ -49,39 +50,22 @@ PYTHON = re.compile(
     r"|\bNone\b"
 )
 NUMBERS = (
-    "-1",
-    "0",
-    "1",
-    "-256000",
-    "9" * 30,
+    "-1", "0", "1", "-256000", "9" * 30, "LONG", "0x" + "f" * 40, "1e999", "NaN", "٣", "²", "1.5", "\0" * 9
+)  # fmt: skip
+JSONS = (
+    "DEEP",
+    '{"schema": 1}',
+    "[]",
+    "null",
+    '{"a": 1e999}',
+    "{}",
     "LONG",
-    "0x" + "f" * 40,
-    "1e999",
-    "NaN",
-    "٣",
-    "²",
-    "1.5",
-    "\0" * 9,
+    '{"boots": [{"barred": ["MAXN"]}]}',
 )
-JSONS = ("DEEP", '{"schema": 1}', "[]", "null", '{"a": 1e999}', "{}", "LONG")
 LARGE = {"LONG": "9" * 5000, "DEEP": "[" * 100_000}
 """Texts too long for hypothesis to print, by the name that stands for them."""
-VALUES = (
-    None,
-    True,
-    -1,
-    1.5,
-    10**400,
-    float("inf"),
-    float("nan"),
-    "x",
-    "\x1b[2J",
-    [],
-    [[]],
-    ["x"],
-    {},
-    {"cpu0": 1},
-)
+INFINITE = (10**400, float("inf"), float("nan"))
+VALUES = (None, True, -1, 1.5, *INFINITE, "x", "\x1b[2J", [], [[]], ["x"], {}, {"cpu0": 1})
 texts = st.text(max_size=60) | st.sampled_from(
     (*NUMBERS, *JSONS, "", "\n", "\x1b[2J", "\0a\0", "/", ":", "<>")
 )
@@ -207,7 +191,8 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
             ("/etc/f5-appliance/appliance.yaml", (ROOT / "configs/appliance.yaml").read_text()),
             ("/usr/local/bin/jtop", "#!/usr/bin/python3\nimport jtop\n"),
             ("/run/jtop.sock", ""),
-            ("/proc/4711/comm", "nvpmodel_indica\n"),
+            ("/proc/4711/comm", "python3\n"),
+            ("/proc/4711/cmdline", "python3\0/usr/share/nvpmodel_indicator/nvpmodel_indicator.py\0"),
         ):
             path(name).parent.mkdir(parents=True, exist_ok=True)
             path(name).write_text(text)
@@ -225,25 +210,20 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
     return made
 
 
-damages = st.tuples(
-    st.sampled_from(
-        (
-            "gone",
-            "replaced",
-            "cut",
-            "inserted",
-            "digits",
-            "doubled",
-            "shuffled",
-            "json",
-            "folder",
-            "loop",
-            "hangs",
-        )
-    ),
-    texts,
-    st.integers(0, 10_000),
-)
+KINDS = [
+    "gone",
+    "replaced",
+    "cut",
+    "inserted",
+    "digits",
+    "doubled",
+    "shuffled",
+    "json",
+    "folder",
+    "loop",
+    "hangs",
+]
+damages = st.tuples(st.sampled_from(KINDS), texts, st.integers(0, 10_000))
 
 
 # Not shrunk: a tenth of a second each, and the damage says enough as it is.

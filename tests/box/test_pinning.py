@@ -19,7 +19,7 @@ from appliance.box.clocks.decision import UNLOCKED
 from appliance.box.clocks.pinning import ClockError, NotPublished, NotRoot, check, lock, unlock
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import take_reading
-from appliance.box.paths import CLOCK_MUTEX, CLOCKS, NVPMODEL_CONF, PIN_RECORD
+from appliance.box.paths import BOOTS, CLOCK_MUTEX, CLOCKS, NVPMODEL_CONF, PIN_RECORD
 from appliance.box.system import Box
 from tests.box.boxes import quick
 from tests.fakes.jetson import SUPPORTED, Clock, Jetson
@@ -138,6 +138,30 @@ def test_a_reboot_that_nvpmodel_does_not_begin_is_asked_of_systemd(tmp_path: Pat
     (jetson.bin / "nvpmodel").write_text(script)
     assert "rebooting" in lock(quick(jetson), allow_reboot=True).why
     assert jetson.calls("systemctl") == ["systemctl reboot"]
+
+
+@pytest.mark.parametrize("fault", ["reboot_prompt", "ebusy"])
+def test_a_lesser_mode_that_cannot_be_set_is_not_overrun(maxn: Jetson, box: Box, fault: str) -> None:
+    maxn.write("/etc/f5-appliance/appliance.yaml", "device:\n  power_mode: MODE_50W\n")
+    maxn.fault(fault)
+    clocks = lock(box)
+    assert (clocks.mode, clocks.state == "reboot_pending") == ("MAXN", fault == "reboot_prompt")
+    held = {clocks.domains[name]["max"] for name in ("cpu0", "cpu11", "gpu")}
+    assert held == {1_497_600_000, 816_000_000} and clocks.domains["gpu"]["pinned"]
+
+
+def test_what_would_be_held_above_the_mode_is_not_pinned(
+    maxn: Jetson, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maxn.write("/etc/f5-appliance/appliance.yaml", "device:\n  power_mode: MODE_50W\n")
+    maxn.fault("ebusy")
+
+    def refuse(self: object, path: str, text: str) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(type(box.root), "write", refuse)
+    assert "clocks are not pinned: they would be held above MODE_50W" in lock(box).why
+    assert PINS not in maxn.calls()
 
 
 def test_maxn_super_goes_before_maxn_whatever_its_id(maxn: Jetson, box: Box) -> None:
@@ -483,12 +507,17 @@ def test_what_sudo_ran_is_named_and_nothing_older_or_other(maxn: Jetson, box: Bo
     journal("/usr/bin/systemctl isolate multi-user.target", clock.uptime_s - 9)
     journal("/usr/bin/cat /etc/nvpmodel.conf", clock.uptime_s - 9)
     journal("/usr/local/sbin/f5-clock-lock status", clock.uptime_s - 8)
+    menu = (
+        "bob: Executing command [USER=root] [TTY=unknown] [CWD=/home/bob] [COMMAND=/usr/sbin/nvpmodel -m 3]"
+    )
+    maxn.journal(menu, identifier="pkexec", at=clock.uptime_s - 7)
     maxn.unpin()
     clocks = check(box)
     assert clocks.last_unpin is not None
     assert clocks.last_unpin.who == (
         "ann ran: sudo /usr/bin/jetson_clocks --restore /home/ann/l4t_dfs.conf",
         "ann ran: sudo /usr/bin/systemctl isolate multi-user.target",
+        "bob ran: pkexec /usr/sbin/nvpmodel -m 3",
     )
 
 
@@ -690,7 +719,8 @@ def test_a_clock_in_1970_does_not_matter(maxn: Jetson) -> None:
 def test_a_record_that_others_could_have_written_is_not_believed(maxn: Jetson, box: Box) -> None:
     lock(box)
     unlock(box)
-    maxn.path(PIN_RECORD).chmod(0o666)
+    for path in (PIN_RECORD, BOOTS):
+        maxn.path(path).chmod(0o666)
     lines: list[str] = []
     assert check(box, report=lines.append).state == "pinned", (
         "a wish to stay unlocked that anybody could have made"

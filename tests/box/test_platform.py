@@ -41,33 +41,20 @@ def test_captured_release_is_read() -> None:
     assert parse_release("") == ()
 
 
-@pytest.mark.parametrize(
-    ("release", "jetpack"),
-    [
-        ("36.4.0", "6.1"),
-        ("36.4.3", "6.2"),
-        ("36.4.7", "6.2.1"),
-        ("36.5.0", "6.2.2"),
-        ("39.2.0", "7.2"),
-        ("39.2.2", "7.2.2"),
-        ("39.3.0", "7"),
-    ],
-)
+@pytest.mark.parametrize(("release", "jetpack"), [
+    ("36.4.0", "6.1"), ("36.4.3", "6.2"), ("36.4.7", "6.2.1"), ("36.5.0", "6.2.2"), ("39.2.0", "7.2"),
+    ("39.2.2", "7.2.2"), ("39.3.0", "7"),
+])  # fmt: skip
 def test_supported_releases(tmp_path: Path, release: str, jetpack: str) -> None:
     found = orin(tmp_path, release)
     assert (found.jetpack, found.release, found.refusal) == (jetpack, f"R{release}", None)
 
 
-@pytest.mark.parametrize(
-    ("release", "named"),
-    [
-        ("35.3.1", "R35.3.1 is JetPack 5, which"),
-        ("36.3.0", "R36.3.0 is JetPack 6.0, which"),
-        ("38.2.0", "R38.2.0 is JetPack 7.0, which"),
-        ("39.1.0", "R39.1.0 is JetPack 7, which"),
-        ("40.1.0", "R40.1.0 is a JetPack that this release does not know"),
-    ],
-)
+@pytest.mark.parametrize(("release", "named"), [
+    ("35.3.1", "R35.3.1 is JetPack 5, which"), ("36.3.0", "R36.3.0 is JetPack 6.0, which"),
+    ("38.2.0", "R38.2.0 is JetPack 7.0, which"), ("39.1.0", "R39.1.0 is JetPack 7, which"),
+    ("40.1.0", "R40.1.0 is a JetPack that this release does not know"),
+])  # fmt: skip
 def test_other_releases_are_refused_by_name(tmp_path: Path, release: str, named: str) -> None:
     refused = str(orin(tmp_path, release).refusal)
     assert named in refused
@@ -93,19 +80,12 @@ def test_without_a_release_file_the_file_is_named(tmp_path: Path) -> None:
     assert "/etc/nv_tegra_release" in str(found.refusal)
 
 
-@pytest.mark.parametrize(
-    ("compatible", "model", "named"),
-    [
-        (("nvidia,p3768-0000+p3767-0000", "nvidia,tegra234"), "", "Jetson Orin NX 16GB (p3767-0000)"),
-        (
-            ("nvidia,p3768-0000+p3767-0005-super", "nvidia,tegra234"),
-            "",
-            "Jetson Orin Nano 8GB of the developer",
-        ),
-        (("nvidia,p3768-0000+p3767-0009", "nvidia,tegra234"), "", "Jetson Orin NX or Orin Nano (p3767-0009)"),
-        (("vendor,box", "nvidia,tegra234"), "NVIDIA Jetson Orin NX Engineering Reference", "Jetson Orin NX"),
-    ],
-)
+@pytest.mark.parametrize(("compatible", "model", "named"), [
+    (("nvidia,p3768-0000+p3767-0000", "nvidia,tegra234"), "", "Jetson Orin NX 16GB (p3767-0000)"),
+    (("nvidia,p3768-0000+p3767-0005-super", "nvidia,tegra234"), "", "Jetson Orin Nano 8GB of the developer"),
+    (("nvidia,p3768-0000+p3767-0009", "nvidia,tegra234"), "", "Jetson Orin NX or Orin Nano (p3767-0009)"),
+    (("vendor,box", "nvidia,tegra234"), "NVIDIA Jetson Orin NX Engineering Reference", "Jetson Orin NX"),
+])  # fmt: skip
 def test_smaller_orins_are_refused_by_name(
     tmp_path: Path, compatible: tuple[str, ...], model: str, named: str
 ) -> None:
@@ -113,14 +93,11 @@ def test_smaller_orins_are_refused_by_name(
     assert f"the module is {named}" in refused and "supported is a Jetson AGX Orin" in refused
 
 
-@pytest.mark.parametrize(
-    ("compatible", "module"),
-    [
-        (("nvidia,p3737-0000+p3701-0005", "nvidia,tegra234"), "p3701-0005"),
-        (("nvidia,p3737-0000+p3701-0004-super", "nvidia,tegra234"), "p3701-0004"),
-        (("lanner,eai-i233", "nvidia,p3701-0004", "nvidia,tegra234"), "p3701-0004"),
-        (("lanner,eai-i233", "nvidia,tegra234"), ""),
-    ],
-)
+@pytest.mark.parametrize(("compatible", "module"), [
+    (("nvidia,p3737-0000+p3701-0005", "nvidia,tegra234"), "p3701-0005"),
+    (("nvidia,p3737-0000+p3701-0004-super", "nvidia,tegra234"), "p3701-0004"),
+    (("lanner,eai-i233", "nvidia,p3701-0004", "nvidia,tegra234"), "p3701-0004"),
+    (("lanner,eai-i233", "nvidia,tegra234"), ""),
+])  # fmt: skip
 def test_the_module_is_not_the_carrier(tmp_path: Path, compatible: tuple[str, ...], module: str) -> None:
     assert machine(tmp_path, compatible).module == module

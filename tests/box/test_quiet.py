@@ -142,8 +142,14 @@ def test_apt_that_fails_is_said_and_what_was_done_can_be_undone(tmp_path: Path) 
     before = jetson.snapshot()
     good = (jetson.bin / "apt-mark").read_text()
     (jetson.bin / "apt-mark").write_text("#!/bin/sh\necho 'E: could not lock' >&2; exit 100\n")
-    with pytest.raises(quiet.QuietError, match="could not lock"):
+    with pytest.raises(quiet.QuietError, match="could not lock: run `sudo apt-mark hold "):
         run(jetson)
+    (jetson.bin / "apt-mark").write_text(good)
+    run(jetson)
+    (jetson.bin / "apt-mark").write_text("#!/bin/sh\nexit 100\n")
+    with pytest.raises(quiet.QuietError, match="run `sudo apt-mark unhold "):
+        run(jetson, quiet.undo)
+    assert json.loads(jetson.read(QUIET))["files"] == {}, "holds are all that is left to undo"
     (jetson.bin / "apt-mark").write_text(good)
     run(jetson, quiet.undo)
     assert {path: what for path, what in jetson.snapshot().items() if path in before} == before

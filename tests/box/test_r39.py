@@ -48,18 +48,15 @@ def test_locks_proves_unlocks(orin: R39) -> None:
     assert {path for path in before if before[path] != after[path] and "cur_freq" not in path} == set()
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "why"),
-    [
-        (f"{BWMGR}/min_freq", "204000000", "emc: at 3199 MHz now, but not locked"),
-        (f"{BWMGR}/max_freq", "2133000000", "emc: capped at 2133 MHz, below 3199 MHz"),
-        (f"{GPU}/min_freq", "306000000", "gpu: free between"),
-        (f"{GPU}/device/railgate_enable", "1", "railgate: the GPU may be powered down when idle"),
-        (f"{CPU.format(3)}/cpuidle/state1/disable", "0", "idle: 1 of 24 idle states"),
-        (f"{CPU.format(7)}/cpufreq/scaling_min_freq", "729600", "cpu7: free between"),
-        (f"{CPU.format(7)}/cpufreq/scaling_max_freq", "1190400", "cpu7: "),
-    ],
-)
+@pytest.mark.parametrize(("path", "value", "why"), [
+    (f"{BWMGR}/min_freq", "204000000", "emc: at 3199 MHz now, but not locked"),
+    (f"{BWMGR}/max_freq", "2133000000", "emc: capped at 2133 MHz, below 3199 MHz"),
+    (f"{GPU}/min_freq", "306000000", "gpu: free between"),
+    (f"{GPU}/device/railgate_enable", "1", "railgate: the GPU may be powered down when idle"),
+    (f"{CPU.format(3)}/cpuidle/state1/disable", "0", "idle: 1 of 24 idle states"),
+    (f"{CPU.format(7)}/cpufreq/scaling_min_freq", "729600", "cpu7: free between"),
+    (f"{CPU.format(7)}/cpufreq/scaling_max_freq", "1190400", "cpu7: "),
+])  # fmt: skip
 def test_what_is_sourced_decides(orin: R39, path: str, value: str, why: str) -> None:
     lock(orin.box())
     orin.write(path, value)

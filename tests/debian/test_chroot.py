@@ -30,6 +30,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = os.environ.get("F5_DEBIAN_SOURCES", "/etc/apt/sources.list.d/debian.sources")
 INCLUDED = "python3,systemd,init-system-helpers,procps"
 CONFIG = "etc/f5-appliance/appliance.yaml"
+GOOD, LATER_DEB = (f"/root/{line.rpartition('/')[2]}" for line in (INSTALL, UPGRADE))
+TIMER = "usr/lib/systemd/system/f5-guard.timer"
+NVIDIAS = "nvidia-l4t-core"
 CUTS = 10
 LATER = "# A later default.\n"
 LEFT = {"etc/group-", "etc/gshadow-", "etc/passwd-", "etc/shadow-"}
@@ -61,6 +64,15 @@ class Chroot:
     def run(self, *command: str) -> str:
         return run("chroot", self.folder, *command)
 
+    def dpkg(self, *arguments: str) -> str:
+        """Both of its outputs."""
+        return self.run("sh", "-c", 'exec dpkg "$@" 2>&1', "sh", *arguments)
+
+    def boot(self) -> None:
+        """Start the daemon."""
+        (self.folder / "run/systemd/system").mkdir(parents=True)
+        self.run("systemctl", "start", "f5-appliance.service")
+
     def fails(self, *command: str) -> str:
         ran = subprocess.run(
             ["chroot", str(self.folder), *command], capture_output=True, text=True, timeout=5 * PATIENCE_S
@@ -89,6 +101,16 @@ class Chroot:
     @property
     def state(self) -> str:
         return self.run("dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}", "f5-appliance")
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, options: str) -> Iterator[None]:
+    """Lay a file system in memory over a folder."""
+    run("mount", "-t", "tmpfs", "-o", options, "tmpfs", folder)
+    try:
+        yield
+    finally:
+        run("umount", folder)
 
 
 @pytest.fixture(scope="module")
@@ -135,15 +157,21 @@ def broken(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.fixture
-def chroot(tmp_path: Path, package: Path, later: Path, broken: Path) -> Iterator[Chroot]:
-    folder = tmp_path / "debian"
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fresh") / "debian"
     run("mmdebstrap", "--variant=minbase", f"--include={INCLUDED}", "bookworm", folder, SOURCES)
+    return folder
+
+
+@pytest.fixture
+def chroot(tmp_path: Path, debian: Path, package: Path, later: Path, broken: Path) -> Iterator[Chroot]:
+    folder = tmp_path / "debian"
+    run("cp", "-a", debian, folder)
     # Not in /usr/local: apt runs a package's scripts without it.
     shutil.copy(ROOT / "tests/debian/systemctl", folder / "usr/bin/systemctl")
-    shutil.copy(package, folder / "root" / INSTALL.rpartition("/")[2])
-    shutil.copy(later, folder / "root" / UPGRADE.rpartition("/")[2])
-    shutil.copy(broken, folder / "root/broken.deb")
+    for deb, place in ((package, GOOD), (later, LATER_DEB), (broken, "/root/broken.deb")):
+        shutil.copy(deb, folder / place[1:])
     run("mount", "-t", "proc", "proc", folder / "proc")
     run("mount", "--bind", "/dev", folder / "dev")
     made = Chroot(folder)
@@ -167,8 +195,7 @@ def test_a_life(chroot: Chroot) -> None:
         path.name for path in (ROOT / "systemd").iterdir() if path.suffix in (".service", ".timer")
     )
     run("systemd-analyze", "verify", f"--root={chroot.folder}", "--man=no", "--recursive-errors=no", *units)
-    (chroot.folder / "run/systemd/system").mkdir(parents=True)
-    chroot.run("systemctl", "start", "f5-appliance.service")
+    chroot.boot()
     chroot.speaks()
     good = chroot.state
 
@@ -191,7 +218,7 @@ def test_a_life(chroot: Chroot) -> None:
     chroot.speaks()
 
     # Without f5-upgrade dpkg asks; N, the default, keeps the operator's.
-    shown = chroot.run("sh", "-c", f"echo N | dpkg -i /root/{UPGRADE.rpartition('/')[2]} 2>&1")
+    shown = chroot.run("sh", "-c", f"echo N | dpkg -i {LATER_DEB} 2>&1")
     assert "Configuration file '/etc/f5-appliance/appliance.yaml'" in shown
     assert config.read_text() == mine
 
@@ -208,15 +235,101 @@ def test_a_life(chroot: Chroot) -> None:
     assert chroot.of_the_page == IN_THE_CHROOT - {BUILD}
 
 
+def test_without_its_folder_it_is_installed_again_and_removed(chroot: Chroot) -> None:
+    """Somebody made room, or fsck did."""
+    for command in (("-i", GOOD), ("-i", GOOD), ("-P", "f5-appliance")):
+        chroot.dpkg(*command)
+        shutil.rmtree(chroot.folder / "usr/lib/f5-appliance", ignore_errors=True)
+
+
+def test_purge_undoes_f5_quiet_but_for_holds_and_says_how(chroot: Chroot) -> None:
+    """apt-mark needs dpkg's lock, which dpkg itself has then."""
+    control = chroot.folder / "root/nvidia/DEBIAN/control"
+    control.parent.mkdir(parents=True)
+    control.write_text(f"Package: {NVIDIAS}\nVersion: 1\nArchitecture: all\nMaintainer: m\nDescription: d\n")
+    chroot.run("dpkg-deb", "-b", "/root/nvidia", "/root/nvidia.deb")
+    units = chroot.folder / "etc/systemd/system"
+    (units / "default.target").symlink_to("/lib/systemd/system/graphical.target")
+    before = {path.name: os.readlink(path) for path in units.iterdir() if path.is_symlink()}
+    chroot.dpkg("-i", "/root/nvidia.deb", GOOD)
+    chroot.run("f5-quiet")
+    assert os.readlink(units / "suspend.target") == "/dev/null"
+    undo = f"sudo apt-mark unhold {NVIDIAS}"
+    assert undo in chroot.dpkg("-P", "f5-appliance").splitlines()[-1]
+    assert {path.name: os.readlink(path) for path in units.iterdir() if path.is_symlink()} == before
+    assert os.listdir(chroot.folder / "var/lib/f5-appliance") == ["quiet.json"]
+    chroot.run(*undo.split()[1:])
+    chroot.dpkg("-i", GOOD)
+    assert "quiet" not in chroot.dpkg("-P", "f5-appliance"), "nothing is held any more"
+    assert not (chroot.folder / "var/lib/f5-appliance").exists()
+
+
+def test_what_is_left_out_or_put_elsewhere_on_purpose_is_no_damage(chroot: Chroot) -> None:
+    rules = f"path-exclude=/usr/share/doc/*\npath-include=*/copyright\npath-exclude /{TIMER}\n"
+    (chroot.folder / "etc/dpkg/dpkg.cfg.d/excludes").write_text(rules)
+    chroot.run("dpkg-divert", "--rename", "--divert", "/usr/bin/f5-own", "--add", "/usr/bin/f5-health")
+    (chroot.folder / "usr/bin/f5-health").write_text(own := "#!/bin/sh\n# The operator's.\n")
+    chroot.dpkg("-i", GOOD)
+    for place in ("usr/lib/f5-appliance", "etc/f5-appliance"):
+        (chroot.folder / "srv" / place).parent.mkdir(parents=True)
+        shutil.move(chroot.folder / place, chroot.folder / "srv" / place)
+        (chroot.folder / place).symlink_to(f"/srv/{place}")
+    config = chroot.folder / "srv" / CONFIG
+    config.write_text(mine := config.read_text() + "# The operator was here.\n")
+    chroot.boot()
+    needed = chroot.folder / "srv/usr/lib/f5-appliance/appliance/gateway/pages.py"
+    needed.rename(aside := needed.with_suffix(".aside"))
+    assert "damaged" in chroot.fails("f5-upgrade", LATER_DEB)
+    aside.rename(needed)
+    chroot.run("f5-upgrade", LATER_DEB)
+    chroot.run("f5-upgrade", "--back")
+    assert config.read_text() == mine and not (chroot.folder / TIMER).exists()
+    assert (chroot.folder / "usr/bin/f5-health").read_text() == own
+    chroot.speaks()
+
+
+def test_another_python3_is_used_by_nothing(chroot: Chroot) -> None:
+    """As update-alternatives lays one there."""
+    python = chroot.folder / "usr/bin/python3"
+    python.unlink()
+    python.write_text("#!/bin/sh\necho of another version >&2\nexit 1\n")
+    python.chmod(0o755)
+    said = chroot.dpkg("-i", GOOD)
+    assert "of another version" not in said and "not recorded" not in said
+    chroot.boot()
+    chroot.speaks()
+    health = "f5-health --json --speak --only bundle,synthesis; [ $? -lt 2 ]"
+    found = json.loads(chroot.run("sh", "-c", health))["findings"]
+    assert {finding["check"] for finding in found} >= {"bundle", "synthesis"}
+    chroot.dpkg("-P", "f5-appliance")
+
+
+def test_an_operators_user_and_mount_stay_and_voices_that_did_not_fit_are_tried_again(chroot: Chroot) -> None:
+    chroot.run("useradd", "--system", "f5-appliance")
+    users = (chroot.folder / "etc/passwd").read_text()
+    voices = chroot.folder / "var/lib/f5-appliance/voices"
+    voices.mkdir(parents=True)
+    with mounted(voices, "size=64k"):
+        said = chroot.dpkg("-i", GOOD)
+    assert "not all voices" in said and "Traceback" not in said
+    chroot.dpkg("-i", GOOD)
+    assert sorted(os.listdir(voices)) == ["bdl", "slt"]
+    shutil.rmtree(voices / "slt")
+    chroot.dpkg("-i", GOOD)
+    assert os.listdir(voices) == ["bdl"], "what an operator removes stays removed"
+    with mounted(voices, "size=1m"):
+        chroot.dpkg("-P", "f5-appliance")
+    assert (chroot.folder / "etc/passwd").read_text() == users
+
+
 def test_power_cuts(chroot: Chroot) -> None:
     """dpkg killed at ten moments, spread over the time that an install takes."""
-    good = f"/root/{INSTALL.rpartition('/')[2]}"
     started = time.monotonic()
-    chroot.run("dpkg", "-i", good)
+    chroot.dpkg("-i", GOOD)
     whole_s = time.monotonic() - started
     moments = random.Random(17)
     for cut in range(CUTS):
-        command = ["chroot", str(chroot.folder), "dpkg", "-i", good]
+        command = ["chroot", str(chroot.folder), "dpkg", "-i", GOOD]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                               start_new_session=True) as dpkg:  # fmt: skip
             try:
@@ -226,28 +339,13 @@ def test_power_cuts(chroot: Chroot) -> None:
         subprocess.run(["chroot", str(chroot.folder), "dpkg", "--configure", "-a"], capture_output=True)
         if not chroot.state.startswith("installed "):
             # Cut off while it was unpacking: dpkg itself asks for the package again.
-            chroot.run("dpkg", "-i", good)
+            chroot.dpkg("-i", GOOD)
         assert chroot.state.startswith("installed ")
         assert chroot.run("dpkg", "--verify", "f5-appliance") == ""
-    (chroot.folder / "run/systemd/system").mkdir(parents=True)
-    chroot.run("systemctl", "start", "f5-appliance.service")
+    chroot.boot()
     chroot.speaks()
 
 
 @pytest.mark.skipif(not shutil.which("lintian"), reason="lintian is not installed")
 def test_lintian_finds_no_error(package: Path) -> None:
     run("lintian", "--fail-on", "error", "--allow-root", package)
-
-
-@pytest.mark.parametrize(("jetpack", "python", "l4t"), [("6", "3.10", "36.4"), ("7", "3.12", "39.2")])
-def test_the_packages_for_jetsons(jetpack: str, python: str, l4t: str, tmp_path: Path) -> None:
-    """Built by the page's own command; their wheels are for aarch64. Nothing of them is run."""
-    line = BUILD.replace("--jetpack 6", f"--jetpack {jetpack}").removeprefix("scripts/build-deb ")
-    run(sys.executable, ROOT / "scripts/build-deb", *line.split(), "--compress", "none", "--out", tmp_path)
-    [made] = tmp_path.glob(f"f5-appliance_*_jp{jetpack}_arm64.deb")
-    depends = run("dpkg-deb", "-f", made, "Depends")
-    assert f"nvidia-l4t-core (>= {l4t})" in depends and f"python3 (>= {python})" in depends
-    run("dpkg-deb", "-x", made, tmp_path / "root")
-    tag = f"cpython-{python.replace('.', '')}"
-    machines = {path.read_bytes()[18:20] for path in (tmp_path / "root").rglob(f"*.{tag}*.so")}
-    assert machines == {b"\xb7\x00"}, "EM_AARCH64"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from scripts.debian import package
 from scripts.debian.package import MACHINES, PYTHONS
 from tests.debian.made import ALONE, ARCH, ROOT, needs_dpkg, run
 from tests.patience import PATIENCE_S
+from tests.systemd.page import BUILD
 
 pytestmark = [pytest.mark.slow, pytest.mark.once, needs_dpkg]
+L4T = {"6": "36.4", "7": "39.2"}
 DRIVERS = {"6": "12.6.", "7": "13.2."}
 """JetPack → CUDA of its driver."""
 ELF_AARCH64 = 183
@@ -38,7 +41,10 @@ except ApplianceError as error:
 def library(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """The unpacked package of a (JetPack, architecture); removed, since temporary files may be in memory."""
     jetpack, arch = request.param
-    made = package.build(tmp_path, package.Flavour(arch, jetpack), "none")
+    line = BUILD.replace("--jetpack 6", f"--jetpack {jetpack}").removeprefix("scripts/build-deb ")
+    build = (sys.executable, ROOT / "scripts/build-deb", *line.split(), "--arch", arch)
+    run(*build, "--compress", "none", "--out", tmp_path)
+    [made] = tmp_path.glob(f"f5-appliance_*_jp{jetpack}_{arch}.deb")
     run("dpkg-deb", "-x", made, tmp_path / "root")
     made.unlink()
     yield tmp_path / "root" / package.LIBRARY
@@ -72,6 +78,8 @@ def test_the_gpu_backends_find_their_bindings(library: Path, jetpack: str) -> No
 )
 def test_the_jetsons_package_is_for_its_machine(library: Path, jetpack: str) -> None:
     """Every extension is for arm64 and this Python, CUDA's bindings among them."""
+    depends = package.Flavour("arm64", jetpack).depends.split(", ")
+    assert f"python{PYTHONS[jetpack]}" in depends and f"nvidia-l4t-core (>= {L4T[jetpack]})" in depends
     tag = f"cpython-{PYTHONS[jetpack].replace('.', '')}-{MACHINES['arm64']}-linux-gnu"
     assert (library / f"cuda/bindings/runtime.{tag}.so").exists()
     for path in library.rglob("*.so*"):

@@ -63,7 +63,7 @@ def test_what_dpkg_is_told(deb: Path, tree: Path, tmp_path: Path) -> None:
     assert (tmp_path / "conffiles").read_text() == "/etc/f5-appliance/appliance.yaml\n"
     fields = yaml.safe_load((tmp_path / "control").read_text().partition("Description:")[0])
     assert fields["Version"].endswith(f"+py{PYTHON}") and fields["Architecture"] == ARCH
-    assert f"python3 (>= {PYTHON})" in fields["Depends"]
+    assert f"python{PYTHON}, " in fields["Depends"]
     sums = dict(reversed(line.split("  ", 1)) for line in (tmp_path / "md5sums").read_text().splitlines())
     files = [path for path in unpacked(tree / "usr") if path.is_file() and not path.is_symlink()]
     found = {str(path.relative_to(tree)): hashlib.md5(path.read_bytes()).hexdigest() for path in files}
@@ -77,13 +77,25 @@ def test_what_dpkg_is_told(deb: Path, tree: Path, tmp_path: Path) -> None:
     assert set(started.split()) == enabled
 
 
+@pytest.mark.parametrize("version", [(3, 8, 10), (3, 99, 0)])
+def test_another_python_is_refused_in_one_line(version: tuple[int, int, int], tree: Path) -> None:
+    """By every command, before it reads its arguments; 1 would mean WARN to f5-health."""
+    for command in (tree / "usr/bin").iterdir():
+        code = f"import runpy, sys; sys.version_info = {version}; runpy.run_path({str(command)!r})"
+        ran = subprocess.run([*UNPACKED_PYTHON, "-c", code], capture_output=True, text=True)
+        assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran.stderr
+        assert f"it takes Python {PYTHON}; " in ran.stderr
+    named = [path for path in unpacked(tree) if path.is_file() and b"/usr/bin/python3 " in path.read_bytes()]
+    assert not named
+
+
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed here")
 def test_the_units_as_they_are_unpacked(tree: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     shutil.copytree(tree / "usr/lib/systemd", root / "usr/lib/systemd")
     shutil.copytree(tree / "usr/bin", root / "usr/bin", symlinks=True)
     shutil.copytree(tree / LIBRARY / "scripts", root / LIBRARY / "scripts")
-    stand_in_programs(root, ("/usr/bin/python3", "/usr/bin/jetson_clocks", "/bin/kill"))
+    stand_in_programs(root, (f"/usr/bin/python{PYTHON}", "/usr/bin/jetson_clocks", "/bin/kill"))
     command = ("systemd-analyze", "verify", f"--root={root}", "--man=no", "--recursive-errors=no")
     ran = subprocess.run(
         [*command, *unit_names()], cwd="/", capture_output=True, text=True, timeout=PATIENCE_S
@@ -97,7 +109,7 @@ def test_it_speaks(tree: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, demo / "bundle")
     [unit_command] = values((tree / "usr/lib/systemd/system/f5-appliance.service").read_text(), "ExecStart")
     words = unit_command.replace("/etc/f5-appliance/appliance.yaml", str(config)).split()
-    assert words[0] == "/usr/bin/python3"
+    assert words[0] == f"/usr/bin/python{PYTHON}"
     words[words.index("/usr/bin/appliance")] = str(tree / "usr/bin/appliance")
     appliance = (*UNPACKED_PYTHON, tree / "usr/bin/appliance")
     address = ("--address", yaml.safe_load(config.read_text())["server"]["listen"])

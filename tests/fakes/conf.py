@@ -92,7 +92,7 @@ def read(content: str) -> Conf:
     for line in content.splitlines():
         if match := re.match(r"< PARAM TYPE=\w+ NAME=(\w+) >", line):
             parameter, block = match[1], None
-        elif match := re.match(r"< POWER_MODEL ID=(\d+) NAME=(\w+) >", line):
+        elif match := re.match(r"< POWER_MODEL ID=(\d+) NAME=(\S+) >", line):
             block = conf.blocks[int(match[1])] = Block(int(match[1]), match[2])
         elif match := re.match(r"< PM_CONFIG DEFAULT=(\d+) >", line):
             conf.default = int(match[1])

@@ -56,6 +56,14 @@ def _reboot_prompt(jetson: Jetson) -> None:
     jetson.machine.set_fault("reboot_prompt", {})
 
 
+def _mode_not_set(jetson: Jetson) -> None:
+    """No mode was applied in this boot (JetPack 7): nothing is capped; the status file names the last one."""
+    status = jetson.read("/var/lib/nvpmodel/status")
+    jetson.set_mode("MAXN")
+    jetson.write("/var/lib/nvpmodel/status", status)
+    jetson.machine.set_fault("mode_not_set", {})
+
+
 def _ebusy(jetson: Jetson) -> None:
     """The TPC mask cannot be written: nvpmodel ends with 255."""
     jetson.machine.set_fault("ebusy", {})
@@ -175,6 +183,7 @@ def _nvpmodel_rerun(jetson: Jetson, at: float | None = None) -> None:
 FAULTS: dict[str, Callable[..., None]] = {
     "not_root": _not_root,
     "reboot_prompt": _reboot_prompt,
+    "mode_not_set": _mode_not_set,
     "ebusy": _ebusy,
     "silent_gpu": _silent_gpu,
     "no_devfreq": _no_devfreq,

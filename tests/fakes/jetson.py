@@ -52,7 +52,7 @@ BLOCK_BYTES = 4096
 DISK_BYTES = 57 * GIB
 FACTORY_UNITS = {
     "nvpmodel.service": {"ActiveState": "inactive", "SubState": "dead", "UnitFileState": "enabled"},
-    "nvpower.service": {"ActiveState": "active", "SubState": "exited", "UnitFileState": "enabled"},
+    "nvpower.service": {"ActiveState": "inactive", "SubState": "dead", "UnitFileState": "enabled"},
     "nvfancontrol.service": {"ActiveState": "active", "SubState": "running", "UnitFileState": "enabled"},
     "systemd-timesyncd.service": {"ActiveState": "active", "SubState": "running", "UnitFileState": "enabled"},
 }
@@ -204,9 +204,10 @@ class Jetson:
         entry |= {"pid": pid, "message": line, "boot": self.read("/proc/sys/kernel/random/boot_id")}
         self.machine.append("journal.jsonl", json.dumps(entry))
 
-    def process(self, pid: int, name: str) -> None:
-        """A running process of that name."""
+    def process(self, pid: int, name: str, *arguments: str) -> None:
+        """A running process of that name, with a command line."""
         self.write(f"/proc/{pid}/comm", f"{name}\n")
+        self.write(f"/proc/{pid}/cmdline", "".join(f"{word}\0" for word in (name, *arguments)))
 
     def hold(self, descriptor: int) -> None:
         """Keep a descriptor open as long as this object lives."""

@@ -71,8 +71,10 @@ class Machine:
 
     def write(self, path: str, value: object) -> None:
         """Write to a file, as the kernel shows it afterwards: with a newline."""
-        where = self.path(path)
-        where.write_text(f"{str(value).rstrip()}\n", encoding="utf-8")
+        where, text = self.path(path), f"{str(value).rstrip()}\n"
+        # Most writes change nothing, and to read is faster.
+        if not where.exists() or where.read_text(encoding="utf-8") != text:
+            where.write_text(text, encoding="utf-8")
 
     # -- faults, calls, and other state ----------------------------------------------------------------------
 

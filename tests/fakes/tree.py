@@ -13,6 +13,8 @@ from tests.fakes.monitors import Monitors
 from tests.fakes.profiles import BWMGR, EMC, UBUNTU
 
 DEVICE_TREE = "/sys/firmware/devicetree/base"
+DRIVERS = {5: "35.3.1", 6: "540.4.0", 7: "595.58.03"}
+"""Of the display driver, by JetPack; of 7 the last two parts are guessed."""
 
 
 class Tree(Monitors):
@@ -156,9 +158,14 @@ class Tree(Monitors):
     def nodes(self) -> None:
         """Device nodes, as empty files."""
         gpu = ("nvhost-ctrl-gpu", "nvhost-gpu") if self.profile.jetpack == 5 else ("nvgpu/igpu0/ctrl",)
-        newest = ("nvidia0", "nvidiactl") if self.profile.jetpack == 7 else ()
-        for name in ("nvmap", "host1x-fence", "dri/renderD128", *gpu, *newest):
+        for name in ("nvmap", "host1x-fence", "dri/renderD128", *gpu):
             self.put(f"/dev/{name}")
+        self.put("/sys/module/nvgpu/refcnt", "12\n")
+        build = f"{DRIVERS[self.profile.jetpack]}  Release Build  (buildbrain@fake)"
+        self.put(
+            "/proc/driver/nvidia/version",
+            f"NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  {build}\n",
+        )
 
     def disk(self) -> None:
         """Files of the distribution and of JetPack."""
@@ -181,7 +188,9 @@ class Tree(Monitors):
         self.put("/run/systemd/timesync/synchronized")
         self.link("/usr/lib/systemd/system/default.target", "/usr/lib/systemd/system/graphical.target")
         self.put("/etc/systemd/journald.conf", "[Journal]\n#SystemMaxUse=\n")
-        indicator = "[Desktop Entry]\nType=Application\nExec=nvpmodel_indicator\n"
+        indicator = (
+            "[Desktop Entry]\nType=Application\nExec=/usr/share/nvpmodel_indicator/nvpmodel_indicator.py\n"
+        )
         self.put("/etc/xdg/autostart/nvpmodel_indicator.desktop", indicator)
         self.put("/lib/systemd/system/nvpmodel.service", NVPMODEL_SERVICE)
         for program in ("jetson_clocks", "nvpmodel", "tegrastats", f"python{python}", "python3"):
@@ -194,12 +203,12 @@ class Tree(Monitors):
 
 NVPMODEL_SERVICE = """\
 [Unit]
-Description=Set the power mode of a fake Jetson
-After=nvpower.service
+Description=nvpmodel service of a fake Jetson
+After=nv.service nvpower.service
 
 [Service]
 Type=oneshot
-ExecStart=/usr/sbin/nvpmodel -f /etc/nvpmodel.conf
+ExecStart=/etc/systemd/nvpmodel.sh
 
 [Install]
 WantedBy=multi-user.target

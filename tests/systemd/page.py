@@ -15,7 +15,7 @@ BACK = "sudo f5-upgrade --back"
 REMOVE = "sudo apt remove f5-appliance"
 PURGE = "sudo apt purge f5-appliance"
 IN_THE_CHROOT = {BUILD, INSTALL, UPGRADE, KEPT, BACK, REMOVE, PURGE}
-"""Run by tests/debian/test_chroot.py, as root of a Debian of its own."""
+"""Run by tests/debian, as root of a Debian of its own but for BUILD."""
 
 
 def in_blocks() -> list[str]:

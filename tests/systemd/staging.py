@@ -19,18 +19,26 @@ PROGRAMS = (
     "/usr/bin/f5-clock-lock",
     "/usr/bin/f5-health",
     "/usr/bin/jetson_clocks",
-    "/usr/sbin/nvpmodel",
+    "/etc/systemd/nvpower.sh",
+    "/etc/systemd/nvpmodel.sh",
+    "/usr/sbin/nvfancontrol",
     "/bin/kill",
     "/usr/bin/systemctl",
 )
-NVIDIA = ("nvpower", "nvpmodel", "nvfancontrol")
+NVIDIA = {
+    "nvpower": ("oneshot", "systemd-modules-load.service", "/etc/systemd/nvpower.sh"),
+    "nvpmodel": ("oneshot", "nv.service nvpower.service", "/etc/systemd/nvpmodel.sh"),
+    "nvfancontrol": ("simple", "nvfb-early.service nvpower.service", "/usr/sbin/nvfancontrol"),
+}
+"""Type, After, ExecStart. As audited on an AGX Orin with R36.4.7, where the first two are inactive."""
 NVIDIAS_UNIT = """\
 [Unit]
-Description=A stand-in for {name}
+Description=A stand-in
+After={1}
 
 [Service]
-Type=oneshot
-ExecStart=/usr/sbin/nvpmodel -f /etc/nvpmodel.conf
+Type={0}
+ExecStart={2}
 
 [Install]
 WantedBy=multi-user.target
@@ -133,8 +141,8 @@ def stage(folder: Path) -> Staged:
     system.mkdir(parents=True)
     for target in SYSTEM_UNITS.glob("*.target"):
         shutil.copy(target, system / target.name, follow_symlinks=False)
-    for name in NVIDIA:
-        (system / f"{name}.service").write_text(NVIDIAS_UNIT.format(name=name))
+    for name, unit in NVIDIA.items():
+        (system / f"{name}.service").write_text(NVIDIAS_UNIT.format(*unit))
     ours = staged.unit("")
     ours.mkdir(parents=True)
     for path in SOURCE.iterdir():

@@ -7,13 +7,13 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.systemd.staging import SOURCE, SYSTEM_UNITS
 
 SYSTEMD = Path("/usr/lib/systemd/systemd")
@@ -97,14 +97,6 @@ class Booted:
         return self.systemctl("show", "--value", "-p", key, unit)
 
 
-def becomes(expected: object, read: Callable[[], object]) -> bool:
-    """Poll `read` until it returns the expected value; False after PATIENCE_S."""
-    end = time.monotonic() + PATIENCE_S
-    while (found := read()) != expected and time.monotonic() < end:
-        time.sleep(0.05)
-    return bool(found == expected)
-
-
 def stage(units: Path) -> None:
     units.mkdir()
     for name in EMPTY:
@@ -150,7 +142,7 @@ def booted(tmp_path: Path) -> Iterator[Booted]:
     finally:
         process.kill()
         process.wait()
-        assert becomes(False, lambda: _left(cgroup)), "processes of the test are still there"
+        until(lambda: not _left(cgroup), lambda: "processes of the test are still there")
 
 
 def _left(cgroup: Path) -> bool:
@@ -166,16 +158,16 @@ def test_clocks_are_pinned_once_at_boot_and_again_when_nvpmodel_has_run_again(bo
     assert booted.show("f5-clocks.service", "ActiveState") == "active", "a pending reboot (3) is no failure"
     booted.systemctl("restart", "nvpmodel.service")
     again = ["nvpmodel", "lock", "nvpmodel", "lock --unless-unlocked"]
-    assert becomes(again, lambda: booted.lines("log")), booted.lines("log")
+    until(lambda: booted.lines("log") == again, lambda: str(booted.lines("log")))
 
 
 def test_the_daemon_is_started_without_end_but_for_what_waits_for_somebody(booted: Booted) -> None:
     booted.systemctl("start", "--no-block", "f5-appliance.service")
-    assert becomes(True, lambda: len(booted.lines("starts")) > 12)
+    until(lambda: len(booted.lines("starts")) > 12)
     booted.write("status", "78")
-    assert becomes("failed", lambda: booted.show("f5-appliance.service", "ActiveState"))
+    until(lambda: booted.show("f5-appliance.service", "ActiveState") == "failed")
     starts = len(booted.lines("starts"))
     # At once, without reset-failed: there is no limit that somebody has to lift.
     booted.systemctl("start", "f5-appliance.service")
-    assert becomes(starts + 1, lambda: len(booted.lines("starts")))
-    assert becomes("failed", lambda: booted.show("f5-appliance.service", "ActiveState"))
+    until(lambda: len(booted.lines("starts")) == starts + 1)
+    until(lambda: booted.show("f5-appliance.service", "ActiveState") == "failed")

@@ -11,7 +11,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -61,9 +60,6 @@ class Place:
         self.shims = folder / "shims"
         self.shims.mkdir()
         self._shim("sudo", 'exec "$@"')
-        # What health asks the application with.
-        (self.jetson.bin / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-        (self.jetson.bin / "python3").chmod(0o755)
 
     def _shim(self, name: str, script: str) -> None:
         (self.shims / name).write_text(f"#!/bin/sh\n{script}\n")

@@ -173,11 +173,13 @@ def test_what_waits_for_a_technician_is_no_failure_of_a_unit() -> None:
 @needs_systemd
 def test_systemds_own_watchdog_is_on(tmp_path: Path) -> None:
     """As systemd's own reader of its configuration sees it."""
-    place = tmp_path / "usr/lib/systemd/system.conf.d"
-    shutil.copytree(SOURCE / "system.conf.d", place)
+    shutil.copytree(SOURCE / "system.conf.d", tmp_path / "usr/lib/systemd/system.conf.d")
+    of_l4t = tmp_path / "etc/systemd/system.conf.d/watchdog.conf"
+    of_l4t.parent.mkdir(parents=True)
+    of_l4t.write_text("[Manager]\nRuntimeWatchdogSec=120s\n")
     command = ["systemd-analyze", "cat-config", f"--root={tmp_path}", "systemd/system.conf"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert values(ran.stdout, "RuntimeWatchdogSec") == ["30s"], ran.stderr
+    assert values(ran.stdout, "RuntimeWatchdogSec") == ["120s", "30s"], f"the last one counts: {ran.stderr}"
     spans = [*values(ran.stdout, "RuntimeWatchdogSec"), *values(ran.stdout, "RebootWatchdogSec")]
     assert subprocess.run(["systemd-analyze", "timespan", *spans], capture_output=True).returncode == 0
 

@@ -1,7 +1,7 @@
 """Health checks of the box. Standard library only: they run when the daemon's environment is what is broken.
 
 finding      the result of a check: level, value, threshold, remedy
-clocks heat power storage wear reset quietness fitness readiness speed jtop
+clocks boots heat power storage wear reset quietness fitness readiness speed jtop
              the checks: pure functions from readings to findings
 counters     counts that only rise, and their rates
 runner       reads the box once and runs every check on it

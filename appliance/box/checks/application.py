@@ -6,6 +6,7 @@ The system's Python has neither gRPC nor ONNX Runtime; the application's may be 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,4 +58,4 @@ def has_user(box: Box) -> bool:
 def find(box: Box, folder: Path, python: str = "", config: str = "") -> Application:
     if not config and box.root.exists(paths.CONFIG):
         config = str(box.root.at(paths.CONFIG))
-    return Application(python or "python3", str(folder), config)
+    return Application(python or sys.executable, str(folder), config)

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.checks.power import less_power
 from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.decision import LOCK_COMMAND
+from appliance.box.clocks.readings import ConfFile
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import Cause, Verdict, grouped, megahertz
 from appliance.box.platform import Platform
@@ -18,10 +20,13 @@ RESTART_COMMAND = "sudo systemctl restart f5-clocks"
 RESTART = f"run: {RESTART_COMMAND}"
 TIMER_COMMAND = "sudo systemctl enable --now f5-clocks.service f5-clocks-check.timer"
 TIMER = f"run: {TIMER_COMMAND}"
+MAKE_CONF = "sudo systemctl restart nvpower nvpmodel && sudo f5-clock-lock lock"
+INSTALL_CONFS = f"sudo apt install --reinstall nvidia-l4t-nvpmodel && {MAKE_CONF}"
 REMAKE_CONF = (
-    "have this module's file made anew, which is done only where none lies: sudo rm /etc/nvpmodel.conf && "
-    "sudo systemctl restart nvpower nvpmodel && sudo f5-clock-lock lock"
+    "have NVIDIA's link made anew, which is done only where none lies: "
+    f"sudo rm {paths.NVPMODEL_CONF} && {MAKE_CONF}"
 )
+MAKERS_CONF = f"{paths.NVPMODEL_CONF} is this box's maker's: keep it, and ask the maker for one that fits"
 NAME_MODE = (
     f"say which mode this box is to be in: below `device:` in {paths.CONFIG} the line `  power_mode: NAME`, "
     "with the name of one that it has; then sudo f5-clock-lock lock"
@@ -33,6 +38,18 @@ MENU = (
     "end the desktop's power mode menu, which sets modes and keeps others from it: sudo pkill -f "
     "nvpmodel_indicator; then "
 )
+REBOOT_FAILED = (
+    "do not reboot for it again: something opens the GPU before nvpmodel sets the mode. Have it set at the "
+    "next boot without being asked for: echo pmode:{id:04d} | sudo tee /var/lib/nvpmodel/status; then "
+    "reboot; if it is not set then, `sudo journalctl -b -u nvpmodel` and `sudo dmesg | grep -i nvgpu` show "
+    "what comes first; until that is mended, name the present mode for `power_mode:` below `device:` in "
+    f"{paths.CONFIG}"
+)
+MOUNT = (
+    "run: sudo mount -t debugfs debugfs /sys/kernel/debug && sudo f5-clock-lock lock; to have it mounted at "
+    "each boot: sudo systemctl unmask sys-kernel-debug.mount"
+)
+INSTALL_TOOLS = "run: sudo apt install --reinstall nvidia-l4t-tools && sudo systemctl restart f5-clocks"
 HELD_DOWN = (
     "if the check temperature or cooling is not PASS, cool the box: clean the fan and the heat sink, give it "
     "air; else something holds them down: `systemctl --type=service` shows what runs (jtop?); "
@@ -46,6 +63,12 @@ COUNTS = ("cores", "tpc")
 ALLOWED = "at the most that module and power mode allow"
 
 
+def bear_it(lower: str) -> str:
+    """Remedy for power losses. `lower`: the next lower power mode, "" if unknown."""
+    again = "use a stronger supply or better cooling, then sudo f5-clock-lock lock --try-again"
+    return f"{again}; or {less_power(lower)}"
+
+
 def check_platform(platform: Platform) -> Finding:
     named = [platform.module or platform.model, platform.release and f"L4T {platform.release[1:]}"]
     named.append(platform.jetpack and f"JetPack {platform.jetpack}")
@@ -54,14 +77,20 @@ def check_platform(platform: Platform) -> Finding:
     if not (wrong := platform.refusal):
         return passed("platform", value, figures=figures)
     remedy = "flash the module with JetPack 6.2 or 7.2, then install its package: sudo apt install ./FILE.deb"
+    if not wrong.by_flashing:
+        remedy = "use a Jetson AGX Orin: this module cannot be made to fit; sudo apt remove f5-appliance"
     return Finding("platform", Level.FAIL, f"{value}: {wrong.problem}", wrong.supported, remedy, figures)
 
 
-def check_mode(reading: Verdict, published: Clocks, indicator: str) -> Finding:
-    """Compare the mode with the best or configured one. `indicator`: the running desktop menu, "" if none."""
+def check_mode(reading: Verdict, published: Clocks, indicator: str, lower: str) -> Finding:
+    """Compare the mode with the best or configured one.
+
+    `indicator`: the running desktop menu, "" if none; `lower`: the next lower power mode, "" if unknown.
+    """
     limit = reading.target_mode.name if reading.target_mode else "MAXN_SUPER or MAXN"
     figures = {"mode": reading.mode, "best": limit, "by_site": reading.target.by_site}
     menu = MENU if indicator else ""
+    again = _reboot_remedy(published, reading) if published.state == "reboot_pending" else f"{menu}{LOCK}"
 
     def finding(level: Level, value: str, remedy: str = "") -> Finding:
         return Finding("power_mode", level, value, limit, remedy, figures)
@@ -69,32 +98,58 @@ def check_mode(reading: Verdict, published: Clocks, indicator: str) -> Finding:
     if reading.wrong_conf:
         causes = [domain.why for domain in reading.domains.values() if domain.cause is Cause.CONF]
         value = "; ".join(dict.fromkeys(filter(None, [reading.mode_fault, *causes])))
-        return finding(Level.FAIL, value, REMAKE_CONF)
+        return finding(Level.FAIL, value, conf_remedy(reading))
     if reading.target.needs_root:
         if published.state == "pinned" and published.mode == reading.mode:
             return finding(Level.PASS, f"{reading.mode}, as root's check saw it")
         return skipped("power_mode", f"{reading.mode or 'unknown'}; which it is to be needs root")
     if reading.target_mode is None:
         return finding(Level.FAIL, reading.target.problem, NAME_MODE)
+    if published.reason is Reason.POWER_LOSSES:
+        return finding(Level.WARN, f"{reading.mode or 'none'}; {published.why}", bear_it(lower))
+    if reading.seen.modes.current.unset:
+        return finding(Level.FAIL, reading.mode_fault, again)
     if not reading.mode:
         return finding(Level.FAIL, reading.mode_fault, f"{menu}{READ_MODE}")
+    if above := grouped({name: domain.why for name, domain in reading.above.items()}):
+        return finding(Level.FAIL, f"{reading.mode}; {'; '.join(above)}", again)
     if reading.in_target_mode:
         return finding(Level.PASS, reading.mode)
-    value = f"{reading.mode}; {indicator}" if indicator else reading.mode
-    return finding(Level.WARN, value, REBOOT if published.state == "reboot_pending" else f"{menu}{LOCK}")
+    return finding(Level.WARN, f"{reading.mode}; {indicator}" if indicator else reading.mode, again)
 
 
-def check_reboot(published: Clocks) -> Finding:
+def conf_remedy(reading: Verdict) -> str:
+    """Never one that deletes a file that nothing makes again, nor one that leads back to the same file."""
+    by_kind = {
+        ConfFile.ABSENT: f"have it made: {MAKE_CONF}; if there is none then: {INSTALL_CONFS}",
+        ConfFile.DANGLING: f"have NVIDIA's files laid down again: {INSTALL_CONFS}",
+        ConfFile.FOREIGN: REMAKE_CONF,
+    }
+    fits = reading.seen.modes.conf is not None and reading.domains["cores"].cause is not Cause.CONF
+    return by_kind.get(reading.seen.conf_file, NAME_MODE if fits else MAKERS_CONF)
+
+
+def _reboot_remedy(published: Clocks, reading: Verdict) -> str:
+    failed = published.reason is Reason.REBOOT_FAILED and reading.target_mode is not None
+    return REBOOT_FAILED.format(id=reading.target_mode.id) if failed and reading.target_mode else REBOOT
+
+
+def check_reboot(published: Clocks, reading: Verdict) -> Finding:
     if published.state == "unknown":
         return skipped("reboot", published.why)
     if published.state == "reboot_pending":
         value = published.why or "the power mode takes effect after a reboot"
-        return Finding("reboot", Level.FAIL, value, "none pending", REBOOT)
+        return Finding("reboot", Level.FAIL, value, "none pending", _reboot_remedy(published, reading))
     return passed("reboot", "none pending")
 
 
-def check_clocks(published: Clocks, reading: Verdict, age_s: float) -> Finding:
-    """Clocks are pinned and root's check still runs. `age_s`: age of the published state."""
+def check_clocks(
+    published: Clocks, reading: Verdict, age_s: float, has_tool: bool = True, lower: str = ""
+) -> Finding:
+    """Clocks are pinned and root's check still runs.
+
+    `age_s`: age of the published state; `has_tool`: jetson_clocks is installed, else no unit of ours runs.
+    """
     limit = f"every clock {ALLOWED}, and checked"
     figures = {"published": published.state, "seen": reading.state, "repins": published.repins}
 
@@ -104,6 +159,12 @@ def check_clocks(published: Clocks, reading: Verdict, age_s: float) -> Finding:
     if reading.refusal:
         return skipped("clocks", "the platform is not supported")
     faults = "; ".join(_faults(reading))
+    if not has_tool:
+        return finding(Level.FAIL, "jetson_clocks is not installed, so nobody pins", INSTALL_TOOLS)
+    if reading.no_debugfs:
+        return finding(Level.FAIL, reading.domains["emc"].why, MOUNT)
+    if published.reason is Reason.POWER_LOSSES:
+        return finding(Level.WARN, f"not pinned: {published.why}", bear_it(lower))
     if published.state == "unknown" and published.reason is Reason.UNREADABLE:
         return finding(Level.WARN, f"not all of it can be looked at: {published.why}", SEND)
     if published.state == "unknown":
@@ -111,7 +172,8 @@ def check_clocks(published: Clocks, reading: Verdict, age_s: float) -> Finding:
             return finding(Level.FAIL, f"{faults}; {published.why}", f"{RESTART}; then {TIMER_COMMAND}")
         return finding(Level.WARN, f"nothing loose to be seen, but nobody checks: {published.why}", TIMER)
     if published.state == "reboot_pending":
-        return finding(Level.WARN, f"as high as the present power mode allows; {published.why}", REBOOT)
+        value = f"as high as the present power mode allows; {published.why}"
+        return finding(Level.WARN, value, _reboot_remedy(published, reading))
     if published.state != "pinned":
         return finding(*_not_pinned(published, reading))
     if faults and reading.only_capped:
@@ -147,11 +209,12 @@ def check_cores(reading: Verdict, published: Clocks) -> Finding:
     limit = "as many as the power mode that is to be has"
     faults = grouped({name: domain.why for name, domain in domains.items() if domain.pinned is False})
     if any(domain.cause is Cause.CONF for domain in domains.values()):
-        return Finding("cores", Level.WARN, "; ".join(faults), limit, REMAKE_CONF, figures)
+        return Finding("cores", Level.WARN, "; ".join(faults), limit, conf_remedy(reading), figures)
     if faults:
         pending = published.state == "reboot_pending" or domains["cores"].pinned is not False
         remedy = f"{LOCK}; a change of the GPU's clusters needs a reboot: --allow-reboot"
-        return Finding("cores", Level.WARN, "; ".join(faults), limit, REBOOT if pending else remedy, figures)
+        remedy = _reboot_remedy(published, reading) if pending else remedy
+        return Finding("cores", Level.WARN, "; ".join(faults), limit, remedy, figures)
     if not domains.get("cores") or not domains["cores"].values.get("expected"):
         return skipped("cores", "no cores can be read")
     unseen = [f"{name} {domain.why}" for name, domain in domains.items() if domain.pinned is None]
@@ -167,7 +230,6 @@ def _faults(reading: Verdict) -> tuple[str, ...]:
 
 NOT_PINNED: Mapping[Reason, tuple[Level, str, str]] = {
     Reason.CAPPED: (Level.WARN, "held down: ", HELD_DOWN),
-    Reason.WRONG_CONF: (Level.FAIL, "", REMAKE_CONF),
     Reason.NO_TARGET: (Level.FAIL, "", NAME_MODE),
 }
 """Level, start of the value and remedy if pinning cannot help."""
@@ -181,6 +243,8 @@ def _not_pinned(published: Clocks, reading: Verdict) -> tuple[Level, str, str]:
         return Level.WARN, published.why, f"{LOCK}; {FIND_CAUSE}"
     failed = (Level.FAIL, "pinning failed: ", f"{RESTART}; `{LOG_COMMAND}` shows why")
     level, start, remedy = NOT_PINNED.get(reading.reason, failed)
+    if reading.reason is Reason.WRONG_CONF:
+        level, start, remedy = Level.FAIL, "", conf_remedy(reading)
     return level, f"{start}{published.why}", remedy
 
 

@@ -3,39 +3,73 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from appliance.box import paths
 from appliance.box.checks.application import USER
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.versions import BuildInfo
+from appliance.box.versions import SHIPPED, BuildInfo, Version, dotted
 
 GROUPS = ("video", "render")
 FIRST_YEAR = 2024
+NODES = (paths.GPU_NODE, paths.NVMAP, f"{paths.RENDER_NODES}/renderD*")
+"""Without one of them cuInit ends with 801 or 999 (public reports). /dev/nvidia* is Thor's."""
+MODULES = (
+    "a driver did not load, mostly since modules and kernel differ (after a camera's driver or half an "
+    "upgrade): `lsmod | grep -e nvgpu -e nvidia` and `sudo dmesg | grep -i -e nvgpu -e nvidia` show which; "
+    "then sudo apt install --reinstall nvidia-l4t-kernel nvidia-l4t-kernel-oot-modules "
+    "nvidia-l4t-display-kernel, and sudo reboot"
+)
+POWER_CYCLE = (
+    "`sudo dmesg | grep -i nvgpu` says why; if it names ACR, switch the box off, unplug it for ten "
+    "seconds, and switch it on: a restart is not enough"
+)
+PUT_BACK = (
+    "put JetPack's TensorRT back, since another may have no code for this GPU: `apt policy libnvinfer10` "
+    "shows which source is pinned; take that one out, then sudo apt install --allow-downgrades "
+    "libnvinfer10=VERSION python3-libnvinfer=VERSION, with the version of repo.download.nvidia.com, and "
+    "sudo systemctl restart f5-appliance"
+)
 
 
-def check_versions(now: BuildInfo, installed: BuildInfo | None) -> Finding:
-    """Compare the box with what it was at the install. `installed`: None if no package is.
+def check_versions(now: BuildInfo, installed: BuildInfo | None, spoken: Collection[Version] = ()) -> Finding:
+    """Compare the box with what it was at the install, and TensorRT with its JetPack's.
 
-    The daemon itself checks the versions of its TensorRT engines.
+    `installed`: None if no package is; `spoken`: versions of TensorRT that have spoken on this L4T. The
+    daemon itself checks the versions of its TensorRT engines.
     """
     if installed is None:
         return skipped("versions", "the package is not installed")
-    limit = "L4T, TensorRT and module as at the install"
-    if wrong := installed.problem or "; ".join(installed.differences(now)):
-        remedy = "install the package for this JetPack again: sudo apt install --reinstall ./FILE.deb"
-        return Finding("versions", Level.WARN, f"the install: {wrong}", limit, remedy)
+    limit = "L4T, TensorRT and module as at the install; TensorRT that of its JetPack"
+    shipped = SHIPPED.get(now.l4t[:2])
+    # Where its JetPack's is known, that counts, and not what the install found.
+    compared = replace(now, tensorrt=()) if shipped else now
+    wrong = [installed.problem] if installed.problem else installed.differences(compared)
+    known = not now.tensorrt or now.tensorrt in spoken
+    if shipped and now.tensorrt[:2] != shipped and not known:
+        strange = f"TensorRT is {dotted(now.tensorrt)}, and not its JetPack's {dotted(shipped)}"
+        return Finding("versions", Level.WARN, "; ".join([*wrong, strange]), limit, PUT_BACK)
+    if wrong:
+        only_tensorrt = wrong == [one for one in wrong if one.startswith("TensorRT")] and not known
+        remedy = (
+            PUT_BACK
+            if only_tensorrt
+            else "install the package for this JetPack again: sudo apt install --reinstall ./FILE.deb"
+        )
+        return Finding("versions", Level.WARN, f"the install: {'; '.join(wrong)}", limit, remedy)
     return passed("versions", "as installed", limit)
 
 
-def check_gpu(node: bool, groups: Mapping[str, Sequence[str]] | None) -> Finding:
-    """`groups`: members by group, None if there is no user f5-appliance."""
-    limit = f"{paths.GPU_NODE} there; {USER} in {' and '.join(GROUPS)}"
-    if not node:
-        remedy = "switch the box off, unplug it for ten seconds, and switch it on: a restart is not enough"
-        return Finding(
-            "gpu_node", Level.FAIL, f"{paths.GPU_NODE} is missing: the GPU did not start", limit, remedy
-        )
+def check_gpu(missing: Sequence[str], driver: bool, groups: Mapping[str, Sequence[str]] | None) -> Finding:
+    """`missing`: nodes that CUDA opens; `driver`: nvgpu's module is loaded.
+
+    `groups`: members by group, None if there is no user f5-appliance.
+    """
+    limit = f"{', '.join(NODES)} there; {USER} in {' and '.join(GROUPS)}"
+    if missing:
+        remedy = POWER_CYCLE if driver and paths.GPU_NODE in missing else MODULES
+        return Finding("gpu_node", Level.FAIL, f"missing: {', '.join(missing)}", limit, remedy)
     if groups is None:
         return passed("gpu_node", f"{paths.GPU_NODE}; no user {USER} here", limit)
     lacking = [name for name in GROUPS if USER not in groups.get(name, ())]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
+from appliance.box import platform
 from appliance.box.checks import application
 from appliance.box.checks.application import Application
 from appliance.box.checks.finding import Finding, skipped
 from appliance.box.checks.readiness import READYZ, merge_application
 from appliance.box.checks.runner import CHECKS, run_checks
+from appliance.box.clocks import boots
 from appliance.box.system import Box
 
 APPLICATION_CHECKS = ("config", "bundle", "voices", "engines", "daemon", "synthesis")
@@ -27,18 +30,30 @@ class Selection:
 
 
 def run_health(box: Box, app: Application, selection: Selection) -> list[Finding]:
-    """Does not raise."""
+    """As root, note which backend spoke. Does not raise."""
     only = selection.only
-    findings = run_checks(box, readyz=selection.readyz, only=only) if not only or only & set(CHECKS) else []
     names = [name for name in APPLICATION_CHECKS if not only or name in only]
     if "synthesis" in names and not selection.speak:
         names.remove("synthesis")
-    if names:
-        options = () if "synthesis" in names else ("--no-speak",)
-        findings = merge_application(findings, app.run(box, "--quick", "--only", ",".join(names), *options))
+    options = () if "synthesis" in names else ("--no-speak",)
+    said = app.run(box, "--quick", "--only", ",".join(names), *options) if names else []
+    if box.is_root and platform.identify(box.root).is_jetson:
+        _note_backend(box, said)
+    findings = run_checks(box, readyz=selection.readyz, only=only) if not only or only & set(CHECKS) else []
+    findings = merge_application(findings, said)
     if "synthesis" not in names and (not only or "synthesis" in only):
         findings.append(skipped("synthesis", NOT_REQUESTED))
     return findings
+
+
+def _note_backend(box: Box, findings: list[Finding]) -> None:
+    figures = next((finding.figures for finding in findings if finding.check == "synthesis"), {})
+    backend, passed_over = figures.get("backend"), figures.get("passed_over")
+    if isinstance(backend, str) and backend:
+        others = tuple(map(str, passed_over)) if isinstance(passed_over, dict) else ()
+        # Without a record of this boot the check boots says so.
+        with contextlib.suppress(OSError):
+            boots.note_backend(box, backend.partition(" ")[0], others)
 
 
 def measure_speed(box: Box, app: Application, *, set_baseline: bool = False) -> list[Finding]:

@@ -38,7 +38,7 @@ def check_under_voltage(events: Rise | None) -> Finding:
 def check_average_current(events: Rise | None, lower_mode: str) -> Finding:
     """OC2: average current too high. `lower_mode`: the next lower power mode, "" if unknown."""
     limit = f"WARN above 0, FAIL above {AVERAGES_PER_MINUTE} a minute"
-    remedy = f"use a stronger power supply, or {_lower(lower_mode)}"
+    remedy = f"use a stronger power supply, or {less_power(lower_mode)}"
     broken = events is not None and events.per(MINUTE_S) > AVERAGES_PER_MINUTE
     return _counted("oc2", "over-current (average)", events, limit, remedy, broken=broken)
 
@@ -54,7 +54,7 @@ def check_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
     if rate <= INSTANTS_PER_SECOND:
         return Finding("oc3", Level.PASS, value, limit, figures=figures)
     level = Level.FAIL if slower else Level.WARN
-    remedy = f"use a stronger power supply; where speech is slower than it was, {_lower(lower_mode)}"
+    remedy = f"use a stronger power supply; where speech is slower than it was, {less_power(lower_mode)}"
     return Finding("oc3", level, value, limit, remedy, figures)
 
 
@@ -83,7 +83,8 @@ def _counted(check: str, name: str, events: Rise | None, limit: str, remedy: str
     return Finding(check, Level.FAIL if broken else Level.WARN, value, limit, remedy, figures)
 
 
-def _lower(mode: str) -> str:
+def less_power(mode: str) -> str:
+    """Remedy; `mode`: the next lower power mode, "" if unknown."""
     if not mode:
         return "run the module at less power: sudo nvpmodel -p --verbose lists its modes"
     line = f"the line `  power_mode: {mode}` below `device:` in {paths.CONFIG}"

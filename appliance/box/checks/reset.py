@@ -10,10 +10,7 @@ from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, passed, skipped
 from appliance.box.root import Root
 
-WELL = {
-    "SYS_RESET_N": "power on, or the reset button",
-    "MAINSWRST": "a reboot",
-}
+WELL = {"SYS_RESET_N": "power on, or the reset button", "MAINSWRST": "a reboot"}
 HEAT = ("SENSOR", "FSI_THERM")
 SUPPLY = ("VREFRO_POWERBAD", "VMON", "FSI_VMON")
 LAST_WORDS = (

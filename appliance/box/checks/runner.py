@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from appliance.box import paths, platform, versions
+from appliance.box.checks import boots as record
 from appliance.box.checks import clocks as pinned
 from appliance.box.checks import (
     counters,
@@ -28,7 +29,8 @@ from appliance.box.checks.application import has_user
 from appliance.box.checks.counters import Rise, Sample
 from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.readiness import READYZ
-from appliance.box.clocks import clocks_json, verdict
+from appliance.box.clocks import boots, clocks_json, verdict
+from appliance.box.clocks.boots import Boot
 from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.suspects import indicator
@@ -39,7 +41,7 @@ from appliance.box.sensors import disk, ram
 from appliance.box.sensors import hwmon as sensors
 from appliance.box.sensors.ram import Memory
 from appliance.box.system import Box, Unit, unit
-from appliance.box.versions import BuildInfo
+from appliance.box.versions import BuildInfo, Version, version
 
 FAN_SERVICE = "nvfancontrol.service"
 NOT_A_JETSON = "not a Jetson"
@@ -91,6 +93,21 @@ class Snapshot:
         return BuildInfo(self.platform.l4t, versions.tensorrt(self.root), self.platform.module)
 
     @cached_property
+    def boots(self) -> tuple[Boot, ...] | Exception:
+        """On record, or why they cannot be read."""
+        try:
+            return boots.history(self.box)
+        except (OSError, ValueError) as error:
+            return error
+
+    @property
+    def spoken(self) -> set[Version]:
+        """Versions of TensorRT that spoke on this L4T."""
+        known = () if isinstance(self.boots, Exception) else self.boots
+        mine = versions.dotted(self.platform.l4t)
+        return {version(one.tensorrt) for one in known if one.backend == "tensorrt" and one.l4t == mine}
+
+    @cached_property
     def lower_mode(self) -> str:
         """Name of the power mode with the most watts below the current one's; empty if none is named so."""
         conf = self.reading.seen.modes.conf
@@ -118,6 +135,11 @@ def _watts(mode: str) -> int:
     return int(found[1]) if found else 0
 
 
+def _clocks(now: Snapshot) -> Finding:
+    has_tool = now.root.exists(paths.JETSON_CLOCKS) and now.box.tools.find("jetson_clocks") is not None
+    return pinned.check_clocks(now.published, now.reading, now.age_s, has_tool, now.lower_mode)
+
+
 def _fan(now: Snapshot) -> Finding:
     fan = sensors.fan(now.root)
     service = unit(now.box, FAN_SERVICE)
@@ -132,7 +154,10 @@ def _bursts(now: Snapshot) -> Finding:
 
 def _gpu(now: Snapshot) -> Finding:
     groups = fitness.members(now.root.text(paths.GROUPS) or "") if has_user(now.box) else None
-    return fitness.check_gpu(now.root.exists(paths.GPU_NODE), groups)
+    missing = [node for node in (paths.GPU_NODE, paths.NVMAP) if not now.root.exists(node)]
+    if not any(name.startswith("renderD") for name in now.root.names(paths.RENDER_NODES)):
+        missing.append(f"{paths.RENDER_NODES}/renderD*")
+    return fitness.check_gpu(missing, now.root.exists(paths.NVGPU), groups)
 
 
 def _time(now: Snapshot) -> Finding:
@@ -158,9 +183,16 @@ class Check:
 
 CHECKS: Mapping[str, Check] = {
     "platform": Check(lambda now: pinned.check_platform(now.platform)),
-    "power_mode": Check(lambda now: pinned.check_mode(now.reading, now.published, indicator(now.box))),
-    "reboot": Check(lambda now: pinned.check_reboot(now.published)),
-    "clocks": Check(lambda now: pinned.check_clocks(now.published, now.reading, now.age_s)),
+    "power_mode": Check(
+        lambda now: pinned.check_mode(now.reading, now.published, indicator(now.box), now.lower_mode)
+    ),
+    "reboot": Check(lambda now: pinned.check_reboot(now.published, now.reading)),
+    "boots": Check(
+        lambda now: record.check_boots(
+            now.boots, now.box.boot_id, now.root.exists(paths.DAMAGED_BOOTS), now.lower_mode
+        )
+    ),
+    "clocks": Check(_clocks),
     "caps": Check(lambda now: pinned.check_caps(now.reading)),
     "cores": Check(lambda now: pinned.check_cores(now.reading, now.published)),
     "temperature": Check(lambda now: heat.check_temperature(now.junction_c, sensors.temperatures(now.root))),
@@ -175,7 +207,7 @@ CHECKS: Mapping[str, Check] = {
     ),
     "fan": Check(_fan),
     "memory": Check(lambda now: storage.check_memory(now.memory)),
-    "lfb": Check(lambda now: storage.check_large_blocks(ram.free_large_blocks(now.root))),
+    "lfb": Check(lambda now: storage.check_large_blocks(ram.free_large_blocks(now.root), now.memory)),
     "swap": Check(lambda now: storage.check_swap(now.memory, now.rise("pswpin", storage.SWAP_S))),
     "disk": Check(lambda now: storage.check_disk(disk.volumes(now.box))),
     "wear": Check(lambda now: wear.check_wear(now.root)),
@@ -184,7 +216,10 @@ CHECKS: Mapping[str, Check] = {
     "desktop": Check(lambda now: quietness.check_desktop(now.root)),
     "journal": Check(lambda now: quietness.check_journal(now.root)),
     "packages": Check(lambda now: quietness.check_packages(now.root)),
-    "versions": Check(lambda now: fitness.check_versions(now.build, versions.installed(now.root))),
+    "versions": Check(
+        lambda now: fitness.check_versions(now.build, versions.installed(now.root), now.spoken)
+    ),
+    "backend": Check(lambda now: record.check_backend(now.boots, now.box.boot_id)),
     "gpu_node": Check(_gpu),
     "time": Check(_time),
     "jtop": Check(lambda now: jtop.check_jtop(jtop.query(now.box), now.reading)),

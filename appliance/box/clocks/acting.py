@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from appliance.box import paths
 from appliance.box.clocks import readings
-from appliance.box.clocks.decision import Assessment, assess, noted
+from appliance.box.clocks.boots import Boot, Report
+from appliance.box.clocks.decision import Assessment, assess, noted, with_pin
 from appliance.box.clocks.modes import Mode, nvpmodel_errors
-from appliance.box.clocks.pin_record import PinRecord, Report
-from appliance.box.clocks.readings import Readings
+from appliance.box.clocks.readings import KHZ, Readings
 from appliance.box.clocks.suspects import indicator
 from appliance.box.clocks.verdict import Verdict, take_reading
 from appliance.box.root import error_text
@@ -35,7 +35,7 @@ GPU_IS_LATE = ("GPU frequency scaling not supported!", "No GPU found!", "Unknown
 """Messages before the GPU's driver is up."""
 
 
-Save = Callable[[PinRecord], None]
+Save = Callable[[Boot], None]
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,18 @@ def pin(
         report(f"nvpmodel -m {mode.id}  ({mode.name})")
         if allow_reboot:
             # The box may be gone before nvpmodel returns.
-            save(dataclasses.replace(now.record, reboot_for=mode.name))
+            save(dataclasses.replace(now.record, reboot_for=mode.name, rebooting_for=mode.name))
         change = _set_mode(box, mode, allow_reboot=allow_reboot)
-        record = dataclasses.replace(now.record, reboot_for=mode.name if change.reboot else "")
+        waiting, begun = (mode.name if begun else "" for begun in (change.reboot, change.rebooting))
+        record = dataclasses.replace(now.record, reboot_for=waiting, rebooting_for=begun)
         problems = filter(None, (change.problem, change.problem and indicator(box)))
         now = Assessment(take_reading(box), record, tuple(problems), change.rebooting)
         if now.rebooting:
             return now
+    if now.barred:
+        return assess(now.reading, now.record, now.problems)
+    # The power may be gone before jetson_clocks returns.
+    save(with_pin(now.record, now.reading.mode, box.uptime()))
     found = (*now.problems, *filter(None, _pin_clocks(box, now.reading, patience_s, report)))
     reading = _verify(box)
     after = assess(reading, dataclasses.replace(now.record, problem="; ".join(found)), found)
@@ -78,9 +83,18 @@ def pin(
 
 def _pin_clocks(box: Box, reading: Verdict, patience_s: float, report: Report) -> Iterator[str]:
     """Yields what failed."""
-    # To set the mode again, which turns cores on, may ask for a reboot.
-    for number in reading.cores_off:
-        yield _switch(box, readings.core_switch(number), "1", f"cpu{number} cannot be turned on", report)
+    # To set the mode again, which turns cores on and lowers limits, may ask for a reboot.
+    for number, wanted in reading.cores_to_switch.items():
+        yield _switch(
+            box, readings.core_switch(number), str(int(wanted)), f"cpu{number} stays as it is", report
+        )
+    if reading.above:
+        for path, value in _lower_limits(reading):
+            yield _switch(box, path, str(value), f"{path} stays above the power mode", report)
+        reading = take_reading(box)
+    if reading.above:
+        yield f"clocks are not pinned: they would be held above {reading.target_name}"
+        return
     if not _store_baseline(box, reading, patience_s, report):
         patience_s = 0.0
     report("jetson_clocks")
@@ -89,6 +103,20 @@ def _pin_clocks(box: Box, reading: Verdict, patience_s: float, report: Report) -
     if (folder := readings.gpu_folder(box.root)) and box.root.number(readings.railgate_switch(folder)):
         switch = readings.railgate_switch(folder)
         yield _switch(box, switch, "0", "the GPU's power cannot be kept on", report)
+
+
+def _lower_limits(reading: Verdict) -> Iterator[tuple[str, int]]:
+    """Files and values that bring what is above the target mode down to it."""
+    conf = reading.seen.modes.conf
+    for name, domain in reading.above.items():
+        top = domain.values["ceiling"] or 0
+        # The lower limit first: the upper one must not come below it.
+        if name.startswith("cpu"):
+            yield from ((readings.core_limit(int(name[3:]), kind), top // KHZ) for kind in ("min", "max"))
+        elif name == "gpu":
+            yield from ((f"{reading.seen.gpu_folder}/{kind}_freq", top) for kind in ("min", "max"))
+        elif conf and (own := conf.paths.get(("EMC", "MAX_FREQ"))):
+            yield own, top
 
 
 def _verify(box: Box) -> Verdict:
@@ -102,11 +130,18 @@ def _verify(box: Box) -> Verdict:
 
 
 def plan(box: Box, now: Assessment, *, allow_reboot: bool) -> Iterator[str]:
+    if now.barred and now.mode_to_set(allow_reboot=allow_reboot) is None:
+        yield f"would pin nothing: {now.clocks.why}"
+        return
     if mode := now.mode_to_set(allow_reboot=allow_reboot):
         yield f"would run: nvpmodel -m {mode.id}  (from {now.reading.mode or 'unknown'} to {mode.name})"
         yield f"if it asks for a reboot: {'YES, the box reboots at once' if allow_reboot else 'no'}"
-    for number in now.reading.cores_off:
-        yield f"would write 1 to {readings.core_switch(number)}"
+    for number, wanted in now.reading.cores_to_switch.items():
+        yield f"would write {int(wanted)} to {readings.core_switch(number)}"
+    for path, value in (
+        _lower_limits(now.reading) if now.mode_to_set(allow_reboot=allow_reboot) is None else ()
+    ):
+        yield f"would write {value} to {path}"
     with contextlib.suppress(OSError):
         if _lacks_baseline(box, now.reading):
             yield f"would run: jetson_clocks --store {BASELINE}"
@@ -180,7 +215,7 @@ def _minima(box: Box, seen: Readings) -> Iterator[tuple[str, int]]:
         parameter = conf.cpu_parameter(core.number) if conf else ""
         hardware = root.number(f"{paths.CPUS}/cpu{core.number}/cpufreq/cpuinfo_min_freq")
         if (low := (mode.floor(parameter) if mode else None) or hardware) is not None:
-            yield readings.core_floor(core.number), low
+            yield readings.core_limit(core.number), low
         yield from ((path, 0) for path in readings.idle_switches(root, core.number))
     for folder, parameter in ((seen.gpu_folder, "GPU"), (paths.BWMGR, "EMC")):
         hardware = min(readings.frequency_table(root, folder), default=None) if folder else None
@@ -250,7 +285,7 @@ def _is_complete(box: Box) -> bool:
     """
     text = box.root.text(BASELINE) or ""
     stored = {path for path, _ in re.findall(r"^(/\S+_freq):(\d+)\s*$", text, re.MULTILINE)}
-    cores = {readings.core_floor(core.number) for core in readings.cpus(box.root)}
+    cores = {readings.core_limit(core.number) for core in readings.cpus(box.root)}
     return cores <= stored and any(path.endswith("/min_freq") for path in stored)
 
 

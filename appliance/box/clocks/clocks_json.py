@@ -105,7 +105,9 @@ def read(box: Box, path: str = paths.CLOCKS) -> Clocks:
         return _unknown(Reason.OTHER_BOOT, f"{path} is from before the last boot")
     age_s = box.uptime() - clocks.checked_at
     # `checked_at` is rounded to milliseconds and can be ahead by half of one.
-    if not -0.001 <= age_s <= FRESH_S:
+    if age_s < -0.001:
+        return _unknown(Reason.DAMAGED, f"{path} cannot be used: its time is yet to come")
+    if age_s > FRESH_S:
         why = f"{path} was written {age_s:.0f} s ago; is f5-clocks-check.timer on?"
         return dataclasses.replace(clocks, state="unknown", reason=Reason.STALE, why=why)
     return clocks

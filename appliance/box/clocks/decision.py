@@ -6,9 +6,9 @@ import dataclasses
 import enum
 from dataclasses import dataclass
 
+from appliance.box.clocks.boots import LOSSES, Boot
 from appliance.box.clocks.clocks_json import Clocks, Unpin
 from appliance.box.clocks.modes import Mode
-from appliance.box.clocks.pin_record import PinRecord
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import Verdict
 
@@ -23,7 +23,7 @@ ROUNDED_S = 0.001
 @dataclass(frozen=True)
 class Assessment:
     reading: Verdict
-    record: PinRecord
+    record: Boot
     problems: tuple[str, ...] = ()
     """Errors of pinning, before the reading."""
     rebooting: bool = False
@@ -40,9 +40,21 @@ class Assessment:
         return self.reading.state == "pinned" or (self.reboot_pending and not self.reading.fixable)
 
     @property
+    def barred(self) -> bool:
+        """Clocks are not to be pinned in the mode that is set."""
+        return self.reading.mode in self.record.barred
+
+    @property
+    def bars(self) -> str:
+        """The mode that is to be, or that is set, if it is barred."""
+        modes = (self.reading.target_name, self.reading.mode)
+        return next((mode for mode in modes if mode in self.record.barred), "")
+
+    @property
     def fixable(self) -> bool:
         """Pinning cannot lift a thermal cap."""
-        return self.reading.fixable or self.mode_to_set(allow_reboot=False) is not None
+        loose = self.reading.fixable and not self.barred
+        return loose or self.mode_to_set(allow_reboot=False) is not None
 
     @property
     def unpinned(self) -> bool:
@@ -54,7 +66,9 @@ class Assessment:
         """The target, if it is to be set: once in a boot, or when nvpmodel may reboot."""
         target = self.reading.target_mode
         done = self.reading.target_in_effect if allow_reboot else self.reading.in_target_mode
-        if target is None or done or (self.record.reboot_for == target.name and not allow_reboot):
+        if target is None or done or target.name in self.record.barred:
+            return None
+        if self.record.reboot_for == target.name and not allow_reboot:
             return None
         return target
 
@@ -67,6 +81,13 @@ class Assessment:
         elif state == "unpinned" and self.reboot_pending and self.rebooting:
             state, reason = "reboot_pending", Reason.REBOOTING
             parts = (f"rebooting into power mode {record.reboot_for}",)
+        elif state == "unpinned" and self.bars:
+            reason = Reason.POWER_LOSSES
+            ends = f"{LOSSES} boots ended soon after pinning in {self.bars}, and not by a shutdown"
+            parts = (f"{ends}, so clocks are not pinned in it", *parts)
+        elif state == "unpinned" and self.reboot_pending and record.reboot_failed:
+            state, reason = "reboot_pending", Reason.REBOOT_FAILED
+            parts = (f"power mode {record.reboot_for} takes a reboot, and one for it did not help", *parts)
         elif state == "unpinned" and self.reboot_pending:
             state, reason = "reboot_pending", Reason.REBOOT_DUE
             reboot = f"`{LOCK_COMMAND} --allow-reboot` reboots at once"
@@ -88,8 +109,9 @@ class Step(enum.Enum):
     GIVE_UP = enum.auto()
 
 
-def assess(reading: Verdict, record: PinRecord, problems: tuple[str, ...] = ()) -> Assessment:
-    """Note in the record whether a reboot is due."""
+def assess(reading: Verdict, record: Boot, problems: tuple[str, ...] = ()) -> Assessment:
+    """Note in the record the mode asked and applied, and whether a reboot is due."""
+    record = dataclasses.replace(record, asked=reading.target_name, applied=reading.mode, ended=False)
     if reading.target_in_effect:
         record = dataclasses.replace(record, reboot_for="")
     elif reading.in_target_mode and reading.tpcs_differ:
@@ -104,8 +126,15 @@ def noted(now: Assessment, at: float, *, by_us: bool = False) -> Assessment:
         return now
     before, mode = now.record, now.reading.mode
     repins = before.repins + int(before.lost and by_us)
-    record = dataclasses.replace(before, held_at=at, mode=mode, lost=False, repins=repins, problem="")
+    record = with_pin(before, mode, at)
+    record = dataclasses.replace(record, held_at=at, lost=False, repins=repins, problem="")
     return dataclasses.replace(now, record=record)
+
+
+def with_pin(record: Boot, mode: str, at: float) -> Boot:
+    """Note that clocks are pinned in `mode`, or about to be."""
+    first = record.pinned_at if record.pinned == mode else None
+    return dataclasses.replace(record, pinned=mode, pinned_at=at if first is None else first)
 
 
 def with_unpin(now: Assessment, at: float, who: tuple[str, ...]) -> Assessment:

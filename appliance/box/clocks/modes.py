@@ -16,10 +16,12 @@ from appliance.box.tools import Completed
 
 BEST = ("MAXN_SUPER", "MAXN")
 """The mode without limits, preferred name first."""
-INDICATOR = "nvpmodel_ind"
-"""The desktop's power mode menu: the kernel cuts names at 15."""
+NOT_SET = "power mode is not set"
+"""JetPack 7, with exit status 0 (public scripts that look for it): the status file then names a mode
+that was not applied."""
 POWER_MODE_LINE = (
-    "`device:` on a line of its own, and below it, indented, `power_mode: NAME` or `power_mode: null`"
+    "`device:` on a line of its own, and below it, indented, `power_mode: NAME` or `power_mode: null`, "
+    "NAME of letters, digits, _, -, + and dots"
 )
 UNCAPPED = (2**31 - 1, 2**63 - 1)
 """"No limit", beside -1."""
@@ -124,6 +126,8 @@ class CurrentMode:
     id: int | None = None
     problem: str = ""
     """No reason to doubt a name that is there."""
+    unset: bool = False
+    """nvpmodel has applied none in this boot."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +230,7 @@ def power_mode(text: str) -> str:
         if head := re.match(r"[^\s-].*", line):
             section = head[0]
         if re.search(r"\bpower_mode['\"]?\s*:", line):
-            value = re.fullmatch(r"\s+power_mode:(?:\s+(['\"]?)(\w+|~)\1)?", line)
+            value = re.fullmatch(r"\s+power_mode:(?:\s+(['\"]?)(\w[\w-]*|[A-Za-z_][\w.+-]*|~)\1)?", line)
             if section != "device:" or value is None:
                 raise ValueError(f"power_mode has to be written as {POWER_MODE_LINE}")
             found.append(value[2] or "null")
@@ -244,6 +248,8 @@ def current_mode(asked: Completed, status: str, conf: Conf | None) -> CurrentMod
     answer, errors = parse_query(asked.text), nvpmodel_errors(asked)
     if answer.name:
         return CurrentMode(answer.name, answer.id, errors)
+    if NOT_SET in asked.text:
+        return CurrentMode(problem="nvpmodel has set none in this boot", unset=True)
     number = parse_status(status)
     if number is None and conf is not None and asked.missing:
         number = conf.default

@@ -10,10 +10,10 @@ import dataclasses
 from collections.abc import Iterator
 
 from appliance.box import paths
-from appliance.box.clocks import acting, pin_record
+from appliance.box.clocks import acting, boots
+from appliance.box.clocks.boots import Boot, Report
 from appliance.box.clocks.clocks_json import Clocks, publish
 from appliance.box.clocks.decision import Assessment, Step, assess, decide, noted, with_unpin
-from appliance.box.clocks.pin_record import PinRecord, Report
 from appliance.box.clocks.readings import read
 from appliance.box.clocks.suspects import suspects
 from appliance.box.clocks.verdict import judge
@@ -50,17 +50,21 @@ def lock(
     *,
     allow_reboot: bool = False,
     unless_unlocked: bool = False,
+    try_again: bool = False,
     dry_run: bool = False,
     report: Report = no_report,
 ) -> Clocks:
     """Pin, and publish what was read back.
 
     `allow_reboot` answers nvpmodel's question with yes: the box may then reboot at once. `unless_unlocked`
-    leaves clocks alone that a technician has unlocked. `dry_run` reports what would be done and returns the
-    present state. Raises NotRoot, NotPublished, ClockError.
+    leaves clocks alone that a technician has unlocked. `try_again` pins in a mode that has ended boots.
+    `dry_run` reports what would be done and returns the present state. Raises NotRoot, NotPublished,
+    ClockError.
     """
     if dry_run:
-        now = assess(judge(read(box)), pin_record.recorded(box, no_report) if box.is_root else PinRecord())
+        now = _look(box, no_report)
+        if try_again:
+            now = dataclasses.replace(now, record=dataclasses.replace(now.record, barred=()))
         if not now.reading.refusal and not (unless_unlocked and now.record.unlocked_at is not None):
             for line in acting.plan(box, now, allow_reboot=allow_reboot):
                 report(line)
@@ -69,7 +73,11 @@ def lock(
         if found.reading.refusal or (unless_unlocked and found.record.unlocked_at is not None):
             return _publish(box, found, report)
         record = dataclasses.replace(found.record, unlocked_at=None)
+        if try_again:
+            record = dataclasses.replace(record, barred=(), tried_again=True)
         before = _noted(box, dataclasses.replace(found, record=record))
+        if before.barred and before.mode_to_set(allow_reboot=allow_reboot) is None:
+            return _publish(box, before, report)
         return _pin(box, before, LOCK_PATIENCE_S, report, allow_reboot=allow_reboot)
 
 
@@ -79,7 +87,7 @@ def unlock(box: Box, *, dry_run: bool = False, report: Report = no_report) -> Cl
     Raises NotRoot, NotPublished, and ClockError when it had no effect.
     """
     if dry_run:
-        now = assess(judge(read(box)), pin_record.recorded(box, no_report) if box.is_root else PinRecord())
+        now = _look(box, no_report)
         restore = f"would run: jetson_clocks --restore {acting.BASELINE}"
         if not now.reading.refusal:
             report(f"would write: {acting.MINIMA}" if acting.no_baseline(box) else restore)
@@ -90,14 +98,14 @@ def unlock(box: Box, *, dry_run: bool = False, report: Report = no_report) -> Cl
         unlocked = dataclasses.replace(found.record, unlocked_at=box.uptime(), held_at=None, lost=False)
         try:
             # Before anything is released: without this record the check would pin the clocks again.
-            pin_record.save(box, unlocked)
+            boots.save(box, unlocked, report)
         except OSError as error:
             why = f"nothing was changed: the unlock cannot be noted: {error_text(error)}"
             raise ClockError(why) from None
         reading, problems = acting.release(box, report)
         if not reading.fixable:
             with contextlib.suppress(OSError):
-                pin_record.save(box, found.record)
+                boots.save(box, found.record, report)
             raise ClockError("; ".join(["clocks are still held", *problems]))
         return _publish(box, Assessment(reading, unlocked), report)
 
@@ -113,8 +121,18 @@ def check(box: Box, *, report: Report = no_report) -> Clocks:
             return _publish(box, now, report)
         report("unpinned: " + "; ".join(now.reading.faults))
         # The attempt counts even if it never returns.
-        pin_record.try_save(box, now.record, report)
+        boots.try_save(box, now.record, report)
         return _pin(box, now, CHECK_PATIENCE_S, report)
+
+
+def end(box: Box) -> None:
+    """Note that the box is being shut down. Raises NotRoot, ClockError."""
+    if not box.is_root:
+        raise NotRoot("end takes root")
+    try:
+        boots.note_end(box)
+    except OSError as error:
+        raise ClockError(f"the shutdown cannot be noted: {error_text(error)}") from None
 
 
 @contextlib.contextmanager
@@ -127,17 +145,20 @@ def _turn(box: Box, command: str, report: Report) -> Iterator[Assessment]:
     with contextlib.ExitStack() as stack:
         try:
             if box.is_root:
-                stack.enter_context(pin_record.mutex(box))
+                stack.enter_context(boots.mutex(box))
         except TimeoutError as error:
             raise ClockError(error_text(error)) from None
         except OSError as error:
             why = f"so another clock-lock may interfere: {error_text(error)}"
             report(f"cannot lock {paths.CLOCK_MUTEX}, {why}")
-        record = pin_record.recorded(box, report) if box.is_root else PinRecord()
-        found = assess(judge(read(box)), record)
+        found = _look(box, report)
         if not (box.is_root or found.reading.refusal):
             raise NotRoot(f"{command} takes root: sudo f5-clock-lock {command}")
         yield found
+
+
+def _look(box: Box, report: Report) -> Assessment:
+    return assess(judge(read(box)), boots.recorded(box, report) if box.is_root else Boot())
 
 
 def _noted(box: Box, found: Assessment) -> Assessment:
@@ -150,8 +171,8 @@ def _noted(box: Box, found: Assessment) -> Assessment:
 def _pin(
     box: Box, now: Assessment, patience_s: float, report: Report, *, allow_reboot: bool = False
 ) -> Clocks:
-    def save(record: PinRecord) -> None:
-        pin_record.try_save(box, record, report)
+    def save(record: Boot) -> None:
+        boots.try_save(box, record, report)
 
     after = acting.pin(box, now, allow_reboot=allow_reboot, patience_s=patience_s, save=save, report=report)
     return _publish(box, after, report)
@@ -163,7 +184,7 @@ def _publish(box: Box, now: Assessment, report: Report) -> Clocks:
     if not box.is_root:
         return clocks
     if not now.reading.refusal:
-        pin_record.try_save(box, now.record, report)
+        boots.try_save(box, dataclasses.replace(now.record, seen_at=box.uptime()), report)
     try:
         return publish(box, clocks)
     except OSError as error:

@@ -6,8 +6,10 @@ Frequencies are in Hz; what cannot be read is None. Nothing here raises.
 
 from __future__ import annotations
 
+import enum
+import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from appliance.box import paths, platform
 from appliance.box.clocks.modes import PowerModes, limit_or_none, power_modes
@@ -20,6 +22,8 @@ GPU_NODES = ("ga10b", "gpu")
 KHZ = 1_000
 """The kernel's CPU files are in kHz."""
 QUERY_S = 10.0
+CONFS = {"p3701-0005": "p3701_0000"}
+"""Modules whose nvpmodel.conf is named by another's."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,18 @@ class Emc:
     """The power mode's cap, which does not lower `range.max`."""
 
 
+class ConfFile(enum.Enum):
+    """What lies at nvpmodel.conf."""
+
+    ABSENT = enum.auto()
+    DANGLING = enum.auto()
+    """A link to nothing."""
+    FOREIGN = enum.auto()
+    """NVIDIA's link to the file of another module: nvpower.sh makes the right one where none lies."""
+    OWN = enum.auto()
+    """This module's, or its maker's."""
+
+
 @dataclass(frozen=True)
 class Readings:
     """Readings; of a machine that is no Jetson only the platform."""
@@ -62,6 +78,7 @@ class Readings:
     platform: Platform
     is_root: bool
     modes: PowerModes = field(default_factory=PowerModes)
+    conf_file: ConfFile = ConfFile.OWN
     cpus: tuple[Cpu, ...] = ()
     """Every core that the kernel knows, online or not."""
     gpu_folder: str = ""
@@ -75,6 +92,7 @@ class Readings:
     """
     emc: Emc | None = None
     emc_problem: str = ""
+    has_debugfs: bool = True
     tpc_mask: int | None = None
     """A bit for each cluster (TPC) that is off."""
 
@@ -92,14 +110,29 @@ def read(box: Box) -> Readings:
         machine,
         box.is_root,
         modes,
+        _conf_file(root, machine.module),
         cpus(root),
         folder,
         _devfreq(root, folder) if folder else None,
         railgate if railgate in (0, 1) else None,
         memory,
         "" if memory else _emc_absent(root),
+        bool(root.names(paths.DEBUGFS)),
         _tpc_mask(root, modes),
     )
+
+
+def _conf_file(root: Root, module: str) -> ConfFile:
+    try:
+        link = root.unresolved(paths.NVPMODEL_CONF)
+        target = os.readlink(link) if link.is_symlink() else ""
+    except OSError:
+        return ConfFile.OWN
+    if not root.exists(paths.NVPMODEL_CONF):
+        return ConfFile.DANGLING if target else ConfFile.ABSENT
+    named = re.fullmatch(rf"{paths.NVPMODEL_FOLDER}/nvpmodel_(p\d{{4}}_\d{{4}})\w*\.conf", target)
+    ours = CONFS.get(module, module.replace("-", "_"))
+    return ConfFile.FOREIGN if named and ours and named[1] != ours else ConfFile.OWN
 
 
 def cpus(root: Root) -> tuple[Cpu, ...]:
@@ -117,7 +150,8 @@ def emc(root: Root) -> Emc | None:
     """From `bwmgr`, else from debugfs, which only root can read."""
     if root.names(paths.BWMGR):
         clock = _devfreq(root, paths.BWMGR)
-        return Emc(clock, clock.fixed, clock.max)
+        # No public capture shows its table of frequencies: without one, what it is limited to is its maximum.
+        return Emc(replace(clock, top=clock.top or clock.max), clock.fixed, clock.max)
     rate, top = root.number(f"{paths.EMC}/rate"), root.number(f"{paths.EMC}/max_rate")
     if rate is None or top is None:
         return None
@@ -144,9 +178,9 @@ def core_switch(number: int) -> str:
     return f"{paths.CPUS}/cpu{number}/online"
 
 
-def core_floor(number: int) -> str:
-    """Lower limit, which jetson_clocks stores."""
-    return f"{paths.CPUS}/cpu{number}/cpufreq/scaling_min_freq"
+def core_limit(number: int, kind: str = "min") -> str:
+    """The lower one, which jetson_clocks stores, or the upper one ("max"), which the power mode sets."""
+    return f"{paths.CPUS}/cpu{number}/cpufreq/scaling_{kind}_freq"
 
 
 def _text(root: Root, path: str) -> str | OSError:
@@ -172,8 +206,10 @@ def _devfreq(root: Root, folder: str) -> Range:
 
 
 def _emc_absent(root: Root) -> str:
+    if not root.names(paths.DEBUGFS):
+        return f"debugfs is not mounted at {paths.DEBUGFS}"
     if not root.names(paths.EMC):
-        return f"{paths.EMC} cannot be read: is debugfs mounted?"
+        return f"{paths.EMC} cannot be read"
     files = [f"{paths.EMC}/{name}" for name in ("rate", "max_rate")]
     return f"{' and '.join(path for path in files if root.number(path) is None)} cannot be read"
 

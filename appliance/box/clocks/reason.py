@@ -31,8 +31,13 @@ class Reason(str, enum.Enum):
     PINNING_FAILS = "pinning-fails"
     """Root's check has given up for now: pinning has no effect."""
 
+    POWER_LOSSES = "power-losses"
+    """Several boots ended soon after pinning: it is not done again."""
+
     # State `reboot_pending`.
     REBOOT_DUE = "reboot-due"
+    REBOOT_FAILED = "reboot-failed"
+    """A reboot for the mode was made, and it still wants one."""
     REBOOTING = "rebooting"
 
     # State `unknown`.

@@ -1,4 +1,9 @@
-"""Circumstantial evidence of what unpinned the clocks."""
+"""Circumstantial evidence of what unpinned the clocks.
+
+The desktop's power mode menu runs as `python3 /usr/share/nvpmodel_indicator/nvpmodel_indicator.py` (public
+process lists) and sets modes through pkexec (its line: polkit's pkexec.c). On JetPack 7 a udev rule runs
+nvpmodel too, through nvpower.sh (public patches of it), of which systemd tells nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,10 @@ from collections.abc import Iterator
 
 from appliance.box import paths
 from appliance.box.clocks.decision import Assessment
-from appliance.box.clocks.modes import INDICATOR
 from appliance.box.system import Box
 
 TOOLS = ("nvpmodel", "jetson_clocks", "jtop")
-JOURNALLED = ("sudo", "nvpmodel", "jtop")
+JOURNALLED = ("sudo", "pkexec", "nvpmodel", "jtop")
 SERVICE = "nvpmodel.service"
 START_TIMES = ("ActiveEnterTimestampMonotonic", "ExecMainStartTimestampMonotonic")
 QUERY_S = 10.0
@@ -20,14 +24,17 @@ MOVES_CLOCKS = re.compile(
 )
 """Commands that move clocks; the last three run nvpmodel.service again."""
 JOURNAL_LINE = re.compile(r"\[\s*(\d+\.\d+)\]\s+\S+\s+([^\s:\[]+)(?:\[\d+\])?:\s+(.*)")
-MENU = "nvpmodel_indicator, the desktop's power mode menu,"
+COMMAND = re.compile(r"COMMAND=(.*?)\]?$")
+"""Of sudo, and in brackets of pkexec."""
+INDICATOR = "nvpmodel_indicator"
+MENU = f"{INDICATOR}, the desktop's power mode menu,"
 MAX_SUSPECTS = 8
 MAX_CHARACTERS = 200
 
 
 def suspects(box: Box, now: Assessment) -> tuple[str, ...]:
     """Circumstances since the clocks were read as pinned. Does not raise."""
-    since, mode_before, mode_now = now.record.held_at or 0.0, now.record.mode, now.reading.mode
+    since, mode_before, mode_now = now.record.held_at or 0.0, now.record.pinned, now.reading.mode
     found = []
     if mode_before and mode_now and mode_before != mode_now:
         found.append(f"power mode changed from {mode_before} to {mode_now}")
@@ -61,17 +68,17 @@ def _journal(box: Box, since: float) -> Iterator[str]:
         if not found or float(found[1]) <= since:
             continue
         name, message = found[2], found[3]
-        if name != "sudo":
+        if name not in ("sudo", "pkexec"):
             yield f"{name}: {message}"
-        elif (command := re.search(r"COMMAND=(.*)", message)) and MOVES_CLOCKS.search(command[1]):
-            yield f"{message.partition(':')[0].strip()} ran: sudo {command[1].strip()}"
+        elif (command := COMMAND.search(message)) and MOVES_CLOCKS.search(command[1]):
+            yield f"{message.partition(':')[0].strip()} ran: {name} {command[1].strip()}"
 
 
 def _processes(box: Box) -> Iterator[tuple[str, str]]:
     """Name and description of each process that can move clocks."""
-    for number in box.root.names(paths.PROCESSES):
-        name = (box.root.text(f"{paths.PROCESSES}/{number}/comm") or "") if number.isdecimal() else ""
-        if name.startswith(INDICATOR):
+    for number in filter(str.isdecimal, box.root.names(paths.PROCESSES)):
+        name = box.root.text(f"{paths.PROCESSES}/{number}/comm") or ""
+        if f"/{INDICATOR}" in (box.root.text(f"{paths.PROCESSES}/{number}/cmdline") or ""):
             yield INDICATOR, f"{MENU} is running, process {number}"
         elif name in TOOLS:
             yield name, f"{name} is running, process {number}"

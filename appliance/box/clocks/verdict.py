@@ -33,6 +33,7 @@ class Cause(enum.Enum):
     """Something limits the clock."""
     CONF = enum.auto()
     """nvpmodel.conf is that of another module."""
+    NO_DEBUGFS = enum.auto()
     ROOT = enum.auto()
     """Only root can read it."""
 
@@ -49,6 +50,8 @@ class Domain:
     fixable: bool = False
     """By jetson_clocks, which cannot lift a cap."""
     cause: Cause = Cause.OTHER
+    above: bool = False
+    """Its upper limit is above the target mode's."""
 
     @property
     def published(self) -> dict[str, Any]:
@@ -81,6 +84,21 @@ class Verdict:
     def target_mode(self) -> Mode | None:
         """None when it is unknown."""
         return self.target.mode
+
+    @property
+    def target_name(self) -> str:
+        """Empty when unknown."""
+        return self.target_mode.name if self.target_mode else ""
+
+    @property
+    def above(self) -> dict[str, Domain]:
+        """Clocks that may go above what the target mode allows."""
+        return {name: domain for name, domain in self.domains.items() if domain.above}
+
+    @property
+    def no_debugfs(self) -> bool:
+        """EMC is hidden from root, since debugfs is not mounted."""
+        return self.domains.get("emc", Domain({}, None)).cause is Cause.NO_DEBUGFS
 
     @property
     def wrong_conf(self) -> bool:
@@ -130,10 +148,11 @@ class Verdict:
         return tpc is not None and tpc.values["value"] not in (None, tpc.values["expected"])
 
     @property
-    def cores_off(self) -> tuple[int, ...]:
-        """Of the target mode, once it is set."""
+    def cores_to_switch(self) -> dict[int, bool]:
+        """Cores that are off although the target mode has them, or the reverse; none in another mode."""
         wanted = self.target_mode.cores if self.target_mode and self.in_target_mode else ()
-        return tuple(core.number for core in self.seen.cpus if core.number in wanted and not core.online)
+        wrong = [core for core in self.seen.cpus if wanted and core.online is not (core.number in wanted)]
+        return {core.number: not core.online for core in wrong}
 
     @property
     def state(self) -> State:
@@ -224,7 +243,8 @@ def _domains(seen: Readings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
     if seen.emc is not None:
         yield "emc", _emc(seen.emc, limits)
     else:
-        yield "emc", Domain({}, False, seen.emc_problem) if seen.is_root else hidden
+        cause = Cause.OTHER if seen.has_debugfs else Cause.NO_DEBUGFS
+        yield "emc", Domain({}, False, seen.emc_problem, cause=cause) if seen.is_root else hidden
     yield "cores", _cores(seen.cpus, mode, modes.current.name)
     if states := [state for core in online for state in core.idle]:
         yield "idle", _idle(states)
@@ -250,6 +270,10 @@ class Limits:
         return _lower(clock.top, self.target.mode.cap(parameter) if self.target.mode else None)
 
     @property
+    def target_name(self) -> str:
+        return self.target.mode.name if self.target.mode else "the power mode"
+
+    @property
     def suspicion(self) -> str:
         """Of a limit below the ceiling."""
         if self.target.mode is not None and self.current == self.target.mode.name:
@@ -269,6 +293,7 @@ def _clock(clock: Range, ceiling: int | None, limits: Limits) -> Domain:
     values = {"min": clock.min, "max": clock.max, "current": clock.current, "ceiling": ceiling}
     conf_fault = limits.conf_fault(ceiling, clock.top)
     capped = clock.max is not None and ceiling is not None and clock.max < ceiling
+    above = clock.max is not None and ceiling is not None and clock.max > ceiling
     if clock.min is None or clock.max is None:
         why = "its limits cannot be read"
     elif ceiling is None:
@@ -276,14 +301,15 @@ def _clock(clock: Range, ceiling: int | None, limits: Limits) -> Domain:
     elif capped:
         free = "" if clock.fixed else f", and free down to {megahertz(clock.min)}"
         why = f"capped at {megahertz(clock.max)}, below {megahertz(ceiling)}, {limits.suspicion}{free}"
+    elif above and not conf_fault:
+        held = "held at" if clock.fixed else "allowed up to"
+        why = f"{held} {megahertz(clock.max)}, above the {megahertz(ceiling)} of {limits.target_name}"
     elif not clock.fixed:
         why = f"free between {megahertz(clock.min)} and {megahertz(clock.max)}"
-    elif clock.max > ceiling:
-        why = f"held at {megahertz(clock.max)}, above the {megahertz(ceiling)} of the power mode"
     else:
         why = conf_fault
     cause = Cause.CONF if conf_fault else Cause.CAP if capped else Cause.OTHER
-    return Domain(values, not why, why, not clock.fixed, cause)
+    return Domain(values, not why, why, above or not clock.fixed, cause, above)
 
 
 def _emc(emc: Emc, limits: Limits) -> Domain:
@@ -294,8 +320,11 @@ def _emc(emc: Emc, limits: Limits) -> Domain:
     reach = _lower(ceiling, emc.cap)
     # With the lower limit at what is within reach nothing below it is free, whatever the hardware's maximum.
     locked = emc.locked or clock.fixed or (reach is not None and clock.min == reach)
+    above = emc.cap is not None and ceiling is not None and emc.cap > ceiling
     if ceiling is None:
         why = "the hardware's maximum cannot be read"
+    elif above and not conf_fault:
+        why = f"allowed up to {megahertz(emc.cap)}, above the {megahertz(ceiling)} of {limits.target_name}"
     elif reach != ceiling:
         free = "" if locked else ", and not locked"
         why = f"capped at {megahertz(reach)}, below {megahertz(ceiling)}, {limits.suspicion}{free}"
@@ -306,7 +335,8 @@ def _emc(emc: Emc, limits: Limits) -> Domain:
     else:
         why = conf_fault
     cause = Cause.CONF if conf_fault else Cause.CAP if reach != ceiling else Cause.OTHER
-    return Domain(values, not why, why, not locked or clock.current != reach, cause)
+    fixable = above or not locked or clock.current != reach
+    return Domain(values, not why, why, fixable, cause, above)
 
 
 def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
@@ -315,13 +345,16 @@ def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
     values = {"value": len(online.intersection(expected)), "expected": len(expected)}
     absent = sorted(set(expected) - {core.number for core in cores})
     off = sorted(set(expected) - online - set(absent))
+    extra = sorted(online - set(expected))
     why = ""
     if absent:
         why = f"{_cpus(absent)} of {paths.NVPMODEL_CONF} do not exist: it is not the one for this module"
     elif off:
         why = f"{_cpus(off)} offline, which {mode.name if mode else 'this box'} has"
+    elif extra and mode:
+        why = f"{_cpus(extra)} online, which {mode.name} has not"
     # A lower mode has them off on purpose: there only the mode is at fault.
-    fixable = bool(off) and mode is not None and current == mode.name
+    fixable = bool(off or extra) and mode is not None and current == mode.name
     return Domain(values, not why, why, fixable, Cause.CONF if absent else Cause.OTHER)
 
 

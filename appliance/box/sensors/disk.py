@@ -20,33 +20,51 @@ class Volume:
     """0 for a file system without a fixed number."""
     free_inodes: int
     read_only: bool
+    volatile: bool = False
+    """In memory, so that a boot empties it."""
 
 
 def volumes(box: Box) -> tuple[Volume, ...]:
-    """Volume of each folder of paths.WRITTEN, once. Raises OSError."""
+    """Volume of each folder of paths.WRITTEN, once. Raises OSError.
+
+    A root that is read-only, with the needed folders elsewhere, is so on purpose, and is left out.
+    """
     mounts = _mounts(box)
-    found = {
-        mount: _volume(box, mount, options)
-        for mount, options in (_mount_of(p, mounts) for p in paths.WRITTEN)
-    }
-    return tuple(found.values())
+    used = dict.fromkeys(_mount_of(path, mounts) for path in paths.WRITTEN)
+    found = [_volume(box, mount, mounts) for mount in used]
+    return tuple(one for one in found if one.mount in _needed(mounts) or not one.read_only) or tuple(found)
 
 
-def _mounts(box: Box) -> dict[str, tuple[str, ...]]:
-    """Mount point → options; of several on one the last counts."""
+Mounts = dict[str, tuple[str, tuple[str, ...]]]
+"""Mount point → type and options; of several on one the last counts."""
+
+
+def _mounts(box: Box) -> Mounts:
     lines = (line.split() for line in (box.root.text(paths.MOUNTS) or "").splitlines())
-    return {fields[1]: tuple(fields[3].split(",")) for fields in lines if len(fields) >= 4}
+    return {fields[1]: (fields[2], tuple(fields[3].split(","))) for fields in lines if len(fields) >= 4}
 
 
-def _mount_of(path: str, mounts: dict[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]]:
+def _mount_of(path: str, mounts: Mounts) -> str:
     place = PurePosixPath(path)
-    for folder in (place, *place.parents):
-        if str(folder) in mounts:
-            return str(folder), mounts[str(folder)]
-    return "/", ()
+    return next((str(folder) for folder in (place, *place.parents) if str(folder) in mounts), "/")
 
 
-def _volume(box: Box, mount: str, options: tuple[str, ...]) -> Volume:
+def _needed(mounts: Mounts) -> set[str]:
+    return {_mount_of(path, mounts) for path in paths.NEEDED}
+
+
+def _is_volatile(mount: str, mounts: Mounts) -> bool:
+    """tmpfs, or an overlay whose upper folder is in one, as overlayroot=tmpfs makes it."""
+    kind, options = mounts.get(mount, ("", ()))
+    upper = next((option[9:] for option in options if option.startswith("upperdir=")), "")
+    if kind == "overlay" and upper:
+        above = _mount_of(upper, mounts)
+        return above != mount and _is_volatile(above, mounts)
+    return kind in ("tmpfs", "ramfs")
+
+
+def _volume(box: Box, mount: str, mounts: Mounts) -> Volume:
+    options = mounts.get(mount, ("", ()))[1]
     stat = box.statvfs(box.root.at(mount))
     return Volume(
         mount=mount,
@@ -55,4 +73,5 @@ def _volume(box: Box, mount: str, options: tuple[str, ...]) -> Volume:
         inodes=stat.f_files,
         free_inodes=stat.f_favail,
         read_only="ro" in options or bool(stat.f_flag & os.ST_RDONLY),
+        volatile=mount in _needed(mounts) and _is_volatile(mount, mounts),
     )

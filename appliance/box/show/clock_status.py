@@ -13,9 +13,9 @@ from typing import Any
 
 from appliance.box import paths
 from appliance.box.clocks import clocks_json
+from appliance.box.clocks.boots import recorded
 from appliance.box.clocks.clocks_json import Clocks, State, stamped
 from appliance.box.clocks.decision import Assessment
-from appliance.box.clocks.pin_record import recorded
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import Cause, Verdict, megahertz, span, take_reading
 from appliance.box.platform import Platform

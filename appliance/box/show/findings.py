@@ -17,7 +17,7 @@ def wants_colour(is_terminal: bool, environment: Mapping[str, str]) -> bool:
 
 
 def table(findings: Sequence[Finding], *, colour: bool = False) -> str:
-    """A line a finding, one for each reason of skipped ones, and the totals."""
+    """A line a finding, one for each reason of skipped ones, and the totals that are not 0."""
     checked = [finding for finding in findings if finding.level is not Level.SKIP]
     width = max((len(finding.check) for finding in checked), default=0)
     lines = [line for finding in checked for line in _lines(finding, width, colour)]
@@ -27,7 +27,9 @@ def table(findings: Sequence[Finding], *, colour: bool = False) -> str:
             skipped.setdefault(plain(finding.value), []).append(finding.check)
     lines += [f"{_level(Level.SKIP, colour)}  {', '.join(checks)}: {why}" for why, checks in skipped.items()]
     counts = {level: sum(finding.level is level for finding in findings) for level in Level}
-    return "\n".join([*lines, " · ".join(f"{counts[level]} {level.value}" for level in Level)])
+    return "\n".join(
+        [*lines, " · ".join(f"{count} {level.value}" for level, count in counts.items() if count)]
+    )
 
 
 def _lines(finding: Finding, width: int, colour: bool) -> list[str]:

@@ -56,6 +56,9 @@ def _warn(text: str, end: str = "\n") -> None:
 
 def _query(machine: Machine, verbose: bool) -> int:
     mode = machine.mode
+    if machine.fault("mode_not_set") is not None:
+        _warn("power mode is not set!")
+        return 0
     if machine.profile.jetpack == 5:
         print("NV Fan Mode:quiet")
     if verbose:
@@ -111,6 +114,7 @@ def _set(machine: Machine, number: int) -> int:
     if machine.read(mask) != wanted or machine.fault("reboot_prompt") is not None:
         return _ask_for_reboot(machine, block)
     machine.apply(block)
+    machine.clear_fault("mode_not_set")
     return 0
 
 

@@ -1,0 +1,246 @@
+"""Root's record of the last boots, and the mutex of processes that set clocks.
+
+This boot's lies in /run/f5-appliance/root, which only root can enter and a boot empties, so that a full disk
+does not matter. BOOTS, for all to read, has it and those of the boots before. Times are in s since boot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated
+
+from appliance.box import paths, platform, versions
+from appliance.box.clocks.clocks_json import NUMBERS, Count, Number, Unpin
+from appliance.box.root import error_text
+from appliance.box.system import Box
+from appliance.fields import Between, Ranged
+
+Report = Callable[[str], None]
+"""Gets a line for each step."""
+SCHEMA = 1
+KEPT = 20
+LOSSES = 3
+"""So many boots that a power mode has ended, and it is not pinned again."""
+SOON_S = 3600.0
+"""Supply and cooling that bear a pinned mode for longer bear it."""
+GROWTH, LEAST_S = 1.5, 60.0
+"""Growth of `held_s` between two writes of BOOTS that have no other reason: a disk wears out."""
+MUTEX_WAIT_S = 120.0
+"""Pinning takes a minute when the GPU is late, and time-outs on top."""
+MUTEX_POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Boot(Ranged):
+    """The fields are the keys of the file."""
+
+    boot_id: str = ""
+    asked: str = ""
+    """Power mode that the box is to be in."""
+    applied: str = ""
+    """Power mode that it is in."""
+    pinned: str = ""
+    """Power mode in which clocks were last pinned, or about to be; empty if never."""
+    pinned_at: Annotated[float | None, NUMBERS] = None
+    """Of that mode, the first time."""
+    seen_at: Number = 0.0
+    """Last check; on disk, one of the last."""
+    ended: bool = False
+    """By a shutdown."""
+    barred: tuple[str, ...] = ()
+    """Power modes that have each ended LOSSES boots; carried on until a technician tries again."""
+    tried_again: bool = False
+    reboot_for: str = ""
+    """Mode that nvpmodel wants a reboot for; asked once in a boot."""
+    rebooting_for: str = ""
+    """Mode for which a reboot was begun."""
+    came_by: str = ""
+    """Mode that the reboot before this boot was for."""
+    unlocked_at: Annotated[float | None, NUMBERS] = None
+    """By a technician; None if locked since."""
+    attempts: tuple[Number, ...] = ()
+    """Pins of the timer's check, in the last hour."""
+    repins: Count = 0
+    held_at: Annotated[float | None, NUMBERS] = None
+    """Last reading as pinned; None after one as unpinned."""
+    lost: bool = False
+    """From an unpin until clocks are pinned again."""
+    last_unpin: Unpin | None = None
+    problem: str = ""
+    """Errors of the last pinning."""
+    backend: str = ""
+    """It spoke last; empty if nothing was heard."""
+    passed_over: tuple[str, ...] = ()
+    """Backends that could not be used in its place."""
+    l4t: str = ""
+    tensorrt: str = ""
+    driver: str = ""
+
+    @property
+    def reboot_failed(self) -> bool:
+        """The reboot before this boot was for the mode that still wants one."""
+        return bool(self.reboot_for) and self.reboot_for == self.came_by
+
+    @property
+    def held_s(self) -> float:
+        """Seconds from the first pin in its mode to the last check."""
+        return 0.0 if self.pinned_at is None else self.seen_at - self.pinned_at
+
+    @property
+    def unclean(self) -> bool:
+        """It was pinned, and ended by no shutdown. Of past boots only."""
+        return self.pinned_at is not None and not (self.ended or self.rebooting_for)
+
+
+@dataclass(frozen=True)
+class Boots(Ranged):
+    boots: tuple[Boot, ...]
+    """Oldest first."""
+    schema: Annotated[int, Between(SCHEMA, SCHEMA)] = SCHEMA
+
+
+def losses(past: Sequence[Boot], mode: str) -> int:
+    """Count boots that ended soon after pinning in `mode`, since it was borne or tried again."""
+    count = 0
+    for boot in reversed(past):
+        if boot.pinned == mode:
+            if boot.held_s > SOON_S:
+                break
+            count += boot.unclean
+        if boot.tried_again:
+            break
+    return count
+
+
+def history(box: Box) -> tuple[Boot, ...]:
+    """Boots on record, oldest first; () without a record. Raises OSError, ValueError."""
+    try:
+        return box.root.load(paths.BOOTS, Boots).boots
+    except FileNotFoundError:
+        return ()
+
+
+def recorded(box: Box, report: Report) -> Boot:
+    """Load this boot's record, or begin it. One that others may have written is not used, but reported."""
+    try:
+        if box.root.is_private(paths.PIN_RECORD):
+            boot = box.root.load(paths.PIN_RECORD, Boot)
+            if boot.boot_id == box.boot_id:
+                return boot
+    except OSError as error:
+        report(f"{paths.PIN_RECORD} is not used: {error_text(error)}")
+    except ValueError:
+        pass
+    past = _stored(box, report)
+    return past[-1] if past and past[-1].boot_id == box.boot_id else _begun(box, past)
+
+
+def _begun(box: Box, past: Sequence[Boot]) -> Boot:
+    last = past[-1] if past else Boot()
+    barred = dict.fromkeys(last.barred)
+    if losses(past, last.pinned) >= LOSSES:
+        barred[last.pinned] = None
+    # A mode that is set, but not yet on the GPU, takes any reboot; one that is not set only nvpmodel's own.
+    due = last.reboot_for if last.reboot_for == last.applied else ""
+    fresh = Boot(box.boot_id, barred=tuple(barred), came_by=last.rebooting_for or due)
+    return _with_versions(box, fresh)
+
+
+def _with_versions(box: Box, boot: Boot) -> Boot:
+    l4t, tensorrt = platform.identify(box.root).l4t, versions.tensorrt(box.root)
+    found = versions.dotted(l4t), versions.dotted(tensorrt), versions.driver(box.root)
+    return replace(boot, l4t=found[0], tensorrt=found[1], driver=found[2])
+
+
+def _stored(box: Box, report: Report) -> tuple[Boot, ...]:
+    """Boots on record that root may act on; a damaged file is renamed."""
+    try:
+        return history(box) if box.root.is_private(paths.BOOTS) else ()
+    except ValueError:
+        why = "it is damaged"
+        with contextlib.suppress(OSError):
+            box.root.unresolved(paths.BOOTS).replace(box.root.unresolved(paths.DAMAGED_BOOTS))
+            why += f", and now {paths.DAMAGED_BOOTS}"
+    except OSError as error:
+        why = error_text(error)
+    report(f"{paths.BOOTS} is not used: {why}")
+    return ()
+
+
+def save(box: Box, boot: Boot, report: Report) -> None:
+    """Raises OSError where this boot's record cannot be written; that on disk is only reported."""
+    box.root.private_folder(paths.ROOTS_RUN)
+    box.root.replace(paths.PIN_RECORD, json.dumps(asdict(boot)) + "\n", mode=0o600)
+    past = _stored(box, report)
+    before = past[-1] if past and past[-1].boot_id == boot.boot_id else None
+    if before and _lasting(before) == _lasting(boot) and boot.held_s < GROWTH * before.held_s + LEAST_S:
+        return
+    kept = (*(one for one in past if one.boot_id != boot.boot_id), boot)[-KEPT:]
+    try:
+        box.root.replace(paths.BOOTS, json.dumps(asdict(Boots(kept)), indent=1) + "\n")
+    except OSError as error:
+        report(f"{paths.BOOTS} cannot be written: {error_text(error)}")
+
+
+def _lasting(boot: Boot) -> Boot:
+    """Without what changes at each check."""
+    return replace(boot, seen_at=0.0, attempts=(), held_at=None if boot.held_at is None else 0.0)
+
+
+def try_save(box: Box, boot: Boot, report: Report) -> None:
+    """Pinning matters more."""
+    try:
+        save(box, boot, report)
+    except OSError as error:
+        report(f"cannot write {paths.PIN_RECORD}, so re-pins are not counted: {error_text(error)}")
+
+
+def note_end(box: Box) -> None:
+    """Note that the box is being shut down, as root. Raises OSError."""
+    _change(box, lambda boot: replace(boot, ended=True, seen_at=box.uptime()))
+
+
+def note_backend(box: Box, backend: str, passed_over: Sequence[str] = ()) -> None:
+    """Note what speaks now, with the versions that it speaks on, as root. Raises OSError."""
+    others = tuple(passed_over)
+    _change(box, lambda boot: _with_versions(box, replace(boot, backend=backend, passed_over=others)))
+
+
+def _change(box: Box, change: Callable[[Boot], Boot]) -> None:
+    with mutex(box):
+        before = recorded(box, _silent)
+        if (after := change(before)) != before:
+            save(box, after, _silent)
+
+
+def _silent(line: str) -> None:
+    pass
+
+
+@contextlib.contextmanager
+def mutex(box: Box) -> Iterator[None]:
+    """Let one process at a time set clocks: the timer's check waits for a technician's command.
+
+    Raises TimeoutError after MUTEX_WAIT_S, OSError when the file cannot be made.
+    """
+    folder = box.root.private_folder(paths.ROOTS_RUN)
+    name = os.path.basename(paths.CLOCK_MUTEX)
+    handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        for _ in range(int(MUTEX_WAIT_S / MUTEX_POLL_S)):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                box.sleep(MUTEX_POLL_S)
+        else:
+            locked = f"{paths.CLOCK_MUTEX} is locked"
+            raise TimeoutError(f"another clock-lock has been at work for {MUTEX_WAIT_S:.0f} s ({locked})")
+        yield
+    finally:
+        os.close(handle)

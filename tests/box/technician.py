@@ -1,0 +1,113 @@
+"""A technician who types the commands of a remedy on a fake box, as they are printed and in that order."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping
+
+from appliance.box import paths
+from appliance.box.clocks.pinning import lock
+from tests.box.boxes import quick, run_script
+from tests.fakes import conf
+from tests.fakes.jetson import Jetson
+from tests.fakes.tree import Tree
+
+Typed = Callable[[Jetson, re.Match[str]], object]
+LOOKS = re.compile(
+    r"sudo (?:journalctl|dmesg|nvpmodel|ss|du|nvme|appliance check|f5-health|f5-support-bundle"
+    r"|f5-clock-lock status)\b"
+)
+"""They change nothing."""
+
+
+def nvpower(jetson: Jetson) -> None:
+    """As its script: a link for this module where none lies; one that lies there is kept."""
+    link = jetson.root / paths.NVPMODEL_CONF[1:]
+    if not link.is_symlink() and not link.exists():
+        link.symlink_to(f"/etc/nvpmodel/{jetson.profile.conf}")
+
+
+def _systemctl(jetson: Jetson, typed: re.Match[str]) -> None:
+    quick(jetson).tools.execute("systemctl", *typed[1].split())
+    if typed[1].startswith("restart"):
+        nvpower(jetson) if "nvpower" in typed[1] else None
+        lock(quick(jetson)) if "f5-clocks" in typed[1] else None
+
+
+def _lock(jetson: Jetson, typed: re.Match[str]) -> None:
+    run_script("clock-lock", quick(jetson), "lock", *typed[1].split())
+
+
+def _end(jetson: Jetson, typed: re.Match[str]) -> None:
+    for folder in jetson.path("/proc").iterdir():
+        if folder.name.isdecimal() and typed[1] in (folder / "cmdline").read_text():
+            shutil.rmtree(folder)
+
+
+def _apt(jetson: Jetson, typed: re.Match[str]) -> None:
+    """Lay down the files of packages; drivers make their nodes at the next boot."""
+    tree = Tree(jetson.root, jetson.profile)
+    for package, _, version in (word.partition("=") for word in typed[1].split() if not word.startswith("-")):
+        if package == "nvidia-l4t-nvpmodel":
+            jetson.write(f"/etc/nvpmodel/{jetson.profile.conf}", conf.text(jetson.profile))
+        elif package == "nvidia-l4t-tools":
+            jetson.write("/usr/bin/jetson_clocks", "")
+        elif package == "nvidia-l4t-kernel-oot-modules":
+            tree.nodes()
+        elif version:
+            pattern = rf"(Package: {package}\n(?:.+\n)*?Version: )\S+"
+            jetson.write(
+                paths.PACKAGES, re.sub(pattern, rf"\g<1>{version}", jetson.read(paths.PACKAGES) + "\n")
+            )
+
+
+def _boot(jetson: Jetson, typed: re.Match[str]) -> None:
+    jetson.boot()
+    lock(quick(jetson))
+
+
+def _mount(jetson: Jetson, typed: re.Match[str]) -> None:
+    jetson.path(typed[1]).rmdir()
+    (jetson.root / "debugfs").rename(jetson.path(typed[1]))
+
+
+COMMANDS: Mapping[str, Typed] = {
+    r"sudo systemctl ((?:restart|enable --now|start|stop|unmask|disable|reset-failed)(?: (?!&&)[\w.@-]+)+)":
+        _systemctl,
+    r"sudo f5-clock-lock lock((?: --[\w-]+)*)": _lock,
+    r"sudo rm (/[\w./-]+)": lambda jetson, typed: (jetson.root / typed[1][1:]).unlink(),
+    r"sudo pkill -f (\w+)": _end,
+    r"sudo apt install ((?:--[\w-]+ |[\w.+-]+(?:=\S+[\w])? ?)+)": _apt,
+    r"(?:sudo |then )reboot": _boot,
+    r"sudo mount -t debugfs debugfs (/[\w/]+)": _mount,
+    r"echo (\S+) \| sudo tee (/[\w/]+)": lambda jetson, typed: jetson.write(typed[2], f"{typed[1]}\n"),
+    r"`  power_mode: (\S+)`": lambda jetson, typed: jetson.write(
+        paths.CONFIG, f"device:\n  power_mode: {typed[1]}\n"),
+}  # fmt: skip
+"""What a command does to the box. Of those that only other checks name the form is known, and no more."""
+OTHERS = re.compile(
+    r"sudo (?:apt install (?:--reinstall )?\./FILE\.deb|apt remove f5-appliance|f5-upgrade --back|f5-quiet"
+    r"|usermod -aG \S+|timedatectl set-(?:ntp true|time)|mount -o remount,rw|apt-get clean|tee /proc/sys/vm/"
+    r"|systemd-tmpfiles --create)"
+)
+
+
+def unknown(remedy: str) -> str:
+    """What is left of a remedy's commands when those that are known are taken out; empty if none."""
+    for pattern in (*COMMANDS, OTHERS.pattern, LOOKS.pattern):
+        remedy = re.sub(pattern, "", remedy)
+    return remedy if "sudo " in remedy else ""
+
+
+def follow(jetson: Jetson, remedy: str, words: Mapping[str, str]) -> None:
+    for word, typed in words.items():
+        remedy = remedy.replace(word, typed)
+    assert not unknown(remedy), remedy
+    found = [
+        (match.start(), act, match)
+        for pattern, act in COMMANDS.items()
+        for match in re.finditer(pattern, remedy)
+    ]
+    for _, act, match in sorted(found, key=lambda one: one[0]):
+        act(jetson, match)

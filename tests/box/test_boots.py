@@ -1,0 +1,329 @@
+"""The record of the last boots: what it keeps, what is believed of it, and a year of made-up boots.
+
+F5_WEEKS is how many of its weeks are played (12), F5_YEAR their seed. 52 take half a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from appliance.box import paths
+from appliance.box.checks import Level, run_checks
+from appliance.box.checks.finding import Finding
+from appliance.box.checks.health import _note_backend
+from appliance.box.clocks import boots
+from appliance.box.clocks.boots import Boot, history, losses
+from appliance.box.clocks.pinning import NotRoot, check, end, lock, unlock
+from appliance.box.clocks.reason import Reason
+from appliance.box.system import Box
+from tests.box.boxes import quick, well
+from tests.fakes.jetson import Clock, Jetson
+
+pytestmark = pytest.mark.once
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(20.0)
+
+
+@pytest.fixture
+def jetson(tmp_path: Path) -> Jetson:
+    return well(tmp_path / "box")
+
+
+@pytest.fixture
+def box(jetson: Jetson, clock: Clock) -> Box:
+    return quick(jetson, **clock.arguments)
+
+
+def boot(jetson: Jetson, clock: Clock) -> None:
+    jetson.boot()
+    clock.uptime_s = 20.0
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boots, "KEPT", 5)
+
+
+@pytest.mark.usefixtures("few")
+def test_each_boot_is_on_record_with_what_it_ran_on(jetson: Jetson, box: Box, clock: Clock) -> None:
+    for number in range(8):
+        boot(jetson, clock)
+        lock(box)
+        end(box) if number != 5 else None
+    found = history(box)
+    assert len(found) == 5 == len({one.boot_id for one in found})
+    assert found[-1].boot_id == box.boot_id
+    assert [one.ended for one in found[-4:]] == [True, False, True, True]
+    assert {(one.asked, one.applied, one.pinned) for one in found} == {("MAXN", "MAXN", "MAXN")}
+    assert {(one.l4t, one.tensorrt, one.driver) for one in found} == {("36.4.3", "10.3.0", "540.4.0")}
+    assert jetson.path(paths.BOOTS).stat().st_mode & 0o777 == 0o644, "for all to read"
+
+
+def test_a_shutdown_that_does_not_come_is_taken_back(box: Box) -> None:
+    """`systemctl restart f5-clocks` ends and starts the unit; one that was stopped leaves the timer."""
+    for act in (lock, check):
+        lock(box)
+        end(box)
+        assert history(box)[-1].ended
+        act(box)
+        assert not history(box)[-1].ended
+    with pytest.raises(NotRoot):
+        end(replace(box, user=lambda: 1000))
+
+
+def test_a_disk_is_written_seldom(jetson: Jetson, box: Box, clock: Clock) -> None:
+    lock(box)
+    stamps = set()
+    for _ in range(288):
+        clock.advance(300)
+        with_time = replace(boots.recorded(box, print), seen_at=clock.uptime_s, held_at=clock.uptime_s)
+        boots.save(box, with_time, print)
+        stamps.add(jetson.path(paths.BOOTS).stat().st_ino)
+    assert len(stamps) < 20, "of a day of checks"
+    assert history(box)[-1].held_s > DAY_S / 2
+
+
+def test_a_full_disk_costs_the_record_and_nothing_else(jetson: Jetson) -> None:
+    jetson.fault("disk_full")
+    box, lines = quick(jetson), list[str]()
+    assert lock(box, report=lines.append).state == "pinned"
+    assert any("boots.json cannot be written: No space left" in line for line in lines)
+    assert unlock(box).reason is Reason.UNLOCKED and check(box).reason is Reason.UNLOCKED
+    assert history(box) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"boots": 3}', '{"schema": 2, "boots": []}', '{"boots": [{"seen_at": 1e99}]}', "\0\0"],
+)
+def test_damage_is_put_aside_and_told(jetson: Jetson, box: Box, text: str) -> None:
+    lock(box)
+    boot(jetson, Clock())
+    jetson.write(paths.BOOTS, text)
+    [told] = run_checks(replace(box, user=lambda: 1000), only={"boots"})
+    assert (told.level, "damaged" in told.value) == (Level.WARN, True)
+    lines: list[str] = []
+    assert lock(box, report=lines.append).state == "pinned"
+    assert any("it is damaged, and now /var/lib/f5-appliance/boots.json.damaged" in line for line in lines)
+    assert jetson.path(paths.DAMAGED_BOOTS).read_text() == text and len(history(box)) == 1
+    [told] = run_checks(box, only={"boots"})
+    assert told.level is Level.WARN and "sudo rm" in told.remedy
+
+
+def test_what_others_could_have_written_bars_nothing(jetson: Jetson, box: Box) -> None:
+    past = [Boot(str(number), pinned="MAXN", pinned_at=20.0, seen_at=30.0) for number in range(5)]
+    jetson.write(paths.BOOTS, json.dumps({"schema": 1, "boots": [vars(one) for one in past]}))
+    jetson.path(paths.BOOTS).chmod(0o666)
+    lines: list[str] = []
+    assert lock(box, report=lines.append).state == "pinned"
+    assert any("boots.json is not used" in line for line in lines)
+
+
+def ended(mode: str = "MAXN", after_s: float = 60.0, **more: object) -> Boot:
+    return Boot("x", pinned=mode, pinned_at=20.0, seen_at=20.0 + after_s, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("past", "count"),
+    [
+        ([ended()] * 5, 5),
+        ([ended(), ended("MODE_50W"), ended()], 2),
+        ([ended(), ended(after_s=8 * HOUR_S), ended()], 1),  # it bore the mode; the plug was pulled
+        ([ended(), ended(ended=True), ended()], 2),  # a technician restarted it: that proves nothing
+        ([ended(), ended(rebooting_for="MAXN"), ended()], 2),
+        ([ended(), ended(tried_again=True), ended()], 2),  # with another supply
+        ([ended(), Boot("x", applied="MAXN"), ended()], 2),  # not pinned
+        ([], 0),
+    ],
+)
+def test_losses_of_a_mode(past: list[Boot], count: int) -> None:
+    assert losses(past, "MAXN") == count
+
+
+@pytest.mark.usefixtures("few")
+def test_a_mode_that_ended_three_boots_is_not_pinned_a_fourth_time(
+    jetson: Jetson, box: Box, clock: Clock
+) -> None:
+    for _ in range(3):
+        boot(jetson, clock)
+        assert lock(box).state == "pinned"
+    for _ in range(6):
+        boot(jetson, clock)
+        clocks = lock(box)
+        assert (clocks.state, clocks.reason) == ("unpinned", Reason.POWER_LOSSES), (
+            "for longer than the record"
+        )
+        clock.advance(30)
+        assert check(box).reason is Reason.POWER_LOSSES and clocks.repins == 0
+    for more, word in ((False, "would pin nothing"), (True, "would run: jetson_clocks")):
+        lines: list[str] = []
+        lock(box, dry_run=True, try_again=more, report=lines.append)
+        assert any(line.startswith(word) for line in lines), lines
+    assert lock(box, try_again=True).state == "pinned"
+    boot(jetson, clock)
+    assert lock(box).state == "pinned", "the count begins anew"
+    boot(jetson, clock)
+    jetson.write(paths.CONFIG, "device:\n  power_mode: MODE_50W\n")
+    boot(jetson, clock)
+    assert (lock(box).state, lock(box).mode) == ("pinned", "MODE_50W"), "a lower one is another matter"
+
+
+def test_the_power_is_gone_before_jetson_clocks_returns(jetson: Jetson, box: Box, clock: Clock) -> None:
+    class Gone(BaseException):
+        pass
+
+    def execute(name: str, *arguments: str, **more: object) -> object:
+        if name == "jetson_clocks" and not arguments:
+            raise Gone
+        return box.tools.execute(name, *arguments)
+
+    for _ in range(3):
+        boot(jetson, clock)
+        dying = type("Dying", (type(box.tools),), {"execute": staticmethod(execute), "find": box.tools.find})
+        with pytest.raises(Gone):
+            lock(replace(box, tools=dying()))
+    boot(jetson, clock)
+    assert lock(box).reason is Reason.POWER_LOSSES
+
+
+def test_which_backend_spoke_is_noted(box: Box) -> None:
+    lock(box)
+    figures = {"backend": "ort-cuda (fused)", "passed_over": {"tensorrt": "no code for this GPU"}}
+    _note_backend(box, [Finding("synthesis", Level.PASS, "", figures=figures)])
+    assert (history(box)[-1].backend, history(box)[-1].passed_over) == ("ort-cuda", ("tensorrt",))
+    check(box)
+    assert history(box)[-1].backend == "ort-cuda"
+
+
+# A year.
+
+
+class Year:
+    """A box that is started every week or so; what befalls it, and what a technician knows of it.
+
+    He goes by what happened, not by the record: `lost` are starts that ended within minutes of pinning in the
+    present mode since a day on which it held.
+    """
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.dice, self.clock = random.Random(seed), Clock(20.0)
+        self.jetson = well(folder / "box", self.dice.choice(["jp6-0005", "jp7-0005"]))
+        self.jetson.write(paths.CONFIG, "device:\n  power_mode: null\n")
+        self.box = quick(self.jetson, **self.clock.arguments)
+        self.weak = self.swapped = self.barred = False
+        self.lost = self.weeks = 0
+        self.backends: list[str] = []
+        self.trouble: set[str] = set()
+
+    def expected(self) -> dict[str, Level]:
+        found = {}
+        if self.barred:
+            found = {"boots": Level.FAIL, "clocks": Level.WARN, "power_mode": Level.WARN}
+        elif self.lost == 2:
+            found = {"boots": Level.WARN}
+        if self.swapped:
+            found["versions"] = Level.WARN
+            found |= {"backend": Level.WARN} if "tensorrt" in self.backends[-boots.KEPT : -1] else {}
+        return found
+
+    def look(self) -> None:
+        names = {"boots", "clocks", "power_mode", "reboot", "caps", "cores", "versions", "backend", "time"}
+        found = {
+            f.check: f.level
+            for f in run_checks(self.box, only=names)
+            if f.level not in (Level.PASS, Level.SKIP)
+        }
+        assert found == self.expected(), (self.weeks, found, self.trouble)
+        self.trouble |= set(found)
+
+    def start(self) -> None:
+        boot(self.jetson, self.clock)
+        # The clock without its battery, before the network; nothing on record may go by it.
+        self.clock.wall_s += self.dice.choice([0.0, 7 * DAY_S, -300 * DAY_S, 300 * DAY_S])
+        self.clock.wall_s = max(self.clock.wall_s, 1.75e9)
+        if self.jetson.profile.jetpack == 7 and self.dice.random() < 0.3:
+            self.jetson.fault("mode_not_set")
+        lock(self.box)
+        self.clock.advance(60)
+        check(self.box)
+        self.backends.append("")
+        self.speak()
+
+    def speak(self) -> None:
+        """What is on record of a start is what spoke last in it."""
+        self.backends[-1] = "ort-cuda" if self.swapped else "tensorrt"
+        boots.note_backend(self.box, self.backends[-1], ["tensorrt"] if self.swapped else [])
+
+    def hold(self, seconds: float) -> None:
+        for _ in range(2):
+            self.clock.advance(seconds / 2)
+            if self.dice.random() < 0.2:
+                self.jetson.set_mode("MODE_50W" if "50" not in self.jetson.mode else "MAXN")
+                check(self.box)
+                self.clock.advance(30)
+            check(self.box)
+
+    def week(self) -> None:
+        self.weeks += 1
+        self.weak = self.weak or self.dice.random() < 0.06
+        self.start()
+        while self.weak and not self.barred and "50" not in self.jetson.mode:
+            self.look()
+            self.lost += 1
+            self.barred = self.lost >= 3
+            self.start()
+        self.look()
+        if self.barred:
+            self.mend_supply()
+        if self.dice.random() < 0.1:
+            self.swap_tensorrt()
+        self.look()
+        held = self.dice.choice([600.0, 6 * HOUR_S, 6 * DAY_S])
+        self.hold(held)
+        self.lost = 0 if held > HOUR_S else self.lost
+        clean = self.dice.random() < 0.7
+        end(self.box) if clean else None
+        if not clean and held <= HOUR_S:
+            self.lost += 1
+            self.barred = self.lost >= 3
+
+    def mend_supply(self) -> None:
+        if "50" in self.jetson.mode or self.dice.random() < 0.5:
+            self.weak = False
+            lock(self.box, try_again=True)
+        else:
+            self.jetson.write(paths.CONFIG, "device:\n  power_mode: MODE_50W\n")
+            lock(self.box)
+        self.barred, self.lost = False, 0
+        self.clock.advance(30)
+        check(self.box)
+
+    def swap_tensorrt(self) -> None:
+        """Another vendor's pin, or the technician who puts JetPack's back."""
+        self.swapped = not self.swapped
+        versions = ["10.13.3.9-1+cuda13.0", self.jetson.profile.packages["libnvinfer10"]]
+        status = self.jetson.read(paths.PACKAGES) + "\n"
+        version = versions[not self.swapped]
+        changed = re.sub(r"(Package: libnvinfer10\n(?:.+\n)*?Version: )\S+", rf"\g<1>{version}", status)
+        self.jetson.write(paths.PACKAGES, changed)
+        self.speak()
+
+
+def test_a_year_as_a_technician_sees_it(tmp_path: Path) -> None:
+    year = Year(tmp_path, int(os.environ.get("F5_YEAR", "1")))
+    for _ in range(int(os.environ.get("F5_WEEKS", "12"))):
+        year.week()
+    assert year.trouble >= {"boots", "versions", "backend"}, "a year in which nothing happens shows nothing"

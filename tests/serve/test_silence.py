@@ -1,0 +1,131 @@
+"""Nothing leaves the box that nobody asked for: no look-up and no packet, whichever runtime is imported."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import lookups
+from tests.daemons import free_port, reference_wav, write_config
+from tests.patience import PATIENCE_S, until
+
+REPORTS_FROM = (1, 30)
+MODEL = "appliance/demo/bundle/vocoder.onnx"
+PLAIN = f"import onnxruntime; onnxruntime.InferenceSession({MODEL!r}, providers=['CPUExecutionProvider'])"
+ASKS = """
+import socket
+try:
+    socket.getaddrinfo("a-name.example", 80)
+except OSError:
+    for family, address in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        socket.socket(family, socket.SOCK_DGRAM).sendto(b"", (address, 9))
+"""
+FETCH = (
+    "from urllib.request import *; urlopen(Request({!r}, {}, {{'Content-Type': 'application/json'}})).read()"
+)
+REPORTS = tuple(map(int, importlib.metadata.version("onnxruntime").split(".")[:2])) >= REPORTS_FROM
+
+needs_network = pytest.mark.skipif(not lookups.possible(), reason=lookups.IMPOSSIBLE)
+reports = pytest.mark.skipif(not REPORTS, reason="this ONNX Runtime reports nothing")
+
+
+def run(code: str, home: Path) -> str:
+    """Run Python code as a new user; return what it prints."""
+    command, environment = [sys.executable, "-c", code], lookups.environment(home)
+    return subprocess.check_output(command, env=environment, text=True, timeout=PATIENCE_S)
+
+
+@reports
+def test_where_it_is_on_a_device_id_is_kept(tmp_path: Path) -> None:
+    """The control of the test below."""
+    run(PLAIN, tmp_path)
+    assert list(tmp_path.rglob("deviceid"))
+
+
+@pytest.mark.parametrize(
+    "module", ["appliance.client", "appliance.engine.ort", "export", "export.precision", "tests"]
+)
+def test_no_way_in_leaves_it_on(module: str, tmp_path: Path) -> None:
+    if module.startswith("export."):
+        pytest.importorskip("onnx")
+    run(f"import {module}; {PLAIN}", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_units_environment_has_it_off_too(root: Path) -> None:
+    assert "\nEnvironment=ORT_DISABLE_TELEMETRY=1\n" in (root / "systemd/f5-appliance.service").read_text()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("module", "told"), [("huggingface_hub", True), ("export.fetch", False)])
+def test_the_hub_is_not_told_what_is_installed(module: str, told: bool, tmp_path: Path) -> None:
+    shown = "from huggingface_hub.utils import build_hf_headers; print(build_hf_headers()['user-agent'])"
+    said = run(f"import {module}; {shown}", tmp_path)
+    assert "hf_hub/" in said and ("torch/" in said) == told
+
+
+@needs_network
+def test_a_program_that_asks_is_seen(tmp_path: Path) -> None:
+    """The control of the test below."""
+    process = lookups.start(seen := tmp_path / "seen", ["-c", ASKS], lookups.environment(tmp_path))
+    asked = {"a-name.example", "192.0.2.1", "2001:db8::1"}
+    until(lambda: asked <= {*seen.read_text().split()}, seen.read_text)
+    process.wait(PATIENCE_S)
+
+
+@needs_network
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["ort-cpu", pytest.param("openvino", marks=pytest.mark.once)])
+def test_daemon_gateway_commands_and_metrics_ask_nobody(backend: str, tmp_path: Path) -> None:
+    """While another program, with telemetry where there is one, looks names up, 10 s after its session."""
+    if backend == "openvino":
+        pytest.importorskip("openvino")
+        # Like openvino-telemetry, on which it depends: an import asks. Our lock leaves it out, pip does not.
+        (tmp_path / "openvino_telemetry.py").write_text(ASKS)
+    gateway = f"127.0.0.1:{free_port()}"
+    config = write_config(tmp_path, engine={"backend": backend, "threads": 1}, gateway={"listen": gateway})
+    server: dict[str, Any] = yaml.safe_load(config.read_text())["server"]
+    (tmp_path / "ann.wav").write_bytes(reference_wav())
+    seen, log = tmp_path / "daemon.seen", tmp_path / "daemon.log"
+    environment = lookups.environment(tmp_path)
+    daemon = lookups.start(seen, ["-m", "appliance", "serve", "--config", str(config)], environment)
+    started = [daemon]
+
+    def beside(*command: object) -> subprocess.Popen[bytes]:
+        python = [*lookups.BESIDE, str(daemon.pid), "--", sys.executable, *map(str, command)]
+        started.append(subprocess.Popen(python, env=environment, stderr=subprocess.DEVNULL))
+        return started[-1]
+
+    appliance = ("-m", "appliance")
+    speech = json.dumps({"model": "tts-1", "input": "Hello.", "voice": "ann"}).encode()
+    try:
+        until(lambda: "ready on" in log.read_text(), log.read_text)
+        control = tmp_path / "control.seen"
+        plain = ["-c", f"{PLAIN}; import time; time.sleep({PATIENCE_S})"]
+        started.append(lookups.start(control, plain, environment))
+        beside(*appliance, "gateway", "--config", config)
+        address = ("--address", server["listen"])
+        voice = (*appliance, "voices", "add", "ann", tmp_path / "ann.wav", "--transcript", "Ha ha.", *address)
+        assert beside(*voice).wait(PATIENCE_S) == 0
+        for command in (
+            (*appliance, "say", "Hello.", "--voice", "ann", "--out", tmp_path / "said.wav", *address),
+            (*appliance, "check", "--config", config),
+            ("-c", FETCH.format(f"http://{server['metrics']}/metrics", None)),
+        ):
+            assert beside(*command).wait(PATIENCE_S) == 0, command
+        spoken = FETCH.format(f"http://{gateway}/v1/audio/speech", speech)
+        until(lambda: beside("-c", spoken).wait(PATIENCE_S) == 0)
+        until(lambda: not REPORTS or len(control.read_text().split()) >= 2)
+        assert daemon.poll() is None and seen.read_text() == ""
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait(PATIENCE_S)
+    assert seen.read_text() == ""
