@@ -20,6 +20,7 @@ from tqdm import tqdm
 from appliance.contract import bundle as contract
 from appliance.contract import graphs as signatures
 from appliance.contract.mel import Kind, MelSpec
+from appliance.contract.sampler import Sampler
 from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
 from appliance.durable import publish
 from export import calibration, checkpoint, modules, oracles, parity, peaks, precision, qdq, to_onnx
@@ -67,6 +68,8 @@ class Sources:
     """None: the family's."""
     languages: tuple[str, ...] | None = None
     """None: those of known weights, or guessed."""
+    sampler: Sampler = field(default_factory=Sampler)
+    defaults: contract.Defaults = field(default_factory=contract.Defaults)
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class Loaded:
             self.vocabulary.size,
             sources.family.mel.mels,
             sources.weights,
+            embeds_guidance=sources.sampler.guidance == "embedded",
         )
 
     @property
@@ -247,7 +251,7 @@ class Writer:
         self.loaded, self.precision, self.folder = loaded, precision, folder
         self.max_frames, self.keep_float = max_frames, keep_float
         self.arch, self.mels = loaded.sources.family.arch, loaded.mel.mels
-        self.dimensions = contract.dimensions(self.arch, self.mels, precision)
+        self.dimensions = contract.dimensions(self.arch, self.mels, precision, loaded.sources.sampler)
         # Of matrix products before quantisation.
         self.compute = torch.float16 if self.dimensions.compute == "float16" else torch.float32
         forms = (precision != "int8") + (contract.FUSED in BACKENDS[precision])  # beside that of one row
@@ -260,7 +264,12 @@ class Writer:
         default: dict[str, Callable[[], nn.Module]] = {
             "modulation": lambda: modules.Modulation(self.loaded.dit(), self.arch, stored),
             "condition": lambda: modules.Condition(
-                self.loaded.dit(), self.arch, self.mels, self.max_frames, self.compute
+                self.loaded.dit(),
+                self.arch,
+                self.mels,
+                self.max_frames,
+                self.compute,
+                self.dimensions.conditions,
             ),
             "vocoder": self._vocoder,
         }
@@ -296,7 +305,9 @@ class Writer:
                 vocoder_terms=sources.vocoder_licence,
             ),
             files={},
+            defaults=sources.defaults,
             text=self.loaded.text,
+            sampler=sources.sampler,
             weights="average" if self.loaded.dit().averaged else "raw",
             created_by=created_by,
         )
@@ -383,20 +394,24 @@ def expectations(
 ) -> oracles.Expectations:
     """Results of the parity cases by torch and, if installed, upstream's package."""
     _say(1, "what the weights compute")
+    sampler, guidance = loaded.sources.sampler, loaded.sources.defaults.guidance
     arch, vocab_size = loaded.sources.family.arch, loaded.vocabulary.size
     made = oracles.expect(
         [
-            lambda: oracles.TorchOracle(loaded.reference_dit()),
-            lambda: oracles.UpstreamOracle(loaded.dit(), arch, vocab_size, loaded.mel.mels),
+            lambda: oracles.TorchOracle(loaded.reference_dit(), sampler),
+            lambda: oracles.UpstreamOracle(loaded.dit(), arch, vocab_size, loaded.mel.mels, sampler),
         ],
         loaded.reference_vocoder,
         loaded.mel,
         loaded.vocabulary,
         max_frames=max_frames,
         lossy=name in parity.LOSSY,
+        nfes=sampler.steps or oracles.SAMPLE_NFES,
+        guidance=guidance,
+        renoises=sampler.update == "renoise",
     )
     if contract.dimensions(arch, loaded.mel.mels, name).compute == "float32":
         return made
-    short = oracles.random_case(SHORTEST, loaded.mel, vocab_size)
+    short = oracles.random_case(SHORTEST, loaded.mel, vocab_size, guidance=guidance)
     reached = peaks.measure(loaded.reference_dit(), loaded.reference_vocoder(), made.trajectories, short)
     return dataclasses.replace(made, peaks=tuple(reached))

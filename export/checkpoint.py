@@ -27,6 +27,7 @@ WeightsKind = Literal["ema", "raw"]
 
 EMBEDDING = "text_embed.text_embed.weight"
 ROTARY = "rotary_embed.inv_freq"
+GUIDANCE = "time_embed.guidance_embed.weight"
 VOCOS_FILES = ("model.safetensors", "pytorch_model.bin")
 BIGVGAN_FILE = "bigvgan_generator.pt"
 HIFIGAN_FILES = ("generator.ckpt", "generator.pt", "model.safetensors")
@@ -116,7 +117,15 @@ class Weights(Mapping[str, Tensor]):
         return self._entries[name]
 
 
-def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100, kind: WeightsKind = "ema") -> Weights:
+def load_dit(
+    path: Path,
+    arch: Arch,
+    vocab_size: int,
+    mels: int = 100,
+    kind: WeightsKind = "ema",
+    *,
+    embeds_guidance: bool = False,
+) -> Weights:
     """Load a DiT from safetensors or a full or pruned `.pt`, under the names of `export.model.dit`.
 
     Wrappers before a name are ignored, a vocoder in the same file is left out. `ema` prefers the moving
@@ -136,8 +145,11 @@ def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100, kind: Wei
             f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
             f"the given vocabulary has {vocab_size}; give the vocab.txt that belongs to this checkpoint"
         )
+    if embeds_guidance != (GUIDANCE in entries):
+        remedy = "does not have it: another --guidance" if embeds_guidance else "has it: --guidance embedded"
+        raise CheckpointError(f"{path}: a strength is embedded by {GUIDANCE}, and this checkpoint {remedy}")
     with torch.device("meta"):
-        wanted = DiT(arch, vocab_size, mels)
+        wanted = DiT(arch, vocab_size, mels, embeds_guidance=embeds_guidance)
     weights = _checked(path, entries, wanted)
     table = _exact_rotary(path, weights.entry(ROTARY).read(), rotary_frequencies(arch.dim_head))
     exact = {ROTARY: Entry(tuple(table.shape), lambda: table)}
@@ -271,7 +283,7 @@ def _hyperparameters(text: str) -> object:
 
 def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
     with torch.device("meta"):
-        model = DiT(arch, vocab_size, mels)
+        model = DiT(arch, vocab_size, mels, embeds_guidance=GUIDANCE in weights)
     return _filled(model, weights)
 
 

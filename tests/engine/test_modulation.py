@@ -31,7 +31,7 @@ class Bench:
         self.host, self.device, self.d = Watched(), Watched(), bundle.manifest.dimensions
         self.path, self.graphs = bundle.graph("modulation"), weakref.WeakSet[Graph]()
         self.loaded = 0
-        self.table = ModulationTable(self.load, self.host, self.device, self.d.rows, self.d.dim)
+        self.table = ModulationTable(self.load, self.host, self.device, self.d)
 
     def load(self) -> Graph:
         graph = self.host.load("modulation", self.path, signatures(self.d)["modulation"], {})

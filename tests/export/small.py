@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Arch, Bundle, Precision
 from appliance.contract.graphs import GraphSpec
+from appliance.contract.sampler import Sampler
 from appliance.durable import sha256
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
@@ -126,10 +127,12 @@ class Files:
         ]
 
 
-def write_files(folder: Path, arch: Arch, vocoder: str = "vocos", seed: int = 11) -> Files:
+def write_files(
+    folder: Path, arch: Arch, vocoder: str = "vocos", seed: int = 11, *, embeds_guidance: bool = False
+) -> Files:
     """The model's files under `folder`; the same seed gives the same weights."""
     mels = HIFIGAN.num_mels if vocoder == "hifigan" else MELS
-    write_random(folder, arch, VOCABULARY, seed, mels)
+    write_random(folder, arch, VOCABULARY, seed, mels, embeds_guidance=embeds_guidance)
     files = files_in(folder, vocoder)
     if vocoder == "vocos":
         write_random_vocos(files.vocoder_path, VOCOS, seed)
@@ -221,6 +224,27 @@ class Workshop:
                                 load(files), precision, out, lambda _: unmeasured, max_frames=MAX_FRAMES
                             )
             self._made[key] = BuiltBundle(arch, files_in(folder, vocoder), contract.read(out))
+        return self._made[key]
+
+    def sampled(self, sampler: Sampler, guidance: float) -> BuiltBundle:
+        """The bundle of `ARCHS["v1"]`, with weights for a strength where it is embedded; not measured."""
+        key = ("v1", "-".join((sampler.update, sampler.guidance)), f"{guidance:g}")
+        if key not in self._made:
+            folder = self._root / "-".join(key)
+            with _locked(folder):
+                if not (folder / "bundle").exists():
+                    files = write_files(folder, V1, embeds_guidance=sampler.guidance == "embedded")
+                    defaults = contract.Defaults(guidance=guidance)
+                    given = dataclasses.replace(sources(files), sampler=sampler, defaults=defaults)
+                    with self.reusing_traces():
+                        assemble.build(
+                            assemble.load(given),
+                            "fp32",
+                            folder / "bundle",
+                            lambda _: parity.Report("fp32"),
+                            max_frames=MAX_FRAMES,
+                        )
+            self._made[key] = BuiltBundle(V1, files_in(folder, "vocos"), contract.read(folder / "bundle"))
         return self._made[key]
 
     @contextmanager
