@@ -95,7 +95,7 @@ class Loaded:
             self.vocabulary.size,
             sources.family.mel.mels,
             sources.weights,
-            embeds_guidance=sources.sampler.guidance == "embedded",
+            sources.sampler,
         )
 
     @property
@@ -108,6 +108,9 @@ class Loaded:
         return checkpoint.build_dit(self.dit(), arch, self.vocabulary.size, self.mel.mels)
 
     def reference_vocoder(self) -> nn.Module:
+        return modules.scaled(self._reference_vocoder(), self.mel.scale)
+
+    def _reference_vocoder(self) -> nn.Module:
         if isinstance(self.vocoder_config, VocosConfig):
             return checkpoint.build_vocos(self.vocoder_config, self.vocoder)
         if isinstance(self.vocoder_config, HiFiGANConfig):
@@ -124,7 +127,10 @@ LOADERS: dict[Kind, Callable[[Path], Any]] = {
 
 def load(sources: Sources) -> Loaded:
     """Open and check all sources. Raises CheckpointError, FamilyError, BundleFailed."""
-    sources = dataclasses.replace(sources, family=with_mels_for(sources.family, sources.vocoder))
+    family = with_mels_for(sources.family, sources.vocoder)
+    scale = checkpoint.mel_scale(sources.checkpoint)
+    family = dataclasses.replace(family, mel=dataclasses.replace(family.mel, scale=scale))
+    sources = dataclasses.replace(sources, family=family)
     vocabulary = read_vocabulary(sources.vocab, sources.tokenizer or sources.family.tokenizer)
     loaded = Loaded(sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path))
     config, spec = loaded.vocoder_config, loaded.mel
@@ -271,7 +277,7 @@ class Writer:
                 self.compute,
                 self.dimensions.conditions,
             ),
-            "vocoder": self._vocoder,
+            "vocoder": lambda: modules.scaled(self._vocoder(), self.loaded.mel.scale),
         }
         files = {name: self._trace(name, make) for name, make in default.items()}
         variants = self._write_steps(files)

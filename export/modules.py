@@ -774,6 +774,22 @@ class Vocos(nn.Module):
         return self.inverse_stft(log_magnitude.exp().clamp(max=self.MAX_MAGNITUDE), phase)
 
 
+class Scaled(nn.Module):
+    """A vocoder of log-mels that were divided by a scale."""
+
+    def __init__(self, vocoder: nn.Module, scale: float) -> None:
+        super().__init__()
+        self.vocoder, self.scale = vocoder, scale
+
+    def forward(self, log_mel: Tensor) -> Tensor:
+        samples: Tensor = self.vocoder(log_mel * self.scale)
+        return samples
+
+
+def scaled(vocoder: nn.Module, scale: float) -> nn.Module:
+    return vocoder if scale == 1.0 else Scaled(vocoder, scale)
+
+
 class PolyphaseActivation(nn.Module):
     """BigVGAN's anti-aliased activation as two phases of ordinary convolutions; channels are the batch.
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Arch, Bundle, Precision
 from appliance.contract.graphs import GraphSpec
-from appliance.contract.sampler import Sampler
+from appliance.contract.sampler import Guidance, Sampler
 from appliance.durable import sha256
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
@@ -226,25 +226,24 @@ class Workshop:
             self._made[key] = BuiltBundle(arch, files_in(folder, vocoder), contract.read(out))
         return self._made[key]
 
-    def sampled(self, sampler: Sampler, guidance: float) -> BuiltBundle:
-        """The bundle of `ARCHS["v1"]`, with weights for a strength where it is embedded; not measured."""
-        key = ("v1", "-".join((sampler.update, sampler.guidance)), f"{guidance:g}")
+    def sampled(self, guidance: Guidance) -> BuiltBundle:
+        """The bundle of `ARCHS["v1"]` for one row a step, its weights for a strength if embedded; not measured."""
+        key, embeds = ("v1", "vocos", guidance), guidance == "embedded"
         if key not in self._made:
             folder = self._root / "-".join(key)
+            out = folder / "bundle"
             with _locked(folder):
-                if not (folder / "bundle").exists():
-                    files = write_files(folder, V1, embeds_guidance=sampler.guidance == "embedded")
-                    defaults = contract.Defaults(guidance=guidance)
-                    given = dataclasses.replace(sources(files), sampler=sampler, defaults=defaults)
+                if not out.exists():
+                    given = dataclasses.replace(
+                        sources(write_files(folder, V1, embeds_guidance=embeds)),
+                        sampler=Sampler(guidance=guidance),
+                        defaults=contract.Defaults(guidance=2.0 * embeds),
+                    )
+                    unmeasured = parity.Report("fp32")
                     with self.reusing_traces():
-                        assemble.build(
-                            assemble.load(given),
-                            "fp32",
-                            folder / "bundle",
-                            lambda _: parity.Report("fp32"),
-                            max_frames=MAX_FRAMES,
-                        )
-            self._made[key] = BuiltBundle(V1, files_in(folder, "vocos"), contract.read(folder / "bundle"))
+                        loaded = assemble.load(given)
+                        assemble.build(loaded, "fp32", out, lambda _: unmeasured, max_frames=MAX_FRAMES)
+            self._made[key] = BuiltBundle(V1, files_in(folder, "vocos"), contract.read(out))
         return self._made[key]
 
     @contextmanager
