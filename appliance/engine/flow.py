@@ -266,7 +266,7 @@ class Flow:
         return self._load("update").bind(inputs, {"latents_out": out})
 
 
-def calls_alone(segment: Segment, step: int, multiple: int, max_batch: int, rows: int = 2) -> list[StepCall]:
+def calls_alone(segment: Segment, step: int, multiple: int, max_batch: int, rows: int) -> list[StepCall]:
     """The calls of a segment of one or two rows that makes this step alone."""
     start, keys = _start(segment), step in segment.key_steps
     frames = padded(segment.frames - start, multiple)

@@ -227,7 +227,7 @@ class Workshop:
         return self._made[key]
 
     def sampled(self, guidance: Guidance) -> BuiltBundle:
-        """The bundle of `ARCHS["v1"]` for one row a step, its weights for a strength if embedded; not measured."""
+        """The bundle of `ARCHS["v1"]` for one row a step; embedded, its weights take a strength."""
         key, embeds = ("v1", "vocos", guidance), guidance == "embedded"
         if key not in self._made:
             folder = self._root / "-".join(key)
