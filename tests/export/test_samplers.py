@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from appliance.client import Client
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.mel import log_mel
@@ -25,7 +27,7 @@ from export import assemble, oracles, parity
 from export.checkpoint import CheckpointError, build_dit, build_vocos, load_dit, load_vocos
 from export.cli import main
 from tests import upstream
-from tests.daemons import BUNDLE
+from tests.daemons import BUNDLE, running
 from tests.engine.lanes import (
     BATCHED,
     Padded,
@@ -252,6 +254,23 @@ def test_replay_takes_the_noise_of_each_step_and_refuses_what_the_bundle_does(
             read(nfe, **changes)
 
 
+@pytest.mark.slow
+def test_a_daemon_speaks_with_a_strength_for_each_request(workshop: Workshop, tmp_path: Path) -> None:
+    """Requests of other strengths and steps at a time are those that are made alone."""
+    folder = workshop.sampled("embedded").bundle.folder
+    asked = [{"guidance": w, "nfe": nfe} for w, nfe in ((1.0, 4), (2.5, 2), (2.5, 4), (0.0, 4))]
+    text = {"text": "hello there my friend", "voice": "ann", "seed": 3, "playout": "overlap"}
+    with running(tmp_path, speaks_from=folder, synthesis={"nfe": 4}) as box, Client(box.address) as client:
+        box.add_voice()
+        alone = [client.speak(**text, **one) for one in asked]
+        with ThreadPoolExecutor(len(asked)) as pool:
+            together = list(pool.map(lambda one: client.speak(**text, **one), asked))
+        assert [reply.audio for reply in together] == [reply.audio for reply in alone]
+        assert len({reply.audio for reply in alone}) == len(asked)
+        usual = client.speak(**text).header
+        assert (usual.guidance, usual.nfe_steps) == (2.0, 4)
+
+
 # The exporter
 
 
@@ -354,7 +373,7 @@ def test_dmospeechs_published_layout(workshop: Workshop, tmp_path: Path) -> None
 def test_samplers_that_do_not_fit_are_refused(
     workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
-    files = workshop.make("v1").files
+    files = workshop.sampled("none").files
     assert main([*small.bundle_command(files, tmp_path / "out"), *options]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
