@@ -86,8 +86,8 @@ class Sampler:
     def weights(self, times: NDArray[np.float64], w: float) -> NDArray[np.float32]:
         """(NFE, 2) weights of the `update` graph.
 
-        `euler`: of both rows' velocities, beside the latents. `renoise`: of latents and velocity, beside the
-        share of noise that `noise_share` gives.
+        `euler`: of both rows' velocities, beside the latents. `renoise`: of latents and velocity, beside
+        (1 − t')·noise'.
         """
         now, then = times[:-1], times[1:]
         if self.update == "renoise":

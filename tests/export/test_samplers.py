@@ -41,6 +41,8 @@ from tests.engine.lanes import (
 )
 from tests.export import small
 from tests.export.small import BuiltBundle, Workshop
+from tests.fakes.gpu import open_on
+from tests.fakes.gpu.device import Device
 
 pytestmark = [pytest.mark.torch, pytest.mark.once]
 
@@ -155,8 +157,10 @@ def from_noise(mel: FloatArray, given: Segment) -> FloatArray:
 def test_a_lane_is_what_the_formula_makes(made: BuiltBundle, nfe: int) -> None:
     given = asked(70, nfe, 1.3 if made.bundle.manifest.dimensions.embeds_guidance else 0.0)
     wanted = from_noise(Plain(made).sample(given), given)
-    for engine in (made.engine(), made.padded()):
+    device = Device()
+    for engine in (made.engine(), made.padded(), Synthesizer(made.bundle, open_on(device), lanes=1)):
         assert relative(from_noise(sampled(engine, given), given), wanted) <= PARITY
+    assert not device.wrong
 
 
 @pytest.mark.parametrize(("sampling", "nfe"), [("short", 4), ("short-kv", 2)])
