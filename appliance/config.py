@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from appliance.contract.sampler import MAX_GUIDANCE
 from appliance.contract.schedule import MAX_NFE
 from appliance.contract.yaml_text import parse_yaml
 from appliance.errors import ConfigError
@@ -22,7 +23,6 @@ LOOPBACK_GRPC = "127.0.0.1:50051"
 LOOPBACK_METRICS = "127.0.0.1:9464"
 LOOPBACK_HTTP = "127.0.0.1:8880"
 MIB = 1 << 20
-MAX_GUIDANCE = 10.0
 LEAST_PIECE_S = 15.0
 """Seconds: the longest reference and some speech after it."""
 Count = Annotated[int, AtLeast(1)]

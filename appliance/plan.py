@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from appliance.contract.bundle import Manifest
 from appliance.contract.mel import MelSpec
-from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
 from appliance.request import Change, Pause, Reference, Request, Segment, Segmentation
@@ -155,9 +154,8 @@ class Planner:
         return exchange(transcript, text) if self.manifest.text.duration == "script" else 1.0
 
     def _times(self, nfe: int) -> NDArray[np.float64]:
-        defaults = self.manifest.defaults
         try:
-            return time_grid(nfe, grid=defaults.grid, sway=defaults.sway)
+            return self.manifest.times(nfe)
         except ValueError as error:
             raise InvalidRequest("nfe_steps", str(error)) from error
 

@@ -196,7 +196,7 @@ class Segment:
     seed: int = 0
     """Seed of the noise, with `index`."""
     noise: FloatArray | None = None
-    """(N, mels); None: drawn when the segment's lane opens."""
+    """(N, mels), or where steps renoise (NFE, N, mels) too; absent: drawn when it is needed."""
     gain: float = 1.0
     """Factor that restores the level of a quiet reference."""
     sampling: Sampling = "exact"

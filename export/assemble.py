@@ -20,6 +20,7 @@ from tqdm import tqdm
 from appliance.contract import bundle as contract
 from appliance.contract import graphs as signatures
 from appliance.contract.mel import Kind, MelSpec
+from appliance.contract.sampler import Sampler
 from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
 from appliance.durable import publish
 from export import calibration, checkpoint, modules, oracles, parity, peaks, precision, qdq, to_onnx
@@ -67,6 +68,8 @@ class Sources:
     """None: the family's."""
     languages: tuple[str, ...] | None = None
     """None: those of known weights, or guessed."""
+    sampler: Sampler = field(default_factory=Sampler)
+    defaults: contract.Defaults = field(default_factory=contract.Defaults)
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class Loaded:
             self.vocabulary.size,
             sources.family.mel.mels,
             sources.weights,
+            sources.sampler,
         )
 
     @property
@@ -106,6 +110,9 @@ class Loaded:
         return checkpoint.build_dit(self.dit(), arch, self.vocabulary.size, self.mel.mels)
 
     def reference_vocoder(self) -> nn.Module:
+        return modules.scaled(self._reference_vocoder(), self.mel.scale)
+
+    def _reference_vocoder(self) -> nn.Module:
         if isinstance(self.vocoder_config, VocosConfig):
             return checkpoint.build_vocos(self.vocoder_config, self.vocoder)
         if isinstance(self.vocoder_config, HiFiGANConfig):
@@ -122,7 +129,10 @@ LOADERS: dict[Kind, Callable[[Path], Any]] = {
 
 def load(sources: Sources) -> Loaded:
     """Open and check all sources. Raises CheckpointError, FamilyError, BundleFailed."""
-    sources = dataclasses.replace(sources, family=with_mels_for(sources.family, sources.vocoder))
+    family = with_mels_for(sources.family, sources.vocoder)
+    scale = checkpoint.mel_scale(sources.checkpoint)
+    family = dataclasses.replace(family, mel=dataclasses.replace(family.mel, scale=scale))
+    sources = dataclasses.replace(sources, family=family)
     vocabulary = read_vocabulary(sources.vocab, sources.tokenizer or sources.family.tokenizer)
     loaded = Loaded(sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path))
     config, spec = loaded.vocoder_config, loaded.mel
@@ -249,7 +259,7 @@ class Writer:
         self.loaded, self.precision, self.folder = loaded, precision, folder
         self.max_frames, self.keep_float = max_frames, keep_float
         self.arch, self.mels = loaded.sources.family.arch, loaded.mel.mels
-        self.dimensions = contract.dimensions(self.arch, self.mels, precision)
+        self.dimensions = contract.dimensions(self.arch, self.mels, precision, loaded.sources.sampler)
         # Of matrix products before quantisation.
         self.compute = torch.float16 if self.dimensions.compute == "float16" else torch.float32
         forms = (precision != "int8") + (contract.FUSED in BACKENDS[precision])  # beside that of one row
@@ -262,9 +272,14 @@ class Writer:
         default: dict[str, Callable[[], nn.Module]] = {
             "modulation": lambda: modules.Modulation(self.loaded.dit(), self.arch, stored),
             "condition": lambda: modules.Condition(
-                self.loaded.dit(), self.arch, self.mels, self.max_frames, self.compute
+                self.loaded.dit(),
+                self.arch,
+                self.mels,
+                self.max_frames,
+                self.compute,
+                self.dimensions.conditions,
             ),
-            "vocoder": self._vocoder,
+            "vocoder": lambda: modules.scaled(self._vocoder(), self.loaded.mel.scale),
         }
         files = {name: self._trace(name, make) for name, make in default.items()}
         variants = self._write_steps(files)
@@ -298,7 +313,9 @@ class Writer:
                 vocoder_terms=sources.vocoder_licence,
             ),
             files={},
+            defaults=sources.defaults,
             text=self.loaded.text,
+            sampler=sources.sampler,
             weights="average" if self.loaded.dit().averaged else "raw",
             created_by=created_by,
         )
@@ -386,20 +403,24 @@ def expectations(
 ) -> oracles.Expectations:
     """Results of the parity cases by torch and, if installed, upstream's package."""
     _say(1, "what the weights compute")
+    sampler, guidance = loaded.sources.sampler, loaded.sources.defaults.guidance
     arch, vocab_size = loaded.sources.family.arch, loaded.vocabulary.size
     made = oracles.expect(
         [
-            lambda: oracles.TorchOracle(loaded.reference_dit()),
-            lambda: oracles.UpstreamOracle(loaded.dit(), arch, vocab_size, loaded.mel.mels),
+            lambda: oracles.TorchOracle(loaded.reference_dit(), sampler),
+            lambda: oracles.UpstreamOracle(loaded.dit(), arch, vocab_size, loaded.mel.mels, sampler),
         ],
         loaded.reference_vocoder,
         loaded.mel,
         loaded.vocabulary,
         max_frames=max_frames,
         lossy=name in parity.LOSSY,
+        nfes=sampler.steps or oracles.SAMPLE_NFES,
+        guidance=guidance,
+        renoises=sampler.update == "renoise",
     )
     if contract.dimensions(arch, loaded.mel.mels, name).compute == "float32":
         return made
-    short = oracles.random_case(SHORTEST, loaded.mel, vocab_size)
+    short = oracles.random_case(SHORTEST, loaded.mel, vocab_size, guidance=guidance)
     reached = peaks.measure(loaded.reference_dit(), loaded.reference_vocoder(), made.trajectories, short)
     return dataclasses.replace(made, peaks=tuple(reached))

@@ -84,7 +84,7 @@ def observe(bundle: Bundle, cases: list[Case] | None = None) -> Observations:
 def readings(bundle: Bundle) -> list[Case]:
     m, vocabulary = bundle.manifest, read_vocabulary(bundle.vocab)
     return [
-        read_case(voice, frames, m.mel, vocabulary, m.max_frames, TEXT, seed=len(TEXT))
+        read_case(voice, frames, m.mel, vocabulary, m.max_frames, TEXT, len(TEXT), m.defaults.guidance)
         for voice, frames in READINGS
     ]
 

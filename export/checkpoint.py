@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
+from appliance.contract.sampler import UPSTREAM, Sampler
 from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_norm_pairs
 from export.model.dit import DiT, rotary_frequencies
 from export.model.hifigan import HiFiGAN, HiFiGANConfig
@@ -28,6 +29,9 @@ WeightsKind = Literal["ema", "raw"]
 
 EMBEDDING = "text_embed.text_embed.weight"
 ROTARY = "rotary_embed.inv_freq"
+GUIDANCE = "time_embed.guidance_embed.weight"
+STUDENT = "feedforward_model."
+"""Prefix of DMOSpeech 2's generator; its teacher and critic have others."""
 VOCOS_FILES = ("model.safetensors", "pytorch_model.bin")
 BIGVGAN_FILE = "bigvgan_generator.pt"
 HIFIGAN_FILES = ("generator.ckpt", "generator.pt", "model.safetensors")
@@ -56,11 +60,6 @@ _OTHERS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"\.(?:lora_|hada_|lokr_|ia3_|oft_|vera_|base_layer\.|modules_to_save\.)"),
         UNMERGED,
-    ),
-    (
-        re.compile(r"(?:^|\.)time_embed2\."),
-        "is a distilled student (DMOSpeech), which takes a second time and is sampled by its own steps; "
-        "export the weights of the model that it was distilled from",
     ),
     (
         re.compile(r"(?:^|\.)layers\.\d+\."),
@@ -117,14 +116,30 @@ class Weights(Mapping[str, Tensor]):
         return self._entries[name]
 
 
-def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100, kind: WeightsKind = "ema") -> Weights:
+def load_dit(
+    path: Path,
+    arch: Arch,
+    vocab_size: int,
+    mels: int = 100,
+    kind: WeightsKind = "ema",
+    sampler: Sampler = UPSTREAM,
+) -> Weights:
     """Load a DiT from safetensors or a full or pruned `.pt`, under the names of `export.model.dit`.
 
     Wrappers before a name are ignored, a vocoder in the same file is left out. `ema` prefers the moving
     average, `raw` requires unaveraged weights; a rounded rotary table becomes exact. `vocab_size` excludes
-    the filler's row. Raises CheckpointError.
+    the filler's row. Of a DMOSpeech 2 file, which re-noises, the student is taken without its second time
+    embedding, whose time its own inference never gives. Raises CheckpointError.
     """
     stored = _read(path, _STATE_DICTS[kind])
+    if any(name.startswith(STUDENT) for name in stored):
+        if sampler.update != "renoise":
+            raise CheckpointError(
+                f"{path}: is a distilled student (DMOSpeech 2, {STUDENT}*), which re-noises between its "
+                "steps: --sampler renoise --guidance none --steps 4 --grid sway"
+            )
+        names = [name for name in stored if name.startswith(STUDENT) and ".time_embed2." not in name]
+        stored = Weights({name.removeprefix(STUDENT): stored.entry(name) for name in names})
     for pattern, sentence in _OTHERS:
         if found := [name for name in stored if pattern.search(name)]:
             raise CheckpointError(f"{path}: {sentence} (it has {_some(found)})")
@@ -137,12 +152,29 @@ def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100, kind: Wei
             f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
             f"the given vocabulary has {vocab_size}; give the vocab.txt that belongs to this checkpoint"
         )
+    embeds_guidance = sampler.guidance == "embedded"
+    if embeds_guidance != (GUIDANCE in entries):
+        remedy = "does not have it: another --guidance" if embeds_guidance else "has it: --guidance embedded"
+        raise CheckpointError(f"{path}: a strength is embedded by {GUIDANCE}, and this checkpoint {remedy}")
     with torch.device("meta"):
-        wanted = DiT(arch, vocab_size, mels)
+        wanted = DiT(arch, vocab_size, mels, embeds_guidance=embeds_guidance)
     weights = _checked(path, entries, wanted)
     table = _exact_rotary(path, weights.entry(ROTARY).read(), rotary_frequencies(arch.dim_head))
     exact = {ROTARY: Entry(tuple(table.shape), lambda: table)}
     return Weights({name: weights.entry(name) for name in weights} | exact, averaged=averaged)
+
+
+def mel_scale(path: Path) -> float:
+    """By what a DMOSpeech 2 file's log-mels are divided; 1 for others. Raises CheckpointError."""
+    if path.suffix == ".safetensors" or not path.is_file():
+        return 1.0
+    whole = _unpickled(path)
+    state = whole.get("model_state_dict") if isinstance(whole, dict) else None
+    if not isinstance(state, Mapping) or not any(str(name).startswith(STUDENT) for name in state):
+        return 1.0
+    if "scale" not in whole:
+        raise CheckpointError(f"{path}: names no scale of its log-mels, which DMOSpeech 2's files have")
+    return float(whole["scale"])
 
 
 def _unwrapped(path: Path, stored: Weights, kind: WeightsKind) -> tuple[bool, dict[str, Entry]]:
@@ -276,7 +308,7 @@ def _hyperparameters(text: str) -> object:
 
 def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
     with torch.device("meta"):
-        model = DiT(arch, vocab_size, mels)
+        model = DiT(arch, vocab_size, mels, embeds_guidance=GUIDANCE in weights)
     return _filled(model, weights)
 
 
@@ -396,15 +428,20 @@ def _read(path: Path, inside: Sequence[str] = ()) -> Weights:
     return Weights({name: entry(name) for name in file.keys()})  # noqa: SIM118 - it is no mapping
 
 
-def _read_pickle(path: Path, inside: Sequence[str]) -> Weights:
+def _unpickled(path: Path) -> Any:
+    """What a file of torch holds, mapped. Raises CheckpointError."""
     try:
         with path.open("rb") as stream:
             zipped = stream.read(4) == b"PK\x03\x04"  # the format since torch 1.6; others cannot be mapped
-        whole = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         raise CheckpointError(f"{path}: holds more than weights, or is damaged; it is not opened") from error
     except (RuntimeError, EOFError, OSError, KeyError, ValueError) as error:
         raise CheckpointError(f"{path}: no torch checkpoint: {_first_line(error)}") from error
+
+
+def _read_pickle(path: Path, inside: Sequence[str]) -> Weights:
+    whole = _unpickled(path)
     state = next((whole[key] for key in inside if key in whole), whole) if isinstance(whole, dict) else whole
     if not isinstance(state, Mapping):
         raise CheckpointError(f"{path}: must hold a dictionary of weights, not {type(state).__name__}")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import functools
 import gc
+import re
 import shlex
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from appliance.contract import bundle as contract
 from appliance.contract.mel import Kind
+from appliance.contract.sampler import Guidance, Sampler, Update
 from appliance.contract.tokens import Tokenizer
 from appliance.errors import BundleError, EngineFault
 from export import assemble, evidence, fetch, inspection, parity, precision, qdq, weights
@@ -24,6 +26,12 @@ from export.to_onnx import ExportError
 
 FAILED = 1
 SAMPLINGS = get_args(contract.Sampling)
+GRIDS: dict[str, tuple[Literal["epss", "uniform"], float]] = {
+    "epss": ("epss", -1.0),
+    "sway": ("uniform", -1.0),
+    "uniform": ("uniform", 0.0),
+}
+"""`--grid` → grid and sway: upstream's pruned times, its times of any number of steps, equal steps."""
 EXPECTED = (
     BundleError,
     CheckpointError,
@@ -74,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     make.add_argument("--transcript", metavar="TEXT", help="the words of --recording")
     make.add_argument("--out", type=Path, required=True)
+    _add_sampler(make)
     _add_gate(make)
     make.set_defaults(run=_bundle)
 
@@ -91,6 +100,49 @@ def _parser() -> argparse.ArgumentParser:
     look.add_argument("bundle", type=Path)
     look.set_defaults(run=lambda arguments: print(inspection.describe(contract.read(arguments.bundle))))
     return parser
+
+
+def _add_sampler(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sampler",
+        choices=get_args(Update),
+        default=Sampler.update,
+        help="update of a step, which the weights were trained for",
+    )
+    parser.add_argument(
+        "--guidance",
+        choices=get_args(Guidance),
+        default=Sampler.guidance,
+        help="none: trained guidance-free; embedded: the weights take the strength",
+    )
+    parser.add_argument(
+        "--strength", type=float, metavar="W", help="usual strength; with none, that trained for"
+    )
+    parser.add_argument("--strengths", metavar="LEAST,MOST", help="range that embedded was trained with")
+    parser.add_argument("--steps", metavar="N[,N]", help="numbers of steps allowed; default: all")
+    parser.add_argument("--grid", choices=tuple(GRIDS), default="epss", help="times of the steps")
+
+
+def _sampler(arguments: argparse.Namespace) -> tuple[Sampler, contract.Defaults]:
+    """Sampler and defaults of a command line. Raises ValueError."""
+    guidance, usual = arguments.guidance, arguments.strength
+    if (guidance == "embedded") != (arguments.strengths is not None):
+        raise ValueError("--strengths: the range of strengths belongs to --guidance embedded, which needs it")
+    if guidance == "embedded" and usual is None:
+        raise ValueError("--guidance embedded: name the usual strength too, --strength W")
+    given = {"--steps": arguments.steps or "", "--strengths": arguments.strengths or ""}
+    if wrong := [f"{name} {text}" for name, text in given.items() if not re.fullmatch(r"[\d.,]*", text)]:
+        raise ValueError(f"{wrong[0]}: must be numbers with commas between them")
+    steps, strengths = ([n for n in text.split(",") if n] for text in given.values())
+    ends = (
+        tuple(map(float, strengths))
+        if guidance == "embedded"
+        else (usual,) * (guidance == "none" and usual is not None)
+    )
+    sampler = Sampler(arguments.sampler, guidance, tuple(map(int, steps)), ends)
+    grid, sway = GRIDS[arguments.grid]
+    strength = 0.0 if guidance == "none" else contract.Defaults.guidance if usual is None else usual
+    return sampler, contract.Defaults(guidance=strength, grid=grid, sway=sway)
 
 
 def _add_gate(parser: argparse.ArgumentParser) -> None:
@@ -145,7 +197,7 @@ def _add_sources(parser: argparse.ArgumentParser, *, required: bool = True) -> N
     )
 
 
-def _sources(arguments: argparse.Namespace) -> assemble.Loaded:
+def _sources(arguments: argparse.Namespace, sampler: Sampler, defaults: contract.Defaults) -> assemble.Loaded:
     named = family(arguments.family)
     return assemble.load(
         assemble.Sources(
@@ -159,6 +211,8 @@ def _sources(arguments: argparse.Namespace) -> assemble.Loaded:
             arguments.weights,
             arguments.tokenizer,
             None if arguments.language is None else parse_languages(arguments.language),
+            sampler,
+            defaults,
         )
     )
 
@@ -173,9 +227,15 @@ def _bundle(arguments: argparse.Namespace) -> None:
     keep_float = qdq.KEEPS_FLOAT if arguments.keep_float is None else arguments.keep_float
     precision.check_roles(keep_float)
     assemble.check_absent(arguments.out)
+    sampled = _sampler(arguments)
+    if sampled[0].update == "renoise" and arguments.precision in parity.LOSSY:
+        raise assemble.BundleFailed(
+            f"--precision {arguments.precision}: its errors are measured in those of few steps against many, "
+            "which a re-noising sampler has not; fp32 or fp16"
+        )
     gc.freeze()  # what is imported is in no later search for garbage
     recordings = _recordings(arguments)
-    loaded = _sources(arguments)
+    loaded = _sources(arguments, *sampled)
     found = evidence.weigh(loaded, recordings, accept=arguments.accept)
     for line in found.advice:
         print(line, file=sys.stderr)
@@ -238,7 +298,8 @@ def _parity(arguments: argparse.Namespace) -> None:
             "to measure again, name its sources: --family, --checkpoint, --vocab, --vocoder, --vocoder-path"
         )
     manifest = made.manifest
-    expected = assemble.expectations(_sources(arguments), manifest.precision, manifest.max_frames)
+    loaded = _sources(arguments, manifest.sampler, manifest.defaults)
+    expected = assemble.expectations(loaded, manifest.precision, manifest.max_frames)
     report = parity.measure(made, expected)
     print(report.table())
     if report.failed:

@@ -171,7 +171,8 @@ class Trial:
         drops_text: bool = False,
     ) -> float:
         model = build_dit(loaded.dit(), self.arch, loaded.vocabulary.size, self.mel.mels)
-        return loss(model, loaded.vocabulary, self.mel, recordings, times, drops_text=drops_text)
+        strength = loaded.sources.defaults.guidance
+        return loss(model, loaded.vocabulary, self.mel, recordings, times, strength, drops_text=drops_text)
 
 
 def _trials(loaded: Loaded) -> Iterator[Trial]:
@@ -222,10 +223,14 @@ def loss(
     spec: MelSpec,
     recordings: Sequence[Recording],
     times: Sequence[float] = TIMES,
+    strength: float = 0.0,
     *,
     drops_text: bool = False,
 ) -> float:
-    """Mean squared error of the velocity over the frames that the model is not given."""
+    """Mean squared error of the velocity over the frames that the model is not given.
+
+    `strength` is for weights that embed it.
+    """
     errors = []
     seeds = SEEDS[: 1 if len(recordings) > 1 else None]
     for one in recordings:
@@ -237,7 +242,8 @@ def loss(
         text = model.text_embed(ids, len(mel))[1:] if drops_text else model.text_embed(ids, len(mel), 1)
         for seed, time in itertools.product(seeds, times):
             noise = torch.randn(mel.shape, generator=torch.Generator().manual_seed(seed))
-            velocity = model((1 - time) * noise + time * mel, cond, text, torch.tensor(time))[0]
+            at = torch.tensor(time), torch.tensor(strength)
+            velocity = model((1 - time) * noise + time * mel, cond, text, *at)[0]
             errors.append(float((velocity - (mel - noise))[known:].square().mean()))
     return float(np.mean(errors))
 

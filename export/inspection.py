@@ -33,6 +33,7 @@ def describe(bundle: Bundle) -> str:
         *([f"terms: {m.licence.note}"] if m.licence.note else []),
         f"weights: {m.weights or 'not recorded'}; languages: {', '.join(m.text.languages) or 'not known'}; "
         f"tokenizer {m.text.tokenizer}; letters of {CASES[m.text.case]}, {m.text.form}",
+        _sampler(m),
         f"size: {sum(f.size_bytes for f in m.files.values()) / 1e6:.1f} MB",
         "",
         f"{'graph':11s} {'file':28s} {'parameters':>12s} {'MB':>8s}  element types; operators",
@@ -41,6 +42,18 @@ def describe(bundle: Bundle) -> str:
         for file in dict.fromkeys(v[name] for v in m.variants.values() if name in v):
             lines.append(_graph_line(name, bundle.folder / file))
     return "\n".join([*lines, "", *parity_lines(m)])
+
+
+def _sampler(manifest: Manifest) -> str:
+    sampler, d = manifest.sampler, manifest.defaults
+    trained = (
+        f", trained with {' to '.join(f'{w:g}' for w in sampler.strengths)}" if sampler.strengths else ""
+    )
+    strength = "" if sampler.guidance == "none" else f" of {d.guidance:g}"
+    return (
+        f"sampler: {sampler.update}, guidance {sampler.guidance}{strength}{trained}; "
+        f"{sampler.steps_allowed} steps of the grid {d.grid}, sway {d.sway:g}"
+    )
 
 
 def _known(manifest: Manifest) -> list[str]:

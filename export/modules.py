@@ -66,7 +66,10 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
 
 
 class Modulation(nn.Module):
-    """t (K) → rows (K, 6·depth + 2, D): each block's six AdaLN rows, then the final shift and scale."""
+    """t (K) → rows (K, 6·depth + 2, D): each block's six AdaLN rows, then the final shift and scale.
+
+    Weights that embed a guidance strength take it beside each time.
+    """
 
     def __init__(self, weights: Weights, arch: Arch, stored: torch.dtype = torch.float32) -> None:
         super().__init__()
@@ -74,6 +77,8 @@ class Modulation(nn.Module):
         fall = -math.log(10_000.0) / (TIME_FREQUENCIES - 1)
         self.frequencies = kept_float(torch.exp(torch.arange(TIME_FREQUENCIES).float() * fall))
         self.hidden, self.out = (self._linear(weights, f"time_embed.time_mlp.{i}", stored) for i in (0, 2))
+        embed = weights.get("time_embed.guidance_embed.weight")
+        self.guidance = None if embed is None else kept(embed, stored)
         names = [f"transformer_blocks.{i}.attn_norm.linear" for i in range(arch.depth)] + ["norm_out.linear"]
         self.heads = nn.ModuleList([self._linear(weights, name, stored) for name in names])
 
@@ -81,9 +86,14 @@ class Modulation(nn.Module):
     def _linear(weights: Weights, name: str, stored: torch.dtype) -> RowLinear:
         return RowLinear(weights[f"{name}.weight"], weights[f"{name}.bias"], stored)
 
-    def forward(self, t: Tensor) -> Tensor:
+    def _waves(self, t: Tensor) -> Tensor:
         angle = TIME_SCALE * t[:, None] * self.frequencies
-        wave = torch.cat([angle.sin(), angle.cos()], dim=-1)
+        return torch.cat([angle.sin(), angle.cos()], dim=-1)
+
+    def forward(self, t: Tensor, strength: Tensor | None = None) -> Tensor:
+        wave = self._waves(t)
+        if self.guidance is not None and strength is not None:
+            wave = wave + F.linear(self._waves(strength), self.guidance.float())
         seen = F.silu(self.out(F.silu(self.hidden(wave))))
         *blocks, last = [head(seen).unflatten(-1, (-1, self.dim)) for head in self.heads]
         scale, shift = last.unbind(1)  # upstream's final linear has scale first, unlike its blocks
@@ -131,16 +141,22 @@ class TextBlock(nn.Module):
 
 
 class Condition(nn.Module):
-    """ids (N), log_mel (N, M) → condition (2, N, D): guided row, unguided row.
+    """ids (N), log_mel (N, M) → condition (G, N, D): guided row, and unguided row where G is 2.
 
     The unguided row depends on the text's length through `text_mask_padding`.
     """
 
     def __init__(
-        self, weights: Weights, arch: Arch, mels: int, max_frames: int, compute: torch.dtype
+        self,
+        weights: Weights,
+        arch: Arch,
+        mels: int,
+        max_frames: int,
+        compute: torch.dtype,
+        conditions: int = 2,
     ) -> None:
         super().__init__()
-        self.compute = compute
+        self.compute, self.conditions = compute, conditions
         self.masks = arch.text_mask_padding and arch.conv_layers > 0
         self.upsamples = arch.text_embedding_average_upsampling
         self.embedding = kept(weights["text_embed.text_embed.weight"], compute)
@@ -154,7 +170,7 @@ class Condition(nn.Module):
 
     def forward(self, ids: Tensor, log_mel: Tensor, upsample_index: Tensor | None = None) -> Tensor:
         filler = (ids == 0)[None, :, None]
-        text = F.embedding(torch.stack([ids, torch.zeros_like(ids)]), self.embedding)
+        text = F.embedding(torch.stack([ids, torch.zeros_like(ids)][: self.conditions]), self.embedding)
         if self.positions is not None:
             text = (text.float() + self.positions[: ids.shape[0]]).to(self.compute)
         if self.masks:
@@ -165,7 +181,7 @@ class Condition(nn.Module):
                 text = text.masked_fill(filler, 0.0)
         if upsample_index is not None:
             text = text.index_select(1, upsample_index)
-        mel = torch.stack([log_mel, torch.zeros_like(log_mel)]).to(self.compute)
+        mel = torch.stack([log_mel, torch.zeros_like(log_mel)][: self.conditions]).to(self.compute)
         return self.from_mel(mel) + self.from_text(text)
 
 
@@ -796,6 +812,22 @@ class SourceFilter(VocosBackbone):
         excited = [F.pad(part * harmonics, (0, self.silent)) for part in (real, imaginary)]
         noise = self.noise.index_select(0, torch.arange(count) % source.NOISE_FRAMES).float()
         return self.inverse_stft(torch.cat(excited, dim=1) + noise * loudness.repeat(1, 2))
+
+
+class Scaled(nn.Module):
+    """A vocoder of log-mels that were divided by a scale."""
+
+    def __init__(self, vocoder: nn.Module, scale: float) -> None:
+        super().__init__()
+        self.vocoder, self.scale = vocoder, scale
+
+    def forward(self, log_mel: Tensor) -> Tensor:
+        samples: Tensor = self.vocoder(log_mel * self.scale)
+        return samples
+
+
+def scaled(vocoder: nn.Module, scale: float) -> nn.Module:
+    return vocoder if scale == 1.0 else Scaled(vocoder, scale)
 
 
 class PolyphaseActivation(nn.Module):

@@ -17,12 +17,13 @@ from tqdm import tqdm
 
 from appliance.contract.bundle import Arch, Sampling
 from appliance.contract.mel import MelSpec, log_mel
-from appliance.contract.schedule import time_grid
+from appliance.contract.sampler import UPSTREAM, Sampler
+from appliance.contract.schedule import noise, time_grid
 from appliance.contract.tokens import Vocabulary
 from appliance.engine.cases import TEXT, samples, transcript
 from appliance.engine.condition import padded_ids, padded_mel, upsample_index
 from appliance.request import Segment
-from export.model.dit import DiT, sample
+from export.model.dit import DiT, states
 
 FloatArray = NDArray[np.float32]
 
@@ -74,8 +75,17 @@ class Case:
             sampling=sampling,
         )
 
+    def noises(self, steps: int, sampler: Sampler) -> Tensor:
+        """(frames, M), or (steps, frames, M) where each step has its own; later ones as a lane draws them."""
+        if sampler.update == "euler":
+            return torch.from_numpy(self.noise)
+        later = [noise(0, 0, self.frames, self.noise.shape[1], step) for step in range(1, steps)]
+        return torch.from_numpy(np.stack([self.noise, *later]))
 
-def random_case(frames: int, mel: MelSpec, vocab_size: int, seed: int = SEED) -> Case:
+
+def random_case(
+    frames: int, mel: MelSpec, vocab_size: int, seed: int = SEED, guidance: float = Case.guidance
+) -> Case:
     """Random case in the range of log-mels, −11.5 (silence) to 3."""
     rng = np.random.default_rng([seed, frames])
     reference = int(frames * REFERENCE_SHARE)
@@ -85,6 +95,7 @@ def random_case(frames: int, mel: MelSpec, vocab_size: int, seed: int = SEED) ->
         ids=rng.integers(0, vocab_size, max(int(frames * TOKENS_PER_FRAME), 3), dtype=np.int32),
         frames=frames,
         noise=rng.standard_normal((frames, mel.mels), dtype=np.float32),
+        guidance=guidance,
     )
 
 
@@ -96,6 +107,7 @@ def read_case(
     max_frames: int,
     words: str = TEXT,
     seed: int = SEED,
+    guidance: float = Case.guidance,
 ) -> Case:
     """Case of a demo voice reading what of `words` upstream's duration rule fits in `frames`; limited to
     `max_frames`, at most half of it reference.
@@ -112,16 +124,21 @@ def read_case(
         ids=vocabulary.ids(said + text)[: frames - 1],
         frames=frames,
         noise=rng.standard_normal((frames, mel.mels), dtype=np.float32),
+        guidance=guidance,
     )
 
 
 def read_cases(
-    readings: tuple[tuple[str, int], ...], mel: MelSpec, vocabulary: Vocabulary, max_frames: int
+    readings: tuple[tuple[str, int], ...],
+    mel: MelSpec,
+    vocabulary: Vocabulary,
+    max_frames: int,
+    guidance: float = Case.guidance,
 ) -> list[Case]:
     """Cases of voices and lengths; all but the last leave an eighth of `max_frames` for padding."""
     limits = [max_frames * 7 // 8] * (len(readings) - 1) + [max_frames]
     return [
-        read_case(voice, frames, mel, vocabulary, limit)
+        read_case(voice, frames, mel, vocabulary, limit, guidance=guidance)
         for (voice, frames), limit in zip(readings, limits, strict=True)
     ]
 
@@ -134,6 +151,11 @@ def condition_inputs(case: Case, *, upsamples: bool) -> dict[str, NDArray[Any]]:
     if upsamples:
         inputs["upsample_index"] = upsample_index(len(case.ids), case.frames)
     return inputs
+
+
+def modulation_strength(sampler: Sampler, times: FloatArray, w: float) -> dict[str, FloatArray]:
+    """The modulation graph's input beside the times, where the strength is embedded."""
+    return {"strength": np.full_like(times, w)} if sampler.guidance == "embedded" else {}
 
 
 class Oracle(Protocol):
@@ -151,45 +173,43 @@ class TorchOracle:
 
     name = "torch"
 
-    def __init__(self, model: DiT) -> None:
-        self.model = model
+    def __init__(self, model: DiT, sampler: Sampler = UPSTREAM) -> None:
+        self.model, self.sampler = model, sampler
 
     def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
-        mel = sample(
-            self.model,
-            torch.from_numpy(case.cond),
-            torch.from_numpy(case.ids).long(),
-            case.frames,
-            torch.from_numpy(case.noise),
-            times.tolist(),
-            case.guidance,
-        )
-        return mel.numpy()
+        return self.trajectory(case, times).mel
 
     def graphs(self, case: Case, times: FloatArray) -> Iterator[ExpectedGraph]:
         with torch.inference_mode():
-            rows = np.stack([self._rows(torch.tensor(t)).numpy() for t in times])
-            yield ExpectedGraph("modulation", {"t": times}, rows)
+            inputs: dict[str, NDArray[Any]] = {"t": times}
+            inputs |= modulation_strength(self.sampler, times, case.guidance)
+            strengths = inputs.get("strength", times)
+            rows = [
+                self._rows(*map(torch.tensor, pair)).numpy() for pair in zip(times, strengths, strict=True)
+            ]
+            yield ExpectedGraph("modulation", inputs, np.stack(rows))
             upsamples = self.model.arch.text_embedding_average_upsampling
             inputs = condition_inputs(case, upsamples=upsamples)
             yield ExpectedGraph("condition", inputs, self._condition(case).numpy())
 
-    @torch.inference_mode()
     def trajectory(self, case: Case, times: NDArray[np.float64]) -> Trajectory:
-        """Solve a case as `sample` does, keeping all steps."""
-        cond = torch.from_numpy(padded_mel(case.cond, case.frames))
-        text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
-        y, latents, velocities = torch.from_numpy(case.noise), [], []
-        for now, then in pairwise(times):
-            v = self.model(y, cond, text, torch.tensor(now, dtype=torch.float32))
-            latents.append(y.numpy())
-            velocities.append(v.numpy())
-            y = y + float(then - now) * (v[0] + (v[0] - v[1]) * case.guidance)
-        mel = np.concatenate([case.cond, y.numpy()[len(case.cond) :]])
-        return Trajectory(case, times, latents, velocities, mel)
+        """Solve a case, keeping all steps."""
+        reached = states(
+            self.model,
+            torch.from_numpy(case.cond),
+            torch.from_numpy(case.ids).long(),
+            case.frames,
+            case.noises(len(times) - 1, self.sampler),
+            times.tolist(),
+            case.guidance,
+            self.sampler,
+        )
+        *steps, (last, _) = [(x.numpy(), v.numpy()) for x, v in reached]
+        mel = np.concatenate([case.cond, last[len(case.cond) :]])
+        return Trajectory(case, times, [x for x, _ in steps], [v for _, v in steps], mel)
 
-    def _rows(self, t: Tensor) -> Tensor:
-        time = self.model.time_embed(t)
+    def _rows(self, t: Tensor, strength: Tensor) -> Tensor:
+        time = self.model.time_embed(t, strength)
         norms = [cast(nn.Module, block.attn_norm) for block in self.model.transformer_blocks]
         rows = [row for norm in norms for row in norm(time)]
         scale, shift = self.model.norm_out(time)
@@ -197,8 +217,8 @@ class TorchOracle:
 
     def _condition(self, case: Case) -> Tensor:
         """Input projection of zero latents."""
-        text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
-        seen = torch.zeros(2, case.frames, self.model.mels)
+        text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames, self.sampler.conditions)
+        seen = torch.zeros(self.sampler.conditions, case.frames, self.model.mels)
         seen[0, : len(case.cond)] = torch.from_numpy(case.cond)
         projected: Tensor = self.model.input_embed.proj(
             torch.cat((torch.zeros_like(seen), seen, text), dim=-1)
@@ -211,7 +231,17 @@ class UpstreamOracle:
 
     name = "upstream"
 
-    def __init__(self, weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int) -> None:
+    def __init__(
+        self,
+        weights: Mapping[str, Tensor],
+        arch: Arch,
+        vocab_size: int,
+        mels: int,
+        sampler: Sampler = UPSTREAM,
+    ) -> None:
+        self.sampler = sampler
+        if sampler.guidance == "embedded":
+            raise ImportError("its DiT takes no guidance strength")
         try:
             from f5_tts.model.backbones.dit import DiT as UpstreamDiT
         except Exception as error:  # a partial installation raises other errors
@@ -240,10 +270,20 @@ class UpstreamOracle:
         cond = torch.zeros(1, case.frames, case.cond.shape[1])
         cond[0, : len(case.cond)] = torch.from_numpy(case.cond)
         ids, y = torch.from_numpy(case.ids).long()[None], torch.from_numpy(case.noise)[None]
-        for now, then in pairwise(times):
+        noises = case.noises(len(times) - 1, self.sampler)
+        for step, (now, then) in enumerate(pairwise(times)):
             t = torch.tensor(now, dtype=torch.float32)
-            guided, plain = self.model(x=y, cond=cond, text=ids, time=t, cfg_infer=True).chunk(2)
-            y = y + float(then - now) * (guided + (guided - plain) * case.guidance)
+            if self.sampler.rows(case.guidance) == 2:
+                guided, plain = self.model(x=y, cond=cond, text=ids, time=t, cfg_infer=True).chunk(2)
+                v = guided + (guided - plain) * case.guidance
+            else:
+                v = self.model(x=y, cond=cond, text=ids, time=t)
+            if self.sampler.update == "renoise":
+                y = y + (1.0 - float(now)) * v
+                if step + 1 < len(noises):
+                    y = (1.0 - float(then)) * noises[step + 1] + float(then) * y
+            else:
+                y = y + float(then - now) * v
         y[0, : len(case.cond)] = cond[0, : len(case.cond)]
         return y[0].numpy()
 
@@ -274,7 +314,7 @@ class Trajectory:
     latents: list[FloatArray]
     """(N, M) before each step."""
     velocities: list[FloatArray]
-    """(2, N, M) at each step: guided row, unguided row."""
+    """(rows, N, M) at each step: guided row, then any unguided one."""
     mel: FloatArray
     """(N, M) with the reference's frames of the case."""
 
@@ -337,14 +377,20 @@ def expect(
     sample_frames: int = SAMPLE_FRAMES,
     nfes: tuple[int, ...] = SAMPLE_NFES,
     readings: tuple[tuple[str, int], ...] = READINGS,
+    guidance: float = Case.guidance,
+    renoises: bool = False,
 ) -> Expectations:
     """Run all installed oracles on the random cases, torch's on `readings` too; `lossy` adds a fine one."""
+
+    def drawn(frames: int) -> Case:
+        return random_case(frames, mel, vocabulary.size, guidance=guidance)
+
     made = Expectations([], [], [], "")
     decode = vocoder()
-    # A step of length 1 adds the whole velocity to the noise.
-    one_step = np.array([MID_TIME, MID_TIME + 1.0])
-    random = [("step", random_case(frames, mel, vocabulary.size), one_step) for frames in step_frames]
-    random += [("sample", random_case(sample_frames, mel, vocabulary.size), time_grid(nfe)) for nfe in nfes]
+    # A step of length 1 adds the whole velocity to the noise; a re-noising one ends at 1.
+    one_step = np.array([MID_TIME, 1.0 if renoises else MID_TIME + 1.0])
+    random = [("step", drawn(frames), one_step) for frames in step_frames]
+    random += [("sample", drawn(sample_frames), time_grid(nfe)) for nfe in nfes]
     for make in oracles:
         try:
             oracle = make()
@@ -352,8 +398,8 @@ def expect(
             made = replace(made, absent=f"not installed here ({error})")
             continue
         if isinstance(oracle, TorchOracle):
-            made.graphs.extend(oracle.graphs(random_case(step_frames[0], mel, vocabulary.size), GRAPH_TIMES))
-            cases = read_cases(readings, mel, vocabulary, max_frames)
+            made.graphs.extend(oracle.graphs(drawn(step_frames[0]), GRAPH_TIMES))
+            cases = read_cases(readings, mel, vocabulary, max_frames, guidance)
             times = time_grid(GATE_NFES[0])
             made.trajectories.extend(
                 oracle.trajectory(case, times[LONG_TIMES] if case.frames > LONG_FRAMES else times)
@@ -365,7 +411,7 @@ def expect(
             out = oracle.sample(case, times)
             wave = _decoded(decode, out) if what == "sample" else None
             made.samples.append(Expected(what, oracle.name, case, times, out, wave))
-    log_mels = random_case(SAMPLE_FRAMES, mel, vocabulary.size).noise - 2.0
+    log_mels = drawn(SAMPLE_FRAMES).noise - 2.0
     made.graphs.append(ExpectedGraph("vocoder", {"log_mel": log_mels}, _decoded(decode, log_mels)))
     return made
 

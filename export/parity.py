@@ -37,6 +37,7 @@ from export.oracles import (
     Trajectory,
     condition_inputs,
     distance,
+    modulation_strength,
     read_cases,
 )
 
@@ -232,25 +233,29 @@ def measure_samplings(
 ) -> Report:
     """Compare the cheaper samplings with `exact` on `case` (the first of READINGS) without an oracle.
 
-    Calls `more` with each variant's samples before its engine closes.
+    Not where steps renoise: more of them are no finer solution. Calls `more` with each variant's samples
+    before its engine closes.
     """
     m = bundle.manifest
-    case = case or read_cases(READINGS, m.mel, read_vocabulary(bundle.vocab), m.max_frames)[0]
+    d, nfe = m.defaults, m.sampler.nearest(GATE_NFES[0])
+    case = case or read_cases(READINGS, m.mel, read_vocabulary(bundle.vocab), m.max_frames, d.guidance)[0]
     start = len(case.cond)
-    coarse, fine = (time_grid(n, grid=m.defaults.grid, sway=m.defaults.sway) for n in GATE_NFES)
+    coarse, fine = (time_grid(n, grid=d.grid, sway=d.sway) for n in (nfe, GATE_NFES[1]))
     report = Report(m.precision, absent="not measured")
     wanted: FloatArray | None = None
     for variant in reversed(variants(bundle)):
         with _samples_of(bundle, variant) as made:
+            if more is not None:
+                more(made)
+            if m.sampler.update == "renoise":
+                continue
             if wanted is None:
                 wanted = made(case, fine)[0][start:]
             exact = distance(made(case, coarse)[0][start:], wanted)
             for sampling in tqdm(CHEAPER, desc=f"cheaper samplings of {variant}"):
                 error = _ratio(distance(made(case, coarse, sampling)[0][start:], wanted), exact)
-                row = Row(sampling, variant, "exact", case.frames, GATE_NFES[0], error, SAMPLING_BOUND)
+                row = Row(sampling, variant, "exact", case.frames, nfe, error, SAMPLING_BOUND)
                 report.samplings.append(row)
-            if more is not None:
-                more(made)
     return report
 
 
@@ -356,19 +361,19 @@ class Graphs:
 
 
 def solve(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> Trajectory:
-    """Solve a case with graphs instead of an oracle."""
-    d = graphs.dimensions
+    """Solve a case with graphs instead of an oracle, by Euler's method."""
+    d, sampler = graphs.dimensions, graphs.bundle.manifest.sampler
     condition = graphs.run("condition", condition_inputs(case, upsamples=d.upsamples_text))["condition"]
-    table = graphs.run("modulation", {"t": times[:-1]})["rows"]
+    table = _table(graphs, case, times)
     y, latents, found = case.noise, list[FloatArray](), list[FloatArray]()
-    for step, dt in enumerate(np.diff(times).astype(np.float32)):
+    for step, (guided, unguided) in enumerate(sampler.weights(times, case.guidance)):
         rows = [
             _rows(y[None], c[None], table, step) | _reference(y[None, :0], c[None, :0]) for c in condition
         ]
         v = np.stack([graphs.output("step_keys", inputs)[0] for inputs in rows])
         latents.append(y)
         found.append(v)
-        y = y + dt * (v[0] + np.float32(case.guidance) * (v[0] - v[1]))
+        y = y + guided * v[0] + unguided * v[-1]
     return Trajectory(case, times, latents, found, np.concatenate([case.cond, y[len(case.cond) :]]))
 
 
@@ -377,7 +382,7 @@ def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
     d, case, n, known = graphs.dimensions, solved.case, solved.case.frames, len(solved.case.cond)
     bound = BOUNDS[graphs.bundle.manifest.precision].get("step")
     condition = graphs.run("condition", condition_inputs(case, upsamples=d.upsamples_text))["condition"]
-    table = graphs.run("modulation", {"t": solved.times[:-1]})["rows"]
+    table = _table(graphs, case, solved.times)
     middle = len(solved.latents) // 2
 
     def row(what: str, step: int, found: FloatArray, wanted: FloatArray) -> Row:
@@ -386,7 +391,7 @@ def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
         return Row(what, graphs.variant, TorchOracle.name, n, 1, error, bound, time)
 
     for step, (x, wanted) in enumerate(zip(solved.latents, solved.velocities, strict=True)):
-        for what, c, v in zip(("guided", "unguided"), condition, wanted, strict=True):
+        for what, c, v in zip(("guided", "unguided"), condition, wanted):  # noqa: B905 - or the first alone
             inputs = _rows(x[None], c[None], table, step) | _reference(x[None, :0], c[None, :0])
             yield row(what, step, graphs.output("step_keys", inputs)[0], v)
     x, wanted = solved.latents[middle], solved.velocities[middle]
@@ -403,8 +408,16 @@ def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
     found = graphs.output("step_reply", inputs)
     yield row("reply", middle, found[0, : n - known], wanted[0, known:])
     if graphs.masks:
-        found = graphs.output("step", _rows(np.stack([x, x]), condition, table, middle, padding))
-        yield row("padded", middle, found[:, :n], wanted)
+        two = [0, len(condition) - 1]
+        found = graphs.output("step", _rows(np.stack([x, x]), condition[two], table, middle, padding))
+        yield row("padded", middle, found[:, :n], wanted[two])
+
+
+def _table(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> NDArray[Any]:
+    """(NFE, 6·depth + 2, D) modulation rows of a case."""
+    t = times[:-1].astype(np.float32)
+    strength = modulation_strength(graphs.bundle.manifest.sampler, t, case.guidance)
+    return graphs.run("modulation", {"t": t} | strength)["rows"]
 
 
 def _rows(

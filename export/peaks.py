@@ -43,7 +43,8 @@ def measure(model: DiT, decode: nn.Module, solved: Sequence[Trajectory], short: 
             cond = torch.from_numpy(padded_mel(case.cond, case.frames))
             text = model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
             for time, latents in points:
-                model(torch.from_numpy(latents), cond, text, torch.tensor(time, dtype=torch.float32))
+                at = (torch.tensor(value, dtype=torch.float32) for value in (time, case.guidance))
+                model(torch.from_numpy(latents), cond, text, *at)
     with watched(decode, lambda name, tensor: note("vocoder", name, tensor)):
         for one in solved:
             decode(torch.from_numpy(one.mel))

@@ -106,7 +106,7 @@ def says_chinese(client: Client, voice: str) -> bool:
     """True if the daemon leaves Chinese text as it is."""
     probe = chinese_of(8, Random(0))
     try:
-        header = client.speak(probe, voice, nfe=1, timeout=TIMEOUT_S).header
+        header = client.speak(probe, voice, timeout=TIMEOUT_S).header
     except CallFailed as failure:
         if failure.unreachable or failure.status != "INVALID_ARGUMENT":
             raise

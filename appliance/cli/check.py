@@ -267,8 +267,8 @@ def _precision(inspection: Inspection) -> Finding:
     if not (names := store.names()):
         return checks.skipped("precision", NO_VOICE)
     planner = Planner(read.manifest, read.vocabulary(), store.reference, chinese.to_tokens)
-    guidance = read.manifest.defaults.guidance
-    request = Request(MEASURED, names[0], gate.NFE, SEED, guidance, Segmentation.UPSTREAM)
+    nfe, guidance = read.manifest.sampler.nearest(gate.NFE), read.manifest.defaults.guidance
+    request = Request(MEASURED, names[0], nfe, SEED, guidance, Segmentation.UPSTREAM)
     alone = replace(config.engine, lanes=1)
     lossy = loading.load_for(read, alone)
     if lossy.backend == EXACT_BACKEND:

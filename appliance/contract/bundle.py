@@ -8,19 +8,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from appliance.contract import graphs
 from appliance.contract.mel import MelSpec
+from appliance.contract.sampler import MAX_GUIDANCE, UPSTREAM, Sampler
+from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
 from appliance.contract.yaml_text import parse_yaml
 from appliance.durable import sha256
 from appliance.errors import BundleError
 from appliance.fields import AtLeast, Ranged, from_mapping, shown, to_plain
 
-FORMAT = "1.2"
+FORMAT = "1.3"
 OLDEST = "1.1"
-"""Oldest format that is read: 1.2 adds keys."""
+"""Oldest format that is read: 1.2 adds keys, 1.3 `sampler`."""
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
@@ -80,8 +84,8 @@ class Defaults:
     sampling: Sampling = "exact"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.guidance <= 10:
-            raise ValueError(f"guidance: must be 0 to 10, not {self.guidance}")
+        if not 0 <= self.guidance <= MAX_GUIDANCE:
+            raise ValueError(f"guidance: must be 0 to {MAX_GUIDANCE:g}, not {self.guidance}")
         if not math.isfinite(self.sway):
             raise ValueError(f"sway: must be finite, not {self.sway}")
         if not 0 < self.target_rms <= 1:
@@ -138,6 +142,7 @@ class Manifest(Ranged):
     files: dict[str, File]
     defaults: Defaults = field(default_factory=Defaults)
     text: Text = field(default_factory=Text)
+    sampler: Sampler = field(default_factory=Sampler)
     weights: Literal["", "average", "raw"] = ""
     """Weights that were taken; empty: not recorded."""
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -150,14 +155,23 @@ class Manifest(Ranged):
         if self.max_frames not in FRAMES_ALLOWED:
             low, high = FRAMES_ALLOWED[0], FRAMES_ALLOWED[-1]
             raise ValueError(f"max_frames: must be {low} to {high}, not {self.max_frames}")
+        try:
+            self.sampler.check_strength(self.defaults.guidance)
+        except ValueError as error:
+            raise ValueError(f"defaults: guidance: {error}") from None
         super().__post_init__()
 
     @property
     def dimensions(self) -> graphs.Dimensions:
-        return dimensions(self.arch, self.mel.mels, self.precision)
+        return dimensions(self.arch, self.mel.mels, self.precision, self.sampler)
+
+    def times(self, nfe: int) -> NDArray[np.float64]:
+        """(nfe + 1,) times of the bundle's own grid. Raises ValueError for steps that it does not take."""
+        self.sampler.check_steps(nfe)
+        return time_grid(nfe, grid=self.defaults.grid, sway=self.defaults.sway)
 
 
-def dimensions(arch: Arch, mels: int, precision: Precision) -> graphs.Dimensions:
+def dimensions(arch: Arch, mels: int, precision: Precision, sampler: Sampler = UPSTREAM) -> graphs.Dimensions:
     return graphs.Dimensions(
         dim=arch.dim,
         depth=arch.depth,
@@ -165,6 +179,8 @@ def dimensions(arch: Arch, mels: int, precision: Precision) -> graphs.Dimensions
         inner=arch.heads * arch.dim_head,
         upsamples_text=arch.text_embedding_average_upsampling,
         compute="float16" if precision in ("fp16", "int8-qdq") else "float32",
+        conditions=sampler.conditions,
+        embeds_guidance=sampler.guidance == "embedded",
     )
 
 

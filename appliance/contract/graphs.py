@@ -2,10 +2,10 @@
 
 Axis legend: R rows (latents with a condition, at a time) · N frames · P frames of the reference · C frames of
 convolution context · T tokens · M mels · D model width · A attention width (heads · dim_head) · S rows of the
-modulation table · K time values · L samples. An integer axis is fixed.
+modulation table · K time values · L samples · G conditions of a lane. An integer axis is fixed.
 
-A guided lane has two rows, conditional and unconditional. The step graphs give each row's velocity; `update`
-combines them and takes the Euler step.
+A lane guided by two rows has a conditional and an unconditional one, others the first alone (`sampler.py`).
+The step graphs give each row's velocity; `update` combines them and takes the step.
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ class Dimensions:
     upsamples_text: bool = False
     compute: Literal["float32", "float16"] = "float32"
     """Element type of condition, keys and values."""
+    conditions: int = 2
+    """G: 1 where no lane has an unguided row."""
+    embeds_guidance: bool = False
 
     @property
     def rows(self) -> int:
@@ -64,16 +67,17 @@ class Dimensions:
 
 
 def modulation(d: Dimensions) -> GraphSpec:
-    """AdaLN shifts, scales and gates of K time values."""
+    """AdaLN shifts, scales and gates of K time values, with embedded guidance of a strength beside each."""
+    names = ("t", "strength") if d.embeds_guidance else ("t",)
     return GraphSpec(
         "modulation",
-        (TensorSpec("t", "float32", ("K",)),),
+        tuple(TensorSpec(name, "float32", ("K",)) for name in names),
         (TensorSpec("rows", "float32", ("K", d.rows, d.dim)),),
     )
 
 
 def condition(d: Dimensions) -> GraphSpec:
-    """The step-invariant part of the input projection: guided row, then unguided.
+    """The step-invariant part of the input projection: guided row, then unguided where G is 2.
 
     `ids` are shifted by one and padded with 0, the filler; `log_mel` is the reference padded with zeros;
     `upsample_index` is each frame's token.
@@ -81,7 +85,9 @@ def condition(d: Dimensions) -> GraphSpec:
     inputs = [TensorSpec("ids", "int32", ("N",)), TensorSpec("log_mel", "float32", ("N", d.mels))]
     if d.upsamples_text:
         inputs.append(TensorSpec("upsample_index", "int32", ("N",)))
-    return GraphSpec("condition", tuple(inputs), (TensorSpec("condition", d.compute, (2, "N", d.dim)),))
+    return GraphSpec(
+        "condition", tuple(inputs), (TensorSpec("condition", d.compute, (d.conditions, "N", d.dim)),)
+    )
 
 
 def step(d: Dimensions) -> GraphSpec:
@@ -119,7 +125,8 @@ def kept_names(depth: int) -> tuple[str, ...]:
 def update(d: Dimensions) -> GraphSpec:
     """latents + w₀·guided + w₁·unguided: a lane's Euler step, with weights dt·(1 + w) and −dt·w.
 
-    Without guidance w₁ is 0, and `unguided` any finite tensor.
+    Without guidance w₁ is 0, and `unguided` any finite tensor. A re-noising step binds a share of noise, the
+    latents and the velocity in their places (`Sampler.weights`).
     """
     frames = ("N", d.mels)
     return GraphSpec(

@@ -1,4 +1,4 @@
-"""The log-mel spectrogram of a model: ln(max(x, 1e-5)).
+"""The log-mel spectrogram of a model: ln(max(x, 1e-5)) / scale.
 
 `vocos`: centred frames, magnitude, HTK triangles of height 1 (torchaudio's `MelSpectrogram` with power 1).
 `bigvgan`: a padding of (n_fft - hop) / 2, Slaney's scale and area norm (librosa's `mel`).
@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -34,6 +35,8 @@ class MelSpec:
     n_fft: int = 1024
     win: int = 1024
     """Samples of the Hann window, centred in n_fft."""
+    scale: float = 1.0
+    """By which log-mels are divided for the model; the vocoder's graph multiplies again."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -41,6 +44,8 @@ class MelSpec:
         for name in ("sample_rate_hz", "mels", "hop", "n_fft", "win"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not 0.0 < self.scale < math.inf:
+            raise ValueError(f"scale must be above 0 and finite, not {self.scale}")
         if not self.hop <= self.win <= self.n_fft:
             raise ValueError(f"need hop ≤ win ≤ n_fft, not {self.hop}, {self.win}, {self.n_fft}")
 
@@ -63,9 +68,9 @@ class MelSpec:
 
     @property
     def fingerprint(self) -> str:
-        return (
-            f"{self.kind}-{self.sample_rate_hz}-{self.mels}-{self.hop}-{self.n_fft}-{self.win}-{MEL_VERSION}"
-        )
+        sizes = (self.sample_rate_hz, self.mels, self.hop, self.n_fft, self.win, MEL_VERSION)
+        scale = "" if self.scale == 1.0 else f"-{self.scale!r}"
+        return f"{self.kind}-{'-'.join(map(str, sizes))}{scale}"
 
     def frames(self, samples: int) -> int:
         return max((samples + 2 * self.padding - self.n_fft) // self.hop + 1, 0)
@@ -86,7 +91,7 @@ def log_mel(samples: NDArray[np.float32], spec: MelSpec) -> NDArray[np.float32]:
     power = spectrum.real**2 + spectrum.imag**2
     magnitude = np.sqrt(power + BIGVGAN_POWER_FLOOR if spec.kind == "bigvgan" else power)
     levels: NDArray[np.float64] = np.log(np.maximum(magnitude @ filterbank(spec), FLOOR))
-    return levels.astype(np.float32)
+    return (levels / spec.scale).astype(np.float32)
 
 
 @functools.lru_cache(maxsize=8)

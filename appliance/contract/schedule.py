@@ -64,7 +64,11 @@ def key_steps(times: NDArray[np.float64], sampling: str) -> frozenset[int]:
     return frozenset(int(step) for step in reached if step < len(times) - 1)
 
 
-def noise(seed: int, segment: int, frames: int, mels: int) -> NDArray[np.float32]:
-    """(frames, mels) standard normal, equal on every machine."""
-    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, segment])))
+def noise(seed: int, segment: int, frames: int, mels: int, step: int = 0) -> NDArray[np.float32]:
+    """(frames, mels) standard normal, equal on every machine.
+
+    `step`: that before which it is drawn; those from 1 on have streams spawned from the first's.
+    """
+    sequence = np.random.SeedSequence([seed, segment], spawn_key=(step,) if step else ())
+    generator = np.random.Generator(np.random.PCG64(sequence))
     return generator.standard_normal((frames, mels), dtype=np.float32)

@@ -21,7 +21,7 @@ class Conditioner:
         }
 
     def __call__(self, segment: Segment) -> Tensor:
-        """(2, N, D): the guided row, then the unguided. The next call overwrites it."""
+        """(G, N, D): the guided row, then any unguided one. The next call overwrites it."""
         host: dict[str, NDArray[np.int32] | FloatArray] = {
             "ids": padded_ids(segment.ids, segment.frames),
             "log_mel": padded_mel(segment.reference_log_mel, segment.frames),
@@ -31,7 +31,7 @@ class Conditioner:
         inputs = {name: self._backend.view(self._tensors[name], a.shape) for name, a in host.items()}
         for name, array in host.items():
             self._backend.upload(array, inputs[name])
-        shape = (2, segment.frames, self._dimensions.dim)
+        shape = (self._dimensions.conditions, segment.frames, self._dimensions.dim)
         condition = self._backend.view(self._tensors["condition"], shape)
         bound = self._graph.bind(inputs, {"condition": condition})
         bound.run(release=segment.frames >= RELEASE_FRAMES)

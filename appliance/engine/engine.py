@@ -6,7 +6,6 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar, get_args
 
@@ -14,12 +13,12 @@ import numpy as np
 
 from appliance.contract.bundle import Bundle, Manifest, Sampling
 from appliance.contract.graphs import CONTEXT, STEPS, signatures
-from appliance.contract.schedule import MAX_NFE, check_nfe, noise, time_grid
+from appliance.contract.schedule import MAX_NFE, check_nfe, time_grid
 from appliance.engine.backend import Arithmetic, Backend, Graph, HostArray, Ranges
 from appliance.engine.condition import Conditioner
 from appliance.engine.costs import CostTable, Steps
 from appliance.engine.flow import Flow, LaneState, padded
-from appliance.engine.modulation import CAPACITY, ModulationTable
+from appliance.engine.modulation import ModulationTable, capacity
 from appliance.engine.vocoder import Decoder
 from appliance.errors import BundleError, EngineFault
 from appliance.request import MAX_REFERENCE_S, FloatArray, Lane, PassedOver, Segment
@@ -69,18 +68,20 @@ class Synthesizer:
             path = bundle.graph(name, safe[name].variant if name in safe else usual)
             return to.load(name, path, specs[name], ranges(name, manifest, to))
 
-        self._modulation = ModulationTable(
-            partial(load, "modulation", self._host), self._host, backend, d.rows, d.dim
-        )
+        self._modulation = ModulationTable(partial(load, "modulation", self._host), self._host, backend, d)
         self._condition = Conditioner(load("condition"), backend, d, longest)
         self.longest_reference = longest_reference(manifest)
         # Memory of a CPU is taken when it is first written.
         beside = longest if backend.frame_multiple == 1 else self.longest_reference
-        self._flow = Flow(backend, d, load, self._modulation.table, longest, beside, lanes)
+        table = self._modulation.table
+        self._flow = Flow(backend, d, load, table, longest, beside, lanes, manifest.sampler)
         vocoder, mel = manifest.vocoder, manifest.mel
         self._decoder = Decoder(load("vocoder"), backend, vocoder, mel.hop, mel.mels, longest)
         # With `exact` both rows of a guided lane share a call; otherwise their lengths differ.
-        rows = 2 if manifest.defaults.sampling == "exact" else 1
+        rows = d.conditions if manifest.defaults.sampling == "exact" else 1
+        usual_w = manifest.defaults.guidance
+        self._strengths = tuple(dict.fromkeys((usual_w, 0.0)[: d.conditions]))
+        """Of the warm-up: one for each number of rows, the usual first."""
         self.max_batch = max(backend.max_batch // rows, 1) if manifest.batch_invariant else 1
         """Lanes that may share a step."""
         self.costs = CostTable(self._flow.calls_of)
@@ -106,10 +107,7 @@ class Synthesizer:
         if len(self._lanes) >= self.max_lanes:
             raise RuntimeError(f"all {self.max_lanes} lanes are open")
         self.check(segment)
-        if segment.noise is None:
-            drawn = noise(segment.seed, segment.index, segment.frames, self.manifest.mel.mels)
-            segment = replace(segment, noise=drawn)
-        times = self._modulation.hold(segment.times[:-1].astype(np.float32))
+        times = self._modulation.hold(segment.times[:-1].astype(np.float32), segment.guidance)
         try:
             state = self._flow.open(segment, self._condition(segment), times)
             try:
@@ -136,7 +134,7 @@ class Synthesizer:
         self._backend.wait()
 
     def condition(self, segment: Segment) -> HostArray:
-        """(2, N, D) of a segment. Raises ValueError where it does not fit the bundle."""
+        """(G, N, D) of a segment. Raises ValueError where it does not fit the bundle."""
         self.check(segment)
         return self._backend.download(self._condition(segment))
 
@@ -205,7 +203,7 @@ class Synthesizer:
         between = ((longest * eighths // 8, 1, ALL_GRAPHS) for eighths in range(7, 0, -1))
         sizes = [(longest, self.longest_reference, nfe), (longest, 1, nfe), *between, (128, 40, nfe)]
         for frames, reference, steps in sizes[-1:] if self._backend.frame_multiple == 1 else sizes:
-            for w in (guidance, 0.0):
+            for w in self._strengths:
                 silence = self._silence(frames, reference, steps, w)
                 self._speak([silence] * min(self.max_batch, self.max_lanes))
         self._measure(nfe)
@@ -228,7 +226,8 @@ class Synthesizer:
             for lanes in {1, *(n for n in (2, 4, 8) if n <= min(self.max_batch, self.max_lanes))}:
                 segment = self._silence(frames, frames // part, nfe, guidance)
                 self._speak([segment] * lanes, self.costs.measure)
-            self._speak([self._silence(frames, frames // part, nfe, 0.0)], self.costs.measure)
+            for w in self._strengths[1:]:
+                self._speak([self._silence(frames, frames // part, nfe, w)], self.costs.measure)
 
     @property
     def can_interrupt(self) -> bool:
@@ -277,8 +276,11 @@ class Synthesizer:
         mels, longest = self.manifest.mel.mels, self.manifest.max_frames
         if segment.frames > longest:
             raise ValueError(f"{segment.frames} frames exceed this bundle's {longest}")
-        if segment.noise is not None and segment.noise.shape != (segment.frames, mels):
-            raise ValueError(f"noise must be ({segment.frames}, {mels}), not {segment.noise.shape}")
+        one, several = (segment.frames, mels), f", or ({segment.nfe}, {segment.frames}, {mels})"
+        renoises = self.manifest.sampler.update == "renoise"
+        allowed = (one, (segment.nfe, *one)) if renoises else (one,)
+        if segment.noise is not None and segment.noise.shape not in allowed:
+            raise ValueError(f"noise must be {one}{several * renoises}, not {segment.noise.shape}")
         reference = segment.reference_log_mel.shape
         if len(reference) != 2 or reference[1] != mels or not 1 <= reference[0] < segment.frames:
             raise ValueError(f"the reference must be (1 to {segment.frames - 1}, {mels}), not {reference}")
@@ -325,7 +327,7 @@ def ranges(graph: str, manifest: Manifest, backend: Backend) -> Ranges:
         "N": (least, longest),
         "P": (1, longest_reference(manifest)),
         "C": (1, CONTEXT),
-        "S": (CAPACITY, CAPACITY),
+        "S": (capacity(manifest.dimensions),) * 2,
         "K": (1, MAX_NFE),
         "L": (1, longest * manifest.mel.hop),
     }

@@ -1,4 +1,4 @@
-"""Euler steps of the flow ODE."""
+"""Steps of the flow, as the bundle's sampler takes them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from appliance.contract.graphs import CONTEXT, Dimensions, signatures
+from appliance.contract.sampler import Sampler
+from appliance.contract.schedule import noise
 from appliance.engine.backend import Backend, Bound, Graph, Tensor
 from appliance.engine.costs import StepCall
 from appliance.engine.rows import PADDED, Rows
 from appliance.request import FloatArray, Segment
 
-UNGUIDED_BELOW = 1e-5
-"""Guidance below it runs the conditional row alone, as in upstream's `CFM.sample`."""
 RELEASE_FRAMES = 1024
 """Length from which the last step releases working memory."""
 WORTH_CAPTURING = 4
@@ -32,16 +32,18 @@ class LaneState:
     segment: Segment
     place: Places
     parts: list[Rows]
-    """The conditional row and, with guidance, the unconditional one; one part where they share calls."""
+    """The conditional row and, guided by two, the unconditional one; one part where they share calls."""
     start: int
     """First frame with latents: 0, or with `short` sampling the end of the reference."""
     times: NDArray[np.int32]
     """(NFE,) indices into the modulation table."""
     weights: FloatArray
-    """(NFE, 2): dt·(1 + w) and −dt·w."""
+    """(NFE, 2), of `Sampler.weights`."""
     step: Bound
     path: Bound | None
     """Moves the reference along its path, where it has no latents."""
+    noise: FloatArray
+    """(N, M) of the next step."""
     done: int = 0
 
     @property
@@ -65,6 +67,7 @@ class Flow:
     max_frames: int
     longest_reference: int  # frames
     max_lanes: int
+    sampler: Sampler
     _graphs: dict[str, Graph] = field(default_factory=dict)
     _batch: Rows | None = None
 
@@ -74,6 +77,9 @@ class Flow:
         self._capacity = {"N": longest, "P": self.longest_reference, "C": CONTEXT}
         self._next = self.backend.empty((longest, self.dimensions.mels), "float32")
         self._weights = self.backend.empty((2,), "float32")
+        self._renoises = self.sampler.update == "renoise"
+        if self._renoises:
+            self._fresh = self.backend.empty(self._next.shape, "float32")
         self._free: list[Places] = [{} for _ in range(self.max_lanes)]
         self._shared = {"mod_table": self.table}
         if not self._is_exact:
@@ -86,12 +92,10 @@ class Flow:
             }
 
     def open(self, segment: Segment, condition: Tensor, times: NDArray[np.int32]) -> LaneState:
-        """Take a lane for a segment with condition (2, N, D). Raises RuntimeError without room."""
+        """Take a lane for a segment with condition (G, N, D). Raises RuntimeError without room."""
         if not self._free:
             raise RuntimeError(f"all {self.max_lanes} lanes are open")
         calls = self._calls(segment, 0)
-        dt, w = np.diff(segment.times).astype(np.float32), segment.guidance
-        guidance = (1.0 + w, -w) if w >= UNGUIDED_BELOW else (1.0, 0.0)
         place = self._free.pop()
         try:
             for step in range(segment.nfe):
@@ -102,9 +106,10 @@ class Flow:
             parts = [self._rows(place, number, call) for number, call in enumerate(calls)]
             for rows, call in zip(parts, calls, strict=True):
                 rows.take([frames] * call.rows, call.frames, call.reference)
-            weights = np.outer(dt, np.array(guidance, np.float32))
+            weights = self.sampler.weights(segment.times, segment.guidance)
             bound = self._bind(parts, frames, start)
-            lane = LaneState(segment, place, parts, start, times, weights, *bound)
+            drawn = self._noise(segment, 0)
+            lane = LaneState(segment, place, parts, start, times, weights, *bound, drawn)
             self._fill(lane, condition)
         except Exception:
             self._free.append(place)
@@ -133,14 +138,31 @@ class Flow:
                 members[0].run(graph, when, release=release, capture=capture)
             else:
                 self.batch().run_for(members, graph, when, release=release, capture=capture)
-        for lane in lanes:  # latents += dt · v
+        for lane in lanes:
+            drawn = self._next_noise(lane) if self._renoises else lane.noise
             self.backend.upload(lane.weights[lane.done], self._weights)
             lane.step.run()
             new = self.backend.view(self._next, (lane.frames, self.dimensions.mels))
             for rows in lane.parts:
                 for row in range(len(rows.lengths)):
                     self.backend.copy(new, rows.view("latents", lane.frames, row=row))
-            lane.done += 1
+            lane.done, lane.noise = lane.done + 1, drawn
+
+    def _noise(self, segment: Segment, step: int) -> FloatArray:
+        """(N, M) before a step: given, else drawn."""
+        given, mels = segment.noise, self.dimensions.mels
+        if given is None or (step and given.ndim == 2):
+            return noise(segment.seed, segment.index, segment.frames, mels, step)
+        return given[step] if given.ndim == 3 else given
+
+    def _next_noise(self, lane: LaneState) -> FloatArray:
+        """(N, M) of the step after the next, whose share in the latents is put in its place."""
+        segment, after = lane.segment, lane.done + 1
+        drawn = self._noise(segment, after) if after < segment.nfe else np.zeros_like(lane.noise)
+        share = np.float32(1.0) - np.float32(segment.times[after])
+        place = self.backend.view(self._fresh, (lane.frames, self.dimensions.mels))
+        self.backend.upload(share * drawn[lane.start :], place)
+        return drawn
 
     def calls_of(self, steps: Sequence[tuple[Segment, int]]) -> list[StepCall]:
         """The runtime calls of these steps together."""
@@ -162,14 +184,15 @@ class Flow:
         self._free.append(lane.place)
 
     def _calls(self, segment: Segment, step: int) -> list[StepCall]:
-        return calls_alone(segment, step, self.backend.frame_multiple, self.backend.max_batch)
+        rows = self.sampler.rows(segment.guidance)
+        return calls_alone(segment, step, self.backend.frame_multiple, self.backend.max_batch, rows)
 
     def _rows(self, place: Places, number: int, call: StepCall) -> Rows:
         has_reference = call.reference > 0 or self._is_exact
         key = (number, has_reference)
         if key not in place:
             names = ("step_keys", "step_reply") if has_reference else ("step",)
-            most = 1 if has_reference else min(self.backend.max_batch, 2)
+            most = 1 if has_reference else min(self.backend.max_batch, self.dimensions.conditions)
             place[key] = self._allocate(names, most)
         return place[key]
 
@@ -191,15 +214,14 @@ class Flow:
     def _fill(self, lane: LaneState, condition: Tensor) -> None:
         """Write noise, condition and both ends of the reference's path."""
         segment, backend, dim = lane.segment, self.backend, self.dimensions.dim
-        assert segment.noise is not None
         places = [(rows, row) for rows in lane.parts for row in range(len(rows.lengths))]
         for i, (rows, row) in enumerate(places):
-            backend.upload(segment.noise[lane.start :], rows.view("latents", lane.frames, row=row))
+            backend.upload(lane.noise[lane.start :], rows.view("latents", lane.frames, row=row))
             own = backend.view(condition, (lane.frames, dim), (i, lane.start))
             backend.copy(own, rows.view("condition", lane.frames, row=row))
         if lane.start:
             rows = lane.parts[0]
-            backend.upload(segment.noise[: lane.start], rows.view("path_noise", lane.start))
+            backend.upload(lane.noise[: lane.start], rows.view("path_noise", lane.start))
             backend.upload(segment.reference_log_mel, rows.view("path_mel", lane.start))
             before = backend.view(condition, (lane.start, dim), (0, 0))
             backend.copy(before, rows.view("reference_condition", lane.start))
@@ -213,19 +235,22 @@ class Flow:
     def _set_reference(self, lane: LaneState) -> None:
         """Set the reference's latents to (1 − t)·noise + t·mel."""
         if lane.path is not None:
+            if self._renoises and lane.done:
+                place = lane.parts[0].view("path_noise", lane.start)
+                self.backend.upload(lane.noise[: lane.start], place)
             t = float(lane.segment.times[lane.done])
             self.backend.upload(np.array([t, -t], np.float32), self._weights)
             lane.path.run()
             self._copy_context(lane, "reference", "context")
 
     def _bind(self, parts: Sequence[Rows], frames: int, start: int) -> tuple[Bound, Bound | None]:
-        first, last = parts[0], parts[-1]
-        step = self._bind_update(
-            first.view("latents", frames),
-            first.view("velocity", frames),
-            last.view("velocity", frames, row=len(last.lengths) - 1),
-            self.backend.view(self._next, (frames, self.dimensions.mels)),
-        )
+        first, last, shape = parts[0], parts[-1], (frames, self.dimensions.mels)
+        latents, velocity = (first.view(name, frames) for name in ("latents", "velocity"))
+        unguided = last.view("velocity", frames, row=len(last.lengths) - 1)
+        given = (latents, velocity, unguided)
+        if self._renoises:
+            given = (self.backend.view(self._fresh, shape), latents, velocity)
+        step = self._bind_update(*given, self.backend.view(self._next, shape))
         if not start:
             return step, None
         noise, mel, to = (first.view(name, start) for name in ("path_noise", "path_mel", "reference"))
@@ -241,17 +266,16 @@ class Flow:
         return self._load("update").bind(inputs, {"latents_out": out})
 
 
-def calls_alone(segment: Segment, step: int, multiple: int, max_batch: int) -> list[StepCall]:
-    """The calls of a segment that makes this step alone."""
+def calls_alone(segment: Segment, step: int, multiple: int, max_batch: int, rows: int) -> list[StepCall]:
+    """The calls of a segment of one or two rows that makes this step alone."""
     start, keys = _start(segment), step in segment.key_steps
     frames = padded(segment.frames - start, multiple)
-    is_guided = segment.guidance >= UNGUIDED_BELOW
     alone = "step_keys" if multiple == 1 else "step"
-    if start == 0 and is_guided and max_batch > 1:
+    if start == 0 and rows == 2 and max_batch > 1:
         return [StepCall(alone, frames, 0, 2)]
     guided = "step_keys" if keys else "step_reply"
     calls = [StepCall(guided if start else alone, frames, start, 1)]
-    return calls + [StepCall(alone, frames, 0, 1)] * is_guided
+    return calls + [StepCall(alone, frames, 0, 1)] * (rows - 1)
 
 
 def padded(frames: int, multiple: int) -> int:

@@ -45,7 +45,8 @@ def replay(engine: Synthesizer, case: Segment) -> tuple[FloatArray, FloatArray]:
 
 
 def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
-    """Read `cond` (1, reference frames + 1, M), `ids` (1, T), `n_frames`, `noise` (n_frames, M) and OPTIONAL.
+    """Read `cond` (1, reference frames + 1, M), `ids` (1, T), `n_frames`, `noise` (n_frames, M), where steps
+    renoise (nfe, n_frames, M) too, and OPTIONAL.
 
     Raises InvalidRequest naming the array that is missing or misshapen.
     """
@@ -63,6 +64,9 @@ def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
     if ids.ndim != 2 or ids.shape[0] != 1 or not np.issubdtype(ids.dtype, np.integer):
         raise InvalidRequest("ids", f"must be (1, tokens) integers, not {ids.shape} {ids.dtype}")
     try:
+        engine.manifest.sampler.check_steps(nfe)
+        guidance = float(_scalar("guidance", arrays.get("guidance", defaults.guidance)))
+        engine.manifest.sampler.check_strength(guidance)
         case = Segment(
             index=0,
             text="",
@@ -76,7 +80,7 @@ def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
                 grid=str(arrays.get("grid", defaults.grid)),
                 sway=float(_scalar("sway", arrays.get("sway", defaults.sway))),
             ),
-            guidance=float(_scalar("guidance", arrays.get("guidance", defaults.guidance))),
+            guidance=guidance,
             sampling=cast(Sampling, str(arrays.get("sampling", "exact"))),
         )
         engine.check(case)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from appliance.audio.encode import check_encoding, check_rate
-from appliance.config import MAX_GUIDANCE, SynthesisConfig
+from appliance.config import SynthesisConfig
+from appliance.contract.sampler import MAX_GUIDANCE, Sampler
 from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.request import Handling, Playout, Priority, Request, Segmentation, Spoken, Terms
@@ -67,6 +68,7 @@ class RequestDefaults:
     """Code of the one that a text is written in, or ""."""
     pronunciations: Callable[[str], Mapping[str, str]] = lambda voice: {}
     """By voice; none where there is no such voice."""
+    sampler: Sampler = field(default_factory=Sampler)
 
 
 @dataclass(frozen=True)
@@ -126,13 +128,18 @@ def ways_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream:
     is_adaptive = stream and synthesis.stream_segmentation == "adaptive"
     if is_adaptive and not message.segmentation and not _is_seeded(message, synthesis):
         ways = [replace(request, segmentation=s) for s in (Segmentation.UPSTREAM, Segmentation.LOW_LATENCY)]
-    nfe, fewest = request.nfe, request.nfe
     if message.HasField("min_nfe_steps"):
         fewest = _within("min_nfe_steps", message.min_nfe_steps, 1, request.nfe)
-    while nfe > fewest:
-        nfe = max(min(int(nfe * FEWER_STEPS), nfe - 1), fewest)
-        ways.append(replace(ways[-1], nfe=nfe))
+        ways += [replace(ways[-1], nfe=nfe) for nfe in _fewer(request.nfe, fewest, defaults.sampler.steps)]
     return tuple(ways)
+
+
+def _fewer(nfe: int, fewest: int, allowed: tuple[int, ...]) -> Iterator[int]:
+    """Numbers of steps below `nfe`, falling; `allowed` empty: any."""
+    yield from (steps for steps in reversed(allowed) if fewest <= steps < nfe)
+    while nfe > fewest and not allowed:
+        nfe = max(min(int(nfe * FEWER_STEPS), nfe - 1), fewest)
+        yield nfe
 
 
 def request_id_of(message: pb.SynthesizeRequest) -> str:
@@ -188,6 +195,8 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
     audio = message.audio_config
     nfe = message.nfe_steps if message.HasField("nfe_steps") else synthesis.nfe
     guidance = message.guidance if message.HasField("guidance") else defaults.guidance
+    nfe = _within("nfe_steps", nfe, 1, synthesis.max_nfe)
+    guidance = _within("guidance", guidance, 0.0, MAX_GUIDANCE)
     # Zero is what an absent field reads as, and neither rate can be zero.
     rate_hz = audio.sample_rate_hertz or defaults.sample_rate_hz
     encoding = _encoding(audio.encoding, stream=stream)
@@ -206,9 +215,9 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
         directions=spoken.directions,
         max_spoken_s=_within("max_spoken_seconds", message.max_spoken_seconds, 0.0, MAX_SPOKEN_S),
         voice=_voice(message.voice),
-        nfe=_within("nfe_steps", nfe, 1, synthesis.max_nfe),
+        nfe=_allowed("nfe_steps", nfe, defaults.sampler.check_steps),
         seed=_seed(message, synthesis),
-        guidance=_within("guidance", guidance, 0.0, MAX_GUIDANCE),
+        guidance=_allowed("guidance", guidance, defaults.sampler.check_strength),
         segmentation=_segmentation(message.segmentation, synthesis, stream=stream),
         speaking_rate=_within("audio_config.speaking_rate", speed, MIN_SPEAKING_RATE, MAX_SPEAKING_RATE),
         encoding=encoding,
@@ -225,6 +234,14 @@ def _within(field: str, value: Number, least: Number, most: Number) -> Number:
     # Written so that NaN is refused.
     if not least <= value <= most:
         raise InvalidRequest(field, f"must be between {least} and {most}, not {value}")
+    return value
+
+
+def _allowed(field: str, value: Number, check: Callable[[Number], None]) -> Number:
+    try:
+        check(value)
+    except ValueError as error:
+        raise InvalidRequest(field, str(error)) from None
     return value
 
 

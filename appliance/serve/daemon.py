@@ -39,9 +39,9 @@ from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
 from appliance.box.show.findings import plain
 from appliance.box.system import Box
-from appliance.config import Config, LogConfig, ServerConfig, load
+from appliance.config import Config, LogConfig, ServerConfig, SynthesisConfig, load
 from appliance.contract import bundle
-from appliance.contract.bundle import Bundle
+from appliance.contract.bundle import Bundle, Manifest
 from appliance.contract.tokens import Vocabulary
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_beside, load_for
@@ -521,7 +521,7 @@ class Daemon:
         self._scheduler.check_open()
         config, components = self._config, self._components
 
-        def load_other() -> tuple[Bundle, Vocabulary, FrontEnd, Synthesizer]:
+        def load_other() -> tuple[Bundle, float, Vocabulary, FrontEnd, Synthesizer]:
             real = Path(os.path.realpath(folder))
             read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
             now, then = self._bundle.manifest, read.manifest
@@ -529,14 +529,15 @@ class Daemon:
                 raise BundleError(
                     f"{folder}: its mel is another than that of the prepared voices; restart with it"
                 )
+            guidance = _usual_guidance(components.defaults.synthesis, then)
             vocabulary = read.vocabulary()
             # Made first: it refuses a `text.language` that the bundle does not know.
             front = FrontEnd(vocabulary, self._front.choices, then.text.languages)
             beside = load_beside(read, config.engine, config.synthesis.nfe, self._report_progress)
-            return read, vocabulary, front, beside
+            return read, guidance, vocabulary, front, beside
 
         try:
-            read, vocabulary, front, loaded = await asyncio.to_thread(load_other)
+            read, guidance, vocabulary, front, loaded = await asyncio.to_thread(load_other)
         except Interrupted:
             raise Unavailable("the daemon is draining") from None
 
@@ -544,8 +545,9 @@ class Daemon:
             self._bundle = read
             components.planner = replace(components.planner, manifest=read.manifest, vocabulary=vocabulary)
             self._speak_through(front)
-            if components.defaults.synthesis.guidance is None:
-                components.defaults = replace(components.defaults, guidance=read.manifest.defaults.guidance)
+            components.defaults = replace(
+                components.defaults, guidance=guidance, sampler=read.manifest.sampler
+            )
 
         try:
             # What a runtime keeps by thread is made now, and a fault shows while the old engine still speaks.
@@ -578,14 +580,31 @@ class Daemon:
     def _configure(self, config: Config) -> None:
         """Apply LIVE_SECTIONS, but for the log level."""
         synthesis, components = config.synthesis, self._components
-        own = self._bundle.manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
         manifest = self._bundle.manifest
+        guidance = _usual_guidance(synthesis, manifest)  # refuses before anything changes
         self._speak_through(FrontEnd(components.planner.vocabulary, config.text, manifest.text.languages))
-        components.defaults = replace(components.defaults, synthesis=synthesis, guidance=own)
+        components.defaults = replace(
+            components.defaults, synthesis=synthesis, guidance=guidance, sampler=manifest.sampler
+        )
         components.planner = replace(
             components.planner, max_audio_s=synthesis.max_audio_s, max_work_s=synthesis.max_work_s
         )
         self._scheduler.config = config.scheduler
+
+
+def _usual_guidance(synthesis: SynthesisConfig, manifest: Manifest) -> float:
+    """Strength of requests that name none. Raises ConfigError for settings that the bundle does not take."""
+    sampler = manifest.sampler
+    guidance = manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
+    try:
+        sampler.check_steps(synthesis.nfe)
+    except ValueError as error:
+        raise ConfigError(f"synthesis.nfe: {error}") from None
+    try:
+        sampler.check_strength(guidance)
+    except ValueError as error:
+        raise ConfigError(f"synthesis.guidance: {error}") from None
+    return guidance
 
 
 def _log_failure(task: asyncio.Future[None]) -> None:

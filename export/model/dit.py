@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
+from appliance.contract.sampler import UPSTREAM, Sampler
 from export.families import CONV_GROUPS
 
 FILLER = 0  # padding id of text; token i of the vocabulary has id i + 1
@@ -128,14 +129,24 @@ class TextEmbedding(nn.Module):
 
 
 class TimeEmbedding(nn.Module):
-    """Time → input vector of all modulations: () → (D,)."""
+    """Time → input vector of all modulations: () → (D,).
 
-    def __init__(self, dim: int) -> None:
+    An embedded guidance strength has features as a time, whose projection is added to the time's (latent
+    consistency models, arXiv 2310.04378; ZipVoice-Distill). Upstream has none: the name is ours.
+    """
+
+    def __init__(self, dim: int, *, embeds_guidance: bool = False) -> None:
         super().__init__()
-        self.time_mlp = nn.Sequential(nn.Linear(2 * TIME_FREQUENCIES, dim), nn.SiLU(), nn.Linear(dim, dim))
+        width = 2 * TIME_FREQUENCIES
+        self.time_mlp = nn.Sequential(nn.Linear(width, dim), nn.SiLU(), nn.Linear(dim, dim))
+        self.guidance_embed = nn.Linear(width, width, bias=False) if embeds_guidance else None
 
-    def forward(self, t: Tensor) -> Tensor:
-        embedded: Tensor = self.time_mlp(time_features(t))
+    def forward(self, t: Tensor, strength: Tensor | None = None) -> Tensor:
+        features = time_features(t)
+        if self.guidance_embed is not None:
+            assert strength is not None, "these weights take a guidance strength"
+            features = features + self.guidance_embed(time_features(strength))
+        embedded: Tensor = self.time_mlp(features)
         return embedded
 
 
@@ -262,11 +273,11 @@ class Rotary(nn.Module):
 class DiT(nn.Module):
     """Velocity of latents at a time, given reference and text."""
 
-    def __init__(self, arch: Arch, vocab_size: int, mels: int) -> None:
+    def __init__(self, arch: Arch, vocab_size: int, mels: int, *, embeds_guidance: bool = False) -> None:
         """Build the modules; `vocab_size` excludes the filler."""
         super().__init__()
         self.arch, self.mels, self.vocab_size = arch, mels, vocab_size
-        self.time_embed = TimeEmbedding(arch.dim)
+        self.time_embed = TimeEmbedding(arch.dim, embeds_guidance=embeds_guidance)
         self.text_embed = TextEmbedding(arch, vocab_size)
         self.input_embed = InputEmbedding(mels, arch.text_dim, arch.dim)
         self.rotary_embed = Rotary(arch.dim_head)
@@ -276,15 +287,18 @@ class DiT(nn.Module):
         self.norm_out = Modulation(arch.dim, 2)
         self.proj_out = nn.Linear(arch.dim, mels)
 
-    def forward(self, latents: Tensor, cond: Tensor, text: Tensor, t: Tensor) -> Tensor:
+    def forward(
+        self, latents: Tensor, cond: Tensor, text: Tensor, t: Tensor, strength: Tensor | None = None
+    ) -> Tensor:
         """Velocity at time `t` (): latents (N, M), zero-padded reference (N, M) → (G, N, M).
 
         `text` (G, N, text_dim) comes from `text_embed`; the second row has neither text nor reference.
+        `strength` () is for weights that embed it.
         """
         rows = len(text)
         seen = torch.stack((cond, torch.zeros_like(cond)))[:rows]
         x = self.input_embed(latents.expand(rows, -1, -1), seen, text)
-        first, angles, time = x, self.rotary_embed(x.shape[1]), self.time_embed(t)
+        first, angles, time = x, self.rotary_embed(x.shape[1]), self.time_embed(t, strength)
         for block in self.transformer_blocks:
             x = block(x, time, angles)
         if self.arch.long_skip_connection:
@@ -294,7 +308,6 @@ class DiT(nn.Module):
         return velocity
 
 
-@torch.inference_mode()
 def sample(
     model: DiT,
     cond: Tensor,
@@ -303,12 +316,30 @@ def sample(
     noise: Tensor,
     times: Sequence[float],
     guidance: float = 2.0,
+    sampler: Sampler = UPSTREAM,
 ) -> Tensor:
-    """Solve the flow with Euler's method: noise (frames, M) → log-mel (frames, M).
+    """Sample as `states` does, to log-mel (frames, M), whose first R frames are those of `cond`."""
+    *_, (latents, _) = states(model, cond, ids, frames, noise, times, guidance, sampler)
+    return torch.cat((cond, latents[len(cond) :]))
 
-    `cond` (R, M) is the reference's log-mel and replaces the first R frames of the result, `ids` (T,) are
-    vocabulary indices, `times` increase from 0 to 1. Guidance below 1e-5 skips the row without text. Raises
-    ValueError if lengths do not fit.
+
+@torch.inference_mode()
+def states(
+    model: DiT,
+    cond: Tensor,
+    ids: Tensor,
+    frames: int,
+    noise: Tensor,
+    times: Sequence[float],
+    guidance: float,
+    sampler: Sampler,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Latents (frames, M) before each step and the velocities (rows, frames, M) there; last, those after all
+    steps and no row.
+
+    `cond` (R, M) is the reference's log-mel, `ids` (T,) are vocabulary indices, `times` increase from 0 to 1;
+    a re-noising sampler takes the noise (steps, frames, M) of each step. Raises ValueError if lengths do not
+    fit.
     """
     reference = len(cond)
     if not max(reference, len(ids)) < frames <= MAX_POSITIONS:
@@ -316,14 +347,22 @@ def sample(
             f"frames must be above {reference} reference frames and {len(ids)} tokens "
             f"and at most {MAX_POSITIONS}, not {frames}"
         )
-    if noise.shape != (frames, model.mels):
+    noises = noise if noise.ndim == 3 else noise[None]
+    if noises.shape[1:] != (frames, model.mels):
         raise ValueError(f"noise must be {(frames, model.mels)}, not {tuple(noise.shape)}")
-    rows = 2 if guidance >= 1e-5 else 1
+    rows = sampler.rows(guidance)
     padded = F.pad(cond, (0, 0, 0, frames - reference))
     text = model.text_embed(ids, frames, rows)
-    latents = noise
-    for now, then in itertools.pairwise(times):
-        velocity = model(latents, padded, text, torch.tensor(float(now)).to(latents))
+    latents = noises[0]
+    for step, (now, then) in enumerate(itertools.pairwise(times)):
+        t, w = (torch.tensor(float(value)).to(latents) for value in (now, guidance))
+        velocity = model(latents, padded, text, t, w)
+        yield latents, velocity
         guided = velocity[0] if rows == 1 else velocity[0] + (velocity[0] - velocity[1]) * guidance
-        latents = latents + float(then - now) * guided
-    return torch.cat((cond, latents[reference:]))
+        if sampler.update == "renoise":
+            clean = latents + (1.0 - float(now)) * guided
+            fresh = noises[step + 1] if step + 1 < len(noises) else torch.zeros_like(clean)
+            latents = (1.0 - float(then)) * fresh + float(then) * clean
+        else:
+            latents = latents + float(then - now) * guided
+    yield latents, latents[None, :0]

@@ -121,7 +121,7 @@ def _solved(bundle: Bundle) -> Iterator[tuple[Trajectory, float]]:
     graphs, m = parity.Graphs(bundle, "ort-cpu"), bundle.manifest
     vocabulary = read_vocabulary(bundle.vocab)
     for voice, frames in tqdm(READINGS, desc="solving in float"):
-        case = read_case(voice, frames, m.mel, vocabulary, m.max_frames)
+        case = read_case(voice, frames, m.mel, vocabulary, m.max_frames, guidance=m.defaults.guidance)
         few, many = (
             parity.solve(graphs, case, time_grid(n, grid=m.defaults.grid, sway=m.defaults.sway))
             for n in GATE_NFES

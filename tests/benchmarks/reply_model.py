@@ -84,7 +84,8 @@ class ReplyModel:
             guidance=2.0,
             sampling=sampling,
         )
-        return [call for step in range(nfe) for call in calls_alone(segment, step, multiple, LANE_ROWS)]
+        rows = self._bundle.manifest.sampler.conditions
+        return [call for step in range(nfe) for call in calls_alone(segment, step, multiple, LANE_ROWS, rows)]
 
     def _of_step(self, call: StepCall) -> dict[str, float]:
         """Operations by class."""

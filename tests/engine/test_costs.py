@@ -19,7 +19,7 @@ Seconds = Callable[[str, Steps], float]
 
 
 def calls_of(steps: Steps) -> list[StepCall]:
-    return [call for given, step in steps for call in calls_alone(given, step, 64, 2)]
+    return [call for given, step in steps for call in calls_alone(given, step, 64, 2, 2)]
 
 
 def of_a_device(call: str, steps: Steps) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -10,9 +12,9 @@ from numpy.typing import NDArray
 
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import signatures
-from appliance.contract.schedule import time_grid
+from appliance.contract.schedule import MAX_NFE, time_grid
 from appliance.engine import modulation
-from appliance.engine.backend import Graph
+from appliance.engine.backend import Graph, Tensor
 from appliance.engine.modulation import ModulationTable
 from appliance.errors import BundleError, EngineFault
 from tests.engine.lanes import Watched
@@ -24,6 +26,21 @@ def times(*values: float) -> NDArray[np.float32]:
     return np.array(values, np.float32)
 
 
+class Sums:
+    """A modulation graph of rows that are its inputs' weighted sum."""
+
+    def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Sums:
+        self.inputs, self.rows = inputs, outputs["rows"]
+        return self
+
+    def run(self, *, release: bool = False, capture: bool = False) -> None:
+        given = {name: np.asarray(tensor) for name, tensor in self.inputs.items()}
+        np.asarray(self.rows)[:] = (given["t"] + 10 * given["strength"])[:, None, None]
+
+    def close(self) -> None:
+        pass
+
+
 class Bench:
     """A table and what it asks of its graph; rows are kept on another backend than they are computed on."""
 
@@ -31,7 +48,7 @@ class Bench:
         self.host, self.device, self.d = Watched(), Watched(), bundle.manifest.dimensions
         self.path, self.graphs = bundle.graph("modulation"), weakref.WeakSet[Graph]()
         self.loaded = 0
-        self.table = ModulationTable(self.load, self.host, self.device, self.d.rows, self.d.dim)
+        self.table = ModulationTable(self.load, self.host, self.device, self.d)
 
     def load(self) -> Graph:
         graph = self.host.load("modulation", self.path, signatures(self.d)["modulation"], {})
@@ -196,3 +213,23 @@ def test_a_graph_that_fails_costs_no_place(
                 bench.table.hold(times(0.1, 0.2, 0.3, 0.4, 0.5))
     t = times(0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
     assert bench.holds(bench.table.hold(t), t)
+
+
+def test_rows_of_embedded_strengths_are_kept_apart(tiny: Bundle) -> None:
+    d = dataclasses.replace(tiny.manifest.dimensions, embeds_guidance=True)
+    table = ModulationTable(Sums, Watched(), Watched(), d)
+    held = {w: table.hold(times(0.0, 0.5), w) for w in (1.0, 2.0)}
+    for w, index in held.items():
+        found = np.asarray(table.table)[index][:, 0, 0]
+        assert np.array_equal(found, times(10 * w, 0.5 + 10 * w))
+        assert np.array_equal(table.hold(times(0.0, 0.5), w), index)  # not computed anew
+    # Eight requests of the most steps, each with a strength of its own.
+    room = ModulationTable(Sums, Watched(), Watched(), d)
+    grid = time_grid(MAX_NFE)[:-1].astype(np.float32)
+    assert len({place for w in range(8) for place in room.hold(grid, 1 + w / 8)}) == 8 * MAX_NFE
+    with pytest.raises(RuntimeError, match="all 512 rows of the modulation table are held"):
+        room.hold(grid, 3.0)
+
+
+def test_a_strength_that_is_not_embedded_shares_rows(roomy: Bench) -> None:
+    assert np.array_equal(roomy.table.hold(times(0.1), 1.0), roomy.table.hold(times(0.1), 2.0))

@@ -45,11 +45,13 @@ def write_random(
     seed: int = 0,
     mels: int = 100,
     dtype: torch.dtype = torch.float32,
+    *,
+    embeds_guidance: bool = False,
 ) -> tuple[Path, Path]:
     """Write `model.safetensors` and `vocab.txt`, one tensor in memory at a time; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     with torch.device("meta"):
-        model = DiT(arch, len(vocab), mels)
+        model = DiT(arch, len(vocab), mels, embeds_guidance=embeds_guidance)
     prefix = "ema_model.transformer."
 
     def tensor(key: str) -> Tensor:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Arch, Bundle, Precision
 from appliance.contract.graphs import GraphSpec
+from appliance.contract.sampler import Guidance, Sampler
 from appliance.durable import sha256
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
@@ -126,10 +127,12 @@ class Files:
         ]
 
 
-def write_files(folder: Path, arch: Arch, vocoder: str = "vocos", seed: int = 11) -> Files:
+def write_files(
+    folder: Path, arch: Arch, vocoder: str = "vocos", seed: int = 11, *, embeds_guidance: bool = False
+) -> Files:
     """The model's files under `folder`; the same seed gives the same weights."""
     mels = HIFIGAN.num_mels if vocoder == "hifigan" else MELS
-    write_random(folder, arch, VOCABULARY, seed, mels)
+    write_random(folder, arch, VOCABULARY, seed, mels, embeds_guidance=embeds_guidance)
     files = files_in(folder, vocoder)
     if vocoder == "vocos":
         write_random_vocos(files.vocoder_path, VOCOS, seed)
@@ -221,6 +224,26 @@ class Workshop:
                                 load(files), precision, out, lambda _: unmeasured, max_frames=MAX_FRAMES
                             )
             self._made[key] = BuiltBundle(arch, files_in(folder, vocoder), contract.read(out))
+        return self._made[key]
+
+    def sampled(self, guidance: Guidance) -> BuiltBundle:
+        """The bundle of `ARCHS["v1"]` for one row a step; embedded, its weights take a strength."""
+        key, embeds = ("v1", "vocos", guidance), guidance == "embedded"
+        if key not in self._made:
+            folder = self._root / "-".join(key)
+            out = folder / "bundle"
+            with _locked(folder):
+                if not out.exists():
+                    given = dataclasses.replace(
+                        sources(write_files(folder, V1, embeds_guidance=embeds)),
+                        sampler=Sampler(guidance=guidance),
+                        defaults=contract.Defaults(guidance=2.0 * embeds),
+                    )
+                    unmeasured = parity.Report("fp32")
+                    with self.reusing_traces():
+                        loaded = assemble.load(given)
+                        assemble.build(loaded, "fp32", out, lambda _: unmeasured, max_frames=MAX_FRAMES)
+            self._made[key] = BuiltBundle(V1, files_in(folder, "vocos"), contract.read(out))
         return self._made[key]
 
     @contextmanager

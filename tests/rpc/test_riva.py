@@ -24,6 +24,7 @@ from appliance.audio import encode
 from appliance.audio.compress import Compressor
 from appliance.audio.ogg import OpusPackets
 from appliance.config import SynthesisConfig
+from appliance.contract.sampler import Sampler
 from appliance.encodings import Encoding
 from appliance.errors import VoiceNotFound
 from appliance.request import Handling, Spoken
@@ -296,6 +297,15 @@ def test_opus_packets_do_not_depend_on_how_the_pages_are_cut() -> None:
 
 async def test_quality_is_a_number_of_steps(stub: Any) -> None:
     for quality, nfe in ((0, NFE), (20, NFE), (40, 2 * NFE), (1, 1), (1_000, 32)):
+        call = stub.Synthesize(asked(**zero_shot(transcript="Hello there.", quality=quality)))
+        await call
+        assert dict(await call.trailing_metadata())["x-nfe"] == str(nfe)
+
+
+async def test_quality_is_the_nearest_number_of_steps_that_the_bundle_takes(box: Box, stub: Any) -> None:
+    few = Sampler(guidance="none", steps=(2, 4, 8))
+    box.components.defaults = replace(box.components.defaults, guidance=0.0, sampler=few)
+    for quality, nfe in ((20, 8), (40, 8), (10, 4), (1, 2)):
         call = stub.Synthesize(asked(**zero_shot(transcript="Hello there.", quality=quality)))
         await call
         assert dict(await call.trailing_metadata())["x-nfe"] == str(nfe)

@@ -20,9 +20,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from appliance.audio import reply as workers
 from appliance.audio.reply import Reply
 from appliance.config import SchedulerConfig, SynthesisConfig
+from appliance.contract.sampler import Sampler
 from appliance.request import Request, RequestCounts, Segment, Segmentation
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.requests import RequestDefaults, ways_of
 from appliance.rpc.speaking import SynthesisCall
 from tests.fakes_engine import segment
 from tests.patience import PATIENCE_S, scaled
@@ -198,6 +200,43 @@ async def test_more_steps_than_are_allowed_are_refused(synthesizer: Stub, box: B
     error, details = await refusal(synthesizer.Synthesize(request(nfe_steps=9)))
     assert error.details() == "nfe_steps: must be between 1 and 8, not 9"
     assert details["BadRequest"].field_violations[0].field == "nfe_steps"
+
+
+async def test_what_the_bundle_does_not_take_is_refused(synthesizer: Stub, box: Box) -> None:
+    defaults = box.components.defaults
+    few = replace(defaults, guidance=0.0, sampler=Sampler(guidance="none", steps=(2, 4, 8), strengths=(2.0,)))
+    box.components.defaults = few
+    for asked in (request(nfe_steps=4), request(nfe_steps=4, guidance=0.0)):
+        reply = await synthesizer.Synthesize(asked)
+        assert (reply.header.nfe_steps, reply.header.guidance) == (4, 0.0)
+    error, details = await refusal(synthesizer.Synthesize(request(nfe_steps=7)))
+    assert error.details() == "nfe_steps: must be 2, 4 or 8 with this bundle, not 7"
+    assert details["BadRequest"].field_violations[0].field == "nfe_steps"
+    error, _ = await refusal(synthesizer.Synthesize(request(nfe_steps=4, guidance=2.0)))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details() == (
+        "guidance: must be 0 or absent with this bundle, whose weights have it in them, not 2"
+    )
+    box.components.defaults = replace(
+        few, guidance=2.0, sampler=Sampler(guidance="embedded", strengths=(1, 3))
+    )
+    assert (await synthesizer.Synthesize(request(guidance=1.5))).header.guidance == 1.5
+    error, _ = await refusal(synthesizer.Synthesize(request(guidance=0.5)))
+    assert error.details() == "guidance: must be between 1 and 3 with this bundle, not 0.5"
+
+
+def test_fewer_steps_are_those_that_the_bundle_takes() -> None:
+    defaults = RequestDefaults(
+        SynthesisConfig(), 0.0, 24_000, sampler=Sampler(guidance="none", steps=(1, 2, 4, 16))
+    )
+    ways = ways_of(request(nfe_steps=16, min_nfe_steps=2), defaults, stream=False)
+    assert [way.nfe for way in ways] == [16, 4, 2]
+    anyhow = replace(defaults, sampler=Sampler(guidance="none"))
+    assert [way.nfe for way in ways_of(request(nfe_steps=4, min_nfe_steps=2), anyhow, stream=False)] == [
+        4,
+        3,
+        2,
+    ]
 
 
 # Who is refused.

@@ -15,6 +15,7 @@ import yaml
 from appliance import cli
 from appliance.client import CallFailed, Client, Operator
 from appliance.contract import bundle as contract
+from appliance.contract.sampler import Sampler
 from tests.daemons import BUNDLE, Running, running
 from tests.patience import PATIENCE_S
 
@@ -111,6 +112,7 @@ def test_a_bundle_that_cannot_be_used_leaves_the_old_one(
     for folder, message in (
         (str(tmp_path / "nothing"), "not a bundle"),
         (str(changed(tmp_path / "mel", mel=replace(mel, win=800))), "its mel is another"),
+        (str(changed(tmp_path / "few", sampler=Sampler(steps=(2, 4)))), "synthesis.nfe: must be 2 or 4 with"),
         ("relative", "path: must be absolute"),
         ("/nothing\0here", r"path: must be a path, without NUL, not '/nothing\\x00here' \(INVALID_ARGUMENT"),
     ):
@@ -119,6 +121,16 @@ def test_a_bundle_that_cannot_be_used_leaves_the_old_one(
         assert operator.status().bundle == before
     with Client(box.address) as client:
         assert client.speak(TEXT, "ann").audio
+
+
+def test_a_swap_takes_the_steps_of_the_new_bundle(box: Running, operator: Operator, tmp_path: Path) -> None:
+    operator.swap(str(changed(tmp_path / "few", sampler=Sampler(steps=(4, 7)))))
+    with Client(box.address) as client:
+        with pytest.raises(CallFailed, match="nfe_steps: must be 4 or 7 with this bundle, not 5"):
+            client.speak(TEXT, "ann", nfe=5)
+        assert client.speak(TEXT, "ann", nfe=7, min_nfe=4).header.nfe_steps == 7
+        operator.swap(str(BUNDLE))
+        assert client.speak(TEXT, "ann", nfe=5).header.nfe_steps == 5
 
 
 def test_from_the_shell_and_a_drain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

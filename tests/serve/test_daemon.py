@@ -399,6 +399,20 @@ def test_a_misspelt_key_as_a_process(tmp_path: Path) -> None:
     assert len(starting.lines) == 1
 
 
+def test_settings_that_the_bundle_does_not_take(
+    tmp_path: Path, copy: Path, refused: Callable[..., None]
+) -> None:
+    path = copy / "manifest.yaml"
+    raw = yaml.safe_load(path.read_text())
+    raw["defaults"]["guidance"] = 0.0
+    path.write_text(yaml.safe_dump(raw | {"sampler": {"guidance": "none", "steps": [1, 2, 4]}}))
+    refused(
+        write_config(tmp_path, copy), Exit.CONFIG, "synthesis.nfe: must be 1, 2 or 4 with this bundle, not 7"
+    )
+    strong = write_config(tmp_path, copy, synthesis={"nfe": 4, "guidance": 2.0})
+    refused(strong, Exit.CONFIG, "synthesis.guidance: must be 0 or absent with this bundle")
+
+
 def test_a_bundle_that_is_not_there(tmp_path: Path, refused: Callable[..., None]) -> None:
     refused(write_config(tmp_path, tmp_path / "nothing"), Exit.BUNDLE, "nothing: not a bundle")
 

@@ -77,7 +77,7 @@ def compare(engine: Synthesizer, exact: Synthesizer, vocabulary: Vocabulary) -> 
     """Compare every graph with `exact`, the CPU's float32."""
     manifest = engine.manifest
     bound, speech = BOUNDS[manifest.precision], DemoSpeech(manifest, vocabulary)
-    grid = time_grid(NFE, grid=manifest.defaults.grid, sway=manifest.defaults.sway)
+    grid = manifest.times(manifest.sampler.nearest(NFE))
     for frames in _lengths(manifest.max_frames):
         segment = speech.segment(frames - frames // 3, frames // 3, grid, "exact", guidance=0.0)
         found, expected = (_or_failed(partial(one.condition, segment), FAILED) for one in (engine, exact))
@@ -103,7 +103,7 @@ def compare_steps(
     sampling: Sampling = "short-kv" if "step_reply" in used else "short"
     for number, frames in enumerate(lengths):
         # Both rows of a guided lane share a call.
-        for guidance in (0.0, 1.0):
+        for guidance in (0.0, 1.0)[: manifest.dimensions.conditions]:
             alone = speech.segment(frames - 1, 1, TIMES[:2], "exact", guidance=guidance, seed=frames)
             yield from _steps(engine, exact, alone, ["step"])
         reply = min(frames, manifest.max_frames - REFERENCES[0])
@@ -116,20 +116,20 @@ def compare_steps(
 
 def share(engine: Synthesizer, exact: Synthesizer, segment: Segment) -> float:
     """Error of lossy arithmetic relative to that of few steps: the mean absolute difference of log-mel
-    between `engine` and `exact` at NFE, over that of NFE and FINE_NFE on `exact`.
+    between `engine` and `exact` at the segment's steps, over that of those and FINE_NFE on `exact`.
 
     Raises ValueError, EngineFault.
     """
-    expected = _sample(exact, segment, NFE)
-    lossy = np.abs(_sample(engine, segment, NFE) - expected).mean()
-    return float(lossy / np.abs(_sample(exact, segment, FINE_NFE) - expected).mean())
+    defaults = exact.manifest.defaults
+    fine = dataclasses.replace(segment, times=time_grid(FINE_NFE, grid=defaults.grid, sway=defaults.sway))
+    expected = _sample(exact, segment)
+    lossy = np.abs(_sample(engine, segment) - expected).mean()
+    return float(lossy / np.abs(_sample(exact, fine) - expected).mean())
 
 
-def _sample(engine: Synthesizer, segment: Segment, nfe: int) -> FloatArray:
+def _sample(engine: Synthesizer, segment: Segment) -> FloatArray:
     """(generated frames, M) log-mel."""
-    defaults = engine.manifest.defaults
-    times = time_grid(nfe, grid=defaults.grid, sway=defaults.sway)
-    lane = engine.open(dataclasses.replace(segment, times=times))
+    lane = engine.open(segment)
     try:
         for _ in range(lane.steps_left):
             engine.step([lane.id])
@@ -157,7 +157,7 @@ def _steps(
     known, bound = len(segment.reference_log_mel), BOUNDS[engine.manifest.precision]
     # With `exact` a row holds the reference too.
     frames = (segment.frames, 0) if segment.sampling == "exact" else (segment.frames - known, known)
-    rows = 2 if segment.guidance else 1
+    rows = engine.manifest.sampler.rows(segment.guidance)
     moved = zip(graphs, _velocities(engine, segment), _velocities(exact, segment), strict=True)
     for graph, found, expected in moved:
         yield Comparison(graph, *frames, rows, distance(found, expected), bound)

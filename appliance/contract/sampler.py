@@ -1,0 +1,99 @@
+"""How a bundle's flow is sampled: rows of a step, numbers of steps, and the update.
+
+Guidance-free models: arXiv 2504.20334. Embedded strength: ZipVoice-Distill, arXiv 2506.13053. Re-noising:
+DMOSpeech 2, arXiv 2507.14988.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from appliance.contract.schedule import MAX_NFE, check_nfe
+
+Update = Literal["euler", "renoise"]
+"""From t to t' with the velocity v. `euler`: x + (t' − t)·v. `renoise`: (1 − t')·noise' + t'·(x + (1 − t)·v),
+noise' drawn anew for each step (`schedule.noise`)."""
+Guidance = Literal["two-row", "none", "embedded"]
+"""`two-row`: v = c + w·(c − u) of a row with text and reference and one without; below UNGUIDED_BELOW the
+first alone. `none`: one row, the strength is in the weights. `embedded`: one row, the model is given w."""
+UNGUIDED_BELOW = 1e-5
+"""As in upstream's `CFM.sample`."""
+MAX_GUIDANCE = 10.0
+
+
+@dataclass(frozen=True)
+class Sampler:
+    update: Update = "euler"
+    guidance: Guidance = "two-row"
+    steps: tuple[int, ...] = ()
+    """Numbers of steps that the weights were trained for, increasing; none: any."""
+    strengths: tuple[float, ...] = ()
+    """Least and greatest strength that they were trained with, or the only one; none: unknown."""
+
+    def __post_init__(self) -> None:
+        for nfe in self.steps:
+            check_nfe(nfe)
+        if any(a >= b for a, b in pairwise(self.steps)):
+            raise ValueError(f"steps: must increase, not {', '.join(map(str, self.steps))}")
+        known = (0.0, *self.strengths, MAX_GUIDANCE)
+        if len(self.strengths) > 2 or not all(a <= b for a, b in pairwise(known)):
+            raise ValueError(f"strengths: must be up to two increasing numbers of 0 to {MAX_GUIDANCE:g}")
+        if self.update == "renoise" and self.guidance == "two-row":
+            raise ValueError("update: renoise has one row: guidance must be none or embedded, not two-row")
+
+    def check_steps(self, nfe: int) -> None:
+        """Raise ValueError for a number of steps that is not allowed."""
+        check_nfe(nfe)
+        if self.steps and nfe not in self.steps:
+            raise ValueError(f"must be {self.steps_allowed} with this bundle, not {nfe}")
+
+    @property
+    def steps_allowed(self) -> str:
+        if not self.steps:
+            return f"1 to {MAX_NFE}"
+        *others, last = map(str, self.steps)
+        return f"{', '.join(others)} or {last}" if others else last
+
+    def nearest(self, nfe: int) -> int:
+        """The allowed number of steps next to `nfe`, the larger of two."""
+        return min(reversed(self.steps), key=lambda steps: abs(steps - nfe), default=nfe)
+
+    def check_strength(self, w: float) -> None:
+        """Raise ValueError for a strength that the weights cannot take."""
+        if self.guidance == "none" and w != 0.0:
+            raise ValueError(
+                f"must be 0 or absent with this bundle, whose weights have it in them, not {w:g}"
+            )
+        if self.guidance == "embedded" and self.strengths:
+            least, most = self.strengths[0], self.strengths[-1]
+            if not least <= w <= most:
+                raise ValueError(f"must be between {least:g} and {most:g} with this bundle, not {w:g}")
+
+    @property
+    def conditions(self) -> int:
+        """Most rows of a lane."""
+        return 2 if self.guidance == "two-row" else 1
+
+    def rows(self, w: float) -> int:
+        """Rows of a lane with guidance `w`."""
+        return self.conditions if w >= UNGUIDED_BELOW else 1
+
+    def weights(self, times: NDArray[np.float64], w: float) -> NDArray[np.float32]:
+        """(NFE, 2) weights of the `update` graph.
+
+        `euler`: of both rows' velocities, beside the latents. `renoise`: of latents and velocity, beside
+        (1 − t')·noise'.
+        """
+        now, then = times[:-1], times[1:]
+        if self.update == "renoise":
+            return np.stack([then, then * (1.0 - now)], axis=1).astype(np.float32)
+        rows = (1.0 + w, -w) if self.rows(w) == 2 else (1.0, 0.0)
+        return np.outer(np.diff(times).astype(np.float32), np.array(rows, np.float32))
+
+
+UPSTREAM = Sampler()

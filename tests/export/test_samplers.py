@@ -1,0 +1,391 @@
+"""Bundles of each sampler against that sampler written out in numpy, over upstream's own DiT."""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from appliance.client import Client
+from appliance.contract import bundle as contract
+from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.mel import log_mel
+from appliance.contract.sampler import Sampler
+from appliance.engine import replay
+from appliance.engine.engine import Synthesizer
+from appliance.engine.ort import OrtBackend
+from appliance.errors import InvalidRequest
+from appliance.request import FloatArray, Segment
+from export import assemble, oracles, parity
+from export.checkpoint import CheckpointError, build_dit, build_vocos, load_dit, load_vocos
+from export.cli import main
+from tests import upstream
+from tests.daemons import BUNDLE, running
+from tests.engine.lanes import (
+    BATCHED,
+    Padded,
+    Watched,
+    WatchedPadded,
+    Watching,
+    relative,
+    segment,
+    solo,
+    staggered,
+)
+from tests.export import small
+from tests.export.small import BuiltBundle, Workshop
+from tests.fakes.gpu import open_on
+from tests.fakes.gpu.device import Device
+
+pytestmark = [pytest.mark.torch, pytest.mark.once]
+
+PARITY = 5e-5
+NFES = (1, 2, 4)
+SAMPLERS = {
+    "none": Sampler(guidance="none", strengths=(2.0,)),
+    "embedded": Sampler(guidance="embedded", strengths=(0.5, 3.0)),
+    "renoise": Sampler("renoise", "none"),
+    "renoise embedded": Sampler("renoise", "embedded", strengths=(0.5, 3.0)),
+}
+
+
+def with_sampler(workshop: Workshop, name: str) -> BuiltBundle:
+    """Re-noising bundles have the graphs of others."""
+    made = workshop.sampled(SAMPLERS[name].guidance)
+    manifest = dataclasses.replace(made.bundle.manifest, sampler=SAMPLERS[name])
+    return dataclasses.replace(made, bundle=dataclasses.replace(made.bundle, manifest=manifest))
+
+
+@pytest.fixture(params=SAMPLERS)
+def made(request: pytest.FixtureRequest, workshop: Workshop) -> BuiltBundle:
+    return with_sampler(workshop, request.param)
+
+
+class Plain:
+    """A checkpoint's velocity by upstream's DiT, its time embedding written out."""
+
+    def __init__(self, made: BuiltBundle) -> None:
+        self.sampler = made.bundle.manifest.sampler
+        size = len(small.VOCABULARY)
+        self.weights = dict(load_dit(made.files.checkpoint, made.arch, size, sampler=self.sampler))
+        options = dataclasses.asdict(made.arch)
+        self.model = upstream.dit_class()(**options, mel_dim=small.MELS, text_num_embeds=size)
+        self.model.load_state_dict({k: v for k, v in self.weights.items() if "guidance_embed" not in k})
+        self.model.eval()
+
+    def time(self, t: float, w: float) -> Tensor:
+        """(1, D): two linear layers on sines and cosines of 1000·t, with those of 1000·w projected."""
+
+        def waves(value: float) -> Tensor:
+            # In float32, as upstream, whose rounding of 1000·t is a part of what is trained.
+            frequencies = torch.exp(torch.arange(128).float() * (-np.log(10_000.0) / 127))
+            angles = 1000.0 * torch.tensor(value, dtype=torch.float32) * frequencies
+            return torch.cat([angles.sin(), angles.cos()])
+
+        seen, at = waves(t), self.weights
+        if (embed := at.get("time_embed.guidance_embed.weight")) is not None:
+            seen = seen + embed @ waves(w)
+        hidden = at["time_embed.time_mlp.0.weight"] @ seen + at["time_embed.time_mlp.0.bias"]
+        hidden = hidden * torch.sigmoid(hidden)
+        return (at["time_embed.time_mlp.2.weight"] @ hidden + at["time_embed.time_mlp.2.bias"])[None]
+
+    @torch.inference_mode()
+    def velocity(self, given: Segment, x: FloatArray, t: float) -> FloatArray:
+        """(N, M) of the row with text and reference."""
+        cond = torch.zeros(1, *x.shape)
+        cond[0, : len(given.reference_log_mel)] = torch.from_numpy(given.reference_log_mel)
+        embedded = self.time(t, given.guidance)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.model.time_embed, "forward", lambda _: embedded)
+            self.model.clear_cache()
+            v = self.model(
+                x=torch.from_numpy(x)[None],
+                cond=cond,
+                text=torch.from_numpy(given.ids).long()[None],
+                time=torch.tensor(t, dtype=torch.float32),
+            )
+        return v[0].numpy()  # type: ignore[no-any-return]
+
+    def sample(self, given: Segment) -> FloatArray:
+        """(reply, M) from the noise of the segment, which is drawn for its seed and index if it has none."""
+        x = drawn(given, 0) if given.noise is None else given.noise
+        for step, (t, then) in enumerate(pairwise(given.times)):
+            v = self.velocity(given, x, float(t))
+            if self.sampler.update == "euler":
+                x = x + (then - t) * v
+            else:
+                x = (1 - then) * drawn(given, step + 1) + then * (x + (1 - t) * v)
+            x = x.astype(np.float32)
+        return x[len(given.reference_log_mel) :]
+
+
+def drawn(given: Segment, step: int) -> FloatArray:
+    """numpy's stream of a seed and segment; of a later step, that spawned from it under the step's number."""
+    sequence = np.random.SeedSequence([given.seed, given.index], spawn_key=[step] if step else [])
+    shape = given.frames, small.MELS
+    return np.random.Generator(np.random.PCG64(sequence)).standard_normal(shape, dtype=np.float32)
+
+
+def asked(frames: int, nfe: int, w: float = 0.0, **values: Any) -> Segment:
+    """A segment of a request: its noise is its seed's."""
+    return dataclasses.replace(segment(frames, nfe=nfe, guidance=w), noise=None, seed=7, index=2, **values)
+
+
+def sampled(engine: Synthesizer, given: Segment) -> FloatArray:
+    """(reply, M)"""
+    lane = engine.open(given)
+    for _ in range(lane.steps_left):
+        engine.step([lane.id])
+    mel = engine.log_mel(lane.id)[len(given.reference_log_mel) :]
+    engine.close(lane.id)
+    return mel
+
+
+def from_noise(mel: FloatArray, given: Segment) -> FloatArray:
+    """How far a reply has come from its first noise, which would hide an error."""
+    return mel - drawn(given, 0)[len(given.reference_log_mel) :]
+
+
+@pytest.mark.parametrize("nfe", NFES)
+def test_a_lane_is_what_the_formula_makes(made: BuiltBundle, nfe: int) -> None:
+    given = asked(70, nfe, 1.3 if made.bundle.manifest.dimensions.embeds_guidance else 0.0)
+    wanted = from_noise(Plain(made).sample(given), given)
+    device = Device()
+    for engine in (made.engine(), made.padded(), Synthesizer(made.bundle, open_on(device), lanes=1)):
+        assert relative(from_noise(sampled(engine, given), given), wanted) <= PARITY
+    assert not device.wrong
+
+
+@pytest.mark.parametrize(("sampling", "nfe"), [("short", 4), ("short-kv", 2)])
+def test_a_renoised_references_path_has_the_noise_of_its_step(
+    workshop: Workshop, sampling: Sampling, nfe: int
+) -> None:
+    """It stays (1 − t)·noise + t·mel; both steps of two compute its keys."""
+    made = with_sampler(workshop, "renoise")
+    given = asked(90, nfe, sampling=sampling)
+    plain, known = Plain(made), given.reference_log_mel
+    x = drawn(given, 0)[len(known) :]
+    for step, (t, then) in enumerate(pairwise(given.times)):
+        path = (1 - t) * drawn(given, step)[: len(known)] + t * known
+        whole = np.concatenate([path, x]).astype(np.float32)
+        clean = x + (1 - t) * plain.velocity(given, whole, float(t))[len(known) :]
+        x = ((1 - then) * drawn(given, step + 1)[len(known) :] + then * clean).astype(np.float32)
+    for engine in (made.engine(), made.padded()):
+        assert relative(from_noise(sampled(engine, given), given), from_noise(x, given)) <= PARITY
+
+
+def test_lanes_of_other_strengths_and_steps_share_calls_and_equal_themselves(made: BuiltBundle) -> None:
+    embeds = made.bundle.manifest.dimensions.embeds_guidance
+    weak, strong = (1.3, 2.7) if embeds else (0.0, 0.0)
+    segments = [
+        dataclasses.replace(segment(n, nfe=nfe, guidance=w, seed=n, sampling=sampling), index=n)
+        for n, nfe, w, sampling in (
+            (80, 4, weak, "exact"),
+            (131, 2, strong, "exact"),
+            (97, 4, strong, "short"),
+            (64, 7, weak, "exact"),
+        )
+    ]
+    for backend in (OrtBackend(1), Padded()):
+        engine = Synthesizer(made.bundle, backend, lanes=len(segments))
+        alone = [solo(engine, one) for one in segments]
+        for found, wanted in zip(staggered(engine, segments), alone, strict=True):
+            assert relative(found, wanted) <= BATCHED
+        if embeds:  # the strength is heard
+            other = dataclasses.replace(segments[0], guidance=strong)
+            assert relative(solo(engine, other), alone[0]) > 10 * BATCHED
+
+
+@pytest.mark.parametrize("backend", [Watched, WatchedPadded])
+def test_a_step_is_one_row_where_guidance_is_not_of_two(workshop: Workshop, backend: type[Watching]) -> None:
+    """Whatever the strength, in calls, in the condition and in what the scheduler takes them to cost."""
+    two = contract.read(BUNDLE, verify=False)
+    for bundle, rows in ((two, 2), *((with_sampler(workshop, name).bundle, 1) for name in SAMPLERS)):
+        watch = backend(1)
+        engine = Synthesizer(bundle, watch, lanes=2)
+        watch.watch()
+        given = segment(80, nfe=4, guidance=2.0)
+        solo(engine, given)
+        assert sum(run.shapes["latents"][0] for run in watch.counted("step", "step_keys")) == 4 * rows
+        [opened] = watch.counted("condition")
+        assert opened.shapes["condition"][0] == rows
+        assert sum(call.rows for call in engine.costs._calls_of([(given, 0)])) == rows
+        assert engine.max_batch == max(watch.max_batch // rows, 1)
+
+
+def test_a_warm_up_measures_the_steps_of_a_bundle(made: BuiltBundle) -> None:
+    engine = Synthesizer(made.bundle.up_to(2.0), OrtBackend(1), lanes=2)
+    engine.warm_up(2)
+    assert all(step > 0.0 for step in engine.costs.of(segment(80, nfe=4, guidance=2.0)).steps_s)
+
+
+def test_replay_takes_the_noise_of_each_step_and_refuses_what_the_bundle_does(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    made = with_sampler(workshop, "renoise embedded")
+    few = dataclasses.replace(made.bundle.manifest.sampler, steps=NFES)
+    manifest = dataclasses.replace(made.bundle.manifest, sampler=few)
+    engine = Synthesizer(dataclasses.replace(made.bundle, manifest=manifest), OrtBackend(1), lanes=1)
+    given = asked(60, 4, 1.3)
+    wanted = sampled(engine, given)
+
+    def read(nfe: int, **changes: Any) -> Segment:
+        arrays = {
+            "cond": given.reference_log_mel[None],
+            "ids": given.ids[None],
+            "n_frames": given.frames,
+            "noise": np.stack([drawn(given, step) for step in range(4)]),
+            "guidance": 1.3,
+        }
+        np.savez(tmp_path / "case.npz", **{**arrays, **changes})
+        return replay.read_case(tmp_path / "case.npz", engine, nfe)
+
+    mel, _ = replay.replay(engine, read(4))
+    assert np.array_equal(mel[len(given.reference_log_mel) :], wanted)
+    for nfe, changes, message in (
+        (7, {}, "must be 1, 2 or 4 with this bundle, not 7"),
+        (2, {}, r"noise must be \(60, 100\), or \(2, 60, 100\), not \(4, 60, 100\)"),
+        (4, {"guidance": 4.0}, "must be between 0.5 and 3 with this bundle, not 4"),
+    ):
+        with pytest.raises(InvalidRequest, match=message):
+            read(nfe, **changes)
+
+
+@pytest.mark.slow
+def test_a_daemon_speaks_with_a_strength_for_each_request(workshop: Workshop, tmp_path: Path) -> None:
+    """Requests of other strengths and steps at a time are those that are made alone."""
+    folder = workshop.sampled("embedded").bundle.folder
+    asked = [{"guidance": w, "nfe": nfe} for w, nfe in ((1.0, 4), (2.5, 2), (2.5, 4), (0.0, 4))]
+    text = {"text": "hello there my friend", "voice": "ann", "seed": 3, "playout": "overlap"}
+    with running(tmp_path, speaks_from=folder, synthesis={"nfe": 4}) as box, Client(box.address) as client:
+        box.add_voice()
+        alone = [client.speak(**text, **one) for one in asked]
+        with ThreadPoolExecutor(len(asked)) as pool:
+            together = list(pool.map(lambda one: client.speak(**text, **one), asked))
+        assert [reply.audio for reply in together] == [reply.audio for reply in alone]
+        assert len({reply.audio for reply in alone}) == len(asked)
+        usual = client.speak(**text).header
+        assert (usual.guidance, usual.nfe_steps) == (2.0, 4)
+
+
+# The exporter
+
+
+def test_the_gate_measures_a_sampler_and_sees_another(workshop: Workshop) -> None:
+    made = with_sampler(workshop, "renoise embedded")
+    bundle, size = made.bundle, len(small.VOCABULARY)
+    weights = load_dit(made.files.checkpoint, made.arch, size, sampler=bundle.manifest.sampler)
+    reference = oracles.TorchOracle(build_dit(weights, made.arch, size), bundle.manifest.sampler)
+    vocos = build_vocos(*load_vocos(made.files.vocoder_path))
+    expected = oracles.expect(
+        [lambda: reference],
+        lambda: vocos,
+        bundle.manifest.mel,
+        bundle.vocabulary(),
+        max_frames=small.MAX_FRAMES,
+        step_frames=(41,),
+        sample_frames=50,
+        nfes=NFES,
+        readings=(("slt", 330),),
+        guidance=1.3,
+        renoises=True,
+    )
+    report = parity.measure(bundle, expected)
+    assert report.failed == [] and report.samplings == [] and report.sampling == "exact"
+    assert {row.nfe for row in report.rows if row.what == "sample"} == set(NFES)
+    other = dataclasses.replace(SAMPLERS["renoise embedded"], update="euler")
+    euler = Bundle(bundle.folder, dataclasses.replace(bundle.manifest, sampler=other))
+    failed = parity.measure(euler, dataclasses.replace(expected, graphs=[], trajectories=[])).failed
+    assert any(line.startswith("sample at 50 frames, NFE 4") for line in failed)
+
+
+def test_dmospeechs_published_layout(workshop: Workshop, tmp_path: Path) -> None:
+    """Student, teacher and critic in one file with the scale of the mels, random numbers in it."""
+    made, scale = with_sampler(workshop, "renoise"), 2.5
+    state = dict(load_dit(made.files.checkpoint, made.arch, len(small.VOCABULARY)))
+    times = {
+        f"time_embed2.{k.split('.', 1)[1]}": v + 1 for k, v in state.items() if k.startswith("time_embed.")
+    }
+    models = {
+        "feedforward_model.": state | times,
+        "guidance_model.real_unet.": {name: value + 1 for name, value in state.items()},
+        "guidance_model.fake_unet.": {name: value + 2 for name, value in state.items()},
+        "guidance_model.cls_pred_branch.0.": {"weight": torch.zeros(3, 3)},
+    }
+    whole = {prefix + name: value for prefix, of in models.items() for name, value in of.items()}
+    path = tmp_path / "model_85000.pt"
+    torch.save({"model_state_dict": whole, "scale": torch.tensor(scale), "step": 85_000}, path)
+    sampler = Sampler("renoise", "none", steps=(4,))
+    defaults = contract.Defaults(guidance=0.0, grid="uniform")
+    sources = dataclasses.replace(
+        small.sources(made.files), checkpoint=path, sampler=sampler, defaults=defaults
+    )
+    with workshop.reusing_traces():
+        loaded = assemble.load(sources)
+        unmeasured = parity.Report("fp32")
+        bundle = assemble.build(loaded, "fp32", tmp_path / "bundle", lambda _: unmeasured, max_frames=2304)
+    assert bundle.manifest.mel.scale == scale and bundle.manifest.sampler == sampler
+    theirs = 1 - np.cos(np.pi / 2 * np.array([0.0, 0.25, 0.5, 0.75, 1.0]))
+    assert np.abs(bundle.manifest.times(4) - theirs).max() <= 1e-15
+    with pytest.raises(ValueError, match="must be 4 with this bundle, not 7"):
+        bundle.manifest.times(7)
+    engine = Synthesizer(bundle, OrtBackend(1), lanes=1)
+    given = dataclasses.replace(asked(70, 4), times=theirs)
+    wanted = Plain(made).sample(given)
+    assert relative(from_noise(sampled(engine, given), given), from_noise(wanted, given)) <= PARITY
+    voiced = small.upstream_wave(made.files, scale * wanted)
+    assert relative(engine.decode(wanted), voiced) <= 1e-4
+    tone = np.sin(np.arange(24_000) / 9).astype(np.float32)
+    spec, plain = bundle.manifest.mel, made.bundle.manifest.mel
+    assert np.allclose(log_mel(tone, spec) * scale, log_mel(tone, plain), atol=1e-5)
+    assert spec.fingerprint != plain.fingerprint
+    for broken, sampled_by, message in (
+        ({"model_state_dict": whole, "scale": scale}, Sampler(guidance="none"), "--sampler renoise"),
+        ({"model_state_dict": whole}, sampler, "names no scale of its log-mels"),
+    ):
+        torch.save(broken, path)
+        with pytest.raises(CheckpointError, match=message):
+            assemble.load(dataclasses.replace(sources, sampler=sampled_by))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--guidance", "embedded", "--strengths", "1,3", "--strength", "2"],
+            "does not have it: another --gui",
+        ),
+        (["--guidance", "embedded", "--strength", "2"], "--strengths: the range of strengths belongs to"),
+        (["--strengths", "1,3"], "--strengths: the range of strengths belongs to --guidance embedded"),
+        (["--guidance", "embedded", "--strengths", "1,3"], "name the usual strength too, --strength W"),
+        (["--sampler", "renoise"], "update: renoise has one row: guidance must be none or embedded"),
+        (["--steps", "4;2"], "--steps 4;2: must be numbers with commas between them"),
+        (["--steps", "4,2"], "steps: must increase, not 4, 2"),
+        (
+            ["--sampler", "renoise", "--guidance", "none", "--precision", "int8"],
+            "--precision int8: its errors are measured in those of few steps",
+        ),
+    ],
+)
+def test_samplers_that_do_not_fit_are_refused(
+    workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    files = workshop.sampled("none").files
+    assert main([*small.bundle_command(files, tmp_path / "out"), *options]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_embed_a_strength_are_of_no_other_sampler(
+    workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = with_sampler(workshop, "embedded").files
+    assert main(small.bundle_command(files, tmp_path / "out")) == 1
+    assert "this checkpoint has it: --guidance embedded" in capsys.readouterr().err
