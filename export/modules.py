@@ -554,11 +554,11 @@ class Step(nn.Module):
         """Mask (R, before + frames) of frames between leading and trailing padding."""
         if self.single:
             return None
-        index = self.frame[: before + frames]
+        index = self.frame.narrow(0, 0, before + frames)
         if before_lengths is None:
             return index < lengths[:, None]
         # A slice, because CUDA graphs allow no copy of a size from the host.
-        first = self.frame[before : before + 1]
+        first = self.frame.narrow(0, before, 1)
         return (index < first + lengths[:, None]) & (index >= first - before_lengths[:, None])
 
     def attended(
