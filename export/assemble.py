@@ -321,14 +321,13 @@ class Writer:
         )
 
     def _vocoder(self) -> nn.Module:
-        if isinstance(config := self.loaded.vocoder_config, VocosConfig):
+        config, weights = self.loaded.vocoder_config, self.loaded.vocoder
+        if isinstance(config, VocosConfig):
             kind = modules.Vocos if config.head == "ISTFTHead" else modules.SourceFilter
-            return kind(self.loaded.vocoder, self.loaded.mel, self.loaded.record, self.compute)
-        if isinstance(self.loaded.vocoder_config, HiFiGANConfig):
-            generator = checkpoint.build_hifigan(self.loaded.vocoder_config, self.loaded.vocoder)
-            return modules.HiFiGAN(generator, self.compute)
-        reference = checkpoint.build_bigvgan(self.loaded.vocoder_config, self.loaded.vocoder)
-        return modules.BigVGAN(reference, self.compute)
+            return kind(weights, self.loaded.mel, self.loaded.record, self.compute)
+        if isinstance(config, HiFiGANConfig):
+            return modules.HiFiGAN(checkpoint.build_hifigan(config, weights), self.compute)
+        return modules.BigVGAN(checkpoint.build_bigvgan(config, weights), self.compute)
 
     def _write_steps(self, files: dict[str, str]) -> Variants:
         files = {**files, "update": self._trace("update", modules.Update)}

@@ -13,11 +13,13 @@ from typing import Any, get_args
 
 import torch
 
+from appliance.contract import bundle as contract
 from appliance.errors import BundleError
 from export.assemble import BundleFailed
 from export.checkpoint import CheckpointError
 from export.demo.corpus import make, sentences, store, teachers
-from export.demo.training import matching, train, vocoder
+from export.demo.shipping import ship
+from export.demo.training import averaging, matching, train, vocoder
 
 FAILED = 1
 EXPECTED = (BundleError, BundleFailed, CheckpointError, ValueError, OSError)
@@ -45,6 +47,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_corpus(commands.add_parser("corpus", help="the teachers speak the sentences"))
     _add_train(commands.add_parser("train", help="train the DiT, or resume"))
     _add_vocoder(commands.add_parser("vocoder", help="train the vocoder, or resume"))
+    _add_ship(commands.add_parser("ship", help="write the committed voice from trained weights"))
+    back = commands.add_parser("rebuild", help="convert a float bundle to upstream's layout")
+    back.add_argument("bundle", type=Path, nargs="?", default=VOICE / "bundle", help="(%(default)s)")
+    back.add_argument("--out", type=Path, required=True)
+    back.set_defaults(run=_rebuild)
     return parser
 
 
@@ -103,8 +110,12 @@ def _add_recipe(parser: argparse.ArgumentParser, recipe: type[Any]) -> None:
         kind = {"int": int, "float": float}.get(str(field.type), str)
         default = None if field.default is dataclasses.MISSING else field.default
         parser.add_argument(
-            name, type=kind, default=default, required=default is None,
-            choices=choices.get(field.name), help="(%(default)s)",
+            name,
+            type=kind,
+            default=default,
+            required=default is None,
+            choices=choices.get(field.name),
+            help="(%(default)s)",
         )
 
 
@@ -163,3 +174,38 @@ def _vocoder(options: argparse.Namespace) -> None:
         trainer.load()
     _stop_on_signals(trainer)
     trainer.run(options.minutes, options.save_minutes, options.plan_minutes)
+
+
+def _add_ship(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--weights",
+        type=Path,
+        nargs="+",
+        default=[RUN / train.CHECKPOINT],
+        help="checkpoints or folders of train --out, averaged if several (%(default)s)",
+    )
+    parser.add_argument("--vocoder", type=Path, default=VOCODER / "vocoder", help="folder (%(default)s)")
+    parser.add_argument("--kokoro", type=Path, default=OUT / "kokoro", help="its voices (%(default)s)")
+    parser.add_argument("--licence", required=True, help="terms of the weights, for the manifest")
+    parser.add_argument("--out", type=Path, default=VOICE, help="(%(default)s)")
+    parser.set_defaults(run=_ship)
+
+
+def _ship(options: argparse.Namespace) -> None:
+    trained = [train.read_average(path) for path in options.weights]
+    recipe, average = trained[0][0], averaging.mean([weights for _, weights in trained])
+    passes = recipe.passes if recipe.stage == "student" else 0
+    sizes = ship.ship(
+        average, recipe.arch, options.vocoder, options.kokoro, options.licence, passes, options.out
+    )
+    print(f"{options.out}: " + ", ".join(f"{part} {size / 2**20:.1f} MiB" for part, size in sizes.items()))
+
+
+def _rebuild(options: argparse.Namespace) -> None:
+    ship.rebuild(contract.read(options.bundle), options.out)
+    official = options.out
+    print(
+        f"python -m export bundle --family {official / ship.FAMILY} "
+        f"--checkpoint {official / ship.CHECKPOINT} --vocab {official / ship.VOCAB} "
+        f"--vocoder vocos --vocoder-path {official / ship.VOCODER} --precision fp16 --out bundle"
+    )

@@ -2,9 +2,9 @@
 
     S = e^h · E + e^n · Z
 
-h, n: predicted for each bin and frame. E: short-time spectrum of the band-limited pulses of the predicted pitch. Z:
-fixed complex noise. The phases need not be learned, so losses on spectra suffice (NSF, arXiv 1810.11946; the terms
-are the first two of hibari-tts 0.2.1, whose phase correction can be left out without being heard).
+h, n: predicted for each bin and frame. E: short-time spectrum of band-limited pulses of the predicted pitch.
+Z: fixed complex noise. Phases need not be learned, so losses on spectra suffice (NSF, arXiv 1810.11946; both
+terms are in hibari-tts 0.2.1, too, whose phase correction can be left out unheard).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOISE_FRAMES = 256
 
 
 class Pitch(nn.Module):
-    """Pitch of each frame, from a distribution over PITCHES frequencies: log-mel (B, N, M) → logits, voicing."""
+    """Pitch of each frame, from a distribution over PITCHES frequencies."""
 
     def __init__(self, mels: int, width: int = 64, layers: int = 4) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Pitch(nn.Module):
         self.out = nn.Linear(width, PITCHES + 1)
 
     def forward(self, log_mel: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B, N, PITCHES) and voicing (B, N), positive where voiced."""
+        """Log-mel (B, N, M) → logits (B, N, PITCHES) and voicing (B, N), positive where voiced."""
         x = log_mel.mT / MEL_SCALE
         for conv in self.convs:
             x = F.gelu(conv(x))
@@ -102,7 +102,9 @@ class Source(nn.Module):
         config = self.config
         excited = F.pad(spectrum * harmonics, (0, config.n_fft // 2 + 1 - PULSE_BINS))
         made = excited + torch.complex(real * loudness, imaginary * loudness)
-        return torch.istft(made.mT, config.n_fft, config.hop, window=torch.hann_window(config.n_fft, device=made.device))
+        return torch.istft(
+            made.mT, config.n_fft, config.hop, window=torch.hann_window(config.n_fft, device=made.device)
+        )
 
     def _pulses(self, hz: Tensor, phase: Tensor | None) -> Tensor:
         """Spectra (B, N, PULSE_BINS) of the pulses, in which a harmonic of unit amplitude peaks at 1."""
@@ -116,7 +118,7 @@ def pulses(hz: Tensor, hop: int, rate: int, margin: int, phase: Tensor | None = 
     """Band-limited pulses of a pitch (B, N) whose frames are centred at multiples of `hop`.
 
     (B, (N - 1)·hop + 2·margin): Σ cos kφ for k = 1…H = sin((H + ½)φ) / 2 sin(φ/2) - ½ with H harmonics below
-    BAND_HZ. The pitch is linear between frames, that of the ends beyond them; `margin` is a multiple of the hop.
+    BAND_HZ. The pitch is linear between frames, and that of the ends beyond them; `margin` is some hops.
     """
     ends = margin // hop
     hz = torch.cat([hz[:, :1].expand(-1, ends), hz, hz[:, -1:].expand(-1, ends)], dim=1)

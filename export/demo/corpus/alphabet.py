@@ -26,7 +26,7 @@ def copies() -> list[int]:
     return [*range(len(TRAINED)), *(_INDEX[source] for source in COPIES.values())]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def ids(text: str) -> NDArray[np.int64]:
     """(characters,) indices into `TRAINED`; unknown characters map to the space, as on the device."""
     folded = (COPIES.get(character, character) for character in text)

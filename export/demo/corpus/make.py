@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from export.demo.corpus import sentences, store
+from export.demo.corpus import store
 from export.demo.corpus.sentences import Sentence
-from export.demo.corpus.teachers import Teachers
+from export.demo.corpus.teachers import SAMPLE_RATE_HZ, Teachers
 
 SHARD = 64
 """Sentences of a shard."""
@@ -27,7 +27,9 @@ class Task:
     kokoro_voices: Path
 
 
-def make(folder: Path, lines: Sequence[Sentence], voice: str, hours: float, workers: int, kokoro: Path) -> None:
+def make(
+    folder: Path, lines: Sequence[Sentence], voice: str, hours: float, workers: int, kokoro: Path
+) -> None:
     """Speak sentences in `voice`, in their order, until there are `hours` of it or all are spoken.
 
     Goes on where an earlier run ended.
@@ -35,7 +37,10 @@ def make(folder: Path, lines: Sequence[Sentence], voice: str, hours: float, work
     batches = [lines[at : at + SHARD] for at in range(0, len(lines), SHARD)]
     tasks = (Task(voice, n, batch, folder, kokoro) for n, batch in enumerate(batches))
     done = 0.0
-    with multiprocessing.get_context("spawn").Pool(workers) as pool, tqdm(total=hours, unit="h", desc=voice) as bar:
+    with (
+        multiprocessing.get_context("spawn").Pool(workers) as pool,
+        tqdm(total=hours, unit="h", desc=voice) as bar,
+    ):
         for seconds in pool.imap_unordered(_speak, tasks):
             done += seconds / 3600
             bar.update(round(seconds / 3600, 4))
@@ -53,13 +58,14 @@ def _speak(task: Task) -> float:
     path = task.folder / f"{task.voice}-{task.number:05d}"
     if path.with_suffix(".json").exists():
         clips = json.loads(path.with_suffix(".json").read_text("utf-8"))
-        return sum(clip["samples"] for clip in clips) / store.SAMPLE_RATE_HZ
+        return sum(clip["samples"] for clip in clips) / SAMPLE_RATE_HZ
     if _teachers is None:
         _teachers = Teachers(task.kokoro_voices)
     spoken = []
     for line in task.lines:
         utterance = _teachers.speak(task.voice, line.text)
         if utterance is not None:
-            spoken.append(({"id": line.id, "voice": task.voice, "text": line.text, "split": line.split}, utterance))
+            spoken.append(
+                ({"id": line.id, "voice": task.voice, "text": line.text, "split": line.split}, utterance)
+            )
     return store.write(path, spoken)
-

@@ -1,7 +1,7 @@
 """The corpus on disk: shards of clips with audio, log-mels, letters and pitch, and their reader.
 
-    VOICE-00000.npz     audio (samples,) int16 · mels (frames, M) float16 · letters (frames,) int16, the index in
-                        its text of the letter that each frame speaks · pitch (frames,) float16 in Hz, 0 unvoiced
+    VOICE-00000.npz     audio (samples,) int16, mels (frames, M) float16, letters (frames,) int16: the index
+                        in its text of the letter that a frame speaks, pitch (frames,) float16 in Hz or 0
     VOICE-00000.json    its clips: id, voice, text, split, frames, samples
 
 A shard is written at once, its .json last: an interruption loses the shards in progress.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +85,16 @@ class Store:
 
 def write(path: Path, spoken: Sequence[tuple[Mapping[str, str], Utterance]]) -> float:
     """Write a shard from sentences (id, voice, text, split) and how they were spoken; return its seconds."""
-    clips, arrays = [], []
+    clips: list[dict[str, Any]] = []
+    arrays: list[dict[str, NDArray[Any]]] = []
     for sentence, utterance in spoken:
         clip = _clip(trimmed(utterance), sentence["text"])
         arrays.append(clip)
-        clips.append(asdict(Clip(**sentence, frames=len(clip["mels"]), samples=len(clip["audio"]))))
+        sizes = {"frames": len(clip["mels"]), "samples": len(clip["audio"])}
+        clips.append({**sentence, **sizes})
     path.parent.mkdir(parents=True, exist_ok=True)
     joined = {name: np.concatenate([clip[name] for clip in arrays]) for name in arrays[0]}
-    np.savez(path.with_suffix(".npz"), **joined)
+    np.savez(path.with_suffix(".npz"), allow_pickle=False, **joined)
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(clips), "utf-8")
     os.replace(partial, path.with_suffix(".json"))
@@ -115,15 +117,21 @@ def _clip(spoken: Utterance, text: str) -> dict[str, NDArray[Any]]:
 def refined(wave: NDArray[np.float32], hz: NDArray[np.float32], at: NDArray[Any]) -> NDArray[np.float32]:
     """Pitch near `hz` at which the wave around each sample of `at` repeats itself best; 0 where it does not.
 
-    A teacher's own pitch is what it asked its filters for: in a fifth of the frames the sound is half a semitone
-    away, and fricatives have one too.
+    A teacher's own pitch is what it asked its filters for: in a fifth of the frames the sound is half a
+    semitone away, and fricatives have one too.
     """
     steps = np.exp(np.linspace(-NEAR_OCTAVES, NEAR_OCTAVES, 2 * NEAR_STEPS + 1) * np.log(2))
     known = np.flatnonzero(hz > 0)
     lags = np.round(SAMPLE_RATE_HZ / (hz[known, None] * steps)).astype(np.int64)
     reach = PERIODIC_WINDOW // 2 + int(lags.max(initial=0))
     padded = np.pad(wave, reach).astype(np.float32)
-    first = at[known, None, None] + reach + np.arange(PERIODIC_WINDOW) - PERIODIC_WINDOW // 2 - lags[..., None] // 2
+    first = (
+        at[known, None, None]
+        + reach
+        + np.arange(PERIODIC_WINDOW)
+        - PERIODIC_WINDOW // 2
+        - lags[..., None] // 2
+    )
     a, b = padded[first], padded[first + lags[..., None]]
     power = np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))
     likeness = (a * b).sum(axis=-1) / np.maximum(power, 1e-3)
@@ -139,7 +147,7 @@ def refined(wave: NDArray[np.float32], hz: NDArray[np.float32], at: NDArray[Any]
 def letters(spoken: Utterance, text: str, at: NDArray[Any]) -> NDArray[np.int16]:
     """Index in `text` of the letter spoken at each sample of `at`.
 
-    Letters share their word's time; between words it is the character after the word, at the ends the outermost.
+    Letters share their word's time; between words it is the character after the word.
     """
     found = np.zeros(len(at), np.int16)
     for first, end, begin, stop in spoken.words:
@@ -163,7 +171,7 @@ def trimmed(spoken: Utterance) -> Utterance:
     return Utterance(spoken.samples[start:end], words, spoken.pitch[start // PITCH_HOP :])
 
 
-def level(wave: NDArray[np.float32]) -> NDArray[np.float32]:
+def level(wave: NDArray[Any]) -> NDArray[np.float32]:
     """Scale a wave to TARGET_RMS."""
     rms = float(np.sqrt(np.mean(np.square(wave, dtype=np.float64))))
     return (wave * np.float32(TARGET_RMS / max(rms, 1e-4))).astype(np.float32)

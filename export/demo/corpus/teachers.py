@@ -1,7 +1,7 @@
 """Teachers of the demo voice: text → speech, and the time of each word.
 
-hibari-tts speaks as "heart", Kokoro-82M as the other `VOICES`; both run on ONNX Runtime on one thread and are
-deterministic. They are installed for making a corpus alone (`scripts/requirements/voice.txt`), and never shipped.
+hibari-tts speaks as "heart", Kokoro-82M as the other `VOICES`. Both run on ONNX Runtime, on one thread, and are
+deterministic. They are installed for making a corpus alone (`scripts/requirements/voice.txt`), never shipped.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,9 @@ class Teachers:
         if voice == HEART:
             phonemes = self.hibari.g2p(text)
             ids = [self.hibari.vocab.get(phoneme) for phoneme in phonemes]
-            return None if None in ids or not 2 <= len(ids) <= 400 else self._heart(text, phonemes, ids, speed)
+            return (
+                None if None in ids or not 2 <= len(ids) <= 400 else self._heart(text, phonemes, ids, speed)
+            )
         if self._kokoro is None:
             self._kokoro = _Kokoro(self.kokoro_voices)
         spoken: Utterance | None = self._kokoro.speak(voice, text, speed)
@@ -110,7 +113,12 @@ def _session(model: bytes, *tensors: str) -> Any:
 
 
 def _utterance(
-    text: str, phonemes: str, wave: NDArray[Any], frames: NDArray[Any], pitch: NDArray[Any], unvoiced_hz: float
+    text: str,
+    phonemes: str,
+    wave: NDArray[Any],
+    frames: NDArray[Any],
+    pitch: NDArray[Any],
+    unvoiced_hz: float,
 ) -> Utterance:
     samples = np.round(wave / max(float(np.abs(wave).max()), 1.0) * 32767).astype(np.int16)
     hz = pitch.ravel().astype(np.float32)
@@ -121,7 +129,7 @@ def _utterance(
 def timed_words(text: str, phonemes: str, lasting: NDArray[Any]) -> list[Word]:
     """Words of `text` with their times, from the samples of [pad, phonemes…, pad].
 
-    The words of both are in one order; where their numbers differ, the text's share the time by their letters.
+    Words of both are in one order; where their numbers differ, the text's share the time by their letters.
     """
     ends = np.cumsum(lasting)
     starts = ends - lasting
@@ -133,7 +141,7 @@ def timed_words(text: str, phonemes: str, lasting: NDArray[Any]) -> list[Word]:
         begin, end = (starts[spoken[0][0]], ends[spoken[-1][1]]) if spoken else (starts[0], ends[-1])
         letters = np.cumsum([0, *(end - first for first, end in written)])
         edges = begin + (end - begin) * letters / max(letters[-1], 1)
-        times = list(zip(edges[:-1], edges[1:], strict=True))
+        times = list(pairwise(edges))
     return [(*place, int(a), int(b)) for place, (a, b) in zip(written, times, strict=True)]
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import shutil
-import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +18,31 @@ from onnx import numpy_helper
 from torch import Tensor
 
 from appliance.contract import bundle as contract
-from appliance.contract.bundle import Arch, Bundle
+from appliance.contract.bundle import Arch, Bundle, Defaults
+from appliance.contract.sampler import Sampler
 from export import assemble, evidence, parity
-from export.checkpoint import load_dit, save_official
-from export.demo import alphabet, dataset
-from export.demo.corpus import trim
-from export.demo.engines import RHVoice
-from export.demo.recover import step_weights
+from export.checkpoint import save_official
+from export.demo.corpus import alphabet, store
+from export.demo.corpus.teachers import HEART, MICHAEL, Teachers
+from export.demo.shipping.recover import step_weights
 from export.families import Family
 from export.model.dit import rotary_frequencies
-from export.model.vocos import VocosConfig
+from export.model.vocos import Head, VocosConfig
 
 NAME = "demo"
 MAX_FRAMES = 2304
 """24.6 s with the reference; the planner makes segments of at most 22 s."""
 LARGEST_BYTES = 36 << 20
 """Size limit of bundle and references together."""
-REFERENCE_S = (2.0, 3.0)
-"""Range of reference lengths at the engine's pace; every segment recomputes its reference."""
+REFERENCES = {
+    "heart": (HEART, "We are live every Monday at seven, so come and say hello."),
+    "michael": (MICHAEL, "We are live every Monday at seven, so come and say hello."),
+}
+"""Voice → teacher's name and transcript, of our own, which no training sentence shares six words with."""
 REFERENCE_RATE = 0.9
-"""Speaking rate of references. Replies copy it, and at the engine's own rate they lose short words."""
-OWN = "live-"
-"""Id prefix of our own sentences, which may be published."""
+"""Speaking rate of references. Replies copy it, and at the teacher's own rate they lose short words."""
 CHECKPOINT, VOCAB, FAMILY, VOCODER = "model.safetensors", "vocab.txt", "family.yaml", "vocos"
+HEADS: dict[str, Head] = {"vocos": "ISTFTHead", "source-filter": "SourceFilterHead"}
 PROJECTION = "input_embed.proj.weight"
 EMBEDDING = "text_embed.text_embed.weight"
 
@@ -64,9 +65,13 @@ def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out
 
 
 def make_bundle(
-    official: Path, family: Family, precision: contract.Precision, licence: str, out: Path
+    official: Path, family: Family, precision: contract.Precision, licence: str, passes: int, out: Path
 ) -> Bundle:
-    """Export the folder of `write_official` as a bundle, with the usual parity gate."""
+    """Export the folder of `write_official` as a bundle, with the usual parity gate.
+
+    With `passes` the weights are a student's: one row a step, that number of steps alone.
+    """
+    student = passes > 0
     sources = assemble.Sources(
         family,
         official / CHECKPOINT,
@@ -74,7 +79,10 @@ def make_bundle(
         "vocos",
         official / VOCODER,
         licence,
+        licence,
         languages=("en",),
+        sampler=Sampler(guidance="none", steps=(passes,)) if student else Sampler(),
+        defaults=Defaults(guidance=0.0, grid="uniform") if student else Defaults(),
     )
     loaded = assemble.load(sources)
     expected = assemble.expectations(loaded, precision, MAX_FRAMES)
@@ -94,24 +102,22 @@ def ship(
     average: Mapping[str, Tensor],
     arch: Arch,
     vocoder: Path,
-    corpus: Path,
-    engine: Path,
+    kokoro: Path,
     licence: str,
+    passes: int,
     out: Path,
-    voices: Sequence[str] = (),
 ) -> dict[str, int]:
     """Write the FP16 bundle and the reference voices under `out`; return the size of each in bytes.
 
-    `engine` synthesises the references; empty `voices` means all of the corpus. Raises ValueError if `out`
-    has a bundle or the result exceeds LARGEST_BYTES, EngineError without `engine`.
+    Raises ValueError if `out` has a bundle or the result exceeds LARGEST_BYTES.
     """
     if (out / "bundle").exists():
         raise ValueError(f"{out / 'bundle'} exists; remove it to ship another")
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch)
-        write_voices(corpus, engine, made / "voices", voices)
+        write_voices(Teachers(kokoro), made / "voices")
         family = write_official(average, arch, vocoder, made / "official")
-        make_bundle(made / "official", family, "fp16", licence, made / "bundle")
+        make_bundle(made / "official", family, "fp16", licence, passes, made / "bundle")
         sizes = {
             part: sum(path.stat().st_size for path in (made / part).rglob("*") if path.is_file())
             for part in ("bundle", "voices")
@@ -125,50 +131,30 @@ def ship(
     return sizes
 
 
-def write_voices(corpus: Path, engine: Path, folder: Path, voices: Sequence[str] = ()) -> list[Path]:
-    """Write `VOICE.wav` and `VOICE.txt` for each voice and return the paths of the audio.
-
-    Picks, of our own validation statements, the one nearest to the voice's median pace, and synthesises it at
-    `REFERENCE_RATE`. Raises ValueError if none has a length in `REFERENCE_S`.
-    """
+def write_voices(teachers: Teachers, folder: Path) -> None:
+    """Write `VOICE.wav`, levelled, and `VOICE.txt` for each of REFERENCES."""
     import soundfile
 
     folder.mkdir(parents=True, exist_ok=True)
-    low, high = (seconds * dataset.SPEC.sample_rate_hz for seconds in REFERENCE_S)
-    written = []
-    clips = [clip for clip in dataset.read_corpus(corpus) if clip["split"] == "valid"]
-    for voice in sorted(voices or {clip["voice"] for clip in clips}):
-        spoken = [clip for clip in clips if clip["voice"] == voice]
-        own = [clip for clip in spoken if clip["id"].startswith(OWN) and clip["text"].endswith(".")]
-        fit = [clip for clip in own if low <= clip["samples"] <= high]
-        if not fit:
-            raise ValueError(
-                f"{corpus}: no validation sentence of {voice} lasts {REFERENCE_S[0]} to {REFERENCE_S[1]} s"
-            )
-        usual = statistics.median(map(_samples_per_letter, spoken))
-        chosen = min(fit, key=lambda clip: abs(_samples_per_letter(clip) - usual))
-        calm = trim(RHVoice(engine, voice, REFERENCE_RATE).speak(chosen["text"]))
-        wave = dataset.level(calm.samples.astype(np.float32) / dataset.FULL_SCALE)
+    for voice, (name, text) in REFERENCES.items():
+        spoken = teachers.speak(name, text, REFERENCE_RATE)
+        if spoken is None:
+            raise ValueError(f"{name} does not speak {text!r}")
+        wave = store.level(store.trimmed(spoken).samples / np.float32(store.FULL_SCALE))
         path = folder / f"{voice}.wav"
-        soundfile.write(path, np.clip(wave, -1.0, 1.0), dataset.SPEC.sample_rate_hz, subtype="PCM_16")
-        path.with_suffix(".txt").write_text(chosen["text"] + "\n", "utf-8")
-        written.append(path)
-    return written
-
-
-def _samples_per_letter(clip: Mapping[str, Any]) -> float:
-    return float(clip["samples"] / len(clip["text"]))
+        soundfile.write(path, wave.clip(-1.0, 1.0), store.SPEC.sample_rate_hz, subtype="PCM_16")
+        path.with_suffix(".txt").write_text(text + "\n", "utf-8")
 
 
 def rebuild(made: Bundle, out: Path) -> Family:
-    """Write the files of `write_official` from a float bundle with Vocos.
+    """Write the files of `write_official` from a float bundle with Vocos' backbone.
 
     Weights have the bundle's precision. Folded layer scales stay folded and become ones. Raises ValueError
     for other bundles.
     """
     manifest = made.manifest
-    if manifest.precision in parity.LOSSY or manifest.vocoder.name != "vocos":
-        raise ValueError(f"{made.folder}: only a float bundle with Vocos can be taken apart")
+    if manifest.precision in parity.LOSSY or manifest.vocoder.name not in HEADS:
+        raise ValueError(f"{made.folder}: only a float bundle with Vocos' backbone can be taken apart")
     out.mkdir(parents=True, exist_ok=True)
     graphs = {name: _weights(made.graph(name)) for name in ("modulation", "condition", "vocoder")}
     arch = manifest.arch
@@ -185,17 +171,6 @@ def rebuild(made: Bundle, out: Path) -> Family:
     _write_family(arch, out / FAMILY, manifest.family)
     _write_vocos(graphs["vocoder"], manifest, out / VOCODER)
     return Family(manifest.family, arch, manifest.mel, tokenizer="char")
-
-
-def read_trained_dit(official: Path, arch: Arch) -> dict[str, Tensor]:
-    """Read a DiT of `write_official` with the trained vocabulary only.
-
-    Raises CheckpointError for another architecture or vocabulary.
-    """
-    read = load_dit(official / CHECKPOINT, arch, len(alphabet.vocabulary()))
-    state = {name: read[name].float() for name in read}
-    state[EMBEDDING] = state[EMBEDDING][: 1 + len(alphabet.TRAINED)]
-    return state
 
 
 Graph = Mapping[str, Tensor]
@@ -265,8 +240,12 @@ def _write_vocos(graph: Graph, manifest: contract.Manifest, folder: Path) -> Non
             for k in ("weight", "bias")
         },
         **_matrix(graph, "head", "head.out"),
-        "head.istft.window": torch.hann_window(manifest.mel.n_fft),
     }
+    if manifest.vocoder.name == "vocos":
+        state["head.istft.window"] = torch.hann_window(manifest.mel.n_fft)
+    else:
+        state |= {name: value for name, value in graph.items() if name.startswith("pitch.")}
+        state["head.noise"] = graph["noise"]
     for i in range(layers):
         theirs = f"backbone.convnext.{i}"
         state |= _convnext(graph, f"blocks.{i}", theirs)
@@ -280,6 +259,7 @@ def _write_vocos(graph: Graph, manifest: contract.Manifest, folder: Path) -> Non
         hop=manifest.mel.hop,
         padding=manifest.vocoder.padding,
         sample_rate=manifest.mel.sample_rate_hz,
+        head=HEADS[manifest.vocoder.name],
     )
     folder.mkdir(parents=True, exist_ok=True)
     torch.save(
@@ -290,7 +270,7 @@ def _write_vocos(graph: Graph, manifest: contract.Manifest, folder: Path) -> Non
 
 def _write_family(arch: Arch, path: Path, name: str = NAME) -> None:
     options: dict[str, Any] = dataclasses.asdict(arch)
-    if arch.text_dim == dataset.SPEC.mels:
+    if arch.text_dim == store.SPEC.mels:
         options["text_dim"] = None
     model = {
         "name": name,

@@ -1,7 +1,7 @@
 """Trainer of the demo's DiT: recipe, loop, checkpoints, in two stages.
 
-`learn` is upstream's flow matching with dropped conditions. `student` learns from its result: one step of the
-student covers, without guidance, what the guided teacher covers in several, between two times of a short grid.
+`learn` is upstream's flow matching with dropped conditions. `student` learns from its result: one step of it
+covers, without guidance, what the guided teacher covers in several, between two times of a short grid.
 
 All random draws are seeded by the step, so an interrupted run resumes exactly.
 """
@@ -181,7 +181,9 @@ class Trainer:
         losses = self._student_losses(batch) if self.recipe.stage == "student" else self._losses(batch)
         total = losses["loss"]
         if "aim" in losses:
-            total = total + self.recipe.aim_weight * losses["aim"] + self.recipe.letter_weight * losses["letters"]
+            total = (
+                total + self.recipe.aim_weight * losses["aim"] + self.recipe.letter_weight * losses["letters"]
+            )
         for parameter in self.trained:
             parameter.grad = None
         total.backward()

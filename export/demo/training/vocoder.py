@@ -1,4 +1,4 @@
-"""Trainer of the vocoder (`export.model.source`) on the corpus' audio: losses on spectra, then discriminators.
+"""Trainer of the vocoder (`export.model.source`): losses on spectra, then discriminators.
 
 All random draws are seeded by the step, so an interrupted run resumes exactly.
 """
@@ -78,7 +78,10 @@ class Trainer:
 
         With `planned_minutes` the learning rate falls over that time instead of over the steps.
         """
-        self.planned_s, self.started = None if planned_minutes is None else 60 * planned_minutes, time.monotonic()
+        self.planned_s, self.started = (
+            None if planned_minutes is None else 60 * planned_minutes,
+            time.monotonic(),
+        )
         self.folder.mkdir(parents=True, exist_ok=True)
         started = saved = time.monotonic()
         bar = tqdm(total=self.recipe.steps, initial=self.step, desc="vocoder", unit="step", disable=None)
@@ -191,7 +194,9 @@ class _Excerpts:
         wave = self.audio[begin[:, None] + torch.arange(frames * hop, device=device)].float() / FULL_SCALE
         # Replies differ in level from their reference.
         gains = torch.from_numpy((10 ** rng.uniform(-0.4, 0.15, count)).astype(np.float32)).to(device)
-        return wave * gains[:, None], self.pitch[start[:, None] + torch.arange(frames + 1, device=device)].float()
+        return wave * gains[:, None], self.pitch[
+            start[:, None] + torch.arange(frames + 1, device=device)
+        ].float()
 
 
 def log_mel(wave: Tensor, n_fft: int = CONFIG.n_fft) -> Tensor:
@@ -225,7 +230,9 @@ def spectrum_distance(made: Tensor, real: Tensor) -> Tensor:
     found = []
     for n in RESOLUTIONS:
         a, b = magnitude(made, n), magnitude(real, n)
-        apart = torch.linalg.norm((a - b).flatten(1), dim=1) / torch.linalg.norm(b.flatten(1), dim=1).clamp_min(QUIETEST)
+        apart = torch.linalg.norm((a - b).flatten(1), dim=1) / torch.linalg.norm(
+            b.flatten(1), dim=1
+        ).clamp_min(QUIETEST)
         found += [apart.mean(), F.l1_loss(a.clamp_min(QUIETEST).log(), b.clamp_min(QUIETEST).log())]
     return torch.stack(found).sum() / len(RESOLUTIONS)
 
@@ -237,7 +244,9 @@ def pitch_loss(pitch: Pitch, mels: Tensor, hz: Tensor) -> Tensor:
     wanted = apart.square().mul(-0.5).softmax(dim=-1)
     voiced = hz > 0
     away = -(logits.log_softmax(dim=-1) * wanted).sum(dim=-1) * voiced
-    return away.sum() / voiced.sum().clamp_min(1) + F.binary_cross_entropy_with_logits(voicing, voiced.float())
+    return away.sum() / voiced.sum().clamp_min(1) + F.binary_cross_entropy_with_logits(
+        voicing, voiced.float()
+    )
 
 
 def write_official(state: dict[str, Tensor], folder: Path) -> None:
