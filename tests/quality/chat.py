@@ -1,9 +1,10 @@
-"""Table of the words of chat lines that a recogniser hears wrong: as chat, verbatim, and of sentences beside.
+"""Table of the words of chat lines that a recogniser hears wrong: as chat, verbatim, plain, and of sentences.
 
     python -m tests.quality.chat [--lines 60]
 
-Every voice of the demo speaks English lines of tests/text/chat_lines.jsonl; what is heard is made speakable
-as the line was, since the recogniser writes "$5" for "five dollars", and compared with the expected text.
+Every voice of the demo speaks English lines of tests/text/chat_lines.jsonl, full of what chat writes; what is
+heard is made speakable as the line was, since the recogniser writes "$5" for "five dollars", and compared
+with the expected text. `plain` are lines of chat-lines.txt, words as they are said.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from appliance.config import SynthesisConfig
 from appliance.contract.tokens import read_vocabulary
 from appliance.request import Handling, Segmentation
 from appliance.text.sayable import FrontEnd
-from export.demo.speech_metrics import Errors, MetricError, Recogniser
+from tests.quality.judges import Errors, MetricError, Recogniser
 from tests.quality.mouth import Mouth, references_in
 
 BUNDLE = Path("appliance/demo/bundle")
 CHAT = Path("tests/text/chat_lines.jsonl")
-SENTENCES = Path(__file__).with_name("lines.txt")
+PLAIN, SENTENCES = (Path(__file__).with_name(name) for name in ("chat-lines.txt", "lines.txt"))
 
 
 def chat_lines(count: int) -> list[tuple[str, str]]:
@@ -72,10 +73,11 @@ def main() -> int:
         FrontEnd(read_vocabulary(BUNDLE / "vocab.txt"), languages=("en",)),
         chat_lines(options.lines),
     )
-    sentences = SENTENCES.read_text("utf-8").splitlines()
+    plain, sentences = (path.read_text("utf-8").splitlines() for path in (PLAIN, SENTENCES))
     rows = {
         "chat": [(front.speakable(text).text, expected) for text, expected in pairs],
         "verbatim": [(front.speakable(text, Handling.VERBATIM).text, expected) for text, expected in pairs],
+        "plain": [(text, text) for text in plain[: options.lines]],
         "sentences": [(text, text) for text in sentences],
     }
     references = references_in(BUNDLE.parent / "voices")

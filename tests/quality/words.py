@@ -22,8 +22,7 @@ from appliance.audio import words
 from appliance.audio.words import Word
 from appliance.config import SynthesisConfig
 from appliance.request import Segmentation
-from export.demo.speech_metrics import MetricError
-from tests.quality.judges import Aligner
+from tests.quality.judges import Aligner, MetricError
 from tests.quality.mouth import Mouth, references_in
 
 BUNDLE = Path("appliance/demo/bundle")

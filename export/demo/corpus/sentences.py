@@ -1,7 +1,7 @@
 """Sentences of the corpus: prose from Debian's fortunes, and livestream and chat lines from templates.
 
-A sentence consists of letters, spaces and . , ? ! ' -; numbers are spelled out. The split is a hash of the
-text, so every machine makes the same one.
+A sentence consists of letters, spaces and . , ? ! ' -; numbers are in the device's words. The split is a hash
+of the text, so every machine makes the same one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import yaml
 
-from export.demo.corpus.spelling import spell
+from appliance.text.languages import language
 
 Split = Literal["train", "valid", "test"]
 
@@ -55,10 +55,16 @@ _UNWELCOME = re.compile(
     re.IGNORECASE,
 )
 _ALLOWED = re.compile(r"[A-Za-z][A-Za-z .,?!'-]*[.?!]")
+# Shouts, letters that stand alone, abbreviations, marks in a row or within a word.
+_ODD = re.compile(
+    r"\b[A-Z]{2,}\b|\b[A-Z]\b(?<![IA])|[A-Z]\.|\. [a-z]|\b(?:Mrs?|Ms|Dr|Prof|St|etc|vs)\."
+    r"|[.,?!-]{2}|\w[.,?!]\w|\b[a-z]'"
+)
 _ATTRIBUTION = re.compile(r"^\s*--\s*\S", re.MULTILINE)
 _PLAIN = {ord("’"): "'", ord("‘"): "'", ord("“"): '"', ord("”"): '"', ord("—"): " -- ", ord("…"): "..."}
 _SENTENCE_END = re.compile(r"(?<=[.?!])['\"]*\s+(?=['\"]?[A-Z])")
 _SLOT = re.compile(r"\{(\w+)\}")
+_NUMERIC = re.compile(r"(?<![^\W_])(?:[-+]?[$€£]?\d|[A-Za-z]\w*\d)|[&%]")
 
 
 @dataclass(frozen=True)
@@ -132,8 +138,7 @@ def read(path: Path) -> list[Sentence]:
 
 def clean(text: str) -> str:
     """Normalise text: drop quotation marks, turn dashes and colons into commas, spell numbers."""
-    text = text.translate(_PLAIN)
-    text = re.sub(r"\s+", " ", spell(text))
+    text = re.sub(r"\s+", " ", spelled(text.translate(_PLAIN)))
     text = re.sub(r"\"|``|''|(?<!\w)'|'(?!\w)", "", text)
     text = re.sub(r"\s*(?:;|:|--+| - |\.\.\.+(?= [a-z]))\s*", ", ", text)
     text = re.sub(r"\.\.+", ".", text)
@@ -142,6 +147,16 @@ def clean(text: str) -> str:
     text = re.sub(r"\s+([.,?!])", r"\1", text)
     text = re.sub(r",+([.?!])", r"\1", re.sub(r"(?:, ?){2,}", ", ", text))
     return re.sub(r"\s+", " ", text).strip(" ,-")
+
+
+def spelled(text: str) -> str:
+    """Numbers, amounts, & and % as the device says them in English; what it has no words for stays."""
+    english, said, place = language("en"), "", 0
+    for match in _NUMERIC.finditer(text):
+        readings = english.signs if match[0] in "&%" else english.numbers
+        if match.start() >= place and (span := readings.at(text, match.start())):
+            said, place = said + text[place : span.start] + span.said, span.end
+    return said + text[place:]
 
 
 def _drawn(templates: Sequence[str], slots: Mapping[str, Sequence[str]], count: int) -> list[tuple[str, str]]:
@@ -182,7 +197,7 @@ def _usable(text: str, known: frozenset[str] | None) -> bool:
         and bool(_ALLOWED.fullmatch(text))
         and text[0].isupper()
         and not _UNWELCOME.search(text)
-        and not re.search(r"\b[A-Z]{2,}\b|\b[A-Z]\b(?<![IA])|[A-Z]\.|[.,?!-]{2}|\w[.,?!]\w|\b[a-z]'", text)
+        and not _ODD.search(text)
         and (known is None or _words_of(re.sub(r"'s\b", "", text)) <= known)
     )
 
