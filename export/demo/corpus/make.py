@@ -42,8 +42,8 @@ def make(
         tqdm(total=hours, unit="h", desc=voice) as bar,
     ):
         for seconds in pool.imap_unordered(_speak, tasks):
+            bar.update(round(min(seconds / 3600, hours - done), 4))
             done += seconds / 3600
-            bar.update(round(seconds / 3600, 4))
             if done >= hours:
                 pool.terminate()
                 break

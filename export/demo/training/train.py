@@ -124,7 +124,8 @@ class Trainer:
         self.model = BatchedDiT(self.dit)
         self.letter_head = nn.Linear(recipe.dim, len(alphabet.TRAINED)).to(device)
         self.teacher: BatchedDiT | None = None
-        self.grid = torch.tensor(time_grid(recipe.passes), dtype=torch.float32, device=device)
+        grid = time_grid(recipe.passes, grid="uniform")
+        self.grid = torch.tensor(grid, dtype=torch.float32, device=device)
         self.average = MovingAverage(self.dit, recipe.decay)
         self.trained = [*self.dit.parameters(), *self.letter_head.parameters()]
         self.optimizers = _optimizers(recipe, self.dit, self.letter_head)
