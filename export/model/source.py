@@ -83,7 +83,7 @@ class SourceFilterHead(nn.Module):
 
 
 class Source(nn.Module):
-    """Log-mel (B, N, M) → samples (B, (N - 1)·hop)."""
+    """Log-mel (N, M) → samples ((N - 1)·hop,)."""
 
     def __init__(self, config: VocosConfig) -> None:
         super().__init__()
@@ -92,8 +92,12 @@ class Source(nn.Module):
         self.backbone = Backbone(config)
         self.head = SourceFilterHead(config)
 
-    def forward(self, log_mel: Tensor, phase: Tensor | None = None, roll: int = 0) -> Tensor:
-        """Samples. In training the pulses begin at `phase` (B,), in cycles, and the noise is rolled."""
+    def forward(self, log_mel: Tensor) -> Tensor:
+        samples: Tensor = self.synthesise(log_mel[None])[0]
+        return samples
+
+    def synthesise(self, log_mel: Tensor, phase: Tensor | None = None, roll: int = 0) -> Tensor:
+        """(B, N, M) → (B, (N - 1)·hop). In training pulses begin at `phase` (B,), and the noise is rolled."""
         with torch.no_grad():
             spectrum = self._pulses(self.pitch.hz(log_mel), phase)
         harmonics, loudness = self.head(self.backbone(log_mel.mT).float())

@@ -1,7 +1,7 @@
 """Teachers of the demo voice: text → speech, and the time of each word.
 
-hibari-tts speaks as "heart", Kokoro-82M as the other `VOICES`. Both run on ONNX Runtime, on one thread, and are
-deterministic. They are installed for making a corpus alone (`scripts/requirements/voice.txt`), never shipped.
+hibari-tts speaks as "heart", Kokoro-82M as the other `VOICES`. Both run on ONNX Runtime, on one thread, and
+are deterministic. They are installed to make a corpus (`scripts/requirements/voice.txt`), and never shipped.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ REFERENCE_RATE = 0.9
 CHECKPOINT, VOCAB, FAMILY, VOCODER = "model.safetensors", "vocab.txt", "family.yaml", "vocos"
 HEADS: dict[str, Head] = {"vocos": "ISTFTHead", "source-filter": "SourceFilterHead"}
 PROJECTION = "input_embed.proj.weight"
+ROTARY = "rotary_embed.inv_freq"
 EMBEDDING = "text_embed.text_embed.weight"
 
 
@@ -162,7 +163,7 @@ def rebuild(made: Bundle, out: Path) -> Family:
         **_modulation(graphs["modulation"], arch),
         **_condition(graphs["condition"], arch),
         **step_weights(made.graph("step"), arch),
-        "rotary_embed.inv_freq": rotary_frequencies(arch.dim_head),
+        ROTARY: rotary_frequencies(arch.dim_head),
     }
     rest = [graphs["condition"][f"{name}.weight"].T for name in ("from_mel", "from_text")]
     state[PROJECTION] = torch.cat([part.float() for part in (state[PROJECTION], *rest)], dim=1)

@@ -34,7 +34,7 @@ from export.demo.training.averaging import MovingAverage
 from export.demo.training.batches import Batch, Batches, Mels, Mixture
 from export.demo.training.model import AttentionGuide, BatchedDiT, Prediction
 from export.demo.training.muon import Muon
-from export.model.dit import DiT
+from export.model.dit import DiT, rotary_frequencies
 
 CHECKPOINT, AVERAGE, LOG = "checkpoint.pt", "average-{}.pt", "log.jsonl"
 AVERAGE_FILE_BYTES = 15 << 20
@@ -385,7 +385,9 @@ def read_average(path: Path) -> tuple[Recipe, dict[str, Tensor]]:
     if any(part["place"] != first["place"] for part in parts):
         raise ValueError(f"{path}: its parts were not written at one time; take them from one run")
     whole = {name: value.float() for part in parts for name, value in part["average"].items()}
-    return Recipe(**first["recipe"]), whole
+    recipe = Recipe(**first["recipe"])
+    whole["rotary_embed.inv_freq"] = rotary_frequencies(recipe.arch.dim_head)
+    return recipe, whole
 
 
 def read(path: Path, device: str = "cpu") -> dict[str, Any]:

@@ -115,7 +115,7 @@ class Trainer:
         loss = found["pitch"]
         if self.step >= recipe.pitch_steps:
             phase = torch.from_numpy(rng.random(recipe.batch, dtype=np.float32)).to(self.device)
-            made = self.vocoder(mels, phase, int(rng.integers(NOISE_FRAMES)))
+            made = self.vocoder.synthesise(mels, phase, int(rng.integers(NOISE_FRAMES)))
             found |= {"mel": mel_distance(made, real), "spectrum": spectrum_distance(made, real)}
             loss = loss + MEL_WEIGHT * found["mel"] + SPECTRUM_WEIGHT * found["spectrum"]
         if self.step >= recipe.pitch_steps + recipe.spectral_steps:
