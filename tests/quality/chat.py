@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from appliance.config import SynthesisConfig
 from appliance.contract.tokens import read_vocabulary
 from appliance.request import Handling, Segmentation
 from appliance.text.sayable import FrontEnd
@@ -51,9 +50,7 @@ def wrong_words(
     found = Errors(0, 0)
     for seed, (spoken, expected) in enumerate(pairs):
         for voice in voices:
-            reply = mouth.speak(
-                spoken, voice, nfe=SynthesisConfig.nfe, seed=seed, segmentation=Segmentation.UPSTREAM
-            )
+            reply = mouth.speak(spoken, voice, seed=seed, segmentation=Segmentation.UPSTREAM)
             heard = judge.transcribe(reply.samples, mouth.rate_hz)
             found += judge.errors(expected, front.speakable(heard).text)
     return found

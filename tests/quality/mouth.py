@@ -87,19 +87,20 @@ class Mouth:
         text: str,
         voice: str,
         *,
-        nfe: int,
         seed: int,
+        nfe: int | None = None,
         segmentation: Segmentation,
         sampling: Sampling | None = None,
     ) -> tuple[list[Segment], list[FloatArray], FloatArray]:
         """The segments of a request, (samples,) of each, and those of the reply.
 
-        Without `sampling`, with the bundle's own. Raises ApplianceError.
+        Without `nfe` in the default number of steps or the bundle's next to it, without `sampling` with its
+        own. Raises ApplianceError, ValueError for steps that the bundle does not take.
         """
         request = Request(
             text=clean(text, limit_characters=SynthesisConfig.max_text_characters),
             voice=voice,
-            nfe=nfe,
+            nfe=self.bundle.manifest.sampler.nearest(SynthesisConfig.nfe) if nfe is None else nfe,
             seed=seed,
             guidance=self.bundle.manifest.defaults.guidance,
             segmentation=segmentation,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
-from appliance.contract.bundle import Sampling
+from appliance.contract.bundle import MANIFEST, Sampling
 from appliance.request import FloatArray, Segmentation
 from export.demo.corpus import sentences
 from export.demo.corpus.sentences import Sentence
@@ -154,3 +156,17 @@ def test_a_mouth_speaks_the_same_twice_and_differently_when_broken(
     short, keys_kept = said(sampling="short"), said(sampling="short-kv")
     assert np.abs(short - whole).max() > 1e-4
     assert np.abs(keys_kept - short).max() > 1e-4
+
+
+def test_a_bundle_of_few_steps_takes_those(tmp_path: Path, references: Mapping[str, Reference]) -> None:
+    student = tmp_path / "student"
+    shutil.copytree(BUNDLE, student)
+    raw = yaml.safe_load((student / MANIFEST).read_text())
+    (student / MANIFEST).write_text(yaml.safe_dump({**raw, "sampler": {"steps": [2, 3]}}))
+    how = {"seed": 1, "segmentation": Segmentation.UPSTREAM}
+    with Mouth(student, references, tmp_path / "work", threads=1) as mouth:
+        segments, _, samples = mouth.parts("hello there", "heart", **how)
+        assert [len(segment.times) - 1 for segment in segments] == [3]
+        np.testing.assert_array_equal(samples, mouth.speak("hello there", "heart", nfe=3, **how).samples)
+        with pytest.raises(ValueError, match="must be 2 or 3 with this bundle, not 7"):
+            mouth.speak("hello there", "heart", nfe=7, **how)

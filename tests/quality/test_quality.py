@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from appliance.config import SynthesisConfig
+from appliance.contract import bundle
 from appliance.contract.bundle import MANIFEST
 from appliance.request import Segmentation
 from tests.daemons import BUNDLE, reference_wav
-from tests.quality.broken import BROKEN
+from tests.quality.broken import BROKEN, guidance_exchanged
 from tests.quality.mouth import Damage, Mouth, read_sound, references_in
 from tests.quality.scoring import Panel, Reply, Scores, score
 
@@ -43,22 +43,22 @@ MIN_NATURALNESS = 2.5
 class Speak:
     """Lines through one bundle, whole or broken, before the judges."""
 
-    def __init__(self, bundle: Path, voices: Path, panel: Panel, work: Path) -> None:
-        self._bundle, self._panel, self._work = bundle, panel, work
+    def __init__(self, folder: Path, voices: Path, panel: Panel, work: Path) -> None:
+        self.bundle, self._panel, self._work = folder, panel, work
         self._references = references_in(voices)
         self._voices = {name: panel.embed(*read_sound(r.audio)) for name, r in self._references.items()}
 
     def __call__(
         self, lines: list[str], damage: Damage | None = None, how: Segmentation = Segmentation.UPSTREAM
     ) -> Scores:
-        with Mouth(self._bundle, self._references, self._work, damage=damage) as mouth:
+        with Mouth(self.bundle, self._references, self._work, damage=damage) as mouth:
             return score(self._replies(mouth, lines, how), self._voices, self._panel)
 
     def _replies(self, mouth: Mouth, lines: list[str], how: Segmentation) -> Iterator[Reply]:
         names = sorted(self._references)
         for number, line in enumerate(lines):
             voice = names[number % len(names)]
-            spoken = mouth.speak(line, voice, nfe=SynthesisConfig.nfe, seed=number, segmentation=how)
+            spoken = mouth.speak(line, voice, seed=number, segmentation=how)
             yield Reply(line, voice, spoken.samples, mouth.rate_hz, spoken.wall_s)
 
 
@@ -96,6 +96,8 @@ def test_streamed_requests_are_understood(speak: Speak) -> None:
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_step_is_noticed(speak: Speak, name: str) -> None:
+    if BROKEN[name] is guidance_exchanged and bundle.read(speak.bundle).manifest.sampler.conditions == 1:
+        pytest.skip("this bundle has one row, which has nothing to change places with")
     scores = speak(lines()[:6], damage=BROKEN[name])
     assert not good(scores), scores
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from appliance.audio import words
 from appliance.audio.words import Word
-from appliance.config import SynthesisConfig
 from appliance.request import Segmentation
 from tests.quality.judges import Aligner, MetricError
 from tests.quality.mouth import Mouth, references_in
@@ -47,9 +46,7 @@ def measure(
     found = Distances([], [])
     for seed, line in enumerate(lines):
         for voice in voices:
-            segments, parts, spoken = mouth.parts(
-                line, voice, nfe=SynthesisConfig.nfe, seed=seed, segmentation=how
-            )
+            segments, parts, spoken = mouth.parts(line, voice, seed=seed, segmentation=how)
             said = aligner.align(spoken, mouth.rate_hz, line)
             starts = words.starts_s(segments)
             heard = [
