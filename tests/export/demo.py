@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -65,3 +67,19 @@ def spread(text: str, samples: int) -> list[Word]:
         words.append((at, end, at * samples // len(text), end * samples // len(text)))
         at = end + 1
     return words
+
+
+class Hums:
+    """In the place of the teachers: hums between silences, in its own time, and cannot say "x"."""
+
+    asked: ClassVar[list[tuple[str, str, float]]] = []
+
+    def __init__(self, kokoro_voices: Path) -> None:
+        pass
+
+    def speak(self, voice: str, text: str, speed: float = 1.0) -> Utterance | None:
+        self.asked.append((voice, text, speed))
+        spoken = hum(np.random.default_rng(len(text)), round(30_000 / speed), text)
+        silence = np.zeros(4_800, np.int16)
+        samples = np.concatenate([silence, spoken.samples, silence])
+        return None if "x" in text else replace(spoken, samples=samples)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from appliance.voices.reference import complete_transcript, prepare
 from export.checkpoint import load_dit
 from export.demo.commands import main
 from export.demo.corpus import alphabet, store
-from export.demo.corpus.teachers import Utterance
 from export.demo.shipping import ship
 from export.demo.shipping.recover import step_weights
 from export.demo.training import vocoder
@@ -32,7 +30,7 @@ from export.demo.training.train import Trainer
 from export.families import family
 from export.model.redraw import redraw
 from export.model.source import Source
-from tests.export.demo import RECIPE, hum, write_store
+from tests.export.demo import RECIPE, Hums, write_store
 from tests.export.small import MELS, TRACED, VOCABULARY, VOCOS, Workshop, brief_gate
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -43,21 +41,6 @@ SOURCE = dataclasses.replace(VOCOS, head="SourceFilterHead")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("ship")
-
-
-class Hums:
-    """In the place of the teachers: hums for as long as it was told to."""
-
-    asked: ClassVar[list[tuple[str, str, float]]] = []
-
-    def __init__(self, kokoro_voices: Path) -> None:
-        pass
-
-    def speak(self, voice: str, text: str, speed: float) -> Utterance:
-        self.asked.append((voice, text, speed))
-        spoken = hum(np.random.default_rng(len(text)), round(60_000 / speed))
-        silence = np.zeros(4_800, np.int16)
-        return dataclasses.replace(spoken, samples=np.concatenate([silence, spoken.samples, silence]))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -132,7 +115,7 @@ def test_reference_voices_are_levelled_and_have_their_text(folder: Path, shipped
         path = folder / "voice" / "voices" / f"{voice}.wav"
         wave, rate = soundfile.read(path)
         assert rate == 24_000
-        assert len(wave) / rate == pytest.approx(2.5 / ship.REFERENCE_RATE + 2 * store.MARGIN_S, abs=0.03)
+        assert len(wave) / rate == pytest.approx(1.25 / ship.REFERENCE_RATE + 2 * store.MARGIN_S, abs=0.03)
         assert np.sqrt(np.mean(wave**2)) == pytest.approx(0.1, rel=0.02)
         assert path.with_suffix(".txt").read_text().strip() == text
         assert (name, text, ship.REFERENCE_RATE) in Hums.asked

@@ -39,11 +39,12 @@ def make(
     done = 0.0
     with (
         multiprocessing.get_context("spawn").Pool(workers) as pool,
-        tqdm(total=hours, unit="h", desc=voice) as bar,
+        tqdm(total=round(hours, 4), unit="h", desc=voice) as bar,
     ):
         for seconds in pool.imap_unordered(_speak, tasks):
-            bar.update(round(min(seconds / 3600, hours - done), 4))
             done += seconds / 3600
+            bar.n = round(min(done, hours), 4)
+            bar.refresh()
             if done >= hours:
                 pool.terminate()
                 break
