@@ -796,6 +796,8 @@ class SourceFilter(VocosBackbone):
         own = {name.removeprefix("pitch."): w for name, w in weights.items() if name.startswith("pitch.")}
         self.pitch.load_state_dict({name: w.float() for name, w in own.items()})
         self.pitch.requires_grad_(False)
+        # Traced as a linear layer, its weight would lose its name, by which `rebuild` finds it.
+        self.pitch.add_module("out", Matrix(own["out.weight"], own["out.bias"], torch.float32))
         self.silent = spec.n_fft // 2 + 1 - source.PULSE_BINS
         bins = torch.arange(source.PULSE_BINS)
         window = torch.hann_window(spec.n_fft, dtype=torch.float64) * (4 / spec.n_fft)

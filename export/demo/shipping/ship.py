@@ -245,7 +245,8 @@ def _write_vocos(graph: Graph, manifest: contract.Manifest, folder: Path) -> Non
     if manifest.vocoder.name == "vocos":
         state["head.istft.window"] = torch.hann_window(manifest.mel.n_fft)
     else:
-        state |= {name: value for name, value in graph.items() if name.startswith("pitch.")}
+        state |= {name: value for name, value in graph.items() if name.startswith("pitch.convs.")}
+        state |= _matrix(graph, "pitch.out", "pitch.out")
         state["head.noise"] = graph["noise"]
     for i in range(layers):
         theirs = f"backbone.convnext.{i}"
