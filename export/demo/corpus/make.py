@@ -24,18 +24,18 @@ class Task:
     number: int
     lines: Sequence[Sentence]
     folder: Path
-    kokoro_voices: Path
+    teachers: Path
 
 
 def make(
-    folder: Path, lines: Sequence[Sentence], voice: str, hours: float, workers: int, kokoro: Path
+    folder: Path, lines: Sequence[Sentence], voice: str, hours: float, workers: int, teachers: Path
 ) -> None:
     """Speak sentences in `voice`, in their order, until there are `hours` of it or all are spoken.
 
     Goes on where an earlier run ended.
     """
     batches = [lines[at : at + SHARD] for at in range(0, len(lines), SHARD)]
-    tasks = (Task(voice, n, batch, folder, kokoro) for n, batch in enumerate(batches))
+    tasks = (Task(voice, n, batch, folder, teachers) for n, batch in enumerate(batches))
     done = 0.0
     with (
         multiprocessing.get_context("spawn").Pool(workers) as pool,
@@ -61,7 +61,7 @@ def _speak(task: Task) -> float:
         clips = json.loads(path.with_suffix(".json").read_text("utf-8"))
         return sum(clip["samples"] for clip in clips) / SAMPLE_RATE_HZ
     if _teachers is None:
-        _teachers = Teachers(task.kokoro_voices)
+        _teachers = Teachers(task.teachers)
     spoken = []
     for line in task.lines:
         utterance = _teachers.speak(task.voice, line.text)
@@ -69,4 +69,4 @@ def _speak(task: Task) -> float:
             spoken.append(
                 ({"id": line.id, "voice": task.voice, "text": line.text, "split": line.split}, utterance)
             )
-    return store.write(path, spoken)
+    return store.write(path, spoken) if spoken else 0.0

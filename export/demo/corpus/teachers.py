@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.resources
 import json
+import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -41,13 +42,15 @@ class Utterance:
 class Teachers:
     """The voices whose engines are installed; Kokoro is loaded when a voice of it is first asked for."""
 
-    def __init__(self, kokoro_voices: Path) -> None:
-        """Load hibari. `kokoro_voices` holds VOICE.bin of kokoro-js."""
+    def __init__(self, folder: Path) -> None:
+        """Load hibari from the folder of `fetch.teachers`, or from where it is installed."""
+        if str(folder / "site") not in sys.path:
+            sys.path.append(str(folder / "site"))
         from hibari import Hibari
 
         self.hibari = Hibari(threads=1)
         self.hibari.sess = _session(Path(self.hibari.model_path).read_bytes(), "/Clip_output_0")
-        self.kokoro_voices = kokoro_voices
+        self.kokoro_voices = folder / "voices"
         self._kokoro: Any = None
 
     def speak(self, voice: str, text: str, speed: float = 1.0) -> Utterance | None:

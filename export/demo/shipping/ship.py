@@ -103,7 +103,7 @@ def ship(
     average: Mapping[str, Tensor],
     arch: Arch,
     vocoder: Path,
-    kokoro: Path,
+    teachers: Path,
     licence: str,
     passes: int,
     out: Path,
@@ -116,7 +116,7 @@ def ship(
         raise ValueError(f"{out / 'bundle'} exists; remove it to ship another")
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch)
-        write_voices(Teachers(kokoro), made / "voices")
+        write_voices(Teachers(teachers), made / "voices")
         family = write_official(average, arch, vocoder, made / "official")
         make_bundle(made / "official", family, "fp16", licence, passes, made / "bundle")
         sizes = {

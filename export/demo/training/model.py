@@ -70,14 +70,10 @@ class Sentences:
 class Prediction:
     velocity: Tensor
     """(B, N, M); undefined in padding."""
-    guided_input: Tensor | None
-    """Input of the guided block (B, N, D)."""
     guided_output: Tensor | None
     """Output of the guided block (B, N, D)."""
     log_attention: Tensor | None
     """Log attention (B, N) of the guided heads to the aligned token."""
-    encoded_text: Tensor
-    """(B, T, text_dim)."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +121,10 @@ class BatchedDiT(nn.Module):
         time = dit.time_embed.time_mlp(time_features_of(t))
         angles = dit.rotary_embed(sentences.longest)
         rotation = angles.cos(), angles.sin()
-        guided_input = guided_output = log_attention = None
+        guided_output = log_attention = None
         for number, layer in enumerate(dit.transformer_blocks, start=1):
             block = cast(Block, layer)
             if guide is not None and number == guide.block:
-                guided_input = x
                 log_attention = _guided_attention(
                     block, x, time, rotation, mask, guide, sentences.upsample_index
                 )
@@ -137,9 +132,7 @@ class BatchedDiT(nn.Module):
             if guide is not None and number == guide.block:
                 guided_output = x
         scale, shift = dit.norm_out.linear(F.silu(time))[:, None].chunk(2, dim=-1)
-        return Prediction(
-            dit.proj_out(normalise(x) * (1 + scale) + shift), guided_input, guided_output, log_attention, text
-        )
+        return Prediction(dit.proj_out(normalise(x) * (1 + scale) + shift), guided_output, log_attention)
 
     def text(self, sentences: Sentences, drop_text: Tensor) -> Tensor:
         """Encode texts: (B, T, text_dim), zeros after each text.
