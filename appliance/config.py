@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from appliance.box.clocks.modes import MODE_LETTERS, MODE_NAME
 from appliance.contract.sampler import MAX_GUIDANCE
 from appliance.contract.schedule import MAX_NFE
 from appliance.contract.yaml_text import parse_yaml
@@ -207,9 +208,8 @@ class DeviceConfig:
     """Root's commands, which have no YAML, read it in /etc/f5-appliance/appliance.yaml."""
 
     def __post_init__(self) -> None:
-        named = r"\w[\w-]*|[A-Za-z_][\w.+-]*"
-        if self.power_mode is not None and not re.fullmatch(named, self.power_mode, re.ASCII):
-            what = "the name of a power mode (letters, digits, _, -, + and dots) or null"
+        if self.power_mode is not None and not re.fullmatch(MODE_NAME, self.power_mode, re.ASCII):
+            what = f"the name of a power mode ({MODE_LETTERS}) or null"
             raise ValueError(f"power_mode: must be {what}, not {shown(self.power_mode)}")
         for name, path in (("sysroot", self.sysroot), ("clocks", self.clocks)):
             if not path.is_absolute():

@@ -26,6 +26,8 @@ WITHIN = (
 AS_ITS_ROOT = ("--user", "--preserve-credentials") if AS_USER else ()
 BESIDE = ("nsenter", *AS_ITS_ROOT, "--net", "--mount", "--target")
 """Before the process id of `start` and a command."""
+LAST = "192.0.2.254"
+"""An address that no program knows (RFC 5737)."""
 IMPOSSIBLE = "no network of its own can be made: needs unshare, mount and ip, and root or user namespaces"
 
 
@@ -54,17 +56,29 @@ def main(file: str, *command: str) -> int:
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind(("127.0.0.1", 53))
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0003))
-    for note, of in ((_note_names, server), (_note_addresses, packets)):
-        threading.Thread(target=note, args=(of, Path(file)), daemon=True).start()
+    notes = [
+        threading.Thread(target=note, args=(of, Path(file)), daemon=True)
+        for note, of in ((_note_names, server), (_note_addresses, packets))
+    ]
+    for note in notes:
+        note.start()
     program = subprocess.Popen(command)
     signal.signal(signal.SIGTERM, lambda *_: program.terminate())
-    return program.wait()
+    status = program.wait()
+    last = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for place in (server.getsockname(), (LAST, 9)):
+        last.sendto(b"", place)
+    for note in notes:  # what was sent before is noted before
+        note.join(10.0)
+    return status
 
 
 def _note_names(server: socket.socket, file: Path) -> None:
-    """Answer each question with "no such name"."""
+    """Answer each question with "no such name", until an empty one."""
     while True:
         question, asker = server.recvfrom(2048)
+        if not question:
+            return
         at, labels = 12, list[str]()
         while length := question[at]:
             labels.append(question[at + 1 : at + 1 + length].decode())
@@ -75,11 +89,13 @@ def _note_names(server: socket.socket, file: Path) -> None:
 
 
 def _note_addresses(packets: socket.socket, file: Path) -> None:
-    """Of packets to elsewhere than this machine."""
+    """Of packets to elsewhere than this machine, until one to LAST."""
     while True:
         packet = packets.recv(2048)
         bounds = {4: (16, 20), 6: (24, 40)}.get(packet[0] >> 4)
         address = ipaddress.ip_address(packet[slice(*bounds)]) if bounds else None
+        if str(address) == LAST:
+            return
         if address and not address.is_loopback:
             with file.open("a") as addresses:
                 addresses.write(f"{address}\n")

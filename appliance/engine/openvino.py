@@ -57,7 +57,7 @@ class OpenVinoBackend(HostMemory):
 
     def __init__(self, threads: int = 0, *, precision: Precision | None = None) -> None:
         """`threads` 0: the runtime's choice. `precision` None: the faster one here."""
-        # On which it depends, and through which `import openvino` reports itself; without it, it does not.
+        # `import openvino` reports itself through this dependency, and does without.
         sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
         try:
             import openvino

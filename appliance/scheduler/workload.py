@@ -35,7 +35,7 @@ Clock = Callable[[], float]
 
 @dataclass
 class Presence:
-    """What a caller asked for and was given lately."""
+    """Recent requests and engine time of a caller."""
 
     seen: float = 0.0
     first_s: float = 0.0

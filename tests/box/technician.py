@@ -85,16 +85,17 @@ COMMANDS: Mapping[str, Typed] = {
     r"`  power_mode: (\S+)`": lambda jetson, typed: jetson.write(
         paths.CONFIG, f"device:\n  power_mode: {typed[1]}\n"),
 }  # fmt: skip
-"""What a command does to the box. Of those that only other checks name the form is known, and no more."""
+"""Effects of commands on the box."""
 OTHERS = re.compile(
     r"sudo (?:apt install (?:--reinstall )?\./FILE\.deb|apt remove f5-appliance|f5-upgrade --back|f5-quiet"
     r"|usermod -aG \S+|timedatectl set-(?:ntp true|time)|mount -o remount,rw|apt-get clean|tee /proc/sys/vm/"
     r"|systemd-tmpfiles --create)"
 )
+"""Commands that only other checks name, by their form alone."""
 
 
 def unknown(remedy: str) -> str:
-    """What is left of a remedy's commands when those that are known are taken out; empty if none."""
+    """Remainder of a remedy with a command that is not known; empty if there is none."""
     for pattern in (*COMMANDS, OTHERS.pattern, LOOKS.pattern):
         remedy = re.sub(pattern, "", remedy)
     return remedy if "sudo " in remedy else ""

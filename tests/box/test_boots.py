@@ -263,7 +263,7 @@ class Year:
         self.speak()
 
     def speak(self) -> None:
-        """What is on record of a start is what spoke last in it."""
+        """Note on record what speaks: the last to do so in a start counts."""
         self.backends[-1] = "ort-cuda" if self.swapped else "tensorrt"
         boots.note_backend(self.box, self.backends[-1], ["tensorrt"] if self.swapped else [])
 

@@ -19,7 +19,7 @@ from appliance.box.clocks.decision import UNLOCKED
 from appliance.box.clocks.pinning import ClockError, NotPublished, NotRoot, check, lock, unlock
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import take_reading
-from appliance.box.paths import BOOTS, CLOCK_MUTEX, CLOCKS, NVPMODEL_CONF, PIN_RECORD
+from appliance.box.paths import BOOTS, CLOCK_MUTEX, CLOCKS, NVPMODEL_CONF, THIS_BOOT
 from appliance.box.system import Box
 from tests.box.boxes import quick
 from tests.fakes.jetson import SUPPORTED, Clock, Jetson
@@ -347,7 +347,7 @@ def test_an_unlock_without_effect_is_not_believed(
         with pytest.raises(ClockError, match=r"still held.*min_freq: Read-only file system"):
             unlock(box)
     assert check(box).state == "pinned"
-    assert json.loads(maxn.read(PIN_RECORD))["unlocked_at"] is None
+    assert json.loads(maxn.read(THIS_BOOT))["unlocked_at"] is None
 
 
 # -- somebody unpins -----------------------------------------------------------------------------------------
@@ -467,7 +467,7 @@ def test_the_reason_of_failure_is_published_after_the_last_attempt(tmp_path: Pat
     jetson.heal("ebusy")
     lock(box, allow_reboot=True)
     jetson.boot()
-    assert lock(box).state == "pinned" and json.loads(jetson.read(PIN_RECORD))["problem"] == ""
+    assert lock(box).state == "pinned" and json.loads(jetson.read(THIS_BOOT))["problem"] == ""
 
 
 def test_the_mode_changed_by_jtop_is_named_and_set_back(maxn: Jetson, box: Box) -> None:
@@ -719,7 +719,7 @@ def test_a_clock_in_1970_does_not_matter(maxn: Jetson) -> None:
 def test_a_record_that_others_could_have_written_is_not_believed(maxn: Jetson, box: Box) -> None:
     lock(box)
     unlock(box)
-    for path in (PIN_RECORD, BOOTS):
+    for path in (THIS_BOOT, BOOTS):
         maxn.path(path).chmod(0o666)
     lines: list[str] = []
     assert check(box, report=lines.append).state == "pinned", (
@@ -731,9 +731,9 @@ def test_a_record_that_others_could_have_written_is_not_believed(maxn: Jetson, b
 @pytest.mark.parametrize("text", ["{", '{"last_unpin": 3}', '{"boot_id": "x"}'])
 def test_a_damaged_record_is_begun_anew(maxn: Jetson, box: Box, text: str) -> None:
     lock(box)
-    maxn.write(PIN_RECORD, text)
+    maxn.write(THIS_BOOT, text)
     assert check(box).state == "pinned"
-    assert json.loads(maxn.read(PIN_RECORD))["boot_id"] == box.boot_id
+    assert json.loads(maxn.read(THIS_BOOT))["boot_id"] == box.boot_id
 
 
 def test_a_record_of_another_boot_is_not_believed(maxn: Jetson, box: Box) -> None:

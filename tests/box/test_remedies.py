@@ -45,7 +45,7 @@ SEEN = {
     "cuInit": "801 without render nodes (WendyOS 1699, OpenShell 3348), 999 without nvmap; reports of ACR",
     "overlayroot": "Ubuntu's package overlayroot",
 }
-"""Where what a row takes for real was seen; no row may rest on a guess."""
+"""Sources of what a row takes for real; no row may rest on a guess."""
 
 
 def foreign(conf: str, target: str = "/etc/nvpmodel/nvpmodel_p3767_0000.conf") -> Callable[[Jetson], None]:

@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 GROWTH_BYTES = 200 << 20
 LINES = 6
-STOP_MS = 5.0
+STOP_MS = 25.0
+"""Short stops are the machine's: 9 and 15 ms were seen while others computed. What an attacker's input cost
+on the loop took 50 ms to seconds."""
 
 Box = tuple[Running, str, Victim]
 
@@ -55,7 +57,7 @@ def test_an_attack_costs_another_neither_a_line_nor_the_box_its_memory(box: Box)
         effect = suffer(daemon, bot, victim, name, LINES)
         assert effect.refused == 0, (name, victim.failed)
         assert effect.growth_bytes < GROWTH_BYTES, name
-        # Twice what short lines take: the machine may be busy, but what an attacker sends is not looked at.
+        # The machine may be busy, but what an attacker sends is not looked at on the loop.
         # Of a message of 15 MiB gRPC's own copy is on the loop; it has to be rare.
         stops = [stop for stop in stops_ms(daemon, begun) if stop > max(STOP_MS, 2.0 * usual_ms)]
         assert len(stops) <= (10 if name == "large" else 0), (name, stops)

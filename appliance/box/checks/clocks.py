@@ -130,8 +130,9 @@ def conf_remedy(reading: Verdict) -> str:
 
 
 def _reboot_remedy(published: Clocks, reading: Verdict) -> str:
-    failed = published.reason is Reason.REBOOT_FAILED and reading.target_mode is not None
-    return REBOOT_FAILED.format(id=reading.target_mode.id) if failed and reading.target_mode else REBOOT
+    target = reading.target_mode
+    failed = published.reason is Reason.REBOOT_FAILED
+    return REBOOT_FAILED.format(id=target.id) if failed and target is not None else REBOOT
 
 
 def check_reboot(published: Clocks, reading: Verdict) -> Finding:

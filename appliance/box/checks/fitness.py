@@ -31,6 +31,7 @@ PUT_BACK = (
     "libnvinfer10=VERSION python3-libnvinfer=VERSION, with the version of repo.download.nvidia.com, and "
     "sudo systemctl restart f5-appliance"
 )
+INSTALL_AGAIN = "install the package for this JetPack again: sudo apt install --reinstall ./FILE.deb"
 
 
 def check_versions(now: BuildInfo, installed: BuildInfo | None, spoken: Collection[Version] = ()) -> Finding:
@@ -43,7 +44,7 @@ def check_versions(now: BuildInfo, installed: BuildInfo | None, spoken: Collecti
         return skipped("versions", "the package is not installed")
     limit = "L4T, TensorRT and module as at the install; TensorRT that of its JetPack"
     shipped = SHIPPED.get(now.l4t[:2])
-    # Where its JetPack's is known, that counts, and not what the install found.
+    # JetPack's TensorRT counts where it is known, and not that of the install.
     compared = replace(now, tensorrt=()) if shipped else now
     wrong = [installed.problem] if installed.problem else installed.differences(compared)
     known = not now.tensorrt or now.tensorrt in spoken
@@ -51,12 +52,8 @@ def check_versions(now: BuildInfo, installed: BuildInfo | None, spoken: Collecti
         strange = f"TensorRT is {dotted(now.tensorrt)}, and not its JetPack's {dotted(shipped)}"
         return Finding("versions", Level.WARN, "; ".join([*wrong, strange]), limit, PUT_BACK)
     if wrong:
-        only_tensorrt = wrong == [one for one in wrong if one.startswith("TensorRT")] and not known
-        remedy = (
-            PUT_BACK
-            if only_tensorrt
-            else "install the package for this JetPack again: sudo apt install --reinstall ./FILE.deb"
-        )
+        others = installed.problem or installed.differences(replace(compared, tensorrt=()))
+        remedy = INSTALL_AGAIN if others or known else PUT_BACK
         return Finding("versions", Level.WARN, f"the install: {'; '.join(wrong)}", limit, remedy)
     return passed("versions", "as installed", limit)
 

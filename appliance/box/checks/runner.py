@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -36,7 +37,7 @@ from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.suspects import indicator
 from appliance.box.clocks.verdict import Verdict
 from appliance.box.platform import Platform
-from appliance.box.root import error_location
+from appliance.box.root import Root, error_location
 from appliance.box.sensors import disk, ram
 from appliance.box.sensors import hwmon as sensors
 from appliance.box.sensors.ram import Memory
@@ -154,10 +155,13 @@ def _bursts(now: Snapshot) -> Finding:
 
 def _gpu(now: Snapshot) -> Finding:
     groups = fitness.members(now.root.text(paths.GROUPS) or "") if has_user(now.box) else None
-    missing = [node for node in (paths.GPU_NODE, paths.NVMAP) if not now.root.exists(node)]
-    if not any(name.startswith("renderD") for name in now.root.names(paths.RENDER_NODES)):
-        missing.append(f"{paths.RENDER_NODES}/renderD*")
+    missing = [node for node in fitness.NODES if not _is_there(now.root, node)]
     return fitness.check_gpu(missing, now.root.exists(paths.NVGPU), groups)
+
+
+def _is_there(root: Root, pattern: str) -> bool:
+    folder, _, name = pattern.rpartition("/")
+    return bool(fnmatch.filter(root.names(folder), name))
 
 
 def _time(now: Snapshot) -> Finding:

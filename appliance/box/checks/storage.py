@@ -15,7 +15,7 @@ MEMORY_WARN, MEMORY_FAIL = 0.15, 0.05
 """Available share of memory."""
 LARGE_BLOCKS = 4
 PLENTY = 2 * MEMORY_WARN
-"""Of memory: the kernel then makes large blocks of small ones when they are asked for."""
+"""Available share of memory from which on the kernel makes large blocks of small ones on demand."""
 DISK_WARN, DISK_FAIL = 0.15, 0.05
 DISK_WARN_BYTES, DISK_FAIL_BYTES = 5 * GIB, 1 * GIB
 SWAP_S = 300.0

@@ -53,7 +53,8 @@ def pin(
 ) -> Assessment:
     """Set the target mode if it is due, pin every clock, and verify.
 
-    `patience_s`: longest wait for the GPU's driver; `save`: called with the record before a reboot.
+    `patience_s`: longest wait for the GPU's driver; `save`: called with the record before a reboot and before
+    pinning.
     """
     now, mode = before, before.mode_to_set(allow_reboot=allow_reboot)
     if mode is not None:
@@ -65,8 +66,8 @@ def pin(
             # The box may be gone before nvpmodel returns.
             save(dataclasses.replace(now.record, reboot_for=mode.name, rebooting_for=mode.name))
         change = _set_mode(box, mode, allow_reboot=allow_reboot)
-        waiting, begun = (mode.name if begun else "" for begun in (change.reboot, change.rebooting))
-        record = dataclasses.replace(now.record, reboot_for=waiting, rebooting_for=begun)
+        due, begun = (mode.name if so else "" for so in (change.reboot, change.rebooting))
+        record = dataclasses.replace(now.record, reboot_for=due, rebooting_for=begun)
         problems = filter(None, (change.problem, change.problem and indicator(box)))
         now = Assessment(take_reading(box), record, tuple(problems), change.rebooting)
         if now.rebooting:
@@ -130,17 +131,16 @@ def _verify(box: Box) -> Verdict:
 
 
 def plan(box: Box, now: Assessment, *, allow_reboot: bool) -> Iterator[str]:
-    if now.barred and now.mode_to_set(allow_reboot=allow_reboot) is None:
+    mode = now.mode_to_set(allow_reboot=allow_reboot)
+    if now.barred and mode is None:
         yield f"would pin nothing: {now.clocks.why}"
         return
-    if mode := now.mode_to_set(allow_reboot=allow_reboot):
+    if mode is not None:
         yield f"would run: nvpmodel -m {mode.id}  (from {now.reading.mode or 'unknown'} to {mode.name})"
         yield f"if it asks for a reboot: {'YES, the box reboots at once' if allow_reboot else 'no'}"
     for number, wanted in now.reading.cores_to_switch.items():
         yield f"would write {int(wanted)} to {readings.core_switch(number)}"
-    for path, value in (
-        _lower_limits(now.reading) if now.mode_to_set(allow_reboot=allow_reboot) is None else ()
-    ):
+    for path, value in _lower_limits(now.reading) if mode is None else ():
         yield f"would write {value} to {path}"
     with contextlib.suppress(OSError):
         if _lacks_baseline(box, now.reading):

@@ -47,7 +47,7 @@ class Boot(Ranged):
     pinned: str = ""
     """Power mode in which clocks were last pinned, or about to be; empty if never."""
     pinned_at: Annotated[float | None, NUMBERS] = None
-    """Of that mode, the first time."""
+    """Time of the first pin in that mode."""
     seen_at: Number = 0.0
     """Last check; on disk, one of the last."""
     ended: bool = False
@@ -128,12 +128,12 @@ def history(box: Box) -> tuple[Boot, ...]:
 def recorded(box: Box, report: Report) -> Boot:
     """Load this boot's record, or begin it. One that others may have written is not used, but reported."""
     try:
-        if box.root.is_private(paths.PIN_RECORD):
-            boot = box.root.load(paths.PIN_RECORD, Boot)
+        if box.root.is_private(paths.THIS_BOOT):
+            boot = box.root.load(paths.THIS_BOOT, Boot)
             if boot.boot_id == box.boot_id:
                 return boot
     except OSError as error:
-        report(f"{paths.PIN_RECORD} is not used: {error_text(error)}")
+        report(f"{paths.THIS_BOOT} is not used: {error_text(error)}")
     except ValueError:
         pass
     past = _stored(box, report)
@@ -175,7 +175,7 @@ def _stored(box: Box, report: Report) -> tuple[Boot, ...]:
 def save(box: Box, boot: Boot, report: Report) -> None:
     """Raises OSError where this boot's record cannot be written; that on disk is only reported."""
     box.root.private_folder(paths.ROOTS_RUN)
-    box.root.replace(paths.PIN_RECORD, json.dumps(asdict(boot)) + "\n", mode=0o600)
+    box.root.replace(paths.THIS_BOOT, json.dumps(asdict(boot)) + "\n", mode=0o600)
     past = _stored(box, report)
     before = past[-1] if past and past[-1].boot_id == boot.boot_id else None
     if before and _lasting(before) == _lasting(boot) and boot.held_s < GROWTH * before.held_s + LEAST_S:
@@ -197,7 +197,7 @@ def try_save(box: Box, boot: Boot, report: Report) -> None:
     try:
         save(box, boot, report)
     except OSError as error:
-        report(f"cannot write {paths.PIN_RECORD}, so re-pins are not counted: {error_text(error)}")
+        report(f"cannot write {paths.THIS_BOOT}, so re-pins are not counted: {error_text(error)}")
 
 
 def note_end(box: Box) -> None:

@@ -19,9 +19,12 @@ BEST = ("MAXN_SUPER", "MAXN")
 NOT_SET = "power mode is not set"
 """JetPack 7, with exit status 0 (public scripts that look for it): the status file then names a mode
 that was not applied."""
+MODE_NAME = r"\w[\w-]*|[A-Za-z_][\w.+-]*"
+"""Pattern of a power mode's name, which YAML reads as a string unquoted."""
+MODE_LETTERS = "letters, digits, _, -, + and dots"
 POWER_MODE_LINE = (
     "`device:` on a line of its own, and below it, indented, `power_mode: NAME` or `power_mode: null`, "
-    "NAME of letters, digits, _, -, + and dots"
+    f"NAME of {MODE_LETTERS}"
 )
 UNCAPPED = (2**31 - 1, 2**63 - 1)
 """"No limit", beside -1."""
@@ -230,7 +233,7 @@ def power_mode(text: str) -> str:
         if head := re.match(r"[^\s-].*", line):
             section = head[0]
         if re.search(r"\bpower_mode['\"]?\s*:", line):
-            value = re.fullmatch(r"\s+power_mode:(?:\s+(['\"]?)(\w[\w-]*|[A-Za-z_][\w.+-]*|~)\1)?", line)
+            value = re.fullmatch(rf"\s+power_mode:(?:\s+(['\"]?)({MODE_NAME}|~)\1)?", line)
             if section != "device:" or value is None:
                 raise ValueError(f"power_mode has to be written as {POWER_MODE_LINE}")
             found.append(value[2] or "null")

@@ -76,8 +76,6 @@ def lock(
         if try_again:
             record = dataclasses.replace(record, barred=(), tried_again=True)
         before = _noted(box, dataclasses.replace(found, record=record))
-        if before.barred and before.mode_to_set(allow_reboot=allow_reboot) is None:
-            return _publish(box, before, report)
         return _pin(box, before, LOCK_PATIENCE_S, report, allow_reboot=allow_reboot)
 
 

@@ -60,7 +60,7 @@ class Emc:
 
 
 class ConfFile(enum.Enum):
-    """What lies at nvpmodel.conf."""
+    """Kind of file at nvpmodel.conf."""
 
     ABSENT = enum.auto()
     DANGLING = enum.auto()

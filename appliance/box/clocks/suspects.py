@@ -25,7 +25,7 @@ MOVES_CLOCKS = re.compile(
 """Commands that move clocks; the last three run nvpmodel.service again."""
 JOURNAL_LINE = re.compile(r"\[\s*(\d+\.\d+)\]\s+\S+\s+([^\s:\[]+)(?:\[\d+\])?:\s+(.*)")
 COMMAND = re.compile(r"COMMAND=(.*?)\]?$")
-"""Of sudo, and in brackets of pkexec."""
+"""Command in a line of sudo, and in brackets in one of pkexec."""
 INDICATOR = "nvpmodel_indicator"
 MENU = f"{INDICATOR}, the desktop's power mode menu,"
 MAX_SUSPECTS = 8

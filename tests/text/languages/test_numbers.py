@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -37,15 +38,19 @@ def test_two_numbers_never_have_the_same_words(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", sorted({code for code, *_ in ROWS}))
-def test_a_line_takes_less_than_a_millisecond(code: str) -> None:
+def test_a_line_takes_about_as_long_as_an_english_one(code: str) -> None:
+    english = ["At 7:30 pm on 3/4/2025 we paid $1,250.50 for 3 kg, 20% off, in the 21st century."]
     lines = [text for of, text, _ in ROWS if of == code]
-    rounds = []
-    for _ in range(3):
-        start = time.process_time()
-        for text in lines:
-            front(code).speakable(text)
-        rounds.append((time.process_time() - start) / len(lines))
-    assert min(rounds) < 1e-3
+    # 0.4 to 0.9 on a quiet machine; in turns, so that a busy one slows both.
+    assert min(took(code, lines) / took("en", english) for _ in range(5)) < 3
+
+
+def took(code: str, lines: Sequence[str]) -> float:
+    """Seconds of the processor for one line."""
+    start = time.process_time()
+    for text in lines:
+        front(code).speakable(text)
+    return (time.process_time() - start) / len(lines)
 
 
 @pytest.mark.parametrize(("counter", "words"), COUNTED.items())
