@@ -14,7 +14,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.context import Context
 from appliance.text.pronounce import check as check_pronunciations
-from appliance.voices.prompts import run_when_idle
+from appliance.voices.prompts import run_below_engine
 from appliance.voices.store import Voice, VoiceStore
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
     def __init__(self, store: VoiceStore) -> None:
         self._store = store
         self._upload_pool = ThreadPoolExecutor(
-            UPLOAD_THREADS, thread_name_prefix="upload", initializer=run_when_idle
+            UPLOAD_THREADS, thread_name_prefix="upload", initializer=run_below_engine
         )
         self._lookup_pool = ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="voices")
         self._upload_slots = asyncio.Semaphore(UPLOAD_THREADS)

@@ -20,6 +20,8 @@ TRANSCRIPTS = 1_024
 """By the hash of their audio."""
 WAITING = 4
 """While one is prepared."""
+BELOW_ENGINE = 10
+"""Nice value of threads that prepare references: a tenth of a core beside one that computes."""
 
 
 class Prompts:
@@ -30,7 +32,7 @@ class Prompts:
         self._by_name: WeakValueDictionary[str, Reference] = WeakValueDictionary()
         self._recent: deque[Reference] = deque(maxlen=KEPT)
         self._transcripts: OrderedDict[str, str] = OrderedDict()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="prompt", initializer=run_when_idle)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="prompt", initializer=run_below_engine)
         self._preparing = 0
 
     def reference(self, voice: str) -> Reference:
@@ -72,9 +74,10 @@ class Prompts:
         return name, reference
 
 
-def run_when_idle() -> None:
-    """Give this thread SCHED_IDLE: it runs only on cores that the engine leaves free.
+def run_below_engine() -> None:
+    """Lower this thread's priority below the engine's threads.
 
-    A nice thread keeps its core for milliseconds when an engine's thread wakes, as at each operator.
+    SCHED_IDLE disturbs speech less, but where other programs compute on every core such a thread never ends,
+    and the daemon waits when it holds the interpreter's lock.
     """
-    os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BELOW_ENGINE)
