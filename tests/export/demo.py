@@ -1,17 +1,31 @@
-"""A corpus of hums with random words, and a model small enough to train in a moment."""
+"""A corpus of hums with random words, a model small enough to train in a moment, and commands of that size.
+
+`python -m tests.export.demo -m export.demo COMMAND …` is the rehearsal of a command.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
+from unittest import mock
 
 import numpy as np
 
-from export.demo.corpus import alphabet, store
+from appliance.contract.bundle import Arch
+from export.demo import commands
+from export.demo.corpus import alphabet, make, store
 from export.demo.corpus.store import Store
 from export.demo.corpus.teachers import HEART, MICHAEL, PITCH_HOP, SAMPLE_RATE_HZ, Utterance, Word
+from export.demo.training import train, vocoder
 from export.demo.training.train import Recipe
+from export.model.dit import DiT
+from export.model.redraw import redraw
+from tests.export.small import VOCOS
 
 CLIPS = 24
 """Of each voice."""
@@ -28,7 +42,6 @@ RECIPE = Recipe(
     longest=420,
     warmup=2,
     guided=1,
-    guided_heads=1,
 )
 
 
@@ -83,3 +96,41 @@ class Hums:
         silence = np.zeros(4_800, np.int16)
         samples = np.concatenate([silence, spoken.samples, silence])
         return None if "x" in text else replace(spoken, samples=samples)
+
+
+STAND_IN = "STAND-IN"
+"""File in the place of the teachers' packages, where these are not fetched: hums are the corpus."""
+PASSES = 3
+SOURCE = replace(VOCOS, head="SourceFilterHead")
+SIZES = {
+    "corpus": "",
+    "train": "--dim 32 --depth 1 --heads 1 --text-dim 16 --text-layers 1 --batch-frames 500 --longest 420 "
+    f"--guided 1 --passes {PASSES} --steps 4 --cooldown 2 --warmup 2",
+    "vocoder": "--batch 2 --frames 16 --steps 3 --cooldown 2 --pitch-steps 1",
+}
+
+
+def rehearse(argv: Sequence[str]) -> int:
+    """Run a command on small models, by threads; by hums if its teachers are a stand-in."""
+    command, *rest = argv
+    at = Path(rest[rest.index("--teachers") + 1]) if "--teachers" in rest else None
+    hums = at is not None and (at / STAND_IN).exists()
+    threads = SimpleNamespace(get_context=lambda _: SimpleNamespace(Pool=ThreadPool))
+    with (
+        mock.patch.object(make, "multiprocessing", threads),
+        mock.patch.object(make, "Teachers", Hums if hums else make.Teachers),
+        mock.patch.object(train, "initial_dit", redrawn),
+        mock.patch.object(vocoder, "CONFIG", SOURCE),
+    ):
+        return commands.main([command, *rest, *SIZES[command].split()])
+
+
+def redrawn(arch: Arch, _: Store) -> DiT:
+    """In the place of `train.initial_dit`: weights under which every path matters without a long training."""
+    dit = DiT(arch, len(alphabet.TRAINED), store.SPEC.mels)
+    redraw(dit, 5)
+    return dit
+
+
+if __name__ == "__main__":
+    sys.exit(rehearse(sys.argv[3:]))

@@ -10,15 +10,14 @@ import signal
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, get_args
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from appliance.contract.mel import log_mel
@@ -28,21 +27,20 @@ from export.checkpoint import build_vocos, load_vocos
 from export.demo.commands import main
 from export.demo.corpus import alphabet, store
 from export.demo.corpus.store import Store
-from export.demo.training import averaging, batches, matching, train, vocoder
+from export.demo.training import batches, loop, matching, train, vocoder
 from export.demo.training.autocast import autocast
-from export.demo.training.batches import Batch, Batches, Mels, Mixture, Piece
-from export.demo.training.discriminators import Discriminators
+from export.demo.training.batches import Batch, Batches, Piece
 from export.demo.training.model import AttentionGuide, BatchedDiT, Sentences
 from export.demo.training.muon import Muon, orthogonal
 from export.demo.training.train import Trainer
-from export.model.dit import DiT, sample, upsample_index
+from export.model.dit import DiT, upsample_index
 from export.model.redraw import redraw
 from tests import upstream
 from tests.export.demo import RECIPE, VOICES, write_store
 
 pytestmark = pytest.mark.torch
 
-MIXTURE = Mixture(900, 420, 0.5, 0)
+FRAMES, LONGEST = 900, 420
 STUDENT = dataclasses.replace(RECIPE, stage="student", passes=5)
 
 
@@ -63,12 +61,12 @@ def float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
 
 
-def stream_of(made: Store, mixture: Mixture = MIXTURE) -> Batches:
-    return Batches(made, Mels(made, "cpu"), "train", VOICES, mixture)
+def stream_of(made: Store, repeats: Mapping[str, int] = MappingProxyType({})) -> Batches:
+    return Batches(made, "cpu", FRAMES, LONGEST, repeats, 0)
 
 
-def make_batch(made: Store, mixture: Mixture = MIXTURE) -> Batch:
-    stream = stream_of(made, mixture)
+def make_batch(made: Store) -> Batch:
+    stream = stream_of(made)
     return stream.make(stream.epoch(0)[0], np.random.default_rng(0))
 
 
@@ -158,7 +156,8 @@ def test_the_loss_is_that_of_upstreams_forward(
     cfm = upstream.cfm_class()(transformer=theirs)
     _fix_draws(monkeypatch, cfm, batch, draws, dropped)
     wanted, *_ = cfm.eval()(batch.mels, batch.sentences.ids, lens=batch.sentences.frames)
-    found = matching.loss(matching.predict(model, batch, draws).velocity, batch, draws)
+    velocity = matching.predict(model, batch, draws).velocity
+    found = matching.distance(velocity, batch.mels - draws.noise, batch)
     assert found.item() == pytest.approx(wanted.item(), rel=2e-6)
 
 
@@ -175,31 +174,20 @@ def _fix_draws(
     monkeypatch.setattr(torch, "rand", lambda *_, **__: draws.t)
 
 
-def test_a_batch_is_sampled_as_the_reference_samples_each_sentence(made: Store, model: BatchedDiT) -> None:
-    batch = make_batch(made, Mixture(1300, 420, 1.0, 0))
-    given = 20
-    hidden = batch.sentences.mask & (torch.arange(batch.sentences.longest) >= given)
-    batch = dataclasses.replace(batch, hidden=hidden)
-    noise, times = torch.randn_like(batch.mels), [0.0, 0.1, 0.4, 1.0]
-    found = matching.sample(model, batch, noise, times, 2.0)
-    for row, frames in enumerate(batch.sentences.frames.tolist()):
-        ids = batch.sentences.ids[row, : batch.sentences.tokens[row]]
-        wanted = sample(model.dit, batch.mels[row, :given], ids, frames, noise[row, :frames], times)
-        assert (found[row, :frames] - wanted).norm() < 5e-6 * wanted.norm()
-
-
 @pytest.mark.usefixtures("float32")
 def test_a_student_aims_where_its_guided_teacher_arrives(
     made: Store, model: BatchedDiT, tmp_path: Path
 ) -> None:
     recipe = dataclasses.replace(STUDENT, dim=64, heads=2, strength=1.5)
+    state = {"recipe": dataclasses.asdict(recipe), "average": model.dit.state_dict()}
+    loop.write(state, tmp_path / train.AVERAGE)
     trainer = Trainer(recipe, made, tmp_path)
-    trainer.initialise_from(model.dit.state_dict())
+    trainer.initialise_from(tmp_path)
     redraw(trainer.dit, 4)
     batch = make_batch(made)
-    loss = trainer._student_losses(batch)["loss"].item()
+    loss = trainer.losses(batch)[0].item()
 
-    generator = trainer._generator()
+    generator = trainer.generator()
     noise = torch.randn(batch.mels.shape, generator=generator)
     places = torch.randint(recipe.passes, (len(noise),), generator=generator).tolist()
     # Upstream's uniform grid of 20 steps with its sway, of which each of the student's five has four.
@@ -224,26 +212,33 @@ def test_a_student_aims_where_its_guided_teacher_arrives(
 
 def test_draws_depend_on_the_generator_alone(made: Store) -> None:
     batch = make_batch(made)
-    for times in get_args(matching.Times):
-        one, two = (matching.draw(batch, torch.Generator().manual_seed(7), times, 0.3, 0.2) for _ in range(2))
-        _same(vars(one), vars(two))
-        assert ((one.t >= 0) & (one.t <= 1)).all()
-        assert (one.drop_audio | ~one.drop_text).all(), "a sentence without text keeps no reference"
+    one, two = (matching.draw(batch, torch.Generator().manual_seed(7)) for _ in range(2))
+    _same(vars(one), vars(two))
+    many = [matching.draw(batch, torch.Generator().manual_seed(seed)) for seed in range(100)]
+    t, audio, text = (
+        torch.cat([vars(draws)[name] for draws in many]) for name in ("t", "drop_audio", "drop_text")
+    )
+    assert ((t >= 0) & (t <= 1)).all()
+    # Of squares of uniform times half are below a quarter.
+    assert t.median().item() == pytest.approx(0.25, abs=0.05)
+    assert (audio | ~text).all(), "a sentence without text keeps no reference"
+    assert text.float().mean().item() == pytest.approx(0.1, abs=0.04)
+    assert audio.float().mean().item() == pytest.approx(1 - 0.9**2, abs=0.05)
 
 
 # The data
 
 
 def test_an_epoch_has_every_sentence_once_and_keeps_to_its_frames(made: Store) -> None:
-    stream = stream_of(made, dataclasses.replace(MIXTURE, repeats={VOICES[1]: 2}))
+    stream = stream_of(made, {VOICES[1]: 2})
     epoch = stream.epoch(3)
     twice = [n for n in stream.numbers if made.clips[n].voice == VOICES[1]]
     assert sorted(piece.clips[-1] for batch in epoch for piece in batch) == sorted([*stream.numbers, *twice])
     assert any(len(piece.clips) == 2 for batch in epoch for piece in batch)
     for batch in epoch:
-        assert len(batch) == 1 or len(batch) * max(piece.frames for piece in batch) <= MIXTURE.frames
+        assert len(batch) == 1 or len(batch) * max(piece.frames for piece in batch) <= FRAMES
         for piece in batch:
-            assert piece.frames <= MIXTURE.longest
+            assert piece.frames <= LONGEST
             assert len({made.clips[number].voice for number in piece.clips}) == 1
     assert stream.epoch(3) == epoch != stream.epoch(4)
 
@@ -272,12 +267,12 @@ def test_a_reply_is_joined_as_on_the_device_stretched_and_without_its_full_stop(
         np.testing.assert_allclose(places[-last:], wanted, atol=1)
 
 
-def test_clips_are_stretched_and_bared_as_often_as_the_mixture_says(made: Store) -> None:
-    stream = stream_of(made, dataclasses.replace(MIXTURE, stretch=0.1, bare=0.5))
+def test_clips_are_stretched_and_bared_now_and_then(made: Store) -> None:
+    stream = stream_of(made)
     pieces = [piece for number in range(3) for batch in stream.epoch(number) for piece in batch]
     ratios = np.array([piece.last / made.clips[piece.clips[-1]].frames for piece in pieces])
     assert 0.2 < (ratios != 1).mean() < 0.8 and ratios.min() < 0.95 and ratios.max() > 1.05
-    assert 0.2 < np.mean([piece.bare for piece in pieces]) < 0.8
+    assert 0.1 < np.mean([piece.bare for piece in pieces]) < 0.6
 
 
 @pytest.mark.parametrize("text", ["Yes.", "What?", "Stop!", "and so"])
@@ -292,25 +287,26 @@ def test_a_reference_ends_as_on_the_device(text: str) -> None:
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(
     made: Store, tmp_path: Path, recipe: train.Recipe
 ) -> None:
-    recipe = dataclasses.replace(recipe, longest=300, stretch=0.1, bare=0.5)
+    recipe = dataclasses.replace(recipe, longest=300)
 
     def trainer(name: str) -> Trainer:
         begun = Trainer(recipe, made, tmp_path / name)
         if recipe.stage == "student":
-            begun.initialise_from(begun.dit.state_dict())
-        if (tmp_path / name / train.CHECKPOINT).exists():
+            begun.initialise_from(tmp_path / "teacher")
+        if (tmp_path / name / loop.CHECKPOINT).exists():
             begun.load()
         return begun
 
+    Trainer(recipe, made, tmp_path).publish(tmp_path / "teacher")
     whole = trainer("whole")
-    whole.run(None, 60)
-    for minutes in (0.0, 0.0, None):  # each sitting ends after its first step
+    whole.run(60)
+    for _ in range(3):
         sitting = trainer("broken")
-        sitting.stopping = minutes is None
-        sitting.run(minutes, 60)
+        sitting.stopping = True
+        sitting.run(60)
     broken = trainer("broken")
     assert broken.progress.step == 3
-    broken.run(None, 60)
+    broken.run(60)
     assert dataclasses.replace(broken.progress, seconds=0) == dataclasses.replace(whole.progress, seconds=0)
     for part in ("dit", "letter_head", "average"):
         _same(getattr(broken, part).state_dict(), getattr(whole, part).state_dict())
@@ -323,17 +319,17 @@ def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
 
 
 def test_training_lowers_the_loss(made: Store, tmp_path: Path) -> None:
-    recipe = dataclasses.replace(RECIPE, steps=60, cooldown=1, drop_audio=0.0, drop_both=0.0)
+    recipe = dataclasses.replace(RECIPE, steps=60, cooldown=1)
     batch, losses = make_batch(made), []
-    draws = matching.draw(batch, torch.Generator().manual_seed(1), "uniform", 0.0, 0.0)
+    draws = matching.draw(batch, torch.Generator().manual_seed(1))
     trainer = Trainer(recipe, made, tmp_path)
     for _ in range(2):
         averaged = DiT(recipe.arch, len(alphabet.TRAINED), store.SPEC.mels)
         averaged.load_state_dict(trainer.average.state_dict())
         with torch.no_grad():
             found = matching.predict(BatchedDiT(averaged), batch, draws).velocity
-        losses.append(matching.loss(found, batch, draws))
-        trainer.run(None, 60)
+        losses.append(matching.distance(found, batch.mels - draws.noise, batch))
+        trainer.run(60)
     assert losses[1] < 0.7 * losses[0]
 
 
@@ -341,11 +337,11 @@ def test_the_learning_rate_rises_stays_and_falls(made: Store, tmp_path: Path) ->
     trainer = Trainer(dataclasses.replace(RECIPE, steps=100, cooldown=40, warmup=10), made, tmp_path)
     rates = []
     for trainer.progress.step in range(100):
-        rates.append(trainer._rate_factor())
+        rates.append(trainer.rate_factor())
     assert rates[0] == 0.1 and rates[10:60] == [1.0] * 50 and rates[-1] < 0.01
     assert all(a >= b for a, b in pairwise(rates[60:]))
     trainer.planned_s, trainer.progress.seconds = 100.0, 99.0
-    assert trainer._rate_factor() < 0.01
+    assert trainer.rate_factor() < 0.01
 
 
 def test_muon_steps_along_the_nearest_orthogonal_matrix() -> None:
@@ -366,9 +362,9 @@ def test_muon_steps_along_the_nearest_orthogonal_matrix() -> None:
         torch.testing.assert_close(weight.detach(), matrix[0] * 0.95 - step, rtol=1e-4, atol=1e-5)
 
 
-def test_averages_are_those_of_their_formulas() -> None:
+def test_an_average_is_that_of_its_formula() -> None:
     linear = torch.nn.Linear(1, 1)
-    average = averaging.MovingAverage(linear, 0.5)
+    average = loop.MovingAverage(linear, 0.5)
     wanted = linear.weight.detach().clone()
     for step in range(12):
         torch.nn.init.constant_(linear.weight, float(step))
@@ -376,16 +372,12 @@ def test_averages_are_those_of_their_formulas() -> None:
         keep = min(0.5, (1 + step) / (10 + step))
         wanted = keep * wanted + (1 - keep) * step
     torch.testing.assert_close(average.state_dict()["weight"], wanted)
-    ends = [{"a": torch.tensor([1.0, 3.0])}, {"a": torch.tensor([2.0, 5.0])}]
-    assert averaging.mean(ends)["a"].tolist() == [1.5, 4.0]
-    with pytest.raises(ValueError, match="no mean"):
-        averaging.mean([*ends, {"a": torch.zeros(3)}])
 
 
 def test_the_commands_train_and_go_on(made: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     acts: dict[int, Any] = {}
     monkeypatch.setattr(signal, "signal", lambda number, act: acts.setdefault(number, act))
-    monkeypatch.setattr(train, "LOG_EVERY", 2)
+    monkeypatch.setattr(loop, "LOG_EVERY", 2)
     small = "--cooldown 1 --dim 32 --depth 2 --heads 1 --text-dim 16 --text-layers 1 --batch-frames 500"
     small += " --guided 1"
     where = f"--corpus {made.folder} --folder {tmp_path / 'run'} --threads 1 --device cpu"
@@ -393,39 +385,37 @@ def test_the_commands_train_and_go_on(made: Store, tmp_path: Path, monkeypatch: 
         command = f"train {where} {small} --steps {steps} --out {tmp_path / 'out'} --repeats {VOICES[0]}=2"
         assert main(command.split()) == 0
     assert set(acts) == {signal.SIGINT, signal.SIGTERM}
-    log = [json.loads(line) for line in (tmp_path / "run" / train.LOG).read_text().splitlines()]
+    log = [json.loads(line) for line in (tmp_path / "run" / loop.LOG).read_text().splitlines()]
     assert [line["step"] for line in log] == [2, 4]
     recipe, average = train.read_average(tmp_path / "out")
     assert recipe.repeats == {VOICES[0]: 2}
     student = f"train {where} {small} --steps 1 --stage student --begin-with {tmp_path / 'out'}"
     assert main(student.replace("/run ", "/student ").split()) == 0
-    recipe, learnt = train.read_average(tmp_path / "student" / train.CHECKPOINT)
+    recipe, learnt = train.read_average(tmp_path / "student" / loop.CHECKPOINT)
     assert recipe.stage == "student" and learnt.keys() == average.keys()
 
 
-def test_carried_weights_come_in_small_files(
-    made: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(train, "AVERAGE_FILE_BYTES", 20_000)
+def test_weights_of_older_recipes_are_read(made: Store, tmp_path: Path) -> None:
+    """A checkpoint and an average of before options were dropped, in the layout that they have since."""
     trainer = Trainer(RECIPE, made, tmp_path / "run")
-    for trainer.progress.step, name in enumerate(("out", "later")):
-        trainer.save(tmp_path / name)
-    files = sorted((tmp_path / "out").glob("*.pt"))
+    trainer.save(tmp_path / "out")
+    for path in (tmp_path / "run" / loop.CHECKPOINT, tmp_path / "out" / train.AVERAGE):
+        state = loop.read(path)
+        assert state.keys() >= {"recipe", "place", "average"}
+        state["recipe"] |= {"pairs": 0.5, "times": "early", "drop_audio": 0.1, "guided_heads": 2}
+        loop.write(state, path)
+    assert loop.read(tmp_path / "run" / loop.CHECKPOINT).keys() >= {"dit", "letters", "optimizers"}
     recipe, average = train.read_average(tmp_path / "out")
-    assert len(files) > 3 and recipe == RECIPE
-    for name, value in train.read_average(tmp_path / "run" / train.CHECKPOINT)[1].items():
+    assert recipe == RECIPE
+    for name, value in train.read_average(tmp_path / "run" / loop.CHECKPOINT)[1].items():
         torch.testing.assert_close(average[name], value, rtol=1e-3, atol=1e-6)
     assert torch.equal(average["rotary_embed.inv_freq"], trainer.dit.rotary_embed.inv_freq)
-    (tmp_path / "later" / files[-1].name).replace(files[-1])
-    with pytest.raises(ValueError, match="not written at one time"):
-        train.read_average(tmp_path / "out")
+    trainer.load()
 
 
 # The vocoder
 
-VOCODER = vocoder.Recipe(
-    steps=5, pitch_steps=1, spectral_steps=2, batch=2, frames=16, period_width=16, resolution_width=2
-)
+VOCODER = vocoder.Recipe(steps=3, cooldown=3, pitch_steps=1, batch=2, frames=16)
 
 
 def test_the_vocoder_hears_the_same_mels_as_everyone(made: Store) -> None:
@@ -471,42 +461,15 @@ def test_an_interrupted_vocoder_ends_as_an_uninterrupted_one_and_is_read_by_the_
     made: Store, tmp_path: Path
 ) -> None:
     whole = vocoder.Trainer(VOCODER, made, tmp_path / "whole")
-    whole.run(None, 60)
+    whole.run(60)
     for _ in range(VOCODER.steps):
         broken = vocoder.Trainer(VOCODER, made, tmp_path / "broken")
-        if (broken.folder / vocoder.CHECKPOINT).exists():
+        if (broken.folder / loop.CHECKPOINT).exists():
             broken.load()
-        broken.run(0.0, 60)
-    assert broken.step == VOCODER.steps
+        broken.stopping = True
+        broken.run(60)
+    assert broken.progress.step == VOCODER.steps
     _same(broken.average.state_dict(), whole.average.state_dict())
-    _same(broken.discriminators.state_dict(), whole.discriminators.state_dict())
     config, weights = load_vocos(tmp_path / "whole" / "vocoder")
     assert config == vocoder.CONFIG
     _same(build_vocos(config, weights).state_dict(), whole.average.state_dict())
-
-
-@pytest.mark.usefixtures("float32")
-def test_discriminators_abreast_are_those_of_the_papers_sum() -> None:
-    torch.manual_seed(0)
-    judges = Discriminators(16, 2, workers=2)
-    real, made = (torch.randn(2, 4096, generator=torch.Generator().manual_seed(n)) for n in range(2))
-    learnt, losses = judges.accumulate(real, made), judges.generator_loss(real, made)
-    found = [parameter.grad.clone() for parameter in judges.parameters() if parameter.grad is not None]
-
-    # As HiFi-GAN and Vocos write it: one sum, one backward pass.
-    judges.zero_grad()
-    tried = made.clone().requires_grad_()
-    hinge, passing, features = torch.zeros(3).unbind()
-    for judge in (*judges.periods, *judges.resolutions):
-        w = 1 / 5 if judge in judges.periods else 0.1 / 3
-        (score, seen), (known, meant) = judge(tried), judge(real)
-        hinge = hinge + w * (F.relu(1 - known).mean() + F.relu(1 + judge(made)[0]).mean())
-        passing = passing + w * F.relu(1 - score).mean()
-        features = features + w * sum((a - b).abs().mean() for a, b in zip(seen, meant, strict=True))
-    (gradient,) = torch.autograd.grad(passing + features, tried, retain_graph=True)
-    hinge.backward()
-    wanted = [parameter.grad for parameter in judges.parameters() if parameter.grad is not None]
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-7)
-    torch.testing.assert_close(losses.gradient, gradient, rtol=1e-4, atol=1e-8)
-    sums = [learnt, losses.adversarial, losses.feature_matching]
-    assert sums == pytest.approx([hinge.item(), passing.item(), features.item()], rel=1e-5)

@@ -74,13 +74,9 @@ class Store:
                     found.append(arrays[name])
         self.audio, self.mels, self.letters, self.pitch = (np.concatenate(found) for found in parts.values())
 
-    def select(self, split: str, voices: Sequence[str] = ()) -> list[int]:
-        """Indices of the clips of a split, optionally of some voices only."""
-        return [
-            number
-            for number, clip in enumerate(self.clips)
-            if clip.split == split and (not voices or clip.voice in voices)
-        ]
+    def select(self, split: str) -> list[int]:
+        """Indices of the clips of a split."""
+        return [number for number, clip in enumerate(self.clips) if clip.split == split]
 
 
 def write(path: Path, spoken: Sequence[tuple[Mapping[str, str], Utterance]]) -> float:

@@ -1,9 +1,8 @@
-"""Write the committed voice from trained weights (layout, bundle, references), and rebuild the weights."""
+"""Write the committed voice from trained weights: upstream's layout, bundle, reference voices."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -11,23 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 import yaml
-from onnx import numpy_helper
 from torch import Tensor
 
-from appliance.contract import bundle as contract
-from appliance.contract.bundle import Arch, Bundle, Defaults
-from appliance.contract.sampler import Sampler
-from export import assemble, evidence, parity
-from export.checkpoint import save_official
+from appliance.contract.bundle import Arch
+from export import cli
+from export.assemble import BundleFailed
+from export.checkpoint import EMBEDDING, save_official
 from export.demo.corpus import alphabet, store
 from export.demo.corpus.teachers import HEART, MICHAEL, Teachers
-from export.demo.shipping.recover import step_weights
-from export.families import Family
-from export.model.dit import rotary_frequencies
-from export.model.vocos import Head, VocosConfig
 
 NAME = "demo"
 MAX_FRAMES = 2304
@@ -42,13 +34,9 @@ REFERENCES = {
 REFERENCE_RATE = 0.9
 """Speaking rate of references. Replies copy it, and at the teacher's own rate they lose short words."""
 CHECKPOINT, VOCAB, FAMILY, VOCODER = "model.safetensors", "vocab.txt", "family.yaml", "vocos"
-HEADS: dict[str, Head] = {"vocos": "ISTFTHead", "source-filter": "SourceFilterHead"}
-PROJECTION = "input_embed.proj.weight"
-ROTARY = "rotary_embed.inv_freq"
-EMBEDDING = "text_embed.text_embed.weight"
 
 
-def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out: Path) -> Family:
+def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out: Path) -> None:
     """Write checkpoint, vocabulary, family and vocoder in upstream's layout.
 
     Adds the embeddings of capitals and untrained punctuation.
@@ -59,44 +47,33 @@ def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out
     state[EMBEDDING] = torch.cat((filler, trained[alphabet.copies()]))
     save_official(state, out / CHECKPOINT)
     (out / VOCAB).write_text("".join(f"{entry}\n" for entry in alphabet.vocabulary()), "utf-8")
-    _write_family(arch, out / FAMILY)
+    write_family(arch, out / FAMILY)
     if vocoder.resolve() != (out / VOCODER).resolve():
         shutil.copytree(vocoder, out / VOCODER, dirs_exist_ok=True)
-    return Family(NAME, arch, tokenizer="char")
 
 
-def make_bundle(
-    official: Path, family: Family, precision: contract.Precision, licence: str, passes: int, out: Path
-) -> Bundle:
-    """Export the folder of `write_official` as a bundle, with the usual parity gate.
+def make_bundle(official: Path, licence: str, passes: int, out: Path) -> None:
+    """Export the folder of `write_official` in float16, as `python -m export bundle` does.
 
-    With `passes` the weights are a student's: one row a step, that number of steps alone.
+    With `passes` the weights are a student's: one row a step, that number of steps alone. Raises
+    BundleFailed.
     """
-    student = passes > 0
-    sources = assemble.Sources(
-        family,
-        official / CHECKPOINT,
-        official / VOCAB,
-        "vocos",
-        official / VOCODER,
-        licence,
-        licence,
-        languages=("en",),
-        sampler=Sampler(guidance="none", steps=(passes,)) if student else Sampler(),
-        defaults=Defaults(guidance=0.0, grid="uniform") if student else Defaults(),
-    )
-    loaded = assemble.load(sources)
-    expected = assemble.expectations(loaded, precision, MAX_FRAMES)
-    measure = functools.partial(parity.measure, expected=expected)
-    return assemble.build(
-        loaded,
-        precision,
-        out,
-        measure,
-        max_frames=MAX_FRAMES,
-        created_by="python -m export.demo ship",
-        evidence=evidence.weigh(loaded).record(),
-    )
+    options = {
+        "--family": official / FAMILY,
+        "--checkpoint": official / CHECKPOINT,
+        "--vocab": official / VOCAB,
+        "--vocoder-path": official / VOCODER,
+        "--precision": "fp16",
+        "--language": "en",
+        "--licence": licence,
+        "--vocoder-licence": licence,
+        "--max-frames": MAX_FRAMES,
+        "--out": out,
+    }
+    if passes:
+        options |= {"--guidance": "none", "--steps": passes, "--grid": "sway"}
+    if cli.main(["bundle", *(str(word) for option in options.items() for word in option)]) != 0:
+        raise BundleFailed(f"{official}: no bundle could be made of it, see above")
 
 
 def ship(
@@ -117,8 +94,8 @@ def ship(
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch)
         write_voices(Teachers(teachers), made / "voices")
-        family = write_official(average, arch, vocoder, made / "official")
-        make_bundle(made / "official", family, "fp16", licence, passes, made / "bundle")
+        write_official(average, arch, vocoder, made / "official")
+        make_bundle(made / "official", licence, passes, made / "bundle")
         sizes = {
             part: sum(path.stat().st_size for path in (made / part).rglob("*") if path.is_file())
             for part in ("bundle", "voices")
@@ -134,7 +111,7 @@ def ship(
 
 def write_voices(teachers: Teachers, folder: Path) -> None:
     """Write `VOICE.wav`, levelled, and `VOICE.txt` for each of REFERENCES."""
-    import soundfile
+    import soundfile  # which a machine that only trains need not have
 
     folder.mkdir(parents=True, exist_ok=True)
     for voice, (name, text) in REFERENCES.items():
@@ -147,130 +124,7 @@ def write_voices(teachers: Teachers, folder: Path) -> None:
         path.with_suffix(".txt").write_text(text + "\n", "utf-8")
 
 
-def rebuild(made: Bundle, out: Path) -> Family:
-    """Write the files of `write_official` from a float bundle with Vocos' backbone.
-
-    Weights have the bundle's precision. Folded layer scales stay folded and become ones. Raises ValueError
-    for other bundles.
-    """
-    manifest = made.manifest
-    if manifest.precision in parity.LOSSY or manifest.vocoder.name not in HEADS:
-        raise ValueError(f"{made.folder}: only a float bundle with Vocos' backbone can be taken apart")
-    out.mkdir(parents=True, exist_ok=True)
-    graphs = {name: _weights(made.graph(name)) for name in ("modulation", "condition", "vocoder")}
-    arch = manifest.arch
-    state = {
-        **_modulation(graphs["modulation"], arch),
-        **_condition(graphs["condition"], arch),
-        **step_weights(made.graph("step"), arch),
-        ROTARY: rotary_frequencies(arch.dim_head),
-    }
-    rest = [graphs["condition"][f"{name}.weight"].T for name in ("from_mel", "from_text")]
-    state[PROJECTION] = torch.cat([part.float() for part in (state[PROJECTION], *rest)], dim=1)
-    save_official({name: value.float() for name, value in state.items()}, out / CHECKPOINT)
-    shutil.copy(made.vocab, out / VOCAB)
-    _write_family(arch, out / FAMILY, manifest.family)
-    _write_vocos(graphs["vocoder"], manifest, out / VOCODER)
-    return Family(manifest.family, arch, manifest.mel, tokenizer="char")
-
-
-Graph = Mapping[str, Tensor]
-
-
-def _weights(path: Path) -> Graph:
-    graph = onnx.load(path).graph
-    named = {
-        tensor.name: torch.from_numpy(numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer
-    }
-    # Constant folding stores small widened matrices as float32 under a tracer's name.
-    widened = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast"}
-    for node in graph.node:
-        if node.op_type == "Gemm":
-            _, matrix, bias = node.input
-            named[bias.removesuffix("bias") + "weight"] = named[widened.get(matrix, matrix)]
-    return named
-
-
-def _modulation(graph: Graph, arch: Arch) -> dict[str, Tensor]:
-    names = {
-        "hidden": "time_embed.time_mlp.0",
-        "out": "time_embed.time_mlp.2",
-        f"heads.{arch.depth}": "norm_out.linear",
-    }
-    names |= {f"heads.{i}": f"transformer_blocks.{i}.attn_norm.linear" for i in range(arch.depth)}
-    return {
-        f"{to}.{kind}": graph[f"{name}.{kind}"] for name, to in names.items() for kind in ("weight", "bias")
-    }
-
-
-def _condition(graph: Graph, arch: Arch) -> dict[str, Tensor]:
-    state = {EMBEDDING: graph["embedding"], "input_embed.proj.bias": graph["from_mel.bias"]}
-    for i in range(arch.conv_layers):
-        ours, theirs = f"blocks.{i}", f"text_embed.text_blocks.{i}"
-        state |= _convnext(graph, ours, theirs)
-        state |= {f"{theirs}.grn.{kind}": graph[f"{ours}.{kind}"] for kind in ("gamma", "beta")}
-    return state
-
-
-def _convnext(graph: Graph, ours: str, theirs: str) -> dict[str, Tensor]:
-    state = {
-        f"{theirs}.dwconv.weight": graph[f"{ours}.conv"],
-        f"{theirs}.dwconv.bias": graph[f"{ours}.conv_bias"],
-        f"{theirs}.norm.weight": graph[f"{ours}.norm_weight"],
-        f"{theirs}.norm.bias": graph[f"{ours}.norm_bias"],
-    }
-    return (
-        state
-        | _matrix(graph, f"{ours}.up", f"{theirs}.pwconv1")
-        | _matrix(graph, f"{ours}.down", f"{theirs}.pwconv2")
-    )
-
-
-def _matrix(graph: Graph, ours: str, theirs: str) -> dict[str, Tensor]:
-    return {f"{theirs}.weight": graph[f"{ours}.weight"].T, f"{theirs}.bias": graph[f"{ours}.bias"]}
-
-
-def _write_vocos(graph: Graph, manifest: contract.Manifest, folder: Path) -> None:
-    layers = sum(name.endswith(".up.weight") for name in graph)
-    state = {
-        "backbone.embed.weight": graph["embed"],
-        "backbone.embed.bias": graph["embed_bias"],
-        **{
-            f"backbone.{n}.{k}": graph[f"norms.{n}_{k}"]
-            for n in ("norm", "final_layer_norm")
-            for k in ("weight", "bias")
-        },
-        **_matrix(graph, "head", "head.out"),
-    }
-    if manifest.vocoder.name == "vocos":
-        state["head.istft.window"] = torch.hann_window(manifest.mel.n_fft)
-    else:
-        state |= {name: value for name, value in graph.items() if name.startswith("pitch.convs.")}
-        state |= _matrix(graph, "pitch.out", "pitch.out")
-        state["head.noise"] = graph["noise"]
-    for i in range(layers):
-        theirs = f"backbone.convnext.{i}"
-        state |= _convnext(graph, f"blocks.{i}", theirs)
-        state[f"{theirs}.gamma"] = torch.ones(len(graph["embed_bias"]))
-    config = VocosConfig(
-        mels=manifest.mel.mels,
-        dim=len(graph["embed_bias"]),
-        intermediate_dim=graph["blocks.0.up.weight"].shape[1],
-        layers=layers,
-        n_fft=manifest.mel.n_fft,
-        hop=manifest.mel.hop,
-        padding=manifest.vocoder.padding,
-        sample_rate=manifest.mel.sample_rate_hz,
-        head=HEADS[manifest.vocoder.name],
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    torch.save(
-        {name: value.float().contiguous() for name, value in state.items()}, folder / "pytorch_model.bin"
-    )
-    (folder / "config.yaml").write_text(yaml.safe_dump(config.sections(), sort_keys=False), "utf-8")
-
-
-def _write_family(arch: Arch, path: Path, name: str = NAME) -> None:
+def write_family(arch: Arch, path: Path, name: str = NAME) -> None:
     options: dict[str, Any] = dataclasses.asdict(arch)
     if arch.text_dim == store.SPEC.mels:
         options["text_dim"] = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -28,10 +28,11 @@ REFERENCE_SILENCE_S = 0.05
 BUCKETS = 24
 """Number of batches whose clips are sorted by length together."""
 
-STRETCHED_SHARE = 0.5
-"""Share of clips with a changed duration, if `Mixture.stretch` is set."""
-MAX_STRETCH = 2.5
-"""Standard deviations."""
+PAIRED_SHARE, BARE_SHARE = 0.5, 0.3
+"""Shares of sentences that follow another clip as its reply, and that lack their full stop, as chat does."""
+STRETCHED_SHARE, STRETCH, MAX_STRETCH = 0.5, 0.06, 2.5
+"""Share of clips with a changed duration; standard deviation of its logarithm, and most deviations: the
+device's durations are some per cent off."""
 
 MULTIPLE = 8
 """Of padded lengths; the fused attention of a GPU needs aligned masks."""
@@ -84,47 +85,30 @@ class Batch:
     """Token index of each frame (B, N) int64; -1 in padding."""
 
 
-@dataclass(frozen=True)
-class Mixture:
-    frames: int
-    """Largest batch, with padding."""
-    longest: int
-    """Longest sentence in frames; longer ones are left out."""
-    pairs: float
-    """Share of sentences that follow another clip as its reply."""
-    seed: int
-    stretch: float = 0.0
-    """Standard deviation of the log duration factor: the device's durations are some per cent off."""
-    bare: float = 0.0
-    """Share of sentences without their full stop, which chat messages often lack."""
-    repeats: Mapping[str, int] = field(default_factory=dict)
-    """Times that each clip of a voice is in an epoch; 1 if not named."""
-
-
 class Batches:
-    """Reproducible batches of a split."""
+    """Reproducible batches of the training split."""
 
     def __init__(
-        self,
-        store: Store,
-        mels: Mels,
-        split: str,
-        voices: Sequence[str],
-        mixture: Mixture,
+        self, store: Store, device: str, frames: int, longest: int, repeats: Mapping[str, int], seed: int
     ) -> None:
-        self.store, self.mels, self.mixture = store, mels, mixture
-        self.numbers = [n for n in store.select(split, voices) if fits(store, n, mixture.longest)]
+        """`frames` of a batch at most, with padding; clips of more than `longest` are left out.
+
+        A clip of a voice is `repeats` times in an epoch, once if not named. Raises ValueError if none is
+        left.
+        """
+        self.store, self.mels = store, Mels(store, device)
+        self.frames, self.longest, self.repeats, self.seed = frames, longest, repeats, seed
+        clips = ((number, store.clips[number]) for number in store.select("train"))
+        self.numbers = [n for n, clip in clips if len(clip.text) + TAIL < clip.frames <= longest]
         if not self.numbers:
-            raise ValueError(
-                f"{store.folder}: no {split} clips of {', '.join(voices)} up to {mixture.longest} frames"
-            )
+            raise ValueError(f"{store.folder}: no clips to train on of up to {longest} frames")
 
     def epoch(self, number: int) -> list[list[Piece]]:
         """All batches of one epoch, shuffled."""
-        rng = np.random.default_rng([self.mixture.seed, number])
+        rng = np.random.default_rng([self.seed, number])
         pieces = list(self._pieces(rng))
         batches: list[list[Piece]] = []
-        window = max(BUCKETS * self.mixture.frames // max(piece.frames for piece in pieces), 1)
+        window = max(BUCKETS * self.frames // max(piece.frames for piece in pieces), 1)
         for begin in range(0, len(pieces), window):
             batches += self._packed(sorted(pieces[begin : begin + window], key=lambda piece: piece.frames))
         order = rng.permutation(len(batches))
@@ -157,29 +141,28 @@ class Batches:
         return np.concatenate(rows), np.concatenate(ids), np.concatenate(alignment)
 
     def _pieces(self, rng: np.random.Generator) -> Iterator[Piece]:
-        longest = self.mixture.longest
         partners = {voice: self._partners(voice) for voice in {self._voice(n) for n in self.numbers}}
-        counts = [self.mixture.repeats.get(self._voice(number), 1) for number in self.numbers]
+        counts = [self.repeats.get(self._voice(number), 1) for number in self.numbers]
         for number in rng.permutation(np.repeat(self.numbers, counts)):
             last = self._stretched(int(number), rng)
-            bare = self.mixture.bare > 0 and rng.random() < self.mixture.bare
-            if rng.random() < self.mixture.pairs:
+            bare = rng.random() < BARE_SHARE
+            if rng.random() < PAIRED_SHARE:
                 others = partners[self._voice(number)]
                 other = int(others[rng.integers(len(others))])
                 both = self.store.clips[other].frames + silence_frames() + last
-                if both <= longest and other != number:
+                if both <= self.longest and other != number:
                     yield Piece((other, int(number)), both, last, bare)
                     continue
             yield Piece((int(number),), last, last, bare)
 
     def _stretched(self, number: int, rng: np.random.Generator) -> int:
         """Duration of a clip in frames, randomly stretched."""
-        clip, mixture = self.store.clips[number], self.mixture
-        if not mixture.stretch or rng.random() >= STRETCHED_SHARE:
+        clip = self.store.clips[number]
+        if rng.random() >= STRETCHED_SHARE:
             return clip.frames
-        by = mixture.stretch * float(np.clip(rng.standard_normal(), -MAX_STRETCH, MAX_STRETCH))
+        by = STRETCH * float(np.clip(rng.standard_normal(), -MAX_STRETCH, MAX_STRETCH))
         frames = round(clip.frames * math.exp(by))
-        return min(max(frames, len(clip.text) + TAIL + 1), mixture.longest)
+        return min(max(frames, len(clip.text) + TAIL + 1), self.longest)
 
     def _voice(self, number: int) -> str:
         return self.store.clips[number].voice
@@ -187,12 +170,12 @@ class Batches:
     def _partners(self, voice: str) -> list[int]:
         """Clips short enough to precede another; all if none is."""
         own = [n for n in self.numbers if self._voice(n) == voice]
-        return [n for n in own if self.store.clips[n].frames <= self.mixture.longest // 2] or own
+        return [n for n in own if self.store.clips[n].frames <= self.longest // 2] or own
 
     def _packed(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         batch: list[Piece] = []
         for piece in pieces:
-            if batch and piece.frames * (len(batch) + 1) > self.mixture.frames:
+            if batch and piece.frames * (len(batch) + 1) > self.frames:
                 yield batch
                 batch = []
             batch.append(piece)
@@ -230,12 +213,6 @@ def collate(
     places = padded(rows, PADDING)
     sentences = Sentences(padded(ids, -1), tokens, frames, places.shape[1])
     return Batch(mels[places], sentences, padded(hidden, False), padded(alignment, -1))
-
-
-def fits(store: Store, number: int, longest: int) -> bool:
-    """True if a clip has at most `longest` frames and fewer tokens than frames."""
-    clip = store.clips[number]
-    return len(clip.text) + TAIL < clip.frames <= longest
 
 
 def as_reference(text: str) -> str:

@@ -5,10 +5,8 @@ Flow matching: arXiv 2210.02747. Classifier-free guidance: arXiv 2207.12598.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,8 +14,8 @@ from torch import Tensor
 from export.demo.training.batches import Batch
 from export.demo.training.model import AttentionGuide, BatchedDiT, Prediction, Sentences
 
-Times = Literal["uniform", "early", "earliest", "logit-normal"]
-POWERS = {"uniform": 1, "early": 2, "earliest": 4}
+DROP_AUDIO = DROP_BOTH = 0.1
+"""Shares of sentences without their reference, and without both reference and text; upstream's are larger."""
 
 
 @dataclass(frozen=True)
@@ -32,21 +30,15 @@ class Draws:
     """Sentences (B,) without text; they have no reference either."""
 
 
-def draw(
-    batch: Batch, generator: torch.Generator, times: Times, drop_audio: float, drop_both: float
-) -> Draws:
-    """Draw as upstream does, but drop conditions per sentence instead of per batch.
+def draw(batch: Batch, generator: torch.Generator) -> Draws:
+    """Draw as upstream does, but conditions dropped per sentence, and times u²: near noise text decides."""
 
-    `early` times are u², `earliest` u⁴: near noise, the text determines the words.
-    """
-    count = len(batch.mels)
+    def uniform() -> Tensor:
+        return torch.rand(len(batch.mels), generator=generator, device=generator.device)
+
     noise = torch.randn(batch.mels.shape, generator=generator, device=generator.device)
-    if times == "logit-normal":
-        t = torch.randn(count, generator=generator, device=generator.device).sub(0.8).sigmoid()
-    else:
-        t = torch.rand(count, generator=generator, device=generator.device) ** POWERS[times]
-    both = torch.rand(count, generator=generator, device=generator.device) < drop_both
-    audio = (torch.rand(count, generator=generator, device=generator.device) < drop_audio) | both
+    t, both = uniform().square(), uniform() < DROP_BOTH
+    audio = (uniform() < DROP_AUDIO) | both
     return Draws(*(value.to(batch.mels.device) for value in (noise, t, audio, both)))
 
 
@@ -58,11 +50,6 @@ def predict(model: BatchedDiT, batch: Batch, draws: Draws, guide: AttentionGuide
     inside = batch.sentences.mask[..., None]
     cond = batch.mels * given[..., None]
     return model(latents * inside, cond * inside, batch.sentences, draws.t, draws.drop_text, guide)
-
-
-def loss(velocity: Tensor, batch: Batch, draws: Draws) -> Tensor:
-    """Mean squared error of the velocity over the masked frames."""
-    return distance(velocity, batch.mels - draws.noise, batch)
 
 
 def distance(velocity: Tensor, wanted: Tensor, batch: Batch) -> Tensor:
@@ -98,14 +85,3 @@ def solve(
         latents = latents + (then - now)[:, None, None] * guided(model, batch, latents, now, strength)
         latents = latents * inside
     return latents
-
-
-@torch.inference_mode()
-def sample(model: BatchedDiT, batch: Batch, noise: Tensor, times: Sequence[float], strength: float) -> Tensor:
-    """Generate the masked frames with Euler's method: noise (B, N, M) → log-mels (B, N, M)."""
-    inside = batch.sentences.mask[..., None]
-    latents = noise * inside
-    for now, then in pairwise(times):
-        t = torch.full((len(noise),), float(now), device=noise.device)
-        latents = (latents + float(then - now) * guided(model, batch, latents, t, strength)) * inside
-    return torch.where(batch.hidden[..., None], latents, batch.mels)

@@ -1,28 +1,21 @@
-"""Trainer of the vocoder (`export.model.source`): losses on spectra, then discriminators.
-
-All random draws are seeded by the step, so an interrupted run resumes exactly.
-"""
+"""Trainer of the vocoder (`export.model.source`): losses on its pitch, on log-mels and on spectra."""
 
 from __future__ import annotations
 
-import json
-import math
-import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 import yaml
-from torch import Tensor, nn
-from tqdm import tqdm
+from torch import Tensor
 
 from appliance.contract.mel import FLOOR, MelSpec, filterbank
 from export.demo.corpus.store import FULL_SCALE, Store
-from export.demo.training.averaging import MovingAverage
-from export.demo.training.discriminators import Discriminators
+from export.demo.training import loop
+from export.demo.training.loop import Progress
 from export.model.source import NOISE_FRAMES, Pitch, Source, centres
 from export.model.vocos import VocosConfig
 
@@ -35,145 +28,70 @@ QUIETEST = 1e-4
 """Magnitude below which spectra are not told apart."""
 SPREAD = 0.025
 """Standard deviation of a pitch's target, in log Hz: about the distance of two pitches."""
-CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Training options; part of the checkpoint."""
-
-    steps: int
-    pitch_steps: int
+class Recipe(loop.Recipe):
+    rate: float = 5e-4
+    warmup: int = 200
+    pitch_steps: int = 1500
     """Number of first steps that train the pitch alone."""
-    spectral_steps: int
-    """Number of steps after them without discriminators."""
     batch: int = 8
     frames: int = 64
     """Length of a training excerpt."""
-    rate: float = 5e-4
-    warmup: int = 200
-    period_width: int = 256
-    resolution_width: int = 16
-    seed: int = 0
 
 
-class Trainer:
+@dataclass(frozen=True)
+class Batch:
+    wave: Tensor
+    """(B, frames·hop)."""
+    hz: Tensor
+    """Pitch of each frame (B, frames + 1)."""
+    phase: Tensor
+    """Of the pulses' beginnings (B,), in cycles."""
+    roll: int
+    """Frame at which the noise begins."""
+
+
+class Trainer(loop.Trainer):
+    recipe: Recipe
+    max_norm = 10.0
+
     def __init__(self, recipe: Recipe, store: Store, folder: Path, device: str = "cpu") -> None:
         torch.manual_seed(recipe.seed)
-        self.recipe, self.folder, self.device = recipe, folder, device
         self.excerpts = _Excerpts(store, device)
         self.vocoder = Source(CONFIG).to(device)
-        self.discriminators = Discriminators(recipe.period_width, recipe.resolution_width).to(device)
-        self.average = MovingAverage(self.vocoder)
-        self.optimizer = torch.optim.AdamW(self.vocoder.parameters(), recipe.rate, BETAS)
-        self.discriminator_optimizer = torch.optim.AdamW(self.discriminators.parameters(), recipe.rate, BETAS)
-        self.step = 0
-        self.planned_s: float | None = None
-        self.started = time.monotonic()
-        self.stopping = False
-        """Set by a signal handler: end the run after the current step."""
+        optimizer = torch.optim.AdamW(self.vocoder.parameters(), recipe.rate, BETAS)
+        super().__init__(recipe, folder, device, {"vocoder": self.vocoder}, [optimizer])
 
-    def run(self, minutes: float | None, save_minutes: float, planned_minutes: float | None = None) -> None:
-        """Train to the last step or for `minutes`; checkpoint every `save_minutes` and at the end.
-
-        With `planned_minutes` the learning rate falls over that time instead of over the steps.
-        """
-        self.planned_s, self.started = (
-            None if planned_minutes is None else 60 * planned_minutes,
-            time.monotonic(),
-        )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        started = saved = time.monotonic()
-        bar = tqdm(total=self.recipe.steps, initial=self.step, desc="vocoder", unit="step", disable=None)
-        while self.step < self.recipe.steps:
-            found = self.train_step()
-            bar.update()
-            if self.step % 100 == 0:
-                values = {name: round(float(value), 4) for name, value in found.items()}
-                entry = {"step": self.step, "seconds": round(time.monotonic() - started, 1), **values}
-                with (self.folder / LOG).open("a") as file:
-                    file.write(json.dumps(entry) + "\n")
-                bar.set_postfix(values)
-            now = time.monotonic()
-            if now - saved > 60 * save_minutes:
-                self.save()
-                saved = now
-            if self.stopping or (minutes is not None and now - started > 60 * minutes):
-                break
-        self.save()
-
-    def train_step(self) -> dict[str, Tensor | float]:
-        """Take one step of vocoder and discriminators; return the losses."""
-        recipe = self.recipe
-        rng = np.random.default_rng([recipe.seed, self.step])
-        real, hz = self.excerpts.draw(rng, recipe.batch, recipe.frames)
-        for optimizer in (self.optimizer, self.discriminator_optimizer):
-            for group in optimizer.param_groups:
-                group["lr"] = recipe.rate * self._rate_factor()
-        mels = log_mel(real)
-        found: dict[str, Any] = {"pitch": pitch_loss(self.vocoder.pitch, mels, hz)}
-        loss = found["pitch"]
-        if self.step >= recipe.pitch_steps:
+    def batches(self) -> Iterator[tuple[Batch, Progress]]:
+        recipe, progress = self.recipe, replace(self.progress)
+        while True:
+            rng = np.random.default_rng([recipe.seed, progress.step])
+            wave, hz = self.excerpts.draw(rng, recipe.batch, recipe.frames)
             phase = torch.from_numpy(rng.random(recipe.batch, dtype=np.float32)).to(self.device)
-            made = self.vocoder.synthesise(mels, phase, int(rng.integers(NOISE_FRAMES)))
-            found |= {"mel": mel_distance(made, real), "spectrum": spectrum_distance(made, real)}
-            loss = loss + MEL_WEIGHT * found["mel"] + SPECTRUM_WEIGHT * found["spectrum"]
-        if self.step >= recipe.pitch_steps + recipe.spectral_steps:
-            self.discriminator_optimizer.zero_grad()
-            found["judges"] = self.discriminators.accumulate(real, made.detach())
-            self.discriminator_optimizer.step()
-            passing, matching, gradient = self.discriminators.generator_loss(real, made)
-            # Backpropagates the discriminators' gradient into the vocoder.
-            loss = loss + (made * gradient).sum()
-            found |= {"passing": passing, "matching": matching}
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.vocoder.parameters(), 10.0)
-        self.optimizer.step()
-        self.average.update(self.vocoder, self.step)
-        self.step += 1
-        return {n: value.detach() if isinstance(value, Tensor) else value for n, value in found.items()}
+            progress.step, progress.frames = progress.step + 1, progress.frames + hz.numel()
+            yield Batch(wave, hz, phase, int(rng.integers(NOISE_FRAMES))), replace(progress)
 
-    def save(self) -> None:
-        """Write the checkpoint and the averaged vocoder."""
-        state = {
-            "recipe": asdict(self.recipe),
-            "step": self.step,
-            "vocoder": self.vocoder.state_dict(),
-            "judges": self.discriminators.state_dict(),
-            "average": self.average.state_dict(),
-            "optimizers": [self.optimizer.state_dict(), self.discriminator_optimizer.state_dict()],
-        }
-        partial = self.folder / f"{CHECKPOINT}.partial"
-        torch.save(state, partial)
-        partial.replace(self.folder / CHECKPOINT)
-        write_official(self.average.state_dict(), self.folder / "vocoder")
+    def losses(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        mels = log_mel(batch.wave)
+        pitch = pitch_loss(self.vocoder.pitch, mels, batch.hz)
+        if self.progress.step < self.recipe.pitch_steps:
+            return pitch, {"pitch": pitch}
+        made = self.vocoder.synthesise(mels, batch.phase, batch.roll)
+        mel, spectrum = mel_distance(made, batch.wave), spectrum_distance(made, batch.wave)
+        total = pitch + MEL_WEIGHT * mel + SPECTRUM_WEIGHT * spectrum
+        return total, {"pitch": pitch, "mel": mel, "spectrum": spectrum}
 
-    def load(self) -> None:
-        """Go on from the checkpoint of the folder."""
-        state = torch.load(self.folder / CHECKPOINT, map_location=self.device, weights_only=True)
-        self.vocoder.load_state_dict(state["vocoder"])
-        self.discriminators.load_state_dict(state["judges"])
-        self.average.load_state_dict(state["average"])
-        optimizers = (self.optimizer, self.discriminator_optimizer)
-        for optimizer, was in zip(optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(was)
-        self.step = state["step"]
+    def publish(self, out: Path | None) -> None:
+        """Write the averaged vocoder in Vocos' layout to `out`, or beside the checkpoint."""
+        write_official(self.average.state_dict(), out or self.folder / "vocoder")
 
-    def initialise_from(self, place: Path) -> None:
+    def initialise_from(self, path: Path) -> None:
         """Begin with the weights of another run; parts that it lacks stay random."""
-        state = torch.load(place, map_location=self.device, weights_only=True)
+        state = loop.read(path, self.device)
         self.vocoder.load_state_dict(state, strict=False)
         self.average.load_state_dict(state)
-
-    def _rate_factor(self) -> float:
-        """Learning rate as a share of `rate`: linear warm-up, then half a cosine."""
-        recipe = self.recipe
-        rise = min((self.step + 1) / recipe.warmup, 1.0)
-        done = self.step / recipe.steps
-        if self.planned_s is not None:
-            done = min((time.monotonic() - self.started) / self.planned_s, 1.0)
-        return rise * max(0.5 * (1 + math.cos(math.pi * done)), 0.02)
 
 
 class _Excerpts:
