@@ -21,11 +21,11 @@ from export.demo import commands
 from export.demo.corpus import alphabet, make, store
 from export.demo.corpus.store import Store
 from export.demo.corpus.teachers import HEART, MICHAEL, PITCH_HOP, SAMPLE_RATE_HZ, Utterance, Word
-from export.demo.training import train, vocoder
+from export.demo.training import loop, train, vocoder
 from export.demo.training.train import Recipe
 from export.model.dit import DiT
 from export.model.redraw import redraw
-from tests.export.small import VOCOS
+from export.model.vocos import VocosConfig
 
 CLIPS = 24
 """Of each voice."""
@@ -101,7 +101,7 @@ class Hums:
 STAND_IN = "STAND-IN"
 """File in the place of the teachers' packages, where these are not fetched: hums are the corpus."""
 PASSES = 3
-SOURCE = replace(VOCOS, head="SourceFilterHead")
+SOURCE = VocosConfig(100, 32, 64, 2, n_fft=1024, hop=256, padding="center", head="SourceFilterHead")
 SIZES = {
     "corpus": "",
     "train": "--dim 32 --depth 1 --heads 1 --text-dim 16 --text-layers 1 --batch-frames 500 --longest 420 "
@@ -119,6 +119,7 @@ def rehearse(argv: Sequence[str]) -> int:
     with (
         mock.patch.object(make, "multiprocessing", threads),
         mock.patch.object(make, "Teachers", Hums if hums else make.Teachers),
+        mock.patch.object(loop, "LOG_EVERY", 2),
         mock.patch.object(train, "initial_dit", redrawn),
         mock.patch.object(vocoder, "CONFIG", SOURCE),
     ):

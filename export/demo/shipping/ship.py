@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soundfile
 import torch
 import yaml
 from torch import Tensor
 
 from appliance.contract.bundle import Arch
 from export import cli
-from export.assemble import BundleFailed
 from export.checkpoint import EMBEDDING, save_official
 from export.demo.corpus import alphabet, store
 from export.demo.corpus.teachers import HEART, MICHAEL, Teachers
@@ -56,7 +56,7 @@ def make_bundle(official: Path, licence: str, passes: int, out: Path) -> None:
     """Export the folder of `write_official` in float16, as `python -m export bundle` does.
 
     With `passes` the weights are a student's: one row a step, that number of steps alone. Raises
-    BundleFailed.
+    ValueError.
     """
     options = {
         "--family": official / FAMILY,
@@ -73,7 +73,7 @@ def make_bundle(official: Path, licence: str, passes: int, out: Path) -> None:
     if passes:
         options |= {"--guidance": "none", "--steps": passes, "--grid": "sway"}
     if cli.main(["bundle", *(str(word) for option in options.items() for word in option)]) != 0:
-        raise BundleFailed(f"{official}: no bundle could be made of it, see above")
+        raise ValueError(f"{official}: no bundle could be made of it, see above")
 
 
 def ship(
@@ -111,8 +111,6 @@ def ship(
 
 def write_voices(teachers: Teachers, folder: Path) -> None:
     """Write `VOICE.wav`, levelled, and `VOICE.txt` for each of REFERENCES."""
-    import soundfile  # which a machine that only trains need not have
-
     folder.mkdir(parents=True, exist_ok=True)
     for voice, (name, text) in REFERENCES.items():
         spoken = teachers.speak(name, text, REFERENCE_RATE)
