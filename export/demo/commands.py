@@ -150,12 +150,8 @@ def _stop_on_signals(trainer: loop.Trainer) -> None:
 def _ship(options: argparse.Namespace) -> None:
     from export.demo.shipping import ship  # the exporter's packages, which no training needs
 
-    recipe, average = train.read_average(options.weights)
-    passes = recipe.passes if recipe.stage == "student" else 0
-    sizes = ship.ship(
-        average, recipe.arch, options.vocoder, options.teachers, options.licence, passes, options.out
-    )
-    print(f"{options.out}: " + ", ".join(f"{part} {size / 2**20:.1f} MiB" for part, size in sizes.items()))
+    size = ship.ship(options.weights, options.vocoder, options.teachers, options.licence, options.out)
+    print(f"{options.out}: {size / 2**20:.1f} MiB")
 
 
 def _rebuild(options: argparse.Namespace) -> None:

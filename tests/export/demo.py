@@ -46,7 +46,7 @@ RECIPE = Recipe(
 
 
 def write_store(folder: Path, seconds: float = 1.2) -> Store:
-    """A shard of each voice; of eight clips one is to test and one to validate."""
+    """A shard of each voice; of eight clips one is to test."""
     rng = np.random.default_rng(4)
     for voice in VOICES:
         spoken = []
@@ -55,7 +55,7 @@ def write_store(folder: Path, seconds: float = 1.2) -> Store:
             count = max(int(samples / SAMPLE_RATE_HZ * 3), 1)
             words = ["".join(rng.choice(list(alphabet.SMALL), 4)) for _ in range(count)]
             text = " ".join(words).capitalize() + ".,?!'-"[number % 2]
-            split = {0: "test", 2: "valid"}.get(number % 8, "train")
+            split = "train" if number % 8 else "test"
             sentence = {"id": f"live-{number}-{voice}", "voice": voice, "text": text, "split": split}
             spoken.append((sentence, hum(rng, samples, text)))
         store.write(folder / f"{voice}-00000", spoken)

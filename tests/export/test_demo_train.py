@@ -308,8 +308,9 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
     assert broken.progress.step == 3
     broken.run(60)
     assert dataclasses.replace(broken.progress, seconds=0) == dataclasses.replace(whole.progress, seconds=0)
-    for part in ("dit", "letter_head", "average"):
-        _same(getattr(broken, part).state_dict(), getattr(whole, part).state_dict())
+    for name, module in whole.modules.items():
+        _same(broken.modules[name].state_dict(), module.state_dict())
+    _same(broken.average.module.state_dict(), whole.average.module.state_dict())
 
 
 def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
@@ -325,7 +326,7 @@ def test_training_lowers_the_loss(made: Store, tmp_path: Path) -> None:
     trainer = Trainer(recipe, made, tmp_path)
     for _ in range(2):
         averaged = DiT(recipe.arch, len(alphabet.TRAINED), store.SPEC.mels)
-        averaged.load_state_dict(trainer.average.state_dict())
+        averaged.load_state_dict(trainer.average.module.state_dict())
         with torch.no_grad():
             found = matching.predict(BatchedDiT(averaged), batch, draws).velocity
         losses.append(matching.distance(found, batch.mels - draws.noise, batch))
@@ -362,16 +363,18 @@ def test_muon_steps_along_the_nearest_orthogonal_matrix() -> None:
         torch.testing.assert_close(weight.detach(), matrix[0] * 0.95 - step, rtol=1e-4, atol=1e-5)
 
 
-def test_an_average_is_that_of_its_formula() -> None:
-    linear = torch.nn.Linear(1, 1)
-    average = loop.MovingAverage(linear, 0.5)
-    wanted = linear.weight.detach().clone()
-    for step in range(12):
-        torch.nn.init.constant_(linear.weight, float(step))
-        average.update(linear, step)
-        keep = min(0.5, (1 + step) / (10 + step))
-        wanted = keep * wanted + (1 - keep) * step
-    torch.testing.assert_close(average.state_dict()["weight"], wanted)
+def test_the_average_is_that_of_its_formula(made: Store, tmp_path: Path) -> None:
+    trainer = Trainer(RECIPE, made, tmp_path)
+    name = "proj_out.weight"
+    weight, average = trainer.dit.get_parameter(name), trainer.average.module.get_parameter(name)
+    wanted = torch.zeros(())
+    for trainer.progress.step in range(12):
+        value = float(trainer.progress.step + 1)
+        torch.nn.init.constant_(weight, value)
+        trainer.average.update_parameters(trainer.dit)
+        keep = min(loop.DECAY, (1 + trainer.progress.step) / (10 + trainer.progress.step))
+        wanted = keep * wanted + (1 - keep) * value if value > 1 else torch.tensor(value)
+    torch.testing.assert_close(average.detach(), wanted.expand_as(average))
 
 
 def test_the_commands_train_and_go_on(made: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,7 +437,7 @@ def test_excerpts_have_the_pitch_of_their_frames() -> None:
     marks = [100 * i + np.arange(n) for i, n in enumerate(frames, start=1)]
     audio = np.concatenate([np.repeat(mark[:-1], hop) for mark in marks]).astype(np.int16)
     pitch = np.concatenate(marks).astype(np.float16)
-    whole = SimpleNamespace(clips=clips, audio=audio, pitch=pitch, select=lambda _: range(3))
+    whole = SimpleNamespace(clips=clips, audio=audio, pitch=pitch)
     wave, hz = vocoder._Excerpts(whole, "cpu").draw(np.random.default_rng(0), 50, 16)  # type: ignore[arg-type]
     assert wave.shape == (50, 16 * hop) and hz.shape == (50, 17)
     gains = wave[:, ::hop] * store.FULL_SCALE / hz[:, :-1]
@@ -469,7 +472,7 @@ def test_an_interrupted_vocoder_ends_as_an_uninterrupted_one_and_is_read_by_the_
         broken.stopping = True
         broken.run(60)
     assert broken.progress.step == VOCODER.steps
-    _same(broken.average.state_dict(), whole.average.state_dict())
+    _same(broken.average.module.state_dict(), whole.average.module.state_dict())
     config, weights = load_vocos(tmp_path / "whole" / "vocoder")
     assert config == vocoder.CONFIG
-    _same(build_vocos(config, weights).state_dict(), whole.average.state_dict())
+    _same(build_vocos(config, weights).state_dict(), whole.average.module.state_dict())

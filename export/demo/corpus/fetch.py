@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import subprocess
 import sys
@@ -37,11 +36,12 @@ def teachers(folder: Path) -> None:
 
 
 def texts(folder: Path) -> None:
-    """Unpack fortunes into `folder`/fortunes and a word list into `folder`/words; apt has its own list."""
+    """Unpack Debian's fortunes into `folder`/fortunes and its word list into `folder`/words.
+
+    apt's lists must be new enough: `apt-get update`.
+    """
     with tempfile.TemporaryDirectory() as scratch:
-        options = _private_apt(Path(scratch))
-        _run(["apt-get", *options, "update"])
-        _run(["apt-get", *options, "download", *TEXTS], scratch)
+        _run(["apt-get", "download", *TEXTS], scratch)
         unpacked = Path(scratch) / "unpacked"
         for package in sorted(Path(scratch).glob("*.deb")):
             _run(["dpkg", "-x", str(package), str(unpacked)])
@@ -49,28 +49,6 @@ def texts(folder: Path) -> None:
         fortunes = unpacked / "usr/share/games/fortunes"
         shutil.copytree(fortunes, folder / "fortunes", ignore=indexes, dirs_exist_ok=True)
         shutil.copy(unpacked / "usr/share/dict/american-english", folder / "words")
-
-
-def _private_apt(scratch: Path) -> list[str]:
-    """Options for apt with this Debian release's main archive alone; its own lists stay as they are."""
-    release = dict(re.findall(r"^(\w+)=\"?([^\"\n]*)", Path("/etc/os-release").read_text(), re.MULTILINE))
-    suite = release.get("VERSION_CODENAME", "")
-    targets = _run(["apt-get", "indextargets", "--format", "$(CODENAME)|$(COMPONENT)|$(SITE)"]).splitlines()
-    sites = [line.split("|")[2] for line in targets if line.startswith(f"{suite}|main|")]
-    if release.get("ID") != "debian" or not sites:
-        raise FetchError("apt knows no Debian main archive here; bring the texts from a machine that does")
-    parts = scratch / "apt" / "sources"
-    for path in (parts, scratch / "apt/lists/partial", scratch / "apt/cache/archives/partial"):
-        path.mkdir(parents=True)
-    (parts / "corpus.list").write_text(f"deb {sites[0]} {suite} main\n")
-    settings = {
-        "Dir::Etc::sourcelist": "/dev/null",
-        "Dir::Etc::sourceparts": parts,
-        "Dir::State::lists": scratch / "apt/lists",
-        "Dir::Cache": scratch / "apt/cache",
-        "APT::Sandbox::User": "root",
-    }
-    return [argument for name, value in settings.items() for argument in ("-o", f"{name}={value}")]
 
 
 def _run(command: Sequence[str], folder: str | Path | None = None) -> str:

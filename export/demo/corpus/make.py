@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from tqdm import tqdm
@@ -18,15 +18,6 @@ SHARD = 64
 """Sentences of a shard."""
 
 
-@dataclass(frozen=True)
-class Task:
-    voice: str
-    number: int
-    lines: Sequence[Sentence]
-    folder: Path
-    teachers: Path
-
-
 def make(
     folder: Path, lines: Sequence[Sentence], voice: str, hours: float, workers: int, teachers: Path
 ) -> None:
@@ -35,38 +26,28 @@ def make(
     Goes on where an earlier run ended.
     """
     batches = [lines[at : at + SHARD] for at in range(0, len(lines), SHARD)]
-    tasks = (Task(voice, n, batch, folder, teachers) for n, batch in enumerate(batches))
+    tasks = ((folder / f"{voice}-{n:05d}", voice, batch, teachers) for n, batch in enumerate(batches))
     done = 0.0
-    with (
-        multiprocessing.get_context("spawn").Pool(workers) as pool,
-        tqdm(total=round(hours, 4), unit="h", desc=voice) as bar,
-    ):
-        for seconds in pool.imap_unordered(_speak, tasks):
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        spoken = pool.imap_unordered(_speak, tasks)
+        for seconds in tqdm(spoken, f"{voice}, {hours} hours", len(batches), unit="shard"):
             done += seconds / 3600
-            bar.n = round(min(done, hours), 4)
-            bar.refresh()
             if done >= hours:
-                pool.terminate()
                 break
 
 
 _teachers: Teachers | None = None
 
 
-def _speak(task: Task) -> float:
-    """Seconds of the task's shard, spoken now or before."""
+def _speak(task: tuple[Path, str, Sequence[Sentence], Path]) -> float:
+    """Seconds of a shard, spoken now or before, from its path, voice, sentences and teachers' folder."""
     global _teachers
-    path = task.folder / f"{task.voice}-{task.number:05d}"
+    path, voice, lines, folder = task
     if path.with_suffix(".json").exists():
         clips = json.loads(path.with_suffix(".json").read_text("utf-8"))
         return sum(clip["samples"] for clip in clips) / SAMPLE_RATE_HZ
     if _teachers is None:
-        _teachers = Teachers(task.teachers)
-    spoken = []
-    for line in task.lines:
-        utterance = _teachers.speak(task.voice, line.text)
-        if utterance is not None:
-            spoken.append(
-                ({"id": line.id, "voice": task.voice, "text": line.text, "split": line.split}, utterance)
-            )
+        _teachers = Teachers(folder)
+    said = (({**asdict(line), "voice": voice}, _teachers.speak(voice, line.text)) for line in lines)
+    spoken = [(sentence, utterance) for sentence, utterance in said if utterance is not None]
     return store.write(path, spoken) if spoken else 0.0

@@ -74,10 +74,6 @@ class Store:
                     found.append(arrays[name])
         self.audio, self.mels, self.letters, self.pitch = (np.concatenate(found) for found in parts.values())
 
-    def select(self, split: str) -> list[int]:
-        """Indices of the clips of a split."""
-        return [number for number, clip in enumerate(self.clips) if clip.split == split]
-
 
 def write(path: Path, spoken: Sequence[tuple[Mapping[str, str], Utterance]]) -> float:
     """Write a shard from sentences (id, voice, text, split) and how they were spoken; return its seconds."""

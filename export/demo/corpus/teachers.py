@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.resources
 import json
+import re
 import sys
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,7 +25,7 @@ VOICES = (HEART, MICHAEL, "af_bella", "bm_george", "am_fenrir", "bf_emma", "am_p
 DURATION_HOP, PITCH_HOP = 600, 300
 """Samples of a frame of durations and of pitch, of both teachers."""
 KOKORO_PARTS = 4
-UNVOICED_HZ = {"hibari": 40.0, "kokoro": 10.0}
+HIBARI_UNVOICED_HZ, KOKORO_UNVOICED_HZ = 40.0, 10.0
 """Frequencies below which each teacher takes a frame for unvoiced."""
 
 Word = tuple[int, int, int, int]
@@ -51,28 +52,27 @@ class Teachers:
         self.hibari = Hibari(threads=1)
         self.hibari.sess = _session(Path(self.hibari.model_path).read_bytes(), "/Clip_output_0")
         self.kokoro_voices = folder / "voices"
-        self._kokoro: Any = None
+        self._kokoro: _Kokoro | None = None
 
     def speak(self, voice: str, text: str, speed: float = 1.0) -> Utterance | None:
         """Speak a sentence; None if a phoneme of it is unknown to the teacher or it is too long."""
         if voice == HEART:
-            phonemes = self.hibari.g2p(text)
-            ids = [self.hibari.vocab.get(phoneme) for phoneme in phonemes]
-            return (
-                None if None in ids or not 2 <= len(ids) <= 400 else self._heart(text, phonemes, ids, speed)
-            )
+            return self._heart(text, speed)
         if self._kokoro is None:
             self._kokoro = _Kokoro(self.kokoro_voices)
-        spoken: Utterance | None = self._kokoro.speak(voice, text, speed)
-        return spoken
+        return self._kokoro.speak(voice, text, speed)
 
-    def _heart(self, text: str, phonemes: str, ids: list[int], speed: float) -> Utterance:
+    def _heart(self, text: str, speed: float) -> Utterance | None:
         from hibari import dsp
 
+        phonemes = self.hibari.g2p(text)
+        ids = [self.hibari.vocab.get(phoneme) for phoneme in phonemes]
+        if None in ids or not 2 <= len(ids) <= 400:
+            return None
         inputs = {"ids": np.array([[0, *ids, 0]], np.int64), "speed": np.array([speed], np.float32)}
         *spectra, frames = self.hibari.sess.run(None, inputs)
         wave = dsp.synth(*(part[0] for part in spectra), np.random.default_rng(0))
-        return _utterance(text, phonemes, wave, frames, spectra[5], UNVOICED_HZ["hibari"])
+        return _utterance(text, phonemes, wave, frames, spectra[5], HIBARI_UNVOICED_HZ)
 
 
 class _Kokoro:
@@ -99,7 +99,7 @@ class _Kokoro:
             "speed": np.array([speed], np.float32),
         }
         wave, frames, pitch = self.session.run(None, inputs)
-        return _utterance(text, phonemes, wave.ravel(), frames, pitch, UNVOICED_HZ["kokoro"])
+        return _utterance(text, phonemes, wave.ravel(), frames, pitch, KOKORO_UNVOICED_HZ)
 
 
 def _session(model: bytes, *tensors: str) -> Any:
@@ -115,13 +115,11 @@ def _session(model: bytes, *tensors: str) -> Any:
     return onnxruntime.InferenceSession(graph.SerializeToString(), options, ["CPUExecutionProvider"])
 
 
+Array = NDArray[Any]
+
+
 def _utterance(
-    text: str,
-    phonemes: str,
-    wave: NDArray[Any],
-    frames: NDArray[Any],
-    pitch: NDArray[Any],
-    unvoiced_hz: float,
+    text: str, phonemes: str, wave: Array, frames: Array, pitch: Array, unvoiced_hz: float
 ) -> Utterance:
     samples = np.round(wave / max(float(np.abs(wave).max()), 1.0) * 32767).astype(np.int16)
     hz = pitch.ravel().astype(np.float32)
@@ -150,9 +148,5 @@ def timed_words(text: str, phonemes: str, lasting: NDArray[Any]) -> list[Word]:
 
 def _parts(text: str, not_spoken: str) -> list[tuple[int, int]]:
     """First and end index of each part between spaces that has more than punctuation."""
-    found, at = [], 0
-    for part in text.split(" "):
-        if part.strip(not_spoken):
-            found.append((at, at + len(part)))
-        at += len(part) + 1
-    return found
+    parts = re.finditer("[^ ]+", text)
+    return [part.span() for part in parts if part[0].strip(not_spoken)]

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import soundfile
@@ -20,6 +19,7 @@ from export import cli
 from export.checkpoint import EMBEDDING, save_official
 from export.demo.corpus import alphabet, store
 from export.demo.corpus.teachers import HEART, MICHAEL, Teachers
+from export.demo.training import train
 
 NAME = "demo"
 MAX_FRAMES = 2304
@@ -48,8 +48,7 @@ def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out
     save_official(state, out / CHECKPOINT)
     (out / VOCAB).write_text("".join(f"{entry}\n" for entry in alphabet.vocabulary()), "utf-8")
     write_family(arch, out / FAMILY)
-    if vocoder.resolve() != (out / VOCODER).resolve():
-        shutil.copytree(vocoder, out / VOCODER, dirs_exist_ok=True)
+    shutil.copytree(vocoder, out / VOCODER, dirs_exist_ok=True)
 
 
 def make_bundle(official: Path, licence: str, passes: int, out: Path) -> None:
@@ -76,37 +75,25 @@ def make_bundle(official: Path, licence: str, passes: int, out: Path) -> None:
         raise ValueError(f"{official}: no bundle could be made of it, see above")
 
 
-def ship(
-    average: Mapping[str, Tensor],
-    arch: Arch,
-    vocoder: Path,
-    teachers: Path,
-    licence: str,
-    passes: int,
-    out: Path,
-) -> dict[str, int]:
-    """Write the FP16 bundle and the reference voices under `out`; return the size of each in bytes.
+def ship(weights: Path, vocoder: Path, teachers: Path, licence: str, out: Path) -> int:
+    """Write the FP16 bundle and the reference voices under `out`; return their size in bytes.
 
-    Raises ValueError if `out` has a bundle or the result exceeds LARGEST_BYTES.
+    `weights` are of `train.read_average`. Raises ValueError if `out` has a bundle or they exceed
+    LARGEST_BYTES.
     """
     if (out / "bundle").exists():
         raise ValueError(f"{out / 'bundle'} exists; remove it to ship another")
+    recipe, average = train.read_average(weights)
     with tempfile.TemporaryDirectory() as scratch:
-        made = Path(scratch)
-        write_voices(Teachers(teachers), made / "voices")
-        write_official(average, arch, vocoder, made / "official")
-        make_bundle(made / "official", licence, passes, made / "bundle")
-        sizes = {
-            part: sum(path.stat().st_size for path in (made / part).rglob("*") if path.is_file())
-            for part in ("bundle", "voices")
-        }
-        if sum(sizes.values()) > LARGEST_BYTES:
-            raise ValueError(
-                f"{sizes} bytes, at most {LARGEST_BYTES} may be committed: train a smaller model"
-            )
-        for part in sizes:
-            shutil.copytree(made / part, out / part, dirs_exist_ok=True)
-    return sizes
+        official, voice = Path(scratch) / "official", Path(scratch) / "voice"
+        write_voices(Teachers(teachers), voice / "voices")
+        write_official(average, recipe.arch, vocoder, official)
+        make_bundle(official, licence, recipe.passes if recipe.stage == "student" else 0, voice / "bundle")
+        size = sum(path.stat().st_size for path in voice.rglob("*") if path.is_file())
+        if size > LARGEST_BYTES:
+            raise ValueError(f"{size} bytes, at most {LARGEST_BYTES} may be committed: train a smaller model")
+        shutil.copytree(voice, out, dirs_exist_ok=True)
+    return size
 
 
 def write_voices(teachers: Teachers, folder: Path) -> None:
@@ -123,14 +110,6 @@ def write_voices(teachers: Teachers, folder: Path) -> None:
 
 
 def write_family(arch: Arch, path: Path, name: str = NAME) -> None:
-    options: dict[str, Any] = dataclasses.asdict(arch)
-    if arch.text_dim == store.SPEC.mels:
-        options["text_dim"] = None
-    model = {
-        "name": name,
-        "tokenizer": "char",
-        "backbone": "DiT",
-        "arch": options,
-        "mel_spec": {"mel_spec_type": "vocos"},
-    }
-    path.write_text(yaml.safe_dump({"model": model}, sort_keys=False), "utf-8")
+    mels = {"mel_spec_type": store.SPEC.kind}
+    model = {"name": name, "tokenizer": "char", "backbone": "DiT", "arch": dataclasses.asdict(arch)}
+    path.write_text(yaml.safe_dump({"model": {**model, "mel_spec": mels}}, sort_keys=False), "utf-8")

@@ -6,8 +6,10 @@ A batch depends only on the seed and its position in the data, so an interrupted
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -98,8 +100,11 @@ class Batches:
         """
         self.store, self.mels = store, Mels(store, device)
         self.frames, self.longest, self.repeats, self.seed = frames, longest, repeats, seed
-        clips = ((number, store.clips[number]) for number in store.select("train"))
-        self.numbers = [n for n, clip in clips if len(clip.text) + TAIL < clip.frames <= longest]
+        self.numbers = [
+            number
+            for number, clip in enumerate(store.clips)
+            if clip.split == "train" and len(clip.text) + TAIL < clip.frames <= longest
+        ]
         if not self.numbers:
             raise ValueError(f"{store.folder}: no clips to train on of up to {longest} frames")
 
@@ -116,9 +121,13 @@ class Batches:
 
     def make(self, pieces: Sequence[Piece], rng: np.random.Generator) -> Batch:
         """Collate one batch with random infilling masks."""
+        device = self.mels.device
         rows, ids, alignment = zip(*(self.joined(piece) for piece in pieces), strict=True)
-        hidden = [self._mask(piece, rng) for piece in pieces]
-        return collate(self.mels, rows, ids, alignment, hidden)
+        hidden = _padded([self._mask(piece, rng) for piece in pieces], False, device)
+        frames, tokens = (torch.tensor([len(one) for one in many]).to(device) for many in (rows, ids))
+        places = _padded(rows, PADDING, device)
+        sentences = Sentences(_padded(ids, -1, device), tokens, frames, places.shape[1])
+        return Batch(self.mels[places], sentences, hidden, _padded(alignment, -1, device))
 
     def joined(self, piece: Piece) -> tuple[Rows, Alignment, Alignment]:
         """Frame rows, tokens and alignment, joined as the device joins reference and reply."""
@@ -141,19 +150,22 @@ class Batches:
         return np.concatenate(rows), np.concatenate(ids), np.concatenate(alignment)
 
     def _pieces(self, rng: np.random.Generator) -> Iterator[Piece]:
-        partners = {voice: self._partners(voice) for voice in {self._voice(n) for n in self.numbers}}
-        counts = [self.repeats.get(self._voice(number), 1) for number in self.numbers]
-        for number in rng.permutation(np.repeat(self.numbers, counts)):
-            last = self._stretched(int(number), rng)
+        clips = self.store.clips
+        voices: dict[str, list[int]] = defaultdict(list)
+        for number in self.numbers:
+            voices[clips[number].voice].append(number)
+        counts = [self.repeats.get(clips[number].voice, 1) for number in self.numbers]
+        for number in rng.permutation(np.repeat(self.numbers, counts)).tolist():
+            last = self._stretched(number, rng)
             bare = rng.random() < BARE_SHARE
             if rng.random() < PAIRED_SHARE:
-                others = partners[self._voice(number)]
-                other = int(others[rng.integers(len(others))])
-                both = self.store.clips[other].frames + silence_frames() + last
+                others = voices[clips[number].voice]
+                other = others[rng.integers(len(others))]
+                both = clips[other].frames + silence_frames() + last
                 if both <= self.longest and other != number:
-                    yield Piece((other, int(number)), both, last, bare)
+                    yield Piece((other, number), both, last, bare)
                     continue
-            yield Piece((int(number),), last, last, bare)
+            yield Piece((number,), last, last, bare)
 
     def _stretched(self, number: int, rng: np.random.Generator) -> int:
         """Duration of a clip in frames, randomly stretched."""
@@ -163,14 +175,6 @@ class Batches:
         by = STRETCH * float(np.clip(rng.standard_normal(), -MAX_STRETCH, MAX_STRETCH))
         frames = round(clip.frames * math.exp(by))
         return min(max(frames, len(clip.text) + TAIL + 1), self.longest)
-
-    def _voice(self, number: int) -> str:
-        return self.store.clips[number].voice
-
-    def _partners(self, voice: str) -> list[int]:
-        """Clips short enough to precede another; all if none is."""
-        own = [n for n in self.numbers if self._voice(n) == voice]
-        return [n for n in own if self.store.clips[n].frames <= self.longest // 2] or own
 
     def _packed(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         batch: list[Piece] = []
@@ -194,25 +198,11 @@ class Batches:
         return hidden
 
 
-def collate(
-    mels: Mels,
-    rows: Sequence[Rows],
-    ids: Sequence[Alignment],
-    alignment: Sequence[Alignment],
-    hidden: Sequence[NDArray[np.bool_]],
-) -> Batch:
-    """Pad sentences to the longest, and to a multiple of MULTIPLE, and look up their mels."""
-
-    def padded(values: Sequence[NDArray], filler: float) -> Tensor:
-        tensors = [torch.from_numpy(value) for value in values]
-        found = torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=filler)
-        return F.pad(found, (0, -found.shape[1] % MULTIPLE), value=filler).to(mels.device)
-
-    frames = torch.tensor([len(row) for row in rows]).to(mels.device)
-    tokens = torch.tensor([len(row) for row in ids]).to(mels.device)
-    places = padded(rows, PADDING)
-    sentences = Sentences(padded(ids, -1), tokens, frames, places.shape[1])
-    return Batch(mels[places], sentences, padded(hidden, False), padded(alignment, -1))
+def _padded(values: Sequence[NDArray[Any]], filler: float, device: str) -> Tensor:
+    """Rows filled up to the longest, and to a multiple of MULTIPLE."""
+    tensors = [torch.from_numpy(value) for value in values]
+    found = torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=filler)
+    return F.pad(found, (0, -found.shape[1] % MULTIPLE), value=filler).to(device)
 
 
 def as_reference(text: str) -> str:

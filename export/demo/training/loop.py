@@ -10,7 +10,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,10 +18,12 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
 CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
 LOG_EVERY = 50
+DECAY = 0.999
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Trainer(ABC):
         self.recipe, self.folder, self.device = recipe, folder, device
         self.modules, self.optimizers = modules, optimizers
         self.main = next(iter(modules.values()))
-        self.average = MovingAverage(self.main)
+        self.average = AveragedModel(self.main, multi_avg_fn=self._lerp)
         self.progress = Progress()
         self.planned_s: float | None = None
         self.stopping = False
@@ -106,7 +108,9 @@ class Trainer(ABC):
                 logged, frames = now, progress.frames
                 recent.clear()
                 bar.set_postfix(found)
-                self._log(found)
+                at = {"step": progress.step, "frames": frames, "seconds": round(progress.seconds, 1)}
+                with (self.folder / LOG).open("a") as file:
+                    file.write(json.dumps({**at, **found}) + "\n")
             late = self.planned_s is not None and progress.seconds > self.planned_s
             ended = progress.step >= steps or late or self.stopping
             if ended or now - saved > 60 * save_minutes:
@@ -126,7 +130,7 @@ class Trainer(ABC):
             for group in optimizer.param_groups:
                 group["lr"] = self.recipe.rate * self.rate_factor()
             optimizer.step()
-        self.average.update(self.main, self.progress.step)
+        self.average.update_parameters(self.main)
         return {name: value.detach() for name, value in losses.items()}
 
     def rate_factor(self) -> float:
@@ -145,7 +149,7 @@ class Trainer(ABC):
             "recipe": asdict(self.recipe),
             "place": asdict(self.progress),
             **{name: module.state_dict() for name, module in self.modules.items()},
-            "average": self.average.state_dict(),
+            "average": self.average.module.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
         }
         write(state, self.folder / CHECKPOINT)
@@ -157,38 +161,18 @@ class Trainer(ABC):
         self.progress = Progress(**state["place"])
         for name, module in self.modules.items():
             module.load_state_dict(state[name])
-        self.average.load_state_dict(state["average"])
+        self.begin_average(state["average"])
         for optimizer, was in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(was)
 
-    def _log(self, found: dict[str, Any]) -> None:
-        progress = self.progress
-        at = {"step": progress.step, "frames": progress.frames, "seconds": round(progress.seconds, 1)}
-        with (self.folder / LOG).open("a") as file:
-            file.write(json.dumps({**at, **found}) + "\n")
+    def begin_average(self, weights: Mapping[str, Tensor]) -> None:
+        self.average.module.load_state_dict(weights)
+        self.average.n_averaged.fill_(1)  # 0 would copy the model
 
-
-class MovingAverage:
-    """Exponential moving average. The decay starts low, so the random initialisation is soon forgotten."""
-
-    def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
-        self.decay = decay
-        self._state = {name: value.detach().clone() for name, value in model.state_dict().items()}
-
-    @torch.no_grad()
-    def update(self, model: nn.Module, step: int) -> None:
-        """Update from the model after `step`, counted from 0."""
-        keep = min(self.decay, (1 + step) / (10 + step))
-        now = model.state_dict()
-        moving = [name for name, value in now.items() if value.is_floating_point()]
-        torch._foreach_lerp_([self._state[n] for n in moving], [now[n] for n in moving], 1 - keep)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return self._state
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        for name, value in state.items():
-            self._state[name].copy_(value)
+    def _lerp(self, averaged: Sequence[Tensor], now: Sequence[Tensor], _: object) -> None:
+        """Exponential moving average, whose low decay at first soon forgets the random initialisation."""
+        step = self.progress.step
+        torch._foreach_lerp_(averaged, now, 1 - min(DECAY, (1 + step) / (10 + step)))
 
 
 Item = TypeVar("Item")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from export.demo.training.batches import Batch
-from export.demo.training.model import AttentionGuide, BatchedDiT, Prediction, Sentences
+from export.demo.training.model import AttentionGuide, BatchedDiT, Prediction
 
 DROP_AUDIO = DROP_BOTH = 0.1
 """Shares of sentences without their reference, and without both reference and text; upstream's are larger."""
@@ -59,18 +59,19 @@ def distance(velocity: Tensor, wanted: Tensor, batch: Batch) -> Tensor:
     return squared.sum() / (spoken.sum() * wanted.shape[-1])
 
 
-def guided(model: BatchedDiT, batch: Batch, latents: Tensor, t: Tensor, strength: float) -> Tensor:
-    """Velocity (B, N, M) at times `t` (B,): v_c + strength·(v_c - v_u); v_c alone where the strength is 0."""
-    said, count = batch.sentences, len(latents)
+def told(model: BatchedDiT, batch: Batch, latents: Tensor, t: Tensor) -> Tensor:
+    """Velocity (B, N, M) at times `t` (B,) with all conditions."""
+    said, drop = batch.sentences, torch.zeros_like(t, dtype=torch.bool)
     cond = batch.mels * (~batch.hidden & said.mask)[..., None]
-    if not strength:
-        return model(latents, cond, said, t, torch.zeros_like(t, dtype=torch.bool)).velocity.float()
-    doubled = Sentences(said.ids.repeat(2, 1), said.tokens.repeat(2), said.frames.repeat(2), said.longest)
-    drop = torch.arange(2 * count, device=t.device) >= count
-    seen = torch.cat((cond, torch.zeros_like(cond)))
-    found = model(torch.cat((latents, latents)), seen, doubled, t.repeat(2), drop).velocity.float()
-    told, plain = found.chunk(2)
-    return told + (told - plain) * strength
+    return model(latents, cond, said, t, drop).velocity.float()
+
+
+def guided(model: BatchedDiT, batch: Batch, latents: Tensor, t: Tensor, strength: float) -> Tensor:
+    """Velocity (B, N, M) at times `t` (B,): v_c + strength·(v_c - v_u)."""
+    known = told(model, batch, latents, t)
+    drop, nothing = torch.ones_like(t, dtype=torch.bool), torch.zeros_like(batch.mels)
+    plain = model(latents, nothing, batch.sentences, t, drop).velocity.float()
+    return known + (known - plain) * strength
 
 
 @torch.no_grad()

@@ -95,10 +95,13 @@ class BatchedDiT(nn.Module):
 
     def __init__(self, dit: DiT) -> None:
         super().__init__()
-        if not (dit.arch.text_mask_padding and dit.arch.text_embedding_average_upsampling):
-            raise ValueError("training needs text_mask_padding and text_embedding_average_upsampling")
-        if not dit.arch.conv_layers or dit.arch.qk_norm or dit.arch.long_skip_connection:
-            raise ValueError("training needs text convolutions, no qk_norm and no long skip connection")
+        arch = dit.arch
+        text = arch.text_mask_padding and arch.text_embedding_average_upsampling and arch.conv_layers
+        if not text or arch.qk_norm or arch.long_skip_connection:
+            raise ValueError(
+                "training needs text_mask_padding, text_embedding_average_upsampling and text convolutions, "
+                "and neither qk_norm nor a long skip connection"
+            )
         self.dit = dit
 
     def forward(
@@ -116,21 +119,20 @@ class BatchedDiT(nn.Module):
         """
         dit, mask = self.dit, sentences.mask
         text = self.text(sentences, drop_text)
-        shown = upsampled(text, sentences).to(latents.dtype)
+        index = sentences.upsample_index
+        shown = text.gather(1, index[..., None].expand(-1, -1, text.shape[-1])).to(latents.dtype)
         x = self.embed(torch.cat((latents, cond, shown), dim=-1), mask)
-        time = dit.time_embed.time_mlp(time_features_of(t))
+        time = dit.time_embed.time_mlp(torch.vmap(time_features)(t))
         angles = dit.rotary_embed(sentences.longest)
         rotation = angles.cos(), angles.sin()
         guided_output = log_attention = None
         for number, layer in enumerate(dit.transformer_blocks, start=1):
             block = cast(Block, layer)
             if guide is not None and number == guide.block:
-                log_attention = _guided_attention(
-                    block, x, time, rotation, mask, guide, sentences.upsample_index
-                )
-            x = _block(block, x, time, rotation, mask)
-            if guide is not None and number == guide.block:
-                guided_output = x
+                log_attention = _guided_attention(block, x, time, rotation, mask, guide, index)
+                x = guided_output = _block(block, x, time, rotation, mask)
+            else:
+                x = _block(block, x, time, rotation, mask)
         scale, shift = dit.norm_out.linear(F.silu(time))[:, None].chunk(2, dim=-1)
         return Prediction(dit.proj_out(normalise(x) * (1 + scale) + shift), guided_output, log_attention)
 
@@ -161,23 +163,12 @@ class BatchedDiT(nn.Module):
         return act(second(h)).mT * mask[..., None] + x
 
 
-def upsampled(text: Tensor, sentences: Sentences) -> Tensor:
-    """Repeat token vectors over their frames: (B, T, C) → (B, N, C)."""
-    index = sentences.upsample_index[..., None].expand(-1, -1, text.shape[-1])
-    return text.gather(1, index)
-
-
 def _text_block(block: TextBlock, x: Tensor, weights: Tensor) -> Tensor:
     h = block.norm(block.dwconv(x.mT).mT)
     h = F.gelu(block.pwconv1(h))
     energy = (h.float().square() * weights).sum(dim=1, keepdim=True).sqrt()
     share = energy / (energy.mean(dim=-1, keepdim=True) + EPS)
     return x + block.pwconv2(block.grn.gamma * (h * share) + block.grn.beta + h)
-
-
-def time_features_of(t: Tensor) -> Tensor:
-    """Batched `export.model.dit.time_features`: (B,) → (B, 256)."""
-    return torch.vmap(time_features)(t)
 
 
 Rotation = tuple[Tensor, Tensor]
@@ -192,10 +183,7 @@ def _block(block: Block, x: Tensor, time: Tensor, rotation: Rotation, mask: Tens
 
 
 def _attend(attention: Attention, x: Tensor, rotation: Rotation, mask: Tensor) -> Tensor:
-    q, k = (
-        _rotate(_heads(attention, attention.to_q, x), rotation),
-        _rotate(_heads(attention, attention.to_k, x), rotation),
-    )
+    q, k = (_rotate(_heads(attention, linear, x), rotation) for linear in (attention.to_q, attention.to_k))
     v = _heads(attention, attention.to_v, x)
     if x.is_cuda or v.dtype == torch.float32:
         bias = _bias(mask, q.dtype)[:, None, None]

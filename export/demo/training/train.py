@@ -117,7 +117,7 @@ class Trainer(loop.Trainer):
         latents = ((1 - t) * noise + t * batch.mels) * batch.sentences.mask[..., None]
         with autocast(self.device):
             ended = matching.solve(self.teacher, batch, latents, begin, end, TEACHER_STEPS, recipe.strength)
-            found = matching.guided(self.model, batch, latents, begin, 0.0)
+            found = matching.told(self.model, batch, latents, begin)
         return matching.distance(found, (ended - latents) / (end - begin)[:, None, None], batch)
 
     def generator(self) -> torch.Generator:
@@ -154,14 +154,14 @@ class Trainer(loop.Trainer):
         """Write the averaged weights to the folder `out` in half precision."""
         if out is not None:
             about = {"recipe": asdict(self.recipe), "place": asdict(self.progress), "parts": 1}
-            half = {name: value.half().cpu() for name, value in self.average.state_dict().items()}
+            half = {name: value.half().cpu() for name, value in self.average.module.state_dict().items()}
             loop.write({**about, "average": half}, out / AVERAGE)
 
     def initialise_from(self, path: Path) -> None:
         """Begin with the averaged weights of another run, which also teach a student."""
         _, average = read_average(path)
         self.dit.load_state_dict(average)
-        self.average.load_state_dict(average)
+        self.begin_average(average)
         if self.recipe.stage == "student":
             teacher = DiT(self.recipe.arch, len(alphabet.TRAINED), SPEC.mels).to(self.device)
             teacher.load_state_dict(average)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,16 +42,9 @@ class Recipe(loop.Recipe):
     """Length of a training excerpt."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    wave: Tensor
-    """(B, frames·hop)."""
-    hz: Tensor
-    """Pitch of each frame (B, frames + 1)."""
-    phase: Tensor
-    """Of the pulses' beginnings (B,), in cycles."""
-    roll: int
-    """Frame at which the noise begins."""
+Batch = tuple[Tensor, Tensor, Tensor, int]
+"""Samples (B, frames·hop), pitch in Hz (B, frames + 1), first phase of the pulses in cycles (B,), and the
+frame at which the noise begins."""
 
 
 class Trainer(loop.Trainer):
@@ -71,34 +65,35 @@ class Trainer(loop.Trainer):
             wave, hz = self.excerpts.draw(rng, recipe.batch, recipe.frames)
             phase = torch.from_numpy(rng.random(recipe.batch, dtype=np.float32)).to(self.device)
             progress.step, progress.frames = progress.step + 1, progress.frames + hz.numel()
-            yield Batch(wave, hz, phase, int(rng.integers(NOISE_FRAMES))), replace(progress)
+            yield (wave, hz, phase, int(rng.integers(NOISE_FRAMES))), replace(progress)
 
     def losses(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        mels = log_mel(batch.wave)
-        pitch = pitch_loss(self.vocoder.pitch, mels, batch.hz)
+        wave, hz, phase, roll = batch
+        mels = log_mel(wave)
+        pitch = pitch_loss(self.vocoder.pitch, mels, hz)
         if self.progress.step < self.recipe.pitch_steps:
             return pitch, {"pitch": pitch}
-        made = self.vocoder.synthesise(mels, batch.phase, batch.roll)
-        mel, spectrum = mel_distance(made, batch.wave), spectrum_distance(made, batch.wave)
+        made = self.vocoder.synthesise(mels, phase, roll)
+        mel, spectrum = mel_distance(made, wave), spectrum_distance(made, wave)
         total = pitch + MEL_WEIGHT * mel + SPECTRUM_WEIGHT * spectrum
         return total, {"pitch": pitch, "mel": mel, "spectrum": spectrum}
 
     def publish(self, out: Path | None) -> None:
         """Write the averaged vocoder in Vocos' layout to `out`, or beside the checkpoint."""
-        write_official(self.average.state_dict(), out or self.folder / "vocoder")
+        write_official(self.average.module.state_dict(), out or self.folder / "vocoder")
 
     def initialise_from(self, path: Path) -> None:
         """Begin with the weights of another run; parts that it lacks stay random."""
         state = loop.read(path, self.device)
         self.vocoder.load_state_dict(state, strict=False)
-        self.average.load_state_dict(state)
+        self.begin_average(state)
 
 
 class _Excerpts:
     """Random excerpts of the training clips, at random levels."""
 
     def __init__(self, store: Store, device: str) -> None:
-        self.clips = [store.clips[number] for number in store.select("train")]
+        self.clips = [clip for clip in store.clips if clip.split == "train"]
         self.audio, self.pitch = (torch.from_numpy(array).to(device) for array in (store.audio, store.pitch))
 
     def draw(self, rng: np.random.Generator, count: int, frames: int) -> tuple[Tensor, Tensor]:
@@ -128,14 +123,10 @@ def magnitude(wave: Tensor, n_fft: int) -> Tensor:
     return torch.stft(wave, n_fft, n_fft // 4, window=window, return_complex=True).abs().mT
 
 
-_BANKS: dict[tuple[int, str], Tensor] = {}
-
-
+@functools.cache
 def _bank(n_fft: int, device: str) -> Tensor:
-    if (n_fft, device) not in _BANKS:
-        spec = MelSpec("vocos", n_fft=n_fft, win=n_fft, hop=n_fft // 4)
-        _BANKS[n_fft, device] = torch.from_numpy(filterbank(spec).astype(np.float32)).to(device)
-    return _BANKS[n_fft, device]
+    spec = MelSpec("vocos", n_fft=n_fft, win=n_fft, hop=n_fft // 4)
+    return torch.from_numpy(filterbank(spec).astype(np.float32)).to(device)
 
 
 def mel_distance(made: Tensor, real: Tensor) -> Tensor:
