@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ from export.demo.corpus import fetch, make, sentences, store, teachers
 from export.demo.training import loop, train, vocoder
 
 FAILED = 1
-EXPECTED = (BundleError, fetch.FetchError, ValueError, OSError)
+EXPECTED = (BundleError, ValueError, OSError)
 OUT = Path("out/demo")
 CORPUS, TEXTS, TEACHERS = OUT / "corpus", OUT / "texts", OUT / "teachers"
 RUN, VOCODER = OUT / "train", OUT / "vocoder"
@@ -77,33 +78,29 @@ def _add_training(
     folder: Path,
 ) -> None:
     """Options of a run, and one for each field of its recipe."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="folder of the clips")
     parser.add_argument("--folder", type=Path, default=folder, help="for checkpoint and log")
     parser.add_argument("--begin-with", type=Path, help="initial weights; a student's teacher")
     parser.add_argument("--out", type=Path, help="for the averaged weights")
     parser.add_argument("--save-minutes", type=float, default=5.0, help="between checkpoints")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="on a CPU")
-    parser.add_argument("--device", default=device, help="of torch")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="of torch")
     parser.add_argument("--plan-minutes", type=float, help="end by time instead of by steps")
     parser.set_defaults(trainer=trainer, recipe=recipe)
+    kinds: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "Mapping[str, int]": _repeats}
     for field in dataclasses.fields(recipe):
-        name = f"--{field.name.replace('_', '-')}"
-        if field.name == "repeats":
-            parser.add_argument(name, nargs="*", type=_repeat, default=[], metavar="VOICE=TIMES", help="more")
-            continue
-        kind = {"int": int, "float": float}.get(str(field.type), str)
-        required = field.default is dataclasses.MISSING
-        default = None if required else field.default
-        choices = ("learn", "student") if field.name == "stage" else None
         parser.add_argument(
-            name, type=kind, default=default, required=required, choices=choices, help="of the recipe"
+            f"--{field.name.replace('_', '-')}",
+            type=kinds.get(str(field.type), str),
+            default={} if field.name == "repeats" else getattr(recipe, field.name, None),
+            required=field.name in ("steps", "cooldown"),
+            choices=("learn", "student") if field.name == "stage" else None,
+            help="VOICE=TIMES[,…]" if field.name == "repeats" else "of the recipe",
         )
 
 
-def _repeat(text: str) -> tuple[str, int]:
-    voice, _, times = text.partition("=")
-    return voice, int(times)
+def _repeats(text: str) -> dict[str, int]:
+    return {voice: int(times) for voice, times in (pair.split("=") for pair in text.split(","))}
 
 
 def _corpus(options: argparse.Namespace) -> None:
@@ -124,27 +121,15 @@ def _train(options: argparse.Namespace) -> None:
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options.recipe)}
-    if "repeats" in values:
-        values["repeats"] = dict(values["repeats"])
     recipe, corpus = options.recipe(**values), store.Store(options.corpus)
     trainer: train.Trainer | vocoder.Trainer = options.trainer(recipe, corpus, options.folder, options.device)
     if options.begin_with is not None:
         trainer.initialise_from(options.begin_with)
     if (options.folder / loop.CHECKPOINT).is_file():
         trainer.load()
-    _stop_on_signals(trainer)
-    trainer.run(options.save_minutes, options.out, options.plan_minutes)
-
-
-def _stop_on_signals(trainer: loop.Trainer) -> None:
-    """On SIGINT or SIGTERM finish the step and write the checkpoint; a second signal ends the run at once."""
-
-    def stop(number: int, _: object) -> None:
-        trainer.stopping = True
-        signal.signal(number, signal.SIG_DFL)
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+        signal.signal(number, trainer.stop)
+    trainer.run(options.save_minutes, options.out, options.plan_minutes)
 
 
 def _ship(options: argparse.Namespace) -> None:
@@ -155,12 +140,6 @@ def _ship(options: argparse.Namespace) -> None:
 
 
 def _rebuild(options: argparse.Namespace) -> None:
-    from export.demo.shipping import rebuild, ship
+    from export.demo.shipping import rebuild
 
-    official = options.out
-    rebuild.rebuild(contract.read(options.bundle), official)
-    print(
-        f"python -m export bundle --family {official / ship.FAMILY} "
-        f"--checkpoint {official / ship.CHECKPOINT} --vocab {official / ship.VOCAB} "
-        f"--vocoder vocos --vocoder-path {official / ship.VOCODER} --precision fp16 --out bundle"
-    )
+    rebuild.rebuild(contract.read(options.bundle), options.out)

@@ -28,8 +28,8 @@ from export.demo.commands import main
 from export.demo.corpus import alphabet, store
 from export.demo.corpus.store import Store
 from export.demo.training import batches, loop, matching, train, vocoder
-from export.demo.training.autocast import autocast
 from export.demo.training.batches import Batch, Batches, Piece
+from export.demo.training.loop import autocast
 from export.demo.training.model import AttentionGuide, BatchedDiT, Sentences
 from export.demo.training.muon import Muon, orthogonal
 from export.demo.training.train import Trainer
@@ -123,9 +123,9 @@ def test_the_aim_is_the_guided_heads_attention_on_the_right_token(made: Store, m
     def aim(sentences: Sentences, token: int, heads: int) -> Tensor:
         guide = AttentionGuide(1, heads, torch.full_like(batch.alignment, token))
         guided = dataclasses.replace(batch, sentences=sentences)
-        found = matching.predict(model, guided, draws, guide).log_attention
+        found = matching.predict(model, guided, draws, guide).guided
         assert found is not None
-        return found[mask]
+        return found[1][mask]
 
     one_token = dataclasses.replace(batch.sentences, tokens=torch.ones(count, dtype=torch.int64))
     assert aim(one_token, 0, heads=2).abs().max() < 1e-4
@@ -252,9 +252,9 @@ def test_a_reply_is_joined_as_on_the_device_stretched_and_without_its_full_stop(
         transcript = spoken_transcript(complete_transcript(first.text))
         said = second.text.removesuffix(".") if bare else second.text
         assert ids.tolist() == [*alphabet.ids(transcript), *alphabet.ids(said)]
-        silence = batches.silence_frames()
+        silence = batches.SILENCE_FRAMES
         assert len(rows) == len(places) == first.frames + silence + last
-        mel = stream.mels[torch.from_numpy(rows)[None]][0].numpy()
+        mel = stream.frames_at(torch.from_numpy(rows)[None])[0].numpy()
         heard = made.mels.astype(np.float32)
         np.testing.assert_array_equal(mel[: first.frames], heard[first.start :][: first.frames])
         at, own = np.linspace(0, second.frames - 1, last), np.arange(second.frames)

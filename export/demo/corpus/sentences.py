@@ -6,7 +6,6 @@ of the text, so every machine makes the same one.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import json
@@ -16,13 +15,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
 from appliance.text.languages import language
-
-Split = Literal["train", "test"]
 
 HELD_OUT = 200
 """Size of the test split."""
@@ -76,7 +73,8 @@ class Sentence:
     id: str
     """Source and start of its hash: "live-…", "chat-…" or "fort-…"."""
     text: str
-    split: Split
+    split: str
+    """"test" or "train"."""
 
 
 def collect(fortunes: Path, dictionary: Path | None) -> list[Sentence]:
@@ -97,32 +95,21 @@ def collect(fortunes: Path, dictionary: Path | None) -> list[Sentence]:
     lines |= {key: ("live", s) for key, (s, _) in said.items()}
     train = [key for key in lines.keys() - set(test) if shared.isdisjoint(_runs(key))]
     train = [key for key in train if key not in said or said[key][1] not in templates]
-    splits: dict[str, Split] = dict.fromkeys(test, "test") | dict.fromkeys(
-        sorted(train, key=_digest), "train"
-    )
-    return [
-        Sentence(f"{lines[key][0]}-{_digest(key)[:10]}", lines[key][1], split)
-        for key, split in splits.items()
-    ]
+    splits = [*((key, "test") for key in test), *((key, "train") for key in sorted(train, key=_digest))]
+    return [Sentence(f"{lines[key][0]}-{_digest(key)[:10]}", lines[key][1], split) for key, split in splits]
 
 
 def livestream(count: int) -> list[tuple[str, str]]:
     """Draw `count` distinct livestream lines, each with its template."""
-    data = _ours()
-    return _drawn(data["templates"], data["slots"], count)
+    ours: dict[str, Any] = yaml.safe_load(LIVESTREAM.read_text("utf-8"))
+    return _drawn(ours["templates"], ours["slots"], count)
 
 
 def chat(count: int) -> list[str]:
     """Draw `count` distinct short lines of chat messages and bot replies."""
-    data = _ours()
-    drawn = _drawn(data["chat"]["templates"], {**data["slots"], **data["chat"]["slots"]}, count)
+    ours: dict[str, Any] = yaml.safe_load(LIVESTREAM.read_text("utf-8"))
+    drawn = _drawn(ours["chat"]["templates"], ours["slots"] | ours["chat"]["slots"], count)
     return [line for line, _ in drawn]
-
-
-@functools.cache
-def _ours() -> dict[str, Any]:
-    data: dict[str, Any] = yaml.safe_load(LIVESTREAM.read_text("utf-8"))
-    return data
 
 
 def write(sentences: Iterable[Sentence], path: Path) -> None:

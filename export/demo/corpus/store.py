@@ -77,13 +77,9 @@ class Store:
 
 def write(path: Path, spoken: Sequence[tuple[Mapping[str, str], Utterance]]) -> float:
     """Write a shard from sentences (id, voice, text, split) and how they were spoken; return its seconds."""
-    clips: list[dict[str, Any]] = []
-    arrays: list[dict[str, NDArray[Any]]] = []
-    for sentence, utterance in spoken:
-        clip = _clip(trimmed(utterance), sentence["text"])
-        arrays.append(clip)
-        sizes = {"frames": len(clip["mels"]), "samples": len(clip["audio"])}
-        clips.append({**sentence, **sizes})
+    arrays = [_clip(trimmed(utterance), sentence["text"]) for sentence, utterance in spoken]
+    sizes = [{"frames": len(clip["mels"]), "samples": len(clip["audio"])} for clip in arrays]
+    clips = [{**sentence, **size} for (sentence, _), size in zip(spoken, sizes, strict=True)]
     path.parent.mkdir(parents=True, exist_ok=True)
     joined = {name: np.concatenate([clip[name] for clip in arrays]) for name in arrays[0]}
     np.savez(path.with_suffix(".npz"), allow_pickle=False, **joined)
@@ -117,13 +113,8 @@ def refined(wave: NDArray[np.float32], hz: NDArray[np.float32], at: NDArray[Any]
     lags = np.round(SAMPLE_RATE_HZ / (hz[known, None] * steps)).astype(np.int64)
     reach = PERIODIC_WINDOW // 2 + int(lags.max(initial=0))
     padded = np.pad(wave, reach).astype(np.float32)
-    first = (
-        at[known, None, None]
-        + reach
-        + np.arange(PERIODIC_WINDOW)
-        - PERIODIC_WINDOW // 2
-        - lags[..., None] // 2
-    )
+    window = np.arange(PERIODIC_WINDOW) - PERIODIC_WINDOW // 2 + reach
+    first = at[known, None, None] + window - lags[..., None] // 2
     a, b = padded[first], padded[first + lags[..., None]]
     power = np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))
     likeness = (a * b).sum(axis=-1) / np.maximum(power, 1e-3)

@@ -6,6 +6,7 @@ are deterministic. They are installed to make a corpus (`scripts/requirements/vo
 
 from __future__ import annotations
 
+import functools
 import importlib.resources
 import json
 import re
@@ -51,16 +52,17 @@ class Teachers:
 
         self.hibari = Hibari(threads=1)
         self.hibari.sess = _session(Path(self.hibari.model_path).read_bytes(), "/Clip_output_0")
-        self.kokoro_voices = folder / "voices"
-        self._kokoro: _Kokoro | None = None
+        self.folder = folder
 
     def speak(self, voice: str, text: str, speed: float = 1.0) -> Utterance | None:
         """Speak a sentence; None if a phoneme of it is unknown to the teacher or it is too long."""
         if voice == HEART:
             return self._heart(text, speed)
-        if self._kokoro is None:
-            self._kokoro = _Kokoro(self.kokoro_voices)
         return self._kokoro.speak(voice, text, speed)
+
+    @functools.cached_property
+    def _kokoro(self) -> _Kokoro:
+        return _Kokoro(self.folder / "voices")
 
     def _heart(self, text: str, speed: float) -> Utterance | None:
         from hibari import dsp
@@ -93,12 +95,8 @@ class _Kokoro:
         ids = [self.vocabulary.get(phoneme) for phoneme in phonemes]
         if None in ids or not 2 <= len(ids) < len(style):
             return None
-        inputs = {
-            "tokens": np.array([[0, *ids, 0]], np.int64),
-            "style": style[len(ids) - 1],
-            "speed": np.array([speed], np.float32),
-        }
-        wave, frames, pitch = self.session.run(None, inputs)
+        inputs = {"tokens": np.array([[0, *ids, 0]], np.int64), "speed": np.array([speed], np.float32)}
+        wave, frames, pitch = self.session.run(None, inputs | {"style": style[len(ids) - 1]})
         return _utterance(text, phonemes, wave.ravel(), frames, pitch, KOKORO_UNVOICED_HZ)
 
 

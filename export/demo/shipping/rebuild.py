@@ -37,8 +37,8 @@ def rebuild(made: Bundle, out: Path) -> None:
     manifest, arch, mel = made.manifest, made.manifest.arch, made.manifest.mel
     if manifest.precision in parity.LOSSY or manifest.vocoder.name not in HEADS:
         raise ValueError(f"{made.folder}: only a float bundle with Vocos' backbone can be taken apart")
-    half = manifest.precision != "fp32"
-    compute = torch.float64 if half else torch.float32  # scales are those of half precision, unrounded
+    # float64 has the scales of half precision, unrounded.
+    compute = torch.float32 if manifest.precision == "fp32" else torch.float64
     graphs = {name: _stored(made.graph(name)) for name in ("modulation", "condition", "step", "vocoder")}
     config = _vocoder_config(graphs["vocoder"], manifest)
     is_vocos = config.head == "ISTFTHead"
@@ -103,14 +103,8 @@ def _stored(path: Path) -> Weights:
 
 
 def _vocoder_config(graph: Weights, manifest: contract.Manifest) -> VocosConfig:
-    return VocosConfig(
-        mels=manifest.mel.mels,
-        dim=len(graph["embed_bias"]),
-        intermediate_dim=graph["blocks.0.up.weight"].shape[1],
-        layers=sum(name.endswith(".up.weight") for name in graph),
-        n_fft=manifest.mel.n_fft,
-        hop=manifest.mel.hop,
-        padding=manifest.vocoder.padding,
-        sample_rate=manifest.mel.sample_rate_hz,
-        head=HEADS[manifest.vocoder.name],
-    )
+    mel, vocoder = manifest.mel, manifest.vocoder
+    dim, inner = len(graph["embed_bias"]), graph["blocks.0.up.weight"].shape[1]
+    layers = sum(name.endswith(".up.weight") for name in graph)
+    stft = mel.n_fft, mel.hop, vocoder.padding, mel.sample_rate_hz
+    return VocosConfig(mel.mels, dim, inner, layers, *stft, HEADS[vocoder.name])

@@ -54,8 +54,7 @@ def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out
 def make_bundle(official: Path, licence: str, passes: int, out: Path) -> None:
     """Export the folder of `write_official` in float16, as `python -m export bundle` does.
 
-    With `passes` the weights are a student's: one row a step, that number of steps alone. Raises
-    ValueError.
+    With `passes`, a student's weights: one row a step, and that number of steps alone. Raises ValueError.
     """
     options = {
         "--family": official / FAMILY,

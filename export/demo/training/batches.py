@@ -19,14 +19,13 @@ from torch import Tensor
 
 from appliance.contract.mel import FLOOR
 from export.demo.corpus import alphabet
-from export.demo.corpus import store as dataset
-from export.demo.corpus.store import Store
+from export.demo.corpus.store import SPEC, Store
 from export.demo.training.model import TAIL, Sentences
 
 MASKED_SHARE = (0.7, 1.0)
 """Range of the masked share of a sentence, as upstream trains it."""
-REFERENCE_SILENCE_S = 0.05
-"""Silence that the device appends to a reference, in seconds."""
+SILENCE_FRAMES = round(0.05 * SPEC.frames_per_second)
+"""Silence that the device appends to a reference."""
 BUCKETS = 24
 """Number of batches whose clips are sorted by length together."""
 
@@ -43,25 +42,6 @@ SILENCE, PADDING = -1, -2
 Rows = NDArray[np.float64]
 """Indices into the store's frames; fractional (interpolated) in stretched clips."""
 Alignment = NDArray[np.int64]
-
-
-class Mels:
-    """Log-mels of the store: memory-mapped on a CPU, loaded on a GPU."""
-
-    def __init__(self, store: Store, device: str) -> None:
-        self.device = device
-        self._mels = torch.from_numpy(store.mels).to(device)
-
-    def __getitem__(self, rows: Tensor) -> Tensor:
-        """Frames at `rows`, linearly interpolated: (B, N) float64 → (B, N, M) float32."""
-        before = rows.clamp_min(0).floor()
-        found = self._mels[before.long()].float()
-        between = rows.clamp_min(0) - before
-        if between.any():
-            after = self._mels[(before + (between > 0)).long()].float()
-            found.lerp_(after, between[..., None].float())
-        found.masked_fill_((rows == SILENCE)[..., None], math.log(FLOOR))
-        return found.masked_fill_((rows == PADDING)[..., None], 0.0)
 
 
 @dataclass(frozen=True)
@@ -95,10 +75,9 @@ class Batches:
     ) -> None:
         """`frames` of a batch at most, with padding; clips of more than `longest` are left out.
 
-        A clip of a voice is `repeats` times in an epoch, once if not named. Raises ValueError if none is
-        left.
+        A clip of a voice is `repeats` times in an epoch, once if not named. Raises ValueError without clips.
         """
-        self.store, self.mels = store, Mels(store, device)
+        self.store, self.device, self.mels = store, device, torch.from_numpy(store.mels).to(device)
         self.frames, self.longest, self.repeats, self.seed = frames, longest, repeats, seed
         self.numbers = [
             number
@@ -116,18 +95,28 @@ class Batches:
         window = max(BUCKETS * self.frames // max(piece.frames for piece in pieces), 1)
         for begin in range(0, len(pieces), window):
             batches += self._packed(sorted(pieces[begin : begin + window], key=lambda piece: piece.frames))
-        order = rng.permutation(len(batches))
-        return [batches[index] for index in order]
+        return [batches[index] for index in rng.permutation(len(batches))]
 
     def make(self, pieces: Sequence[Piece], rng: np.random.Generator) -> Batch:
         """Collate one batch with random infilling masks."""
-        device = self.mels.device
+        device = self.device
         rows, ids, alignment = zip(*(self.joined(piece) for piece in pieces), strict=True)
         hidden = _padded([self._mask(piece, rng) for piece in pieces], False, device)
         frames, tokens = (torch.tensor([len(one) for one in many]).to(device) for many in (rows, ids))
         places = _padded(rows, PADDING, device)
         sentences = Sentences(_padded(ids, -1, device), tokens, frames, places.shape[1])
-        return Batch(self.mels[places], sentences, hidden, _padded(alignment, -1, device))
+        return Batch(self.frames_at(places), sentences, hidden, _padded(alignment, -1, device))
+
+    def frames_at(self, rows: Tensor) -> Tensor:
+        """Log-mels at `rows`, linearly interpolated: (B, N) float64 → (B, N, M) float32."""
+        before = rows.clamp_min(0).floor()
+        found = self.mels[before.long()].float()
+        between = rows.clamp_min(0) - before
+        if between.any():
+            after = self.mels[(before + (between > 0)).long()].float()
+            found.lerp_(after, between[..., None].float())
+        found.masked_fill_((rows == SILENCE)[..., None], math.log(FLOOR))
+        return found.masked_fill_((rows == PADDING)[..., None], 0.0)
 
     def joined(self, piece: Piece) -> tuple[Rows, Alignment, Alignment]:
         """Frame rows, tokens and alignment, joined as the device joins reference and reply."""
@@ -143,8 +132,8 @@ class Batches:
             tokens = self.store.letters[clip.start + own.round().astype(np.int64)].astype(np.int64) + at
             alignment.append(np.minimum(tokens, at + len(text) - 1))
             if not last:
-                rows.append(np.full(silence_frames(), float(SILENCE)))
-                alignment.append(np.full(silence_frames(), at + len(text) - 1))
+                rows.append(np.full(SILENCE_FRAMES, float(SILENCE)))
+                alignment.append(np.full(SILENCE_FRAMES, at + len(text) - 1))
             ids.append(alphabet.ids(text))
             at += len(text)
         return np.concatenate(rows), np.concatenate(ids), np.concatenate(alignment)
@@ -161,7 +150,7 @@ class Batches:
             if rng.random() < PAIRED_SHARE:
                 others = voices[clips[number].voice]
                 other = others[rng.integers(len(others))]
-                both = clips[other].frames + silence_frames() + last
+                both = clips[other].frames + SILENCE_FRAMES + last
                 if both <= self.longest and other != number:
                     yield Piece((other, number), both, last, bare)
                     continue
@@ -208,7 +197,3 @@ def _padded(values: Sequence[NDArray[Any]], filler: float, device: str) -> Tenso
 def as_reference(text: str) -> str:
     """Complete a transcript as the device does before appending a reply."""
     return text + ("  " if text.endswith(".") else ".  ")
-
-
-def silence_frames() -> int:
-    return round(REFERENCE_SILENCE_S * dataset.SPEC.frames_per_second)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +71,7 @@ class Trainer(ABC):
         self.progress = Progress()
         self.planned_s: float | None = None
         self.stopping = False
-        """Set by a signal handler: end the run after the current step."""
+        """End the run after the current step."""
 
     @abstractmethod
     def batches(self) -> Iterator[tuple[Any, Progress]]:
@@ -133,6 +134,11 @@ class Trainer(ABC):
         self.average.update_parameters(self.main)
         return {name: value.detach() for name, value in losses.items()}
 
+    def stop(self, number: int, _: object) -> None:
+        """Handle a signal: finish the step and write the checkpoint; a second one ends the run at once."""
+        self.stopping = True
+        signal.signal(number, signal.SIG_DFL)
+
     def rate_factor(self) -> float:
         """Learning rate as a share of `rate`: linear warm-up, constant, half-cosine cooldown."""
         recipe, progress = self.recipe, self.progress
@@ -169,16 +175,13 @@ class Trainer(ABC):
         self.average.module.load_state_dict(weights)
         self.average.n_averaged.fill_(1)  # 0 would copy the model
 
-    def _lerp(self, averaged: Sequence[Tensor], now: Sequence[Tensor], _: object) -> None:
+    def _lerp(self, averaged: Any, now: Any, _: object) -> None:
         """Exponential moving average, whose low decay at first soon forgets the random initialisation."""
         step = self.progress.step
         torch._foreach_lerp_(averaged, now, 1 - min(DECAY, (1 + step) / (10 + step)))
 
 
-Item = TypeVar("Item")
-
-
-def prefetch(items: Iterator[Item], count: int = 2) -> Iterator[Item]:
+def prefetch(items: Iterator[Any], count: int = 2) -> Iterator[Any]:
     """Compute the next `count` items in a thread."""
     with ThreadPoolExecutor(1) as pool:
         waiting = deque(pool.submit(next, items) for _ in range(count))
@@ -205,3 +208,10 @@ def read(path: Path, device: str = "cpu") -> dict[str, Any]:
         raise ValueError(f"{path}: no weights; `python -m export.demo train` or `vocoder` makes them")
     state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     return state
+
+
+def autocast(device: str) -> torch.autocast:
+    """Autocast context of the forward pass; emulated bfloat16 halves the speed of a CPU."""
+    has = torch.cpu.get_capabilities()
+    native = device != "cpu" or any(has.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return torch.autocast(device, torch.bfloat16, enabled=native)

@@ -70,10 +70,8 @@ class Sentences:
 class Prediction:
     velocity: Tensor
     """(B, N, M); undefined in padding."""
-    guided_output: Tensor | None
-    """Output of the guided block (B, N, D)."""
-    log_attention: Tensor | None
-    """Log attention (B, N) of the guided heads to the aligned token."""
+    guided: tuple[Tensor, Tensor] | None
+    """Output (B, N, D) of the guided block, and log attention (B, N) of its heads to the aligned token."""
 
 
 @dataclass(frozen=True)
@@ -125,16 +123,18 @@ class BatchedDiT(nn.Module):
         time = dit.time_embed.time_mlp(torch.vmap(time_features)(t))
         angles = dit.rotary_embed(sentences.longest)
         rotation = angles.cos(), angles.sin()
-        guided_output = log_attention = None
+        guided = None
         for number, layer in enumerate(dit.transformer_blocks, start=1):
             block = cast(Block, layer)
             if guide is not None and number == guide.block:
-                log_attention = _guided_attention(block, x, time, rotation, mask, guide, index)
-                x = guided_output = _block(block, x, time, rotation, mask)
+                right = index[:, None, :] == guide.alignment[:, :, None]  # which frames carry the token
+                aim = _guided_attention(block, x, time, rotation, mask, guide.heads, right)
+                x = _block(block, x, time, rotation, mask)
+                guided = x, aim
             else:
                 x = _block(block, x, time, rotation, mask)
         scale, shift = dit.norm_out.linear(F.silu(time))[:, None].chunk(2, dim=-1)
-        return Prediction(dit.proj_out(normalise(x) * (1 + scale) + shift), guided_output, log_attention)
+        return Prediction(dit.proj_out(normalise(x) * (1 + scale) + shift), guided)
 
     def text(self, sentences: Sentences, drop_text: Tensor) -> Tensor:
         """Encode texts: (B, T, text_dim), zeros after each text.
@@ -195,24 +195,17 @@ def _attend(attention: Attention, x: Tensor, rotation: Rotation, mask: Tensor) -
 
 
 def _guided_attention(
-    block: Block,
-    x: Tensor,
-    time: Tensor,
-    rotation: Rotation,
-    mask: Tensor,
-    guide: AttentionGuide,
-    index: Tensor,
+    block: Block, x: Tensor, time: Tensor, rotation: Rotation, mask: Tensor, heads: int, right: Tensor
 ) -> Tensor:
-    """Log attention (B, N) to the aligned token's frames, averaged over the guided heads."""
+    """Log attention (B, N) of the first heads, averaged, to the frames of which `right` (B, N, N) is true."""
     shift, scale, *_ = block.attn_norm.linear(F.silu(time))[:, None].chunk(6, dim=-1)
     x = normalise(x) * (1 + scale) + shift
     attention = block.attn
     q, k = (
-        _rotate(_heads(attention, linear, x)[:, : guide.heads], rotation).float()
+        _rotate(_heads(attention, linear, x)[:, :heads], rotation).float()
         for linear in (attention.to_q, attention.to_k)
     )
     scores = torch.matmul(q * attention.dim_head**-0.5, k.mT) + _bias(mask, q.dtype)[:, None, None]
-    right = index[:, None, :] == guide.alignment[:, :, None]  # (B, N, N): which frames carry the token
     # Softmax rather than a difference of two logsumexp: exp of masked scores is slow on a CPU.
     on_target = (scores.softmax(dim=-1) * right[:, None]).sum(dim=-1)
     return on_target.clamp_min(MIN_ATTENTION).log().mean(dim=1)

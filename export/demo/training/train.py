@@ -21,9 +21,8 @@ from appliance.contract.schedule import time_grid
 from export.demo.corpus import alphabet
 from export.demo.corpus.store import SPEC, Store
 from export.demo.training import loop, matching
-from export.demo.training.autocast import autocast
 from export.demo.training.batches import Batch, Batches
-from export.demo.training.loop import Progress
+from export.demo.training.loop import Progress, autocast
 from export.demo.training.model import AttentionGuide, BatchedDiT, Prediction
 from export.demo.training.muon import Muon
 from export.model.dit import DiT, rotary_frequencies
@@ -65,15 +64,8 @@ class Recipe(loop.Recipe):
     @property
     def arch(self) -> Arch:
         """Architecture in upstream's terms."""
-        return Arch(
-            dim=self.dim,
-            depth=self.depth,
-            heads=self.heads,
-            ff_mult=2,
-            text_dim=self.text_dim,
-            conv_layers=self.text_layers,
-            text_embedding_average_upsampling=True,
-        )
+        sizes = self.dim, self.depth, self.heads, 2, self.text_dim, self.text_layers
+        return Arch(*sizes, text_embedding_average_upsampling=True)
 
 
 class Trainer(loop.Trainer):
@@ -122,23 +114,23 @@ class Trainer(loop.Trainer):
 
     def generator(self) -> torch.Generator:
         """Source of the step's draws."""
-        sequence = np.random.SeedSequence([self.recipe.seed, self.progress.step])
-        seed = int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
-        return torch.Generator(self.device).manual_seed(seed)
+        seeds = np.random.SeedSequence([self.recipe.seed, self.progress.step]).generate_state(2)
+        return torch.Generator(self.device).manual_seed(int(seeds.view(np.int64)[0] >> 1))
 
     def _guide_losses(self, seen: Prediction, batch: Batch, drop_text: Tensor) -> tuple[Tensor, Tensor]:
         """Losses on guided attention and on letters classified from the block's output."""
         known = (batch.alignment >= 0) & batch.sentences.mask & ~drop_text[:, None]
-        assert seen.log_attention is not None and seen.guided_output is not None
+        assert seen.guided is not None
+        output, log_attention = seen.guided
         said = batch.sentences.ids.gather(1, batch.alignment.clamp_min(0))
         with autocast(self.device):
-            logits = self.letter_head(seen.guided_output)
+            logits = self.letter_head(output)
         said = said.masked_fill(~known, UNKNOWN)
         wrong = F.cross_entropy(
             logits.float().flatten(0, 1), said.flatten(), ignore_index=UNKNOWN, reduction="sum"
         )
         count = known.sum().clamp_min(1)
-        return -(seen.log_attention * known).sum() / count, wrong / count
+        return -(log_attention * known).sum() / count, wrong / count
 
     def batches(self) -> Iterator[tuple[Batch, Progress]]:
         progress, seed = replace(self.progress), self.recipe.seed

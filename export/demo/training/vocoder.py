@@ -107,9 +107,8 @@ class _Excerpts:
         wave = self.audio[begin[:, None] + torch.arange(frames * hop, device=device)].float() / FULL_SCALE
         # Replies differ in level from their reference.
         gains = torch.from_numpy((10 ** rng.uniform(-0.4, 0.15, count)).astype(np.float32)).to(device)
-        return wave * gains[:, None], self.pitch[
-            start[:, None] + torch.arange(frames + 1, device=device)
-        ].float()
+        hz = self.pitch[start[:, None] + torch.arange(frames + 1, device=device)].float()
+        return wave * gains[:, None], hz
 
 
 def log_mel(wave: Tensor, n_fft: int = CONFIG.n_fft) -> Tensor:
@@ -139,10 +138,11 @@ def spectrum_distance(made: Tensor, real: Tensor) -> Tensor:
     found = []
     for n in RESOLUTIONS:
         a, b = magnitude(made, n), magnitude(real, n)
-        apart = torch.linalg.norm((a - b).flatten(1), dim=1) / torch.linalg.norm(
-            b.flatten(1), dim=1
-        ).clamp_min(QUIETEST)
-        found += [apart.mean(), F.l1_loss(a.clamp_min(QUIETEST).log(), b.clamp_min(QUIETEST).log())]
+        apart, size = ((x.flatten(1)).norm(dim=1) for x in (a - b, b))
+        found += [
+            (apart / size.clamp_min(QUIETEST)).mean(),
+            F.l1_loss(a.clamp_min(QUIETEST).log(), b.clamp_min(QUIETEST).log()),
+        ]
     return torch.stack(found).sum() / len(RESOLUTIONS)
 
 
@@ -153,9 +153,8 @@ def pitch_loss(pitch: Pitch, mels: Tensor, hz: Tensor) -> Tensor:
     wanted = apart.square().mul(-0.5).softmax(dim=-1)
     voiced = hz > 0
     away = -(logits.log_softmax(dim=-1) * wanted).sum(dim=-1) * voiced
-    return away.sum() / voiced.sum().clamp_min(1) + F.binary_cross_entropy_with_logits(
-        voicing, voiced.float()
-    )
+    told = F.binary_cross_entropy_with_logits(voicing, voiced.float())
+    return away.sum() / voiced.sum().clamp_min(1) + told
 
 
 def write_official(state: dict[str, Tensor], folder: Path) -> None:
