@@ -74,8 +74,8 @@ def trained(folder: Path) -> Path:
     python = folder / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.export.demo "$@"\n')
     python.chmod(0o755)
-    script = [ROOT / "scripts/train-demo-on-gpu", "3600", folder / "out", "--student", "10", "--device", "cpu"]
-    sizes = ["--work", folder / "work", "--heart", "0.001", "--michael", "0.001"]
+    script = [ROOT / "scripts/train-demo-on-gpu", "3600", folder / "out", "--work", folder / "work"]
+    sizes = ["--device", "cpu", "--student", "10", "--heart", "0.001", "--michael", "0.001"]
     environment = {**os.environ, "PYTHON": str(python), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([*script, *sizes], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
