@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -31,11 +33,22 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 """Help of each command, and the function that adds its arguments and sets its `run`."""
 
 
+SPELLED = {"·": "|", "×": "x", "…": "...", "–": "-", "→": "->", "●": "*"}
+"""What a terminal of another encoding shows for our marks; for a letter that it lacks, a question mark."""
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(SPELLED.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("spelled", _spelled)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal of another encoding shows a mark where it lacks a letter.
-        sys.stdout.reconfigure(errors="replace")
+        sys.stdout.reconfigure(errors="spelled")
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
@@ -46,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_line(f"appliance {options.command}: {_explained(error, options.address)}", sys.stderr)
     except KeyboardInterrupt:
         pass
+    except BrokenPipeError:
+        # `appliance voices list | head` has read enough; Python would flush once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return FAILED
 
 

@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import wave
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from appliance.bench.output import aligned
-from appliance.cli.options import Failure, add_address, add_pronounce, client, print_line, pronunciations
-from appliance.client import ENCODINGS, PRIORITIES, SPEAK_S, Options, Reply, Utterance
+from appliance.cli.options import (
+    FAILED,
+    Failure,
+    add_address,
+    add_pronounce,
+    client,
+    print_line,
+    pronunciations,
+)
+from appliance.cli.playing import Player, Progress
+from appliance.client import (
+    ENCODINGS,
+    PRIORITIES,
+    SPEAK_S,
+    CallFailed,
+    Client,
+    Event,
+    Header,
+    Options,
+    Piece,
+    Reply,
+    Utterance,
+)
 from appliance.encodings import SUFFIXES, EncodingName
 from appliance.rpc.appliance_pb2 import UtteranceState
 
@@ -16,11 +40,10 @@ SAMPLE_BYTES = 2
 
 
 def add_say(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text")
+    parser.add_argument("text", nargs="?", help="absent: each line of standard input, as it comes")
     parser.add_argument("--voice", required=True)
-    parser.add_argument(
-        *("-o", "--out"), type=Path, required=True, metavar="FILE", help=f"its suffix: {', '.join(SUFFIXES)}"
-    )
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=f"its suffix: {', '.join(SUFFIXES)}")
+    parser.add_argument("--play", action="store_true", help="play the audio while it is made")
     parser.add_argument("--encoding", choices=ENCODINGS, help="absent: by the suffix of FILE")
     parser.add_argument("--stream", action="store_true", help="receive the audio while it is made")
     parser.add_argument("--nfe", type=int, help="function evaluations; absent: the daemon's")
@@ -49,12 +72,82 @@ def add_say(parser: argparse.ArgumentParser) -> None:
 
 
 def _say(options: argparse.Namespace) -> int:
+    if options.text is None:
+        return _say_lines(options)
+    encoding = _encoding(options)
+    # A stream's WAV header does not know its length: the file's is written here.
+    request = _request(options, "pcm16" if encoding == "wav" else encoding)
+    with _sensible_numbers(), client(options) as daemon, ExitStack() as stack:
+        if options.play:
+            reply = _receive(daemon, options.text, options, request, stack.enter_context(Player()))
+        elif options.stream or sys.stderr.isatty():
+            reply = _receive(daemon, options.text, options, request)
+        else:
+            reply = daemon.speak(options.text, options.voice, timeout=options.timeout, **request)
+    if options.out is not None:
+        _write(options.out, encoding, reply)
+        print_line(options.out)
+    if options.table:
+        print(table(reply))
+    return 0
+
+
+def _say_lines(options: argparse.Namespace) -> int:
+    """Play each line of standard input; one that fails is reported, and the next one spoken."""
+    if options.out is not None or not options.play:
+        raise Failure("lines of standard input are played: say --play; --out needs a TEXT")
+    request, status = _request(options, "pcm16"), 0
+    with _sensible_numbers(), client(options) as daemon, Player() as player:
+        for line in filter(None, map(str.strip, sys.stdin)):
+            try:
+                reply = _receive(daemon, line, options, request, player)
+            except CallFailed as error:
+                if error.unreachable:
+                    raise
+                print_line(f"appliance say: {error}", sys.stderr)
+                status = FAILED
+                continue
+            if options.table:
+                print(table(reply))
+            player.wait()
+    return status
+
+
+def _receive(
+    daemon: Client, text: str, options: argparse.Namespace, request: Options, player: Player | None = None
+) -> Reply:
+    """Receive a reply while it is made, and play it."""
+    progress, rate_hz = Progress(), 0
+
+    def each(event: Event) -> None:
+        nonlocal rate_hz
+        progress.show(event)
+        if isinstance(event, Header):
+            rate_hz = event.sample_rate_hertz
+        elif isinstance(event, Piece) and player is not None:
+            player.play(event.data, rate_hz)
+
+    with closing(progress):
+        return daemon.stream(text, options.voice, timeout=options.timeout, **request).reply(each)
+
+
+def _encoding(options: argparse.Namespace) -> EncodingName:
+    """Encoding of the file; PCM16 of what is only played."""
+    if options.out is None:
+        if not options.play:
+            raise Failure("where does the audio go? --play, --out FILE, or both")
+        return "pcm16"
     encoding: EncodingName | None = options.encoding or SUFFIXES.get(options.out.suffix.lower())
     if encoding is None:
         raise Failure(f"{options.out}: ends in none of {', '.join(SUFFIXES)}: say --encoding")
-    request: Options = {
-        # A stream's WAV header does not know its length: the file's is written here.
-        "encoding": "pcm16" if encoding == "wav" else encoding,
+    if options.play and encoding not in ("wav", "pcm16"):
+        raise Failure(f"--play plays WAV and PCM16, not {encoding}: name a .wav")
+    return encoding
+
+
+def _request(options: argparse.Namespace, encoding: EncodingName) -> Options:
+    return {
+        "encoding": encoding,
         "rate": options.rate,
         "speed": options.speed,
         "nfe": options.nfe,
@@ -71,25 +164,24 @@ def _say(options: argparse.Namespace) -> int:
         "queue_timeout": options.queue_timeout,
         "request_id": options.request_id,
     }
+
+
+@contextmanager
+def _sensible_numbers() -> Iterator[None]:
     try:
-        with client(options) as daemon:
-            if options.stream:
-                reply = daemon.stream(options.text, options.voice, timeout=options.timeout, **request).reply()
-            else:
-                reply = daemon.speak(options.text, options.voice, timeout=options.timeout, **request)
+        yield
     except (ValueError, OverflowError) as error:
         raise Failure(f"a number is out of range: {error}") from error
+
+
+def _write(path: Path, encoding: EncodingName, reply: Reply) -> None:
     try:
         if encoding == "wav":
-            _write_wav(options.out, reply.audio, reply.header.sample_rate_hertz)
+            _write_wav(path, reply.audio, reply.header.sample_rate_hertz)
         else:
-            options.out.write_bytes(reply.audio)
+            path.write_bytes(reply.audio)
     except OSError as error:
-        raise Failure(f"{options.out}: {error.strerror}") from error
-    print_line(options.out)
-    if options.table:
-        print(table(reply))
-    return 0
+        raise Failure(f"{path}: {error.strerror}") from error
 
 
 def _write_wav(path: Path, pcm: bytes, rate_hz: int) -> None:

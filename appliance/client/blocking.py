@@ -125,8 +125,13 @@ class Stream:
         self._cancelled.set()
         self._call.cancel()
 
-    def reply(self) -> Reply:
-        return streamed_reply(list(self), self._attempts.begun)
+    def reply(self, each: Callable[[Event], object] = lambda event: None) -> Reply:
+        """Receive all of it; `each` is called with every event as it comes."""
+        events = []
+        for event in self:
+            each(event)
+            events.append(event)
+        return streamed_reply(events, self._attempts.begun)
 
 
 class Operator:

@@ -105,7 +105,17 @@ def test_a_terminal_that_lacks_a_letter_gets_a_mark(box: Running, tmp_path: Path
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )
     assert done.returncode == 0, done.stderr
-    assert b"NFE ? seed" in done.stdout
+    assert b"NFE | seed" in done.stdout
+
+
+def test_a_reader_that_has_enough_is_no_error(box: Running) -> None:
+    script = (
+        f"{sys.executable} -m appliance voices list --address {box.address} | true; echo ${{PIPESTATUS[0]}}"
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=ROOT, capture_output=True, timeout=PATIENCE_S, text=True
+    )
+    assert done.stderr == "" and done.stdout.strip() in ("0", "1")
 
 
 @pytest.mark.parametrize("stream", [False, True])

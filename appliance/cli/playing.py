@@ -1,0 +1,149 @@
+"""Sound on this machine while it is received, and a bar of how far a long text is."""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+
+from appliance.cli.options import Failure
+from appliance.client import Event, Header, Piece
+
+SAMPLE_BYTES = 2
+AHEAD_S = 1.0
+"""Seconds that are left to play when the next line is asked for."""
+NOTHING_PLAYS = "nothing here plays sound: install aplay (Debian: alsa-utils) or Python's sounddevice"
+BAR = 30
+"""Characters."""
+
+
+class Player:
+    """Plays mono PCM16 in a thread of its own, so that a reply is received as fast as it is made."""
+
+    def __init__(self) -> None:
+        self._pieces: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._waiting = self._rate_hz = 0
+        self._thread: threading.Thread | None = None
+        self._failure: Failure | None = None
+
+    def __enter__(self) -> Player:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is None:
+            return
+        self._pieces.put(None)
+        if kind is None:
+            self._thread.join()
+            self._check()
+
+    def play(self, pcm: bytes, rate_hz: int) -> None:
+        """Play after what waits. Raises Failure where it cannot be played."""
+        if self._thread is None:
+            self._rate_hz, write = rate_hz, _output(rate_hz)
+            self._thread = threading.Thread(target=self._run, args=(write,), daemon=True)
+            self._thread.start()
+        with self._changed:
+            self._waiting += len(pcm)
+        self._pieces.put(pcm)
+        self._check()
+
+    def wait(self) -> None:
+        """Wait until no more than AHEAD_S are left. Raises Failure."""
+        ahead = AHEAD_S * SAMPLE_BYTES * self._rate_hz
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting <= ahead or self._failure is not None)
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self, write: Callable[[bytes | None], None]) -> None:
+        try:
+            while (pcm := self._pieces.get()) is not None:
+                write(pcm)
+                with self._changed:
+                    self._waiting -= len(pcm)
+                    self._changed.notify_all()
+            write(None)
+        except Failure as failure:
+            with self._changed:
+                self._failure = failure
+                self._changed.notify_all()
+
+
+def _output(rate_hz: int) -> Callable[[bytes | None], None]:
+    """Function that plays bytes, and with None waits for the end of the sound; it raises Failure."""
+    try:
+        import sounddevice
+    except (ImportError, OSError):  # OSError: without PortAudio
+        return _aplay(rate_hz)
+
+    def write(pcm: bytes | None) -> None:
+        try:
+            if pcm is None:
+                stream.stop()
+            else:
+                stream.write(pcm)
+        except sounddevice.PortAudioError as error:
+            raise Failure(f"sounddevice: {error}") from error
+
+    try:
+        stream = sounddevice.RawOutputStream(rate_hz, channels=1, dtype="int16")
+        stream.start()
+    except sounddevice.PortAudioError as error:
+        raise Failure(f"sounddevice: {error}") from error
+    return write
+
+
+def _aplay(rate_hz: int) -> Callable[[bytes | None], None]:
+    path = shutil.which("aplay")
+    if path is None:
+        raise Failure(NOTHING_PLAYS)
+    command = [path, "--quiet", "--file-type=raw", "--format=S16_LE", "--channels=1", f"--rate={rate_hz}"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None and process.stderr is not None
+    into, errors = process.stdin, process.stderr
+
+    def write(pcm: bytes | None) -> None:
+        with suppress(BrokenPipeError):  # it has ended
+            if pcm is not None:
+                into.write(pcm)
+                into.flush()
+                return
+        with suppress(BrokenPipeError):
+            into.close()
+        with errors:
+            said = errors.read().decode(errors="replace").strip().splitlines()
+        if process.wait() or pcm is not None:
+            raise Failure(said[-1] if said else f"aplay ended with {process.returncode}")
+
+    return write
+
+
+class Progress:
+    """Bar on standard error for a text of several segments, where that is a terminal."""
+
+    def __init__(self) -> None:
+        self._segments = 0
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, Header) and event.segments > 1 and sys.stderr.isatty():
+            self._segments = event.segments
+        elif isinstance(event, Piece) and self._segments:
+            done = event.segment + 1
+            filled = "#" * (BAR * done // self._segments)
+            print(f"\r[{filled:.<{BAR}}] {done}/{self._segments}", end="", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._segments:
+            print(f"\r{'':{BAR + 16}}\r", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,112 @@
+"""`say --play`, lines of standard input, and the bar; aplay is a program that keeps what it is given."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance import cli
+from appliance.cli.playing import Progress
+from appliance.client import Client, Header, Piece
+from tests.daemons import Running, running
+
+TEXT = "Thanks for the follow, welcome to the stream."
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("playing")) as box:
+        box.add_voice()
+        yield box
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """File with the arguments, a line, and the bytes that aplay was given."""
+    kept = tmp_path / "played"
+    _aplay(tmp_path, f'echo "$@" > {kept}; exec cat >> {kept}', monkeypatch)
+    return kept
+
+
+def _aplay(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = folder / "bin/aplay"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    # Where it is installed it would be taken instead.
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+
+
+def say(box: Running, *arguments: str) -> int:
+    return cli.main(["say", *arguments, "--voice", "ann", "--address", box.address])
+
+
+def spoken(box: Running, text: str) -> bytes:
+    with Client(box.address) as client:
+        return client.stream(text, "ann", seed=3).reply().audio
+
+
+def test_what_is_played_is_what_is_spoken(box: Running, played: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.pcm"
+    assert say(box, TEXT, "--play", "--seed", "3", "-o", str(out)) == 0
+    arguments, audio = played.read_bytes().split(b"\n", 1)
+    assert audio == out.read_bytes() == spoken(box, TEXT)
+    assert {b"--format=S16_LE", b"--rate=24000", b"--channels=1"} <= set(arguments.split())
+
+
+def test_lines_are_played_one_after_another_past_one_that_fails(
+    box: Running, played: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["One, two.", "", "x" * 100_000, TEXT]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    assert say(box, "--play", "--seed", "3") == 1
+    assert played.read_bytes().split(b"\n", 1)[1] == spoken(box, lines[0]) + spoken(box, TEXT)
+    error = capsys.readouterr().err
+    assert error.startswith("appliance say: ") and error.endswith("(INVALID_ARGUMENT)\n")
+    assert len(error.splitlines()) == 1
+
+
+def test_a_player_that_fails_is_named(
+    box: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _aplay(tmp_path, 'echo "aplay: main:831: audio open error: No such device" >&2; exit 1', monkeypatch)
+    assert say(box, TEXT, "--play") == 1
+    assert capsys.readouterr().err == "appliance say: aplay: main:831: audio open error: No such device\n"
+    (tmp_path / "bin/aplay").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert say(box, TEXT, "--play") == 1
+    assert "install aplay (Debian: alsa-utils)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((TEXT,), "--play, --out FILE, or both"),
+        ((), "lines of standard input are played: say --play"),
+        (("--play", "--out", "a.wav"), "--out needs a TEXT"),
+        ((TEXT, "--play", "--out", "a.mp3"), "--play plays WAV and PCM16, not mp3"),
+    ],
+)
+def test_where_the_audio_goes_has_to_be_said(
+    box: Running, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert say(box, *arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_long_text_has_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    bar = Progress()
+    for event in (Header(segments=3), Piece(b"", 0, 0, 0.0), Piece(b"", 0, 2, 0.0)):
+        bar.show(event)
+    bar.close()
+    _, first, last, cleared, rest = terminal.getvalue().split("\r")
+    assert first == f"[{'#' * 10}{'.' * 20}] 1/3" and last == f"[{'#' * 30}] 3/3"
+    assert not cleared.strip() and not rest
