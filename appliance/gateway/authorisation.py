@@ -24,11 +24,22 @@ TOKEN_NEEDED = "a token is needed: send the header `Authorization: Bearer TOKEN`
 BUSY_RETRY_S = 1.0
 
 
-def roles(path: str) -> tuple[Role, ...]:
+def is_of_voices(path: str) -> bool:
+    return any(path == name or path.startswith(f"{name}/") for name in VOICES)
+
+
+def changes_voices(path: str, method: str) -> bool:
+    return is_of_voices(path) and method in ("POST", "DELETE")
+
+
+def roles(scope: Scope) -> tuple[Role, ...]:
     """Roles of which one is needed, or admin."""
+    path = scope["path"]
+    if changes_voices(path, scope["method"]):
+        return (Role.VOICES,)
     if path.startswith(MODERATE):
         return ()
-    if any(path == name or path.startswith(f"{name}/") for name in VOICES):
+    if is_of_voices(path):
         return SEE_VOICES
     return (Role.SPEAK,)
 
@@ -65,7 +76,7 @@ class AccessMiddleware:
     def _refusal(self, scope: Scope) -> Refusal | None:
         if self._tokens is not None:
             try:
-                self._tokens.check(_token(scope), roles(scope["path"]))
+                self._tokens.check(_token(scope), roles(scope))
             except Unauthenticated as error:
                 message = str(error) if _token(scope) else TOKEN_NEEDED
                 return Refusal(401, message, code="unauthenticated")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -155,18 +156,33 @@ class Fields:
         ]
 
 
+async def body_parts(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+    """Yield a body as it comes. Raises Refusal if it has more than `most` bytes."""
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise Refusal(413, f"the body has over {most} bytes", code="too_large")
+        yield part
+
+
+@contextmanager
+def within(limit_s: float) -> Iterator[None]:
+    """Raise Refusal if the body takes longer."""
+    try:
+        with anyio.fail_after(limit_s):
+            yield
+    except TimeoutError:
+        raise Refusal(408, f"the body did not come within {limit_s:g} s", code="timeout") from None
+
+
 async def json_body(request: Request) -> Fields:
     """Read a body's JSON object. Raises Refusal if it is too long, too slow, or none."""
     limits = request.app.state.config.gateway
     body = bytearray()
-    try:
-        with anyio.fail_after(limits.stall_s):
-            async for part in request.stream():
-                body += part
-                if len(body) > limits.max_body_bytes:
-                    raise Refusal(413, f"the body has over {limits.max_body_bytes} bytes", code="too_large")
-    except TimeoutError:
-        raise Refusal(408, f"the body did not come within {limits.stall_s:g} s", code="timeout") from None
+    with within(limits.stall_s):
+        async for part in body_parts(request, limits.max_body_bytes):
+            body += part
     try:
         given = json.loads(bytes(body))
     except (ValueError, RecursionError) as error:

@@ -109,27 +109,12 @@ def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "f5-appliance"}
 
 
-async def voices(request: Request) -> Response:
-    """GET /v1/audio/voices: stored voices, and their names in the configuration."""
-    stored = {
-        voice.name: voice.display_name or voice.name async for voice in request.app.state.client.voices()
-    }
-    others = {
-        name: name for name, voice in request.app.state.config.gateway.voices.items() if voice in stored
-    }
-    listed = [{"id": name, "name": shown} for name, shown in {**others, **stored}.items()]
-    return JSONResponse({"voices": listed})
-
-
 ROUTES: list[BaseRoute] = [
     Route("/v1/audio/speech", speech, methods=["POST"]),
     Route("/v1/models", models),
     Route("/v1/models/{name:path}", model),
     Route("/v1/audio/models", audio_models),
-    Route("/v1/audio/voices", voices),
-    Route("/v1/voices", voices),
     # Clients whose base address was given without /v1.
     Route("/audio/speech", speech, methods=["POST"]),
     Route("/audio/models", audio_models),
-    Route("/audio/voices", voices),
 ]

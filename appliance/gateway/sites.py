@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from appliance.config import HOST, GatewayConfig, is_loopback, split_address
-from appliance.gateway.authorisation import PROBES, is_open
+from appliance.gateway.authorisation import PROBES, changes_voices, is_open
 from appliance.gateway.body import shown
 from appliance.gateway.refusals import Refusal
 from appliance.gateway.speech import IGNORED
@@ -31,7 +31,7 @@ DEFAULT_PORTS = {"http": "80", "https": "443"}
 OWN_OR_TYPED = frozenset(("same-origin", "none"))
 """Values of Sec-Fetch-Site, which no page can set."""
 WHAT_CHAT_SAYS = "/api/"
-"""Paths that "*" in `gateway.origins` does not open."""
+"""Paths of what chat says."""
 MAX_LOGGED = 32
 """Refusals that are logged, each once."""
 
@@ -86,7 +86,7 @@ class SitesMiddleware:
                 logger.warning("%s", refused.message)
             await refused.response(scope["path"])(scope, receive, send)
             return
-        is_private = scope["type"] == "http" and scope["path"].startswith(WHAT_CHAT_SAYS)
+        is_private = scope["type"] == "http" and _is_private(scope)
         await (self._named_only if is_private else self._for_speech)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
@@ -105,7 +105,7 @@ class SitesMiddleware:
                 message = f"Host: {shown(host)} is no name of this gateway; gateway.names adds to them"
                 return Refusal(421, message, code="misdirected_request")
             own = sent_to
-        if is_open(path) or (self._is_any_allowed and not path.startswith(WHAT_CHAT_SAYS)):
+        if is_open(path) or (self._is_any_allowed and not _is_private(scope)):
             return None
         if foreign := self._foreign(headers, own):
             message = f"{foreign}: a page of another site asks, and gateway.origins does not name it"
@@ -142,11 +142,18 @@ class SitesMiddleware:
         return next((f"Referer: {shown(page)}" for page in pages if origin_of(page) != own), "")
 
 
+def _is_private(scope: Scope) -> bool:
+    """True for what "*" in `gateway.origins` does not open; a preflight asks for another request."""
+    asked = Headers(scope=scope).get("access-control-request-method", "")
+    method = asked if scope["method"] == "OPTIONS" else scope["method"]
+    return scope["path"].startswith(WHAT_CHAT_SAYS) or changes_voices(scope["path"], method)
+
+
 def _cors(app: ASGIApp, origins: list[str]) -> ASGIApp:
     return CORSMiddleware(
         app,
         allow_origins=origins,
-        allow_methods=["GET", "POST"],
+        allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
         expose_headers=["retry-after", "x-request-id", IGNORED],
         # Chromium asks for this where a page of the internet calls a private address.

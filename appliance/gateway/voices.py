@@ -1,0 +1,113 @@
+"""Voices over HTTP: listed, stored from a recording, removed."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+from python_multipart.exceptions import FormParserError
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from appliance.client import Voice, plain
+from appliance.client.connection import UPLOAD_S
+from appliance.gateway.body import Fields, body_parts, invalid, within
+from appliance.gateway.refusals import Refusal
+
+MAX_FIELDS = 16
+MAX_FIELD_BYTES = 16 << 10
+"""A transcript in any script."""
+AUDIO = ("audio", "audio_sample", "file")
+"""Names of the recording: ours, OpenAI's, LocalAI's."""
+TRANSCRIPT, CONSENT = ("transcript", "ref_text", "text"), ("consent", "consent_note")
+MARKS = re.compile(r"[^a-z0-9]+")
+
+
+async def listed(request: Request) -> Response:
+    """GET /v1/audio/voices: stored voices, and their names in the configuration."""
+    stored = {
+        voice.name: voice.display_name or voice.name async for voice in request.app.state.client.voices()
+    }
+    others = {
+        name: name for name, voice in request.app.state.config.gateway.voices.items() if voice in stored
+    }
+    names = [{"id": name, "name": shown} for name, shown in {**others, **stored}.items()]
+    return JSONResponse({"voices": names})
+
+
+async def create(request: Request) -> Response:
+    """POST /v1/audio/voices, multipart/form-data: `name`, `audio`, `transcript`, `consent`."""
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        raise Refusal(415, "content-type: must be multipart/form-data", code="invalid_request")
+    most = request.app.state.config.server.max_receive_bytes
+    parser = MultiPartParser(
+        request.headers,
+        body_parts(request, most),
+        max_files=1,
+        max_fields=MAX_FIELDS,
+        max_part_size=MAX_FIELD_BYTES,
+    )
+    try:
+        with within(UPLOAD_S):
+            form = await parser.parse()
+    except (MultiPartException, FormParserError, KeyError, UnicodeDecodeError) as error:
+        message = getattr(error, "message", "") or "a part cannot be read"
+        raise Refusal(400, f"the form: {message}", code="invalid_request") from error
+    try:
+        recording = next((given for name in AUDIO if isinstance(given := form.get(name), UploadFile)), None)
+        if recording is None:
+            raise invalid("audio", "is missing: a file of the form with a recording")
+        fields = Fields({name: value for name, value in form.items() if isinstance(value, str)})
+        shown_as = fields.text("name") or ""
+        voice = await request.app.state.client.add_voice(
+            stored_name(shown_as),
+            await recording.read(),
+            _first(fields, TRANSCRIPT),
+            consent_note=_first(fields, CONSENT),
+            display_name="" if stored_name(shown_as) == shown_as else shown_as,
+            timeout=UPLOAD_S,
+        )
+    finally:
+        await form.close()
+    return JSONResponse(_described(voice), 201)
+
+
+async def remove(request: Request) -> Response:
+    """DELETE /v1/audio/voices/{name}."""
+    name = stored_name(request.path_params["name"])
+    await request.app.state.client.remove_voice(name)
+    return JSONResponse({"id": name, "object": "audio.voice.deleted", "deleted": True})
+
+
+def stored_name(shown_as: str) -> str:
+    """Name under which a voice is stored: "Zoë (live)" → "zoe-live"."""
+    letters = unicodedata.normalize("NFKD", shown_as.lower())
+    if re.fullmatch(r"[a-z0-9_-]*", letters):
+        return letters
+    return MARKS.sub("-", "".join(letter for letter in letters if not unicodedata.combining(letter))).strip(
+        "-"
+    )
+
+
+def _first(fields: Fields, names: tuple[str, ...]) -> str:
+    return next((text for name in names if (text := fields.text(name))), "")
+
+
+def _described(voice: Voice) -> dict[str, Any]:
+    return {
+        **plain(voice),
+        "id": voice.name,
+        "object": "audio.voice",
+        "name": voice.display_name or voice.name,
+    }
+
+
+ROUTES: list[BaseRoute] = [
+    *(Route(path, listed, methods=["GET"]) for path in ("/v1/audio/voices", "/v1/voices", "/audio/voices")),
+    Route("/v1/audio/voices", create, methods=["POST"]),
+    Route("/v1/audio/voices/{name}", remove, methods=["DELETE"]),
+]

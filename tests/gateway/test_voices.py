@@ -1,0 +1,127 @@
+"""Voices over HTTP, in the forms that requests, curl and OpenAI's SDK send."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from appliance import access
+from appliance.access import Role
+from appliance.client import Client
+from appliance.gateway.voices import stored_name
+from tests.daemons import reference_wav, running
+from tests.gateway.conftest import NAMED, Answer, Gateway, gateway_of
+
+PATH = "/v1/audio/voices"
+SAID = "Some call me nature, others call me mother nature."
+BOUNDARY = "a-b-c"
+
+
+def form(fields: Mapping[str, str], audio: bytes | None, part: str = "audio") -> bytes:
+    """multipart/form-data, RFC 7578."""
+    parts = [f'name="{name}"\r\n\r\n{value}'.encode() for name, value in fields.items()]
+    if audio is not None:
+        head = f'name="{part}"; filename="a.wav"\r\nContent-Type: audio/wav\r\n\r\n'
+        parts.append(head.encode() + audio)
+    begin = f"--{BOUNDARY}\r\nContent-Disposition: form-data; ".encode()
+    return b"".join(begin + one + b"\r\n" for one in parts) + f"--{BOUNDARY}--\r\n".encode()
+
+
+def upload(
+    gateway: Gateway,
+    fields: Mapping[str, str],
+    audio: bytes | None,
+    part: str = "audio",
+    path: str = PATH,
+    **headers: str,
+) -> Answer:
+    kind = f"multipart/form-data; boundary={BOUNDARY}"
+    return gateway.ask(path, form(fields, audio, part), content_type=kind, **headers)
+
+
+def test_a_voice_is_stored_heard_and_removed(gateway: Gateway) -> None:
+    fields = {"name": "Zoë (live)", "transcript": SAID, "consent": "hers, by mail"}
+    made = upload(gateway, fields, reference_wav())
+    assert (made.status, made.json["id"], made.json["name"]) == (201, "zoe-live", "Zoë (live)")
+    with Client(gateway.daemon.address) as client:
+        stored = client.voice("zoe-live")
+    assert (stored.transcript, stored.consent_note, stored.display_name) == (
+        SAID,
+        "hers, by mail",
+        "Zoë (live)",
+    )
+    assert made.json["sha256"] == stored.sha256 and made.json["warnings"] == list(stored.warnings)
+    assert {"id": "zoe-live", "name": "Zoë (live)"} in gateway.ask(PATH).json["voices"]
+    spoken = gateway.ask("/v1/audio/speech", {"input": "Hi.", "voice": "zoe-live", "nfe": 1})
+    assert spoken.status == 200 and len(spoken.body) > 1_000
+    removed = gateway.ask(f"{PATH}/Zoe-live", method="DELETE")
+    assert (removed.status, removed.json["deleted"]) == (200, True)
+    assert gateway.ask(f"{PATH}/zoe-live", method="DELETE").status == 404
+
+
+def test_fields_of_openai_and_localai_are_taken(gateway: Gateway) -> None:
+    for part, words in (("audio_sample", "ref_text"), ("file", "text")):
+        made = upload(gateway, {"name": "other", words: SAID}, reference_wav(), part)
+        assert (made.status, made.json["transcript"]) == (201, SAID)
+    assert gateway.ask(f"{PATH}/other", method="DELETE").status == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "audio", "status", "message"),
+    [
+        ({"name": "bob", "transcript": SAID}, None, 400, "audio: is missing"),
+        ({"name": "bob"}, reference_wav(), 400, "transcript: is empty"),
+        ({"transcript": SAID}, reference_wav(), 400, "name: must be 1 to 64"),
+        ({"name": "声", "transcript": SAID}, reference_wav(), 400, "name: must be 1 to 64"),
+        ({"name": "bob", "transcript": SAID}, b"no sound", 400, "audio"),
+        ({"name": "bob", "transcript": "x" * 20_000}, reference_wav(), 400, "the form: "),
+        ({f"f{n}": "" for n in range(20)}, reference_wav(), 400, "the form: Too many fields"),
+    ],
+)
+def test_a_form_that_is_wrong_is_named(
+    gateway: Gateway, fields: dict[str, str], audio: bytes | None, status: int, message: str
+) -> None:
+    answer = upload(gateway, fields, audio)
+    assert answer.status == status and message in answer.json["error"]["message"], answer.body
+    assert gateway.ask(f"{PATH}/bob", method="DELETE").status == 404
+
+
+def test_bodies_that_are_no_form_and_too_long_ones_are_refused(gateway: Gateway) -> None:
+    assert gateway.ask(PATH, {"name": "bob"}).status == 415
+    for kind in ("multipart/form-data", f"multipart/form-data; boundary={BOUNDARY}"):
+        assert gateway.ask(PATH, b"nothing of it", content_type=kind).status == 400
+    assert upload(gateway, {"name": "bob", "transcript": SAID}, bytes(17 << 20)).status == 413
+
+
+def test_a_page_of_another_site_stores_no_voice(gateway: Gateway, tmp_path: Path) -> None:
+    fields = {"name": "bob", "transcript": SAID}
+    assert upload(gateway, fields, reference_wav(), origin="https://evil.example").status == 403
+    assert upload(gateway, fields, reference_wav(), origin=NAMED).status == 201
+    with gateway_of(gateway.daemon, origins=["*"]) as opened:
+        assert opened.ask(PATH, origin="https://evil.example").status == 200
+        assert upload(opened, fields, reference_wav(), origin="https://evil.example").status == 403
+        assert opened.ask(f"{PATH}/bob", method="DELETE", origin="https://evil.example").status == 403
+        for method, status in (("GET", 200), ("DELETE", 403)):
+            asked = {"origin": "https://evil.example", "access_control_request_method": method}
+            assert opened.ask(f"{PATH}/bob", method="OPTIONS", **asked).status == status
+    assert gateway.ask(f"{PATH}/bob", method="DELETE").status == 200
+
+
+def test_the_role_voices_is_needed(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    held = {role: access.add(tokens, role.value, [role]) for role in (Role.SPEAK, Role.VOICES)}
+    with running(tmp_path, server={"tokens": str(tokens)}) as daemon, gateway_of(daemon) as gateway:
+        for role, status in ((Role.SPEAK, 403), (Role.VOICES, 201)):
+            bearer = {"authorization": f"Bearer {held[role]}"}
+            fields = {"name": "bob", "transcript": SAID}
+            assert upload(gateway, fields, reference_wav(), **bearer).status == status
+            assert gateway.ask(PATH, **bearer).status == 200
+        bearer = {"authorization": f"Bearer {held[Role.SPEAK]}"}
+        assert gateway.ask(f"{PATH}/bob", method="DELETE", **bearer).status == 403
+
+
+def test_names_are_made_storable() -> None:
+    names = {"Anna": "anna", "my_voice-2": "my_voice-2", "Jean-Luc Ménard": "jean-luc-menard", "a.b!": "a-b"}
+    assert {name: stored_name(name) for name in names} == names
