@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -41,6 +43,19 @@ def _is_roomy(folder: Path) -> bool:
     state = os.statvfs(folder)
     return not state.f_flag & os.ST_NOEXEC and state.f_bavail * state.f_frsize > MEMORY_BYTES
 
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what killed runs have left; pytest keeps it for days, and here it is memory."""
+    mounted = Path("/proc/mounts").read_text()
+    for lock in folder.glob("pytest-of-*/pytest-*/.lock"):
+        with contextlib.suppress(OSError, ValueError):
+            # A test of the package may have left the machine's own /dev mounted below.
+            if not Path(f"/proc/{int(lock.read_text())}").exists() and str(lock.parent) not in mounted:
+                shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+if os.access(MEMORY, os.W_OK):
+    _remove_abandoned(MEMORY)
 
 # A fake Jetson is four hundred small files: on a shared disk they take most of a test's time.
 if _is_roomy(MEMORY):
