@@ -15,8 +15,9 @@ OPEN = (*PROBES, "/", "/overlay")
 OPEN_BELOW = "/static/"
 """Probes, and pages, which show nothing until their own calls have sent a token."""
 SEE_VOICES = (Role.SPEAK, Role.VOICES)
+STORED_VOICES = "/v1/audio/voices"
 VOICES = (
-    *("/v1/models", "/v1/audio/models", "/v1/audio/voices", "/v1/voices"),
+    *("/v1/models", "/v1/audio/models", STORED_VOICES, "/v1/voices"),
     *("/audio/models", "/audio/voices"),
 )
 MODERATE = "/api/channels/"
@@ -24,12 +25,12 @@ TOKEN_NEEDED = "a token is needed: send the header `Authorization: Bearer TOKEN`
 BUSY_RETRY_S = 1.0
 
 
-def is_of_voices(path: str) -> bool:
-    return any(path == name or path.startswith(f"{name}/") for name in VOICES)
-
-
 def changes_voices(path: str, method: str) -> bool:
-    return is_of_voices(path) and method in ("POST", "DELETE")
+    return method in ("POST", "DELETE") and _is_below(path, STORED_VOICES)
+
+
+def _is_below(path: str, name: str) -> bool:
+    return path == name or path.startswith(f"{name}/")
 
 
 def roles(scope: Scope) -> tuple[Role, ...]:
@@ -39,7 +40,7 @@ def roles(scope: Scope) -> tuple[Role, ...]:
         return (Role.VOICES,)
     if path.startswith(MODERATE):
         return ()
-    if is_of_voices(path):
+    if any(_is_below(path, name) for name in VOICES):
         return SEE_VOICES
     return (Role.SPEAK,)
 
