@@ -89,7 +89,7 @@ def _note_names(server: socket.socket, file: Path) -> None:
 
 
 def _note_addresses(packets: socket.socket, file: Path) -> None:
-    """Of packets to elsewhere than this machine, until one to LAST."""
+    """Note addresses of packets to elsewhere than this machine, until one to LAST."""
     while True:
         packet = packets.recv(2048)
         bounds = {4: (16, 20), 6: (24, 40)}.get(packet[0] >> 4)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import codecs
-import io
 import os
 import sys
 from collections.abc import Callable, Sequence
 
 from appliance.bench import BenchError
+from appliance.box.show.streams import open_streams
 from appliance.cli import check, enrolling, measuring, operating, running, saying
 from appliance.cli.options import FAILED, Failure, print_line
 from appliance.client import CallFailed
@@ -33,22 +32,9 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 """Help of each command, and the function that adds its arguments and sets its `run`."""
 
 
-SPELLED = {"·": "|", "×": "x", "…": "...", "–": "-", "→": "->", "●": "*"}
-"""What a terminal of another encoding shows for our marks; for a letter that it lacks, a question mark."""
-
-
-def _spelled(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeEncodeError)
-    return "".join(SPELLED.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
-
-
-codecs.register_error("spelled", _spelled)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="spelled")
+    open_streams()
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:

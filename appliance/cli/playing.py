@@ -13,8 +13,8 @@ from types import TracebackType
 
 from appliance.cli.options import Failure
 from appliance.client import Event, Header, Piece
+from appliance.client.messages import SAMPLE_BYTES
 
-SAMPLE_BYTES = 2
 AHEAD_S = 1.0
 """Seconds that are left to play when the next line is asked for."""
 NOTHING_PLAYS = "nothing here plays sound: install aplay (Debian: alsa-utils) or Python's sounddevice"
@@ -82,7 +82,7 @@ class Player:
 
 
 def _output(rate_hz: int) -> Callable[[bytes | None], None]:
-    """Function that plays bytes, and with None waits for the end of the sound; it raises Failure."""
+    """Return what plays bytes, and with None waits for the end of the sound. Both raise Failure."""
     try:
         import sounddevice
     except (ImportError, OSError):  # OSError: without PortAudio

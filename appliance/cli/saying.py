@@ -33,10 +33,9 @@ from appliance.client import (
     Reply,
     Utterance,
 )
+from appliance.client.messages import SAMPLE_BYTES
 from appliance.encodings import SUFFIXES, EncodingName
 from appliance.rpc.appliance_pb2 import UtteranceState
-
-SAMPLE_BYTES = 2
 
 
 def add_say(parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ MAX_FIELDS = 16
 MAX_FIELD_BYTES = 16 << 10
 """A transcript in any script."""
 AUDIO = ("audio", "audio_sample", "file")
-"""Names of the recording: ours, OpenAI's, LocalAI's."""
+"""Names of the recording: ours, OpenAI's, and a common one."""
 TRANSCRIPT, CONSENT = ("transcript", "ref_text", "text"), ("consent", "consent_note")
 MARKS = re.compile(r"[^a-z0-9]+")
 
@@ -63,12 +63,13 @@ async def create(request: Request) -> Response:
             raise invalid("audio", "is missing: a file of the form with a recording")
         fields = Fields({name: value for name, value in form.items() if isinstance(value, str)})
         shown_as = fields.text("name") or ""
+        name = stored_name(shown_as)
         voice = await request.app.state.client.add_voice(
-            stored_name(shown_as),
+            name,
             await recording.read(),
             _first(fields, TRANSCRIPT),
             consent_note=_first(fields, CONSENT),
-            display_name="" if stored_name(shown_as) == shown_as else shown_as,
+            display_name="" if name == shown_as else shown_as,
             timeout=UPLOAD_S,
         )
     finally:
@@ -88,9 +89,8 @@ def stored_name(shown_as: str) -> str:
     letters = unicodedata.normalize("NFKD", shown_as.lower())
     if re.fullmatch(r"[a-z0-9_-]*", letters):
         return letters
-    return MARKS.sub("-", "".join(letter for letter in letters if not unicodedata.combining(letter))).strip(
-        "-"
-    )
+    bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return MARKS.sub("-", bare).strip("-")
 
 
 def _first(fields: Fields, names: tuple[str, ...]) -> str:

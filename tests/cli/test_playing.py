@@ -38,7 +38,7 @@ def _aplay(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    # Where it is installed it would be taken instead.
+    # sounddevice would be taken instead where it is installed.
     monkeypatch.setitem(sys.modules, "sounddevice", None)
 
 

@@ -70,7 +70,7 @@ def _quick(workshop: Workshop) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def trained(folder: Path) -> Path:
-    """What `scripts/train-demo-on-gpu` leaves, whose every command runs, on the CPU."""
+    """Output of `scripts/train-demo-on-gpu`, whose every command runs, on the CPU."""
     python = folder / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.export.demo "$@"\n')
     python.chmod(0o755)

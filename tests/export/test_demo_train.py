@@ -219,7 +219,7 @@ def test_draws_depend_on_the_generator_alone(made: Store) -> None:
         torch.cat([vars(draws)[name] for draws in many]) for name in ("t", "drop_audio", "drop_text")
     )
     assert ((t >= 0) & (t <= 1)).all()
-    # Of squares of uniform times half are below a quarter.
+    # Half of the squares of uniform times are below a quarter.
     assert t.median().item() == pytest.approx(0.25, abs=0.05)
     assert (audio | ~text).all(), "a sentence without text keeps no reference"
     assert text.float().mean().item() == pytest.approx(0.1, abs=0.04)

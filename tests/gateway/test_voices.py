@@ -1,4 +1,4 @@
-"""Voices over HTTP, in the forms that requests, curl and OpenAI's SDK send."""
+"""Voices over HTTP: multipart forms, access, other sites."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_voice_is_stored_heard_and_removed(gateway: Gateway) -> None:
     assert gateway.ask(f"{PATH}/zoe-live", method="DELETE").status == 404
 
 
-def test_fields_of_openai_and_localai_are_taken(gateway: Gateway) -> None:
+def test_other_names_of_fields_are_taken(gateway: Gateway) -> None:
     for part, words in (("audio_sample", "ref_text"), ("file", "text")):
         made = upload(gateway, {"name": "other", words: SAID}, reference_wav(), part)
         assert (made.status, made.json["transcript"]) == (201, SAID)

@@ -58,7 +58,7 @@ def test_an_attack_costs_another_neither_a_line_nor_the_box_its_memory(box: Box)
         assert effect.refused == 0, (name, victim.failed)
         assert effect.growth_bytes < GROWTH_BYTES, name
         # The machine may be busy, but what an attacker sends is not looked at on the loop.
-        # Of a message or a whole reply of megabytes gRPC's own copy is on the loop; it has to be rare.
+        # gRPC copies messages and whole replies of megabytes on the loop; that has to be rare.
         stops = [stop for stop in stops_ms(daemon, begun) if stop > max(STOP_MS, 2.0 * usual_ms)]
         where = re.findall(r"the loop stood for .*", "".join(daemon.lines[begun:]))
         assert len(stops) <= (10 if name in ("large", "unread") else 0), (name, stops, where)

@@ -1,13 +1,25 @@
-"""Standard streams of root's commands."""
+"""Standard streams on terminals whose encoding lacks letters, as serial consoles."""
 
 from __future__ import annotations
 
+import codecs
 import io
 import sys
 
+STAND_INS = {"·": "|", "×": "x", "…": "...", "–": "-", "→": "->", "●": "*"}
+"""Stand-ins for our marks; any other letter becomes a question mark."""
+
+
+def _stand_in(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(STAND_INS.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("stand-in", _stand_in)
+
 
 def open_streams() -> None:
-    """Let stdout and stderr show a stand-in for what their encoding has not, e.g. on a serial console."""
+    """Let stdout and stderr show stand-ins for what their encoding has not."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="stand-in")
