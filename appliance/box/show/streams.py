@@ -18,8 +18,8 @@ def _stand_in(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("stand-in", _stand_in)
 
 
-def open_streams() -> None:
-    """Let stdout and stderr show stand-ins for what their encoding has not."""
+def open_streams(errors: str = "replace") -> None:
+    """Let stdout and stderr show a mark for what their encoding lacks; with "stand-in" STAND_INS, too."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="stand-in")
+            stream.reconfigure(errors=errors)
