@@ -157,6 +157,8 @@ class Server(uvicorn.Server):
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Report what asyncio does, but not hundreds of times a second that there are no descriptors."""
         error = context.get("exception")
+        if self.should_exit and "_start_serving" in context["message"]:
+            return  # asyncio listens again a second after each failed attempt, on the socket closed since
         if not (isinstance(error, OSError) and error.errno in EXHAUSTED):
             loop.default_exception_handler(context)
         elif loop.time() >= self._exhausted_at + EXHAUSTED_AGAIN_S:
