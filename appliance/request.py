@@ -91,6 +91,8 @@ class Request:
     encoding: Encoding = Encoding.WAV
     sample_rate_hz: int = 24_000
     stream: bool = False
+    written: str = ""
+    """The text before it was made speakable."""
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
     directions: tuple[Direction, ...] = ()

@@ -89,15 +89,18 @@ def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: i
 
 
 def split(text: str) -> list[str]:
-    words: list[str] = []
-    begun = 0
+    return [text[begin:end] for begin, end in spans(text)]
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """(begin, end) of each word, with the punctuation beside it."""
+    words: list[tuple[int, int]] = []
     for token in _TOKENS.finditer(text):
         # Punctuation alone is no word: a dash belongs to the word before it, or at the start to the next.
-        if words and not (_is_word(token[0]) and _is_word(words[-1])):
-            words[-1] = text[begun : token.end()]
+        if words and not (_is_word(token[0]) and _is_word(text[slice(*words[-1])])):
+            words[-1] = words[-1][0], token.end()
         else:
-            begun = token.start()
-            words.append(token[0])
+            words.append(token.span())
     return words
 
 

@@ -157,16 +157,20 @@ class SynthesizeRequest(_message.Message):
     def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_text: _Optional[str] = ..., word_timings: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., text_handling: _Optional[_Union[TextHandling, str]] = ..., language_code: _Optional[str] = ..., max_spoken_seconds: _Optional[float] = ...) -> None: ...
 
 class WordTiming(_message.Message):
-    __slots__ = ("word", "start_s", "end_s", "segment")
+    __slots__ = ("word", "start_s", "end_s", "segment", "written_begin", "written_end")
     WORD_FIELD_NUMBER: _ClassVar[int]
     START_S_FIELD_NUMBER: _ClassVar[int]
     END_S_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_BEGIN_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_END_FIELD_NUMBER: _ClassVar[int]
     word: str
     start_s: float
     end_s: float
     segment: int
-    def __init__(self, word: _Optional[str] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., segment: _Optional[int] = ...) -> None: ...
+    written_begin: int
+    written_end: int
+    def __init__(self, word: _Optional[str] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., segment: _Optional[int] = ..., written_begin: _Optional[int] = ..., written_end: _Optional[int] = ...) -> None: ...
 
 class TextChange(_message.Message):
     __slots__ = ("kind", "before", "after")
@@ -357,7 +361,7 @@ class UtteranceError(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Utterance(_message.Message):
-    __slots__ = ("request_id", "channel", "user_key", "voice", "text", "priority", "state", "starts_in_ms", "length_ms", "merged", "reason")
+    __slots__ = ("request_id", "channel", "user_key", "voice", "text", "priority", "state", "starts_in_ms", "length_ms", "merged", "reason", "written")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     USER_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -369,6 +373,7 @@ class Utterance(_message.Message):
     LENGTH_MS_FIELD_NUMBER: _ClassVar[int]
     MERGED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     channel: str
     user_key: str
@@ -380,7 +385,8 @@ class Utterance(_message.Message):
     length_ms: float
     merged: int
     reason: str
-    def __init__(self, request_id: _Optional[str] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., voice: _Optional[str] = ..., text: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., state: _Optional[_Union[UtteranceState, str]] = ..., starts_in_ms: _Optional[float] = ..., length_ms: _Optional[float] = ..., merged: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    written: str
+    def __init__(self, request_id: _Optional[str] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., voice: _Optional[str] = ..., text: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., state: _Optional[_Union[UtteranceState, str]] = ..., starts_in_ms: _Optional[float] = ..., length_ms: _Optional[float] = ..., merged: _Optional[int] = ..., reason: _Optional[str] = ..., written: _Optional[str] = ...) -> None: ...
 
 class ListUtterancesRequest(_message.Message):
     __slots__ = ("channel",)

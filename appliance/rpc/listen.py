@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from appliance.audio import words
+from appliance.audio.captions import written_spans
 from appliance.audio.reply import Reply
 from appliance.audio.words import Word
 from appliance.contract.bundle import Manifest
@@ -89,6 +90,8 @@ class Broadcast:
     complete: bool = False
     samples: int = 0
     words: list[Word] = field(default_factory=list)
+    caption: list[pb.WordTiming] = field(default_factory=list)
+    """Planned words, with their places in the text as it was written."""
 
     def put(self, response: pb.ListenResponse) -> None:
         for listener in self.listeners:
@@ -99,7 +102,7 @@ class Broadcast:
             utterance=utterance_message(utterance, now),
             sample_rate_hertz=self.rate_hz,
             playout=pb.OVERLAP if self.job.terms.playout is Playout.OVERLAP else pb.SERIAL,
-            words=word_messages(words.planned(self.job.segments)),
+            words=self.caption,
         )
         return pb.ListenResponse(begin=begin)
 
@@ -114,6 +117,11 @@ class Broadcast:
 
     def encode(self, finished: SegmentAudio) -> list[pb.ListenResponse]:
         """Messages of the next segment; the first has its words. May be called on another thread."""
+        if not self.caption:
+            planned = words.planned(self.job.segments)
+            self.caption = word_messages(planned)
+            for word, place in zip(self.caption, written_spans(self.job.written, planned), strict=True):
+                word.written_begin, word.written_end = place
         encoded = list(self.reply.messages(finished))
         if finished.last and not encoded:
             encoded = [(b"", 0)]

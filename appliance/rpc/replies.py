@@ -79,6 +79,7 @@ def utterance_message(utterance: Utterance, now: float) -> pb.Utterance:
         user_key=terms.user,
         voice=job.voice,
         text=job.text,
+        written=job.written,
         priority=pb.Priority.Name(terms.priority.value),
         state=pb.UtteranceState.Name(STATES[utterance.state]),
         starts_in_ms=1e3 * starts_s,

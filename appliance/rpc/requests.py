@@ -203,13 +203,14 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
     speed = audio.speaking_rate or 1.0
     if message.text_handling not in HANDLINGS:
         raise InvalidRequest("text_handling", f"must be CHAT, VERBATIM or SSML, not {message.text_handling}")
-    clean(message.text, limit_characters=synthesis.max_text_characters)
+    written = clean(message.text, limit_characters=synthesis.max_text_characters)
     check_pronunciations(message.pronunciations)
     words = {**defaults.pronunciations(message.voice), **message.pronunciations}
     handling, language = HANDLINGS[message.text_handling], _language(message.language_code)
     spoken = defaults.speakable(message.text, handling, words, language)
     return Request(
         text=spoken.text,
+        written=spoken.text if handling is Handling.SSML else written,
         changes=spoken.changes,
         pauses=spoken.pauses,
         directions=spoken.directions,

@@ -101,7 +101,7 @@ class SynthesisCall(OpenCall):
         earlier = parts.scheduler.queue.mergeable(parsed.terms)
         job.merged = parsed.merge_count + (earlier.merged if earlier else 0)
         ways = parts.planner.ways(parsed.ways_for(job.merged, parts.defaults))
-        job.voice, job.text = ways[0][0].voice, ways[0][0].text
+        job.voice, job.text, job.written = ways[0][0].voice, ways[0][0].text, ways[0][0].written
         keys = self._phrase_keys([segments for _, segments in ways])
         kept = parts.phrases.find(keys) if keys else None
         job.kept = ()

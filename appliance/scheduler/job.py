@@ -42,6 +42,7 @@ class Job:
     voice: str = ""
     text: str = ""
     """Text as spoken."""
+    written: str = ""
     merged: int = 1
     kept: tuple[SegmentAudio, ...] = ()
     """Its audio, if cached."""

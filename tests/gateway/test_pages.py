@@ -237,6 +237,60 @@ def _follow_a_channel(own: Gateway, gateways: ExitStack, browser: Browser) -> No
     page.close()
 
 
+RECORD = """(() => {
+  window.heard = [];
+  const connect = AudioNode.prototype.connect;
+  AudioNode.prototype.connect = function (to, ...more) {
+    if (to instanceof AudioDestinationNode && !(this instanceof ScriptProcessorNode)) {
+      const tap = to.context.createScriptProcessor(256, 1, 1);
+      tap.onaudioprocess = ({ inputBuffer, outputBuffer }) => {
+        heard.push(...inputBuffer.getChannelData(0));
+        heard.splice(0, heard.length - 24000);
+        outputBuffer.copyToChannel(inputBuffer.getChannelData(0), 0);
+      };
+      connect.call(tap, to);
+      return connect.call(this, tap, ...more);
+    }
+    return connect.call(this, to, ...more);
+  };
+})()"""
+
+
+@needs_chromium
+def test_a_long_caption_as_it_was_written_follows_its_word_and_a_skip_fades(
+    gateway: Gateway, browser: Browser
+) -> None:
+    page = browser.page(f"{gateway.url}/overlay?channel=long", width=360, height=160)
+    page.run(RECORD)
+    page.until("document.querySelector('#problem').hidden")
+    written = "Thanks @mo_99! 4 follows 😂, that is $5 for the stream. " + f"{LONG} {LONG}"
+    with Client(gateway.daemon.address) as client:
+        client.speak(written, "ann", channel="long", speed=2.0, **SEED)
+        page.until("document.querySelector('.text')")
+        assert page.run("document.querySelector('.text').textContent") == written.strip()
+        marked = page.run("[...document.querySelectorAll('.word')].map((span) => span.textContent)")
+        assert {"@mo_99! 4", "$5", "stream."} <= set(marked)
+        page.run(
+            "(() => { window.outside = []; window.marked = new Set();"
+            " const look = () => { const text = document.querySelector('.text'); const now = text?.querySelector('.now');"
+            " if (now) { const [a, b] = [text.getBoundingClientRect(), now.getBoundingClientRect()];"
+            " marked.add(now.textContent); text.style.scrollBehavior = 'auto';"
+            " if (b.top < a.top - 1 || b.bottom > a.bottom + 1 || a.top < 0 || a.bottom > innerHeight)"
+            " outside.push(now.textContent); } requestAnimationFrame(look); };"
+            " requestAnimationFrame(look); })()"
+        )
+        page.until("document.querySelector('.text').scrollTop > 40 && marked.size > 8")
+        assert page.run("outside") == []
+        client.skip("long")
+        page.until("!document.querySelector('.said')")
+    page.until("heard.slice(-2400).every((sample) => sample === 0)")
+    heard = np.array(page.run("heard"))
+    end = int(np.flatnonzero(heard)[-1]) + 1
+    before, fade = np.abs(heard[: end - 720]), np.abs(heard[end - 720 : end])  # 30 ms at 24 kHz
+    assert fade[-120:].max() < 0.4 * before.max()  # a sixth of the fade's beginning
+    page.close()
+
+
 @needs_chromium
 def test_a_page_asks_for_the_token_and_moderates_with_an_admins(
     gateway: Gateway, browser: Browser, tmp_path: Path

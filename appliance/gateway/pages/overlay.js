@@ -64,36 +64,53 @@ function show() {
   const shown = new Map([...captions.children].map((element) => [element.dataset.id, element]));
   for (const { id, info, at } of player.sounding()) {
     const words = wordsOf(id, info);
-    const element = shown.get(id) ?? captions.appendChild(caption(id, info, words));
+    const element = shown.get(id) ?? captions.appendChild(caption(id, info));
     shown.delete(id);
-    element.querySelectorAll(".word").forEach((span, index) => {
-      const word = words[index];
-      span.classList.toggle("now", word.start_s <= at && at < word.end_s);
-      span.classList.toggle("said-already", word.end_s <= at);
-    });
+    for (const span of element.querySelectorAll(".word")) {
+      const first = words[span.dataset.first];
+      const last = words[span.dataset.last];
+      span.classList.toggle("now", first.start_s <= at && at < last.end_s);
+      span.classList.toggle("said-already", last.end_s <= at);
+    }
+    keepInSight(element.querySelector(".text"));
   }
   for (const element of shown.values()) element.remove();
   requestAnimationFrame(show);
 }
 
-function caption(id, { utterance }, words) {
+// Keeps the word that is being said in the middle of a caption that is higher than its place.
+function keepInSight(text) {
+  const now = text.querySelector(".now");
+  if (!now || now.dataset.first === text.dataset.inSight) return;
+  text.dataset.inSight = now.dataset.first;
+  text.scrollTop = now.offsetTop - (text.clientHeight - now.offsetHeight) / 2;
+}
+
+// The text as it was written; each place of it is marked while the words that it is spoken by sound.
+function caption(id, { utterance, words }) {
   const element = document.createElement("p");
   element.className = "said";
   element.dataset.id = id;
-  const who = document.createElement("span");
+  const who = element.appendChild(document.createElement("span"));
   who.className = "who";
   who.textContent = utterance.user_key || utterance.voice;
-  element.append(who);
+  const text = element.appendChild(document.createElement("span"));
+  text.className = "text";
+  const written = [...utterance.written];
   let place = 0;
-  for (const { word } of words) {
-    const at = utterance.text.indexOf(word, place);
-    if (at > place) element.append(utterance.text.slice(place, at));
-    const span = document.createElement("span");
-    span.className = "word";
-    span.textContent = word;
-    element.append(span);
-    place = at < 0 ? place : at + word.length;
-  }
+  let span = null;
+  words.forEach(({ written_begin: begin, written_end: end }, index) => {
+    if (end > place) {
+      text.append(written.slice(place, begin).join(""));
+      span = text.appendChild(document.createElement("span"));
+      span.className = "word";
+      span.textContent = written.slice(begin, end).join("");
+      span.dataset.first = index;
+      place = end;
+    }
+    if (span) span.dataset.last = index;
+  });
+  text.append(written.slice(place).join(""));
   return element;
 }
 

@@ -2,6 +2,7 @@
 // Every buffer that is given to Web Audio is announced by an event "scheduled": {id, offset, samples, when, rate}.
 
 const LEAD_S = 0.1; // what has just begun starts so much later, so that its next piece is there in time
+const FADE_S = 0.03; // what is stopped while it sounds would click
 const REMEMBERED = 200; // ended utterances, of which nothing is played again
 
 export class Player extends EventTarget {
@@ -38,7 +39,7 @@ export class Player extends EventTarget {
   begin(id, { rate, line = "", from = 0, info = null }) {
     if (this.#utterances.has(id) || this.#ended.has(id)) return;
     this.open(rate);
-    const utterance = { id, rate, line, from, info, next: from, complete: false, pieces: [], start: null, end: null };
+    const utterance = { id, rate, line, from, info, next: from, complete: false, pieces: [], start: null, end: null, volume: null };
     this.#utterances.set(id, utterance);
     if (!this.#lines.has(line)) this.#lines.set(line, []);
     this.#lines.get(line).push(utterance);
@@ -110,19 +111,26 @@ export class Player extends EventTarget {
     const buffer = this.context.createBuffer(1, piece.samples.length, one.rate);
     buffer.copyToChannel(piece.samples, 0);
     piece.source = new AudioBufferSourceNode(this.context, { buffer });
-    piece.source.connect(this.context.destination);
+    if (!one.volume) {
+      one.volume = new GainNode(this.context);
+      one.volume.connect(this.context.destination);
+    }
+    piece.source.connect(one.volume);
     piece.source.start(when);
     const detail = { id: one.id, offset: piece.offset, samples: piece.samples, when, rate: one.rate };
     this.dispatchEvent(new CustomEvent("scheduled", { detail }));
   }
 
   #unschedule(one) {
+    const now = this.context?.currentTime;
+    const fades = one.start < now && this.context.state === "running"; // else it would be heard when that goes on
+    if (fades) one.volume?.gain.setValueAtTime(1, now).linearRampToValueAtTime(0, now + FADE_S);
+    else one.volume?.disconnect();
     for (const piece of one.pieces) {
-      piece.source?.stop();
-      piece.source?.disconnect();
+      piece.source?.stop(now + FADE_S);
       piece.source = null;
     }
-    one.start = one.end = null;
+    one.start = one.end = one.volume = null;
   }
 
   #forget() {
