@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import urllib.error
@@ -15,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile as sf
+import soxr
 
 from appliance import access
 from appliance.access import Role
@@ -25,7 +28,7 @@ from appliance.client import Client, UtteranceAudio
 from appliance.config import DeviceConfig
 from appliance.gateway.pages import box_status
 from tests.box.boxes import well
-from tests.daemons import ROOT, free_port
+from tests.daemons import ROOT, free_port, reference_wav
 from tests.gateway.browser import CHROMIUM, Browser, Page, chromium
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.patience import PATIENCE_S
@@ -34,6 +37,7 @@ from tests.patience import PATIENCE_S
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+Samples = np.ndarray[Any, Any]
 TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 4)
 SEED: dict[str, Any] = {"seed": 7, "nfe": 2}
@@ -314,6 +318,64 @@ def test_a_page_asks_for_the_token_and_moderates_with_an_admins(
             page.click("[aria-label='resume stage']")
             page.until("document.querySelector('#nothing').hidden === false")
         page.close()
+
+
+@needs_chromium
+def test_a_voice_is_recorded_cut_stored_heard_and_removed(gateway: Gateway, tmp_path: Path) -> None:
+    spoken, rate = sf.read(io.BytesIO(reference_wav()), dtype="float32")
+    sf.write(tmp_path / "said.wav", spoken, rate)
+    flags = ("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream")
+    with chromium(tmp_path, *flags, f"--use-file-for-fake-audio-capture={tmp_path}/said.wav") as browser:
+        page = browser.page(gateway.url)
+        page.until("document.querySelector('#transcript').value")
+        page.click("summary")
+        page.click("#record")
+        page.until("/ 4 s/.test(document.querySelector('#told').innerText)")
+        page.click("#record")
+        page.until("!document.querySelector('#cut').hidden")
+        whole = float(page.run("document.querySelector('#told').innerText.split(' ')[0]"))
+        page.run(
+            "(() => { const to = document.querySelector('#to'); to.value = 0.75;"
+            " to.dispatchEvent(new Event('input')); })()"
+        )
+        cut = float(page.run("document.querySelector('#told').innerText.split(' ')[0]"))
+        assert abs(cut - 0.75 * whole) < 0.11
+        _shots(page, "voices")
+        page.click("#hear")
+        page.type("#name", "Mia (page)")
+        page.click("#save")
+        page.until("document.activeElement.id === 'consent'")  # the browser asks for what is missing
+        page.type("#consent", "her own")
+        page.click("#save")
+        page.until("/is stored/.test(document.querySelector('#told').innerText)")
+        with Client(gateway.daemon.address) as client:
+            stored = client.voice("mia-page")
+        assert (stored.display_name, stored.consent_note) == ("Mia (page)", "her own")
+        assert all(
+            warning in page.run("document.querySelector('#told').innerText") for warning in stored.warnings
+        )
+        kept, kept_rate = sf.read(gateway.daemon.folder / "voices" / "mia-page" / "audio", dtype="float32")
+        assert abs(len(kept) / kept_rate - cut) < 0.11
+        assert _likeness(soxr.resample(kept, kept_rate, 8_000), soxr.resample(spoken, rate, 8_000)) > 0.9
+        page.until("document.querySelector('#voice').value === 'mia-page'")
+        page.type("#text", TEXT)
+        page.click("#say")
+        page.until("/s of speech/.test(document.querySelector('#said').innerText)")
+        page.run("window.confirm = () => true")
+        page.click("[aria-label='remove mia-page']")
+        page.until("/is removed/.test(document.querySelector('#told').innerText)")
+        page.until("!document.querySelector('[aria-label=\"remove mia-page\"]')")
+        page.close()
+    assert "mia-page" not in [voice["id"] for voice in gateway.ask("/v1/audio/voices").json["voices"]]
+
+
+def _likeness(heard: Samples, looped: Samples) -> float:
+    """Largest correlation of a second of what was heard with any place of a sound that is repeated."""
+    piece = heard[len(heard) // 2 :][:8_000]
+    long = np.tile(looped, 3)
+    scores = np.correlate(long, piece, "valid")
+    norms = np.sqrt(np.convolve(long**2, np.ones(len(piece)), "valid") * np.sum(piece**2))
+    return float(np.max(scores / np.maximum(norms, 1e-9)))
 
 
 def _shots(page: Page, name: str) -> None:

@@ -16,10 +16,15 @@ function headers(more) {
 }
 
 // Throws an Error with `status` and the gateway's own message.
-export async function call(path, { body, signal } = {}) {
-  const options = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+// `body` becomes JSON, `form` is FormData; with one of them the default method is POST.
+export async function call(path, { body, form, method, signal } = {}) {
   const sent = headers(body === undefined ? {} : { "content-type": "application/json" });
-  const answer = await fetch(path, { ...options, headers: sent, signal });
+  const answer = await fetch(path, {
+    method: method ?? (body === undefined && !form ? "GET" : "POST"),
+    body: form ?? JSON.stringify(body),
+    headers: sent,
+    signal,
+  });
   if (!answer.ok) {
     const body = await answer.json().catch(() => ({}));
     const error = new Error(body.error?.message || `${answer.status} ${answer.statusText}`);

@@ -2,6 +2,7 @@
 
 import { call, follow, keepToken } from "./api.js";
 import { Player } from "./player.js";
+import { showStored, startVoices } from "./voices.js";
 
 const RATE = 24000; // of OpenAI's pcm
 const LOOK_MS = 5000;
@@ -177,6 +178,7 @@ async function look() {
   }
   ready(status.ready, status.ready ? `Ready, version ${status.version}` : status.why || "Not ready.");
   showVoices(status.voices);
+  showStored(status.voices);
   showBox(status);
   for (const utterance of status.recent) addRecent(utterance, true);
 }
@@ -195,8 +197,8 @@ function showVoices(voices) {
   if (names.some((voice) => voice.name === chosen)) list.value = chosen;
 }
 
-function showBox({ jetson, clocks, domains, temperatures, slowed, voices }) {
-  const rows = [["Voices", voices.map((voice) => voice.name + (voice.problem ? " (damaged)" : "")).join(", ") || "none"]];
+function showBox({ jetson, clocks, domains, temperatures, slowed }) {
+  const rows = [];
   if (!jetson) rows.push(["Machine", "no Jetson: there are no clocks to pin"]);
   else {
     rows.push(["Machine", jetson]);
@@ -235,6 +237,15 @@ function button(text, label, act) {
   return made;
 }
 
+startVoices(
+  async (stored) => {
+    await look();
+    if (stored) at("voice").value = stored;
+  },
+  (error) => {
+    if (error.status === 401) askToken();
+  },
+);
 follow("/api/queue", {}, { queue: changed }, (on) => {
   if (on) present.clear();
 });

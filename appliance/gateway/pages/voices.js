@@ -1,0 +1,165 @@
+// Voices: one is recorded or taken from a file, cut, heard and stored; stored ones are removed.
+
+import { call } from "./api.js";
+import { Microphone, Recording } from "./recording.js";
+
+// About eight seconds, with most sounds of the language.
+const SENTENCES = {
+  en: "Hello everyone, welcome back to the stream. Tonight we play a few rounds, share some laughs, and maybe break a record.",
+  de: "Hallo zusammen, schön, dass ihr da seid. Heute spielen wir ein paar Runden, lachen viel und brechen vielleicht einen Rekord.",
+  es: "Hola a todos, qué alegría veros por aquí. Hoy jugaremos unas partidas, nos reiremos mucho y quizá batamos un récord.",
+  fr: "Bonjour à tous, quel plaisir de vous revoir. Ce soir, on joue quelques parties, on rit beaucoup, et on bat peut-être un record.",
+  it: "Ciao a tutti, che bello rivedervi. Stasera giochiamo qualche partita, ridiamo insieme e forse battiamo un record.",
+  pt: "Olá a todos, que bom ver vocês de novo. Hoje jogamos algumas partidas, damos boas risadas e talvez batamos um recorde.",
+  ru: "Всем привет, рад снова вас видеть. Сегодня мы сыграем несколько партий, посмеёмся и, может быть, побьём рекорд.",
+  zh: "大家好，欢迎回到直播间。今天晚上我们一起玩几局游戏，聊聊天，说不定还能打破一个纪录。",
+  ja: "みなさん、こんばんは。今日の配信では、いくつかゲームをして、たくさん笑って、もしかしたら記録も破ります。",
+  hi: "सबको नमस्ते, फिर से मिलकर बहुत अच्छा लगा। आज हम कुछ खेल खेलेंगे, खूब हँसेंगे और शायद कोई रिकॉर्ड भी तोड़ेंगे।",
+  ar: "مرحبا بالجميع، يسعدني أن أراكم من جديد. سنلعب الليلة بضع جولات، ونضحك كثيرا، وربما نحطم رقما قياسيا.",
+};
+const READ = "Read the sentence aloud.";
+const LOUD = 0.99;
+const QUIET = 0.05;
+const FILE_RATE = 24000;
+const at = (id) => document.getElementById(id);
+
+let microphone = null;
+let recording = null;
+let peak = 0;
+let changed = () => {};
+let refused = () => {};
+
+// `whenChanged` is called with the id of a voice that was stored, or nothing; `whenRefused` with an error.
+export function startVoices(whenChanged, whenRefused) {
+  [changed, refused] = [whenChanged, whenRefused];
+  const names = new Intl.DisplayNames(navigator.languages, { type: "language" });
+  at("sentence").replaceChildren(...Object.keys(SENTENCES).map((code) => new Option(names.of(code), code)));
+  const own = navigator.language.split("-")[0];
+  at("sentence").value = own in SENTENCES ? own : "en";
+  at("transcript").value = SENTENCES[at("sentence").value];
+}
+
+at("sentence").addEventListener("change", () => {
+  at("transcript").value = SENTENCES[at("sentence").value];
+});
+
+at("record").addEventListener("click", async () => {
+  if (microphone) return finish();
+  recording?.silence();
+  const own = new Microphone();
+  peak = 0;
+  try {
+    await own.start(showLevel, finish);
+  } catch (error) {
+    return tell(error.message, true);
+  }
+  microphone = own;
+  at("record").textContent = "Stop";
+  tell(READ);
+});
+
+async function finish() {
+  const own = microphone;
+  microphone = null;
+  if (!own) return;
+  at("record").textContent = "Record again";
+  at("level").value = 0;
+  const advice = peak >= LOUD ? "Too loud: move back a little." : peak < QUIET ? "Very quiet: come closer." : "";
+  take(await own.stop(), advice);
+}
+
+function showLevel(most, seconds) {
+  peak = Math.max(peak, most);
+  at("level").value = most;
+  tell(`${READ} ${Math.floor(seconds)} s`);
+}
+
+at("file").addEventListener("change", async () => {
+  const [file] = at("file").files;
+  if (!file) return;
+  try {
+    const context = new OfflineAudioContext(1, 1, FILE_RATE);
+    const sound = await context.decodeAudioData(await file.arrayBuffer());
+    const samples = new Float32Array(sound.length);
+    for (let channel = 0; channel < sound.numberOfChannels; channel++)
+      sound.getChannelData(channel).forEach((sample, i) => (samples[i] += sample / sound.numberOfChannels));
+    take(new Recording(samples, sound.sampleRate));
+  } catch {
+    tell(`${file.name}: this browser cannot read it.`, true);
+  }
+});
+
+function take(taken, advice = "") {
+  recording = taken;
+  at("from").value = 0;
+  at("to").value = 1;
+  at("cut").hidden = false;
+  at("from").dispatchEvent(new Event("input"));
+  if (advice) tell(advice, true);
+}
+
+for (const end of ["from", "to"])
+  at(end).addEventListener("input", () => {
+    recording.cut(Number(at("from").value), Number(at("to").value));
+    recording.draw(at("wave"));
+    tell(`${recording.seconds.toFixed(1)} s`);
+  });
+
+at("hear").addEventListener("click", () => recording.play());
+
+at("store").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (!recording) return tell("Record it, or choose a file.", true);
+  const form = new FormData();
+  for (const name of ["name", "transcript", "consent"]) form.append(name, at(name).value);
+  form.append("audio", recording.wav(), "recording.wav");
+  at("save").disabled = true;
+  tell("…");
+  try {
+    const voice = await (await call("/v1/audio/voices", { form })).json();
+    tell([`${voice.name} is stored.`, ...voice.warnings].join(" "), voice.warnings.length > 0);
+    changed(voice.id);
+  } catch (error) {
+    tell(error.message, true);
+    refused(error);
+  } finally {
+    at("save").disabled = false;
+  }
+});
+
+// `voices`: as in /api/status.
+export function showStored(voices) {
+  const names = voices.map(({ name }) => name).join();
+  if (at("stored").dataset.names === names) return;
+  at("stored").dataset.names = names;
+  at("stored").replaceChildren(
+    ...voices.map((voice) => {
+      const item = document.createElement("li");
+      const text = item.appendChild(document.createElement("p"));
+      text.textContent = (voice.display_name || voice.name) + (voice.problem ? " (damaged)" : "");
+      const button = item.appendChild(document.createElement("button"));
+      button.type = "button";
+      button.textContent = "remove";
+      button.setAttribute("aria-label", `remove ${voice.name}`);
+      button.addEventListener("click", () => remove(voice.name));
+      return item;
+    }),
+  );
+}
+
+async function remove(name) {
+  if (!confirm(`Remove the voice ${name}? Its recording is deleted.`)) return;
+  try {
+    await call(`/v1/audio/voices/${encodeURIComponent(name)}`, { method: "DELETE" });
+    tell(`${name} is removed.`);
+    changed();
+  } catch (error) {
+    tell(error.message, true);
+    refused(error);
+  }
+}
+
+function tell(text, isBad = false) {
+  at("told").className = isBad ? "hint bad" : "hint";
+  at("told").textContent = text;
+}
