@@ -260,6 +260,25 @@ RECORD = """(() => {
 })()"""
 
 
+WATCH = """(() => {
+  window.outside = [];
+  window.marked = new Set();
+  const look = () => {
+    const text = document.querySelector(".text");
+    const now = text?.querySelector(".now");
+    if (now) {
+      text.style.scrollBehavior = "auto";
+      marked.add(now.textContent);
+      const [a, b] = [text.getBoundingClientRect(), now.getBoundingClientRect()];
+      if (b.top < a.top - 1 || b.bottom > a.bottom + 1 || a.top < 0 || a.bottom > innerHeight)
+        outside.push(now.textContent);
+    }
+    requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+})()"""
+
+
 @needs_chromium
 def test_a_long_caption_as_it_was_written_follows_its_word_and_a_skip_fades(
     gateway: Gateway, browser: Browser
@@ -274,15 +293,7 @@ def test_a_long_caption_as_it_was_written_follows_its_word_and_a_skip_fades(
         assert page.run("document.querySelector('.text').textContent") == written.strip()
         marked = page.run("[...document.querySelectorAll('.word')].map((span) => span.textContent)")
         assert {"@mo_99! 4", "$5", "stream."} <= set(marked)
-        page.run(
-            "(() => { window.outside = []; window.marked = new Set();"
-            " const look = () => { const text = document.querySelector('.text'); const now = text?.querySelector('.now');"
-            " if (now) { const [a, b] = [text.getBoundingClientRect(), now.getBoundingClientRect()];"
-            " marked.add(now.textContent); text.style.scrollBehavior = 'auto';"
-            " if (b.top < a.top - 1 || b.bottom > a.bottom + 1 || a.top < 0 || a.bottom > innerHeight)"
-            " outside.push(now.textContent); } requestAnimationFrame(look); };"
-            " requestAnimationFrame(look); })()"
-        )
+        page.run(WATCH)
         page.until("document.querySelector('.text').scrollTop > 40 && marked.size > 8")
         assert page.run("outside") == []
         client.skip("long")
