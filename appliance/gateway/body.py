@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-import anyio
+from anyio import fail_after
 from starlette.requests import Request
 
 from appliance.client import FIELDS, PRIORITIES, Options
@@ -170,7 +170,7 @@ async def body_parts(request: Request, most: int) -> AsyncGenerator[bytes, None]
 def within(limit_s: float) -> Iterator[None]:
     """Raise Refusal if the body takes longer."""
     try:
-        with anyio.fail_after(limit_s):
+        with fail_after(limit_s):
             yield
     except TimeoutError:
         raise Refusal(408, f"the body did not come within {limit_s:g} s", code="timeout") from None

@@ -66,10 +66,10 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
         return _failed(Exit.ADDRESS_IN_USE, error)
     except AddressNotOurs as error:
         return _failed(Exit.ADDRESS_NOT_OURS, error)
-    # Invalid requests are not logged, nor are replies that are cut off on purpose.
+    # Invalid requests are not logged.
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.ERROR)
-    log.addFilter(lambda record: "without completing response" not in str(record.msg))
+    log.addFilter(_is_a_fault)
     if config.server.tls_certificate and not config.server.tokens:
         logger.warning(
             "server.tokens: none is needed, so whoever reaches %s may speak", config.gateway.listen
@@ -212,6 +212,12 @@ class LimitedProtocol(H11Protocol):
             self.transport.close()
         else:
             super().shutdown()
+
+
+def _is_a_fault(record: logging.LogRecord) -> bool:
+    """False for replies that are cut off on purpose, and what has not ended when the drain is over."""
+    is_cancelled = record.exc_info is not None and record.exc_info[0] is asyncio.CancelledError
+    return not is_cancelled and "without completing response" not in str(record.msg)
 
 
 def _failed(status: int, error: object) -> int:

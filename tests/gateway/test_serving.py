@@ -262,6 +262,20 @@ def test_without_descriptors_it_says_so_once_and_goes_on_when_there_are_some(gat
     assert len(other.lines) < 10 and "Traceback" not in other.log
 
 
+def test_without_descriptors_it_ends_quietly_too(gateway: Gateway) -> None:
+    """Within the second after which asyncio tries again: a request that is still being sent holds it so long."""
+    with gateway_of(gateway.daemon, within=("prlimit", "--nofile=48"), drain_s=2.0) as other:
+        assert other.ask("/tts", {}).status == 400  # what it imports lazily, it has
+        host, _, port = other.address.rpartition(":")
+        with contextlib.ExitStack() as stack:
+            for _ in range(60):
+                connection = stack.enter_context(socket.create_connection((host, int(port)), PATIENCE_S))
+                connection.sendall(b"POST /tts HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
+            other.until("Too many open files")
+            assert other.stop() == 0
+    assert len(other.lines) < 10 and "Traceback" not in other.log
+
+
 def test_the_defaults() -> None:
     assert Config().gateway.listen == config.LOOPBACK_HTTP == "127.0.0.1:8880"
 
