@@ -64,7 +64,7 @@ def make_planner(reference: Reference | None = None, **fields: Any) -> Planner:
         text=Text(duration=fields.pop("duration", "script")),
     )
     settings = {"vocabulary": Vocabulary((" ", *"abcdefghij")), "to_tokens": list, **fields}
-    return Planner(manifest, reference=lambda voice: made, **settings)
+    return Planner(manifest, reference=lambda voice, style: made, **settings)
 
 
 def test_ids_are_those_of_the_vocabularys_tokenizer() -> None:

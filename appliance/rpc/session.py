@@ -45,6 +45,10 @@ class SessionUtterance:
     calls: set[SynthesisCall] = field(default_factory=set)
     error: ApplianceError | None = None
     """Why it ends unspoken, if it does."""
+    style: str = ""
+    """Style in which its next clause begins."""
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a clause is read, whose tags hold for those after it."""
 
     @property
     def failed(self) -> bool:
@@ -157,7 +161,7 @@ class SessionCall:
         assert self._splitter is not None
         if self._current is None:
             self._count += 1
-            self._current = SessionUtterance(self._count, self._clock())
+            self._current = SessionUtterance(self._count, self._clock(), style=self._configured.style)
             self._utterances[self._count] = self._current
         utterance = self._current
         utterance.characters += len(text)
@@ -211,7 +215,10 @@ class SessionCall:
                 message = pb.SynthesizeRequest()
                 message.CopyFrom(self._configured)
                 message.request_id, message.text = request_id, clause
-                parsed = await self._speaking.read_message(message, self._context, stream=True)
+                async with utterance.reading:
+                    message.style = utterance.style
+                    parsed = await self._speaking.read_message(message, self._context, stream=True)
+                    utterance.style = parsed.ways[0].last_style
                 if parsed.is_empty:
                     return
                 async with self._speaking.call(parsed, self._context) as call:

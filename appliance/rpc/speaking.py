@@ -50,8 +50,8 @@ class Components:
     """Counts a finished request."""
     skipped: Callable[[], None] = lambda: None
     """Counts a request with nothing to speak."""
-    at_hand: Callable[[str], bool] = lambda voice: False
-    """True if a voice is prepared in memory."""
+    at_hand: Callable[[str, str], bool] = lambda voice, style: False
+    """True if a voice is prepared in memory in this style."""
     phrases: Phrases = field(default_factory=lambda: Phrases(0))
     degraded: Callable[[], str] = lambda: ""
     """One word for machines on why requests are served worse than they should be; else empty."""
@@ -335,7 +335,8 @@ class Speaking:
         self._idle.clear()
         try:
             # Jobs are admitted in order of arrival: what comes while the thread is planning waits for it.
-            is_quick = parsed.is_short and self.components.at_hand(parsed.message.voice)
+            request, at_hand = parsed.ways[0], self.components.at_hand
+            is_quick = parsed.is_short and all(at_hand(request.voice, style) for style in request.styles)
             if is_quick and self.planning == 1:
                 call.plan_and_admit()
             else:

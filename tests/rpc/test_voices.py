@@ -17,7 +17,7 @@ from appliance.errors import Cancelled
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.voices import UPLOAD_THREADS, UPLOADS_WAITING
-from appliance.voices.store import Voice
+from appliance.voices.records import Voice
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, speech_wav
 from tests.rpc.test_synthesizer import refusal, reply_of, request
