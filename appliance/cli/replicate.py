@@ -94,10 +94,8 @@ def _kind(here: Recorded, there: client.Voice | client.Style | None) -> Kind:
         return "add"
     if any(getattr(here, f) != getattr(there, f) for f in ("sha256", "transcript", "consent_note")):
         return "replace"
-    if isinstance(here, Voice) and isinstance(there, client.Voice):
-        if (here.display_name, here.pronunciations) != (there.display_name, dict(there.pronunciations)):
-            return "update"
-    return "same"
+    notes = ("display_name", "pronunciations") if isinstance(here, Voice) else ()
+    return "update" if any(getattr(here, f) != getattr(there, f) for f in notes) else "same"
 
 
 def apply(steps: Iterable[Step], source: Source, box: Client) -> Iterator[tuple[Step, str]]:

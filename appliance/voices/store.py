@@ -508,7 +508,7 @@ class VoiceStore:
             remove(aside)
 
     def _set_aside(self, place: Place) -> Path:
-        """Make a recording vanish whole, also if its removal is interrupted. Raises VoiceNotFound, OSError."""
+        """Make a recording vanish whole, also if removing it fails. Raises VoiceNotFound, OSError."""
         trash = self._hidden(place.name)
         try:
             os.rename(place.folder, trash)

@@ -456,3 +456,21 @@ def test_a_daemon_without_rivas_messages_starts_and_says_so(
     with caplog.at_level("INFO"):
         assert riva_services(box.speaking, box.store, Prompts(box.store)) == {}
     assert "Riva's clients are not served (extra riva)" in caplog.text
+
+
+async def test_a_style_is_a_key_of_the_custom_configuration(box: Box, stub: Any) -> None:
+    box.store.create_style("ann", "happy", speech_wav(1.2), "I am glad.")
+    used: list[tuple[str, str]] = []
+    resolve = box.planner.reference
+    box.planner.reference = lambda *of: used.append(of) or resolve(*of)  # type: ignore[func-returns-value]
+    await stub.Synthesize(asked("one", custom_configuration={"style": "Happy"}))
+    assert used == [("ann", "happy")]
+    message = asked("one", custom_configuration={"style": "angry"})
+    assert await refused(stub.Synthesize(message)) == (
+        "INVALID_ARGUMENT",
+        "custom_configuration[\"style\"]: voice 'ann' has no style 'angry'; it has neutral, happy",
+    )
+    message = asked("one", custom_configuration={"style": "happy", "transcript": "Hello."})
+    message.zero_shot_data.audio_prompt = speech_wav(1.3)
+    name, details = await refused(stub.Synthesize(message))
+    assert name == "INVALID_ARGUMENT" and "an audio prompt has none" in details
