@@ -283,7 +283,11 @@ async def test_a_tag_holds_for_the_clauses_after_it(synthesizer: Stub, box: Box,
     call = synthesizer.Session()
     heard = Heard(call)
     await call.write(configure(style=style))
-    for piece in ("Hello to all of you. [hap", "py] Thank you for the follow. It is nice of you", ". [neutral] "):
+    for piece in (
+        "Hello to all of you. [hap",
+        "py] Thank you for the follow. It is nice of you",
+        ". [neutral] ",
+    ):
         await call.write(text(piece))
     for piece in ("Now to the game we play. ", "[laugh] And on it goes.", " [SAD] "):
         await call.write(text(piece))
@@ -302,9 +306,7 @@ async def test_a_tag_holds_for_the_clauses_after_it(synthesizer: Stub, box: Box,
     ]
 
 
-async def test_a_session_with_a_style_that_the_voice_lacks_is_not_opened(
-    synthesizer: Stub, box: Box
-) -> None:
+async def test_a_session_with_a_style_that_the_voice_lacks_is_not_opened(synthesizer: Stub, box: Box) -> None:
     box.store.create_style("ann", "happy", speech_wav(1.2), "Hello there.")
     call = synthesizer.Session()
     await call.write(configure(style="angry"))

@@ -45,7 +45,9 @@ def pieces(client: Client, text: str, voice: str, **more: str) -> tuple[Header, 
 
 
 @pytest.mark.parametrize("chosen", [{"style": "happy"}, {"style": "HAPPY"}, {"tag": "[happy] "}])
-def test_a_reply_in_a_style_is_that_of_a_voice_of_its_recording(client: Client, chosen: dict[str, str]) -> None:
+def test_a_reply_in_a_style_is_that_of_a_voice_of_its_recording(
+    client: Client, chosen: dict[str, str]
+) -> None:
     text, tag = "Thanks for the follow, everyone. And welcome to all.", chosen.pop("tag", "")
     for segmentation in ("upstream", "low_latency"):
         made = client.speak(tag + text, "ann", seed=3, nfe=2, segmentation=segmentation, **chosen)  # type: ignore[arg-type]

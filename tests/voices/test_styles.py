@@ -70,7 +70,7 @@ def test_the_same_again_is_no_error_and_other_content_is(store: VoiceStore) -> N
         (wav(2.0), "I am sad.", ""),
         (wav(2.0), "I am glad.", "Ann agreed to more."),
     ):
-        with pytest.raises(VoiceExists, match="^voice 'ann', style 'happy' is stored already"):
+        with pytest.raises(VoiceExists, match=r"^voice 'ann', style 'happy' is stored already"):
             store.create_style("ann", "happy", audio, transcript, consent)
     assert store.described("ann") == made
 
@@ -80,13 +80,13 @@ def test_names_outside_the_rule_are_refused_and_reach_no_disk(
     store: VoiceStore, tmp_path: Path, style: str
 ) -> None:
     before = files(tmp_path)
-    with pytest.raises(InvalidRequest, match="^style: must ") as caught:
+    with pytest.raises(InvalidRequest, match=r"^style: must ") as caught:
         store.create_style("ann", style, wav(), "Hello there.")
     assert caught.value.field == "style"
     with pytest.raises(VoiceNotFound):
         store.delete_style("ann", style)
     if style:
-        with pytest.raises(InvalidRequest, match="^style: voice 'ann' has no style"):
+        with pytest.raises(InvalidRequest, match=r"^style: voice 'ann' has no style"):
             store.reference("ann", style)
     assert files(tmp_path) == before
 
@@ -105,7 +105,7 @@ def test_a_style_needs_its_voice(store: VoiceStore, voice: str) -> None:
 def test_a_missing_style_is_refused_with_those_there_are(store: VoiceStore) -> None:
     store.create_style("ann", "sad", wav(2.0), "Alas.")
     store.create_style("ann", "happy", wav(2.0), "I am glad.")
-    with pytest.raises(InvalidRequest, match="no style 'angry'; it has neutral, happy, sad$") as caught:
+    with pytest.raises(InvalidRequest, match=r"no style 'angry'; it has neutral, happy, sad$") as caught:
         store.reference("ann", "angry")
     assert caught.value.field == "style"
 
@@ -114,9 +114,9 @@ def test_a_bad_recording_is_refused_and_validate_only_stores_nothing(
     store: VoiceStore, tmp_path: Path
 ) -> None:
     before = files(tmp_path / "voices")
-    with pytest.raises(InvalidReference, match="^audio: "):
+    with pytest.raises(InvalidReference, match=r"^audio: "):
         store.create_style("ann", "happy", b"RIFF", "I am glad.")
-    with pytest.raises(InvalidReference, match="^transcript: is empty"):
+    with pytest.raises(InvalidReference, match=r"^transcript: is empty"):
         store.create_style("ann", "happy", wav(), " ")
     checked = store.create_style("ann", "happy", wav(2.0), "I am glad.", validate_only=True)
     assert [style.name for style in checked.styles] == ["happy"]
@@ -165,7 +165,7 @@ def test_a_damaged_style_hides_neither_its_voice_nor_others_and_can_be_mended(
     assert [bool(style.problem) for style in voice.styles] == [True, False]
     # A tag of it is no style; a request for it is told why.
     assert store.styles("ann") == ["sad"]
-    with pytest.raises(StorageError, match="^voice 'ann', style 'happy'") as caught:
+    with pytest.raises(StorageError, match=r"^voice 'ann', style 'happy'") as caught:
         store.reference("ann", "happy")
     assert str(tmp_path) not in str(caught.value)
     (problem,) = store.check()
@@ -184,7 +184,7 @@ def test_lost_audio_is_damage_once_nothing_is_prepared(store: VoiceStore, tmp_pa
     (tmp_path / "voices" / "ann" / "styles" / "happy" / "audio").write_bytes(b"another")
     shutil.rmtree(tmp_path / "cache")
     store = store_in(tmp_path)
-    with pytest.raises(VoiceDamaged, match="^voice 'ann', style 'happy': audio is not the file"):
+    with pytest.raises(VoiceDamaged, match=r"^voice 'ann', style 'happy': audio is not the file"):
         store.reference("ann", "happy")
     assert store.reference("ann").transcript == "Hello there. "
 
@@ -221,7 +221,7 @@ def test_what_is_removed_is_forgotten_unless_another_has_the_same_audio(
     store.create("bea", wav(2.2), "Alas.")
     assert len(list(cache.iterdir())) == 3
     store.delete_style("ann", "happy")
-    with pytest.raises(VoiceNotFound, match="no style 'happy'; it has neutral, sad$"):
+    with pytest.raises(VoiceNotFound, match=r"no style 'happy'; it has neutral, sad$"):
         store.delete_style("ann", "happy")
     assert len(list(cache.iterdir())) == 2
     store.delete_style("ann", "sad")
