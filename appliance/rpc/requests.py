@@ -210,8 +210,7 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
     check_pronunciations(message.pronunciations)
     words = {**defaults.pronunciations(message.voice), **message.pronunciations}
     handling, language = HANDLINGS[message.text_handling], _language(message.language_code)
-    # Most texts hold no tag, and styles are looked up on the disk.
-    styles = defaults.styles(message.voice) if "[" in message.text else ()
+    styles = defaults.styles(message.voice) if may_hold_tags(message) else ()
     spoken = defaults.speakable(message.text, handling, words, language, styles)
     style = message.style.lower()
     return Request(
@@ -233,6 +232,11 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
         stream=stream,
         word_timings=message.word_timings,
     )
+
+
+def may_hold_tags(message: pb.SynthesizeRequest) -> bool:
+    """True if the voice's styles are to be looked up, which are on the disk."""
+    return message.text_handling != pb.VERBATIM and "[" in message.text + message.merge_text
 
 
 Number = TypeVar("Number", int, float)

@@ -25,7 +25,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.callers import current_call
 from appliance.rpc.context import Context, OpenCall, current_task, remaining_s
 from appliance.rpc.replies import header_message, timings_message, trailers, word_messages
-from appliance.rpc.requests import ParsedRequest, RequestDefaults, parse
+from appliance.rpc.requests import ParsedRequest, RequestDefaults, may_hold_tags, parse
 from appliance.scheduler import Scheduler
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.workload import Clock
@@ -312,7 +312,7 @@ class Speaking:
 
     def _is_short(self, message: pb.SynthesizeRequest) -> bool:
         words = len(message.pronunciations) + len(self.components.defaults.pronunciations(message.voice))
-        return len(message.text) <= SHORT_TEXT and words <= FEW_WORDS
+        return len(message.text) <= SHORT_TEXT and words <= FEW_WORDS and not may_hold_tags(message)
 
     def skip(self, parsed: ParsedRequest, context: Context) -> pb.Header:
         """Count and log a request with nothing to speak; return its header."""

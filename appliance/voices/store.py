@@ -169,13 +169,13 @@ class VoiceStore:
     def get(self, name: str) -> Voice:
         """A voice without its styles. Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not NAME_RULE.fullmatch(name):
-            raise VoiceNotFound(f"no voice is named {shown(name)}")
+            raise self._missing(name)
         return self._get(Place(self._folder, name), Voice)
 
     def style(self, name: str, style: str) -> Style:
         """Raises VoiceNotFound for a style that there is not, too, VoiceDamaged, StorageError."""
         if not (NAME_RULE.fullmatch(name) and is_style(style)):
-            raise self._no_style(name, style)
+            raise self._missing(name, style)
         return self._get(Place(self._folder, name, style), Style)
 
     def described(self, name: str) -> Voice:
@@ -215,20 +215,17 @@ class VoiceStore:
                     known = self._records[place] = (version, read_record(place, kind))
             except (FileNotFoundError, NotADirectoryError):
                 if not os.path.lexists(place.folder):
-                    raise self._not_found(place) from None
+                    raise self._missing(place.voice, place.style) from None
                 raise VoiceDamaged(f"{place}: {place.record.name} is missing; {REMEDY}") from None
         recorded = known[1]
         assert isinstance(recorded, kind)
         return recorded
 
-    def _not_found(self, place: Place) -> VoiceNotFound:
-        if place.style:
-            return self._no_style(place.voice, place.style)
-        return VoiceNotFound(f"no voice is named {place.voice!r}")
-
-    def _no_style(self, name: str, style: str) -> VoiceNotFound:
+    def _missing(self, name: str, style: str = "") -> VoiceNotFound:
+        if not (NAME_RULE.fullmatch(name) and style and os.path.lexists(self._folder / name)):
+            return VoiceNotFound(f"no voice is named {shown(name)}")
         there = ", ".join((NEUTRAL, *self.styles(name)))
-        return VoiceNotFound(f"voice {shown(name)} has no style {shown(style)}; it has {there}")
+        return VoiceNotFound(f"voice {name!r} has no style {shown(style)}; it has {there}")
 
     def pronunciations(self, name: str) -> Mapping[str, str]:
         """Empty if the voice cannot be used."""
@@ -367,13 +364,13 @@ class VoiceStore:
     def delete(self, name: str) -> None:
         """Remove a voice with its styles. Raises VoiceNotFound, StorageError."""
         if not NAME_RULE.fullmatch(name):
-            raise VoiceNotFound(f"no voice is named {shown(name)}")
+            raise self._missing(name)
         self._delete(Place(self._folder, name))
 
     def delete_style(self, name: str, style: str) -> None:
         """Raises VoiceNotFound, StorageError."""
         if not (NAME_RULE.fullmatch(name) and is_style(style)):
-            raise self._no_style(name, style)
+            raise self._missing(name, style)
         self._delete(Place(self._folder, name, style))
 
     def _delete(self, place: Place) -> None:
@@ -513,7 +510,7 @@ class VoiceStore:
         try:
             os.rename(place.folder, trash)
         except (FileNotFoundError, NotADirectoryError):
-            raise self._not_found(place) from None
+            raise self._missing(place.voice, place.style) from None
         for known in list(self._records):
             if known.is_in(place):
                 self._records.pop(known, None)

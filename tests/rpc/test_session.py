@@ -292,7 +292,7 @@ async def test_a_tag_holds_for_the_clauses_after_it(synthesizer: Stub, box: Box,
     for piece in ("Now to the game we play. ", "[laugh] And on it goes.", " [SAD] "):
         await call.write(text(piece))
     await call.write(FLUSH)
-    await call.write(text("Another one begins anew."))
+    await call.write(text("Another one begins anew. "))
     await call.done_writing()
     await asyncio.wait_for(heard.task, PATIENCE_S)
     assert heard.ends == {1: "END", 2: "END"}
@@ -314,3 +314,23 @@ async def test_a_session_with_a_style_that_the_voice_lacks_is_not_opened(synthes
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "voice 'ann' has no style 'angry'; it has neutral, happy" in (error.details() or "")
     assert details["BadRequest"].field_violations[0].field == "style"
+
+
+async def test_a_clause_of_which_nothing_is_spoken_ends_no_utterance_early(
+    synthesizer: Stub, box: Box
+) -> None:
+    front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
+    box.components.defaults = replace(box.components.defaults, speakable=front.speakable)
+    call = synthesizer.Session()
+    heard = Heard(call)
+    with box.held() as go:
+        for message in (configure(), text("Hello to all of you. "), text("[laugh]"), FLUSH):
+            await call.write(message)
+        await call.done_writing()
+        # Both clauses were read, and the engine makes the first one still.
+        await box.soon(lambda: bool(box.engine.calls))
+        await synthesizer.Synthesize(request("!!!"))
+        go.set()
+        await asyncio.wait_for(heard.task, PATIENCE_S)
+    assert heard.order[-1] == (1, "end") and heard.ends == {1: "END"}
+    assert heard.audio[1] == spoken("Hello to all of you.")

@@ -95,7 +95,7 @@ def test_names_outside_the_rule_are_refused_and_reach_no_disk(
 def test_a_style_needs_its_voice(store: VoiceStore, voice: str) -> None:
     with pytest.raises(VoiceNotFound):
         store.create_style(voice, "happy", wav(), "Hello there.")
-    with pytest.raises(VoiceNotFound):
+    with pytest.raises(VoiceNotFound, match=r"^no voice is named"):
         store.delete_style(voice, "happy")
     with pytest.raises(VoiceNotFound):
         store.reference(voice, "happy")
