@@ -6,8 +6,9 @@ Counts follow upstream's `infer_process`, `infer_batch_process` and `CFM.sample`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from appliance.contract.bundle import Manifest
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
-from appliance.request import Change, Pause, Reference, Request, Segment, Segmentation
+from appliance.request import Change, Reference, Request, Segment, Segmentation
 from appliance.text.pace import exchange
 from appliance.text.rewrite import MOST_CHARACTERS
 from appliance.text.split import Budgets, chunk_text, cut_to_fit, first_within, split_low_latency
@@ -35,8 +36,8 @@ LONGEST_PIECE_S = 8.0
 class Planner:
     manifest: Manifest
     vocabulary: Vocabulary
-    reference: Callable[[str], Reference]
-    """Raises VoiceNotFound, StorageError."""
+    reference: Callable[[str, str], Reference]
+    """Of a voice in a style, or in none. Raises VoiceNotFound, StorageError, InvalidRequest for the style."""
     to_tokens: Callable[[str], Sequence[str]]
     max_audio_s: float = math.inf
     max_work_s: float = math.inf
@@ -54,18 +55,15 @@ class Planner:
                 "audio_config.speaking_rate", f"must be above 0, not {request.speaking_rate}"
             )
         times = self._times(request.nfe)
-        reference = self.reference(request.voice)
-        transcript = spoken_transcript(reference.transcript)
-        features = reference.features
-        reference_frames = len(features.samples) // spec.hop
-        room, speed = self._room(request, reference, request.text), request.speaking_rate
-        length = duration_frames(reference_frames, transcript, request.text, speed, room.ratio)
-        self._check_work((length - reference_frames) / spec.frames_per_second, request.nfe)
-        pieces = pieces_of(request, room)
+        rooms, speed = self._rooms(request), request.speaking_rate
+        self._check_work(sum(rooms[run.style].seconds(run.text) for run in request.runs), request.nfe)
+        pieces = pieces_of(request, rooms)
         if not pieces:
             raise InvalidRequest("text", "is empty")
         segments = []
-        for index, (text, pause_s) in enumerate(pieces):
+        for index, (text, pause_s, room) in enumerate(pieces):
+            transcript, features = spoken_transcript(room.reference.transcript), room.reference.features
+            reference_frames = room.reference_frames
             ids = self.vocabulary.ids(self.vocabulary.split(transcript + text, self.to_tokens))
             duration = duration_frames(
                 reference_frames, transcript, text, speed, self._ratio(transcript, text)
@@ -101,7 +99,7 @@ class Planner:
     def splitter(self, request: Request) -> TextSplitter:
         """Splitter of the text while it is written. Raises VoiceNotFound, StorageError."""
         # The script of a text that is still to come is unknown.
-        room = self._room(request, self.reference(request.voice), "")
+        room = self._room(request, request.style, "")
         return TextSplitter(room.budgets, room.languages)
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
@@ -129,19 +127,31 @@ class Planner:
     def _limited(self, request: Request) -> Request:
         if not request.max_spoken_s:
             return request
-        room = self._room(request, self.reference(request.voice), request.text)
-        most = int(request.max_spoken_s * room.pace)
-        if _bytes(request.text) <= most:
+        rooms, left_s = self._rooms(request), request.max_spoken_s
+        for run in request.runs:
+            room = rooms[run.style]
+            most = int(left_s * room.pace)
+            if _bytes(run.text) > most:
+                text = request.text[: run.begin] + first_within(run.text, most, room.languages)
+                break
+            left_s -= _bytes(run.text) / room.pace
+        else:
             return request
-        text = first_within(request.text, most, room.languages)
         cut = Change("cut", request.text[len(text) :].strip()[:MOST_CHARACTERS], "")
         pauses = tuple(pause for pause in request.pauses if pause.after < len(text))
         directions = tuple(direction for direction in request.directions if direction.after < len(text))
+        switches = tuple(switch for switch in request.switches if switch.after < len(text))
+        changes = (*request.changes, cut)
         return replace(
-            request, text=text, pauses=pauses, directions=directions, changes=(*request.changes, cut)
+            request, text=text, pauses=pauses, directions=directions, switches=switches, changes=changes
         )
 
-    def _room(self, request: Request, reference: Reference, text: str) -> Room:
+    def _rooms(self, request: Request) -> dict[str, Room]:
+        """By the styles that it names."""
+        return {style: self._room(request, style, request.text) for style in request.styles}
+
+    def _room(self, request: Request, style: str, text: str) -> Room:
+        reference = self.reference(request.voice, style)
         return Room(
             reference,
             self.manifest,
@@ -192,6 +202,16 @@ class Room:
         return len(self.reference.features.samples) / self.manifest.mel.sample_rate_hz
 
     @property
+    def reference_frames(self) -> int:
+        return len(self.reference.features.samples) // self.manifest.mel.hop
+
+    def seconds(self, text: str) -> float:
+        """Of speech, if the text is one piece."""
+        frames, transcript = self.reference_frames, spoken_transcript(self.reference.transcript)
+        length = duration_frames(frames, transcript, text, self.speed, self.ratio)
+        return (length - frames) / self.manifest.mel.frames_per_second
+
+    @property
     def pace(self) -> float:
         """Per second."""
         return _bytes(self.reference.transcript) / self.reference_s * self.speed * self.ratio
@@ -219,16 +239,20 @@ class Room:
         )
 
 
-def pieces_of(request: Request, room: Room) -> list[tuple[str, float]]:
-    """(text, seconds of silence after it) of each segment."""
-    pieces: list[tuple[str, float]] = []
-    begun = 0
-    for pause in (*request.pauses, Pause(len(request.text), 0.0)):
-        texts = split(request.text[begun : pause.after].strip(), request.segmentation, room)
-        pieces += [
-            (text, pause.seconds if place == len(texts) else 0.0) for place, text in enumerate(texts, 1)
-        ]
-        begun = pause.after
+def pieces_of(request: Request, rooms: Mapping[str, Room]) -> list[tuple[str, float, Room]]:
+    """(text, seconds of silence after it, room) of each segment; `rooms` are by style."""
+    pieces: list[tuple[str, float, Room]] = []
+    pauses = {pause.after: pause.seconds for pause in request.pauses}
+    for run in request.runs:
+        room = rooms[run.style]
+        run_end = run.begin + len(run.text)
+        ends = sorted({run_end, *(after for after in pauses if run.begin < after < run_end)})
+        for begin, end in pairwise((run.begin, *ends)):
+            texts = split(request.text[begin:end].strip(), request.segmentation, room)
+            pieces += [
+                (text, pauses.get(end, 0.0) if place == len(texts) else 0.0, room)
+                for place, text in enumerate(texts, 1)
+            ]
     return pieces
 
 

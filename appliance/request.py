@@ -67,6 +67,15 @@ class Direction:
 
 
 @dataclass(frozen=True)
+class Switch:
+    """Change of the voice's style within a text."""
+
+    after: int
+    style: str
+    """ "" for the voice's own recording."""
+
+
+@dataclass(frozen=True)
 class Spoken:
     """A text as it is spoken."""
 
@@ -75,6 +84,17 @@ class Spoken:
     pauses: tuple[Pause, ...] = ()
     """In order; none before the first word."""
     directions: tuple[Direction, ...] = ()
+    switches: tuple[Switch, ...] = ()
+    """In order, one at a place."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Part of a text that is spoken in one style."""
+
+    begin: int
+    text: str
+    style: str
 
 
 @dataclass(frozen=True)
@@ -96,9 +116,36 @@ class Request:
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
     directions: tuple[Direction, ...] = ()
+    style: str = ""
+    """Style that the text begins in; "" for the voice's own recording."""
+    switches: tuple[Switch, ...] = ()
     max_spoken_s: float = 0.0
     """The text is cut to this; 0: no limit."""
     word_timings: bool = False
+
+    @property
+    def runs(self) -> list[Run]:
+        """The text in order; runs beside each other differ in style."""
+        runs: list[Run] = []
+        begin, style = 0, self.style
+        for switch in (*self.switches, Switch(len(self.text), "")):
+            if self.text[begin : switch.after].strip():
+                if runs and runs[-1].style == style:
+                    begin = runs.pop().begin
+                runs.append(Run(begin, self.text[begin : switch.after], style))
+                begin = switch.after
+            style = switch.style
+        return runs
+
+    @property
+    def styles(self) -> list[str]:
+        """Those that it names, each once."""
+        return list(dict.fromkeys((self.style, *(switch.style for switch in self.switches))))
+
+    @property
+    def last_style(self) -> str:
+        """Style in which a text that follows goes on."""
+        return self.switches[-1].style if self.switches else self.style
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ def furnished(folder: Path, **options: Any) -> Box:
     made = box(folder, **options)
     store = store_of(folder)
     store.create("ann", reference_wav(), TRANSCRIPT, "she said yes")
+    store.create_style("ann", "happy", reference_wav(2.5), TRANSCRIPT)
     store.create("bob", reference_wav(2.0, level=0.2), TRANSCRIPT)
     etc, state = folder / "etc/f5-appliance", folder / "var/lib/f5-appliance"
     for path, text, mode, owner in (
@@ -104,18 +105,19 @@ def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
     backup.back_up(here, file, say)
     assert file.stat().st_mode & 0o777 == 0o600
     assert [line.split()[:2] for line in lines[:4]] == [
-        ["configuration", "3"], ["voices", "4"], ["baseline", "1"], ["journal", "1"],
+        ["configuration", "3"], ["voices", "6"], ["baseline", "1"], ["journal", "1"],
     ]  # fmt: skip
     backup.restore(box(tmp_path / "new"), file, silent)
     assert tree(tmp_path / "new") == {
         name: what for name, what in tree(tmp_path / "old").items() if name != "var/lib/f5-appliance"
     } | {"var/lib/f5-appliance": tree(tmp_path / "new")["var/lib/f5-appliance"]}
     # A voice sounds as before: what the engine is given of it is the same, bit for bit.
-    old, new = (store_of(tmp_path / name).reference("ann") for name in ("old", "new"))
-    assert old.transcript == new.transcript
-    assert np.array_equal(old.features.samples, new.features.samples)
-    assert np.array_equal(old.features.log_mel, new.features.log_mel)
-    assert store_of(tmp_path / "new").get("ann") == store_of(tmp_path / "old").get("ann")
+    for style in ("", "happy"):
+        old, new = (store_of(tmp_path / name).reference("ann", style) for name in ("old", "new"))
+        assert old.transcript == new.transcript
+        assert np.array_equal(old.features.samples, new.features.samples)
+        assert np.array_equal(old.features.log_mel, new.features.log_mel)
+    assert store_of(tmp_path / "new").described("ann") == store_of(tmp_path / "old").described("ann")
     # It is an archive like any other.
     names = subprocess.run(["tar", "-tzf", file], capture_output=True, text=True, check=True).stdout.split()
     assert names[0] == LISTING and "voices/ann/audio" in names

@@ -22,7 +22,7 @@ from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
 from appliance.plan import LONGEST_PIECE_S, SHORT_TEXT_BYTES, Planner, duration_frames, spoken_transcript
-from appliance.request import Direction, Features, Pause, Reference, Request, Segment, Segmentation
+from appliance.request import Direction, Features, Pause, Reference, Request, Segment, Segmentation, Switch
 from appliance.text.chinese import to_tokens
 from appliance.text.pace import exchange
 from tests.contract.golden import generate
@@ -64,7 +64,7 @@ def make_planner(reference: Reference | None = None, **fields: Any) -> Planner:
         text=Text(duration=fields.pop("duration", "script")),
     )
     settings = {"vocabulary": Vocabulary((" ", *"abcdefghij")), "to_tokens": list, **fields}
-    return Planner(manifest, reference=lambda voice: made, **settings)
+    return Planner(manifest, reference=lambda voice, style: made, **settings)
 
 
 def test_ids_are_those_of_the_vocabularys_tokenizer() -> None:
@@ -104,6 +104,58 @@ def test_a_text_is_cut_at_its_pauses(segmentation: Segmentation) -> None:
     heard = (Direction(0, "waves"), Direction(len(text) - 1, "sighs"))
     cut = make_planner().ways([make_request(text, directions=heard, max_spoken_s=1.0)])[0][0]
     assert cut.directions == heard[:1]
+
+
+@pytest.mark.parametrize("segmentation", Segmentation)
+def test_each_run_is_planned_as_in_a_voice_of_its_style(segmentation: Segmentation) -> None:
+    own = make_reference()
+    styles = {"": own, "happy": make_reference("Oh, how glad I am today! ", 60_000, rms=0.02)}
+    planner = replace(make_planner(), reference=lambda voice, style: styles[style])
+    first, second, third = "abcdef ghij. " * 30, "jihgfedcba abcdef. " * 20, "cdef ghij abcdefg. " * 3
+    text = f"{first}{second}{third}".strip()
+    cuts = len(first) - 1, len(first + second) - 1
+    switches = Switch(cuts[0], "happy"), Switch(cuts[1], "")
+    request = make_request(text, switches=switches, segmentation=segmentation)
+    made = planner.plan(request)
+    parts = [
+        make_plan(part.strip(), reference, segmentation=segmentation)
+        for part, reference in ((first, own), (second, styles["happy"]), (third, own))
+    ]
+    alone = [segment for part in parts for segment in part]
+    assert len(made) == len(alone) > 3 and [s.index for s in made] == list(range(len(made)))
+    for one, other in zip(made, alone, strict=True):
+        assert (one.text, one.frames, one.gain) == (other.text, other.frames, other.gain)
+        assert (one.ids == other.ids).all() and one.reference_frames == other.reference_frames
+        assert one.reference_log_mel.shape == other.reference_log_mel.shape
+    # Runs are faded into each other as pieces of one run are.
+    fades_s = 2 * MANIFEST.defaults.cross_fade_s
+    assert sum(s.audio_s for s in made) == pytest.approx(sum(s.audio_s for s in alone) - fades_s)
+
+    # What does not change the style changes nothing.
+    plain = planner.plan(make_request(text, segmentation=segmentation))
+    same = planner.plan(make_request(text, switches=(Switch(5, ""),), segmentation=segmentation))
+    assert [s.text for s in same] == [s.text for s in plain]
+    all_happy = planner.plan(make_request(text, style="happy", segmentation=segmentation))
+    alone = make_plan(text, styles["happy"], segmentation=segmentation)
+    assert [(s.text, s.frames, s.gain) for s in all_happy] == [(s.text, s.frames, s.gain) for s in alone]
+
+    pauses = Pause(3, 0.25), Pause(cuts[0], 0.5), Pause(len(text), 1.0)
+    paused = planner.plan(replace(request, pauses=pauses))
+    assert [s.pause_s for s in paused if s.pause_s] == [0.25, 0.5, 1.0]
+    assert "".join(s.text for s in paused).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_text_of_styles_is_cut_by_the_pace_of_each() -> None:
+    styles = {"": make_reference(), "fast": make_reference("Some call me nature. " * 4)}
+    planner = replace(make_planner(), reference=lambda voice, style: styles[style])
+    text = "abcdef ghij. " * 90
+    for switches, least in (((), 0), ((Switch(0, "fast"),), 0), ((Switch(52, "fast"), Switch(104, "")), 52)):
+        request = make_request(text, switches=switches, max_spoken_s=13.0)
+        [(cut, segments)] = planner.ways([request])
+        assert text.startswith(cut.text) and least < len(cut.text) < len(text)
+        # Between lie what is cut off to a clause's end, and frames of whole pieces.
+        assert 11.0 < sum(s.audio_s for s in segments) < 14.5
+        assert all(switch.after < len(cut.text) for switch in cut.switches)
 
 
 PLANNER_FIELDS = ("spec", "duration", "vocabulary", "to_tokens", "max_frames", "max_audio_s", "max_work_s")

@@ -47,6 +47,7 @@ synthesis: {nfe: 7, note: xyzzy-flow}
 """
 SAID = "Please read out the xyzzy sentence of the viewer Wilhelmina, who paid 471147."
 TRANSCRIPT = "Grandmother tells of the xyzzytranscript winter."
+GLAD = "Grandfather was glad of the warm summer."
 JOURNAL = [
     ("f5-appliance", "python", f"ERROR appliance.rpc.synthesizer: request failed: {SAID}"),
     ("f5-appliance", "python", f'    raise ValueError("{SAID}")'),
@@ -54,6 +55,7 @@ JOURNAL = [
     ("f5-appliance", "python", "Authorization: Bearer xyzzybearer0123456789"),
     ("f5-appliance", "xyzzyname", "started"),
     ("f5-health", "health", f'"voices": "{TRANSCRIPT}"'),
+    ("f5-health", "health", f'"voices": "{GLAD}"'),
     ("f5-clocks", "sudo", "wilhelmina : TTY=pts/0 ; PWD=/home/wilhelmina ; COMMAND=/usr/sbin/nvpmodel -m 2"),
     ("nvpmodel", "bash", "export TOKEN=xyzzy-bash"),
 ]
@@ -77,6 +79,7 @@ SECRETS = (
     "xyzzy",
     "wilhelmina",
     "grandmother",
+    "grandfather",
     "471147",  # long enough not to stand in some figure by chance
     "ward-7-box",
     "1423622012345",
@@ -101,6 +104,9 @@ def plant(jetson: Jetson) -> None:
     record = f"name: wilhelmina-voice\ntranscript: {TRANSCRIPT}\nconsent_note: Wilhelmina agreed\n"
     jetson.write(f"{voices}/wilhelmina-voice/voice.yaml", record)
     jetson.write(f"{voices}/wilhelmina-voice/audio", "RIFF xyzzyaudio")
+    style = f"{voices}/wilhelmina-voice/styles/happy"
+    jetson.write(f"{style}/style.yaml", f"name: happy\ntranscript: {GLAD}\nconsent_note: by her sister\n")
+    jetson.write(f"{style}/audio", "RIFF xyzzyhappy")
     bundle = "/var/lib/f5-appliance/bundle"
     jetson.write(f"{bundle}/manifest.yaml", "licence: {note: xyzzy-licence}\n")
     jetson.write(f"{bundle}/step.onnx", "x" * 321)
@@ -246,7 +252,7 @@ def test_what_the_maker_needs_is_in_it(jetson: Jetson, files: dict[str, str]) ->
     assert "\nnumpy==" in files["versions.txt"]
     assert json.loads(files["installed.json"])["module"] == "p3701-0005"
     assert json.loads(files["contents.json"]) == {
-        "voices": {"count": 1, "files": 2, "bytes": json.loads(files["contents.json"])["voices"]["bytes"]},
+        "voices": {"count": 1, "files": 4, "bytes": json.loads(files["contents.json"])["voices"]["bytes"]},
         "bundle": {"files": {"manifest.yaml": 31, "step.onnx": 321}, "others": 1},
     }
     assert "  drain_s: 20.0\n" in files["configuration.yaml"]

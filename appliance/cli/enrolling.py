@@ -18,7 +18,7 @@ from appliance.cli.options import (
     print_line,
     pronunciations,
 )
-from appliance.client import CallFailed, Client, Voice
+from appliance.client import CallFailed, Client, Style, Voice
 from appliance.rpc.appliance_pb2 import VoiceState
 
 
@@ -26,9 +26,10 @@ def add_voices(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="all voices")
     listing.set_defaults(run=_voices_list)
-    add = actions.add_parser("add", help="register a voice")
+    add = actions.add_parser("add", help="register a voice, or another recording of one: a style")
     add.add_argument("name")
     add.add_argument("audio", type=Path, help="WAV, FLAC, Ogg or MP3; at most 12 s of speech")
+    add.add_argument("--style", metavar="NAME", help="store it as this style of the voice: happy")
     add.add_argument("--transcript", required=True, help="exactly what is said in it")
     add.add_argument("--consent", default="", help="who agreed that this voice may be used")
     add.add_argument("--display-name", default="", help="in any script")
@@ -41,11 +42,12 @@ def add_voices(parser: argparse.ArgumentParser) -> None:
     add_pronounce(update)
     update.add_argument("--forget", action="append", default=[], metavar="WORD", help="say it as it is spelt")
     update.set_defaults(run=_voices_update)
-    show = actions.add_parser("show", help="everything that is known of a voice")
+    show = actions.add_parser("show", help="everything that is known of a voice and its styles")
     show.add_argument("name")
     show.set_defaults(run=_voices_show)
     remove = actions.add_parser("remove", help="forget a voice")
     remove.add_argument("name")
+    remove.add_argument("--style", metavar="NAME", help="only this style of it")
     remove.set_defaults(run=_voices_remove)
     for action in (listing, add, update, show, remove):
         add_address(action)
@@ -62,9 +64,15 @@ def add_voices(parser: argparse.ArgumentParser) -> None:
 def _voices_list(options: argparse.Namespace) -> int:
     with client(options) as daemon:
         for voice in daemon.voices():
-            about = voice.problem or " · ".join(filter(None, (voice.display_name, voice.transcript)))
-            print_line(f"{voice.name:<24}  {voice.duration_s:5.1f} s  {about}")
+            _print_row(voice.name, voice, voice.display_name)
+            for style in voice.styles:
+                _print_row(f"  [{style.name}]", style)
     return 0
+
+
+def _print_row(name: str, recorded: Voice | Style, display_name: str = "") -> None:
+    about = recorded.problem or " · ".join(filter(None, (display_name, recorded.transcript)))
+    print_line(f"{name:<24}  {recorded.duration_s:5.1f} s  {about}")
 
 
 def _voices_add(options: argparse.Namespace) -> int:
@@ -72,16 +80,26 @@ def _voices_add(options: argparse.Namespace) -> int:
         audio = options.audio.read_bytes()
     except OSError as error:
         raise Failure(f"{options.audio}: {error.strerror}") from error
-    with client(options) as daemon:
-        voice = daemon.add_voice(
-            options.name,
-            audio,
-            options.transcript,
-            consent_note=options.consent,
-            display_name=options.display_name,
-            pronunciations=pronunciations(options),
-            validate_only=options.validate_only,
+    recording, words = (audio, options.transcript), pronunciations(options)
+    if options.style is not None and (options.display_name or words):
+        raise Failure(
+            "--display-name and --pronounce are a voice's, not a style's: `voices update` sets them"
         )
+    with client(options) as daemon:
+        if options.style is not None:
+            voice = daemon.add_style(
+                *(options.name, options.style, *recording),
+                consent_note=options.consent,
+                validate_only=options.validate_only,
+            )
+        else:
+            voice = daemon.add_voice(
+                *(options.name, *recording),
+                consent_note=options.consent,
+                display_name=options.display_name,
+                pronunciations=words,
+                validate_only=options.validate_only,
+            )
     print_voice(voice)
     return 0
 
@@ -105,7 +123,10 @@ def _voices_show(options: argparse.Namespace) -> int:
 
 def _voices_remove(options: argparse.Namespace) -> int:
     with client(options) as daemon:
-        daemon.remove_voice(options.name)
+        if options.style is not None:
+            daemon.remove_style(options.name, options.style)
+        else:
+            daemon.remove_voice(options.name)
     return 0
 
 
@@ -116,18 +137,20 @@ def _voices_sync(options: argparse.Namespace) -> int:
     source = replicate.read_source(folder)
     if not source.voices:
         raise Failure(f"{folder} holds no voice that can be used")
-    rows = [("here", name, f"damaged: {problem}") for name, problem in source.damaged.items()]
+    rows = [("here", str(name), f"damaged: {problem}") for name, problem in source.damaged.items()]
     failed = bool(rows)
     for address in options.boxes:
         try:
             with Client(address, credentials(options)) as box:
                 steps = replicate.plan(source, box.voices(), remove=options.remove)
                 if options.dry_run:
-                    rows += [(address, step.name, step.kind) for step in steps]
+                    rows += [(address, str(step.name), step.kind) for step in steps]
                     continue
                 for step, problem in replicate.apply(steps, source, box):
                     failed = failed or bool(problem)
-                    rows.append((address, step.name, f"{step.kind}: {problem}" if problem else step.kind))
+                    rows.append(
+                        (address, str(step.name), f"{step.kind}: {problem}" if problem else step.kind)
+                    )
         except CallFailed as error:
             failed = True
             rows.append((address, "-", "no daemon answers" if error.unreachable else str(error)))
@@ -136,13 +159,18 @@ def _voices_sync(options: argparse.Namespace) -> int:
     return FAILED if failed else 0
 
 
-def print_voice(voice: Voice) -> None:
+def print_voice(voice: Voice | Style, indent: str = "") -> None:
     for field in voice.DESCRIPTOR.fields:
         value = getattr(voice, field.name)
+        if field.name == "styles":
+            for style in value:
+                print_line(f"[{style.name}]")
+                print_voice(style, "  ")
+            continue
         if field.name == "warnings":
             value = "; ".join(value)
         elif field.name == "pronunciations":
             value = "; ".join(f"{word}={said}" for word, said in sorted(value.items()))
         elif field.name == "state":
             value = VoiceState.Name(value)
-        print_line(f"{field.name:<14} {value}")
+        print_line(f"{indent}{field.name:<14} {value}")

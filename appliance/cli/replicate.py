@@ -1,4 +1,4 @@
-"""Copying this box's voices to others, by the hash of their audio.
+"""Copying this box's voices and their styles to others, by the hash of their audio.
 
 The audio comes from the store's folder: the API gives out no recordings of people.
 """
@@ -14,56 +14,88 @@ from appliance import client
 from appliance.client import CallFailed, Client
 from appliance.errors import StorageError
 from appliance.rpc.appliance_pb2 import VoiceState
-from appliance.voices.store import Voice, read_stored, stored_names
+from appliance.voices.records import Recorded, Voice, read_stored, read_style, stored_names, style_names
 
 Kind = Literal["same", "add", "update", "replace", "remove", "extra"]
 """extra: only the other box has it, and keeps it."""
 
 
+@dataclass(frozen=True, order=True)
+class Name:
+    """Of a voice, or of one of its styles."""
+
+    voice: str
+    style: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.voice}/{self.style}" if self.style else self.voice
+
+
 @dataclass(frozen=True)
 class Step:
-    """Change to one voice of another box."""
+    """Change to one voice or style of another box."""
 
     kind: Kind
-    name: str
+    name: Name
 
 
 @dataclass(frozen=True)
 class Source:
     folder: Path
-    voices: Mapping[str, Voice]
-    damaged: Mapping[str, str]
-    """Problems by name of voices, which are neither copied nor removed."""
+    voices: Mapping[Name, Recorded]
+    """With their styles."""
+    damaged: Mapping[Name, str]
+    """Problems of those that are neither copied nor removed, nor are their styles."""
 
 
 def read_source(folder: Path) -> Source:
     """Read every voice and compare its audio with its hash. Raises StorageError."""
-    voices, damaged = {}, {}
-    for name in stored_names(folder):
+    voices: dict[Name, Recorded] = {}
+    damaged: dict[Name, str] = {}
+
+    def read(name: Name) -> None:
         try:
-            voices[name] = read_stored(folder, name)[0]
+            voices[name] = _stored(folder, name)[0]
         except StorageError as error:
             damaged[name] = str(error)
+
+    for voice in stored_names(folder):
+        read(Name(voice))
+        if Name(voice) in voices:
+            for style in style_names(folder, voice):
+                read(Name(voice, style))
     return Source(folder, voices, damaged)
 
 
+def _stored(folder: Path, name: Name) -> tuple[Recorded, bytes]:
+    """Raises StorageError."""
+    return read_style(folder, name.voice, name.style) if name.style else read_stored(folder, name.voice)
+
+
 def plan(source: Source, there: Iterable[client.Voice], *, remove: bool) -> list[Step]:
-    """Steps that make another box's voices equal to these, in order of name."""
-    found = {voice.name: voice for voice in there}
-    steps = [Step(_kind(voice, found.get(name)), name) for name, voice in source.voices.items()]
-    extra = found.keys() - source.voices.keys() - source.damaged.keys()
-    steps += [Step("remove" if remove else "extra", name) for name in extra]
-    return sorted(steps, key=lambda step: step.name)
+    """Steps that make another box's voices equal to these, a voice before its styles."""
+    found: dict[Name, client.Voice | client.Style] = {}
+    for voice in there:
+        found[Name(voice.name)] = voice
+        found.update({Name(voice.name, style.name): style for style in voice.styles})
+    kinds = {name: _kind(here, found.get(name)) for name, here in source.voices.items()}
+    # The styles of a voice go with it.
+    gone = {name.voice for name, kind in kinds.items() if kind == "replace" and not name.style}
+    for name in found.keys() - kinds.keys() - source.damaged.keys():
+        whole = Name(name.voice)
+        if name.voice not in gone and (name == whole or whole in kinds):
+            kinds[name] = "remove" if remove else "extra"
+    kinds.update({name: "add" for name in source.voices if name.style and name.voice in gone})
+    return [Step(kinds[name], name) for name in sorted(kinds)]
 
 
-def _kind(here: Voice, there: client.Voice | None) -> Kind:
+def _kind(here: Recorded, there: client.Voice | client.Style | None) -> Kind:
     if there is None or there.state == VoiceState.DAMAGED:
         return "add"
     if any(getattr(here, f) != getattr(there, f) for f in ("sha256", "transcript", "consent_note")):
         return "replace"
-    if (here.display_name, here.pronunciations) != (there.display_name, dict(there.pronunciations)):
-        return "update"
-    return "same"
+    notes = ("display_name", "pronunciations") if isinstance(here, Voice) else ()
+    return "update" if any(getattr(here, f) != getattr(there, f) for f in notes) else "same"
 
 
 def apply(steps: Iterable[Step], source: Source, box: Client) -> Iterator[tuple[Step, str]]:
@@ -78,27 +110,40 @@ def apply(steps: Iterable[Step], source: Source, box: Client) -> Iterator[tuple[
 
 
 def _take(step: Step, source: Source, box: Client) -> None:
+    name = step.name
     if step.kind == "remove":
-        box.remove_voice(step.name)
+        _remove(box, name)
     elif step.kind == "update":
-        here = source.voices[step.name]
-        box.update_voice(step.name, display_name=here.display_name, pronunciations=here.pronunciations)
+        here, _ = read_stored(source.folder, name.voice)
+        box.update_voice(here.name, display_name=here.display_name, pronunciations=here.pronunciations)
     elif step.kind in ("add", "replace"):
-        voice, audio = read_stored(source.folder, step.name)
+        recorded, audio = _stored(source.folder, name)
         if step.kind == "replace":
             # Under another name, since a stored one is compared before anything is checked.
-            _add(box, voice, audio, f"{step.name[:58]}-check", validate_only=True)
-            box.remove_voice(step.name)
-        _add(box, voice, audio, step.name)
+            _add(box, recorded, audio, Name(f"{name.voice[:58]}-check"), validate_only=True)
+            _remove(box, name)
+        _add(box, recorded, audio, name)
 
 
-def _add(box: Client, voice: Voice, audio: bytes, name: str, *, validate_only: bool = False) -> None:
+def _remove(box: Client, name: Name) -> None:
+    if name.style:
+        box.remove_style(name.voice, name.style)
+    else:
+        box.remove_voice(name.voice)
+
+
+def _add(box: Client, recorded: Recorded, audio: bytes, name: Name, *, validate_only: bool = False) -> None:
+    transcript, consent_note = recorded.transcript, recorded.consent_note
+    if name.style:
+        box.add_style(name.voice, name.style, audio, transcript, consent_note=consent_note)
+        return
+    voice = recorded if isinstance(recorded, Voice) else None
     box.add_voice(
-        name,
+        name.voice,
         audio,
-        voice.transcript,
-        consent_note=voice.consent_note,
-        display_name=voice.display_name,
-        pronunciations=voice.pronunciations,
+        transcript,
+        consent_note=consent_note,
+        display_name=voice.display_name if voice else "",
+        pronunciations=voice.pronunciations if voice else None,
         validate_only=validate_only,
     )

@@ -41,6 +41,7 @@ from appliance.rpc.appliance_pb2 import UtteranceState
 def add_say(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="?", help="absent: each line of standard input, as it comes")
     parser.add_argument("--voice", required=True)
+    parser.add_argument("--style", metavar="NAME", help="of the voice's; absent: its own recording")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=f"its suffix: {', '.join(SUFFIXES)}")
     parser.add_argument("--play", action="store_true", help="play the audio while it is made")
     parser.add_argument("--encoding", choices=ENCODINGS, help="absent: by the suffix of FILE")
@@ -152,6 +153,7 @@ def _request(options: argparse.Namespace, encoding: EncodingName) -> Options:
         "nfe": options.nfe,
         "min_nfe": options.min_nfe,
         "seed": options.seed,
+        "style": options.style,
         "language": options.language,
         "text_handling": options.text_handling,
         "pronunciations": pronunciations(options),

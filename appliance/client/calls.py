@@ -150,6 +150,34 @@ class Calls(ClientBase):
         return Asked(self._voices.DeleteVoice, pb.DeleteVoiceRequest(name=name), timeout, _nothing)
 
     @call
+    def add_style(
+        self,
+        voice: str,
+        style: str,
+        audio: bytes,
+        transcript: str,
+        *,
+        consent_note: str = "",
+        validate_only: bool = False,
+        timeout: float | None = UPLOAD_S,
+    ) -> Asked[Voice]:
+        """Store another recording of a voice; the answer is the voice with all of them."""
+        request = pb.CreateStyleRequest(
+            voice=voice,
+            style=style,
+            audio=audio,
+            transcript=transcript,
+            consent_note=consent_note,
+            validate_only=validate_only,
+        )
+        return Asked(self._voices.CreateStyle, request, timeout)
+
+    @call
+    def remove_style(self, voice: str, style: str, *, timeout: float | None = REACH_S) -> Asked[None]:
+        request = pb.DeleteStyleRequest(voice=voice, style=style)
+        return Asked(self._voices.DeleteStyle, request, timeout, _nothing)
+
+    @call
     def health(self, service: str = "", *, timeout: float | None = REACH_S) -> Asked[str]:
         """ "SERVING" or "NOT_SERVING"; the empty service is the whole daemon."""
         request = health_pb2.HealthCheckRequest(service=service)

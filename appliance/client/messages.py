@@ -89,6 +89,8 @@ class Options(FieldOptions, total=False):
     """Default: chat."""
     language: str | None
     """BCP 47: "de"; default: the bundle's."""
+    style: str | None
+    """Of the voice's recordings the one to begin with; default: its own, "neutral"."""
     pronunciations: Mapping[str, str] | None
     """Spoken form by word."""
     max_spoken: float | None
@@ -175,6 +177,7 @@ def synthesize_request(text: str, voice: str, options: Options) -> pb.Synthesize
         user_key=options.get("user"),
         text_handling=_upper(options.get("text_handling")),
         language_code=options.get("language"),
+        style=options.get("style"),
         pronunciations=options.get("pronunciations"),
         max_spoken_seconds=options.get("max_spoken"),
         supersede_key=options.get("supersede"),

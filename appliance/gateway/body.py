@@ -23,8 +23,17 @@ TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 PLAYOUTS = ("serial", "overlap")
 MAX_QUEUE_S, MAX_SPOKEN_S, MAX_COUNT = 3_600, 3_600, 2**32 - 1
 COMMON = (
-    *("channel", "user", "priority", "seed", "nfe", "language", "text_handling", "queue_timeout", "playout"),
-    *("supersede_key", "merge_key", "merge_count", "merge_text", "max_spoken_seconds", "request_id"),
+    *("channel", "user", "priority", "seed", "nfe", "language", "style", "text_handling"),
+    *(
+        "queue_timeout",
+        "playout",
+        "supersede_key",
+        "merge_key",
+        "merge_count",
+        "merge_text",
+        "max_spoken_seconds",
+        "request_id",
+    ),
 )
 """Parameters of every API."""
 FOREIGN = ("user_id", "aux_ref_audio_paths")
@@ -125,6 +134,7 @@ class Fields:
             "seed": self.whole("seed", -1, MAX_SEED),
             "nfe": self.whole("nfe", 1, MAX_NFE),
             "language": self.text("language"),
+            "style": self.text("style"),
             "text_handling": self.choice("text_handling", HANDLINGS),  # type: ignore[typeddict-item]
             "queue_timeout": self.number("queue_timeout", 0, MAX_QUEUE_S),
             "playout": self.choice("playout", PLAYOUTS),  # type: ignore[typeddict-item]

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from appliance.client import Voice, plain
+from appliance.client import AsyncClient, Voice, plain
 from appliance.client.connection import UPLOAD_S
 from appliance.gateway.body import Fields, body_parts, invalid, within
 from appliance.gateway.refusals import Refusal
@@ -28,19 +28,23 @@ MARKS = re.compile(r"[^a-z0-9]+")
 
 
 async def listed(request: Request) -> Response:
-    """GET /v1/audio/voices: stored voices, and their names in the configuration."""
-    stored = {
-        voice.name: voice.display_name or voice.name async for voice in request.app.state.client.voices()
-    }
-    others = {
-        name: name for name, voice in request.app.state.config.gateway.voices.items() if voice in stored
-    }
-    names = [{"id": name, "name": shown} for name, shown in {**others, **stored}.items()]
+    """GET /v1/audio/voices: stored voices, and their names in the configuration, with their styles."""
+    stored = {voice.name: voice async for voice in request.app.state.client.voices()}
+    mapped = request.app.state.config.gateway.voices.items()
+    others = {name: (name, stored[voice]) for name, voice in mapped if voice in stored}
+    own = {name: (voice.display_name or name, voice) for name, voice in stored.items()}
+    names = [
+        {"id": name, "name": shown, "styles": [style.name for style in voice.styles if not style.problem]}
+        for name, (shown, voice) in {**others, **own}.items()
+    ]
     return JSONResponse({"voices": names})
 
 
 async def create(request: Request) -> Response:
-    """POST /v1/audio/voices, multipart/form-data: `name`, `audio`, `transcript`, `consent`."""
+    """POST /v1/audio/voices, multipart/form-data: `name`, `audio`, `transcript`, `consent`.
+
+    With `style` the recording becomes that style of a stored voice.
+    """
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Refusal(415, "content-type: must be multipart/form-data", code="invalid_request")
     most = request.app.state.config.server.max_receive_bytes
@@ -63,15 +67,20 @@ async def create(request: Request) -> Response:
             raise invalid("audio", "is missing: a file of the form with a recording")
         fields = Fields({name: value for name, value in form.items() if isinstance(value, str)})
         shown_as = fields.text("name") or ""
-        name = stored_name(shown_as)
-        voice = await request.app.state.client.add_voice(
-            name,
-            await recording.read(),
-            _first(fields, TRANSCRIPT),
-            consent_note=_first(fields, CONSENT),
-            display_name="" if name == shown_as else shown_as,
-            timeout=UPLOAD_S,
-        )
+        name, style = stored_name(shown_as), fields.text("style")
+        client: AsyncClient = request.app.state.client
+        recorded, consent = (await recording.read(), _first(fields, TRANSCRIPT)), _first(fields, CONSENT)
+        if style:
+            voice = await client.add_style(
+                *(name, stored_name(style), *recorded), consent_note=consent, timeout=UPLOAD_S
+            )
+        else:
+            voice = await client.add_voice(
+                *(name, *recorded),
+                consent_note=consent,
+                display_name="" if name == shown_as else shown_as,
+                timeout=UPLOAD_S,
+            )
     finally:
         await form.close()
     return JSONResponse(_described(voice), 201)
@@ -84,8 +93,15 @@ async def remove(request: Request) -> Response:
     return JSONResponse({"id": name, "object": "audio.voice.deleted", "deleted": True})
 
 
+async def remove_style(request: Request) -> Response:
+    """DELETE /v1/audio/voices/{name}/styles/{style}."""
+    name, style = (stored_name(request.path_params[part]) for part in ("name", "style"))
+    await request.app.state.client.remove_style(name, style)
+    return JSONResponse({"id": name, "style": style, "object": "audio.voice.style.deleted", "deleted": True})
+
+
 def stored_name(shown_as: str) -> str:
-    """Name under which a voice is stored: "Zoë (live)" → "zoe-live"."""
+    """Name under which a voice or style is stored: "Zoë (live)" → "zoe-live"."""
     letters = unicodedata.normalize("NFKD", shown_as.lower())
     if re.fullmatch(r"[a-z0-9_-]*", letters):
         return letters
@@ -110,4 +126,5 @@ ROUTES: list[BaseRoute] = [
     *(Route(path, listed, methods=["GET"]) for path in ("/v1/audio/voices", "/v1/voices", "/audio/voices")),
     Route("/v1/audio/voices", create, methods=["POST"]),
     Route("/v1/audio/voices/{name}", remove, methods=["DELETE"]),
+    Route("/v1/audio/voices/{name}/styles/{style}", remove_style, methods=["DELETE"]),
 ]

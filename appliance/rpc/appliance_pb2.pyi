@@ -100,7 +100,7 @@ class AudioConfig(_message.Message):
     def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hertz: _Optional[int] = ..., speaking_rate: _Optional[float] = ...) -> None: ...
 
 class SynthesizeRequest(_message.Message):
-    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_text", "word_timings", "pronunciations", "text_handling", "language_code", "max_spoken_seconds")
+    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_text", "word_timings", "pronunciations", "text_handling", "language_code", "max_spoken_seconds", "style")
     class PronunciationsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +131,7 @@ class SynthesizeRequest(_message.Message):
     TEXT_HANDLING_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_CODE_FIELD_NUMBER: _ClassVar[int]
     MAX_SPOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STYLE_FIELD_NUMBER: _ClassVar[int]
     text: str
     voice: str
     audio_config: AudioConfig
@@ -154,7 +155,8 @@ class SynthesizeRequest(_message.Message):
     text_handling: TextHandling
     language_code: str
     max_spoken_seconds: float
-    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_text: _Optional[str] = ..., word_timings: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., text_handling: _Optional[_Union[TextHandling, str]] = ..., language_code: _Optional[str] = ..., max_spoken_seconds: _Optional[float] = ...) -> None: ...
+    style: str
+    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_text: _Optional[str] = ..., word_timings: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., text_handling: _Optional[_Union[TextHandling, str]] = ..., language_code: _Optional[str] = ..., max_spoken_seconds: _Optional[float] = ..., style: _Optional[str] = ...) -> None: ...
 
 class WordTiming(_message.Message):
     __slots__ = ("word", "start_s", "end_s", "segment", "written_begin", "written_end")
@@ -507,7 +509,7 @@ class EndedUtterances(_message.Message):
     def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ...) -> None: ...
 
 class Voice(_message.Message):
-    __slots__ = ("name", "transcript", "consent_note", "created", "sha256", "size_bytes", "duration_s", "rms", "warnings", "pronunciations", "display_name", "state", "problem")
+    __slots__ = ("name", "transcript", "consent_note", "created", "sha256", "size_bytes", "duration_s", "rms", "warnings", "pronunciations", "display_name", "state", "problem", "styles")
     class PronunciationsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -528,6 +530,7 @@ class Voice(_message.Message):
     DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    STYLES_FIELD_NUMBER: _ClassVar[int]
     name: str
     transcript: str
     consent_note: str
@@ -541,7 +544,34 @@ class Voice(_message.Message):
     display_name: str
     state: VoiceState
     problem: str
-    def __init__(self, name: _Optional[str] = ..., transcript: _Optional[str] = ..., consent_note: _Optional[str] = ..., created: _Optional[str] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., duration_s: _Optional[float] = ..., rms: _Optional[float] = ..., warnings: _Optional[_Iterable[str]] = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., display_name: _Optional[str] = ..., state: _Optional[_Union[VoiceState, str]] = ..., problem: _Optional[str] = ...) -> None: ...
+    styles: _containers.RepeatedCompositeFieldContainer[Style]
+    def __init__(self, name: _Optional[str] = ..., transcript: _Optional[str] = ..., consent_note: _Optional[str] = ..., created: _Optional[str] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., duration_s: _Optional[float] = ..., rms: _Optional[float] = ..., warnings: _Optional[_Iterable[str]] = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., display_name: _Optional[str] = ..., state: _Optional[_Union[VoiceState, str]] = ..., problem: _Optional[str] = ..., styles: _Optional[_Iterable[_Union[Style, _Mapping]]] = ...) -> None: ...
+
+class Style(_message.Message):
+    __slots__ = ("name", "transcript", "consent_note", "created", "sha256", "size_bytes", "duration_s", "rms", "warnings", "state", "problem")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
+    CONSENT_NOTE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    RMS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    transcript: str
+    consent_note: str
+    created: str
+    sha256: str
+    size_bytes: int
+    duration_s: float
+    rms: float
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    state: VoiceState
+    problem: str
+    def __init__(self, name: _Optional[str] = ..., transcript: _Optional[str] = ..., consent_note: _Optional[str] = ..., created: _Optional[str] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., duration_s: _Optional[float] = ..., rms: _Optional[float] = ..., warnings: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[VoiceState, str]] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class ListVoicesRequest(_message.Message):
     __slots__ = ("page_size", "page_token")
@@ -620,5 +650,33 @@ class DeleteVoiceRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class DeleteVoiceResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CreateStyleRequest(_message.Message):
+    __slots__ = ("voice", "style", "audio", "transcript", "consent_note", "validate_only")
+    VOICE_FIELD_NUMBER: _ClassVar[int]
+    STYLE_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
+    CONSENT_NOTE_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    voice: str
+    style: str
+    audio: bytes
+    transcript: str
+    consent_note: str
+    validate_only: bool
+    def __init__(self, voice: _Optional[str] = ..., style: _Optional[str] = ..., audio: _Optional[bytes] = ..., transcript: _Optional[str] = ..., consent_note: _Optional[str] = ..., validate_only: bool = ...) -> None: ...
+
+class DeleteStyleRequest(_message.Message):
+    __slots__ = ("voice", "style")
+    VOICE_FIELD_NUMBER: _ClassVar[int]
+    STYLE_FIELD_NUMBER: _ClassVar[int]
+    voice: str
+    style: str
+    def __init__(self, voice: _Optional[str] = ..., style: _Optional[str] = ...) -> None: ...
+
+class DeleteStyleResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

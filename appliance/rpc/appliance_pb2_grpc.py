@@ -664,6 +664,16 @@ class VoicesStub(object):
                 request_serializer=appliance_dot_rpc_dot_appliance__pb2.DeleteVoiceRequest.SerializeToString,
                 response_deserializer=appliance_dot_rpc_dot_appliance__pb2.DeleteVoiceResponse.FromString,
                 _registered_method=True)
+        self.CreateStyle = channel.unary_unary(
+                '/appliance.v1.Voices/CreateStyle',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.CreateStyleRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.Voice.FromString,
+                _registered_method=True)
+        self.DeleteStyle = channel.unary_unary(
+                '/appliance.v1.Voices/DeleteStyle',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.DeleteStyleRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.DeleteStyleResponse.FromString,
+                _registered_method=True)
 
 
 class VoicesServicer(object):
@@ -703,6 +713,20 @@ class VoicesServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateStyle(self, request, context):
+        """Another recording of a stored voice: how it sounds when it is happy, say. The answer is the whole voice.
+        The same again is not an error; other content under the same name is ALREADY_EXISTS.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteStyle(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_VoicesServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -730,6 +754,16 @@ def add_VoicesServicer_to_server(servicer, server):
                     servicer.DeleteVoice,
                     request_deserializer=appliance_dot_rpc_dot_appliance__pb2.DeleteVoiceRequest.FromString,
                     response_serializer=appliance_dot_rpc_dot_appliance__pb2.DeleteVoiceResponse.SerializeToString,
+            ),
+            'CreateStyle': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateStyle,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.CreateStyleRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.Voice.SerializeToString,
+            ),
+            'DeleteStyle': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteStyle,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.DeleteStyleRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.DeleteStyleResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -868,6 +902,60 @@ class Voices(object):
             '/appliance.v1.Voices/DeleteVoice',
             appliance_dot_rpc_dot_appliance__pb2.DeleteVoiceRequest.SerializeToString,
             appliance_dot_rpc_dot_appliance__pb2.DeleteVoiceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateStyle(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Voices/CreateStyle',
+            appliance_dot_rpc_dot_appliance__pb2.CreateStyleRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.Voice.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteStyle(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Voices/DeleteStyle',
+            appliance_dot_rpc_dot_appliance__pb2.DeleteStyleRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.DeleteStyleResponse.FromString,
             options,
             channel_credentials,
             insecure,

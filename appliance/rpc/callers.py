@@ -43,11 +43,13 @@ KINDS: Mapping[str, Kind] = {
     "WatchQueue": Kind.WATCH,
     "Listen": Kind.LISTEN,
     "CreateVoice": Kind.UPLOAD,
+    "CreateStyle": Kind.UPLOAD,
 }
 """Method → kind; OTHER without one."""
 SPEAKING = (Kind.SPEECH, Kind.SESSION)
 WITH_AUDIO = (
     "/appliance.v1.Voices/CreateVoice",
+    "/appliance.v1.Voices/CreateStyle",
     "/nvidia.riva.tts.RivaSpeechSynthesis/Synthesize",
     "/nvidia.riva.tts.RivaSpeechSynthesis/SynthesizeOnline",
 )

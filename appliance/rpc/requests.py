@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from appliance.request import Handling, Playout, Priority, Request, Segmentation
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.normalise import clean, normalise
 from appliance.text.pronounce import check as check_pronunciations
+from appliance.text.styles import NEUTRAL
 
 MIN_SPEAKING_RATE, MAX_SPEAKING_RATE = 0.25, 4.0
 SEED_BITS = 32
@@ -52,8 +53,8 @@ MAX_QUEUE_TIMEOUT_S = 3_600.0
 FEWER_STEPS = 0.75
 """Ratio of steps from one way to serve a request to the next."""
 
-Speakable = Callable[[str, Handling, Mapping[str, str], str], Spoken]
-"""(text, handling, pronunciations, language or "") → the text that can be spoken."""
+Speakable = Callable[[str, Handling, Mapping[str, str], str, Collection[str]], Spoken]
+"""(text, handling, pronunciations, language or "", the voice's styles) → the text that can be spoken."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,15 @@ class RequestDefaults:
     synthesis: SynthesisConfig
     guidance: float
     sample_rate_hz: int
-    speakable: Speakable = lambda text, handling, words, language: Spoken(normalise(text))
+    speakable: Speakable = lambda text, handling, words, language, styles: Spoken(normalise(text))
     languages: tuple[str, ...] = ()
     """Codes of those in force; none: unknown."""
     language_of: Callable[[str], str] = lambda text: ""
     """Code of the one that a text is written in, or ""."""
     pronunciations: Callable[[str], Mapping[str, str]] = lambda voice: {}
     """By voice; none where there is no such voice."""
+    styles: Callable[[str], Collection[str]] = lambda voice: ()
+    """By voice, those that can be used; none where there is no such voice."""
     sampler: Sampler = field(default_factory=Sampler)
 
 
@@ -207,13 +210,17 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
     check_pronunciations(message.pronunciations)
     words = {**defaults.pronunciations(message.voice), **message.pronunciations}
     handling, language = HANDLINGS[message.text_handling], _language(message.language_code)
-    spoken = defaults.speakable(message.text, handling, words, language)
+    styles = defaults.styles(message.voice) if may_hold_tags(message) else ()
+    spoken = defaults.speakable(message.text, handling, words, language, styles)
+    style = message.style.lower()
     return Request(
         text=spoken.text,
         written=spoken.text if handling is Handling.SSML else written,
         changes=spoken.changes,
         pauses=spoken.pauses,
         directions=spoken.directions,
+        style="" if style == NEUTRAL else style,
+        switches=spoken.switches,
         max_spoken_s=_within("max_spoken_seconds", message.max_spoken_seconds, 0.0, MAX_SPOKEN_S),
         voice=_voice(message.voice),
         nfe=_allowed("nfe_steps", nfe, defaults.sampler.check_steps),
@@ -226,6 +233,11 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
         stream=stream,
         word_timings=message.word_timings,
     )
+
+
+def may_hold_tags(message: pb.SynthesizeRequest) -> bool:
+    """True if the voice's styles are to be looked up, which are on the disk."""
+    return message.text_handling != pb.VERBATIM and "[" in message.text + message.merge_text
 
 
 Number = TypeVar("Number", int, float)

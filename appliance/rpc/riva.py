@@ -60,6 +60,7 @@ FIELDS = {
     "audio_config.sample_rate_hertz": "sample_rate_hz",
     "pronunciations": "custom_dictionary",
     "request_id": "id",
+    "style": 'custom_configuration["style"]',
 }
 """Our names of fields → Riva's."""
 HANDLING = "text_handling"
@@ -174,6 +175,7 @@ class RivaService:
             word_timings=message.enable_word_time_offsets,
             text_handling=self._handling(message),
             language_code=self._language(message.language_code),
+            style=message.custom_configuration.get("style", ""),
             pronunciations=_pronunciations(message.custom_dictionary),
         )
         zero_shot = message.zero_shot_data

@@ -35,6 +35,8 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "CreateVoice": (Role.VOICES,),
     "UpdateVoice": (Role.VOICES,),
     "DeleteVoice": (Role.VOICES,),
+    "CreateStyle": (Role.VOICES,),
+    "DeleteStyle": (Role.VOICES,),
 }
 """Method → roles, of which one is needed, or admin."""
 

@@ -45,6 +45,8 @@ class SessionUtterance:
     calls: set[SynthesisCall] = field(default_factory=set)
     error: ApplianceError | None = None
     """Why it ends unspoken, if it does."""
+    style: str = ""
+    """Style in which its next clause begins."""
 
     @property
     def failed(self) -> bool:
@@ -75,6 +77,8 @@ class SessionCall:
         self._current: SessionUtterance | None = None
         self._count = 0
         self._slots = asyncio.Semaphore(MAX_CLAUSES_ADMITTED)
+        self._reading = asyncio.Lock()
+        """Held while a clause is read: it is admitted before the next, for which its tags hold."""
         self._last: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: list[asyncio.Task[None]] = []
@@ -157,7 +161,7 @@ class SessionCall:
         assert self._splitter is not None
         if self._current is None:
             self._count += 1
-            self._current = SessionUtterance(self._count, self._clock())
+            self._current = SessionUtterance(self._count, self._clock(), style=self._configured.style)
             self._utterances[self._count] = self._current
         utterance = self._current
         utterance.characters += len(text)
@@ -203,29 +207,37 @@ class SessionCall:
     async def _serve_clause(
         self, utterance: SessionUtterance, request_id: str, clause: str, before: asyncio.Task[None] | None
     ) -> None:
-        """Admit a clause at once, and send it after `before`."""
+        """Admit a clause at once, and send it after `before`; ends after it in any case."""
         async with self._slots:
-            if utterance.failed:
-                return
             try:
-                message = pb.SynthesizeRequest()
-                message.CopyFrom(self._configured)
-                message.request_id, message.text = request_id, clause
-                parsed = await self._speaking.read_message(message, self._context, stream=True)
-                if parsed.is_empty:
-                    return
-                async with self._speaking.call(parsed, self._context) as call:
-                    if utterance.error is not None:  # since it was planned
-                        return
-                    utterance.calls.add(call)
-                    try:
-                        await _ended(before)
-                        await self._send(utterance, call)
-                    finally:
-                        utterance.calls.discard(call)
+                if not utterance.failed:
+                    await self._speak_clause(utterance, request_id, clause, before)
             except ApplianceError as error:
                 utterance.fail(error)
+            # What follows, the utterance's end too, waits for this clause alone.
+            await _ended(before)
+
+    async def _speak_clause(
+        self, utterance: SessionUtterance, request_id: str, clause: str, before: asyncio.Task[None] | None
+    ) -> None:
+        message = pb.SynthesizeRequest()
+        message.CopyFrom(self._configured)
+        message.request_id, message.text = request_id, clause
+        async with self._reading:
+            message.style = utterance.style
+            parsed = await self._speaking.read_message(message, self._context, stream=True)
+            utterance.style = parsed.ways[0].last_style
+        if parsed.is_empty:
+            return
+        async with self._speaking.call(parsed, self._context) as call:
+            if utterance.error is not None:  # since it was planned
+                return
+            utterance.calls.add(call)
+            try:
                 await _ended(before)
+                await self._send(utterance, call)
+            finally:
+                utterance.calls.discard(call)
 
     async def _send(self, utterance: SessionUtterance, call: SynthesisCall) -> None:
         number = utterance.number

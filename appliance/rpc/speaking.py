@@ -25,7 +25,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.callers import current_call
 from appliance.rpc.context import Context, OpenCall, current_task, remaining_s
 from appliance.rpc.replies import header_message, timings_message, trailers, word_messages
-from appliance.rpc.requests import ParsedRequest, RequestDefaults, parse
+from appliance.rpc.requests import ParsedRequest, RequestDefaults, may_hold_tags, parse
 from appliance.scheduler import Scheduler
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.workload import Clock
@@ -50,8 +50,8 @@ class Components:
     """Counts a finished request."""
     skipped: Callable[[], None] = lambda: None
     """Counts a request with nothing to speak."""
-    at_hand: Callable[[str], bool] = lambda voice: False
-    """True if a voice is prepared in memory."""
+    at_hand: Callable[[str, str], bool] = lambda voice, style: False
+    """True if a voice is prepared in memory in this style."""
     phrases: Phrases = field(default_factory=lambda: Phrases(0))
     degraded: Callable[[], str] = lambda: ""
     """One word for machines on why requests are served worse than they should be; else empty."""
@@ -312,7 +312,7 @@ class Speaking:
 
     def _is_short(self, message: pb.SynthesizeRequest) -> bool:
         words = len(message.pronunciations) + len(self.components.defaults.pronunciations(message.voice))
-        return len(message.text) <= SHORT_TEXT and words <= FEW_WORDS
+        return len(message.text) <= SHORT_TEXT and words <= FEW_WORDS and not may_hold_tags(message)
 
     def skip(self, parsed: ParsedRequest, context: Context) -> pb.Header:
         """Count and log a request with nothing to speak; return its header."""
@@ -335,7 +335,8 @@ class Speaking:
         self._idle.clear()
         try:
             # Jobs are admitted in order of arrival: what comes while the thread is planning waits for it.
-            is_quick = parsed.is_short and self.components.at_hand(parsed.message.voice)
+            request, at_hand = parsed.ways[0], self.components.at_hand
+            is_quick = parsed.is_short and all(at_hand(request.voice, style) for style in request.styles)
             if is_quick and self.planning == 1:
                 call.plan_and_admit()
             else:

@@ -7,6 +7,7 @@ import dataclasses
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from appliance.errors import Cancelled, UploadsFull
@@ -15,7 +16,8 @@ from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.context import Context
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.voices.prompts import run_below_engine
-from appliance.voices.store import Voice, VoiceStore
+from appliance.voices.records import Recorded, Voice
+from appliance.voices.store import VoiceStore
 
 T = TypeVar("T")
 
@@ -49,19 +51,26 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         )
 
     async def GetVoice(self, message: pb.GetVoiceRequest, context: Context) -> pb.Voice:
-        return voice_message(await self._work(lambda store: store.get(message.name)))
+        return voice_message(await self._work(lambda store: store.described(message.name)))
 
     async def CreateVoice(self, message: pb.CreateVoiceRequest, context: Context) -> pb.Voice:
         check_pronunciations(message.pronunciations)
-        if self._uploads >= UPLOAD_THREADS + UPLOADS_WAITING:
-            raise UploadsFull(f"{UPLOADS_WAITING} uploads are waiting already, and no more may")
-        self._uploads += 1
-        try:
-            # An upload that is cancelled here takes its place in the queue, and its audio, with it.
-            async with self._upload_slots:
-                return voice_message(await self._create(message))
-        finally:
-            self._uploads -= 1
+        create = partial(
+            self._store.create,
+            *(message.name, message.audio, message.transcript, message.consent_note),
+            display_name=message.display_name,
+            pronunciations=dict(message.pronunciations),
+            validate_only=message.validate_only,
+        )
+        return voice_message(await self._upload(create))
+
+    async def CreateStyle(self, message: pb.CreateStyleRequest, context: Context) -> pb.Voice:
+        create = partial(
+            self._store.create_style,
+            *(message.voice, message.style, message.audio, message.transcript, message.consent_note),
+            validate_only=message.validate_only,
+        )
+        return voice_message(await self._upload(create))
 
     async def UpdateVoice(self, message: pb.UpdateVoiceRequest, context: Context) -> pb.Voice:
         check_pronunciations(message.pronunciations.words)
@@ -73,30 +82,35 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         await self._work(lambda store: store.delete(message.name))
         return pb.DeleteVoiceResponse()
 
+    async def DeleteStyle(self, message: pb.DeleteStyleRequest, context: Context) -> pb.DeleteStyleResponse:
+        await self._work(lambda store: store.delete_style(message.voice, message.style))
+        return pb.DeleteStyleResponse()
+
     async def _work(self, action: Callable[[VoiceStore], T]) -> T:
         """Run an action on the store in a thread: the disk is too slow for the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._lookup_pool, action, self._store)
 
-    async def _create(self, message: pb.CreateVoiceRequest) -> Voice:
+    async def _upload(self, create: Callable[..., Voice]) -> Voice:
+        """Run it in turn. Raises UploadsFull."""
+        if self._uploads >= UPLOAD_THREADS + UPLOADS_WAITING:
+            raise UploadsFull(f"{UPLOADS_WAITING} uploads are waiting already, and no more may")
+        self._uploads += 1
+        try:
+            # An upload that is cancelled here takes its place in the queue, and its audio, with it.
+            async with self._upload_slots:
+                return await self._create(create)
+        finally:
+            self._uploads -= 1
+
+    async def _create(self, create: Callable[..., Voice]) -> Voice:
         cancelled = threading.Event()
 
         def checkpoint() -> None:
             if cancelled.is_set():
                 raise Cancelled("the upload was cancelled")
 
-        def create() -> Voice:
-            return self._store.create(
-                message.name,
-                message.audio,
-                message.transcript,
-                message.consent_note,
-                display_name=message.display_name,
-                pronunciations=dict(message.pronunciations),
-                validate_only=message.validate_only,
-                checkpoint=checkpoint,
-            )
-
-        creating = asyncio.get_running_loop().run_in_executor(self._upload_pool, create)
+        run = asyncio.get_running_loop().run_in_executor
+        creating = run(self._upload_pool, partial(create, checkpoint=checkpoint))
         try:
             return await asyncio.shield(creating)
         except asyncio.CancelledError:
@@ -107,4 +121,9 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
 
 
 def voice_message(voice: Voice) -> pb.Voice:
-    return pb.Voice(**dataclasses.asdict(voice), state=pb.DAMAGED if voice.problem else pb.READY)
+    styles = [pb.Style(**dataclasses.asdict(style), state=_state(style)) for style in voice.styles]
+    return pb.Voice(**{**dataclasses.asdict(voice), "styles": styles}, state=_state(voice))
+
+
+def _state(recorded: Recorded) -> pb.VoiceState:
+    return pb.DAMAGED if recorded.problem else pb.READY

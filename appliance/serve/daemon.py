@@ -185,6 +185,7 @@ class Daemon:
                 manifest.defaults.guidance,
                 manifest.mel.sample_rate_hz,
                 pronunciations=self._store.pronunciations,
+                styles=self._store.styles,
             ),
             clock=time.monotonic,
             spoken=self._metrics.spoken,

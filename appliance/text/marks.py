@@ -1,4 +1,4 @@
-"""Marks: private characters in place of texts, pauses and stage directions, which no rewriting changes."""
+"""Marks: private characters in place of texts, pauses, directions and styles, which no rewriting changes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _SILENT = re.compile("([\U00100000-\U0010fffd])")
 class Silent:
     pause_s: float = 0.0
     direction: str = ""
+    style: str = ""
+    """As its tag says."""
 
 
 class Marks:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 
 from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import ConfigError, InvalidRequest
-from appliance.request import Change, Direction, Handling, Pause, Spoken
+from appliance.request import Change, Direction, Handling, Pause, Spoken, Switch
 from appliance.text import ssml
 from appliance.text.chat import rewrite, tidied
 from appliance.text.languages import UnknownLanguage, base_code, known, muted
@@ -25,6 +25,7 @@ from appliance.text.rewrite import Rewriting, shortened
 from appliance.text.scripts import HAN, JOINERS, KANA
 from appliance.text.spans import Language
 from appliance.text.spelling import Spelling
+from appliance.text.styles import NEUTRAL, mark_styles
 
 NOTHING = "nothing in it can be spoken"
 _PUNCTUATION = {
@@ -114,9 +115,11 @@ class FrontEnd:
         handling: Handling = Handling.CHAT,
         words: Mapping[str, str] = MappingProxyType({}),
         language: str = "",
+        styles: Collection[str] = (),
     ) -> Spoken:
         """`words` are pronunciations; `language` comes before the configured one and the bundle's.
 
+        `styles` are the voice's, whose tags switch it, but not of a VERBATIM text.
         Raises InvalidRequest for bad SSML and an unknown language.
         """
         try:
@@ -129,6 +132,8 @@ class FrontEnd:
         changed = Rewriting(text)
         if handling is Handling.SSML:
             self._read_ssml(changed, marks, languages)
+        if handling is not Handling.VERBATIM:
+            mark_styles(changed, styles, marks)
         pronounce(changed, words, marks)
         if handling is Handling.VERBATIM:
             changed.text = normalise(changed.text)
@@ -139,6 +144,7 @@ class FrontEnd:
         # A line of chat may hold many pauses, and its listeners asked for none.
         left_s = math.inf if handling is Handling.SSML else ssml.MAX_BREAK_S
         directions: list[Direction] = []
+        switches: dict[int, str] = {}
         for part, silent in marks.parts(changed.text):
             sayable = self._within_vocabulary(
                 Rewriting(marks.restored(part), changed.changes), languages
@@ -147,6 +153,8 @@ class FrontEnd:
                 spoken += f" {tidied(sayable)}" if spoken else sayable
             if silent.direction:
                 directions.append(Direction(len(spoken), silent.direction))
+            if silent.style:
+                switches[len(spoken)] = "" if silent.style == NEUTRAL else silent.style
             if spoken and (pause_s := min(silent.pause_s, left_s)):
                 left_s -= pause_s
                 before_s = pauses.pop().seconds if pauses and pauses[-1].after == len(spoken) else 0.0
@@ -155,7 +163,9 @@ class FrontEnd:
             Change(c.kind, shortened(marks.restored(c.before)), shortened(marks.restored(c.after)))
             for c in changed.changes
         )
-        return Spoken(spoken, changes, tuple(pauses), tuple(directions))
+        return Spoken(
+            spoken, changes, tuple(pauses), tuple(directions), tuple(Switch(*at) for at in switches.items())
+        )
 
     @property
     def languages(self) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ class Kind(enum.Enum):
     MAIL = "mail"
     DIRECTION = "direction"
     PAUSE = "pause"
+    STYLE = "style"
     # Chat.
     EMOTE = "emote"
     EMOTICON = "emoticon"

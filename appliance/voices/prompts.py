@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from concurrent.futures import ThreadPoolExecutor
 from weakref import WeakValueDictionary
 
-from appliance.errors import UploadsFull
+from appliance.errors import InvalidRequest, UploadsFull
 from appliance.request import Reference
 from appliance.voices.store import VoiceStore
 
@@ -35,9 +35,12 @@ class Prompts:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="prompt", initializer=run_below_engine)
         self._preparing = 0
 
-    def reference(self, voice: str) -> Reference:
+    def reference(self, voice: str, style: str = "") -> Reference:
         """Raises as VoiceStore.reference does."""
-        return self._by_name.get(voice) or self._store.reference(voice)
+        prompt = self._by_name.get(voice)
+        if prompt is not None and style:
+            raise InvalidRequest("style", "an audio prompt has none: it is one recording")
+        return prompt or self._store.reference(voice, style)
 
     async def transcript_of(self, audio: bytes) -> str:
         """Transcript of an earlier prompt or stored voice with this audio, or ""."""

@@ -1,7 +1,4 @@
-"""The store of reference voices.
-
-    FOLDER/NAME/audio        the file as it was given, byte for byte
-    FOLDER/NAME/voice.yaml   transcript, consent note, time, hash
+"""The store of reference voices, laid out as records.py says.
 
 Voices added or removed by hand are seen at once. A writer holds a lock on FOLDER, so several processes may
 share it.
@@ -12,26 +9,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 import logging
 import os
 import re
 import secrets
 import shutil
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
-
-import yaml
+from typing import Any
 
 from appliance.config import VoicesConfig
 from appliance.contract.bundle import Bundle
 from appliance.contract.mel import MelSpec
-from appliance.contract.yaml_text import parse_yaml
 from appliance.durable import (
     locked,
     remove,
@@ -50,62 +42,51 @@ from appliance.errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from appliance.fields import Between, Ranged, from_mapping, shown
+from appliance.fields import shown
 from appliance.request import Reference
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations
+from appliance.text.styles import NEUTRAL
 from appliance.voices.cache import ReferenceCache
+from appliance.voices.records import (
+    AUDIO,
+    NAME_RULE,
+    REMEDY,
+    STYLES,
+    Place,
+    R,
+    Recorded,
+    Style,
+    Voice,
+    is_style,
+    read_audio,
+    read_record,
+    stored_names,
+    style_names,
+    written,
+)
 from appliance.voices.reference import complete_transcript, prepare, transcript_warnings
 from appliance.voices.transcript import Reader
 
 logger = logging.getLogger(__name__)
 
-NAME_RULE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-HASH_RULE = re.compile(r"[0-9a-f]{64}")
 LEFTOVER_RULE = re.compile(r"\.[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")
-AUDIO = "audio"
-RECORD = "voice.yaml"
-REMEDY = "delete it, or create it again"
 DEFAULT_PAGE = 50
 MAX_PAGE = 1_000
 MAX_TRANSCRIPT_CHARACTERS = 1_000
 MAX_CONSENT_CHARACTERS = 2_000
 MAX_DISPLAY_CHARACTERS = 100
 MOST_VOICES = 10_000
+MOST_STYLES = 16
+"""Of a voice."""
 SPARE_BYTES = 64 << 20
 """Space that voices leave free on the disk."""
-MAX_RECORD_BYTES = 2 << 20
-"""Of voice.yaml: more than the longest of each of its parts."""
 NOTES = {
     "consent_note": "consent note; delete it first",
     "display_name": "display name; UpdateVoice changes it",
     "pronunciations": "list of pronunciations; UpdateVoice changes it",
 }
 """Fields beside sound and words, and how another value gets there."""
-
-
-@dataclass(frozen=True)
-class Voice(Ranged):
-    name: str
-    transcript: str
-    """As given."""
-    consent_note: str
-    created: str
-    """RFC 3339, UTC."""
-    sha256: str
-    """SHA-256 of the audio."""
-    size_bytes: Annotated[int, Between(0, 1 << 62)]
-    duration_s: Annotated[float, Between(0.0, 1e9)]
-    """After trimming."""
-    rms: Annotated[float, Between(0.0, 1e9)]
-    """Before levelling; full scale is 1."""
-    warnings: tuple[str, ...] = ()
-    """Reasons why it is a poor reference."""
-    display_name: str = ""
-    pronunciations: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Applied to every request with it."""
-    problem: str = ""
-    """Reason why it cannot be used; only in a list."""
 
 
 @dataclass(frozen=True)
@@ -127,28 +108,6 @@ def open_store(config: VoicesConfig, bundle: Bundle) -> VoiceStore:
         max_reference_bytes=config.max_reference_bytes,
         reader=Reader.of(bundle),
     )
-
-
-def stored_names(folder: Path) -> list[str]:
-    """Sorted, with damaged ones. Raises StorageError."""
-    with storage_errors("voices"), os.scandir(folder) as entries:
-        return sorted(
-            entry.name for entry in entries if NAME_RULE.fullmatch(entry.name) and _holds_voice(entry)
-        )
-
-
-def _holds_voice(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link in a circle, or into a folder that is closed to us: a damaged voice
-        return True
-
-
-def read_stored(folder: Path, name: str) -> tuple[Voice, bytes]:
-    """Raises VoiceDamaged, StorageError."""
-    with storage_errors(f"voice {name!r}"):
-        voice = _parse_record(_content(folder / name / RECORD, MAX_RECORD_BYTES), name)
-    return voice, _audio(folder, voice)
 
 
 class VoiceStore:
@@ -173,49 +132,100 @@ class VoiceStore:
         self._level = level
         self._max_reference_bytes = max_reference_bytes
         self._prepared = ReferenceCache(cache, spec, level, memory_entries)
-        self._records: dict[str, tuple[tuple[int, int, int] | None, Voice]] = {}
+        self._records: dict[Place, tuple[tuple[int, int, int] | None, Recorded]] = {}
         for path in (folder, cache):
             with storage_errors(str(path)):
                 path.mkdir(parents=True, exist_ok=True)
 
-    def reference(self, name: str) -> Reference:
-        """Raises VoiceNotFound, StorageError, InvalidReference."""
-        voice = self.get(name)
-        if (features := self._prepared.get(voice.sha256)) is None:
-            features = prepare(_audio(self._folder, voice), self._spec, self._level)
-            self._prepared.put(voice.sha256, features)
-        return Reference(self._spelt(voice.transcript), features)
+    def reference(self, name: str, style: str = "") -> Reference:
+        """Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style."""
+        recorded: Recorded = self.get(name)
+        if style:
+            try:
+                recorded = self.style(name, style)
+            except VoiceNotFound as error:
+                raise InvalidRequest("style", str(error)) from None
+        if (features := self._prepared.get(recorded.sha256)) is None:
+            place = Place(self._folder, name, style)
+            features = prepare(read_audio(place, recorded), self._spec, self._level)
+            self._prepared.put(recorded.sha256, features)
+        return Reference(self._spelt(recorded.transcript), features)
 
     def unstored(self, audio: bytes, transcript: str) -> Reference:
         """A reference that no voice is made of. Raises InvalidReference."""
-        self._check("prompt", audio, transcript, "")
+        self._check(audio, transcript, "")
         self._read(transcript)
         return Reference(self._spelt(transcript), prepare(audio, self._spec, self._level))
 
-    def with_audio(self, sha256: str) -> Voice | None:
-        return next((voice for voice in self._all() if voice.sha256 == sha256), None)
+    def with_audio(self, sha256: str) -> Recorded | None:
+        """A voice or style."""
+        return next((recorded for _, recorded in self._all() if recorded.sha256 == sha256), None)
 
-    def at_hand(self, name: str) -> bool:
+    def at_hand(self, name: str, style: str = "") -> bool:
         """True if `reference` has this voice in memory."""
-        known = self._records.get(name)
+        known = self._records.get(Place(self._folder, name, style))
         return known is not None and self._prepared.in_memory(known[1].sha256)
 
     def get(self, name: str) -> Voice:
-        """Raises VoiceNotFound, VoiceDamaged, StorageError."""
+        """A voice without its styles. Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not NAME_RULE.fullmatch(name):
-            raise VoiceNotFound(f"no voice is named {shown(name)}")
-        path = self._folder / name / RECORD
-        with storage_errors(f"voice {name!r}"):
+            raise self._missing(name)
+        return self._get(Place(self._folder, name), Voice)
+
+    def style(self, name: str, style: str) -> Style:
+        """Raises VoiceNotFound for a style that there is not, too, VoiceDamaged, StorageError."""
+        if not (NAME_RULE.fullmatch(name) and is_style(style)):
+            raise self._missing(name, style)
+        return self._get(Place(self._folder, name, style), Style)
+
+    def described(self, name: str) -> Voice:
+        """A voice with its styles. Raises as `get` does."""
+        return self._with_styles(self.get(name))
+
+    def styles(self, name: str) -> list[str]:
+        """Names of those that can be used; empty without such a voice."""
+        if not NAME_RULE.fullmatch(name):
+            return []
+        return [place.style for place, _ in self._all(name) if place.style]
+
+    def _with_styles(self, voice: Voice) -> Voice:
+        styles = []
+        try:
+            for style in style_names(self._folder, voice.name):
+                with contextlib.suppress(VoiceNotFound):  # deleted meanwhile
+                    styles.append(self._listed(Place(self._folder, voice.name, style), Style))
+        except StorageError as error:
+            logger.warning("styles of voice %s cannot be used: %s", voice.name, error)
+        return dataclasses.replace(voice, styles=tuple(styles))
+
+    def _listed(self, place: Place, kind: type[R]) -> R:
+        """One that is damaged says so. Raises VoiceNotFound."""
+        try:
+            return self._get(place, kind)
+        except StorageError as error:
+            logger.warning("%s cannot be used: %s", place, error)
+            return kind(place.name, "", "", "", "", 0, 0.0, 0.0, problem=str(error))
+
+    def _get(self, place: Place, kind: type[R]) -> R:
+        """Raises VoiceNotFound, VoiceDamaged, StorageError."""
+        with storage_errors(str(place)):
             try:
-                version, known = version_of(path), self._records.get(name)
+                version, known = version_of(place.record), self._records.get(place)
                 if known is None or version is None or known[0] != version:
-                    text = _content(path, MAX_RECORD_BYTES)
-                    known = self._records[name] = (version, _parse_record(text, name))
+                    known = self._records[place] = (version, read_record(place, kind))
             except (FileNotFoundError, NotADirectoryError):
-                if not os.path.lexists(self._folder / name):
-                    raise VoiceNotFound(f"no voice is named {name!r}") from None
-                raise VoiceDamaged(f"voice {name!r}: {RECORD} is missing; {REMEDY}") from None
-        return known[1]
+                if not os.path.lexists(place.folder):
+                    raise self._missing(place.voice, place.style) from None
+                raise VoiceDamaged(f"{place}: {place.record.name} is missing; {REMEDY}") from None
+        recorded = known[1]
+        assert isinstance(recorded, kind)
+        return recorded
+
+    def _missing(self, name: str, style: str = "") -> VoiceNotFound:
+        if not (NAME_RULE.fullmatch(name) and style and os.path.lexists(self._folder / name)):
+            return VoiceNotFound(f"no voice is named {shown(name)}")
+        there = ", ".join((NEUTRAL, *self.styles(name)))
+        return VoiceNotFound(f"voice {name!r} has no style {shown(style)}; it has {there}")
 
     def pronunciations(self, name: str) -> Mapping[str, str]:
         """Empty if the voice cannot be used."""
@@ -234,13 +244,8 @@ class VoiceStore:
         names = [name for name in self.names() if name > page_token]
         voices = []
         for name in names[:size]:
-            try:
-                voices.append(self.get(name))
-            except VoiceNotFound:  # deleted meanwhile
-                continue
-            except StorageError as error:
-                logger.warning("voice %s cannot be used: %s", name, error)
-                voices.append(Voice(name, "", "", "", "", 0, 0.0, 0.0, problem=str(error)))
+            with contextlib.suppress(VoiceNotFound):  # deleted meanwhile
+                voices.append(self._with_styles(self._listed(Place(self._folder, name), Voice)))
         return Page(tuple(voices), names[size - 1] if len(names) > size else "")
 
     def names(self) -> list[str]:
@@ -263,23 +268,64 @@ class VoiceStore:
         Until something is written, `checkpoint` may raise to stop. Raises InvalidRequest, InvalidReference,
         VoiceExists, StorageError.
         """
-        self._check(name, audio, transcript, consent_note)
-        display_name = _display_name(display_name)
-        check_pronunciations(pronunciations)
-        sha256 = hashlib.sha256(audio).hexdigest()
-        more: dict[str, Any] = {
+        _check_name("name", name)
+        more = {
             "consent_note": consent_note,
-            "display_name": display_name,
+            "display_name": _display_name(display_name),
             "pronunciations": dict(pronunciations),
         }
-        if there := self._same(name, sha256, transcript, more):
+        check_pronunciations(pronunciations)
+        place = Place(self._folder, name)
+        return self._with_styles(
+            self._create(place, Voice, audio, transcript, more, checkpoint, validate_only=validate_only)
+        )
+
+    def create_style(
+        self,
+        name: str,
+        style: str,
+        audio: bytes,
+        transcript: str,
+        consent_note: str = "",
+        *,
+        validate_only: bool = False,
+        checkpoint: Callable[[], None] = lambda: None,
+    ) -> Voice:
+        """Check and store another recording of a voice, as `create` does; returns the voice with its styles.
+
+        Raises VoiceNotFound, and what `create` raises.
+        """
+        _check_name("style", style)
+        if style == NEUTRAL:
+            raise InvalidRequest("style", f"must not be {NEUTRAL!r}: that is the voice's own recording")
+        self.get(name)
+        place, more = Place(self._folder, name, style), {"consent_note": consent_note}
+        made = self._create(place, Style, audio, transcript, more, checkpoint, validate_only=validate_only)
+        voice = self.described(name)
+        styles = {**{there.name: there for there in voice.styles}, style: made}
+        return dataclasses.replace(voice, styles=tuple(styles[name] for name in sorted(styles)))
+
+    def _create(
+        self,
+        place: Place,
+        kind: type[R],
+        audio: bytes,
+        transcript: str,
+        more: Mapping[str, Any],
+        checkpoint: Callable[[], None],
+        *,
+        validate_only: bool,
+    ) -> R:
+        self._check(audio, transcript, more["consent_note"])
+        sha256 = hashlib.sha256(audio).hexdigest()
+        if there := self._same(place, kind, sha256, transcript, more):
             return there
         unread = self._read(transcript)
         checkpoint()
         features = prepare(audio, self._spec, self._level, checkpoint)
         duration_s = len(features.samples) / self._spec.sample_rate_hz
-        voice = Voice(
-            name=name,
+        recorded = kind(
+            name=place.name,
             transcript=transcript,
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             sha256=sha256,
@@ -290,15 +336,15 @@ class VoiceStore:
             **more,
         )
         if validate_only:
-            return voice
-        with storage_errors(f"voice {name!r}"), locked(self._folder):
+            return recorded
+        with storage_errors(str(place)), locked(self._folder):
             checkpoint()
-            if there := self._same(name, sha256, transcript, more):
+            if there := self._same(place, kind, sha256, transcript, more):
                 return there
-            self._check_room(name, len(audio))
-            self._write(voice, audio)
+            self._check_room(place, len(audio))
+            self._write(place, recorded, audio)
             self._prepared.put(sha256, features)
-        return voice
+        return recorded
 
     def update(
         self, name: str, display_name: str | None = None, pronunciations: Mapping[str, str] | None = None
@@ -312,23 +358,28 @@ class VoiceStore:
             changes["pronunciations"] = dict(pronunciations)
         with storage_errors(f"voice {name!r}"), locked(self._folder):
             voice = dataclasses.replace(self.get(name), **changes)  # type: ignore[arg-type]
-            folder = self._folder / name
-            replace_file(folder / RECORD, _record(voice))
-        return voice
+            replace_file(Place(self._folder, name).record, written(voice))
+        return self._with_styles(voice)
 
     def delete(self, name: str) -> None:
-        """Remove a voice, and its prepared reference unless another voice has the same audio.
+        """Remove a voice with its styles. Raises VoiceNotFound, StorageError."""
+        if not NAME_RULE.fullmatch(name):
+            raise self._missing(name)
+        self._delete(Place(self._folder, name))
 
-        Raises VoiceNotFound, StorageError.
-        """
-        with storage_errors(f"voice {name!r}"), locked(self._folder):
-            try:
-                sha256 = self.get(name).sha256
-            except StorageError:
-                sha256 = ""
-            self._discard(name)
-            sync(self._folder)
-            if sha256 and self.with_audio(sha256) is None:
+    def delete_style(self, name: str, style: str) -> None:
+        """Raises VoiceNotFound, StorageError."""
+        if not (NAME_RULE.fullmatch(name) and is_style(style)):
+            raise self._missing(name, style)
+        self._delete(Place(self._folder, name, style))
+
+    def _delete(self, place: Place) -> None:
+        """Also the prepared references, unless others have the same audio."""
+        with storage_errors(str(place)), locked(self._folder):
+            gone = {recorded.sha256 for within, recorded in self._all(place.voice) if within.is_in(place)}
+            remove(self._set_aside(place))
+            sync(place.folder.parent)
+            for sha256 in gone - {recorded.sha256 for _, recorded in self._all()}:
                 self._prepared.forget(sha256)
 
     def sweep(self) -> None:
@@ -337,24 +388,24 @@ class VoiceStore:
         self._prepared.sweep()
 
     def check(self) -> list[str]:
-        """A line for each stored voice that cannot be used."""
+        """A line for each stored voice and style that cannot be used."""
         problems = []
-        for name in self.names():
+        for place in self._places():
             try:
-                self.reference(name)
+                self.reference(place.voice, place.style)
             except (StorageError, InvalidRequest) as error:
-                problems.append(f"voice {name}: {str(error).removeprefix(f'voice {name!r}: ')}")
+                problems.append(f"{place.label}: {str(error).removeprefix(f'{place}: ')}")
         return problems
 
     def misread(self) -> list[str]:
-        """A line for each stored voice whose transcript the bundle does not read as it is spoken."""
+        """A line for each stored transcript that the bundle does not read as it is spoken."""
         found = []
-        for voice in self._all():
+        for place, recorded in self._all():
             try:
-                reasons = self._read(voice.transcript)
+                reasons = self._read(recorded.transcript)
             except InvalidReference as error:
                 reasons = (str(error),)
-            found += [f"voice {voice.name}: {reason}" for reason in reasons]
+            found += [f"{place.label}: {reason}" for reason in reasons]
         return found
 
     def _read(self, transcript: str) -> tuple[str, ...]:
@@ -366,17 +417,20 @@ class VoiceStore:
         whole = complete_transcript(transcript)
         return self.reader.spelling.fitted(whole) if self.reader else whole
 
-    def _all(self) -> Iterator[Voice]:
-        for name in self.names():
-            with contextlib.suppress(VoiceNotFound, StorageError):
-                yield self.get(name)
+    def _places(self, *names: str) -> Iterator[Place]:
+        """Of all voices, or these, each before its styles."""
+        for name in names or self.names():
+            yield Place(self._folder, name)
+            with contextlib.suppress(StorageError):
+                yield from (Place(self._folder, name, style) for style in style_names(self._folder, name))
 
-    def _check(self, name: str, audio: bytes, transcript: str, consent_note: str) -> None:
-        if not NAME_RULE.fullmatch(name):
-            raise InvalidRequest(
-                "name",
-                f"must be 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit, not {shown(name)}",
-            )
+    def _all(self, *names: str) -> Iterator[tuple[Place, Recorded]]:
+        """Those that can be read, of all voices, or of these."""
+        for place in self._places(*names):
+            with contextlib.suppress(VoiceNotFound, StorageError):
+                yield place, self._get(place, Style if place.style else Voice)
+
+    def _check(self, audio: bytes, transcript: str, consent_note: str) -> None:
         if len(audio) > self._max_reference_bytes:
             raise InvalidReference(
                 "audio", f"has {len(audio)} bytes; at most {self._max_reference_bytes} are allowed"
@@ -391,92 +445,88 @@ class VoiceStore:
         if not normalise(transcript):
             raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
 
-    def _check_room(self, name: str, needed: int) -> None:
-        """Raises StorageError."""
-        names = self.names()
-        if len(names) >= MOST_VOICES and name not in names:
-            raise StorageError(f"voices: {len(names)} are stored, and no more may be: delete one first")
+    def _check_room(self, place: Place, needed: int) -> None:
+        """Raises StorageError, and VoiceNotFound for a style of none."""
+        names, most, what = self.names(), MOST_VOICES, "voices"
+        if place.style:
+            self.get(place.voice)
+            names, most = style_names(self._folder, place.voice), MOST_STYLES
+            what = f"styles of voice {place.voice!r}"
+        if len(names) >= most and place.name not in names:
+            raise StorageError(f"{what}: {len(names)} are stored, and no more may be: delete one first")
         free = shutil.disk_usage(self._folder).free
         if needed + SPARE_BYTES > free:
             raise StorageError(
-                f"voice {name!r}: {needed / 1e6:.1f} MB are to be written and {SPARE_BYTES / 1e6:.0f} MB "
+                f"{place}: {needed / 1e6:.1f} MB are to be written and {SPARE_BYTES / 1e6:.0f} MB "
                 f"stay free, {free / 1e6:.1f} MB are left on the disk"
             )
 
-    def _same(self, name: str, sha256: str, transcript: str, more: Mapping[str, object]) -> Voice | None:
-        """The stored voice, if it has this content; None if there is none, or a damaged one.
+    def _same(
+        self, place: Place, kind: type[R], sha256: str, transcript: str, more: Mapping[str, object]
+    ) -> R | None:
+        """The stored recording, if it has this content; None if there is none, or a damaged one.
 
         Empty fields of `more` agree with any. Raises VoiceExists for other content.
         """
         try:
-            there = self.get(name)
+            there = self._get(place, kind)
             if (there.sha256, there.transcript) != (sha256, transcript):
-                raise VoiceExists(f"voice {name!r} is stored already with other content; delete it first")
+                raise VoiceExists(f"{place} is stored already with other content; delete it first")
             for field, given in more.items():
                 if given and given != getattr(there, field):
-                    raise VoiceExists(f"voice {name!r} is stored already with another {NOTES[field]}")
-            _audio(self._folder, there)
+                    raise VoiceExists(f"{place} is stored already with another {NOTES[field]}")
+            read_audio(place, there)
         except (VoiceNotFound, VoiceDamaged):
             return None
         return there
 
-    def _write(self, voice: Voice, audio: bytes) -> None:
-        new = self._hidden(voice.name)
+    def _write(self, place: Place, recorded: Recorded, audio: bytes) -> None:
+        """A voice in place of a damaged one keeps the styles of that."""
+        new, aside, parent = self._hidden(place.name), None, place.folder.parent
         try:
             new.mkdir()
             write_synced(new / AUDIO, audio)
-            write_synced(new / RECORD, _record(voice))
-            sync(new)
+            write_synced(new / place.record.name, written(recorded))
+            if place.style and not parent.is_dir():
+                parent.mkdir()
+                sync(parent.parent)
             with contextlib.suppress(VoiceNotFound):
-                self._discard(voice.name)
-            # Readers see the voice whole or not at all.
-            os.rename(new, self._folder / voice.name)
+                aside = self._set_aside(place)
+                with contextlib.suppress(OSError):
+                    os.rename(aside / STYLES, new / STYLES)
+            sync(new)
+            # Readers see the recording whole or not at all.
+            os.rename(new, place.folder)
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             raise
-        sync(self._folder)
+        sync(parent)
+        if aside is not None:
+            remove(aside)
 
-    def _discard(self, name: str) -> None:
-        """Raises VoiceNotFound, OSError."""
-        trash = self._hidden(name)
+    def _set_aside(self, place: Place) -> Path:
+        """Make a recording vanish whole, also if removing it fails. Raises VoiceNotFound, OSError."""
+        trash = self._hidden(place.name)
         try:
-            # The rename makes it vanish whole, also when the removal is interrupted.
-            os.rename(self._folder / name, trash)
-        except FileNotFoundError:
-            raise VoiceNotFound(f"no voice is named {name!r}") from None
-        self._records.pop(name, None)
-        remove(trash)
+            os.rename(place.folder, trash)
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._missing(place.voice, place.style) from None
+        for known in list(self._records):
+            if known.is_in(place):
+                self._records.pop(known, None)
+        return trash
 
     def _hidden(self, name: str) -> Path:
         return self._folder / f".{name}.{secrets.token_hex(4)}"
 
 
-def _audio(folder: Path, voice: Voice) -> bytes:
-    """Raises VoiceDamaged, StorageError."""
-    audio = b""
-    with storage_errors(f"voice {voice.name!r}"), contextlib.suppress(FileNotFoundError):
-        audio = _content(folder / voice.name / AUDIO, voice.size_bytes)
-    if hashlib.sha256(audio).hexdigest() != voice.sha256:
-        raise VoiceDamaged(f"voice {voice.name!r}: {AUDIO} is not the file that {RECORD} describes; {REMEDY}")
-    return audio
-
-
-def _content(path: Path, most: int) -> bytes:
-    """A file's bytes. Raises VoiceDamaged for a longer one and for what is no file, OSError.
-
-    A pipe would be waited for, and a device has no end.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode) or state.st_size > most:
-            raise VoiceDamaged(
-                f"voice {path.parent.name!r}: {path.name} is no file of at most {most} bytes; {REMEDY}"
-            )
-        with open(descriptor, "rb", closefd=False) as stream:
-            return stream.read()
-    finally:
-        os.close(descriptor)
+def _check_name(field: str, name: str) -> None:
+    """Raises InvalidRequest."""
+    if not NAME_RULE.fullmatch(name):
+        raise InvalidRequest(
+            field,
+            f"must be 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit, not {shown(name)}",
+        )
 
 
 def _display_name(given: str) -> str:
@@ -487,39 +537,3 @@ def _display_name(given: str) -> str:
             "display_name", f"has {len(name)} characters; at most {MAX_DISPLAY_CHARACTERS} are allowed"
         )
     return name
-
-
-def _record(voice: Voice) -> bytes:
-    fields = {**dataclasses.asdict(voice), "warnings": list(voice.warnings)}
-    del fields["problem"]
-    return yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110).encode()
-
-
-def _parse_record(text: bytes, name: str) -> Voice:
-    """Raises VoiceDamaged."""
-    where = f"voice {name!r}: {RECORD}"
-    try:
-        raw = parse_yaml(text, where, ValueError)
-        voice: Voice = from_mapping(Voice, raw, where=where, error=ValueError)
-        _check_record(voice, where)
-    except ValueError as error:
-        raise VoiceDamaged(f"{error}; {REMEDY}") from error
-    if voice.name != name:
-        raise VoiceDamaged(f"{where} describes voice {shown(voice.name)}; rename the folder or the voice")
-    return voice
-
-
-def _check_record(voice: Voice, where: str) -> None:
-    """Refuse what no store has written and what a reply cannot carry. Raises ValueError."""
-    if not HASH_RULE.fullmatch(voice.sha256):
-        raise ValueError(f"{where}: sha256: must be 64 of 0-9 and a-f, not {shown(voice.sha256)}")
-    if not normalise(voice.transcript):
-        raise ValueError(f"{where}: transcript: is empty")
-    try:
-        json.dumps(dataclasses.asdict(voice), ensure_ascii=False).encode()
-    except UnicodeError as error:
-        raise ValueError(f"{where}: holds half a character") from error
-    try:
-        check_pronunciations(voice.pronunciations)
-    except InvalidRequest as error:
-        raise ValueError(f"{where}: {error}") from error

@@ -481,7 +481,7 @@ def replay(trace: Path, folder: Path, voice: Path, threads: int) -> dict[str, fl
     planner = Planner(
         read.manifest,
         read_vocabulary(read.vocab),
-        lambda name: Reference(transcript, features),
+        lambda *_: Reference(transcript, features),
         chinese.to_tokens,
     )
 

@@ -332,6 +332,38 @@ def test_voices_from_add_to_remove(box: Running, capsys: pytest.CaptureFixture[s
     assert (code, error) == (1, "appliance voices: no voice is named 'bea' (NOT_FOUND)\n")
 
 
+def test_a_style_from_add_to_remove(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    audio, out = tmp_path / "happy.wav", tmp_path / "out.wav"
+    audio.write_bytes(reference_wav(2.5))
+    at = ["--address", box.address]
+    add = ["voices", "add", "ann", str(audio), "--style", "happy", "--transcript", "I am glad.", *at]
+    assert run(capsys, *add, "--validate-only")[0] == 0
+    assert "happy" not in run(capsys, "voices", "list", *at)[1]
+    assert run(capsys, *add, "--consent", "Ann agreed.")[0] == 0
+    rows = [line.split()[0] for line in run(capsys, "voices", "list", *at)[1].splitlines()]
+    assert rows == ["ann", "[happy]"]
+    shown = run(capsys, "voices", "show", "ann", *at)[1].splitlines()
+    of_style = dict(
+        line.split(maxsplit=1) for line in shown[shown.index("[happy]") + 1 :] if len(line.split()) > 1
+    )
+    assert (of_style["transcript"], of_style["consent_note"], of_style["state"]) == (
+        "I am glad.",
+        "Ann agreed.",
+        "READY",
+    )
+    say = ["say", "Hi there, everyone.", "--voice", "ann", "--seed", "1", "--nfe", "1", "-o", str(out), *at]
+    assert run(capsys, *say)[0] == 0
+    own = out.read_bytes()
+    assert run(capsys, *say, "--style", "happy")[0] == 0 and out.read_bytes() != own
+    code, _, error = run(capsys, *say, "--style", "angry")
+    assert code == 1 and "style: voice 'ann' has no style 'angry'; it has neutral, happy" in error
+    code, _, error = run(capsys, *add, "--display-name", "Ann")
+    assert code == 1 and "--display-name and --pronounce are a voice's" in error
+    assert run(capsys, "voices", "remove", "ann", "--style", "happy", *at) == (0, "", "")
+    code, _, error = run(capsys, "voices", "remove", "ann", "--style", "happy", *at)
+    assert code == 1 and "no style 'happy'; it has neutral (NOT_FOUND)" in error
+
+
 def test_voices_add_of_a_file_that_is_not_there(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("voices", "add", "bea", "/nowhere.wav", "--transcript", "x", "--address", box.address)
     assert run(capsys, *arguments)[::2] == (1, "appliance voices: /nowhere.wav: No such file or directory\n")

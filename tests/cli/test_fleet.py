@@ -129,3 +129,47 @@ def test_voices_are_copied_by_content(
     assert status == cli.FAILED and states["-"] == "no daemon answers" and states["ann"] == "same"
     with Client(box.address) as client, pytest.raises(CallFailed, match="NOT_FOUND"):
         client.voice("bea-check")
+
+
+def test_styles_are_copied_with_their_voices(
+    box: Running, store: VoiceStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def sync(*more: str) -> dict[str, str]:
+        cli.main(["voices", "sync", box.address, "--folder", str(tmp_path / "voices"), "--remove", *more])
+        rows = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+        return {name: state for _, name, state in rows}
+
+    store.create("cea", reference_wav(3.0), TRANSCRIPT)
+    store.create_style("cea", "happy", reference_wav(2.5), TRANSCRIPT, "Cea agreed.")
+    store.create_style("cea", "sad", reference_wav(3.5), TRANSCRIPT)
+    with Client(box.address) as client:
+        assert sync().items() >= {"cea": "add", "cea/happy": "add", "cea/sad": "add"}.items()
+        for voice in (client.voice("cea"), *client.voices()):
+            assert [(s.name, s.sha256, s.consent_note) for s in voice.styles] == [
+                (s.name, s.sha256, s.consent_note) for s in store.described("cea").styles
+            ]
+        assert sync() == {"cea": "same", "cea/happy": "same", "cea/sad": "same"}
+
+        store.delete_style("cea", "happy")
+        store.create_style("cea", "happy", reference_wav(4.0), TRANSCRIPT)
+        store.delete_style("cea", "sad")
+        client.add_style("cea", "calm", reference_wav(2.2), TRANSCRIPT, timeout=PATIENCE_S)
+        assert sync() == {"cea": "same", "cea/calm": "remove", "cea/happy": "replace", "cea/sad": "remove"}
+        (style,) = client.voice("cea").styles
+        assert style.sha256 == store.described("cea").styles[0].sha256
+
+        # A voice that is replaced is stored anew with its styles.
+        store.delete("cea")
+        store.create("cea", reference_wav(5.0), TRANSCRIPT)
+        store.create_style("cea", "happy", reference_wav(4.0), TRANSCRIPT)
+        client.add_style("cea", "calm", reference_wav(2.2), TRANSCRIPT, timeout=PATIENCE_S)
+        assert sync() == {"cea": "replace", "cea/happy": "add"}
+        assert [style.name for style in client.voice("cea").styles] == ["happy"]
+        assert client.voice("cea").sha256 == store.get("cea").sha256
+
+        # What is damaged here is neither copied nor removed there.
+        (tmp_path / "voices" / "cea" / "styles" / "happy" / "audio").write_bytes(b"cut")
+        states = sync()
+        assert states["cea"] == "same" and states["cea/happy"].startswith("damaged")
+        assert [style.name for style in client.voice("cea").styles] == ["happy"]
+        client.remove_voice("cea")

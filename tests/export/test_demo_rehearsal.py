@@ -188,7 +188,7 @@ def test_the_shipped_bundle_speaks_through_the_engine(folder: Path, shipped: Bun
     transcript = complete_transcript(voice.with_suffix(".txt").read_text().strip())
     reference = Reference(transcript, prepare(voice.read_bytes(), manifest.mel, 0.1))
     request = Request("Thanks for the follow!", "heart", PASSES, 1, 0.0, Segmentation.UPSTREAM)
-    planner = Planner(manifest, read_vocabulary(shipped.vocab), lambda name: reference, to_tokens)
+    planner = Planner(manifest, read_vocabulary(shipped.vocab), lambda name, style: reference, to_tokens)
     [segment] = planner.plan(request)
     engine = Synthesizer(shipped, OrtBackend(1), lanes=1)
     lane = engine.open(segment)

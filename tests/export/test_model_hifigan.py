@@ -180,7 +180,7 @@ def test_a_voice_at_16_khz_is_planned_and_spoken_to_the_sample(workshop: Worksho
     soundfile.write(buffer, samples("slt", 24_000), 24_000, format="WAV")
     features = prepare(buffer.getvalue(), manifest.mel, 0.1)
     reference = Reference("hello there. ", features)
-    planner = Planner(manifest, Vocabulary(tuple(small.VOCABULARY)), lambda _: reference, list)
+    planner = Planner(manifest, Vocabulary(tuple(small.VOCABULARY)), lambda *_: reference, list)
     request = Request("a voice at another rate.", "slt", 4, 1, 2.0, Segmentation.UPSTREAM)
     (segment,) = planner.plan(request)
     r = len(features.samples) // 256

@@ -53,12 +53,47 @@ def test_a_voice_is_stored_heard_and_removed(gateway: Gateway) -> None:
         "Zoë (live)",
     )
     assert made.json["sha256"] == stored.sha256 and made.json["warnings"] == list(stored.warnings)
-    assert {"id": "zoe-live", "name": "Zoë (live)"} in gateway.ask(PATH).json["voices"]
+    assert {"id": "zoe-live", "name": "Zoë (live)", "styles": []} in gateway.ask(PATH).json["voices"]
     spoken = gateway.ask("/v1/audio/speech", {"input": "Hi.", "voice": "zoe-live", "nfe": 1})
     assert spoken.status == 200 and len(spoken.body) > 1_000
     removed = gateway.ask(f"{PATH}/Zoe-live", method="DELETE")
     assert (removed.status, removed.json["deleted"]) == (200, True)
     assert gateway.ask(f"{PATH}/zoe-live", method="DELETE").status == 404
+
+
+def test_a_style_is_stored_heard_and_removed(gateway: Gateway) -> None:
+    assert upload(gateway, {"name": "Zoë", "transcript": SAID}, reference_wav()).status == 201
+    fields = {"name": "Zoë", "style": "Happy", "transcript": SAID, "consent": "hers"}
+    made = upload(gateway, fields, reference_wav(2.5))
+    (style,) = made.json["styles"]
+    assert (made.status, made.json["id"]) == (201, "zoe")
+    assert (style["name"], style["transcript"], style["consent_note"]) == ("happy", SAID, "hers")
+    assert style["sha256"] != made.json["sha256"]
+    listed = {voice["id"]: voice["styles"] for voice in gateway.ask(PATH).json["voices"]}
+    assert listed["zoe"] == ["happy"] and listed["ann"] == listed["shimmer"] == []
+    speech = {"voice": "zoe", "nfe": 1, "seed": 1, "response_format": "pcm"}
+    text = "Thanks for the follow."
+    own, tagged, chosen, mapped = (
+        gateway.ask("/v1/audio/speech", {**speech, **fields})
+        for fields in (
+            {"input": text},
+            {"input": f"[happy] {text}"},
+            {"input": text, "style": "Happy"},
+            {"input": text, "style": "neutral"},
+        )
+    )
+    assert tagged.body == chosen.body != own.body == mapped.body
+    refused = gateway.ask("/v1/audio/speech", {**speech, "input": text, "style": "angry"})
+    assert (refused.status, refused.json["error"]["param"]) == (400, "style")
+    assert "it has neutral, happy" in refused.json["error"]["message"]
+    assert gateway.ask("/tts?text=Hi.&ref_audio_path=zoe&style=angry").status == 400
+    assert upload(gateway, {**fields, "name": "nobody"}, reference_wav()).status == 404
+    assert upload(gateway, {**fields, "style": "neutral"}, reference_wav()).status == 400
+    assert upload(gateway, fields, reference_wav(2.7)).status == 409
+    removed = gateway.ask(f"{PATH}/zoe/styles/HAPPY", method="DELETE")
+    assert (removed.status, removed.json["style"], removed.json["deleted"]) == (200, "happy", True)
+    assert gateway.ask(f"{PATH}/zoe/styles/happy", method="DELETE").status == 404
+    assert gateway.ask(f"{PATH}/zoe", method="DELETE").status == 200
 
 
 def test_other_names_of_fields_are_taken(gateway: Gateway) -> None:

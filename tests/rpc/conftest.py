@@ -120,7 +120,7 @@ class SentencePlanner:
     """Half a second for each sentence, whatever the segmentation; `cut` decides otherwise."""
 
     manifest: Manifest
-    reference: Callable[[str], Reference]
+    reference: Callable[[str, str], Reference]
     cut: Callable[[Request], list[Segment]] = lambda request: [
         segment(text, index=index, nfe=request.nfe, seed=request.seed)
         for index, text in enumerate(request.text.split(". "))
@@ -128,11 +128,12 @@ class SentencePlanner:
 
     def splitter(self, request: Request) -> TextSplitter:
         """Ten bytes a second: pieces of at least one second, the first of at most four."""
-        self.reference(request.voice)
+        self.reference(request.voice, request.style)
         return TextSplitter(Budgets(10, 40, 80))
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
-        self.reference(requests[0].voice)
+        for style in requests[0].styles:
+            self.reference(requests[0].voice, style)
         return [(request, self.cut(request)) for request in requests]
 
 

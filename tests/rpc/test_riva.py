@@ -97,7 +97,7 @@ async def test_unary_is_the_engines_samples(box: Box, stub: Any) -> None:
 
 
 async def test_each_message_of_a_stream_is_spoken_in_order(box: Box, stub: Any) -> None:
-    seeded(box, speakable=lambda text, handling, words, language: Spoken(text.replace("!!!", "")))
+    seeded(box, speakable=lambda text, handling, words, language, styles: Spoken(text.replace("!!!", "")))
     replies = await streamed(stub, asked("one. two"), asked("!!!"), asked("three", voice_name="ann"))
     assert list(dict.fromkeys(reply.meta.text for reply in replies)) == ["one. two", "!!!", "three"]
     assert b"".join(reply.audio for reply in replies) == expected("one", "two") + expected("three")
@@ -210,7 +210,7 @@ async def test_without_a_name_the_first_voice_of_the_language_speaks(box: Box, s
     box.store.create("mei", speech_wav(1.2), "你好，大家好。")
     used: list[str] = []
     resolve = box.planner.reference
-    box.planner.reference = lambda voice: used.append(voice) or resolve(voice)  # type: ignore[func-returns-value]
+    box.planner.reference = lambda voice, style: used.append(voice) or resolve(voice, style)  # type: ignore[func-returns-value]
     await stub.Synthesize(asked(voice_name="", language_code="zh-CN"))
     assert used == ["mei"]
 
@@ -226,7 +226,7 @@ async def test_the_nearest_voice_of_a_language_speaks(box: Box, stub: Any) -> No
     assert [one.parameters["language_code"] for one in listed.model_config] == ["de-DE", "zh-CN"]
     used: list[str] = []
     resolve = box.planner.reference
-    box.planner.reference = lambda voice: used.append(voice) or resolve(voice)  # type: ignore[func-returns-value]
+    box.planner.reference = lambda voice, style: used.append(voice) or resolve(voice, style)  # type: ignore[func-returns-value]
     for code in ("de-AT", "de", "", "zh-TW"):
         await stub.Synthesize(asked(voice_name="", language_code=code))
     assert used == ["ann", "ann", "ann", "mei"]
@@ -250,7 +250,7 @@ async def test_a_language_that_was_chosen_reads_the_numbers(
 ) -> None:
     seen: list[str] = []
 
-    def speakable(text: str, handling: Handling, words: Any, language: str) -> Spoken:
+    def speakable(text: str, handling: Handling, words: Any, language: str, styles: Any) -> Spoken:
         seen.append(language)
         return Spoken(text)
 
@@ -327,7 +327,9 @@ async def test_the_words_of_a_prompt(box: Box, stub: Any, how: str) -> None:
         fields["voice_name"] = "F5.ann"
     seen: list[str] = []
     resolve = box.planner.reference
-    box.planner.reference = lambda voice: seen.append(resolve(voice).transcript) or resolve(voice)  # type: ignore[func-returns-value]
+    box.planner.reference = lambda voice, style: (
+        seen.append(resolve(voice, style).transcript) or resolve(voice, style)  # type: ignore[func-returns-value]
+    )
     assert any(reply.audio for reply in await streamed(stub, asked(**fields)))
     assert seen == ["Hello there. " if how == "named" else "Good day. "]
     assert box.store.names() == (["ann", "bo"] if how == "stored" else ["ann"])
@@ -357,7 +359,7 @@ async def test_a_dictionary_of_plain_words_and_ssml(box: Box, stub: Any) -> None
     seen: list[Any] = []
     seeded(
         box,
-        speakable=lambda text, handling, words, language: (
+        speakable=lambda text, handling, words, language, styles: (
             seen.append((handling, dict(words))) or Spoken("one")
         ),
     )
@@ -392,7 +394,9 @@ async def test_a_text_is_ssml_as_riva_says_or_as_its_sender_says(
     box: Box, stub: Any, text: str, configured: str, handling: Handling
 ) -> None:
     seen: list[Handling] = []
-    seeded(box, speakable=lambda text, handling, words, language: seen.append(handling) or Spoken("one"))
+    seeded(
+        box, speakable=lambda text, handling, words, language, styles: seen.append(handling) or Spoken("one")
+    )
     configuration = {"text_handling": configured} if configured else {}
     await stub.Synthesize(asked(text, custom_configuration=configuration))
     assert seen == [handling]
@@ -452,3 +456,21 @@ def test_a_daemon_without_rivas_messages_starts_and_says_so(
     with caplog.at_level("INFO"):
         assert riva_services(box.speaking, box.store, Prompts(box.store)) == {}
     assert "Riva's clients are not served (extra riva)" in caplog.text
+
+
+async def test_a_style_is_a_key_of_the_custom_configuration(box: Box, stub: Any) -> None:
+    box.store.create_style("ann", "happy", speech_wav(1.2), "I am glad.")
+    used: list[tuple[str, str]] = []
+    resolve = box.planner.reference
+    box.planner.reference = lambda *of: used.append(of) or resolve(*of)  # type: ignore[func-returns-value]
+    await stub.Synthesize(asked("one", custom_configuration={"style": "Happy"}))
+    assert used == [("ann", "happy")]
+    message = asked("one", custom_configuration={"style": "angry"})
+    assert await refused(stub.Synthesize(message)) == (
+        "INVALID_ARGUMENT",
+        "custom_configuration[\"style\"]: voice 'ann' has no style 'angry'; it has neutral, happy",
+    )
+    message = asked("one", custom_configuration={"style": "happy", "transcript": "Hello."})
+    message.zero_shot_data.audio_prompt = speech_wav(1.3)
+    name, details = await refused(stub.Synthesize(message))
+    assert name == "INVALID_ARGUMENT" and "an audio prompt has none" in details

@@ -72,7 +72,7 @@ async def test_messages_of_one_connection_are_taken_in_order_of_arrival(
     synthesizer: Stub, box: Box, at_hand: bool
 ) -> None:
     slowly = "slow " * 50
-    box.components.at_hand = lambda voice: at_hand
+    box.components.at_hand = lambda voice, style: at_hand
     planning, go = threading.Event(), threading.Event()
     plain = box.planner.cut
 
@@ -105,7 +105,7 @@ async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thre
 
     box.planner.cut = cut
     for at_hand, text in ((False, "short"), (True, "short"), (True, "long " * 50)):
-        box.components.at_hand = lambda voice, at_hand=at_hand: at_hand
+        box.components.at_hand = lambda voice, style, at_hand=at_hand: at_hand
         assert (await synthesizer.Synthesize(request(text))).audio
     assert [name.startswith("plan") for name in threads] == [True, False, True]
 

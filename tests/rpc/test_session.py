@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 
-from appliance.request import RequestCounts
+from appliance.contract.tokens import Vocabulary
+from appliance.request import Request, RequestCounts, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.session import MAX_WAITING
+from appliance.text.sayable import FrontEnd
 from tests.fakes_engine import samples_of, segment
 from tests.patience import PATIENCE_S, scaled
-from tests.rpc.conftest import Box
+from tests.rpc.conftest import Box, speech_wav
 from tests.rpc.test_synthesizer import Stub, refusal, request, start
 
 
@@ -259,3 +262,75 @@ async def test_a_session_that_stays_open_speaks_more_than_may_wait(synthesizer: 
     await call.done_writing()
     await asyncio.wait_for(heard.task, PATIENCE_S)
     assert len(heard.ends) == 2 * many
+
+
+@pytest.mark.parametrize("style", ["", "sad"])
+async def test_a_tag_holds_for_the_clauses_after_it(synthesizer: Stub, box: Box, style: str) -> None:
+    for number, name in enumerate(("happy", "sad")):
+        box.store.create_style("ann", name, speech_wav(1.2 + number), "Hello there.")
+    front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
+    box.components.defaults = replace(
+        box.components.defaults, speakable=front.speakable, styles=box.store.styles
+    )
+    runs: list[tuple[str, str]] = []
+    plain = box.planner.cut
+
+    def cut(asked: Request) -> list[Segment]:
+        runs.extend((run.style, run.text.strip()) for run in asked.runs)
+        return plain(asked)
+
+    box.planner.cut = cut
+    call = synthesizer.Session()
+    heard = Heard(call)
+    await call.write(configure(style=style))
+    for piece in (
+        "Hello to all of you. [hap",
+        "py] Thank you for the follow. It is nice of you",
+        ". [neutral] ",
+    ):
+        await call.write(text(piece))
+    for piece in ("Now to the game we play. ", "[laugh] And on it goes.", " [SAD] "):
+        await call.write(text(piece))
+    await call.write(FLUSH)
+    await call.write(text("Another one begins anew. "))
+    await call.done_writing()
+    await asyncio.wait_for(heard.task, PATIENCE_S)
+    assert heard.ends == {1: "END", 2: "END"}
+    assert runs == [
+        (style, "Hello to all of you."),
+        ("happy", "Thank you for the follow."),
+        ("happy", "It is nice of you."),
+        ("", "Now to the game we play."),
+        ("", "And on it goes."),
+        (style, "Another one begins anew."),
+    ]
+
+
+async def test_a_session_with_a_style_that_the_voice_lacks_is_not_opened(synthesizer: Stub, box: Box) -> None:
+    box.store.create_style("ann", "happy", speech_wav(1.2), "Hello there.")
+    call = synthesizer.Session()
+    await call.write(configure(style="angry"))
+    error, details = await refusal(call.read())
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "voice 'ann' has no style 'angry'; it has neutral, happy" in (error.details() or "")
+    assert details["BadRequest"].field_violations[0].field == "style"
+
+
+async def test_a_clause_of_which_nothing_is_spoken_ends_no_utterance_early(
+    synthesizer: Stub, box: Box
+) -> None:
+    front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
+    box.components.defaults = replace(box.components.defaults, speakable=front.speakable)
+    call = synthesizer.Session()
+    heard = Heard(call)
+    with box.held() as go:
+        for message in (configure(), text("Hello to all of you. "), text("[laugh]"), FLUSH):
+            await call.write(message)
+        await call.done_writing()
+        # Both clauses were read, and the engine makes the first one still.
+        await box.soon(lambda: bool(box.engine.calls))
+        await synthesizer.Synthesize(request("!!!"))
+        go.set()
+        await asyncio.wait_for(heard.task, PATIENCE_S)
+    assert heard.order[-1] == (1, "end") and heard.ends == {1: "END"}
+    assert heard.audio[1] == spoken("Hello to all of you.")

@@ -332,7 +332,7 @@ async def test_a_fault_of_the_engine_is_internal_and_only_of_its_own_request(
 async def test_what_nobody_expected_is_internal_with_a_number_in_the_log(
     synthesizer: Stub, box: Box, caplog: pytest.LogCaptureFixture
 ) -> None:
-    box.store.reference = lambda name: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    box.store.reference = lambda *_: 1 / 0  # type: ignore[method-assign,assignment,return-value]
     error, _ = await refusal(synthesizer.Synthesize(request()))
     assert error.code() is grpc.StatusCode.INTERNAL
     number = str(error.details()).split()[2].rstrip(";")

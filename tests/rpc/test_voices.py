@@ -17,7 +17,7 @@ from appliance.errors import Cancelled
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.voices import UPLOAD_THREADS, UPLOADS_WAITING
-from appliance.voices.store import Voice
+from appliance.voices.records import Voice
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, speech_wav
 from tests.rpc.test_synthesizer import refusal, reply_of, request
@@ -256,3 +256,52 @@ async def test_cancelled_uploads_are_not_begun_or_end_early(
     names = {(await kept).name, (await more).name}
     assert set(uploads.begun) == {begun, *names}
     assert box.store.names() == sorted({"ann", *names})
+
+
+async def test_a_style_from_creation_to_deletion(voices: Stub, synthesizer: Stub, box: Box) -> None:
+    made = await voices.CreateVoice(create(consent_note="Bea agreed."))
+    asked = pb.CreateStyleRequest(
+        voice="bea", style="happy", audio=speech_wav(1.5), transcript="I am glad.", consent_note="Again."
+    )
+    checked = pb.CreateStyleRequest()
+    checked.CopyFrom(asked)
+    checked.validate_only = True
+    (style,) = (await voices.CreateStyle(checked)).styles
+    assert style.name == "happy" and await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == made
+    whole = await voices.CreateStyle(asked)
+    assert [(one.name, one.transcript, one.consent_note, one.state) for one in whole.styles] == [
+        ("happy", "I am glad.", "Again.", pb.READY)
+    ]
+    assert whole.sha256 == made.sha256 != whole.styles[0].sha256
+    assert await voices.CreateStyle(asked) == await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == whole
+    assert list((await voices.ListVoices(pb.ListVoicesRequest())).voices)[-1] == whole
+    assert (await voices.UpdateVoice(pb.UpdateVoiceRequest(name="bea"))).styles == whole.styles
+    for changes, code, field in (
+        ({"transcript": "I am sad."}, grpc.StatusCode.ALREADY_EXISTS, ""),
+        ({"voice": "cea"}, grpc.StatusCode.NOT_FOUND, ""),
+        ({"style": "neutral"}, grpc.StatusCode.INVALID_ARGUMENT, "style"),
+        ({"style": "../x"}, grpc.StatusCode.INVALID_ARGUMENT, "style"),
+        ({"style": "sad", "audio": b"RIFF"}, grpc.StatusCode.INVALID_ARGUMENT, "audio"),
+    ):
+        wrong = pb.CreateStyleRequest()
+        wrong.CopyFrom(asked)
+        for name, value in changes.items():
+            setattr(wrong, name, value)
+        error, details = await refusal(voices.CreateStyle(wrong))
+        assert error.code() is code
+        if field:
+            assert details["BadRequest"].field_violations[0].field == field
+
+    for style in ("happy", "HAPPY", "neutral"):
+        assert (await synthesizer.Synthesize(request("Hi.", voice="bea", style=style))).audio
+    error, details = await refusal(synthesizer.Synthesize(request("Hi.", voice="bea", style="angry")))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "voice 'bea' has no style 'angry'; it has neutral, happy" in (error.details() or "")
+    assert details["BadRequest"].field_violations[0].field == "style"
+    error, _ = await refusal(synthesizer.Synthesize(request("Hi.", voice="cea", style="happy")))
+    assert error.code() is grpc.StatusCode.NOT_FOUND
+
+    await voices.DeleteStyle(pb.DeleteStyleRequest(voice="bea", style="happy"))
+    error, _ = await refusal(voices.DeleteStyle(pb.DeleteStyleRequest(voice="bea", style="happy")))
+    assert error.code() is grpc.StatusCode.NOT_FOUND
+    assert await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == made

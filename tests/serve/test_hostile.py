@@ -278,6 +278,8 @@ WHOLE: list[tuple[str, Message]] = [
     ("GetVoice", pb.GetVoiceRequest(name="ann")),
     ("UpdateVoice", pb.UpdateVoiceRequest(name="ghost", pronunciations={"words": {"a": "b"}})),
     ("CreateVoice", pb.CreateVoiceRequest(name="new", audio=b"RIFF", transcript="Hi.", validate_only=True)),
+    ("CreateStyle", pb.CreateStyleRequest(voice="ann", style="happy", audio=b"RIFF", transcript="Hi.")),
+    ("DeleteStyle", pb.DeleteStyleRequest(voice="ann", style="happy")),
 ]
 
 
@@ -327,7 +329,17 @@ HOSTILE_NAMES = st.one_of(
 
 @share(0.1)
 @given(
-    st.sampled_from(("GetVoice", "DeleteVoice", "UpdateVoice", "CreateVoice", "CancelSynthesis")),
+    st.sampled_from(
+        (
+            "GetVoice",
+            "DeleteVoice",
+            "UpdateVoice",
+            "CreateVoice",
+            "CreateStyle",
+            "DeleteStyle",
+            "CancelSynthesis",
+        )
+    ),
     HOSTILE_NAMES,
 )
 def test_names_lead_nowhere(victim: Victim, method: str, name: str) -> None:
@@ -338,10 +350,12 @@ def test_names_lead_nowhere(victim: Victim, method: str, name: str) -> None:
         "DeleteVoice": pb.DeleteVoiceRequest(name=name),
         "UpdateVoice": pb.UpdateVoiceRequest(name=name, display_name=name[:100]),
         "CreateVoice": pb.CreateVoiceRequest(name=name, audio=b"", transcript=name[:1000]),
+        "CreateStyle": pb.CreateStyleRequest(voice="ann", style=name, audio=b"", transcript=name[:1000]),
+        "DeleteStyle": pb.DeleteStyleRequest(voice="ann", style=name),
         "CancelSynthesis": pb.CancelSynthesisRequest(request_id=name),
     }[method]
     code, _ = victim.call(method, message)
-    assert code is (INVALID if method == "CreateVoice" else MISSING) or (method, code) == (
+    assert code is (INVALID if method in ("CreateVoice", "CreateStyle") else MISSING) or (method, code) == (
         "UpdateVoice",
         INVALID,
     )

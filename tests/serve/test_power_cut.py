@@ -19,6 +19,7 @@ import yaml
 from appliance.errors import VoiceDamaged, VoiceNotFound
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.voices.store import VoiceStore
 from tests.daemons import Running, reference_wav, running, store_in
 from tests.patience import PATIENCE_S
 from tests.sounds import wav
@@ -51,6 +52,10 @@ class Disk:
 
     def mark(self) -> None:
         self.moments.append((self.sure, len(self.names), self.said))
+
+    def acknowledge(self, what: str) -> None:
+        self.said = what
+        self.mark()
 
     def sync(self, descriptor: int) -> None:
         path, inode = Path(os.readlink(f"/proc/self/fd/{descriptor}")), os.fstat(descriptor).st_ino
@@ -111,8 +116,10 @@ def traced(folder: Path, monkeypatch: pytest.MonkeyPatch, without: Callable[[str
         yield disk
 
 
-def wrong(disk: Disk, scratch: Path) -> list[str]:
-    """Return forbidden states after each possible cut: incomplete voices, and acknowledged ones lost."""
+def wrong(
+    disk: Disk, scratch: Path, state_of: Callable[[VoiceStore], str], allowed: dict[str, list[str]]
+) -> list[str]:
+    """Return forbidden states after each possible cut; `allowed` ones are by what had been acknowledged."""
     found = []
     for number, (files, said) in enumerate(disk.images()):
         box = scratch / str(number)
@@ -123,16 +130,18 @@ def wrong(disk: Disk, scratch: Path) -> list[str]:
         store = store_in(box)
         store.sweep()
         try:
-            state = f"{store.get('ann').display_name} {store.reference('ann').transcript}"
+            state = state_of(store)
         except VoiceNotFound:
             state = "absent"
         except VoiceDamaged as error:
             state = str(error)
-        allowed = {"": ["absent", "Ann Hello there. "], "created": ["Ann Hello there. ", "Bea Hello there. "]}
-        allowed |= {"updated": ["Bea Hello there. ", "absent"], "deleted": ["absent"]}
         if state not in allowed[said]:
             found.append(f"after {said or 'nothing'}: {state}")
     return found
+
+
+def without_syncs_of(without: str) -> Callable[[str], bool]:
+    return lambda name: bool(without) and name.startswith(without)
 
 
 @pytest.mark.parametrize("without", ["", "audio", "voice.yaml", ".voice.yaml.", ".ann.", "voices"])
@@ -140,23 +149,50 @@ def test_a_voice_after_a_power_cut_at_any_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:
     store = store_in(tmp_path / "box")
-
-    def skipped(name: str) -> bool:
-        return bool(without) and name.startswith(without)
-
-    with traced(tmp_path / "box" / "voices", monkeypatch, skipped) as disk:
+    with traced(tmp_path / "box" / "voices", monkeypatch, without_syncs_of(without)) as disk:
         store.create("ann", wav(), "Hello there.", display_name="Ann")
-        disk.said = "created"
-        disk.mark()
+        disk.acknowledge("created")
         store.update("ann", "Bea")
-        disk.said = "updated"
-        disk.mark()
+        disk.acknowledge("updated")
         store.delete("ann")
-        disk.said = "deleted"
-        disk.mark()
+        disk.acknowledge("deleted")
     assert len(disk.moments) >= 10
+
+    def state_of(store: VoiceStore) -> str:
+        return f"{store.get('ann').display_name} {store.reference('ann').transcript}"
+
+    allowed = {"": ["absent", "Ann Hello there. "], "created": ["Ann Hello there. ", "Bea Hello there. "]}
+    allowed |= {"updated": ["Bea Hello there. ", "absent"], "deleted": ["absent"]}
     # Each sync is needed: without it the same search finds what is wrong.
-    assert bool(wrong(disk, tmp_path / "scratch")) is bool(without)
+    assert bool(wrong(disk, tmp_path / "scratch", state_of, allowed)) is bool(without)
+
+
+@pytest.mark.parametrize("without", ["", "audio", "style.yaml", ".happy.", "styles"])
+def test_a_style_after_a_power_cut_at_any_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
+) -> None:
+    store = store_in(tmp_path / "box")
+    with traced(tmp_path / "box" / "voices", monkeypatch, without_syncs_of(without)) as disk:
+        store.create("ann", wav(), "Hello there.")
+        disk.acknowledge("created")
+        store.create_style("ann", "happy", wav(2.0), "I am glad.")
+        disk.acknowledge("styled")
+        store.update("ann", "Ann")
+        disk.acknowledge("updated")
+        store.delete_style("ann", "happy")
+        disk.acknowledge("unstyled")
+
+    def state_of(store: VoiceStore) -> str:
+        styles = [
+            style.problem or store.reference("ann", style.name).transcript
+            for style in store.described("ann").styles
+        ]
+        return " ".join([store.reference("ann").transcript, *styles])
+
+    plain, styled = "Hello there. ", "Hello there.  I am glad. "
+    allowed = {"": ["absent", plain], "created": [plain, styled], "styled": [styled]}
+    allowed |= {"updated": [styled, plain], "unstyled": [plain]}
+    assert bool(wrong(disk, tmp_path / "scratch", state_of, allowed)) is bool(without)
 
 
 class Uploader(threading.Thread):

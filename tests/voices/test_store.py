@@ -29,7 +29,8 @@ from appliance.request import Features, Reference
 from appliance.rpc.voices import voice_message
 from appliance.voices import reference
 from appliance.voices import store as voices
-from appliance.voices.store import NAME_RULE, VoiceStore
+from appliance.voices.records import NAME_RULE
+from appliance.voices.store import VoiceStore
 from tests.daemons import store_in
 from tests.sounds import wav
 

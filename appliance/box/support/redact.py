@@ -178,7 +178,9 @@ def _identities(box: Box) -> Iterator[str]:
         yield root.text(f"{paths.INTERFACES}/{interface}/address") or ""
     for voice in root.names(paths.VOICES):
         yield voice
-        # Names and notes in a voice's record: any value of its lines that is long enough.
-        record = root.text(f"{paths.VOICES}/{voice}/voice.yaml") or ""
-        values = re.findall(r"^(?:\w+:|\s+|- )\s*(.+)$", record, re.MULTILINE)
-        yield from (value.strip(" '\"") for value in values if len(value) > 7)
+        place = f"{paths.VOICES}/{voice}"
+        styles = (f"{place}/styles/{style}/style.yaml" for style in root.names(f"{place}/styles"))
+        for record in (f"{place}/voice.yaml", *styles):
+            # Names and notes in a record: any value of its lines that is long enough.
+            values = re.findall(r"^(?:\w+:|\s+|- )\s*(.+)$", root.text(record) or "", re.MULTILINE)
+            yield from (value.strip(" '\"") for value in values if len(value) > 7)

@@ -1,0 +1,235 @@
+"""Files of the voice store: where a recording lies, and its record.
+
+    FOLDER/NAME/audio                      the file as it was given, byte for byte
+    FOLDER/NAME/voice.yaml                 transcript, consent note, time, hash
+    FOLDER/NAME/styles/STYLE/audio         another recording of the voice
+    FOLDER/NAME/styles/STYLE/style.yaml
+
+Hidden entries of FOLDER are interrupted writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import yaml
+
+from appliance.contract.yaml_text import parse_yaml
+from appliance.durable import storage_errors
+from appliance.errors import InvalidRequest, VoiceDamaged
+from appliance.fields import Between, Ranged, from_mapping, shown
+from appliance.text.normalise import normalise
+from appliance.text.pronounce import check as check_pronunciations
+from appliance.text.styles import NEUTRAL
+
+NAME_RULE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+HASH_RULE = re.compile(r"[0-9a-f]{64}")
+AUDIO = "audio"
+RECORD, STYLE_RECORD = "voice.yaml", "style.yaml"
+STYLES = "styles"
+REMEDY = "delete it, or create it again"
+MAX_RECORD_BYTES = 2 << 20
+"""Of voice.yaml: more than the longest of each of its parts."""
+UNRECORDED = ("problem", "styles")
+"""Fields that only lists have."""
+
+
+@dataclass(frozen=True)
+class Recorded(Ranged):
+    """A recording and its record."""
+
+    name: str
+    transcript: str
+    """As given."""
+    consent_note: str
+    created: str
+    """RFC 3339, UTC."""
+    sha256: str
+    """SHA-256 of the audio."""
+    size_bytes: Annotated[int, Between(0, 1 << 62)]
+    duration_s: Annotated[float, Between(0.0, 1e9)]
+    """After trimming."""
+    rms: Annotated[float, Between(0.0, 1e9)]
+    """Before levelling; full scale is 1."""
+    warnings: tuple[str, ...] = ()
+    """Reasons why it is a poor reference."""
+    problem: str = ""
+    """Reason why it cannot be used; in no record."""
+
+
+@dataclass(frozen=True)
+class Style(Recorded):
+    pass
+
+
+@dataclass(frozen=True)
+class Voice(Recorded):
+    display_name: str = ""
+    pronunciations: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Applied to every request with it."""
+    styles: tuple[Style, ...] = ()
+    """In order of name, with damaged ones; in no record."""
+
+
+R = TypeVar("R", bound=Recorded)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Folder of a recording."""
+
+    store: Path
+    voice: str
+    style: str = ""
+    """ "" for the voice's own recording."""
+
+    @property
+    def name(self) -> str:
+        return self.style or self.voice
+
+    @property
+    def folder(self) -> Path:
+        own = self.store / self.voice
+        return own / STYLES / self.style if self.style else own
+
+    @property
+    def audio(self) -> Path:
+        return self.folder / AUDIO
+
+    def is_in(self, other: Place) -> bool:
+        """True for the other itself, and for a style of a voice."""
+        return self.voice == other.voice and other.style in ("", self.style)
+
+    @property
+    def record(self) -> Path:
+        return self.folder / (STYLE_RECORD if self.style else RECORD)
+
+    @property
+    def label(self) -> str:
+        """For a list."""
+        return f"voice {self.voice}" + (f", style {self.style}" if self.style else "")
+
+    def __str__(self) -> str:
+        return f"voice {self.voice!r}" + (f", style {self.style!r}" if self.style else "")
+
+
+def stored_names(folder: Path) -> list[str]:
+    """Sorted, with damaged ones. Raises StorageError."""
+    with storage_errors("voices"), os.scandir(folder) as entries:
+        return sorted(
+            entry.name for entry in entries if NAME_RULE.fullmatch(entry.name) and _holds_voice(entry)
+        )
+
+
+def style_names(folder: Path, voice: str) -> list[str]:
+    """Sorted, with damaged ones. Raises StorageError."""
+    with storage_errors(f"voice {voice!r}"):
+        try:
+            with os.scandir(folder / voice / STYLES) as entries:
+                return sorted(e.name for e in entries if is_style(e.name) and _holds_voice(e))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+def is_style(name: str) -> bool:
+    return bool(NAME_RULE.fullmatch(name)) and name != NEUTRAL
+
+
+def _holds_voice(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle, or into a folder that is closed to us: a damaged voice
+        return True
+
+
+def read_stored(folder: Path, name: str) -> tuple[Voice, bytes]:
+    """Raises VoiceDamaged, StorageError."""
+    return _read_stored(Place(folder, name), Voice)
+
+
+def read_style(folder: Path, name: str, style: str) -> tuple[Style, bytes]:
+    """Raises VoiceDamaged, StorageError."""
+    return _read_stored(Place(folder, name, style), Style)
+
+
+def _read_stored(place: Place, kind: type[R]) -> tuple[R, bytes]:
+    with storage_errors(str(place)):
+        recorded = read_record(place, kind)
+    return recorded, read_audio(place, recorded)
+
+
+def read_audio(place: Place, recorded: Recorded) -> bytes:
+    """Raises VoiceDamaged, StorageError."""
+    audio = b""
+    with storage_errors(str(place)), contextlib.suppress(FileNotFoundError):
+        audio = _content(place, place.audio, recorded.size_bytes)
+    if hashlib.sha256(audio).hexdigest() != recorded.sha256:
+        raise VoiceDamaged(f"{place}: {AUDIO} is not the file that {place.record.name} describes; {REMEDY}")
+    return audio
+
+
+def _content(place: Place, path: Path, most: int) -> bytes:
+    """A file's bytes. Raises VoiceDamaged for a longer one and for what is no file, OSError.
+
+    A pipe would be waited for, and a device has no end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode) or state.st_size > most:
+            raise VoiceDamaged(f"{place}: {path.name} is no file of at most {most} bytes; {REMEDY}")
+        with open(descriptor, "rb", closefd=False) as stream:
+            return stream.read()
+    finally:
+        os.close(descriptor)
+
+
+def written(recorded: Recorded) -> bytes:
+    fields = {**dataclasses.asdict(recorded), "warnings": list(recorded.warnings)}
+    for name in UNRECORDED:
+        fields.pop(name, None)
+    return yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110).encode()
+
+
+def read_record(place: Place, kind: type[R]) -> R:
+    """Raises VoiceDamaged, OSError."""
+    where = f"{place}: {place.record.name}"
+    text = _content(place, place.record, MAX_RECORD_BYTES)
+    try:
+        recorded: R = from_mapping(kind, parse_yaml(text, where, ValueError), where=where, error=ValueError)
+        _check_record(recorded, where)
+    except ValueError as error:
+        raise VoiceDamaged(f"{error}; {REMEDY}") from error
+    if recorded.name != place.name:
+        what = "style" if place.style else "voice"
+        raise VoiceDamaged(
+            f"{where} describes {what} {shown(recorded.name)}; rename the folder or the {what}"
+        )
+    return recorded
+
+
+def _check_record(recorded: Recorded, where: str) -> None:
+    """Refuse what no store has written and what a reply cannot carry. Raises ValueError."""
+    if given := [name for name in UNRECORDED if getattr(recorded, name, None)]:
+        raise ValueError(f"{where}: unknown key {given[0]}")
+    if not HASH_RULE.fullmatch(recorded.sha256):
+        raise ValueError(f"{where}: sha256: must be 64 of 0-9 and a-f, not {shown(recorded.sha256)}")
+    if not normalise(recorded.transcript):
+        raise ValueError(f"{where}: transcript: is empty")
+    try:
+        json.dumps(dataclasses.asdict(recorded), ensure_ascii=False).encode()
+    except UnicodeError as error:
+        raise ValueError(f"{where}: holds half a character") from error
+    try:
+        check_pronunciations(recorded.pronunciations if isinstance(recorded, Voice) else {})
+    except InvalidRequest as error:
+        raise ValueError(f"{where}: {error}") from error

@@ -1,0 +1,105 @@
+"""Tags that switch a voice's style: where they count, what is spoken, and that no word is lost."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from appliance.request import Change, Handling, Request, Run, Segmentation, Spoken, Switch
+from tests.text.test_chat import front
+
+STYLES = ("happy", "very-sad", "9")
+
+
+def said(
+    text: str, handling: Handling = Handling.CHAT, styles: tuple[str, ...] = STYLES, **words: str
+) -> Spoken:
+    return front("en").speakable(text, handling, words, styles=styles)
+
+
+def runs(spoken: Spoken) -> list[tuple[str, str]]:
+    request = Request(spoken.text, "ann", 7, 0, 2.0, Segmentation.UPSTREAM, switches=spoken.switches)
+    return [(run.style, run.text.strip()) for run in request.runs]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hi. [happy] Thanks!", [("", "Hi."), ("happy", "Thanks!")]),
+        ("[HAPPY]Thanks! [Neutral]Bye.", [("happy", "Thanks!"), ("", "Bye.")]),
+        ("[ happy ] a [very-sad] b [9] c", [("happy", "a"), ("very-sad", "b"), ("9", "c")]),
+        ("thanks[happy]you", [("", "thanks"), ("happy", "you")]),
+        ("[happy] a [happy] b", [("happy", "a b")]),
+        ("[happy] [very-sad] a", [("very-sad", "a")]),
+        ("a [happy]", [("", "a")]),
+        ("a [happy]!", [("", "a")]),
+        ("[happy] a [laugh] b", [("happy", "a b")]),
+        ("[neutral] a", [("", "a")]),
+        ("a [pause:1s] [happy] b", [("", "a"), ("happy", "b")]),
+    ],
+)
+def test_a_tag_switches_the_style_and_is_not_spoken(text: str, expected: list[tuple[str, str]]) -> None:
+    spoken = said(text)
+    assert runs(spoken) == expected
+    tags = [change.before for change in spoken.changes if change.kind == "style"]
+    assert tags and all(tag in text for tag in tags) and "happy" not in spoken.text.lower()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[sad] there [party] you [doge]",
+        "[b]bold[/b] [1] [pause] [laugh]",
+        "(happy) *happy* 【happy】 <happy> [/happy] [happy hour] happy",
+        "[happy](https://a.example) link",
+    ],
+)
+def test_other_brackets_are_read_as_without_styles(text: str) -> None:
+    assert said(text) == front("en").speakable(text)
+
+
+def test_a_voice_without_styles_has_no_tags() -> None:
+    for text in ("[happy] there", "[neutral] there"):
+        assert said(text, styles=()) == front("en").speakable(text)
+        assert [change.kind for change in said(text, styles=()).changes] == ["direction"]
+
+
+def test_a_style_may_have_any_name_that_brackets_mean_otherwise() -> None:
+    spoken = said("[pause] a [b] b [laugh] c [5] d", styles=("pause", "b", "laugh", "5"))
+    assert runs(spoken) == [("pause", "a"), ("b", "b"), ("laugh", "c"), ("5", "d")]
+    assert spoken.pauses == spoken.directions == ()
+
+
+def test_verbatim_has_no_tags_and_ssml_has() -> None:
+    assert said("[happy] a", Handling.VERBATIM) == front("en").speakable("[happy] a", Handling.VERBATIM)
+    spoken = said('<speak>a <break time="1s"/> [happy] b</speak>', Handling.SSML)
+    assert runs(spoken) == [("", "a"), ("happy", "b")] and [p.seconds for p in spoken.pauses] == [1.0]
+
+
+def test_a_pronunciation_of_its_word_does_not_hide_a_tag() -> None:
+    spoken = said("[happy] so happy", happy="glad")
+    assert (spoken.text, runs(spoken)) == ("so glad", [("happy", "so glad")])
+
+
+def test_a_tag_in_what_is_left_out_switches_nothing() -> None:
+    spoken = said("<think>[happy] hm</think> a `[very-sad]` b")
+    assert runs(spoken)[0] == ("", "a") and "hm" not in spoken.text
+
+
+def test_no_word_is_lost_wherever_tags_stand() -> None:
+    words = ["one", "two,", "three.", "four!", "five"]
+    for where in itertools.product((0, 1), repeat=len(words) + 1):
+        parts = [f"{'[happy] ' if tag else ''}{word}" for tag, word in zip(where, [*words, ""], strict=True)]
+        spoken = said(" ".join(parts))
+        assert "".join(filter(str.isalnum, spoken.text)) == "onetwothreefourfive", parts
+        assert "".join(text for _, text in runs(spoken)).replace(" ", "") == spoken.text.replace(" ", "")
+
+
+def test_the_change_names_the_tag() -> None:
+    assert Change("style", "[Happy]", "") in said("[Happy] a").changes
+    assert said("[Happy] a").switches == (Switch(0, "happy"),)
+    assert said("a [neutral] b").switches == (Switch(1, ""),)
+    assert [Run(0, "a", ""), Run(1, " b", "happy")] == Request(
+        "a b", "ann", 7, 0, 2.0, Segmentation.UPSTREAM, switches=(Switch(1, "happy"),)
+    ).runs
