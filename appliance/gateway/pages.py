@@ -95,7 +95,12 @@ async def _status(request: Request) -> Response:
     try:
         ready = await client.health() == "SERVING"
         voices = [
-            {"name": voice.name, "display_name": voice.display_name, "problem": voice.problem}
+            {
+                "name": voice.name,
+                "display_name": voice.display_name,
+                "problem": voice.problem,
+                "styles": [{"name": style.name, "problem": style.problem} for style in voice.styles],
+            }
             async for voice in client.voices()
         ]
     except CallFailed as error:

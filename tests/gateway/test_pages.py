@@ -103,7 +103,9 @@ def test_assets_are_the_gateways_own_and_name_no_other_address(gateway: Gateway)
 
 def test_status_says_what_machine_it_is(gateway: Gateway) -> None:
     status = gateway.ask("/api/status").json
-    assert status["ready"] and status["voices"] == [{"name": "ann", "display_name": "", "problem": ""}]
+    assert status["ready"] and status["voices"] == [
+        {"name": "ann", "display_name": "", "problem": "", "styles": []}
+    ]
     assert status["jetson"] == "" and status["clocks"]["state"] in ("unknown", "unsupported")
     assert status["slowed"] == {}
 
@@ -369,6 +371,10 @@ def test_a_voice_is_recorded_cut_stored_heard_and_removed(gateway: Gateway, tmp_
         assert abs(len(kept) / kept_rate - cut) < 0.11
         assert _likeness(soxr.resample(kept, kept_rate, 8_000), soxr.resample(spoken, rate, 8_000)) > 0.9
         page.until("document.querySelector('#voice').value === 'mia-page'")
+        page.type("#style", "Happy")
+        page.click("#save")
+        page.until("/happy is stored/.test(document.querySelector('#told').innerText)")
+        page.until("document.querySelector('[aria-label=\"remove mia-page [happy]\"]')")
         page.type("#text", TEXT)
         page.click("#say")
         page.until("/s of speech/.test(document.querySelector('#said').innerText)")

@@ -263,7 +263,7 @@ def test_without_descriptors_it_says_so_once_and_goes_on_when_there_are_some(gat
 
 
 def test_without_descriptors_it_ends_quietly_too(gateway: Gateway) -> None:
-    """Within the second after which asyncio tries again: a request that is still being sent holds it so long."""
+    """Within the second after which asyncio tries again: a request that is being sent holds it so long."""
     with gateway_of(gateway.daemon, within=("prlimit", "--nofile=48"), drain_s=2.0) as other:
         assert other.ask("/tts", {}).status == 400  # what it imports lazily, it has
         host, _, port = other.address.rpartition(":")

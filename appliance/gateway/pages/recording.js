@@ -11,7 +11,7 @@ export class Microphone {
   // Throws an Error for a reader where there is no microphone, or none may be used.
   async start(level, full) {
     if (!navigator.mediaDevices)
-      throw new Error("A browser records only at https:// or at localhost. Choose a file instead.");
+      throw new Error("A browser records only over HTTPS or at localhost. Choose a file instead.");
     try {
       this.stream = await navigator.mediaDevices.getUserMedia({ audio: AS_IT_IS });
     } catch (error) {

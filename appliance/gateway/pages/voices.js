@@ -111,13 +111,15 @@ at("store").addEventListener("submit", async (event) => {
   event.preventDefault();
   if (!recording) return tell("Record it, or choose a file.", true);
   const form = new FormData();
-  for (const name of ["name", "transcript", "consent"]) form.append(name, at(name).value);
+  for (const name of ["name", "style", "transcript", "consent"]) form.append(name, at(name).value);
   form.append("audio", recording.wav(), "recording.wav");
   at("save").disabled = true;
   tell("…");
   try {
     const voice = await (await call("/v1/audio/voices", { form })).json();
-    tell([`${voice.name} is stored.`, ...voice.warnings].join(" "), voice.warnings.length > 0);
+    const latest = (one, other) => (one.created > other.created ? one : other);
+    const stored = at("style").value ? voice.styles.reduce(latest) : voice;
+    tell([`${stored.name} is stored.`, ...stored.warnings].join(" "), stored.warnings.length > 0);
     changed(voice.id);
   } catch (error) {
     tell(error.message, true);
@@ -129,29 +131,34 @@ at("store").addEventListener("submit", async (event) => {
 
 // `voices`: as in /api/status.
 export function showStored(voices) {
-  const names = voices.map(({ name }) => name).join();
+  const rows = voices.flatMap((voice) => {
+    const path = `/v1/audio/voices/${voice.name}`;
+    const styles = voice.styles.map((style) => ({ ...style, path: `${path}/styles/${style.name}`, of: `${voice.name} [${style.name}]` }));
+    return [{ ...voice, path, of: voice.name }, ...styles];
+  });
+  const names = JSON.stringify(rows);
   if (at("stored").dataset.names === names) return;
   at("stored").dataset.names = names;
   at("stored").replaceChildren(
-    ...voices.map((voice) => {
+    ...rows.map(({ path, of, display_name: shown, problem }) => {
       const item = document.createElement("li");
       const text = item.appendChild(document.createElement("p"));
-      text.textContent = (voice.display_name || voice.name) + (voice.problem ? " (damaged)" : "");
+      text.textContent = (shown || of) + (problem ? " (damaged)" : "");
       const button = item.appendChild(document.createElement("button"));
       button.type = "button";
       button.textContent = "remove";
-      button.setAttribute("aria-label", `remove ${voice.name}`);
-      button.addEventListener("click", () => remove(voice.name));
+      button.setAttribute("aria-label", `remove ${of}`);
+      button.addEventListener("click", () => remove(path, of));
       return item;
     }),
   );
 }
 
-async function remove(name) {
-  if (!confirm(`Remove the voice ${name}? Its recording is deleted.`)) return;
+async function remove(path, of) {
+  if (!confirm(`Remove ${of}? What is recorded is deleted.`)) return;
   try {
-    await call(`/v1/audio/voices/${encodeURIComponent(name)}`, { method: "DELETE" });
-    tell(`${name} is removed.`);
+    await call(path, { method: "DELETE" });
+    tell(`${of} is removed.`);
     changed();
   } catch (error) {
     tell(error.message, true);
