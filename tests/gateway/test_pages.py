@@ -340,7 +340,9 @@ def test_a_voice_is_recorded_cut_stored_heard_and_removed(gateway: Gateway, tmp_
     flags = ("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream")
     with chromium(tmp_path, *flags, f"--use-file-for-fake-audio-capture={tmp_path}/said.wav") as browser:
         page = browser.page(gateway.url)
-        page.until("document.querySelector('#transcript').value")
+        page.until(
+            "document.querySelector('[aria-label=\"remove ann\"]')"
+        )  # what is shown later moves the rest
         page.click("summary")
         page.click("#record")
         page.until("/ 4 s/.test(document.querySelector('#told').innerText)")
