@@ -298,6 +298,8 @@ def test_a_long_caption_as_it_was_written_follows_its_word_and_a_skip_fades(
         page.run(WATCH)
         page.until("document.querySelector('.text').scrollTop > 40 && marked.size > 8")
         assert page.run("outside") == []
+        page.send("Emulation.setDefaultBackgroundColorOverride", color={"r": 60, "g": 90, "b": 60, "a": 1})
+        _shots(page, "caption", heights=(160, 200))
         client.skip("long")
         page.until("!document.querySelector('.said')")
     page.until("heard.slice(-2400).every((sample) => sample === 0)")
@@ -397,10 +399,10 @@ def _likeness(heard: Samples, looped: Samples) -> float:
     return float(np.max(scores / np.maximum(norms, 1e-9)))
 
 
-def _shots(page: Page, name: str) -> None:
+def _shots(page: Page, name: str, heights: tuple[int, int] = (740, 800)) -> None:
     """Write pictures at two widths to look at, where F5_SCREENSHOTS names a folder; no page is wider than its
     window."""
-    for width, height in ((360, 740), (1280, 800)):
+    for width, height in zip((360, 1280), heights, strict=True):
         page.send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
