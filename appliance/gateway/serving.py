@@ -14,8 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from wsproto.events import BytesMessage, TextMessage
 
 from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
 from appliance.box.show.findings import plain
@@ -24,6 +27,7 @@ from appliance.config import Config, GatewayConfig, is_loopback, load, split_add
 from appliance.errors import ConfigError, StorageError
 from appliance.exits import Exit
 from appliance.gateway.app import daemon_address, make_app
+from appliance.gateway.written import RESTART
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 
@@ -31,6 +35,11 @@ logger = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES = 64 << 10
 """Request line and headers: a text of 4,096 Chinese characters in a URL takes 37 KB."""
+MAX_MESSAGE_BYTES = 64 << 10
+"""Message of a WebSocket, as a text of 4,096 characters with escapes in JSON."""
+MAX_MESSAGES = 4_096
+"""Messages of a WebSocket that have come and are not worked on."""
+POLICY_VIOLATION = 1008
 KEEP_ALIVE_S = 30
 BEAT_S = 5
 """Period of watchdog messages, less than half of f5-gateway.service's WatchdogSec."""
@@ -82,7 +91,9 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
         uvicorn.Config(
             app,
             http=type("Protocol", (LimitedProtocol,), {"limits": config.gateway}),
-            ws="none",
+            ws=type("Socket", (LimitedSocket,), {"limits": config.gateway}),
+            ws_max_size=MAX_MESSAGE_BYTES,
+            ws_per_message_deflate=False,
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -190,9 +201,17 @@ class LimitedProtocol(H11Protocol):
         super().data_received(line + end + rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        # The connection is another protocol's from now on.
+        self._stop_timer()
+        super().handle_websocket_upgrade(event)
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        super().connection_lost(exc)
 
     def _check_progress(self) -> None:
         """Close it if since the last check no request was completed, or no byte taken."""
@@ -212,6 +231,48 @@ class LimitedProtocol(H11Protocol):
             self.transport.close()
         else:
             super().shutdown()
+
+
+class LimitedSocket(WSProtocol):
+    """A WebSocket, closed when it takes nothing for `stall_s`; what it has begun to say it may finish."""
+
+    limits = GatewayConfig()
+    _timer: asyncio.TimerHandle | None = None
+    _last_unsent = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(self.limits.stall_s, self._check_progress)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def handle_message(self, event: TextMessage | BytesMessage) -> None:
+        super().handle_message(event)
+        if self.queue.qsize() > MAX_MESSAGES and not self.close_sent:
+            self._disconnect(POLICY_VIOLATION)
+            self.transport.close()
+
+    def _check_progress(self) -> None:
+        """Close it if since the last check no byte was taken."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent and unsent >= self._last_unsent > 0:
+            self.transport.abort()
+            return
+        self._last_unsent = unsent
+        self._timer = self.loop.call_later(self.limits.stall_s, self._check_progress)
+
+    def shutdown(self) -> None:
+        """Have the application finish, which then closes."""
+        if self.handshake_complete and not self.close_sent:
+            self._disconnect(RESTART)
+        else:
+            super().shutdown()
+
+    def _disconnect(self, code: int) -> None:
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": ""})
 
 
 def _failed(status: int, error: object) -> int:

@@ -29,14 +29,20 @@ MARKS = re.compile(r"[^a-z0-9]+")
 
 async def listed(request: Request) -> Response:
     """GET /v1/audio/voices: stored voices, and their names in the configuration."""
-    stored = {
-        voice.name: voice.display_name or voice.name async for voice in request.app.state.client.voices()
-    }
-    others = {
-        name: name for name, voice in request.app.state.config.gateway.voices.items() if voice in stored
-    }
-    names = [{"id": name, "name": shown} for name, shown in {**others, **stored}.items()]
+    voices = await shown_voices(request)
+    names = [{"id": name, "name": voice.display_name or name} for name, voice in voices.items()]
     return JSONResponse({"voices": names})
+
+
+async def shown_voices(request: Request) -> dict[str, Voice]:
+    """Voices by name: those of the configuration, and all that are stored."""
+    stored = {voice.name: voice async for voice in request.app.state.client.voices()}
+    others = {
+        name: Voice(name=voice, transcript=stored[voice].transcript)
+        for name, voice in request.app.state.config.gateway.voices.items()
+        if voice in stored
+    }
+    return {**others, **stored}
 
 
 async def create(request: Request) -> Response:
@@ -107,7 +113,7 @@ def _described(voice: Voice) -> dict[str, Any]:
 
 
 ROUTES: list[BaseRoute] = [
-    *(Route(path, listed, methods=["GET"]) for path in ("/v1/audio/voices", "/v1/voices", "/audio/voices")),
+    *(Route(path, listed, methods=["GET"]) for path in ("/v1/audio/voices", "/audio/voices")),
     Route("/v1/audio/voices", create, methods=["POST"]),
     Route("/v1/audio/voices/{name}", remove, methods=["DELETE"]),
 ]
