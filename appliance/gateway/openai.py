@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from appliance.client import End, Header, WordTiming
+from appliance.config import Config
 from appliance.contract import bundle
 from appliance.errors import BundleError
 from appliance.gateway import elevenlabs
@@ -96,7 +97,7 @@ def _event(content: dict[str, Any]) -> bytes:
 
 async def models(request: Request) -> Response:
     """GET /v1/models, for ElevenLabs' clients in their form."""
-    names, languages = await _models(request)
+    names, languages = await models_of(request.app.state.config)
     if elevenlabs.is_asked(request):
         return JSONResponse([elevenlabs.model(name, languages) for name in names])
     return JSONResponse({"object": "list", "data": [_model(name) for name in names]})
@@ -104,12 +105,12 @@ async def models(request: Request) -> Response:
 
 async def audio_models(request: Request) -> Response:
     """GET /v1/audio/models, in Open WebUI's form."""
-    return JSONResponse({"models": [_model(name) for name in (await _models(request))[0]]})
+    return JSONResponse({"models": [_model(name) for name in (await models_of(request.app.state.config))[0]]})
 
 
 async def model(request: Request) -> Response:
     """GET /v1/models/{id}."""
-    name, (there, _) = request.path_params["name"], await _models(request)
+    name, (there, _) = request.path_params["name"], await models_of(request.app.state.config)
     if name not in there:
         raise Refusal(
             404,
@@ -120,11 +121,10 @@ async def model(request: Request) -> Response:
     return JSONResponse(_model(name))
 
 
-async def _models(request: Request) -> tuple[list[str], tuple[str, ...]]:
+async def models_of(config: Config) -> tuple[list[str], tuple[str, ...]]:
     """Bundle's family, where it can be read, and OpenAI's names; languages."""
-    folder = request.app.state.config.bundle.path
     try:
-        read = await run_in_threadpool(bundle.read, folder, verify=False)
+        read = await asyncio.to_thread(bundle.read, config.bundle.path, verify=False)
     except BundleError:
         return list(MODELS), ()
     return [read.manifest.family, *MODELS], read.manifest.text.languages

@@ -59,11 +59,6 @@ class SpeechRequest:
     """Parameters without effect, to be named in the reply."""
 
     @property
-    def is_blank(self) -> bool:
-        """True for an invisible text, which the daemon refuses."""
-        return not any(letter.isprintable() and not letter.isspace() for letter in self.text)
-
-    @property
     def arguments(self) -> Options:
         """Options for the client."""
         return {**self.options, "encoding": self.format.encoding, "rate": self.format.rate_hz}
@@ -153,7 +148,7 @@ class StreamedSpeech(Response):
 
     async def _events(self) -> AsyncIterator[Event]:
         speech = self._speech
-        if speech.is_blank:
+        if is_blank(speech.text):
             return
         async with AsyncExitStack() as stack:
             async with speech.turn:
@@ -185,7 +180,7 @@ class WholeSpeech(Response):
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         speech = self._speech
         try:
-            response = self._response(None if speech.is_blank else await self._speak())
+            response = self._response(None if is_blank(speech.text) else await self._speak())
         except CallFailed as error:
             response = (await speech.refusal(error)).response(scope["path"])
         response.headers.update(speech.headers)
@@ -209,6 +204,11 @@ class WholeSpeech(Response):
                 **speech.arguments,
             )
         return None if reply.header.skipped_reason or not reply.audio else reply
+
+
+def is_blank(text: str) -> bool:
+    """True for an invisible text, which the daemon refuses."""
+    return not any(letter.isprintable() and not letter.isspace() for letter in text)
 
 
 async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
@@ -266,10 +266,15 @@ async def voice_of(request: HTTPConnection, name: str) -> str:
         return str(config.voice)
     if len(stored) == 1:
         return str(stored[0])
+    raise not_stored(name, stored)
+
+
+def not_stored(name: str, stored: Sequence[str]) -> Refusal:
+    """Refusal of a voice by its name, empty for none, with those that there are."""
     more = ", …" if len(stored) > MOST_LISTED else ""
     choice = f"those here are {', '.join(stored[:MOST_LISTED])}{more}" if stored else "none is stored"
     message = f"no voice is stored under the name {shown(name)}" if name else "a voice has to be named"
-    raise Refusal(
+    return Refusal(
         404 if name else 400,
         f"voice: {message}; {choice} (gateway.voice and gateway.voices in the configuration map names)",
         code="voice_not_found",

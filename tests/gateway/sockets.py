@@ -38,6 +38,9 @@ class Socket:
     def send_raw(self, data: bytes, kind: int = TEXT) -> None:
         self._connection.sendall(frame(data, kind))
 
+    def send_bytes(self, data: bytes) -> None:
+        self._connection.sendall(data)
+
     def abandon(self) -> None:
         self._connection.close()
 
