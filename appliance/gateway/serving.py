@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import h11
 import uvicorn
-from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
@@ -281,7 +280,7 @@ class LimitedSocket(WSProtocol):
             self._disconnect(POLICY_VIOLATION)
             self.transport.close()
 
-    async def send(self, message: ASGISendEvent) -> None:
+    async def send(self, message: Any) -> None:
         """Raises ClientDisconnected also where uvicorn has closed, as after a message that is too long."""
         await self.writable.wait()
         if self.close_sent and message["type"] in ("websocket.send", "websocket.close"):

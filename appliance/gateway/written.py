@@ -350,25 +350,14 @@ class Context:
             await self._send_audio(data, {})
 
     async def _write(self, session: Session) -> None:
-        said = 0
+        writer = Writer(session, self._most)
         with suppress(CallFailed):  # the reader is told as well
             while (text := await self._texts.get()) is not None:
                 self._waiting -= len(text)
-                if said and said + len(text) > self._most:
-                    said, self._in_flight = 0, self._in_flight + 1
-                    await session.flush()
                 if text:
-                    said += len(text)
-                    await session.say(text)
-                elif said:
-                    said = 0
-                    await session.flush()
-                else:
+                    self._in_flight += await writer.say(text)
+                elif not await writer.flush():
                     self._in_flight -= 1
-                # Long before the limit, where a sentence ends.
-                if said > self._most // 2 and text.rstrip().endswith(SENTENCE_ENDS):
-                    said, self._in_flight = 0, self._in_flight + 1
-                    await session.flush()
             await session.close()
 
     async def _take(self, event: Event | UtteranceError) -> None:
@@ -394,6 +383,34 @@ class Context:
         nothing = {"alignment": None, "normalizedAlignment": None}
         audio = base64.b64encode(data).decode()
         await self._send({"audio": audio, "isFinal": None, **nothing, **alignments})
+
+
+class Writer:
+    """Writes to a session; a text of any length, whose utterances end with sentences before the limit."""
+
+    def __init__(self, session: Session, most_characters: int) -> None:
+        self._session, self._most = session, most_characters
+        self._said = 0
+        """Characters of the utterance."""
+
+    async def say(self, text: str) -> int:
+        """Say it; the number of utterances that were ended. Raises CallFailed."""
+        ended = 0
+        if self._said + len(text) > self._most:
+            ended += await self.flush()
+        await self._session.say(text)
+        self._said += len(text)
+        if self._said > self._most // 2 and text.rstrip().endswith(SENTENCE_ENDS):
+            ended += await self.flush()
+        return ended
+
+    async def flush(self) -> int:
+        """End the utterance, if there is one. Raises CallFailed."""
+        if not self._said:
+            return 0
+        self._said = 0
+        await self._session.flush()
+        return 1
 
 
 class Encoder:

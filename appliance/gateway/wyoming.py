@@ -47,6 +47,7 @@ from appliance.gateway.openai import models_of
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
 from appliance.gateway.speech import SILENCE_S, SPEAK_TIMEOUT_S, is_blank, not_stored
+from appliance.gateway.written import Writer
 from appliance.serve.notify import Notifier
 
 NAME = "f5-appliance"
@@ -213,6 +214,7 @@ class Connection:
         voice, options = await self._voice(fields)
         options["playout"] = None
         session = self._client.session(voice, **options)
+        writer = Writer(session, self._config.synthesis.max_text_characters)
         speaking = asyncio.ensure_future(self._send_audio(_heard(session)))
         try:
             while True:
@@ -220,7 +222,7 @@ class Connection:
                 # `synthesize` repeats the text for servers that cannot stream.
                 if SynthesizeChunk.is_type(event.type):
                     if text := _text_of(Fields(event.data)):
-                        await session.say(text)
+                        await writer.say(text)
                 elif SynthesizeStop.is_type(event.type):
                     break
             await session.close()
