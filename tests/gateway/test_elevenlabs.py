@@ -138,6 +138,18 @@ def daemon_voice_over_tls(address: str, crt: Path, token: str) -> None:
         client.add_voice("ann", reference_wav(), "Some call me nature, others call me mother nature.")
 
 
+@pytest.mark.parametrize("way", ["", "/stream", "/with-timestamps", "/stream/with-timestamps"])
+def test_a_proxy_is_asked_not_to_hold_a_reply_back_and_our_parameters_are_obeyed(
+    gateway: Gateway, way: str
+) -> None:
+    path = f"{PATH}{way}?output_format=pcm_24000&seed=7&nfe=2"
+    answer = gateway.ask(path, {"text": TEXT, "request_id": "mine", "maxSpokenSeconds": 1, "model_id": "x"})
+    assert answer.status == 200 and answer.headers["x-accel-buffering"] == "no"
+    assert answer.headers["x-ignored-parameters"] == "maxSpokenSeconds"
+    blank = gateway.ask(path, {"text": " "})
+    assert blank.status == 200 and len(blank.body) > 1_000
+
+
 # WebSockets.
 
 QUERY = "output_format=pcm_24000&seed=7&nfe=2"
