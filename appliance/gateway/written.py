@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-import anyio
 import numpy as np
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -51,6 +50,8 @@ SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 RESTART = 1012
 """Code with which uvicorn says that the gateway ends (RFC 6455's registry: service restart)."""
 OK, ABNORMAL, REFUSED = 1000, 1006, 1008
+
+FINAL = {"audio": None, "isFinal": True}
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -104,40 +105,48 @@ class Connection:
     async def serve(self, inactivity_s: float) -> None:
         """Take messages until the client leaves, or all that it has closed is spoken."""
         code, reason = OK, ""
-        while True:
-            message: Any = None
-            with anyio.move_on_after(inactivity_s):
-                message = await self._websocket.receive()
+        while code == OK:
+            message = await self._next(inactivity_s)
             if message is None:
                 if any(context.is_busy for context in self._tasks.values()):
                     continue
-                code, reason = REFUSED, f"nothing was sent for {inactivity_s:g} s"
-                await self._tell_error("", reason, "input_timeout_exceeded")
-                break
-            if message["type"] == "websocket.disconnect":
+                code = REFUSED
+                if not any(context.has_failed for context in self._contexts.values()):
+                    reason = f"nothing was sent for {inactivity_s:g} s"
+                    await self._tell_error("", reason, "input_timeout_exceeded")
+            elif message["type"] == "websocket.disconnect":
                 if message["code"] != RESTART:
                     raise WebSocketDisconnect(message["code"])
                 code = RESTART
                 for context in self._contexts.values():
                     context.finish()
-                break
-            try:
-                if self._take(_read(message.get("text") or message.get("bytes") or "")):
-                    break
-            except Refusal as refusal:
-                await self._tell_error("", refusal.message, refusal.code)
-                code, reason = REFUSED, refusal.message
-                break
-        if code == REFUSED:
-            await self.end()
-        elif code == RESTART and self._tasks:
-            await asyncio.wait(self._tasks)
-        else:
+            else:
+                try:
+                    if await self._take(_read(message.get("text") or message.get("bytes") or "")):
+                        break
+                except Refusal as refusal:
+                    code, reason = REFUSED, refusal.message
+                    await self._tell_error("", refusal.message, refusal.code)
+        if code == OK:
             await self._until_spoken()
             if not self._is_multi and any(context.has_failed for context in self._contexts.values()):
                 code = REFUSED
+        elif code == REFUSED:
+            await self.end()
+        elif self._tasks:
+            await asyncio.wait(self._tasks)
         self._check_open()
         await self._websocket.close(code, reason[:100])
+
+    async def _next(self, limit_s: float) -> Any:
+        """Next message; None if none comes in time, or the only context has failed."""
+        receiving = asyncio.ensure_future(self._websocket.receive())
+        waits = (receiving,) if self._is_multi else (receiving, *self._tasks)
+        try:
+            await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            return receiving.result() if receiving.done() else None
+        finally:
+            receiving.cancel()
 
     async def _until_spoken(self) -> None:
         """Wait until all contexts have ended, or the client leaves."""
@@ -150,12 +159,10 @@ class Connection:
 
     async def _left(self) -> None:
         """Wait until the client leaves; what it says now has no effect."""
-        while True:
-            message = await self._websocket.receive()
-            if message["type"] == "websocket.disconnect":
-                break
+        while (message := await self._websocket.receive())["type"] != "websocket.disconnect":
+            pass
         if message["code"] == RESTART:
-            await asyncio.wait(self._tasks)
+            await asyncio.Event().wait()
 
     async def end(self) -> None:
         """Cancel what is still spoken."""
@@ -165,36 +172,48 @@ class Connection:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _take(self, fields: Fields) -> bool:
+    async def _take(self, fields: Fields) -> bool:
         """Do what a message says; True if it is the last. Raises Refusal."""
-        name = fields.text("context_id") or fields.text("contextId") or "" if self._is_multi else ""
+        if not self._is_multi:
+            context = self._write("", fields)
+            is_last = bool(fields.get("text") == "")
+            if is_last and context is not None:
+                context.finish()
+            return is_last
+        name = fields.text("context_id") or fields.text("contextId") or ""
         if len(name) > MAX_NAME:
             raise invalid("context_id", f"has at most {MAX_NAME} characters")
-        text, context = fields.text("text"), self._contexts.get(name)
-        is_closing = self._is_multi and fields.flag("close_context")
-        if context is None or context.is_closing:
-            if text or (text is not None and fields.get("voice_settings")):
-                context = self._open(name, fields)
-            elif is_closing and context is not None:
+        try:
+            context = self._write(name, fields)
+            if fields.flag("close_context") and context is not None:
+                context.close()
+        except Refusal as refusal:
+            # Others' contexts go on.
+            await self._tell_error(name, refusal.message, refusal.code)
+            if (context := self._contexts.get(name)) is None:
+                await self._tell(name, FINAL)
+            else:
                 context.cancel()
-                return False
+        is_last = fields.flag("close_socket")
+        if is_last:
+            for context in self._contexts.values():
+                if not context.is_closing:
+                    context.close()
+        return is_last
+
+    def _write(self, name: str, fields: Fields) -> Context | None:
+        """Say what a message says, in a context that it may begin. Raises Refusal."""
+        text, context = fields.text("text"), self._contexts.get(name)
+        if (context is None or context.is_closing) and (
+            text or (text == "" and fields.get("voice_settings"))
+        ):
+            context = self._open(name, fields)
         if context is not None:
             if text:
                 context.say(text)
             if fields.flag("flush"):
                 context.flush()
-            if is_closing:
-                context.close()
-        if not self._is_multi and text == "":
-            if context is not None:
-                context.finish()
-            return True
-        if self._is_multi and fields.flag("close_socket"):
-            for context in self._contexts.values():
-                if not context.is_closing:
-                    context.close()
-            return True
-        return False
+        return context
 
     def _open(self, name: str, fields: Fields) -> Context:
         if len(self._tasks) >= MAX_CONTEXTS:
@@ -259,14 +278,14 @@ class Context:
         self._waiting = 0
         self._begun = asyncio.Event()
         self._speaking: asyncio.Future[None] | None = None
-        self._is_flushed = True
+        self._is_flushed, self._has_said = True, False
         self._in_flight = 0
         """Flushed utterances that have not ended."""
         self._base_s = 0.0
         """Audio of the utterances that have."""
         self._told_ms = 0
         """End of the alignments that were sent."""
-        self.is_closing = self.has_failed = False
+        self.is_closing = self.has_failed = self._is_cancelled = False
 
     @property
     def is_busy(self) -> bool:
@@ -279,7 +298,7 @@ class Context:
         if self._waiting + len(text) > MAX_WAITING:
             raise Refusal(429, f"over {MAX_WAITING} characters wait to be spoken", code="too_large")
         self._waiting += len(text)
-        self._is_flushed = False
+        self._is_flushed, self._has_said = False, True
         self._texts.put_nowait(text)
         self._begun.set()
 
@@ -304,12 +323,12 @@ class Context:
         before, or close a second time.
         """
         if self.is_closing or not self._is_flushed:
-            self.is_closing = True
             self.cancel()
         else:
             self.finish()
 
     def cancel(self) -> None:
+        self.is_closing = self._is_cancelled = True
         if self._speaking is not None:
             self._speaking.cancel()
         self._begun.set()
@@ -332,11 +351,11 @@ class Context:
                 await self._send({"error": told, "message": told, "code": code})
             elif error is not None:
                 raise error
-            await self._send({"audio": None, "isFinal": True})
+            await self._send(FINAL)
 
     async def _speak(self) -> None:
         await self._begun.wait()
-        if self._texts.qsize() <= 1 and self.is_closing:  # nothing was said
+        if self._is_cancelled or not self._has_said:
             return
         session = self._session()
         writing = asyncio.ensure_future(self._write(session))

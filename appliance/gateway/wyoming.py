@@ -283,16 +283,19 @@ class Connection:
         if not isinstance(given, dict):
             raise invalid("voice", "must be an object")
         asked = Fields(given)
-        stored = [voice.name for voice in await self._stored()]
         names = [name for key in ("speaker", "name") if (name := asked.text(key))]
         others = {name.lower(): voice for name, voice in self._config.gateway.voices.items()}
-        found = [others.get(name.lower(), name.lower()) for name in names]
-        config = self._config
-        voice = next((name for name in found if name in stored), "")
-        if not voice and not names:
-            voice = config.wyoming.voice or config.gateway.voice or next(iter(stored), "")
+        default = self._config.wyoming.voice or self._config.gateway.voice
+        found = [others.get(name.lower(), name.lower()) for name in names] or [default] * bool(default)
+        voice = ""
+        for name in found:
+            if not voice and await self._is_stored(name):
+                voice = name
         if not voice:
-            raise not_stored(names[-1] if names else "", stored)
+            stored = [voice.name for voice in await self._stored()]
+            if found or not stored:
+                raise not_stored(found[-1] if found else "", stored)
+            voice = stored[0]
         is_ssml = fields.text("text_format") == SynthesizeTextFormat.SSML.value
         options: Options = {
             "encoding": "pcm16",
@@ -303,6 +306,15 @@ class Connection:
             "queue_timeout": PATIENCE_S,
         }
         return voice, options
+
+    async def _is_stored(self, name: str) -> bool:
+        try:
+            await self._client.voice(name)
+        except CallFailed as failure:
+            if failure.status not in ("NOT_FOUND", "INVALID_ARGUMENT"):
+                raise
+            return False
+        return True
 
     async def _stored(self) -> list[Voice]:
         return [voice async for voice in self._client.voices()]

@@ -223,6 +223,38 @@ def test_contexts_are_spoken_and_ended_each_by_itself(gateway: Gateway) -> None:
     assert heard["left"] == [{"audio": None, "isFinal": True, "contextId": "left"}]
 
 
+def test_a_context_that_is_refused_ends_alone(gateway: Gateway) -> None:
+    with connected(gateway.address, f"{PATH}/multi-stream-input?{QUERY}") as socket:
+        socket.send({"text": "This is spoken. ", "context_id": "a"})
+        socket.send({"text": "Hi. ", "context_id": "b", "voice_settings": {"speed": 9}})
+        socket.send({"text": "word " * 8_000, "context_id": "c"})
+        for number in range(8):
+            socket.send({"text": " ", "context_id": f"empty-{number}"})
+        socket.send({"context_id": "a", "flush": True})
+        socket.send({"close_socket": True})
+        messages = list(socket)
+    assert socket.code == 1000
+    codes = {one["contextId"]: one["code"] for one in messages if "code" in one}
+    assert codes["b"] == "invalid_request" and codes["c"] == "too_large"
+    assert "too_many_calls" in codes.values() and "a" not in codes
+    final = [one["contextId"] for one in messages if one.get("isFinal")]
+    assert {"a", "b", "c"} <= set(final) and len(final) == len(set(final))
+    assert sum(bool(one.get("audio")) for one in messages if one["contextId"] == "a") > 1
+
+
+def test_a_text_that_fails_on_the_way_ends_the_connection(gateway: Gateway) -> None:
+    with Client(gateway.daemon.address) as client:
+        client.pause("cleared")
+        with connected(gateway.address, f"{PATH}/stream-input?{QUERY}&channel=cleared") as socket:
+            socket.send({"text": "This is a sentence that waits. ", "flush": True})
+            until(lambda: bool(client.utterances("cleared")))
+            client.clear("cleared")
+            messages = list(socket)
+        client.resume("cleared")
+    assert socket.code == 1008
+    assert [one.get("code") for one in messages if "error" in one] == ["cleared"]
+
+
 def test_a_context_that_is_closed_again_and_a_connection_that_is_left_free_the_engine(
     gateway: Gateway,
 ) -> None:
