@@ -108,6 +108,7 @@ def connected(address: str, path: str, *, receive_buffer: int = 0, **headers: st
     with socket.socket() as connection:
         if receive_buffer:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(PATIENCE_S)
         connection.connect((host, int(port)))
         key = base64.b64encode(os.urandom(16)).decode()
