@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from appliance.client import End, Header, Options, Reply, Voice
+from appliance.client import Header, Options, Reply, Voice
 from appliance.gateway.alignment import Alignment, spoken, written
 from appliance.gateway.body import Fields, invalid, json_body
 from appliance.gateway.refusals import Refusal
@@ -116,13 +117,20 @@ def _alignments(header: Header | None, words: Any = ()) -> dict[str, Any]:
     return {"alignment": as_written.in_seconds(), "normalized_alignment": said.in_seconds()}
 
 
+NO_ALIGNMENTS = json.dumps({"alignment": None, "normalized_alignment": None}).encode()
+
+
 class TimedSpeech(WholeSpeech):
     """JSON with the audio and its alignments."""
 
-    def _response(self, reply: Reply | None) -> Response:
-        audio = super()._response(reply).body
-        alignments = _alignments(reply.header, reply.words) if reply else _alignments(None)
-        return JSONResponse({"audio_base64": base64.b64encode(audio).decode(), **alignments})
+    async def _response(self, reply: Reply | None) -> Response:
+        audio = (await super()._response(reply)).body
+
+        def timed() -> Response:
+            alignments = _alignments(reply.header, reply.words) if reply else _alignments(None)
+            return JSONResponse({"audio_base64": base64.b64encode(audio).decode(), **alignments})
+
+        return await asyncio.to_thread(timed)
 
 
 class Lines(Framing):
@@ -131,19 +139,14 @@ class Lines(Framing):
     media_type = "application/x-ndjson"
 
     def __init__(self) -> None:
-        self._alignments: dict[str, Any] | None = None
+        self._alignments = NO_ALIGNMENTS
 
     def begin(self, header: Header) -> None:
-        self._alignments = _alignments(header)
+        self._alignments = json.dumps(_alignments(header)).encode()
 
     def piece(self, data: bytes) -> bytes:
-        alignments, self._alignments = self._alignments, None
-        nothing = {"alignment": None, "normalized_alignment": None}
-        audio = {"audio_base64": base64.b64encode(data).decode()}
-        return json.dumps({**audio, **(alignments or nothing)}).encode() + b"\n"
-
-    def end(self, end: End) -> bytes:
-        return b""
+        alignments, self._alignments = self._alignments, NO_ALIGNMENTS
+        return b'{"audio_base64": "' + base64.b64encode(data) + b'", ' + alignments[1:] + b"\n"
 
 
 async def voices(request: Request) -> Response:

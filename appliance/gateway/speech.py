@@ -92,7 +92,7 @@ class Framing:
     """Empty: the audio's."""
 
     def begin(self, header: Header) -> None:
-        """Take what is known before the audio."""
+        """Take what is known before the audio; on a thread, since a text may be long."""
 
     def piece(self, data: bytes) -> bytes:
         return data
@@ -125,7 +125,7 @@ class StreamedSpeech(Response):
                 async for event in events:
                     if isinstance(event, Header):
                         self.headers["x-request-id"] = event.request_id
-                        framing.begin(event)
+                        await asyncio.to_thread(framing.begin, event)
                     elif isinstance(event, End):
                         end = event
                     elif event.data:
@@ -180,13 +180,13 @@ class WholeSpeech(Response):
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         speech = self._speech
         try:
-            response = self._response(None if is_blank(speech.text) else await self._speak())
+            response = await self._response(None if is_blank(speech.text) else await self._speak())
         except CallFailed as error:
             response = (await speech.refusal(error)).response(scope["path"])
         response.headers.update(speech.headers)
         await response(scope, receive, send)
 
-    def _response(self, reply: Reply | None) -> Response:
+    async def _response(self, reply: Reply | None) -> Response:
         """Response with a reply, None where nothing is spoken."""
         audio = reply.audio if reply else self._speech.silence()
         return Response(audio, media_type=self._speech.format.media_type)

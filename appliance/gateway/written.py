@@ -238,7 +238,11 @@ class Connection:
     async def _tell(self, name: str, told: dict[str, Any]) -> None:
         self._check_open()
         named = {"contextId": name} if self._is_multi else {}
-        await self._websocket.send_text(json.dumps({**told, **named}))
+        message = {**told, **named}
+        # A clause may have thousands of characters.
+        is_long = bool(told.get("alignment"))
+        text = await asyncio.to_thread(json.dumps, message) if is_long else json.dumps(message)
+        await self._websocket.send_text(text)
 
     def _check_open(self) -> None:
         """Raises WebSocketDisconnect after a failed attempt to send."""
@@ -384,7 +388,7 @@ class Context:
             raise CallFailed(event.reason, event.message, event.reason)
         if isinstance(event, Header):
             if event.text:
-                await self._send_audio(b"", self._alignments(event))
+                await self._send_audio(b"", await asyncio.to_thread(self._alignments, event))
         elif isinstance(event, Piece):
             if data := await self._encoder.push(event.data):
                 await self._send_audio(data, {})
