@@ -140,6 +140,8 @@ def test_a_text_is_said_as_the_daemon_says_it(wyoming: Wyoming) -> None:
     [
         (b"{\n", "invalid_json"),
         (b"[]\n", "invalid_json"),
+        # What a web page can send.
+        (b"POST / HTTP/1.1\r\nhost: localhost\r\n\r\n" + event("synthesize", text="Evil."), "invalid_json"),
         (b"[" * 60_000 + b"\n", "invalid_json"),
         (b"x" * 70_000, "too_large"),
         (b'{"type": "synthesize", "data_length": 99999999}\n', "invalid_request"),
