@@ -139,6 +139,7 @@ class Connection:
         self.is_speaking = False
         self.is_ending = False
         """Set when what it speaks is the last."""
+        self._has_left = False
 
     async def run(self) -> None:
         address, *_ = self._writer.get_extra_info("peername") or ("unknown",)
@@ -177,8 +178,12 @@ class Connection:
             finally:
                 reading.cancel()
             if (event := reading.result()) is None:
-                return
+                break
             await self._events.put(event)
+        if not self.is_speaking:
+            # As `nc` asks for a description: it has nothing more to say, and reads.
+            self._has_left = True
+            await self._events.join()
 
     async def _answer(self) -> None:
         """Answer events until one is the last. Raises Refusal, CallFailed."""
@@ -189,14 +194,14 @@ class Connection:
                 await self._send((await self._info()).event())
             elif Ping.is_type(event.type):
                 await self._send(Pong(text=fields.text("text")).event())
-            elif Synthesize.is_type(event.type):
+            elif Synthesize.is_type(event.type) or SynthesizeStart.is_type(event.type):
+                if self._has_left:
+                    return
                 self.is_speaking = True
-                await self._speak(fields)
+                speak = self._speak if Synthesize.is_type(event.type) else self._speak_written
+                await speak(fields)
                 self.is_speaking = False
-            elif SynthesizeStart.is_type(event.type):
-                self.is_speaking = True
-                await self._speak_written(fields)
-                self.is_speaking = False
+            self._events.task_done()
 
     # Speech.
 
@@ -243,7 +248,9 @@ class Connection:
             await asyncio.wait((getting, speaking), return_when=asyncio.FIRST_COMPLETED)
             if not getting.done():
                 speaking.result()
-            return await getting
+            event = await getting
+            self._events.task_done()
+            return event
         finally:
             getting.cancel()
 

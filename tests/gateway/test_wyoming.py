@@ -172,6 +172,20 @@ def test_what_is_wrong_is_an_error_event_and_the_end(wyoming: Wyoming, raw: byte
     assert events[0]["data"]["text"]
 
 
+def test_who_asks_and_says_no_more_is_answered_and_not_spoken_to(wyoming: Wyoming) -> None:
+    """As nc asks, in Home Assistant's own checks of health."""
+    for raw, kinds in (
+        (event("describe") + event("describe"), ["info", "info"]),
+        (event("describe") + event("synthesize", text="A long story. " * 100) + event("describe"), ["info"]),
+    ):
+        with wyoming.connected() as connection:
+            connection.sendall(raw)
+            connection.shutdown(socket.SHUT_WR)
+            assert [one["type"] for one in received(connection) if one["type"] == "info"] == kinds
+        with Client(wyoming.daemon.address) as client:
+            until(lambda: not client.utterances())
+
+
 def test_one_connection_more_is_closed_and_one_that_says_nothing(wyoming: Wyoming) -> None:
     with (
         wyoming_of(wyoming.daemon, max_connections=1, idle_s=0.5) as other,
