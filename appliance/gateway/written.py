@@ -11,6 +11,7 @@ import base64
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from appliance.audio.compress import FORMATS as COMPRESSED
 from appliance.audio.compress import Compressor
 from appliance.audio.encode import wav_header
 from appliance.client import (
-    AsyncClient,
     CallFailed,
     End,
     Event,
@@ -221,8 +221,8 @@ class Connection:
         options: Options = {**self._options, **settings_of(fields)}
         state = self._websocket.app.state
         most = state.config.synthesis.max_text_characters
-        session = _opener(state.client, self._voice, options)
-        context = Context(session, self._format, lambda told: self._tell(name, told), most)
+        session = partial(state.client.session, self._voice, **options)
+        context = Context(session, self._format, partial(self._tell, name), most)
         self._contexts[name] = context
         task = asyncio.ensure_future(context.run())
         self._tasks[task] = context
@@ -262,10 +262,6 @@ def _read(raw: str | bytes) -> Fields:
     if not isinstance(given, dict):
         raise Refusal(400, f"a message must be a JSON object, not {shown(given)}", code="invalid_json")
     return Fields(given)
-
-
-def _opener(client: AsyncClient, voice: str, options: Options) -> Callable[[], Session]:
-    return lambda: client.session(voice, **options)
 
 
 class Context:
