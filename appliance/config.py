@@ -23,6 +23,7 @@ from appliance.fields import AtLeast, Between, Ranged, check_path, from_mapping,
 LOOPBACK_GRPC = "127.0.0.1:50051"
 LOOPBACK_METRICS = "127.0.0.1:9464"
 LOOPBACK_HTTP = "127.0.0.1:8880"
+LOOPBACK_WYOMING = "127.0.0.1:10200"
 MIB = 1 << 20
 LEAST_PIECE_S = 15.0
 """Seconds: the longest reference and some speech after it."""
@@ -201,6 +202,23 @@ class GatewayConfig(Ranged):
 
 
 @dataclass(frozen=True)
+class WyomingConfig(Ranged):
+    """Home Assistant's protocol, which has neither TLS nor tokens."""
+
+    listen: str = LOOPBACK_WYOMING
+    open_to_network: bool = False
+    voice: str = ""
+    max_connections: Count = 64
+    stall_s: Annotated[float, Between(0.1, 3_600.0)] = 30.0
+    idle_s: Annotated[float, Between(0.1, 86_400.0)] = 300.0
+    drain_s: Hour = 20.0
+
+    def __post_init__(self) -> None:
+        split_address("listen", self.listen)
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
 class DeviceConfig:
     sysroot: Path = Path("/")
     clocks: Path = Path("/run/f5-appliance/clocks.json")
@@ -234,6 +252,7 @@ class Config:
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
+    wyoming: WyomingConfig = field(default_factory=WyomingConfig)
     device: DeviceConfig = field(default_factory=DeviceConfig)
     log: LogConfig = field(default_factory=LogConfig)
 

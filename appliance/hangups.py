@@ -9,10 +9,10 @@ import signal
 
 
 def expect(command: str) -> None:
-    """Call it first: `serve` keeps a hangup until it can `answer`, `gateway` has nothing to read again."""
+    """Call it first: `serve` keeps a hangup until it can `answer`; the others have nothing to read again."""
     if command == "serve":
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    elif command == "gateway":
+    elif command in ("gateway", "wyoming"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 

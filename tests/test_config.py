@@ -42,6 +42,7 @@ def test_names_that_must_not_drift() -> None:
     assert defaults.server.socket == "/run/f5-appliance/grpc.sock"
     assert defaults.server.metrics == "127.0.0.1:9464"
     assert defaults.gateway.listen == "127.0.0.1:8880"
+    assert defaults.wyoming.listen == "127.0.0.1:10200"
     assert defaults.server.max_receive_bytes == 16 * 1024 * 1024
     assert str(defaults.voices.folder) == "/var/lib/f5-appliance/voices"
     assert str(defaults.engine.cache) == "/var/cache/f5-appliance/engines"
@@ -58,6 +59,7 @@ def test_names_that_must_not_drift() -> None:
             "scheduler",
             "server",
             "gateway",
+            "wyoming",
             "device",
             "log",
         ]
@@ -95,6 +97,7 @@ PATHS = {
             for section, keys in (
                 ("server", ("listen", "metrics", "agent")),
                 ("gateway", ("listen", "daemon")),
+                ("wyoming", ("listen",)),
             )
             for key in keys
         ),

@@ -17,6 +17,7 @@ from appliance.errors import ApplianceError
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "serve": ("run the daemon", running.add_serve),
     "gateway": ("HTTP for clients that speak no gRPC", running.add_gateway),
+    "wyoming": ("speech for Home Assistant", running.add_wyoming),
     "prepare": ("build the GPU's engines before the first start", running.add_prepare),
     "say": ("speak a text through the daemon", saying.add_say),
     "cancel": ("end a request by its id", saying.add_cancel),

@@ -1,4 +1,4 @@
-"""Commands that run a daemon: serve, gateway, prepare, replay."""
+"""Commands that run a daemon: serve, gateway, wyoming, prepare, replay."""
 
 from __future__ import annotations
 
@@ -35,6 +35,18 @@ def _gateway(options: argparse.Namespace) -> int:
     from appliance.gateway import serving
 
     return serving.main(options.config, options.set)
+
+
+def add_wyoming(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.set_defaults(run=_wyoming)
+
+
+def _wyoming(options: argparse.Namespace) -> int:
+    hangups.expect("wyoming")
+    from appliance.gateway import wyoming
+
+    return wyoming.main(options.config, options.set)
 
 
 def add_prepare(parser: argparse.ArgumentParser) -> None:

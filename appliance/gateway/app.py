@@ -19,7 +19,7 @@ from appliance.access import Tokens
 from appliance.client import AsyncClient, CallFailed
 from appliance.config import Config
 from appliance.errors import ConfigError
-from appliance.gateway import openai, pages, sovits, voices
+from appliance.gateway import elevenlabs, openai, pages, sovits, voices, written
 from appliance.gateway.authorisation import AccessMiddleware
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.sites import SitesMiddleware
@@ -63,6 +63,8 @@ def make_app(config: Config) -> Starlette:
             Route("/livez", _alive),
             Route("/readyz", _ready),
             *openai.ROUTES,
+            *elevenlabs.ROUTES,
+            *written.ROUTES,
             *voices.ROUTES,
             *sovits.ROUTES,
             *pages.ROUTES,

@@ -17,11 +17,13 @@ OPEN_BELOW = "/static/"
 SEE_VOICES = (Role.SPEAK, Role.VOICES)
 STORED_VOICES = "/v1/audio/voices"
 VOICES = (
-    *("/v1/models", "/v1/audio/models", STORED_VOICES, "/v1/voices"),
+    *("/v1/models", "/v1/audio/models", STORED_VOICES, "/v1/voices", "/v2/voices"),
     *("/audio/models", "/audio/voices"),
 )
 MODERATE = "/api/channels/"
 TOKEN_NEEDED = "a token is needed: send the header `Authorization: Bearer TOKEN`, or ?token=TOKEN"
+CONNECTIONS = ("http", "websocket")
+"""Kinds of ASGI scopes that are requests."""
 BUSY_RETRY_S = 1.0
 
 
@@ -33,10 +35,15 @@ def _is_below(path: str, name: str) -> bool:
     return path == name or path.startswith(f"{name}/")
 
 
+def method_of(scope: Scope) -> str:
+    """HTTP method; a WebSocket begins with a GET."""
+    return str(scope.get("method", "GET"))
+
+
 def roles(scope: Scope) -> tuple[Role, ...]:
     """Roles of which one is needed, or admin."""
     path = scope["path"]
-    if changes_voices(path, scope["method"]):
+    if changes_voices(path, method_of(scope)):
         return (Role.VOICES,)
     if path.startswith(MODERATE):
         return ()
@@ -54,9 +61,9 @@ class AccessMiddleware:
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] in CONNECTIONS:
             CALLER.set(self._caller(scope))
-        if scope["type"] != "http" or is_open(scope["path"]):
+        if scope["type"] not in CONNECTIONS or is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
         if (refused := self._refusal(scope)) is not None:
@@ -95,7 +102,10 @@ def is_open(path: str) -> bool:
 
 
 def _token(scope: Scope) -> str:
-    scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+    headers = Headers(scope=scope)
+    scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
+    if key := headers.get("xi-api-key", "").strip():
+        return key
     return str(QueryParams(scope["query_string"]).get("token") or "")

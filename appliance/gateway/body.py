@@ -65,6 +65,10 @@ class Fields:
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
 
+    def beside(self, more: Mapping[str, Any]) -> Fields:
+        """These, and of others those that are not here."""
+        return Fields({**more, **self._given})
+
     def get(self, name: str) -> Any:
         return self._given.get(name)
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from appliance.client import End, Header, WordTiming
+from appliance.config import Config
 from appliance.contract import bundle
 from appliance.errors import BundleError
+from appliance.gateway import elevenlabs
 from appliance.gateway.body import Fields, invalid, json_body
 from appliance.gateway.refusals import Refusal
-from appliance.gateway.speech import AudioFormat, StreamedSpeech, speech_of
+from appliance.gateway.speech import AudioFormat, Framing, StreamedSpeech, speech_of
 
 RATE_HZ = 24_000
 """Sample rate of all that OpenAI sends; its PCM has no header."""
@@ -47,15 +51,11 @@ async def speech(request: Request) -> Response:
     options = fields.common()
     options["speed"] = fields.number("speed", 0.25, 4.0)
     streamed = fields.choice("stream_format", ("audio", "sse"))
+    options["word_timings"] = streamed == "sse"
     to_speak = await speech_of(
         request, text, _voice(fields), audio_format, options, NAMES, fields.not_read(OWN)
     )
-    client = request.app.state.client
-    if streamed == "sse":
-        return StreamedSpeech(
-            client, to_speak, media_type="text/event-stream", frame=_delta, last=_event(DONE)
-        )
-    return StreamedSpeech(client, to_speak)
+    return StreamedSpeech(request.app.state.client, to_speak, Events() if streamed == "sse" else None)
 
 
 def _voice(fields: Fields) -> str:
@@ -64,8 +64,31 @@ def _voice(fields: Fields) -> str:
     return (Fields(given).text("id") if isinstance(given, dict) else fields.text("voice")) or ""
 
 
-def _delta(data: bytes) -> bytes:
-    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
+class Events(Framing):
+    """Server-sent events; the words' times, which OpenAI's have not, are in the first and the last."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self) -> None:
+        self._words: dict[str, Any] = {}
+
+    def begin(self, header: Header) -> None:
+        self._words = _words(header.words)
+
+    def piece(self, data: bytes) -> bytes:
+        words, self._words = self._words, {}
+        return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode(), **words})
+
+    def end(self, end: End) -> bytes:
+        return _event({**DONE, **_words(end.words)})
+
+
+def _words(words: Sequence[WordTiming]) -> dict[str, Any]:
+    """Words in the shape of OpenAI's transcriptions."""
+    timed = [
+        {"word": word.word, "start": round(word.start_s, 3), "end": round(word.end_s, 3)} for word in words
+    ]
+    return {"words": timed} if timed else {}
 
 
 def _event(content: dict[str, Any]) -> bytes:
@@ -73,18 +96,21 @@ def _event(content: dict[str, Any]) -> bytes:
 
 
 async def models(request: Request) -> Response:
-    """GET /v1/models."""
-    return JSONResponse({"object": "list", "data": [_model(name) for name in await _models(request)]})
+    """GET /v1/models, for ElevenLabs' clients in their form."""
+    names, languages = await models_of(request.app.state.config)
+    if elevenlabs.is_asked(request):
+        return JSONResponse([elevenlabs.model(name, languages) for name in names])
+    return JSONResponse({"object": "list", "data": [_model(name) for name in names]})
 
 
 async def audio_models(request: Request) -> Response:
     """GET /v1/audio/models, in Open WebUI's form."""
-    return JSONResponse({"models": [_model(name) for name in await _models(request)]})
+    return JSONResponse({"models": [_model(name) for name in (await models_of(request.app.state.config))[0]]})
 
 
 async def model(request: Request) -> Response:
     """GET /v1/models/{id}."""
-    name, there = request.path_params["name"], await _models(request)
+    name, (there, _) = request.path_params["name"], await models_of(request.app.state.config)
     if name not in there:
         raise Refusal(
             404,
@@ -95,14 +121,13 @@ async def model(request: Request) -> Response:
     return JSONResponse(_model(name))
 
 
-async def _models(request: Request) -> list[str]:
-    """Bundle's family, where it can be read, and OpenAI's names."""
-    folder = request.app.state.config.bundle.path
+async def models_of(config: Config) -> tuple[list[str], tuple[str, ...]]:
+    """Bundle's family, where it can be read, and OpenAI's names; languages."""
     try:
-        read = await run_in_threadpool(bundle.read, folder, verify=False)
+        read = await asyncio.to_thread(bundle.read, config.bundle.path, verify=False)
     except BundleError:
-        return list(MODELS)
-    return [read.manifest.family, *MODELS]
+        return list(MODELS), ()
+    return [read.manifest.family, *MODELS], read.manifest.text.languages
 
 
 def _model(name: str) -> dict[str, Any]:

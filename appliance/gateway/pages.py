@@ -176,6 +176,10 @@ class EventStream(StreamingResponse):
     """A stream that ends when the page is closed, also while there is nothing to send."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            await Response(headers=self.headers)(scope, receive, send)
+            return
+
         async def stream() -> None:
             with suppress(OSError):
                 await self.stream_response(send)

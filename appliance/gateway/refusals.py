@@ -35,6 +35,8 @@ KINDS: Mapping[int, str] = {401: "authentication_error", 403: "permission_error"
 UNREACHABLE_RETRY_S = 2.0
 SOVITS = ("/tts", "/control", "/set_")
 """Paths whose errors have GPT-SoVITS' shape."""
+ELEVENLABS = ("/v1/text-to-speech/", "/v1/voices/", "/v2/")
+"""Paths whose errors have ElevenLabs' shape."""
 
 
 class Refusal(Exception):
@@ -63,6 +65,8 @@ class Refusal(Exception):
         body: dict[str, Any] = {"error": self.error}
         if path.startswith(SOVITS):
             body = {"message": self.message, **({"Exception": self.code} if self.code else {})}
+        elif path.startswith(ELEVENLABS):
+            body = {"detail": {"status": self.code, "message": self.message, "param": self.param or None}}
         return JSONResponse(body, self.status, sent)
 
 

@@ -10,20 +10,25 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from wsproto.events import BytesMessage, TextMessage
 
 from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
 from appliance.box.show.findings import plain
 from appliance.certificates import tls_context
-from appliance.config import Config, GatewayConfig, is_loopback, load, split_address
+from appliance.config import Config, GatewayConfig, WyomingConfig, is_loopback, load, split_address
 from appliance.errors import ConfigError, StorageError
 from appliance.exits import Exit
 from appliance.gateway.app import daemon_address, make_app
+from appliance.gateway.written import RESTART
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 
@@ -31,6 +36,12 @@ logger = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES = 64 << 10
 """Request line and headers: a text of 4,096 Chinese characters in a URL takes 37 KB."""
+MAX_MESSAGE_BYTES = 64 << 10
+"""Message of a WebSocket, as a text of 4,096 characters with escapes in JSON."""
+MAX_MESSAGES = 4_096
+"""Messages of a WebSocket that have come and are not worked on."""
+HANDSHAKE = (b"host", b"connection", b"upgrade", b"sec-websocket-")
+POLICY_VIOLATION = 1008
 KEEP_ALIVE_S = 30
 BEAT_S = 5
 """Period of watchdog messages, less than half of f5-gateway.service's WatchdogSec."""
@@ -43,29 +54,45 @@ EVENTS = "/api/"
 
 def main(path: Path | None, overrides: Iterable[str]) -> int:
     """Serve until stopped; returns the exit status."""
-    notifier = Notifier.from_environment(os.environ)
+    return exit_status("gateway", lambda notifier: _serve(path, overrides, notifier))
+
+
+def exit_status(command: str, run: Callable[[Notifier], int]) -> int:
+    """Status of a program that serves; what keeps it from starting is printed."""
     try:
-        config = load(path, overrides)
-        logging.basicConfig(
-            stream=sys.stderr,
-            level=config.log.level.upper(),
-            format="%(levelname)s %(name)s: %(message)s",
-            force=True,
-        )
-        app, context, address = (
-            make_app(config),
-            tls_context(config.server) if config.server.tls_certificate else None,
-            daemon_address(config),
-        )
-        listener = listen(config, notifier)
+        return run(Notifier.from_environment(os.environ))
     except ConfigError as error:
-        return _failed(Exit.CONFIG, error)
+        status, why = Exit.CONFIG, str(error)
     except StorageError as error:
-        return _failed(Exit.STORAGE, error)
+        status, why = Exit.STORAGE, str(error)
     except AddressInUse as error:
-        return _failed(Exit.ADDRESS_IN_USE, error)
+        status, why = Exit.ADDRESS_IN_USE, str(error)
     except AddressNotOurs as error:
-        return _failed(Exit.ADDRESS_NOT_OURS, error)
+        status, why = Exit.ADDRESS_NOT_OURS, str(error)
+    print(plain(f"appliance {command}: {why}"), file=sys.stderr)
+    return status
+
+
+def configured(path: Path | None, overrides: Iterable[str]) -> Config:
+    """Read the configuration, and log as it says. Raises ConfigError."""
+    config = load(path, overrides)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=config.log.level.upper(),
+        format="%(levelname)s %(name)s: %(message)s",
+        force=True,
+    )
+    return config
+
+
+def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> int:
+    config = configured(path, overrides)
+    app, context, address = (
+        make_app(config),
+        tls_context(config.server) if config.server.tls_certificate else None,
+        daemon_address(config),
+    )
+    listener = listen(config, "gateway", notifier)
     # Invalid requests are not logged.
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.ERROR)
@@ -82,7 +109,9 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
         uvicorn.Config(
             app,
             http=type("Protocol", (LimitedProtocol,), {"limits": config.gateway}),
-            ws="none",
+            ws=type("Socket", (LimitedSocket,), {"limits": config.gateway}),
+            ws_max_size=MAX_MESSAGE_BYTES,
+            ws_per_message_deflate=False,
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -109,27 +138,30 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
     return Exit.OK
 
 
-def listen(config: Config, notifier: Notifier) -> socket.socket:
-    """Listening socket, once this machine has its address.
+def listen(config: Config, section: Literal["gateway", "wyoming"], notifier: Notifier) -> socket.socket:
+    """Listening socket of a section, once this machine has its address.
 
     Raises ConfigError where it may not be opened to a network, AddressInUse, AddressNotOurs.
     """
-    host, port = split_address("listen", config.gateway.listen)
-    if not (config.server.tls_certificate or config.gateway.open_to_network or is_loopback(host)):
+    own: GatewayConfig | WyomingConfig = getattr(config, section)
+    host, port = split_address("listen", own.listen)
+    has_tls = section == "gateway" and config.server.tls_certificate
+    if not (has_tls or own.open_to_network or is_loopback(host)):
+        tls = "set server.tls_certificate and server.tls_key, or " if section == "gateway" else ""
         raise ConfigError(
-            f"gateway.listen: {config.gateway.listen} can be reached from the network: set "
-            "server.tls_certificate and server.tls_key, or write the line `open_to_network: true` in the "
-            "section gateway to speak in plain text with whoever comes"
+            f"{section}.listen: {own.listen} can be reached from the network: {tls}write the line "
+            f"`open_to_network: true` in the section {section} to speak in plain text with whoever comes"
         )
-    await_addresses({"gateway.listen": config.gateway.listen}, notifier)
+    name = f"{section}.listen"
+    await_addresses({name: own.listen}, notifier)
     try:
         return socket.create_server(
             (host.strip("[]"), port),
             family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-            backlog=config.gateway.max_connections,
+            backlog=own.max_connections,
         )
     except OSError as error:
-        raise cannot_listen("gateway.listen", config.gateway.listen, error) from error
+        raise cannot_listen(name, own.listen, error) from error
 
 
 class Server(uvicorn.Server):
@@ -190,9 +222,21 @@ class LimitedProtocol(H11Protocol):
         super().data_received(line + end + rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        # wsproto reads these as ASCII, whatever they are.
+        if not all(value.isascii() for name, value in self.headers if name.startswith(HANDSHAKE)):
+            self.send_400_response("A WebSocket begins with headers in ASCII.")
+            return
+        # The connection is another protocol's from now on.
+        self._stop_timer()
+        super().handle_websocket_upgrade(event)
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        super().connection_lost(exc)
 
     def _check_progress(self) -> None:
         """Close it if since the last check no request was completed, or no byte taken."""
@@ -214,12 +258,56 @@ class LimitedProtocol(H11Protocol):
             super().shutdown()
 
 
+class LimitedSocket(WSProtocol):
+    """A WebSocket, closed when it takes nothing for `stall_s`; what it has begun to say it may finish."""
+
+    limits = GatewayConfig()
+    _timer: asyncio.TimerHandle | None = None
+    _last_unsent = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(self.limits.stall_s, self._check_progress)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def handle_message(self, event: TextMessage | BytesMessage) -> None:
+        super().handle_message(event)
+        if self.queue.qsize() > MAX_MESSAGES and not self.close_sent:
+            self._disconnect(POLICY_VIOLATION)
+            self.transport.close()
+
+    async def send(self, message: Any) -> None:
+        """Raises ClientDisconnected also where uvicorn has closed, as after a message that is too long."""
+        await self.writable.wait()
+        if self.close_sent and message["type"] in ("websocket.send", "websocket.close"):
+            raise ClientDisconnected
+        await super().send(message)
+
+    def _check_progress(self) -> None:
+        """Close it if since the last check no byte was taken."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent and unsent >= self._last_unsent > 0:
+            self.transport.abort()
+            return
+        self._last_unsent = unsent
+        self._timer = self.loop.call_later(self.limits.stall_s, self._check_progress)
+
+    def shutdown(self) -> None:
+        """Have the application finish, which then closes."""
+        if self.handshake_complete and not self.close_sent:
+            self._disconnect(RESTART)
+        else:
+            super().shutdown()
+
+    def _disconnect(self, code: int) -> None:
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": ""})
+
+
 def _is_a_fault(record: logging.LogRecord) -> bool:
     """False for replies that are cut off on purpose, and what has not ended when the drain is over."""
     is_cancelled = record.exc_info is not None and record.exc_info[0] is asyncio.CancelledError
     return not is_cancelled and "without completing response" not in str(record.msg)
-
-
-def _failed(status: int, error: object) -> int:
-    print(plain(f"appliance gateway: {error}"), file=sys.stderr)
-    return status

@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from appliance.config import HOST, GatewayConfig, is_loopback, split_address
-from appliance.gateway.authorisation import PROBES, changes_voices, is_open
+from appliance.gateway.authorisation import CONNECTIONS, PROBES, changes_voices, is_open, method_of
 from appliance.gateway.body import shown
 from appliance.gateway.refusals import Refusal
 from appliance.gateway.speech import IGNORED
@@ -28,6 +28,8 @@ ORIGIN_OF_URL = re.compile(r"([^:/]*://[^/?#]*).*", re.DOTALL)
 ABSOLUTE = re.compile(r"https?://([^/]*)(.*)", re.IGNORECASE | re.DOTALL)
 """Path of a request target that names its host."""
 DEFAULT_PORTS = {"http": "80", "https": "443"}
+PAGES_SCHEMES = {"ws": "http", "wss": "https"}
+"""Scheme of a WebSocket → that of the origin of a page which this gateway serves."""
 OWN_OR_TYPED = frozenset(("same-origin", "none"))
 """Values of Sec-Fetch-Site, which no page can set."""
 WHAT_CHAT_SAYS = "/api/"
@@ -80,13 +82,13 @@ class SitesMiddleware:
         self._logged: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (refused := self._refusal(scope)) is not None:
+        if scope["type"] in CONNECTIONS and (refused := self._refusal(scope)) is not None:
             if refused.message not in self._logged and len(self._logged) < MAX_LOGGED:
                 self._logged.add(refused.message)
                 logger.warning("%s", refused.message)
             await refused.response(scope["path"])(scope, receive, send)
             return
-        is_private = scope["type"] == "http" and _is_private(scope)
+        is_private = scope["type"] in CONNECTIONS and _is_private(scope)
         await (self._named_only if is_private else self._for_speech)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
@@ -98,9 +100,10 @@ class SitesMiddleware:
         path = scope["path"]
         if path in PROBES:
             return None
+        scheme = str(PAGES_SCHEMES.get(scope["scheme"], scope["scheme"]))
         # HTTP/1.0 may leave it out, browsers never do.
         for host in hosts or [""]:
-            sent_to = origin_at(scope["scheme"], host)
+            sent_to = origin_at(scheme, host)
             if sent_to is None or not self._is_own_name(sent_to.host):
                 message = f"Host: {shown(host)} is no name of this gateway; gateway.names adds to them"
                 return Refusal(421, message, code="misdirected_request")
@@ -145,7 +148,7 @@ class SitesMiddleware:
 def _is_private(scope: Scope) -> bool:
     """True for what "*" in `gateway.origins` does not open; a preflight asks for another request."""
     asked = Headers(scope=scope).get("access-control-request-method", "")
-    method = asked if scope["method"] == "OPTIONS" else scope["method"]
+    method = asked if method_of(scope) == "OPTIONS" else method_of(scope)
     return scope["path"].startswith(WHAT_CHAT_SAYS) or changes_voices(scope["path"], method)
 
 

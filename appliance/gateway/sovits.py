@@ -29,7 +29,7 @@ LANGUAGES = {"zh": "zh", "yue": "zh", "en": "en", "ja": "ja", "ko": "ko"}
 
 async def tts(request: Request) -> Response:
     """GET and POST /tts."""
-    fields = Fields(request.query_params) if request.method == "GET" else await json_body(request)
+    fields = await json_body(request) if request.method == "POST" else Fields(request.query_params)
     text = fields.text("text")
     if text is None:
         raise invalid("text", "is missing: the text to speak")
@@ -41,6 +41,8 @@ async def tts(request: Request) -> Response:
     streamed = fields.flag("streaming_mode")
     voice = name_in(fields.text("ref_audio_path") or "")
     to_speak = await speech_of(request, text, voice, audio_format, options, NAMES, fields.not_read(OWN))
+    if request.method == "HEAD":
+        return Response(media_type=audio_format.media_type, headers=to_speak.headers)
     return (StreamedSpeech if streamed else WholeSpeech)(request.app.state.client, to_speak)
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, aclosing
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 import numpy as np
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from appliance.audio.encode import encode
-from appliance.client import AsyncClient, CallFailed, Encoding, Event, Header, Options, Piece
+from appliance.client import AsyncClient, CallFailed, Encoding, End, Event, Header, Options, Reply
 from appliance.encodings import Encoding as AudioEncoding
 from appliance.gateway.body import COMMON_NAMES, shown
 from appliance.gateway.refusals import Refusal, refusal_of
@@ -59,11 +59,6 @@ class SpeechRequest:
     """Parameters without effect, to be named in the reply."""
 
     @property
-    def is_blank(self) -> bool:
-        """True for an invisible text, which the daemon refuses."""
-        return not any(letter.isprintable() and not letter.isspace() for letter in self.text)
-
-    @property
     def arguments(self) -> Options:
         """Options for the client."""
         return {**self.options, "encoding": self.format.encoding, "rate": self.format.rate_hz}
@@ -90,38 +85,54 @@ class SpeechRequest:
         return await refusal_of(error, {**COMMON_NAMES, **self.names})
 
 
+class Framing:
+    """Body of a streamed reply around its audio; here the audio alone."""
+
+    media_type = ""
+    """Empty: the audio's."""
+
+    def begin(self, header: Header) -> None:
+        """Take what is known before the audio; on a thread, since a text may be long."""
+
+    def piece(self, data: bytes) -> bytes:
+        return data
+
+    def end(self, end: End) -> bytes:
+        """What follows the audio."""
+        return b""
+
+
 class StreamedSpeech(Response):
     """Sends speech as it is made, the status with the first audio.
 
     A later error breaks the connection, so that half of a reply is not taken for all of it.
     """
 
-    def __init__(
-        self,
-        client: AsyncClient,
-        speech: SpeechRequest,
-        *,
-        media_type: str = "",
-        frame: Callable[[bytes], bytes] = bytes,
-        last: bytes = b"",
-    ) -> None:
-        """`frame` wraps each piece of audio, `last` follows the audio."""
-        super().__init__(media_type=media_type or speech.format.media_type, headers=speech.headers)
+    def __init__(self, client: AsyncClient, speech: SpeechRequest, framing: Framing | None = None) -> None:
+        self._client, self._speech, self._framing = client, speech, framing or Framing()
+        super().__init__(
+            media_type=self._framing.media_type or speech.format.media_type, headers=speech.headers
+        )
         del self.headers["content-length"]
-        self._client, self._speech, self._frame, self._last = client, speech, frame, last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await while_connected(receive, lambda: self._send(scope, receive, send))
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        speech, is_begun = self._speech, False
+        speech, framing, end, is_begun = self._speech, self._framing, End(), False
         try:
-            async with aclosing(self._audio()) as audio:
-                async for data in audio:
-                    if not is_begun:
-                        is_begun = True
-                        await self._begin(send)
-                    await _write(send, self._frame(data))
+            async with aclosing(cast("Any", self._events())) as events:
+                async for event in events:
+                    if isinstance(event, Header):
+                        self.headers["x-request-id"] = event.request_id
+                        await asyncio.to_thread(framing.begin, event)
+                    elif isinstance(event, End):
+                        end = event
+                    elif event.data:
+                        if not is_begun:
+                            is_begun = True
+                            await self._begin(send)
+                        await _write(send, framing.piece(event.data))
         except CallFailed as error:
             if not is_begun:
                 response = (await speech.refusal(error)).response(scope["path"], speech.headers)
@@ -132,26 +143,25 @@ class StreamedSpeech(Response):
             return
         if not is_begun:
             await self._begin(send)
-            await _write(send, self._frame(speech.silence()))
-        await send({"type": "http.response.body", "body": self._last, "more_body": False})
+            await _write(send, framing.piece(speech.silence()))
+        await send({"type": "http.response.body", "body": framing.end(end), "more_body": False})
 
-    async def _audio(self) -> AsyncGenerator[bytes, None]:
+    async def _events(self) -> AsyncIterator[Event]:
         speech = self._speech
-        if speech.is_blank:
+        if is_blank(speech.text):
             return
         async with AsyncExitStack() as stack:
             async with speech.turn:
                 stream = self._client.stream(
                     speech.text, speech.voice, timeout=speech.timeout_s, **speech.arguments
                 )
-                begun = aclosing(cast("AsyncGenerator[Event, None]", aiter(stream)))
+                begun = aclosing(cast("Any", aiter(stream)))
                 events = await stack.enter_async_context(begun)
                 header = await anext(events, None)
-            if isinstance(header, Header):
-                self.headers["x-request-id"] = header.request_id
+            if header is not None:
+                yield header
             async for event in events:
-                if isinstance(event, Piece) and event.data:
-                    yield event.data
+                yield event
 
     async def _begin(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -169,16 +179,19 @@ class WholeSpeech(Response):
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         speech = self._speech
-        response: Response
         try:
-            audio = b"" if speech.is_blank else await self._speak()
-            response = Response(audio or speech.silence(), media_type=speech.format.media_type)
+            response = await self._response(None if is_blank(speech.text) else await self._speak())
         except CallFailed as error:
             response = (await speech.refusal(error)).response(scope["path"])
         response.headers.update(speech.headers)
         await response(scope, receive, send)
 
-    async def _speak(self) -> bytes:
+    async def _response(self, reply: Reply | None) -> Response:
+        """Response with a reply, None where nothing is spoken."""
+        audio = reply.audio if reply else self._speech.silence()
+        return Response(audio, media_type=self._speech.format.media_type)
+
+    async def _speak(self) -> Reply | None:
         speech = self._speech
         await speech.turn.acquire()
         with ExitStack() as turn:
@@ -190,7 +203,12 @@ class WholeSpeech(Response):
                 on_admitted=turn.close,
                 **speech.arguments,
             )
-        return b"" if reply.header.skipped_reason else reply.audio
+        return None if reply.header.skipped_reason or not reply.audio else reply
+
+
+def is_blank(text: str) -> bool:
+    """True for an invisible text, which the daemon refuses."""
+    return not any(letter.isprintable() and not letter.isspace() for letter in text)
 
 
 async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
@@ -214,7 +232,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def speech_of(
-    request: Request,
+    request: HTTPConnection,
     text: str,
     voice: str,
     audio_format: AudioFormat,
@@ -231,13 +249,14 @@ async def speech_of(
     return SpeechRequest(text, voice, audio_format, options, names, turn, ignored)
 
 
-async def voice_of(request: Request, name: str) -> str:
-    """Stored voice for a name of an API; empty is none. Raises Refusal, CallFailed."""
+async def voice_of(request: HTTPConnection, name: str) -> str:
+    """Stored voice for a name of an API, in any case; empty is none. Raises Refusal, CallFailed."""
     config, client = request.app.state.config.gateway, request.app.state.client
-    if name in config.voices:
-        return str(config.voices[name])
     # Stored names are lower case, and clients show them as they like.
     name = name.lower()
+    for other, voice in config.voices.items():
+        if other.lower() == name:
+            return str(voice)
     if name and name not in OPENAI_VOICES:
         return name
     stored = [voice.name async for voice in client.voices()]
@@ -247,10 +266,15 @@ async def voice_of(request: Request, name: str) -> str:
         return str(config.voice)
     if len(stored) == 1:
         return str(stored[0])
+    raise not_stored(name, stored)
+
+
+def not_stored(name: str, stored: Sequence[str]) -> Refusal:
+    """Refusal of a voice by its name, empty for none, with those that there are."""
     more = ", …" if len(stored) > MOST_LISTED else ""
     choice = f"those here are {', '.join(stored[:MOST_LISTED])}{more}" if stored else "none is stored"
     message = f"no voice is stored under the name {shown(name)}" if name else "a voice has to be named"
-    raise Refusal(
+    return Refusal(
         404 if name else 400,
         f"voice: {message}; {choice} (gateway.voice and gateway.voices in the configuration map names)",
         code="voice_not_found",

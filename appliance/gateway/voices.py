@@ -29,15 +29,26 @@ MARKS = re.compile(r"[^a-z0-9]+")
 
 async def listed(request: Request) -> Response:
     """GET /v1/audio/voices: stored voices, and their names in the configuration, with their styles."""
-    stored = {voice.name: voice async for voice in request.app.state.client.voices()}
-    mapped = request.app.state.config.gateway.voices.items()
-    others = {name: (name, stored[voice]) for name, voice in mapped if voice in stored}
-    own = {name: (voice.display_name or name, voice) for name, voice in stored.items()}
     names = [
-        {"id": name, "name": shown, "styles": [style.name for style in voice.styles if not style.problem]}
-        for name, (shown, voice) in {**others, **own}.items()
+        {
+            "id": name,
+            "name": voice.display_name or name,
+            "styles": [style.name for style in voice.styles if not style.problem],
+        }
+        for name, voice in (await shown_voices(request)).items()
     ]
     return JSONResponse({"voices": names})
+
+
+async def shown_voices(request: Request) -> dict[str, Voice]:
+    """Voices by name: those of the configuration, and all that are stored."""
+    stored = {voice.name: voice async for voice in request.app.state.client.voices()}
+    others = {
+        name: Voice(name=voice, transcript=stored[voice].transcript, styles=stored[voice].styles)
+        for name, voice in request.app.state.config.gateway.voices.items()
+        if voice in stored
+    }
+    return {**others, **stored}
 
 
 async def create(request: Request) -> Response:
@@ -123,7 +134,7 @@ def _described(voice: Voice) -> dict[str, Any]:
 
 
 ROUTES: list[BaseRoute] = [
-    *(Route(path, listed, methods=["GET"]) for path in ("/v1/audio/voices", "/v1/voices", "/audio/voices")),
+    *(Route(path, listed, methods=["GET"]) for path in ("/v1/audio/voices", "/audio/voices")),
     Route("/v1/audio/voices", create, methods=["POST"]),
     Route("/v1/audio/voices/{name}", remove, methods=["DELETE"]),
     Route("/v1/audio/voices/{name}/styles/{style}", remove_style, methods=["DELETE"]),

@@ -38,6 +38,8 @@ COMMANDS = ("backup", "clock-lock", "health", "quiet", "restore", "support-bundl
 """Root's programs, standard library only; a command f5-NAME for each."""
 AT_INSTALL = ("first-voices", "record-install")
 CLOCKS = "f5-clocks.service"
+OPTIONAL = ("f5-wyoming.service",)
+"""Units that an operator may enable, and an upgrade then starts anew."""
 BACK_OFF = re.compile(rb"^Restart(?:Steps|MaxDelaySec)=.*\n", re.MULTILINE)
 """Keys since systemd 254; JetPack 6 has 249 and Debian 12 has 252, which would warn at each reload."""
 SOURCES = (".cpp", ".pxd", ".pxi", ".pyc", ".pyx")
@@ -198,7 +200,8 @@ def _documents(share: Path, flavour: Flavour, epoch: int) -> None:
 def _control(root: Path, flavour: Flavour) -> None:
     """Write DEBIAN/: control, maintainer scripts, conffiles, md5sums."""
     units = sorted(path for path in (root / UNITS).iterdir() if path.is_file())
-    enabled = [path.name for path in units if "\nWantedBy=" in path.read_text("utf-8")]
+    installable = [path.name for path in units if "\nWantedBy=" in path.read_text("utf-8")]
+    enabled = [name for name in installable if name not in OPTIONAL]
     words = {
         "VERSION": flavour.version,
         "ARCH": flavour.arch,
@@ -207,8 +210,10 @@ def _control(root: Path, flavour: Flavour) -> None:
         "RECOMMENDS": "python3-libnvinfer, libnvinfer10" if flavour.arch == "arm64" else "",
         "PYTHON": flavour.python,
         "ENABLED": " ".join(enabled),
+        "OPTIONAL": " ".join(OPTIONAL),
+        "INSTALLABLE": " ".join(installable),
         "ONCE": CLOCKS,
-        "RESTARTED": " ".join(name for name in enabled if name != CLOCKS),
+        "RESTARTED": " ".join(name for name in installable if name != CLOCKS),
     }
     for name in ("control", "postinst", "prerm", "postrm"):
         text = (HERE / name).read_text("utf-8")

@@ -1,8 +1,10 @@
 """First sound through the HTTP gateway against gRPC's, and what readers that do not read cost the others.
 
     python -m tests.benchmarks.gateway [--address 127.0.0.1:50051] [--http 127.0.0.1:8880] [--cached] [--slow]
+                                       [--written]
 
-With --cached the lines come from memory, not the engine: what is left is what the two ways add themselves.
+With --written it is texts that come word by word, over a WebSocket against gRPC's session. With --cached
+the lines come from memory, not the engine: what is left is what the two ways add themselves.
 
 Needs a running daemon and gateway that do nothing else. Both ways take turns, and each begins a pair every
 second time, since a line that follows another finds warm caches.
@@ -15,17 +17,21 @@ import asyncio
 import json
 import socket
 import statistics
+import threading
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 
 import numpy as np
 
 from appliance.client import ADDRESS, AsyncClient
-from tests.benchmarks.session import whole_s
+from tests.benchmarks.session import TEXTS, whole_s, written_s
+from tests.gateway.sockets import connected
 
 TEXT = "Thanks for the follow, and welcome to the stream."
 LONG = "It was a long way to the top of the hill, and nobody had brought any water. " * 20
 SLOW = 50
+PACE = 20.0
+"""Words a second."""
 
 
 def grpc_s(client: AsyncClient, voice: str, seed: int) -> Awaitable[float]:
@@ -36,7 +42,7 @@ def grpc_s(client: AsyncClient, voice: str, seed: int) -> Awaitable[float]:
 def openai_request(voice: str, **more: object) -> bytes:
     """OpenAI speech request."""
     body = json.dumps({"input": TEXT, "voice": voice, "response_format": "pcm", **more}).encode()
-    head = f"POST /v1/audio/speech HTTP/1.1\r\nhost: box\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = f"POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
@@ -76,13 +82,55 @@ async def compare(address: str, http: str, voice: str, rounds: int, cached: bool
             calls.append(("HTTP", http_s(reader, writer, voice, seeds[1])))
             for name, call in calls if number % 2 else reversed(calls):
                 ways[name].append(await call)
-    ways["HTTP − gRPC"] = [b - a for a, b in zip(ways["gRPC"], ways["HTTP"], strict=True)]
-    print(f"{'first sound, ms':<16} {'P50':>7} {'P95':>7}")
-    for name, times in ways.items():
-        middle, high = np.percentile(times, (50, 95)) * 1e3
-        print(f"{name:<16} {middle:7.1f} {high:7.1f}")
+    tell(ways)
     writer.close()
     await writer.wait_closed()
+
+
+def tell(ways: Mapping[str, list[float]]) -> None:
+    """Print two distributions, and that of their difference in a pair."""
+    (one, ones), (other, others) = ways.items()
+    print(f"{'first sound, ms':<16} {'P50':>7} {'P95':>7}")
+    difference = {f"{other} − {one}": [b - a for a, b in zip(ones, others, strict=True)]}
+    for name, times in {**ways, **difference}.items():
+        middle, high = np.percentile(times, (50, 95)) * 1e3
+        print(f"{name:<16} {middle:7.1f} {high:7.1f}")
+
+
+def websocket_s(http: str, voice: str, text: str) -> float:
+    """Seconds from first word to first sound of a text over a WebSocket."""
+    path = f"/v1/text-to-speech/{voice}/stream-input?output_format=pcm_24000&seed=7"
+    with connected(http, path) as written:
+        begun, first_s = time.perf_counter(), 0.0
+
+        def write() -> None:
+            for number, word in enumerate(text.split()):
+                time.sleep(max(0.0, begun + number / PACE - time.perf_counter()))
+                written.send({"text": f"{word} "})
+            written.send({"text": ""})
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        for message in written:
+            if message["audio"] and not first_s:
+                first_s = time.perf_counter() - begun
+        writing.join()
+    return first_s
+
+
+async def compare_written(address: str, http: str, voice: str, rounds: int) -> None:
+    """Print first sounds of the texts of tests/benchmarks/session.py."""
+    ways: dict[str, list[float]] = {"session": [], "WebSocket": []}
+    async with AsyncClient(address) as client:
+        for number in range(-2, rounds):
+            text = TEXTS[number % len(TEXTS)]
+            calls = [("session", written_s(client, voice, text, PACE))]
+            calls.append(("WebSocket", asyncio.to_thread(websocket_s, http, voice, text)))
+            for name, call in calls if number % 2 else reversed(calls):
+                first_s = await call
+                if number >= 0:
+                    ways[name].append(first_s)
+    tell(ways)
 
 
 async def beside_slow_readers(address: str, http: str, voice: str, rounds: int) -> None:
@@ -110,7 +158,9 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--cached", action="store_true", help="lines that the daemon keeps")
     parser.add_argument("--slow", action="store_true", help="readers that do not read, too")
+    parser.add_argument("--written", action="store_true", help="texts that come word by word, alone")
     options = parser.parse_args()
-    asyncio.run(compare(options.address, options.http, options.voice, options.rounds, options.cached))
+    where = options.address, options.http, options.voice, options.rounds
+    asyncio.run(compare_written(*where) if options.written else compare(*where, options.cached))
     if options.slow:
         asyncio.run(beside_slow_readers(options.address, options.http, options.voice, options.rounds))

@@ -14,6 +14,10 @@ async function attempts(gateway) {
   const json = { "content-type": "application/json" };
   const post = (path, body, headers) => ask(path, { method: "POST", body, headers });
 
+  const written = new WebSocket(`${gateway.replace("http", "ws")}/v1/text-to-speech/ann/stream-input?nfe=1`);
+  written.onopen = () => ["socket. ", ""].forEach((text) => written.send(JSON.stringify({ text })));
+  const closed = until(written, "close");
+
   await until(put("img", { src: tts("image") }), "load", "error");
   await until(put("audio", { src: tts("sound") }), "canplay", "error");
   await until(put("iframe", { src: tts("frame") }), "load");
@@ -29,7 +33,9 @@ async function attempts(gateway) {
   const events = new EventSource(`${gateway}/api/queue`);
   const state = await until(events, "open", "error");
   events.close();
+  const { code } = await closed;
   return {
+    socket: code === 1000 ? 200 : "refused",
     simple: await post("/v1/audio/speech", speech("simple")),
     json: await post("/v1/audio/speech", speech("json"), json),
     voices: await ask("/v1/audio/voices"),

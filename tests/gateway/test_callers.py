@@ -17,7 +17,9 @@ from appliance import access
 from appliance.access import Role
 from tests.daemons import Running, free_port, write_config
 from tests.gateway.conftest import Gateway, gateway_of
+from tests.gateway.sockets import Refused, connected
 from tests.gateway.test_openai import LINE
+from tests.gateway.test_wyoming import event, wyoming_of
 from tests.patience import until
 
 pytestmark = pytest.mark.slow
@@ -36,6 +38,7 @@ CALLS = {
     "Health/Check": ("/api/status", None),
 }
 """Method → path and body of a request that calls it."""
+WRITTEN = "/v1/text-to-speech/ann/stream-input"
 
 
 @dataclass
@@ -78,6 +81,13 @@ def test_every_call_names_the_token_or_the_address(tmp_path: Path) -> None:
         assert {caller for _, caller in recorder.callers} == {"token stage.bot-1", None}
         assert {method for method, caller in recorder.callers if caller is None} == {"Queue/WatchQueue"}
         assert gateway.ask("/tts?text=Hi.").status == gateway.ask("/tts?text=Hi.&token=f5_no").status == 401
+        for shown in ({"xi_api_key": token}, {"authorization": f"Bearer {token}"}):
+            with pytest.raises(Refused), connected(gateway.address, WRITTEN, **shown):
+                pass
+        assert recorder.callers[-2:] == [("Voices/GetVoice", "token stage.bot-1")] * 2
+        with pytest.raises(Refused) as refused, connected(gateway.address, WRITTEN):
+            pass
+        assert refused.value.status == 401
         gateway.ask(f"/readyz?token={token}")
         gateway.ask("/readyz")
         assert [call for call in recorder.callers if call[0] == "Health/Check"][1:] == [
@@ -92,3 +102,9 @@ def test_without_tokens_it_is_the_address(tmp_path: Path) -> None:
             gateway.ask(path, sent, authorization="Bearer any")
         assert {caller for _, caller in recorder.callers} - {None} == {"http 127.0.0.1"}
         assert {method for method, _ in recorder.callers} == set(CALLS)
+
+
+def test_of_wyoming_it_is_the_address(tmp_path: Path) -> None:
+    with recorded(tmp_path) as (gateway, recorder), wyoming_of(gateway.daemon) as program:
+        assert [one["type"] for one in program.events(event("describe"))] == ["error"]
+        assert recorder.callers == [("Voices/ListVoices", "wyoming 127.0.0.1")]

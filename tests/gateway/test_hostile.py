@@ -1,4 +1,4 @@
-"""Hostile HTTP over sockets: an answer below 500 or a closed connection for all, and speech goes on.
+"""Hostile HTTP and WebSockets: an answer below 500 or a closed connection for all, and speech goes on.
 
 Some hundreds by default; `F5_HOSTILE=2000 pytest -s tests/gateway/test_hostile.py` sends that many and prints
 what became of them; with `F5_SEED=2 … --hypothesis-seed=2` others.
@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from tests.daemons import running
 from tests.gateway.conftest import Gateway, gateway_of
+from tests.gateway.sockets import connected, frame, handshake
 from tests.gateway.test_openai import LINE
 from tests.patience import PATIENCE_S, scaled
 
@@ -86,13 +87,17 @@ class Victim:
         found = re.match(rb"HTTP/1\.1 (\d{3}) ", answer)
         status = int(found[1]) if found else 0
         assert status < 500, (raw[:500], answer[:500])
-        self.seen[kind, str(status or "closed")] += 1
+        self.note(kind, str(status or "closed"))
+        return status
+
+    def note(self, kind: str, outcome: str) -> None:
+        """Count it; from time to time look whether all is as it was."""
+        self.seen[kind, outcome] += 1
         self.sent += 1
         if self.sent % CONTROL_EVERY == 0:
             assert self.speak() == self.said
             pages = Path(f"/proc/{self.gateway.process.pid}/statm").read_text().split()[1]
             self.memory.append(int(pages) * os.sysconf("SC_PAGE_SIZE"))
-        return status
 
     def speak(self) -> bytes:
         answer = self.gateway.ask("/v1/audio/speech", {**LINE, "response_format": "pcm"})
@@ -142,6 +147,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
+ELEVENLABS = "/v1/text-to-speech/ann/stream/with-timestamps"
 NAMES = {
     "/v1/audio/speech": (
         *("input", "voice", "response_format", "speed", "stream_format", "seed", "nfe", "channel", "user"),
@@ -151,10 +157,15 @@ NAMES = {
         *("text", "ref_audio_path", "media_type", "streaming_mode", "speed_factor", "seed", "text_lang"),
         *("prompt_text", "channel", "user", "priority", "nfe"),
     ),
+    ELEVENLABS: (
+        *("text", "output_format", "voice_settings", "language_code", "model_id", "seed", "nfe", "channel"),
+        *("previous_text", "apply_text_normalization", "pronunciation_dictionary_locators", "priority"),
+    ),
 }
 WHOLE = {
     "/v1/audio/speech": {**LINE, "input": "Hi.", "nfe": 1},
     "/tts": {"text": "Hi.", "ref_audio_path": "ann.wav", "nfe": 1, "seed": 1},
+    ELEVENLABS: {"text": "Hi.", "voice_settings": {"speed": 1}, "nfe": 1, "seed": 1},
 }
 
 
@@ -205,6 +216,12 @@ PATHS = st.sampled_from(
             "/tts?text=Hi&ref_audio_path=//host/share/ann.wav&nfe=1",
             "http://other/livez",
             "/v1/models/" + "m" * 900,
+        ),
+        *(
+            "/v1/text-to-speech/%2e%2e",
+            "/v1/text-to-speech/" + "v" * 900,
+            "/v1/voices/%00",
+            "/v2/voices?search=%ff",
         ),
         *("/api/channels/%2e%2e/skip", "/overlay?channel=" + "c" * 900, "/" + "p" * 70_000),
     )
@@ -282,6 +299,94 @@ def test_huge_bodies(victim: Victim, begun: bytes, is_chunked: bool) -> None:
 )
 def test_requests_that_never_end(victim: Victim, begun: bytes) -> None:
     victim.send("unfinished", begun, stay=True)
+
+
+SOCKETS = tuple(
+    f"/v1/text-to-speech/ann/{kind}-input?output_format=pcm_24000&nfe=1&seed=1&inactivity_timeout=1"
+    for kind in ("stream", "multi-stream")
+)
+FIELDS = ("text", "context_id", "flush", "close_context", "close_socket", "voice_settings", "contextId", "x")
+SAID = st.fixed_dictionaries(
+    {"text": st.sampled_from(("Hi. ", " ", "")) | st.text(max_size=20)},
+    optional={
+        "context_id": st.sampled_from(("a", "b", "")),
+        "flush": st.booleans(),
+        "close_context": st.booleans(),
+        "voice_settings": st.sampled_from(({"speed": 1}, {"speed": 2.0}, {})),
+    },
+)
+
+
+@share(0.2)
+@given(
+    st.sampled_from(SOCKETS),
+    st.lists(SAID | st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3), max_size=6),
+    st.booleans(),
+)
+def test_messages_of_wrong_types_and_values(
+    victim: Victim, path: str, messages: list[Any], is_left: bool
+) -> None:
+    write(victim, path, [frame(json.dumps(message).encode()) for message in messages], is_left=is_left)
+
+
+@share(0.15)
+@given(
+    st.sampled_from(SOCKETS),
+    st.lists(
+        st.binary(max_size=200)
+        | st.builds(
+            lambda data, kind, last: frame(data, kind, last=last),
+            st.binary(max_size=200) | st.sampled_from((b"x" * 70_000, b"[" * 5_000, b'{"text": "\xff"}')),
+            st.integers(0, 15),
+            st.booleans(),
+        )
+        | st.sampled_from(
+            (
+                b"\x81\xff" + b"\xff" * 8 + b"mask",  # of an exabyte
+                frame(b"", 1) * 6_000,
+                frame(b"p", 9) * 500,
+                frame(b"\x03", 8),
+            )
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_frames_that_are_none(victim: Victim, path: str, frames: list[bytes]) -> None:
+    write(victim, path, frames, is_left=True)
+
+
+@share(0.05)
+@given(
+    st.sampled_from(
+        (*SOCKETS, "/", "/tts", "/v1/text-to-speech/bob/stream-input", "/v1/text-to-speech//stream-input")
+    ),
+    st.sampled_from(
+        ("origin", "host", "sec-websocket-key", "sec-websocket-version", "sec-websocket-protocol")
+    ),
+    st.sampled_from((*(value for value in VALUES if b"\0" not in value), b"http://localhost")),
+)
+def test_handshakes(victim: Victim, path: str, name: str, value: bytes) -> None:
+    asked = handshake(path, "localhost", "MDEyMzQ1Njc4OWFiY2RlZg==").removesuffix(b"\r\n")
+    raw = asked + name.encode() + b": " + value + b"\r\n\r\n" + frame(b"", 8)
+    assert victim.send("handshakes", raw, whole=False) in (0, 101, 400, 403, 404, 405, 421, 426)
+
+
+def write(victim: Victim, path: str, frames: list[bytes], *, is_left: bool) -> None:
+    """Send frames, and read until it is closed, or leave."""
+    outcome = "left"
+    try:
+        with connected(victim.gateway.address, path) as socket:
+            for one in frames:
+                socket.send_bytes(one)
+            if not is_left:
+                for _ in socket:
+                    pass
+                outcome = str(socket.code or "closed")
+    except (ConnectionResetError, BrokenPipeError):
+        outcome = "closed"
+    victim.note("sockets", outcome)
+    assert outcome not in ("1002", "1011")
 
 
 def test_who_leaves_in_the_middle(victim: Victim) -> None:

@@ -69,6 +69,36 @@ def test_events_carry_the_same_audio(gateway: Gateway) -> None:
     audio = b"".join(base64.b64decode(event["audio"]) for event in events[:-1])
     assert audio == said(gateway, "pcm16")
     assert "usage" in events[-1]
+    with Client(gateway.daemon.address) as client:
+        stream = client.stream(LINE["input"], "ann", seed=7, nfe=2, rate=24_000, word_timings=True)
+        reply = stream.reply()
+    for event, words in ((events[0], reply.header.words), (events[-1], reply.words)):
+        told = [(one["word"], one["start"], one["end"]) for one in event["words"]]
+        assert told == [(word.word, round(word.start_s, 3), round(word.end_s, 3)) for word in words]
+    assert not any("words" in event for event in events[1:-1])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/livez", "/readyz", "/v1/models", "/v1/models/tts-1", "/v1/audio/models", "/v1/audio/voices"),
+        *("/v1/voices", "/v2/voices", "/v1/voices/ann", "/", "/overlay", "/static/player.js"),
+        *("/api/status", "/api/queue", "/api/listen", "/tts?text=Hi.&ref_audio_path=ann.wav&channel=head"),
+    ],
+)
+def test_head_is_answered_where_get_is_and_says_nothing(gateway: Gateway, path: str) -> None:
+    with Client(gateway.daemon.address) as client:
+        client.pause("head")
+        answer = gateway.ask(path, method="HEAD")
+        assert (answer.status, answer.body) == (200, b"") and answer.headers["content-type"]
+        assert not client.utterances("head")
+        client.resume("head")
+
+
+@pytest.mark.parametrize("voice", ["ANN", "Shimmer", "Alloy"])
+def test_names_of_voices_are_found_in_any_case(gateway: Gateway, voice: str) -> None:
+    sent = {**LINE, "voice": voice, "response_format": "pcm"}
+    assert gateway.ask("/v1/audio/speech", sent).body == said(gateway, "pcm16")
 
 
 @pytest.mark.parametrize("text", ["", " \n", "\u200b", "\U0001f3fb"])

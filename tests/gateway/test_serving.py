@@ -142,15 +142,17 @@ def test_what_cannot_be_is_refused_by_name(settings: list[str], message: str) ->
         app.daemon_address(loaded)
         if loaded.server.tls_certificate:
             tls_context(loaded.server)
-        serving.listen(loaded, Notifier()).close()
+        serving.listen(loaded, "gateway", Notifier()).close()
     assert message in str(refused.value)
 
 
 def test_open_to_network_is_said_in_its_own_section() -> None:
     opened = load(None, ["gateway.listen=0.0.0.0:0", "gateway.open_to_network=true"])
-    serving.listen(opened, Notifier()).close()
+    serving.listen(opened, "gateway", Notifier()).close()
     with pytest.raises(ConfigError):
-        serving.listen(load(None, ["gateway.listen=0.0.0.0:0", "server.open_to_network=true"]), Notifier())
+        serving.listen(
+            load(None, ["gateway.listen=0.0.0.0:0", "server.open_to_network=true"]), "gateway", Notifier()
+        )
 
 
 def test_the_exit_statuses_are_those_of_its_table() -> None:

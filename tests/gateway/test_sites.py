@@ -237,7 +237,7 @@ NOT_THE_BROWSER = (
     # A page's frames are then listed with it.
     "--disable-site-isolation-trials",
 )
-WITH_ORIGIN = {"form", "blind", "simple", "json"}
+WITH_ORIGIN = {"form", "blind", "simple", "json", "socket"}
 WITHOUT = {"image", "sound", "frame", "link"}
 """Attempts to speak, by whether the browser names the page's origin; the text of each is its name."""
 UNSEEN = "chrome-error://chromewebdata/"
@@ -351,7 +351,7 @@ def test_a_page_that_is_named_does_all_that_names_it(
     with gateway_of(gateway.daemon, origins=[origin]) as own:
         done = attempts(browser, f"{origin}/", own.url)
         assert done == {
-            **dict.fromkeys(("simple", "json", "voices", "pause", *READS), 200),
+            **dict.fromkeys(("socket", "simple", "json", "voices", "pause", *READS), 200),
             "cancel": 404,
             "framed": [UNSEEN],
         }
@@ -370,7 +370,7 @@ def test_any_page_may_speak_where_any_is_named_and_no_more(
 ) -> None:
     with gateway_of(gateway.daemon, origins=["*"]) as own:
         done = attempts(browser, f"http://{EVIL}:{pages}/", own.url)
-        may = dict.fromkeys(("simple", "json", "voices"), 200)
+        may = dict.fromkeys(("socket", "simple", "json", "voices"), 200)
         assert done == {**may, **dict.fromkeys((*READS, "pause", "cancel"), "refused"), "framed": [UNSEEN]}
         assert spoken.since_last() == WITH_ORIGIN | WITHOUT
 

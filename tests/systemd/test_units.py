@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from appliance.box.clocks import clocks_json
-from appliance.config import GatewayConfig, ServerConfig
+from appliance.config import GatewayConfig, ServerConfig, WyomingConfig
 from appliance.exits import Exit
 from appliance.gateway import serving
 from appliance.serve import daemon
 from appliance.serve.notify import Notifier
 from appliance.serve.supervision import SILENCE_S, Supervision
-from scripts.debian.package import COMMANDS
+from scripts.debian.package import COMMANDS, OPTIONAL
 from tests.patience import PATIENCE_S
 from tests.systemd.staging import ENABLED, ROOT, SOURCE, Staged, stage, unit_names, values
 
@@ -29,6 +29,7 @@ needs_systemd = pytest.mark.skipif(
 )
 DAEMON = (SOURCE / "f5-appliance.service").read_text()
 GATEWAY = (SOURCE / "f5-gateway.service").read_text()
+WYOMING = (SOURCE / "f5-wyoming.service").read_text()
 CLOCKS = (SOURCE / "f5-clocks.service").read_text()
 
 
@@ -47,12 +48,13 @@ def test_the_units_that_the_design_names() -> None:
     pairs = [
         f"f5-{name}.{kind}" for name in ("clocks-check", "health", "guard") for kind in ("service", "timer")
     ]
-    assert unit_names() == sorted(["f5-appliance.service", "f5-clocks.service", "f5-gateway.service", *pairs])
+    serve = [f"f5-{name}.service" for name in ("appliance", "clocks", "gateway", "wyoming")]
+    assert unit_names() == sorted([*serve, *pairs])
 
 
 def test_what_is_enabled_is_what_can_be() -> None:
     enabled = {name for name in unit_names() if values((SOURCE / name).read_text(), "WantedBy")}
-    assert enabled == set(ENABLED)
+    assert enabled == {*ENABLED, *OPTIONAL}
 
 
 # As systemd reads them.
@@ -115,7 +117,7 @@ def exposure(unit: Path) -> tuple[int, float]:
 
 
 @needs_systemd
-@pytest.mark.parametrize("name", ["f5-appliance.service", "f5-gateway.service"])
+@pytest.mark.parametrize("name", ["f5-appliance.service", "f5-gateway.service", "f5-wyoming.service"])
 def test_what_serves_is_exposed_to_little(staged: Staged, name: str) -> None:
     unit = staged.unit(name)
     code, level = exposure(unit)
@@ -151,7 +153,7 @@ def test_systemd_starts_again_what_may_go_better_then() -> None:
     assert values(DAEMON, "Restart") == ["on-failure"]
 
 
-@pytest.mark.parametrize("text", [DAEMON, GATEWAY], ids=["daemon", "gateway"])
+@pytest.mark.parametrize("text", [DAEMON, GATEWAY, WYOMING], ids=["daemon", "gateway", "wyoming"])
 def test_it_is_started_again_without_end_and_ever_more_slowly(text: str) -> None:
     assert values(text, "StartLimitIntervalSec") == ["0"] and not values(text, "StartLimitBurst")
     (first,), (steps,), (last,) = (
@@ -187,18 +189,20 @@ def test_systemds_own_watchdog_is_on(tmp_path: Path) -> None:
 def test_a_drain_ends_before_systemd_ends_it() -> None:
     (stop,) = values(DAEMON, "TimeoutStopSec")
     assert seconds(stop) >= ServerConfig().drain_s + daemon.AFTER_DRAIN_S + 5.0
-    (stop,) = values(GATEWAY, "TimeoutStopSec")
-    assert seconds(stop) >= GatewayConfig().drain_s + 5.0
+    for text, section in ((GATEWAY, GatewayConfig()), (WYOMING, WyomingConfig())):
+        (stop,) = values(text, "TimeoutStopSec")
+        assert seconds(stop) >= section.drain_s + 5.0
 
 
-def test_the_gateway_outlives_its_daemon_and_feeds_its_watchdog() -> None:
-    assert values(GATEWAY, "Wants") == ["f5-appliance.service"]
-    assert not values(GATEWAY, "Requires") and not values(GATEWAY, "BindsTo")
-    (watchdog,) = values(GATEWAY, "WatchdogSec")
+@pytest.mark.parametrize("text", [GATEWAY, WYOMING], ids=["gateway", "wyoming"])
+def test_what_stands_before_the_daemon_outlives_it_and_feeds_its_watchdog(text: str) -> None:
+    assert values(text, "Wants") == ["f5-appliance.service"]
+    assert not values(text, "Requires") and not values(text, "BindsTo")
+    (watchdog,) = values(text, "WatchdogSec")
     assert seconds(watchdog) > 2 * serving.BEAT_S
-    (prevented,) = values(GATEWAY, "RestartPreventExitStatus")
+    (prevented,) = values(text, "RestartPreventExitStatus")
     assert [int(code) for code in prevented.split()] == [Exit.STORAGE, Exit.CONFIG]
-    assert values(GATEWAY, "RestartForceExitStatus") == ["SIGHUP"]
+    assert values(text, "RestartForceExitStatus") == ["SIGHUP"]
 
 
 def test_without_systemd_the_engine_is_given_the_same_time() -> None:

@@ -36,6 +36,7 @@ from appliance.durable import replace_file
 UNITS = (
     "f5-appliance.service",
     "f5-gateway.service",
+    "f5-wyoming.service",
     "f5-clocks.service",
     "f5-clocks-check.service",
     "f5-clocks-check.timer",
@@ -47,7 +48,10 @@ UNITS = (
     "nvpower.service",
     "nvfancontrol.service",
 )
-JOURNALS = ("f5-appliance", "f5-gateway", "f5-clocks", "f5-clocks-check", "f5-health", "f5-guard", "nvpmodel")
+JOURNALS = (
+    *("f5-appliance", "f5-gateway", "f5-wyoming", "f5-clocks", "f5-clocks-check", "f5-health", "f5-guard"),
+    "nvpmodel",
+)
 LINES = "2000"
 TOOL_S = 15.0
 THIS_BOOT, BOOT_BEFORE = "0", "-1"

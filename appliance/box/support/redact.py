@@ -38,7 +38,7 @@ TRADE = re.compile(
     r"(?:[A-Z]\w*(?:Error|Exception|Fault|Interrupt|Warning))"  # Python's and ours
     r"|(?:CUDA|CUDNN|NVPM|NVMAP|GPU|EMC|CPU|TRT|ORT|RAM|INFO|WARNING|ERROR|DEBUG|CRITICAL|OOM)[A-Z0-9_]{0,24}"
     r"|(?:appliance\.[a-z_.]+)"
-    r"|(?:f5-(?:appliance|gateway|clocks|clocks-check|health|guard)\.(?:service|timer))"
+    r"|(?:f5-(?:appliance|gateway|wyoming|clocks|clocks-check|health|guard)\.(?:service|timer))"
     r"|(?:(?:nvpmodel|nvpower|nvfancontrol|jtop)(?:\.service)?|jetson_clocks)"
     r"|(?:SIG[A-Z]{3,6})"
 )

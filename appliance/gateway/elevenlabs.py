@@ -1,0 +1,211 @@
+"""ElevenLabs' HTTP interface for speech, as its SDK, Pipecat and LiveKit call it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from appliance.client import Header, Options, Reply, Voice
+from appliance.gateway.alignment import Alignment, spoken, written
+from appliance.gateway.body import Fields, invalid, json_body
+from appliance.gateway.refusals import Refusal
+from appliance.gateway.speech import (
+    AudioFormat,
+    Framing,
+    SpeechRequest,
+    StreamedSpeech,
+    WholeSpeech,
+    speech_of,
+)
+from appliance.gateway.voices import shown_voices
+
+CODECS: Mapping[str, tuple[str, str, tuple[int, ...]]] = {
+    "mp3": ("mp3", "audio/mpeg", (22_050, 24_000, 44_100)),
+    "pcm": ("pcm16", "audio/pcm", (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)),
+    "wav": ("wav", "audio/wav", (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)),
+    "opus": ("ogg_opus", "audio/ogg", (48_000,)),
+    "ulaw": ("mulaw", "audio/basic", (8_000,)),
+}
+"""First part of `output_format` → encoding, media type, sample rates that may be its second."""
+FORMATS: Mapping[str, AudioFormat] = {
+    f"{codec}_{rate_hz}": AudioFormat(encoding, media_type, rate_hz)  # type: ignore[arg-type]
+    for codec, (encoding, media_type, rates) in CODECS.items()
+    for rate_hz in rates
+}
+WITH_BIT_RATE = ("mp3", "opus")
+"""Codecs whose name ends with kbit/s, which are not obeyed."""
+DEFAULT_FORMAT = "mp3_44100_128"
+NAMES = {"audio_config.encoding": "output_format", "audio_config.sample_rate_hertz": "output_format"}
+SETTINGS_NAMES = {"audio_config.speaking_rate": "voice_settings.speed"}
+OWN = ("text", "output_format", "voice_settings", "language_code", "model_id")
+
+
+async def convert(request: Request) -> Response:
+    """POST /v1/text-to-speech/{voice_id}."""
+    return WholeSpeech(request.app.state.client, await _speech(request))
+
+
+async def stream(request: Request) -> Response:
+    """POST /v1/text-to-speech/{voice_id}/stream."""
+    return StreamedSpeech(request.app.state.client, await _speech(request))
+
+
+async def convert_with_timestamps(request: Request) -> Response:
+    """POST /v1/text-to-speech/{voice_id}/with-timestamps."""
+    return TimedSpeech(request.app.state.client, await _speech(request, word_timings=True))
+
+
+async def stream_with_timestamps(request: Request) -> Response:
+    """POST /v1/text-to-speech/{voice_id}/stream/with-timestamps."""
+    return StreamedSpeech(request.app.state.client, await _speech(request, word_timings=True), Lines())
+
+
+async def _speech(request: Request, *, word_timings: bool = False) -> SpeechRequest:
+    fields = (await json_body(request)).beside(request.query_params)
+    text = fields.text("text")
+    if text is None:
+        raise invalid("text", "is missing: the text to speak")
+    options = options_of(fields)
+    options.update(settings_of(fields))
+    options["word_timings"] = word_timings
+    names = {**NAMES, **SETTINGS_NAMES}
+    voice = request.path_params["voice_id"]
+    return await speech_of(request, text, voice, format_of(fields), options, names, fields.not_read(OWN))
+
+
+def format_of(fields: Fields) -> AudioFormat:
+    """Format by `output_format`, as "mp3_44100_128". Raises Refusal."""
+    name = (fields.text("output_format") or DEFAULT_FORMAT).lower()
+    codec, _, rest = name.partition("_")
+    rate, _, bit_rate = rest.partition("_")
+    found = FORMATS.get(f"{codec}_{rate}")
+    if found is None or bool(bit_rate) != (codec in WITH_BIT_RATE) or not (bit_rate or "0").isdigit():
+        kinds = [f"{known}{'_*' if known.partition('_')[0] in WITH_BIT_RATE else ''}" for known in FORMATS]
+        raise invalid("output_format", f"must be one of {', '.join(kinds)}, not {name[:60]!r}")
+    return found
+
+
+def options_of(fields: Fields) -> Options:
+    """Options that all of ElevenLabs' ways to speak have."""
+    options = fields.common()
+    options["language"] = fields.text("language_code") or options["language"]
+    return options
+
+
+def settings_of(fields: Fields) -> Options:
+    """Options from `voice_settings`, of which only `speed` has an effect."""
+    settings = fields.get("voice_settings")
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict):
+        raise invalid("voice_settings", "must be an object")
+    named = Fields({"voice_settings.speed": settings.get("speed")})
+    return {"speed": named.number("voice_settings.speed", 0.25, 4.0)}
+
+
+def _alignments(header: Header | None, words: Any = ()) -> dict[str, Any]:
+    """Both alignments of a reply: of the text as it was written, and as it is spoken."""
+    said = Alignment([]) if header is None else spoken(header, words)
+    as_written = said if header is None else written(header, said)
+    return {"alignment": as_written.in_seconds(), "normalized_alignment": said.in_seconds()}
+
+
+NO_ALIGNMENTS = json.dumps({"alignment": None, "normalized_alignment": None}).encode()
+
+
+class TimedSpeech(WholeSpeech):
+    """JSON with the audio and its alignments."""
+
+    async def _response(self, reply: Reply | None) -> Response:
+        audio = (await super()._response(reply)).body
+
+        def timed() -> Response:
+            alignments = _alignments(reply.header, reply.words) if reply else _alignments(None)
+            return JSONResponse({"audio_base64": base64.b64encode(audio).decode(), **alignments})
+
+        return await asyncio.to_thread(timed)
+
+
+class Lines(Framing):
+    """JSON objects, one a line; the first has the alignments of all, as estimated before it is made."""
+
+    media_type = "application/x-ndjson"
+
+    def __init__(self) -> None:
+        self._alignments = NO_ALIGNMENTS
+
+    def begin(self, header: Header) -> None:
+        self._alignments = json.dumps(_alignments(header)).encode()
+
+    def piece(self, data: bytes) -> bytes:
+        alignments, self._alignments = self._alignments, NO_ALIGNMENTS
+        return b'{"audio_base64": "' + base64.b64encode(data) + b'", ' + alignments[1:] + b"\n"
+
+
+async def voices(request: Request) -> Response:
+    """GET /v1/voices, in OpenAI's form too, and /v2/voices."""
+    shown = [{"id": name, **_voice(name, voice)} for name, voice in (await shown_voices(request)).items()]
+    return JSONResponse(
+        {"voices": shown, "has_more": False, "total_count": len(shown), "next_page_token": None}
+    )
+
+
+async def voice(request: Request) -> Response:
+    """GET /v1/voices/{voice_id}."""
+    asked = request.path_params["voice_id"].lower()
+    for name, found in (await shown_voices(request)).items():
+        if name.lower() == asked:
+            return JSONResponse(_voice(name, found))
+    raise Refusal(404, f"voice_id: no voice is stored under the name {asked[:60]!r}", code="voice_not_found")
+
+
+def _voice(name: str, voice: Voice) -> dict[str, Any]:
+    return {
+        "voice_id": name,
+        "name": voice.display_name or name,
+        "category": "cloned",
+        "description": voice.transcript or None,
+        "labels": {},
+        "samples": None,
+        "preview_url": None,
+        "settings": None,
+        "available_for_tiers": [],
+        "high_quality_base_model_ids": [],
+    }
+
+
+def model(name: str, languages: tuple[str, ...]) -> dict[str, Any]:
+    """Entry of GET /v1/models."""
+    return {
+        "model_id": name,
+        "name": name,
+        "can_do_text_to_speech": True,
+        "can_do_voice_conversion": False,
+        "can_be_finetuned": False,
+        "can_use_style": False,
+        "can_use_speaker_boost": False,
+        "languages": [{"language_id": code, "name": code} for code in languages],
+    }
+
+
+def is_asked(request: HTTPConnection) -> bool:
+    """True for a request of an ElevenLabs client, which names its key in a header of its own."""
+    return "xi-api-key" in request.headers
+
+
+PATH = "/v1/text-to-speech/{voice_id}"
+ROUTES: list[BaseRoute] = [
+    Route(PATH, convert, methods=["POST"]),
+    Route(f"{PATH}/stream", stream, methods=["POST"]),
+    Route(f"{PATH}/with-timestamps", convert_with_timestamps, methods=["POST"]),
+    Route(f"{PATH}/stream/with-timestamps", stream_with_timestamps, methods=["POST"]),
+    *(Route(path, voices, methods=["GET"]) for path in ("/v1/voices", "/v2/voices")),
+    Route("/v1/voices/{voice_id}", voice, methods=["GET"]),
+]

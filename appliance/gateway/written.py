@@ -1,0 +1,455 @@
+"""Text that is spoken while it is written, over ElevenLabs' WebSockets.
+
+Each context is a session of the daemon. /stream-input has one, and ends with it; /multi-stream-input has
+several, by `context_id`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from appliance.audio.compress import FORMATS as COMPRESSED
+from appliance.audio.compress import Compressor
+from appliance.audio.encode import wav_header
+from appliance.client import (
+    CallFailed,
+    End,
+    Event,
+    Header,
+    Options,
+    Piece,
+    Session,
+    UtteranceError,
+)
+from appliance.encodings import Encoding
+from appliance.gateway.alignment import spoken, written
+from appliance.gateway.body import Fields, invalid, shown
+from appliance.gateway.elevenlabs import format_of, options_of, settings_of
+from appliance.gateway.refusals import Refusal, refusal_of
+from appliance.gateway.speech import AudioFormat, voice_of
+
+MAX_CONTEXTS = 8
+"""Contexts of a connection: the sessions that the daemon gives one caller."""
+MAX_WAITING = 32_768
+"""Characters of a context that wait for the daemon."""
+MAX_NAME = 128
+"""Characters of a context's id."""
+INACTIVITY_S, LONGEST_INACTIVITY_S = 20.0, 180.0
+"""Time without a message and with nothing to speak, after which a connection is closed."""
+SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
+RESTART = 1012
+"""Code with which uvicorn says that the gateway ends (RFC 6455's registry: service restart)."""
+OK, ABNORMAL, REFUSED = 1000, 1006, 1008
+
+FINAL = {"audio": None, "isFinal": True}
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+async def stream_input(websocket: WebSocket) -> None:
+    """WebSocket /v1/text-to-speech/{voice_id}/stream-input."""
+    await _serve(websocket, is_multi=False)
+
+
+async def multi_stream_input(websocket: WebSocket) -> None:
+    """WebSocket /v1/text-to-speech/{voice_id}/multi-stream-input."""
+    await _serve(websocket, is_multi=True)
+
+
+async def _serve(websocket: WebSocket, *, is_multi: bool) -> None:
+    fields = Fields(websocket.query_params)
+    options = options_of(fields)
+    audio_format = format_of(fields)
+    inactivity_s = fields.number("inactivity_timeout", 1.0, LONGEST_INACTIVITY_S) or INACTIVITY_S
+    # Utterances of a session follow one another.
+    options["playout"] = None
+    options["word_timings"], options["rate"] = True, audio_format.rate_hz
+    voice = await voice_of(websocket, websocket.path_params["voice_id"])
+    # A voice that is not there is refused before the connection is a WebSocket.
+    await websocket.app.state.client.voice(voice)
+    await websocket.accept()
+    connection = Connection(websocket, voice, audio_format, options, is_multi=is_multi)
+    with suppress(WebSocketDisconnect):
+        try:
+            await connection.serve(inactivity_s)
+        finally:
+            await connection.end()
+
+
+class Connection:
+    def __init__(
+        self,
+        websocket: WebSocket,
+        voice: str,
+        audio_format: AudioFormat,
+        options: Options,
+        *,
+        is_multi: bool,
+    ) -> None:
+        self._websocket, self._voice = websocket, voice
+        self._format, self._options, self._is_multi = audio_format, options, is_multi
+        self._contexts: dict[str, Context] = {}
+        """Latest by id."""
+        self._tasks: dict[asyncio.Task[None], Context] = {}
+
+    async def serve(self, inactivity_s: float) -> None:
+        """Take messages until the client leaves, or all that it has closed is spoken."""
+        code, reason = OK, ""
+        while code == OK:
+            message = await self._next(inactivity_s)
+            if message is None:
+                if any(context.is_busy for context in self._tasks.values()):
+                    continue
+                code = REFUSED
+                if not any(context.has_failed for context in self._contexts.values()):
+                    reason = f"nothing was sent for {inactivity_s:g} s"
+                    await self._tell_error("", reason, "input_timeout_exceeded")
+            elif message["type"] == "websocket.disconnect":
+                if message["code"] != RESTART:
+                    raise WebSocketDisconnect(message["code"])
+                code = RESTART
+                for context in self._contexts.values():
+                    context.finish()
+            else:
+                try:
+                    if await self._take(_read(message.get("text") or message.get("bytes") or "")):
+                        break
+                except Refusal as refusal:
+                    code, reason = REFUSED, refusal.message
+                    await self._tell_error("", refusal.message, refusal.code)
+        if code == OK:
+            await self._until_spoken()
+            if not self._is_multi and any(context.has_failed for context in self._contexts.values()):
+                code = REFUSED
+        elif code == REFUSED:
+            await self.end()
+        elif self._tasks:
+            await asyncio.wait(self._tasks)
+        self._check_open()
+        await self._websocket.close(code, reason[:100])
+
+    async def _next(self, limit_s: float) -> Any:
+        """Next message; None if none comes in time, or the only context has failed."""
+        receiving = asyncio.ensure_future(self._websocket.receive())
+        waits = (receiving,) if self._is_multi else (receiving, *self._tasks)
+        try:
+            await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            return receiving.result() if receiving.done() else None
+        finally:
+            receiving.cancel()
+
+    async def _until_spoken(self) -> None:
+        """Wait until all contexts have ended, or the client leaves."""
+        leaving = asyncio.ensure_future(self._left())
+        try:
+            while self._tasks and not leaving.done():
+                await asyncio.wait((leaving, *self._tasks), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+
+    async def _left(self) -> None:
+        """Wait until the client leaves; what it says now has no effect."""
+        while (message := await self._websocket.receive())["type"] != "websocket.disconnect":
+            pass
+        if message["code"] == RESTART:
+            await asyncio.Event().wait()
+
+    async def end(self) -> None:
+        """Cancel what is still spoken."""
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _take(self, fields: Fields) -> bool:
+        """Do what a message says; True if it is the last. Raises Refusal."""
+        if not self._is_multi:
+            context = self._write("", fields)
+            is_last = bool(fields.get("text") == "")
+            if is_last and context is not None:
+                context.finish()
+            return is_last
+        name = fields.text("context_id") or fields.text("contextId") or ""
+        if len(name) > MAX_NAME:
+            raise invalid("context_id", f"has at most {MAX_NAME} characters")
+        try:
+            context = self._write(name, fields)
+            if fields.flag("close_context") and context is not None:
+                context.close()
+        except Refusal as refusal:
+            # Others' contexts go on.
+            await self._tell_error(name, refusal.message, refusal.code)
+            if (context := self._contexts.get(name)) is None:
+                await self._tell(name, FINAL)
+            else:
+                context.cancel()
+        is_last = fields.flag("close_socket")
+        if is_last:
+            for context in self._contexts.values():
+                if not context.is_closing:
+                    context.close()
+        return is_last
+
+    def _write(self, name: str, fields: Fields) -> Context | None:
+        """Say what a message says, in a context that it may begin. Raises Refusal."""
+        text, context = fields.text("text"), self._contexts.get(name)
+        if (context is None or context.is_closing) and (
+            text or (text == "" and fields.get("voice_settings"))
+        ):
+            context = self._open(name, fields)
+        if context is not None:
+            if text:
+                context.say(text)
+            if fields.flag("flush"):
+                context.flush()
+        return context
+
+    def _open(self, name: str, fields: Fields) -> Context:
+        if len(self._tasks) >= MAX_CONTEXTS:
+            raise Refusal(429, f"{MAX_CONTEXTS} contexts are open, which is the limit", code="too_many_calls")
+        options: Options = {**self._options, **settings_of(fields)}
+        state = self._websocket.app.state
+        most = state.config.synthesis.max_text_characters
+        session = partial(state.client.session, self._voice, **options)
+        context = Context(session, self._format, partial(self._tell, name), most)
+        self._contexts[name] = context
+        task = asyncio.ensure_future(context.run())
+        self._tasks[task] = context
+
+        def ended(task: asyncio.Task[None]) -> None:
+            del self._tasks[task]
+            if self._is_multi and self._contexts.get(name) is context:
+                del self._contexts[name]
+
+        task.add_done_callback(ended)
+        return context
+
+    async def _tell(self, name: str, told: dict[str, Any]) -> None:
+        self._check_open()
+        named = {"contextId": name} if self._is_multi else {}
+        message = {**told, **named}
+        # A clause may have thousands of characters.
+        is_long = bool(told.get("alignment"))
+        text = await asyncio.to_thread(json.dumps, message) if is_long else json.dumps(message)
+        await self._websocket.send_text(text)
+
+    def _check_open(self) -> None:
+        """Raises WebSocketDisconnect after a failed attempt to send."""
+        if self._websocket.application_state is not WebSocketState.CONNECTED:
+            raise WebSocketDisconnect(ABNORMAL)
+
+    async def _tell_error(self, name: str, message: str, code: str) -> None:
+        await self._tell(name, {"error": message, "message": message, "code": code})
+
+
+def _read(raw: str | bytes) -> Fields:
+    """Raises Refusal."""
+    try:
+        given = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"a message is not JSON: {shown(str(error))}", code="invalid_json") from None
+    if not isinstance(given, dict):
+        raise Refusal(400, f"a message must be a JSON object, not {shown(given)}", code="invalid_json")
+    return Fields(given)
+
+
+class Context:
+    """One text: what is said is spoken in order, each flush ends an utterance."""
+
+    def __init__(
+        self, session: Callable[[], Session], audio_format: AudioFormat, send: Send, most_characters: int
+    ) -> None:
+        """`session` opens one, with the first words; `most_characters` of an utterance."""
+        self._session, self._send, self._most = session, send, most_characters
+        self._encoder = Encoder(audio_format)
+        self._texts: asyncio.Queue[str | None] = asyncio.Queue()
+        """Texts, "" for a flush, None at the end."""
+        self._waiting = 0
+        self._begun = asyncio.Event()
+        self._speaking: asyncio.Future[None] | None = None
+        self._is_flushed, self._has_said = True, False
+        self._in_flight = 0
+        """Flushed utterances that have not ended."""
+        self._base_s = 0.0
+        """Audio of the utterances that have."""
+        self._told_ms = 0
+        """End of the alignments that were sent."""
+        self.is_closing = self.has_failed = self._is_cancelled = False
+
+    @property
+    def is_busy(self) -> bool:
+        return self._in_flight > 0
+
+    def say(self, text: str) -> None:
+        """Raises Refusal if too much waits already."""
+        if not self._begun.is_set() and text.isspace():
+            return
+        if self._waiting + len(text) > MAX_WAITING:
+            raise Refusal(429, f"over {MAX_WAITING} characters wait to be spoken", code="too_large")
+        self._waiting += len(text)
+        self._is_flushed, self._has_said = False, True
+        self._texts.put_nowait(text)
+        self._begun.set()
+
+    def flush(self) -> None:
+        if not self._is_flushed:
+            self._is_flushed = True
+            self._in_flight += 1
+            self._texts.put_nowait("")
+
+    def finish(self) -> None:
+        """Speak what was said, and end."""
+        if not self.is_closing:
+            self.flush()
+            self.is_closing = True
+            self._texts.put_nowait(None)
+            self._begun.set()
+
+    def close(self) -> None:
+        """End: what was flushed is still spoken; of a text in the middle, nothing more.
+
+        Clients close contexts that are over and contexts whose listener interrupts; these they do not flush
+        before, or close a second time.
+        """
+        if self.is_closing or not self._is_flushed:
+            self.cancel()
+        else:
+            self.finish()
+
+    def cancel(self) -> None:
+        self.is_closing = self._is_cancelled = True
+        if self._speaking is not None:
+            self._speaking.cancel()
+        self._begun.set()
+
+    async def run(self) -> None:
+        """Speak until it is closed, and send its last message."""
+        self._speaking = asyncio.ensure_future(self._speak())
+        try:
+            await asyncio.wait((self._speaking,))
+        finally:
+            self._speaking.cancel()
+            await asyncio.wait((self._speaking,))
+        self.is_closing = True
+        error = None if self._speaking.cancelled() else self._speaking.exception()
+        with suppress(WebSocketDisconnect):
+            if isinstance(error, CallFailed):
+                self.has_failed = True
+                told = (await refusal_of(error)).message
+                code = (error.reason or error.status).lower()
+                await self._send({"error": told, "message": told, "code": code})
+            elif error is not None:
+                raise error
+            await self._send(FINAL)
+
+    async def _speak(self) -> None:
+        await self._begun.wait()
+        if self._is_cancelled or not self._has_said:
+            return
+        session = self._session()
+        writing = asyncio.ensure_future(self._write(session))
+        try:
+            async for _, event in session:
+                await self._take(event)
+        finally:
+            writing.cancel()
+            await asyncio.wait((writing,))
+        if data := await self._encoder.push(b"", last=True):
+            await self._send_audio(data, {})
+
+    async def _write(self, session: Session) -> None:
+        writer = Writer(session, self._most)
+        with suppress(CallFailed):  # the reader is told as well
+            while (text := await self._texts.get()) is not None:
+                self._waiting -= len(text)
+                if text:
+                    self._in_flight += await writer.say(text)
+                elif not await writer.flush():
+                    self._in_flight -= 1
+            await session.close()
+
+    async def _take(self, event: Event | UtteranceError) -> None:
+        if isinstance(event, UtteranceError):
+            raise CallFailed(event.reason, event.message, event.reason)
+        if isinstance(event, Header):
+            if event.text:
+                await self._send_audio(b"", await asyncio.to_thread(self._alignments, event))
+        elif isinstance(event, Piece):
+            if data := await self._encoder.push(event.data):
+                await self._send_audio(data, {})
+        elif isinstance(event, End):
+            self._in_flight -= 1
+            self._base_s += event.samples / (self._encoder.rate_hz or 24_000)
+
+    def _alignments(self, header: Header) -> dict[str, Any]:
+        said = spoken(header).moved(self._base_s)
+        as_written = written(header, said)
+        since_ms, self._told_ms = self._told_ms, max(said.end_ms, self._told_ms)
+        return {"alignment": as_written.in_ms(since_ms), "normalizedAlignment": said.in_ms(since_ms)}
+
+    async def _send_audio(self, data: bytes, alignments: dict[str, Any]) -> None:
+        nothing = {"alignment": None, "normalizedAlignment": None}
+        audio = base64.b64encode(data).decode()
+        await self._send({"audio": audio, "isFinal": None, **nothing, **alignments})
+
+
+class Writer:
+    """Writes to a session; a text of any length, whose utterances end with sentences before the limit."""
+
+    def __init__(self, session: Session, most_characters: int) -> None:
+        self._session, self._most = session, most_characters
+        self._said = 0
+        """Characters of the utterance."""
+
+    async def say(self, text: str) -> int:
+        """Say it; the number of utterances that were ended. Raises CallFailed."""
+        ended = 0
+        if self._said + len(text) > self._most:
+            ended += await self.flush()
+        await self._session.say(text)
+        self._said += len(text)
+        if self._said > self._most // 2 and text.rstrip().endswith(SENTENCE_ENDS):
+            ended += await self.flush()
+        return ended
+
+    async def flush(self) -> int:
+        """End the utterance, if there is one. Raises CallFailed."""
+        if not self._said:
+            return 0
+        self._said = 0
+        await self._session.flush()
+        return 1
+
+
+class Encoder:
+    """Encodes what a session sends, which is PCM16."""
+
+    def __init__(self, audio_format: AudioFormat) -> None:
+        encoding, self.rate_hz = Encoding(audio_format.encoding), audio_format.rate_hz or 24_000
+        self._head = wav_header(self.rate_hz) if encoding is Encoding.WAV else b""
+        self._compressor = Compressor(encoding, self.rate_hz) if encoding in COMPRESSED else None
+
+    async def push(self, data: bytes, *, last: bool = False) -> bytes:
+        if self._compressor is not None:
+            samples = np.frombuffer(data, "<i2")
+            return await asyncio.to_thread(self._compressor.push, samples, last=last)
+        head, self._head = self._head, b""
+        return head + data
+
+
+PATH = "/v1/text-to-speech/{voice_id}"
+ROUTES: list[BaseRoute] = [
+    WebSocketRoute(f"{PATH}/stream-input", stream_input),
+    WebSocketRoute(f"{PATH}/multi-stream-input", multi_stream_input),
+]

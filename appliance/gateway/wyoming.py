@@ -1,0 +1,399 @@
+"""Wyoming, the protocol of Home Assistant's voice assistants: a process, and a client of the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing, suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+from wyoming.audio import AudioChunk, AudioStart, AudioStop
+from wyoming.error import Error
+from wyoming.event import Event, async_write_event
+from wyoming.info import Attribution, Describe, Info, TtsProgram, TtsVoice
+from wyoming.ping import Ping, Pong
+from wyoming.tts import (
+    Synthesize,
+    SynthesizeChunk,
+    SynthesizeStart,
+    SynthesizeStop,
+    SynthesizeStopped,
+    SynthesizeTextFormat,
+)
+
+from appliance.client import (
+    AsyncClient,
+    CallFailed,
+    Header,
+    Options,
+    Piece,
+    Session,
+    UtteranceError,
+    Voice,
+)
+from appliance.client import Event as Heard
+from appliance.client.connection import CALLER
+from appliance.config import Config
+from appliance.exits import Exit
+from appliance.gateway.app import daemon_address
+from appliance.gateway.body import Fields, invalid, shown
+from appliance.gateway.openai import models_of
+from appliance.gateway.refusals import Refusal, refusal_of
+from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
+from appliance.gateway.speech import SILENCE_S, SPEAK_TIMEOUT_S, is_blank, not_stored
+from appliance.gateway.written import Writer
+from appliance.serve.notify import Notifier
+
+NAME = "f5-appliance"
+PROJECT = Attribution(name=NAME, url="")
+MAX_EVENT_BYTES = 64 << 10
+"""Each of an event's line, data and payload."""
+MAX_WAITING = 16
+"""Events of a connection that wait; beyond them it is not read."""
+UNSAID_LANGUAGE = "en"
+"""Language of the voices of a bundle that names none: Home Assistant lists voices by language."""
+PATIENCE_S = 60.0
+"""How much later than its target the first sound may come, rather than be refused."""
+WIDTH, CHANNELS, SILENT_RATE_HZ = 2, 1, 24_000
+
+
+def main(path: Path | None, overrides: Iterable[str]) -> int:
+    """Serve until stopped; returns the exit status."""
+
+    def run(notifier: Notifier) -> int:
+        config = configured(path, overrides)
+        address = daemon_address(config)
+        listener = listen(config, "wyoming", notifier)
+        asyncio.run(Server(config, notifier).serve(listener, address))
+        return Exit.OK
+
+    return exit_status("wyoming", run)
+
+
+class Server:
+    def __init__(self, config: Config, notifier: Notifier) -> None:
+        self._config, self._notifier = config, notifier
+        self._connections: dict[asyncio.Task[None], Connection] = {}
+
+    async def serve(self, listener: socket.socket, address: str) -> None:
+        """Serve until SIGTERM or SIGINT, then let replies finish."""
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopped.set)
+        config = self._config.wyoming
+        async with AsyncClient(address) as client:
+
+            async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                if len(self._connections) >= config.max_connections:
+                    writer.transport.abort()
+                    return
+                connection = Connection(reader, writer, client, self._config)
+                task = asyncio.ensure_future(connection.run())
+                self._connections[task] = connection
+                task.add_done_callback(self._connections.pop)
+
+            server = await asyncio.start_server(connect, sock=listener, limit=MAX_EVENT_BYTES)
+            beating = asyncio.ensure_future(self._beat())
+            logger.info("ready on tcp://%s, for the daemon at %s", config.listen, address)
+            self._notifier.ready()
+            self._notifier.status(f"serves tcp://{config.listen}, for the daemon at {address}")
+            await stopped.wait()
+            self._notifier.stopping()
+            server.close()
+            beating.cancel()
+            await self._drain(config.drain_s)
+
+    async def _beat(self) -> None:
+        while True:
+            self._notifier.watchdog()
+            await asyncio.sleep(BEAT_S)
+
+    async def _drain(self, limit_s: float) -> None:
+        for task, connection in self._connections.items():
+            connection.is_ending = True
+            if not connection.is_speaking:
+                task.cancel()
+        if self._connections:
+            await asyncio.wait([*self._connections], timeout=limit_s)
+        for task in self._connections:
+            task.cancel()
+        if self._connections:
+            await asyncio.wait([*self._connections])
+
+
+class Connection:
+    """Answers one client's events in order; ends what it speaks when the client leaves."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: AsyncClient, config: Config
+    ) -> None:
+        self._reader, self._writer, self._client, self._config = reader, writer, client, config
+        self._events: asyncio.Queue[Event] = asyncio.Queue(MAX_WAITING)
+        self.is_speaking = False
+        self.is_ending = False
+        """Set when what it speaks is the last."""
+        self._has_left = False
+
+    async def run(self) -> None:
+        address, *_ = self._writer.get_extra_info("peername") or ("unknown",)
+        CALLER.set(f"wyoming {address}")
+        reading, answering = (asyncio.ensure_future(work) for work in (self._read(), self._answer()))
+        try:
+            await asyncio.wait((reading, answering), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (reading, answering):
+                task.cancel()
+            await asyncio.wait((reading, answering))
+            await self._close([task.exception() for task in (reading, answering) if not task.cancelled()])
+
+    async def _close(self, failures: list[BaseException | None]) -> None:
+        """Tell why, where there is a failure, and close."""
+        with suppress(OSError), anyio.move_on_after(self._config.wyoming.stall_s):
+            for failure in failures:
+                if isinstance(failure, CallFailed):
+                    failure = await refusal_of(failure)
+                if isinstance(failure, Refusal):
+                    await self._send(Error(text=failure.message, code=failure.code or None).event())
+                elif failure is not None and not isinstance(failure, (OSError, TimeoutError)):
+                    logger.error("a connection failed", exc_info=failure)
+            self._writer.close()
+            await self._writer.wait_closed()
+        self._writer.transport.abort()
+
+    async def _read(self) -> None:
+        """Read events until the client leaves, or is idle for too long. Raises Refusal."""
+        while True:
+            reading = asyncio.ensure_future(read_event(self._reader))
+            try:
+                while not (await asyncio.wait((reading,), timeout=self._config.wyoming.idle_s))[0]:
+                    if not self.is_speaking:
+                        return
+            finally:
+                reading.cancel()
+            if (event := reading.result()) is None:
+                break
+            await self._events.put(event)
+        if not self.is_speaking:
+            # As `nc` asks for a description: it has nothing more to say, and reads.
+            self._has_left = True
+            await self._events.join()
+
+    async def _answer(self) -> None:
+        """Answer events until one is the last. Raises Refusal, CallFailed."""
+        while not self.is_ending:
+            event = await self._events.get()
+            fields = Fields(event.data)
+            if Describe.is_type(event.type):
+                await self._send((await self._info()).event())
+            elif Ping.is_type(event.type):
+                await self._send(Pong(text=fields.text("text")).event())
+            elif Synthesize.is_type(event.type) or SynthesizeStart.is_type(event.type):
+                if self._has_left:
+                    return
+                self.is_speaking = True
+                speak = self._speak if Synthesize.is_type(event.type) else self._speak_written
+                await speak(fields)
+                self.is_speaking = False
+            self._events.task_done()
+
+    # Speech.
+
+    async def _speak(self, fields: Fields) -> None:
+        text = _text_of(fields)
+        voice, options = await self._voice(fields)
+        if is_blank(text):
+            await self._send_audio(None)
+        else:
+            stream = self._client.stream(text, voice, timeout=SPEAK_TIMEOUT_S, **options)
+            await self._send_audio(aiter(stream))
+
+    async def _speak_written(self, fields: Fields) -> None:
+        """Speak the text of the chunks that follow, while they come."""
+        voice, options = await self._voice(fields)
+        options["playout"] = None
+        session = self._client.session(voice, **options)
+        writer = Writer(session, self._config.synthesis.max_text_characters)
+        speaking = asyncio.ensure_future(self._send_audio(_heard(session)))
+        try:
+            while True:
+                event = await self._next(speaking)
+                # `synthesize` repeats the text for servers that cannot stream.
+                if SynthesizeChunk.is_type(event.type):
+                    if text := _text_of(Fields(event.data)):
+                        await writer.say(text)
+                elif SynthesizeStop.is_type(event.type):
+                    break
+            await session.close()
+            await speaking
+        except CallFailed:
+            # Of what the session was refused for, its reader has the details.
+            await speaking
+            raise
+        finally:
+            speaking.cancel()
+            await asyncio.wait((speaking,))
+        await self._send(SynthesizeStopped().event())
+
+    async def _next(self, speaking: asyncio.Future[None]) -> Event:
+        """Next event, unless speaking fails before. Raises what that raised."""
+        getting = asyncio.ensure_future(self._events.get())
+        try:
+            await asyncio.wait((getting, speaking), return_when=asyncio.FIRST_COMPLETED)
+            if not getting.done():
+                speaking.result()
+            event = await getting
+            self._events.task_done()
+            return event
+        finally:
+            getting.cancel()
+
+    async def _send_audio(self, events: AsyncIterator[Heard] | None) -> None:
+        """Send a reply; None: of a text with nothing to speak."""
+        rate_hz, samples = SILENT_RATE_HZ, 0
+        if events is not None:
+            async with aclosing(cast("Any", events)) as heard:
+                async for event in heard:
+                    if isinstance(event, Header) and event.sample_rate_hertz:
+                        rate_hz = event.sample_rate_hertz
+                    if isinstance(event, Piece) and event.data:
+                        samples += await self._send_piece(event.data, rate_hz, samples)
+        if not samples:
+            # Clients wait for some.
+            await self._send_piece(bytes(round(SILENCE_S * rate_hz) * WIDTH), rate_hz, 0)
+        await self._send(AudioStop(timestamp=round(samples / rate_hz * 1e3)).event())
+
+    async def _send_piece(self, data: bytes, rate_hz: int, samples: int) -> int:
+        """Send audio that comes after so many samples; the number of its own."""
+        form, at_ms = (rate_hz, WIDTH, CHANNELS), round(samples / rate_hz * 1e3)
+        if not samples:
+            await self._send(AudioStart(*form, timestamp=at_ms).event())
+        await self._send(AudioChunk(*form, data, timestamp=at_ms).event())
+        return len(data) // WIDTH
+
+    async def _send(self, event: Event) -> None:
+        """Raises TimeoutError for a client that does not read, OSError for one that has left."""
+        with anyio.fail_after(self._config.wyoming.stall_s):
+            await async_write_event(event, self._writer)
+
+    # Voices.
+
+    async def _voice(self, fields: Fields) -> tuple[str, Options]:
+        """Voice and options of a request. Raises Refusal, CallFailed."""
+        given = fields.get("voice") or {}
+        if not isinstance(given, dict):
+            raise invalid("voice", "must be an object")
+        asked = Fields(given)
+        names = [name for key in ("speaker", "name") if (name := asked.text(key))]
+        others = {name.lower(): voice for name, voice in self._config.gateway.voices.items()}
+        default = self._config.wyoming.voice or self._config.gateway.voice
+        found = [others.get(name.lower(), name.lower()) for name in names] or [default] * bool(default)
+        voice = ""
+        for name in found:
+            if not voice and await self._is_stored(name):
+                voice = name
+        if not voice:
+            stored = [voice.name for voice in await self._stored()]
+            if found or not stored:
+                raise not_stored(found[-1] if found else "", stored)
+            voice = stored[0]
+        is_ssml = fields.text("text_format") == SynthesizeTextFormat.SSML.value
+        options: Options = {
+            "encoding": "pcm16",
+            "language": asked.text("language"),
+            "text_handling": "ssml" if is_ssml else None,
+            "playout": "overlap",
+            # Its clients do not try again.
+            "queue_timeout": PATIENCE_S,
+        }
+        return voice, options
+
+    async def _is_stored(self, name: str) -> bool:
+        try:
+            await self._client.voice(name)
+        except CallFailed as failure:
+            if failure.status not in ("NOT_FOUND", "INVALID_ARGUMENT"):
+                raise
+            return False
+        return True
+
+    async def _stored(self) -> list[Voice]:
+        return [voice async for voice in self._client.voices()]
+
+    async def _info(self) -> Info:
+        _, languages = await models_of(self._config)
+        version = metadata.version(NAME)
+        about: dict[str, Any] = {"attribution": PROJECT, "version": version}
+        voices = [
+            TtsVoice(
+                name=voice.name,
+                description=voice.display_name or voice.name,
+                installed=not voice.problem,
+                languages=[*(languages or (UNSAID_LANGUAGE,))],
+                speakers=None,
+                **about,
+            )
+            for voice in await self._stored()
+        ]
+        program = TtsProgram(
+            name=NAME,
+            description="F5-TTS voices of this machine",
+            installed=True,
+            voices=voices,
+            supports_synthesize_streaming=True,
+            **about,
+        )
+        return Info(tts=[program])
+
+
+async def read_event(reader: asyncio.StreamReader) -> Event | None:
+    """Read an event, None at the end; the package's own reader knows no limits. Raises Refusal, OSError."""
+    try:
+        line = await reader.readline()
+        if not line:
+            return None
+        head = _object(line)
+        parts = []
+        for name in ("data_length", "payload_length"):
+            size = Fields(head).whole(name, 0, MAX_EVENT_BYTES) or 0
+            parts.append(await reader.readexactly(size))
+    except asyncio.IncompleteReadError:
+        return None
+    except ValueError:
+        raise Refusal(400, f"an event's line has over {MAX_EVENT_BYTES} bytes", code="too_large") from None
+    data = head.get("data") or {}
+    if not isinstance(data, dict):
+        raise invalid("data", "must be an object")
+    return Event(Fields(head).text("type") or "", {**data, **(_object(parts[0]) if parts[0] else {})})
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        given = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"an event is not JSON: {shown(str(error))}", code="invalid_json") from None
+    if not isinstance(given, dict):
+        raise Refusal(400, f"an event must be a JSON object, not {shown(given)}", code="invalid_json")
+    return given
+
+
+def _text_of(fields: Fields) -> str:
+    text = fields.text("text")
+    if text is None:
+        raise invalid("text", "is missing: the text to speak")
+    return text
+
+
+async def _heard(session: Session) -> AsyncIterator[Heard]:
+    """Events of a session; a failure of an utterance is raised."""
+    async with aclosing(cast("Any", aiter(session))) as events:
+        async for _, event in events:
+            if isinstance(event, UtteranceError):
+                raise CallFailed(event.reason, event.message, event.reason)
+            yield event

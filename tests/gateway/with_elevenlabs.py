@@ -1,0 +1,128 @@
+"""What the tests do with the elevenlabs SDK, in its own environment: with_elevenlabs.py URL [written KEY].
+
+Prints a JSON object of what came.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+import sys
+
+from elevenlabs import AsyncElevenLabs, ElevenLabs, VoiceSettings
+from elevenlabs.core.api_error import ApiError
+from websockets.exceptions import InvalidStatus
+
+TEXT = "One, two, 3."
+LINE = {
+    "voice_id": "Ann",
+    "text": TEXT,
+    "seed": 7,
+    "request_options": {"additional_body_parameters": {"nfe": 2}},
+}
+FORMATS = (
+    "mp3_44100_128",
+    "mp3_22050_32",
+    "pcm_16000",
+    "pcm_24000",
+    "pcm_44100",
+    "ulaw_8000",
+    "opus_48000_64",
+    "wav_24000",
+)
+
+
+def aligned(alignment) -> dict:
+    return {
+        "text": "".join(alignment.characters),
+        "starts": alignment.character_start_times_seconds,
+        "ends": alignment.character_end_times_seconds,
+    }
+
+
+def blocking(client: ElevenLabs) -> dict:
+    """Each format whole and streamed, with time stamps, voices, models, and errors."""
+    speech, found = client.text_to_speech, {"whole": {}, "streamed": {}}
+    for form in FORMATS:
+        whole = b"".join(speech.convert(output_format=form, **LINE))
+        found["whole"][form] = base64.b64encode(whole).decode()
+        streamed = b"".join(speech.stream(output_format=form, **LINE))
+        found["streamed"][form] = base64.b64encode(streamed).decode()
+    timed = speech.convert_with_timestamps(output_format="pcm_24000", **LINE)
+    found["timed"] = {
+        "audio": timed.audio_base_64,
+        "alignment": aligned(timed.alignment),
+        "normalized": aligned(timed.normalized_alignment),
+    }
+    pieces = list(speech.stream_with_timestamps(output_format="pcm_24000", **LINE))
+    found["pieces"] = {
+        "audio": base64.b64encode(
+            b"".join(base64.b64decode(piece.audio_base_64) for piece in pieces)
+        ).decode(),
+        "alignment": [aligned(piece.alignment) for piece in pieces if piece.alignment],
+    }
+    faster = {**LINE, "voice_settings": VoiceSettings(speed=1.2, stability=0.4)}
+    found["faster"] = len(b"".join(speech.convert(output_format="pcm_24000", **faster)))
+    found["default"] = base64.b64encode(b"".join(speech.convert(**LINE))).decode()
+    found["voices"] = [
+        [voice.voice_id, voice.name, voice.category] for voice in client.voices.get_all().voices
+    ]
+    found["search"] = [voice.voice_id for voice in client.voices.search().voices]
+    found["voice"] = client.voices.get("ANN").voice_id
+    found["models"] = [[model.model_id, model.can_do_text_to_speech] for model in client.models.list()]
+    found["errors"] = []
+    for change in (
+        {"voice_id": "bob"},
+        {"voice_settings": VoiceSettings(speed=9)},
+        {"output_format": "alaw_8000"},
+    ):
+        try:
+            b"".join(speech.convert(**{**LINE, **change}))
+        except ApiError as error:
+            found["errors"].append(
+                [error.status_code, error.body["detail"]["status"], error.body["detail"]["param"]]
+            )
+    return found
+
+
+def written(url: str, key: str) -> dict:
+    """A text in pieces; without a token; in a voice that is not there."""
+    found: dict = {"refused": []}
+    for api_key, voice in ((key, "ann"), ("none", "ann"), (key, "bob")):
+        speech = ElevenLabs(base_url=url, api_key=api_key).text_to_speech
+        said = speech.convert_realtime(
+            voice, text=iter(("Hello, ", "chat. ", "Welcome.")), output_format="pcm_24000"
+        )
+        try:
+            found["written"] = len(b"".join(said))
+        except InvalidStatus as error:
+            name = "none" if api_key == "none" else voice
+            found["refused"].append([name, error.response.status_code])
+    return found
+
+
+async def asynchronous(url: str) -> dict:
+    """Two at a time, and one that is left after its first bytes."""
+    client = AsyncElevenLabs(base_url=url, api_key="none")
+
+    async def once() -> str:
+        said = client.text_to_speech.stream(output_format="pcm_24000", **LINE)
+        return hashlib.sha256(b"".join([part async for part in said])).hexdigest()
+
+    together = await asyncio.gather(once(), once())
+    more = {"additional_body_parameters": {"channel": "sdk", "nfe": 7}}
+    long = client.text_to_speech.stream("ann", text="A long story. " * 100, request_options=more)
+    async for part in long:
+        left = len(part)
+        break
+    await long.aclose()
+    return {"together": together, "left": left}
+
+
+if __name__ == "__main__":
+    url, *how = sys.argv[1:]
+    if how:
+        print(json.dumps(written(url, how[1])))
+    else:
+        found = blocking(ElevenLabs(base_url=url, api_key="none"))
+        print(json.dumps({**found, **asyncio.run(asynchronous(url))}))
