@@ -86,6 +86,9 @@ class Level:
     gain_db: float = 0.0
 
 
+AS_MADE = Level()
+
+
 @dataclass(frozen=True)
 class Request:
     """Validated and with all defaults."""
@@ -106,7 +109,7 @@ class Request:
     max_spoken_s: float = 0.0
     """The text is cut to this; 0: no limit."""
     word_timings: bool = False
-    level: Level = Level()
+    level: Level = AS_MADE
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Loudness, true peak and level: published figures, the recommendation's filter step by step, soxr's peaks."""
+"""Loudness, true peak and level: published figures, the filter step by step, soxr's peaks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import soundfile
 import soxr
 
 from appliance.audio.loudness import QUIETEST_LUFS, levelled, loudness, true_peak
-from appliance.request import FloatArray, Level
+from appliance.request import AS_MADE, FloatArray, Level
 from tests.daemons import ROOT
 
 RATE_HZ = 24_000
@@ -91,11 +91,15 @@ def _step_by_step(samples: FloatArray) -> float:
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("share", "phase_deg", "amplitude", "dbtp"),
-    [(4, 0.0, 0.5, -6.0), (4, 45.0, 0.5, -6.0), (6, 60.0, 0.5, -6.0), (8, 67.5, 0.5, -6.0), (4, 45.0, 1.41, 3.0)],
+    [
+        (4, 0.0, 0.5, -6.0),
+        (4, 45.0, 0.5, -6.0),
+        (6, 60.0, 0.5, -6.0),
+        (8, 67.5, 0.5, -6.0),
+        (4, 45.0, 1.41, 3.0),
+    ],
 )
-def test_the_true_peak_passes_ebus_cases(
-    share: int, phase_deg: float, amplitude: float, dbtp: float
-) -> None:
+def test_the_true_peak_passes_ebus_cases(share: int, phase_deg: float, amplitude: float, dbtp: float) -> None:
     """EBU Tech 3341, cases 15 to 19: within +0.2 and -0.4 dB. The ends are faded, as a sine has none."""
     samples = sine(48_000 / share, 20 * math.log10(amplitude), 1.0, 48_000, phase_deg)
     samples[:4_800] *= np.linspace(0, 1, 4_800, dtype=np.float32)
@@ -127,7 +131,7 @@ def test_a_gain_moves_the_level_and_no_peak_reaches_full_scale(gain_db: float) -
 
 def test_without_a_target_a_gain_is_a_factor_and_no_level_is_none() -> None:
     samples = voice("slt")
-    assert levelled(samples, RATE_HZ, Level()) is samples
+    assert levelled(samples, RATE_HZ, AS_MADE) is samples
     assert np.array_equal(levelled(samples, RATE_HZ, Level(gain_db=-20.0)), samples * np.float32(0.1))
     assert peak_db(levelled(samples, RATE_HZ, Level(gain_db=20.0))) <= -1.0
 

@@ -17,7 +17,7 @@ from appliance.audio.reply import Reply
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
 from appliance.encodings import Encoding
-from appliance.request import FloatArray, Level, SegmentAudio
+from appliance.request import AS_MADE, FloatArray, Level, SegmentAudio
 from tests.daemons import BUNDLE
 
 MANIFEST = bundle.read(BUNDLE, verify=False).manifest
@@ -28,7 +28,7 @@ def reply_of(
     rate_hz: int = 24_000,
     encoding: Encoding = Encoding.PCM16,
     manifest: Manifest = MANIFEST,
-    level: Level = Level(),
+    level: Level = AS_MADE,
 ) -> Reply:
     return Reply(manifest, encoding, rate_hz, MESSAGE_S, level)
 
@@ -43,7 +43,7 @@ def made_of(lengths: list[int], pauses_s: Sequence[float] = ()) -> list[SegmentA
 
 
 def plainly(
-    segments: list[SegmentAudio], rate_hz: int, cross_fade_s: float, level: Level = Level()
+    segments: list[SegmentAudio], rate_hz: int, cross_fade_s: float, level: Level = AS_MADE
 ) -> FloatArray:
     """Each segment levelled, what lies between pauses cross-faded at once, all of it resampled at once."""
     overlap = join.overlap_samples(cross_fade_s, MANIFEST.mel.sample_rate_hz)
@@ -63,10 +63,15 @@ def plainly(
     st.sampled_from((Encoding.WAV, Encoding.PCM16)),
     st.sampled_from((0.0, 0.15)),
     st.lists(st.sampled_from((0.0, 0.0, 0.3)), max_size=5),
-    st.sampled_from((Level(), Level(-18.0), Level(None, 6.0))),
+    st.sampled_from((AS_MADE, Level(-18.0), Level(None, 6.0))),
 )
 def test_a_stream_a_whole_reply_and_the_plain_way_are_the_same(
-    lengths: list[int], rate_hz: int, encoding: Encoding, cross_fade_s: float, pauses_s: list[float], level: Level
+    lengths: list[int],
+    rate_hz: int,
+    encoding: Encoding,
+    cross_fade_s: float,
+    pauses_s: list[float],
+    level: Level,
 ) -> None:
     manifest = replace(MANIFEST, defaults=replace(MANIFEST.defaults, cross_fade_s=cross_fade_s))
     segments = made_of(lengths, pauses_s)
