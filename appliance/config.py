@@ -27,6 +27,8 @@ LOOPBACK_WYOMING = "127.0.0.1:10200"
 MIB = 1 << 20
 LEAST_PIECE_S = 15.0
 """Seconds: the longest reference and some speech after it."""
+MAX_GAIN_DB = 20.0
+"""Of a request, and of a channel."""
 Count = Annotated[int, AtLeast(1)]
 Target = Annotated[float, Between(0.0, 60.0)]
 Hour = Annotated[float, Between(0.0, 3_600.0)]
@@ -82,6 +84,18 @@ class TextConfig:
     directions: Literal["drop", "speak"] = "drop"
     language: str = ""
     """Code of the language before the bundle's own: "de"."""
+
+
+@dataclass(frozen=True)
+class AudioConfig(Ranged):
+    loudness_lufs: Annotated[float | None, Between(-40.0, -10.0)] = -18.0
+    """None: what the model makes of the voice's recording."""
+    channel_gain_db: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for channel, gain_db in self.channel_gain_db.items():
+            Between(-MAX_GAIN_DB, MAX_GAIN_DB).check(f"channel_gain_db.{channel}", gain_db)
 
 
 @dataclass(frozen=True)
@@ -247,6 +261,7 @@ class Config:
     engine: EngineConfig = field(default_factory=EngineConfig)
     synthesis: SynthesisConfig = field(default_factory=SynthesisConfig)
     text: TextConfig = field(default_factory=TextConfig)
+    audio: AudioConfig = field(default_factory=AudioConfig)
     voices: VoicesConfig = field(default_factory=VoicesConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)

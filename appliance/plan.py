@@ -42,6 +42,8 @@ class Planner:
     max_audio_s: float = math.inf
     max_work_s: float = math.inf
     """Seconds of speech × steps."""
+    restores_level: bool = True
+    """The speech of a quiet reference is as quiet, as upstream's; False where its loudness is set later."""
 
     def plan(self, request: Request) -> list[Segment]:
         """Segments in order of playout.
@@ -87,7 +89,7 @@ class Planner:
                     times=times,
                     guidance=request.guidance,
                     seed=request.seed,
-                    gain=min(features.rms / defaults.target_rms, 1.0),
+                    gain=min(features.rms / defaults.target_rms, 1.0) if self.restores_level else 1.0,
                     sampling=defaults.sampling,
                     audio_s=max(samples / spec.sample_rate_hz - fade_s, 0.0) + pause_s,
                     pause_s=pause_s,

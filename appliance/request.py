@@ -98,6 +98,18 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Level:
+    """Level of a reply, before its peaks are limited."""
+
+    target_lufs: float | None = None
+    """None: what the model makes, which is upstream's."""
+    gain_db: float = 0.0
+
+
+AS_MADE = Level()
+
+
+@dataclass(frozen=True)
 class Request:
     """Validated and with all defaults."""
 
@@ -122,6 +134,7 @@ class Request:
     max_spoken_s: float = 0.0
     """The text is cut to this; 0: no limit."""
     word_timings: bool = False
+    level: Level = AS_MADE
 
     @property
     def runs(self) -> list[Run]:
@@ -306,7 +319,7 @@ class Timings:
     steps_s: float = 0.0
     vocoder_s: float = 0.0
     join_s: float = 0.0
-    """Cross-fade and sample rate."""
+    """Level, cross-fade and sample rate."""
     encode_s: float = 0.0
     total_s: float = 0.0
     audio_s: float = 0.0

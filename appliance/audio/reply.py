@@ -1,4 +1,4 @@
-"""Segments' audio → a reply's bytes: cross-fade, resampling, encoding; off the engine's thread."""
+"""Segments' audio → a reply's bytes: level, cross-fade, resampling, encoding; off the engine's thread."""
 
 from __future__ import annotations
 
@@ -12,17 +12,25 @@ from typing import Any
 import numpy as np
 
 from appliance.audio import compress, encode, join
+from appliance.audio.loudness import levelled
 from appliance.contract.bundle import Manifest
 from appliance.encodings import Encoding
-from appliance.request import FloatArray, SegmentAudio
+from appliance.request import AS_MADE, FloatArray, Level, SegmentAudio
 
-SHORT_SAMPLES = 1 << 17
-"""5 s, which take about a millisecond on the event loop."""
+SHORT_SAMPLES = 1 << 16
+"""2.7 s, which take a millisecond on the event loop; four where every peak is limited."""
 THREADS = 2
 
 
 class Reply:
-    def __init__(self, manifest: Manifest, encoding: Encoding, rate_hz: int, message_s: float) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        encoding: Encoding,
+        rate_hz: int,
+        message_s: float,
+        level: Level = AS_MADE,
+    ) -> None:
         """`message_s`: longest audio of one message."""
         self._model_hz, self._rate_hz = manifest.mel.sample_rate_hz, rate_hz
         self._joiner = join.Joiner(join.overlap_samples(manifest.defaults.cross_fade_s, self._model_hz))
@@ -30,13 +38,14 @@ class Reply:
         self._encoding = encoding
         self._encoder = encode.Encoder(encoding, self._rate_hz)
         self._longest = round(message_s * self._rate_hz)
+        self._level = level
         self._kept: list[FloatArray] = []
         self._waiting = 0
         """Samples pushed into the encoder since its last byte."""
         self.samples = 0
         """Output samples so far."""
         self.join_s = self.encode_s = 0.0
-        """Time of cross-fade and resampling, and of encoding."""
+        """Time of level, cross-fade and resampling, and of encoding."""
 
     @property
     def audio_s(self) -> float:
@@ -50,19 +59,22 @@ class Reply:
     def messages(self, made: SegmentAudio) -> Iterator[tuple[bytes, int]]:
         """(bytes, number of samples) for each message of at most `message_s`.
 
-        Samples of which a block encoder returns nothing yet count for the next message.
+        They are levelled, joined and resampled at once, and encoded as they are taken. Samples of which a
+        block encoder returns nothing yet count for the next message.
         """
-        samples = self._join(made)
+        return self._encoded(self._join(made), last=made.last)
+
+    def _encoded(self, samples: FloatArray, *, last: bool) -> Iterator[tuple[bytes, int]]:
         pieces = np.array_split(samples, math.ceil(len(samples) / self._longest)) if len(samples) else []
-        if made.last and not pieces and self.samples:
+        if last and not pieces and self.samples:
             pieces = [samples]
         for number, piece in enumerate(pieces, 1):
-            last = made.last and number == len(pieces)
+            ends = last and number == len(pieces)
             begun = time.perf_counter()
-            data = self._encoder.push(piece, last=last)
+            data = self._encoder.push(piece, last=ends)
             self.encode_s += time.perf_counter() - begun
             self._waiting += len(piece)
-            if data or (last and self._waiting):
+            if data or (ends and self._waiting):
                 count, self._waiting = self._waiting, 0
                 yield data, count
 
@@ -82,7 +94,8 @@ class Reply:
     def _join(self, made: SegmentAudio) -> FloatArray:
         begun = time.perf_counter()
         pause = round(made.pause_s * self._model_hz)
-        joined = self._joiner.push(made.samples, pause=pause, last=made.last)
+        samples = levelled(made.samples, self._model_hz, self._level)
+        joined = self._joiner.push(samples, pause=pause, last=made.last)
         samples = self._resampler.push(joined, last=made.last)
         self.samples += len(samples)
         self.join_s += time.perf_counter() - begun

@@ -51,6 +51,7 @@ def add_say(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="absent: drawn by the daemon")
     parser.add_argument("--rate", type=int, metavar="HZ", help="absent: the model's own")
     parser.add_argument("--speed", type=float, help="speaking rate; 1 is the voice's own")
+    parser.add_argument("--gain", type=float, metavar="DB", help="louder or quieter: -20 to 20")
     parser.add_argument("--language", metavar="CODE", help="of the text: de, pt-BR; absent: the bundle's")
     parser.add_argument("--text-handling", choices=("chat", "verbatim", "ssml"), help="absent: chat")
     add_pronounce(parser)
@@ -150,6 +151,7 @@ def _request(options: argparse.Namespace, encoding: EncodingName) -> Options:
         "encoding": encoding,
         "rate": options.rate,
         "speed": options.speed,
+        "gain_db": options.gain,
         "nfe": options.nfe,
         "min_nfe": options.min_nfe,
         "seed": options.seed,

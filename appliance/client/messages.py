@@ -95,6 +95,8 @@ class Options(FieldOptions, total=False):
     """Spoken form by word."""
     max_spoken: float | None
     """Seconds of speech to which the text is cut, at a clause."""
+    gain_db: float | None
+    """Louder or quieter than the daemon's loudness: -20 to 20."""
     supersede: str | None
     """Key: abort this channel's waiting requests with it."""
     merge: str | None
@@ -180,6 +182,7 @@ def synthesize_request(text: str, voice: str, options: Options) -> pb.Synthesize
         style=options.get("style"),
         pronunciations=options.get("pronunciations"),
         max_spoken_seconds=options.get("max_spoken"),
+        gain_db=options.get("gain_db"),
         supersede_key=options.get("supersede"),
         merge_key=options.get("merge"),
         merge_count=options.get("merge_count"),

@@ -13,6 +13,7 @@ from anyio import fail_after
 from starlette.requests import Request
 
 from appliance.client import FIELDS, PRIORITIES, Options
+from appliance.config import MAX_GAIN_DB
 from appliance.gateway.refusals import Refusal
 
 MAX_SEED = 2**64 - 1
@@ -23,17 +24,9 @@ TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 PLAYOUTS = ("serial", "overlap")
 MAX_QUEUE_S, MAX_SPOKEN_S, MAX_COUNT = 3_600, 3_600, 2**32 - 1
 COMMON = (
-    *("channel", "user", "priority", "seed", "nfe", "language", "style", "text_handling"),
-    *(
-        "queue_timeout",
-        "playout",
-        "supersede_key",
-        "merge_key",
-        "merge_count",
-        "merge_text",
-        "max_spoken_seconds",
-        "request_id",
-    ),
+    *("channel", "user", "priority", "seed", "nfe", "language", "style", "gain_db", "text_handling"),
+    *("queue_timeout", "playout", "max_spoken_seconds", "request_id"),
+    *("supersede_key", "merge_key", "merge_count", "merge_text"),
 )
 """Parameters of every API."""
 FOREIGN = ("user_id", "aux_ref_audio_paths")
@@ -147,6 +140,7 @@ class Fields:
             "merge_count": self.whole("merge_count", 0, MAX_COUNT),
             "merge_text": self.text("merge_text"),
             "max_spoken": self.number("max_spoken_seconds", 0, MAX_SPOKEN_S),
+            "gain_db": self.number("gain_db", -MAX_GAIN_DB, MAX_GAIN_DB),
             "request_id": self.text("request_id"),
         }
         if options["seed"] == -1:

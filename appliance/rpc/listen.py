@@ -17,14 +17,13 @@ from appliance.audio import words
 from appliance.audio.captions import written_spans
 from appliance.audio.reply import Reply
 from appliance.audio.words import Word
-from appliance.contract.bundle import Manifest
 from appliance.encodings import Encoding
 from appliance.errors import EngineFault, ReaderStalled
 from appliance.request import Playout, SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.callers import Call, current_call
 from appliance.rpc.replies import utterance_message, word_messages
-from appliance.rpc.speaking import Speaking
+from appliance.rpc.speaking import Speaking, SynthesisCall
 from appliance.scheduler.job import Job, State, Utterance
 from appliance.scheduler.queue import next_change
 
@@ -167,11 +166,12 @@ class Broadcaster:
         """True while there is a listener, or was until lately."""
         return self._task is not None
 
-    def publish(self, job: Job, manifest: Manifest, segment: SegmentAudio) -> None:
+    def publish(self, call: SynthesisCall, segment: SegmentAudio) -> None:
         """Take a finished segment; ignored where the request's first one was not published."""
+        job = call.job
         if segment.segment == 0:
-            rate_hz = manifest.mel.sample_rate_hz
-            reply = Reply(manifest, Encoding.PCM16, rate_hz, self._message_s)
+            rate_hz = call.manifest.mel.sample_rate_hz
+            reply = Reply(call.manifest, Encoding.PCM16, rate_hz, self._message_s, call.request.level)
             self._broadcasts[job] = Broadcast(job, reply, rate_hz)
         if (broadcast := self._broadcasts.get(job)) is not None:
             broadcast.waiting.append(segment)

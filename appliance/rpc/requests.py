@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from appliance.audio.encode import check_encoding, check_rate
-from appliance.config import SynthesisConfig
+from appliance.config import MAX_GAIN_DB, AudioConfig, SynthesisConfig
 from appliance.contract.sampler import MAX_GUIDANCE, Sampler
 from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.request import Handling, Playout, Priority, Request, Segmentation, Spoken, Terms
+from appliance.request import Handling, Level, Playout, Priority, Request, Segmentation, Spoken, Terms
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.normalise import clean, normalise
 from appliance.text.pronounce import check as check_pronunciations
@@ -72,6 +72,7 @@ class RequestDefaults:
     styles: Callable[[str], Collection[str]] = lambda voice: ()
     """By voice, those that can be used; none where there is no such voice."""
     sampler: Sampler = field(default_factory=Sampler)
+    audio: AudioConfig = field(default_factory=AudioConfig)
 
 
 @dataclass(frozen=True)
@@ -232,6 +233,7 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
         sample_rate_hz=check_rate(rate_hz, encoding),
         stream=stream,
         word_timings=message.word_timings,
+        level=_level(message, defaults.audio),
     )
 
 
@@ -256,6 +258,11 @@ def _allowed(field: str, value: Number, check: Callable[[Number], None]) -> Numb
     except ValueError as error:
         raise InvalidRequest(field, str(error)) from None
     return value
+
+
+def _level(message: pb.SynthesizeRequest, audio: AudioConfig) -> Level:
+    gain_db = _within("gain_db", message.gain_db, -MAX_GAIN_DB, MAX_GAIN_DB)
+    return Level(audio.loudness_lufs, gain_db + audio.channel_gain_db.get(message.channel, 0.0))
 
 
 def _voice(voice: str) -> str:

@@ -113,7 +113,10 @@ class SynthesisCall(OpenCall):
         if way is None:
             return False
         self.request = ways[way][0]
-        self.reply = Reply(self.manifest, self.request.encoding, self.request.sample_rate_hz, self.message_s)
+        self.reply = Reply(
+            *(self.manifest, self.request.encoding, self.request.sample_rate_hz, self.message_s),
+            self.request.level,
+        )
         self.cached = kept is not None
         self.phrase_key = keys[way] if keys and not kept else None
         return True
@@ -177,8 +180,8 @@ class SynthesisCall(OpenCall):
         """Audio messages, each with its number of samples. Raises the error that ended the job."""
         reply, sequence, offset = self.reply, 0, 0
         async for segment in self.segments():
-            encoded, count = reply.messages(segment), len(segment.samples)
-            while message := await self.workers.run(count, next, encoded, None, costly=reply.is_costly):
+            encoded = await self.workers.run(len(segment.samples), reply.messages, segment)
+            while message := await self.workers.run(0, next, encoded, None, costly=reply.is_costly):
                 data, samples = message
                 if not sequence:
                     self.first_audio = self.clock()
@@ -261,7 +264,7 @@ class Speaking:
         self._idle.set()
         self._planner_thread = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self.workers = AudioWorkers()
-        self.on_segment: Callable[[Job, Manifest, SegmentAudio], None] | None = None
+        self.on_segment: Callable[[SynthesisCall, SegmentAudio], None] | None = None
         """Called on the event loop."""
 
     async def answer(
@@ -397,7 +400,7 @@ class Speaking:
         results.put_nowait(result)
         call = self._find(request_id) if self.on_segment is not None else None
         if self.on_segment is not None and call is not None and isinstance(result, SegmentAudio):
-            self.on_segment(call.job, call.manifest, result)
+            self.on_segment(call, result)
 
     def _log_failure(self, call: SynthesisCall, error: ApplianceError | None) -> None:
         reason: object = error or "the call was cancelled"

@@ -95,7 +95,7 @@ AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
 """Time from the end of the drain to that of the process; f5-appliance.service allows it."""
 STALLED_S = 1.0
 """Pause of a reader, once it has played what it has, for which a drain does not wait."""
-LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
+LIVE_SECTIONS = ("synthesis", "text", "audio", "scheduler", "log")
 """Sections that a reload can change."""
 
 
@@ -585,10 +585,17 @@ class Daemon:
         guidance = _usual_guidance(synthesis, manifest)  # refuses before anything changes
         self._speak_through(FrontEnd(components.planner.vocabulary, config.text, manifest.text.languages))
         components.defaults = replace(
-            components.defaults, synthesis=synthesis, guidance=guidance, sampler=manifest.sampler
+            components.defaults,
+            synthesis=synthesis,
+            guidance=guidance,
+            sampler=manifest.sampler,
+            audio=config.audio,
         )
         components.planner = replace(
-            components.planner, max_audio_s=synthesis.max_audio_s, max_work_s=synthesis.max_work_s
+            components.planner,
+            max_audio_s=synthesis.max_audio_s,
+            max_work_s=synthesis.max_work_s,
+            restores_level=config.audio.loudness_lufs is None,
         )
         self._scheduler.config = config.scheduler
 

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.audio import compress, encode, join
+from appliance.audio.loudness import levelled
 from appliance.audio.reply import Reply
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
 from appliance.encodings import Encoding
-from appliance.request import FloatArray, SegmentAudio
+from appliance.request import AS_MADE, FloatArray, Level, SegmentAudio
 from tests.daemons import BUNDLE
 
 MANIFEST = bundle.read(BUNDLE, verify=False).manifest
@@ -24,9 +25,12 @@ MESSAGE_S = 0.2
 
 
 def reply_of(
-    rate_hz: int = 24_000, encoding: Encoding = Encoding.PCM16, manifest: Manifest = MANIFEST
+    rate_hz: int = 24_000,
+    encoding: Encoding = Encoding.PCM16,
+    manifest: Manifest = MANIFEST,
+    level: Level = AS_MADE,
 ) -> Reply:
-    return Reply(manifest, encoding, rate_hz, MESSAGE_S)
+    return Reply(manifest, encoding, rate_hz, MESSAGE_S, level)
 
 
 def made_of(lengths: list[int], pauses_s: Sequence[float] = ()) -> list[SegmentAudio]:
@@ -38,12 +42,14 @@ def made_of(lengths: list[int], pauses_s: Sequence[float] = ()) -> list[SegmentA
     ]
 
 
-def plainly(segments: list[SegmentAudio], rate_hz: int, cross_fade_s: float) -> FloatArray:
-    """What lies between pauses cross-faded at once, then all of it resampled at once."""
+def plainly(
+    segments: list[SegmentAudio], rate_hz: int, cross_fade_s: float, level: Level = AS_MADE
+) -> FloatArray:
+    """Each segment levelled, what lies between pauses cross-faded at once, all of it resampled at once."""
     overlap = join.overlap_samples(cross_fade_s, MANIFEST.mel.sample_rate_hz)
     parts: list[FloatArray] = [np.zeros(0, np.float32)]
     for segment in segments:
-        parts[-1] = np.asarray(join.crossfade(parts[-1], segment.samples, overlap))
+        parts[-1] = np.asarray(join.crossfade(parts[-1], levelled(segment.samples, 24_000, level), overlap))
         if segment.pause_s:
             parts += [np.zeros(round(segment.pause_s * 24_000), np.float32), np.zeros(0, np.float32)]
     joined = np.concatenate(parts).astype(np.float32)
@@ -57,20 +63,26 @@ def plainly(segments: list[SegmentAudio], rate_hz: int, cross_fade_s: float) -> 
     st.sampled_from((Encoding.WAV, Encoding.PCM16)),
     st.sampled_from((0.0, 0.15)),
     st.lists(st.sampled_from((0.0, 0.0, 0.3)), max_size=5),
+    st.sampled_from((AS_MADE, Level(-18.0), Level(None, 6.0))),
 )
 def test_a_stream_a_whole_reply_and_the_plain_way_are_the_same(
-    lengths: list[int], rate_hz: int, encoding: Encoding, cross_fade_s: float, pauses_s: list[float]
+    lengths: list[int],
+    rate_hz: int,
+    encoding: Encoding,
+    cross_fade_s: float,
+    pauses_s: list[float],
+    level: Level,
 ) -> None:
     manifest = replace(MANIFEST, defaults=replace(MANIFEST.defaults, cross_fade_s=cross_fade_s))
     segments = made_of(lengths, pauses_s)
-    streamed = reply_of(rate_hz, encoding, manifest)
+    streamed = reply_of(rate_hz, encoding, manifest, level)
     messages = [message for made in segments for message in streamed.messages(made)]
-    whole = reply_of(rate_hz, encoding, manifest)
+    whole = reply_of(rate_hz, encoding, manifest, level)
     for made in segments:
         whole.keep(made)
     head = 44 if encoding is Encoding.WAV else 0
     data = b"".join(data for data, _ in messages)
-    wanted = encode.pcm16(plainly(segments, rate_hz, cross_fade_s))
+    wanted = encode.pcm16(plainly(segments, rate_hz, cross_fade_s, level))
     assert whole.whole()[head:] == wanted
     if wanted:  # a stream without audio has no message for a header either
         assert data[head:] == wanted

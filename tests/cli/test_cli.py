@@ -169,6 +169,7 @@ def test_say_into_a_file_of_another_kind(capsys: pytest.CaptureFixture[str], tmp
         (["--voice", "ann", "--nfe", "-1"], "a number is out of range"),
         (["--voice", "ann", "--rate", "2"], "audio_config.sample_rate_hertz: must be from 8000"),
         (["--voice", "ann", "--speed", "9"], "audio_config.speaking_rate: must be between 0.25 and 4.0"),
+        (["--voice", "ann", "--gain", "21"], "gain_db: must be between -20.0 and 20.0, not 21"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

@@ -214,6 +214,7 @@ QUEUE_FIELDS = {
     "merge_count": 2,
     "merge_text": "{count} roses",
     "max_spoken_seconds": 4,
+    "gain_db": -3.5,
     "request_id": "mine",
 }
 WRONG = {
@@ -224,6 +225,7 @@ WRONG = {
     "merge_count": -1,
     "merge_text": {},
     "max_spoken_seconds": "long",
+    "gain_db": 21,
     "request_id": 7,
 }
 

@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 import soundfile
 
-from appliance.config import SchedulerConfig, ServerConfig, SynthesisConfig
+from appliance.config import AudioConfig, SchedulerConfig, ServerConfig, SynthesisConfig
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
 from appliance.contract.mel import MelSpec
@@ -169,7 +169,9 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     components = Components(
         planner=cast(Planner, planner),
         scheduler=scheduler,
-        defaults=RequestDefaults(SynthesisConfig(max_text_characters=500), 2.0, RATE_HZ),
+        defaults=RequestDefaults(
+            *(SynthesisConfig(max_text_characters=500), 2.0, RATE_HZ), audio=AudioConfig(loudness_lufs=None)
+        ),
         clock=time.monotonic,
         spoken=lambda timings, promised_s: spoken.append((timings, promised_s)),
         skipped=lambda: skipped.append(None),

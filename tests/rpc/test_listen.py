@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
 import pytest
 
 from appliance.audio.phrases import Phrases
+from appliance.config import AudioConfig
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc, callers
 from appliance.rpc import listen as rpc
@@ -124,7 +125,8 @@ async def plain(synthesizer: Stub, asked: pb.SynthesizeRequest) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "kind", ["unary", "stream", "8 kHz MP3 stream", "bulk", "overlap", "long", "session", "cached"]
+    "kind",
+    ["unary", "stream", "8 kHz MP3 stream", "bulk", "overlap", "long", "session", "cached", "levelled"],
 )
 async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
     synthesizer: Stub, moderator: Moderator, box: Box, kind: str
@@ -133,6 +135,9 @@ async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
     text = "one. two. three"
     if kind == "8 kHz MP3 stream":
         fields["audio_config"] = {"encoding": pb.MP3, "sample_rate_hertz": 8_000}
+    elif kind == "levelled":
+        fields["gain_db"] = -3.0
+        box.components.defaults = replace(box.components.defaults, audio=AudioConfig())
     elif kind == "bulk":
         fields["priority"] = pb.BULK
     elif kind == "overlap":

@@ -8,7 +8,6 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -510,10 +509,7 @@ async def test_audio_is_put_together_while_others_are_answered(
         assert go.wait(PATIENCE_S)
         return real(*arguments)
 
-    def held_messages(*arguments: Any) -> Iterator[Any]:
-        yield from held(*arguments)
-
-    monkeypatch.setattr(Reply, name, held_messages if name == "messages" else held)
+    monkeypatch.setattr(Reply, name, held)
     monkeypatch.setattr(workers, "SHORT_SAMPLES", 0)
     call: Any = synthesizer.StreamSynthesize if name == "messages" else synthesizer.Synthesize
     whole = asyncio.ensure_future(read(call(request())) if name == "messages" else reply_of(call(request())))

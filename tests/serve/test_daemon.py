@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from appliance.audio.loudness import loudness
 from appliance.config import load
 from appliance.contract import bundle
 from appliance.engine.cuda import fault_of
@@ -334,6 +336,11 @@ def rewrite(box: Running, **sections: dict[str, Any]) -> None:
     box.until("reload:")
 
 
+def loudness_of(reply: pb.SynthesizeResponse) -> float:
+    samples = np.frombuffer(reply.audio[44:], "<i2") / np.float32(32_767)
+    return loudness(samples, reply.header.sample_rate_hertz)
+
+
 def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) -> None:
     with running(tmp_path) as box, box.channel() as channel:
         box.add_voice()
@@ -358,10 +365,16 @@ def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) 
         asked = request(playout=pb.OVERLAP)
         assert stub.Synthesize(asked, timeout=PATIENCE_S).header.nfe_steps == 3
 
-        rewrite(box, synthesis={"nfe": 4}, engine={"threads": 2}, server={"drain_s": 7.0})
+        made = loudness_of(stub.Synthesize(asked, timeout=PATIENCE_S))
+        audio = {"loudness_lufs": -30.0, "channel_gain_db": {"alerts": -10.0}}
+        rewrite(box, synthesis={"nfe": 4}, engine={"threads": 2}, server={"drain_s": 7.0}, audio=audio)
         box.until("only a restart takes over the changes in engine, server")
         box.until("reload: configuration read")
-        assert stub.Synthesize(asked, timeout=PATIENCE_S).header.nfe_steps == 4
+        reply = stub.Synthesize(asked, timeout=PATIENCE_S)
+        assert reply.header.nfe_steps == 4
+        assert (made, loudness_of(reply)) == pytest.approx((-18.0, -30.0), abs=0.2)
+        asked.channel = "alerts"
+        assert loudness_of(stub.Synthesize(asked, timeout=PATIENCE_S)) == pytest.approx(-40.0, abs=0.2)
 
         messages.extend(call)
         assert messages[-1].WhichOneof("message") == "end"

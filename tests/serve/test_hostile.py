@@ -162,6 +162,7 @@ WRONG: dict[str, st.SearchStrategy[Any]] = {
     "merge_key": LONG,
     "merge_count": st.integers(1_000_001, 2**32 - 1),
     "max_spoken_seconds": st.one_of(NAN, st.floats(max_value=-1e-3), st.floats(min_value=3_601.0)),
+    "gain_db": st.one_of(NAN, st.floats(max_value=-20.1), st.floats(min_value=20.1)),
     "pronunciations": st.sampled_from(({"": "x"}, {"x": ""}, {"x" * 65: "y"}, {"x": "y" * 201})),
 }
 

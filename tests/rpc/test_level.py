@@ -1,0 +1,88 @@
+"""Loudness and gains over real gRPC, with an engine whose samples are speech."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+import soundfile
+
+from appliance.audio.loudness import loudness
+from appliance.audio.phrases import Phrases
+from appliance.config import AudioConfig
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from tests.daemons import ROOT
+from tests.fakes_engine import RATE_HZ
+from tests.rpc.conftest import Box
+from tests.rpc.test_synthesizer import refusal, request
+
+Stub = appliance_pb2_grpc.SynthesizerStub
+SPEECH: Path = ROOT / "appliance" / "demo" / "voices" / "slt.wav"
+LUFS = -20.0
+FACTOR = 10 ** (-6.0 / 20)
+
+
+@pytest.fixture(autouse=True)
+def speech(box: Box) -> None:
+    samples, _ = soundfile.read(SPEECH, dtype="float32")
+    box.engine.finishing = lambda made: 4 * made.mean() * np.asarray(samples, np.float32)
+
+
+def set_audio(box: Box, audio: AudioConfig) -> None:
+    box.components.defaults = replace(box.components.defaults, audio=audio)
+
+
+async def spoken(synthesizer: Stub, **fields: object) -> np.ndarray:
+    fields = {"audio_config": {"encoding": pb.PCM16}, **fields}
+    reply = await synthesizer.Synthesize(request("one. two. three", segmentation=pb.LOW_LATENCY, **fields))
+    return np.frombuffer(reply.audio, "<i2") / np.float32(32_767)
+
+
+async def test_segments_that_were_made_at_other_levels_are_all_at_the_target(
+    synthesizer: Stub, box: Box
+) -> None:
+    made = np.split(await spoken(synthesizer), 3)
+    levels = [loudness(part, RATE_HZ) for part in made]
+    assert max(levels) - min(levels) > 9
+    set_audio(box, AudioConfig(loudness_lufs=LUFS))
+    whole = await spoken(synthesizer)
+    for part in (whole, *np.split(whole, 3)):
+        assert loudness(part, RATE_HZ) == pytest.approx(LUFS, abs=0.2)
+    asked = request("one. two. three", segmentation=pb.LOW_LATENCY)
+    messages = [message async for message in synthesizer.StreamSynthesize(asked)]
+    streamed = b"".join(message.audio.data for message in messages)
+    assert np.array_equal(np.frombuffer(streamed, "<i2") / np.float32(32_767), whole)
+
+
+async def test_gains_of_request_and_channel_add_up(synthesizer: Stub, box: Box) -> None:
+    set_audio(box, AudioConfig(LUFS, {"alerts": -4.0}))
+    gains = [
+        loudness(await spoken(synthesizer, **fields), RATE_HZ) - LUFS
+        for fields in ({}, {"gain_db": 2.0}, {"channel": "alerts"}, {"channel": "alerts", "gain_db": -20.0})
+    ]
+    assert gains == pytest.approx([0.0, 2.0, -4.0, -24.0], abs=0.2)
+
+
+@pytest.mark.parametrize("lufs", [None, LUFS])
+async def test_a_phrase_from_memory_has_the_level_that_is_asked_for(
+    synthesizer: Stub, box: Box, lufs: float | None
+) -> None:
+    box.components.phrases = Phrases(1 << 24)
+    set_audio(box, AudioConfig(lufs))
+    first = await spoken(synthesizer)
+    assert np.array_equal(await spoken(synthesizer), first)
+    quieter = await spoken(synthesizer, gain_db=-6.0)
+    np.testing.assert_allclose(quieter, first * FACTOR, atol=1 / 32_767)
+    assert np.array_equal(await spoken(synthesizer), first)
+    assert (box.components.phrases.hits, box.components.phrases.misses) == (3, 1)
+
+
+@pytest.mark.parametrize("gain_db", [20.5, -21.0, float("nan"), float("inf")])
+async def test_a_gain_that_is_not_allowed_is_named(synthesizer: Stub, gain_db: float) -> None:
+    error, _ = await refusal(synthesizer.Synthesize(request(gain_db=gain_db)))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert (error.details() or "").startswith("gain_db: must be between -20.0 and 20.0, not ")
