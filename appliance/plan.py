@@ -1,6 +1,6 @@
 """Request → Segments: the text in pieces, each with its tokens, frames and time grid.
 
-Counts follow upstream's `infer_process`, `infer_batch_process` and `CFM.sample` (f5-tts 1.1.22).
+Counts follow F5's `infer_process`, `infer_batch_process` and `CFM.sample` (f5-tts 1.1.22).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ WINDOW_S = 22.0
 SHORT_TEXT_BYTES = 10
 """Texts with fewer are spoken slower."""
 SHORT_TEXT_SPEED = 0.3
+ENDS = (*";:,.!?；：，。！？",)
 LONGEST_PIECE_S = 8.0
 """Limit of a segment of LOW_LATENCY, one step of which delays all other requests."""
 
@@ -55,21 +56,21 @@ class Planner:
             )
         times = self._times(request.nfe)
         reference = self.reference(request.voice)
-        transcript = spoken_transcript(reference.transcript)
+        transcript = spoken_transcript(reference.transcript, by_tokens=self._by_tokens)
         features = reference.features
-        reference_frames = len(features.samples) // spec.hop
+        reference_frames = spec.reply_begins(len(features.samples))
         room, speed = self._room(request, reference, request.text), request.speaking_rate
-        length = duration_frames(reference_frames, transcript, request.text, speed, room.ratio)
+        length = self._duration(reference_frames, transcript, request.text, speed, room.ratio)
         self._check_work((length - reference_frames) / spec.frames_per_second, request.nfe)
         pieces = pieces_of(request, room)
         if not pieces:
             raise InvalidRequest("text", "is empty")
         segments = []
         for index, (text, pause_s) in enumerate(pieces):
-            ids = self.vocabulary.ids(self.vocabulary.split(transcript + text, self.to_tokens))
-            duration = duration_frames(
-                reference_frames, transcript, text, speed, self._ratio(transcript, text)
-            )
+            said = ended(text) if self._by_tokens else text
+            ids = self.vocabulary.ids(self.vocabulary.split(transcript + said, self.to_tokens))
+            ratio = self._ratio(transcript, text)
+            duration = self._duration(reference_frames, transcript, said, speed, ratio)
             # CFM.sample makes room for every token and for at least one frame after the reference.
             frames = max(max(len(ids), len(features.log_mel)) + 1, duration)
             if _bytes(text) < SHORT_TEXT_BYTES <= room.longest:  # is only slowed as far as it fits
@@ -152,6 +153,16 @@ class Planner:
     def _ratio(self, transcript: str, text: str) -> float:
         """Bytes of the text that take as long as one of the transcript."""
         return exchange(transcript, text) if self.manifest.text.duration == "script" else 1.0
+
+    @property
+    def _by_tokens(self) -> bool:
+        return self.manifest.text.duration == "tokens"
+
+    def _duration(self, reference_frames: int, transcript: str, text: str, speed: float, ratio: float) -> int:
+        if not self._by_tokens:
+            return duration_frames(reference_frames, transcript, text, speed, ratio)
+        before, after = (len(self.vocabulary.split(part, self.to_tokens)) for part in (transcript, text))
+        return token_frames(reference_frames, before, after, speed)
 
     def _times(self, nfe: int) -> NDArray[np.float64]:
         try:
@@ -244,8 +255,10 @@ def split(text: str, how: Segmentation, room: Room) -> list[str]:
     return [part for piece in pieces for part in cut_to_fit(piece, most, room.languages)]
 
 
-def spoken_transcript(transcript: str) -> str:
-    """Transcript before the text: with one more space after an ASCII character."""
+def spoken_transcript(transcript: str, *, by_tokens: bool = False) -> str:
+    """Transcript before the text: with one more space after ASCII, or `by_tokens` without any."""
+    if by_tokens:
+        return transcript.rstrip()
     return transcript + " " if transcript[-1:].isascii() else transcript
 
 
@@ -260,6 +273,18 @@ def duration_frames(
         speed *= SHORT_TEXT_SPEED
     speed *= exchange(transcript, text) if ratio is None else ratio
     return reference_frames + int(reference_frames / _bytes(transcript) * _bytes(text) / speed)
+
+
+def ended(text: str) -> str:
+    """Text with a full stop, where it ends without a mark; as ZipVoice's."""
+    text = text.strip()
+    return text if text.endswith(ENDS) else text + "."
+
+
+def token_frames(reference_frames: int, transcript: int, text: int, speed: float) -> int:
+    """Reference and text, whose tokens take as long as the transcript's; in float32, as ZipVoice's."""
+    each = np.float32(reference_frames) / np.float32(max(transcript, 1))
+    return reference_frames + math.ceil(each * np.float32(text) / np.float32(speed))
 
 
 def _too_long(text: str, frames: int, max_frames: int, spec: MelSpec) -> InvalidRequest:
