@@ -27,7 +27,8 @@ WINDOW_S = 22.0
 SHORT_TEXT_BYTES = 10
 """Texts with fewer are spoken slower."""
 SHORT_TEXT_SPEED = 0.3
-ENDS = (*";:,.!?；：，。！？",)
+ENDS = tuple(";:,.!?；：，。！？")
+"""Marks after which ZipVoice adds no full stop."""
 LONGEST_PIECE_S = 8.0
 """Limit of a segment of LOW_LATENCY, one step of which delays all other requests."""
 

@@ -189,7 +189,7 @@ def _add_sources(parser: argparse.ArgumentParser, *, required: bool = True) -> N
     parser.add_argument(
         "--family",
         required=required,
-        help=f"{', '.join(NAMED)}, a name that `fetch` lists, or an upstream-style YAML file",
+        help=f"{', '.join(NAMED)}, a name that `fetch` lists, or an upstream-style YAML file or model.json",
     )
     parser.add_argument("--checkpoint", type=Path, required=required, help=".safetensors or .pt")
     parser.add_argument(

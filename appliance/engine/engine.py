@@ -291,10 +291,13 @@ class Synthesizer:
             )
         if len(segment.ids) == 0 or segment.ids.min() < 0 or segment.ids.max() >= self.manifest.vocab_size:
             raise ValueError(f"ids must be one or more indices under {self.manifest.vocab_size}")
+        d = self.manifest.dimensions
+        if d.upsampling == "floor" and len(segment.ids) >= segment.frames:
+            raise ValueError(f"ids must be fewer than {segment.frames} frames, not {len(segment.ids)}")
         check_nfe(segment.nfe)
         if segment.sampling not in SAMPLINGS:
             raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, not {segment.sampling!r}")
-        if segment.sampling != "exact" and not self.manifest.dimensions.keeps_keys:
+        if segment.sampling != "exact" and not d.keeps_keys:
             raise ValueError(f"sampling must be exact with this bundle, not {segment.sampling!r}")
 
     def _silence(self, frames: int, reference: int, nfe: int, guidance: float) -> Segment:

@@ -23,6 +23,7 @@ from appliance.errors import BundleError
 from appliance.request import FloatArray, Segment
 from export import assemble
 from export.checkpoint import CheckpointError
+from export.cli import main
 from export.families import NAMED, FamilyError, family, of, zipvoice
 from export.model import zipformer
 from export.model.zipformer import ZipVoice
@@ -43,6 +44,8 @@ from tests.export.zipvoice import (
     drawn,
     inputs,
 )
+from tests.fakes.gpu import open_on
+from tests.fakes.gpu.device import Device
 
 pytestmark = [pytest.mark.torch, pytest.mark.once]
 
@@ -199,6 +202,24 @@ def test_what_does_not_belong_to_a_checkpoint_is_named(tmp_path: Path) -> None:
         assemble.load(mine)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--precision", "fp16"], "--precision fp16: ZipVoice has fp32"),
+        (["--grid", "sway"], "--grid: ZipVoice-LibriTTS has its own; --guidance, --strength and --steps may"),
+        (["--guidance", "none"], "--guidance none: ZipVoice has no such weights"),
+        (["--steps", "0"], "nfe must be between 1 and 64, not 0"),
+    ],
+)
+def test_the_command_line_refuses_what_the_family_is_not(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["--checkpoint", "model.pt", "--vocab", "tokens.txt", "--vocoder-path", "vocos"]
+    command = ["bundle", "--family", "ZipVoice-LibriTTS", *files, "--out", str(tmp_path / "out")]
+    assert main([*command, *options]) == 1
+    assert f"export: {message}" in capsys.readouterr().err
+
+
 # Bundles
 
 
@@ -245,6 +266,10 @@ def test_bundles_speak(bundles: dict[str, Bundle], tmp_path: Path) -> None:
             for number, (frames, nfe) in enumerate(((77, 8), (131, 4), (90, 8), (201, 5)))
         ]
         answers = [wanted(model, given, m.sampler) for given in segments]
+        device = Device()
+        on_device = Synthesizer(bundle, open_on(device), lanes=1)
+        assert relative(reply(on_device, segments[0]), answers[0]) <= PARITY
+        assert not device.wrong
         for backend in (OrtBackend(1), Padded()):
             engine = Synthesizer(bundle, backend, lanes=len(segments))
             for given, expected in zip(segments, answers, strict=True):
@@ -254,6 +279,8 @@ def test_bundles_speak(bundles: dict[str, Bundle], tmp_path: Path) -> None:
                 assert relative(found, expected) <= PARITY
             with pytest.raises(ValueError, match="sampling must be exact with this bundle, not 'short'"):
                 engine.open(dataclasses.replace(segments[0], sampling="short"))
+            with pytest.raises(ValueError, match="ids must be fewer than 77 frames, not 77"):
+                engine.open(dataclasses.replace(segments[0], ids=np.zeros(77, np.int32)))
     folder = bundles["distill"].folder
     with running(tmp_path, speaks_from=folder, synthesis={"nfe": 4}) as box, Client(box.address) as client:
         box.add_voice()
