@@ -132,7 +132,7 @@ def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_family_without_official_weights_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fetch", "F5TTS_Small"]) == 1
-    assert "F5TTS_Small: there are no official weights of it; there are" in capsys.readouterr().err
+    assert "F5TTS_Small: no weights of it are listed here; there are" in capsys.readouterr().err
 
 
 def test_the_readme_has_the_table(root: Path) -> None:
