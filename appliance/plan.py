@@ -1,6 +1,6 @@
 """Request → Segments: the text in pieces, each with its tokens, frames and time grid.
 
-Counts follow upstream's `infer_process`, `infer_batch_process` and `CFM.sample` (f5-tts 1.1.22).
+Counts follow F5's `infer_process`, `infer_batch_process` and `CFM.sample` (f5-tts 1.1.22).
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ WINDOW_S = 22.0
 SHORT_TEXT_BYTES = 10
 """Texts with fewer are spoken slower."""
 SHORT_TEXT_SPEED = 0.3
+ENDS = tuple(";:,.!?；：，。！？")
+"""Marks after which ZipVoice adds no full stop."""
 LONGEST_PIECE_S = 8.0
 """Limit of a segment of LOW_LATENCY, one step of which delays all other requests."""
 
@@ -58,18 +60,18 @@ class Planner:
             )
         times = self._times(request.nfe)
         rooms, speed = self._rooms(request), request.speaking_rate
-        self._check_work(sum(rooms[run.style].seconds(run.text) for run in request.runs), request.nfe)
+        self._check_work(sum(self._seconds(rooms[r.style], r.text) for r in request.runs), request.nfe)
         pieces = pieces_of(request, rooms)
         if not pieces:
             raise InvalidRequest("text", "is empty")
         segments = []
         for index, (text, pause_s, room) in enumerate(pieces):
-            transcript, features = spoken_transcript(room.reference.transcript), room.reference.features
+            transcript, features = self._before(room), room.reference.features
             reference_frames = room.reference_frames
-            ids = self.vocabulary.ids(self.vocabulary.split(transcript + text, self.to_tokens))
-            duration = duration_frames(
-                reference_frames, transcript, text, speed, self._ratio(transcript, text)
-            )
+            said = ended(text) if self._by_tokens else text
+            ids = self.vocabulary.ids(self.vocabulary.split(transcript + said, self.to_tokens))
+            ratio = self._ratio(transcript, text)
+            duration = self._duration(reference_frames, transcript, said, speed, ratio)
             # CFM.sample makes room for every token and for at least one frame after the reference.
             frames = max(max(len(ids), len(features.log_mel)) + 1, duration)
             if _bytes(text) < SHORT_TEXT_BYTES <= room.longest:  # is only slowed as far as it fits
@@ -165,6 +167,26 @@ class Planner:
         """Bytes of the text that take as long as one of the transcript."""
         return exchange(transcript, text) if self.manifest.text.duration == "script" else 1.0
 
+    @property
+    def _by_tokens(self) -> bool:
+        return self.manifest.text.duration == "tokens"
+
+    def _before(self, room: Room) -> str:
+        """Transcript of a reference, as it stands before the text."""
+        return spoken_transcript(room.reference.transcript, by_tokens=self._by_tokens)
+
+    def _seconds(self, room: Room, text: str) -> float:
+        """Of speech, if the text is one piece."""
+        frames = room.reference_frames
+        length = self._duration(frames, self._before(room), text, room.speed, room.ratio)
+        return (length - frames) / self.manifest.mel.frames_per_second
+
+    def _duration(self, reference_frames: int, transcript: str, text: str, speed: float, ratio: float) -> int:
+        if not self._by_tokens:
+            return duration_frames(reference_frames, transcript, text, speed, ratio)
+        before, after = (len(self.vocabulary.split(part, self.to_tokens)) for part in (transcript, text))
+        return token_frames(reference_frames, before, after, speed)
+
     def _times(self, nfe: int) -> NDArray[np.float64]:
         try:
             return self.manifest.times(nfe)
@@ -205,13 +227,7 @@ class Room:
 
     @property
     def reference_frames(self) -> int:
-        return len(self.reference.features.samples) // self.manifest.mel.hop
-
-    def seconds(self, text: str) -> float:
-        """Of speech, if the text is one piece."""
-        frames, transcript = self.reference_frames, spoken_transcript(self.reference.transcript)
-        length = duration_frames(frames, transcript, text, self.speed, self.ratio)
-        return (length - frames) / self.manifest.mel.frames_per_second
+        return self.manifest.mel.reply_begins(len(self.reference.features.samples))
 
     @property
     def pace(self) -> float:
@@ -270,8 +286,10 @@ def split(text: str, how: Segmentation, room: Room) -> list[str]:
     return [part for piece in pieces for part in cut_to_fit(piece, most, room.languages)]
 
 
-def spoken_transcript(transcript: str) -> str:
-    """Transcript before the text: with one more space after an ASCII character."""
+def spoken_transcript(transcript: str, *, by_tokens: bool = False) -> str:
+    """Transcript before the text: with one more space after ASCII, or `by_tokens` without any."""
+    if by_tokens:
+        return transcript.rstrip()
     return transcript + " " if transcript[-1:].isascii() else transcript
 
 
@@ -286,6 +304,18 @@ def duration_frames(
         speed *= SHORT_TEXT_SPEED
     speed *= exchange(transcript, text) if ratio is None else ratio
     return reference_frames + int(reference_frames / _bytes(transcript) * _bytes(text) / speed)
+
+
+def ended(text: str) -> str:
+    """Text with a full stop, where it ends without a mark; as ZipVoice's."""
+    text = text.strip()
+    return text if text.endswith(ENDS) else text + "."
+
+
+def token_frames(reference_frames: int, transcript: int, text: int, speed: float) -> int:
+    """Reference and text, whose tokens take as long as the transcript's; in float32, as ZipVoice's."""
+    each = np.float32(reference_frames) / np.float32(max(transcript, 1))
+    return reference_frames + math.ceil(each * np.float32(text) / np.float32(speed))
 
 
 def _too_long(text: str, frames: int, max_frames: int, spec: MelSpec) -> InvalidRequest:

@@ -21,14 +21,14 @@ from appliance.contract import bundle as contract
 from appliance.contract import graphs as signatures
 from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.sampler import Sampler
-from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
+from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.durable import publish
-from export import calibration, checkpoint, modules, oracles, parity, peaks, precision, qdq, to_onnx
+from export import calibration, checkpoint, modules, oracles, parity, precision, qdq, to_onnx
 from export.checkpoint import WeightsKind
-from export.families import Family, with_mels_for
+from export.families import DECLARATIONS, Declaration, Family, of, with_mels_for
+from export.families.declaration import Given, Graph, StepGraph
 from export.licence import licence, recognised
 from export.model.bigvgan import BigVGANConfig
-from export.model.dit import DiT
 from export.model.hifigan import HiFiGANConfig
 from export.model.vocos import VocosConfig
 from export.reading import text_of
@@ -38,9 +38,6 @@ MAX_FRAMES = 4096
 SHORTEST = 24
 """Frames of the shortest case whose peaks are measured."""
 Variants = dict[str, dict[str, str]]
-KINDS = {"step": modules.Step, "step_keys": modules.StepKeys, "step_reply": modules.StepReply}
-SINGLE = ("step_keys", "step_reply")
-"""Step graphs of one row, for a CPU."""
 BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
     "fp32": ("ort-cpu", "ort-cuda", "openvino", "tensorrt"),
     "fp16": ("ort-cpu", "ort-cuda", "openvino", "tensorrt"),
@@ -86,17 +83,18 @@ class Loaded:
     def mel(self) -> MelSpec:
         return self.sources.family.mel
 
-    def dit(self) -> checkpoint.Weights:
-        """Map the DiT's weights anew, so that pages are released after use."""
-        sources = self.sources
-        return checkpoint.load_dit(
-            sources.checkpoint,
-            sources.family.arch,
-            self.vocabulary.size,
-            sources.family.mel.mels,
-            sources.weights,
-            sources.sampler,
-        )
+    @property
+    def declaration(self) -> Declaration:
+        return of(self.sources.family.arch)
+
+    @property
+    def given(self) -> Given:
+        s = self.sources
+        return Given(s.checkpoint, s.vocab, self.vocabulary, s.family.arch, self.mel, s.weights, s.sampler)
+
+    def weights(self) -> checkpoint.Weights:
+        """Map the model's weights anew, so that pages are released after use."""
+        return self.declaration.load(self.given)
 
     @property
     def record(self) -> contract.Vocoder:
@@ -105,9 +103,8 @@ class Loaded:
             return contract.Vocoder(self.sources.vocoder, "same")
         return contract.Vocoder("vocos" if config.head == "ISTFTHead" else "source-filter", config.padding)
 
-    def reference_dit(self) -> DiT:
-        arch = self.sources.family.arch
-        return checkpoint.build_dit(self.dit(), arch, self.vocabulary.size, self.mel.mels)
+    def reference(self) -> nn.Module:
+        return self.declaration.build(self.weights(), self.given)
 
     def reference_vocoder(self) -> nn.Module:
         return modules.scaled(self._reference_vocoder(), self.mel.scale)
@@ -130,10 +127,11 @@ LOADERS: dict[Kind, Callable[[Path], Any]] = {
 def load(sources: Sources) -> Loaded:
     """Open and check all sources. Raises CheckpointError, FamilyError, BundleFailed."""
     family = with_mels_for(sources.family, sources.vocoder)
-    scale = checkpoint.mel_scale(sources.checkpoint)
-    family = dataclasses.replace(family, mel=dataclasses.replace(family.mel, scale=scale))
+    declared = of(family.arch)
+    _check_mark(sources.checkpoint, declared)
+    family = dataclasses.replace(family, mel=declared.mel(family.mel, sources.checkpoint))
     sources = dataclasses.replace(sources, family=family)
-    vocabulary = read_vocabulary(sources.vocab, sources.tokenizer or sources.family.tokenizer)
+    vocabulary = declared.vocabulary(sources.vocab, sources.tokenizer or sources.family.tokenizer)
     loaded = Loaded(sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path))
     config, spec = loaded.vocoder_config, loaded.mel
     found: dict[str, int | None]
@@ -153,7 +151,7 @@ def load(sources: Sources) -> Loaded:
     if isinstance(config, VocosConfig) and config.n_fft != (need := modules.InverseSTFT.OVERLAP * config.hop):
         raise BundleFailed(f"{sources.vocoder_path}: n_fft must be 4 hops, {need}, not {config.n_fft}")
     try:
-        loaded.dit()  # fail here rather than after minutes of work
+        loaded.weights()  # fail here rather than after minutes of work
     except checkpoint.OtherVocabulary as error:
         raise checkpoint.OtherVocabulary(f"{error}{_repeated(vocabulary)}") from error
     row = sources.family.known or recognised(sources.checkpoint)
@@ -163,7 +161,18 @@ def load(sources: Sources) -> Loaded:
     text, said = text_of(vocabulary, vocabulary.tokenizer, row, sources.languages)
     for line in said:
         print(line, file=sys.stderr)
-    return dataclasses.replace(loaded, text=text)
+    return dataclasses.replace(loaded, text=dataclasses.replace(text, duration=declared.duration))
+
+
+def _check_mark(path: Path, declared: Declaration) -> None:
+    """Raise CheckpointError for a file of another family."""
+    names = checkpoint.read(path)
+    marked = [one for one in DECLARATIONS if any(f".{name}".endswith(f".{one.mark}") for name in names)]
+    if marked and declared not in marked:
+        others = ", ".join(family.name for one in marked for family in one.named)
+        raise checkpoint.CheckpointError(
+            f"{path}: is a checkpoint of {marked[0].name}, not of {declared.name}: --family {others}"
+        )
 
 
 def _repeated(vocabulary: Vocabulary) -> str:
@@ -258,27 +267,29 @@ class Writer:
     ) -> None:
         self.loaded, self.precision, self.folder = loaded, precision, folder
         self.max_frames, self.keep_float = max_frames, keep_float
-        self.arch, self.mels = loaded.sources.family.arch, loaded.mel.mels
-        self.dimensions = contract.dimensions(self.arch, self.mels, precision, loaded.sources.sampler)
+        self.arch, self.mels, self.declaration = loaded.given.arch, loaded.mel.mels, loaded.declaration
+        self.shapes = self.declaration.shapes and self.declaration.shapes(self.arch)
+        shape = self.shapes or self.arch
+        self.dimensions = contract.dimensions(shape, self.mels, precision, loaded.sources.sampler)
         # Of matrix products before quantisation.
         self.compute = torch.float16 if self.dimensions.compute == "float16" else torch.float32
-        forms = (precision != "int8") + (contract.FUSED in BACKENDS[precision])  # beside that of one row
-        self.bar = tqdm(total=4 + len(SINGLE) + forms * len(KINDS), desc="tracing")
+        self.fuses = self.declaration.fused and contract.FUSED in BACKENDS[precision]
+        forms = (precision != "int8") + self.fuses  # beside that of one row
+        traced = len(self.declaration.single) + forms * len(self.declaration.steps)
+        self.bar = tqdm(total=4 + traced, desc="tracing")
 
     def write(self) -> Variants:
         text = "".join(f"{token}\n" for token in self.loaded.vocabulary.tokens)
         (self.folder / contract.VOCAB).write_bytes(text.encode())
         stored = torch.float32 if self.precision == "fp32" else torch.float16
+
+        def of_family(make: Graph) -> Callable[[], nn.Module]:
+            given = self.loaded.given
+            return lambda: make(self.loaded.weights(), given, self.max_frames, stored, self.compute)
+
         default: dict[str, Callable[[], nn.Module]] = {
-            "modulation": lambda: modules.Modulation(self.loaded.dit(), self.arch, stored),
-            "condition": lambda: modules.Condition(
-                self.loaded.dit(),
-                self.arch,
-                self.mels,
-                self.max_frames,
-                self.compute,
-                self.dimensions.conditions,
-            ),
+            "modulation": of_family(self.declaration.modulation),
+            "condition": of_family(self.declaration.condition),
             "vocoder": lambda: modules.scaled(self._vocoder(), self.loaded.mel.scale),
         }
         files = {name: self._trace(name, make) for name, make in default.items()}
@@ -297,7 +308,7 @@ class Writer:
         return contract.Manifest(
             format=contract.FORMAT,
             family=sources.family.name,
-            arch=sources.family.arch,
+            arch=None if self.shapes else self.arch,
             mel=self.loaded.mel,
             vocoder=self.loaded.record,
             precision=self.precision,
@@ -316,7 +327,9 @@ class Writer:
             defaults=sources.defaults,
             text=self.loaded.text,
             sampler=sources.sampler,
-            weights="average" if self.loaded.dit().averaged else "raw",
+            shapes=self.shapes,
+            model=dataclasses.asdict(self.arch) if self.shapes else {},
+            weights="average" if self.loaded.weights().averaged else "raw",
             created_by=created_by,
         )
 
@@ -335,22 +348,23 @@ class Writer:
             cpu = self._cpu_steps(precision.quantise, "int8")
             to_onnx.share_weights(self.folder / cpu["step_reply"], self.folder / cpu["step_keys"])
             return {"default": files | cpu}
-        for name, kind in KINDS.items():
+        steps = self.declaration.steps
+        for name, kind in steps.items():
             files[name] = self._trace_step(name, kind, files.get("step"))
         variants = {"default": files}
-        if contract.FUSED in BACKENDS[self.precision]:
+        if self.fuses:
             variants[contract.FUSED] = {
                 name: self._trace_step(name, kind, files["step"], "cuda", "_fused")
-                for name, kind in KINDS.items()
+                for name, kind in steps.items()
             }
         if self.precision == "fp32":
             return variants | {"ort-cpu": self._cpu_steps(os.replace, "cpu", files["step"])}
         wide = {name: f"{name}_float32.onnx" for name in ("condition", "vocoder")}
-        rows = {name: f"{name}_rows_float32.onnx" for name in KINDS}
+        rows = {name: f"{name}_rows_float32.onnx" for name in steps}
         for name, file in {**wide, **rows}.items():
             precision.widen(self.folder / files[name], self.folder / file)
         if self.precision == "fp16":  # INT8 products are summed exactly
-            variants[contract.FLOAT32_SUMS] = sums = {n: f"{n}_float32_sums.onnx" for n in KINDS}
+            variants[contract.FLOAT32_SUMS] = sums = {n: f"{n}_float32_sums.onnx" for n in steps}
             for name, file in sums.items():
                 precision.sum_in_float32(self.folder / files[name], self.folder / file)
         cpu = self._cpu_steps(precision.widen, "float32", files["step"])
@@ -361,8 +375,9 @@ class Writer:
     ) -> dict[str, str]:
         """Write the step graphs of one row, on the weights of the graph `weights`."""
         made: dict[str, str] = {}
-        for name in SINGLE:
-            traced = self.folder / self._trace_step(name, KINDS[name], weights, "single", "_traced")
+        for name in self.declaration.single:
+            kind = self.declaration.steps[name]
+            traced = self.folder / self._trace_step(name, kind, weights, "single", "_traced")
             made[name] = f"{name}_{suffix}.onnx"
             rewrite(traced, self.folder / made[name])
             for left in (traced, traced.with_name(f"{traced.name}.data")):
@@ -382,14 +397,14 @@ class Writer:
     def _trace_step(
         self,
         name: str,
-        kind: type[modules.Step],
+        kind: StepGraph,
         weights: str | None,
         form: modules.Form = "standard",
         suffix: str = "",
     ) -> str:
 
         def make() -> nn.Module:
-            return kind(self.loaded.dit(), self.arch, self.mels, self.max_frames, self.compute, form)
+            return kind(self.loaded.weights(), self.arch, self.mels, self.max_frames, self.compute, form)
 
         file = self._trace(name, make, suffix)
         if weights is not None:
@@ -402,13 +417,10 @@ def expectations(
 ) -> oracles.Expectations:
     """Results of the parity cases by torch and, if installed, upstream's package."""
     _say(1, "what the weights compute")
-    sampler, guidance = loaded.sources.sampler, loaded.sources.defaults.guidance
-    arch, vocab_size = loaded.sources.family.arch, loaded.vocabulary.size
+    sampler, defaults, declared = loaded.sources.sampler, loaded.sources.defaults, loaded.declaration
+    guidance = defaults.guidance
     made = oracles.expect(
-        [
-            lambda: oracles.TorchOracle(loaded.reference_dit(), sampler),
-            lambda: oracles.UpstreamOracle(loaded.dit(), arch, vocab_size, loaded.mel.mels, sampler),
-        ],
+        declared.oracles(loaded.weights, loaded.given),
         loaded.reference_vocoder,
         loaded.mel,
         loaded.vocabulary,
@@ -417,9 +429,11 @@ def expectations(
         nfes=sampler.steps or oracles.SAMPLE_NFES,
         guidance=guidance,
         renoises=sampler.update == "renoise",
+        grid=defaults.times,
     )
-    if contract.dimensions(arch, loaded.mel.mels, name).compute == "float32":
+    made = dataclasses.replace(made, bounds=declared.bounds[name])
+    if name in ("fp32", "int8") or declared.peaks is None:
         return made
-    short = oracles.random_case(SHORTEST, loaded.mel, vocab_size, guidance=guidance)
-    reached = peaks.measure(loaded.reference_dit(), loaded.reference_vocoder(), made.trajectories, short)
+    short = oracles.random_case(SHORTEST, loaded.mel, loaded.vocabulary.size, guidance=guidance)
+    reached = declared.peaks(loaded.reference(), loaded.reference_vocoder(), made.trajectories, short)
     return dataclasses.replace(made, peaks=tuple(reached))

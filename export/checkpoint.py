@@ -158,10 +158,15 @@ def load_dit(
         raise CheckpointError(f"{path}: a strength is embedded by {GUIDANCE}, and this checkpoint {remedy}")
     with torch.device("meta"):
         wanted = DiT(arch, vocab_size, mels, embeds_guidance=embeds_guidance)
-    weights = _checked(path, entries, wanted)
+    weights = checked(path, entries, wanted)
     table = _exact_rotary(path, weights.entry(ROTARY).read(), rotary_frequencies(arch.dim_head))
     exact = {ROTARY: Entry(tuple(table.shape), lambda: table)}
     return Weights({name: weights.entry(name) for name in weights} | exact, averaged=averaged)
+
+
+def read(path: Path, kind: WeightsKind = "raw") -> Weights:
+    """A file's tensors under their names. Raises CheckpointError."""
+    return _read(path, _STATE_DICTS[kind])
 
 
 def mel_scale(path: Path) -> float:
@@ -237,7 +242,7 @@ def load_vocos(place: Path) -> tuple[VocosConfig, Weights]:
     entries = {name: stored.entry(name) for name in stored if not name.startswith("feature_extractor.")}
     with torch.device("meta"):
         wanted = _vocos(config)
-    return config, _checked(path, entries, wanted)
+    return config, checked(path, entries, wanted)
 
 
 def _vocos(config: VocosConfig) -> Vocos | Source:
@@ -264,7 +269,7 @@ def load_bigvgan(folder: Path) -> tuple[BigVGANConfig, Weights]:
         wanted = BigVGAN(config)
     for name, tensor in wanted.named_buffers():  # some files lack the filters, which are constants
         entries.setdefault(name, Entry(tuple(tensor.shape), low_pass))
-    return config, _checked(path, entries, wanted)
+    return config, checked(path, entries, wanted)
 
 
 def load_hifigan(folder: Path) -> tuple[HiFiGANConfig, Weights]:
@@ -286,7 +291,7 @@ def load_hifigan(folder: Path) -> tuple[HiFiGANConfig, Weights]:
             raise CheckpointError(f"{path}: no HiFi-GAN's generator ({error} is missing or odd)") from error
     with torch.device("meta"):
         wanted = HiFiGAN(config)
-    return config, _checked(path, entries, wanted)
+    return config, checked(path, entries, wanted)
 
 
 class _Plain(yaml.SafeLoader):
@@ -309,25 +314,25 @@ def _hyperparameters(text: str) -> object:
 def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
     with torch.device("meta"):
         model = DiT(arch, vocab_size, mels, embeds_guidance=GUIDANCE in weights)
-    return _filled(model, weights)
+    return filled(model, weights)
 
 
 def build_vocos(config: VocosConfig, weights: Mapping[str, Tensor]) -> Vocos | Source:
     with torch.device("meta"):
         model = _vocos(config)
-    return _filled(model, weights)
+    return filled(model, weights)
 
 
 def build_bigvgan(config: BigVGANConfig, weights: Mapping[str, Tensor]) -> BigVGAN:
     with torch.device("meta"):
         model = BigVGAN(config)
-    return _filled(model, weights)
+    return filled(model, weights)
 
 
 def build_hifigan(config: HiFiGANConfig, weights: Mapping[str, Tensor]) -> HiFiGAN:
     with torch.device("meta"):
         model = HiFiGAN(config)
-    return _filled(model, weights)
+    return filled(model, weights)
 
 
 def save_official(
@@ -484,7 +489,7 @@ def _exact_rotary(path: Path, stored: Tensor, exact: Tensor) -> Tensor:
     return exact
 
 
-def _checked(path: Path, entries: Mapping[str, Entry], model: nn.Module) -> Weights:
+def checked(path: Path, entries: Mapping[str, Entry], model: nn.Module) -> Weights:
     """Entries in the model's order. Raises CheckpointError for other names or shapes."""
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     wrong = []
@@ -509,7 +514,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_NAMED_IN_ERRORS]) + (f" and {more} more" if more > 0 else "")
 
 
-def _filled(model: Any, weights: Mapping[str, Tensor]) -> Any:
+def filled(model: Any, weights: Mapping[str, Tensor]) -> Any:
     model.load_state_dict({name: weights[name] for name in weights}, strict=True, assign=True)
     return model.requires_grad_(False).eval()
 

@@ -10,6 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -20,7 +21,7 @@ from appliance.contract.tokens import Tokenizer
 from appliance.errors import BundleError, EngineFault
 from export import assemble, evidence, fetch, inspection, parity, precision, qdq, weights
 from export.checkpoint import CheckpointError
-from export.families import NAMED, FamilyError, family
+from export.families import NAMED, Family, FamilyError, family, of
 from export.reading import parse_languages
 from export.to_onnx import ExportError
 
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m export", description="Official F5-TTS weights to bundles."
+        prog="python -m export", description="Official weights of flow-matching voices to bundles."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -106,26 +107,26 @@ def _add_sampler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sampler",
         choices=get_args(Update),
-        default=Sampler.update,
-        help="update of a step, which the weights were trained for",
+        help="update of a step, which the weights were trained for; default: the family's",
     )
     parser.add_argument(
         "--guidance",
         choices=get_args(Guidance),
-        default=Sampler.guidance,
-        help="none: trained guidance-free; embedded: the weights take the strength",
+        help="none: trained guidance-free; embedded: the weights take the strength; default: the family's",
     )
     parser.add_argument(
         "--strength", type=float, metavar="W", help="usual strength; with none, that trained for"
     )
     parser.add_argument("--strengths", metavar="LEAST,MOST", help="range that embedded was trained with")
-    parser.add_argument("--steps", metavar="N[,N]", help="numbers of steps allowed; default: all")
-    parser.add_argument("--grid", choices=tuple(GRIDS), default="epss", help="times of the steps")
+    parser.add_argument("--steps", metavar="N[,N]", help="numbers of steps allowed; default: the family's")
+    parser.add_argument("--grid", choices=tuple(GRIDS), help="times of the steps; default: the family's")
 
 
-def _sampler(arguments: argparse.Namespace) -> tuple[Sampler, contract.Defaults]:
+def _sampler(arguments: argparse.Namespace, named: Family) -> tuple[Sampler, contract.Defaults]:
     """Sampler and defaults of a command line. Raises ValueError."""
-    guidance, usual = arguments.guidance, arguments.strength
+    if of(named.arch).shapes is not None:
+        return _retuned(arguments, named)
+    guidance, usual = arguments.guidance or Sampler.guidance, arguments.strength
     if (guidance == "embedded") != (arguments.strengths is not None):
         raise ValueError("--strengths: the range of strengths belongs to --guidance embedded, which needs it")
     if guidance == "embedded" and usual is None:
@@ -139,10 +140,30 @@ def _sampler(arguments: argparse.Namespace) -> tuple[Sampler, contract.Defaults]
         if guidance == "embedded"
         else (usual,) * (guidance == "none" and usual is not None)
     )
-    sampler = Sampler(arguments.sampler, guidance, tuple(map(int, steps)), ends)
-    grid, sway = GRIDS[arguments.grid]
+    sampler = Sampler(arguments.sampler or Sampler.update, guidance, tuple(map(int, steps)), ends)
+    grid, sway = GRIDS[arguments.grid or "epss"]
     strength = 0.0 if guidance == "none" else contract.Defaults.guidance if usual is None else usual
     return sampler, contract.Defaults(guidance=strength, grid=grid, sway=sway)
+
+
+def _retuned(arguments: argparse.Namespace, named: Family) -> tuple[Sampler, contract.Defaults]:
+    """Those of a family, or of that beside it with another guidance; strength and steps may be others."""
+    options = ("sampler", "grid", "strengths")
+    if wrong := [f"--{name}" for name in options if getattr(arguments, name) is not None]:
+        raise ValueError(
+            f"{wrong[0]}: {named.name} has its own; --guidance, --strength and --steps may be given"
+        )
+    if arguments.guidance is not None:
+        beside = [one for one in of(named.arch).named if one.sampler.guidance == arguments.guidance]
+        if not beside:
+            raise ValueError(f"--guidance {arguments.guidance}: {of(named.arch).name} has no such weights")
+        named = beside[0]
+    sampler, defaults = named.sampler, named.defaults
+    if arguments.steps is not None:
+        sampler = replace(sampler, steps=tuple(int(n) for n in arguments.steps.split(",") if n))
+    if arguments.strength is not None:
+        defaults = replace(defaults, guidance=arguments.strength)
+    return sampler, defaults
 
 
 def _add_gate(parser: argparse.ArgumentParser) -> None:
@@ -168,7 +189,7 @@ def _add_sources(parser: argparse.ArgumentParser, *, required: bool = True) -> N
     parser.add_argument(
         "--family",
         required=required,
-        help=f"{', '.join(NAMED)}, a name that `fetch` lists, or an upstream-style YAML file",
+        help=f"{', '.join(NAMED)}, a name that `fetch` lists, or an upstream-style YAML file or model.json",
     )
     parser.add_argument("--checkpoint", type=Path, required=required, help=".safetensors or .pt")
     parser.add_argument(
@@ -227,7 +248,12 @@ def _bundle(arguments: argparse.Namespace) -> None:
     keep_float = qdq.KEEPS_FLOAT if arguments.keep_float is None else arguments.keep_float
     precision.check_roles(keep_float)
     assemble.check_absent(arguments.out)
-    sampled = _sampler(arguments)
+    named = family(arguments.family)
+    sampled = _sampler(arguments, named)
+    if arguments.precision not in (known := of(named.arch).precisions):
+        raise assemble.BundleFailed(
+            f"--precision {arguments.precision}: {of(named.arch).name} has {', '.join(known)}"
+        )
     if sampled[0].update == "renoise" and arguments.precision in parity.LOSSY:
         raise assemble.BundleFailed(
             f"--precision {arguments.precision}: its errors are measured in those of few steps against many, "

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from appliance.contract.bundle import Arch
 from appliance.contract.mel import Kind, MelSpec, log_mel
 from appliance.contract.tokens import Vocabulary
 from appliance.engine.cases import TARGET_RMS, samples, transcript
@@ -28,9 +27,8 @@ from appliance.text.chinese import to_tokens
 from appliance.voices.decode import decode
 from appliance.voices.reference import MAX_REFERENCE_MS, MIN_RMS, resample, trim
 from export.assemble import BundleFailed, Loaded
-from export.checkpoint import CheckpointError, WeightsKind, build_dit
-from export.families import NAMED, FamilyError, check_arch
-from export.model.dit import DiT
+from export.checkpoint import CheckpointError, WeightsKind
+from export.families import NAMED, of
 
 TIMES = (0.05, 0.1, 0.2, 0.3, 0.5)
 """Near the noise, where the text and the masks act; from 0.7 on the loss is that of the noise itself."""
@@ -132,7 +130,7 @@ def _judge_fit(
     }
     # Flags of a known family come first among those that fit alike.
     alike = [name for name in tried if lowest[name] * ALIKE <= min(lowest.values())]
-    best = min(alike, key=lambda name: (not _is_known(tried[name].arch), lowest[name]))
+    best = min(alike, key=lambda name: (not loaded.declaration.is_known(tried[name].arch), lowest[name]))
     ratio = lowest[best] / lowest[GIVEN]
     if ratio >= FITS_SOMEWHAT:
         return
@@ -155,7 +153,7 @@ class Trial:
     name: str
     remedy: str
     """Options that a bundle of them needs."""
-    arch: Arch
+    arch: Any
     mel: MelSpec
 
     @classmethod
@@ -170,7 +168,8 @@ class Trial:
         *,
         drops_text: bool = False,
     ) -> float:
-        model = build_dit(loaded.dit(), self.arch, loaded.vocabulary.size, self.mel.mels)
+        given = dataclasses.replace(loaded.given, arch=self.arch, mel=self.mel)
+        model = loaded.declaration.build(loaded.weights(), given)
         strength = loaded.sources.defaults.guidance
         return loss(model, loaded.vocabulary, self.mel, recordings, times, strength, drops_text=drops_text)
 
@@ -178,10 +177,11 @@ class Trial:
 def _trials(loaded: Loaded) -> Iterator[Trial]:
     arch, spec = loaded.sources.family.arch, loaded.mel
     yield Trial.given(loaded)
-    for other in other_flags(arch):
+    flags = loaded.declaration.flags
+    for other in loaded.declaration.others(arch):
         remedy = f"--family {name}" if (name := named(other)) else f"a YAML file with {flags(other)}"
         yield Trial(flags(other), remedy, other, spec)
-    others: dict[Kind, Kind] = {"vocos": "bigvgan", "bigvgan": "vocos"}
+    others: dict[Kind, Kind] = {} if spec.rounded else {"vocos": "bigvgan", "bigvgan": "vocos"}
     if kind := others.get(spec.kind):
         yield Trial(f"mels of {kind}", f"--vocoder {kind}", arch, dataclasses.replace(spec, kind=kind))
 
@@ -200,7 +200,7 @@ def _compare_weights(loaded: Loaded, recordings: Sequence[Recording], found: Evi
     taken, kind = TAKEN[loaded.sources.weights], OTHER[loaded.sources.weights]
     other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, weights=kind))
     try:
-        if other.dit().averaged == loaded.dit().averaged:
+        if other.weights().averaged == loaded.weights().averaged:
             return
     except CheckpointError:
         return
@@ -218,7 +218,7 @@ def _compare_weights(loaded: Loaded, recordings: Sequence[Recording], found: Evi
 
 @torch.inference_mode()
 def loss(
-    model: DiT,
+    model: Any,
     vocabulary: Vocabulary,
     spec: MelSpec,
     recordings: Sequence[Recording],
@@ -231,7 +231,7 @@ def loss(
 
     `strength` is for weights that embed it.
     """
-    errors = []
+    errors, velocity = [], of(model.arch).velocity
     seeds = SEEDS[: 1 if len(recordings) > 1 else None]
     for one in recordings:
         mel = torch.from_numpy(log_mel(one.samples(spec.sample_rate_hz), spec))  # (N, M)
@@ -239,12 +239,11 @@ def loss(
         cond = mel.clone()
         cond[known:] = 0.0
         ids = torch.from_numpy(vocabulary.ids(vocabulary.split(one.words, to_tokens))).long()
-        text = model.text_embed(ids, len(mel))[1:] if drops_text else model.text_embed(ids, len(mel), 1)
         for seed, time in itertools.product(seeds, times):
             noise = torch.randn(mel.shape, generator=torch.Generator().manual_seed(seed))
-            at = torch.tensor(time), torch.tensor(strength)
-            velocity = model((1 - time) * noise + time * mel, cond, text, *at)[0]
-            errors.append(float((velocity - (mel - noise))[known:].square().mean()))
+            at = (1 - time) * noise + time * mel
+            found = velocity(model, at, cond, ids, time, strength, drops_text=drops_text)
+            errors.append(float((found - (mel - noise))[known:].square().mean()))
     return float(np.mean(errors))
 
 
@@ -256,48 +255,12 @@ def idle(spec: MelSpec, recordings: Sequence[Recording]) -> float:
 
 def distance(one: Loaded, other: Loaded) -> float:
     """Root mean square of the weights' differences, in that of the weights."""
-    a, b = one.dit(), other.dit()
+    a, b = one.weights(), other.weights()
     apart = sum(float((a[name] - b[name]).square().sum()) for name in a)
     return float(np.sqrt(apart / sum(float(a[name].square().sum()) for name in a)))
 
 
-def other_flags(arch: Arch) -> list[Arch]:
-    """Architectures of the same weights that compute otherwise: masks, rotary heads, text upsampling."""
-    found: list[Arch] = []
-    for masks, heads, upsamples in itertools.product((True, False), (None, 1), (False, True)):
-        other = dataclasses.replace(
-            arch,
-            text_mask_padding=masks,
-            pe_attn_head=heads,
-            text_embedding_average_upsampling=upsamples,
-        )
-        try:
-            check_arch(other)
-        except FamilyError:
-            continue
-        if _computed(other) not in map(_computed, (arch, *found)):
-            found.append(other)
-    return found
-
-
-def _is_known(arch: Arch) -> bool:
-    plain = dataclasses.replace(arch, text_embedding_average_upsampling=False)
-    return flags(plain) in {flags(family.arch) for family in NAMED.values()}
-
-
-def _computed(arch: Arch) -> tuple[bool, int, bool]:
-    """Values of the flags that act: a single head is all heads, masks act in text convolutions alone."""
-    heads = arch.heads if arch.pe_attn_head is None else arch.pe_attn_head
-    return arch.text_mask_padding and arch.conv_layers > 0, heads, arch.text_embedding_average_upsampling
-
-
-def flags(arch: Arch) -> str:
-    heads = "null" if arch.pe_attn_head is None else arch.pe_attn_head
-    upsamples = ", text_embedding_average_upsampling: true" if arch.text_embedding_average_upsampling else ""
-    return f"pe_attn_head: {heads}, text_mask_padding: {str(arch.text_mask_padding).lower()}{upsamples}"
-
-
-def named(arch: Arch) -> str:
+def named(arch: Any) -> str:
     """Name of a family with this architecture, or ""."""
     return next((family.name for family in NAMED.values() if family.arch == arch), "")
 

@@ -85,7 +85,7 @@ def row_of(name: str) -> Known:
         return row
     there = f"there are {', '.join(KNOWN)}"
     if name in NAMED:
-        raise FetchError(f"{name}: there are no official weights of it; {there}")
+        raise FetchError(f"{name}: no weights of it are listed here; {there}")
     raise FetchError(f"{name}: no such weights; {there}")
 
 

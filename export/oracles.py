@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Protocol, cast
 
@@ -16,14 +16,15 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from appliance.contract.bundle import Arch, Sampling
+from appliance.contract.graphs import Upsampling
 from appliance.contract.mel import MelSpec, log_mel
 from appliance.contract.sampler import UPSTREAM, Sampler
 from appliance.contract.schedule import noise, time_grid
 from appliance.contract.tokens import Vocabulary
+from appliance.engine import condition
 from appliance.engine.cases import TEXT, samples, transcript
-from appliance.engine.condition import padded_ids, padded_mel, upsample_index
 from appliance.request import Segment
-from export.model.dit import DiT, states
+from export.model.dit import states
 
 FloatArray = NDArray[np.float32]
 
@@ -143,14 +144,8 @@ def read_cases(
     ]
 
 
-def condition_inputs(case: Case, *, upsamples: bool) -> dict[str, NDArray[Any]]:
-    inputs: dict[str, NDArray[Any]] = {
-        "ids": padded_ids(case.ids, case.frames),
-        "log_mel": padded_mel(case.cond, case.frames),
-    }
-    if upsamples:
-        inputs["upsample_index"] = upsample_index(len(case.ids), case.frames)
-    return inputs
+def condition_inputs(case: Case, upsampling: Upsampling) -> dict[str, NDArray[Any]]:
+    return condition.condition_inputs(case.ids, case.cond, case.frames, upsampling)
 
 
 def modulation_strength(sampler: Sampler, times: FloatArray, w: float) -> dict[str, FloatArray]:
@@ -173,7 +168,8 @@ class TorchOracle:
 
     name = "torch"
 
-    def __init__(self, model: DiT, sampler: Sampler = UPSTREAM) -> None:
+    def __init__(self, model: Any, sampler: Sampler = UPSTREAM) -> None:
+        """`model` is a DiT; other families override what calls it."""
         self.model, self.sampler = model, sampler
 
     def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
@@ -188,13 +184,22 @@ class TorchOracle:
                 self._rows(*map(torch.tensor, pair)).numpy() for pair in zip(times, strengths, strict=True)
             ]
             yield ExpectedGraph("modulation", inputs, np.stack(rows))
-            upsamples = self.model.arch.text_embedding_average_upsampling
-            inputs = condition_inputs(case, upsamples=upsamples)
+            inputs = condition_inputs(case, self.upsampling)
             yield ExpectedGraph("condition", inputs, self._condition(case).numpy())
+
+    @property
+    def upsampling(self) -> Upsampling:
+        return "spread" if self.model.arch.text_embedding_average_upsampling else "none"
 
     def trajectory(self, case: Case, times: NDArray[np.float64]) -> Trajectory:
         """Solve a case, keeping all steps."""
-        reached = states(
+        *steps, (last, _) = [(x.numpy(), v.numpy()) for x, v in self._states(case, times)]
+        mel = np.concatenate([case.cond, last[len(case.cond) :]])
+        return Trajectory(case, times, [x for x, _ in steps], [v for _, v in steps], mel)
+
+    def _states(self, case: Case, times: NDArray[np.float64]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Latents before each step and the velocities of its rows."""
+        return states(
             self.model,
             torch.from_numpy(case.cond),
             torch.from_numpy(case.ids).long(),
@@ -204,9 +209,6 @@ class TorchOracle:
             case.guidance,
             self.sampler,
         )
-        *steps, (last, _) = [(x.numpy(), v.numpy()) for x, v in reached]
-        mel = np.concatenate([case.cond, last[len(case.cond) :]])
-        return Trajectory(case, times, [x for x, _ in steps], [v for _, v in steps], mel)
 
     def _rows(self, t: Tensor, strength: Tensor) -> Tensor:
         time = self.model.time_embed(t, strength)
@@ -217,8 +219,9 @@ class TorchOracle:
 
     def _condition(self, case: Case) -> Tensor:
         """Input projection of zero latents."""
-        text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames, self.sampler.conditions)
-        seen = torch.zeros(self.sampler.conditions, case.frames, self.model.mels)
+        rows = self.sampler.most_rows
+        text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames, rows)
+        seen = torch.zeros(rows, case.frames, self.model.mels)
         seen[0, : len(case.cond)] = torch.from_numpy(case.cond)
         projected: Tensor = self.model.input_embed.proj(
             torch.cat((torch.zeros_like(seen), seen, text), dim=-1)
@@ -363,10 +366,12 @@ class Expectations:
     """Set for lossy precisions."""
     peaks: tuple[Peak, ...] = ()
     """Set for graphs in half precision; the largest of a graph first."""
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    """The family's; none: those of `parity`."""
 
 
 def expect(
-    oracles: list[Callable[[], Oracle]],
+    oracles: Sequence[Callable[[], Oracle]],
     vocoder: Callable[[], nn.Module],
     mel: MelSpec,
     vocabulary: Vocabulary,
@@ -379,6 +384,7 @@ def expect(
     readings: tuple[tuple[str, int], ...] = READINGS,
     guidance: float = Case.guidance,
     renoises: bool = False,
+    grid: Callable[[int], NDArray[np.float64]] = time_grid,
 ) -> Expectations:
     """Run all installed oracles on the random cases, torch's on `readings` too; `lossy` adds a fine one."""
 
@@ -390,7 +396,7 @@ def expect(
     # A step of length 1 adds the whole velocity to the noise; a re-noising one ends at 1.
     one_step = np.array([MID_TIME, 1.0 if renoises else MID_TIME + 1.0])
     random = [("step", drawn(frames), one_step) for frames in step_frames]
-    random += [("sample", drawn(sample_frames), time_grid(nfe)) for nfe in nfes]
+    random += [("sample", drawn(sample_frames), grid(nfe)) for nfe in nfes]
     for make in oracles:
         try:
             oracle = make()
@@ -400,7 +406,7 @@ def expect(
         if isinstance(oracle, TorchOracle):
             made.graphs.extend(oracle.graphs(drawn(step_frames[0]), GRAPH_TIMES))
             cases = read_cases(readings, mel, vocabulary, max_frames, guidance)
-            times = time_grid(GATE_NFES[0])
+            times = grid(GATE_NFES[0])
             made.trajectories.extend(
                 oracle.trajectory(case, times[LONG_TIMES] if case.frames > LONG_FRAMES else times)
                 for case in tqdm(cases, desc="solving with torch")

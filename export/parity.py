@@ -17,6 +17,7 @@ from tqdm import tqdm
 from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, FUSED, Bundle, Precision, Sampling
 from appliance.contract.graphs import CONTEXT, kept_names, signatures
 from appliance.contract.mel import log_mel
+from appliance.contract.sampler import Sampler
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine.backend import Graph
@@ -202,14 +203,14 @@ def measure(bundle: Bundle, expected: Expectations) -> Report:
     names = variants(bundle)
     paths: set[Path] = set()
     for variant in names:
-        graphs = Graphs(bundle, variant)
+        graphs = Graphs(bundle, variant, expected.bounds)
         report.rows.extend(_single(graphs, expected.graphs, paths))
         for solved in tqdm(expected.trajectories, desc=f"stepping {variant}"):
             report.rows.extend(velocities(graphs, solved))
         del graphs
     for variant in (FUSED, FLOAT32_SUMS):  # their other graphs are the default's
         if variant in bundle.manifest.variants and expected.trajectories:
-            report.rows.extend(velocities(Graphs(bundle, variant), expected.trajectories[0]))
+            report.rows.extend(velocities(Graphs(bundle, variant, expected.bounds), expected.trajectories[0]))
     case = expected.trajectories[0].case if expected.trajectories else None
     sampled = measure_samplings(bundle, case, lambda made: report.rows.extend(_samples(made, expected)))
     report.samplings = sampled.samplings
@@ -219,7 +220,7 @@ def measure(bundle: Bundle, expected: Expectations) -> Report:
 
 def _single(graphs: Graphs, expected: Sequence[ExpectedGraph], paths: set[Path]) -> Iterator[Row]:
     """Rows of the graphs that run once, but for files in `paths`; theirs are added."""
-    bounds = BOUNDS[graphs.bundle.manifest.precision]
+    bounds = graphs.bounds
     for one in expected:
         if (path := graphs.bundle.graph(one.graph, graphs.variant)) not in paths:
             paths.add(path)
@@ -233,21 +234,21 @@ def measure_samplings(
 ) -> Report:
     """Compare the cheaper samplings with `exact` on `case` (the first of READINGS) without an oracle.
 
-    Not where steps renoise: more of them are no finer solution. Calls `more` with each variant's samples
-    before its engine closes.
+    Not where steps renoise, of which more are no finer solution, nor where no keys are kept. Calls `more`
+    with each variant's samples before its engine closes.
     """
     m = bundle.manifest
     d, nfe = m.defaults, m.sampler.nearest(GATE_NFES[0])
     case = case or read_cases(READINGS, m.mel, read_vocabulary(bundle.vocab), m.max_frames, d.guidance)[0]
     start = len(case.cond)
-    coarse, fine = (time_grid(n, grid=d.grid, sway=d.sway) for n in (nfe, GATE_NFES[1]))
+    coarse, fine = (d.times(n) for n in (nfe, GATE_NFES[1]))
     report = Report(m.precision, absent="not measured")
     wanted: FloatArray | None = None
     for variant in reversed(variants(bundle)):
         with _samples_of(bundle, variant) as made:
             if more is not None:
                 more(made)
-            if m.sampler.update == "renoise":
+            if m.sampler.update == "renoise" or not m.dimensions.keeps_keys:
                 continue
             if wanted is None:
                 wanted = made(case, fine)[0][start:]
@@ -291,7 +292,7 @@ def _samples_of(bundle: Bundle, variant: str) -> Iterator[Samples]:
 
 def _samples(made: Samples, expected: Expectations) -> Iterator[Row]:
     """Rows of the random cases; of a lossy precision, its two ratios."""
-    bounds = BOUNDS[made.manifest.precision]
+    bounds = expected.bounds or BOUNDS[made.manifest.precision]
     if made.manifest.precision in LOSSY:
         if expected.coarse is not None:
             yield from _lossy(made, expected.coarse)
@@ -321,8 +322,9 @@ def _lossy(made: Samples, coarse: Coarse) -> Iterator[Row]:
 class Graphs:
     """Runs graphs of one variant; of large ones the last stays loaded."""
 
-    def __init__(self, bundle: Bundle, variant: str) -> None:
+    def __init__(self, bundle: Bundle, variant: str, bounds: Mapping[str, float] | None = None) -> None:
         self.bundle, self.variant = bundle, variant
+        self.bounds = bounds or BOUNDS[bundle.manifest.precision]
         self.dimensions = bundle.manifest.dimensions
         self._backend, self._loaded = OrtBackend(), dict[str, Graph]()
 
@@ -363,14 +365,11 @@ class Graphs:
 def solve(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> Trajectory:
     """Solve a case with graphs instead of an oracle, by Euler's method."""
     d, sampler = graphs.dimensions, graphs.bundle.manifest.sampler
-    condition = graphs.run("condition", condition_inputs(case, upsamples=d.upsamples_text))["condition"]
+    condition = graphs.run("condition", condition_inputs(case, d.upsampling))["condition"]
     table = _table(graphs, case, times)
     y, latents, found = case.noise, list[FloatArray](), list[FloatArray]()
     for step, (guided, unguided) in enumerate(sampler.weights(times, case.guidance)):
-        rows = [
-            _rows(y[None], c[None], table, step) | _reference(y[None, :0], c[None, :0]) for c in condition
-        ]
-        v = np.stack([graphs.output("step_keys", inputs)[0] for inputs in rows])
+        v = np.stack([_alone(graphs, y, condition[i], table, step) for i in _shown(sampler, times[step])])
         latents.append(y)
         found.append(v)
         y = y + guided * v[0] + unguided * v[-1]
@@ -380,8 +379,8 @@ def solve(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> Trajectory:
 def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
     """Errors of velocities at the oracle's latents, through each step graph."""
     d, case, n, known = graphs.dimensions, solved.case, solved.case.frames, len(solved.case.cond)
-    bound = BOUNDS[graphs.bundle.manifest.precision].get("step")
-    condition = graphs.run("condition", condition_inputs(case, upsamples=d.upsamples_text))["condition"]
+    bound, sampler = graphs.bounds.get("step"), graphs.bundle.manifest.sampler
+    condition = graphs.run("condition", condition_inputs(case, d.upsampling))["condition"]
     table = _table(graphs, case, solved.times)
     middle = len(solved.latents) // 2
 
@@ -391,26 +390,47 @@ def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
         return Row(what, graphs.variant, TorchOracle.name, n, 1, error, bound, time)
 
     for step, (x, wanted) in enumerate(zip(solved.latents, solved.velocities, strict=True)):
-        for what, c, v in zip(("guided", "unguided"), condition, wanted):  # noqa: B905 - or the first alone
-            inputs = _rows(x[None], c[None], table, step) | _reference(x[None, :0], c[None, :0])
-            yield row(what, step, graphs.output("step_keys", inputs)[0], v)
+        shown = _shown(sampler, solved.times[step])
+        for what, i, v in zip(("guided", "unguided"), shown, wanted):  # noqa: B905 - or the first alone
+            yield row(what, step, _alone(graphs, x, condition[i], table, step), v)
     x, wanted = solved.latents[middle], solved.velocities[middle]
     padding = min(PADDING, (graphs.bundle.manifest.max_frames - n) // 2) if graphs.masks else 0
-    before, seen = x[None, :known], condition[:1, :known]
-    inputs = _rows(x[None, known:], condition[:1, known:], table, middle, padding)
-    first = 0 if graphs.variant == FUSED else padding  # the CPU kernel ignores the start of keys
-    keys = graphs.run("step_keys", inputs | _reference(before, seen, first))
-    yield row("keys", middle, keys["velocity"][0, : n - known], wanted[0, known:])
-    context = min(known, CONTEXT)
-    missing = CONTEXT - context if graphs.masks else 0
-    inputs |= _reference(before[:, -context:], seen[:, -context:], missing, "context")
-    inputs |= {name: keys[name] for name in kept_names(d.depth)} | {"reference_lengths": np.array([known])}
-    found = graphs.output("step_reply", inputs)
-    yield row("reply", middle, found[0, : n - known], wanted[0, known:])
+    if d.keeps_keys:
+        before, seen = x[None, :known], condition[:1, :known]
+        inputs = _rows(x[None, known:], condition[:1, known:], table, middle, padding)
+        first = 0 if graphs.variant == FUSED else padding  # the CPU kernel ignores the start of keys
+        keys = graphs.run("step_keys", inputs | _reference(before, seen, first))
+        yield row("keys", middle, keys["velocity"][0, : n - known], wanted[0, known:])
+        context = min(known, CONTEXT)
+        missing = CONTEXT - context if graphs.masks else 0
+        inputs |= _reference(before[:, -context:], seen[:, -context:], missing, "context")
+        inputs |= {name: keys[name] for name in kept_names(d.depth)} | {
+            "reference_lengths": np.array([known])
+        }
+        found = graphs.output("step_reply", inputs)
+        yield row("reply", middle, found[0, : n - known], wanted[0, known:])
     if graphs.masks:
-        two = [0, len(condition) - 1]
-        found = graphs.output("step", _rows(np.stack([x, x]), condition[two], table, middle, padding))
+        shown, two = _shown(sampler, solved.times[middle]), [0, len(wanted) - 1]
+        rows = [shown[i] for i in two]
+        found = graphs.output("step", _rows(np.stack([x, x]), condition[rows], table, middle, padding))
         yield row("padded", middle, found[:, :n], wanted[two])
+
+
+def _shown(sampler: Sampler, t: float) -> list[int]:
+    """Places in `Sampler.conditions` of a lane's rows at a time."""
+    if sampler.most_rows == 1:
+        return [0]
+    return [0, sampler.conditions.index(sampler.unguided_at(t).condition)]
+
+
+def _alone(
+    graphs: Graphs, x: NDArray[Any], condition: NDArray[Any], table: NDArray[Any], step: int
+) -> FloatArray:
+    """(N, M) velocity of one row."""
+    inputs = _rows(x[None], condition[None], table, step)
+    if not graphs.dimensions.keeps_keys:
+        return graphs.output("step", inputs)[0]
+    return graphs.output("step_keys", inputs | _reference(x[None, :0], condition[None, :0]))[0]
 
 
 def _table(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> NDArray[Any]:

@@ -21,7 +21,7 @@ from torch import nn
 
 from appliance.contract import graphs as contract
 
-EXAMPLE_SIZES = {"R": 3, "N": 37, "S": 5, "K": 4, "P": 23, "C": 11}
+EXAMPLE_SIZES = {"R": 3, "N": 37, "S": 5, "K": 4, "P": 23, "C": 11, "T": 29}
 """All different and above 1: 0 and 1 become constants, equal sizes one symbol."""
 ANY_ROWS = 1009
 """Number of rows where the tracer may take it for a constant, which halves its time. No other size is a

@@ -158,6 +158,25 @@ def test_a_text_of_styles_is_cut_by_the_pace_of_each() -> None:
         assert all(switch.after < len(cut.text) for switch in cut.switches)
 
 
+@pytest.mark.parametrize("speed", [1.0, 1.3, 0.7])
+@pytest.mark.parametrize(("samples", "frames"), [(100_000, 391), (25_600, 100), (25_727, 100), (25_728, 101)])
+def test_durations_by_tokens_are_zipvoices(speed: float, samples: int, frames: int) -> None:
+    """⌈R / tokens · tokens / speed⌉ beside R, which is rounded; the text follows without a space."""
+    spec = MelSpec("vocos", scale=10.0, floor=1e-7, rounded=True)
+    made = make_reference("Ab cé. ", samples, spec=spec)
+    vocabulary = Vocabulary((" ", *"Abcdefg."), "letters")
+    planner = make_planner(made, spec=spec, duration="tokens", vocabulary=vocabulary)
+    for text, tokens in (("bc d", 5), ("bc d?", 4), ("b.", 2), ("bé c d e f g b c d e f.", 22)):
+        (segment,) = planner.plan(make_request(text, speaking_rate=speed))
+        said = text if text[-1] in ".?" else f"{text}."
+        known = [character for character in f"Ab cé.{said}" if character in vocabulary.tokens]
+        assert segment.ids.tolist() == [vocabulary.tokens.index(character) for character in known]
+        assert len(known) == 5 + tokens
+        assert segment.reference_frames == len(segment.reference_log_mel) == frames
+        wanted = np.ceil(np.float32(frames) / np.float32(5) * np.float32(tokens) / np.float32(speed))
+        assert segment.frames == frames + int(wanted)
+
+
 PLANNER_FIELDS = ("spec", "duration", "vocabulary", "to_tokens", "max_frames", "max_audio_s", "max_work_s")
 
 

@@ -22,9 +22,9 @@ from appliance.durable import sha256
 from appliance.errors import BundleError
 from appliance.fields import AtLeast, Ranged, from_mapping, shown, to_plain
 
-FORMAT = "1.3"
+FORMAT = "1.4"
 OLDEST = "1.1"
-"""Oldest format that is read: 1.2 adds keys, 1.3 `sampler`."""
+"""Oldest format that is read: 1.2 adds keys, 1.3 `sampler`, 1.4 `shapes` and `model` in place of `arch`."""
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
@@ -63,6 +63,16 @@ class Arch(Ranged):
 
 
 @dataclass(frozen=True)
+class Shapes(Ranged):
+    """What of an architecture the engine needs, where that is no DiT."""
+
+    dim: Count
+    """D."""
+    time_rows: Count
+    upsampling: graphs.Upsampling
+
+
+@dataclass(frozen=True)
 class Vocoder:
     name: Literal["vocos", "bigvgan", "hifigan", "source-filter"]
     padding: Literal["center", "same"] = "center"
@@ -78,7 +88,9 @@ class Defaults:
 
     guidance: float = 2.0
     sway: float = -1.0
-    grid: Literal["epss", "uniform"] = "epss"
+    grid: Literal["epss", "uniform", "shift"] = "epss"
+    shift: float = 1.0
+    """Of the grid `shift`."""
     target_rms: float = 0.1
     cross_fade_s: float = 0.15
     sampling: Sampling = "exact"
@@ -88,10 +100,16 @@ class Defaults:
             raise ValueError(f"guidance: must be 0 to {MAX_GUIDANCE:g}, not {self.guidance}")
         if not math.isfinite(self.sway):
             raise ValueError(f"sway: must be finite, not {self.sway}")
+        if not 0 < self.shift <= 1:
+            raise ValueError(f"shift: must be above 0 and at most 1, not {self.shift}")
         if not 0 < self.target_rms <= 1:
             raise ValueError(f"target_rms: must be above 0 and at most 1, not {self.target_rms}")
         if not 0 <= self.cross_fade_s <= 5:
             raise ValueError(f"cross_fade_s: must be 0 to 5, not {self.cross_fade_s}")
+
+    def times(self, nfe: int) -> NDArray[np.float64]:
+        """(nfe + 1,) times. Raises ValueError."""
+        return time_grid(nfe, grid=self.grid, sway=self.sway, shift=self.shift)
 
 
 @dataclass(frozen=True)
@@ -103,9 +121,9 @@ class Text:
     tokenizer: Tokenizer = "pinyin"
     case: Literal["both", "lower", "upper"] = "both"
     form: Literal["NFC", "NFD"] = "NFC"
-    duration: Literal["script", "bytes"] = "script"
+    duration: Literal["script", "bytes", "tokens"] = "script"
     """Measure of a text's length: letters weighed by script where it and the transcript are of two; else, and
-    with `bytes` always, upstream's bytes."""
+    with `bytes` always, F5's bytes. `tokens`: as ZipVoice, without a space after the transcript."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +145,8 @@ class File:
 class Manifest(Ranged):
     format: str
     family: str
-    arch: Arch
+    arch: Arch | None
+    """Of a DiT; else `shapes` and `model`."""
     mel: MelSpec
     vocoder: Vocoder
     precision: Precision
@@ -143,6 +162,9 @@ class Manifest(Ranged):
     defaults: Defaults = field(default_factory=Defaults)
     text: Text = field(default_factory=Text)
     sampler: Sampler = field(default_factory=Sampler)
+    shapes: Shapes | None = None
+    model: dict[str, Any] = field(default_factory=dict)
+    """Architecture of another family, in the names of its makers."""
     weights: Literal["", "average", "raw"] = ""
     """Weights that were taken; empty: not recorded."""
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -159,28 +181,44 @@ class Manifest(Ranged):
             self.sampler.check_strength(self.defaults.guidance)
         except ValueError as error:
             raise ValueError(f"defaults: guidance: {error}") from None
+        if (self.arch is None) == (self.shapes is None):
+            raise ValueError("arch, shapes: one of them must be given")
+        if self.shapes is not None and self.defaults.sampling != "exact":
+            raise ValueError(
+                f"defaults: sampling: must be exact where arch is null, not {self.defaults.sampling}"
+            )
         super().__post_init__()
 
     @property
     def dimensions(self) -> graphs.Dimensions:
-        return dimensions(self.arch, self.mel.mels, self.precision, self.sampler)
+        shape = self.arch or self.shapes
+        assert shape is not None
+        return dimensions(shape, self.mel.mels, self.precision, self.sampler)
 
     def times(self, nfe: int) -> NDArray[np.float64]:
         """(nfe + 1,) times of the bundle's own grid. Raises ValueError for steps that it does not take."""
         self.sampler.check_steps(nfe)
-        return time_grid(nfe, grid=self.defaults.grid, sway=self.defaults.sway)
+        return self.defaults.times(nfe)
 
 
-def dimensions(arch: Arch, mels: int, precision: Precision, sampler: Sampler = UPSTREAM) -> graphs.Dimensions:
+def dimensions(
+    arch: Arch | Shapes, mels: int, precision: Precision, sampler: Sampler = UPSTREAM
+) -> graphs.Dimensions:
+    compute: Literal["float32", "float16"] = "float16" if precision in ("fp16", "int8-qdq") else "float32"
+    conditions, embeds = len(sampler.conditions), sampler.guidance == "embedded"
+    if isinstance(arch, Shapes):
+        return graphs.Dimensions(
+            arch.dim, 0, mels, 0, arch.upsampling, compute, conditions, embeds, arch.time_rows, False
+        )
     return graphs.Dimensions(
         dim=arch.dim,
         depth=arch.depth,
         mels=mels,
         inner=arch.heads * arch.dim_head,
-        upsamples_text=arch.text_embedding_average_upsampling,
-        compute="float16" if precision in ("fp16", "int8-qdq") else "float32",
-        conditions=sampler.conditions,
-        embeds_guidance=sampler.guidance == "embedded",
+        upsampling="spread" if arch.text_embedding_average_upsampling else "none",
+        compute=compute,
+        conditions=conditions,
+        embeds_guidance=embeds,
     )
 
 
@@ -301,7 +339,8 @@ def _check_names(bundle: Bundle) -> None:
     manifest = bundle.manifest
     if "default" not in manifest.variants:
         raise BundleError(f"{bundle.folder}: the manifest has no variant 'default'")
-    if missing := [name for name in graphs.REQUIRED if name not in manifest.variants["default"]]:
+    required = manifest.dimensions.required
+    if missing := [name for name in required if name not in manifest.variants["default"]]:
         raise BundleError(f"{bundle.folder}: variant 'default' lacks {', '.join(missing)}")
     for variant, members in manifest.variants.items():
         if unknown := [name for name in members if name not in graphs.GRAPHS]:

@@ -1,8 +1,9 @@
 """The graphs of a bundle: inputs, outputs, types, axes.
 
 Axis legend: R rows (latents with a condition, at a time) · N frames · P frames of the reference · C frames of
-convolution context · T tokens · M mels · D model width · A attention width (heads · dim_head) · S rows of the
-modulation table · K time values · L samples · G conditions of a lane. An integer axis is fixed.
+convolution context · T tokens and the one that pads · M mels · D model width · A attention width (heads ·
+dim_head) · S rows of the modulation table · K time values · L samples · G conditions of a lane. An integer
+axis is fixed.
 
 A lane guided by two rows has a conditional and an unconditional one, others the first alone (`sampler.py`).
 The step graphs give each row's velocity; `update` combines them and takes the step.
@@ -16,11 +17,16 @@ from typing import Literal
 
 DType = Literal["float32", "float16", "int32"]
 Axis = int | str
+Upsampling = Literal["none", "spread", "floor"]
+"""Of tokens to frames. `spread`: over all frames, the last tokens a frame longer. `floor`: ⌊N/T⌋ frames each,
+the rest have the token that pads."""
 
 GRAPHS = ("modulation", "condition", "step", "step_keys", "step_reply", "update", "vocoder")
 REQUIRED = tuple(name for name in GRAPHS if name != "step")
-"""`step` is for padded rows; a CPU runs `step_keys` with an empty reference."""
+"""Of a DiT: `step` is for padded rows; a CPU runs `step_keys` with an empty reference."""
 STEPS = ("step", "step_keys", "step_reply")
+KEYED = ("step_keys", "step_reply")
+"""Those of architectures with keys and values that a later step may reuse."""
 MAX_OPSET = 20
 MAX_IR_VERSION = 10
 ROWS_PER_BLOCK = 6  # shift, scale, gate of attention, then of the feed-forward
@@ -53,21 +59,32 @@ class Dimensions:
     mels: int
     inner: int
     """A: heads · dim_head."""
-    upsamples_text: bool = False
+    upsampling: Upsampling = "none"
     compute: Literal["float32", "float16"] = "float32"
     """Element type of condition, keys and values."""
     conditions: int = 2
     """G: 1 where no lane has an unguided row."""
     embeds_guidance: bool = False
+    time_rows: int = 0
+    """Rows of one time value; 0: the AdaLN rows of `depth` blocks."""
+    keeps_keys: bool = True
+    """Steps have a reference on a known path, with keys and values: `step_keys` and `step_reply`."""
 
     @property
     def rows(self) -> int:
-        """Modulation rows of one time value."""
-        return ROWS_PER_BLOCK * self.depth + FINAL_ROWS
+        """Rows of one time value."""
+        return self.time_rows or ROWS_PER_BLOCK * self.depth + FINAL_ROWS
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Graphs that every bundle has."""
+        return REQUIRED if self.keeps_keys else tuple(n for n in GRAPHS if n not in KEYED)
 
 
 def modulation(d: Dimensions) -> GraphSpec:
-    """AdaLN shifts, scales and gates of K time values, with embedded guidance of a strength beside each."""
+    """What steps add or multiply at K time values, with embedded guidance of a strength beside each: AdaLN
+    shifts, scales and gates, or a vector for each stack.
+    """
     names = ("t", "strength") if d.embeds_guidance else ("t",)
     return GraphSpec(
         "modulation",
@@ -77,13 +94,14 @@ def modulation(d: Dimensions) -> GraphSpec:
 
 
 def condition(d: Dimensions) -> GraphSpec:
-    """The step-invariant part of the input projection: guided row, then unguided where G is 2.
+    """The step-invariant part of the input projection, in the order of `Sampler.conditions`.
 
-    `ids` are shifted by one and padded with 0, the filler; `log_mel` is the reference padded with zeros;
-    `upsample_index` is each frame's token.
+    `ids` are shifted by one and padded with 0, the filler, or followed by one 0; `log_mel` is the reference
+    padded with zeros; `upsample_index` is each frame's token.
     """
-    inputs = [TensorSpec("ids", "int32", ("N",)), TensorSpec("log_mel", "float32", ("N", d.mels))]
-    if d.upsamples_text:
+    tokens = "T" if d.upsampling == "floor" else "N"
+    inputs = [TensorSpec("ids", "int32", (tokens,)), TensorSpec("log_mel", "float32", ("N", d.mels))]
+    if d.upsampling != "none":
         inputs.append(TensorSpec("upsample_index", "int32", ("N",)))
     return GraphSpec(
         "condition", tuple(inputs), (TensorSpec("condition", d.compute, (d.conditions, "N", d.dim)),)
@@ -172,4 +190,4 @@ def vocoder(d: Dimensions) -> GraphSpec:
 
 def signatures(d: Dimensions) -> dict[str, GraphSpec]:
     graphs = (modulation, condition, step, step_keys, step_reply, update, vocoder)
-    return {make.__name__: make(d) for make in graphs}
+    return {make.__name__: make(d) for make in graphs if d.keeps_keys or make.__name__ not in KEYED}

@@ -1,4 +1,4 @@
-"""The log-mel spectrogram of a model: ln(max(x, 1e-5)) / scale.
+"""The log-mel spectrogram of a model: ln(max(x, floor)) / scale.
 
 `vocos`: centred frames, magnitude, HTK triangles of height 1 (torchaudio's `MelSpectrogram` with power 1).
 `bigvgan`: a padding of (n_fft - hop) / 2, Slaney's scale and area norm (librosa's `mel`).
@@ -19,7 +19,7 @@ Kind = Literal["vocos", "bigvgan", "hifigan"]
 """Log-mels by the vocoder that reads them; `hifigan`: SpeechBrain's filters without padding at the ends."""
 
 FLOOR = 1e-5
-"""Silence is ln 1e-5 = -11.5."""
+"""Of upstream's F5-TTS: silence is ln 1e-5 = -11.5."""
 BIGVGAN_POWER_FLOOR = 1e-9
 HIFIGAN_TOP_HZ = 8000.0
 MEL_VERSION = 1
@@ -37,6 +37,9 @@ class MelSpec:
     """Samples of the Hann window, centred in n_fft."""
     scale: float = 1.0
     """By which log-mels are divided for the model; the vocoder's graph multiplies again."""
+    floor: float = FLOOR
+    rounded: bool = False
+    """round(samples / hop) frames, of which a reply begins after the last, as ZipVoice's."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -46,6 +49,8 @@ class MelSpec:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if not 0.0 < self.scale < math.inf:
             raise ValueError(f"scale must be above 0 and finite, not {self.scale}")
+        if not 0.0 < self.floor < 1.0:
+            raise ValueError(f"floor must be above 0 and below 1, not {self.floor}")
         if not self.hop <= self.win <= self.n_fft:
             raise ValueError(f"need hop ≤ win ≤ n_fft, not {self.hop}, {self.win}, {self.n_fft}")
 
@@ -70,9 +75,16 @@ class MelSpec:
     def fingerprint(self) -> str:
         sizes = (self.sample_rate_hz, self.mels, self.hop, self.n_fft, self.win, MEL_VERSION)
         scale = "" if self.scale == 1.0 else f"-{self.scale!r}"
-        return f"{self.kind}-{'-'.join(map(str, sizes))}{scale}"
+        floor = "" if self.floor == FLOOR else f"-{self.floor!r}"
+        return f"{self.kind}-{'-'.join(map(str, sizes))}{scale}{floor}{'-rounded' * self.rounded}"
+
+    def reply_begins(self, samples: int) -> int:
+        """Frame at which the reply to a reference of so many samples begins."""
+        return self.frames(samples) if self.rounded else samples // self.hop
 
     def frames(self, samples: int) -> int:
+        if self.rounded:
+            return (2 * samples + self.hop) // (2 * self.hop)
         return max((samples + 2 * self.padding - self.n_fft) // self.hop + 1, 0)
 
 
@@ -90,8 +102,8 @@ def log_mel(samples: NDArray[np.float32], spec: MelSpec) -> NDArray[np.float32]:
     spectrum = np.fft.rfft(framed * _window(spec.win, spec.n_fft))  # (frames, n_fft / 2 + 1)
     power = spectrum.real**2 + spectrum.imag**2
     magnitude = np.sqrt(power + BIGVGAN_POWER_FLOOR if spec.kind == "bigvgan" else power)
-    levels: NDArray[np.float64] = np.log(np.maximum(magnitude @ filterbank(spec), FLOOR))
-    return (levels / spec.scale).astype(np.float32)
+    levels: NDArray[np.float64] = np.log(np.maximum(magnitude @ filterbank(spec), spec.floor))
+    return (levels[: spec.frames(len(samples))] / spec.scale).astype(np.float32)
 
 
 @functools.lru_cache(maxsize=8)

@@ -21,9 +21,21 @@ noise' drawn anew for each step (`schedule.noise`)."""
 Guidance = Literal["two-row", "none", "embedded"]
 """`two-row`: v = c + w·(c − u) of a row with text and reference and one without; below UNGUIDED_BELOW the
 first alone. `none`: one row, the strength is in the weights. `embedded`: one row, the model is given w."""
+Condition = Literal["full", "speech", "none"]
+"""What a row is given: text and reference, the reference alone, neither."""
 UNGUIDED_BELOW = 1e-5
 """As in upstream's `CFM.sample`."""
 MAX_GUIDANCE = 10.0
+
+
+@dataclass(frozen=True)
+class Unguided:
+    """Condition of the unguided row up to a time, which is included."""
+
+    condition: Condition = "none"
+    until: float = 1.0
+    factor: float = 1.0
+    """Of the strength."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,8 @@ class Sampler:
     """Numbers of steps that the weights were trained for, increasing; none: any."""
     strengths: tuple[float, ...] = ()
     """Least and greatest strength that they were trained with, or the only one; none: unknown."""
+    unguided: tuple[Unguided, ...] = ()
+    """Of `two-row`, by time; none: without text and reference at all times."""
 
     def __post_init__(self) -> None:
         for nfe in self.steps:
@@ -45,6 +59,11 @@ class Sampler:
             raise ValueError(f"strengths: must be up to two increasing numbers of 0 to {MAX_GUIDANCE:g}")
         if self.update == "renoise" and self.guidance == "two-row":
             raise ValueError("update: renoise has one row: guidance must be none or embedded, not two-row")
+        if self.unguided and self.guidance != "two-row":
+            raise ValueError(f"unguided: is of a second row, which guidance {self.guidance} has not")
+        ends = [0.0, *(one.until for one in self.unguided)]
+        if self.unguided and (ends[-1] != 1.0 or any(a >= b for a, b in pairwise(ends))):
+            raise ValueError("unguided: until must increase from above 0 to 1")
 
     def check_steps(self, nfe: int) -> None:
         """Raise ValueError for a number of steps that is not allowed."""
@@ -75,13 +94,24 @@ class Sampler:
                 raise ValueError(f"must be between {least:g} and {most:g} with this bundle, not {w:g}")
 
     @property
-    def conditions(self) -> int:
-        """Most rows of a lane."""
+    def conditions(self) -> tuple[Condition, ...]:
+        """Those that a bundle computes of a segment, in the order of the graph's; the guided row's first."""
+        if self.guidance != "two-row":
+            return ("full",)
+        return "full", *dict.fromkeys(one.condition for one in self.unguided or (Unguided(),))
+
+    def unguided_at(self, t: float) -> Unguided:
+        """The unguided row's at a time."""
+        return next((one for one in self.unguided if np.float32(t) <= np.float32(one.until)), Unguided())
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of a guided lane."""
         return 2 if self.guidance == "two-row" else 1
 
     def rows(self, w: float) -> int:
         """Rows of a lane with guidance `w`."""
-        return self.conditions if w >= UNGUIDED_BELOW else 1
+        return self.most_rows if w >= UNGUIDED_BELOW else 1
 
     def weights(self, times: NDArray[np.float64], w: float) -> NDArray[np.float32]:
         """(NFE, 2) weights of the `update` graph.
@@ -92,8 +122,12 @@ class Sampler:
         now, then = times[:-1], times[1:]
         if self.update == "renoise":
             return np.stack([then, then * (1.0 - now)], axis=1).astype(np.float32)
-        rows = (1.0 + w, -w) if self.rows(w) == 2 else (1.0, 0.0)
-        return np.outer(np.diff(times).astype(np.float32), np.array(rows, np.float32))
+        if self.rows(w) == 1:
+            rows = np.array([(1.0, 0.0)], np.float32)
+        else:
+            strengths = [w * self.unguided_at(t).factor for t in now]
+            rows = np.array([(1.0 + strength, -strength) for strength in strengths], np.float32)
+        return np.diff(times).astype(np.float32)[:, None] * rows
 
 
 UPSTREAM = Sampler()

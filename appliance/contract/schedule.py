@@ -1,7 +1,7 @@
 """Time grids of the flow ODE, and its initial noise.
 
 EPSS: empirically pruned step sampling, arXiv 2505.19931, from upstream's `get_epss_timesteps`; uniform for
-other step counts. Sway sampling: F5-TTS, arXiv 2410.06885, eq. 7.
+other step counts. Sway sampling: F5-TTS, arXiv 2410.06885, eq. 7. Shift: ZipVoice, arXiv 2506.13053.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-GRIDS = ("epss", "uniform")
+GRIDS = ("epss", "uniform", "shift")
 MAX_NFE = 64
 KEY_TIMES = (0.0, 0.076)
 """Times at which `short-kv` computes the reference's keys and values."""
@@ -35,9 +35,10 @@ def check_nfe(nfe: int) -> None:
 
 
 @lru_cache(MAX_NFE)
-def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0) -> NDArray[np.float64]:
+def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0, shift: float = 1.0) -> NDArray[np.float64]:
     """(nfe + 1,) increasing times, read-only; the model is evaluated at all but the last.
 
+    `sway` acts on the grids epss and uniform, `shift` on its own: u → s·u / (1 + (s − 1)·u) of equal steps.
     Raises ValueError for an `nfe` or grid that is not allowed, or a sway that makes times decrease.
     """
     check_nfe(nfe)
@@ -45,11 +46,16 @@ def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0) -> NDArray[np
         raise ValueError(f"grid must be one of {', '.join(GRIDS)}, not {grid!r}")
     if not math.isfinite(sway):
         raise ValueError(f"sway must be finite, not {sway}")
+    if not 0.0 < shift <= 1.0:
+        raise ValueError(f"shift must be above 0 and at most 1, not {shift}")
     if grid == "epss" and nfe in EPSS_32NDS:
         t = np.array(EPSS_32NDS[nfe], dtype=np.float64) / 32.0
     else:
         t = np.linspace(0.0, 1.0, nfe + 1, dtype=np.float64)
-    t = t + sway * (np.cos(np.pi / 2.0 * t) - 1.0 + t)
+    if grid == "shift":
+        t = shift * t / (1.0 + (shift - 1.0) * t)
+    else:
+        t = t + sway * (np.cos(np.pi / 2.0 * t) - 1.0 + t)
     if not (np.diff(t.astype(np.float32)) > 0).all():
         raise ValueError(f"sway {sway} with nfe {nfe} makes times that do not increase")
     t.flags.writeable = False

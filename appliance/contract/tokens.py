@@ -19,8 +19,9 @@ Segmenter = Callable[[str], Sequence[str]]
 Pinyin = Callable[[str], Sequence[str]]
 """Word → a syllable per character, its tone a digit ("ni3")."""
 
-Tokenizer = Literal["pinyin", "char"]
-"""`pinyin`: upstream's, Chinese as syllables. `char`: every character as it is."""
+Tokenizer = Literal["pinyin", "char", "letters"]
+"""`pinyin`: upstream's, Chinese as syllables. `char`: every character as it is. `letters`: as `char`, but
+unknown ones are left out, as in ZipVoice."""
 
 UNKNOWN = 0
 """Index of unknown tokens: the space, as in upstream."""
@@ -68,6 +69,8 @@ class Vocabulary:
 
     def split(self, text: str, pinyin: Callable[[str], Sequence[str]]) -> Sequence[str]:
         """Tokens of a text; `pinyin` makes those of upstream's tokenizer."""
+        if self.tokenizer == "letters":
+            return [character for character in text if character in self.index]
         return list(text) if self.tokenizer == "char" else pinyin(text)
 
     def ids(self, tokens: Iterable[str]) -> NDArray[np.int32]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.contract.graphs import Dimensions, signatures
+from appliance.contract.graphs import Dimensions, Upsampling, signatures
 from appliance.engine.backend import Backend, Graph, Tensor
 from appliance.engine.flow import RELEASE_FRAMES
 from appliance.request import FloatArray, Segment
@@ -16,18 +16,15 @@ class Conditioner:
         self._graph, self._backend, self._dimensions = graph, backend, dimensions
         spec = signatures(dimensions)["condition"]
         self._tensors: dict[str, Tensor] = {
-            t.name: backend.empty([max_frames if axis == "N" else int(axis) for axis in t.axes], t.dtype)
+            t.name: backend.empty([axis if isinstance(axis, int) else max_frames for axis in t.axes], t.dtype)
             for t in (*spec.inputs, *spec.outputs)
         }
 
     def __call__(self, segment: Segment) -> Tensor:
-        """(G, N, D): the guided row, then any unguided one. The next call overwrites it."""
-        host: dict[str, NDArray[np.int32] | FloatArray] = {
-            "ids": padded_ids(segment.ids, segment.frames),
-            "log_mel": padded_mel(segment.reference_log_mel, segment.frames),
-        }
-        if self._dimensions.upsamples_text:
-            host["upsample_index"] = upsample_index(len(segment.ids), segment.frames)
+        """(G, N, D): the guided row, then any unguided ones. The next call overwrites it."""
+        host = condition_inputs(
+            segment.ids, segment.reference_log_mel, segment.frames, self._dimensions.upsampling
+        )
         inputs = {name: self._backend.view(self._tensors[name], a.shape) for name, a in host.items()}
         for name, array in host.items():
             self._backend.upload(array, inputs[name])
@@ -36,6 +33,28 @@ class Conditioner:
         bound = self._graph.bind(inputs, {"condition": condition})
         bound.run(release=segment.frames >= RELEASE_FRAMES)
         return condition
+
+
+def condition_inputs(
+    ids: NDArray[np.int32], log_mel: FloatArray, frames: int, upsampling: Upsampling
+) -> dict[str, NDArray[np.int32] | FloatArray]:
+    """Inputs of the graph, of (T,) indices and (reference frames, M)."""
+    padded = upsampling != "floor"
+    host: dict[str, NDArray[np.int32] | FloatArray] = {
+        "ids": padded_ids(ids, frames if padded else len(ids) + 1),
+        "log_mel": padded_mel(log_mel, frames),
+    }
+    if upsampling != "none":
+        index = upsample_index if padded else floor_index
+        host["upsample_index"] = index(len(ids), frames)
+    return host
+
+
+def floor_index(tokens: int, frames: int) -> NDArray[np.int32]:
+    """(N,) index of each frame's token: equal lengths, the rest `tokens`, the place of the padding."""
+    each = frames // tokens
+    index = np.arange(frames, dtype=np.int32) // each if each else np.full(frames, tokens, np.int32)
+    return np.minimum(index, tokens, dtype=np.int32)
 
 
 def padded_ids(ids: NDArray[np.int32], frames: int) -> NDArray[np.int32]:

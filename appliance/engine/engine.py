@@ -13,7 +13,7 @@ import numpy as np
 
 from appliance.contract.bundle import Bundle, Manifest, Sampling
 from appliance.contract.graphs import CONTEXT, STEPS, signatures
-from appliance.contract.schedule import MAX_NFE, check_nfe, time_grid
+from appliance.contract.schedule import MAX_NFE, check_nfe
 from appliance.engine.backend import Arithmetic, Backend, Graph, HostArray, Ranges
 from appliance.engine.condition import Conditioner
 from appliance.engine.costs import CostTable, Steps
@@ -78,9 +78,10 @@ class Synthesizer:
         vocoder, mel = manifest.vocoder, manifest.mel
         self._decoder = Decoder(load("vocoder"), backend, vocoder, mel.hop, mel.mels, longest)
         # With `exact` both rows of a guided lane share a call; otherwise their lengths differ.
-        rows = d.conditions if manifest.defaults.sampling == "exact" else 1
+        most_rows = manifest.sampler.most_rows
+        rows = most_rows if manifest.defaults.sampling == "exact" else 1
         usual_w = manifest.defaults.guidance
-        self._strengths = tuple(dict.fromkeys((usual_w, 0.0)[: d.conditions]))
+        self._strengths = tuple(dict.fromkeys((usual_w, 0.0)[:most_rows]))
         """Of the warm-up: one for each number of rows, the usual first."""
         self.max_batch = max(backend.max_batch // rows, 1) if manifest.batch_invariant else 1
         """Lanes that may share a step."""
@@ -290,9 +291,14 @@ class Synthesizer:
             )
         if len(segment.ids) == 0 or segment.ids.min() < 0 or segment.ids.max() >= self.manifest.vocab_size:
             raise ValueError(f"ids must be one or more indices under {self.manifest.vocab_size}")
+        d = self.manifest.dimensions
+        if d.upsampling == "floor" and len(segment.ids) >= segment.frames:
+            raise ValueError(f"ids must be fewer than {segment.frames} frames, not {len(segment.ids)}")
         check_nfe(segment.nfe)
         if segment.sampling not in SAMPLINGS:
             raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, not {segment.sampling!r}")
+        if segment.sampling != "exact" and not d.keeps_keys:
+            raise ValueError(f"sampling must be exact with this bundle, not {segment.sampling!r}")
 
     def _silence(self, frames: int, reference: int, nfe: int, guidance: float) -> Segment:
         mels, defaults = self.manifest.mel.mels, self.manifest.defaults
@@ -303,7 +309,7 @@ class Synthesizer:
             frames=frames,
             reference_log_mel=np.zeros((reference, mels), np.float32),
             reference_frames=reference,
-            times=time_grid(nfe, grid=defaults.grid, sway=defaults.sway),
+            times=defaults.times(nfe),
             guidance=guidance,
             sampling=defaults.sampling,
         )
@@ -329,5 +335,6 @@ def ranges(graph: str, manifest: Manifest, backend: Backend) -> Ranges:
         "C": (1, CONTEXT),
         "S": (capacity(manifest.dimensions),) * 2,
         "K": (1, MAX_NFE),
+        "T": (2, longest),
         "L": (1, longest * manifest.mel.hop),
     }

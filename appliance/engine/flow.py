@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.contract.graphs import CONTEXT, Dimensions, signatures
+from appliance.contract.graphs import CONTEXT, KEYED, Dimensions, signatures
 from appliance.contract.sampler import Sampler
 from appliance.contract.schedule import noise
 from appliance.engine.backend import Backend, Bound, Graph, Tensor
@@ -21,8 +21,15 @@ RELEASE_FRAMES = 1024
 WORTH_CAPTURING = 4
 """Least steps left for a CUDA graph, which costs a few runs."""
 
-Places = dict[tuple[int, bool], Rows]
-"""Memory of a lane, by part and presence of a reference."""
+
+@dataclass
+class Places:
+    """Memory of a lane."""
+
+    rows: dict[tuple[int, bool], Rows] = field(default_factory=dict)
+    """By part and presence of a reference."""
+    unguided: dict[int, Tensor] = field(default_factory=dict)
+    """(longest, D) conditions by their place in `Sampler.conditions`, where the unguided row has several."""
 
 
 @dataclass(eq=False)
@@ -44,6 +51,8 @@ class LaneState:
     """Moves the reference along its path, where it has no latents."""
     noise: FloatArray
     """(N, M) of the next step."""
+    unguided: tuple[int, ...]
+    """(NFE,) places in `Sampler.conditions` of the unguided row's; empty without one."""
     done: int = 0
 
     @property
@@ -80,7 +89,7 @@ class Flow:
         self._renoises = self.sampler.update == "renoise"
         if self._renoises:
             self._fresh = self.backend.empty(self._next.shape, "float32")
-        self._free: list[Places] = [{} for _ in range(self.max_lanes)]
+        self._free = [Places() for _ in range(self.max_lanes)]
         self._shared = {"mod_table": self.table}
         if not self._is_exact:
             spec = signatures(self.dimensions)["step"]
@@ -109,7 +118,8 @@ class Flow:
             weights = self.sampler.weights(segment.times, segment.guidance)
             bound = self._bind(parts, frames, start)
             drawn = self._noise(segment, 0)
-            lane = LaneState(segment, place, parts, start, times, weights, *bound, drawn)
+            others = self._unguided(segment)
+            lane = LaneState(segment, place, parts, start, times, weights, *bound, drawn, others)
             self._fill(lane, condition)
         except Exception:
             self._free.append(place)
@@ -126,6 +136,7 @@ class Flow:
         times: list[int] = []
         for lane in lanes:
             self._set_reference(lane)
+            self._set_unguided(lane)
             parts += lane.parts
             calls += self._calls(lane.segment, lane.done)
             times += [int(lane.times[lane.done])] * len(lane.parts)
@@ -147,6 +158,13 @@ class Flow:
                 for row in range(len(rows.lengths)):
                     self.backend.copy(new, rows.view("latents", lane.frames, row=row))
             lane.done, lane.noise = lane.done + 1, drawn
+
+    def _unguided(self, segment: Segment) -> tuple[int, ...]:
+        sampler = self.sampler
+        if sampler.rows(segment.guidance) == 1:
+            return ()
+        places = {name: place for place, name in enumerate(sampler.conditions)}
+        return tuple(places[sampler.unguided_at(float(t)).condition] for t in segment.times[:-1])
 
     def _noise(self, segment: Segment, step: int) -> FloatArray:
         """(N, M) before a step: given, else drawn."""
@@ -185,16 +203,17 @@ class Flow:
 
     def _calls(self, segment: Segment, step: int) -> list[StepCall]:
         rows = self.sampler.rows(segment.guidance)
-        return calls_alone(segment, step, self.backend.frame_multiple, self.backend.max_batch, rows)
+        multiple, most = self.backend.frame_multiple, self.backend.max_batch
+        return calls_alone(segment, step, multiple, most, rows, keyed=self.dimensions.keeps_keys)
 
     def _rows(self, place: Places, number: int, call: StepCall) -> Rows:
-        has_reference = call.reference > 0 or self._is_exact
+        has_reference = self.dimensions.keeps_keys and (call.reference > 0 or self._is_exact)
         key = (number, has_reference)
-        if key not in place:
-            names = ("step_keys", "step_reply") if has_reference else ("step",)
-            most = 1 if has_reference else min(self.backend.max_batch, self.dimensions.conditions)
-            place[key] = self._allocate(names, most)
-        return place[key]
+        if key not in place.rows:
+            names = KEYED if has_reference else ("step",)
+            most = 1 if has_reference else min(self.backend.max_batch, self.sampler.most_rows)
+            place.rows[key] = self._allocate(names, most)
+        return place.rows[key]
 
     def batch(self) -> Rows:
         """Memory for rows of several lanes."""
@@ -217,8 +236,12 @@ class Flow:
         places = [(rows, row) for rows in lane.parts for row in range(len(rows.lengths))]
         for i, (rows, row) in enumerate(places):
             backend.upload(lane.noise[lane.start :], rows.view("latents", lane.frames, row=row))
-            own = backend.view(condition, (lane.frames, dim), (i, lane.start))
+            own = backend.view(condition, (lane.frames, dim), (lane.unguided[0] if i else 0, lane.start))
             backend.copy(own, rows.view("condition", lane.frames, row=row))
+        if lane.unguided and self.dimensions.conditions > 2:
+            for index in range(1, self.dimensions.conditions):
+                own = backend.view(condition, (lane.frames, dim), (index, lane.start))
+                backend.copy(own, self._kept(lane, index))
         if lane.start:
             rows = lane.parts[0]
             backend.upload(lane.noise[: lane.start], rows.view("path_noise", lane.start))
@@ -226,6 +249,21 @@ class Flow:
             before = backend.view(condition, (lane.start, dim), (0, 0))
             backend.copy(before, rows.view("reference_condition", lane.start))
             self._copy_context(lane, "reference_condition", "context_condition")
+
+    def _kept(self, lane: LaneState, index: int) -> Tensor:
+        """(N, D) of a condition that an unguided row has at some time."""
+        if index not in lane.place.unguided:
+            shape = (*self._next.shape[:1], self.dimensions.dim)
+            lane.place.unguided[index] = self.backend.empty(shape, self.dimensions.compute)
+        return self.backend.view(lane.place.unguided[index], (lane.frames, self.dimensions.dim))
+
+    def _set_unguided(self, lane: LaneState) -> None:
+        """Give the unguided row the condition of its time."""
+        here = lane.unguided[lane.done : lane.done + 1]
+        if here and here[0] != lane.unguided[max(lane.done - 1, 0)]:
+            rows = lane.parts[-1]
+            last = len(rows.lengths) - 1
+            self.backend.copy(self._kept(lane, here[0]), rows.view("condition", lane.frames, row=last))
 
     def _copy_context(self, lane: LaneState, reference: str, context: str) -> None:
         """Copy the end of the reference, which the position convolution sees."""
@@ -266,11 +304,13 @@ class Flow:
         return self._load("update").bind(inputs, {"latents_out": out})
 
 
-def calls_alone(segment: Segment, step: int, multiple: int, max_batch: int, rows: int) -> list[StepCall]:
+def calls_alone(
+    segment: Segment, step: int, multiple: int, max_batch: int, rows: int, *, keyed: bool = True
+) -> list[StepCall]:
     """The calls of a segment of one or two rows that makes this step alone."""
     start, keys = _start(segment), step in segment.key_steps
     frames = padded(segment.frames - start, multiple)
-    alone = "step_keys" if multiple == 1 else "step"
+    alone = "step_keys" if keyed and multiple == 1 else "step"
     if start == 0 and rows == 2 and max_batch > 1:
         return [StepCall(alone, frames, 0, 2)]
     guided = "step_keys" if keys else "step_reply"

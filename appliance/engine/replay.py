@@ -79,6 +79,7 @@ def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
                 nfe,
                 grid=str(arrays.get("grid", defaults.grid)),
                 sway=float(_scalar("sway", arrays.get("sway", defaults.sway))),
+                shift=defaults.shift,
             ),
             guidance=guidance,
             sampling=cast(Sampling, str(arrays.get("sampling", "exact"))),

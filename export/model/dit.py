@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
 from appliance.contract.sampler import UPSTREAM, Sampler
-from export.families import CONV_GROUPS
 
+CONV_GROUPS = 16  # of the convolutional position embedding: `dim` must divide by it
 FILLER = 0  # padding id of text; token i of the vocabulary has id i + 1
 MAX_POSITIONS = 8192  # frames, 87.4 s: the length of upstream's table of text positions
 TIME_FREQUENCIES = 128

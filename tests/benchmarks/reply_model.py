@@ -84,7 +84,7 @@ class ReplyModel:
             guidance=2.0,
             sampling=sampling,
         )
-        rows = self._bundle.manifest.sampler.conditions
+        rows = self._bundle.manifest.sampler.most_rows
         return [call for step in range(nfe) for call in calls_alone(segment, step, multiple, LANE_ROWS, rows)]
 
     def _of_step(self, call: StepCall) -> dict[str, float]:

@@ -108,13 +108,13 @@ def test_float16_changes_conditions_keys_and_values_alone() -> None:
 
 
 def test_upsampling_adds_an_index_before_the_output() -> None:
-    rows = table(dataclasses.replace(V1_BASE, upsamples_text=True))["condition"]
+    rows = table(dataclasses.replace(V1_BASE, upsampling="spread"))["condition"]
     assert [name for name, _, _ in rows] == ["ids", "log_mel", "upsample_index", "condition"]
     assert rows[2] == ("upsample_index", "int32", ("N",))
 
 
 def test_no_input_is_a_scalar_and_every_letter_is_known() -> None:
-    for spec in graphs.signatures(dataclasses.replace(V1_BASE, upsamples_text=True)).values():
+    for spec in graphs.signatures(dataclasses.replace(V1_BASE, upsampling="spread")).values():
         for tensor in (*spec.inputs, *spec.outputs):
             assert tensor.axes
             assert {axis for axis in tensor.axes if not isinstance(axis, int)} <= set("RNPCSKL")

@@ -107,6 +107,21 @@ def test_fingerprint_tells_specs_apart():
     assert MelSpec("vocos").frames_per_second == 93.75
 
 
+def test_zipvoices_mels_are_vocoss_with_another_floor_scale_and_count():
+    spec = MelSpec("vocos", scale=10.0, floor=1e-7, rounded=True)
+    samples = np.random.default_rng(2).standard_normal(9000).astype(np.float32)
+    plain = log_mel(samples, MelSpec("vocos"))
+    for length, frames in ((9000, 35), (8960, 35), (8831, 34), (8832, 35), (8833, 35)):
+        found = log_mel(samples[:length], spec)
+        assert len(found) == spec.frames(length) == spec.reply_begins(length) == frames
+    assert np.allclose(log_mel(samples, spec), plain[:35] / 10, atol=1e-6)
+    silent = log_mel(np.zeros(4000, np.float32), spec)
+    assert np.allclose(silent, math.log(1e-7) / 10)
+    assert MelSpec("vocos").reply_begins(9215) == 35 and MelSpec("vocos").frames(9215) == 36
+    others = [MelSpec("vocos", floor=1e-7), MelSpec("vocos", rounded=True), MelSpec("vocos"), spec]
+    assert len({one.fingerprint for one in others}) == 4
+
+
 @pytest.mark.parametrize(
     ("wave", "message"), [((2, 4000), "one axis"), ((512,), "at least 513 samples, not 512")]
 )
@@ -121,6 +136,7 @@ def test_unusable_waves_are_refused(wave, message):
         ({"kind": "world"}, "vocos, bigvgan, hifigan, not 'world'"),
         ({"kind": "vocos", "mels": 0}, "mels must be at least 1"),
         ({"kind": "vocos", "win": 2048}, "hop ≤ win ≤ n_fft"),
+        ({"kind": "vocos", "floor": 0.0}, "floor must be above 0"),
     ],
 )
 def test_unusable_specs_are_refused(fields, message):

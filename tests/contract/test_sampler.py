@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from appliance.contract import bundle as contract
-from appliance.contract.sampler import UPSTREAM, Sampler
+from appliance.contract.sampler import UPSTREAM, Sampler, Unguided
 from appliance.contract.schedule import noise, time_grid
 from tests.daemons import BUNDLE
 
@@ -38,6 +38,12 @@ def test_a_bundle_that_names_none_is_sampled_as_ever() -> None:
         ({"strengths": (-1.0,)}, "strengths: must be"),
         ({"strengths": (1.0, float("nan"))}, "strengths: must be"),
         ({"strengths": (1.0, 2.0, 3.0)}, "strengths: must be"),
+        (
+            {"guidance": "none", "unguided": (Unguided(),)},
+            "unguided: is of a second row, which guidance none",
+        ),
+        ({"unguided": (Unguided("speech", 0.5),)}, "unguided: until must increase from above 0 to 1"),
+        ({"unguided": (Unguided("speech", 1.0), Unguided())}, "unguided: until must increase"),
     ],
 )
 def test_samplers_that_contradict_themselves(values: dict[str, Any], message: str) -> None:

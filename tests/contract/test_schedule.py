@@ -57,9 +57,10 @@ def test_uniform_without_sway_is_uniform():
     [
         ({"nfe": 0}, "between 1 and 64, not 0"),
         ({"nfe": 65}, "between 1 and 64, not 65"),
-        ({"nfe": 8, "grid": "cosine"}, "epss, uniform, not 'cosine'"),
+        ({"nfe": 8, "grid": "cosine"}, "epss, uniform, shift, not 'cosine'"),
         ({"nfe": 8, "sway": math.nan}, "finite"),
         ({"nfe": 8, "sway": -3.0}, "do not increase"),
+        ({"nfe": 8, "shift": 0.0}, "shift must be above 0 and at most 1, not 0"),
     ],
 )
 def test_unusable_settings_are_refused(arguments, message):

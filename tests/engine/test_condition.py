@@ -96,7 +96,7 @@ def test_the_index_is_fed_where_the_family_upsamples_text(tiny: Bundle) -> None:
             pass
 
     graph = Noted()
-    d = dataclasses.replace(tiny.manifest.dimensions, upsamples_text=True, compute="float16")
+    d = dataclasses.replace(tiny.manifest.dimensions, upsampling="spread", compute="float16")
     out = Conditioner(graph, Watched(), d, LONGEST)(segment(50))
     assert out.dtype == np.float16
     assert list(graph.inputs) == ["ids", "log_mel", "upsample_index"]

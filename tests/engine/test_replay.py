@@ -95,7 +95,7 @@ def test_a_case_that_fails_gives_its_lane_back(make_engine: Any, tmp_path: Path)
         ({"cond": np.zeros((1, 20, 80), np.float32)}, r"not \(1, 20, 80\)"),
         ({"ids": np.zeros(9, np.int64)}, r"ids: must be \(1, tokens\) integers, not \(9,\)"),
         ({"ids": np.zeros((1, 9))}, r"ids: must be \(1, tokens\) integers, not \(1, 9\) float64"),
-        ({"grid": np.array("cosine")}, "grid must be one of epss, uniform, not 'cosine'"),
+        ({"grid": np.array("cosine")}, "grid must be one of epss, uniform, shift, not 'cosine'"),
         ({"sway": np.float32(-3)}, "times that do not increase"),
         ({"n_frames": np.array([60, 61])}, "n_frames must be one finite number"),
         ({"n_frames": np.array("many")}, "n_frames must be one finite number"),

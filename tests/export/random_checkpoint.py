@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import torch
 import yaml
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from export.model.dit import DiT, rotary_frequencies
 from export.model.hifigan import HiFiGAN, HiFiGANConfig
 from export.model.redraw import draw, redraw
 from export.model.vocos import Vocos, VocosConfig
+from export.model.zipformer import ZipVoice, ZipVoiceArch
 
 VOCOS_MEL_24KHZ = VocosConfig(100, 512, 1536, 8, n_fft=1024, hop=256, padding="center")
 """Configuration of charactr/vocos-mel-24khz."""
@@ -124,3 +126,33 @@ def _with_weight_norm(model: nn.Module) -> Mapping[str, Tensor]:
         else:
             state[name] = value
     return state
+
+
+def write_random_zipvoice(
+    folder: Path, arch: ZipVoiceArch, tokens: Sequence[str], seed: int = 0, *, embeds_guidance: bool = False
+) -> Path:
+    """Write `model.pt`, `model.json` and `tokens.txt`, the padding first, as published; return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = ZipVoice(arch, len(tokens), embeds_guidance=embeds_guidance)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            value.copy_(draw_zipvoice(name, tuple(value.shape), seed))
+    torch.save({"model": dict(model.state_dict())}, folder / "model.pt")
+    section = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(arch).items()}
+    (folder / "model.json").write_text(json.dumps({"model": section, "feature": {"type": "vocos"}}))
+    lines = (f"{token}\t{number}\n" for number, token in enumerate(["_", *tokens]))
+    (folder / "tokens.txt").write_text("".join(lines), "utf-8")
+    return folder
+
+
+def draw_zipvoice(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """Values at which every part of a layer is heard."""
+    numbers = np.random.default_rng([seed, *name.encode()])
+    drawn = numbers.standard_normal(shape, dtype=np.float32)
+    if len(shape) > 1:
+        drawn /= np.sqrt(np.prod(shape[1:], dtype=np.float32))
+    elif name.endswith("bypass_scale"):
+        drawn = numbers.random(shape, dtype=np.float32)
+    else:
+        drawn *= np.float32(0.2)
+    return torch.from_numpy(np.asarray(drawn, np.float32))

@@ -17,7 +17,7 @@ from appliance.contract.mel import MelSpec, log_mel
 from appliance.engine.cases import samples
 from export import assemble, cli, evidence
 from export.evidence import GIVEN, WITHOUT_TEXT, Verdict, recording_of, weigh
-from export.families import Family, family
+from export.families import Family, f5, family
 from tests import upstream
 from tests.daemons import ROOT
 from tests.export import small
@@ -61,11 +61,11 @@ def test_the_loss_is_upstreams(demo: Path) -> None:
     """One pass with upstream's DiT."""
     loaded = load(demo, family(str(demo / "family.yaml")))
     [one] = [r for r in evidence.DEMO if r.name == "slt"]
-    mine = evidence.loss(loaded.reference_dit(), loaded.vocabulary, loaded.mel, [one], (0.5,))
+    mine = evidence.loss(loaded.reference(), loaded.vocabulary, loaded.mel, [one], (0.5,))
     arch = dataclasses.asdict(loaded.sources.family.arch)
     size = loaded.vocabulary.size
     theirs = upstream.dit_class()(**arch, text_num_embeds=size, mel_dim=100, dropout=0.0)
-    theirs.eval().load_state_dict(dict(loaded.dit()))
+    theirs.eval().load_state_dict(dict(loaded.weights()))
     mel = torch.from_numpy(log_mel(samples("slt", 24_000), MelSpec("vocos")))[None]
     known, errors = int(mel.shape[1] / 3), []
     cond = mel.clone()
@@ -148,7 +148,7 @@ def test_a_recording_of_ones_own_is_measured_with_its_words(demo: Path) -> None:
     found = weigh(loaded, [own])
     assert found.recordings == ("slt.wav",) and found.losses[GIVEN] == pytest.approx(0.286, abs=0.01)
     others = dataclasses.replace(own, words="Nobody checks the tickets on my way back.")
-    other = evidence.loss(loaded.reference_dit(), loaded.vocabulary, loaded.mel, [others])
+    other = evidence.loss(loaded.reference(), loaded.vocabulary, loaded.mel, [others])
     assert other > found.losses[GIVEN]
 
 
@@ -177,7 +177,7 @@ def test_average_and_raw_weights_are_compared(
     demo: Path, tmp_path: Path, slt: list[evidence.Recording]
 ) -> None:
     loaded = load(demo, family(str(demo / "family.yaml")))
-    weights = {f"transformer.{name}": value.clone() for name, value in loaded.dit().items()}
+    weights = {f"transformer.{name}": value.clone() for name, value in loaded.weights().items()}
     average = {f"ema_model.{name}": blurred(name, value) for name, value in weights.items()}
     path = tmp_path / "model_last.pt"
     torch.save({"ema_model_state_dict": average, "model_state_dict": weights}, path)
@@ -191,10 +191,10 @@ def test_average_and_raw_weights_are_compared(
 
 def test_masks_and_heads_of_a_family_are_all_tried() -> None:
     arch = Arch(dim=64, depth=1, heads=2, conv_layers=1)
-    assert len(evidence.other_flags(arch)) == 5
+    assert len(f5.other_flags(arch)) == 5
     upsampling = dataclasses.replace(arch, text_embedding_average_upsampling=True)
-    assert OTHER_FLAGS in map(evidence.flags, evidence.other_flags(upsampling))
+    assert OTHER_FLAGS in map(f5.flags, f5.other_flags(upsampling))
     # A single head is all heads, and masks act in text convolutions alone.
     plain = dataclasses.replace(arch, heads=1, conv_layers=0)
-    assert [evidence.flags(other) for other in evidence.other_flags(plain)] == [f"pe_attn_head: null, {WITH}"]
+    assert [f5.flags(other) for other in f5.other_flags(plain)] == [f"pe_attn_head: null, {WITH}"]
     assert evidence.named(family("F5TTS_Base").arch) == "F5TTS_Base"

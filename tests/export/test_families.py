@@ -12,10 +12,14 @@ import yaml
 
 from appliance.contract.bundle import Arch
 from appliance.contract.mel import MelSpec
-from export.families import NAMED, FamilyError, family, parse_family, with_mels_for
+from export.families import FamilyError, family, with_mels_for
+from export.families.f5 import NAMED as F5
+from export.families.f5 import parse_family
 from tests import upstream
 
 pytestmark = pytest.mark.torch
+
+NAMED = {one.name: one for one in F5}
 
 V1_BASE = {
     "name": "F5TTS_v1_Base",

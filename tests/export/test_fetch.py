@@ -146,7 +146,7 @@ def test_bytes_of_another_hash_are_thrown_away(hub: Hub, tmp_path: Path) -> None
 
 
 def test_errors_are_one_line_that_says_why(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FetchError, match="F5TTS_Small: there are no official weights of it; there are F5"):
+    with pytest.raises(FetchError, match="F5TTS_Small: no weights of it are listed here; there are F5"):
         fetch("F5TTS_Small", tmp_path)
     with pytest.raises(FetchError, match=r"F6: no such weights; there are F5TTS_v1_Base, .*IndicF5"):
         fetch("F6", tmp_path)

@@ -77,7 +77,7 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 def inputs(bundle: Bundle, frames: int = 60, known: int = 23) -> dict[str, NDArray[Any]]:
     """One row of `step_keys` with a reference."""
     run, given = parity.Graphs(bundle, "ort-cpu"), small.case(frames)
-    condition = run.run("condition", condition_inputs(given, upsamples=False))["condition"][:1]
+    condition = run.run("condition", condition_inputs(given, "none"))["condition"][:1]
     table = run.run("modulation", {"t": np.array([0.0, 0.3], np.float32)})["rows"]
     return {
         "latents": given.noise[None, known:],

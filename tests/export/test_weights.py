@@ -18,6 +18,7 @@ from torch import Tensor
 from appliance.contract.bundle import Arch
 from export import assemble, families, fetch, weights
 from export.cli import main
+from export.families import f5
 from export.model.dit import DiT
 from export.model.redraw import redraw
 from export.weights import KNOWN, VOCODERS, Known
@@ -40,10 +41,10 @@ WRITERS = {
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """Empty; the families of the rows are small."""
     monkeypatch.setenv("no_proxy", "*")
-    for name, family in families.NAMED.items():
+    for family in f5.NAMED:
         flags = {key: getattr(family.arch, key) for key in ("text_mask_padding", "pe_attn_head")}
         arch = dataclasses.replace(SMALL, **flags)
-        monkeypatch.setitem(families.NAMED, name, dataclasses.replace(family, arch=arch))
+        monkeypatch.setitem(families.NAMED, family.name, dataclasses.replace(family, arch=arch))
     with serving(Hub({})) as hub:
         monkeypatch.setattr(fetch, "fetch", functools.partial(fetch.fetch, endpoint=hub.address))
         yield hub
@@ -118,7 +119,7 @@ def test_a_row_is_fetched_with_its_terms_first_and_its_command_is_taken(
     assert one.text.languages == row.languages
     assert one.text.tokenizer == row.tokenizer
     assert one.mel == families.MELS[row.vocoder]
-    assert one.dit().averaged == (row.weights == "ema")
+    assert one.weights().averaged == (row.weights == "ema")
     assert one.sources.family.arch == families.NAMED[row.family].arch
     assert assemble.licence(one.sources.checkpoint, one.sources.vocoder_path).weights == row.licence
 
@@ -131,7 +132,7 @@ def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_family_without_official_weights_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fetch", "F5TTS_Small"]) == 1
-    assert "F5TTS_Small: there are no official weights of it; there are" in capsys.readouterr().err
+    assert "F5TTS_Small: no weights of it are listed here; there are" in capsys.readouterr().err
 
 
 def test_the_readme_has_the_table(root: Path) -> None:

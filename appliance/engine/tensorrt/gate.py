@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from appliance.contract.bundle import Precision, Sampling
-from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary
 from appliance.engine.cases import DemoSpeech
 from appliance.engine.engine import Synthesizer
@@ -103,7 +102,7 @@ def compare_steps(
     sampling: Sampling = "short-kv" if "step_reply" in used else "short"
     for number, frames in enumerate(lengths):
         # Both rows of a guided lane share a call.
-        for guidance in (0.0, 1.0)[: manifest.dimensions.conditions]:
+        for guidance in (0.0, 1.0)[: manifest.sampler.most_rows]:
             alone = speech.segment(frames - 1, 1, TIMES[:2], "exact", guidance=guidance, seed=frames)
             yield from _steps(engine, exact, alone, ["step"])
         reply = min(frames, manifest.max_frames - REFERENCES[0])
@@ -120,8 +119,7 @@ def share(engine: Synthesizer, exact: Synthesizer, segment: Segment) -> float:
 
     Raises ValueError, EngineFault.
     """
-    defaults = exact.manifest.defaults
-    fine = dataclasses.replace(segment, times=time_grid(FINE_NFE, grid=defaults.grid, sway=defaults.sway))
+    fine = dataclasses.replace(segment, times=exact.manifest.defaults.times(FINE_NFE))
     expected = _sample(exact, segment)
     lossy = np.abs(_sample(engine, segment) - expected).mean()
     return float(lossy / np.abs(_sample(exact, fine) - expected).mean())

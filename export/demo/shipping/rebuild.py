@@ -35,8 +35,10 @@ def rebuild(made: Bundle, out: Path) -> None:
     Folded layer scales stay folded and become ones. Raises ValueError for other bundles.
     """
     manifest, arch, mel = made.manifest, made.manifest.arch, made.manifest.mel
-    if manifest.precision in parity.LOSSY or manifest.vocoder.name not in HEADS:
-        raise ValueError(f"{made.folder}: only a float bundle with Vocos' backbone can be taken apart")
+    if arch is None or manifest.precision in parity.LOSSY or manifest.vocoder.name not in HEADS:
+        raise ValueError(
+            f"{made.folder}: only a float bundle of a DiT with Vocos' backbone can be taken apart"
+        )
     # float64 has the scales of half precision, unrounded.
     compute = torch.float32 if manifest.precision == "fp32" else torch.float64
     graphs = {name: _stored(made.graph(name)) for name in ("modulation", "condition", "step", "vocoder")}

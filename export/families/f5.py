@@ -1,46 +1,26 @@
-"""Architectures by name or upstream's YAML file; checkpoints of v0 and v1 look the same."""
+"""F5-TTS: a DiT by name or upstream's YAML file; checkpoints of v0 and v1 look the same."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch, Count
 from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.tokens import Tokenizer
 from appliance.contract.yaml_text import parse_yaml
 from appliance.fields import Ranged, from_mapping
-from export.weights import KNOWN, Known, known
-
-CONV_GROUPS = 16  # of the convolutional position embedding: `dim` must divide by it
-
-
-VOCOS_MEL = MelSpec("vocos")
-MELS: dict[Kind, MelSpec] = {
-    "vocos": VOCOS_MEL,
-    "bigvgan": MelSpec("bigvgan"),
-    "hifigan": MelSpec("hifigan", sample_rate_hz=16_000, mels=80),
-}
-"""Mels of the published vocoders."""
-
-
-class FamilyError(ValueError):
-    """An architecture is unknown, contradictory or unsupported."""
-
-
-@dataclass(frozen=True)
-class Family:
-    """Architecture with mel specification and tokenizer."""
-
-    name: str
-    arch: Arch
-    mel: MelSpec = VOCOS_MEL
-    tokenizer: Tokenizer = "pinyin"
-    known: Known | None = None
-    """Row of `weights.KNOWN` that was named."""
+from export import checkpoint, modules, oracles, parity, peaks
+from export.checkpoint import Weights
+from export.families.declaration import VOCOS_MEL, Declaration, Family, FamilyError, Given
+from export.model.dit import CONV_GROUPS, DiT
 
 
 def _base(**changes: Any) -> Arch:
@@ -50,16 +30,13 @@ def _base(**changes: Any) -> Arch:
 _V0 = {"text_mask_padding": False, "pe_attn_head": 1}
 _SMALL = {"dim": 768, "depth": 18, "heads": 12}
 
-NAMED: dict[str, Family] = {
-    family.name: family
-    for family in (
-        Family("F5TTS_v1_Base", _base()),
-        Family("F5TTS_Base", _base(**_V0)),
-        Family("F5TTS_v1_Small", _base(**_SMALL), tokenizer="char"),
-        Family("F5TTS_Small", _base(**_SMALL, **_V0)),
-    )
-}
-"""Families by `model.name` of the YAML files of f5-tts 1.1.22."""
+NAMED = (
+    Family("F5TTS_v1_Base", _base()),
+    Family("F5TTS_Base", _base(**_V0)),
+    Family("F5TTS_v1_Small", _base(**_SMALL), tokenizer="char"),
+    Family("F5TTS_Small", _base(**_SMALL, **_V0)),
+)
+"""By `model.name` of the YAML files of f5-tts 1.1.22."""
 
 IGNORED_ARCH_KEYS = {
     "dropout": "acts in training only",
@@ -93,40 +70,23 @@ class _UpstreamMel(Ranged):
         return MelSpec(kind, rate, mels, self.hop_length, self.n_fft, self.win_length)
 
 
-def family(name: str) -> Family:
-    """Look up a family or known weights, read the YAML file at the path `name`, or a mapping of `model.arch`
-    as upstream's SHARED.md prints it. Raises FamilyError.
+def find(name: str) -> Family | None:
+    """Read the YAML file at the path `name`, or a mapping of `model.arch` as upstream's SHARED.md prints it.
+
+    Raises FamilyError, of an E2-TTS too.
     """
-    if name in NAMED:
-        return NAMED[name]
-    if (row := known(name)) is not None:
-        return Family(row.name, NAMED[row.family].arch, MELS[row.vocoder], row.tokenizer, row)
     if name.startswith("E2TTS"):
-        raise FamilyError(f"{name}: E2-TTS has a UNetT backbone; only DiT is supported: {', '.join(NAMED)}")
+        names = ", ".join(one.name for one in NAMED)
+        raise FamilyError(f"{name}: E2-TTS has a UNetT backbone; only DiT is supported: {names}")
     if "{" in name:
         return _printed_family(name)
-    if Path(name).suffix in (".yaml", ".yml"):
-        return read_family(Path(name))
-    there = ", ".join([*NAMED, *(other for other in KNOWN if other not in NAMED)])
-    raise FamilyError(f"{name}: no such family; known: {there}; or the path of a YAML file")
+    return read_family(Path(name)) if Path(name).suffix in (".yaml", ".yml") else None
 
 
 def _printed_family(text: str) -> Family:
     raw = parse_yaml(text.encode(), Path("--family"), FamilyError)
     arch = _parse_arch(_mapping(raw.get("Config", raw), "--family"), VOCOS_MEL.mels)
-    return next((one for one in NAMED.values() if one.arch == arch), Family("unnamed", arch))
-
-
-def with_mels_for(family: Family, vocoder: Kind) -> Family:
-    """Give a named family the mels of `vocoder`. Raises FamilyError if a YAML file says others."""
-    if family is NAMED.get(family.name):
-        return dataclasses.replace(family, mel=MELS[vocoder])
-    if family.mel.kind != vocoder:
-        raise FamilyError(
-            f"{family.name}: its mels are of the kind {family.mel.kind}, which {vocoder} cannot read; "
-            f"pass --vocoder {family.mel.kind}, or a YAML file with the mel_spec_type of the weights"
-        )
-    return family
+    return next((one for one in NAMED if one.arch == arch), Family("unnamed", arch))
 
 
 def read_family(path: Path) -> Family:
@@ -207,3 +167,105 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise FamilyError(f"{where}: must be a mapping, not {type(value).__name__}")
     return value
+
+
+def other_flags(arch: Arch) -> list[Arch]:
+    """Architectures of the same weights that compute otherwise: masks, rotary heads, text upsampling."""
+    found: list[Arch] = []
+    for masks, heads, upsamples in itertools.product((True, False), (None, 1), (False, True)):
+        other = dataclasses.replace(
+            arch,
+            text_mask_padding=masks,
+            pe_attn_head=heads,
+            text_embedding_average_upsampling=upsamples,
+        )
+        try:
+            check_arch(other)
+        except FamilyError:
+            continue
+        if _computed(other) not in map(_computed, (arch, *found)):
+            found.append(other)
+    return found
+
+
+def _computed(arch: Arch) -> tuple[bool, int, bool]:
+    """Values of the flags that act: a single head is all heads, masks act in text convolutions alone."""
+    heads = arch.heads if arch.pe_attn_head is None else arch.pe_attn_head
+    return arch.text_mask_padding and arch.conv_layers > 0, heads, arch.text_embedding_average_upsampling
+
+
+def _is_known(arch: Arch) -> bool:
+    plain = dataclasses.replace(arch, text_embedding_average_upsampling=False)
+    return flags(plain) in {flags(family.arch) for family in NAMED}
+
+
+def flags(arch: Arch) -> str:
+    heads = "null" if arch.pe_attn_head is None else arch.pe_attn_head
+    upsamples = ", text_embedding_average_upsampling: true" if arch.text_embedding_average_upsampling else ""
+    return f"pe_attn_head: {heads}, text_mask_padding: {str(arch.text_mask_padding).lower()}{upsamples}"
+
+
+def load(given: Given) -> Weights:
+    return checkpoint.load_dit(
+        given.checkpoint, given.arch, given.vocabulary.size, given.mel.mels, given.weights, given.sampler
+    )
+
+
+def _build(weights: Mapping[str, Tensor], given: Given) -> DiT:
+    return checkpoint.build_dit(weights, given.arch, given.vocabulary.size, given.mel.mels)
+
+
+def _modulation(
+    weights: Weights, given: Given, max_frames: int, stored: torch.dtype, compute: torch.dtype
+) -> nn.Module:
+    return modules.Modulation(weights, given.arch, stored)
+
+
+def _condition(
+    weights: Weights, given: Given, max_frames: int, stored: torch.dtype, compute: torch.dtype
+) -> nn.Module:
+    conditions = len(given.sampler.conditions)
+    return modules.Condition(weights, given.arch, given.mel.mels, max_frames, compute, conditions)
+
+
+def _oracles(load: Callable[[], Weights], given: Given) -> Sequence[Callable[[], oracles.Oracle]]:
+    arch, size, mels, sampler = given.arch, given.vocabulary.size, given.mel.mels, given.sampler
+    return [
+        lambda: oracles.TorchOracle(_build(load(), given), sampler),
+        lambda: oracles.UpstreamOracle(load(), arch, size, mels, sampler),
+    ]
+
+
+def _velocity(
+    model: DiT, latents: Tensor, cond: Tensor, ids: Tensor, t: float, w: float, *, drops_text: bool
+) -> Tensor:
+    frames = len(latents)
+    text = model.text_embed(ids, frames)[1:] if drops_text else model.text_embed(ids, frames, 1)
+    velocity: Tensor = model(latents, cond, text, torch.tensor(t), torch.tensor(w))[0]
+    return velocity
+
+
+DECLARATION = Declaration(
+    name="F5-TTS",
+    arch=Arch,
+    named=NAMED,
+    mark=checkpoint.EMBEDDING,
+    find=find,
+    load=load,
+    build=_build,
+    shapes=None,
+    modulation=_modulation,
+    condition=_condition,
+    steps={"step": modules.Step, "step_keys": modules.StepKeys, "step_reply": modules.StepReply},
+    single=("step_keys", "step_reply"),
+    fused=True,
+    precisions=("fp32", "fp16", "int8", "int8-qdq"),
+    bounds=parity.BOUNDS,
+    oracles=_oracles,
+    velocity=_velocity,
+    others=other_flags,
+    flags=flags,
+    is_known=_is_known,
+    peaks=peaks.measure,
+    mel=lambda mel, path: dataclasses.replace(mel, scale=checkpoint.mel_scale(path)),
+)

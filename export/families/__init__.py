@@ -1,0 +1,57 @@
+"""Families of models. Each has one file here with its DECLARATION, which is found by being there."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from typing import Any
+
+from appliance.contract.mel import Kind
+from export.families.declaration import MELS, Declaration, Family, FamilyError
+from export.weights import KNOWN, known
+
+__all__ = ["DECLARATIONS", "MELS", "NAMED", "Declaration", "Family", "FamilyError", "family", "of"]
+
+DECLARATIONS: tuple[Declaration, ...] = tuple(
+    module.DECLARATION
+    for found in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name)
+    if hasattr(module := importlib.import_module(f"{__name__}.{found.name}"), "DECLARATION")
+)
+NAMED: dict[str, Family] = {one.name: one for declared in DECLARATIONS for one in declared.named}
+"""Families by the names of their makers."""
+
+
+def of(arch: Any) -> Declaration:
+    """Declaration of an architecture."""
+    return next(declared for declared in DECLARATIONS if isinstance(arch, declared.arch))
+
+
+def family(name: str) -> Family:
+    """Look up a family or known weights, or read what `name` is: a file's path or printed text.
+
+    Raises FamilyError.
+    """
+    if name in NAMED:
+        return NAMED[name]
+    if (row := known(name)) is not None:
+        base = NAMED[row.family]
+        mel = base.mel if base.mel.kind == row.vocoder else MELS[row.vocoder]
+        return dataclasses.replace(base, name=row.name, mel=mel, tokenizer=row.tokenizer, known=row)
+    for declared in DECLARATIONS:
+        if (found := declared.find(name)) is not None:
+            return found
+    there = ", ".join([*NAMED, *(other for other in KNOWN if other not in NAMED)])
+    raise FamilyError(f"{name}: no such family; known: {there}; or the path of a YAML file")
+
+
+def with_mels_for(family: Family, vocoder: Kind) -> Family:
+    """Give a named family the mels of `vocoder`. Raises FamilyError if it, or a YAML file, says others."""
+    if family.mel.kind == vocoder:
+        return family
+    if family is NAMED.get(family.name) and family.mel == MELS[family.mel.kind]:
+        return dataclasses.replace(family, mel=MELS[vocoder])
+    raise FamilyError(
+        f"{family.name}: its mels are of the kind {family.mel.kind}, which {vocoder} cannot read; "
+        f"pass --vocoder {family.mel.kind}, or a YAML file with the mel_spec_type of the weights"
+    )

@@ -1,0 +1,139 @@
+"""The form in which a family is declared, once, in a file of this folder that has its DECLARATION."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from appliance.contract.bundle import Defaults, Precision, Shapes
+from appliance.contract.mel import Kind, MelSpec
+from appliance.contract.sampler import Sampler
+from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
+from export.checkpoint import Weights, WeightsKind
+from export.modules import Form
+from export.oracles import Case, Oracle, Peak, Trajectory
+from export.weights import Known
+
+VOCOS_MEL = MelSpec("vocos")
+MELS: dict[Kind, MelSpec] = {
+    "vocos": VOCOS_MEL,
+    "bigvgan": MelSpec("bigvgan"),
+    "hifigan": MelSpec("hifigan", sample_rate_hz=16_000, mels=80),
+}
+"""Mels of the published vocoders."""
+
+
+class FamilyError(ValueError):
+    """An architecture is unknown, contradictory or unsupported."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Architecture with what its weights were trained with."""
+
+    name: str
+    arch: Any
+    """Of the class `Declaration.arch`."""
+    mel: MelSpec = VOCOS_MEL
+    tokenizer: Tokenizer = "pinyin"
+    known: Known | None = None
+    """Row of `weights.KNOWN` that was named."""
+    sampler: Sampler = field(default_factory=Sampler)
+    defaults: Defaults = field(default_factory=Defaults)
+
+
+@dataclass(frozen=True)
+class Given:
+    """One model's files, and how they are read."""
+
+    checkpoint: Path
+    vocab: Path
+    vocabulary: Vocabulary
+    arch: Any
+    mel: MelSpec
+    weights: WeightsKind
+    sampler: Sampler
+
+
+class Graph(Protocol):
+    """Makes the torch module of a graph that runs once."""
+
+    def __call__(
+        self, weights: Weights, given: Given, max_frames: int, stored: torch.dtype, compute: torch.dtype
+    ) -> nn.Module:
+        """`stored` is the element type of weights that compute in float32."""
+        ...
+
+
+class StepGraph(Protocol):
+    """Makes the torch module of a step graph."""
+
+    def __call__(
+        self, weights: Weights, arch: Any, mels: int, max_frames: int, compute: torch.dtype, form: Form
+    ) -> nn.Module: ...
+
+
+class Velocity(Protocol):
+    """Velocity (N, M) of the row with text and reference, or with neither."""
+
+    def __call__(
+        self, model: Any, latents: Tensor, cond: Tensor, ids: Tensor, t: float, w: float, *, drops_text: bool
+    ) -> Tensor:
+        """Latents (N, M) at time t, the reference (N, M), zero where none is known, indices (T,), strength w;
+        `drops_text`: without the text.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Declaration:
+    name: str
+    arch: type[Any]
+    """Dataclass of the configuration."""
+    named: tuple[Family, ...]
+    mark: str
+    """Name of a tensor that only its checkpoints have."""
+
+    find: Callable[[str], Family | None]
+    """Family of a file's path or of printed text; None for what others may know. Raises FamilyError."""
+    load: Callable[[Given], Weights]
+    """Checks names and shapes. Raises CheckpointError."""
+    build: Callable[[Mapping[str, Tensor], Given], nn.Module]
+    """The torch model, which has the `arch` given."""
+    shapes: Callable[[Any], Shapes] | None
+    """What the engine needs of an architecture; None: it is a manifest's `arch`."""
+
+    modulation: Graph
+    condition: Graph
+    steps: Mapping[str, StepGraph]
+    single: tuple[str, ...]
+    """Step graphs that one row runs on a CPU."""
+    precisions: tuple[Precision, ...]
+    bounds: Mapping[Precision, Mapping[str, float]]
+    """Tolerance: see `parity.BOUNDS`."""
+
+    oracles: Callable[[Callable[[], Weights], Given], Sequence[Callable[[], Oracle]]]
+    """Independent computations of samples; the first by the torch model. Raises ImportError when called."""
+    velocity: Velocity
+    """For the loss that is the weights' evidence."""
+
+    others: Callable[[Any], Sequence[Any]] = lambda arch: ()
+    """Architectures that the same weights could have been trained as."""
+    flags: Callable[[Any], str] = str
+    """What tells these architectures apart."""
+    is_known: Callable[[Any], bool] = lambda arch: True
+    """True for flags that published weights have."""
+    peaks: Callable[[Any, nn.Module, Sequence[Trajectory], Case], Sequence[Peak]] | None = None
+    """Largest magnitudes of what is computed in float16, where a precision has it."""
+    mel: Callable[[MelSpec, Path], MelSpec] = lambda mel, checkpoint: mel
+    """Mels of a checkpoint, which may name a scale."""
+    vocabulary: Callable[[Path, Tokenizer], Vocabulary] = read_vocabulary
+    fused: bool = False
+    """Step graphs also have a form with ONNX Runtime's fused attention."""
+    duration: Literal["script", "bytes", "tokens"] = "script"
+    """See `Text.duration`."""

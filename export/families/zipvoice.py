@@ -1,0 +1,292 @@
+"""ZipVoice: a Zipformer whose stacks add a vector of the time, by name or a checkpoint's `model.json`.
+
+Settings are those of k2-fsa/ZipVoice at 2f7326f (`infer_zipvoice.py`, `run_libritts.sh`). Weights that read
+Emilia's phonemes are refused: no tokenizer here makes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from appliance.contract.bundle import Defaults, Shapes
+from appliance.contract.mel import MelSpec
+from appliance.contract.sampler import Condition, Sampler, Unguided
+from appliance.contract.tokens import Tokenizer, Vocabulary
+from appliance.errors import BundleError
+from appliance.fields import from_mapping
+from export import checkpoint, modules, oracles
+from export.checkpoint import CheckpointError, Weights
+from export.families.declaration import Declaration, Family, FamilyError, Given
+from export.model import zipformer
+from export.model.zipformer import Frames, ZipVoice, ZipVoiceArch
+
+PAD = "_"
+"""Token that pads texts."""
+EMBED = "embed.weight"
+GUIDANCE = "fm_decoder.guidance_scale_embed.weight"
+MEL = MelSpec("vocos", scale=10.0, floor=1e-7, rounded=True)
+TWO_ROWS = Sampler(unguided=(Unguided("speech", 0.5, 2.0), Unguided("none", 1.0, 1.0)))
+"""Up to t = ½ the unguided row hears the reference, and the strength counts twice."""
+DISTILLED = Sampler(guidance="embedded")
+LIBRITTS = Defaults(guidance=1.0, grid="shift", shift=0.7)
+
+
+def _strong(w: float) -> Defaults:
+    return dataclasses.replace(LIBRITTS, guidance=w)
+
+
+NAMED = (
+    Family("ZipVoice-LibriTTS", ZipVoiceArch(), MEL, "letters", sampler=TWO_ROWS, defaults=_strong(1.0)),
+    Family(
+        "ZipVoice-LibriTTS-Distill", ZipVoiceArch(), MEL, "letters", sampler=DISTILLED, defaults=_strong(3.0)
+    ),
+)
+
+
+def find(name: str) -> Family | None:
+    """Read the `model.json` at the path `name`. Raises FamilyError."""
+    path = Path(name)
+    if name in ("ZipVoice", "ZipVoice-Distill", "LuxTTS"):
+        names = ", ".join(one.name for one in NAMED)
+        raise FamilyError(
+            f"{name}: reads phonemes, which no tokenizer here makes; known of its kind: {names}"
+        )
+    if path.suffix != ".json":
+        return None
+    try:
+        raw = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FamilyError(f"{path}: unreadable: {error}") from error
+    if not isinstance(raw, Mapping) or "model" not in raw:
+        raise FamilyError(f"{path}: must be a mapping with the key model")
+    arch = from_mapping(ZipVoiceArch, raw["model"], where=f"{path}: model", error=FamilyError)
+    return dataclasses.replace(NAMED[0], name=path.parent.name or path.stem, arch=arch)
+
+
+def vocabulary(path: Path, tokenizer: Tokenizer) -> Vocabulary:
+    """Vocabulary of a `tokens.txt`, without the token that pads, the space first. Raises BundleError."""
+    numbers = _numbers(path)
+    tokens = sorted(numbers.keys() - {PAD}, key=lambda token: (token != " ", numbers[token]))
+    try:
+        return Vocabulary(tuple(tokens), tokenizer)
+    except ValueError as error:
+        raise BundleError(f"{path}: not a vocabulary: {error}") from error
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """Lines `token\\tnumber`, numbered from 0. Raises BundleError."""
+    try:
+        lines = path.read_text("utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BundleError(f"{path}: unreadable: {error}") from error
+    pairs = [line.rpartition("\t") for line in lines if line]
+    try:
+        numbers = {token: int(number) for token, _, number in pairs}
+    except ValueError as error:
+        raise BundleError(f"{path}: must have a token, a tabulator and a number on each line") from error
+    if PAD not in numbers or sorted(numbers.values()) != list(range(len(pairs))):
+        raise BundleError(f"{path}: must number its tokens from 0, one of them {PAD}")
+    return numbers
+
+
+def load(given: Given) -> Weights:
+    """Weights under the names of `export.model.zipformer`, the embedding in the order of the vocabulary."""
+    stored = checkpoint.read(given.checkpoint, given.weights)
+    embeds = given.sampler.guidance == "embedded"
+    if embeds != (GUIDANCE in stored):
+        remedy = "does not have it: --guidance two-row" if embeds else "has it: --guidance embedded"
+        raise CheckpointError(
+            f"{given.checkpoint}: a strength is embedded by {GUIDANCE}, and this checkpoint {remedy}"
+        )
+    numbers, size = _numbers(given.vocab), given.vocabulary.size
+    if (rows := stored.entry(EMBED).shape[0]) != len(numbers):
+        raise checkpoint.OtherVocabulary(
+            f"{given.checkpoint}: was trained with {rows} tokens, the given file has {len(numbers)}; give "
+            "the tokens.txt that belongs to this checkpoint"
+        )
+    order = [numbers[PAD], *(numbers[token] for token in given.vocabulary.tokens)]
+    entry = stored.entry(EMBED)
+    ordered = checkpoint.Entry(entry.shape, lambda: entry.read()[order])
+    entries = {name: stored.entry(name) for name in stored} | {EMBED: ordered}
+    with torch.device("meta"):
+        wanted = ZipVoice(given.arch, size, embeds_guidance=embeds)
+    return checkpoint.checked(given.checkpoint, entries, wanted)
+
+
+def build(weights: Mapping[str, Tensor], given: Given) -> ZipVoice:
+    with torch.device("meta"):
+        model = ZipVoice(given.arch, given.vocabulary.size, embeds_guidance=GUIDANCE in weights)
+    filled: ZipVoice = checkpoint.filled(model, weights)
+    return filled
+
+
+class TimeTable(nn.Module):
+    """t (K) [, strength (K)] → rows (K, stacks, D), in float32."""
+
+    def __init__(self, model: ZipVoice) -> None:
+        super().__init__()
+        decoder = model.fm_decoder
+        for stack in decoder.plain_stacks():
+            del stack.layers
+        self.decoder = decoder
+
+    def forward(self, t: Tensor, strength: Tensor | None = None) -> Tensor:
+        return self.decoder.time_rows(t, strength)
+
+
+class TextCondition(nn.Module):
+    """ids (T), log_mel (N, M), upsample_index (N) → condition (G, N, D)."""
+
+    def __init__(
+        self, model: ZipVoice, conditions: Sequence[Condition], max_frames: int, compute: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.compute, self.conditions, mels = compute, conditions, model.mels
+        weight = model.fm_decoder.in_proj.weight  # (D, [latents M | text M | reference M])
+        self.from_text = modules.Matrix(weight[:, mels : 2 * mels], None, compute)
+        self.from_mel = modules.Matrix(weight[:, 2 * mels :], model.fm_decoder.in_proj.bias, compute)
+        self.embedding = modules.kept(model.embed.weight, compute)
+        self.encoder = with_matrices(model.text_encoder, compute)
+        self.table = modules.kept_float(zipformer.offsets_table(max_frames, model.arch.pos_dim))
+
+    def forward(self, ids: Tensor, log_mel: Tensor, upsample_index: Tensor) -> Tensor:
+        x = self.encoder.in_proj(nn.functional.embedding(ids, self.embedding)[None])
+        frames = Frames(ids.shape[0], torch.full((1,), ids.shape[0] - 1, dtype=torch.int32))
+        text = self.encoder(x, self.table, [None], frames)[0].index_select(0, upsample_index)
+        mel, said = self.from_mel(log_mel.to(self.compute)), self.from_text(text)
+        unheard = self.from_mel(torch.zeros_like(log_mel).to(self.compute))
+        shown = {"full": mel + said, "speech": mel, "none": unheard}
+        return torch.stack([shown[name] for name in self.conditions])
+
+
+class Step(nn.Module):
+    """Velocity of rows; see `appliance.contract.graphs.step`. The `single` form has no masks."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        arch: ZipVoiceArch,
+        mels: int,
+        max_frames: int,
+        compute: torch.dtype,
+        form: modules.Form = "standard",
+    ) -> None:
+        super().__init__()
+        vocab_size = weights.entry(EMBED).shape[0] - 1
+        with torch.device("meta"):
+            model = ZipVoice(arch, vocab_size, embeds_guidance=GUIDANCE in weights)
+        decoder = checkpoint.filled(model, weights).fm_decoder
+        self.rows, self.single, self.compute = 1 if form == "single" else None, form == "single", compute
+        self.from_latents = modules.Matrix(decoder.in_proj.weight[:, :mels], None, compute)
+        self.table = modules.kept_float(zipformer.offsets_table(max_frames, arch.pos_dim))
+        self.decoder = with_matrices(decoder, compute)
+        # What runs in the other graphs.
+        del self.decoder.in_proj, self.decoder.time_embed
+        if GUIDANCE in weights:
+            del self.decoder.guidance_scale_embed
+        for stack in decoder.plain_stacks():
+            del stack.time_emb
+
+    def forward(
+        self, latents: Tensor, condition: Tensor, mod_table: Tensor, step_index: Tensor, lengths: Tensor
+    ) -> Tensor:
+        times = mod_table.index_select(0, step_index).to(self.compute).split(1, dim=1)
+        x = self.from_latents(latents.to(self.compute)) + condition
+        frames = Frames(latents.shape[1], None if self.single else lengths)
+        velocity: Tensor = self.decoder(x, self.table, times, frames)
+        return velocity.float()
+
+
+def with_matrices(module: Any, compute: torch.dtype) -> Any:
+    """Replace linear layers by those of graphs, in place, and the types of other weights but of norms."""
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear):
+                parent.add_module(name, modules.Matrix(child.weight, child.bias, compute))
+            elif isinstance(child, (nn.Conv1d, zipformer.Bypass)):
+                child.to(compute)
+    return module.requires_grad_(False)
+
+
+class Oracle(oracles.TorchOracle):
+    """Plain torch model of `export.model.zipformer`."""
+
+    model: Any
+    upsampling = "floor"  # type: ignore[assignment]
+
+    def _text(self, case: oracles.Case) -> Tensor:
+        given = oracles.condition_inputs(case, "floor")
+        ids, index = (torch.from_numpy(given[name]).long() for name in ("ids", "upsample_index"))
+        text: Tensor = self.model.text(ids, index)
+        return text
+
+    def _states(self, case: oracles.Case, times: NDArray[np.float64]) -> Iterator[tuple[Tensor, Tensor]]:
+        with torch.inference_mode():
+            text, cond, noise = self._text(case), torch.from_numpy(case.cond), torch.from_numpy(case.noise)
+        at = times.tolist()
+        return zipformer.states(self.model, cond, text, noise, at, case.guidance, self.sampler)
+
+    def _rows(self, t: Tensor, strength: Tensor) -> Tensor:
+        w = strength[None] if self.sampler.guidance == "embedded" else None
+        rows: Tensor = self.model.fm_decoder.time_rows(t[None], w)[0]
+        return rows
+
+    def _condition(self, case: oracles.Case) -> Tensor:
+        text, speech = self._text(case), torch.zeros(case.frames, self.model.mels)
+        speech[: len(case.cond)] = torch.from_numpy(case.cond)
+        shown = {"full": (speech, text), "speech": (speech, text * 0), "none": (speech * 0, text * 0)}
+        parts = zip(*(shown[name] for name in self.sampler.conditions), strict=True)
+        projected: Tensor = self.model.projected(*(torch.stack(part) for part in parts))
+        return projected
+
+
+def _velocity(
+    model: ZipVoice, latents: Tensor, cond: Tensor, ids: Tensor, t: float, w: float, *, drops_text: bool
+) -> Tensor:
+    index = torch.clamp(torch.arange(len(latents)) // max(len(latents) // len(ids), 1), max=len(ids))
+    text = model.text(torch.cat([ids + 1, ids[:1] * 0]), index) * (not drops_text)
+    embeds = hasattr(model.fm_decoder, "guidance_scale_embed")
+    strength = torch.tensor([w]) if embeds else None
+    return model(latents[None], cond[None], text[None], torch.tensor([t]), strength)[0]
+
+
+DECLARATION = Declaration(
+    name="ZipVoice",
+    arch=ZipVoiceArch,
+    named=NAMED,
+    mark="fm_decoder.in_proj.weight",
+    find=find,
+    load=load,
+    build=build,
+    shapes=lambda arch: Shapes(arch.fm_decoder_dim, arch.stacks, "floor"),
+    modulation=lambda weights, given, max_frames, stored, compute: TimeTable(build(weights, given)),
+    condition=lambda weights, given, max_frames, stored, compute: TextCondition(
+        build(weights, given), given.sampler.conditions, max_frames, compute
+    ),
+    steps={"step": Step},
+    single=("step",),
+    precisions=("fp32",),
+    bounds={
+        "fp32": {
+            "modulation": 5e-6,
+            "condition": 5e-6,
+            "step": 1e-5,
+            "vocoder": 1e-5,
+            "sample": 5e-5,
+            "wave": 5e-4,
+        }
+    },
+    oracles=lambda load, given: [lambda: Oracle(build(load(), given), given.sampler)],
+    velocity=_velocity,
+    vocabulary=vocabulary,
+    duration="tokens",
+)

@@ -1,0 +1,485 @@
+"""ZipVoice's flow decoder and text encoder, written plainly (arXiv 2506.13053).
+
+Layers and names are those of k2-fsa/ZipVoice at 2f7326f (`models/modules/zipformer.py`), as far as they act
+in inference. Where that pads rows of a batch and downsamples the padding, here the last frame of each row
+fills its tail at every level, so a row in a batch equals the row alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from appliance.contract.bundle import Count
+from appliance.contract.sampler import Sampler
+from appliance.fields import Ranged
+
+MASKED_SCORE = -1000.0
+PERIOD = 10_000.0
+GUIDANCE_WIDTH = 192
+"""Waves of a strength, however wide those of a time are."""
+
+
+@dataclass(frozen=True)
+class ZipVoiceArch(Ranged):
+    """The `model` section of a checkpoint's `model.json`; absent keys are upstream's defaults."""
+
+    fm_decoder_downsampling_factor: tuple[int, ...] = (1, 2, 4, 2, 1)
+    fm_decoder_num_layers: tuple[int, ...] = (2, 2, 4, 4, 4)
+    fm_decoder_cnn_module_kernel: tuple[int, ...] = (31, 15, 7, 15, 31)
+    fm_decoder_feedforward_dim: Count = 1536
+    fm_decoder_num_heads: Count = 4
+    fm_decoder_dim: Count = 512
+    text_encoder_num_layers: Count = 4
+    text_encoder_feedforward_dim: Count = 512
+    text_encoder_cnn_module_kernel: Count = 9
+    text_encoder_num_heads: Count = 4
+    text_encoder_dim: Count = 192
+    query_head_dim: Count = 32
+    value_head_dim: Count = 12
+    pos_head_dim: Count = 4
+    pos_dim: Count = 48
+    time_embed_dim: Count = 192
+    text_embed_dim: Count = 192
+    feat_dim: Count = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        stacks = [
+            self.fm_decoder_downsampling_factor,
+            self.fm_decoder_num_layers,
+            self.fm_decoder_cnn_module_kernel,
+        ]
+        if len({len(values) for values in stacks}) > 1 or min(map(min, stacks)) < 1:
+            raise ValueError("fm_decoder_*: factors, layers and kernels must be as many, and above 0")
+        if not all(kernel % 2 for kernel in (*stacks[2], self.text_encoder_cnn_module_kernel)):
+            raise ValueError("cnn_module_kernel: must be odd")
+        if self.pos_dim % 2 or self.time_embed_dim % 2:
+            raise ValueError("pos_dim, time_embed_dim: must be even")
+        for width, heads in (
+            (self.fm_decoder_dim, self.fm_decoder_num_heads),
+            (self.text_encoder_dim, self.text_encoder_num_heads),
+        ):
+            if width % 4 or 3 * width // 4 % heads:
+                raise ValueError(f"a width of {width} has no {heads} equal heads of 3/4 of it")
+
+    @property
+    def stacks(self) -> int:
+        return len(self.fm_decoder_num_layers)
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Lengths of rows at one level; without `lengths` every row is of n frames."""
+
+    n: int
+    lengths: Tensor | None = None
+    """(R,)"""
+
+    def valid(self) -> Tensor | None:
+        """(R, n)"""
+        if self.lengths is None:
+            return None
+        return torch.arange(self.n, device=self.lengths.device) < self.lengths[:, None]
+
+    def fewer(self, factor: int) -> Frames:
+        lengths = None if self.lengths is None else (self.lengths + (factor - 1)) // factor
+        return Frames((self.n + factor - 1) // factor, lengths)
+
+
+def swoosh(x: Tensor, right: float, down: float) -> Tensor:
+    """ln(1 + e^(x − right)) − 0.08·x − down, in float32."""
+    x = x.float()
+    # softplus of torch ends at a threshold; this is exact on both sides.
+    shifted = x - right
+    return shifted.clamp(min=0.0) + torch.log1p(torch.exp(-shifted.abs())) - 0.08 * x - down
+
+
+def swoosh_l(x: Tensor) -> Tensor:
+    return swoosh(x, 4.0, 0.035)
+
+
+def swoosh_r(x: Tensor) -> Tensor:
+    return swoosh(x, 1.0, 0.313261687)
+
+
+def waves(values: Tensor, width: int) -> Tensor:
+    """(K,) → (K, width): cosines, then sines, of the value at falling rates."""
+    half = width // 2
+    rates = torch.exp(-math.log(PERIOD) * torch.arange(half, dtype=torch.float32) / half)
+    angles = values.float()[:, None] * rates
+    return torch.cat([angles.cos(), angles.sin()], dim=-1)
+
+
+def offsets_table(most: int, width: int) -> Tensor:
+    """(2·most, width) encoding of the offsets 1 − most to most: sines between cosines, the last column 1."""
+    offset = torch.arange(1 - most, most + 1, dtype=torch.float32)[:, None]
+    span = width**0.5
+    bent = span * offset.sign() * ((offset.abs() + span).log() - math.log(span))
+    angle = (bent / (width / (2.0 * math.pi))).atan() * torch.arange(1, width // 2 + 1)
+    table = torch.stack([angle.cos(), angle.sin()], dim=-1).flatten(1)
+    table[:, -1] = 1.0
+    return table
+
+
+def offsets_of(table: Tensor, n: int) -> Tensor:
+    """(2·n, width): offsets 1 − n to n."""
+    return table.narrow(0, table.shape[0] // 2 - n, 2 * n)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.in_proj, self.out_proj = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.out_proj(swoosh_l(self.in_proj(x)).to(x.dtype))
+        return y
+
+
+class AttentionWeights(nn.Module):
+    """Shares (R, heads, n, keys) that three modules of a layer use: q·k, unscaled, and a term by offset."""
+
+    def __init__(self, dim: int, heads: int, arch: ZipVoiceArch) -> None:
+        super().__init__()
+        self.heads, self.width, self.pos_width = heads, arch.query_head_dim, arch.pos_head_dim
+        self.in_proj = nn.Linear(dim, (2 * self.width + self.pos_width) * heads)
+        self.linear_pos = nn.Linear(arch.pos_dim, heads * self.pos_width, bias=False)
+
+    def forward(self, x: Tensor, offsets: Tensor, valid: Tensor | None) -> Tensor:
+        """x (R, n, D), offsets (2·n, pos_dim), valid (R, n)."""
+        n, whole = x.shape[1], self.width * self.heads
+        q, k, p = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.in_proj(x).split((whole, whole, self.pos_width * self.heads), dim=-1)
+        )  # (R, heads, n, width)
+        places = self.linear_pos(offsets.to(x.dtype)).unflatten(-1, (self.heads, -1)).permute(1, 2, 0)
+        near = (p @ places).flatten(2)  # (R, heads, n·2n): row i has offsets from -(n - 1) on
+        # A shift of n − 1 and rows that are one shorter put the offset j − i at (i, j).
+        near = near.narrow(2, n - 1, n * (2 * n - 1)).unflatten(2, (n, 2 * n - 1))[..., :n]
+        scores = (q @ k.mT).float() + near.float()
+        if valid is not None:
+            scores = scores.masked_fill(~valid[:, None, None], MASKED_SCORE)
+        return scores.softmax(dim=-1).to(x.dtype)
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, dim: int, heads: int, width: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.in_proj, self.out_proj = nn.Linear(dim, heads * width), nn.Linear(heads * width, dim)
+
+    def forward(self, x: Tensor, shares: Tensor) -> Tensor:
+        y: Tensor = self.out_proj(attend(self.in_proj(x), shares))
+        return y
+
+
+class NonlinearAttention(nn.Module):
+    """tanh(s)·x by the first head's shares, times y."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        hidden = 3 * dim // 4
+        self.in_proj, self.out_proj = nn.Linear(dim, 3 * hidden), nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor, shares: Tensor) -> Tensor:
+        s, x, y = self.in_proj(x).chunk(3, dim=-1)
+        z: Tensor = self.out_proj(attend(x * s.float().tanh().to(x.dtype), shares[:, :1]) * y)
+        return z
+
+
+def attend(x: Tensor, shares: Tensor) -> Tensor:
+    """x (R, n, A) by shares (R, heads, n, keys), of as many first frames → (R, n, A)."""
+    values = x.unflatten(-1, (shares.shape[1], -1)).transpose(1, 2)
+    return (shares @ values[:, :, : shares.shape[3]]).transpose(1, 2).flatten(2)
+
+
+class Convolution(nn.Module):
+    """Gated linear unit, depthwise convolution, SwooshR."""
+
+    def __init__(self, dim: int, kernel: int) -> None:
+        super().__init__()
+        self.in_proj, self.out_proj = nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
+        self.depthwise_conv = nn.Conv1d(dim, dim, kernel, padding=kernel // 2, groups=dim)
+
+    def forward(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        y, gate = self.in_proj(x).chunk(2, dim=-1)
+        y = y * gate.sigmoid()
+        if valid is not None:
+            y = y.masked_fill(~valid[..., None], 0.0)
+        y = self.depthwise_conv(y.mT).mT
+        z: Tensor = self.out_proj(swoosh_r(y).to(x.dtype))
+        return z
+
+
+class BiasNorm(nn.Module):
+    """x·e^log_scale / √mean((x − bias)²), in float32."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.bias, self.log_scale = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        scale = (wide - self.bias.float()).square().mean(dim=-1, keepdim=True).rsqrt()
+        return (wide * (scale * self.log_scale.float().exp())).to(x.dtype)
+
+
+class Bypass(nn.Module):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.bypass_scale = nn.Parameter(torch.full((dim,), 0.5))
+
+    def forward(self, before: Tensor, after: Tensor) -> Tensor:
+        return before + (after - before) * self.bypass_scale
+
+
+class Layer(nn.Module):
+    def __init__(self, dim: int, heads: int, hidden: int, kernel: int, arch: ZipVoiceArch) -> None:
+        super().__init__()
+        self.self_attn_weights = AttentionWeights(dim, heads, arch)
+        self.self_attn1 = SelfAttention(dim, heads, arch.value_head_dim)
+        self.self_attn2 = SelfAttention(dim, heads, arch.value_head_dim)
+        self.feed_forward1 = FeedForward(dim, hidden * 3 // 4)
+        self.feed_forward2 = FeedForward(dim, hidden)
+        self.feed_forward3 = FeedForward(dim, hidden * 5 // 4)
+        self.nonlin_attention = NonlinearAttention(dim)
+        self.conv_module1, self.conv_module2 = Convolution(dim, kernel), Convolution(dim, kernel)
+        self.norm, self.bypass, self.bypass_mid = BiasNorm(dim), Bypass(dim), Bypass(dim)
+
+    def forward(self, x: Tensor, offsets: Tensor, time: Tensor | None, valid: Tensor | None) -> Tensor:
+        """x (R, n, D), time (R, 1, D), which is added three times."""
+        whole, shares = x, self.self_attn_weights(x, offsets, valid)
+        x = self.timed(x, time)
+        x = x + self.feed_forward1(x)
+        x = x + self.nonlin_attention(x, shares)
+        x = x + self.self_attn1(x, shares)
+        x = self.timed(x, time)
+        x = x + self.conv_module1(x, valid)
+        x = x + self.feed_forward2(x)
+        x = self.bypass_mid(whole, x)
+        x = x + self.self_attn2(x, shares)
+        x = self.timed(x, time)
+        x = x + self.conv_module2(x, valid)
+        x = x + self.feed_forward3(x)
+        y: Tensor = self.bypass(whole, self.norm(x))
+        return y
+
+    @staticmethod
+    def timed(x: Tensor, time: Tensor | None) -> Tensor:
+        return x if time is None else x + time
+
+
+class Stack(nn.Module):
+    """Layers at one rate, with a projection of the time."""
+
+    def __init__(
+        self, count: int, dim: int, heads: int, hidden: int, kernel: int, arch: ZipVoiceArch, *, timed: bool
+    ) -> None:
+        super().__init__()
+        if timed:
+            self.time_emb = nn.Sequential(nn.Identity(), nn.Linear(arch.time_embed_dim, dim))
+        self.layers = nn.ModuleList(Layer(dim, heads, hidden, kernel, arch) for _ in range(count))
+
+    def forward(self, x: Tensor, table: Tensor, time: Tensor | None, frames: Frames) -> Tensor:
+        offsets, valid = offsets_of(table, frames.n), frames.valid()
+        for layer in self.layers:
+            x = layer(x, offsets, time, valid)
+        return x
+
+
+class Downsample(nn.Module):
+    """Softmax-weighted sums of `factor` frames; the last frame of a row fills its tail."""
+
+    def __init__(self, factor: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(factor))
+
+    def forward(self, x: Tensor, frames: Frames) -> Tensor:
+        factor = self.bias.shape[0]
+        valid = frames.valid()
+        if valid is None or frames.lengths is None:
+            last = x[:, -1:]
+        else:
+            place = (frames.lengths - 1)[:, None, None].long()
+            last = x.gather(1, place.expand(-1, 1, x.shape[2]))
+            x = torch.where(valid[..., None], x, last)
+        n = frames.fewer(factor).n
+        whole = torch.cat([x, last.expand(-1, factor - 1, -1)], dim=1).narrow(1, 0, n * factor)
+        return (whole.unflatten(1, (n, factor)) * self.bias.softmax(dim=0)[:, None]).sum(dim=2)
+
+
+class DownsampledStack(nn.Module):
+    def __init__(self, stack: Stack, dim: int, factor: int) -> None:
+        super().__init__()
+        self.downsample, self.encoder, self.out_combiner = Downsample(factor), stack, Bypass(dim)
+        self.factor = factor
+
+    def forward(self, x: Tensor, table: Tensor, time: Tensor | None, frames: Frames) -> Tensor:
+        y = self.encoder(self.downsample(x, frames), table, time, frames.fewer(self.factor))
+        y = y[:, :, None].expand(-1, -1, self.factor, -1).flatten(1, 2).narrow(1, 0, frames.n)
+        z: Tensor = self.out_combiner(x, y)
+        return z
+
+
+class Zipformer(nn.Module):
+    """Stacks between two projections; without `timed` at one rate, as the text encoder is."""
+
+    def __init__(
+        self,
+        widths: tuple[int, int, int],
+        layers: Sequence[tuple[int, int, int]],
+        heads: int,
+        hidden: int,
+        arch: ZipVoiceArch,
+        *,
+        timed: bool = False,
+        embeds_guidance: bool = False,
+    ) -> None:
+        """`widths` of input, stacks and output; `layers` (factor, number, kernel) of each stack."""
+        super().__init__()
+        given, dim, made = widths
+        self.time_width = arch.time_embed_dim
+        self.in_proj, self.out_proj = nn.Linear(given, dim), nn.Linear(dim, made)
+        stacks = [
+            (Stack(count, dim, heads, hidden, kernel, arch, timed=timed), factor)
+            for factor, count, kernel in layers
+        ]
+        self.encoders = nn.ModuleList(
+            stack if factor == 1 else DownsampledStack(stack, dim, factor) for stack, factor in stacks
+        )
+        if timed:
+            width = arch.time_embed_dim
+            self.time_embed = nn.Sequential(
+                nn.Linear(width, 2 * width), nn.Identity(), nn.Linear(2 * width, width)
+            )
+        if embeds_guidance:
+            self.guidance_scale_embed = nn.Linear(GUIDANCE_WIDTH, arch.time_embed_dim, bias=False)
+
+    def forward(self, x: Tensor, table: Tensor, times: Sequence[Tensor | None], frames: Frames) -> Tensor:
+        """x (R, n, D) after the input projection, `times` (R, 1, D) of each stack → (R, n, output)."""
+        for stack, time in zip(self.encoders, times, strict=True):
+            x = stack(x, table, time, frames)
+        y: Tensor = self.out_proj(x)
+        return y
+
+    def time_rows(self, t: Tensor, strength: Tensor | None = None) -> Tensor:
+        """t (K,) → (K, stacks, D): what each stack adds."""
+        seen = waves(t, self.time_width)
+        if strength is not None:
+            seen = seen + self.guidance_scale_embed(waves(strength, GUIDANCE_WIDTH))
+        seen = self.time_embed[2](swoosh_r(self.time_embed[0](seen)))
+        active = swoosh_r(seen)
+        return torch.stack([plain.time_emb[1](active) for plain in self.plain_stacks()], dim=1)
+
+    def plain_stacks(self) -> list[Any]:
+        """Those that a downsampling wraps too."""
+        return [getattr(stack, "encoder", stack) for stack in self.encoders]
+
+
+class ZipVoice(nn.Module):
+    """Velocity of latents at a time, given reference and text. Names are those of upstream's checkpoints.
+
+    Row 0 of the embedding is that of the token that pads texts, where upstream's stands at its own number.
+    """
+
+    def __init__(self, arch: ZipVoiceArch, vocab_size: int, *, embeds_guidance: bool = False) -> None:
+        """`vocab_size` excludes the token that pads."""
+        super().__init__()
+        self.arch, self.mels = arch, arch.feat_dim
+        self.embed = nn.Embedding(vocab_size + 1, arch.text_embed_dim)
+        self.text_encoder = Zipformer(
+            (arch.text_embed_dim, arch.text_encoder_dim, arch.feat_dim),
+            [(1, arch.text_encoder_num_layers, arch.text_encoder_cnn_module_kernel)],
+            arch.text_encoder_num_heads,
+            arch.text_encoder_feedforward_dim,
+            arch,
+        )
+        stacks = (
+            arch.fm_decoder_downsampling_factor,
+            arch.fm_decoder_num_layers,
+            arch.fm_decoder_cnn_module_kernel,
+        )
+        self.fm_decoder = Zipformer(
+            (3 * arch.feat_dim, arch.fm_decoder_dim, arch.feat_dim),
+            list(zip(*stacks, strict=True)),
+            arch.fm_decoder_num_heads,
+            arch.fm_decoder_feedforward_dim,
+            arch,
+            timed=True,
+            embeds_guidance=embeds_guidance,
+        )
+
+    def text(self, ids: Tensor, index: Tensor) -> Tensor:
+        """ids (T,) of tokens + 1 and a last 0, the padding; index (N,) of each frame's token → (N, M).
+
+        No token attends to the padding, whose encoding frames beyond the last token take.
+        """
+        encoder, count = self.text_encoder, ids.shape[0]
+        lengths = torch.tensor([count - 1])
+        x = encoder.in_proj(self.embed(ids)[None])
+        table = offsets_table(count, self.arch.pos_dim)
+        return encoder(x, table, [None], Frames(count, lengths))[0].index_select(0, index)
+
+    def projected(self, speech: Tensor, text: Tensor) -> Tensor:
+        """Input projection of zero latents: (G, N, M) each → (G, N, D)."""
+        nothing = torch.zeros_like(speech)
+        y: Tensor = self.fm_decoder.in_proj(torch.cat([nothing, text, speech], dim=-1))
+        return y
+
+    def forward(
+        self,
+        latents: Tensor,
+        speech: Tensor,
+        text: Tensor,
+        t: Tensor,
+        strength: Tensor | None = None,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
+        """(R, N, M) each, at times t (R,) → velocity (R, N, M); `lengths` (R,) are of padded rows."""
+        x = self.fm_decoder.in_proj(torch.cat([latents, text, speech], dim=-1))
+        rows = self.fm_decoder.time_rows(t, strength).split(1, dim=1)
+        table = offsets_table(latents.shape[1], self.arch.pos_dim)
+        y: Tensor = self.fm_decoder(x, table, rows, Frames(latents.shape[1], lengths))
+        return y
+
+
+@torch.inference_mode()
+def states(
+    model: ZipVoice,
+    cond: Tensor,
+    text: Tensor,
+    noise: Tensor,
+    times: Sequence[float],
+    guidance: float,
+    sampler: Sampler,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Latents (N, M) before each step and the velocities (rows, N, M) there; last, those after all steps.
+
+    `cond` (R, M) is the reference's log-mel, `text` (N, M) of `ZipVoice.text`.
+    """
+    speech, latents = F.pad(cond, (0, 0, 0, len(text) - len(cond))), noise
+    shown = {"full": (text, speech), "speech": (text * 0, speech), "none": (text * 0, speech * 0)}
+    for now, then in itertools.pairwise(times):
+        names = ["full"]
+        weight = guidance
+        if sampler.rows(guidance) == 2:
+            other = sampler.unguided_at(now)
+            names.append(other.condition)
+            weight = guidance * other.factor
+        texts, speeches = (torch.stack(part) for part in zip(*(shown[name] for name in names), strict=True))
+        t = torch.full((len(names),), now, dtype=torch.float32)
+        w = torch.full_like(t, guidance) if sampler.guidance == "embedded" else None
+        velocity = model(latents.expand(len(names), -1, -1), speeches, texts, t, w)
+        yield latents, velocity
+        c, u = velocity[0], velocity[-1]
+        guided = c if len(names) == 1 else (1.0 + weight) * c - weight * u
+        latents = latents + float(then - now) * guided
+    yield latents, latents[None, :0]

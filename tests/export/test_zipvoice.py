@@ -1,0 +1,293 @@
+"""ZipVoice against what upstream's code computed (`golden/generate.py`), and bundles against that model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from appliance.client import Client
+from appliance.contract.bundle import Bundle
+from appliance.contract.sampler import Sampler
+from appliance.contract.schedule import time_grid
+from appliance.engine.condition import condition_inputs, floor_index
+from appliance.engine.engine import Synthesizer
+from appliance.engine.ort import OrtBackend
+from appliance.errors import BundleError
+from appliance.request import FloatArray, Segment
+from export import assemble
+from export.checkpoint import CheckpointError
+from export.cli import main
+from export.families import NAMED, FamilyError, family, of, zipvoice
+from export.model import zipformer
+from export.model.zipformer import ZipVoice
+from tests.daemons import running
+from tests.engine.lanes import Padded, relative, segment, solo, staggered
+from tests.export import small
+from tests.export.random_checkpoint import write_random_zipvoice
+from tests.export.small import Workshop
+from tests.export.zipvoice import (
+    ARCH,
+    FRAMES,
+    KEPT,
+    SEED,
+    STEPS,
+    TOKENS,
+    TRACED,
+    build,
+    drawn,
+    inputs,
+)
+from tests.fakes.gpu import open_on
+from tests.fakes.gpu.device import Device
+
+pytestmark = [pytest.mark.torch, pytest.mark.once]
+
+PARITY = 5e-6
+GOLDEN = Path(__file__).parent / "golden" / "zipvoice.npz"
+KINDS = ("base", "distill")
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, FloatArray]:
+    with np.load(GOLDEN) as stored:
+        return dict(stored)
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, ZipVoice]:
+    return {kind: drawn(distilled=kind == "distill") for kind in KINDS}
+
+
+def text_of(model: ZipVoice, ids: NDArray[np.int64], frames: int) -> torch.Tensor:
+    """(N, M); upstream's padding is token 0, as the filler is here."""
+    index = torch.from_numpy(floor_index(len(ids), frames)).long()
+    return model.text(torch.tensor([*ids, 0]), index)
+
+
+@pytest.mark.parametrize("frames", FRAMES)
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_the_model_computes_what_upstreams_does(
+    kind: str, frames: int, models: dict[str, ZipVoice], golden: dict[str, FloatArray]
+) -> None:
+    model, given = models[kind], inputs(frames)
+    text = text_of(model, given.ids, frames)
+    assert relative(text.numpy()[::-KEPT], golden[f"{kind} text {frames}"]) <= PARITY
+    w = torch.tensor([2.2]) if kind == "distill" else None
+    v = model(given.noise[None], given.speech[None], text[None], torch.tensor([0.3]), w)
+    assert relative(v[0].numpy()[::-KEPT], golden[f"{kind} velocity {frames}"]) <= PARITY
+
+
+@pytest.mark.parametrize("padding", [1, 2, 3, 37])
+@torch.inference_mode()
+def test_rows_of_a_batch_equal_themselves(padding: int, models: dict[str, ZipVoice]) -> None:
+    """At lengths of every remainder of the last level, whatever stands in the padding."""
+    model, longest = models["base"], 80 + padding
+    rng = torch.Generator().manual_seed(padding)
+    lengths = torch.tensor([longest, 80, 79, 78, 77])
+    x, speech, text = (torch.randn(5, longest, 100, generator=rng) for _ in range(3))
+    t = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9])
+    together = model(x, speech, text, t, None, lengths)
+    for row, n in enumerate(lengths.tolist()):
+        part = [part[row : row + 1, :n] for part in (x, speech, text)]
+        alone = model(*part, t[row : row + 1])
+        assert relative(together[row, :n].numpy(), alone[0].numpy()) <= PARITY
+
+
+@pytest.mark.parametrize(("kind", "w"), [("base", 0.0), ("base", 1.0), ("distill", 3.0)])
+def test_samples_are_those_of_upstreams_solver(
+    kind: str, w: float, models: dict[str, ZipVoice], golden: dict[str, FloatArray]
+) -> None:
+    named = NAMED["ZipVoice-LibriTTS" if kind == "base" else "ZipVoice-LibriTTS-Distill"]
+    model, given, frames = models[kind], inputs(FRAMES[1]), FRAMES[1]
+    with torch.inference_mode():
+        text = text_of(model, given.ids, frames)
+    times = time_grid(STEPS, grid="shift", shift=0.7).tolist()
+    cond = given.speech[: frames // 3]
+    *_, (found, _) = zipformer.states(model, cond, text, given.noise, times, w, named.sampler)
+    assert relative(found.numpy(), golden[f"{kind} sample {w:g}"]) <= 2 * PARITY
+
+
+# Without torch's models
+
+
+def test_the_grid_is_upstreams() -> None:
+    for nfe, shift in ((4, 0.5), (8, 0.7), (16, 0.5)):
+        u = torch.linspace(0.0, 1.0, nfe + 1)
+        wanted = shift * u / (1 + (shift - 1) * u)
+        assert np.allclose(time_grid(nfe, grid="shift", shift=shift), wanted.numpy(), atol=1e-7)
+
+
+@pytest.mark.parametrize(("tokens", "frames"), [(5, 17), (4, 16), (7, 8), (9, 9), (10, 9), (1, 40)])
+def test_every_token_has_as_many_frames_and_the_rest_the_padding(tokens: int, frames: int) -> None:
+    wanted = [token for token in range(tokens) for _ in range(frames // tokens)]
+    wanted += [tokens] * (frames - len(wanted))
+    assert floor_index(tokens, frames).tolist() == wanted
+    given = condition_inputs(np.arange(tokens, dtype=np.int32), np.zeros((1, 3), np.float32), frames, "floor")
+    assert given["ids"].tolist() == [*range(1, tokens + 1), 0]
+    assert given["upsample_index"].dtype == np.int32
+
+
+def test_the_unguided_row_changes_at_a_half() -> None:
+    sampler = zipvoice.TWO_ROWS
+    assert sampler.conditions == ("full", "speech", "none")
+    assert [sampler.unguided_at(t).condition for t in (0.0, 0.5, 0.5001, 1.0)] == 2 * ["speech"] + 2 * [
+        "none"
+    ]
+    weights = sampler.weights(np.array([0.0, 0.5, 0.75, 1.0]), 1.5)
+    assert np.allclose(weights, [[2.0, -1.5], [1.0, -0.75], [0.625, -0.375]])
+    assert Sampler().conditions == ("full", "none") and Sampler(guidance="none").conditions == ("full",)
+
+
+def published(folder: Path, *, distilled: bool = False) -> assemble.Sources:
+    files = write_random_zipvoice(folder, TRACED, TOKENS, SEED, embeds_guidance=distilled)
+    vocoder = small.write_random_vocos(folder / "vocos", small.VOCOS, SEED)
+    named = family(str(files / "model.json"))
+    return assemble.Sources(
+        named,
+        files / "model.pt",
+        files / "tokens.txt",
+        "vocos",
+        vocoder,
+        sampler=named.sampler,
+        defaults=named.defaults,
+    )
+
+
+def test_a_model_json_is_a_family(tmp_path: Path) -> None:
+    loaded = assemble.load(published(tmp_path / "zipvoice"))
+    assert loaded.sources.family.arch == TRACED and loaded.declaration is of(TRACED)
+    assert loaded.vocabulary.tokens[0] == " " and loaded.vocabulary.size == len(TOKENS)
+    assert "".join(loaded.vocabulary.split("a_b\u00e9c", list)) == "abc"  # unknown ones are left out
+    assert loaded.text.duration == "tokens"
+    (tmp_path / "odd.json").write_text(json.dumps({"model": {"fm_decoder_depth": 3}}))
+    with pytest.raises(FamilyError, match="unknown key fm_decoder_depth; valid keys: fm_decoder_down"):
+        family(str(tmp_path / "odd.json"))
+    (tmp_path / "odd.json").write_text(json.dumps({"model": {"pos_dim": 7}}))
+    with pytest.raises(FamilyError, match="pos_dim, time_embed_dim: must be even"):
+        family(str(tmp_path / "odd.json"))
+    with pytest.raises(FamilyError, match="LuxTTS: reads phonemes, which no tokenizer here makes"):
+        family("LuxTTS")
+
+
+def test_a_checkpoint_of_another_family_is_named(tmp_path: Path) -> None:
+    mine = published(tmp_path / "zip")
+    theirs = small.sources(small.write_files(tmp_path / "f5", small.V1))
+    with pytest.raises(CheckpointError, match="of ZipVoice, not of F5-TTS: --family ZipVoice-Li"):
+        assemble.load(dataclasses.replace(theirs, checkpoint=mine.checkpoint))
+    with pytest.raises(CheckpointError, match="of F5-TTS, not of ZipVoice: --family F5TTS_v1"):
+        assemble.load(dataclasses.replace(mine, checkpoint=theirs.checkpoint))
+
+
+def test_what_does_not_belong_to_a_checkpoint_is_named(tmp_path: Path) -> None:
+    mine = published(tmp_path / "zip")
+    with pytest.raises(CheckpointError, match="does not have it: --guidance two-row"):
+        assemble.load(dataclasses.replace(mine, sampler=zipvoice.DISTILLED))
+    with pytest.raises(CheckpointError, match=r"tensors are missing: text_encoder\."):
+        deeper = dataclasses.replace(mine.family, arch=ARCH)
+        assemble.load(dataclasses.replace(mine, family=deeper))
+    lines = mine.vocab.read_text().splitlines(keepends=True)
+    mine.vocab.write_text("".join(lines[:-1]))
+    with pytest.raises(CheckpointError, match="was trained with 95 tokens, the given file has 94"):
+        assemble.load(mine)
+    mine.vocab.write_text("".join(lines[1:]))
+    with pytest.raises(BundleError, match="must number its tokens from 0, one of them _"):
+        assemble.load(mine)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--precision", "fp16"], "--precision fp16: ZipVoice has fp32"),
+        (["--grid", "sway"], "--grid: ZipVoice-LibriTTS has its own; --guidance, --strength and --steps may"),
+        (["--guidance", "none"], "--guidance none: ZipVoice has no such weights"),
+        (["--steps", "0"], "nfe must be between 1 and 64, not 0"),
+    ],
+)
+def test_the_command_line_refuses_what_the_family_is_not(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["--checkpoint", "model.pt", "--vocab", "tokens.txt", "--vocoder-path", "vocos"]
+    command = ["bundle", "--family", "ZipVoice-LibriTTS", *files, "--out", str(tmp_path / "out")]
+    assert main([*command, *options]) == 1
+    assert f"export: {message}" in capsys.readouterr().err
+
+
+# Bundles
+
+
+@pytest.fixture(scope="module")
+def bundles(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
+    with workshop.reusing_traces():  # their steps are the same
+        return {kind: build(tmp_path_factory.mktemp(kind), distilled=kind == "distill") for kind in KINDS}
+
+
+def wanted(model: ZipVoice, given: Segment, sampler: Sampler) -> FloatArray:
+    """(reply, M) by the torch model, which upstream's answers prove."""
+    with torch.inference_mode():
+        text = text_of(model, given.ids.astype(np.int64) + 1, given.frames)
+    cond, noise = (torch.from_numpy(np.asarray(a)) for a in (given.reference_log_mel, given.noise))
+    *_, (mel, _) = zipformer.states(model, cond, text, noise, given.times.tolist(), given.guidance, sampler)
+    return mel[len(cond) :].numpy()
+
+
+def asked(bundle: Bundle, frames: int, nfe: int, w: float) -> Segment:
+    given = segment(frames, nfe=nfe, guidance=w, seed=frames)
+    ids = given.ids % bundle.manifest.vocab_size
+    return dataclasses.replace(given, ids=ids, times=bundle.manifest.times(nfe))
+
+
+def reply(engine: Synthesizer, given: Segment) -> FloatArray:
+    lane = engine.open(given)
+    for _ in range(lane.steps_left):
+        engine.step([lane.id])
+    mel = engine.log_mel(lane.id)[len(given.reference_log_mel) :]
+    engine.close(lane.id)
+    return mel
+
+
+@pytest.mark.slow
+def test_bundles_speak(bundles: dict[str, Bundle], tmp_path: Path) -> None:
+    """Samples of each are the model's, alone at true length, padded, and beside others; a daemon speaks."""
+    for kind, bundle in bundles.items():
+        m = bundle.manifest
+        assert m.arch is None and m.shapes is not None and m.model["fm_decoder_dim"] == TRACED.fm_decoder_dim
+        model = drawn(TRACED, distilled=kind == "distill")
+        strengths = (3.0, 1.3) if kind == "distill" else (1.0, 0.0)
+        segments = [
+            asked(bundle, frames, nfe, strengths[number % 2])
+            for number, (frames, nfe) in enumerate(((77, 8), (131, 4), (90, 8), (201, 5)))
+        ]
+        answers = [wanted(model, given, m.sampler) for given in segments]
+        device = Device()
+        on_device = Synthesizer(bundle, open_on(device), lanes=1)
+        assert relative(reply(on_device, segments[0]), answers[0]) <= PARITY
+        assert not device.wrong
+        for backend in (OrtBackend(1), Padded()):
+            engine = Synthesizer(bundle, backend, lanes=len(segments))
+            for given, expected in zip(segments, answers, strict=True):
+                assert relative(reply(engine, given), expected) <= PARITY
+            alone = [solo(engine, given) for given in segments]
+            for found, expected in zip(staggered(engine, segments), alone, strict=True):
+                assert relative(found, expected) <= PARITY
+            with pytest.raises(ValueError, match="sampling must be exact with this bundle, not 'short'"):
+                engine.open(dataclasses.replace(segments[0], sampling="short"))
+            with pytest.raises(ValueError, match="ids must be fewer than 77 frames, not 77"):
+                engine.open(dataclasses.replace(segments[0], ids=np.zeros(77, np.int32)))
+    folder = bundles["distill"].folder
+    with running(tmp_path, speaks_from=folder, synthesis={"nfe": 4}) as box, Client(box.address) as client:
+        box.add_voice()
+        spoken: Any = client.speak(text="Hello there, my friend.", voice="ann", seed=3)
+        assert (spoken.header.guidance, spoken.header.nfe_steps) == (3.0, 4)
+        # 24 characters after 51 that take 3 s; the last of the frames has no hop.
+        expected_s = 3.0 * 23 / 51
+        assert abs(len(spoken.audio) / 2 / 24_000 - expected_s) < 0.2
+        weak: Any = client.speak(text="Hello there, my friend.", voice="ann", seed=3, guidance=1.0)
+        assert weak.audio != spoken.audio

@@ -1,0 +1,91 @@
+"""Small random ZipVoice models in the published layout, and bundles of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from appliance.contract.bundle import Bundle
+from export import assemble, parity
+from export.families import NAMED
+from export.model.zipformer import ZipVoice, ZipVoiceArch
+from tests.export import small
+from tests.export.random_checkpoint import draw_zipvoice, write_random_vocos, write_random_zipvoice
+
+TOKENS = [" ", *(chr(code) for code in range(33, 127) if chr(code) != "_")]
+ARCH = ZipVoiceArch(
+    fm_decoder_num_layers=(1, 1, 2, 1, 1),
+    fm_decoder_dim=64,
+    fm_decoder_feedforward_dim=96,
+    text_encoder_num_layers=2,
+    text_encoder_dim=32,
+    text_encoder_feedforward_dim=48,
+    text_embed_dim=24,
+    time_embed_dim=32,
+)
+"""Every rate of the published ones."""
+TRACED = dataclasses.replace(
+    ARCH,
+    fm_decoder_downsampling_factor=(1, 4),
+    fm_decoder_num_layers=(1, 1),
+    fm_decoder_cnn_module_kernel=(31, 7),
+    text_encoder_num_layers=1,
+)
+"""Fewer layers, each of which takes seconds to trace."""
+FRAMES = (40, 77, 511, 1250, 2000)
+STEPS = 8
+KEPT = 53
+"""One of so many frames is kept, the last first."""
+SEED = 5
+
+
+@dataclass(frozen=True)
+class Inputs:
+    ids: NDArray[np.int64]
+    """Of upstream, whose padding is token 0."""
+    noise: Tensor
+    speech: Tensor
+
+
+def inputs(frames: int) -> Inputs:
+    """Text, noise and a reference of a third, in the range of log-mels ÷ 10."""
+    rng = np.random.default_rng([SEED, frames])
+    noise, speech = rng.standard_normal((2, frames, 100), dtype=np.float32)
+    speech[frames // 3 :] = 0.0
+    ids = rng.integers(1, len(TOKENS) + 1, max(frames // 9, 4))
+    return Inputs(ids, torch.from_numpy(noise), torch.from_numpy(speech * np.float32(0.5)))
+
+
+def drawn(arch: ZipVoiceArch = ARCH, *, distilled: bool) -> ZipVoice:
+    """The model of a seed, as `write_random_zipvoice` writes it."""
+    model = ZipVoice(arch, len(TOKENS), embeds_guidance=distilled).eval().requires_grad_(False)
+    for name, value in model.named_parameters():
+        value.copy_(draw_zipvoice(name, tuple(value.shape), SEED))
+    return model
+
+
+def build(folder: Path, *, distilled: bool, arch: ZipVoiceArch = TRACED, max_frames: int = 1024) -> Bundle:
+    """The bundle of a random model, unmeasured."""
+    files = write_random_zipvoice(folder / "model", arch, TOKENS, SEED, embeds_guidance=distilled)
+    named = NAMED["ZipVoice-LibriTTS-Distill" if distilled else "ZipVoice-LibriTTS"]
+    sources = assemble.Sources(
+        dataclasses.replace(named, arch=arch),
+        files / "model.pt",
+        files / "tokens.txt",
+        "vocos",
+        write_random_vocos(folder / "vocos", small.VOCOS, SEED),
+        weights_licence="CC-BY-4.0",
+        languages=("en",),
+        sampler=named.sampler,
+        defaults=named.defaults,
+    )
+    loaded = assemble.load(sources)
+    return assemble.build(
+        loaded, "fp32", folder / "bundle", lambda _: parity.Report("fp32"), max_frames=max_frames
+    )
