@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from appliance.contract.bundle import Sampling
 from appliance.contract.schedule import time_grid
 from appliance.request import Segment
-from export.families import Family
+
+if TYPE_CHECKING:
+    from export.families import Family
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int32]
