@@ -20,7 +20,7 @@ from appliance.config import ServerConfig
 from appliance.contract.bundle import Manifest
 from appliance.errors import ApplianceError, DeadlineMissed, InvalidRequest, ReaderStalled
 from appliance.plan import Planner
-from appliance.request import Request, Segment, SegmentAudio, Timings
+from appliance.request import Level, Request, Segment, SegmentAudio, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.callers import current_call
 from appliance.rpc.context import Context, OpenCall, current_task, remaining_s
@@ -68,8 +68,10 @@ class SynthesisCall(OpenCall):
     """Longest audio in one message of a stream."""
 
     admitted: bool = False
-    """True once it has the three below."""
+    """True once it has all below."""
     manifest: Manifest = field(init=False)
+    level: Level = field(init=False)
+    """With the manifest, before its first audio may arrive; that of each way to serve it."""
     request: Request = field(init=False)
     reply: Reply = field(init=False)
 
@@ -101,7 +103,8 @@ class SynthesisCall(OpenCall):
         earlier = parts.scheduler.queue.mergeable(parsed.terms)
         job.merged = parsed.merge_count + (earlier.merged if earlier else 0)
         ways = parts.planner.ways(parsed.ways_for(job.merged, parts.defaults))
-        job.voice, job.text, job.written = ways[0][0].voice, ways[0][0].text, ways[0][0].written
+        best = ways[0][0]
+        job.voice, job.text, job.written, self.level = best.voice, best.text, best.written, best.level
         keys = self._phrase_keys([segments for _, segments in ways])
         kept = parts.phrases.find(keys) if keys else None
         job.kept = ()
@@ -114,8 +117,7 @@ class SynthesisCall(OpenCall):
             return False
         self.request = ways[way][0]
         self.reply = Reply(
-            *(self.manifest, self.request.encoding, self.request.sample_rate_hz, self.message_s),
-            self.request.level,
+            *(self.manifest, self.request.encoding, self.request.sample_rate_hz, self.message_s, self.level)
         )
         self.cached = kept is not None
         self.phrase_key = keys[way] if keys and not kept else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -13,10 +14,13 @@ import pytest
 
 from appliance.audio.phrases import Phrases
 from appliance.config import AudioConfig
+from appliance.request import SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc, callers
 from appliance.rpc import listen as rpc
 from appliance.rpc.callers import Kind
+from appliance.rpc.speaking import SynthesisCall
+from appliance.scheduler.job import Job
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, connection
 from tests.rpc.test_queue import Moderator, moderator, on
@@ -152,6 +156,8 @@ async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
     expected = await plain(synthesizer, asked)  # with `cached`, the phrase is kept from here
     name = "r"
     async with listening(moderator) as player:
+        if kind == "cached":
+            _hear_before_its_admission_returns(box)
         if kind == "session":
             text, name = "one", "r.1"
             await _speak_in_session(synthesizer, asked)
@@ -178,6 +184,25 @@ async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
     assert end is not None and [word.word for word in end.words] == words
     assert [word for piece in heard.audio for word in piece.words] == list(end.words)
     assert end.samples == len(heard.samples) // 2
+
+
+def _hear_before_its_admission_returns(box: Box) -> None:
+    """Hold the planner's thread, after the scheduler has admitted a kept phrase, until its audio has come."""
+    admit, publish, come = box.scheduler.admit, box.speaking.on_segment, threading.Event()
+    assert publish is not None
+
+    def publish_and_tell(call: SynthesisCall, segment: SegmentAudio) -> None:
+        try:
+            publish(call, segment)
+        finally:
+            come.set()
+
+    def admit_and_wait(job: Job, *others: Any) -> int | None:
+        way = admit(job, *others)
+        assert not job.kept or come.wait(PATIENCE_S)
+        return way
+
+    box.speaking.on_segment, box.scheduler.admit = publish_and_tell, admit_and_wait  # type: ignore[method-assign]
 
 
 def _is_whole(heard: Utterance) -> bool:
