@@ -28,7 +28,7 @@ MIB = 1 << 20
 LEAST_PIECE_S = 15.0
 """Seconds: the longest reference and some speech after it."""
 MAX_GAIN_DB = 20.0
-"""Of a request, and of a channel."""
+"""Largest gain of a request, and of a channel."""
 Count = Annotated[int, AtLeast(1)]
 Target = Annotated[float, Between(0.0, 60.0)]
 Hour = Annotated[float, Between(0.0, 3_600.0)]

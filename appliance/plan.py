@@ -39,7 +39,7 @@ class Planner:
     manifest: Manifest
     vocabulary: Vocabulary
     reference: Callable[[str, str], Reference]
-    """Of a voice in a style, or in none. Raises VoiceNotFound, StorageError, InvalidRequest for the style."""
+    """(voice, style or "") → Reference. Raises VoiceNotFound, StorageError, InvalidRequest for the style."""
     to_tokens: Callable[[str], Sequence[str]]
     max_audio_s: float = math.inf
     max_work_s: float = math.inf
@@ -176,7 +176,7 @@ class Planner:
         return spoken_transcript(room.reference.transcript, by_tokens=self._by_tokens)
 
     def _seconds(self, room: Room, text: str) -> float:
-        """Of speech, if the text is one piece."""
+        """Seconds of speech, if the text is one piece."""
         frames = room.reference_frames
         length = self._duration(frames, self._before(room), text, room.speed, room.ratio)
         return (length - frames) / self.manifest.mel.frames_per_second

@@ -25,15 +25,15 @@ ABSOLUTE_LUFS, RELATIVE_LU = -70.0, -10.0
 """Gates."""
 
 QUIETEST_LUFS = -30.0
-"""What is quieter is raised as if it were this: upstream's level is about -20 LUFS, so it is a breath."""
+"""Floor of the loudness that is raised: upstream's level is about -20 LUFS, so less is a breath."""
 CEILING = 10 ** (-1.5 / 20)
-"""Of the true peak; half a decibel below what is promised, since others interpolate otherwise."""
+"""Limit of the true peak; half a decibel below what is promised, since others interpolate otherwise."""
 PEAK_HZ, TAPS = 192_000, 48
 """The true peak is that at this rate; each value between two samples is made of TAPS."""
 FRAME_S = 0.01
 """Between two values of the limiter's gain."""
 FRAMES_AT_ONCE = 32
-"""Whose windows are copied: 1.5 MB at 24 kHz."""
+"""Frames whose windows are copied at a time: 1.5 MB at 24 kHz."""
 NOTICEABLE_LU, MADE_UP_LU, ROUNDS = 0.1, 3.0, 3
 """Loudness lost with the peaks is made up for from so much on, to so much, in so many rounds."""
 NEAR = 0.5

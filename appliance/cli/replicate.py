@@ -22,7 +22,7 @@ Kind = Literal["same", "add", "update", "replace", "remove", "extra"]
 
 @dataclass(frozen=True, order=True)
 class Name:
-    """Of a voice, or of one of its styles."""
+    """Recording of a voice, or of one of its styles."""
 
     voice: str
     style: str = ""

@@ -90,7 +90,7 @@ class Options(FieldOptions, total=False):
     language: str | None
     """BCP 47: "de"; default: the bundle's."""
     style: str | None
-    """Of the voice's recordings the one to begin with; default: its own, "neutral"."""
+    """Recording of the voice to begin with; default: its own, "neutral"."""
     pronunciations: Mapping[str, str] | None
     """Spoken form by word."""
     max_spoken: float | None

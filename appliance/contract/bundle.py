@@ -64,7 +64,7 @@ class Arch(Ranged):
 
 @dataclass(frozen=True)
 class Shapes(Ranged):
-    """What of an architecture the engine needs, where that is no DiT."""
+    """Sizes that the engine needs of an architecture that is no DiT."""
 
     dim: Count
     """D."""
@@ -90,7 +90,7 @@ class Defaults:
     sway: float = -1.0
     grid: Literal["epss", "uniform", "shift"] = "epss"
     shift: float = 1.0
-    """Of the grid `shift`."""
+    """Parameter of the grid `shift`."""
     target_rms: float = 0.1
     cross_fade_s: float = 0.15
     sampling: Sampling = "exact"
@@ -146,7 +146,7 @@ class Manifest(Ranged):
     format: str
     family: str
     arch: Arch | None
-    """Of a DiT; else `shapes` and `model`."""
+    """Architecture of a DiT; others have `shapes` and `model`."""
     mel: MelSpec
     vocoder: Vocoder
     precision: Precision

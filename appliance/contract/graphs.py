@@ -18,12 +18,12 @@ from typing import Literal
 DType = Literal["float32", "float16", "int32"]
 Axis = int | str
 Upsampling = Literal["none", "spread", "floor"]
-"""Of tokens to frames. `spread`: over all frames, the last tokens a frame longer. `floor`: ⌊N/T⌋ frames each,
-the rest have the token that pads."""
+"""Ways from tokens to frames. `spread`: over all frames, the last tokens a frame longer. `floor`: ⌊N/T⌋
+frames each, the rest have the token that pads."""
 
 GRAPHS = ("modulation", "condition", "step", "step_keys", "step_reply", "update", "vocoder")
 REQUIRED = tuple(name for name in GRAPHS if name != "step")
-"""Of a DiT: `step` is for padded rows; a CPU runs `step_keys` with an empty reference."""
+"""Graphs of a DiT: `step` is for padded rows; a CPU runs `step_keys` with an empty reference."""
 STEPS = ("step", "step_keys", "step_reply")
 KEYED = ("step_keys", "step_reply")
 """Those of architectures with keys and values that a later step may reuse."""
@@ -82,8 +82,8 @@ class Dimensions:
 
 
 def modulation(d: Dimensions) -> GraphSpec:
-    """What steps add or multiply at K time values, with embedded guidance of a strength beside each: AdaLN
-    shifts, scales and gates, or a vector for each stack.
+    """Rows that steps add or multiply at K time values, with embedded guidance of a strength beside each:
+    AdaLN shifts, scales and gates, or a vector for each stack.
     """
     names = ("t", "strength") if d.embeds_guidance else ("t",)
     return GraphSpec(

@@ -19,7 +19,7 @@ Kind = Literal["vocos", "bigvgan", "hifigan"]
 """Log-mels by the vocoder that reads them; `hifigan`: SpeechBrain's filters without padding at the ends."""
 
 FLOOR = 1e-5
-"""Of upstream's F5-TTS: silence is ln 1e-5 = -11.5."""
+"""Floor of upstream's F5-TTS: silence is ln 1e-5 = -11.5."""
 BIGVGAN_POWER_FLOOR = 1e-9
 HIFIGAN_TOP_HZ = 8000.0
 MEL_VERSION = 1

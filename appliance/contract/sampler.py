@@ -22,7 +22,7 @@ Guidance = Literal["two-row", "none", "embedded"]
 """`two-row`: v = c + w·(c − u) of a row with text and reference and one without; below UNGUIDED_BELOW the
 first alone. `none`: one row, the strength is in the weights. `embedded`: one row, the model is given w."""
 Condition = Literal["full", "speech", "none"]
-"""What a row is given: text and reference, the reference alone, neither."""
+"""Inputs of a row: text and reference, the reference alone, neither."""
 UNGUIDED_BELOW = 1e-5
 """As in upstream's `CFM.sample`."""
 MAX_GUIDANCE = 10.0
@@ -35,7 +35,7 @@ class Unguided:
     condition: Condition = "none"
     until: float = 1.0
     factor: float = 1.0
-    """Of the strength."""
+    """Factor of the strength."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Sampler:
     strengths: tuple[float, ...] = ()
     """Least and greatest strength that they were trained with, or the only one; none: unknown."""
     unguided: tuple[Unguided, ...] = ()
-    """Of `two-row`, by time; none: without text and reference at all times."""
+    """Unguided rows of `two-row`, by time; none: without text and reference at all times."""
 
     def __post_init__(self) -> None:
         for nfe in self.steps:

@@ -98,7 +98,7 @@ class Framing:
         return data
 
     def end(self, end: End) -> bytes:
-        """What follows the audio."""
+        """Bytes after the audio."""
         return b""
 
 

@@ -59,7 +59,7 @@ MAX_WAITING = 16
 UNSAID_LANGUAGE = "en"
 """Language of the voices of a bundle that names none: Home Assistant lists voices by language."""
 PATIENCE_S = 60.0
-"""How much later than its target the first sound may come, rather than be refused."""
+"""Delay of the first sound beyond its target, up to which a text is not refused."""
 WIDTH, CHANNELS, SILENT_RATE_HZ = 2, 1, 24_000
 
 

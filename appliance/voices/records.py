@@ -38,7 +38,7 @@ RECORD, STYLE_RECORD = "voice.yaml", "style.yaml"
 STYLES = "styles"
 REMEDY = "delete it, or create it again"
 MAX_RECORD_BYTES = 2 << 20
-"""Of voice.yaml: more than the longest of each of its parts."""
+"""Limit of a record: more than the longest of each of its parts."""
 UNRECORDED = ("problem", "styles")
 """Fields that only lists have."""
 

@@ -78,7 +78,7 @@ MAX_CONSENT_CHARACTERS = 2_000
 MAX_DISPLAY_CHARACTERS = 100
 MOST_VOICES = 10_000
 MOST_STYLES = 16
-"""Of a voice."""
+"""Limit for a voice."""
 SPARE_BYTES = 64 << 20
 """Space that voices leave free on the disk."""
 NOTES = {
@@ -418,7 +418,7 @@ class VoiceStore:
         return self.reader.spelling.fitted(whole) if self.reader else whole
 
     def _places(self, *names: str) -> Iterator[Place]:
-        """Of all voices, or these, each before its styles."""
+        """Records of all voices, or these, each before its styles."""
         for name in names or self.names():
             yield Place(self._folder, name)
             with contextlib.suppress(StorageError):

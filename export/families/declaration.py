@@ -38,7 +38,7 @@ class Family:
 
     name: str
     arch: Any
-    """Of the class `Declaration.arch`."""
+    """Instance of the class `Declaration.arch`."""
     mel: MelSpec = VOCOS_MEL
     tokenizer: Tokenizer = "pinyin"
     known: Known | None = None
@@ -106,7 +106,7 @@ class Declaration:
     build: Callable[[Mapping[str, Tensor], Given], nn.Module]
     """The torch model, which has the `arch` given."""
     shapes: Callable[[Any], Shapes] | None
-    """What the engine needs of an architecture; None: it is a manifest's `arch`."""
+    """Sizes that the engine needs of an architecture; None: it is a manifest's `arch`."""
 
     modulation: Graph
     condition: Graph
@@ -125,7 +125,7 @@ class Declaration:
     others: Callable[[Any], Sequence[Any]] = lambda arch: ()
     """Architectures that the same weights could have been trained as."""
     flags: Callable[[Any], str] = str
-    """What tells these architectures apart."""
+    """Name of a tensor that tells these architectures apart."""
     is_known: Callable[[Any], bool] = lambda arch: True
     """True for flags that published weights have."""
     peaks: Callable[[Any, nn.Module, Sequence[Trajectory], Case], Sequence[Peak]] | None = None

@@ -48,7 +48,7 @@ SEED = 5
 @dataclass(frozen=True)
 class Inputs:
     ids: NDArray[np.int64]
-    """Of upstream, whose padding is token 0."""
+    """Numbers of upstream, whose padding is token 0."""
     noise: Tensor
     speech: Tensor
 

@@ -57,7 +57,7 @@ def found(gateway: Gateway) -> Any:
 
 @pytest.fixture(scope="module")
 def said(gateway: Gateway) -> bytes:
-    """What the daemon says of TEXT, in PCM16 at 24 kHz."""
+    """Reply of the daemon to TEXT, in PCM16 at 24 kHz."""
     with Client(gateway.daemon.address) as client:
         return (
             client.stream(TEXT, "ann", seed=7, nfe=2, encoding="pcm16", segmentation="upstream").reply().audio
@@ -407,7 +407,7 @@ def test_who_leaves_after_the_last_word_is_not_spoken_for(gateway: Gateway) -> N
 
 
 def test_a_reader_that_takes_nothing_is_cut_off() -> None:
-    """What waits for it in the transport, at three checks."""
+    """Bytes that wait for it in the transport, at three checks."""
 
     class Transport:
         def __init__(self) -> None:

@@ -63,7 +63,7 @@ async def written(voice):
 
 
 async def early():
-    """Whether sound comes before the text has ended."""
+    """True if sound comes before the text has ended."""
     async with AsyncClient.from_uri(uri) as client:
         await client.write_event(SynthesizeStart(voice=SynthesizeVoice(name="ann")).event())
         await client.write_event(SynthesizeChunk(text="This is the first sentence of a story. And ").event())
