@@ -26,11 +26,11 @@ def written_spans(written: str, spoken: Sequence[Word]) -> list[Span]:
     i = j = end = 0
     while j < len(ours):
         skip_i, skip_j = _next_match(theirs[i : i + AHEAD], ours[j : j + AHEAD])
-        between, rewritten = places[i : i + skip_i], len(ours[j : j + skip_j])
-        if len(between) == rewritten:
+        between = places[i : i + skip_i]
+        if len(between) == skip_j:
             found += between
         else:
-            found += [(between[0][0], between[-1][1]) if between else (end, end)] * rewritten
+            found += [(between[0][0], between[-1][1]) if between else (end, end)] * skip_j
         i, j = i + skip_i, j + skip_j
         if i < len(theirs) and j < len(ours) and theirs[i] == ours[j]:
             found.append(places[i])

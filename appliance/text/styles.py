@@ -12,7 +12,7 @@ from appliance.text.spans import Kind
 NEUTRAL = "neutral"
 """Name of a voice's own recording, which no style can have."""
 _TAG = re.compile(r"\[[ \t]*([A-Za-z0-9][A-Za-z0-9_-]{0,63})[ \t]*\](?!\()")
-"""Not the text of a link in Markdown."""
+"""Tag, but not the text of a link in Markdown."""
 
 
 def mark_styles(text: Rewriting, styles: Collection[str], marks: Marks) -> None:
