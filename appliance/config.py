@@ -56,11 +56,15 @@ class EngineConfig(Ranged):
     longest_s: Annotated[float | None, Between(LEAST_PIECE_S, 3_600.0)] = None
 
 
+USUAL_NFE = 7
+
+
 @dataclass(frozen=True)
 class SynthesisConfig(Ranged):
     """Defaults of a synthesis request, and the range that it may ask for."""
 
-    nfe: Annotated[int, Between(1, MAX_NFE)] = 7
+    nfe: Annotated[int | None, Between(1, MAX_NFE)] = None
+    """None: USUAL_NFE, or what the bundle takes next to it."""
     guidance: Annotated[float | None, Between(0.0, MAX_GUIDANCE)] = None
     seed: Annotated[int | None, Between(0, 2**64 - 1)] = None
     unary_segmentation: Literal["upstream", "low_latency"] = "upstream"
@@ -74,7 +78,7 @@ class SynthesisConfig(Ranged):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        Between(self.nfe, MAX_NFE).check("max_nfe", self.max_nfe)
+        Between(self.nfe or 1, MAX_NFE).check("max_nfe", self.max_nfe)
 
 
 @dataclass(frozen=True)

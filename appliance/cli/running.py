@@ -7,7 +7,6 @@ from pathlib import Path
 
 from appliance import config, hangups
 from appliance.cli.options import Failure, add_config, print_line
-from appliance.config import SynthesisConfig
 
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +67,7 @@ def _prepare(options: argparse.Namespace) -> int:
 def add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("case", type=Path, metavar="CASE.npz")
-    parser.add_argument("--nfe", type=int, help="function evaluations; absent: the configuration's default")
+    parser.add_argument("--nfe", type=int, help="function evaluations; absent: what the daemon takes")
     parser.add_argument("--out", type=Path, required=True, metavar="OUT.npz")
     parser.set_defaults(run=_replay)
 
@@ -77,9 +76,10 @@ def _replay(options: argparse.Namespace) -> int:
     from appliance.contract import bundle
     from appliance.engine import replay
 
-    nfe = SynthesisConfig.nfe if options.nfe is None else options.nfe
+    read = bundle.read(options.bundle)
+    nfe = read.manifest.sampler.nearest(config.USUAL_NFE) if options.nfe is None else options.nfe
     try:
-        replay.replay_file(bundle.read(options.bundle), options.case, nfe, options.out)
+        replay.replay_file(read, options.case, nfe, options.out)
     except OSError as error:
         raise Failure(f"{options.out}: {error.strerror}") from error
     print_line(options.out)

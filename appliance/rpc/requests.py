@@ -60,6 +60,7 @@ Speakable = Callable[[str, Handling, Mapping[str, str], str, Collection[str]], S
 @dataclass(frozen=True)
 class RequestDefaults:
     synthesis: SynthesisConfig
+    nfe: int
     guidance: float
     sample_rate_hz: int
     speakable: Speakable = lambda text, handling, words, language, styles: Spoken(normalise(text))
@@ -197,7 +198,7 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
     """Raises InvalidRequest, UnsupportedEncoding."""
     synthesis = defaults.synthesis
     audio = message.audio_config
-    nfe = message.nfe_steps if message.HasField("nfe_steps") else synthesis.nfe
+    nfe = message.nfe_steps if message.HasField("nfe_steps") else defaults.nfe
     guidance = message.guidance if message.HasField("guidance") else defaults.guidance
     nfe = _within("nfe_steps", nfe, 1, synthesis.max_nfe)
     guidance = _within("guidance", guidance, 0.0, MAX_GUIDANCE)

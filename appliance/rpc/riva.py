@@ -181,7 +181,7 @@ class RivaService:
         zero_shot = message.zero_shot_data
         if zero_shot.quality:
             defaults = self._speaking.components.defaults
-            nfe = round(defaults.synthesis.nfe * zero_shot.quality / DEFAULT_QUALITY)
+            nfe = round(defaults.nfe * zero_shot.quality / DEFAULT_QUALITY)
             request.nfe_steps = defaults.sampler.nearest(max(1, min(nfe, defaults.synthesis.max_nfe)))
         if not zero_shot.audio_prompt:
             request.voice = await self._voice(message)

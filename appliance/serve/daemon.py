@@ -39,7 +39,7 @@ from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
 from appliance.box.show.findings import plain
 from appliance.box.system import Box
-from appliance.config import Config, LogConfig, ServerConfig, SynthesisConfig, load
+from appliance.config import USUAL_NFE, Config, LogConfig, ServerConfig, SynthesisConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle, Manifest
 from appliance.contract.tokens import Vocabulary
@@ -182,7 +182,7 @@ class Daemon:
             scheduler=self._scheduler,
             defaults=RequestDefaults(
                 config.synthesis,
-                manifest.defaults.guidance,
+                *_usual(config.synthesis, manifest),
                 manifest.mel.sample_rate_hz,
                 pronunciations=self._store.pronunciations,
                 styles=self._store.styles,
@@ -335,7 +335,7 @@ class Daemon:
             self._supervision.set_status(
                 f"warming up {manifest.family} {manifest.precision} on {loaded.backend}"
             )
-            loaded.warm_up(config.synthesis.nfe)
+            loaded.warm_up(self._components.defaults.nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
             self._scheduler.start(loaded)  # before the daemon is ready: it must not refuse its first call
@@ -522,7 +522,7 @@ class Daemon:
         self._scheduler.check_open()
         config, components = self._config, self._components
 
-        def load_other() -> tuple[Bundle, float, Vocabulary, FrontEnd, Synthesizer]:
+        def load_other() -> tuple[Bundle, int, float, Vocabulary, FrontEnd, Synthesizer]:
             real = Path(os.path.realpath(folder))
             read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
             now, then = self._bundle.manifest, read.manifest
@@ -530,15 +530,15 @@ class Daemon:
                 raise BundleError(
                     f"{folder}: its mel is another than that of the prepared voices; restart with it"
                 )
-            guidance = _usual_guidance(components.defaults.synthesis, then)
+            nfe, guidance = _usual(components.defaults.synthesis, then)
             vocabulary = read.vocabulary()
             # Made first: it refuses a `text.language` that the bundle does not know.
             front = FrontEnd(vocabulary, self._front.choices, then.text.languages)
-            beside = load_beside(read, config.engine, config.synthesis.nfe, self._report_progress)
-            return read, guidance, vocabulary, front, beside
+            beside = load_beside(read, config.engine, nfe, self._report_progress)
+            return read, nfe, guidance, vocabulary, front, beside
 
         try:
-            read, guidance, vocabulary, front, loaded = await asyncio.to_thread(load_other)
+            read, nfe, guidance, vocabulary, front, loaded = await asyncio.to_thread(load_other)
         except Interrupted:
             raise Unavailable("the daemon is draining") from None
 
@@ -547,7 +547,7 @@ class Daemon:
             components.planner = replace(components.planner, manifest=read.manifest, vocabulary=vocabulary)
             self._speak_through(front)
             components.defaults = replace(
-                components.defaults, guidance=guidance, sampler=read.manifest.sampler
+                components.defaults, nfe=nfe, guidance=guidance, sampler=read.manifest.sampler
             )
 
         try:
@@ -582,11 +582,12 @@ class Daemon:
         """Apply LIVE_SECTIONS, but for the log level."""
         synthesis, components = config.synthesis, self._components
         manifest = self._bundle.manifest
-        guidance = _usual_guidance(synthesis, manifest)  # refuses before anything changes
+        nfe, guidance = _usual(synthesis, manifest)  # refuses before anything changes
         self._speak_through(FrontEnd(components.planner.vocabulary, config.text, manifest.text.languages))
         components.defaults = replace(
             components.defaults,
             synthesis=synthesis,
+            nfe=nfe,
             guidance=guidance,
             sampler=manifest.sampler,
             audio=config.audio,
@@ -600,19 +601,27 @@ class Daemon:
         self._scheduler.config = config.scheduler
 
 
-def _usual_guidance(synthesis: SynthesisConfig, manifest: Manifest) -> float:
-    """Strength of requests that name none. Raises ConfigError for settings that the bundle does not take."""
+def _usual(synthesis: SynthesisConfig, manifest: Manifest) -> tuple[int, float]:
+    """Steps and strength of requests that name none.
+
+    Raises ConfigError for settings that the bundle does not take.
+    """
     sampler = manifest.sampler
+    nfe = sampler.nearest(USUAL_NFE) if synthesis.nfe is None else synthesis.nfe
     guidance = manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
     try:
-        sampler.check_steps(synthesis.nfe)
+        sampler.check_steps(nfe)
     except ValueError as error:
         raise ConfigError(f"synthesis.nfe: {error}") from None
+    if nfe > synthesis.max_nfe:
+        raise ConfigError(
+            f"synthesis.max_nfe: must be {nfe} or more with this bundle, not {synthesis.max_nfe}"
+        )
     try:
         sampler.check_strength(guidance)
     except ValueError as error:
         raise ConfigError(f"synthesis.guidance: {error}") from None
-    return guidance
+    return nfe, guidance
 
 
 def _log_failure(task: asyncio.Future[None]) -> None:

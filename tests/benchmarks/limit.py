@@ -22,7 +22,7 @@ import numpy as np
 
 from appliance.bench import BenchError
 from appliance.bench.output import aligned
-from appliance.config import SynthesisConfig
+from appliance.config import USUAL_NFE
 from appliance.contract import bundle as bundles
 from appliance.contract.bundle import Bundle
 from appliance.engine.engine import SAMPLINGS
@@ -235,7 +235,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", default="MAXN", help="power mode of that device (%(default)s)")
     parser.add_argument("--audio", type=float, default=8.37, metavar="S", help="of the reply (%(default)s s)")
     parser.add_argument("--reference", type=float, default=5.0, metavar="S", help="(%(default)s s)")
-    parser.add_argument("--nfe", type=int, default=SynthesisConfig.nfe, metavar="N", help="(%(default)s)")
+    parser.add_argument("--nfe", type=int, metavar="N", help="(the daemon's)")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="of this machine; 0: its cores")
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.set_defaults(run=run)
@@ -245,24 +245,25 @@ def run(options: argparse.Namespace) -> int:
     """Count, measure on this machine, and print. Raises BenchError, BundleError."""
     bundle = bundles.read(options.bundle, verify=False)
     rate = bundle.manifest.mel.frames_per_second
+    nfe = bundle.manifest.sampler.nearest(USUAL_NFE) if options.nfe is None else options.nfe
     reference, made = round(options.reference * rate), round(options.audio * rate)
     frames = reference + made
-    if made < 1 or reference < 0 or options.nfe < 1 or frames > bundle.manifest.max_frames:
+    if made < 1 or reference < 0 or nfe < 1 or frames > bundle.manifest.max_frames:
         most_s = bundle.manifest.max_frames / rate
         raise BenchError(
             f"--audio and --reference together must be above 0 and at most {most_s:.1f} s, --nfe from 1"
         )
     if options.device == "this":
-        found = limits_here(bundle, frames, reference, options.nfe, options.threads)
+        found = limits_here(bundle, frames, reference, nfe, options.threads)
     else:
         modes = DEVICES[options.device]
         if options.mode not in modes:
             raise BenchError(f"{options.device} has the modes {', '.join(modes)}, not {options.mode}")
-        found = limits_on(bundle, modes[options.mode], frames, reference, options.nfe)
+        found = limits_on(bundle, modes[options.mode], frames, reference, nfe)
     found |= {
         "device": options.device,
         "frames": frames,
-        "nfe": options.nfe,
+        "nfe": nfe,
         "bundle": bundle.manifest.family,
     }
     if options.json:

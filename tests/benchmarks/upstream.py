@@ -43,7 +43,7 @@ from appliance.bench.machine import TICK_S, Neighbours, cpu_seconds, describe, m
 from appliance.bench.run import summary
 from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply
-from appliance.config import SynthesisConfig
+from appliance.config import USUAL_NFE as NFE
 from appliance.contract.mel import MelSpec, filterbank, log_mel
 from tests.daemons import ROOT, running
 
@@ -51,7 +51,6 @@ SCHEMA = 1
 DEMO = ROOT / "appliance" / "demo"
 VOICE = DEMO / "voices" / "slt.wav"
 TRANSCRIPT = VOICE.with_suffix(".txt").read_text("utf-8").strip()
-NFE = SynthesisConfig().nfe
 CORES = os.cpu_count() or 1
 SHORT = "Thanks for the follow, and welcome to the stream."
 LONG = (

@@ -23,7 +23,7 @@ from appliance import cli
 from appliance.box.checks import CHECKS
 from appliance.cli import saying
 from appliance.client import CallFailed, Client, Credentials, Header, Reply, Timings
-from appliance.config import SynthesisConfig
+from appliance.config import USUAL_NFE
 from appliance.contract import bundle
 from tests.daemons import BUNDLE, ROOT, Running, free_port, reference_wav, running, write_config
 from tests.patience import PATIENCE_S
@@ -132,7 +132,7 @@ def test_say_writes_a_wav_and_prints_the_table(
     table = dict(row.split("  ", 1) for row in rows)
     table = {name: value.strip() for name, value in table.items()}
     assert table["text"] == TEXT
-    assert table["NFE · seed"] == f"{SynthesisConfig().nfe} · 3"
+    assert table["NFE · seed"] == f"{USUAL_NFE} · 3"
     for name in ("wall", "time to first audio", "real-time factor", "condition", "steps", "vocoder"):
         assert float(table[name].split()[0]) >= 0.0
     with wave.open(str(out)) as audio:
@@ -578,13 +578,13 @@ def case(tmp_path: Path) -> Path:
     return path
 
 
-def test_replay_without_nfe_takes_the_configurations(
+def test_replay_without_nfe_takes_the_usual_number(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, case: Path
 ) -> None:
     written = {}
     for name, more in (
         ("absent", []),
-        ("same", ["--nfe", str(SynthesisConfig().nfe)]),
+        ("same", ["--nfe", str(USUAL_NFE)]),
         ("other", ["--nfe", "5"]),
     ):
         out = tmp_path / f"{name}.npz"

@@ -12,7 +12,7 @@ import numpy as np
 import soundfile
 
 from appliance.audio.join import Joiner, overlap_samples
-from appliance.config import SynthesisConfig, VoicesConfig
+from appliance.config import USUAL_NFE, SynthesisConfig, VoicesConfig
 from appliance.contract import bundle
 from appliance.contract.bundle import Sampling
 from appliance.contract.mel import log_mel
@@ -94,13 +94,13 @@ class Mouth:
     ) -> tuple[list[Segment], list[FloatArray], FloatArray]:
         """The segments of a request, (samples,) of each, and those of the reply.
 
-        Without `nfe` in the default number of steps or the bundle's next to it, without `sampling` with its
-        own. Raises ApplianceError, ValueError for steps that the bundle does not take.
+        Without `nfe` in as many steps as the daemon takes, without `sampling` with its own. Raises
+        ApplianceError, ValueError for steps that the bundle does not take.
         """
         request = Request(
             text=clean(text, limit_characters=SynthesisConfig.max_text_characters),
             voice=voice,
-            nfe=self.bundle.manifest.sampler.nearest(SynthesisConfig.nfe) if nfe is None else nfe,
+            nfe=self.bundle.manifest.sampler.nearest(USUAL_NFE) if nfe is None else nfe,
             seed=seed,
             guidance=self.bundle.manifest.defaults.guidance,
             segmentation=segmentation,

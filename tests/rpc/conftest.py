@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 import soundfile
 
-from appliance.config import AudioConfig, SchedulerConfig, ServerConfig, SynthesisConfig
+from appliance.config import USUAL_NFE, AudioConfig, SchedulerConfig, ServerConfig, SynthesisConfig
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
 from appliance.contract.mel import MelSpec
@@ -170,7 +170,8 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
         planner=cast(Planner, planner),
         scheduler=scheduler,
         defaults=RequestDefaults(
-            *(SynthesisConfig(max_text_characters=500), 2.0, RATE_HZ), audio=AudioConfig(loudness_lufs=None)
+            *(SynthesisConfig(max_text_characters=500), USUAL_NFE, 2.0, RATE_HZ),
+            audio=AudioConfig(loudness_lufs=None),
         ),
         clock=time.monotonic,
         spoken=lambda timings, promised_s: spoken.append((timings, promised_s)),

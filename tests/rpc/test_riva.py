@@ -23,7 +23,7 @@ from riva.client.proto.riva_common_pb2 import RequestId
 from appliance.audio import encode
 from appliance.audio.compress import Compressor
 from appliance.audio.ogg import OpusPackets
-from appliance.config import SynthesisConfig
+from appliance.config import USUAL_NFE as NFE
 from appliance.contract.sampler import Sampler
 from appliance.encodings import Encoding
 from appliance.errors import VoiceNotFound
@@ -35,8 +35,6 @@ from appliance.voices.store import VoiceStore
 from tests.fakes_engine import samples_of, segment
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, connection, speech_wav
-
-NFE = SynthesisConfig().nfe
 
 
 @pytest.fixture

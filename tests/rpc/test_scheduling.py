@@ -226,7 +226,7 @@ async def test_what_the_bundle_does_not_take_is_refused(synthesizer: Stub, box: 
 
 def test_fewer_steps_are_those_that_the_bundle_takes() -> None:
     defaults = RequestDefaults(
-        SynthesisConfig(), 0.0, 24_000, sampler=Sampler(guidance="none", steps=(1, 2, 4, 16))
+        SynthesisConfig(), 16, 0.0, 24_000, sampler=Sampler(guidance="none", steps=(1, 2, 4, 16))
     )
     ways = ways_of(request(nfe_steps=16, min_nfe_steps=2), defaults, stream=False)
     assert [way.nfe for way in ways] == [16, 4, 2]

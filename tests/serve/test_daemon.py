@@ -419,9 +419,10 @@ def test_settings_that_the_bundle_does_not_take(
     raw = yaml.safe_load(path.read_text())
     raw["defaults"]["guidance"] = 0.0
     path.write_text(yaml.safe_dump(raw | {"sampler": {"guidance": "none", "steps": [1, 2, 4]}}))
-    refused(
-        write_config(tmp_path, copy), Exit.CONFIG, "synthesis.nfe: must be 1, 2 or 4 with this bundle, not 7"
-    )
+    many = write_config(tmp_path, copy, synthesis={"nfe": 7})
+    refused(many, Exit.CONFIG, "synthesis.nfe: must be 1, 2 or 4 with this bundle, not 7")
+    least = write_config(tmp_path, copy, synthesis={"max_nfe": 2})
+    refused(least, Exit.CONFIG, "synthesis.max_nfe: must be 4 or more with this bundle, not 2")
     strong = write_config(tmp_path, copy, synthesis={"nfe": 4, "guidance": 2.0})
     refused(strong, Exit.CONFIG, "synthesis.guidance: must be 0 or absent with this bundle")
 
