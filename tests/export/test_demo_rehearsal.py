@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +172,19 @@ def test_the_rebuilt_checkpoint_is_the_trained_one_in_half_precision(rebuilt: Pa
     for pair in ("Aa", "Qq", ":,", '" '):
         one, other = (found[EMBEDDING][1:][vocabulary.index[character]] for character in pair)
         assert torch.equal(one, other)
+
+
+def test_training_begins_with_rebuilt_weights(
+    rebuilt: Path, trained: Path, folder: Path, tmp_path: Path
+) -> None:
+    recipe, average = train.read_average(trained / "student")
+    trainer = train.Trainer(recipe, store.Store(folder / "work/corpus"), tmp_path)
+    trainer.initialise_from(rebuilt)
+    for name, weight in trainer.dit.state_dict().items():
+        torch.testing.assert_close(weight, average[name], rtol=1e-3, atol=2e-6)
+    wider = train.Trainer(replace(recipe, dim=2 * recipe.dim), store.Store(folder / "work/corpus"), tmp_path)
+    with pytest.raises(ValueError, match="shape"):
+        wider.initialise_from(rebuilt)
 
 
 def test_a_bundle_of_the_rebuilt_checkpoint_is_the_shipped_bundle(

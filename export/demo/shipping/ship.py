@@ -33,7 +33,7 @@ REFERENCES = {
 """Voice → teacher's name and transcript, of our own, which no training sentence shares six words with."""
 REFERENCE_RATE = 0.9
 """Speaking rate of references. Replies copy it, and at the teacher's own rate they lose short words."""
-CHECKPOINT, VOCAB, FAMILY, VOCODER = "model.safetensors", "vocab.txt", "family.yaml", "vocos"
+CHECKPOINT, VOCAB, FAMILY, VOCODER = train.SHIPPED, "vocab.txt", "family.yaml", "vocos"
 
 
 def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out: Path) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
 from appliance.contract.schedule import time_grid
+from export import checkpoint
 from export.demo.corpus import alphabet
 from export.demo.corpus.store import SPEC, Store
 from export.demo.training import loop, matching
@@ -27,7 +28,7 @@ from export.demo.training.model import AttentionGuide, BatchedDiT, Prediction
 from export.demo.training.muon import Muon
 from export.model.dit import DiT, rotary_frequencies
 
-AVERAGE = "average-0.pt"
+AVERAGE, SHIPPED = "average-0.pt", "model.safetensors"
 BETAS, WEIGHT_DECAY = (0.9, 0.98), 0.01
 UNKNOWN = -1
 TEACHER_STEPS = 4
@@ -150,8 +151,16 @@ class Trainer(loop.Trainer):
             loop.write({**about, "average": half}, out / AVERAGE)
 
     def initialise_from(self, path: Path) -> None:
-        """Begin with the averaged weights of another run, which also teach a student."""
-        _, average = read_average(path)
+        """Begin with the averaged weights of another run, which also teach a student, or with shipped ones.
+
+        `path` is of `read_average`, or a folder of `rebuild`. Raises ValueError if the sizes are others.
+        """
+        if (shipped := path / SHIPPED).is_file():
+            average = {**checkpoint.load_dit(shipped, self.recipe.arch, len(alphabet.vocabulary()))}
+            trained = len(alphabet.TRAINED) + 1  # and the filler's, before; copies follow
+            average[checkpoint.EMBEDDING] = average[checkpoint.EMBEDDING][:trained]
+        else:
+            _, average = read_average(path)
         self.dit.load_state_dict(average)
         self.begin_average(average)
         if self.recipe.stage == "student":
