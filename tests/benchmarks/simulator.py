@@ -52,7 +52,8 @@ from appliance.scheduler import Scheduler
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.workload import Observer
 from appliance.text import chinese
-from appliance.voices.reference import complete_transcript, prepare
+from appliance.voices.reference import prepare
+from appliance.voices.rules import complete_transcript
 from tests.benchmarks import devices, graph_work
 
 FRAMES_PER_S = 93.75
