@@ -421,9 +421,9 @@ class VoiceStore:
         return prepare(audio, self._spec, self._level, checkpoint, self._rule)
 
     def _spelt(self, transcript: str) -> str:
-        """Transcript with its rule's ending, in the case and normal form of the bundle's vocabulary."""
+        """Transcript with its rule's ending, in letters of the bundle's vocabulary."""
         whole = self._rule.complete(transcript)
-        return self.reader.spelling.fitted(whole) if self.reader else whole
+        return self.reader.spelling.read(whole) if self.reader else whole
 
     def _places(self, *names: str) -> Iterator[Place]:
         """Records of all voices, or these, each before its styles."""
