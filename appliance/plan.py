@@ -18,6 +18,7 @@ from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
 from appliance.request import Change, Reference, Request, Segment, Segmentation
+from appliance.text.ended import ended
 from appliance.text.pace import exchange
 from appliance.text.rewrite import MOST_CHARACTERS
 from appliance.text.split import Budgets, chunk_text, cut_to_fit, first_within, split_low_latency
@@ -28,8 +29,6 @@ WINDOW_S = 22.0
 SHORT_TEXT_BYTES = 10
 """Texts with fewer are spoken slower."""
 SHORT_TEXT_SPEED = 0.3
-ENDS = tuple(";:,.!?；：，。！？")
-"""Marks after which ZipVoice adds no full stop."""
 LONGEST_PIECE_S = 8.0
 """Limit of a segment of LOW_LATENCY, one step of which delays all other requests."""
 
@@ -304,12 +303,6 @@ def duration_frames(
         speed *= SHORT_TEXT_SPEED
     speed *= exchange(transcript, text) if ratio is None else ratio
     return reference_frames + int(reference_frames / _bytes(transcript) * _bytes(text) / speed)
-
-
-def ended(text: str) -> str:
-    """Text with a full stop, where it ends without a mark; as ZipVoice's."""
-    text = text.strip()
-    return text if text.endswith(ENDS) else text + "."
 
 
 def token_frames(reference_frames: int, transcript: int, text: int, speed: float) -> int:

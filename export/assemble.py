@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import os
 import sys
@@ -329,6 +330,7 @@ class Writer:
             sampler=sources.sampler,
             shapes=self.shapes,
             model=dataclasses.asdict(self.arch) if self.shapes else {},
+            reference=self.declaration.reference,
             weights="average" if self.loaded.weights().averaged else "raw",
             created_by=created_by,
         )
@@ -345,8 +347,10 @@ class Writer:
     def _write_steps(self, files: dict[str, str]) -> Variants:
         files = {**files, "update": self._trace("update", modules.Update)}
         if self.precision == "int8":
-            cpu = self._cpu_steps(precision.quantise, "int8")
-            to_onnx.share_weights(self.folder / cpu["step_reply"], self.folder / cpu["step_keys"])
+            cpu = self._cpu_steps(functools.partial(precision.quantise, roles=self.declaration.roles), "int8")
+            first, *others = cpu.values()
+            for other in others:
+                to_onnx.share_weights(self.folder / other, self.folder / first)
             return {"default": files | cpu}
         steps = self.declaration.steps
         for name, kind in steps.items():

@@ -24,6 +24,7 @@ from appliance.contract.mel import Kind, MelSpec, log_mel
 from appliance.contract.tokens import Vocabulary
 from appliance.engine.cases import TARGET_RMS, samples, transcript
 from appliance.text.chinese import to_tokens
+from appliance.text.spelling import Spelling
 from appliance.voices.decode import decode
 from appliance.voices.reference import MAX_REFERENCE_MS, MIN_RMS, resample, trim
 from export.assemble import BundleFailed, Loaded
@@ -238,7 +239,8 @@ def loss(
         known = int(len(mel) * CONDITION)
         cond = mel.clone()
         cond[known:] = 0.0
-        ids = torch.from_numpy(vocabulary.ids(vocabulary.split(one.words, to_tokens))).long()
+        words = Spelling(vocabulary).read(one.words) if vocabulary.tokenizer == "letters" else one.words
+        ids = torch.from_numpy(vocabulary.ids(vocabulary.split(words, to_tokens))).long()
         for seed, time in itertools.product(seeds, times):
             noise = torch.randn(mel.shape, generator=torch.Generator().manual_seed(seed))
             at = (1 - time) * noise + time * mel

@@ -24,6 +24,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.engine import condition
 from appliance.engine.cases import TEXT, samples, transcript
 from appliance.request import Segment
+from appliance.text.spelling import Spelling
 from export.model.dit import states
 
 FloatArray = NDArray[np.float32]
@@ -87,12 +88,12 @@ class Case:
 def random_case(
     frames: int, mel: MelSpec, vocab_size: int, seed: int = SEED, guidance: float = Case.guidance
 ) -> Case:
-    """Random case in the range of log-mels, −11.5 (silence) to 3."""
+    """Random case in the range of log-mels, −11.5 (silence) to 3, in the model's scale."""
     rng = np.random.default_rng([seed, frames])
     reference = int(frames * REFERENCE_SHARE)
     envelope = rng.normal(-3.0, 2.0, (reference, 1)) + rng.normal(0.0, 1.5, (reference, mel.mels))
     return Case(
-        cond=envelope.clip(-11.5, 3.0).astype(np.float32),
+        cond=(envelope.clip(-11.5, 3.0) / mel.scale).astype(np.float32),
         ids=rng.integers(0, vocab_size, max(int(frames * TOKENS_PER_FRAME), 3), dtype=np.int32),
         frames=frames,
         noise=rng.standard_normal((frames, mel.mels), dtype=np.float32),
@@ -120,9 +121,12 @@ def read_case(
     text = "".join(itertools.islice(itertools.cycle(words), math.ceil((frames - reference) / pace)))
     frames = min(reference + int(pace * len(text.encode())), max_frames)
     rng = np.random.default_rng([seed, frames])
+    read = said + text
+    if vocabulary.tokenizer == "letters":  # which may have capitals alone
+        read = Spelling(vocabulary).read(read)
     return Case(
         cond=log_mel(given, mel),
-        ids=vocabulary.ids(said + text)[: frames - 1],
+        ids=vocabulary.ids(read)[: frames - 1],
         frames=frames,
         noise=rng.standard_normal((frames, mel.mels), dtype=np.float32),
         guidance=guidance,
@@ -412,18 +416,24 @@ def expect(
                 for case in tqdm(cases, desc="solving with torch")
             )
             if lossy:
-                made = replace(made, coarse=_coarse(oracle, decode, made.trajectories[0], mel))
+                made = replace(made, coarse=_coarse(oracle, decode, made.trajectories[0], mel, grid))
         for what, case, times in tqdm(random, desc=f"sampling with {oracle.name}"):
             out = oracle.sample(case, times)
             wave = _decoded(decode, out) if what == "sample" else None
             made.samples.append(Expected(what, oracle.name, case, times, out, wave))
-    log_mels = drawn(SAMPLE_FRAMES).noise - 2.0
+    log_mels = (drawn(SAMPLE_FRAMES).noise - 2.0) / mel.scale
     made.graphs.append(ExpectedGraph("vocoder", {"log_mel": log_mels}, _decoded(decode, log_mels)))
     return made
 
 
-def _coarse(oracle: TorchOracle, decode: nn.Module, solved: Trajectory, spec: MelSpec) -> Coarse:
-    fine = oracle.sample(solved.case, time_grid(GATE_NFES[1]))
+def _coarse(
+    oracle: TorchOracle,
+    decode: nn.Module,
+    solved: Trajectory,
+    spec: MelSpec,
+    grid: Callable[[int], NDArray[np.float64]],
+) -> Coarse:
+    fine = oracle.sample(solved.case, grid(GATE_NFES[1]))
     spoken, finest = (log_mel(_decoded(decode, mel), spec) for mel in (solved.mel, fine))
     start = len(solved.case.cond)
     return Coarse(

@@ -18,7 +18,6 @@ from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, FUSED, Bundle, Prec
 from appliance.contract.graphs import CONTEXT, kept_names, signatures
 from appliance.contract.mel import log_mel
 from appliance.contract.sampler import Sampler
-from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine.backend import Graph
 from appliance.engine.engine import Synthesizer
@@ -295,7 +294,7 @@ def _samples(made: Samples, expected: Expectations) -> Iterator[Row]:
     bounds = expected.bounds or BOUNDS[made.manifest.precision]
     if made.manifest.precision in LOSSY:
         if expected.coarse is not None:
-            yield from _lossy(made, expected.coarse)
+            yield from _lossy(made, expected.coarse, bounds)
         return
     for e in tqdm(expected.samples, desc=f"measuring {made.variant}"):
         nfe, start = len(e.times) - 1, len(e.case.cond)
@@ -308,10 +307,10 @@ def _samples(made: Samples, expected: Expectations) -> Iterator[Row]:
             yield Row("wave", made.variant, e.against, e.case.frames, nfe, error, bounds["wave"])
 
 
-def _lossy(made: Samples, coarse: Coarse) -> Iterator[Row]:
-    bounds, spec, nfe = BOUNDS[made.manifest.precision], made.manifest.mel, GATE_NFES[0]
+def _lossy(made: Samples, coarse: Coarse, bounds: Mapping[str, float]) -> Iterator[Row]:
+    spec, nfe = made.manifest.mel, GATE_NFES[0]
     start = len(coarse.case.cond)
-    mel, wave = made(coarse.case, time_grid(nfe))
+    mel, wave = made(coarse.case, made.manifest.defaults.times(nfe))
     errors = {"mel": _ratio(distance(mel[start:], coarse.mel[start:]), coarse.mel_distance)}
     spoken = log_mel(wave, spec)[start:] if np.isfinite(wave).all() else np.full(1, np.nan, np.float32)
     errors["wave mel"] = _ratio(distance(spoken, coarse.wave_mel[start:]), coarse.wave_mel_distance)
@@ -330,7 +329,8 @@ class Graphs:
 
     @property
     def masks(self) -> bool:
-        return self.variant != "ort-cpu" and "step" in self.bundle.manifest.variants["default"]
+        m = self.bundle.manifest
+        return self.variant != "ort-cpu" and m.batch_invariant and "step" in m.variants["default"]
 
     def run(
         self, name: str, inputs: Mapping[str, NDArray[Any]], shape: tuple[int, ...] = ()

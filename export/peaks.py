@@ -7,8 +7,9 @@ that is measured there; on a GPU everything after it is NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,37 +29,55 @@ IN_FLOAT32 = frozenset({"time_embed", "attn_norm", "norm_out", "grn", "rotary_em
 @torch.inference_mode()
 def measure(model: DiT, decode: nn.Module, solved: Sequence[Trajectory], short: Case) -> list[Peak]:
     """Peaks of each module, the largest of a graph first, over both ends of lengths and of times."""
-    found: dict[tuple[str, str], float] = {}
-
-    def note(graph: str, where: str, tensor: Tensor) -> None:
-        low, high = (float(end) for end in torch.aminmax(tensor))
-        peak = max(-low, high)
-        found[graph, where] = max(found.get((graph, where), 0.0), peak if math.isfinite(peak) else math.inf)
-
-    def graph_of(name: str) -> str:
-        return "condition" if name.startswith("text_embed") else "step"
-
-    with watched(model, lambda name, tensor: note(graph_of(name), name, tensor)):
-        for case, points in [(one.case, _ends(one)) for one in solved] + [(short, [(0.0, short.noise)])]:
+    found = Found()
+    with watched(model, found.noting("step", {"text_embed": "condition"})):
+        for case, time, latents in points(solved, short):
             cond = torch.from_numpy(padded_mel(case.cond, case.frames))
             text = model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
-            for time, latents in points:
-                at = (torch.tensor(value, dtype=torch.float32) for value in (time, case.guidance))
-                model(torch.from_numpy(latents), cond, text, *at)
-    with watched(decode, lambda name, tensor: note("vocoder", name, tensor)):
-        for one in solved:
-            decode(torch.from_numpy(one.mel))
-    return sorted((Peak(*place, value) for place, value in found.items()), key=lambda p: (p.graph, -p.value))
+            at = (torch.tensor(value, dtype=torch.float32) for value in (time, case.guidance))
+            model(torch.from_numpy(latents), cond, text, *at)
+    return found.with_vocoder(decode, solved)
 
 
-def _ends(solved: Trajectory) -> list[tuple[float, FloatArray]]:
-    """(time, latents) of the first and the last step."""
-    times = [float(time) for time in solved.times[:-1]]
-    return [(times[place], solved.latents[place]) for place in (0, -1)]
+class Found:
+    """Largest magnitude of each place in a graph."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, str], float] = {}
+
+    def noting(self, graph: str, others: Mapping[str, str] = MappingProxyType({})) -> Callable[..., None]:
+        """Note for `watched`; `others` name the graphs of modules by the beginning of their names."""
+
+        def note(where: str, tensor: Tensor) -> None:
+            own = next((other for begin, other in others.items() if where.startswith(begin)), graph)
+            low, high = (float(end) for end in torch.aminmax(tensor))
+            peak = max(-low, high)
+            before = self._values.get((own, where), 0.0)
+            self._values[own, where] = max(before, peak if math.isfinite(peak) else math.inf)
+
+        return note
+
+    def with_vocoder(self, decode: nn.Module, solved: Sequence[Trajectory]) -> list[Peak]:
+        """All peaks with those of the vocoder, the largest of a graph first."""
+        with watched(decode, self.noting("vocoder")):
+            for one in solved:
+                decode(torch.from_numpy(one.mel))
+        peaks = (Peak(*place, value) for place, value in self._values.items())
+        return sorted(peaks, key=lambda peak: (peak.graph, -peak.value))
+
+
+def points(solved: Sequence[Trajectory], short: Case) -> Iterator[tuple[Case, float, FloatArray]]:
+    """(case, time, latents) of the first and the last step of each, and of noise of the short case."""
+    for one in solved:
+        for place in (0, -1):
+            yield one.case, float(one.times[:-1][place]), one.latents[place]
+    yield short, 0.0, short.noise
 
 
 @contextmanager
-def watched(model: nn.Module, note: Callable[[str, Tensor], None]) -> Iterator[None]:
+def watched(
+    model: nn.Module, note: Callable[[str, Tensor], None], in_float32: Collection[str] = IN_FLOAT32
+) -> Iterator[None]:
     """`note` gets a module's name with each of its inputs and outputs, and with attention's scaled scores."""
     blocks = (name for name, module in model.named_modules() if isinstance(module, ConvNeXtBlock))
     scaled = {f"{name}.pwconv2" for name in blocks}  # by gamma, which is in the weight that is exported
@@ -80,7 +99,7 @@ def watched(model: nn.Module, note: Callable[[str, Tensor], None]) -> Iterator[N
         return lambda module, given, made: note_first(name, made)
 
     for name, module in model.named_modules():
-        if name and name not in scaled and IN_FLOAT32.isdisjoint(name.split(".")):
+        if name and name not in scaled and set(name.split(".")).isdisjoint(in_float32):
             handles.append(module.register_forward_pre_hook(before(name)))
             handles.append(module.register_forward_hook(after(name)))
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,15 +90,20 @@ def sum_in_float32(source: Path, out: Path) -> None:
     onnx.save(model, out)
 
 
-def quantise(source: Path, out: Path, keep_float: Collection[str] = INT8_KEEPS_FLOAT) -> None:
+def quantise(
+    source: Path, out: Path, keep_float: Collection[str] | None = None, roles: Roles | None = None
+) -> None:
     """Write the float32 step graph `source` with dynamic INT8 products, but for roles in `keep_float`.
 
-    Weights have a scale per output channel, activations one per tensor: results depend on the batch.
+    Weights have a scale per output channel, activations one per tensor: results depend on the batch. `roles`
+    are a DiT's, unless given, and `keep_float` theirs.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    check_roles(keep_float)
-    excluded = [name for name, role in weight_products(source).items() if role in keep_float]
+    roles = roles or DIT
+    kept = roles.check(roles.floats if keep_float is None else keep_float)
+    graph = onnx.load(source, load_external_data=False).graph
+    excluded = [product.node.name for product in products_of(graph) if roles.of(product.weight) in kept]
     with tempfile.TemporaryDirectory(dir=out.parent) as folder, _without_advice():
         raw = Path(folder) / out.name
         quantize_dynamic(
@@ -124,8 +129,7 @@ def quantise(source: Path, out: Path, keep_float: Collection[str] = INT8_KEEPS_F
 
 def check_roles(roles: Collection[str]) -> None:
     """Raise ValueError for roles that are not in ROLES."""
-    if unknown := [role for role in roles if role not in ROLES]:
-        raise ValueError(f"unknown role {', '.join(unknown)}; roles: {', '.join(ROLES)}")
+    DIT.check(roles)
 
 
 @contextlib.contextmanager
@@ -196,3 +200,23 @@ def role_of(weight: str) -> str:
         if f"{role}." in weight:
             return role
     raise ValueError(f"{weight}: not a matrix of the step graph")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Roles of a family's weight products."""
+
+    names: tuple[str, ...]
+    floats: tuple[str, ...]
+    """Those that dynamic INT8 leaves in float."""
+    of: Callable[[str], str]
+    """Role of a weight by its name."""
+
+    def check(self, roles: Collection[str]) -> Collection[str]:
+        """Raises ValueError for unknown ones."""
+        if unknown := [role for role in roles if role not in self.names]:
+            raise ValueError(f"unknown role {', '.join(unknown)}; roles: {', '.join(self.names)}")
+        return roles
+
+
+DIT = Roles(ROLES, INT8_KEEPS_FLOAT, role_of)

@@ -96,6 +96,27 @@ def _tuned(name: str, repository: str, checkpoint: str, languages: str, **more: 
     return Known(name, repository, checkpoint, languages=tongues, **row | more)  # type: ignore[arg-type]
 
 
+def _zipvoice(name: str, folder: str, unverified: str) -> Known:
+    """Row of a folder of k2-fsa/ZipVoice, whose card names folders and training data, and no licence."""
+    note = (
+        "doubtful: no licence is stated, the makers are asked (k2-fsa/ZipVoice, issue 190); trained from "
+        "scratch on LibriTTS (CC-BY-4.0)"
+    )
+    return Known(
+        name,
+        "k2-fsa/ZipVoice",
+        f"{folder}/model.pt",
+        f"{folder}/tokens.txt",
+        name,
+        ("en",),
+        "none stated",
+        note,
+        tokenizer="letters",
+        weights="raw",
+        unverified=unverified,
+    )
+
+
 _ROWS = (
     _official(
         "F5TTS_v1_Base",
@@ -226,6 +247,10 @@ _ROWS = (
         vocab="F5TTS_Base/vocab.txt",
         vocab_repository="SWivid/F5-TTS",
         unverified="all of it; it is said to want small letters",
+    ),
+    _zipvoice("ZipVoice-LibriTTS", "zipvoice_libritts", "the name tokens.txt, which other folders have"),
+    _zipvoice(
+        "ZipVoice-LibriTTS-Distill", "zipvoice_distill_libritts", "file names, which other folders have"
     ),
 )
 KNOWN: dict[str, Known] = {row.name: row for row in _ROWS}

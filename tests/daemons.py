@@ -46,7 +46,7 @@ def reference_wav(seconds: float = 3.0, *, level: float = 0.3) -> bytes:
     return to_file(level * np.sin(2 * np.pi * 180 * t) * (0.6 + 0.4 * np.sin(2 * np.pi * 3 * t)), 16_000)
 
 
-def store_in(folder: Path, voices: Path | None = None, *, level: float = 0.1, **limits: int) -> VoiceStore:
+def store_in(folder: Path, voices: Path | None = None, *, level: float = 0.1, **limits: Any) -> VoiceStore:
     """The voices of a folder, prepared for the tiny bundle."""
     limits = {"memory_entries": 4, "max_reference_bytes": 1 << 20, **limits}
     return VoiceStore(voices or folder / "voices", folder / "cache", MelSpec("vocos"), level, **limits)

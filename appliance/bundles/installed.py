@@ -158,12 +158,12 @@ class BundleStore:
         now, then = new.manifest, _stored(_real(self.path), "").manifest
         if then is None:
             return
-        if (now.mel, now.defaults.target_rms) == (then.mel, then.defaults.target_rms):
+        if now.prepares == then.prepares:
             self._report("stored voices stay as they are, and so does what was prepared of them")
         else:
             self._report(
-                "stored voices stay as they are; its mel or level is another, so each is prepared anew "
-                "at its first use"
+                "stored voices stay as they are; its mel, level or rule of references is another, so each is "
+                "prepared anew at its first use"
             )
 
     # After the change.

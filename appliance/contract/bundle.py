@@ -22,9 +22,10 @@ from appliance.durable import sha256
 from appliance.errors import BundleError
 from appliance.fields import AtLeast, Ranged, from_mapping, shown, to_plain
 
-FORMAT = "1.4"
+FORMAT = "1.5"
 OLDEST = "1.1"
-"""Oldest format that is read: 1.2 adds keys, 1.3 `sampler`, 1.4 `shapes` and `model` in place of `arch`."""
+"""Oldest format that is read: 1.2 adds keys, 1.3 `sampler`, 1.4 `shapes` and `model` in place of `arch`, 1.5
+`reference`."""
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
@@ -41,6 +42,8 @@ Precision = Literal["fp32", "fp16", "int8", "int8-qdq"]
 Sampling = Literal["exact", "short", "short-kv"]
 """`exact`: as upstream. `short`: the reference follows its known path, and the unguided row is the reply
 alone. `short-kv`: `short`, and most steps reuse the reference's keys and values."""
+Conditioning = Literal["f5", "zipvoice"]
+"""Makers whose rules prepare a reference: `voices/rules.py`."""
 Count = Annotated[int, AtLeast(1)]
 
 
@@ -165,6 +168,7 @@ class Manifest(Ranged):
     shapes: Shapes | None = None
     model: dict[str, Any] = field(default_factory=dict)
     """Architecture of another family, in the names of its makers."""
+    reference: Conditioning = "f5"
     weights: Literal["", "average", "raw"] = ""
     """Weights that were taken; empty: not recorded."""
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -194,6 +198,11 @@ class Manifest(Ranged):
         shape = self.arch or self.shapes
         assert shape is not None
         return dimensions(shape, self.mel.mels, self.precision, self.sampler)
+
+    @property
+    def prepares(self) -> tuple[MelSpec, float, Conditioning]:
+        """Features of a reference differ where these do."""
+        return self.mel, self.defaults.target_rms, self.reference
 
     def times(self, nfe: int) -> NDArray[np.float64]:
         """(nfe + 1,) times of the bundle's own grid. Raises ValueError for steps that it does not take."""

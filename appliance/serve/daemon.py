@@ -526,9 +526,10 @@ class Daemon:
             real = Path(os.path.realpath(folder))
             read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
             now, then = self._bundle.manifest, read.manifest
-            if (then.mel, then.defaults.target_rms) != (now.mel, now.defaults.target_rms):
+            if then.prepares != now.prepares:
                 raise BundleError(
-                    f"{folder}: its mel is another than that of the prepared voices; restart with it"
+                    f"{folder}: its mel, or its rule of references, is another than that of the prepared "
+                    "voices; restart with it"
                 )
             nfe, guidance = _usual(components.defaults.synthesis, then)
             vocabulary = read.vocabulary()

@@ -28,66 +28,6 @@ from appliance.text.spelling import Spelling
 from appliance.text.styles import NEUTRAL, mark_styles
 
 NOTHING = "nothing in it can be spoken"
-_PUNCTUATION = {
-    "，": ", ",
-    "。": ". ",
-    "！": "! ",
-    "？": "? ",
-    "、": ", ",
-    "：": ": ",
-    "；": ", ",
-    "（": " (",
-    "）": ") ",
-} | {
-    "—": " - ",
-    "–": "-",
-    "…": "...",
-    "·": " ",
-    "~": " ",
-    "～": " ",
-    "|": ", ",
-    "/": " ",
-    "\\": " ",
-    "_": " ",
-    "[": " ",
-    "]": " ",
-    "{": " ",
-    "}": " ",
-    "`": " ",
-    "「": '"',
-    "」": '"',
-    "《": '"',
-    "》": '"',
-    "【": " ",
-    "】": " ",
-    ";": ",",
-    "(": ", ",
-    ")": ", ",
-    '"': " ",
-    ":": ",",
-    "-": " ",
-    "'": "",
-    "¿": "",
-    "¡": "",
-    "«": '"',
-    "»": '"',
-    "؟": "?",
-    "،": ",",
-    "؛": ",",
-    "۔": ".",
-    "।": ".",
-    "॥": ".",
-    "’": "'",
-    "‘": "'",
-    "“": '"',
-    "”": '"',
-    "„": '"',
-    "!": ".",
-    "?": ".",
-    ",": " ",
-    ".": " ",
-}
-"""Nearest substitutes; applied repeatedly until the vocabulary has the result."""
 _SPACED = re.compile(rf"(?:(?![{HAN}{KANA}])[^\W\d_])+")
 """Letters of scripts with spaces between words."""
 
@@ -250,22 +190,10 @@ class FrontEnd:
         if self._can_say(character):
             return character
         if character.isdecimal() and language.says_digits:
-            return self._within(self.spelling.fitted(language.digit(str(int(character)))))
+            return self.spelling.within(self.spelling.fitted(language.digit(str(int(character)))))
         if character in language.alone:
-            return self._within(self.spelling.fitted(language.alone[character]))
-        if character in _PUNCTUATION:
-            return self._within(_PUNCTUATION[character])
+            return self.spelling.within(self.spelling.fitted(language.alone[character]))
         return self.spelling.nearest(character)
-
-    def _within(self, text: str) -> str | None:
-        """None if it cannot be said."""
-        sayable = ""
-        for c in text:
-            part = c if self._can_say(c) else self._within(_PUNCTUATION[c]) if c in _PUNCTUATION else None
-            if part is None:
-                return None
-            sayable += part
-        return sayable
 
 
 def _is_within_word(parts: list[str], dropped: str, after: str) -> bool:

@@ -18,6 +18,68 @@ _NEAREST = {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o
     "þ": "th",
     "ð": "th",
 }
+_SIGNS = {
+    "，": ", ",
+    "。": ". ",
+    "！": "! ",
+    "？": "? ",
+    "、": ", ",
+    "：": ": ",
+    "；": ", ",
+    "（": " (",
+    "）": ") ",
+} | {
+    "—": " - ",
+    "–": "-",
+    "…": "...",
+    "·": " ",
+    "~": " ",
+    "～": " ",
+    "|": ", ",
+    "/": " ",
+    "\\": " ",
+    "_": " ",
+    "[": " ",
+    "]": " ",
+    "{": " ",
+    "}": " ",
+    "`": " ",
+    "「": '"',
+    "」": '"',
+    "《": '"',
+    "》": '"',
+    "【": " ",
+    "】": " ",
+    ";": ",",
+    "(": ", ",
+    ")": ", ",
+    '"': " ",
+    ":": ",",
+    "-": " ",
+    "'": "",
+    "¿": "",
+    "¡": "",
+    "«": '"',
+    "»": '"',
+    "؟": "?",
+    "،": ",",
+    "؛": ",",
+    "۔": ".",
+    "।": ".",
+    "॥": ".",
+    "’": "'",
+    "‘": "'",
+    "“": '"',
+    "”": '"',
+    "„": '"',
+    "!": ".",
+    "?": ".",
+    ",": " ",
+    ".": " ",
+}
+"""Nearest substitutes; applied repeatedly until the vocabulary has the result."""
+_SPACES = re.compile(r" +([,.!?])|  +")
+"""Spaces before a mark, and several."""
 _WORD = re.compile(rf"(?:[^\W\d_]|[{MARKS}{JOINERS}])+")
 _CLUSTER = re.compile(rf".[{MARKS}]*", re.S)
 _EXCLUDED = {
@@ -36,11 +98,14 @@ class Spelling:
     def __init__(self, vocabulary: Vocabulary) -> None:
         @lru_cache(maxsize=4096)
         def can_say(character: str) -> bool:
-            return character == " " or all(
-                token in vocabulary.index for token in vocabulary.split(character, to_tokens) if token != " "
-            )
+            if character == " ":
+                return True
+            tokens = vocabulary.split(character, to_tokens)  # none where the tokenizer leaves it out
+            return bool(tokens) and all(token in vocabulary.index for token in tokens if token != " ")
 
         self.can_say: Callable[[str], bool] = can_say
+        self.omits = vocabulary.tokenizer == "letters"
+        """True if the tokenizer leaves out what it lacks; others take it for a space."""
         self._word = lru_cache(maxsize=4096)(self._best)
         letters = "".join(token for token in vocabulary.tokens if len(token) == 1)
         self.scripts = frozenset(
@@ -60,8 +125,32 @@ class Spelling:
             return text
         return _WORD.sub(lambda match: self._word(match[0]), text)
 
+    def read(self, text: str) -> str:
+        """A transcript `fitted`; if the tokenizer leaves out what it lacks, the nearest is in its place."""
+        fitted = self.fitted(text)
+        if not self.omits:
+            return fitted
+        said = (c if self.can_say(c) else self.nearest(c) or "" for c in " ".join(fitted.split()))
+        return _SPACES.sub(lambda match: match[1] or " ", "".join(said)).strip()
+
+    def loses(self, character: str) -> bool:
+        """True for a character of a transcript that `read` cannot keep."""
+        return not (self.can_say(character) or (self.omits and self.nearest(character)))
+
+    def within(self, text: str) -> str | None:
+        """Text with signs that the vocabulary has; None if it cannot be said."""
+        sayable = ""
+        for c in text:
+            part = c if self.can_say(c) else self.within(_SIGNS[c]) if c in _SIGNS else None
+            if part is None:
+                return None
+            sayable += part
+        return sayable
+
     def nearest(self, letter: str) -> str | None:
-        """Substitute that the vocabulary has for one letter: é → e."""
+        """Substitute that the vocabulary has for one letter, é → e, or sign."""
+        if letter in _SIGNS:
+            return self.within(_SIGNS[letter])
         if letter in _NEAREST:
             bare = _NEAREST[letter]
         else:

@@ -2,8 +2,8 @@
 
     FOLDER/SHA256-KIND.ref   SHA-256 of what follows (32 bytes), then a NumPy .npz
 
-SHA256 is the recording's, KIND a hash of mel specification, level and trim version. References from memory,
-from disk and new ones are the same bytes.
+SHA256 is the recording's, KIND a hash of mel specification, level, trim version and any rule but F5's.
+References from memory, from disk and new ones are the same bytes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from appliance.contract.mel import MelSpec
 from appliance.durable import locked, replace_file, sweep
 from appliance.request import Features
 from appliance.voices.reference import TRIM_VERSION
+from appliance.voices.rules import F5, Rule
 
 logger = logging.getLogger(__name__)
 
@@ -33,11 +34,11 @@ LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.[0-9a-f]{8}(\.new
 class ReferenceCache:
     """By the hash of the recording; memory holds the `entries` most recent. Thread-safe."""
 
-    def __init__(self, folder: Path, spec: MelSpec, level: float, entries: int) -> None:
+    def __init__(self, folder: Path, spec: MelSpec, level: float, entries: int, rule: Rule = F5) -> None:
         """`level`: least RMS of the samples."""
         self._folder = folder
         self._entries = entries
-        kind = f"{spec.fingerprint}/{level}/{TRIM_VERSION}"
+        kind = f"{spec.fingerprint}/{level}/{TRIM_VERSION}" + (f"/{rule.name}" if rule is not F5 else "")
         self._kind = hashlib.sha256(kind.encode()).hexdigest()[:16]
         self._recent: OrderedDict[str, Features] = OrderedDict()
         self._lock = threading.Lock()

@@ -44,10 +44,13 @@ class Recording:
     def reversed(self) -> Recording:
         return Recording(self.samples[::-1], self.rate_hz)
 
+    def scaled(self) -> NDArray[np.float32]:
+        """(frames, channels), full scale ±1."""
+        return self.samples.astype(np.float32) / np.float32(self.full_scale)
+
     def mono(self) -> NDArray[np.float32]:
         """(frames,) mean of the channels, full scale ±1."""
-        wave = self.samples.astype(np.float32) / np.float32(self.full_scale)
-        mean: NDArray[np.float32] = wave.mean(axis=1, dtype=np.float32)
+        mean: NDArray[np.float32] = self.scaled().mean(axis=1, dtype=np.float32)
         return mean
 
 

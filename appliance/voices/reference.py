@@ -1,7 +1,7 @@
-"""Reference audio → Features: trimmed, levelled, resampled, log-mel, as in upstream, with two differences.
+"""Reference audio → Features: trimmed, levelled, resampled, log-mel, as its rule's makers do, but for this.
 
-Over 12 s after trimming is refused, where upstream clips the audio but not its text. Rates are converted by
-soxr, not by torchaudio's short kernel.
+Over 12 s after trimming is refused, where F5's clips the audio but not its text. Rates are converted by soxr,
+not by torchaudio's short kernel.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from appliance.voices.background import background
 from appliance.voices.containers import FIELD
 from appliance.voices.decode import decode
 from appliance.voices.recording import Recording, concatenate
+from appliance.voices.rules import F5, Rule
 from appliance.voices.silence import Silence, leading_silence_ms, split_on_silence
 
 TRIM_VERSION = 1
@@ -29,9 +30,9 @@ MAX_REFERENCE_MS = 1_000 * MAX_REFERENCE_S
 MIN_REFERENCE_MS = 100
 LONG_PAUSES = Silence(minimum_ms=1000, threshold_dbfs=-50, keep_ms=1000)
 SHORT_PAUSES = Silence(minimum_ms=100, threshold_dbfs=-40, keep_ms=1000)
-EDGE_DBFS = -42.0
+SILENT_HZ = 11_025
+"""Rate at which pydub makes silence."""
 
-SHORT_MS = 3_000
 MIN_RMS = 0.001
 """Least RMS of the channels' mean; less would be amplified rounding errors."""
 QUIET_RMS = 0.01
@@ -44,7 +45,11 @@ PACES_BYTES_PER_S = (3.0, 50.0)
 
 
 def prepare(
-    audio: bytes, spec: MelSpec, level: float, checkpoint: Callable[[], None] = lambda: None
+    audio: bytes,
+    spec: MelSpec,
+    level: float,
+    checkpoint: Callable[[], None] = lambda: None,
+    rule: Rule = F5,
 ) -> Features:
     """Decode, trim, level to an RMS of at least `level`, resample and transform.
 
@@ -52,17 +57,22 @@ def prepare(
     long, or whose channels cancel.
     """
     recording = decode(audio)
+    if rule.name == "zipvoice":
+        recording = converted(recording, spec.sample_rate_hz)
     checkpoint()
-    recording = trim(recording)
+    recording = trim(recording, rule)
     checkpoint()
     wave = recording.mono()
-    rms = float(np.sqrt(np.mean(np.square(wave, dtype=np.float64))))
-    if rms < MIN_RMS:  # though `trim` refuses audio that is quiet in every channel
+    rms = mixed = _rms(wave)
+    if mixed < MIN_RMS:  # though `trim` refuses audio that is quiet in every channel
         raise InvalidReference(
             FIELD,
-            f"has channels that cancel each other (RMS {rms:.6f} of full scale when mixed): send one of them",
+            f"has channels that cancel each other (RMS {mixed:.6f} of full scale when mixed): send one of "
+            "them",
         )
-    found = warnings(recording, wave, rms)
+    if rule.name == "zipvoice":
+        rms = _rms(recording.scaled())
+    found = warnings(recording, wave, rms, rule)
     if rms < level:
         wave = wave * np.float32(level / rms)
     samples = resample(wave, recording.rate_hz, spec.sample_rate_hz)
@@ -70,47 +80,42 @@ def prepare(
     return Features(samples, log_mel(samples, spec), rms, found)
 
 
-def complete_transcript(transcript: str) -> str:
-    """Add upstream's ending: ". " or "。"."""
-    if transcript.endswith((". ", "。")):
-        return transcript
-    return transcript + (" " if transcript.endswith(".") else ". ")
-
-
-def trim(recording: Recording) -> Recording:
-    """Shorten pauses over 2 s, cut silent edges, append 50 ms of silence, all as upstream.
+def trim(recording: Recording, rule: Rule = F5) -> Recording:
+    """Shorten pauses over 2 s, cut silent edges, append silence.
 
     Raises InvalidReference for silence, or when more than 12 s remain.
     """
-    kept = _without_pauses(recording, LONG_PAUSES)
-    if kept.duration_ms > MAX_REFERENCE_MS:
-        kept = _without_pauses(recording, SHORT_PAUSES)
+    kept = _without_pauses(recording, LONG_PAUSES, rule)
+    if rule.name == "f5" and kept.duration_ms > MAX_REFERENCE_MS:
+        kept = _without_pauses(recording, SHORT_PAUSES, rule)
     if kept.samples.itemsize == 1:  # pydub widens 8-bit audio when it joins it to its 16-bit silence
         kept = Recording(kept.samples.astype(np.int16) << 8, kept.rate_hz)
-    spoken = kept.cut(leading_silence_ms(kept, EDGE_DBFS), kept.duration_ms)
-    end = spoken.duration_ms - leading_silence_ms(spoken.reversed(), EDGE_DBFS)
-    if end != spoken.duration_ms:
-        spoken = spoken.cut(0, end)
-    if spoken.duration_ms < MIN_REFERENCE_MS:
-        raise _silent()
+    spoken = _without_edges(kept, rule)
+    ends = (spoken, spoken.reversed()) if rule.edge_ms else ()
+    silent_ms = sum(leading_silence_ms(end, rule.edge_dbfs) for end in ends)
+    if spoken.duration_ms - silent_ms < MIN_REFERENCE_MS:
+        raise _silent(rule)
     if spoken.duration_ms > MAX_REFERENCE_MS:
         raise InvalidReference(
             FIELD,
             f"lasts {spoken.duration_ms / 1000:.1f} s without its silences, "
             f"at most {MAX_REFERENCE_MS / 1000:.0f} s are allowed: cut it, and its transcript with it",
         )
-    return concatenate([spoken, _closing_silence(spoken)])
+    return concatenate([spoken, _closing_silence(spoken, rule)])
 
 
-def warnings(recording: Recording, wave: NDArray[np.float32], rms: float) -> tuple[str, ...]:
+def warnings(recording: Recording, wave: NDArray[np.float32], rms: float, rule: Rule = F5) -> tuple[str, ...]:
     """Reasons for a poor voice, as sentences; `wave` is the mean of the trimmed channels."""
     found = []
-    behind = background(wave[: -len(_closing_silence(recording).samples)], recording.rate_hz)
-    if recording.duration_ms < SHORT_MS:
+    behind = background(wave[: -len(_closing_silence(recording, rule).samples)], recording.rate_hz)
+    least_s, most_s = rule.advised_s
+    if recording.duration_ms < 1000 * least_s:
         found.append(
-            f"only {recording.duration_ms / 1000:.1f} s of speech: {SHORT_MS / 1000:.0f} to "
-            f"{MAX_REFERENCE_MS / 1000:.0f} s give a more faithful voice"
+            f"only {recording.duration_ms / 1000:.1f} s of speech: {least_s} to {most_s} s give a more "
+            "faithful voice"
         )
+    elif rule.too_long and recording.duration_ms > 1000 * most_s:
+        found.append(f"{recording.duration_ms / 1000:.1f} s of speech: over {most_s} s {rule.too_long}")
     if rms < QUIET_RMS:
         found.append(f"very quiet (RMS {rms:.4f} of full scale): its noise is raised together with the voice")
     limit = recording.full_scale - 1
@@ -136,29 +141,59 @@ def transcript_warnings(transcript: str, duration_s: float) -> tuple[str, ...]:
     )
 
 
+def converted(recording: Recording, rate_hz: int) -> Recording:
+    """At another rate, as 16 bits that are rounded towards 0."""
+    wave = recording.scaled()
+    channels = [resample(channel, recording.rate_hz, rate_hz) for channel in wave.T]
+    # Float32, as ZipVoice's: 1.0 less half a step of it is 1.0.
+    whole = np.stack(channels, axis=1) * np.float32(32_768)
+    return Recording(whole.clip(-32_768, 32_767).astype(np.int16), rate_hz)
+
+
 def resample(wave: NDArray[np.float32], rate_hz: int, to_rate_hz: int) -> NDArray[np.float32]:
     """(samples,), as many as torchaudio's, since the frame count depends on it."""
     if rate_hz == to_rate_hz:
         return wave
     length = math.ceil(len(wave) * to_rate_hz / rate_hz)
-    converted = soxr.resample(wave, rate_hz, to_rate_hz, quality="VHQ")[:length]
-    return np.pad(converted, (0, length - len(converted))).astype(np.float32, copy=False)
+    made = soxr.resample(wave, rate_hz, to_rate_hz, quality="VHQ")[:length]
+    return np.pad(made, (0, length - len(made))).astype(np.float32, copy=False)
 
 
-def _without_pauses(recording: Recording, pauses: Silence) -> Recording:
+def _rms(samples: NDArray[np.float32]) -> float:
+    return float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
+
+
+def _without_pauses(recording: Recording, pauses: Silence, rule: Rule) -> Recording:
     kept = split_on_silence(recording, pauses)
     if not kept:
-        raise _silent()
+        raise _silent(rule)
     return concatenate(kept)
 
 
-def _closing_silence(recording: Recording) -> Recording:
-    # pydub makes 551 samples at 11,025 Hz and converts the rate.
-    frames = 550 * recording.rate_hz // 11_025 + 1
+def _without_edges(recording: Recording, rule: Rule) -> Recording:
+    """Either cuts by the millisecond, which rounds: F5's from the beginning, ZipVoice's from each end."""
+    if rule.name == "zipvoice":
+        return _begun(_begun(recording, rule).reversed(), rule).reversed()
+    spoken = _begun(recording, rule)
+    end = spoken.duration_ms - leading_silence_ms(spoken.reversed(), rule.edge_dbfs)
+    return spoken if end == spoken.duration_ms else spoken.cut(0, end)
+
+
+def _begun(recording: Recording, rule: Rule) -> Recording:
+    silence_ms = leading_silence_ms(recording, rule.edge_dbfs)
+    return recording.cut(max(silence_ms - rule.edge_ms, 0), recording.duration_ms)
+
+
+def _closing_silence(recording: Recording, rule: Rule) -> Recording:
+    # pydub makes samples at its own rate, of 50 ms 551, and converts that.
+    made = SILENT_HZ * rule.tail_ms // 1000
+    frames = (made - 1) * recording.rate_hz // SILENT_HZ + 1
     return Recording(
         np.zeros_like(recording.samples, shape=(frames, recording.samples.shape[1])), recording.rate_hz
     )
 
 
-def _silent() -> InvalidReference:
-    return InvalidReference(FIELD, "is silent: nothing in it is louder than -42 dBFS for a tenth of a second")
+def _silent(rule: Rule) -> InvalidReference:
+    return InvalidReference(
+        FIELD, f"is silent: nothing in it is louder than {rule.edge_dbfs:.0f} dBFS for a tenth of a second"
+    )

@@ -43,7 +43,7 @@ from appliance.errors import (
     VoiceNotFound,
 )
 from appliance.fields import shown
-from appliance.request import Reference
+from appliance.request import Features, Reference
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.text.styles import NEUTRAL
@@ -65,7 +65,8 @@ from appliance.voices.records import (
     style_names,
     written,
 )
-from appliance.voices.reference import complete_transcript, prepare, transcript_warnings
+from appliance.voices.reference import prepare, transcript_warnings
+from appliance.voices.rules import F5, RULES, Rule
 from appliance.voices.transcript import Reader
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,7 @@ def open_store(config: VoicesConfig, bundle: Bundle) -> VoiceStore:
         memory_entries=config.memory_entries,
         max_reference_bytes=config.max_reference_bytes,
         reader=Reader.of(bundle),
+        rule=RULES[manifest.reference],
     )
 
 
@@ -123,6 +125,7 @@ class VoiceStore:
         memory_entries: int,
         max_reference_bytes: int,
         reader: Reader | None = None,
+        rule: Rule = F5,
     ) -> None:
         """`level`: least RMS of references. Makes missing folders. Raises StorageError."""
         self.reader = reader
@@ -130,8 +133,9 @@ class VoiceStore:
         self._folder = folder
         self._spec = spec
         self._level = level
+        self._rule = rule
         self._max_reference_bytes = max_reference_bytes
-        self._prepared = ReferenceCache(cache, spec, level, memory_entries)
+        self._prepared = ReferenceCache(cache, spec, level, memory_entries, rule)
         self._records: dict[Place, tuple[tuple[int, int, int] | None, Recorded]] = {}
         for path in (folder, cache):
             with storage_errors(str(path)):
@@ -147,7 +151,7 @@ class VoiceStore:
                 raise InvalidRequest("style", str(error)) from None
         if (features := self._prepared.get(recorded.sha256)) is None:
             place = Place(self._folder, name, style)
-            features = prepare(read_audio(place, recorded), self._spec, self._level)
+            features = self._features(read_audio(place, recorded))
             self._prepared.put(recorded.sha256, features)
         return Reference(self._spelt(recorded.transcript), features)
 
@@ -155,7 +159,7 @@ class VoiceStore:
         """A reference that no voice is made of. Raises InvalidReference."""
         self._check(audio, transcript, "")
         self._read(transcript)
-        return Reference(self._spelt(transcript), prepare(audio, self._spec, self._level))
+        return Reference(self._spelt(transcript), self._features(audio))
 
     def with_audio(self, sha256: str) -> Recorded | None:
         """A voice or style."""
@@ -322,7 +326,7 @@ class VoiceStore:
             return there
         unread = self._read(transcript)
         checkpoint()
-        features = prepare(audio, self._spec, self._level, checkpoint)
+        features = self._features(audio, checkpoint)
         duration_s = len(features.samples) / self._spec.sample_rate_hz
         recorded = kind(
             name=place.name,
@@ -412,10 +416,14 @@ class VoiceStore:
         """Warnings of the bundle in use. Raises InvalidReference."""
         return self.reader.warnings(transcript) if self.reader else ()
 
+    def _features(self, audio: bytes, checkpoint: Callable[[], None] = lambda: None) -> Features:
+        """Raises InvalidReference."""
+        return prepare(audio, self._spec, self._level, checkpoint, self._rule)
+
     def _spelt(self, transcript: str) -> str:
-        """Transcript with upstream's ending, in the case and normal form of the bundle's vocabulary."""
-        whole = complete_transcript(transcript)
-        return self.reader.spelling.fitted(whole) if self.reader else whole
+        """Transcript with its rule's ending, in letters of the bundle's vocabulary."""
+        whole = self._rule.complete(transcript)
+        return self.reader.spelling.read(whole) if self.reader else whole
 
     def _places(self, *names: str) -> Iterator[Place]:
         """Records of all voices, or these, each before its styles."""

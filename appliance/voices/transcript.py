@@ -33,12 +33,13 @@ class Reader:
     def warnings(self, transcript: str) -> tuple[str, ...]:
         """Reasons for bad replies, as sentences. Raises InvalidReference where most cannot be read."""
         letters = [c for c in self.spelling.fitted(transcript) if c.isalnum()]
-        unread = [c for c in letters if not self.spelling.can_say(c)]
+        unread = [c for c in letters if self.spelling.loses(c)]
         found = []
         if unread:
             share = len(unread) / len(letters)
+            instead = "leaves them out" if self.spelling.omits else "reads them as spaces"
             told = (
-                f"{share:.0%} of its letters are not in the bundle's vocabulary, which reads them as spaces: "
+                f"{share:.0%} of its letters are not in the bundle's vocabulary, which {instead}: "
                 f"{_listed(unread)}"
             )
             if share > MOST_UNREAD:

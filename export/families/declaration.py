@@ -10,13 +10,14 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from appliance.contract.bundle import Defaults, Precision, Shapes
+from appliance.contract.bundle import Conditioning, Defaults, Precision, Shapes
 from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.sampler import Sampler
 from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
 from export.checkpoint import Weights, WeightsKind
 from export.modules import Form
 from export.oracles import Case, Oracle, Peak, Trajectory
+from export.precision import DIT, Roles
 from export.weights import Known
 
 VOCOS_MEL = MelSpec("vocos")
@@ -133,7 +134,11 @@ class Declaration:
     mel: Callable[[MelSpec, Path], MelSpec] = lambda mel, checkpoint: mel
     """Mels of a checkpoint, which may name a scale."""
     vocabulary: Callable[[Path, Tokenizer], Vocabulary] = read_vocabulary
+    roles: Roles = DIT
+    """Roles of products, of which dynamic INT8 leaves some in float."""
     fused: bool = False
     """Step graphs also have a form with ONNX Runtime's fused attention."""
     duration: Literal["script", "bytes", "tokens"] = "script"
     """See `Text.duration`."""
+    reference: Conditioning = "f5"
+    """Rule by which references are prepared."""

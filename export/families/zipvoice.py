@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,21 +25,48 @@ from appliance.contract.sampler import Condition, Sampler, Unguided
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.errors import BundleError
 from appliance.fields import from_mapping
-from export import checkpoint, modules, oracles
+from export import checkpoint, modules, oracles, parity, peaks
 from export.checkpoint import CheckpointError, Weights
 from export.families.declaration import Declaration, Family, FamilyError, Given
 from export.model import zipformer
 from export.model.zipformer import Frames, ZipVoice, ZipVoiceArch
+from export.precision import Roles
 
 PAD = "_"
 """Token that pads texts."""
+CLEANED = frozenset(f" {string.ascii_uppercase}!',.?")
+"""Characters that upstream's English cleaners leave; rarer signs are spoken in words here."""
 EMBED = "embed.weight"
 GUIDANCE = "fm_decoder.guidance_scale_embed.weight"
 MEL = MelSpec("vocos", scale=10.0, floor=1e-7, rounded=True)
 TWO_ROWS = Sampler(unguided=(Unguided("speech", 0.5, 2.0), Unguided("none", 1.0, 1.0)))
 """Up to t = ½ the unguided row hears the reference, and the strength counts twice."""
 DISTILLED = Sampler(guidance="embedded")
-LIBRITTS = Defaults(guidance=1.0, grid="shift", shift=0.7)
+LIBRITTS = Defaults(guidance=1.0, grid="shift", shift=0.7, cross_fade_s=0.1)
+
+
+_PARTS = {
+    "from_latents": r"from_latents\.",
+    "scores": r"self_attn_weights\.in_proj",
+    "positions": r"linear_pos",
+    "values": r"self_attn\d\.in_proj",
+    "attention.out": r"self_attn\d\.out_proj",
+    "nonlinear.in": r"nonlin_attention\.in_proj",
+    "nonlinear.out": r"nonlin_attention\.out_proj",
+    "convolution.in": r"conv_module\d\.in_proj",
+    "convolution.out": r"conv_module\d\.out_proj",
+    "up": r"feed_forward\d\.in_proj",
+    "down": r"feed_forward\d\.out_proj",
+    "final": r"decoder\.out_proj",
+}
+"""Roles of the step graph's products, and the parts of their weights' names that tell them."""
+
+
+def _role(weight: str) -> str:
+    return next(role for role, part in _PARTS.items() if re.search(part, weight))
+
+
+ROLES = Roles(tuple(_PARTS), ("from_latents", "values", "final"), _role)
 
 
 def _strong(w: float) -> Defaults:
@@ -73,9 +102,14 @@ def find(name: str) -> Family | None:
 
 
 def vocabulary(path: Path, tokenizer: Tokenizer) -> Vocabulary:
-    """Vocabulary of a `tokens.txt`, without the token that pads, the space first. Raises BundleError."""
+    """Vocabulary of a `tokens.txt`, without the token that pads, the space first. Raises BundleError.
+
+    For `letters` it has what the model saw alone: the file's characters are those of LibriTTS's transcripts,
+    of which upstream's cleaners leave capitals and few marks.
+    """
     numbers = _numbers(path)
-    tokens = sorted(numbers.keys() - {PAD}, key=lambda token: (token != " ", numbers[token]))
+    known = numbers.keys() - {PAD} if tokenizer != "letters" else numbers.keys() & CLEANED
+    tokens = sorted(known, key=lambda token: (token != " ", numbers[token]))
     try:
         return Vocabulary(tuple(tokens), tokenizer)
     except ValueError as error:
@@ -115,7 +149,7 @@ def load(given: Given) -> Weights:
         )
     order = [numbers[PAD], *(numbers[token] for token in given.vocabulary.tokens)]
     entry = stored.entry(EMBED)
-    ordered = checkpoint.Entry(entry.shape, lambda: entry.read()[order])
+    ordered = checkpoint.Entry((len(order), *entry.shape[1:]), lambda: entry.read()[order])
     entries = {name: stored.entry(name) for name in stored} | {EMBED: ordered}
     with torch.device("meta"):
         wanted = ZipVoice(given.arch, size, embeds_guidance=embeds)
@@ -156,7 +190,7 @@ class TextCondition(nn.Module):
         self.from_mel = modules.Matrix(weight[:, 2 * mels :], model.fm_decoder.in_proj.bias, compute)
         self.embedding = modules.kept(model.embed.weight, compute)
         self.encoder = with_matrices(model.text_encoder, compute)
-        self.table = modules.kept_float(zipformer.offsets_table(max_frames, model.arch.pos_dim))
+        self.table = modules.kept(zipformer.offsets_table(max_frames, model.arch.pos_dim), compute)
 
     def forward(self, ids: Tensor, log_mel: Tensor, upsample_index: Tensor) -> Tensor:
         x = self.encoder.in_proj(nn.functional.embedding(ids, self.embedding)[None])
@@ -187,7 +221,7 @@ class Step(nn.Module):
         decoder = checkpoint.filled(model, weights).fm_decoder
         self.rows, self.single, self.compute = 1 if form == "single" else None, form == "single", compute
         self.from_latents = modules.Matrix(decoder.in_proj.weight[:, :mels], None, compute)
-        self.table = modules.kept_float(zipformer.offsets_table(max_frames, arch.pos_dim))
+        self.table = modules.kept(zipformer.offsets_table(max_frames, arch.pos_dim), compute)
         self.decoder = with_matrices(decoder, compute)
         # What runs in the other graphs.
         del self.decoder.in_proj, self.decoder.time_embed
@@ -217,21 +251,22 @@ def with_matrices(module: Any, compute: torch.dtype) -> Any:
     return module.requires_grad_(False)
 
 
+def _text(model: ZipVoice, case: oracles.Case) -> Tensor:
+    given = oracles.condition_inputs(case, "floor")
+    ids, index = (torch.from_numpy(given[name]).long() for name in ("ids", "upsample_index"))
+    return model.text(ids, index)
+
+
 class Oracle(oracles.TorchOracle):
     """Plain torch model of `export.model.zipformer`."""
 
     model: Any
     upsampling = "floor"  # type: ignore[assignment]
 
-    def _text(self, case: oracles.Case) -> Tensor:
-        given = oracles.condition_inputs(case, "floor")
-        ids, index = (torch.from_numpy(given[name]).long() for name in ("ids", "upsample_index"))
-        text: Tensor = self.model.text(ids, index)
-        return text
-
     def _states(self, case: oracles.Case, times: NDArray[np.float64]) -> Iterator[tuple[Tensor, Tensor]]:
         with torch.inference_mode():
-            text, cond, noise = self._text(case), torch.from_numpy(case.cond), torch.from_numpy(case.noise)
+            text, cond = _text(self.model, case), torch.from_numpy(case.cond)
+        noise = torch.from_numpy(case.noise)
         at = times.tolist()
         return zipformer.states(self.model, cond, text, noise, at, case.guidance, self.sampler)
 
@@ -241,7 +276,7 @@ class Oracle(oracles.TorchOracle):
         return rows
 
     def _condition(self, case: oracles.Case) -> Tensor:
-        text, speech = self._text(case), torch.zeros(case.frames, self.model.mels)
+        text, speech = _text(self.model, case), torch.zeros(case.frames, self.model.mels)
         speech[: len(case.cond)] = torch.from_numpy(case.cond)
         shown = {"full": (speech, text), "speech": (speech, text * 0), "none": (speech * 0, text * 0)}
         parts = zip(*(shown[name] for name in self.sampler.conditions), strict=True)
@@ -259,6 +294,24 @@ def _velocity(
     return model(latents[None], cond[None], text[None], torch.tensor([t]), strength)[0]
 
 
+_IN_FLOAT32 = frozenset({"norm", "time_embed", "time_emb", "guidance_scale_embed"})
+"""Modules that every precision computes in float32, as it does scores of attention and Swoosh."""
+
+
+@torch.inference_mode()
+def _peaks(
+    model: ZipVoice, decode: nn.Module, solved: Sequence[oracles.Trajectory], short: oracles.Case
+) -> Sequence[oracles.Peak]:
+    found = peaks.Found()
+    with peaks.watched(model, found.noting("step", {"text_encoder": "condition"}), _IN_FLOAT32):
+        for case, time, latents in peaks.points(solved, short):
+            speech = nn.functional.pad(torch.from_numpy(case.cond), (0, 0, 0, case.frames - len(case.cond)))
+            text, w = _text(model, case), torch.tensor([case.guidance])
+            strength = w if hasattr(model.fm_decoder, "guidance_scale_embed") else None
+            model(torch.from_numpy(latents)[None], speech[None], text[None], torch.tensor([time]), strength)
+    return found.with_vocoder(decode, solved)
+
+
 DECLARATION = Declaration(
     name="ZipVoice",
     arch=ZipVoiceArch,
@@ -274,7 +327,7 @@ DECLARATION = Declaration(
     ),
     steps={"step": Step},
     single=("step",),
-    precisions=("fp32",),
+    precisions=("fp32", "fp16", "int8"),
     bounds={
         "fp32": {
             "modulation": 5e-6,
@@ -283,10 +336,23 @@ DECLARATION = Declaration(
             "vocoder": 1e-5,
             "sample": 5e-5,
             "wave": 5e-4,
-        }
+        },
+        # Three to ten times what full-size random weights reach: export/README.md.
+        "fp16": {
+            "modulation": 5e-6,
+            "condition": 3e-3,
+            "step": 5e-3,
+            "vocoder": 1e-2,
+            "sample": 5e-3,
+            "wave": 1e-1,
+        },
+        "int8": parity.BOUNDS["int8"] | {"modulation": 5e-6},
     },
     oracles=lambda load, given: [lambda: Oracle(build(load(), given), given.sampler)],
     velocity=_velocity,
+    peaks=_peaks,
     vocabulary=vocabulary,
+    roles=ROLES,
     duration="tokens",
+    reference="zipvoice",
 )

@@ -160,11 +160,13 @@ class AttentionWeights(nn.Module):
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for part in self.in_proj(x).split((whole, whole, self.pos_width * self.heads), dim=-1)
         )  # (R, heads, n, width)
-        places = self.linear_pos(offsets.to(x.dtype)).unflatten(-1, (self.heads, -1)).permute(1, 2, 0)
+        # Four axes: beside a product in float16, ONNX Runtime 1.31 crashes on the transposition of three.
+        places = self.linear_pos(offsets.to(x.dtype))[None]
+        places = places.unflatten(-1, (self.heads, -1)).permute(0, 2, 3, 1)
         near = (p @ places).flatten(2)  # (R, heads, n·2n): row i has offsets from -(n - 1) on
         # A shift of n − 1 and rows that are one shorter put the offset j − i at (i, j).
         near = near.narrow(2, n - 1, n * (2 * n - 1)).unflatten(2, (n, 2 * n - 1))[..., :n]
-        scores = (q @ k.mT).float() + near.float()
+        scores = q.float() @ k.float().mT + near.float()
         if valid is not None:
             scores = scores.masked_fill(~valid[:, None, None], MASKED_SCORE)
         return scores.softmax(dim=-1).to(x.dtype)
@@ -296,7 +298,7 @@ class Stack(nn.Module):
 
 
 class Downsample(nn.Module):
-    """Softmax-weighted sums of `factor` frames; the last frame of a row fills its tail."""
+    """Softmax-weighted sums of `factor` frames, in float32; the last frame of a row fills its tail."""
 
     def __init__(self, factor: int) -> None:
         super().__init__()
@@ -313,7 +315,8 @@ class Downsample(nn.Module):
             x = torch.where(valid[..., None], x, last)
         n = frames.fewer(factor).n
         whole = torch.cat([x, last.expand(-1, factor - 1, -1)], dim=1).narrow(1, 0, n * factor)
-        return (whole.unflatten(1, (n, factor)) * self.bias.softmax(dim=0)[:, None]).sum(dim=2)
+        shares = self.bias.float().softmax(dim=0)[:, None]
+        return (whole.float().unflatten(1, (n, factor)) * shares).sum(dim=2).to(x.dtype)
 
 
 class DownsampledStack(nn.Module):

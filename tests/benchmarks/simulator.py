@@ -52,7 +52,8 @@ from appliance.scheduler import Scheduler
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.workload import Observer
 from appliance.text import chinese
-from appliance.voices.reference import complete_transcript, prepare
+from appliance.voices.reference import prepare
+from appliance.voices.rules import RULES
 from tests.benchmarks import devices, graph_work
 
 FRAMES_PER_S = 93.75
@@ -476,8 +477,9 @@ def replay(trace: Path, folder: Path, voice: Path, threads: int) -> dict[str, fl
     lines = [json.loads(line) for line in trace.read_text("utf-8").splitlines()]
     nfe = next(line["nfe"] for line in lines if line["nfe"])
     engine.warm_up(nfe)
-    transcript = complete_transcript(voice.with_suffix(".txt").read_text("utf-8").strip())
-    features = prepare(voice.read_bytes(), read.manifest.mel, read.manifest.defaults.target_rms)
+    rule, m = RULES[read.manifest.reference], read.manifest
+    transcript = rule.complete(voice.with_suffix(".txt").read_text("utf-8").strip())
+    features = prepare(voice.read_bytes(), m.mel, m.defaults.target_rms, rule=rule)
     planner = Planner(
         read.manifest,
         read_vocabulary(read.vocab),

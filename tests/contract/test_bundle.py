@@ -189,15 +189,15 @@ def test_a_manifest_that_is_wrong_says_where_and_what_is_allowed(
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ("1.5", "format 1.5 is newer than 1.4, which this reads; update f5-appliance"),
-        ("1.10", "format 1.10 is newer than 1.4"),
-        ("2.0", "format 2.0 is newer than 1.4"),
+        ("1.6", "format 1.6 is newer than 1.5, which this reads; update f5-appliance"),
+        ("1.10", "format 1.10 is newer than 1.5"),
+        ("2.0", "format 2.0 is newer than 1.5"),
         (
             "1.0",
             "format 1.0 is older than 1.1, the oldest that this reads; export it again from its checkpoint",
         ),
         ("0.9", "format 0.9 is older than 1.1"),
-        (None, "format None is not a version; this reads 1.4"),
+        (None, "format None is not a version; this reads 1.5"),
         ("one", "format 'one' is not a version"),
         ("1.0.0", "format '1.0.0' is not a version"),
         ([1, 0], "is not a version"),

@@ -26,7 +26,8 @@ from appliance.engine.ort import OrtBackend
 from appliance.plan import Planner
 from appliance.request import Reference, Request, Segmentation
 from appliance.text.chinese import to_tokens
-from appliance.voices.reference import complete_transcript, prepare
+from appliance.voices.reference import prepare
+from appliance.voices.rules import complete_transcript
 from export import modules
 from export.checkpoint import EMBEDDING, load_dit
 from export.demo import commands

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from appliance.contract.mel import log_mel
 from appliance.plan import spoken_transcript
-from appliance.voices.reference import complete_transcript
+from appliance.voices.rules import complete_transcript
 from export.checkpoint import build_vocos, load_vocos
 from export.demo.commands import main
 from export.demo.corpus import alphabet, store

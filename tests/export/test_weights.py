@@ -18,18 +18,25 @@ from torch import Tensor
 from appliance.contract.bundle import Arch
 from export import assemble, families, fetch, weights
 from export.cli import main
-from export.families import f5
+from export.families import f5, zipvoice
 from export.model.dit import DiT
 from export.model.redraw import redraw
 from export.weights import KNOWN, VOCODERS, Known
 from tests.export import small
 from tests.export.hub import Hub, serving
-from tests.export.random_checkpoint import write_random_bigvgan, write_random_hifigan, write_random_vocos
+from tests.export.random_checkpoint import (
+    write_random_bigvgan,
+    write_random_hifigan,
+    write_random_vocos,
+    write_random_zipvoice,
+)
+from tests.export.zipvoice import TOKENS, TRACED
 
 pytestmark = pytest.mark.torch
 
 SMALL = Arch(dim=32, depth=1, heads=1, ff_mult=2, text_dim=16, conv_layers=1, dim_head=32)
 VOCAB = [" ", *"abcdefghijklmnopqrstuvwxyz"]
+ZIPVOICES = {family.name for family in zipvoice.NAMED}
 WRITERS = {
     "vocos": (write_random_vocos, small.VOCOS),
     "bigvgan": (write_random_bigvgan, small.BIGVGAN),
@@ -45,6 +52,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         flags = {key: getattr(family.arch, key) for key in ("text_mask_padding", "pe_attn_head")}
         arch = dataclasses.replace(SMALL, **flags)
         monkeypatch.setitem(families.NAMED, family.name, dataclasses.replace(family, arch=arch))
+    for name in ZIPVOICES:
+        monkeypatch.setitem(families.NAMED, name, dataclasses.replace(families.NAMED[name], arch=TRACED))
     with serving(Hub({})) as hub:
         monkeypatch.setattr(fetch, "fetch", functools.partial(fetch.fetch, endpoint=hub.address))
         yield hub
@@ -54,6 +63,15 @@ def publish(row: Known, folder: Path) -> dict[str, bytes]:
     """Random weights in the row's layout: "repository/file" → bytes."""
     write, config = WRITERS[row.vocoder]
     voice = write(folder / "voice", config, 3)  # type: ignore[operator]
+    source = VOCODERS[row.vocoder]
+    vocoder_files = {f"{source.repository}/{name}": (voice / name).read_bytes() for name in source.files}
+    if row.family in ZIPVOICES:
+        embeds = families.NAMED[row.family].sampler.guidance == "embedded"
+        made = write_random_zipvoice(folder / "zip", TRACED, TOKENS, embeds_guidance=embeds)
+        return vocoder_files | {
+            f"{row.repository}/{name}": (made / Path(name).name).read_bytes()
+            for name in (row.checkpoint, row.vocab)
+        }
     model = DiT(families.NAMED[row.family].arch, len(VOCAB), families.MELS[row.vocoder].mels)
     redraw(model, 7)
     state = {name: value.clone() for name, value in model.state_dict().items()}
@@ -77,8 +95,7 @@ def publish(row: Known, folder: Path) -> dict[str, bytes]:
         arch = {**dataclasses.asdict(families.NAMED[row.family].arch), "attn_backend": "torch"}
         text = yaml.safe_dump({"model": {"name": row.name, "tokenizer": "pinyin", "arch": arch}})
         files[f"{row.repository}/{row.config}"] = text.encode()
-    source = VOCODERS[row.vocoder]
-    return files | {f"{source.repository}/{name}": (voice / name).read_bytes() for name in source.files}
+    return files | vocoder_files
 
 
 def named(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -118,7 +135,7 @@ def test_a_row_is_fetched_with_its_terms_first_and_its_command_is_taken(
     (one,) = loaded
     assert one.text.languages == row.languages
     assert one.text.tokenizer == row.tokenizer
-    assert one.mel == families.MELS[row.vocoder]
+    assert one.mel == (zipvoice.MEL if name in ZIPVOICES else families.MELS[row.vocoder])
     assert one.weights().averaged == (row.weights == "ema")
     assert one.sources.family.arch == families.NAMED[row.family].arch
     assert assemble.licence(one.sources.checkpoint, one.sources.vocoder_path).weights == row.licence

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import string
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch.overrides import TorchFunctionMode
 
 from appliance.client import Client
-from appliance.contract.bundle import Bundle
+from appliance.contract.bundle import Bundle, Precision
 from appliance.contract.sampler import Sampler
 from appliance.contract.schedule import time_grid
 from appliance.engine.condition import condition_inputs, floor_index
@@ -21,11 +24,12 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.errors import BundleError
 from appliance.request import FloatArray, Segment
-from export import assemble
+from export import assemble, modules, oracles
 from export.checkpoint import CheckpointError
 from export.cli import main
 from export.families import NAMED, FamilyError, family, of, zipvoice
 from export.model import zipformer
+from export.model.vocos import Vocos
 from export.model.zipformer import ZipVoice
 from tests.daemons import running
 from tests.engine.lanes import Padded, relative, segment, solo, staggered
@@ -43,6 +47,7 @@ from tests.export.zipvoice import (
     build,
     drawn,
     inputs,
+    loaded,
 )
 from tests.fakes.gpu import open_on
 from tests.fakes.gpu.device import Device
@@ -162,11 +167,19 @@ def published(folder: Path, *, distilled: bool = False) -> assemble.Sources:
 
 
 def test_a_model_json_is_a_family(tmp_path: Path) -> None:
-    loaded = assemble.load(published(tmp_path / "zipvoice"))
-    assert loaded.sources.family.arch == TRACED and loaded.declaration is of(TRACED)
-    assert loaded.vocabulary.tokens[0] == " " and loaded.vocabulary.size == len(TOKENS)
-    assert "".join(loaded.vocabulary.split("a_b\u00e9c", list)) == "abc"  # unknown ones are left out
-    assert loaded.text.duration == "tokens"
+    one = assemble.load(published(tmp_path / "zipvoice"))
+    assert one.sources.family.arch == TRACED and one.declaration is of(TRACED)
+    # The file has what the transcripts have; the model saw what upstream's cleaners leave.
+    assert one.vocabulary.tokens == (*" !',.?", *string.ascii_uppercase)
+    assert "".join(one.vocabulary.split("A_b\u00c9C", list)) == "AC"  # unknown ones are left out
+    assert (one.text.case, one.text.tokenizer) == ("upper", "letters")
+    kept = one.weights()[zipvoice.EMBED]
+    whole = torch.load(one.sources.checkpoint)["model"][zipvoice.EMBED]
+    numbers = [0, *(TOKENS.index(token) + 1 for token in one.vocabulary.tokens)]
+    assert torch.equal(kept, whole[numbers])
+    as_it_is = dataclasses.replace(one.sources, tokenizer="char")
+    assert assemble.load(as_it_is).vocabulary.tokens == tuple(TOKENS)
+    assert one.text.duration == "tokens"
     (tmp_path / "odd.json").write_text(json.dumps({"model": {"fm_decoder_depth": 3}}))
     with pytest.raises(FamilyError, match="unknown key fm_decoder_depth; valid keys: fm_decoder_down"):
         family(str(tmp_path / "odd.json"))
@@ -205,7 +218,7 @@ def test_what_does_not_belong_to_a_checkpoint_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--precision", "fp16"], "--precision fp16: ZipVoice has fp32"),
+        (["--precision", "int8-qdq"], "--precision int8-qdq: ZipVoice has fp32, fp16, int8"),
         (["--grid", "sway"], "--grid: ZipVoice-LibriTTS has its own; --guidance, --strength and --steps may"),
         (["--guidance", "none"], "--guidance none: ZipVoice has no such weights"),
         (["--steps", "0"], "nfe must be between 1 and 64, not 0"),
@@ -220,6 +233,99 @@ def test_the_command_line_refuses_what_the_family_is_not(
     assert f"export: {message}" in capsys.readouterr().err
 
 
+# Precision
+
+
+class Kinds(TorchFunctionMode):
+    """Element types that operators compute with; a silent promotion is an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, set[torch.dtype]] = {}
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point() and a.ndim]
+        kinds = {tensor.dtype for tensor in given}
+        name = function.__name__
+        assert len(kinds) < 2 or name == "index_select", (name, kinds)
+        wide = name == "matmul" and len(given) == 2 and given[1].ndim == 4 and given[1].dtype == torch.float32
+        self.seen.setdefault("scores" if wide else name, set()).update(kinds)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("form", ["standard", "single"])
+@torch.inference_mode()
+def test_a_half_precision_step_has_float32_where_it_must(form: modules.Form, tmp_path: Path) -> None:
+    given = loaded(tmp_path, distilled=True, arch=ARCH)
+    rows, frames = (1, [90]) if form == "single" else (3, [90, 71, 86])
+    rng = torch.Generator().manual_seed(4)
+    latents = torch.randn(rows, 90, 100, generator=rng)
+    condition = torch.randn(rows, 90, ARCH.fm_decoder_dim, generator=rng)
+    times = torch.randn(4, ARCH.stacks, ARCH.fm_decoder_dim, generator=rng) * 0.3
+    index, lengths = torch.arange(rows, dtype=torch.int32), torch.tensor(frames, dtype=torch.int32)
+
+    made = {
+        compute: zipvoice.Step(given.weights(), ARCH, 100, 256, compute, form)
+        for compute in (torch.float32, torch.float16)
+    }
+    whole = made[torch.float32](latents, condition, times, index, lengths)
+    with Kinds() as kinds:
+        half = made[torch.float16](latents, condition.half(), times, index, lengths)
+    for row, n in enumerate(frames):
+        assert relative(half[row, :n].numpy(), whole[row, :n].numpy()) <= 3e-3
+    f16, f32 = {torch.float16}, {torch.float32}
+    assert kinds.seen["conv1d"] == kinds.seen["matmul"] == kinds.seen["sigmoid"] == f16
+    for name in ("scores", "softmax", "exp", "log1p", "rsqrt", "square", "tanh", "sum"):
+        assert kinds.seen[name] == f32, name
+
+
+def test_products_that_overflow_in_half_are_named() -> None:
+    model = drawn(TRACED, distilled=True)
+    case = oracles.random_case(60, zipvoice.MEL, len(TOKENS), guidance=3.0)
+    decode = Vocos(small.VOCOS).eval()
+
+    def peaks() -> dict[str, oracles.Peak]:
+        solved = zipvoice.Oracle(model, zipvoice.DISTILLED).trajectory(case, time_grid(4))
+        assert zipvoice.DECLARATION.peaks is not None
+        return {peak.where: peak for peak in zipvoice.DECLARATION.peaks(model, decode, [solved], case)}
+
+    calm, name = peaks(), "fm_decoder.encoders.0.layers.0.feed_forward2.in_proj"
+    assert all(peak.holds for peak in calm.values()) and {"step", "condition"} < {
+        p.graph for p in calm.values()
+    }
+    assert not any(".norm" in where or "time_emb" in where for where in calm if where.startswith("fm_"))
+    model.get_submodule(name).weight.mul_(40.0 * oracles.LARGEST_HALF / calm[name].value)
+    assert not peaks()[name].is_finite
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_a_bundle_of_each_precision_passes_the_gate_and_speaks(
+    precision: Precision, workshop: Workshop, tmp_path: Path
+) -> None:
+    with workshop.reusing_traces():
+        bundle = build(tmp_path, distilled=True, precision=precision, measured=True)
+    m = bundle.manifest
+    assert (m.batch_invariant, m.reference) == (precision == "fp16", "zipvoice")
+    found = {row["what"]: row for row in m.parity["rows"]}
+    assert found["condition"]["bound"] == zipvoice.DECLARATION.bounds[precision]["condition"]
+    given = [asked(bundle, frames, 4, 3.0) for frames in (77, 131)]
+    engine = Synthesizer(bundle, OrtBackend(1), lanes=2)
+    alone = [solo(engine, one) for one in given]
+    for one, other in zip(staggered(engine, given), alone, strict=True):
+        assert relative(one, other) <= PARITY
+    if precision == "fp16":  # the device's own CPU widens the same weights
+        device = Device()
+        on_device = Synthesizer(bundle, open_on(device), lanes=1)
+        assert relative(reply(on_device, given[0]), reply(engine, given[0])) <= 5e-3
+        assert not device.wrong
+        assert "default" in m.variants and {"ort-cpu", "float32", "float32-sums"} < m.variants.keys()
+    else:
+        kinds = [node.op_type for node in onnx.load(bundle.graph("step")).graph.node]
+        kept = sum(kind == "MatMul" for kind in kinds)
+        assert kinds.count("MatMulInteger") > kept
+
+
 # Bundles
 
 
@@ -230,9 +336,9 @@ def bundles(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 def wanted(model: ZipVoice, given: Segment, sampler: Sampler) -> FloatArray:
-    """(reply, M) by the torch model, which upstream's answers prove."""
+    """(reply, M) by the torch model, which upstream's answers prove; `ids` are upstream's numbers."""
     with torch.inference_mode():
-        text = text_of(model, given.ids.astype(np.int64) + 1, given.frames)
+        text = text_of(model, given.ids, given.frames)
     cond, noise = (torch.from_numpy(np.asarray(a)) for a in (given.reference_log_mel, given.noise))
     *_, (mel, _) = zipformer.states(model, cond, text, noise, given.times.tolist(), given.guidance, sampler)
     return mel[len(cond) :].numpy()
@@ -265,7 +371,15 @@ def test_bundles_speak(bundles: dict[str, Bundle], tmp_path: Path) -> None:
             asked(bundle, frames, nfe, strengths[number % 2])
             for number, (frames, nfe) in enumerate(((77, 8), (131, 4), (90, 8), (201, 5)))
         ]
-        answers = [wanted(model, given, m.sampler) for given in segments]
+        tokens = bundle.vocabulary().tokens
+        answers = [
+            wanted(
+                model,
+                dataclasses.replace(given, ids=np.array([TOKENS.index(tokens[i]) + 1 for i in given.ids])),
+                m.sampler,
+            )
+            for given in segments
+        ]
         device = Device()
         on_device = Synthesizer(bundle, open_on(device), lanes=1)
         assert relative(reply(on_device, segments[0]), answers[0]) <= PARITY

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from appliance.contract.bundle import Bundle
+from appliance.contract.bundle import Bundle, Precision
 from export import assemble, parity
 from export.families import NAMED
 from export.model.zipformer import ZipVoice, ZipVoiceArch
@@ -70,8 +70,8 @@ def drawn(arch: ZipVoiceArch = ARCH, *, distilled: bool) -> ZipVoice:
     return model
 
 
-def build(folder: Path, *, distilled: bool, arch: ZipVoiceArch = TRACED, max_frames: int = 1024) -> Bundle:
-    """The bundle of a random model, unmeasured."""
+def loaded(folder: Path, *, distilled: bool, arch: ZipVoiceArch = TRACED) -> assemble.Loaded:
+    """A random model."""
     files = write_random_zipvoice(folder / "model", arch, TOKENS, SEED, embeds_guidance=distilled)
     named = NAMED["ZipVoice-LibriTTS-Distill" if distilled else "ZipVoice-LibriTTS"]
     sources = assemble.Sources(
@@ -85,7 +85,25 @@ def build(folder: Path, *, distilled: bool, arch: ZipVoiceArch = TRACED, max_fra
         sampler=named.sampler,
         defaults=named.defaults,
     )
-    loaded = assemble.load(sources)
+    return assemble.load(sources)
+
+
+def build(
+    folder: Path,
+    *,
+    distilled: bool,
+    arch: ZipVoiceArch = TRACED,
+    max_frames: int = 1024,
+    precision: Precision = "fp32",
+    measured: bool = False,
+) -> Bundle:
+    """The bundle of a random model; `measured` by the gate."""
+    given, report = loaded(folder, distilled=distilled, arch=arch), parity.Report(precision)
+    expected = assemble.expectations(given, precision, max_frames) if measured else None
     return assemble.build(
-        loaded, "fp32", folder / "bundle", lambda _: parity.Report("fp32"), max_frames=max_frames
+        given,
+        precision,
+        folder / "bundle",
+        lambda made: parity.measure(made, expected) if expected else report,
+        max_frames=max_frames,
     )

@@ -120,7 +120,8 @@ def test_a_bundle_that_cannot_be_used_leaves_the_old_one(
     before = operator.status().bundle
     for folder, message in (
         (str(tmp_path / "nothing"), "not a bundle"),
-        (str(changed(tmp_path / "mel", mel=replace(mel, win=800))), "its mel is another"),
+        (str(changed(tmp_path / "mel", mel=replace(mel, win=800))), "its mel, or its rule of"),
+        (str(changed(tmp_path / "rule", reference="zipvoice")), "its rule of references, is another"),
         ("relative", "path: must be absolute"),
         ("/nothing\0here", r"path: must be a path, without NUL, not '/nothing\\x00here' \(INVALID_ARGUMENT"),
     ):

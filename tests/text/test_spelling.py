@@ -109,3 +109,25 @@ def test_scripts_are_those_whose_letters_the_vocabulary_has() -> None:
     assert Spelling(vocabulary(SMALL)).scripts == {"LATIN"}
     assert Spelling(vocabulary(SMALL + DEVANAGARI + "жф")).scripts == {"LATIN", "DEVANAGARI"}
     assert Spelling(Vocabulary((*vocabulary(SMALL).tokens, *"一二三百"), "char")).scripts == {"LATIN", "CJK"}
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("Wait, what? That's fine.", "WAIT, WHAT? THAT'S FINE."),
+        ("A well-known café; naïve, isn't it: “yes”", "A WELL KNOWN CAFE, NAIVE, ISN'T IT, YES"),
+        ("“Hello,” she said; ‘no’", "HELLO, SHE SAID, 'NO'"),
+        ("this—that", "THIS THAT"),
+        ("Straße, Æsir,\tøre", "STRASSE, AESIR, ORE"),
+    ],
+)
+def test_letters_that_are_left_out_are_replaced_first_as_zipvoices_cleaners_do(
+    text: str, cleaned: str
+) -> None:
+    """`cleaned`: by custom_english_cleaners of espnet_tts_frontend 0.0.4."""
+    capitals = Vocabulary(tuple(" !',.?" + SMALL.upper()), "letters")
+    assert Spelling(capitals).read(text) == cleaned
+    assert FrontEnd(capitals, languages=("en",)).speakable(text).text == cleaned
+    said = FrontEnd(capitals, languages=("en",)).speakable("ok 1 % \u0e01 ☃")
+    assert said.text == "OK ONE PERCENT, SNOWMAN"
+    assert [change.before for change in said.changes if change.kind == "unsayable"] == ["\u0e01"]

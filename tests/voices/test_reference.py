@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 import soundfile
@@ -10,7 +12,8 @@ from appliance.contract.mel import MelSpec, log_mel
 from appliance.errors import Cancelled, InvalidReference
 from appliance.voices.decode import decode
 from appliance.voices.recording import Recording
-from appliance.voices.reference import complete_transcript, prepare, resample, transcript_warnings, trim
+from appliance.voices.reference import prepare, resample, transcript_warnings, trim
+from appliance.voices.rules import F5, ZIPVOICE, Rule, complete_transcript
 from tests import upstream
 from tests.sounds import RATE_HZ, burst, silence, to_file
 
@@ -84,6 +87,57 @@ def test_levels_and_mel_as_upstream(tmp_path, rms, rate_hz, channels):
         assert np.abs(ours.samples - levelled[0].numpy()).max() <= 1e-6
         assert np.abs(ours.log_mel - upstream.vocos_mel(levelled)[0].T.numpy()).max() <= 1e-4
     assert np.array_equal(ours.log_mel, log_mel(ours.samples, SPEC))
+
+
+def of_zipvoice(pydub, wave: np.ndarray) -> tuple[np.ndarray, float]:
+    """(frames, channels) at 24 kHz as ZipVoice conditions it, by pydub: levelled mean, and RMS before."""
+    samples = (wave * np.float32(32768)).clip(-32768, 32767).astype(np.int16)
+    whole = pydub.AudioSegment(
+        data=samples.tobytes(), sample_width=2, frame_rate=RATE_HZ, channels=samples.shape[1]
+    )
+    pauses = {"min_silence_len": 1000, "silence_thresh": -50, "keep_silence": 1000, "seek_step": 10}
+    whole = sum(pydub.silence.split_on_silence(whole, **pauses), pydub.AudioSegment.silent(0))
+    for _ in range(2):  # the beginning, then the end
+        quiet_ms = pydub.silence.detect_leading_silence(whole, silence_threshold=-50)
+        whole = whole[max(quiet_ms - 100, 0) :].reverse()
+    whole += pydub.AudioSegment.silent(200)
+    made = np.array(whole.get_array_of_samples()).reshape(-1, whole.channels).astype(np.float32) / 32768
+    rms = float(np.sqrt(np.mean(made.astype(np.float64) ** 2)))
+    return (made * max(0.1 / rms, 1.0)).mean(axis=1), rms
+
+
+@pytest.mark.parametrize("rms", [0.02, 0.2])
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_U8", "PCM_24"])
+@pytest.mark.parametrize(("rate_hz", "channels"), [(24_000, 1), (24_000, 2), (44_100, 1), (16_000, 2)])
+def test_zipvoices_references_are_conditioned_as_its_makers_do(pydub, rms, subtype, rate_hz, channels):
+    """One channel is quieter than the other: the level is that of both."""
+    given = speech(rate_hz, channels, rms) * np.linspace(1.0, 0.4, channels)
+    audio = to_file(given, rate_hz, subtype=subtype)
+    read, _ = soundfile.read(io.BytesIO(audio), dtype="float32", always_2d=True)
+    at_24_khz = np.stack([resample(channel, rate_hz, RATE_HZ) for channel in read.T], axis=1)
+    wanted, level = of_zipvoice(pydub, at_24_khz)
+    spec = MelSpec("vocos", scale=10.0, floor=1e-7, rounded=True)
+    ours = prepare(audio, spec, 0.1, rule=ZIPVOICE)
+    assert ours.rms == pytest.approx(level, rel=1e-6)
+    assert ours.samples.shape == wanted.shape and np.abs(ours.samples - wanted).max() <= 1e-6
+    assert not ours.samples[-4_800 + 10 :].any() and ours.samples[-4_900:-4_800].any()
+    assert len(ours.log_mel) == round(len(wanted) / 256)
+    assert len(ours.samples) > len(prepare(audio, spec, 0.1).samples)
+
+
+def test_zipvoice_adds_a_full_stop_and_advises_short_recordings():
+    assert [ZIPVOICE.complete(text) for text in ("Hello! ", "你好。", " Hello", "No;")] == [
+        *("Hello!", "你好。", "Hello.", "No;")
+    ]
+
+    def found(seconds: float, rule: Rule) -> str:
+        return " ".join(prepare(to_file(burst(seconds)), SPEC, 0.1, rule=rule).warnings)
+
+    assert "of speech" not in found(2.0, ZIPVOICE) and "only 2.0 s of speech" in found(2.0, F5)
+    assert "10.6 s of speech: over 10 s replies take longer" in found(10.4, ZIPVOICE)
+    assert "of speech" not in found(10.4, F5)
+    with pytest.raises(InvalidReference, match="louder than -50 dBFS"):
+        prepare(to_file(burst(3.0, 1e-3)), SPEC, 0.1, rule=ZIPVOICE)
 
 
 def test_the_same_file_gives_the_same_bytes():

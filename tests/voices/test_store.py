@@ -30,6 +30,7 @@ from appliance.rpc.voices import voice_message
 from appliance.voices import reference
 from appliance.voices import store as voices
 from appliance.voices.records import NAME_RULE
+from appliance.voices.rules import ZIPVOICE
 from appliance.voices.store import VoiceStore
 from tests.daemons import store_in
 from tests.sounds import wav
@@ -44,7 +45,7 @@ class Place:
     prepared: int = 0
     """How often audio was decoded."""
 
-    def open(self, **options: int) -> VoiceStore:
+    def open(self, **options: Any) -> VoiceStore:
         return store_in(self.root, level=self.level, **options)
 
     @property
@@ -131,6 +132,9 @@ def test_another_kind_of_preparation_does_not_see_the_old_cache(place: Place) ->
     place.level = 0.2
     place.open().reference("ann")
     assert place.prepared == 2
+    by_its_rule = place.open(rule=ZIPVOICE).reference("ann")
+    assert place.prepared == 3 and by_its_rule.transcript == "Hello there."
+    assert len(by_its_rule.features.samples) > len(place.open().reference("ann").features.samples)
 
 
 def test_the_transcript_is_no_part_of_the_cache(place: Place) -> None:

@@ -1,0 +1,12 @@
+"""Texts that end with a mark, as ZipVoice wants them."""
+
+from __future__ import annotations
+
+ENDS = tuple(";:,.!?；：，。！？")
+"""Marks after which it adds no full stop."""
+
+
+def ended(text: str) -> str:
+    """Text without spaces around it, with a full stop where it ends without a mark."""
+    text = text.strip()
+    return text if text.endswith(ENDS) else text + "."
