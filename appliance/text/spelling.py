@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from appliance.contract.tokens import Vocabulary
-from appliance.text.chinese import to_tokens
 from appliance.text.scripts import JOINERS, LETTERS, MARKS
+from appliance.text.tokenizers import says
 
 _NEAREST = {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"} | {
     "đ": "d",
@@ -36,9 +36,7 @@ class Spelling:
     def __init__(self, vocabulary: Vocabulary) -> None:
         @lru_cache(maxsize=4096)
         def can_say(character: str) -> bool:
-            return character == " " or all(
-                token in vocabulary.index for token in vocabulary.split(character, to_tokens) if token != " "
-            )
+            return character == " " or says(vocabulary, character)
 
         self.can_say: Callable[[str], bool] = can_say
         self._word = lru_cache(maxsize=4096)(self._best)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,10 +71,18 @@ def drawn(arch: ZipVoiceArch = ARCH, *, distilled: bool) -> ZipVoice:
     return model
 
 
-def build(folder: Path, *, distilled: bool, arch: ZipVoiceArch = TRACED, max_frames: int = 1024) -> Bundle:
+def build(
+    folder: Path,
+    *,
+    distilled: bool,
+    arch: ZipVoiceArch = TRACED,
+    max_frames: int = 1024,
+    name: str = "ZipVoice-LibriTTS",
+    tokens: Sequence[str] = TOKENS,
+) -> Bundle:
     """The bundle of a random model, unmeasured."""
-    files = write_random_zipvoice(folder / "model", arch, TOKENS, SEED, embeds_guidance=distilled)
-    named = NAMED["ZipVoice-LibriTTS-Distill" if distilled else "ZipVoice-LibriTTS"]
+    files = write_random_zipvoice(folder / "model", arch, tokens, SEED, embeds_guidance=distilled)
+    named = NAMED[f"{name}-Distill" if distilled else name]
     sources = assemble.Sources(
         dataclasses.replace(named, arch=arch),
         files / "model.pt",
@@ -81,7 +90,7 @@ def build(folder: Path, *, distilled: bool, arch: ZipVoiceArch = TRACED, max_fra
         "vocos",
         write_random_vocos(folder / "vocos", small.VOCOS, SEED),
         weights_licence="CC-BY-4.0",
-        languages=("en",),
+        languages=("en",) if named.tokenizer == "letters" else None,
         sampler=named.sampler,
         defaults=named.defaults,
     )
