@@ -15,6 +15,13 @@ _MARKS = "?!.,;:…—–"
 _BRACKETS = frozenset("?\"'`()[]{}<>‘’“”«»\0")
 """Before these a mark ends its clause without a space."""
 
+_RUN = re.compile(rf"([{_MARKS}])[{_MARKS}]+")
+
+
+def single(text: str) -> str:
+    """Text with the first of each run of marks, which alone counts; espeak-ng 1.50 says the others."""
+    return _RUN.sub(r"\1", text)
+
 
 def joined(clauses: Iterable[tuple[str, str]]) -> str:
     """Phones of clauses with their marks, as NFD."""

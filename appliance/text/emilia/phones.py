@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.errors import InvalidRequest, PhonesMissing
-from appliance.text.emilia.marks import joined
+from appliance.text.emilia.marks import joined, single
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Espeak:
     def phones(self, text: str) -> tuple[str, ...]:
         """Raises PhonesMissing, and InvalidRequest for a text on which the library fails."""
         with self._lock:
-            return tuple(joined(self._clauses(_CONTROL.sub(" ", text))))
+            return tuple(joined(self._clauses(single(_CONTROL.sub(" ", text)))))
 
     def close(self) -> None:
         with self._lock:

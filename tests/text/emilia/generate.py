@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.text.emilia import espeak
-from appliance.text.emilia.marks import joined
+from appliance.text.emilia.marks import joined, single
 from appliance.text.emilia.tokens import Emilia
 
 FOLDER = Path(__file__).parent
@@ -61,7 +61,7 @@ def recorded() -> dict[str, list[tuple[str, str]]]:
     found = {}
 
     def phones(text: str) -> tuple[str, ...]:
-        found[text] = espeak.clauses(library, text)
+        found[text] = espeak.clauses(library, single(text))
         return tuple(joined(found[text]))
 
     for line in LINES:
