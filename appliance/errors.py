@@ -136,6 +136,10 @@ class BundleError(ApplianceError):
     """A bundle is incomplete, damaged, or not for this version, backend or device."""
 
 
+class PhonesMissing(ApplianceError):
+    """The bundle's tokens need a program that is not installed."""
+
+
 class Interrupted(Exception):
     """A call of the engine, or a build for it, was interrupted; it can be repeated."""
 

@@ -46,6 +46,11 @@ class Planner:
     restores_level: bool = True
     """The speech of a quiet reference is as quiet, as upstream's; False where its loudness is set later."""
 
+    @property
+    def waits(self) -> bool:
+        """True if another process makes the tokens."""
+        return self.vocabulary.tokenizer == "emilia"
+
     def plan(self, request: Request) -> list[Segment]:
         """Segments in order of playout.
 
@@ -68,7 +73,7 @@ class Planner:
             transcript, features = self._before(room), room.reference.features
             reference_frames = room.reference_frames
             said = ended(text) if self._by_tokens else text
-            ids = self.vocabulary.ids(self.vocabulary.split(transcript + said, self.to_tokens))
+            ids = self.vocabulary.ids(self._tokens(transcript, said))
             ratio = self._ratio(transcript, text)
             duration = self._duration(reference_frames, transcript, said, speed, ratio)
             # CFM.sample makes room for every token and for at least one frame after the reference.
@@ -185,6 +190,18 @@ class Planner:
             return duration_frames(reference_frames, transcript, text, speed, ratio)
         before, after = (len(self.vocabulary.split(part, self.to_tokens)) for part in (transcript, text))
         return token_frames(reference_frames, before, after, speed)
+
+    def _tokens(self, transcript: str, text: str) -> Sequence[str]:
+        """Tokens of both; where their number is a length, of each by itself, as ZipVoice has them.
+
+        Raises InvalidRequest for a text without tokens, whose speech would have no length.
+        """
+        if not self._by_tokens:
+            return self.vocabulary.split(transcript + text, self.to_tokens)
+        before, after = (self.vocabulary.split(part, self.to_tokens) for part in (transcript, text))
+        if not after:
+            raise InvalidRequest("text", f"{_begin(text)} has nothing that the bundle can say")
+        return [*before, *after]
 
     def _times(self, nfe: int) -> NDArray[np.float64]:
         try:
@@ -311,13 +328,16 @@ def token_frames(reference_frames: int, transcript: int, text: int, speed: float
     return reference_frames + math.ceil(each * np.float32(text) / np.float32(speed))
 
 
+def _begin(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:39] + "…")
+
+
 def _too_long(text: str, frames: int, max_frames: int, spec: MelSpec) -> InvalidRequest:
     needed_s, allowed_s = frames / spec.frames_per_second, max_frames / spec.frames_per_second
-    start = text if len(text) <= 40 else text[:39] + "…"
     return InvalidRequest(
         "text",
-        f"{start!r} needs {needed_s:.1f} s with its reference, {allowed_s:.1f} s are allowed in one piece: "
-        "shorten it, put punctuation into it, or use a shorter reference",
+        f"{_begin(text)} needs {needed_s:.1f} s with its reference, {allowed_s:.1f} s are allowed in one "
+        "piece: shorten it, put punctuation into it, or use a shorter reference",
     )
 
 

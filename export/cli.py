@@ -209,7 +209,8 @@ def _add_sources(parser: argparse.ArgumentParser, *, required: bool = True) -> N
     parser.add_argument(
         "--tokenizer",
         choices=get_args(Tokenizer),
-        help="char: every character as it is; pinyin: upstream's; default: the family's",
+        help="char: every character as it is; pinyin: F5's; letters, emilia: ZipVoice's; "
+        "default: the family's",
     )
     parser.add_argument(
         "--language",

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from appliance.contract.mel import Kind, MelSpec, log_mel
 from appliance.contract.tokens import Vocabulary
 from appliance.engine.cases import TARGET_RMS, samples, transcript
-from appliance.text.chinese import to_tokens
 from appliance.text.spelling import Spelling
+from appliance.text.tokenizers import maker
 from appliance.voices.decode import decode
 from appliance.voices.reference import MAX_REFERENCE_MS, MIN_RMS, resample, trim
 from export.assemble import BundleFailed, Loaded
@@ -232,7 +232,7 @@ def loss(
 
     `strength` is for weights that embed it.
     """
-    errors, velocity = [], of(model.arch).velocity
+    errors, velocity, make = [], of(model.arch).velocity, maker(vocabulary.tokenizer)
     seeds = SEEDS[: 1 if len(recordings) > 1 else None]
     for one in recordings:
         mel = torch.from_numpy(log_mel(one.samples(spec.sample_rate_hz), spec))  # (N, M)
@@ -240,7 +240,7 @@ def loss(
         cond = mel.clone()
         cond[known:] = 0.0
         words = Spelling(vocabulary).read(one.words) if vocabulary.tokenizer == "letters" else one.words
-        ids = torch.from_numpy(vocabulary.ids(vocabulary.split(words, to_tokens))).long()
+        ids = torch.from_numpy(vocabulary.ids(vocabulary.split(words, make))).long()
         for seed, time in itertools.product(seeds, times):
             noise = torch.randn(mel.shape, generator=torch.Generator().manual_seed(seed))
             at = (1 - time) * noise + time * mel

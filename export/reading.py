@@ -79,6 +79,8 @@ def text_of(
     said = []
     if stated is not None:
         languages = tuple(stated)
+    elif tokenizer == "emilia":
+        languages = ("en", "zh")
     elif row is not None:
         languages = row.languages
         said.append(f"languages: {', '.join(languages)}, those of {row.name}; {HOW}")
@@ -88,7 +90,8 @@ def text_of(
         said.append(f"languages: not known, so no words are put into texts, as for numbers and signs; {HOW}")
     if unread := [code for code in languages if code not in LANGUAGES]:
         said.append(f"{', '.join(unread)}: no words are known here, so none are put into texts of it")
-    letters = {token for token in vocabulary.tokens if len(token) == 1}
+    # Those of phones say nothing of a text's.
+    letters = {token for token in vocabulary.tokens if len(token) == 1 and tokenizer != "emilia"}
     return Text(languages, tokenizer, _case(letters), _form(letters)), said
 
 

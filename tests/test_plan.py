@@ -177,6 +177,23 @@ def test_durations_by_tokens_are_zipvoices(speed: float, samples: int, frames: i
         assert segment.frames == frames + int(wanted)
 
 
+def test_tokens_that_are_a_length_are_made_of_each_text_alone() -> None:
+    """ZipVoice's transcript and text are no sentence together; without tokens a text would have no length."""
+    given: list[str] = []
+
+    def make(text: str) -> list[str]:
+        given.append(text)
+        return [] if text.startswith("e") else ["b"]
+
+    vocabulary = Vocabulary((" ", "b"), "emilia")
+    planner = make_planner(duration="tokens", vocabulary=vocabulary, to_tokens=make)
+    assert planner.waits and not make_planner().waits
+    (segment,) = planner.plan(make_request("a d"))
+    assert segment.ids.tolist() == [1, 1] and "a d." in given
+    with pytest.raises(InvalidRequest, match=r"'e f\.' has nothing that the bundle can say"):
+        planner.plan(make_request("e f"))
+
+
 PLANNER_FIELDS = ("spec", "duration", "vocabulary", "to_tokens", "max_frames", "max_audio_s", "max_work_s")
 
 

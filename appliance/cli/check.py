@@ -29,7 +29,7 @@ from appliance.client import CallFailed, Client
 from appliance.client.sounding import NO_VOICE, peak, speak_anew
 from appliance.config import Config, load
 from appliance.contract import bundle
-from appliance.errors import ApplianceError, BundleError, ConfigError
+from appliance.errors import ApplianceError, BundleError, ConfigError, PhonesMissing
 from appliance.request import Request, Segmentation
 
 SPEAK_S = 60.0
@@ -173,6 +173,8 @@ def _is_forbidden(error: BaseException | None) -> bool:
 
 
 def _bundle(inspection: Inspection) -> Finding:
+    from appliance.text.emilia import phones
+
     folder = inspection.config.bundle.path
     read = bundle.read(folder, verify=not inspection.options.quick)
     manifest = read.manifest
@@ -182,6 +184,12 @@ def _bundle(inspection: Inspection) -> Finding:
             raise CheckFailed(f"{path}: missing, or not {file.size_bytes} bytes long")
     summary = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
     figures = {"family": manifest.family, "precision": manifest.precision}
+    if manifest.text.tokenizer == "emilia":
+        try:
+            summary += f", English read by espeak-ng {phones.SHARED.version}"
+        except PhonesMissing as error:
+            limit = "espeak-ng, through which the bundle reads English"
+            return Finding("bundle", Level.FAIL, str(error), limit, phones.REMEDY, figures)
     return checks.passed("bundle", summary, LIMITS["bundle"], figures)
 
 
@@ -255,7 +263,7 @@ def _precision(inspection: Inspection) -> Finding:
     from appliance.engine import loading
     from appliance.engine.tensorrt import gate
     from appliance.plan import Planner
-    from appliance.text import chinese
+    from appliance.text.tokenizers import maker
     from appliance.voices.store import open_store
 
     config = inspection.config
@@ -266,7 +274,7 @@ def _precision(inspection: Inspection) -> Finding:
     store = open_store(config.voices, read)
     if not (names := store.names()):
         return checks.skipped("precision", NO_VOICE)
-    planner = Planner(read.manifest, read.vocabulary(), store.reference, chinese.to_tokens)
+    planner = Planner(read.manifest, read.vocabulary(), store.reference, maker(read.manifest.text.tokenizer))
     nfe, guidance = read.manifest.sampler.nearest(gate.NFE), read.manifest.defaults.guidance
     request = Request(MEASURED, names[0], nfe, SEED, guidance, Segmentation.UPSTREAM)
     alone = replace(config.engine, lanes=1)

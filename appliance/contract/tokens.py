@@ -19,9 +19,9 @@ Segmenter = Callable[[str], Sequence[str]]
 Pinyin = Callable[[str], Sequence[str]]
 """Word → a syllable per character, its tone a digit ("ni3")."""
 
-Tokenizer = Literal["pinyin", "char", "letters"]
+Tokenizer = Literal["pinyin", "char", "letters", "emilia"]
 """`pinyin`: upstream's, Chinese as syllables. `char`: every character as it is. `letters`: as `char`, but
-unknown ones are left out, as in ZipVoice."""
+unknown ones are left out, as in ZipVoice. `emilia`: ZipVoice's phones, initials and finals, likewise."""
 
 UNKNOWN = 0
 """Index of unknown tokens: the space, as in upstream."""
@@ -67,11 +67,11 @@ class Vocabulary:
         """Independent of line endings."""
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
 
-    def split(self, text: str, pinyin: Callable[[str], Sequence[str]]) -> Sequence[str]:
-        """Tokens of a text; `pinyin` makes those of upstream's tokenizer."""
-        if self.tokenizer == "letters":
-            return [character for character in text if character in self.index]
-        return list(text) if self.tokenizer == "char" else pinyin(text)
+    def split(self, text: str, make: Callable[[str], Sequence[str]]) -> Sequence[str]:
+        """Tokens of a text; `make` makes those of `pinyin` and of `emilia`."""
+        made = list(text) if self.tokenizer in ("char", "letters") else make(text)
+        leaves_out = self.tokenizer in ("letters", "emilia")
+        return [token for token in made if token in self.index] if leaves_out else made
 
     def ids(self, tokens: Iterable[str]) -> NDArray[np.int32]:
         """(T,) indices, not yet shifted by one."""

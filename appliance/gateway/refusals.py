@@ -28,7 +28,9 @@ STATUSES: Mapping[str, int] = {
     "DEADLINE_EXCEEDED": 504,
 }
 """gRPC status → HTTP status; any other is 502."""
-REASONS: Mapping[str, int] = {"OUT_OF_DEVICE_MEMORY": 503, "STORAGE_ERROR": 503, "BUNDLE_ERROR": 503}
+REASONS: Mapping[str, int] = dict.fromkeys(
+    ("OUT_OF_DEVICE_MEMORY", "STORAGE_ERROR", "BUNDLE_ERROR", "PHONES_MISSING"), 503
+)
 """Daemon's reason → HTTP status, where that is more exact."""
 KINDS: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 """HTTP status → `type` of OpenAI's errors; else server_error from 500 on, invalid_request_error."""

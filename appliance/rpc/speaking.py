@@ -341,7 +341,11 @@ class Speaking:
         try:
             # Jobs are admitted in order of arrival: what comes while the thread is planning waits for it.
             request, at_hand = parsed.ways[0], self.components.at_hand
-            is_quick = parsed.is_short and all(at_hand(request.voice, style) for style in request.styles)
+            is_quick = (
+                parsed.is_short
+                and not self.components.planner.waits
+                and all(at_hand(request.voice, style) for style in request.styles)
+            )
             if is_quick and self.planning == 1:
                 call.plan_and_admit()
             else:

@@ -42,7 +42,7 @@ from appliance.box.system import Box
 from appliance.config import USUAL_NFE, Config, LogConfig, ServerConfig, SynthesisConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle, Manifest
-from appliance.contract.tokens import Vocabulary
+from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_beside, load_for
 from appliance.errors import (
@@ -53,6 +53,7 @@ from appliance.errors import (
     EngineFault,
     Interrupted,
     OutOfDeviceMemory,
+    PhonesMissing,
     StorageError,
     Unavailable,
 )
@@ -79,8 +80,8 @@ from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
 from appliance.serve.supervision import Supervision
-from appliance.text import chinese
 from appliance.text.sayable import FrontEnd
+from appliance.text.tokenizers import maker, warm
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import open_store
 from appliance.voices.transcript import Reader
@@ -178,7 +179,9 @@ class Daemon:
         manifest = self._bundle.manifest
         self._front: FrontEnd
         self._components = Components(
-            planner=Planner(manifest, self._bundle.vocabulary(), self._prompts.reference, chinese.to_tokens),
+            planner=Planner(
+                manifest, self._bundle.vocabulary(), self._prompts.reference, maker(manifest.text.tokenizer)
+            ),
             scheduler=self._scheduler,
             defaults=RequestDefaults(
                 config.synthesis,
@@ -321,7 +324,7 @@ class Daemon:
             bundle.verify_files(read)
         _log_licence(read)
         self._store.sweep()
-        chinese.warm()
+        _warm_tokens(read.manifest.text.tokenizer)
         self._front.speakable("warm 1 😂 你好")
         loaded: Synthesizer | None
         try:
@@ -545,7 +548,12 @@ class Daemon:
 
         def switch() -> None:
             self._bundle = read
-            components.planner = replace(components.planner, manifest=read.manifest, vocabulary=vocabulary)
+            components.planner = replace(
+                components.planner,
+                manifest=read.manifest,
+                vocabulary=vocabulary,
+                to_tokens=maker(vocabulary.tokenizer),
+            )
             self._speak_through(front)
             components.defaults = replace(
                 components.defaults, nfe=nfe, guidance=guidance, sampler=read.manifest.sampler
@@ -640,6 +648,13 @@ def _call_access(config: ServerConfig) -> CallAccess:
     if not tokens:
         logger.warning("server.tokens: %s has none yet: `appliance tokens add` makes one", config.tokens)
     return CallAccess(tokens)
+
+
+def _warm_tokens(tokenizer: Tokenizer) -> None:
+    try:
+        warm(tokenizer)
+    except PhonesMissing as error:  # Chinese is spoken without
+        logger.error("English is refused: %s", error)
 
 
 def _log_licence(read: Bundle) -> None:

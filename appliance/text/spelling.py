@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from appliance.contract.tokens import Vocabulary
-from appliance.text.chinese import to_tokens
 from appliance.text.scripts import JOINERS, LETTERS, MARKS
+from appliance.text.tokenizers import says
 
 _NEAREST = {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"} | {
     "đ": "d",
@@ -98,10 +98,7 @@ class Spelling:
     def __init__(self, vocabulary: Vocabulary) -> None:
         @lru_cache(maxsize=4096)
         def can_say(character: str) -> bool:
-            if character == " ":
-                return True
-            tokens = vocabulary.split(character, to_tokens)  # none where the tokenizer leaves it out
-            return bool(tokens) and all(token in vocabulary.index for token in tokens if token != " ")
+            return character == " " or says(vocabulary, character)
 
         self.can_say: Callable[[str], bool] = can_say
         self.omits = vocabulary.tokenizer == "letters"

@@ -1,7 +1,6 @@
 """ZipVoice: a Zipformer whose stacks add a vector of the time, by name or a checkpoint's `model.json`.
 
-Settings are those of k2-fsa/ZipVoice at 2f7326f (`infer_zipvoice.py`, `run_libritts.sh`). Weights that read
-Emilia's phonemes are refused: no tokenizer here makes them.
+Settings are those of k2-fsa/ZipVoice at 2f7326f (`infer_zipvoice.py`, `run_libritts.sh`).
 """
 
 from __future__ import annotations
@@ -36,13 +35,16 @@ PAD = "_"
 """Token that pads texts."""
 CLEANED = frozenset(f" {string.ascii_uppercase}!',.?")
 """Characters that upstream's English cleaners leave; rarer signs are spoken in words here."""
+INITIAL = "zh0"
+"""Token of pinyin alone."""
 EMBED = "embed.weight"
 GUIDANCE = "fm_decoder.guidance_scale_embed.weight"
 MEL = MelSpec("vocos", scale=10.0, floor=1e-7, rounded=True)
 TWO_ROWS = Sampler(unguided=(Unguided("speech", 0.5, 2.0), Unguided("none", 1.0, 1.0)))
 """Up to t = ½ the unguided row hears the reference, and the strength counts twice."""
 DISTILLED = Sampler(guidance="embedded")
-LIBRITTS = Defaults(guidance=1.0, grid="shift", shift=0.7, cross_fade_s=0.1)
+EMILIA, LIBRITTS = 0.5, 0.7
+"""Shifts of the grid."""
 
 
 _PARTS = {
@@ -69,26 +71,25 @@ def _role(weight: str) -> str:
 ROLES = Roles(tuple(_PARTS), ("from_latents", "values", "final"), _role)
 
 
-def _strong(w: float) -> Defaults:
-    return dataclasses.replace(LIBRITTS, guidance=w)
+def _defaults(w: float, shift: float) -> Defaults:
+    return Defaults(guidance=w, grid="shift", shift=shift, cross_fade_s=0.1)
 
 
-NAMED = (
-    Family("ZipVoice-LibriTTS", ZipVoiceArch(), MEL, "letters", sampler=TWO_ROWS, defaults=_strong(1.0)),
-    Family(
-        "ZipVoice-LibriTTS-Distill", ZipVoiceArch(), MEL, "letters", sampler=DISTILLED, defaults=_strong(3.0)
-    ),
-)
+def _named(name: str, tokenizer: Tokenizer, shift: float) -> tuple[Family, Family]:
+    base = Family(name, ZipVoiceArch(), MEL, tokenizer, sampler=TWO_ROWS, defaults=_defaults(1.0, shift))
+    distilled = _defaults(3.0, shift)
+    return base, dataclasses.replace(base, name=f"{name}-Distill", sampler=DISTILLED, defaults=distilled)
+
+
+NAMED = (*_named("ZipVoice-LibriTTS", "letters", LIBRITTS), *_named("ZipVoice", "emilia", EMILIA))
 
 
 def find(name: str) -> Family | None:
     """Read the `model.json` at the path `name`. Raises FamilyError."""
     path = Path(name)
-    if name in ("ZipVoice", "ZipVoice-Distill", "LuxTTS"):
+    if name == "LuxTTS":
         names = ", ".join(one.name for one in NAMED)
-        raise FamilyError(
-            f"{name}: reads phonemes, which no tokenizer here makes; known of its kind: {names}"
-        )
+        raise FamilyError(f"{name}: is not declared here; known of its kind: {names}")
     if path.suffix != ".json":
         return None
     try:
@@ -108,6 +109,9 @@ def vocabulary(path: Path, tokenizer: Tokenizer) -> Vocabulary:
     of which upstream's cleaners leave capitals and few marks.
     """
     numbers = _numbers(path)
+    if (INITIAL in numbers) != (tokenizer == "emilia"):
+        has, remedy = ("phones and pinyin", "emilia") if INITIAL in numbers else ("letters", "letters")
+        raise BundleError(f"{path}: has {has}: --tokenizer {remedy}, not {tokenizer}")
     known = numbers.keys() - {PAD} if tokenizer != "letters" else numbers.keys() & CLEANED
     tokens = sorted(known, key=lambda token: (token != " ", numbers[token]))
     try:

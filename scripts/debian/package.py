@@ -207,7 +207,8 @@ def _control(root: Path, flavour: Flavour) -> None:
         "ARCH": flavour.arch,
         "SIZE": str(sum(path.lstat().st_size for path in root.rglob("*") if path.is_file()) // 1024),
         "DEPENDS": flavour.depends,
-        "RECOMMENDS": "python3-libnvinfer, libnvinfer10" if flavour.arch == "arm64" else "",
+        # libespeak-ng1: for bundles that read English as phones.
+        "RECOMMENDS": "libespeak-ng1" + ", python3-libnvinfer, libnvinfer10" * (flavour.arch == "arm64"),
         "PYTHON": flavour.python,
         "ENABLED": " ".join(enabled),
         "OPTIONAL": " ".join(OPTIONAL),
@@ -219,7 +220,6 @@ def _control(root: Path, flavour: Flavour) -> None:
         text = (HERE / name).read_text("utf-8")
         for word, value in words.items():
             text = text.replace(f"@{word}@", value)
-        text = text.replace("Recommends: \n", "")
         _put(root / "DEBIAN" / name, text.encode(), mode=0o644 if name == "control" else 0o755)
     _put(root / "DEBIAN/conffiles", f"/{CONFIG}\n".encode())
     files = sorted(path for path in (root / "usr").rglob("*") if path.is_file() and not path.is_symlink())

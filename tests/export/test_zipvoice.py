@@ -186,7 +186,7 @@ def test_a_model_json_is_a_family(tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text(json.dumps({"model": {"pos_dim": 7}}))
     with pytest.raises(FamilyError, match="pos_dim, time_embed_dim: must be even"):
         family(str(tmp_path / "odd.json"))
-    with pytest.raises(FamilyError, match="LuxTTS: reads phonemes, which no tokenizer here makes"):
+    with pytest.raises(FamilyError, match="LuxTTS: is not declared here; known of its kind: ZipVoice-Li"):
         family("LuxTTS")
 
 

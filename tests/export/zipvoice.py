@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,10 +71,17 @@ def drawn(arch: ZipVoiceArch = ARCH, *, distilled: bool) -> ZipVoice:
     return model
 
 
-def loaded(folder: Path, *, distilled: bool, arch: ZipVoiceArch = TRACED) -> assemble.Loaded:
+def loaded(
+    folder: Path,
+    *,
+    distilled: bool,
+    arch: ZipVoiceArch = TRACED,
+    name: str = "ZipVoice-LibriTTS",
+    tokens: Sequence[str] = TOKENS,
+) -> assemble.Loaded:
     """A random model."""
-    files = write_random_zipvoice(folder / "model", arch, TOKENS, SEED, embeds_guidance=distilled)
-    named = NAMED["ZipVoice-LibriTTS-Distill" if distilled else "ZipVoice-LibriTTS"]
+    files = write_random_zipvoice(folder / "model", arch, tokens, SEED, embeds_guidance=distilled)
+    named = NAMED[f"{name}-Distill" if distilled else name]
     sources = assemble.Sources(
         dataclasses.replace(named, arch=arch),
         files / "model.pt",
@@ -81,7 +89,7 @@ def loaded(folder: Path, *, distilled: bool, arch: ZipVoiceArch = TRACED) -> ass
         "vocos",
         write_random_vocos(folder / "vocos", small.VOCOS, SEED),
         weights_licence="CC-BY-4.0",
-        languages=("en",),
+        languages=("en",) if named.tokenizer == "letters" else None,
         sampler=named.sampler,
         defaults=named.defaults,
     )
@@ -96,9 +104,12 @@ def build(
     max_frames: int = 1024,
     precision: Precision = "fp32",
     measured: bool = False,
+    name: str = "ZipVoice-LibriTTS",
+    tokens: Sequence[str] = TOKENS,
 ) -> Bundle:
     """The bundle of a random model; `measured` by the gate."""
-    given, report = loaded(folder, distilled=distilled, arch=arch), parity.Report(precision)
+    given = loaded(folder, distilled=distilled, arch=arch, name=name, tokens=tokens)
+    report = parity.Report(precision)
     expected = assemble.expectations(given, precision, max_frames) if measured else None
     return assemble.build(
         given,

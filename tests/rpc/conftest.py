@@ -121,6 +121,7 @@ class SentencePlanner:
 
     manifest: Manifest
     reference: Callable[[str, str], Reference]
+    waits = False
     cut: Callable[[Request], list[Segment]] = lambda request: [
         segment(text, index=index, nfe=request.nfe, seed=request.seed)
         for index, text in enumerate(request.text.split(". "))

@@ -46,7 +46,11 @@ def english(number: int) -> str:
 
 
 def english_ordinal(number: int) -> str:
-    words = english(number)
+    return ordinal(english(number))
+
+
+def ordinal(words: str) -> str:
+    """Number in words → the ordinal: "twenty-one" → "twenty-first"."""
     head, mark, last = words.rpartition("-") if "-" in words.split()[-1] else words.rpartition(" ")
     if last in _ORDINALS:
         return head + mark + _ORDINALS[last]

@@ -1,0 +1,82 @@
+"""Make `tokens.txt` and `golden.json` anew: what upstream's tokenizer makes of `lines.txt`, as numbers.
+
+Run from the repository root with a checkout of k2-fsa/ZipVoice at 2f7326f, in an environment with its
+tokenizer's needs (piper-phonemize 1.1.0, jieba 0.42.1, cn2an 0.5.24, inflect 7.6.0) and this project's
+(pypinyin, rjieba, numpy, PyYAML), where libespeak-ng 1.51 is installed:
+`PYTHONPATH=CHECKOUT:. python -m tests.text.emilia.generate`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+import warnings
+from pathlib import Path
+from typing import Any
+
+from appliance.text.emilia import espeak
+from appliance.text.emilia.marks import joined, single
+from appliance.text.emilia.tokens import Emilia
+
+FOLDER = Path(__file__).parent
+LINES = (FOLDER / "lines.txt").read_text("utf-8").splitlines()
+PHONES = " !\"'(),-.:;?$%abcdefhijklmnopstuvwxzæçðŋɐɑɔəɚɛɜɡɪɫɬɹɾʃʊʌʒʔˈˌː̩̃θᵻ"
+"""Of English; upstream has those of all languages."""
+
+
+def write_tokens() -> Path:
+    """In upstream's layout: initials and finals of every Chinese character after the phones."""
+    from pypinyin import Style, lazy_pinyin
+    from pypinyin.contrib.tone_convert import to_finals_tone3, to_initials
+
+    pinyin = set()
+    for code in range(0x4E00, 0x9FA6):
+        for tone in lazy_pinyin(chr(code), style=Style.TONE3, neutral_tone_with_five=True):
+            if tone[-1:].isdecimal():
+                base = tone[:-1]
+                for syllable in (f"{base}{number}" for number in range(1, 6)):
+                    initial = to_initials(syllable, strict=False)
+                    pinyin |= {initial and f"{initial}0"}
+                    pinyin |= {to_finals_tone3(syllable, strict=False, neutral_tone_with_five=True)}
+    tokens = ["_", *dict.fromkeys(PHONES), *sorted(pinyin - {""})]
+    path = FOLDER / "tokens.txt"
+    path.write_text("".join(f"{token}\t{number}\n" for number, token in enumerate(tokens)), "utf-8")
+    return path
+
+
+def upstream(tokens: Path) -> list[list[int]]:
+    cuts: Any = types.ModuleType("lhotse")
+    cuts.CutSet = None  # imported for training
+    sys.modules.setdefault(cuts.__name__, cuts)
+    from zipvoice.tokenizer.tokenizer import EmiliaTokenizer
+
+    made: list[list[int]] = EmiliaTokenizer(str(tokens)).texts_to_token_ids(list(LINES))
+    return made
+
+
+def recorded() -> dict[str, list[tuple[str, str]]]:
+    """English of the lines, and the clauses that espeak reads in it."""
+    library = espeak.opened()
+    found = {}
+
+    def phones(text: str) -> tuple[str, ...]:
+        found[text] = espeak.clauses(library, single(text))
+        return tuple(joined(found[text]))
+
+    for line in LINES:
+        Emilia(phones)(line)
+    return found
+
+
+def written(row: object) -> str:
+    return json.dumps(row, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    golden = {"ids": upstream(write_tokens()), "clauses": list(recorded().items())}
+    rows = [
+        f"{json.dumps(key)}: [\n" + ",\n".join(map(written, value)) + "\n]" for key, value in golden.items()
+    ]
+    (FOLDER / "golden.json").write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")

@@ -1,0 +1,26 @@
+"""What the golden files hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from appliance.contract.tokens import Vocabulary
+from appliance.text.emilia.marks import joined
+
+FOLDER = Path(__file__).parent
+TOKENS = FOLDER / "tokens.txt"
+LINES = (FOLDER / "lines.txt").read_text("utf-8").splitlines()
+GOLDEN: dict[str, Any] = json.loads((FOLDER / "golden.json").read_text("utf-8"))
+NUMBERS = {
+    token: int(number)
+    for token, _, number in (line.rpartition("\t") for line in TOKENS.read_text("utf-8").splitlines())
+}
+VOCABULARY = Vocabulary((" ", *(token for token in NUMBERS if token not in (" ", "_"))), "emilia")
+CLAUSES = {text: clauses for text, clauses in GOLDEN["clauses"]}
+
+
+def recorded(text: str) -> tuple[str, ...]:
+    """Phones of a text that was read when the files were made."""
+    return tuple(joined(CLAUSES[text]))
