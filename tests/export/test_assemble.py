@@ -107,7 +107,7 @@ def test_bigvgan_speaks_as_its_own_package(workshop: Workshop, tmp_path: Path) -
 def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
     made = workshop.make("v0")
     manifest = made.bundle.manifest
-    assert (manifest.format, manifest.family, manifest.precision) == ("1.4", "small", "fp32")
+    assert (manifest.format, manifest.family, manifest.precision) == ("1.5", "small", "fp32")
     assert manifest.arch == made.arch
     assert manifest.vocoder == contract.Vocoder("vocos", "center")
     assert (manifest.vocab_size, manifest.max_frames) == (len(small.VOCABULARY), small.MAX_FRAMES)

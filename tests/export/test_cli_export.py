@@ -116,7 +116,7 @@ def test_parity_without_sources_shows_the_record_and_asks_for_them(
 def test_inspect_describes_a_bundle(made: BuiltBundle, capsys: pytest.CaptureFixture[str]) -> None:
     code, printed, error = told(capsys, "inspect", str(made.bundle.folder))
     assert (code, error) == (0, "")
-    assert printed.startswith("small, fp32, format 1.4")
+    assert printed.startswith("small, fp32, format 1.5")
 
 
 def without(arguments: list[str], option: str, value: str) -> list[str]:
