@@ -79,6 +79,10 @@ class Known:
         return "; ".join(filter(None, (self.note, "gated: accept its terms there" if self.gated else "")))
 
 
+LIBRITTS, EMILIA = "LibriTTS (CC-BY-4.0)", "Emilia (CC-BY-NC-4.0)"
+"""Training data of ZipVoice's weights."""
+
+
 def _official(name: str, checkpoint: str, vocab: str, family: str, **more: object) -> Known:
     row = (name, "SWivid/F5-TTS", f"{name}/{checkpoint}", vocab, family, ("en", "zh"), "CC-BY-NC-4.0")
     return Known(*row, NOT_FOR_MONEY, **more)  # type: ignore[arg-type]
@@ -96,11 +100,11 @@ def _tuned(name: str, repository: str, checkpoint: str, languages: str, **more: 
     return Known(name, repository, checkpoint, languages=tongues, **row | more)  # type: ignore[arg-type]
 
 
-def _zipvoice(name: str, folder: str, unverified: str) -> Known:
+def _zipvoice(name: str, folder: str, languages: tuple[str, ...], data: str, unverified: str = "") -> Known:
     """Row of a folder of k2-fsa/ZipVoice, whose card names folders and training data, and no licence."""
     note = (
         "doubtful: no licence is stated, the makers are asked (k2-fsa/ZipVoice, issue 190); trained from "
-        "scratch on LibriTTS (CC-BY-4.0)"
+        f"scratch on {data}"
     )
     return Known(
         name,
@@ -108,10 +112,10 @@ def _zipvoice(name: str, folder: str, unverified: str) -> Known:
         f"{folder}/model.pt",
         f"{folder}/tokens.txt",
         name,
-        ("en",),
+        languages,
         "none stated",
         note,
-        tokenizer="letters",
+        tokenizer="letters" if data == LIBRITTS else "emilia",
         weights="raw",
         unverified=unverified,
     )
@@ -248,9 +252,21 @@ _ROWS = (
         vocab_repository="SWivid/F5-TTS",
         unverified="all of it; it is said to want small letters",
     ),
-    _zipvoice("ZipVoice-LibriTTS", "zipvoice_libritts", "the name tokens.txt, which other folders have"),
+    _zipvoice("ZipVoice", "zipvoice", ("en", "zh"), EMILIA),
+    _zipvoice("ZipVoice-Distill", "zipvoice_distill", ("en", "zh"), EMILIA),
     _zipvoice(
-        "ZipVoice-LibriTTS-Distill", "zipvoice_distill_libritts", "file names, which other folders have"
+        "ZipVoice-LibriTTS",
+        "zipvoice_libritts",
+        ("en",),
+        LIBRITTS,
+        "the name tokens.txt, as of other folders",
+    ),
+    _zipvoice(
+        "ZipVoice-LibriTTS-Distill",
+        "zipvoice_distill_libritts",
+        ("en",),
+        LIBRITTS,
+        "file names, as of other folders",
     ),
 )
 KNOWN: dict[str, Known] = {row.name: row for row in _ROWS}
