@@ -18,7 +18,7 @@ import io
 import json
 import sys
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,11 +90,15 @@ def prepare_bundle(work: Path, name: str) -> Bundle:
 
 
 @contextmanager
-def stood_in() -> Any:
-    """Upstream's imports without what its model never calls."""
-    absent = [name for name in STAND_INS if name not in sys.modules and not _is_there(name)]
-    with patch.dict(sys.modules, {name: MagicMock(__spec__=None) for name in absent}):
+def stood_in() -> Iterator[None]:
+    """Upstream's imports without what its model never calls; its own modules stay."""
+    absent = [name for name in STAND_INS if not _is_there(name)]
+    sys.modules.update({name: MagicMock(__spec__=None) for name in absent})
+    try:
         yield
+    finally:
+        for name in absent:
+            del sys.modules[name]
 
 
 def _is_there(name: str) -> bool:
