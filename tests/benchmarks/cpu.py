@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -200,13 +200,23 @@ def curve_bundle(work: Path, kept: str) -> contract.Bundle:
 class Contender:
     """Process of one contender, which computes on request and sleeps otherwise."""
 
-    def __init__(self, name: str, work: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        work: Path,
+        module: str = "tests.benchmarks.cpu",
+        options: Sequence[str] = (),
+    ) -> None:
+        """`module` is started with WORK, the name and the file of its result, and calls `answer`."""
         self.name = name
         self.seconds: list[float] = []
+        self.cpu_s: list[float] = []
+        """Of all its threads."""
         self.peak_gb = 0.0
         self._out = work / "out" / f"{name.replace(' ', '_')}.npy"
         self._out.parent.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "tests.benchmarks.cpu", "serve", str(work), name, str(self._out)]
+        words = ["serve"] * (module == "tests.benchmarks.cpu") + [str(work), name, str(self._out), *options]
+        command = [sys.executable, "-m", module, *words]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def turn(self, *, counts: bool = True) -> None:
@@ -218,6 +228,7 @@ class Contender:
         self.peak_gb = answer["peak_gb"]
         if counts:
             self.seconds.append(answer["seconds"])
+            self.cpu_s.append(answer["cpu_s"])
 
     @property
     def median(self) -> float:
@@ -235,15 +246,14 @@ class Contender:
         self._process.wait()
 
 
-def serve(work: Path, name: str, out: Path) -> None:
-    """Run the contender once for each line of stdin, and print its figures."""
-    run = contender(name, work)
+def answer(run: Run, out: Path) -> None:
+    """Run once for each line of stdin, and print its figures."""
     for _ in sys.stdin:
-        begun = time.perf_counter()
+        begun, used_s = time.perf_counter(), time.process_time()
         result = run()
-        seconds = time.perf_counter() - begun
+        took = {"seconds": time.perf_counter() - begun, "cpu_s": time.process_time() - used_s}
         np.save(out, result)
-        print(json.dumps({"seconds": seconds, "peak_gb": peak_gb()}), flush=True)
+        print(json.dumps(took | {"peak_gb": peak_gb()}), flush=True)
 
 
 def peak_gb() -> float:
@@ -349,7 +359,8 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
     if arguments.what == "serve":
-        serve(arguments.work, arguments.served[0], Path(arguments.served[1]))
+        name, out = arguments.served
+        answer(contender(name, arguments.work), Path(out))
         return
     results = COMMANDS[arguments.what](arguments.work, arguments.rounds)
     (arguments.work / f"{arguments.what}.json").write_text(json.dumps(results, indent=1))

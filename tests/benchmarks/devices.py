@@ -1,8 +1,9 @@
-"""Peak arithmetic and bandwidth of Jetson AGX Orin by power mode, from public figures.
+"""Peak arithmetic and bandwidth of Jetson AGX Orin by power mode, and of an H100, from public figures.
 
 Peak in FP16 = processing clusters · 8 tensor cores · 512 operations a clock · clock; INT8 is twice that. The
 64 GB module's 170 sparse INT8 TOPS at 1.3 GHz, as NVIDIA gives them, are 85 dense and 42.6 in FP16: the same.
 The modes are those of the vendor's nvpmodel.conf; the 15 W mode lowers the memory's clock to two thirds.
+H100 SXM: 66 clusters, tensor cores of twice the width, 989 dense FP16 TFLOPS at 1.83 GHz, HBM3.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ class Mode:
     clusters: int
     hz: float
     bytes_per_s: float = 204.8e9
+    operations: int = OPERATIONS
+    """Of a tensor core, per clock."""
 
     @property
     def flops(self) -> float:
         """Peak dense FP16 operations a second."""
-        return self.clusters * TENSOR_CORES * OPERATIONS * self.hz
+        return self.clusters * TENSOR_CORES * self.operations * self.hz
 
 
 DEVICES: Mapping[str, Mapping[str, Mode]] = {
@@ -43,6 +46,7 @@ DEVICES: Mapping[str, Mapping[str, Mode]] = {
         "30W": Mode(4, 612e6),
         "15W": Mode(3, 408e6, 136.5e9),
     },
+    "h100-sxm": {"MAXN": Mode(66, 1830e6, 3.35e12, operations=1024)},
 }
 
 

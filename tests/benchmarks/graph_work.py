@@ -7,7 +7,7 @@ shapes. They are a polynomial of the frames of degree two, which three lengths d
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ COUNTED_AT = (96, 160, 256)
 """Frames at which work is counted."""
 TIMES = 8
 """Rows of a step's modulation table."""
+FRAMES_PER_TOKEN = 8
+"""Of texts of a family that encodes tokens, not frames: twelve characters a second."""
 
 Polynomial = tuple[float, float, float]
 """Coefficients of a polynomial of frames: constant, linear, quadratic."""
@@ -35,6 +37,10 @@ class Work:
 
     flops: Mapping[str, Polynomial]
     parameters: float
+    values: Polynomial = (0.0, 0.0, 0.0)
+    """What products, convolutions and softmaxes read and write, weights apart."""
+    kernels: int = 0
+    """Number of these."""
 
     def at(self, frames: int) -> dict[str, float]:
         """Operations by class."""
@@ -46,17 +52,24 @@ class Work:
 
 def count(bundle: Bundle, graph: str) -> Work:
     """Count a graph's work. Raises BundleError if ONNX Runtime cannot read it."""
-    path = bundle.graph(file_of(graph), bundle.variant_for("ort-cpu"))
+    path = bundle.graph(file_of(bundle, graph), bundle.variant_for("ort-cpu"))
     totals: dict[str, list[float]] = {name: [] for name in CLASSES}
-    weights = 0.0
+    values: list[float] = []
+    nodes: list[dict[str, Any]] = []
     for frames in COUNTED_AT:
         nodes = profile(path, inputs_of(bundle, graph, frames), optimised=False)
         for name in CLASSES:
             totals[name].append(sum(operations(node) for node in nodes if class_of(node) == name))
-        weights = sum(map(parameters, nodes))
+        values.append(sum(map(values_of, nodes)))
+    kernels = sum(class_of(node) != "rest" for node in nodes)
+    fitted = {name: _polynomial(counts) for name, counts in totals.items()}
+    return Work(fitted, sum(map(parameters, nodes)), _polynomial(values), kernels)
+
+
+def _polynomial(counts: Sequence[float]) -> Polynomial:
     powers = np.vander(np.array(COUNTED_AT, float), 3, increasing=True)
-    fitted = {name: np.linalg.solve(powers, values) for name, values in totals.items()}
-    return Work({name: (float(p[0]), float(p[1]), float(p[2])) for name, p in fitted.items()}, weights)
+    constant, linear, quadratic = np.linalg.solve(powers, counts)
+    return float(constant), float(linear), float(quadratic)
 
 
 def class_of(node: Mapping[str, Any]) -> str:
@@ -91,12 +104,21 @@ def parameters(node: Mapping[str, Any]) -> float:
     return float(math.prod(node["inputs"][1])) if kind == "convolution" else 0.0
 
 
+def values_of(node: Mapping[str, Any]) -> float:
+    """Numbers that a product, a convolution or a softmax reads and writes, its weights apart."""
+    kind = class_of(node)
+    if kind == "rest":
+        return 0.0
+    read = node["inputs"] if kind == "attention" else node["inputs"][:1]
+    return float(sum(math.prod(shape) for shape in (*read, *node["outputs"])))
+
+
 def inputs_of(bundle: Bundle, graph: str, frames: int) -> dict[str, HostArray]:
     """Inputs of a graph for one row of so many frames."""
-    sizes = {"R": 1, "N": frames, "P": 0, "C": CONTEXT, "S": TIMES, "K": 1}
+    sizes = {"R": 1, "N": frames, "P": 0, "C": CONTEXT, "S": TIMES, "K": 1, "T": frames // FRAMES_PER_TOKEN}
     draw = np.random.default_rng(0)
     arrays: dict[str, HostArray] = {}
-    for tensor in signatures(bundle.manifest.dimensions)[file_of(graph)].inputs:
+    for tensor in signatures(bundle.manifest.dimensions)[file_of(bundle, graph)].inputs:
         shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes)
         is_whole = tensor.dtype == "int32"
         array = np.zeros(shape, "int32") if is_whole else draw.normal(0.0, 0.3, shape).astype(tensor.dtype)
@@ -108,8 +130,9 @@ def inputs_of(bundle: Bundle, graph: str, frames: int) -> dict[str, HostArray]:
 
 def bytes_moved(bundle: Bundle, graph: str, frames: int, work: Work, width: int) -> float:
     """Bytes of the weights (`width` each), inputs and outputs of a call."""
-    sizes = {"R": 1, "N": frames, "P": 0, "C": CONTEXT, "S": 1, "K": 1, "L": frames * bundle.manifest.mel.hop}
-    spec = signatures(bundle.manifest.dimensions)[file_of(graph)]
+    sizes = {"R": 1, "N": frames, "P": 0, "C": CONTEXT, "S": 1, "K": 1}
+    sizes |= {"L": frames * bundle.manifest.mel.hop, "T": frames // FRAMES_PER_TOKEN}
+    spec = signatures(bundle.manifest.dimensions)[file_of(bundle, graph)]
     values = 0
     for tensor in (*spec.inputs, *spec.outputs):
         shape = [sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes]
@@ -122,6 +145,6 @@ def speedups(bundle: Bundle) -> dict[str, float]:
     return {"linear": 2.0} if bundle.manifest.precision == "int8-qdq" else {}
 
 
-def file_of(graph: str) -> str:
+def file_of(bundle: Bundle, graph: str) -> str:
     """Name of the graph's file; a step's has exact shapes."""
-    return "step_keys" if graph == "step" else graph
+    return "step_keys" if graph == "step" and bundle.manifest.dimensions.keeps_keys else graph

@@ -46,8 +46,6 @@ PREDICTED_AT = (250, 750, 1250)
 """Frames at which step times are calibrated and predicted."""
 MEASURED = 9
 """Runs, of which the shortest counts: other programs only add time."""
-LANE_ROWS = 2
-"""Rows of a guided lane."""
 WIDTHS = {"fp32": 4, "fp16": 2, "int8": 1, "int8-qdq": 1}
 """Bytes of a weight by precision."""
 PRODUCT, VECTOR_MB = 768, 128
@@ -83,7 +81,7 @@ def measure_peak(threads: int) -> Peak:
 
 def seconds_by_class(bundle: Bundle, graph: str, frames: int, threads: int) -> dict[str, float]:
     """Seconds of a call by class: the sum of each node's shortest run."""
-    path = bundle.graph(file_of(graph), bundle.variant_for("ort-cpu"))
+    path = bundle.graph(file_of(bundle, graph), bundle.variant_for("ort-cpu"))
     nodes = profile(path, inputs_of(bundle, graph, frames), threads=threads, runs=MEASURED)
     by_node: dict[tuple[str, str], list[float]] = defaultdict(list)
     for node in nodes:
@@ -98,11 +96,11 @@ def limits_here(bundle: Bundle, frames: int, reference: int, nfe: int, threads: 
     """Floors, shares and predictions on this CPU, measured now."""
     peak, rows = measure_peak(threads), list[dict[str, Any]]()
     works = {graph: count(bundle, graph) for graph in GRAPHS}
-    calls = {"modulation": nfe, "condition": 1, "step": nfe * LANE_ROWS, "vocoder": 1}
+    calls = {"modulation": nfe, "condition": 1, "step": nfe * bundle.manifest.sampler.most_rows, "vocoder": 1}
     for graph in GRAPHS:
         size = frames - reference if graph == "vocoder" else frames
         work = works[graph]
-        run = Timed(bundle.graph(file_of(graph), bundle.variant_for("ort-cpu")), threads)
+        run = Timed(bundle.graph(file_of(bundle, graph), bundle.variant_for("ort-cpu")), threads)
         inputs = inputs_of(bundle, graph, size)
         run(inputs)
         measured_s = min(run(inputs) for _ in range(MEASURED)) * calls[graph]
@@ -153,7 +151,7 @@ def predictions(bundle: Bundle, work: Work, threads: int) -> list[dict[str, floa
     """
     longest = bundle.manifest.max_frames
     lengths = [frames for frames in (CALIBRATED_AT, *PREDICTED_AT) if frames <= longest]
-    run = Timed(bundle.graph("step_keys", bundle.variant_for("ort-cpu")), threads)
+    run = Timed(bundle.graph(file_of(bundle, "step"), bundle.variant_for("ort-cpu")), threads)
     feeds = {frames: inputs_of(bundle, "step", frames) for frames in lengths}
     seconds: dict[int, list[float]] = {frames: [] for frames in lengths}
     for number in range(MEASURED + 1):
@@ -198,7 +196,7 @@ def limits_on(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int)
     rows: list[dict[str, Any]] = []
     for graph, work in works.items():
         size = frames - reference if graph == "vocoder" else frames
-        lanes = LANE_ROWS if graph == "step" else 1
+        lanes = bundle.manifest.sampler.most_rows if graph == "step" else 1
         # The rows of a step share its weights.
         weights = work.parameters * width
         total_bytes = weights + lanes * (bytes_moved(bundle, graph, size, work, width) - weights)
@@ -220,7 +218,7 @@ def limits_on(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int)
         row["if_free"] = whole_s / max(whole_s - row["floor_s"], 1e-12)
     model = ReplyModel(bundle, mode)
     times = []
-    for sampling in SAMPLINGS:
+    for sampling in SAMPLINGS if bundle.manifest.dimensions.keeps_keys else SAMPLINGS[:1]:
         reply = model.reply(sampling, frames - reference, reference, nfe)
         times.append(asdict(reply) | {"s": reply.total_s, "rtf": reply.total_s / audio_s})
     return {"peak": asdict(peak), "audio_s": audio_s, "floor_s": whole_s, "graphs": rows, "times": times}

@@ -1,6 +1,7 @@
 """Modelled time of a reply on a GPU: its calls at the sizes that the engine gives them, at assumed speeds.
 
-Assumed, not measured: the shares of the peak, and the bytes that pointwise work moves. Launches are left out.
+Assumed, not measured: the shares of the peak, and the bytes that pointwise work moves. Where attention is
+not fused, these are what products, convolutions and softmaxes read and write. Launches are left out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from appliance.contract.bundle import Bundle, Sampling
-from appliance.contract.schedule import time_grid
 from appliance.engine.costs import StepCall
 from appliance.engine.cuda import FRAME_MULTIPLE
 from appliance.engine.flow import calls_alone
@@ -25,7 +25,10 @@ INT8_GAIN = 0.73
 """Share of their double peak that INT8 products keep of what FP16 ones reach."""
 BANDWIDTH_REACHED = 0.83
 POINTWISE_BYTES = 30.0
-"""Bytes that norms, rotations, gates and activations of a block move per frame and channel."""
+"""Bytes that norms, rotations, gates and activations of a block of a DiT, whose attention is fused, move per
+frame and channel."""
+WIDTH = 2
+"""Bytes of a number in FP16, in which every graph is modelled."""
 FIRST_PIECE_S = 1.5
 """Speech of the first piece of a stream."""
 LANE_ROWS = 2
@@ -63,16 +66,15 @@ class ReplyModel:
         first = self._calls(sampling, piece, reference, nfe, FRAME_MULTIPLE)
         return ReplyTime(
             sampling,
-            sum(map(self._step_s, calls)),
+            sum(map(self.step_s, calls)),
             self._other_s(frames, reference),
-            sum(map(self._step_s, first)) + self._other_s(piece, reference),
+            sum(map(self.step_s, first)) + self._other_s(piece, reference),
             sum(map(self._operations, calls)) / sum(map(self._operations, exactly)),
         )
 
     def _calls(
         self, sampling: Sampling, frames: int, reference: int, nfe: int, multiple: int
     ) -> list[StepCall]:
-        defaults = self._bundle.manifest.defaults
         segment = Segment(
             index=0,
             text="",
@@ -80,12 +82,16 @@ class ReplyModel:
             frames=frames + reference,
             reference_log_mel=np.zeros((reference, 1), np.float32),
             reference_frames=reference,
-            times=time_grid(nfe, grid=defaults.grid, sway=defaults.sway),
+            times=self._bundle.manifest.times(nfe),
             guidance=2.0,
             sampling=sampling,
         )
-        rows = self._bundle.manifest.sampler.most_rows
-        return [call for step in range(nfe) for call in calls_alone(segment, step, multiple, LANE_ROWS, rows)]
+        rows, keyed = self._bundle.manifest.sampler.most_rows, self._bundle.manifest.dimensions.keeps_keys
+        return [
+            call
+            for step in range(nfe)
+            for call in calls_alone(segment, step, multiple, LANE_ROWS, rows, keyed=keyed)
+        ]
 
     def _of_step(self, call: StepCall) -> dict[str, float]:
         """Operations by class."""
@@ -97,19 +103,29 @@ class ReplyModel:
     def _operations(self, call: StepCall) -> float:
         return sum(self._of_step(call).values())
 
-    def _step_s(self, call: StepCall) -> float:
-        arch = self._bundle.manifest.arch
-        pointwise = POINTWISE_BYTES * arch.depth * arch.dim * call.tokens
-        return self._compute_s(self._of_step(call)) + self._moved_s(pointwise)
+    def step_s(self, call: StepCall) -> float:
+        """Seconds of a call of a step graph."""
+        work, arch = self._works["step"], self._bundle.manifest.arch
+        if arch:
+            moved = POINTWISE_BYTES * arch.depth * arch.dim * call.tokens
+        else:
+            _, linear, quadratic = work.values
+            moved = WIDTH * (linear * call.tokens + quadratic * call.pairs)
+        weights_s = self._moved_s(work.parameters * WIDTH)
+        return max(self._compute_s(self._of_step(call)), weights_s) + self._moved_s(moved)
+
+    def other_s(self, graph: str, frames: int) -> float:
+        """Seconds of `condition` or `vocoder`."""
+        work = self._works[graph]
+        moved = bytes_moved(self._bundle, graph, frames, work, WIDTH)
+        return max(self._compute_s(work.at(frames)), self._moved_s(moved))
+
+    def kernels(self, graph: str) -> int:
+        """See `Work.kernels`."""
+        return self._works[graph].kernels
 
     def _other_s(self, frames: int, reference: int) -> float:
-        return sum(
-            max(
-                self._compute_s(work.at(size)), self._moved_s(bytes_moved(self._bundle, graph, size, work, 2))
-            )
-            for graph, size in (("condition", reference + frames), ("vocoder", frames))
-            for work in [self._works[graph]]
-        )
+        return self.other_s("condition", reference + frames) + self.other_s("vocoder", frames)
 
     def _compute_s(self, flops: Mapping[str, float]) -> float:
         return sum(

@@ -93,10 +93,12 @@ class Device:
     vocoder_frame_s: float
     max_batch: int = 1
     """Lanes in one call."""
+    lane_rows: int = 2
+    """Of a step: a guided and an unguided one."""
 
     def step_s(self, steps: Steps) -> float:
-        """One step of all of them, each with a guided and an unguided row."""
-        rows = [segment.frames for segment, _ in steps for _ in range(2)]
+        """One step of all of them."""
+        rows = [segment.frames for segment, _ in steps for _ in range(self.lane_rows)]
         return self.launch_s + sum(self.token_s * n + self.pair_s * n * n for n in rows)
 
     def of(self, segment: Segment) -> Cost:
@@ -126,6 +128,7 @@ def limited(bundle: bundles.Bundle, mode: devices.Mode) -> Device:
     """A bundle on a power mode at REACHED of its peak, from what limit.py counts; launches as ORIN's."""
     quick = graph_work.speedups(bundle)
     per_s = mode.flops * devices.REACHED
+    rows = bundle.manifest.sampler.most_rows
 
     def seconds(graph: str) -> tuple[float, float, float]:
         known = graph_work.count(bundle, graph).flops
@@ -135,7 +138,8 @@ def limited(bundle: bundles.Bundle, mode: devices.Mode) -> Device:
     condition = np.polynomial.Polynomial(seconds("condition"))
     return replace(
         ORIN,
-        launch_s=ORIN.launch_s + 2 * once,
+        launch_s=ORIN.launch_s + rows * once,
+        lane_rows=rows,
         token_s=token_s,
         pair_s=pair_s,
         condition_s=float(condition(CONDITION_FRAMES)),

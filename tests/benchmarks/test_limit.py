@@ -85,10 +85,11 @@ def test_the_base_model_of_the_simulator_is_the_formulas() -> None:
     assert devices.BASE.pair == pytest.approx(work["attention"], rel=1e-6)
 
 
-def test_orins_peak_is_what_is_published() -> None:
+def test_peaks_are_what_is_published() -> None:
     maxn = devices.DEVICES["agx-orin-64"]["MAXN"].flops
     assert maxn == pytest.approx(170e12 / 4, rel=0.01)  # 170 sparse INT8 TOPS of the GPU
     assert devices.DEVICES["agx-orin-32"]["MAXN"].flops == pytest.approx(108e12 / 4, rel=0.02)
+    assert devices.DEVICES["h100-sxm"]["MAXN"].flops == pytest.approx(989e12, rel=0.01)
     for modes in devices.DEVICES.values():
         watts = [mode.flops for mode in modes.values()]
         assert watts == sorted(watts, reverse=True)

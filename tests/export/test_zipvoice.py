@@ -15,13 +15,17 @@ import torch
 from numpy.typing import NDArray
 from torch.overrides import TorchFunctionMode
 
+from appliance import cli
 from appliance.client import Client
 from appliance.contract.bundle import Bundle, Precision
+from appliance.contract.graphs import signatures
 from appliance.contract.sampler import Sampler
 from appliance.contract.schedule import time_grid
 from appliance.engine.condition import condition_inputs, floor_index
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
+from appliance.engine.tensorrt import build as tensorrt
+from appliance.engine.tensorrt.build import EngineSource, Profile
 from appliance.errors import BundleError
 from appliance.request import FloatArray, Segment
 from export import assemble, modules, oracles
@@ -30,10 +34,12 @@ from export.cli import main
 from export.families import NAMED, FamilyError, family, of, zipvoice
 from export.model import zipformer
 from export.model.vocos import Vocos
-from export.model.zipformer import ZipVoice
+from export.model.zipformer import ZipVoice, ZipVoiceArch
+from tests.benchmarks import graph_work
+from tests.benchmarks.__main__ import main as benchmarks
 from tests.daemons import running
 from tests.engine.lanes import Padded, relative, segment, solo, staggered
-from tests.export import small
+from tests.export import plan, small
 from tests.export.random_checkpoint import write_random_zipvoice
 from tests.export.small import Workshop
 from tests.export.zipvoice import (
@@ -395,7 +401,7 @@ def test_bundles_speak(bundles: dict[str, Bundle], tmp_path: Path) -> None:
                 engine.open(dataclasses.replace(segments[0], sampling="short"))
             with pytest.raises(ValueError, match="ids must be fewer than 77 frames, not 77"):
                 engine.open(dataclasses.replace(segments[0], ids=np.zeros(77, np.int32)))
-    folder = bundles["distill"].folder
+    folder, stormed = bundles["distill"].folder, tmp_path / "storm.json"
     with running(tmp_path, speaks_from=folder, synthesis={"nfe": 4}) as box, Client(box.address) as client:
         box.add_voice()
         spoken: Any = client.speak(text="Hello there, my friend.", voice="ann", seed=3)
@@ -405,3 +411,78 @@ def test_bundles_speak(bundles: dict[str, Bundle], tmp_path: Path) -> None:
         assert abs(len(spoken.audio) / 2 / 24_000 - expected_s) < 0.2
         weak: Any = client.speak(text="Hello there, my friend.", voice="ann", seed=3, guidance=1.0)
         assert weak.audio != spoken.audio
+        options = ["--duration", "2", "--calibrate", "0.5", "--idle", "2", "--load", "1.5", "--verify", "2"]
+        storm = ["bench", "storm", "--address", box.address, *options, "--json", str(stormed)]
+        assert cli.main(storm) == 0
+    assert json.loads(stormed.read_text())["verified"] == {"replies": 2, "same": 2}
+
+
+# Ahead of time
+
+MAX_LAYER_LAUNCHES = 47
+"""With a half of what stands beside two layers; of the sixteen published ones each takes 42. TensorRT-RTX
+fuses no attention whose shares three modules read."""
+WIDER = 1.2
+"""Launches over a range of lengths, over those at one: the relative positions are cut out by sizes."""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of timing caches, which stay empty
+def test_tensorrt_builds_every_graph(bundles: dict[str, Bundle]) -> None:
+    bundle = bundles["distill"]
+    layers = sum(TRACED.fm_decoder_num_layers)
+    runtime = plan.runtime()
+    one = {"K": (1, 4, 64), "L": (1, 256, 4096), "R": (2, 2, 2), "S": (128, 128, 128), "T": (64, 64, 64)}
+
+    def built(graph: str, frames: plan.Range) -> plan.Plan:
+        spec = signatures(bundle.manifest.dimensions)[graph]
+        source = EngineSource(bundle.graph(graph), spec, (Profile(one | {"N": frames}),))
+        return plan.read(tensorrt.build(source, runtime, tensorrt.make_log(runtime))[0])
+
+    fixed, ranging = built("step", (512, 512, 512)), built("step", (576, 1024, 1024))
+    assert fixed.asserts == () and fixed.mha_count == 0
+    assert len(fixed.launches) <= MAX_LAYER_LAUNCHES * layers
+    assert len(ranging.launches) <= WIDER * len(fixed.launches)
+    for graph in ("modulation", "condition", "update", "vocoder"):
+        assert built(graph, (64, 512, 1024)).launches
+
+
+def operations(arch: ZipVoiceArch, frames: int) -> float:
+    """Multiplications and additions of a row of a step's products and convolutions, from the architecture."""
+    dim, heads, mels = arch.fm_decoder_dim, arch.fm_decoder_num_heads, arch.feat_dim
+    widths = arch.query_head_dim, arch.pos_head_dim, arch.value_head_dim
+    query, place, value = (width * heads for width in widths)
+    total = 2.0 * frames * (mels * dim + dim * mels)
+    layers = zip(
+        arch.fm_decoder_downsampling_factor,
+        arch.fm_decoder_num_layers,
+        arch.fm_decoder_cnn_module_kernel,
+        strict=True,
+    )
+    for factor, count, kernel in layers:
+        n = frames // factor
+        weights = dim * (2 * query + place) + 2 * arch.pos_dim * place  # offsets are twice the frames
+        weights += 2 * dim * 3 * arch.fm_decoder_feedforward_dim
+        weights += dim * 3 * (3 * dim // 4) + 3 * dim // 4 * dim
+        weights += 2 * 2 * dim * value
+        weights += 2 * (dim * 2 * dim + dim * dim + dim * kernel)
+        pairs = query + 2 * place + 2 * value + 3 * dim // 4
+        total += 2.0 * count * (n * weights + n * n * pairs)
+    return total
+
+
+@pytest.mark.slow
+def test_limits_are_counted_and_modelled(
+    bundles: dict[str, Bundle], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kind, rows in (("base", 2), ("distill", 1)):
+        found = graph_work.count(bundles[kind], "step")
+        assert sum(found.at(400).values()) == pytest.approx(operations(TRACED, 400), rel=1e-6)
+        options = ["--device", "agx-orin-64", "--nfe", "4", "--audio", "3", "--json"]
+        assert benchmarks(["limit", str(bundles[kind].folder), *options]) == 0
+        told = json.loads(capsys.readouterr().out)
+        step = next(row for row in told["graphs"] if row["graph"] == "step")
+        wanted = 4 * rows * sum(found.at(told["frames"]).values()) / 1e9
+        assert step["gflop"] == pytest.approx(wanted, rel=1e-6)
+        assert [one["sampling"] for one in told["times"]] == ["exact"]
+        assert 0.0 < told["floor_s"] < told["times"][0]["s"]

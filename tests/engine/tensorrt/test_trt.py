@@ -169,6 +169,21 @@ def test_a_step_runs_twice_then_is_captured_and_replayed(
     assert not device.wrong and not device.executable and not device.graphs
 
 
+def test_a_reply_of_four_steps_is_captured_if_the_one_before_was_as_long(
+    tiny: Bundle, device: Device, engines: Path
+) -> None:
+    """As a distilled model's are. Its padded lengths are 128, 128, 192 and 192 frames."""
+    engine = engine_on(tiny, open_trt_on(device, engines))
+    engine.captures = True
+    for frames, captures in ((90, 0), (95, 1), (150, 0), (140, 1)):
+        lane = engine.open(segment(frames, nfe=4))
+        device.counts.clear()
+        for _ in range(4):
+            engine.step([lane.id])
+        engine.close(lane.id)
+        assert counted(device, "capture", "replay") == (captures, 4 * captures)
+
+
 @pytest.mark.parametrize(("bound_s", "captures"), [(0.0, False), (1e9, True)])
 def test_launches_are_captured_where_steps_are_short(
     short: Bundle,

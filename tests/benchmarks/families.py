@@ -1,0 +1,382 @@
+"""Families side by side on the CPU: full-size F5-TTS v1 Base and ZipVoice-LibriTTS-Distill, random weights.
+
+Each contender lives in a process of its own and they take turns (`cpu.py`): same reference of 5 s, same text.
+On a busy machine processor times say more than times.
+
+    [PYTHONPATH=CHECKOUT] python -m tests.benchmarks.families WORK [--rounds 3] [--threads 2]
+
+WORK holds checkpoints and bundles; what is there already is not made again. Those of `upstream` need a
+checkout of k2-fsa/ZipVoice at 2f7326f: its torch model, and its own ONNX export in ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import io
+import json
+import sys
+import wave
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock, patch
+
+import numpy as np
+
+from appliance.config import EngineConfig
+from appliance.contract import bundle as contract
+from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.tokens import read_vocabulary
+from appliance.engine.condition import condition_inputs
+from appliance.engine.loading import load_for
+from appliance.plan import Planner
+from appliance.request import Reference, Request, Segment, Segmentation
+from appliance.text import chinese
+from appliance.voices.reference import prepare
+from tests.benchmarks.cpu import Contender, Run, answer
+from tests.benchmarks.random_base import FloatArray, upstream_noise
+from tests.benchmarks.simulator import DEMO
+
+TEXT = "The boss has two phases, and the second one is much harder, so keep your shield up and go left."
+TRANSCRIPT = "Time to drink some water and stretch your legs. Time to drink some water,"
+REFERENCE_S = 5.0
+SEED = 0
+F5, ZIPVOICE = "F5TTS_v1_Base", "ZipVoice-LibriTTS-Distill"
+NFE = {F5: 7, ZIPVOICE: 4}
+STAND_INS = (
+    "torch.utils.tensorboard", "lhotse", "lhotse.dataset", "lhotse.dataset.sampling",
+    "lhotse.dataset.sampling.base", "jieba", "cn2an", "piper_phonemize", "inflect", "unidecode",
+)  # fmt: skip
+"""What upstream's modules import and its model and export never call."""
+
+
+# ----------------------------------------------------------------------------------------- preparation
+
+
+def prepare_bundle(work: Path, name: str) -> Bundle:
+    """The bundle of a family in float32, unmeasured; WORK/name is made if it is missing."""
+    folder = work / name / "bundle"
+    if not folder.exists():
+        from export import assemble, parity
+        from export.families import NAMED
+        from tests.benchmarks import random_base
+        from tests.export.random_checkpoint import write_random_vocos, write_random_zipvoice
+        from tests.export.zipvoice import TOKENS
+
+        family, files = NAMED[name], work / name
+        if name == F5:
+            random_base.write(files, family, 2545)
+            given = files / "checkpoint/model.safetensors", files / "checkpoint/vocab.txt"
+        else:
+            write_random_zipvoice(files / "model", family.arch, TOKENS, SEED, embeds_guidance=True)
+            write_random_vocos(files / "vocos", seed=SEED)
+            given = files / "model/model.pt", files / "model/tokens.txt"
+        sources = assemble.Sources(
+            family,
+            *given,
+            "vocos",
+            files / "vocos",
+            weights_licence="none",
+            languages=("en",),
+            sampler=family.sampler,
+            defaults=family.defaults,
+        )
+        loaded = assemble.load(sources)
+        assemble.build(loaded, "fp32", folder, lambda _: parity.Report("fp32"))
+    return contract.read(folder, verify=False)
+
+
+@contextmanager
+def stood_in() -> Iterator[None]:
+    """Upstream's imports without what its model never calls; its own modules stay."""
+    absent = [name for name in STAND_INS if not _is_there(name)]
+    sys.modules.update({name: MagicMock(__spec__=None) for name in absent})
+    try:
+        yield
+    finally:
+        for name in absent:
+            del sys.modules[name]
+
+
+def _is_there(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def upstream_model(work: Path) -> Any:
+    import torch
+
+    with stood_in():
+        from zipvoice.models.zipvoice_distill import ZipVoiceDistill
+    stored = torch.load(work / ZIPVOICE / "model/model.pt", weights_only=True)["model"]
+    sizes = json.loads((work / ZIPVOICE / "model/model.json").read_text())["model"]
+    model = ZipVoiceDistill(**sizes, vocab_size=len(stored["embed.weight"]), pad_id=0)
+    model.load_state_dict(stored, strict=True)
+    return model.eval()
+
+
+def upstream_onnx(work: Path) -> Path:
+    """Folder of upstream's own export; it traces, for which torch keeps the exporter of old."""
+    folder = work / ZIPVOICE / "upstream"
+    if not folder.exists():
+        import torch
+
+        model, export = upstream_model(work), torch.onnx.export
+        with stood_in():
+            from zipvoice.bin import onnx_export
+            from zipvoice.utils.scaling_converter import convert_scaled_to_non_scaled
+        folder.mkdir()
+        with torch.no_grad(), patch("torch.onnx.export", lambda *a, **k: export(*a, **k, dynamo=False)):
+            convert_scaled_to_non_scaled(model, inplace=True, is_onnx=True)
+            onnx_export.export_text_encoder(onnx_export.OnnxTextModel(model), folder / "text_encoder.onnx")
+            decoder = onnx_export.OnnxFlowMatchingModel(model, distill=True)
+            onnx_export.export_fm_decoder(decoder, folder / "fm_decoder.onnx")
+    return folder
+
+
+# ------------------------------------------------------------------------------------------- contenders
+
+
+def segments(bundle: Bundle, nfe: int, sampling: Sampling, segmentation: Segmentation) -> list[Segment]:
+    """The text as a daemon plans it."""
+    m = bundle.manifest
+    features = prepare(reference(), m.mel, m.defaults.target_rms)
+    planner = Planner(
+        m, read_vocabulary(bundle.vocab), lambda *_: Reference(TRANSCRIPT, features), chinese.to_tokens
+    )
+    request = Request(TEXT, "", nfe, SEED, m.defaults.guidance, segmentation, stream=True)
+    [(_, planned)] = planner.ways([request])
+    return [dataclasses.replace(one, sampling=sampling) for one in planned]
+
+
+def reference() -> bytes:
+    """A demo voice, said again until it takes REFERENCE_S."""
+    with wave.open(str(DEMO / "voices/slt.wav")) as voice:
+        sound, rate, width = voice.readframes(voice.getnframes()), voice.getframerate(), voice.getsampwidth()
+    made = io.BytesIO()
+    with wave.open(made, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(width)
+        out.setframerate(rate)
+        out.writeframes((2 * sound)[: round(REFERENCE_S * rate) * width])
+    return made.getvalue()
+
+
+def ours(bundle: Bundle, nfe: int, sampling: Sampling, threads: int, *, first: bool) -> Run:
+    """The device's engine with its vocoder: the whole in one piece, or the first piece of a stream."""
+    way = Segmentation.LOW_LATENCY if first else Segmentation.UPSTREAM
+    planned = segments(bundle, nfe, sampling, way)[0]
+    engine = load_for(bundle, EngineConfig(backend="ort-cpu", lanes=1, threads=threads))
+
+    def run() -> FloatArray:
+        lane = engine.open(planned)
+        for _ in range(lane.steps_left):
+            engine.step([lane.id])
+        sound = engine.finish(lane.id)
+        engine.close(lane.id)
+        return sound
+
+    return run
+
+
+def planned_zipvoice(work: Path) -> tuple[Segment, FloatArray]:
+    """The whole reply of ZipVoice, and its noise."""
+    bundle = prepare_bundle(work, ZIPVOICE)
+    [planned] = segments(bundle, NFE[ZIPVOICE], "exact", Segmentation.UPSTREAM)
+    return planned, upstream_noise(planned.frames)
+
+
+def our_torch(work: Path) -> Run:
+    """The plain model of `export.model.zipformer`, without a vocoder."""
+    import torch
+
+    from export.families import NAMED
+    from export.model import zipformer
+
+    planned, noise = planned_zipvoice(work)
+    family = NAMED[ZIPVOICE]
+    stored = torch.load(work / ZIPVOICE / "model/model.pt", weights_only=True)["model"]
+    model = zipformer.ZipVoice(family.arch, len(stored["embed.weight"]) - 1, embeds_guidance=True).eval()
+    model.load_state_dict(stored)
+    given = condition_inputs(planned.ids, planned.reference_log_mel, planned.frames, "floor")
+    ids, index = (torch.from_numpy(given[name]).long() for name in ("ids", "upsample_index"))
+    cond = torch.from_numpy(planned.reference_log_mel)
+
+    @torch.inference_mode()
+    def run() -> FloatArray:
+        text = model.text(ids, index)
+        at = planned.times.tolist()
+        *_, (mel, _) = zipformer.states(
+            model, cond, text, torch.from_numpy(noise), at, planned.guidance, family.sampler
+        )
+        return np.asarray(mel.numpy())
+
+    return run
+
+
+def upstream_torch(work: Path) -> Run:
+    """The published package's model and solver, without a vocoder."""
+    import torch
+
+    planned, noise = planned_zipvoice(work)
+    model = upstream_model(work)
+    cond = torch.from_numpy(planned.reference_log_mel)
+    speech = torch.nn.functional.pad(cond, (0, 0, 0, planned.frames - len(cond)))[None]
+
+    @torch.inference_mode()
+    def run() -> FloatArray:
+        embed, lengths = model.forward_text_embed([(planned.ids + 1).tolist()])
+        text, mask = model.forward_text_condition(embed, lengths, torch.tensor([planned.frames]))
+        found = model.solver.sample(
+            x=torch.from_numpy(noise)[None],
+            text_condition=text,
+            speech_condition=speech,
+            padding_mask=mask,
+            num_step=planned.nfe,
+            guidance_scale=planned.guidance,
+            t_shift=float(contract.read(work / ZIPVOICE / "bundle", verify=False).manifest.defaults.shift),
+        )
+        return np.asarray(found[0].numpy())
+
+    return run
+
+
+def upstream_ort(work: Path, threads: int) -> Run:
+    """Upstream's own ONNX export in ONNX Runtime, without a vocoder."""
+    import onnxruntime
+
+    planned, noise = planned_zipvoice(work)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    text, decoder = (
+        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        for path in (upstream_onnx(work) / name for name in ("text_encoder.onnx", "fm_decoder.onnx"))
+    )
+    speech = np.zeros((1, planned.frames, planned.reference_log_mel.shape[1]), np.float32)
+    speech[0, : len(planned.reference_log_mel)] = planned.reference_log_mel
+    ids = (planned.ids[None] + 1).astype(np.int64)
+    # A first token as the prompt whose frames are such that the ratio gives the planned number.
+    speed = np.array(ids.shape[1] / planned.frames, np.float32)
+
+    def run() -> FloatArray:
+        [said] = text.run(
+            None,
+            {
+                "prompt_tokens": ids[:, :1],
+                "tokens": ids[:, 1:],
+                "prompt_features_len": np.array(1, np.int64),
+                "speed": speed,
+            },
+        )
+        said = said[:, : planned.frames]
+        x = noise[None]
+        for now, then in zip(planned.times[:-1], planned.times[1:], strict=True):
+            [v] = decoder.run(
+                None,
+                {
+                    "t": np.array(now, np.float32),
+                    "x": x,
+                    "text_condition": said,
+                    "speech_condition": speech,
+                    "guidance_scale": np.array(planned.guidance, np.float32),
+                },
+            )
+            x = x + np.float32(then - now) * v
+        return np.asarray(x[0])
+
+    return run
+
+
+def contender(name: str, work: Path, threads: int) -> Run:
+    """Make a contender by its name."""
+    made: dict[str, Callable[[], Run]] = {
+        "our torch": lambda: our_torch(work),
+        "upstream torch": lambda: upstream_torch(work),
+        "upstream onnx": lambda: upstream_ort(work, threads),
+    }
+    if name in made:
+        return made[name]()
+    family, sampling, part = name.split()
+    bundle = prepare_bundle(work, family)
+    return ours(bundle, NFE[family], sampling, threads, first=part == "first")  # type: ignore[arg-type]
+
+
+# -------------------------------------------------------------------------------------------- measuring
+
+ENGINE = {f"{F5} short-kv": F5, f"{ZIPVOICE} exact": ZIPVOICE}
+
+
+def compare(work: Path, rounds: int, threads: int) -> dict[str, Any]:
+    """Let all take turns, and print a table."""
+    bundles = {name: prepare_bundle(work, name) for name in (F5, ZIPVOICE)}
+    names = [f"{name} {part}" for name in ENGINE for part in ("whole", "first")]
+    names.append("our torch")
+    if _is_there("zipvoice"):
+        upstream_onnx(work)
+        names += ["upstream torch", "upstream onnx"]
+    ran = take_turns(names, work, rounds, threads)
+    rows, whole = dict[str, Any](), f"{ZIPVOICE} exact whole"
+    least_s = {name: min(one.cpu_s) for name, one in ran.items()}
+    print(
+        f"\n{rounds} rounds, {threads} threads; reference {REFERENCE_S:g} s; ratios of least processor times"
+    )
+    print(f"{'':40s} {'median s':>9s} {'cpu s':>7s} {'× ZipVoice':>10s} {'peak GB':>8s}")
+    for name, one in ran.items():
+        rows[name] = {"seconds": one.seconds, "cpu_s": one.cpu_s, "peak_gb": one.peak_gb}
+        ratio = least_s[name] / least_s[whole]
+        print(f"{name:40s} {one.median:9.2f} {least_s[name]:7.2f} {ratio:10.2f} {one.peak_gb:8.2f}")
+    for name, family in ENGINE.items():
+        rate = bundles[family].manifest.mel.sample_rate_hz
+        rows[name] = {part: len(ran[f"{name} {part}"].result()) / rate for part in ("whole", "first")}
+        print(f"{name}: {rows[name]['whole']:.2f} s of speech, its first piece {rows[name]['first']:.2f} s")
+    if "upstream torch" in ran:
+        expected = ran["upstream torch"].result()
+        for name in ("our torch", "upstream onnx"):
+            far = float(np.linalg.norm(ran[name].result() - expected) / np.linalg.norm(expected))
+            rows[name]["error"] = far
+            print(f"{name}: {far:.1e} from upstream's torch")
+    return rows
+
+
+def take_turns(names: list[str], work: Path, rounds: int, threads: int) -> dict[str, Contender]:
+    """A warm-up of each, then `rounds` counted ones."""
+    module = "tests.benchmarks.families"
+    contenders = [Contender(name, work, module, ("--threads", str(threads))) for name in names]
+    for number in range(rounds + 1):
+        for one in contenders:
+            one.turn(counts=number > 0)
+            print(f"round {number} of {rounds}: {one.name}", file=sys.stderr)
+    for one in contenders:
+        one.stop()
+    return {one.name: one for one in contenders}
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("served", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    if options.served:
+        name, out = options.served
+        if "torch" in name:
+            import torch
+
+            torch.set_num_threads(options.threads)
+        answer(contender(name, options.work, options.threads), Path(out))
+        return
+    results = compare(options.work, options.rounds, options.threads)
+    (options.work / "families.json").write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
