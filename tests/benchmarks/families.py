@@ -29,13 +29,14 @@ import numpy as np
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Sampling
-from appliance.contract.tokens import read_vocabulary
 from appliance.engine.condition import condition_inputs
 from appliance.engine.loading import load_for
 from appliance.plan import Planner
 from appliance.request import Reference, Request, Segment, Segmentation
-from appliance.text import chinese
+from appliance.text.spelling import Spelling
+from appliance.text.tokenizers import maker
 from appliance.voices.reference import prepare
+from appliance.voices.rules import RULES
 from tests.benchmarks.cpu import Contender, Run, answer
 from tests.benchmarks.random_base import FloatArray, upstream_noise
 from tests.benchmarks.simulator import DEMO
@@ -145,12 +146,13 @@ def upstream_onnx(work: Path) -> Path:
 
 def segments(bundle: Bundle, nfe: int, sampling: Sampling, segmentation: Segmentation) -> list[Segment]:
     """The text as a daemon plans it."""
-    m = bundle.manifest
-    features = prepare(reference(), m.mel, m.defaults.target_rms)
-    planner = Planner(
-        m, read_vocabulary(bundle.vocab), lambda *_: Reference(TRANSCRIPT, features), chinese.to_tokens
+    m, vocabulary = bundle.manifest, bundle.vocabulary()
+    read = Spelling(vocabulary).read
+    given = Reference(
+        read(TRANSCRIPT), prepare(reference(), m.mel, m.defaults.target_rms, rule=RULES[m.reference])
     )
-    request = Request(TEXT, "", nfe, SEED, m.defaults.guidance, segmentation, stream=True)
+    planner = Planner(m, vocabulary, lambda *_: given, maker(vocabulary.tokenizer))
+    request = Request(read(TEXT), "", nfe, SEED, m.defaults.guidance, segmentation, stream=True)
     [(_, planned)] = planner.ways([request])
     return [dataclasses.replace(one, sampling=sampling) for one in planned]
 
