@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from appliance.config import EngineConfig, SchedulerConfig, SynthesisConfig
+from appliance.config import USUAL_NFE, EngineConfig, SchedulerConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.bundle import Manifest, Sampling
 from appliance.engine.costs import StepCall
@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--mode", default="MAXN")
     parser.add_argument("--rows", type=int, default=TrtBackend.max_batch, help="of a call (%(default)s)")
     parser.add_argument("--one-by-one", action="store_true", help="steps are no CUDA graphs")
-    parser.add_argument("--nfe", type=int, default=SynthesisConfig.nfe)
+    parser.add_argument("--nfe", type=int, help="absent: as many as the daemon takes")
     parser.add_argument("--sampling", choices=("exact", "short", "short-kv"), default="exact")
     parser.add_argument("--from", type=int, default=1, dest="first", help="channels that are tried first")
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -183,13 +183,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="of this machine")
     options = parser.parse_args()
     bundle = bundles.read(options.bundle, verify=False)
-    speaking = Speaking(bundle.manifest, options.nfe, options.sampling, options.seconds)
+    nfe = bundle.manifest.sampler.nearest(USUAL_NFE) if options.nfe is None else options.nfe
+    speaking = Speaking(bundle.manifest, nfe, options.sampling, options.seconds)
     table: Table
     if options.device == "this":
         engine = load_for(
             bundle, EngineConfig(backend="ort-cpu", threads=options.threads, lanes=options.lanes)
         )
-        engine.warm_up(options.nfe)
+        engine.warm_up(nfe)
         table = Measured(engine.costs, engine.max_batch)
     else:
         if options.mode not in DEVICES[options.device]:
