@@ -24,9 +24,7 @@ from tests.rpc.test_synthesizer import Stub, refusal, request
 def front(box: Box) -> None:
     vocabulary = read_vocabulary(ROOT / "appliance/demo/bundle/vocab.txt")
     speakable = FrontEnd(vocabulary, languages=("en",)).speakable
-    box.components.defaults = type(box.components.defaults)(
-        box.components.defaults.synthesis, box.components.defaults.guidance, 24_000, speakable
-    )
+    box.components.defaults = replace(box.components.defaults, speakable=speakable)
 
 
 def changes(header: pb.Header) -> list[tuple[str, str, str]]:
