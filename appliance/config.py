@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from appliance.box.clocks.modes import MODE_LETTERS, MODE_NAME
-from appliance.contract.sampler import MAX_GUIDANCE
+from appliance.contract.sampler import MAX_GUIDANCE, Sampler
 from appliance.contract.schedule import MAX_NFE
 from appliance.contract.yaml_text import parse_yaml
 from appliance.errors import ConfigError
@@ -79,6 +79,10 @@ class SynthesisConfig(Ranged):
     def __post_init__(self) -> None:
         super().__post_init__()
         Between(self.nfe or 1, MAX_NFE).check("max_nfe", self.max_nfe)
+
+    def steps_with(self, sampler: Sampler) -> int:
+        """Steps of requests that name none; not checked against those that it takes."""
+        return sampler.nearest(USUAL_NFE) if self.nfe is None else self.nfe
 
 
 @dataclass(frozen=True)

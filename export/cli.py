@@ -247,7 +247,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
     if arguments.keep_float is not None and arguments.precision != "int8-qdq":
         raise assemble.BundleFailed("--keep-float: only --precision int8-qdq has it")
     keep_float = qdq.KEEPS_FLOAT if arguments.keep_float is None else arguments.keep_float
-    precision.check_roles(keep_float)
+    precision.DIT.check(keep_float)
     assemble.check_absent(arguments.out)
     named = family(arguments.family)
     sampled = _sampler(arguments, named)

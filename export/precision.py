@@ -90,108 +90,6 @@ def sum_in_float32(source: Path, out: Path) -> None:
     onnx.save(model, out)
 
 
-def quantise(
-    source: Path, out: Path, keep_float: Collection[str] | None = None, roles: Roles | None = None
-) -> None:
-    """Write the float32 step graph `source` with dynamic INT8 products, but for roles in `keep_float`.
-
-    Weights have a scale per output channel, activations one per tensor: results depend on the batch. `roles`
-    are a DiT's, unless given, and `keep_float` theirs.
-    """
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    roles = roles or DIT
-    kept = roles.check(roles.floats if keep_float is None else keep_float)
-    graph = onnx.load(source, load_external_data=False).graph
-    excluded = [product.node.name for product in products_of(graph) if roles.of(product.weight) in kept]
-    with tempfile.TemporaryDirectory(dir=out.parent) as folder, _without_advice():
-        raw = Path(folder) / out.name
-        quantize_dynamic(
-            source,
-            raw,
-            op_types_to_quantize=["MatMul"],
-            per_channel=True,
-            reduce_range=False,
-            weight_type=QuantType.QInt8,
-            nodes_to_exclude=excluded,
-            use_external_data_format=True,
-            extra_options={"MatMulConstBOnly": True},
-        )
-        model = onnx.load(raw)
-    # The quantiser renames axes and raises the IR version; restore the contract's.
-    traced = onnx.load(source, load_external_data=False)
-    model.ir_version = traced.ir_version
-    for have, want in ((model.graph.input, traced.graph.input), (model.graph.output, traced.graph.output)):
-        del have[:]
-        have.extend(want)
-    save(model, out)
-
-
-def check_roles(roles: Collection[str]) -> None:
-    """Raise ValueError for roles that are not in ROLES."""
-    DIT.check(roles)
-
-
-@contextlib.contextmanager
-def _without_advice() -> Iterator[None]:
-    """Silence the quantiser's advice on the root logger."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
-def save(model: onnx.ModelProto, path: Path) -> None:
-    data = path.with_name(path.name + ".data")
-    data.unlink(missing_ok=True)
-    onnx.save_model(
-        model,
-        path,
-        save_as_external_data=True,
-        location=data.name,
-        size_threshold=1024,
-        convert_attribute=False,
-    )
-    if data.exists():
-        data.chmod(path.stat().st_mode)  # the library gives it mode 600
-
-
-def weight_products(path: Path) -> dict[str, str]:
-    """MatMul node name → role of each weight product."""
-    graph = onnx.load(path, load_external_data=False).graph
-    return {product.node.name: product.role for product in products_of(graph)}
-
-
-@dataclass(frozen=True)
-class Product:
-    """MatMul with a stored weight."""
-
-    node: onnx.NodeProto
-    weight: str
-    widened: bool
-    """True if the weight is cast to float32 first; see `widen`."""
-
-    @property
-    def role(self) -> str:
-        """One of ROLES."""
-        return role_of(self.weight)
-
-
-def products_of(graph: onnx.GraphProto) -> list[Product]:
-    """Weight products in graph order."""
-    weights = {tensor.name for tensor in graph.initializer}
-    casts = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast"}
-    found = []
-    for node in graph.node:
-        if node.op_type == "MatMul":
-            weight = casts.get(node.input[1], node.input[1])
-            if weight in weights:
-                found.append(Product(node, weight, weight != node.input[1]))
-    return found
-
-
 def role_of(weight: str) -> str:
     """Role of a step graph's product by its weight's name. Raises ValueError for other names."""
     if weight.startswith("out."):
@@ -220,3 +118,91 @@ class Roles:
 
 
 DIT = Roles(ROLES, INT8_KEEPS_FLOAT, role_of)
+
+
+def quantise(source: Path, out: Path, keep_float: Collection[str] | None = None, roles: Roles = DIT) -> None:
+    """Write the float32 step graph `source` with dynamic INT8 products, but for roles in `keep_float`.
+
+    Weights have a scale per output channel, activations one per tensor: results depend on the batch.
+    Without `keep_float` it has those of `roles`.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    kept = roles.check(roles.floats if keep_float is None else keep_float)
+    graph = onnx.load(source, load_external_data=False).graph
+    excluded = [product.node.name for product in products_of(graph) if roles.of(product.weight) in kept]
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder, _without_advice():
+        raw = Path(folder) / out.name
+        quantize_dynamic(
+            source,
+            raw,
+            op_types_to_quantize=["MatMul"],
+            per_channel=True,
+            reduce_range=False,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=excluded,
+            use_external_data_format=True,
+            extra_options={"MatMulConstBOnly": True},
+        )
+        model = onnx.load(raw)
+    # The quantiser renames axes and raises the IR version; restore the contract's.
+    traced = onnx.load(source, load_external_data=False)
+    model.ir_version = traced.ir_version
+    for have, want in ((model.graph.input, traced.graph.input), (model.graph.output, traced.graph.output)):
+        del have[:]
+        have.extend(want)
+    save(model, out)
+
+
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """Silence the quantiser's advice on the root logger."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def save(model: onnx.ModelProto, path: Path) -> None:
+    data = path.with_name(path.name + ".data")
+    data.unlink(missing_ok=True)
+    onnx.save_model(
+        model,
+        path,
+        save_as_external_data=True,
+        location=data.name,
+        size_threshold=1024,
+        convert_attribute=False,
+    )
+    if data.exists():
+        data.chmod(path.stat().st_mode)  # the library gives it mode 600
+
+
+@dataclass(frozen=True)
+class Product:
+    """MatMul with a stored weight."""
+
+    node: onnx.NodeProto
+    weight: str
+    widened: bool
+    """True if the weight is cast to float32 first; see `widen`."""
+
+    @property
+    def role(self) -> str:
+        """One of ROLES."""
+        return role_of(self.weight)
+
+
+def products_of(graph: onnx.GraphProto) -> list[Product]:
+    """Weight products in graph order."""
+    weights = {tensor.name for tensor in graph.initializer}
+    casts = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast"}
+    found = []
+    for node in graph.node:
+        if node.op_type == "MatMul":
+            weight = casts.get(node.input[1], node.input[1])
+            if weight in weights:
+                found.append(Product(node, weight, weight != node.input[1]))
+    return found

@@ -24,7 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 from appliance.contract.bundle import Bundle
 from export.calibration import Observations, Observed
 from export.oracles import FloatArray
-from export.precision import Product, check_roles, products_of, save
+from export.precision import DIT, Product, products_of, save
 from export.to_onnx import share_weights
 
 STEPS = ("step", "step_keys", "step_reply")
@@ -156,7 +156,7 @@ def scheme(
     floats: Floats, chosen: Mapping[str, Choice], roles: Mapping[str, str], keep_float: Collection[str]
 ) -> Scheme:
     """Quantise all products but those of roles in `keep_float`. Raises ValueError."""
-    check_roles(keep_float)
+    DIT.check(keep_float)
     weights, changed = dict(floats), dict[str, FloatArray]()
     wanted = [name for name, role in roles.items() if role not in keep_float]
     for name in wanted:

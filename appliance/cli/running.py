@@ -77,7 +77,7 @@ def _replay(options: argparse.Namespace) -> int:
     from appliance.engine import replay
 
     read = bundle.read(options.bundle)
-    nfe = read.manifest.sampler.nearest(config.USUAL_NFE) if options.nfe is None else options.nfe
+    nfe = config.SynthesisConfig().steps_with(read.manifest.sampler) if options.nfe is None else options.nfe
     try:
         replay.replay_file(read, options.case, nfe, options.out)
     except OSError as error:

@@ -142,7 +142,7 @@ class Flow:
             times += [int(lane.times[lane.done])] * len(lane.parts)
         release = any(lane.steps_left == 1 and lane.segment.frames >= RELEASE_FRAMES for lane in lanes)
         capture = captures and min(lane.steps_left for lane in lanes) >= WORTH_CAPTURING
-        for shared in _shared(calls, self.backend.max_batch):
+        for shared in joined_calls(calls, self.backend.max_batch):
             members, graph = [parts[i] for i in shared], calls[shared[0]].graph
             when = [times[i] for i in shared for _ in range(calls[i].rows)]
             if len(members) == 1:
@@ -191,7 +191,7 @@ class Flow:
                 frames=max(calls[i].frames for i in shared),
                 rows=sum(calls[i].rows for i in shared),
             )
-            for shared in _shared(calls, self.backend.max_batch)
+            for shared in joined_calls(calls, self.backend.max_batch)
         ]
 
     def latents(self, lane: LaneState, skip: int = 0) -> Tensor:
@@ -326,7 +326,7 @@ def _start(segment: Segment) -> int:
     return 0 if segment.sampling == "exact" else len(segment.reference_log_mel)
 
 
-def _shared(calls: Sequence[StepCall], most: int) -> list[list[int]]:
+def joined_calls(calls: Sequence[StepCall], most: int) -> list[list[int]]:
     """Groups of calls, by index, that become one: rows without a reference, by length."""
     joined: list[list[int]] = []
     room = 0

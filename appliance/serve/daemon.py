@@ -39,7 +39,7 @@ from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
 from appliance.box.show.findings import plain
 from appliance.box.system import Box
-from appliance.config import USUAL_NFE, Config, LogConfig, ServerConfig, SynthesisConfig, load
+from appliance.config import Config, LogConfig, ServerConfig, SynthesisConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle, Manifest
 from appliance.contract.tokens import Tokenizer, Vocabulary
@@ -616,7 +616,7 @@ def _usual(synthesis: SynthesisConfig, manifest: Manifest) -> tuple[int, float]:
     Raises ConfigError for settings that the bundle does not take.
     """
     sampler = manifest.sampler
-    nfe = sampler.nearest(USUAL_NFE) if synthesis.nfe is None else synthesis.nfe
+    nfe = synthesis.steps_with(sampler)
     guidance = manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
     try:
         sampler.check_steps(nfe)

@@ -65,7 +65,9 @@ _PARTS = {
 
 
 def _role(weight: str) -> str:
-    return next(role for role, part in _PARTS.items() if re.search(part, weight))
+    if found := [role for role, part in _PARTS.items() if re.search(part, weight)]:
+        return found[0]
+    raise ValueError(f"{weight}: not a matrix of the step graph")
 
 
 ROLES = Roles(tuple(_PARTS), ("from_latents", "values", "final"), _role)

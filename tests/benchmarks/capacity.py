@@ -22,12 +22,12 @@ from pathlib import Path
 
 import numpy as np
 
-from appliance.config import USUAL_NFE, EngineConfig, SchedulerConfig
+from appliance.config import EngineConfig, SchedulerConfig, SynthesisConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.bundle import Manifest, Sampling
 from appliance.engine.costs import StepCall
 from appliance.engine.cuda import FRAME_MULTIPLE
-from appliance.engine.flow import _shared, calls_alone
+from appliance.engine.flow import calls_alone, joined_calls
 from appliance.engine.loading import load_for
 from appliance.engine.tensorrt.trt import TrtBackend
 from appliance.request import Cost, Segment
@@ -68,7 +68,7 @@ class Modelled:
     def step_s(self, steps: Steps) -> float:
         calls = [call for segment, step in steps for call in self._calls(segment, step)]
         total_s = 0.0
-        for shared in _shared(calls, self._rows):
+        for shared in joined_calls(calls, self._rows):
             frames = max(calls[i].frames for i in shared)
             call = replace(calls[shared[0]], frames=frames, rows=sum(calls[i].rows for i in shared))
             launches = self._launches("step")
@@ -102,7 +102,7 @@ class Modelled:
 
 @dataclass(frozen=True)
 class Speaking:
-    """How every channel speaks."""
+    """Speech of every channel."""
 
     manifest: Manifest
     nfe: int
@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="of this machine")
     options = parser.parse_args()
     bundle = bundles.read(options.bundle, verify=False)
-    nfe = bundle.manifest.sampler.nearest(USUAL_NFE) if options.nfe is None else options.nfe
+    nfe = SynthesisConfig().steps_with(bundle.manifest.sampler) if options.nfe is None else options.nfe
     speaking = Speaking(bundle.manifest, nfe, options.sampling, options.seconds)
     table: Table
     if options.device == "this":

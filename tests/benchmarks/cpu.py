@@ -29,8 +29,9 @@ import numpy as np
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Sampling
-from appliance.engine.engine import SAMPLINGS
+from appliance.engine.engine import SAMPLINGS, Synthesizer
 from appliance.engine.loading import load_for
+from appliance.request import Segment
 from export import precision
 from export.cli import main as export
 from export.families import family
@@ -84,13 +85,19 @@ def ours(
     segment = random_base.segment(mel, len(mel) - 1, ids, noise, NFE, sampling, guidance)
     engine = load_for(bundle, EngineConfig(backend=backend, lanes=1))
 
+    return speaking(engine, segment, engine.log_mel)
+
+
+def speaking(engine: Synthesizer, segment: Segment, result: Callable[[int], FloatArray]) -> Run:
+    """All steps of a segment, then the `result` of its lane."""
+
     def run() -> FloatArray:
         lane = engine.open(segment)
         for _ in range(lane.steps_left):
             engine.step([lane.id])
-        mel = engine.log_mel(lane.id)
+        found = result(lane.id)
         engine.close(lane.id)
-        return mel
+        return found
 
     return run
 
@@ -211,7 +218,7 @@ class Contender:
         self.name = name
         self.seconds: list[float] = []
         self.cpu_s: list[float] = []
-        """Of all its threads."""
+        """Seconds of processor time of all its threads, by turn."""
         self.peak_gb = 0.0
         self._out = work / "out" / f"{name.replace(' ', '_')}.npy"
         self._out.parent.mkdir(exist_ok=True)

@@ -25,7 +25,7 @@ class Mode:
     hz: float
     bytes_per_s: float = 204.8e9
     operations: int = OPERATIONS
-    """Of a tensor core, per clock."""
+    """Operations of a tensor core per clock."""
 
     @property
     def flops(self) -> float:

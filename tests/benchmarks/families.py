@@ -37,7 +37,7 @@ from appliance.text.spelling import Spelling
 from appliance.text.tokenizers import maker
 from appliance.voices.reference import prepare
 from appliance.voices.rules import RULES
-from tests.benchmarks.cpu import Contender, Run, answer
+from tests.benchmarks.cpu import Contender, Run, answer, speaking
 from tests.benchmarks.random_base import FloatArray, upstream_noise
 from tests.benchmarks.simulator import DEMO
 
@@ -51,7 +51,7 @@ STAND_INS = (
     "torch.utils.tensorboard", "lhotse", "lhotse.dataset", "lhotse.dataset.sampling",
     "lhotse.dataset.sampling.base", "jieba", "cn2an", "piper_phonemize", "inflect", "unidecode",
 )  # fmt: skip
-"""What upstream's modules import and its model and export never call."""
+"""Imports of upstream's modules that its model and export never call."""
 
 
 # ----------------------------------------------------------------------------------------- preparation
@@ -176,15 +176,7 @@ def ours(bundle: Bundle, nfe: int, sampling: Sampling, threads: int, *, first: b
     planned = segments(bundle, nfe, sampling, way)[0]
     engine = load_for(bundle, EngineConfig(backend="ort-cpu", lanes=1, threads=threads))
 
-    def run() -> FloatArray:
-        lane = engine.open(planned)
-        for _ in range(lane.steps_left):
-            engine.step([lane.id])
-        sound = engine.finish(lane.id)
-        engine.close(lane.id)
-        return sound
-
-    return run
+    return speaking(engine, planned, engine.finish)
 
 
 def planned_zipvoice(work: Path) -> tuple[Segment, FloatArray]:

@@ -25,7 +25,7 @@ COUNTED_AT = (96, 160, 256)
 TIMES = 8
 """Rows of a step's modulation table."""
 FRAMES_PER_TOKEN = 8
-"""Of texts of a family that encodes tokens, not frames: twelve characters a second."""
+"""Pace of texts of a family that encodes tokens, not frames: twelve characters a second."""
 
 Polynomial = tuple[float, float, float]
 """Coefficients of a polynomial of frames: constant, linear, quadratic."""
@@ -38,7 +38,7 @@ class Work:
     flops: Mapping[str, Polynomial]
     parameters: float
     values: Polynomial = (0.0, 0.0, 0.0)
-    """What products, convolutions and softmaxes read and write, weights apart."""
+    """Numbers that products, convolutions and softmaxes read and write, weights apart."""
     kernels: int = 0
     """Number of these."""
 

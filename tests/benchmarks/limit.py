@@ -22,7 +22,7 @@ import numpy as np
 
 from appliance.bench import BenchError
 from appliance.bench.output import aligned
-from appliance.config import USUAL_NFE
+from appliance.config import SynthesisConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.bundle import Bundle
 from appliance.engine.engine import SAMPLINGS
@@ -243,7 +243,7 @@ def run(options: argparse.Namespace) -> int:
     """Count, measure on this machine, and print. Raises BenchError, BundleError."""
     bundle = bundles.read(options.bundle, verify=False)
     rate = bundle.manifest.mel.frames_per_second
-    nfe = bundle.manifest.sampler.nearest(USUAL_NFE) if options.nfe is None else options.nfe
+    nfe = SynthesisConfig().steps_with(bundle.manifest.sampler) if options.nfe is None else options.nfe
     reference, made = round(options.reference * rate), round(options.audio * rate)
     frames = reference + made
     if made < 1 or reference < 0 or nfe < 1 or frames > bundle.manifest.max_frames:

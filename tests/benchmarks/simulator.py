@@ -94,7 +94,7 @@ class Device:
     max_batch: int = 1
     """Lanes in one call."""
     lane_rows: int = 2
-    """Of a step: a guided and an unguided one."""
+    """Rows of a lane in a step: a guided and an unguided one."""
 
     def step_s(self, steps: Steps) -> float:
         """One step of all of them."""

@@ -35,7 +35,7 @@ class Proportional:
 
 
 def test_channels_fill_the_device_and_no_more() -> None:
-    """Of which twelve could be spoken at once, and fifteen with the pauses between their replies."""
+    """Twelve could be spoken at once, and fifteen with the pauses between their replies."""
     speaking = Speaking(BUNDLE.manifest, NFE, "exact", 20.0)
     runs = [capacity.run(Proportional(1 / 12), speaking, n, 8) for n in (6, 24)]
     assert runs[0].c100 == 1.0 and runs[1].c100 < 0.7

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.once]
 
 WORDS = "Hello there, my friend."
 TRANSCRIPT_TOKENS, TOKENS_SAID = 59, 24
-"""Of `Running.add_voice`'s transcript and of WORDS, by espeak's voice."""
+"""Numbers of tokens of `Running.add_voice`'s transcript and of WORDS, by espeak's voice."""
 CHINESE = "今天天气很好，我们去公园吧。"
 
 

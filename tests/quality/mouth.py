@@ -12,7 +12,7 @@ import numpy as np
 import soundfile
 
 from appliance.audio.join import Joiner, overlap_samples
-from appliance.config import USUAL_NFE, SynthesisConfig, VoicesConfig
+from appliance.config import SynthesisConfig, VoicesConfig
 from appliance.contract import bundle
 from appliance.contract.bundle import Sampling
 from appliance.contract.mel import log_mel
@@ -100,7 +100,7 @@ class Mouth:
         request = Request(
             text=clean(text, limit_characters=SynthesisConfig.max_text_characters),
             voice=voice,
-            nfe=self.bundle.manifest.sampler.nearest(USUAL_NFE) if nfe is None else nfe,
+            nfe=SynthesisConfig().steps_with(self.bundle.manifest.sampler) if nfe is None else nfe,
             seed=seed,
             guidance=self.bundle.manifest.defaults.guidance,
             segmentation=segmentation,

@@ -1,4 +1,4 @@
-"""Program: lines of JSON texts on standard input → JSON lists of [phones, characters read] of their clauses.
+"""Program: lines of JSON texts on standard input → JSON lists of [phones, text read] of their clauses.
 
 Apart from the package and with the standard library alone, so that what loads libespeak-ng, which is under
 the GPL and reads in C what strangers write, is a process of its own. The first line that it prints is
@@ -14,7 +14,7 @@ from typing import Any
 LIBRARY = "libespeak-ng.so.1"
 VOICE = b"en-us"
 SYNCHRONOUS, DONT_EXIT, UTF_8, IPA = 2, 1 << 15, 1, 2
-"""Of speak_lib.h."""
+"""Values that speak_lib.h names."""
 MOST_S = 20
 """Time for a text, in which millions of characters are read; then the process is ended, in C too."""
 

@@ -55,7 +55,7 @@ class Emilia:
 def segments(text: str) -> Iterator[tuple[str, str]]:
     """(part, "en" | "zh" | "pinyin" | "tag" | ""); what is of no language goes with what stands before it."""
     text = text.replace("\n", "")
-    # What opens after the last that closes is no bracket; each would be looked for to the end.
+    # Brackets that open after the last that closes would each be looked for to the end.
     closed = max(text.rfind(">"), text.rfind("]")) + 1
     language = ""
     parts: list[tuple[str, str]] = []

@@ -22,7 +22,7 @@ from appliance.text.emilia.tokens import Emilia
 FOLDER = Path(__file__).parent
 LINES = (FOLDER / "lines.txt").read_text("utf-8").splitlines()
 PHONES = " !\"'(),-.:;?$%abcdefhijklmnopstuvwxzæçðŋɐɑɔəɚɛɜɡɪɫɬɹɾʃʊʌʒʔˈˌː̩̃θᵻ"
-"""Of English; upstream has those of all languages."""
+"""Phones of English; upstream has those of all languages."""
 
 
 def write_tokens() -> Path:
