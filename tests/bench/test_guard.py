@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -178,12 +179,14 @@ def test_a_page_of_nothing() -> None:
 def test_neighbours_are_those_that_took_time() -> None:
     busy = Neighbours(before={1: ("a", 0.0)}, begun=0.0)
     assert busy.busiest() == []  # over the uptime nothing of theirs is much
-    some = cpu_seconds()
-    greedy = max(some, key=lambda pid: some[pid][1])
-    then = {pid: (name, 0.0 if pid == greedy else seconds) for pid, (name, seconds) in some.items()}
-    found = Neighbours(before=then).busiest()
+    with subprocess.Popen(["sleep", "600"]) as child:
+        greedy = child.pid
+        then = {**cpu_seconds(), greedy: ("sleep", -1.0)}  # a second more than it has taken
+        found = Neighbours(before=then).busiest()
+        others = Neighbours((greedy,), before=then).busiest()
+        child.kill()
     assert any(f"({greedy})" in name for name, _ in found)
-    assert not any(f"({greedy})" in name for name, _ in Neighbours((greedy,), before=then).busiest())
+    assert not any(f"({greedy})" in name for name, _ in others)
 
 
 # The command.
