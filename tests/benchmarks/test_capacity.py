@@ -54,7 +54,8 @@ def test_a_reply_costs_what_is_modelled_and_its_launches() -> None:
     model, arch = ReplyModel(BUNDLE, MODE), BUNDLE.manifest.arch
     assert arch is not None and BUNDLE.manifest.mel.frames_per_second == simulator.FRAMES_PER_S
     launches = NFE * (capacity.BLOCK_LAUNCHES * arch.depth + capacity.ENDS)
-    calls: tuple[tuple[bundles.Sampling, int], ...] = (("exact", 1), ("short-kv", 2))
+    rows = BUNDLE.manifest.sampler.most_rows
+    calls: tuple[tuple[bundles.Sampling, int], ...] = (("exact", 1), ("short-kv", rows))
     for sampling, number in calls:
         [segment] = Speaking(BUNDLE.manifest, NFE, sampling, 1.0).message(0.0, 1.4, "").planned[0]
         made = segment.frames - segment.reference_frames

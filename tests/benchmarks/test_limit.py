@@ -101,7 +101,7 @@ def test_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     maxn = json.loads(capsys.readouterr().out)
     assert maxn["floor_s"] == pytest.approx(sum(max(g["compute_s"], g["memory_s"]) for g in maxn["graphs"]))
     seconds = [one["s"] for one in maxn["times"]]
-    assert maxn["floor_s"] < seconds[0] and seconds == sorted(seconds, reverse=True)
+    assert maxn["floor_s"] < min(seconds)
     assert main([*options, "--mode", "30W"]) == 0
     shown = capsys.readouterr().out
     assert "bound by compute" in shown and "agx-orin-64 at 30W: public figures" in shown
@@ -114,7 +114,7 @@ def test_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_simulator_takes_its_costs_from_the_limit() -> None:
     """Seconds of a reply's calls, against the plan's at the share of the peak that it assumes."""
     bundle, mode = bundles.read(DEMO / "bundle", verify=False), devices.DEVICES["agx-orin-64"]["30W"]
-    device, nfe, frames = simulator.limited(bundle, mode), 7, 800
+    device, nfe, frames = simulator.limited(bundle, mode), bundle.manifest.sampler.nearest(7), 800
     rows = {row["graph"]: row for row in limit.limits_on(bundle, mode, frames, 300, nfe)["graphs"]}
     message = simulator.Message(0.0, reference_s=300 / simulator.FRAMES_PER_S, nfe=nfe)
     [segment] = simulator.segments_of(message, [500 / simulator.FRAMES_PER_S])
