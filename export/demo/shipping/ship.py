@@ -27,8 +27,8 @@ MAX_FRAMES = 2304
 LARGEST_BYTES = 36 << 20
 """Size limit of bundle and references together."""
 REFERENCES = {
-    "heart": (HEART, "We are live every Monday at seven, so come and say hello."),
-    "michael": (MICHAEL, "We are live every Monday at seven, so come and say hello."),
+    "heart": (HEART, "We are live every Monday at seven, so say hello."),
+    "michael": (MICHAEL, "We are live every Monday at seven, so say hello."),
 }
 """Voice → teacher's name and transcript, of our own, which no training sentence shares six words with."""
 REFERENCE_RATE = 0.9
@@ -83,15 +83,17 @@ def ship(weights: Path, vocoder: Path, teachers: Path, licence: str, out: Path) 
     if (out / "bundle").exists():
         raise ValueError(f"{out / 'bundle'} exists; remove it to ship another")
     recipe, average = train.read_average(weights)
+    # First: the exporter tries every bundle with the shipped voices.
+    write_voices(Teachers(teachers), out / "voices")
     with tempfile.TemporaryDirectory() as scratch:
-        official, voice = Path(scratch) / "official", Path(scratch) / "voice"
-        write_voices(Teachers(teachers), voice / "voices")
+        official, bundle = Path(scratch) / "official", Path(scratch) / "bundle"
         write_official(average, recipe.arch, vocoder, official)
-        make_bundle(official, licence, recipe.passes if recipe.stage == "student" else 0, voice / "bundle")
-        size = sum(path.stat().st_size for path in voice.rglob("*") if path.is_file())
+        make_bundle(official, licence, recipe.passes if recipe.stage == "student" else 0, bundle)
+        made = [*bundle.iterdir(), *(out / "voices").iterdir()]
+        size = sum(path.stat().st_size for path in made)
         if size > LARGEST_BYTES:
             raise ValueError(f"{size} bytes, at most {LARGEST_BYTES} may be committed: train a smaller model")
-        shutil.copytree(voice, out, dirs_exist_ok=True)
+        shutil.copytree(bundle, out / "bundle")
     return size
 
 
