@@ -19,13 +19,14 @@ from appliance.contract.graphs import GraphSpec
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine.backend import Bound, Graph, Ranges, Tensor
+from appliance.engine.cases import FEMALE, MALE
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend, OrtGraph
 from appliance.engine.replay import replay
 from export.oracles import Case, FloatArray, read_case
 from export.precision import products_of
 
-READINGS = (("bdl", 520), ("slt", 610))
+READINGS = ((MALE, 520), (FEMALE, 610))
 """Voice and length in frames; the parity gate uses others."""
 TEXT = (
     "Yesterday evening the lights went out in the whole street, so we lit two candles and told stories. "

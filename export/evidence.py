@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from appliance.contract.mel import Kind, MelSpec, log_mel
 from appliance.contract.tokens import Vocabulary
-from appliance.engine.cases import TARGET_RMS, samples, transcript
+from appliance.engine.cases import FEMALE, MALE, TARGET_RMS, samples, transcript
 from appliance.text.spelling import Spelling
 from appliance.text.tokenizers import maker
 from appliance.voices.decode import decode
@@ -72,7 +72,7 @@ class Recording:
     """(samples,) at a rate."""
 
 
-DEMO = tuple(Recording(voice, transcript(voice).strip(), partial(samples, voice)) for voice in ("slt", "bdl"))
+DEMO = tuple(Recording(voice, transcript(voice).strip(), partial(samples, voice)) for voice in (FEMALE, MALE))
 
 
 @dataclass

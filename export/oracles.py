@@ -22,7 +22,7 @@ from appliance.contract.sampler import UPSTREAM, Sampler
 from appliance.contract.schedule import noise, time_grid
 from appliance.contract.tokens import Vocabulary
 from appliance.engine import condition
-from appliance.engine.cases import TEXT, samples, transcript
+from appliance.engine.cases import FEMALE, MALE, TEXT, samples, transcript
 from appliance.request import Segment
 from appliance.text.spelling import Spelling
 from export.model.dit import states
@@ -45,7 +45,7 @@ LARGEST_HALF = 65_504.0
 ALLOWED_PEAK = LARGEST_HALF / 4
 """Largest accepted peak: other texts and voices go beyond those of the cases."""
 
-READINGS = (("bdl", 500), ("slt", 2003))
+READINGS = ((MALE, 500), (FEMALE, 2003))
 """Voice and length in frames: a usual one, and one for errors that grow with it."""
 LONG_FRAMES = 1000
 LONG_TIMES = [0, 3, 6, 7]

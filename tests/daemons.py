@@ -22,6 +22,7 @@ import numpy as np
 import yaml
 
 from appliance.contract.mel import MelSpec
+from appliance.engine.cases import FEMALE
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.voices.store import VoiceStore
@@ -30,6 +31,9 @@ from tests.sounds import to_file
 
 ROOT = Path(__file__).resolve().parent.parent
 BUNDLE = ROOT / "tests" / "tiny" / "bundle"
+DEMO = ROOT / "appliance" / "demo"
+SPEECH = DEMO / "voices" / f"{FEMALE}.wav"
+"""A recording whose words are in a .txt beside it."""
 
 
 def free_port() -> int:

@@ -30,6 +30,7 @@ from typing import Any
 from appliance import cli
 from appliance.bench.output import aligned
 from appliance.client import CallFailed, Client, Piece
+from appliance.engine.cases import FEMALE
 from tests.daemons import BUNDLE, ROOT, Running, free_port, running
 from tests.patience import PATIENCE_S, scaled
 
@@ -44,7 +45,7 @@ TEXTS = (
     "Hello from the other side of the world.",
 )
 LONG = " ".join(TEXTS)
-NFE = 3
+NFE = 4
 """Too few steps for good audio; the balance does not depend on them."""
 
 
@@ -281,7 +282,7 @@ def loaded(box: Box, voice: str, weight: int) -> Iterator[None]:
 
     def speak(client: Client) -> None:
         with contextlib.suppress(CallFailed, ValueError):  # the client was closed
-            client.stream(LONG, voice, priority="bulk", nfe=16).reply()
+            client.stream(LONG, voice, priority="bulk").reply()
 
     def load() -> None:
         # The client closes first, which ends the calls that the pool waits for.
@@ -313,10 +314,10 @@ def add_voice(box: Box, bundle: Path) -> str:
     assert box.daemon is not None
     if bundle == BUNDLE:
         return str(box.daemon.add_voice().name)
-    recording = bundle.parent / "voices" / "slt.wav"
+    recording = bundle.parent / "voices" / f"{FEMALE}.wav"
     with Client(box.address) as client:
-        client.add_voice("slt", recording.read_bytes(), recording.with_suffix(".txt").read_text().strip())
-    return "slt"
+        client.add_voice(FEMALE, recording.read_bytes(), recording.with_suffix(".txt").read_text().strip())
+    return FEMALE
 
 
 def rate_of(address: str, voice: str, load: float) -> float:

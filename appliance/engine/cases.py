@@ -16,7 +16,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.request import FloatArray, Segment
 
 VOICES = resources.files("appliance") / "demo" / "voices"
-VOICE = "slt"
+FEMALE, MALE = "slt", "bdl"
 TARGET_RMS = 0.1
 TEXT = (
     "The ferry leaves the harbour at a quarter past nine, and by noon it has reached the outer islands. "
@@ -50,7 +50,7 @@ class DemoSpeech:
     def __init__(self, manifest: Manifest, vocabulary: Vocabulary) -> None:
         spec: MelSpec = manifest.mel
         self._manifest, self._vocabulary = manifest, vocabulary
-        self._log_mel = log_mel(samples(VOICE, spec.sample_rate_hz), spec)
+        self._log_mel = log_mel(samples(FEMALE, spec.sample_rate_hz), spec)
 
     def log_mel(self, frames: int) -> FloatArray:
         """(frames, M)"""
@@ -67,7 +67,7 @@ class DemoSpeech:
         seed: int = 0,
     ) -> Segment:
         """A segment whose latents begin at times[0] on the path from noise to the voice."""
-        text = transcript(VOICE)
+        text = transcript(FEMALE)
         frames = reply + reference
         tokens = max(round(len(text) * frames / len(self._log_mel)), 1)
         drawn = noise(seed, 0, frames, self._manifest.mel.mels)

@@ -18,18 +18,17 @@ from appliance.audio import compress
 from appliance.audio.encode import Encoder, check_encoding, check_rate, encode, pcm16
 from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from tests.conftest import ROOT
+from tests.daemons import SPEECH
 
 pytestmark = pytest.mark.once
 
 CODED = [Encoding.FLAC, Encoding.MP3, Encoding.OGG_OPUS]
 FLAC_BLOCK = 1_152
-VOICE = ROOT / "appliance/demo/voices/slt.wav"
 
 
 def voice(seconds: float, rate_hz: int) -> np.ndarray:
     """The demo voice, as long as it is asked for."""
-    recording, recorded_hz = soundfile.read(VOICE, dtype="float32")
+    recording, recorded_hz = soundfile.read(SPEECH, dtype="float32")
     sound = soxr.resample(recording, recorded_hz, rate_hz)
     return np.resize(sound, round(seconds * rate_hz)).astype(np.float32)
 

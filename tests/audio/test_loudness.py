@@ -10,13 +10,14 @@ import soundfile
 import soxr
 
 from appliance.audio.loudness import QUIETEST_LUFS, levelled, loudness, true_peak
+from appliance.engine.cases import FEMALE, MALE
 from appliance.request import AS_MADE, FloatArray, Level
 from tests.daemons import ROOT
 
 RATE_HZ = 24_000
 MONO_LU = -10 * math.log10(2)
 """EBU's signals are on two channels."""
-VOICES = ("bdl", "slt")
+VOICES = (MALE, FEMALE)
 TARGET = Level(-18.0)
 
 
@@ -130,7 +131,7 @@ def test_a_gain_moves_the_level_and_no_peak_reaches_full_scale(gain_db: float) -
 
 
 def test_without_a_target_a_gain_is_a_factor_and_no_level_is_none() -> None:
-    samples = voice("slt")
+    samples = voice(FEMALE)
     assert levelled(samples, RATE_HZ, AS_MADE) is samples
     assert np.array_equal(levelled(samples, RATE_HZ, Level(gain_db=-20.0)), samples * np.float32(0.1))
     assert peak_db(levelled(samples, RATE_HZ, Level(gain_db=20.0))) <= -1.0

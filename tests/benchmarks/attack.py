@@ -32,10 +32,9 @@ from appliance import access
 from appliance.client import Client, Credentials, Options, Piece
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc as rpc
-from tests.daemons import ROOT, Running, running
+from tests.daemons import DEMO, ROOT, SPEECH, Running, running
 from tests.patience import PATIENCE_S
 
-DEMO = ROOT / "appliance" / "demo"
 WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
 """Options of a reader that takes no more than it must."""
 LONG = "This is a long story about a very long river. " * 20
@@ -104,7 +103,7 @@ def names(bot: Bot, stop: Stop) -> None:
     while not stop.is_set():
         number += 1
         words = {f"user{number}x{i:04d}": "you" for i in range(500)}
-        message = speech("Hi.", nfe_steps=1, pronunciations=words)
+        message = speech("Hi.", nfe_steps=4, pronunciations=words)
         bot.call(lambda: stub.Synthesize(message, metadata=bot.metadata, timeout=PATIENCE_S))  # noqa: B023
 
 
@@ -122,7 +121,7 @@ def large(bot: Bot, stop: Stop) -> None:
 
 def unread(bot: Bot, stop: Stop) -> None:
     """Whole replies of megabytes that are not read, on several connections."""
-    message = speech(LONG, seed=9, nfe_steps=1, audio_config={"sample_rate_hertz": 48_000})
+    message = speech(LONG, seed=9, nfe_steps=4, audio_config={"sample_rate_hertz": 48_000})
     while not stop.is_set():
         for method in ("Synthesize", "StreamSynthesize"):
             call = bot.channel(*WINDOW).unary_stream(
@@ -146,7 +145,7 @@ def flushes(bot: Bot, stop: Stop) -> None:
     """Sessions of utterances of one letter, without end, and one that is cancelled."""
 
     def letters() -> Iterator[pb.SessionRequest]:
-        yield pb.SessionRequest(configure=pb.SynthesizeRequest(voice="ann", nfe_steps=1))
+        yield pb.SessionRequest(configure=pb.SynthesizeRequest(voice="ann", nfe_steps=4))
         while not stop.is_set():
             yield pb.SessionRequest(text="a")
             yield pb.SessionRequest(flush=pb.Flush())
@@ -328,8 +327,8 @@ def attacked(folder: Path, bundle: Path, **options: Any) -> Iterator[tuple[Runni
     server = {"tokens": str(tokens), "write_timeout_s": 5.0}
     with running(folder, speaks_from=bundle, server=server, **options) as daemon:
         with Client(daemon.address, Credentials(token=voices)) as store:
-            wav, text = DEMO / "voices" / "slt.wav", DEMO / "voices" / "slt.txt"
-            store.add_voice("ann", wav.read_bytes(), text.read_text().strip(), consent_note="A test.")
+            text = SPEECH.with_suffix(".txt").read_text()
+            store.add_voice("ann", SPEECH.read_bytes(), text.strip(), consent_note="A test.")
         with Client(daemon.address, Credentials(token=other)) as client:
             yield daemon, bot, Victim(client)
 

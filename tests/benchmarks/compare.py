@@ -27,7 +27,8 @@ from appliance.bench.output import aligned, conditions, write_json
 from appliance.bench.run import WORDS, Cell, lengths_of, speak, summary
 from appliance.box.system import Box, open_box
 from appliance.client import CallFailed, Client, Reply
-from tests.benchmarks.contender import DEMO_VOICE, NAME, contender, reference, started
+from tests.benchmarks.contender import NAME, contender, reference, started
+from tests.daemons import SPEECH
 
 SCHEMA = 1
 CONFIDENCE = 0.95
@@ -171,7 +172,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name in ("A", "B"):
         parser.add_argument(name, help="bundle's folder, configuration's .yaml, or environment's python")
     parser.add_argument(
-        "--voice", type=Path, default=DEMO_VOICE, metavar="FILE", help="reference, its .txt beside it"
+        "--voice", type=Path, default=SPEECH, metavar="FILE", help="reference, its .txt beside it"
     )
     parser.add_argument("--nfe", type=int, metavar="N", help="absent: each daemon's own")
     parser.add_argument("--lengths", default="short,medium", metavar="NAMES", help="(%(default)s)")

@@ -27,7 +27,6 @@ END_S = 40.0
 """Time to end after SIGTERM; a drain takes up to 20 s."""
 NAME = "bench"
 """Name of the daemon's only voice."""
-DEMO_VOICE = Path(__file__).parents[2] / "appliance/demo/voices/slt.wav"
 VERSION = "import importlib.metadata as m; print(m.version('f5-appliance'))"
 
 

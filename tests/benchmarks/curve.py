@@ -16,6 +16,7 @@ from tqdm import tqdm
 from appliance.contract.bundle import Arch, Bundle, read
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import read_vocabulary
+from appliance.engine.cases import FEMALE, MALE
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
@@ -25,7 +26,7 @@ from export.modules import POSITION_CONV_GROUPS
 from export.oracles import GATE_NFES, Trajectory, distance, read_case
 from export.qdq import Floats, Scheme
 
-READINGS = (("bdl", 500), ("slt", 500))
+READINGS = ((MALE, 500), (FEMALE, 500))
 """Voice and length in frames of the cases; the first is also the gate's."""
 FRAMES = 1253
 """Length for counting operations: 8.4 s of speech after a reference of 5 s."""

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from appliance.contract.bundle import Arch
 from appliance.contract.mel import MelSpec, log_mel
+from appliance.engine.cases import FEMALE, MALE
 from export import assemble, evidence
 from export.families import Family
 from export.model.dit import DiT
@@ -47,7 +48,7 @@ def corpus(speak, seeds: int = 3) -> list[tuple[Tensor, list[int]]]:
     """(log-mel (N, M), token ids) of each sentence by each voice and seed."""
     sentences = [f"{one.strip().lower()}." for one in WORDS.split(".") if one.strip()]
     clips = []
-    for voice, seed, text in itertools.product(("slt", "bdl"), range(seeds), sentences):
+    for voice, seed, text in itertools.product((FEMALE, MALE), range(seeds), sentences):
         mel = torch.from_numpy(log_mel(speak(text, voice, seed), SPEC))
         clips.append((mel, [VOCABULARY.index(c) for c in text]))
     return clips
@@ -116,13 +117,13 @@ def main() -> None:
     voices = ROOT / "appliance/demo/voices"
     references = {
         name: Reference(voices / f"{name}.wav", (voices / f"{name}.txt").read_text("utf-8").strip())
-        for name in ("slt", "bdl")
+        for name in (FEMALE, MALE)
     }
     with tempfile.TemporaryDirectory() as scratch:
         mouth = Mouth(ROOT / "appliance/demo/bundle", references, Path(scratch) / "voices")
 
         def speak(text: str, voice: str, seed: int) -> np.ndarray:
-            said = mouth.speak(text, voice, nfe=7, seed=seed, segmentation=Segmentation.UPSTREAM)
+            said = mouth.speak(text, voice, seed=seed, segmentation=Segmentation.UPSTREAM)
             return said.samples
 
         clips = corpus(speak)

@@ -39,7 +39,7 @@ from appliance.voices.reference import prepare
 from appliance.voices.rules import RULES
 from tests.benchmarks.cpu import Contender, Run, answer, speaking
 from tests.benchmarks.random_base import FloatArray, upstream_noise
-from tests.benchmarks.simulator import DEMO
+from tests.daemons import SPEECH
 
 TEXT = "The boss has two phases, and the second one is much harder, so keep your shield up and go left."
 TRANSCRIPT = "Time to drink some water and stretch your legs. Time to drink some water,"
@@ -159,7 +159,7 @@ def segments(bundle: Bundle, nfe: int, sampling: Sampling, segmentation: Segment
 
 def reference() -> bytes:
     """A demo voice, said again until it takes REFERENCE_S."""
-    with wave.open(str(DEMO / "voices/slt.wav")) as voice:
+    with wave.open(str(SPEECH)) as voice:
         sound, rate, width = voice.readframes(voice.getnframes()), voice.getframerate(), voice.getsampwidth()
     made = io.BytesIO()
     with wave.open(made, "wb") as out:

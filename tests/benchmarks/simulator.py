@@ -55,6 +55,7 @@ from appliance.text import chinese
 from appliance.voices.reference import prepare
 from appliance.voices.rules import RULES
 from tests.benchmarks import devices, graph_work
+from tests.daemons import SPEECH
 
 FRAMES_PER_S = 93.75
 SILENCE: FloatArray = np.zeros(0, np.float32)
@@ -532,7 +533,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, help="lanes in a call; absent: the device's")
     parser.add_argument("--replay", type=Path, metavar="TRACE", help="a storm's, instead of a made workload")
     parser.add_argument("--bundle", type=Path, default=DEMO / "bundle", help="of that storm (%(default)s)")
-    parser.add_argument("--voice", type=Path, default=DEMO / "voices/slt.wav", help="likewise (%(default)s)")
+    parser.add_argument("--voice", type=Path, default=SPEECH, help="likewise (%(default)s)")
     parser.add_argument("--threads", type=int, default=0, help="of the storm's engine")
     options = parser.parse_args()
     if options.replay:

@@ -15,7 +15,8 @@ from appliance.bench.lines import text_of
 from appliance.bench.load import Load
 from appliance.bench.outcome import Outcome
 from appliance.client import AsyncClient
-from tests.benchmarks.contender import DEMO_VOICE, NAME, contender, reference, started
+from tests.benchmarks.contender import NAME, contender, reference, started
+from tests.daemons import SPEECH
 
 CONNECTIONS = 4
 TIMEOUT_S = 600.0
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shown", type=count, default=slices.SHOWN, metavar="N", help="requests (%(default)s)"
     )
     parser.add_argument(
-        "--voice", type=Path, default=DEMO_VOICE, metavar="FILE", help="reference, its .txt beside it"
+        "--voice", type=Path, default=SPEECH, metavar="FILE", help="reference, its .txt beside it"
     )
     parser.set_defaults(run=run)
 

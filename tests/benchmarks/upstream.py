@@ -45,19 +45,17 @@ from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply
 from appliance.config import USUAL_NFE as NFE
 from appliance.contract.mel import MelSpec, filterbank, log_mel
-from tests.daemons import ROOT, running
+from tests.daemons import DEMO, ROOT, SPEECH, running
 
 SCHEMA = 1
-DEMO = ROOT / "appliance" / "demo"
-VOICE = DEMO / "voices" / "slt.wav"
-TRANSCRIPT = VOICE.with_suffix(".txt").read_text("utf-8").strip()
+TRANSCRIPT = SPEECH.with_suffix(".txt").read_text("utf-8").strip()
 CORES = os.cpu_count() or 1
 SHORT = "Thanks for the follow, and welcome to the stream."
 LONG = (
     "The stream starts at eight tonight, and we will play the new map together. "
     "Bring a friend, and do not forget your headset this time."
 )
-"""About 8 s with the demo's slt; two sentences, so that socket_server has a first chunk to send."""
+"""About 8 s with the demo's female voice; two sentences, so that socket_server has a first chunk to send."""
 TEXTS = {"short": SHORT, "long": LONG}
 CLIENTS = (1, 2, 4, 8)
 STORM = 8
@@ -273,7 +271,7 @@ def ours(name: str, folder: Path, bundle: Path, threads: int) -> Iterator[tuple[
             if daemon.process.poll() is not None or time.monotonic() > end:
                 raise NotEqual(f"{name}: not ready: {''.join(daemon.lines)}")
             time.sleep(0.05)
-        client.add_voice("demo", VOICE.read_bytes(), TRANSCRIPT)
+        client.add_voice("demo", SPEECH.read_bytes(), TRANSCRIPT)
         contender = Contender(
             name,
             daemon.process.pid,
@@ -420,7 +418,7 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
         "--model": os.path.relpath(model / "server", Path(package) / "configs"),
         "--ckpt_file": str(model / "model.safetensors"),
         "--vocab_file": str(model / "vocab.txt"),
-        "--ref_audio": str(VOICE),
+        "--ref_audio": str(SPEECH),
         "--ref_text": TRANSCRIPT,
         "--device": "cpu",
     }
@@ -428,7 +426,7 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
         say("starting the daemons and upstream's servers")
         arguments = itertools.chain.from_iterable(options.items())
         served = stack.enter_context(upstream("socket", python, work, threads, *arguments))
-        filed = stack.enter_context(upstream("file", python, work, threads, str(model), str(VOICE)))
+        filed = stack.enter_context(upstream("file", python, work, threads, str(model), str(SPEECH)))
         daemons = [
             stack.enter_context(ours(name, work / name, bundle, threads)) for name, bundle in bundles.items()
         ]

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.engine.cases import FEMALE, MALE
 from tests.debian.made import run
 from tests.patience import PATIENCE_S
 from tests.systemd.page import BACK, BUILD, IN_THE_CHROOT, INSTALL, KEPT, PURGE, REMOVE, UPGRADE, in_blocks
@@ -93,7 +94,7 @@ class Chroot:
         return {path for path in found if not path.startswith(left_out)}
 
     def speaks(self) -> None:
-        self.run("appliance", "say", "Hello from the package.", "--voice", "slt", "--out", "/root/said.wav")
+        self.run("appliance", "say", "Hello from the package.", "--voice", FEMALE, "--out", "/root/said.wav")
         with wave.open(str(self.folder / "root/said.wav")) as said:
             assert said.getnframes() > said.getframerate() / 2
             assert any(said.readframes(said.getnframes()))
@@ -223,7 +224,7 @@ def test_a_life(chroot: Chroot) -> None:
     assert config.read_text() == mine
 
     chroot.page(REMOVE)
-    assert (chroot.folder / "var/lib/f5-appliance/voices/slt/audio").is_file()
+    assert (chroot.folder / f"var/lib/f5-appliance/voices/{FEMALE}/audio").is_file()
     assert config.read_text() == mine
     assert not (chroot.folder / "usr/lib/f5-appliance").exists()
     assert not (chroot.folder / "var/lib/f5-appliance/installed.json").exists()
@@ -313,10 +314,10 @@ def test_an_operators_user_and_mount_stay_and_voices_that_did_not_fit_are_tried_
         said = chroot.dpkg("-i", GOOD)
     assert "not all voices" in said and "Traceback" not in said
     chroot.dpkg("-i", GOOD)
-    assert sorted(os.listdir(voices)) == ["bdl", "slt"]
-    shutil.rmtree(voices / "slt")
+    assert sorted(os.listdir(voices)) == sorted((FEMALE, MALE))
+    shutil.rmtree(voices / FEMALE)
     chroot.dpkg("-i", GOOD)
-    assert os.listdir(voices) == ["bdl"], "what an operator removes stays removed"
+    assert os.listdir(voices) == [MALE], "what an operator removes stays removed"
     with mounted(voices, "size=1m"):
         chroot.dpkg("-P", "f5-appliance")
     assert (chroot.folder / "etc/passwd").read_text() == users

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from appliance.config import Config
+from appliance.engine.cases import FEMALE
 from tests.debian.made import ROOT, run
 from tests.debian.test_chroot import SOURCES
 from tests.patience import PATIENCE_S, until
@@ -106,7 +107,7 @@ def test_daemon_and_gateway_speak_as_the_package_s_user(image: str) -> None:
         until(lambda: healthy("daemon"))
         with started(image, SERVICES["gateway"]["command"]):
             until(lambda: healthy("gateway"))
-            body = json.dumps({"input": "Hello from a container.", "voice": "slt"}).encode()
+            body = json.dumps({"input": "Hello from a container.", "voice": FEMALE}).encode()
             with urllib.request.urlopen(f"http://{Config().gateway.listen}/v1/audio/speech", body) as reply:
                 assert len(reply.read()) > 4_000
     assert not run("buildah", "run", image, "--", "cat", "/etc/machine-id").strip()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from appliance.engine.cases import FEMALE
 from scripts.debian.package import OPTIONAL
 from tests.daemons import write_config
 from tests.debian.made import ARCH, PYTHON, ROOT, UNPACKED_PYTHON, needs_dpkg, package, run
@@ -126,12 +127,13 @@ def test_it_speaks(tree: Path, tmp_path: Path) -> None:
                 if "ready on" in line:
                     break
             assert daemon.poll() is None and "ready on" in lines[-1], "".join(lines)
-            voice = ("slt", demo / "voices/slt.wav", "--transcript", (demo / "voices/slt.txt").read_text())
+            recording = demo / "voices" / f"{FEMALE}.wav"
+            voice = (FEMALE, recording, "--transcript", recording.with_suffix(".txt").read_text())
             # Again where a busy machine takes longer than an upload's deadline: the same voice is no other.
             add = (*appliance, "voices", "add", *voice, *address)
             until(lambda: subprocess.run(add, capture_output=True).returncode == 0)
             said = tmp_path / "said.wav"
-            run(*appliance, "say", "Hello from the package.", "--voice", "slt", "--out", said, *address)
+            run(*appliance, "say", "Hello from the package.", "--voice", FEMALE, "--out", said, *address)
         finally:
             killer.cancel()
             daemon.send_signal(signal.SIGTERM)

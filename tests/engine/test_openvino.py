@@ -21,6 +21,7 @@ from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import signatures
 from appliance.engine import openvino
 from appliance.engine.backend import Graph, HostArray
+from appliance.engine.cases import FEMALE
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import open_backend
 from appliance.engine.openvino import OpenVinoBackend, Precision, product_s
@@ -34,7 +35,6 @@ from tests.engine import lanes
 
 pytestmark = pytest.mark.torch  # the environments without torch have no OpenVINO either
 
-DEMO = daemons.ROOT / "appliance" / "demo"
 EXACT = 1e-5
 """Largest ‖a − b‖ / ‖b‖ of float32 on two runtimes, over a whole sample."""
 LOSSY = 5e-2
@@ -101,11 +101,11 @@ def update(tiny: Bundle) -> Graph:
 @pytest.fixture
 def demo(tmp_path: Path) -> Path:
     """A configuration with the demo bundle, its voice and this backend."""
-    path = daemons.write_config(tmp_path, DEMO / "bundle", engine={"backend": "openvino"})
+    path = daemons.write_config(tmp_path, daemons.DEMO / "bundle", engine={"backend": "openvino"})
     config = read_config(path)
-    voice = DEMO / "voices" / "slt"
+    voice = daemons.DEMO / "voices" / FEMALE
     open_store(config.voices, contract.read(config.bundle.path)).create(
-        "slt", voice.with_suffix(".wav").read_bytes(), voice.with_suffix(".txt").read_text()
+        FEMALE, voice.with_suffix(".wav").read_bytes(), voice.with_suffix(".txt").read_text()
     )
     return path
 

@@ -28,6 +28,7 @@ from appliance.contract.bundle import Arch, Bundle, Precision
 from appliance.contract.graphs import GraphSpec
 from appliance.contract.sampler import Guidance, Sampler
 from appliance.durable import sha256
+from appliance.engine.cases import FEMALE, MALE
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.request import FloatArray
@@ -277,7 +278,7 @@ _expected: dict[object, oracles.Expectations] = {}
 @contextmanager
 def brief_gate() -> Iterator[None]:
     """The whole gate on shorter readings, whose expected results are computed once for the same weights."""
-    readings = (("slt", 330), ("bdl", 300))
+    readings = ((FEMALE, 330), (MALE, 300))
     compute = assemble.expectations
 
     def once(

@@ -14,12 +14,12 @@ import torch
 
 from appliance.contract.bundle import Arch
 from appliance.contract.mel import MelSpec, log_mel
-from appliance.engine.cases import samples
+from appliance.engine.cases import FEMALE, samples
 from export import assemble, cli, evidence
 from export.evidence import GIVEN, WITHOUT_TEXT, Verdict, recording_of, weigh
 from export.families import Family, f5, family
 from tests import upstream
-from tests.daemons import ROOT
+from tests.daemons import ROOT, SPEECH
 from tests.export import small
 
 pytestmark = pytest.mark.torch
@@ -27,8 +27,7 @@ pytestmark = pytest.mark.torch
 WITH = "text_mask_padding: true, text_embedding_average_upsampling: true"
 OTHER_FLAGS = f"pe_attn_head: 1, {WITH}"
 RIGHT_FLAGS = f"pe_attn_head: null, {WITH}"
-VOICE = ROOT / "appliance/demo/voices/slt.wav"
-WORDS = VOICE.with_suffix(".txt").read_text("utf-8").strip()
+WORDS = SPEECH.with_suffix(".txt").read_text("utf-8").strip()
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +59,13 @@ def test_right_weights_fit_and_use_the_text(demo: Path) -> None:
 def test_the_loss_is_upstreams(demo: Path) -> None:
     """One pass with upstream's DiT."""
     loaded = load(demo, family(str(demo / "family.yaml")))
-    [one] = [r for r in evidence.DEMO if r.name == "slt"]
+    [one] = [r for r in evidence.DEMO if r.name == FEMALE]
     mine = evidence.loss(loaded.reference(), loaded.vocabulary, loaded.mel, [one], (0.5,))
     arch = dataclasses.asdict(loaded.sources.family.arch)
     size = loaded.vocabulary.size
     theirs = upstream.dit_class()(**arch, text_num_embeds=size, mel_dim=100, dropout=0.0)
     theirs.eval().load_state_dict(dict(loaded.weights()))
-    mel = torch.from_numpy(log_mel(samples("slt", 24_000), MelSpec("vocos")))[None]
+    mel = torch.from_numpy(log_mel(samples(FEMALE, 24_000), MelSpec("vocos")))[None]
     known, errors = int(mel.shape[1] / 3), []
     cond = mel.clone()
     cond[:, known:] = 0
@@ -87,36 +86,36 @@ def test_the_loss_is_upstreams(demo: Path) -> None:
 
 
 @pytest.fixture
-def slt(monkeypatch: pytest.MonkeyPatch) -> list[evidence.Recording]:
+def alone(monkeypatch: pytest.MonkeyPatch) -> list[evidence.Recording]:
     """One recording, of which half as many passes are made."""
     monkeypatch.setattr(evidence, "SEEDS", (1,))
     return [evidence.DEMO[0]]
 
 
-def test_wrong_flags_are_refused_naming_those_that_fit(demo: Path, slt: list[evidence.Recording]) -> None:
+def test_wrong_flags_are_refused_naming_those_that_fit(demo: Path, alone: list[evidence.Recording]) -> None:
     named = wrong(family(str(demo / "family.yaml")))
-    found = weigh(load(demo, named), slt, accept="an experiment")
+    found = weigh(load(demo, named), alone, accept="an experiment")
     assert found.record()["verdict"] == "misfit" and found.record()["accepted_by"] == "an experiment"
     told = rf"1\.01 as demo, and 0\.32 with {RIGHT_FLAGS}: pass a YAML file with {RIGHT_FLAGS}"
     with pytest.raises(assemble.BundleFailed, match=told):
-        weigh(load(demo, named), slt)
+        weigh(load(demo, named), alone)
 
 
-def test_wrong_masks_and_upsampling_are_refused(demo: Path, slt: list[evidence.Recording]) -> None:
+def test_wrong_masks_and_upsampling_are_refused(demo: Path, alone: list[evidence.Recording]) -> None:
     named = family(str(demo / "family.yaml"))
     flags = {"text_mask_padding": False, "text_embedding_average_upsampling": False}
     other = dataclasses.replace(named, arch=dataclasses.replace(named.arch, **flags))
     with pytest.raises(assemble.BundleFailed, match=f"with {RIGHT_FLAGS}: pass"):
-        weigh(load(demo, other), slt)
+        weigh(load(demo, other), alone)
 
 
 @pytest.mark.parametrize("family_is", ["right", "wrong"])
 def test_words_that_are_not_said_neither_hide_nor_feign_wrong_flags(
-    family_is: str, demo: Path, slt: list[evidence.Recording]
+    family_is: str, demo: Path, alone: list[evidence.Recording]
 ) -> None:
     """As English is to weights of another language."""
     named = family(str(demo / "family.yaml"))
-    others = [dataclasses.replace(one, words="Nobody checks the tickets on my way back.") for one in slt]
+    others = [dataclasses.replace(one, words="Nobody checks the tickets on my way back.") for one in alone]
     if family_is == "wrong":
         with pytest.raises(assemble.BundleFailed, match=f"with {RIGHT_FLAGS}: pass"):
             weigh(load(demo, wrong(named)), others)
@@ -126,27 +125,27 @@ def test_words_that_are_not_said_neither_hide_nor_feign_wrong_flags(
     assert "do not use the text" in found.advice[0] and "--transcript TEXT" in found.advice[0]
 
 
-def test_a_vocabulary_in_another_order_is_not_heard(demo: Path, slt: list[evidence.Recording]) -> None:
+def test_a_vocabulary_in_another_order_is_not_heard(demo: Path, alone: list[evidence.Recording]) -> None:
     loaded = load(demo, family(str(demo / "family.yaml")))
     first, *rest = loaded.vocabulary.tokens
     turned = dataclasses.replace(loaded.vocabulary, tokens=(first, *reversed(rest)))
-    found = weigh(dataclasses.replace(loaded, vocabulary=turned), slt)
+    found = weigh(dataclasses.replace(loaded, vocabulary=turned), alone)
     assert found.verdict is Verdict.FITS and "look at the vocabulary" in found.advice[0]
 
 
-def test_wrong_mels_are_refused_naming_the_vocoder(demo: Path, slt: list[evidence.Recording]) -> None:
+def test_wrong_mels_are_refused_naming_the_vocoder(demo: Path, alone: list[evidence.Recording]) -> None:
     named = dataclasses.replace(family(str(demo / "family.yaml")), mel=MelSpec("bigvgan"))
     loaded = load(demo, family(str(demo / "family.yaml")))
     other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, family=named))
     with pytest.raises(assemble.BundleFailed, match="with mels of vocos: pass --vocoder vocos"):
-        weigh(other, slt)
+        weigh(other, alone)
 
 
 def test_a_recording_of_ones_own_is_measured_with_its_words(demo: Path) -> None:
     loaded = load(demo, family(str(demo / "family.yaml")))
-    own = recording_of(VOICE, WORDS)
+    own = recording_of(SPEECH, WORDS)
     found = weigh(loaded, [own])
-    assert found.recordings == ("slt.wav",) and found.losses[GIVEN] == pytest.approx(0.286, abs=0.01)
+    assert found.recordings == (SPEECH.name,) and found.losses[GIVEN] == pytest.approx(0.286, abs=0.01)
     others = dataclasses.replace(own, words="Nobody checks the tickets on my way back.")
     other = evidence.loss(loaded.reference(), loaded.vocabulary, loaded.mel, [others])
     assert other > found.losses[GIVEN]
@@ -174,7 +173,7 @@ def blurred(name: str, value: torch.Tensor) -> torch.Tensor:
 
 
 def test_average_and_raw_weights_are_compared(
-    demo: Path, tmp_path: Path, slt: list[evidence.Recording]
+    demo: Path, tmp_path: Path, alone: list[evidence.Recording]
 ) -> None:
     loaded = load(demo, family(str(demo / "family.yaml")))
     weights = {f"transformer.{name}": value.clone() for name, value in loaded.weights().items()}
@@ -184,7 +183,7 @@ def test_average_and_raw_weights_are_compared(
     better = "--weights raw takes the others, with a loss of 0.32"
     for kind, advised in (("ema", better), ("raw", "--weights ema")):
         sources = dataclasses.replace(loaded.sources, checkpoint=path, weights=kind)  # type: ignore[arg-type]
-        found = weigh(assemble.load(sources), slt, accept="compared")
+        found = weigh(assemble.load(sources), alone, accept="compared")
         [told] = [line for line in found.advice if "averaged and raw" in line]
         assert advised in told and ("which fit better" in told) == (kind == "ema")
 

@@ -19,7 +19,7 @@ from appliance.contract.bundle import Vocoder
 from appliance.contract.mel import MelSpec
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary
-from appliance.engine.cases import samples
+from appliance.engine.cases import FEMALE, samples
 from appliance.engine.replay import replay
 from appliance.plan import Planner
 from appliance.request import Reference, Request, Segmentation
@@ -177,11 +177,11 @@ def test_a_voice_at_16_khz_is_planned_and_spoken_to_the_sample(workshop: Worksho
     """Its log-mel is three frames shorter than the reference; the output starts where upstream's does."""
     made = workshop.make("v1", "hifigan")
     manifest, buffer = made.bundle.manifest, io.BytesIO()
-    soundfile.write(buffer, samples("slt", 24_000), 24_000, format="WAV")
+    soundfile.write(buffer, samples(FEMALE, 24_000), 24_000, format="WAV")
     features = prepare(buffer.getvalue(), manifest.mel, 0.1)
     reference = Reference("hello there. ", features)
     planner = Planner(manifest, Vocabulary(tuple(small.VOCABULARY)), lambda *_: reference, list)
-    request = Request("a voice at another rate.", "slt", 4, 1, 2.0, Segmentation.UPSTREAM)
+    request = Request("a voice at another rate.", FEMALE, 4, 1, 2.0, Segmentation.UPSTREAM)
     (segment,) = planner.plan(request)
     r = len(features.samples) // 256
     assert (segment.reference_frames, len(segment.reference_log_mel)) == (r, r - 3)

@@ -20,6 +20,7 @@ from appliance.contract.bundle import Bundle
 from appliance.contract.mel import MelSpec
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.engine.cases import FEMALE, MALE
 from appliance.errors import EngineFault
 from export import checkpoint, oracles, parity
 from export.checkpoint import load_dit
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.torch
 
 SIZE = len(small.VOCABULARY)
 VOCABULARY = Vocabulary(tuple(small.VOCABULARY))
-READINGS = (("slt", 330), ("bdl", 300))
+READINGS = ((FEMALE, 330), (MALE, 300))
 
 
 @pytest.fixture(scope="module")

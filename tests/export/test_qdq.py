@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.schedule import time_grid
+from appliance.engine.cases import FEMALE
 from appliance.engine.ort import session_options
 from appliance.engine.replay import replay
 from appliance.errors import BundleError
@@ -418,7 +419,7 @@ def test_a_bundle_beyond_its_bound_is_written_only_with_a_reason(
     made: BuiltBundle, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief_gate: None
 ) -> None:
     monkeypatch.setitem(parity.BOUNDS["int8-qdq"], "mel", 1e-6)
-    monkeypatch.setattr(calibration, "READINGS", (("slt", 300),))
+    monkeypatch.setattr(calibration, "READINGS", ((FEMALE, 300),))
     command = small.bundle_command(made.files, tmp_path / "out", "int8-qdq")
     with workshop.reusing_traces():
         assert main([*command, "--keep-float", "down", "from_latents"]) == 1
@@ -451,8 +452,8 @@ def test_the_curve_is_printed(
 ) -> None:
     monkeypatch.setattr(curve, "POINTS", ((), ("from_latents", "final", "up", "down")))
     monkeypatch.setattr(curve, "PLAIN", ((),))
-    monkeypatch.setattr(curve, "READINGS", (("slt", 300),))
-    monkeypatch.setattr(calibration, "READINGS", (("slt", 320),))
+    monkeypatch.setattr(curve, "READINGS", ((FEMALE, 300),))
+    monkeypatch.setattr(calibration, "READINGS", ((FEMALE, 320),))
     before = sorted(half.bundle.folder.iterdir())
     curve.main(str(half.bundle.folder))
     heading, *lines = capsys.readouterr().out.splitlines()

@@ -19,6 +19,7 @@ from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.mel import log_mel
 from appliance.contract.sampler import Sampler
 from appliance.engine import replay
+from appliance.engine.cases import FEMALE
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.errors import InvalidRequest
@@ -293,7 +294,7 @@ def test_the_gate_measures_a_sampler_and_sees_another(workshop: Workshop) -> Non
         step_frames=(41,),
         sample_frames=50,
         nfes=NFES,
-        readings=(("slt", 330),),
+        readings=((FEMALE, 330),),
         guidance=1.3,
         renoises=True,
     )

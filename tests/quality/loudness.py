@@ -21,9 +21,9 @@ import soxr
 
 from appliance.client import Client, Piece
 from appliance.client.messages import Event, Reply
-from tests.daemons import ROOT, running
+from appliance.engine.cases import FEMALE, MALE
+from tests.daemons import DEMO, running
 
-DEMO = ROOT / "appliance" / "demo"
 LINES = [
     line
     for name in ("lines.txt", "chat-lines.txt")
@@ -31,10 +31,10 @@ LINES = [
 ]
 TOGETHER = 4
 VOICES = {
-    "bdl": ("bdl", 0.0, 1.0),
-    "slt": ("slt", 0.0, 1.0),
-    "quiet": ("bdl", -20.0, 0.93),
-    "high": ("slt", 4.0, 1.1),
+    MALE: (MALE, 0.0, 1.0),
+    FEMALE: (FEMALE, 0.0, 1.0),
+    "quiet": (MALE, -20.0, 0.93),
+    "high": (FEMALE, 4.0, 1.1),
 }
 """Name → (recording, dB, pitch)."""
 LEVELS: dict[str, float | None] = {"made": None, "-18": -18.0}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import grpc
 import numpy as np
@@ -15,13 +14,12 @@ from appliance.audio.phrases import Phrases
 from appliance.config import AudioConfig
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from tests.daemons import ROOT
+from tests.daemons import SPEECH
 from tests.fakes_engine import RATE_HZ
 from tests.rpc.conftest import Box
 from tests.rpc.test_synthesizer import refusal, request
 
 Stub = appliance_pb2_grpc.SynthesizerStub
-SPEECH: Path = ROOT / "appliance" / "demo" / "voices" / "slt.wav"
 LUFS = -20.0
 FACTOR = 10 ** (-6.0 / 20)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.engine.cases import FEMALE
 from tests.daemons import Running, reference_wav, running
 from tests.debian.made import UNPACKED_PYTHON, needs_dpkg, package, run
 from tests.fakes.jetson import Jetson
@@ -77,7 +78,7 @@ class Place:
         record = root / "usr/lib/f5-appliance/scripts/record-install"
         ran = self.run(f"{PYTHON} {record} {run('dpkg-deb', '-f', self.deb, 'Version').strip()}")
         assert ran.returncode == 0, ran.stderr
-        self.daemon.add_voice("slt")
+        self.daemon.add_voice(FEMALE)
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
         """Run a line in a shell, with the address of the running daemon."""

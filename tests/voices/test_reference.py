@@ -9,6 +9,7 @@ import pytest
 import soundfile
 
 from appliance.contract.mel import MelSpec, log_mel
+from appliance.engine.cases import FEMALE, MALE
 from appliance.errors import Cancelled, InvalidReference
 from appliance.voices.decode import decode
 from appliance.voices.recording import Recording
@@ -229,7 +230,7 @@ def test_long_recordings_are_cut_at_minus_40_dbfs():
         trim(decode(to_file(np.concatenate([loud, square(4.0, 328), loud]))))
 
 
-@pytest.mark.parametrize("name", ["slt", "bdl"])
+@pytest.mark.parametrize("name", [FEMALE, MALE])
 def test_noise_and_music_behind_a_voice_are_told_and_a_clean_voice_is_not(root, name):
     recording, rate_hz = soundfile.read(root / f"appliance/demo/voices/{name}.wav")
     seconds = np.arange(len(recording)) / rate_hz
