@@ -83,17 +83,15 @@ def ship(weights: Path, vocoder: Path, teachers: Path, licence: str, out: Path) 
     if (out / "bundle").exists():
         raise ValueError(f"{out / 'bundle'} exists; remove it to ship another")
     recipe, average = train.read_average(weights)
-    # First: the exporter tries every bundle with the shipped voices.
-    write_voices(Teachers(teachers), out / "voices")
     with tempfile.TemporaryDirectory() as scratch:
-        official, bundle = Path(scratch) / "official", Path(scratch) / "bundle"
+        official, voice = Path(scratch) / "official", Path(scratch) / "voice"
+        write_voices(Teachers(teachers), voice / "voices")
         write_official(average, recipe.arch, vocoder, official)
-        make_bundle(official, licence, recipe.passes if recipe.stage == "student" else 0, bundle)
-        made = [*bundle.iterdir(), *(out / "voices").iterdir()]
-        size = sum(path.stat().st_size for path in made)
+        make_bundle(official, licence, recipe.passes if recipe.stage == "student" else 0, voice / "bundle")
+        size = sum(path.stat().st_size for path in voice.rglob("*") if path.is_file())
         if size > LARGEST_BYTES:
             raise ValueError(f"{size} bytes, at most {LARGEST_BYTES} may be committed: train a smaller model")
-        shutil.copytree(bundle, out / "bundle")
+        shutil.copytree(voice, out, dirs_exist_ok=True)
     return size
 
 
