@@ -46,7 +46,7 @@ TEXTS = (
 )
 LONG = " ".join(TEXTS)
 NFE = 4
-"""Too few steps for good audio; the balance does not depend on them."""
+"""Few steps, which a student of four takes too; the balance does not depend on them."""
 
 
 # Boxes.

@@ -17,6 +17,7 @@ from appliance.request import FloatArray, Segment
 
 VOICES = resources.files("appliance") / "demo" / "voices"
 FEMALE, MALE = "slt", "bdl"
+"""The demo's voices."""
 TARGET_RMS = 0.1
 TEXT = (
     "The ferry leaves the harbour at a quarter past nine, and by noon it has reached the outer islands. "
