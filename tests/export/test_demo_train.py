@@ -8,7 +8,7 @@ import math
 import random
 import signal
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -175,29 +175,33 @@ def _fix_draws(
 
 
 @pytest.mark.usefixtures("float32")
-def test_a_student_aims_where_its_guided_teacher_arrives(
-    made: Store, model: BatchedDiT, tmp_path: Path
+@pytest.mark.parametrize("step", [5, 8])
+def test_a_student_aims_where_its_guided_teacher_arrives_from_where_itself_did(
+    step: int, made: Store, model: BatchedDiT, tmp_path: Path
 ) -> None:
     recipe = dataclasses.replace(STUDENT, dim=64, heads=2, strength=1.5)
     state = {"recipe": dataclasses.asdict(recipe), "average": model.dit.state_dict()}
     loop.write(state, tmp_path / train.AVERAGE)
     trainer = Trainer(recipe, made, tmp_path)
     trainer.initialise_from(tmp_path)
+    trainer.progress.step = step
     redraw(trainer.dit, 4)
     batch = make_batch(made)
     loss = trainer.losses(batch)[0].item()
 
-    generator = trainer.generator()
-    noise = torch.randn(batch.mels.shape, generator=generator)
-    places = torch.randint(recipe.passes, (len(noise),), generator=generator).tolist()
-    # Upstream's uniform grid of 20 steps with its sway, of which each of the student's five has four.
-    times = [1 - math.cos(math.pi / 2 * n / (4 * recipe.passes)) for n in range(4 * recipe.passes + 1)]
-    assert len(set(places)) > 1
+    noise = torch.randn(batch.mels.shape, generator=trainer.generator())
+    # Upstream's uniform grid of 10 steps with its sway, of which each of the student's five has two.
+    times = [1 - math.cos(math.pi / 2 * n / 10) for n in range(11)]
+    place = 2 * (step % 5)
     squares, count = 0.0, 0
-    for row, (place, frames) in enumerate(zip(places, batch.sentences.frames.tolist(), strict=True)):
-        grid = times[4 * place : 4 * place + 5]
-        begun = (1 - grid[0]) * noise[row, :frames] + grid[0] * batch.mels[row, :frames]
-        latents = begun
+    for row, frames in enumerate(batch.sentences.frames.tolist()):
+        latents = noise[row, :frames]
+        for now, then in pairwise(times[: place + 1 : 2]):
+            with torch.no_grad():
+                latents = latents + (then - now) * one_by_one(trainer.model, batch, row, latents, now)
+            given = ~batch.hidden[row, :frames]
+            latents[given] = ((1 - then) * noise[row, :frames] + then * batch.mels[row, :frames])[given]
+        begun, grid = latents, times[place : place + 3]
         for now, then in pairwise(grid):
             told, plain = (one_by_one(model, batch, row, latents, now, drop) for drop in (False, True))
             latents = latents + (then - now) * (told + 1.5 * (told - plain))
@@ -227,6 +231,27 @@ def test_draws_depend_on_the_generator_alone(made: Store) -> None:
 
 
 # The data
+
+
+def test_a_student_hears_every_text_in_any_voice_as_the_device_lays_it_out(made: Store) -> None:
+    stream = Batches(made, "cpu", FRAMES, LONGEST, {}, 0, replies=True)
+    epoch = stream.epoch(0)
+    pieces = [piece for batch in epoch for piece in batch]
+    pairs = [tuple(made.clips[number] for number in piece.clips) for piece in pieces]
+    assert {(given.voice, said.voice) for given, said in pairs} == set(product(VOICES, VOICES))
+    assert len({said.text for _, said in pairs}) == len(pairs) >= 0.8 * len(stream.numbers)
+    # The device's duration (upstream's infer_process): the reference's frames for each of its letters.
+    more = [
+        piece.last / ((given.frames + batches.SILENCE_FRAMES) * len(said.text) / (len(given.text) + 2))
+        for piece, (given, said) in zip(pieces, pairs, strict=True)
+    ]
+    assert np.exp(np.mean(np.log(more))) == pytest.approx(1.1, abs=0.05)
+    made_of = stream.make(epoch[0], np.random.default_rng(0))
+    for row, piece in enumerate(epoch[0]):
+        hidden = made_of.hidden[row, : piece.frames]
+        assert not hidden[: -piece.last].any() and hidden[-piece.last :].all()
+    with pytest.raises(ValueError, match="no two clips together have up to 150 frames"):
+        Batches(made, "cpu", FRAMES, 150, {}, 0, replies=True).epoch(0)
 
 
 def test_an_epoch_has_every_sentence_once_and_keeps_to_its_frames(made: Store) -> None:
@@ -377,7 +402,9 @@ def test_the_average_is_that_of_its_formula(made: Store, tmp_path: Path) -> None
     torch.testing.assert_close(average.detach(), wanted.expand_as(average))
 
 
-def test_the_commands_train_and_go_on(made: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_train_and_go_on(
+    made: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     acts: dict[int, Any] = {}
     monkeypatch.setattr(signal, "signal", lambda number, act: acts.setdefault(number, act))
     monkeypatch.setattr(loop, "LOG_EVERY", 2)
@@ -396,6 +423,9 @@ def test_the_commands_train_and_go_on(made: Store, tmp_path: Path, monkeypatch: 
     assert main(student.replace("/run ", "/student ").split()) == 0
     recipe, learnt = train.read_average(tmp_path / "student" / loop.CHECKPOINT)
     assert recipe.stage == "student" and learnt.keys() == average.keys()
+    alone = f"train {where} {small} --steps 2 --stage student".replace("/run ", "/student ")
+    assert main(alone.split()) == 1
+    assert "no teacher without --begin-with" in capsys.readouterr().err
 
 
 def test_weights_of_older_recipes_are_read(made: Store, tmp_path: Path) -> None:

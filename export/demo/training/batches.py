@@ -35,6 +35,11 @@ STRETCHED_SHARE, STRETCH, MAX_STRETCH = 0.5, 0.06, 2.5
 """Share of clips with a changed duration; standard deviation of its logarithm, and most deviations: the
 device's durations are some per cent off."""
 
+REFERENCE_FRAMES = (150, 450)
+SLOWER = 0.08
+"""Range of a student's references, and how much more time than its reference's pace gives a reply has in the
+mean, as a logarithm: references that are shipped speak slowly."""
+
 MULTIPLE = 8
 """Of padded lengths; the fused attention of a GPU needs aligned masks."""
 SILENCE, PADDING = -1, -2
@@ -71,14 +76,24 @@ class Batches:
     """Reproducible batches of the training split."""
 
     def __init__(
-        self, store: Store, device: str, frames: int, longest: int, repeats: Mapping[str, int], seed: int
+        self,
+        store: Store,
+        device: str,
+        frames: int,
+        longest: int,
+        repeats: Mapping[str, int],
+        seed: int,
+        *,
+        replies: bool = False,
     ) -> None:
         """`frames` of a batch at most, with padding; clips of more than `longest` are left out.
 
-        A clip of a voice is `repeats` times in an epoch, once if not named. Raises ValueError without clips.
+        A clip of a voice is `repeats` times in an epoch, once if not named. With `replies` each text follows
+        a clip of any voice, all as often, and is hidden. Raises ValueError without clips.
         """
         self.store, self.device, self.mels = store, device, torch.from_numpy(store.mels).to(device)
         self.frames, self.longest, self.repeats, self.seed = frames, longest, repeats, seed
+        self.replies = replies
         self.numbers = [
             number
             for number, clip in enumerate(store.clips)
@@ -88,9 +103,11 @@ class Batches:
             raise ValueError(f"{store.folder}: no clips to train on of up to {longest} frames")
 
     def epoch(self, number: int) -> list[list[Piece]]:
-        """All batches of one epoch, shuffled."""
+        """All batches of one epoch, shuffled. Raises ValueError if no pair is short enough."""
         rng = np.random.default_rng([self.seed, number])
         pieces = list(self._pieces(rng))
+        if not pieces:
+            raise ValueError(f"{self.store.folder}: no two clips together have up to {self.longest} frames")
         batches: list[list[Piece]] = []
         window = max(BUCKETS * self.frames // max(piece.frames for piece in pieces), 1)
         for begin in range(0, len(pieces), window):
@@ -143,6 +160,9 @@ class Batches:
         voices: dict[str, list[int]] = defaultdict(list)
         for number in self.numbers:
             voices[clips[number].voice].append(number)
+        if self.replies:
+            yield from self._replies(list(voices.values()), rng)
+            return
         counts = [self.repeats.get(clips[number].voice, 1) for number in self.numbers]
         for number in rng.permutation(np.repeat(self.numbers, counts)).tolist():
             last = self._stretched(number, rng)
@@ -155,6 +175,22 @@ class Batches:
                     yield Piece((other, number), both, last, bare)
                     continue
             yield Piece((number,), last, last, bare)
+
+    def _replies(self, voices: Sequence[Sequence[int]], rng: np.random.Generator) -> Iterator[Piece]:
+        """Each text after a clip of some voice, about as long as the device makes it by the clip's pace."""
+        clips, (least, most) = self.store.clips, REFERENCE_FRAMES
+        given = [
+            [number for number in some if least <= clips[number].frames <= most] or some for some in voices
+        ]
+        for number in rng.permutation(self.numbers).tolist():
+            others = given[int(rng.integers(len(given)))]
+            other = others[int(rng.integers(len(others)))]
+            begun = clips[other].frames + SILENCE_FRAMES
+            slower = math.exp(SLOWER + STRETCH * rng.standard_normal())
+            pace = begun / len(as_reference(clips[other].text)) * slower
+            last = round(pace * len(clips[number].text))
+            if last > len(clips[number].text) + TAIL and begun + last <= self.longest and other != number:
+                yield Piece((other, number), begun + last, last, rng.random() < BARE_SHARE)
 
     def _stretched(self, number: int, rng: np.random.Generator) -> int:
         """Duration of a clip in frames, randomly stretched."""
@@ -178,7 +214,7 @@ class Batches:
     def _mask(self, piece: Piece, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Infilling mask (frames,): the reply for half of the pairs, else a random span."""
         hidden = np.zeros(piece.frames, bool)
-        if len(piece.clips) > 1 and rng.random() < 0.5:
+        if len(piece.clips) > 1 and (self.replies or rng.random() < 0.5):
             hidden[-piece.last :] = True
             return hidden
         length = int(rng.uniform(*MASKED_SHARE) * piece.frames)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +32,7 @@ from export.model.dit import DiT, rotary_frequencies
 AVERAGE, SHIPPED = "average-0.pt", "model.safetensors"
 BETAS, WEIGHT_DECAY = (0.9, 0.98), 0.01
 UNKNOWN = -1
-TEACHER_STEPS = 4
+TEACHER_STEPS = 2
 """Steps of the teacher between two times of the student's grid."""
 GUIDED_HEADS = 2
 AIM_WEIGHT = LETTER_WEIGHT = 0.1
@@ -59,7 +60,7 @@ class Recipe(loop.Recipe):
     """Block with guided attention, from 1."""
     passes: int = 4
     """Steps of the student's grid."""
-    strength: float = 2.0
+    strength: float = 3.0
     """Guidance of the student's teacher."""
 
     @property
@@ -84,7 +85,15 @@ class Trainer(loop.Trainer):
         self.teacher: BatchedDiT | None = None
         grid = time_grid(recipe.passes, grid="uniform")
         self.grid = torch.tensor(grid, dtype=torch.float32, device=device)
-        self.data = Batches(store, device, recipe.batch_frames, recipe.longest, recipe.repeats, recipe.seed)
+        self.data = Batches(
+            store,
+            device,
+            recipe.batch_frames,
+            recipe.longest,
+            recipe.repeats,
+            recipe.seed,
+            replies=recipe.stage == "student",
+        )
 
     def losses(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         if self.recipe.stage == "student":
@@ -100,18 +109,32 @@ class Trainer(loop.Trainer):
         return total, {"loss": loss, "aim": aim, "letters": letters}
 
     def _student_loss(self, batch: Batch) -> Tensor:
-        """Distance to the mean velocity of the guided teacher over an interval of the grid."""
-        assert self.teacher is not None
-        recipe, generator = self.recipe, self.generator()
-        noise = torch.randn(batch.mels.shape, generator=generator, device=self.device)
-        place = torch.randint(recipe.passes, (len(noise),), generator=generator, device=self.device)
-        begin, end = self.grid[place], self.grid[place + 1]
-        t = begin[:, None, None]
-        latents = ((1 - t) * noise + t * batch.mels) * batch.sentences.mask[..., None]
+        """Distance to the mean velocity of the guided teacher over an interval of the grid.
+
+        The interval begins where the student's own steps lead, as it will when it speaks; all take turns.
+        Raises ValueError without a teacher.
+        """
+        if self.teacher is None:
+            raise ValueError("a student has no teacher without --begin-with, when it goes on too")
+        recipe, place = self.recipe, self.progress.step % self.recipe.passes
+        noise = torch.randn(batch.mels.shape, generator=self.generator(), device=self.device)
+        latents, grid = noise * batch.sentences.mask[..., None], self.grid[:, None].expand(-1, len(noise))
         with autocast(self.device):
+            for now, then in pairwise(grid[: place + 1]):
+                latents = self._own_step(batch, noise, latents, now, then)
+            begin, end = grid[place : place + 2]
             ended = matching.solve(self.teacher, batch, latents, begin, end, TEACHER_STEPS, recipe.strength)
             found = matching.told(self.model, batch, latents, begin)
         return matching.distance(found, (ended - latents) / (end - begin)[:, None, None], batch)
+
+    @torch.no_grad()
+    def _own_step(self, batch: Batch, noise: Tensor, latents: Tensor, now: Tensor, then: Tensor) -> Tensor:
+        """Take a step of the student, and put the reference on its known path, as `short` does."""
+        velocity = matching.told(self.model, batch, latents, now)
+        now, then = now[:, None, None], then[:, None, None]
+        path = (1 - then) * noise + then * batch.mels
+        latents = torch.where(batch.hidden[..., None], latents + (then - now) * velocity, path)
+        return latents * batch.sentences.mask[..., None]
 
     def generator(self) -> torch.Generator:
         """Source of the step's draws."""
