@@ -16,7 +16,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.request import FloatArray, Segment
 
 VOICES = resources.files("appliance") / "demo" / "voices"
-FEMALE, MALE = "slt", "bdl"
+FEMALE, MALE = "heart", "michael"
 """The demo's voices."""
 TARGET_RMS = 0.1
 TEXT = (

@@ -137,7 +137,7 @@ def test_what_comes_out_sounds_like_what_went_in(encoding: Encoding, rate_hz: in
     read, rate = decoded(encode(samples, encoding, rate_hz))
     assert (rate, len(read)) == (rate_hz, len(samples))
     wanted = int16(samples) / 32_767.0
-    assert np.corrcoef(read, wanted)[0, 1] > 0.98
+    assert np.corrcoef(read, wanted)[0, 1] > 0.95
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, 24_000, 48_000])

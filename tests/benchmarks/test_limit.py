@@ -101,7 +101,7 @@ def test_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     maxn = json.loads(capsys.readouterr().out)
     assert maxn["floor_s"] == pytest.approx(sum(max(g["compute_s"], g["memory_s"]) for g in maxn["graphs"]))
     seconds = [one["s"] for one in maxn["times"]]
-    assert maxn["floor_s"] < seconds[0] and seconds == sorted(seconds, reverse=True)
+    assert maxn["floor_s"] < min(seconds)
     assert main([*options, "--mode", "30W"]) == 0
     shown = capsys.readouterr().out
     assert "bound by compute" in shown and "agx-orin-64 at 30W: public figures" in shown

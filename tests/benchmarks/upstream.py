@@ -7,11 +7,12 @@ Four processes are started and take turns, so that a busy minute of the machine 
 
     socket    f5_tts/socket_server.py: sends a chunk of text's audio when that chunk is complete
     file      f5-tts' infer_process, as its infer_cli calls it: the whole reply at once
-    shipped   our daemon with the demo bundle as it is (`short-kv`: some of the steps' work is left out)
+    shipped   our daemon with a bundle as it is exported (`short-kv`: some of the steps' work is left out)
     exact     our daemon computing what upstream computes
 
 Before anything is timed, `file` and `exact` speak one line from the same noise: unless their log-mels agree,
-and all four durations, the run ends. The weights are the demo bundle's, taken apart into upstream's layout.
+and all four durations, the run ends. The DiT is the demo bundle's, taken apart into upstream's layout and
+guided by two rows; upstream knows only Vocos' own head, so a Vocos of random weights is beside it.
 """
 
 from __future__ import annotations
@@ -190,8 +191,10 @@ def ask_file(
 
 
 def upstream_model(folder: Path) -> Path:
-    """The demo's weights as upstream's own loaders want them."""
+    """The demo's DiT and a random Vocos as upstream's own loaders want them."""
     import torch
+
+    from export.model.vocos import Vocos, VocosConfig
 
     subprocess.run(
         [sys.executable, "-m", "export.demo", "rebuild", str(DEMO / "bundle"), "--out", str(folder)],
@@ -200,12 +203,17 @@ def upstream_model(folder: Path) -> Path:
         stdout=subprocess.DEVNULL,
     )
     path, spec = folder / "vocos" / "pytorch_model.bin", MelSpec("vocos")
+    torch.manual_seed(0)
+    vocoder = VocosConfig(spec.mels, 256, 768, 6, n_fft=spec.n_fft, hop=spec.hop, padding="center")
+    (path.parent / "config.yaml").write_text(yaml.safe_dump(vocoder.sections(), sort_keys=False), "utf-8")
     features = {
         "spectrogram.window": torch.hann_window(spec.win),
         "mel_scale.fb": torch.from_numpy(filterbank(spec).copy()).float(),
     }
-    weights = torch.load(path, weights_only=True)
-    torch.save(weights | {f"feature_extractor.mel_spec.{k}": v for k, v in features.items()}, path)
+    torch.save(
+        Vocos(vocoder).state_dict() | {f"feature_extractor.mel_spec.{k}": v for k, v in features.items()},
+        path,
+    )
     family = yaml.safe_load((folder / "family.yaml").read_text("utf-8"))
     family["model"]["mel_spec"]["target_sample_rate"] = spec.sample_rate_hz
     (folder / "server.yaml").write_text(yaml.safe_dump(family), "utf-8")
@@ -233,14 +241,18 @@ def hub(folder: Path, model: Path) -> None:
 # ----------------------------------------------------------------------------------------------- ours
 
 
-def exact_bundle(out: Path) -> Path:
-    """The demo bundle with every step computed in full."""
-    shutil.copytree(DEMO / "bundle", out)
-    path = out / "manifest.yaml"
+def bundles_of(model: Path, folder: Path) -> dict[str, Path]:
+    """A bundle of upstream's files, and the same with every step computed in full."""
+    from export.demo.shipping import ship
+
+    shipped, exact = folder / "shipped", folder / "exact"
+    ship.make_bundle(model, "Apache-2.0", 0, shipped)
+    shutil.copytree(shipped, exact)
+    path = exact / "manifest.yaml"
     manifest = yaml.safe_load(path.read_text("utf-8"))
     manifest["defaults"]["sampling"] = "exact"
     path.write_text(yaml.safe_dump(manifest, sort_keys=False), "utf-8")
-    return out
+    return {"exact": exact, "shipped": shipped}
 
 
 def whole(client: Client, text: str, seed: int) -> Reply:
@@ -406,10 +418,12 @@ def upstream_versions(python: Path) -> dict[str, str]:
 def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool) -> dict[str, Any]:
     """Start everything, judge, measure. Raises NotEqual."""
     texts, clients, requests = ({"long": LONG}, (2,), 4) if quick else (TEXTS, CLIENTS, STORM)
-    bundles = {"exact": exact_bundle(work / "bundle")} | ({} if quick else {"shipped": DEMO / "bundle"})
     at, machine, before = time.time(), describe(Box()), load()
     say("taking the demo's weights apart for upstream")
     model = upstream_model(work / "demo")
+    bundles = bundles_of(model, work / "bundles")
+    if quick:
+        del bundles["shipped"]
     hub(work / "hub", model)
     where = "import importlib.util as u; print(u.find_spec('f5_tts').submodule_search_locations[0])"
     package = subprocess.check_output([str(python), "-c", where], text=True).strip()

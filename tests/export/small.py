@@ -278,7 +278,7 @@ _expected: dict[object, oracles.Expectations] = {}
 @contextmanager
 def brief_gate() -> Iterator[None]:
     """The whole gate on shorter readings, whose expected results are computed once for the same weights."""
-    readings = ((FEMALE, 330), (MALE, 300))
+    readings = ((FEMALE, 330), (MALE, 330))
     compute = assemble.expectations
 
     def once(

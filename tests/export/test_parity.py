@@ -32,7 +32,7 @@ pytestmark = pytest.mark.torch
 
 SIZE = len(small.VOCABULARY)
 VOCABULARY = Vocabulary(tuple(small.VOCABULARY))
-READINGS = ((FEMALE, 330), (MALE, 300))
+READINGS = ((FEMALE, 330), (MALE, 330))
 
 
 @pytest.fixture(scope="module")
