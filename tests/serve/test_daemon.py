@@ -196,7 +196,7 @@ def test_a_drain_waits_for_readers_of_what_the_engine_has_finished(tmp_path: Pat
             messages = [next(call)]
             box.process.send_signal(signal.SIGTERM)
             box.until("draining")
-            # The engine is done, and nothing is read before: a reader as fast as the engine leaves nothing to wait for.
+            # Until the engine is done nothing is read: a reader as fast as it leaves nothing to wait for.
             until(lambda: 'state="sending"} 1.0' in box.http("/metrics")[1])
             # A slow reader, for longer than the server waits by itself.
             begun = time.monotonic()
