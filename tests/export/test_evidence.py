@@ -16,7 +16,7 @@ from appliance.contract.bundle import Arch
 from appliance.contract.mel import MelSpec, log_mel
 from appliance.engine.cases import FEMALE, samples
 from export import assemble, cli, evidence
-from export.evidence import GIVEN, HEARS_TEXT, WITHOUT_TEXT, Verdict, recording_of, weigh
+from export.evidence import GIVEN, WITHOUT_TEXT, Verdict, recording_of, weigh
 from export.families import Family, f5, family
 from tests import upstream
 from tests.daemons import ROOT, SPEECH
@@ -52,7 +52,7 @@ def test_right_weights_fit_and_use_the_text(demo: Path) -> None:
     assert found.verdict is Verdict.FITS and found.advice == []
     losses = found.losses
     assert losses[GIVEN] < 0.6 * losses[OTHER_FLAGS] and losses[GIVEN] < 0.2 * losses["mels of bigvgan"]
-    assert losses[GIVEN] < HEARS_TEXT * losses[WITHOUT_TEXT]
+    assert losses[GIVEN] < 0.94 * losses[WITHOUT_TEXT]
     assert json.loads(json.dumps(found.record()))["verdict"] == "fits"
 
 

@@ -55,7 +55,7 @@ class Recipe(loop.Recipe):
     longest: int = 1000
     """Largest length in frames of a sentence or of a joined pair."""
     repeats: Mapping[str, int] = field(default_factory=dict)
-    """Times that each clip of a voice is in an epoch; 1 if not named."""
+    """Times that each clip of a voice is in an epoch; 1 if not named. A student's voices reply alike."""
     guided: int = 3
     """Block with guided attention, from 1."""
     passes: int = 4
