@@ -293,6 +293,22 @@ def test_bigvgan_has_a_frame_of_condition_less():
     assert (len(segment.reference_log_mel), segment.reference_frames) == (391, 390)
 
 
+@pytest.mark.parametrize(
+    ("spreads", "duration", "wanted"),
+    [
+        (True, "script", (455, 498, 517)),
+        (True, "bytes", (455, 552, 682)),
+        (False, "script", (455, 552, 682)),
+    ],
+)
+def test_short_texts_are_slowed_less_where_letters_are_spread_over_all_frames(spreads, duration, wanted):
+    planner = make_planner(make_reference("x" * 39), duration=duration)
+    arch = replace(planner.manifest.arch, text_embedding_average_upsampling=spreads)
+    planner = replace(planner, manifest=replace(planner.manifest, arch=arch))
+    # 390 frames of 40 bytes, then two, five and nine bytes at 0.3, or at 0.3, 0.45 and 0.69, of the pace.
+    assert tuple(planner.plan(make_request("a" * n))[0].frames for n in (2, 5, 9)) == wanted
+
+
 def test_durations_by_hand():
     assert duration_frames(400, "x" * 40, "y" * 20, 1.0) == 600
     assert duration_frames(400, "x" * 40, "y" * 20, 2.0) == 500
