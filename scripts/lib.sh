@@ -1,17 +1,24 @@
 # Shell functions that the scripts share: interpreters and virtual environments. Sourced from the root.
 
 locks=scripts/requirements
+pythons="3.14 3.13 3.12 3.11 3.10"
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-# find_python 3.10: prints an interpreter of that version, from PATH or from pyenv; fails where there is none.
+version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true; }
+
+# Debian's python3 comes without what makes an environment.
+makes_environments() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
+
+# find_python 3.10: prints an interpreter of that version, from PATH, pyenv or uv; fails where there is none.
 find_python() {
     local version=$1 candidate
     for candidate in "$(command -v "python$version" || true)" \
-        "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python "$(command -v python3 || true)"; do
+        "${PYENV_ROOT:-${HOME-}/.pyenv}/versions/$version".*/bin/python "$(command -v python3 || true)" \
+        "$(uv python find --no-python-downloads "$version" 2>/dev/null || true)"; do
         # A pyenv shim exists for versions that are not active too: only running it tells.
-        if [ -x "$candidate" ] && [ "$(version_of "$candidate")" = "$version" ]; then
+        if [ -x "$candidate" ] && [ "$(version_of "$candidate")" = "$version" ] && makes_environments "$candidate"; then
             echo "$candidate"
             return
         fi
@@ -19,7 +26,34 @@ find_python() {
     return 1
 }
 
-version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true; }
+# newest_python: prints the newest interpreter of $pythons, or the one that F5_PYTHON names (a version or a path).
+# Where there is none, uv brings one.
+newest_python() {
+    local version
+    if [ -x "${F5_PYTHON-}" ]; then
+        echo "$F5_PYTHON"
+        return
+    fi
+    for version in ${F5_PYTHON-$pythons}; do
+        if find_python "$version"; then return; fi
+    done
+    command -v uv > /dev/null || return 1
+    say "no Python with venv is here: uv installs ${F5_PYTHON-3.13}"
+    uv python install --quiet "${F5_PYTHON-3.13}" >&2 && find_python "${F5_PYTHON-3.13}"
+}
+
+# Ends the script with one line that says what to install.
+no_python() {
+    die "Python ${F5_PYTHON-3.10 to 3.14} with venv is needed. Debian, Ubuntu: apt install python3 python3-venv;" \
+        "Fedora: dnf install python3; macOS: brew install python; or uv, which is used if it is on PATH"
+}
+
+# name_of PYTHON: py313, as environments of that version are named.
+name_of() {
+    local version
+    version=$(version_of "$1")
+    echo "py${version/./}"
+}
 
 # ensure_env DIR PYTHON LOCK...: a virtual environment with those locks and, unless bare=true, this checkout installed.
 # torch comes first, if asked for. A stamp of all that it depends on makes the second call instant.
@@ -42,6 +76,9 @@ ensure_env() {
     [ "${bare-}" = true ] || install "$dir" --no-deps --editable .
     echo "$stamp" > "$dir/.stamp"
 }
+
+# The workshop's environment, .venv, with upstream's packages, judges and what builds engines ahead of time.
+ensure_workshop() { ensure_env .venv "$1" torch device dev export upstream quality tensorrt openvino; }
 
 # install DIR PIP-ARGUMENTS...: pip's own progress on a terminal, only its errors in a log.
 install() {
