@@ -30,21 +30,23 @@ find_python() {
 # Where there is none, uv brings one.
 newest_python() {
     local version
-    if [ -x "${F5_PYTHON-}" ]; then
-        echo "$F5_PYTHON"
-        return
-    fi
-    for version in ${F5_PYTHON-$pythons}; do
-        if find_python "$version"; then return; fi
+    for version in $pythons; do
+        if [ -x "${F5_PYTHON-}" ]; then
+            if [ "$(version_of "$F5_PYTHON")" = "$version" ]; then echo "$F5_PYTHON" && return; fi
+        elif [ "${F5_PYTHON-$version}" = "$version" ] && find_python "$version"; then
+            return
+        fi
     done
-    command -v uv > /dev/null || return 1
-    say "no Python with venv is here: uv installs ${F5_PYTHON-3.13}"
-    uv python install --quiet "${F5_PYTHON-3.13}" >&2 && find_python "${F5_PYTHON-3.13}"
+    version=${F5_PYTHON-3.13}
+    [[ " $pythons " = *" $version "* ]] && command -v uv > /dev/null || return 1
+    say "no Python with venv is here: uv installs $version"
+    uv python install --quiet "$version" >&2 && find_python "$version"
 }
 
 # Ends the script with one line that says what to install.
 no_python() {
-    die "Python ${F5_PYTHON-3.10 to 3.14} with venv is needed. Debian, Ubuntu: apt install python3 python3-venv;" \
+    [ -z "${F5_PYTHON-}" ] || die "F5_PYTHON names $F5_PYTHON, which is not here, or is none of $pythons"
+    die "a Python of 3.10 to 3.14 with venv is needed. Debian, Ubuntu: apt install python3 python3-venv;" \
         "Fedora: dnf install python3; macOS: brew install python; or uv, which is used if it is on PATH"
 }
 
