@@ -16,7 +16,7 @@ find_python() {
     local version=$1 candidate
     for candidate in "$(command -v "python$version" || true)" \
         "${PYENV_ROOT:-${HOME-}/.pyenv}/versions/$version".*/bin/python "$(command -v python3 || true)" \
-        "$(uv python find --no-python-downloads "$version" 2>/dev/null || true)"; do
+        "$(uv python find --managed-python --no-python-downloads "$version" 2>/dev/null || true)"; do
         # A pyenv shim exists for versions that are not active too: only running it tells.
         if [ -x "$candidate" ] && [ "$(version_of "$candidate")" = "$version" ] && makes_environments "$candidate"; then
             echo "$candidate"

@@ -123,7 +123,7 @@ def test_uv_brings_one_where_there_is_none(alone: dict[str, str], tmp_path: Path
         f"""#!/bin/sh
 case "$1 $2" in
 "python install") echo "$4" > {brought} ;;
-"python find") [ "$(cat {brought} 2>/dev/null)" = "$4" ] && echo {tmp_path}/python ;;
+"python find") [ "$(cat {brought} 2>/dev/null)" = "$5" ] && echo {tmp_path}/python ;;
 esac
 """
     )
