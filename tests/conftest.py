@@ -8,12 +8,15 @@ import os
 import shutil
 import signal
 import threading
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
 import tests.patience  # noqa: F401 -- measures before workers start
+from tests.guard import Guard
 
 ROOT = Path(__file__).resolve().parent.parent
 JETSON_RELEASE = Path("/etc/nv_tegra_release")
@@ -66,6 +69,38 @@ if threading.current_thread() is threading.main_thread():
     for number, act in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, act)
+
+
+GUARD = Guard()
+
+
+def pytest_configure() -> None:
+    GUARD.start()
+
+
+def pytest_unconfigure() -> None:
+    GUARD.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """A test in a root of its own may use that root's programs."""
+    if item.get_closest_marker("packaging"):
+        with GUARD.lifted():
+            return (yield)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    result = yield
+    if asked := GUARD.asked():
+        pytest.fail(f"asked this machine, and no shim or root of its own, for: {'; '.join(asked)}")
+    return result
+
+
+pytest_runtest_setup = pytest_runtest_teardown = pytest_runtest_call
+"""Fixtures are held to it, too."""
 
 
 @pytest.fixture(scope="session")

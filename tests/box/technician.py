@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping
 from appliance.box import paths
 from appliance.box.clocks.pinning import lock
 from tests.box.boxes import quick, run_script
-from tests.fakes import conf
 from tests.fakes.jetson import Jetson
-from tests.fakes.tree import Tree
 
 Typed = Callable[[Jetson, re.Match[str]], object]
 LOOKS = re.compile(
@@ -46,20 +44,8 @@ def _end(jetson: Jetson, typed: re.Match[str]) -> None:
 
 
 def _apt(jetson: Jetson, typed: re.Match[str]) -> None:
-    """Lay down the files of packages; drivers make their nodes at the next boot."""
-    tree = Tree(jetson.root, jetson.profile)
-    for package, _, version in (word.partition("=") for word in typed[1].split() if not word.startswith("-")):
-        if package == "nvidia-l4t-nvpmodel":
-            jetson.write(f"/etc/nvpmodel/{jetson.profile.conf}", conf.text(jetson.profile))
-        elif package == "nvidia-l4t-tools":
-            jetson.write("/usr/bin/jetson_clocks", "")
-        elif package == "nvidia-l4t-kernel-oot-modules":
-            tree.nodes()
-        elif version:
-            pattern = rf"(Package: {package}\n(?:.+\n)*?Version: )\S+"
-            jetson.write(
-                paths.PACKAGES, re.sub(pattern, rf"\g<1>{version}", jetson.read(paths.PACKAGES) + "\n")
-            )
+    ran = quick(jetson).tools.execute("apt", "install", *typed[1].split())
+    assert ran.code == 0, ran
 
 
 def _boot(jetson: Jetson, typed: re.Match[str]) -> None:

@@ -34,7 +34,29 @@ from tests.fakes.profiles import PROFILES, SUPPORTED, Profile
 __all__ = ["PROFILES", "SUPPORTED", "Clock", "Entry", "Jetson"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TOOLS = ("jetson_clocks", "nvpmodel", "tegrastats", "systemctl", "journalctl", "timedatectl", "apt-mark")
+TOOLS = (
+    "jetson_clocks",
+    "nvpmodel",
+    "tegrastats",
+    "systemctl",
+    "journalctl",
+    "timedatectl",
+    "apt-mark",
+    "apt",
+)
+REFUSED = (
+    "apt-get",
+    "aptitude",
+    "dpkg",
+    "sysctl",
+    "udevadm",
+    "modprobe",
+    "reboot",
+    "shutdown",
+    "poweroff",
+    "halt",
+)
+"""Programs that it has only to refuse them, since those of this machine would be found otherwise."""
 LAUNCHER = """\
 #!{python} -IS
 import sys
@@ -43,7 +65,7 @@ from pathlib import Path
 from tests.fakes.machine import Machine
 from tests.fakes.tools.{tool} import main
 try:
-    sys.exit(main(sys.argv[1:], Machine(Path({folder!r}))))
+    sys.exit(main([{first}*sys.argv[1:]], Machine(Path({folder!r}))))
 except (BrokenPipeError, KeyboardInterrupt):
     sys.exit(1)
 """
@@ -99,16 +121,11 @@ class Jetson:
 
     def _launchers(self) -> None:
         self.bin.mkdir()
-        for tool in TOOLS:
+        paths = {"python": sys.executable, "repository": str(REPOSITORY), "folder": str(self.folder)}
+        for tool in (*TOOLS, *REFUSED):
+            module, first = ("refused", f"{tool!r}, ") if tool in REFUSED else (tool.replace("-", "_"), "")
             path = self.bin / tool
-            path.write_text(
-                LAUNCHER.format(
-                    python=sys.executable,
-                    repository=str(REPOSITORY),
-                    tool=tool.replace("-", "_"),
-                    folder=str(self.folder),
-                )
-            )
+            path.write_text(LAUNCHER.format(tool=module, first=first, **paths))
             path.chmod(0o755)
 
     # -- for readers -----------------------------------------------------------------------------------------

@@ -160,6 +160,9 @@ PROOFS: dict[str, Callable[[Place, str], bool]] = {
     'appliance say "Hello, chat." --voice anna --out hello.wav': lambda place, _: (
         (place.home / "hello.wav").stat().st_size > 10_000
     ),
+    "sudo apt install libespeak-ng1": lambda place, _: (
+        place.jetson.calls("apt") == ["apt install libespeak-ng1"]
+    ),
     "sudo tar -tzf support.tar.gz": lambda _, printed: "INDEX" in printed,
 }
 """Condition that must hold after a command."""

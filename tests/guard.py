@@ -1,0 +1,137 @@
+"""No test touches the machine: what would change it is refused, recorded, and fails the test that asked.
+
+PATH begins with a folder of shims, for what tests run through a shell or by name; an audit hook sees what the
+tests' own process starts by an absolute path, or with another PATH. Tests marked `packaging` have a root of
+their own, and are free.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+REFUSED = (
+    *(
+        "apt",
+        "apt-get",
+        "apt-mark",
+        "aptitude",
+        "dpkg",
+        "snap",
+        "systemctl",
+        "systemd-run",
+        "udevadm",
+        "sysctl",
+    ),
+    *("modprobe", "insmod", "rmmod", "reboot", "shutdown", "poweroff", "halt", "nvpmodel", "jetson_clocks"),
+    *("timedatectl", "hostnamectl", "usermod", "useradd", "groupadd", "sudo", "pkexec"),
+)
+READS = {
+    "systemctl": ("--version", "--root="),
+    "dpkg": ("--version", "--print-architecture"),
+    "nvpmodel": ("-q",),
+    "jetson_clocks": ("--show",),
+}
+"""Arguments with which a program only reads, or works in another root."""
+SYSTEMS = ("/usr/", "/bin/", "/sbin/", "/opt/", "/snap/")
+PREFIX = "f5-refused-"
+SHELLS = ("sh", "bash", "dash")
+BY_PATH = re.compile(
+    rf"(?:^|[\s;&|(])(?:/usr)?(?:/local)?/s?bin/({'|'.join(REFUSED)})(?=$|[\s;&|)])([^;&|]*)"
+)
+SHIM = """\
+#!/bin/sh
+{reads}
+echo "{name} $*" >> {record}
+echo "{name}: refused: no test touches the machine" >&2
+exit 1
+"""
+READING = 'for word; do case "$word" in {patterns}) exec {real} "$@";; esac; done'
+
+
+class Guard:
+    """The shims of one process, and what was asked of them."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.record = self.folder / "record"
+        self.path = os.pathsep.join(  # without the shims of the process that started this one
+            entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if PREFIX not in entry
+        )
+        (self.folder / "bin").mkdir()
+        for name in REFUSED:
+            self._shim(name)
+        self.active = False
+
+    def _shim(self, name: str) -> None:
+        real, reads = shutil.which(name, path=self.path), ""
+        if name in READS and real:
+            patterns = "|".join(f"{word}*" if word.endswith("=") else word for word in READS[name])
+            reads = READING.format(patterns=patterns, real=real)
+        shim = self.folder / "bin" / name
+        shim.write_text(SHIM.format(name=name, reads=reads, record=self.record))
+        shim.chmod(0o755)
+
+    def start(self) -> None:
+        self.active = True
+        os.environ["PATH"] = f"{self.folder / 'bin'}{os.pathsep}{self.path}"
+        sys.addaudithook(self.hear)
+
+    def stop(self) -> None:
+        self.active = False
+        os.environ["PATH"] = self.path
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Nothing is refused meanwhile."""
+        guarded, self.active, os.environ["PATH"] = os.environ["PATH"], False, self.path
+        try:
+            yield
+        finally:
+            self.active, os.environ["PATH"] = True, guarded
+
+    def asked(self) -> list[str]:
+        """What was refused since the last call."""
+        if not self.record.exists():
+            return []
+        commands = self.record.read_text().splitlines()
+        self.record.unlink()
+        return commands
+
+    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Audit hook. Raises PermissionError before the machine's own program is started."""
+        if not self.active or event not in ("subprocess.Popen", "os.exec", "os.posix_spawn"):
+            return
+        program, words, environment = arguments[0], arguments[1], arguments[-1]
+        words = [words] if isinstance(words, (str, bytes, os.PathLike)) else list(words or ())
+        refused = self.refuses(os.fsdecode(program), [os.fsdecode(word) for word in words], environment)
+        if refused:
+            with self.record.open("a") as record:
+                record.write(f"{refused}\n")
+            raise PermissionError(f"{refused}: refused: no test touches the machine")
+
+    def refuses(self, program: str, words: Sequence[str], environment: Mapping[Any, Any] | None) -> str:
+        """The command, if it would change the machine; otherwise empty."""
+        name = Path(program).name
+        if name in SHELLS and "-c" in words[:-1]:
+            found = BY_PATH.search(words[words.index("-c") + 1])
+            return "" if found is None or reads(found[1], found[2].split()) else found[0].strip()
+        if name not in REFUSED or reads(name, words[1:]):
+            return ""
+        if "/" not in program:
+            program = shutil.which(name, path=os.pathsep.join(os.get_exec_path(environment))) or ""
+        return " ".join((program, *words[1:])) if os.path.realpath(program).startswith(SYSTEMS) else ""
+
+
+def reads(name: str, words: Sequence[str]) -> bool:
+    """True if a program is asked only for what it knows, or for another root."""
+    known = READS.get(name, ())
+    return any(word in known or f"{word.partition('=')[0]}=" in known for word in words)
