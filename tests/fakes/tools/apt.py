@@ -1,4 +1,4 @@
-"""apt: installs packages by name, as dpkg's status file lists them, and lays down files that readers look for.
+"""apt: installs packages by name, as dpkg's status file lists them, and leaves files that readers look for.
 
 Guessed: the version of a package that was not there, and what is printed. Without dependencies and questions.
 """
