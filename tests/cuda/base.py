@@ -1,14 +1,14 @@
-"""A bundle as wide as v1_Base, written in the workshop: `python -m tests.cuda.base FOLDER [BLOCKS]`.
+"""A bundle as wide as v1_Base, written in the workshop: `python -m tests.cuda.base FOLDER BLOCKS FORM...`.
 
-Its weights are one number, since nothing computes with them, and few of the 22 equal blocks are traced: that
-costs half a minute, all of them two.
+Its weights are one number, since nothing computes with them, and few of the 22 equal blocks are traced.
+Tracing is what costs, whatever the width: four CPU seconds for each step graph of two blocks.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -20,18 +20,20 @@ from appliance.contract.graphs import STEPS, signatures
 from export import modules, to_onnx
 from export.families import NAMED
 from export.model.dit import DiT
-from export.model.vocos import Vocos
-from tests.export.random_checkpoint import VOCOS_MEL_24KHZ
+from export.model.vocos import Vocos, VocosConfig
 
 FAMILY = NAMED["F5TTS_v1_Base"]
+VOCOS_MEL_24KHZ = VocosConfig(100, 512, 1536, 8, n_fft=1024, hop=256, padding="center")
+FORMS = {"standard": "", "cuda": "_fused"}
+"""Forms of the step graphs → suffix of their files."""
 VOCABULARY = [" ", *(f"t{n}" for n in range(1, 2545))]
 MAX_FRAMES = 4096
 WEIGHT = 0.01
 """Neither 0 nor 1, by which a runtime would leave out additions and products."""
 
 
-def write(folder: Path, blocks: int) -> Bundle:
-    """Write the graphs that `ort-cuda` runs, in float16."""
+def write(folder: Path, blocks: int, forms: Sequence[str]) -> Bundle:
+    """Write the graphs that `ort-cuda` runs, in float16; the first form is the default variant."""
     folder.mkdir(parents=True)
     arch, mel = dataclasses.replace(FAMILY.arch, depth=blocks), FAMILY.mel
     vocoder = Vocoder("vocos", "center")
@@ -49,12 +51,12 @@ def write(folder: Path, blocks: int) -> Bundle:
     for name, make in others.items():
         to_onnx.export(make(), specs[name], folder / f"{name}.onnx")
     kinds = dict(zip(STEPS, (modules.Step, modules.StepKeys, modules.StepReply), strict=True))
-    for form, suffix in (("standard", ""), ("cuda", "_fused")):
-        for name, kind in kinds.items():
-            path = folder / f"{name}{suffix}.onnx"
-            to_onnx.export(kind(*sizes, form), specs[name], path)
-            if path.name != "step.onnx":
-                to_onnx.share_weights(path, folder / "step.onnx")
+    files = {form: {name: f"{name}{FORMS[form]}.onnx" for name in STEPS} for form in forms}
+    for form, names in files.items():
+        for name, file in names.items():
+            to_onnx.export(kinds[name](*sizes, form), specs[name], folder / file)
+            if file != (first := files[forms[0]]["step"]):
+                to_onnx.share_weights(folder / file, folder / first)
     (folder / contract.VOCAB).write_text("".join(f"{token}\n" for token in VOCABULARY), "utf-8")
     manifest = Manifest(
         format=contract.FORMAT,
@@ -64,8 +66,8 @@ def write(folder: Path, blocks: int) -> Bundle:
         vocoder=vocoder,
         precision="fp16",
         variants={
-            "default": {name: f"{name}.onnx" for name in (*others, *STEPS)},
-            FUSED: {name: f"{name}_fused.onnx" for name in STEPS},
+            "default": {name: f"{name}.onnx" for name in others} | files[forms[0]],
+            FUSED: files["cuda"],
         },
         backends=(FUSED,),
         batch_invariant=True,
@@ -82,4 +84,4 @@ def _constant(model: nn.Module) -> dict[str, Tensor]:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 2)
+    write(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

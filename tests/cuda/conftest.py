@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
-import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,10 +15,11 @@ from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
 from tests.cuda import libraries, runtime
 from tests.cuda.runtime import Runtime
+from tests.kept import kept
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
-WORKSHOP = ROOT / ".venv/bin/python"
+WORKSHOP = Path(os.environ.get("F5_WORKSHOP", ROOT / ".venv/bin/python"))
 BLOCKS = int(os.environ.get("F5_DEPTH", "2"))
 """Of v1_Base's 22: the last, and one that all others are like."""
 
@@ -50,37 +49,38 @@ def cuda(device: Runtime) -> Iterator[Runtime]:
 
 @pytest.fixture(scope="session")
 def demo() -> Bundle:
+    """The voice that is shipped."""
     return contract.read(ROOT / "appliance/demo/bundle", verify=False)
 
 
 @pytest.fixture(scope="session")
 def base() -> Bundle:
-    """As wide as v1_Base; written by the workshop when what it is made of has changed."""
+    """As wide as v1_Base, its step graphs in the fused form alone."""
+    return written("cuda")
+
+
+@pytest.fixture(scope="session")
+def whole() -> Bundle:
+    """As wide as v1_Base, its step graphs in both forms."""
+    return written("standard", "cuda")
+
+
+def written(*forms: str) -> Bundle:
+    """The bundle of base.py, which the workshop makes anew when its sources have changed."""
     if not WORKSHOP.exists():
-        pytest.skip("the workshop, .venv, is not installed: scripts/test makes it")
-    sources = (
-        *ROOT.glob("export/**/*.py"),
-        *ROOT.glob("appliance/contract/*.py"),
-        ROOT / "tests/cuda/base.py",
-    )
-    key = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()[:16]
-    kept = ROOT / "out/cuda"
-    kept.mkdir(parents=True, exist_ok=True)
-    folder = kept / f"{key}-{BLOCKS}"
-    with (kept / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / contract.MANIFEST).exists():
-            for stale in filter(Path.is_dir, kept.iterdir()):
-                shutil.rmtree(stale)
-            command = (WORKSHOP, "-m", "tests.cuda.base", folder, str(BLOCKS))
-            ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=5 * PATIENCE_S)
-            assert ran.returncode == 0, ran.stderr
-    return contract.read(folder, verify=False)
+        pytest.skip(f"no workshop, {WORKSHOP}: scripts/test makes it, or F5_WORKSHOP names its python")
+    folder = kept(f"v1-base-{'-'.join(forms)}", ("tests.cuda.base",), make, BLOCKS, forms)
+    return contract.read(folder / "bundle", verify=False)
 
 
-@pytest.fixture(scope="session", params=["demo", "base"])
+def make(folder: Path, blocks: int, forms: Sequence[str]) -> None:
+    command = (WORKSHOP, "-m", "tests.cuda.base", folder / "bundle", str(blocks), *forms)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=5 * PATIENCE_S)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.fixture(params=["demo", "base"])
 def bundle(request: pytest.FixtureRequest) -> Bundle:
-    """The voice that is shipped, and v1_Base."""
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Bundle)
     return found

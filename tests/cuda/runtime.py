@@ -41,6 +41,7 @@ MAKING: dict[str, Sequence[Any]] = {
     "cudaRuntimeGetVersion": (),
 }
 """Functions that write an address, a handle or a number by their first argument → types of the others."""
+MEMORY_BYTES, GRAPH_BYTES = 64 << 30, 2 << 20
 
 
 class cudaError_t(enum.IntEnum):
@@ -117,6 +118,11 @@ class Runtime(types.ModuleType):
             integrated=self._card is ORIN,
             multiProcessorCount=self._card.multiprocessors,
         )
+
+    def cudaMemGetInfo(self) -> tuple[cudaError_t, int, int]:
+        """Free and whole memory; a driver keeps some for each graph."""
+        taken = self.counted("live") + GRAPH_BYTES * self.counted("captures")
+        return cudaError_t(0), MEMORY_BYTES - taken, MEMORY_BYTES
 
     def cudaGetErrorString(self, status: cudaError_t) -> tuple[cudaError_t, bytes]:
         return cudaError_t(0), status.name.encode()

@@ -1,7 +1,8 @@
-"""`scripts/gpu-check` on the real CUDA provider: replies of the tiny bundle in a process of its own."""
+"""`scripts/gpu-check` on the real CUDA provider: replies of the tiny bundle, and what its tests count."""
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -9,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from appliance.config import EngineConfig
+from appliance.contract import bundle as contract
+from appliance.engine import engine as engines
+from appliance.engine.loading import load_for
 from tests.benchmarks import stand_in
 from tests.cuda.conftest import ROOT
+from tests.cuda.runtime import Runtime
+from tests.engine import test_on_gpu
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cuda, pytest.mark.slow]
@@ -30,3 +37,16 @@ def test_every_sampling_replies(made: list[Path], tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     # ONNX Runtime prints there too.
     assert [line.split(":")[0] for line in ran.stdout.splitlines()[-3:]] == ["exact", "short", "short-kv"]
+
+
+def test_the_test_of_memory_counts_after_all_graphs_are_captured(
+    cuda: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request captures one graph, the second the other ten, in 2 MiB of an H200; the third none."""
+    monkeypatch.setattr(engines, "LAUNCH_BOUND_S", math.inf)
+    tiny = contract.read(ROOT / "tests/tiny/bundle", verify=False)
+    engine = load_for(tiny, EngineConfig(backend="ort-cuda", threads=1, lanes=6, cache=tmp_path))
+    before = cuda.counted("captures")
+    test_on_gpu.test_requests_after_the_warm_up_take_no_memory_of_the_device(engine)
+    assert cuda.counted("captures") - before == 11
+    engine.shutdown()

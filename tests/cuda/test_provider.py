@@ -5,7 +5,6 @@ Nothing is computed, so no number is tested here.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -18,17 +17,16 @@ import pytest
 from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, Bundle, Sampling
 from appliance.contract.graphs import CONTEXT, GRAPHS, STEPS, GraphSpec, signatures
-from appliance.contract.schedule import time_grid
+from appliance.engine import ort_cuda
 from appliance.engine.backend import Bound
-from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for, open_backend
 from appliance.engine.modulation import CAPACITY
 from appliance.engine.ort import import_runtime, load_session
 from appliance.engine.ort_cuda import MEMORY_EFFICIENT, PROVIDER, OrtCudaBackend
-from appliance.request import Segment
 from tests.cuda import runtime
 from tests.cuda.conftest import BLOCKS, ROOT
 from tests.cuda.runtime import Card, Runtime
+from tests.engine.lanes import changed, segment
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cuda, pytest.mark.slow]
@@ -38,6 +36,7 @@ NFE = 4
 ENOUGH_RUNS = 4
 """After which a binding is a CUDA graph."""
 ON_DEVICE = tuple(name for name in GRAPHS if name != "modulation")
+OTHERS = tuple(name for name in ON_DEVICE if name not in STEPS)
 NOT_LAUNCHED = ("Reshape", "Squeeze", "Unsqueeze", "Shape")
 WIDTHS = {"float": 4, "float16": 2, "int32": 4, "int64": 8, "bool": 1}
 
@@ -71,12 +70,19 @@ def run(bound: Bound, times: int) -> None:
         bound.run(capture=True)
 
 
-@pytest.mark.parametrize("variant", ["default", FUSED])
-@pytest.mark.parametrize("name", ON_DEVICE)
+DEFAULT = [("demo", "default", name) for name in ON_DEVICE] + [("base", "default", name) for name in OTHERS]
+MASKED = [pytest.param("whole", "default", name, marks=pytest.mark.thorough) for name in STEPS]
+
+
+@pytest.mark.parametrize(
+    ("of", "variant", "name"),
+    [*DEFAULT, *MASKED, *((of, FUSED, name) for of in ("demo", "base") for name in STEPS)],
+)
 def test_each_graph_opens_and_a_step_is_captured(
-    cuda: Runtime, backend: OrtCudaBackend, bundle: Bundle, name: str, variant: str
+    cuda: Runtime, backend: OrtCudaBackend, request: pytest.FixtureRequest, of: str, variant: str, name: str
 ) -> None:
     """A CUDA graph for each of three lengths, replayed without a launch, a copy or an allocation."""
+    bundle: Bundle = request.getfixturevalue(of)
     spec = signatures(bundle.manifest.dimensions)[name]
     graph = backend.load(name, bundle.graph(name, variant), spec, {})
     for frames in (64, 128, 192):
@@ -94,50 +100,46 @@ def test_each_graph_opens_and_a_step_is_captured(
             assert {what: cuda.counted(what) for what in counted} == counted
 
 
+def test_no_more_than_so_many_steps_are_captured(
+    cuda: Runtime, demo: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime keeps each CUDA graph; what comes later launches its kernels one by one."""
+    monkeypatch.setattr(ort_cuda, "MAX_CAPTURED", 3)
+    backend = OrtCudaBackend()
+    specs, before = signatures(demo.manifest.dimensions), cuda.counted("captures")
+    for frames, captures in ((64, 2), (128, 3), (192, 3)):
+        for name in ("step", "step_keys"):
+            graph = backend.load(name, demo.graph(name), specs[name], {})
+            run(graph.bind(*on_zeros(backend, specs[name], sizes_of(demo, 2, frames, 64))), ENOUGH_RUNS)
+        assert cuda.counted("captures") - before == captures
+    backend.close()
+
+
 @pytest.mark.parametrize("sampling", ["exact", "short-kv"])
 def test_a_reply_takes_no_memory_after_the_warm_up(cuda: Runtime, bundle: Bundle, sampling: Sampling) -> None:
     """Sixty of any length, beside each other and alone, guided and not; then all is closed in order."""
-    manifest = bundle.manifest
-    usual = dataclasses.replace(manifest.defaults, sampling=sampling)
-    given = dataclasses.replace(
-        bundle, manifest=dataclasses.replace(manifest, defaults=usual, max_frames=1024)
-    )
+    given = changed(bundle, sampling, max_frames=1024)
     engine = load_for(given, EngineConfig(backend="ort-cuda", threads=1, lanes=2))
     assert engine.backend == "ort-cuda"
     engine.warm_up(NFE)
     draw = np.random.default_rng(0)
     before = cuda.counted("allocations")
     for seed in range(30):
-        speak(
-            engine, [int(n) for n in draw.integers(120, 1024, 2)], int(draw.integers(20, 110)), seed, sampling
-        )
+        frames, reference = draw.integers(120, 1024, 2).tolist(), int(draw.integers(20, 110))
+        guidance = 2.0 * (seed % 2)
+        lanes = [
+            engine.open(
+                segment(n, nfe=NFE, guidance=guidance, seed=seed, reference=reference, sampling=sampling)
+            )
+            for n in frames
+        ]
+        for _ in range(NFE):
+            engine.step([lane.id for lane in lanes])
+        for lane in lanes:
+            engine.finish(lane.id)
+            engine.close(lane.id)
     assert cuda.counted("allocations") == before
     engine.shutdown()
-
-
-def speak(engine: Synthesizer, frames: list[int], reference: int, seed: int, sampling: Sampling) -> None:
-    lanes = [
-        engine.open(
-            Segment(
-                index=0,
-                text="",
-                ids=np.ones(9, np.int32),
-                frames=n,
-                reference_log_mel=np.zeros((reference, engine.manifest.mel.mels), np.float32),
-                reference_frames=reference,
-                times=time_grid(NFE),
-                seed=seed,
-                guidance=2.0 * (seed % 2),
-                sampling=sampling,
-            )
-        )
-        for n in frames
-    ]
-    for _ in range(NFE):
-        engine.step([lane.id for lane in lanes])
-    for lane in lanes:
-        engine.finish(lane.id)
-        engine.close(lane.id)
 
 
 class Cost(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from appliance.contract.bundle import Bundle
 from appliance.engine.backend import Backend
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
-from tests.engine.lanes import Padded
+from tests.engine.lanes import Padded, changed
 from tests.fakes.gpu import open_on, open_trt_on
 from tests.fakes.gpu.device import Device
 
@@ -37,15 +36,15 @@ def tiny() -> Bundle:
 @pytest.fixture(scope="session")
 def short(tiny: Bundle) -> Bundle:
     """`tiny` with 256 frames at most: its warm-up and comparison are quick."""
-    return dataclasses.replace(tiny, manifest=dataclasses.replace(tiny.manifest, max_frames=256))
+    return changed(tiny, max_frames=256)
 
 
 @pytest.fixture
 def make_engine(tiny: Bundle) -> Callable[..., Synthesizer]:
     """Engines on one thread, so that sums are split the same way whatever the machine does."""
 
-    def make(backend: Backend | None = None, **options: Any) -> Synthesizer:
-        return Synthesizer(tiny, backend or OrtBackend(1), **options)
+    def make(backend: Backend | None = None, bundle: Bundle = tiny, **options: Any) -> Synthesizer:
+        return Synthesizer(bundle, backend or OrtBackend(1), **options)
 
     return make
 
@@ -62,10 +61,27 @@ ONCE = (pytest.mark.slow, pytest.mark.once)
 
 @pytest.fixture(params=[pytest.param(b, marks=ONCE if b in FAKES else ()) for b in BACKENDS])
 def either(
-    request: pytest.FixtureRequest, make_engine: Callable[..., Synthesizer], tmp_path: Path
+    request: pytest.FixtureRequest, make_engine: Callable[..., Synthesizer], engines: Path
 ) -> Synthesizer:
     """Four lanes at true lengths; padded, where rows share calls; on a fake GPU."""
-    return make_engine(BACKENDS[request.param](tmp_path / "engines"), lanes=4)
+    return make_engine(BACKENDS[request.param](engines), lanes=4)
+
+
+@pytest.fixture
+def device() -> Device:
+    return Device()
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Path:
+    """The folder of TensorRT's engines, which is not there yet."""
+    return tmp_path / "engines"
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) for name in FAKES])
+def gpu(request: pytest.FixtureRequest, device: Device, engines: Path) -> Any:
+    """A backend for GPUs on `device`."""
+    return open_on(device) if request.param == "device" else open_trt_on(device, engines)
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
-import pytest
 
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import GraphSpec, signatures
@@ -18,7 +17,6 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.errors import EngineFault
 from appliance.request import FloatArray, Segment
-from tests.fakes.gpu.device import Device
 
 BATCHED = 2e-5
 """Largest ‖a − b‖ / ‖b‖ of a lane in a batch against the same lane alone."""
@@ -66,6 +64,13 @@ MIXED = [
 """Lanes of different lengths, NFE, guidance and sampling; half of them run without guidance."""
 
 
+def changed(bundle: Bundle, sampling: Sampling | None = None, **manifest: Any) -> Bundle:
+    """The bundle with another default sampling and other fields in its manifest."""
+    if sampling:
+        manifest["defaults"] = replace(bundle.manifest.defaults, sampling=sampling)
+    return replace(bundle, manifest=replace(bundle.manifest, **manifest))
+
+
 def relative(found: FloatArray, wanted: FloatArray) -> float:
     """‖a − b‖ / ‖b‖ of arrays that must have one shape."""
     assert found.shape == wanted.shape
@@ -78,11 +83,24 @@ def moved(engine: Synthesizer, lane_id: int, of: Segment) -> FloatArray:
     return engine.log_mel(lane_id)[start:] - of.noise[start:]
 
 
+def run(engine: Synthesizer, ids: Sequence[int], steps: int = 1) -> None:
+    for _ in range(steps):
+        engine.step(ids)
+
+
+def spoken(engine: Synthesizer, given: Segment) -> tuple[FloatArray, FloatArray]:
+    """The whole log-mel and the samples of a segment that never shares a batch."""
+    lane = engine.open(given)
+    run(engine, [lane.id], lane.steps_left)
+    found = engine.log_mel(lane.id), engine.finish(lane.id)
+    engine.close(lane.id)
+    return found
+
+
 def solo(engine: Synthesizer, given: Segment, steps: int | None = None) -> FloatArray:
     """`moved` of a segment that never shares a batch, after so many steps (None: all)."""
     lane = engine.open(given)
-    for _ in range(lane.steps_left if steps is None else steps):
-        engine.step([lane.id])
+    run(engine, [lane.id], lane.steps_left if steps is None else steps)
     out = moved(engine, lane.id, given)
     engine.close(lane.id)
     return out
@@ -92,8 +110,7 @@ def staggered(engine: Synthesizer, segments: Sequence[Segment]) -> list[FloatArr
     """`moved` of segments that share every step, the first four each ahead by another number of steps."""
     opened = [engine.open(given) for given in segments]
     for ahead, lane in enumerate(opened[:4]):
-        for _ in range(ahead):
-            engine.step([lane.id])
+        run(engine, [lane.id], ahead)
     left = {lane.id: lane.steps_left - (n if n < 4 else 0) for n, lane in enumerate(opened)}
     found: dict[int, FloatArray] = {}
     while left:
@@ -114,8 +131,7 @@ def check_a_padded_batch(
     segments = [segment(n, nfe=2, seed=i, sampling=sampling) for i, n in enumerate(lengths)]
     wanted = [solo(alone, s) for s in segments]
     ids = [engine.open(s).id for s in segments]
-    for _ in range(2):
-        engine.step(ids)
+    run(engine, ids, 2)
     for lane_id, given, want in zip(ids, segments, wanted, strict=True):
         assert np.abs(want).mean() > 1e-2
         assert relative(moved(engine, lane_id, given), want) <= BATCHED
@@ -160,7 +176,7 @@ class Padded(OrtBackend):
 
 @dataclass(frozen=True)
 class Run:
-    """One call of a graph."""
+    """A call of a graph."""
 
     graph: str
     shapes: dict[str, tuple[int, ...]]
@@ -243,44 +259,3 @@ class _WatchedBound:
             raise
         self.backend.runs.append(Run(self.graph, self.shapes, release))
         self.bound.run(release=release)
-
-
-def check_a_request_on_a_device(engine: Synthesizer, device: Device, nfe: int) -> None:
-    """After the warm-up nothing is allocated or built, each call waits once, and only samples come back."""
-    engine.warm_up(nfe)
-    given = segment(100, nfe=nfe, sampling=engine.manifest.defaults.sampling)
-    device.counts.clear()
-    lane = engine.open(given)
-    calls = [dict(device.counts)]
-    for _ in range(nfe):
-        device.counts.clear()
-        engine.step([lane.id])
-        calls.append(dict(device.counts))
-    device.counts.clear()
-    engine.finish(lane.id)
-    finished = dict(device.counts)
-    for counts in (*calls, finished):
-        assert not {"allocate device", "allocate pinned", "context", "build"} & counts.keys()
-        assert counts["synchronise"] == 1
-    assert all("DeviceToHost" not in counts for counts in calls)
-    # Row indices, and the weights of the lane's update.
-    assert {counts["HostToDevice"] for counts in calls[1:]} <= {2, 3, 4}
-    assert finished["DeviceToHost"] == 1
-    engine.shutdown()
-    assert not device.wrong
-
-
-def check_a_device_that_fails(engine: Synthesizer, device: Device, stream: int) -> None:
-    """The call that the failure shows in ends by name, later ones too, and the lane can be closed."""
-    lane = engine.open(segment(60))
-
-    def fail() -> None:
-        raise RuntimeError("an illegal address")
-
-    device.streams[stream].enqueue(fail)
-    with pytest.raises(EngineFault, match="CUDA: cudaStreamSynchronize: cudaErrorLaunchFailure"):
-        engine.step([lane.id])
-    with pytest.raises(EngineFault):
-        engine.open(segment(60, seed=2))
-    engine.close(lane.id)
-    engine.shutdown()

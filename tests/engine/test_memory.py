@@ -1,21 +1,25 @@
-"""What speaking takes of a device's memory, against what is really allocated there."""
+"""Memory of a host and of a device: what it holds, and what speaking takes of a device's."""
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from appliance.contract.bundle import Arch, Bundle, Sampling
+from appliance.engine.backend import Backend
+from appliance.engine.cuda import STAGING_BYTES
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.tensorrt.prepare import tensor_bytes
-from tests.engine.lanes import segment
+from appliance.errors import OutOfDeviceMemory
+from tests.engine.lanes import changed, run, segment
 from tests.fakes.gpu import open_on, open_trt_on
 from tests.fakes.gpu.device import Device
 
-pytestmark = [pytest.mark.slow, pytest.mark.once]
+pytestmark = pytest.mark.once
 
 GB = 1 << 30
 V1_BASE = Arch(dim=1024, depth=22, heads=16, ff_mult=2, text_dim=512, conv_layers=4)
@@ -29,55 +33,106 @@ WORKSPACE = 0.7 * GB
 """Assumed, for want of a device: activations of two rows of 4,096 frames, and kernels."""
 
 
-def shaped(tiny: Bundle, sampling: Sampling, **changes: object) -> Bundle:
-    defaults = dataclasses.replace(tiny.manifest.defaults, sampling=sampling)
-    return dataclasses.replace(
-        tiny, manifest=dataclasses.replace(tiny.manifest, defaults=defaults, **changes)
-    )
+@pytest.fixture(params=["host", "device"])
+def backend(request: pytest.FixtureRequest, device: Device) -> Backend:
+    return OrtBackend(1) if request.param == "host" else open_on(device)
 
 
-@pytest.mark.parametrize(("sampling", "lanes"), [("exact", 3), ("short", 1), ("short-kv", 2)])
-def test_the_plan_is_what_a_warm_engine_has(tiny: Bundle, sampling: Sampling, lanes: int) -> None:
-    bundle, device = shaped(tiny, sampling, max_frames=256), Device()
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+def test_new_memory_is_zero_and_of_the_asked_type(backend: Backend, dtype: str) -> None:
+    found = backend.download(backend.empty((2, 3), dtype))
+    assert found.shape == (2, 3) and found.dtype == np.dtype(dtype) and not found.any()
+
+
+def test_a_view_is_a_stretch_of_the_tensors_memory(backend: Backend) -> None:
+    given, tensor = np.arange(60, dtype=np.float32).reshape(3, 4, 5), backend.empty((3, 4, 5), "float32")
+    backend.upload(given, tensor)
+    views: dict[tuple[int, ...], Any] = {(1, 2): given[1, 2:4], (1,): given[1:], (2, 3, 4): given[2, 3, 4]}
+    for at, wanted in (views | {(2, 3): np.zeros((1, 0, 5))}).items():
+        assert np.array_equal(backend.download(backend.view(tensor, wanted.shape, at)), wanted)
+    nested = backend.view(backend.view(tensor, (7, 5)), (2,), (6, 1))
+    backend.upload(np.full(2, -1, np.float32), nested)
+    assert backend.download(tensor)[1, 2].tolist() == [30, -1, -1, 33, 34]
+    with pytest.raises(ValueError, match="reshape"):
+        backend.view(tensor, (2, 5), (2, 3))
+
+
+def test_uploads_and_copies_fill_the_whole_of_what_they_write(backend: Backend) -> None:
+    tensor, other = backend.empty((2, 3), "float32"), backend.empty((2, 3), "float32")
+    host = np.array([1, 2, 3], np.float32)
+    backend.upload(host, backend.view(tensor, (3,), (1,)))
+    host[:] = 0
+    backend.copy(backend.view(tensor, (3,), (1,)), backend.view(other, (3,)))
+    backend.download(other)[:] = 7
+    assert backend.download(tensor).tolist() == [[0, 0, 0], [1, 2, 3]]
+    assert backend.download(other).tolist() == [[1, 2, 3], [0, 0, 0]]
+    with pytest.raises(ValueError, match="broadcast"):
+        backend.upload(np.zeros(4, np.float32), backend.view(tensor, (3,)))
+    with pytest.raises(ValueError, match=r"broadcast|cannot copy"):
+        backend.copy(tensor, backend.view(other, (3,)))
+
+
+def test_an_array_may_be_changed_as_soon_as_upload_returns(device: Device) -> None:
     backend = open_on(device)
+    tensors = [backend.empty((STAGING_BYTES // 8,), "float32") for _ in range(12)]
+    host = np.zeros(STAGING_BYTES // 8, np.float32)
+    for number, tensor in enumerate(tensors):
+        host[:] = number
+        backend.upload(host, tensor)
+    assert [float(backend.download(tensor).max()) for tensor in tensors] == list(range(12))
+    assert device.counts["event"] > 0, "the halves were changed"
+
+
+def test_more_than_the_pinned_memory_goes_up_and_comes_down(device: Device) -> None:
+    backend, host = open_on(device), np.arange(STAGING_BYTES, dtype=np.int32)
+    tensor = backend.empty(host.shape, "int32")
+    backend.upload(host, tensor)
+    assert np.array_equal(backend.download(tensor), host)
+
+
+def test_a_full_device_says_what_was_asked(device: Device) -> None:
+    backend = open_on(device)
+    device.memory_bytes = 1000
+    asked = r"cudaMalloc: cudaErrorMemoryAllocation.*4000 bytes for \(10, 100\)"
+    with pytest.raises(OutOfDeviceMemory, match=asked):
+        backend.empty((10, 100), "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sampling", "lanes"), [("exact", 3), ("short", 1), ("short-kv", 2)])
+def test_the_plan_is_what_a_warm_engine_has(
+    short: Bundle, device: Device, sampling: Sampling, lanes: int
+) -> None:
+    bundle, backend = changed(short, sampling), open_on(device)
     before = device.allocated("device")
-    engine = Synthesizer(bundle, backend, host=OrtBackend(1), lanes=lanes)
-    engine.warm_up(2)
+    Synthesizer(bundle, backend, host=OrtBackend(1), lanes=lanes).warm_up(2)
     assert device.allocated("device") - before == tensor_bytes(bundle, backend, lanes)
 
 
-def test_lanes_of_all_sizes_fit_into_what_was_reserved(tiny: Bundle) -> None:
-    bundle, device = shaped(tiny, "short-kv", max_frames=256), Device()
-    engine = Synthesizer(bundle, open_on(device), host=OrtBackend(1), lanes=3)
+@pytest.mark.slow
+def test_lanes_of_all_sizes_fit_into_what_was_reserved(short: Bundle, device: Device) -> None:
+    engine = Synthesizer(changed(short, "short-kv"), open_on(device), host=OrtBackend(1), lanes=3)
     engine.reserve()
     reserved = device.allocated("device")
     sizes = [(250, 190), (60, 20), (128, 64)]
     for first in range(3):
-        lanes = [
-            engine.open(segment(*sizes[(first + n) % 3][:1], reference=sizes[(first + n) % 3][1], nfe=5,
-                                sampling="short-kv"))
-            for n in range(3)
-        ]  # fmt: skip
-        for _ in range(5):
-            engine.step([lane.id for lane in lanes])
-        for lane in lanes:
-            engine.close(lane.id)
+        given = [
+            segment(frames, reference=reference, nfe=5, sampling="short-kv")
+            for frames, reference in (*sizes[first:], *sizes[:first])
+        ]
+        ids = [engine.open(one).id for one in given]
+        run(engine, ids, 5)
+        for lane_id in ids:
+            engine.close(lane_id)
     assert device.allocated("device") == reserved
 
 
 @pytest.mark.parametrize(("precision", "limit"), [("fp16", 4.0 * GB), ("int8-qdq", 3.0 * GB)])
-def test_v1_base_fits_beside_the_system(tiny: Bundle, tmp_path: Path, precision: str, limit: float) -> None:
+def test_v1_base_fits_beside_the_system(
+    tiny: Bundle, device: Device, tmp_path: Path, precision: str, limit: float
+) -> None:
     """4 lanes of up to 43 s and a voice of 12 s, with three engines that each carry the weights."""
-    manifest = dataclasses.replace(
-        tiny.manifest,
-        arch=V1_BASE,
-        precision=precision,  # type: ignore[arg-type]
-        max_frames=4096,
-        defaults=dataclasses.replace(tiny.manifest.defaults, sampling="short-kv"),
-    )
-    backend = open_trt_on(Device(), tmp_path)
-    tensors = tensor_bytes(dataclasses.replace(tiny, manifest=manifest), backend, 4)
+    bundle = changed(tiny, "short-kv", arch=V1_BASE, precision=precision, max_frames=4096)
+    tensors = tensor_bytes(bundle, open_trt_on(device, tmp_path), 4)
     of_a_parameter = 2 - INT8_SHARE if precision == "int8-qdq" else 2
-    total = tensors + 3 * STEP_PARAMETERS * of_a_parameter + OTHER_BYTES + WORKSPACE
-    print(f"{precision}: tensors {tensors / GB:.2f} GB, in all {total / GB:.2f} GB")
-    assert total <= limit
+    assert tensors + 3 * STEP_PARAMETERS * of_a_parameter + OTHER_BYTES + WORKSPACE <= limit
