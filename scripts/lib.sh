@@ -82,10 +82,13 @@ ensure_env() {
 # The workshop's environment, .venv, with upstream's packages, judges and what builds engines ahead of time.
 ensure_workshop() { ensure_env .venv "$1" torch device dev export upstream quality tensorrt openvino; }
 
+# Pure Python without a wheel. Where another package has none, pip names it, in place of compiling it for an hour.
+sdists=docopt,antlr4-python3-runtime
+
 # install DIR PIP-ARGUMENTS...: pip's own progress on a terminal, only its errors in a log.
 install() {
-    local dir=$1 quiet=()
+    local dir=$1 options=(--disable-pip-version-check --no-input --only-binary :all: --no-binary $sdists)
     shift
-    [ -t 1 ] || quiet=(--quiet)
-    "$dir/bin/python" -m pip install --disable-pip-version-check --no-input "${quiet[@]}" "$@"
+    [ -t 1 ] || options+=(--quiet)
+    "$dir/bin/python" -m pip install "${options[@]}" "$@"
 }
