@@ -27,8 +27,7 @@ from appliance.box.clocks.pinning import lock
 from appliance.box.system import Box
 from appliance.box.tools import Completed, Tools
 from tests.box.boxes import quick, run_script, well
-from tests.box.r39 import R39
-from tests.fakes.jetson import Clock
+from tests.fakes.jetson import Clock, Jetson
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -74,8 +73,8 @@ texts = st.text(max_size=60) | st.sampled_from(
 class Subject:
     """A box that is pinned, and how its files were. No dataclass: hypothesis would print every file."""
 
-    def __init__(self, folder: Path, box: Callable[[int], Box], reset: Callable[[], object]) -> None:
-        self.folder, self.box, self.reset = folder, box, reset
+    def __init__(self, folder: Path, box: Callable[[int], Box]) -> None:
+        self.folder, self.box = folder, box
         self.files = {
             str(path): path.read_bytes() for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode)
         }
@@ -100,7 +99,6 @@ class Subject:
                 Path(name).parent.mkdir(parents=True, exist_ok=True)
                 Path(name).write_bytes(self.files[name])
                 self.stamps[name] = stamp(os.lstat(name))
-        self.reset()
 
 
 @dataclass(frozen=True)
@@ -182,11 +180,13 @@ def stamp(info: os.stat_result) -> tuple[int, ...]:
 
 @pytest.fixture(scope="module")
 def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
-    """JetPack 7 from captures, and the fakes' JetPack 6 with everything that health reads."""
-    orin = R39(folder=tmp_path_factory.mktemp("r39")).build()
+    """JetPack 7 without an installation, and JetPack 6 with everything that health reads."""
+    orin = Jetson(tmp_path_factory.mktemp("jp7") / "box", "jp7-0005")
+    orin.set_mode("MAXN")
     jetson = well(tmp_path_factory.mktemp("jp6") / "box")
     jetson.unpin()
-    for path in (orin.path, jetson.path):
+    made = {}
+    for found in (orin, jetson):
         for name, text in (
             ("/etc/f5-appliance/appliance.yaml", (ROOT / "configs/appliance.yaml").read_text()),
             ("/usr/local/bin/jtop", "#!/usr/bin/python3\nimport jtop\n"),
@@ -194,19 +194,13 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
             ("/proc/4711/comm", "python3\n"),
             ("/proc/4711/cmdline", "python3\0/usr/share/nvpmodel_indicator/nvpmodel_indicator.py\0"),
         ):
-            path(name).parent.mkdir(parents=True, exist_ok=True)
-            path(name).write_text(text)
+            found.write(name, text)
 
-    def fake(user: int) -> Box:
-        return quick(jetson, user=lambda: user, **Clock().arguments)
+        def box(user: int, found: Jetson = found) -> Box:
+            return quick(found, user=lambda: user, **Clock().arguments)
 
-    made = {}
-    for name, folder, box, reset in (
-        ("r39", orin.folder, orin.box, lambda: orin.now.update(mode="MAXN")),
-        ("jp6", jetson.root, fake, lambda: None),
-    ):
         assert lock(box(0)).state == "pinned"
-        made[name] = Subject(folder, box, reset)
+        made[found.profile.name[:3]] = Subject(found.root, box)
     return made
 
 
@@ -229,7 +223,7 @@ damages = st.tuples(st.sampled_from(KINDS), texts, st.integers(0, 10_000))
 # Not shrunk: a tenth of a second each, and the damage says enough as it is.
 @settings(max_examples=EXAMPLES, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(
-    name=st.sampled_from(["r39", "jp6"]),
+    name=st.sampled_from(["jp7", "jp6"]),
     command=st.sampled_from(sorted(COMMANDS)),
     user=st.sampled_from([0, 0, 1000]),
     files=st.lists(st.tuples(st.integers(0, 100_000), damages), max_size=4),

@@ -1,0 +1,142 @@
+"""JetPack 7 on the tree whose files have sources: what is sourced decides, guesses decide nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from appliance.box.checks import Level, run_checks
+from appliance.box.clocks import clocks_json
+from appliance.box.clocks.pinning import check, lock, unlock
+from appliance.box.clocks.verdict import take_reading
+from appliance.box.paths import CONFIG
+from appliance.box.show import clock_status
+from tests.box.boxes import quick
+from tests.fakes.faults import FaultyRoot
+from tests.fakes.jetson import Clock, Jetson
+from tests.fakes.sources import BWMGR, CPU, EMC, FILES, GPU, GUESSED, SOURCES, TPC_MASK
+
+pytestmark = pytest.mark.once
+GUESSES = [path for path, source in FILES.items() if source == GUESSED]
+
+
+@pytest.fixture
+def orin(tmp_path: Path) -> Jetson:
+    """In MAXN, nothing pinned, as after a boot."""
+    jetson = Jetson(tmp_path, "jp7-0005")
+    jetson.set_mode("MAXN")
+    return jetson
+
+
+def files(orin: Jetson) -> dict[str, str]:
+    paths = [path.format(core) for path in FILES for core in range(12 if "{}" in path else 1)]
+    return {path: orin.read(path) for path in paths}
+
+
+def test_every_file_that_is_judged_has_a_source_or_is_a_guess(
+    orin: Jetson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: set[str] = set()
+    monkeypatch.setattr(FaultyRoot, "read", _noting(FaultyRoot.read, read))
+    take_reading(quick(orin))
+    judged = {str(orin.path(path).resolve()) for path in read if "freq" in path.rpartition("/")[2]}
+    known = {str(orin.path(path).resolve()) for path in files(orin)}
+    assert {*FILES.values()} == {*SOURCES, GUESSED}
+    assert len(judged) > 50 and judged <= known, judged - known
+
+
+def _noting(read, noted):  # type: ignore[no-untyped-def]
+    def noting(self: FaultyRoot, path: str) -> str:
+        noted.add(path)
+        text: str = read(self, path)
+        return text
+
+    return noting
+
+
+def test_locks_proves_unlocks(orin: Jetson) -> None:
+    before, box = files(orin), quick(orin, **Clock().arguments)
+    assert take_reading(box).clocks.state == "unpinned"
+    assert lock(box).state == "pinned"
+    assert [orin.read(f"{BWMGR}/{kind}_freq") for kind in ("min", "max", "cur")] == ["3199000000"] * 3
+    assert orin.read(f"{EMC}/mrq_rate_locked") == "0", "nobody asks debugfs"
+    shown = clock_status.status(box)
+    assert (shown.clocks.state, shown.clocks.why, shown.notes) == ("pinned", "", ())
+    anybody = quick(orin, user=lambda: 1000)
+    assert clock_status.status(anybody).clocks.state == "pinned", "all of it is world-readable"
+    assert unlock(box).why.startswith("unlocked by a technician")
+    assert files(orin) == before
+
+
+@pytest.mark.parametrize(("path", "value", "why"), [
+    (f"{BWMGR}/min_freq", "204000000", "emc: at 3199 MHz now, but not locked"),
+    (f"{BWMGR}/max_freq", "2133000000", "emc: capped at 2133 MHz, below 3199 MHz"),
+    (f"{GPU}/min_freq", "306000000", "gpu: free between"),
+    (f"{GPU}/device/railgate_enable", "1", "railgate: the GPU may be powered down when idle"),
+    (f"{CPU.format(3)}/cpuidle/state1/disable", "0", "idle: 1 of 24 idle states"),
+    (f"{CPU.format(7)}/cpufreq/scaling_min_freq", "729600", "cpu7: free between"),
+    (f"{CPU.format(7)}/cpufreq/scaling_max_freq", "1190400", "cpu7: "),
+])  # fmt: skip
+def test_what_is_sourced_decides(orin: Jetson, path: str, value: str, why: str) -> None:
+    lock(quick(orin))
+    orin.write(path, value)
+    clocks = take_reading(quick(orin)).clocks
+    assert clocks.state == "unpinned" and why in clocks.why
+
+
+def test_a_gpu_that_jetson_clocks_leaves_to_power_down_is_kept_on(orin: Jetson) -> None:
+    """It is not known whether jetson_clocks does so on JetPack 7; the lock does in any case."""
+    railgate = f"{GPU}/device/railgate_enable"
+    (orin.bin / "jetson_clocks").rename(orin.bin / "real")
+    script = f'#!/bin/sh\n{orin.bin}/real "$@"\n[ "$1" ] || echo 1 > {orin.path(railgate)}\n'
+    (orin.bin / "jetson_clocks").write_text(script)
+    (orin.bin / "jetson_clocks").chmod(0o755)
+    lines: list[str] = []
+    assert lock(quick(orin), report=lines.append).state == "pinned"
+    assert any(line.startswith("echo 0 > ") and line.endswith("/railgate_enable") for line in lines), lines
+
+
+@pytest.mark.parametrize("path", GUESSES)
+@pytest.mark.parametrize("locked", [True, False])
+def test_what_is_guessed_decides_nothing(orin: Jetson, path: str, locked: bool) -> None:
+    """Empty, garbled, absent: the state stays as it is, or becomes unknown."""
+    if locked:
+        lock(quick(orin))
+    (orin.bin / "nvpmodel").write_text("#!/bin/sh\necho NV Power Mode: MAXN; echo 0\n")  # which reads some
+    before = "pinned" if locked else "unpinned"
+    assert take_reading(quick(orin)).clocks.state == before
+    for value in ("", "\0", "no number", "-1", None):
+        orin.path(path).unlink() if value is None else orin.path(path).write_text(value)
+        for clocks in (take_reading(quick(orin)).clocks, clock_status.status(quick(orin)).clocks):
+            assert clocks.state in (before, "unknown"), (path, value)
+
+
+def test_a_tpc_mask_that_lies_elsewhere_is_unknown_and_leaves_the_box_alone(orin: Jetson) -> None:
+    orin.path(TPC_MASK).unlink()
+    assert lock(quick(orin)).state == "unknown"
+    calls = len(orin.calls())
+    assert check(quick(orin)).state == "unknown" and orin.calls()[calls:] == ["nvpmodel -q"]
+    assert clocks_json.read(quick(orin)).why == "tpc: the TPC mask cannot be read"
+    [found] = run_checks(quick(orin), only={"clocks"})
+    assert found.level is Level.WARN and "not all of it can be looked at" in found.value
+
+
+def test_the_sites_power_mode_is_what_is_pinned(orin: Jetson) -> None:
+    orin.write(CONFIG, "device:\n  power_mode: MODE_50W  # the van's supply\n")
+    assert take_reading(quick(orin)).clocks.why.startswith("power mode is MAXN, not MODE_50W")
+    clocks = lock(quick(orin))
+    assert (clocks.state, clocks.mode) == ("pinned", "MODE_50W")
+    assert clocks.domains["gpu"]["ceiling"] == 816_000_000
+    found = run_checks(quick(orin), only={"power_mode", "clocks", "caps", "cores"})
+    assert {finding.level for finding in found} == {Level.PASS}
+    for kind in ("max", "min"):
+        orin.write(f"{GPU}/{kind}_freq", "612000000")
+    why = take_reading(quick(orin)).clocks.why
+    assert "capped at 612 MHz, below 816 MHz, although MODE_50W allows it" in why
+    for text, told in (
+        ("device: {power_mode: MODE_50W}\n", "has to be written as `device:` on a line of its own"),
+        ("device:\n  power_mode: MODE_60W\n", "has no power mode MODE_60W"),
+    ):
+        orin.write(CONFIG, text)
+        assert told in take_reading(quick(orin)).clocks.why
