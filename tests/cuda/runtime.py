@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import enum
 import sys
 import types
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.fakes.gpu.cudart import cudaError_t, cudaMemcpyKind, cudaStreamCaptureMode
 
 HANDLE, SIZE, INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 STATUS_ONLY: dict[str, Sequence[Any]] = {
@@ -42,25 +43,6 @@ MAKING: dict[str, Sequence[Any]] = {
 }
 """Functions that write an address, a handle or a number by their first argument → types of the others."""
 MEMORY_BYTES, GRAPH_BYTES = 64 << 30, 2 << 20
-
-
-class cudaError_t(enum.IntEnum):
-    cudaSuccess = 0
-    cudaErrorInvalidValue = 1
-    cudaErrorMemoryAllocation = 2
-
-
-class cudaMemcpyKind(enum.IntEnum):
-    cudaMemcpyHostToHost = 0
-    cudaMemcpyHostToDevice = 1
-    cudaMemcpyDeviceToHost = 2
-    cudaMemcpyDeviceToDevice = 3
-
-
-class cudaStreamCaptureMode(enum.IntEnum):
-    cudaStreamCaptureModeGlobal = 0
-    cudaStreamCaptureModeThreadLocal = 1
-    cudaStreamCaptureModeRelaxed = 2
 
 
 @dataclass(frozen=True)

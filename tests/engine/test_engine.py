@@ -18,8 +18,7 @@ from appliance.engine.flow import RELEASE_FRAMES, Flow
 from appliance.engine.loading import load_for
 from appliance.engine.ort import OrtBackend
 from appliance.errors import BundleError, EngineFault
-from appliance.request import FloatArray, Segment
-from tests.engine import lanes
+from appliance.request import Segment
 from tests.engine.lanes import (
     BATCHED,
     MIXED,
@@ -28,21 +27,22 @@ from tests.engine.lanes import (
     Watched,
     WatchedPadded,
     Watching,
+    changed,
+    check_a_padded_batch,
+    check_rows_of_one_call,
     moved,
     relative,
+    run,
     segment,
     solo,
+    spoken,
     staggered,
 )
 
 pytestmark = pytest.mark.once
 
 Make = Callable[..., Synthesizer]
-
-
-def run(engine: Synthesizer, ids: list[int], steps: int = 1) -> None:
-    for _ in range(steps):
-        engine.step(ids)
+STEPS = ("step", "step_keys", "step_reply")
 
 
 # Batches
@@ -50,19 +50,18 @@ def run(engine: Synthesizer, ids: list[int], steps: int = 1) -> None:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_padded_batch_equals_single_runs(make_engine: Make, sampling: Sampling) -> None:
-    lanes.check_a_padded_batch(make_engine(Padded(), lanes=3), (60, 333, 1200), make_engine(), sampling)
+    check_a_padded_batch(make_engine(Padded(), lanes=3), (60, 333, 1200), make_engine(), sampling)
 
 
 @pytest.mark.parametrize("multiple", [2, 32, 300, 512])
 def test_padding_changes_nothing(short: Bundle, make_engine: Make, multiple: int) -> None:
     backend = Padded()
     backend.frame_multiple = multiple
-    padded = Synthesizer(short, backend, lanes=3)
-    lanes.check_a_padded_batch(padded, (60, 143, 256), make_engine())
+    check_a_padded_batch(make_engine(backend, short, lanes=3), (60, 143, 256), make_engine())
 
 
 def test_rows_of_one_call_do_not_disturb_one_another(tiny: Bundle) -> None:
-    lanes.check_rows_of_one_call(tiny)
+    check_rows_of_one_call(tiny)
 
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
@@ -71,17 +70,16 @@ def test_lanes_of_different_sampling_nfe_guidance_and_progress_share_calls(
 ) -> None:
     watched, alone = backend(), make_engine()
     engine = make_engine(watched, lanes=len(MIXED))
-    wanted = [solo(alone, given) for given in MIXED]
-    for found, want in zip(staggered(engine, MIXED), wanted, strict=True):
-        assert relative(found, want) <= BATCHED
-    rows = {run.shapes["latents"][0] for run in watched.counted("step", "step_keys", "step_reply")}
+    for found, given in zip(staggered(engine, MIXED), MIXED, strict=True):
+        assert relative(found, solo(alone, given)) <= BATCHED
+    rows = {run.shapes["latents"][0] for run in watched.counted(*STEPS)}
     assert rows == {1} if watched.frame_multiple == 1 else max(rows) == 4
 
 
-@pytest.mark.parametrize("backend", [lambda: OrtBackend(1), Padded])
+@pytest.mark.parametrize("backend", [Watched, Padded])
 @pytest.mark.parametrize("seed", range(3))
 def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
-    make_engine: Make, seed: int, backend: Callable[[], OrtBackend]
+    make_engine: Make, seed: int, backend: type[OrtBackend]
 ) -> None:
     rng = np.random.default_rng(seed)
     engine, alone = make_engine(backend(), lanes=4), make_engine()
@@ -90,13 +88,9 @@ def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
     finished = holes = 0
     for n in range(60):
         if len(given) < 4 and rng.random() < 0.5:
-            new = segment(
-                int(rng.integers(20, 90)),
-                nfe=int(rng.integers(1, 9)),
-                guidance=float(rng.choice([0.0, 2.0])),
-                sampling=SAMPLINGS[rng.integers(3)],
-                seed=n,
-            )
+            frames, nfe = int(rng.integers(20, 90)), int(rng.integers(1, 9))
+            guidance, sampling = float(rng.choice([0.0, 2.0])), SAMPLINGS[rng.integers(3)]
+            new = segment(frames, nfe=nfe, guidance=guidance, sampling=sampling, seed=n)
             lane = engine.open(new)
             given[lane.id], left[lane.id] = new, lane.steps_left
         members = [i for i in given if left[i] and rng.random() < 0.8]
@@ -168,17 +162,13 @@ def test_padded_rows_after_a_reference_run_alone_and_the_others_share_calls(make
     run(engine, ids, 2)
     found = [
         (r.graph, *r.shapes["latents"][:2], r.shapes.get("keys_0", (0, 0))[1])
-        for r in backend.counted("step", "step_keys", "step_reply")
+        for r in backend.counted(*STEPS)
     ]
     # Replies of 31, 45 and 80 frames.
     assert found == [
-        *[("step", 3, 128, 0), ("step_keys", 1, 64, 20), ("step_keys", 1, 64, 45), ("step_keys", 1, 128, 50)],
-        *[
-            ("step", 3, 128, 0),
-            ("step_reply", 1, 64, 20),
-            ("step_reply", 1, 64, 45),
-            ("step_reply", 1, 128, 50),
-        ],
+        one
+        for graph in ("step_keys", "step_reply")
+        for one in [("step", 3, 128, 0), *((graph, 1, n, p) for n, p in ((64, 20), (64, 45), (128, 50)))]
     ]
     assert {run.shapes["context"][1] for run in backend.counted("step_reply")} == {20, 30}
 
@@ -186,30 +176,21 @@ def test_padded_rows_after_a_reference_run_alone_and_the_others_share_calls(make
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_after_warming_up_nothing_is_allocated_and_no_new_memory_is_bound(
-    tiny: Bundle, backend: type[Watching], sampling: Sampling
+    short: Bundle, make_engine: Make, backend: type[Watching], sampling: Sampling
 ) -> None:
     """Lanes of random lengths that join, leave and are cancelled, with and without guidance."""
-    defaults = dataclasses.replace(tiny.manifest.defaults, sampling=sampling)
-    manifest = dataclasses.replace(tiny.manifest, defaults=defaults, max_frames=256)
     watched = backend()
-    engine = Synthesizer(dataclasses.replace(tiny, manifest=manifest), watched, lanes=3)
+    engine = make_engine(watched, changed(short, sampling), lanes=3)
     engine.warm_up(5)
     watched.watch()
     rng = np.random.default_rng(8)
     left: dict[int, int] = {}
     for n in range(60):
         if len(left) < 3:
-            frames = int(rng.integers(2, 257))
-            lane = engine.open(
-                segment(
-                    frames,
-                    reference=int(rng.integers(1, frames)),
-                    nfe=5,
-                    guidance=float(rng.choice([0.0, 2.0])),
-                    sampling=sampling,
-                    seed=n,
-                )
-            )
+            frames, guidance = int(rng.integers(2, 257)), float(rng.choice([0.0, 2.0]))
+            reference = int(rng.integers(1, frames))
+            given = segment(frames, reference=reference, guidance=guidance, sampling=sampling, seed=n)
+            lane = engine.open(given)
             left[lane.id] = lane.steps_left
         engine.step(list(left))
         left = {i: steps - 1 for i, steps in left.items()}
@@ -276,18 +257,9 @@ def test_the_same_segment_gives_the_same_bits(make_engine: Make) -> None:
 def test_noise_that_is_not_given_is_drawn_from_the_seed_when_a_lane_opens(engine: Synthesizer) -> None:
     given = dataclasses.replace(segment(40), seed=7, index=3, noise=noise(7, 3, 40, 100))
     drawn = dataclasses.replace(given, noise=None)
-
-    def spoken(one: Segment) -> FloatArray:
-        lane = engine.open(one)
-        run(engine, [lane.id], 5)
-        samples = engine.finish(lane.id)
-        engine.close(lane.id)
-        return samples
-
-    assert np.array_equal(spoken(drawn), spoken(given))
+    samples = [spoken(engine, one)[1] for one in (given, drawn, dataclasses.replace(drawn, index=4))]
+    assert np.array_equal(samples[1], samples[0]) and not np.array_equal(samples[2], samples[1])
     assert drawn.noise is None
-    other = dataclasses.replace(drawn, index=4)
-    assert not np.array_equal(spoken(other), spoken(drawn))
 
 
 def test_an_engine_proves_itself_and_says_what_is_wrong(
@@ -306,44 +278,29 @@ def test_an_engine_proves_itself_and_says_what_is_wrong(
     engine.open(segment(40))  # the only lane is free
 
 
-def test_a_lane_counts_its_steps(engine: Synthesizer) -> None:
-    lane = engine.open(segment(80, nfe=3))
-    assert lane.steps_left == 3
-    with pytest.raises(ValueError, match=f"lane {lane.id} has 3 steps left"):
-        engine.finish(lane.id)
-    run(engine, [lane.id], 3)
-    with pytest.raises(ValueError, match=f"lane {lane.id} has no step left"):
-        engine.step([lane.id])
-    engine.finish(lane.id)
-
-
-def test_lanes_are_given_back(make_engine: Make) -> None:
+def test_lanes_count_their_steps_and_are_given_back(make_engine: Make) -> None:
     engine = make_engine(lanes=2)
-    ids = [engine.open(segment(40)).id for _ in range(2)]
+    one, other = engine.open(segment(80, nfe=3)), engine.open(segment(40))
+    assert one.steps_left == 3
     with pytest.raises(RuntimeError, match="all 2 lanes are open"):
         engine.open(segment(40))
-    engine.close(ids[0])
-    third = engine.open(segment(40)).id
-    assert third not in ids
-    for gone in (ids[0], 99):
+    with pytest.raises(ValueError, match=f"lane {one.id} has 3 steps left"):
+        engine.finish(one.id)
+    run(engine, [one.id], 3)
+    before = engine.log_mel(other.id)
+    with pytest.raises(ValueError, match=f"lane {one.id} has no step left"):
+        engine.step([other.id, one.id])
+    with pytest.raises(KeyError):
+        engine.step([other.id, 99])
+    assert np.array_equal(engine.log_mel(other.id), before), "a refused step moves no lane"
+    engine.finish(one.id)
+    engine.close(one.id)
+    assert engine.open(segment(40)).id not in (one.id, other.id)
+    for gone in (one.id, 99):
         with pytest.raises(KeyError):
             engine.step([gone])
         with pytest.raises(KeyError):
             engine.close(gone)
-
-
-def test_every_lane_may_have_times_of_its_own(make_engine: Make) -> None:
-    """The table of modulation rows has room for two of the largest NFE."""
-    engine = make_engine(lanes=2)
-    for n in range(6):
-        given = [
-            dataclasses.replace(segment(12, nfe=MAX_NFE), times=time_grid(MAX_NFE, sway=-0.01 * (2 * n + i)))
-            for i in range(2)
-        ]
-        ids = [engine.open(one).id for one in given]
-        engine.step(ids)
-        for lane_id in ids:
-            engine.close(lane_id)
 
 
 @pytest.mark.parametrize("again", [0, 1, 2])
@@ -357,32 +314,28 @@ def test_a_step_is_of_different_lanes(make_engine: Make, again: int) -> None:
     assert np.array_equal(moved(engine, lane.id, given), solo(engine, given))
 
 
-def test_a_step_with_a_lane_that_is_done_moves_none(engine: Synthesizer) -> None:
-    done, other = engine.open(segment(30, nfe=1)), engine.open(segment(40, nfe=3))
-    run(engine, [done.id, other.id])
-    before = engine.log_mel(other.id)
-    with pytest.raises(ValueError, match=f"lane {done.id} has no step left"):
-        engine.step([other.id, done.id])
-    with pytest.raises(KeyError):
-        engine.step([other.id, 99])
-    assert np.array_equal(engine.log_mel(other.id), before)
+def test_every_lane_may_have_times_of_its_own_while_there_is_room(make_engine: Make) -> None:
+    """Three lanes of 64 times each want more rows than the modulation table has, which takes two."""
+    engine, sways = make_engine(lanes=3), iter(np.linspace(-0.9, -0.1, 15).tolist())
 
+    def given() -> Segment:
+        return dataclasses.replace(segment(12), times=time_grid(MAX_NFE, sway=next(sways)))
 
-def test_times_that_find_no_room_take_no_lane(make_engine: Make) -> None:
-    """Three lanes of 64 times each want more rows than the modulation table has."""
-    engine = make_engine(lanes=3)
-    given = [
-        dataclasses.replace(segment(12), times=time_grid(MAX_NFE, sway=sway)) for sway in (-0.9, -0.5, -0.1)
-    ]
-    first, second = (engine.open(one) for one in given[:2])
+    for _ in range(5):
+        lanes = [engine.open(given()).id for _ in range(2)]
+        engine.step(lanes)
+        for lane_id in lanes:
+            engine.close(lane_id)
+    one, two, three = given(), given(), given()
+    first, second = engine.open(one), engine.open(two)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="all 128 rows of the modulation table are held by open lanes"):
-            engine.open(given[2])
+            engine.open(three)
     engine.close(first.id)
-    third = engine.open(given[2])
-    for lane, one in ((second, given[1]), (third, given[2])):
+    third = engine.open(three)
+    for lane, each in ((second, two), (third, three)):
         engine.step([lane.id])
-        assert relative(moved(engine, lane.id, one), solo(make_engine(), one, 1)) <= BATCHED
+        assert relative(moved(engine, lane.id, each), solo(make_engine(), each, 1)) <= BATCHED
 
 
 @pytest.mark.parametrize(
@@ -432,22 +385,7 @@ def test_warming_up_leaves_no_lane_and_computes_the_grid(make_engine: Make) -> N
     assert [run.graph for run in backend.runs] == ["condition"] and backend.loads == []
 
 
-def test_shutdown_closes_every_lane(make_engine: Make) -> None:
-    closed: list[str] = []
-
-    class Backend(OrtBackend):
-        def close(self) -> None:
-            closed.append(self.name)
-
-    engine = make_engine(Backend(1), lanes=2)
-    lane = engine.open(segment(20))
-    engine.shutdown()
-    assert closed == ["ort-cpu"]
-    with pytest.raises(KeyError):
-        engine.close(lane.id)
-
-
-def test_a_host_computes_modulation_and_is_shut_down_too(make_engine: Make) -> None:
+def test_a_host_computes_modulation_and_shutdown_closes_both_and_every_lane(make_engine: Make) -> None:
     closed: list[str] = []
 
     class Host(Watched):
@@ -464,8 +402,14 @@ def test_a_host_computes_modulation_and_is_shut_down_too(make_engine: Make) -> N
     assert relative(solo(engine, given), solo(make_engine(), given)) <= BATCHED
     assert [run.graph for run in host.runs] == ["modulation"]
     assert "modulation" not in device.loads
+    lane = engine.open(given)
     engine.shutdown()
     assert sorted(closed) == ["device", "host"]
+    with pytest.raises(KeyError):
+        engine.close(lane.id)
+    own = make_engine(Device(), lanes=1)
+    own.shutdown()
+    assert closed.count("device") == 2
 
 
 def test_a_backend_runs_its_own_variant_unless_another_is_named(tiny: Bundle, make_engine: Make) -> None:

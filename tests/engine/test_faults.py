@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from tests.engine.lanes import (
     Watching,
     moved,
     relative,
+    run,
     segment,
     solo,
 )
@@ -32,8 +32,11 @@ pytestmark = pytest.mark.once
 
 Make = Callable[..., Synthesizer]
 VELOCITIES = ("step", "step_keys", "step_reply")
-THREE = [segment(n, nfe=5, seed=i, sampling=SAMPLINGS[i]) for i, n in enumerate((80, 97, 64))]
-THREE[0] = dataclasses.replace(THREE[0], guidance=0.0)
+THREE = [
+    segment(80, guidance=0.0),
+    segment(97, seed=1, sampling="short"),
+    segment(64, seed=2, sampling="short-kv"),
+]
 
 
 @pytest.fixture(params=[Watched, WatchedPadded])
@@ -42,15 +45,19 @@ def backend(request: pytest.FixtureRequest) -> Watching:
     return backend
 
 
-def fail(backend: Watching, graphs: tuple[str, ...], n: int) -> None:
-    """Let the n-th run of these graphs fail, and only that."""
-    runs = iter(range(1, 10_000))
+def at(n: int, graphs: tuple[str, ...], act: Callable[[], None]) -> Callable[[str], None]:
+    """Act before the n-th run of these graphs, and only that."""
+    runs = itertools.count(1)
 
     def before_run(graph: str) -> None:
         if graph in graphs and next(runs) == n:
-            raise EngineFault("out of memory")
+            act()
 
-    backend.before_run = before_run
+    return before_run
+
+
+def fail() -> None:
+    raise EngineFault("out of memory")
 
 
 @pytest.mark.parametrize("sampling", ["exact", "short-kv"])
@@ -62,23 +69,20 @@ def test_a_call_that_is_interrupted_can_be_made_again(make_engine: Make, samplin
     wanted = solo(engine, given)
     lane = engine.open(given)
     for n, concurrently in ((1, False), (2, True), (1, True)):
-        runs = iter(range(1, 10_000))
-        interrupt = threading.Thread(target=engine.interrupt, args=[True])
+        thread = threading.Thread(target=engine.interrupt, args=[True])
 
-        def before_run(n: int, runs: Any, interrupt: threading.Thread, joins: bool, graph: str) -> None:
-            if graph in VELOCITIES and next(runs) == n:
-                interrupt.start()
-                if joins:
-                    interrupt.join()
+        def interrupt(thread: threading.Thread = thread, joins: bool = not concurrently) -> None:
+            thread.start()
+            if joins:
+                thread.join()
 
-        backend.before_run = partial(before_run, n, runs, interrupt, not concurrently)
+        backend.before_run = at(n, VELOCITIES, interrupt)
         with pytest.raises(Interrupted):
             engine.step([lane.id])
-        interrupt.join()
+        thread.join()
         engine.interrupt(False)
     backend.before_run = lambda graph: None
-    for _ in range(3):
-        engine.step([lane.id])
+    run(engine, [lane.id], 3)
     np.testing.assert_array_equal(moved(engine, lane.id, given), wanted)
 
 
@@ -98,39 +102,26 @@ def stepped(engine: Synthesizer, segments: list[Segment]) -> tuple[list[FloatArr
     return out, faults
 
 
-def attempts(runs: int) -> Iterator[int]:
-    """Some of the runs that may fail, the first and the last among them."""
-    return iter(sorted({1, 2, runs // 3, runs // 2, runs - 1, runs}))
-
-
+@pytest.mark.parametrize(
+    ("segments", "graphs"),
+    [(THREE, VELOCITIES), *(([segment(90, sampling=sampling)], ("update",)) for sampling in SAMPLINGS)],
+    ids=["steps of three", *(f"updates of {sampling}" for sampling in SAMPLINGS)],
+)
 def test_after_a_fault_every_lane_steps_on_as_if_nothing_had_been(
-    make_engine: Make, backend: Watching
+    make_engine: Make, backend: Watching, segments: list[Segment], graphs: tuple[str, ...]
 ) -> None:
+    """Also after that of the update that moves the reference along its path."""
     engine = make_engine(backend, lanes=3)
-    wanted, _ = stepped(engine, THREE)
-    runs = len(backend.counted(*VELOCITIES))
-    for n in attempts(runs):
-        fail(backend, VELOCITIES, n)
-        found, faults = stepped(engine, THREE)
+    wanted, _ = stepped(engine, segments)
+    runs = len(backend.counted(*graphs))
+    if graphs == ("update",):
+        assert runs == (5 if segments[0].sampling == "exact" else 10)
+    for n in range(1, runs + 1) if runs <= 10 else sorted({1, 2, runs // 3, runs // 2, runs - 1, runs}):
+        backend.before_run = at(n, graphs, fail)
+        found, faults = stepped(engine, segments)
         assert faults == 1, n
         for one, other in zip(found, wanted, strict=True):
             assert np.array_equal(one, other), n
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_an_update_that_fails_is_tried_again(
-    make_engine: Make, backend: Watching, sampling: Sampling
-) -> None:
-    """Also the one that moves the reference along its path."""
-    given = [segment(90, nfe=5, sampling=sampling)]
-    engine = make_engine(backend, lanes=1)
-    wanted, _ = stepped(engine, given)
-    updates = len(backend.counted("update"))
-    assert updates == (5 if sampling == "exact" else 10)
-    for n in range(1, updates + 1):
-        fail(backend, ("update",), n)
-        found, faults = stepped(engine, given)
-        assert faults == 1 and np.array_equal(found[0], wanted[0]), n
 
 
 def test_a_lane_that_is_given_up_after_a_fault_costs_the_others_nothing(
@@ -140,12 +131,11 @@ def test_a_lane_that_is_given_up_after_a_fault_costs_the_others_nothing(
     wanted = [solo(engine, given) for given in THREE]
     ids = [engine.open(given).id for given in THREE]
     engine.step(ids)
-    fail(backend, VELOCITIES, 3)
+    backend.before_run = at(3, VELOCITIES, fail)
     with pytest.raises(EngineFault, match="out of memory"):
         engine.step(ids)
     engine.close(ids[0])
-    for _ in range(4):
-        engine.step(ids[1:])
+    run(engine, ids[1:], 4)
     for lane_id, given, want in zip(ids[1:], THREE[1:], wanted[1:], strict=True):
         assert relative(moved(engine, lane_id, given), want) <= BATCHED
 
@@ -153,7 +143,7 @@ def test_a_lane_that_is_given_up_after_a_fault_costs_the_others_nothing(
 def test_a_condition_that_fails_takes_no_lane(make_engine: Make, backend: Watching) -> None:
     engine = make_engine(backend, lanes=1)
     for _ in range(3):
-        fail(backend, ("condition",), 1)
+        backend.before_run = at(1, ("condition",), fail)
         with pytest.raises(EngineFault):
             engine.open(segment())
     assert solo(engine, segment()).shape == (54, 100)
@@ -163,47 +153,40 @@ def test_a_condition_that_fails_takes_no_lane(make_engine: Make, backend: Watchi
 
 
 def test_a_lane_of_nan_fails_alone(either: Synthesizer) -> None:
-    engine = either
     healthy = [segment(70, seed=1), segment(90, seed=2)]
-    wanted = [solo(engine, given) for given in healthy]
+    wanted = [solo(either, given) for given in healthy]
     sick = dataclasses.replace(segment(80), noise=np.full((80, 100), np.nan, np.float32))
-    ids = [engine.open(given).id for given in (healthy[0], sick, healthy[1])]
-    for _ in range(5):
-        engine.step(ids)
+    ids = [either.open(given).id for given in (healthy[0], sick, healthy[1])]
+    run(either, ids, 5)
     with pytest.raises(EngineFault, match="the flow produced"):
-        engine.finish(ids[1])
-    engine.close(ids[1])
+        either.finish(ids[1])
+    either.close(ids[1])
     for lane_id, given, want in zip((ids[0], ids[2]), healthy, wanted, strict=True):
-        assert relative(moved(engine, lane_id, given), want) <= BATCHED
-        assert np.isfinite(engine.finish(lane_id)).all()
-        engine.close(lane_id)
-    assert np.array_equal(solo(engine, healthy[0]), wanted[0])
+        assert relative(moved(either, lane_id, given), want) <= BATCHED
+        assert np.isfinite(either.finish(lane_id)).all()
+        either.close(lane_id)
+    assert np.array_equal(solo(either, healthy[0]), wanted[0])
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_row_is_clean_of_the_lane_that_had_its_place(either: Synthesizer, sampling: Sampling) -> None:
     """A masked frame does not count, but a NaN in it would: nothing times NaN is NaN."""
-    engine = either
     given = segment(30, reference=9, nfe=5, sampling=sampling)
-    wanted = solo(engine, given)
+    wanted = solo(either, given)
     sick = dataclasses.replace(
         segment(60, reference=29, nfe=5, sampling=sampling),
         noise=np.full((60, 100), np.nan, np.float32),
         reference_log_mel=np.full((29, 100), np.nan, np.float32),
     )
-    lane = engine.open(sick)
-    for _ in range(5):
-        engine.step([lane.id])
-    engine.close(lane.id)
-    assert np.array_equal(solo(engine, given), wanted)
-
-
-def test_samples_that_are_not_finite_are_a_fault_of_the_vocoder(either: Synthesizer) -> None:
-    with pytest.raises(EngineFault, match="the vocoder produced"):
-        either.decode(np.full((9, 100), np.nan, np.float32))
+    lane = either.open(sick)
+    run(either, [lane.id], 5)
+    either.close(lane.id)
+    assert np.array_equal(solo(either, given), wanted)
 
 
 def test_a_fault_names_the_flow_or_the_vocoder(either: Synthesizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EngineFault, match="the vocoder produced"):
+        either.decode(np.full((9, 100), np.nan, np.float32))
     for noise, at_fault in ((np.nan, "flow"), (0.0, "vocoder")):
         given = dataclasses.replace(segment(40, nfe=1), noise=np.full((40, 100), noise, np.float32))
         lane = either.open(given)

@@ -16,14 +16,21 @@ from appliance.contract.schedule import MAX_NFE, time_grid
 from appliance.engine.backend import Graph, HostArray, Ranges, Tensor
 from appliance.engine.engine import Synthesizer
 from appliance.errors import BundleError, EngineFault
-from tests.engine.lanes import SAMPLINGS, Padded, Watched, WatchedPadded, Watching, segment, solo
+from tests.engine.lanes import (
+    SAMPLINGS,
+    Padded,
+    Watched,
+    WatchedPadded,
+    Watching,
+    changed,
+    run,
+    segment,
+    solo,
+)
 
 pytestmark = pytest.mark.once
 
 Make = Callable[..., Synthesizer]
-
-
-# Opening
 
 
 class Uploads(Padded):
@@ -76,21 +83,7 @@ def test_a_graph_that_cannot_be_loaded_leaves_no_row_behind(make_engine: Make) -
             engine.open(segment(80, sampling="short"))  # its unguided row runs `step`
 
 
-# Sizes
-
-
-LONGEST = 256
-
-
-def shortened(tiny: Bundle, sampling: Sampling) -> Bundle:
-    """The tiny bundle with less room, so that its longest rows cost little."""
-    defaults = dataclasses.replace(tiny.manifest.defaults, sampling=sampling)
-    return dataclasses.replace(
-        tiny, manifest=dataclasses.replace(tiny.manifest, max_frames=LONGEST, defaults=defaults)
-    )
-
-
-def test_a_graph_is_loaded_with_the_sizes_that_are_bound(tiny: Bundle) -> None:
+def test_a_graph_is_loaded_with_the_sizes_that_are_bound(make_engine: Make, short: Bundle) -> None:
     loaded: dict[str, Ranges] = {}
 
     class Loading(WatchedPadded):
@@ -99,37 +92,36 @@ def test_a_graph_is_loaded_with_the_sizes_that_are_bound(tiny: Bundle) -> None:
             return super().load(name, path, spec, ranges)
 
     backend = Loading()
-    engine = Synthesizer(shortened(tiny, "short-kv"), backend, lanes=2)
+    engine = make_engine(backend, changed(short, "short-kv"), lanes=2)
     engine.warm_up(5)
     solo(engine, segment(81, reference=43, nfe=5, sampling="short-kv"))
-    for run in backend.runs:
-        spec = signatures(tiny.manifest.dimensions)[run.graph]
+    for call in backend.runs:
+        spec = signatures(short.manifest.dimensions)[call.graph]
         for tensor in (*spec.inputs, *spec.outputs):
-            for axis, size in zip(tensor.axes, run.shapes[tensor.name], strict=True):
+            for axis, size in zip(tensor.axes, call.shapes[tensor.name], strict=True):
                 if isinstance(axis, str):
-                    least, most = loaded[run.graph][axis]
-                    assert least <= size <= most, (run, axis)
-                if axis == "N" and run.graph.startswith("step"):
+                    least, most = loaded[call.graph][axis]
+                    assert least <= size <= most, (call, axis)
+                if axis == "N" and call.graph.startswith("step"):
                     assert size % 64 == 0
     assert loaded["step_keys"]["N"] == (64, 256) and loaded["condition"]["N"] == (1, 256)
 
 
 @pytest.mark.parametrize(("sampling", "lanes"), [("exact", 1), ("short", 2), ("short-kv", 2)])
 def test_calls_of_two_rows_take_the_rows_of_one_guided_lane_or_of_two(
-    tiny: Bundle, sampling: Sampling, lanes: int
+    make_engine: Make, short: Bundle, sampling: Sampling, lanes: int
 ) -> None:
     backend = WatchedPadded()
     backend.max_batch = 2
-    engine = Synthesizer(shortened(tiny, sampling), backend, lanes=lanes)
+    engine = make_engine(backend, changed(short, sampling), lanes=lanes)
     assert engine.max_batch == lanes
     opened = [engine.open(segment(80, nfe=5, sampling=sampling, seed=n)) for n in range(lanes)]
     backend.runs.clear()
-    for _ in range(2):
-        engine.step([lane.id for lane in opened])
-    steps = [run for run in backend.runs if run.graph.startswith("step")]
+    run(engine, [lane.id for lane in opened], 2)
+    steps = [call for call in backend.runs if call.graph.startswith("step")]
     # Rows after a reference run alone.
     after = 0 if sampling == "exact" else 4
-    assert sorted(run.shapes["latents"][0] for run in steps) == [1] * after + [2] * 2
+    assert sorted(call.shapes["latents"][0] for call in steps) == [1] * after + [2] * 2
 
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
@@ -142,14 +134,11 @@ def test_a_lane_loads_the_graphs_that_it_runs_and_does_so_as_it_opens(
     watched.watch()
     lane = engine.open(segment(80, nfe=5, sampling=sampling))
     loads = list(watched.loads)
-    for _ in range(5):
-        engine.step([lane.id])
+    run(engine, [lane.id], 5)
     assert watched.loads == loads
-    steps = {run.graph for run in watched.runs} - {"modulation", "condition"}
+    steps = {call.graph for call in watched.runs} - {"modulation", "condition"}
     assert set(loads) - {"modulation"} == steps
-    expected = {"exact": {"step_keys"}, "short": {"step_keys"}, "short-kv": {"step_keys", "step_reply"}}[
-        sampling
-    ]
+    expected = {"step_keys", "step_reply"} if sampling == "short-kv" else {"step_keys"}
     if watched.frame_multiple > 1:
-        expected = (expected - {"step_keys"} if sampling == "exact" else expected) | {"step"}
+        expected = {"step"} if sampling == "exact" else expected | {"step"}
     assert steps == expected | {"update"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +21,6 @@ from appliance.errors import BundleError, EngineFault
 from tests.engine.lanes import Watched
 
 pytestmark = pytest.mark.once
-
-
-def times(*values: float) -> NDArray[np.float32]:
-    return np.array(values, np.float32)
 
 
 class Sums:
@@ -70,9 +67,16 @@ class Bench:
         """How many times were computed in each run of the graph."""
         return [run.shapes["t"][0] for run in self.host.runs]
 
-    def holds(self, index: NDArray[np.int32], t: NDArray[np.float32]) -> bool:
+    def hold(self, *values: float) -> NDArray[np.int32]:
+        return self.table.hold(np.array(values, np.float32))
+
+    def use(self, *values: float) -> None:
+        """Hold them and let go."""
+        self.table.release(self.hold(*values))
+
+    def holds(self, index: NDArray[np.int32], *values: float) -> bool:
         rows = np.asarray(self.table.table)[index]
-        return bool(np.allclose(rows, self.direct(t), rtol=0, atol=1e-6))
+        return bool(np.allclose(rows, self.direct(np.array(values, np.float32)), rtol=0, atol=1e-6))
 
 
 @pytest.fixture
@@ -87,17 +91,13 @@ def roomy(tiny: Bundle) -> Bench:
     return Bench(tiny)
 
 
-def test_there_is_room_for_two_of_the_largest_grids(roomy: Bench) -> None:
-    assert modulation.CAPACITY == 128
-    assert roomy.table.table.shape == (128, roomy.d.rows, roomy.d.dim)
-
-
-def test_rows_equal_the_graphs_own(roomy: Bench) -> None:
+def test_rows_equal_the_graphs_own_and_there_is_room_for_two_of_the_largest_grids(roomy: Bench) -> None:
+    assert roomy.table.table.shape == (2 * MAX_NFE, roomy.d.rows, roomy.d.dim)
     for nfe in (7, 16):
         t = time_grid(nfe)[:-1].astype(np.float32)
         index = roomy.table.hold(t)
         assert index.dtype == np.int32
-        assert roomy.holds(index, t)
+        assert roomy.holds(index, *t)
         assert len(set(index.tolist())) == nfe
     first, second = np.asarray(roomy.table.table)[index[:2]]
     assert not np.allclose(first, second, atol=1e-6)
@@ -118,118 +118,106 @@ def test_rows_are_the_same_whatever_the_order_and_the_company(tiny: Bundle) -> N
 def test_the_graph_is_loaded_for_new_times_and_dropped(bench: Bench) -> None:
     assert bench.loaded == 0
     for wanted, loaded in (((0.0, 0.1), 1), ((0.1, 0.0), 1), ((0.0, 0.2), 2), ((0.2,), 2)):
-        bench.table.release(bench.table.hold(times(*wanted)))
+        bench.use(*wanted)
         assert bench.loaded == loaded
         assert len(bench.graphs) == 0  # not even until the next collection
 
 
 def test_times_that_are_known_are_not_computed_again(bench: Bench) -> None:
-    first = bench.table.hold(times(0.0, 0.25, 0.5))
-    again = bench.table.hold(times(0.5, 0.0))
+    first = bench.hold(0.0, 0.25, 0.5)
+    assert bench.hold(0.5, 0.0).tolist() == first[[2, 0]].tolist()
     assert bench.computed == [3]
-    assert again.tolist() == first[[2, 0]].tolist()
-    bench.table.hold(times(0.25, 0.75))
+    bench.hold(0.25, 0.75)
     assert bench.computed == [3, 1]
-
-
-def test_rows_outlive_their_last_holder(bench: Bench) -> None:
-    bench.table.release(bench.table.hold(times(0.0, 0.25, 0.5)))
-    bench.table.hold(times(0.0, 0.25, 0.5))
-    assert bench.computed == [3]
 
 
 def test_keys_are_exact_float32(bench: Bench) -> None:
     near = np.nextafter(np.float32(0.3), np.float32(1.0))
-    index = bench.table.hold(np.array([np.float32(0.3), near], np.float32))
+    index = bench.hold(0.3, near)
     assert index[0] != index[1]
-    assert bench.table.hold(np.array([0.3], np.float64).astype(np.float32)).tolist() == [index[0]]
+    assert bench.hold(0.3).tolist() == [index[0]]
     assert bench.computed == [2]
 
 
 def test_the_longest_unused_row_is_thrown_out_and_no_held_one(bench: Bench) -> None:
-    held = bench.table.hold(times(0.0, 0.1))
-    bench.table.release(bench.table.hold(times(0.2, 0.3)))
-    bench.table.release(bench.table.hold(times(0.4, 0.5)))
-    bench.table.release(bench.table.hold(times(0.2)))  # used again: 0.3 is now the longest unused
-    new = bench.table.hold(times(0.6))
+    held = bench.hold(0.0, 0.1)
+    bench.use(0.2, 0.3)
+    bench.use(0.4, 0.5)
+    bench.use(0.2)  # used again: 0.3 is now the longest unused
+    new = bench.hold(0.6)
     assert bench.computed == [2, 2, 2, 1]
-    assert bench.holds(held, times(0.0, 0.1)) and bench.holds(new, times(0.6))
-    bench.table.hold(times(0.2, 0.4, 0.5))
-    assert bench.computed == [2, 2, 2, 1]  # all of them are still there
+    assert bench.holds(held, 0.0, 0.1) and bench.holds(new, 0.6)
+    bench.hold(0.2, 0.4, 0.5)
+    assert bench.computed == [2, 2, 2, 1]  # all of them are still there: rows outlive their last holder
 
 
 def test_a_row_about_to_be_used_is_not_thrown_out_for_its_neighbour(bench: Bench) -> None:
-    bench.table.release(bench.table.hold(times(0.0, 0.1, 0.2, 0.3, 0.4, 0.5)))
-    index = bench.table.hold(times(0.0, 0.6, 0.7, 0.8, 0.9, 0.95))
-    assert len(set(index.tolist())) == 6
-    assert bench.holds(index, times(0.0, 0.6, 0.7, 0.8, 0.9, 0.95))
+    bench.use(0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+    wanted = (0.0, 0.6, 0.7, 0.8, 0.9, 0.95)
+    index = bench.hold(*wanted)
+    assert len(set(index.tolist())) == 6 and bench.holds(index, *wanted)
 
 
 def test_a_row_is_held_until_its_last_holder_lets_go(bench: Bench) -> None:
-    one, two = (bench.table.hold(times(0.0, 0.1, 0.2)) for _ in range(2))
+    one, two = (bench.hold(0.0, 0.1, 0.2) for _ in range(2))
     bench.table.release(one)
-    bench.table.release(bench.table.hold(times(0.3, 0.4, 0.5)))
-    new = bench.table.hold(times(0.6, 0.7, 0.8))
-    assert bench.holds(two, times(0.0, 0.1, 0.2)) and bench.holds(new, times(0.6, 0.7, 0.8))
+    bench.use(0.3, 0.4, 0.5)
+    new = bench.hold(0.6, 0.7, 0.8)
+    assert bench.holds(two, 0.0, 0.1, 0.2) and bench.holds(new, 0.6, 0.7, 0.8)
+
+
+OTHERS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""As many as there are places: holding them shows that none was lost."""
 
 
 def test_a_full_table_says_so_and_loses_nothing(bench: Bench) -> None:
-    held = bench.table.hold(times(0.0, 0.1, 0.2, 0.3))
+    held = bench.hold(0.0, 0.1, 0.2, 0.3)
     with pytest.raises(RuntimeError, match="all 6 rows of the modulation table are held by open lanes"):
-        bench.table.hold(times(0.0, 0.5, 0.6, 0.7))
+        bench.hold(0.0, 0.5, 0.6, 0.7)
     assert bench.loaded == 1
-    assert bench.holds(held, times(0.0, 0.1, 0.2, 0.3))
+    assert bench.holds(held, 0.0, 0.1, 0.2, 0.3)
     bench.table.release(held)
-    t = times(0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-    assert bench.holds(bench.table.hold(t), t)  # a refusal leaks neither places nor holders
+    assert bench.holds(bench.hold(*OTHERS), *OTHERS)
 
 
 def test_the_same_time_twice_in_one_grid_counts_twice(bench: Bench) -> None:
-    index = bench.table.hold(times(0.3, 0.3))
+    index = bench.hold(0.3, 0.3)
     assert index[0] == index[1]
     bench.table.release(index)
-    t = times(0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-    assert bench.holds(bench.table.hold(t), t)
+    assert bench.holds(bench.hold(*OTHERS), *OTHERS)
 
 
 @pytest.mark.parametrize("error", [EngineFault("out of memory"), BundleError("modulation.onnx: damaged")])
 def test_a_graph_that_fails_costs_no_place(
     bench: Bench, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(graph: str) -> None:
+    def fail(graph: str = "") -> Any:
         raise error
 
-    def refuse() -> Graph:
-        raise error
-
-    bench.table.release(bench.table.hold(times(0.0, 0.1)))
+    bench.use(0.0, 0.1)
     with monkeypatch.context() as patch:
         if isinstance(error, EngineFault):
             patch.setattr(bench.host, "before_run", fail)
         else:
-            patch.setattr(bench.table, "_load", refuse)
+            patch.setattr(bench.table, "_load", fail)
         for _ in range(8):
             with pytest.raises(type(error)):
-                bench.table.hold(times(0.1, 0.2, 0.3, 0.4, 0.5))
-    t = times(0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-    assert bench.holds(bench.table.hold(t), t)
+                bench.hold(0.1, 0.2, 0.3, 0.4, 0.5)
+    assert bench.holds(bench.hold(*OTHERS), *OTHERS)
 
 
-def test_rows_of_embedded_strengths_are_kept_apart(tiny: Bundle) -> None:
+def test_rows_of_embedded_strengths_are_kept_apart(tiny: Bundle, roomy: Bench) -> None:
     d = dataclasses.replace(tiny.manifest.dimensions, embeds_guidance=True)
-    table = ModulationTable(Sums, Watched(), Watched(), d)
-    held = {w: table.hold(times(0.0, 0.5), w) for w in (1.0, 2.0)}
+    table, t = ModulationTable(Sums, Watched(), Watched(), d), np.array([0.0, 0.5], np.float32)
+    held = {w: table.hold(t, w) for w in (1.0, 2.0)}
     for w, index in held.items():
-        found = np.asarray(table.table)[index][:, 0, 0]
-        assert np.array_equal(found, times(10 * w, 0.5 + 10 * w))
-        assert np.array_equal(table.hold(times(0.0, 0.5), w), index)  # not computed anew
+        assert np.array_equal(np.asarray(table.table)[index][:, 0, 0], t + np.float32(10 * w))
+        assert np.array_equal(table.hold(t, w), index)  # not computed anew
     # Eight requests of the most steps, each with a strength of its own.
     room = ModulationTable(Sums, Watched(), Watched(), d)
     grid = time_grid(MAX_NFE)[:-1].astype(np.float32)
     assert len({place for w in range(8) for place in room.hold(grid, 1 + w / 8)}) == 8 * MAX_NFE
     with pytest.raises(RuntimeError, match="all 512 rows of the modulation table are held"):
         room.hold(grid, 3.0)
-
-
-def test_a_strength_that_is_not_embedded_shares_rows(roomy: Bench) -> None:
-    assert np.array_equal(roomy.table.hold(times(0.1), 1.0), roomy.table.hold(times(0.1), 2.0))
+    # A strength that is not embedded shares its rows.
+    assert np.array_equal(roomy.table.hold(t, 1.0), roomy.table.hold(t, 2.0))

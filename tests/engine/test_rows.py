@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import pytest
 from appliance.contract.graphs import CONTEXT, Dimensions, signatures
 from appliance.engine.backend import Bound
 from appliance.engine.host import HostMemory
-from appliance.engine.rows import MOST_BOUND, Rows
+from appliance.engine.rows import MOST_BOUND, PADDED, Rows
 
 pytestmark = pytest.mark.once
 
 D = Dimensions(dim=2, depth=1, mels=3, inner=2)
 LONGEST, LONGEST_REFERENCE = 256, 40
+AFTER = ("step_keys", "step_reply")
 
 
 class Memory(HostMemory):
@@ -53,13 +55,18 @@ def rows_of(backend: Memory, *names: str, rows: int = 2) -> Rows:
     return Rows(backend, specs, lambda name: backend, shared, capacity)  # type: ignore[arg-type, return-value]
 
 
-def run(rows: Rows, graph: str, *times: int) -> None:
-    rows.run(graph, times, release=False, capture=False)
+def run(rows: Rows, *graphs: str, times: Sequence[int] = (0,)) -> None:
+    for graph in graphs:
+        rows.run(graph, times, release=False, capture=False)
 
 
-def fill(rows: Rows, name: str, value: float) -> None:
+def share(together: Rows, members: Sequence[Rows], *times: int) -> None:
+    together.run_for(members, "step", times, release=False, capture=False)
+
+
+def fill(rows: Rows, value: float, *names: str) -> None:
     """Write a value into the true frames of each row."""
-    for row, frames in enumerate(rows.lengths):
+    for name, (row, frames) in itertools.product(names, enumerate(rows.lengths)):
         np.asarray(rows.view(name, frames, row=row))[:] = value + row
 
 
@@ -67,8 +74,8 @@ def test_rows_lie_one_after_the_other_and_each_has_its_time() -> None:
     backend = Memory()
     rows = rows_of(backend, "step")
     rows.take([70, 70], 128)
-    fill(rows, "latents", 5.0)
-    run(rows, "step", 2, 3)
+    fill(rows, 5.0, "latents")
+    run(rows, "step", times=(2, 3))
     (call,) = backend.calls
     assert call["latents"].shape == (2, 128, 3)
     assert call["latents"][:, :70].mean((1, 2)).tolist() == [5.0, 6.0]
@@ -80,10 +87,9 @@ def test_rows_lie_one_after_the_other_and_each_has_its_time() -> None:
 @pytest.mark.parametrize(("multiple", "n"), [(1, 50), (64, 64)])
 def test_a_reference_is_given_at_its_true_length(reference: int, context: int, multiple: int, n: int) -> None:
     backend = Memory(multiple)
-    rows = rows_of(backend, "step_keys", "step_reply", rows=1)
+    rows = rows_of(backend, *AFTER, rows=1)
     rows.take([50], n, reference)
-    run(rows, "step_keys", 0)
-    run(rows, "step_reply", 0)
+    run(rows, *AFTER)
     keys, reply = backend.calls
     assert keys["latents"].shape == (1, n, 3) and keys["reference"].shape == (1, reference, 3)
     assert reply["context"].shape == (1, context, 3) and reply["keys_0"].shape == (1, reference, 2)
@@ -101,13 +107,12 @@ def test_every_tensor_is_bound_where_its_allocation_begins() -> None:
         return array
 
     backend.empty = empty  # type: ignore[method-assign]
-    plain, after = rows_of(backend, "step"), rows_of(backend, "step_keys", "step_reply", rows=1)
+    plain, after = rows_of(backend, "step"), rows_of(backend, *AFTER, rows=1)
     plain.take([70, 70], 128)
-    run(plain, "step", 0, 0)
+    run(plain, "step", times=(0, 0))
     for reference in (11, 40):
         after.take([70], 128, reference)
-        run(after, "step_keys", 0)
-        run(after, "step_reply", 0)
+        run(after, *AFTER)
     assert {array.ctypes.data for given in backend.given for array in given.values()} <= begins
 
 
@@ -117,18 +122,16 @@ def test_what_earlier_rows_left_in_the_padding_is_blank() -> None:
     for lengths in ([128, 128], [70, 3], [100, 127]):
         rows.take(lengths, 128)
         other.take([90], 128)
-        for name in ("latents", "condition"):
-            fill(rows, name, np.nan)
-            fill(other, name, 1.0)
+        fill(rows, np.nan, *PADDED)
+        fill(other, 1.0, *PADDED)
     together = rows_of(backend, "step", rows=3)
-    together.run_for([rows, other], "step", [0, 0, 0], release=False, capture=False)
+    share(together, [rows, other], 0, 0, 0)
     rows.take([70, 65], 128)
-    fill(rows, "latents", 1.0)
-    fill(rows, "condition", 1.0)
-    run(rows, "step", 0, 0)
-    together.run_for([rows, other], "step", [0, 0, 0], release=False, capture=False)
+    fill(rows, 1.0, *PADDED)
+    run(rows, "step", times=(0, 0))
+    share(together, [rows, other], 0, 0, 0)
     for call in backend.calls[1:]:
-        for name in ("latents", "condition"):
+        for name in PADDED:
             for row, length in zip(call[name], call["lengths"], strict=True):
                 assert (row[:length] >= 1.0).all() and (row[length:] == 0.0).all()
 
@@ -138,32 +141,31 @@ def test_rows_of_several_lanes_share_a_call_and_get_their_own_velocities() -> No
     one, two = rows_of(backend, "step"), rows_of(backend, "step")
     one.take([70, 70], 128)
     two.take([20], 64)
-    fill(one, "latents", 5.0)
-    fill(two, "latents", 8.0)
+    fill(one, 5.0, "latents")
+    fill(two, 8.0, "latents")
     together = rows_of(backend, "step", rows=4)
-    together.run_for([two, one], "step", [9, 3, 4], release=False, capture=False)
+    share(together, [two, one], 9, 3, 4)
     (call,) = backend.calls
     assert call["latents"].shape == (3, 128, 3) and call["lengths"].tolist() == [20, 70, 70]
-    assert [row[:length].mean() for row, length in zip(call["latents"], (20, 70, 70), strict=True)] == [
-        8,
-        5,
-        6,
-    ]
+    means = [row[:length].mean() for row, length in zip(call["latents"], (20, 70, 70), strict=True)]
+    assert means == [8, 5, 6]
     assert np.asarray(two.view("velocity", 20)).mean() == 9.0
     assert [np.asarray(one.view("velocity", 70, row=row)).mean() for row in (0, 1)] == [3.0, 4.0]
 
 
-def test_what_was_bound_is_not_bound_again() -> None:
+def test_what_was_bound_lately_is_not_bound_again() -> None:
     backend = Memory()
-    rows = rows_of(backend, "step_keys", "step_reply", rows=1)
-    for _ in range(3):
-        for frames, reference in ((70, 11), (100, 11), (30, 11)):
-            rows.take([frames], -(-frames // 64) * 64, reference)
-            run(rows, "step_keys", 0)
-            run(rows, "step_reply", 0)
-    assert backend.bindings == 4  # of 64 and 128 frames
-    for reference in range(1, 41):
-        rows.take([64], 64, reference)
-        run(rows, "step_keys", 0)
-        run(rows, "step_reply", 0)
-    assert len(rows._bound) == MOST_BOUND
+    rows = rows_of(backend, *AFTER, rows=1)
+
+    def bindings(frames: int, reference: int) -> int:
+        before = backend.bindings
+        rows.take([frames], -(-frames // 64) * 64, reference)
+        run(rows, *AFTER)
+        return backend.bindings - before
+
+    assert [bindings(frames, 11) for frames in (70, 100, 150) * 3] == [2, 0, 2, *[0] * 6]
+    latest = range(LONGEST_REFERENCE, LONGEST_REFERENCE - MOST_BOUND // 2, -1)
+    for reference in range(1, LONGEST_REFERENCE + 1):
+        bindings(64, reference)
+    assert sum(bindings(64, reference) for reference in latest) == 0
+    assert bindings(64, latest[-1] - 1) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -16,11 +15,10 @@ from appliance.contract.graphs import CONTEXT, kept_names
 from appliance.engine.condition import padded_ids, padded_mel
 from appliance.engine.engine import Synthesizer
 from appliance.request import FloatArray, Segment
-from tests.engine.lanes import SAMPLINGS, relative, segment
+from tests.engine.lanes import SAMPLINGS, relative, segment, spoken
 
 pytestmark = pytest.mark.once
 
-Make = Callable[..., Synthesizer]
 PLAIN = 1e-5
 """Largest ‖a − b‖ / ‖b‖ of the engine against a plain sampler."""
 
@@ -66,7 +64,8 @@ class Plain:
 
     def sample(self, given: Segment) -> FloatArray:
         """(reply, M) after all steps, of the sampling that the segment names."""
-        return {"exact": self.exact, "short": self.short, "short-kv": self.short_kv}[given.sampling](given)
+        sampler: FloatArray = getattr(self, given.sampling.replace("-", "_"))(given)
+        return sampler
 
     def exact(self, given: Segment) -> FloatArray:
         guided, unguided = self.condition(given)
@@ -136,11 +135,7 @@ def plain(tiny: Bundle) -> Plain:
 
 def sampled(engine: Synthesizer, given: Segment) -> FloatArray:
     """(reply, M)"""
-    lane = engine.open(given)
-    for _ in range(lane.steps_left):
-        engine.step([lane.id])
-    mel = engine.log_mel(lane.id)
-    engine.close(lane.id)
+    mel, _ = spoken(engine, given)
     assert np.array_equal(mel[: len(given.reference_log_mel)], given.reference_log_mel)
     return mel[len(given.reference_log_mel) :]
 
@@ -152,7 +147,16 @@ def error(found: FloatArray, wanted: FloatArray, given: Segment) -> float:
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize(("frames", "reference", "nfe", "guidance"), [(90, 41, 7, 2.0), (120, 30, 5, 0.7)])
+@pytest.mark.parametrize(
+    ("frames", "reference", "nfe", "guidance"),
+    [
+        (90, 41, 7, 2.0),
+        (120, 30, 5, 0.7),
+        (80, 26, 5, 0.0),
+        # A reference shorter than what the convolutions see, a reply of one frame.
+        *((n, p, 5, 2.0) for n, p in ((2, 1), (60, 1), (60, 29), (31, 30), (32, 31), (100, 99))),
+    ],
+)
 def test_a_lane_is_what_a_plain_sampler_makes(
     either: Synthesizer,
     plain: Plain,
@@ -164,28 +168,6 @@ def test_a_lane_is_what_a_plain_sampler_makes(
 ) -> None:
     given = segment(frames, reference=reference, nfe=nfe, guidance=guidance, sampling=sampling, seed=nfe)
     assert error(sampled(either, given), plain.sample(given), given) <= PLAIN
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize(
-    ("frames", "reference"),
-    [(2, 1), (60, 1), (60, 29), (31, 30), (32, 31), (100, 99)],
-    ids=lambda n: str(n),
-)
-def test_the_shortest_references_and_replies(
-    either: Synthesizer, plain: Plain, sampling: Sampling, frames: int, reference: int
-) -> None:
-    """A reference shorter than what the convolutions see, a reply of one frame."""
-    given = segment(frames, reference=reference, nfe=5, sampling=sampling)
-    assert error(sampled(either, given), plain.sample(given), given) <= PLAIN
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_without_guidance_the_guided_velocity_is_taken_alone(
-    either: Synthesizer, plain: Plain, sampling: Sampling
-) -> None:
-    none = segment(80, nfe=5, guidance=0.0, sampling=sampling)
-    assert error(sampled(either, none), plain.sample(none), none) <= PLAIN
 
 
 def test_samplings_differ(engine: Synthesizer) -> None:
@@ -202,11 +184,7 @@ def test_the_samples_are_the_vocoders_of_the_true_frames(
     either: Synthesizer, plain: Plain, sampling: Sampling
 ) -> None:
     given = segment(80, reference=31, nfe=5, gain=0.25, sampling=sampling)
-    lane = either.open(given)
-    for _ in range(5):
-        either.step([lane.id])
-    samples, mel = either.finish(lane.id), either.log_mel(lane.id)
-    assert np.array_equal(mel[:31], given.reference_log_mel)
+    mel, samples = spoken(either, given)
     assert samples.shape == ((80 - 30 - 1) * 256,) and samples.dtype == np.float32
     assert np.array_equal(samples, either.decode(mel[30:]) * np.float32(0.25))
     wanted = np.concatenate([given.reference_log_mel[30:], plain.sample(given)])

@@ -23,17 +23,16 @@ class cudaError_t(enum.IntEnum):
     cudaErrorUnknown = 999
 
 
-class cudaMemcpyKind(enum.IntEnum):
-    cudaMemcpyHostToHost = 0
-    cudaMemcpyHostToDevice = 1
-    cudaMemcpyDeviceToHost = 2
-    cudaMemcpyDeviceToDevice = 3
-
-
-class cudaStreamCaptureMode(enum.IntEnum):
-    cudaStreamCaptureModeGlobal = 0
-    cudaStreamCaptureModeThreadLocal = 1
-    cudaStreamCaptureModeRelaxed = 2
+cudaMemcpyKind = enum.IntEnum(
+    "cudaMemcpyKind",
+    [f"cudaMemcpy{way}" for way in ("HostToHost", "HostToDevice", "DeviceToHost", "DeviceToDevice")],
+    start=0,
+)
+cudaStreamCaptureMode = enum.IntEnum(
+    "cudaStreamCaptureMode",
+    [f"cudaStreamCaptureMode{mode}" for mode in ("Global", "ThreadLocal", "Relaxed")],
+    start=0,
+)
 
 
 @dataclass

@@ -25,7 +25,9 @@ import json
 import math
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,87 +39,39 @@ from tests.fakes.gpu.device import ALIGNMENT, POISON, Device, Node, move
 DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int32)": np.int32}
 
 
-class ILogger:
-    class Severity(enum.IntEnum):
-        INTERNAL_ERROR = 0
-        ERROR = 1
-        WARNING = 2
-        INFO = 3
-        VERBOSE = 4
+def named(name: str, *members: str) -> Any:
+    """An enumeration that counts from 0."""
+    return enum.IntEnum(name, members, start=0)
 
+
+class ILogger:
+    Severity = named("Severity", "INTERNAL_ERROR", "ERROR", "WARNING", "INFO", "VERBOSE")
     INTERNAL_ERROR, ERROR, WARNING, INFO, VERBOSE = Severity
 
-    def log(self, severity: Severity, message: str) -> None:
+    def log(self, severity: int, message: str) -> None:
         raise NotImplementedError
-
-
-class NetworkDefinitionCreationFlag(enum.IntEnum):
-    EXPLICIT_BATCH = 0
-    STRONGLY_TYPED = 1
-
-
-class MemoryPoolType(enum.Enum):
-    WORKSPACE = 0
-
-
-class BuilderFlag(enum.Enum):
-    TF32 = 0
-    FP16 = 1
-    OBEY_PRECISION_CONSTRAINTS = 2
-
-
-class ProfilingVerbosity(enum.Enum):
-    LAYER_NAMES_ONLY = 0
-    NONE = 1
-    DETAILED = 2
-
-
-class LayerInformationFormat(enum.Enum):
-    ONELINE = 0
-    JSON = 1
-
-
-class DataType(enum.Enum):
-    FLOAT = 0
-    HALF = 1
-    INT64 = 2
-
-
-class LayerType(enum.Enum):
-    CONSTANT = 0
-    NORMALIZATION = 1
-    MATRIX_MULTIPLY = 2
-    SHAPE = 3
 
 
 class IProgressMonitor:
-    def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
-        raise NotImplementedError
-
-    def step_complete(self, phase_name: str, step: int) -> bool:
-        raise NotImplementedError
-
-    def phase_finish(self, phase_name: str) -> None:
-        raise NotImplementedError
+    """What derives from it has phase_start, step_complete and phase_finish."""
 
 
-class ExecutionContextAllocationStrategy(enum.Enum):
-    STATIC = 0
-    ON_PROFILE_CHANGE = 1
-    USER_MANAGED = 2
+NetworkDefinitionCreationFlag = named("NetworkDefinitionCreationFlag", "EXPLICIT_BATCH", "STRONGLY_TYPED")
+MemoryPoolType = named("MemoryPoolType", "WORKSPACE")
+BuilderFlag = named("BuilderFlag", "TF32", "FP16", "OBEY_PRECISION_CONSTRAINTS")
+ProfilingVerbosity = named("ProfilingVerbosity", "LAYER_NAMES_ONLY", "NONE", "DETAILED")
+LayerInformationFormat = named("LayerInformationFormat", "ONELINE", "JSON")
+DataType = named("DataType", "FLOAT", "HALF", "INT64")
+LayerType = named("LayerType", "CONSTANT", "NORMALIZATION", "MATRIX_MULTIPLY", "SHAPE")
+ExecutionContextAllocationStrategy = named("Strategy", "STATIC", "ON_PROFILE_CHANGE", "USER_MANAGED")
 
 
 class TensorRT:
     """Stands in for the module."""
 
-    ILogger = ILogger
+    ILogger, IProgressMonitor, DataType, LayerType = ILogger, IProgressMonitor, DataType, LayerType
     NetworkDefinitionCreationFlag = NetworkDefinitionCreationFlag
-    MemoryPoolType = MemoryPoolType
-    BuilderFlag = BuilderFlag
-    IProgressMonitor = IProgressMonitor
-    DataType = DataType
-    LayerType = LayerType
-    ProfilingVerbosity = ProfilingVerbosity
+    MemoryPoolType, BuilderFlag, ProfilingVerbosity = MemoryPoolType, BuilderFlag, ProfilingVerbosity
     LayerInformationFormat = LayerInformationFormat
     ExecutionContextAllocationStrategy = ExecutionContextAllocationStrategy
 
@@ -164,31 +118,18 @@ class TensorRT:
         ]
 
 
-class Input:
-    """A network's input; sizes that vary are −1."""
-
-    def __init__(self, name: str, shape: list[Any]) -> None:
-        self.name = name
-        self.shape = tuple(n if isinstance(n, int) else -1 for n in shape)
-
-
-class Output:
-    def __init__(self, dtype: DataType) -> None:
-        self.dtype = dtype
-
-
 class Layer:
     num_outputs = 1
 
-    def __init__(self, type: LayerType, dtype: DataType) -> None:
-        self.type, self._output = type, Output(dtype)
-        self.precision: DataType | None = None
-        self.output_type: DataType | None = None
+    def __init__(self, type: int, dtype: int) -> None:
+        self.type, self._output = type, SimpleNamespace(dtype=dtype)
+        self.precision: int | None = None
+        self.output_type: int | None = None
 
-    def get_output(self, index: int) -> Output:
+    def get_output(self, index: int) -> Any:
         return self._output
 
-    def set_output_type(self, index: int, dtype: DataType) -> None:
+    def set_output_type(self, index: int, dtype: int) -> None:
         self.output_type = dtype
 
 
@@ -196,15 +137,10 @@ class Network:
     """Its layers are one of each kind that matters, whatever the graph."""
 
     def __init__(self, strongly_typed: bool) -> None:
-        self.path = ""
-        self.inputs: list[Input] = []
-        self.strongly_typed = strongly_typed
-        self.layers = [
-            Layer(LayerType.CONSTANT, DataType.HALF),
-            Layer(LayerType.NORMALIZATION, DataType.FLOAT),
-            Layer(LayerType.MATRIX_MULTIPLY, DataType.HALF),
-            Layer(LayerType.SHAPE, DataType.INT64),
-        ]
+        self.path, self.strongly_typed = "", strongly_typed
+        self.inputs: list[Any] = []
+        kinds = (DataType.HALF, DataType.FLOAT, DataType.HALF, DataType.INT64)
+        self.layers = list(map(Layer, LayerType, kinds))
 
     @property
     def num_layers(self) -> int:
@@ -213,7 +149,7 @@ class Network:
     def get_layer(self, index: int) -> Layer:
         return self.layers[index]
 
-    def check_types(self, flags: set[BuilderFlag]) -> bool:
+    def check_types(self, flags: set[int]) -> bool:
         """Whether a weakly typed network computes in the graph's types."""
         held = {layer.type: (layer.precision, layer.output_type) for layer in self.layers}
         return flags == {BuilderFlag.FP16, BuilderFlag.OBEY_PRECISION_CONSTRAINTS} and held == {
@@ -227,44 +163,41 @@ class Network:
     def num_inputs(self) -> int:
         return len(self.inputs)
 
-    def get_input(self, index: int) -> Input:
+    def get_input(self, index: int) -> Any:
         return self.inputs[index]
-
-
-class ParserError:
-    def __init__(self, message: str) -> None:
-        self._message = message
-
-    def desc(self) -> str:
-        return self._message
-
-    def node_name(self) -> str:
-        return "odd"
-
-    def node_operator(self) -> str:
-        return "NoSuchOperator"
 
 
 class OnnxParser:
     def __init__(self, trt: TensorRT, network: Network, log: ILogger) -> None:
         self._network = network
-        self._errors: list[ParserError] = []
+        self._errors: list[Any] = []
 
     @property
     def num_errors(self) -> int:
         return len(self._errors)
 
-    def get_error(self, index: int) -> ParserError:
+    def get_error(self, index: int) -> Any:
         return self._errors[index]
 
     def parse_from_file(self, model: str) -> bool:
         try:
             session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
         except Exception as error:
-            self._errors.append(ParserError(f"cannot be read:\n{error}"))
+            said = {
+                "desc": f"cannot be read:\n{error}",
+                "node_name": "odd",
+                "node_operator": "NoSuchOperator",
+            }
+            self._errors.append(
+                SimpleNamespace(**{name: lambda text=text: text for name, text in said.items()})
+            )
             return False
         self._network.path = model
-        self._network.inputs = [Input(i.name, i.shape) for i in session.get_inputs()]
+        # Sizes that vary are −1.
+        self._network.inputs = [
+            SimpleNamespace(name=i.name, shape=tuple(n if isinstance(n, int) else -1 for n in i.shape))
+            for i in session.get_inputs()
+        ]
         return True
 
 
@@ -280,9 +213,9 @@ class Profile:
         self.shapes[input] = [tuple(min), tuple(opt), tuple(max)]
 
 
+@dataclass
 class TimingCache:
-    def __init__(self, content: dict[str, Any]) -> None:
-        self.content = content
+    content: dict[str, Any]
 
     def serialize(self) -> bytes:
         return json.dumps(self.content).encode()
@@ -295,18 +228,18 @@ class Config:
         self.workspace = 0
         self.profiling_verbosity = ProfilingVerbosity.LAYER_NAMES_ONLY
         self.max_aux_streams = -1
-        self.cleared: list[BuilderFlag] = []
-        self.flags: set[BuilderFlag] = set()
+        self.cleared: list[int] = []
+        self.flags: set[int] = set()
         self.timing = TimingCache({"for": trt.platform, "timed": []})
         self.progress_monitor: IProgressMonitor | None = None
 
-    def set_memory_pool_limit(self, pool: MemoryPoolType, pool_size: int) -> None:
+    def set_memory_pool_limit(self, pool: int, pool_size: int) -> None:
         self.workspace = pool_size
 
-    def set_flag(self, flag: BuilderFlag) -> None:
+    def set_flag(self, flag: int) -> None:
         self.flags.add(flag)
 
-    def clear_flag(self, flag: BuilderFlag) -> None:
+    def clear_flag(self, flag: int) -> None:
         self.cleared.append(flag)
 
     def add_optimization_profile(self, profile: Profile) -> int:
@@ -430,7 +363,7 @@ class Engine:
     def create_engine_inspector(self) -> EngineInspector:
         return EngineInspector(self)
 
-    def create_execution_context(self, strategy: ExecutionContextAllocationStrategy) -> Context | None:
+    def create_execution_context(self, strategy: int) -> Context | None:
         if self.device.counts["context"] >= self.trt.contexts:
             self.log.log(ILogger.ERROR, "no memory")
             return None
@@ -446,7 +379,7 @@ class EngineInspector:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def get_engine_information(self, format: LayerInformationFormat) -> str:
+    def get_engine_information(self, format: int) -> str:
         layers: list[Any] = []
         engine = self._engine
         for number in range(len(engine.profiles)):
