@@ -63,7 +63,8 @@ def upstream(work: Path, autocast: bool) -> Run:
     """`CFM.sample` of f5-tts, in float32 or under bf16 autocast."""
     import torch
 
-    cfm = random_base.sampler(work, family(FAMILY), VOCABULARY)
+    arch = family(FAMILY).arch
+    cfm = random_base.sampler(arch, VOCABULARY, random_base.stored(work, arch, VOCABULARY))
     reference, ids = map(torch.from_numpy, random_base.inputs(REFERENCE_FRAMES, TOKENS, VOCABULARY))
 
     def run() -> FloatArray:

@@ -3,8 +3,9 @@
     python -m tests.benchmarks.gpu WORK [--only STAGE]... [--limit STAGE=SECONDS]... [--out DIR]
     python -m tests.benchmarks.gpu WORK --rehearse
 
-What was done is not repeated unless it is named. `prepare` computes on the CPU beside the stages that need no
-bundle. WORK has a file for each stage (stages.py); their copies, and record.json with all of them, go to DIR.
+What was done is not repeated unless it is named. `prepare` fills the graphs of WORK/graphs.tar.xz with
+weights (weightless.py) on the CPU, beside the stages that need no bundle. No stage has torch's exporter. WORK
+has a file for each stage (stages.py); their copies, and record.json with all of them, go to DIR.
 
 `--rehearse` runs the tiny model on ONNX Runtime's CUDA provider over libraries that only count, and upstream
 on the CPU: its figures mean nothing, and the tests that compare numbers fail.
@@ -20,14 +21,12 @@ import importlib.util
 import json
 import os
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -37,17 +36,16 @@ import yaml
 
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
-from appliance.contract.bundle import Bundle, Precision, Sampling
+from appliance.contract.bundle import Arch, Bundle, Precision, Sampling
 from appliance.contract.schedule import noise, time_grid
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
-from tests.benchmarks import random_base, stand_in
+from tests.benchmarks import random_base, stand_in, weightless
 from tests.benchmarks.random_base import MELS, SEED, FloatArray
 from tests.benchmarks.stages import Check, Rows, Stage, failed, fill, say, tried, write
 
 if TYPE_CHECKING:
     from appliance.client import Client
-    from export.families import Family
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,13 +83,7 @@ class Case:
     precision: Precision = "fp16"
     device: str = "cuda"
     tokens: int = 80
-    vocabulary: int = 2545
-
-    @cached_property
-    def family(self) -> Family:
-        from export.families import family  # needs torch, which replies do without
-
-        return family(self.named)
+    vocabulary: int = weightless.VOCABULARY
 
     @property
     def nfe(self) -> int:
@@ -123,9 +115,8 @@ REHEARSAL = Case(
 )
 
 
-def flops_of_a_step(case: Case) -> float:
-    """Operations of an exact guided step: linear layers, attention, projections, convolutions."""
-    arch, n = case.family.arch, case.frames
+def flops_of_a_step(arch: Arch, n: int) -> float:
+    """Operations of an exact guided step of n frames: products, attention, projections, convolutions."""
     d = arch.dim
     block = (8 + 4 * arch.ff_mult) * d * d * n + 4 * d * n * n
     rest = 2 * (200 + arch.text_dim) * d + 2 * 2 * 31 * d * d / 16 + 2 * 100 * d
@@ -143,9 +134,9 @@ def upstream(
 
     from tests import upstream as package
 
-    cfm = random_base.sampler(work, case.family, case.vocabulary)
+    cfm = random_base.sampler(_arch(work), case.vocabulary, weightless.drawn)
     vocos = package.vocos_module().Vocos.from_hparams(str(work / "vocos/config.yaml")).eval()
-    vocos.load_state_dict(torch.load(work / "vocos/pytorch_model.bin", weights_only=True))
+    vocos.load_state_dict(weightless.drawn(vocos), strict=False)
     cfm, vocos = cfm.to(case.device), vocos.to(case.device)
     if case.half if half is None else half:
         cfm = cfm.half()
@@ -223,23 +214,24 @@ def bundle_of(work: Path) -> Bundle:
     return contract.read(work / "bundle", verify=False)
 
 
+def _arch(work: Path) -> Arch:
+    arch = bundle_of(work).manifest.arch
+    assert arch is not None
+    return arch
+
+
 # The stages
 
 
 def prepare(work: Path, case: Case, rounds: int) -> Rows:
-    """Make the checkpoint and the bundle."""
-    from export import assemble as bundles
-    from export import parity
-
-    checkpoint, vocos, made = work / "checkpoint", work / "vocos", work / "bundle"
-    for left in (checkpoint, vocos, made):
-        shutil.rmtree(left, ignore_errors=True)
-    random_base.write(work, case.family, case.vocabulary)
-    files = (checkpoint / "model.safetensors", checkpoint / "vocab.txt")
-    loaded = bundles.load(bundles.Sources(case.family, *files, "vocos", vocos))
-    report = parity.Report(case.precision)
-    bundles.build(loaded, case.precision, made, lambda bundle: report, max_frames=2048)
-    yield "bytes", sum(path.stat().st_size for path in made.iterdir())
+    """Fill the graphs that were brought; without any, trace them in a process that may have the exporter."""
+    graphs = work / weightless.ARCHIVE
+    if not graphs.exists():
+        command = [sys.executable, "-m", "tests.benchmarks.weightless", str(work), case.named, case.precision]
+        subprocess.run(command, env=os.environ | {stand_in.NO_EXPORTER: ""}, check=True)
+    yield "graphs, bytes", graphs.stat().st_size
+    made = weightless.fill(graphs, work)
+    yield "bytes", sum(path.stat().st_size for path in made.folder.iterdir())
 
 
 def machine(work: Path, case: Case, rounds: int) -> Rows:
@@ -259,6 +251,7 @@ def machine(work: Path, case: Case, rounds: int) -> Rows:
     for package in ("torch", "onnxruntime-gpu", "cuda-bindings", "tensorrt", "f5-tts"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             yield package, importlib.metadata.version(package)
+    yield "torch's exporter", tried(torch.onnx.export, torch.nn.Identity(), (torch.zeros(1),))
     size, kind = (8192, torch.float16) if case.half else (512, torch.float32)
     source = torch.randn(size, size, device=case.device, dtype=kind)
     target = torch.empty_like(source)
@@ -588,9 +581,10 @@ def main() -> int:
         if options.replies:
             replies(work, options.replies)
         else:
+            stand_in.refuse_exports()
             fill(work / f"{options.stage}.json", STAGES[options.stage].rows(work, case, options.rounds))
         return 0
-    os.environ["LD_LIBRARY_PATH"] = libraries()
+    os.environ |= {"LD_LIBRARY_PATH": libraries(), stand_in.NO_EXPORTER: "1"}
     command = [sys.executable, "-m", "tests.benchmarks.gpu", str(work), "--rounds", str(options.rounds)]
     if options.rehearse:
         command.append("--rehearse")
@@ -602,8 +596,8 @@ def main() -> int:
     record: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
         "rehearsed": options.rehearse,
-        "case": {"family": case.family.name, "frames": case.frames, "reference": case.reference},
-        "flops_of_a_step": flops_of_a_step(case),
+        "case": {"family": case.named, "frames": case.frames, "reference": case.reference},
+        "flops_of_a_step": flops_of_a_step(_arch(work), case.frames) if check.is_done("prepare") else 0.0,
         "stages": found,
     }
     write(out / "record.json", record)

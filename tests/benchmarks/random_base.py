@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.contract.bundle import Sampling
+from appliance.contract.bundle import Arch, Sampling
 from appliance.contract.schedule import time_grid
 from appliance.request import Segment
 
 if TYPE_CHECKING:
     from export.families import Family
+    from export.model.vocos import VocosConfig
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int32]
@@ -22,13 +24,13 @@ MELS = 100
 GUIDANCE, SEED = 2.0, 0
 
 
-def write(work: Path, family: Family, vocabulary: int) -> None:
-    """Write WORK/checkpoint and WORK/vocos."""
-    from tests.export.random_checkpoint import write_random, write_random_vocos
+def write(work: Path, family: Family, vocabulary: int, vocos: VocosConfig | None = None) -> None:
+    """Write WORK/checkpoint and WORK/vocos, by default as wide as charactr/vocos-mel-24khz."""
+    from tests.export.random_checkpoint import VOCOS_MEL_24KHZ, write_random, write_random_vocos
 
     words = [*f" {string.ascii_letters}.,", *(f"t{i}" for i in range(vocabulary))]
     write_random(work / "checkpoint", family.arch, words[:vocabulary], SEED)
-    write_random_vocos(work / "vocos", seed=SEED)
+    write_random_vocos(work / "vocos", vocos or VOCOS_MEL_24KHZ, SEED)
 
 
 def inputs(reference: int, tokens: int, vocabulary: int) -> tuple[FloatArray, IntArray]:
@@ -46,20 +48,24 @@ def upstream_noise(frames: int, device: str = "cpu") -> FloatArray:
     return np.asarray(torch.randn(frames, MELS, device=device).float().cpu().numpy())
 
 
-def sampler(work: Path, family: Family, vocabulary: int) -> Any:
-    """`CFM` of f5-tts with the weights of WORK/checkpoint."""
+def stored(work: Path, arch: Arch, vocabulary: int) -> Callable[[Any], Mapping[str, Any]]:
+    """Weights of WORK/checkpoint, for `sampler`."""
+    from export.checkpoint import load_dit
+
+    return lambda _: dict(load_dit(work / "checkpoint/model.safetensors", arch, vocabulary))
+
+
+def sampler(arch: Arch, vocabulary: int, weights: Callable[[Any], Mapping[str, Any]]) -> Any:
+    """`CFM` of f5-tts with the weights that are given for its DiT."""
     import torch
 
-    from export.checkpoint import load_dit
     from tests import upstream
 
-    arch = family.arch
     sizes = {name: getattr(arch, name) for name in ("dim", "depth", "heads", "ff_mult", "text_dim")}
     dit = upstream.dit_class()(
         **sizes, conv_layers=arch.conv_layers, text_num_embeds=vocabulary, mel_dim=MELS
     )
-    weights = load_dit(work / "checkpoint/model.safetensors", arch, vocabulary)
-    dit.load_state_dict(dict(weights), strict=False, assign=True)
+    dit.load_state_dict(weights(dit), strict=False, assign=True)
 
     class Mel(torch.nn.Module):
         n_mel_channels = MELS

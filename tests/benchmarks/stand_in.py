@@ -3,11 +3,13 @@
     python -m tests.benchmarks.stand_in serve …
     python -m pytest -p tests.benchmarks.stand_in …
 
-In a rehearsal, libraries that count in CUDA's; on a card, TensorRT-RTX in TensorRT's, if it runs there.
+In a rehearsal, libraries that count in CUDA's; on a card, TensorRT-RTX in TensorRT's, if it runs there. For
+both, the packages that write graphs are absent.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import subprocess
@@ -18,6 +20,9 @@ from tests import rtx
 
 COUNTING = "F5_COUNTING_CUDA"
 """Names the folder of the libraries that count; unset on a card."""
+NO_EXPORTER = "F5_NO_EXPORTER"
+"""Not empty: nothing can be traced, whatever is installed."""
+EXPORTS = {"torch.onnx": ("export",), "torch.export": ("export", "export_for_training", "draft_export")}
 
 
 def counting(folder: Path) -> Path:
@@ -34,6 +39,8 @@ def counting(folder: Path) -> Path:
 
 def install() -> str:
     """Return the name and version of the TensorRT that is here; empty without any that runs."""
+    if os.environ.get(NO_EXPORTER):
+        sys.modules |= dict.fromkeys(("onnx", "onnx_ir", "onnxscript"))  # type: ignore[arg-type]
     if folder := os.environ.get(COUNTING):
         from tests.cuda import runtime
 
@@ -42,6 +49,17 @@ def install() -> str:
         return ""
     runs = smi("compute_cap").get("compute_cap", "").startswith(rtx.RUNS_ON)
     return rtx.install() if runs or importlib.util.find_spec("tensorrt") else ""
+
+
+def refuse_exports() -> None:
+    """Take torch's exporters away; their modules stay, since torch imports them itself."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ImportError("torch's exporter is made absent: this machine's may not trace the graphs")
+
+    for name, functions in EXPORTS.items() if importlib.util.find_spec("torch") else ():
+        for function in functions:
+            setattr(importlib.import_module(name), function, refuse)
 
 
 def smi(*fields: str) -> dict[str, str]:

@@ -1,10 +1,9 @@
-"""Wheels for `scripts/gpu-check` on a machine without a network, in the locks' versions for this Python.
+"""Wheels for `scripts/gpu-check` on a machine without a network, in the locks' versions, and the graphs.
 
-    python -m tests.benchmarks.wheels FOLDER [--capability 90] [--lot MB] [NAME...]
+    python -m tests.benchmarks.wheels FOLDER [--capability 90] [--python 3.12] [--lot MB] [NAME...]
 
-What an image with torch has is left out: cuda-bindings, onnx, onnxscript, safetensors, pytest, grpcio,
-torchdiffeq and their like; a NAME adds one. FOLDER/1, FOLDER/2, … hold at most --lot each, larger wheels in
-pieces.
+What an image with torch has is left out: cuda-bindings, safetensors, pytest, hypothesis, grpcio, torchdiffeq
+and their like; a NAME adds one. FOLDER/1, FOLDER/2, … hold at most --lot each, larger files in pieces.
 """
 
 from __future__ import annotations
@@ -17,6 +16,9 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+
+from tests.benchmarks import weightless
+from tests.kept import kept
 
 LOCKS = Path(__file__).resolve().parents[2] / "scripts/requirements"
 NAMES = (
@@ -34,11 +36,11 @@ CONTAINER = struct.pack("<IHH", 0xBA55ED50, 1, 16)
 PTX, ELF = 1, 2
 
 
-def fetch(folder: Path, names: list[str]) -> None:
-    """Download without dependencies, at the locks' pins."""
+def fetch(folder: Path, python: str, names: list[str]) -> None:
+    """Download for a version of Python, without dependencies, at the locks' pins."""
     pins = [f"--constraint={LOCKS / lock}.txt" for lock in ("ort-cuda", "upstream", "tensorrt")]
     tags = [*(f"manylinux_2_{minor}_x86_64" for minor in GLIBC), "manylinux2014_x86_64", "manylinux1_x86_64"]
-    platforms = [word for tag in tags for word in ("--platform", tag)]
+    platforms = [word for tag in tags for word in ("--platform", tag)] + ["--python-version", python]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     subprocess.run([*command, *pins, *platforms, "--dest", folder, *names], check=True)
 
@@ -72,17 +74,17 @@ def slim_wheel(wheel: Path, capability: int) -> None:
     new.rename(wheel)
 
 
-def lots(wheels: list[Path], folder: Path, size: int) -> None:
-    """Spread wheels over numbered folders, in pieces where they do not fit."""
+def lots(files: list[Path], folder: Path, size: int) -> None:
+    """Spread files over numbered folders, in pieces where they do not fit."""
     lot, room = 0, 0
-    for wheel in sorted(wheels, key=lambda wheel: -wheel.stat().st_size):
-        content = wheel.read_bytes()
+    for file in sorted(files, key=lambda file: -file.stat().st_size):
+        content = file.read_bytes()
         parts = [content[start : start + size] for start in range(0, len(content), size)]
         for number, part in enumerate(parts):
             if len(part) > room:
                 lot, room = lot + 1, size
                 (folder / str(lot)).mkdir(parents=True)
-            name = wheel.name if len(parts) == 1 else f"{wheel.name}.part{number:02}"
+            name = file.name if len(parts) == 1 else f"{file.name}.part{number:02}"
             (folder / str(lot) / name).write_bytes(part)
             room -= len(part)
 
@@ -92,15 +94,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help="further packages")
     parser.add_argument("--capability", type=int, metavar="90", help="keep machine code for this card alone")
+    parser.add_argument("--python", default="3.12", help="of the other machine (%(default)s)")
     parser.add_argument("--rtx", action="store_true", help="TensorRT-RTX too, for 7.5, 8.6, 8.9 and 12.x")
     parser.add_argument("--lot", type=int, default=28, metavar="MB", help="(%(default)s)")
     options = parser.parse_args()
     shutil.rmtree(options.folder, ignore_errors=True)
+    graphs = kept("gpu-check", ("tests.benchmarks.weightless",), weightless.write, "F5TTS_v1_Base", "fp16")
     with tempfile.TemporaryDirectory() as name:
-        fetch(Path(name), [*NAMES, *options.names, *(RTX if options.rtx else ())])
+        fetch(Path(name), options.python, [*NAMES, *options.names, *(RTX if options.rtx else ())])
         for wheel in Path(name).glob("onnxruntime_gpu-*") if options.capability else ():
             slim_wheel(wheel, options.capability)
-        lots(list(Path(name).iterdir()), options.folder, options.lot << 20)
+        lots([*Path(name).iterdir(), graphs / weightless.ARCHIVE], options.folder, options.lot << 20)
     for folder in sorted(options.folder.iterdir()):
         print(f"{folder}: {sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.1f} MB")
 
