@@ -23,7 +23,7 @@ from appliance.engine.ort import OrtBackend, import_runtime, load_session
 from appliance.engine.ort_cuda import PROVIDER, OrtCudaBackend
 from appliance.errors import BundleError
 from appliance.request import FloatArray, Segment
-from tests.engine.lanes import SAMPLINGS, relative, segment
+from tests.engine.lanes import SAMPLINGS, relative, run, segment, spoken
 
 pytestmark = pytest.mark.gpu
 
@@ -63,12 +63,7 @@ def engine(request: pytest.FixtureRequest, tiny: Bundle, engines: Path) -> Itera
 
 
 def speak(engine: Synthesizer, given: Segment) -> FloatArray:
-    lane = engine.open(given)
-    for _ in range(lane.steps_left):
-        engine.step([lane.id])
-    samples = engine.finish(lane.id)
-    engine.close(lane.id)
-    return samples
+    return spoken(engine, given)[1]
 
 
 @pytest.mark.parametrize("frames", [60, 255, 256, 257, 700])
@@ -81,8 +76,7 @@ def test_a_reply_is_the_cpus(engine: Synthesizer, tiny: Bundle, sampling: str, f
 def test_lanes_that_share_calls_are_as_alone(engine: Synthesizer, tiny: Bundle) -> None:
     given = [segment(60 + 31 * n, nfe=5, guidance=2.0 * (n % 2), seed=n) for n in range(6)]
     lanes = [engine.open(one) for one in given]
-    for _ in range(5):
-        engine.step([lane.id for lane in lanes])
+    run(engine, [lane.id for lane in lanes], 5)
     alone = Synthesizer(tiny, OrtBackend(1))
     for lane, one in zip(lanes, given, strict=True):
         assert relative(engine.finish(lane.id), speak(alone, one)) <= CLOSE
@@ -143,12 +137,10 @@ def test_no_step_leaves_the_device(
         if what in tensors:
             backend.upload(np.array(lengths, np.int32), tensors[what])
     binding = session.io_binding()
-    for t in spec.inputs:
-        given = tensors[t.name]
-        binding.bind_input(t.name, "cuda", 0, given.dtype.type, given.shape, given.address)
-    for t in spec.outputs:
-        given = tensors[t.name]
-        binding.bind_output(t.name, "cuda", 0, given.dtype.type, given.shape, given.address)
+    for bind, specs in ((binding.bind_input, spec.inputs), (binding.bind_output, spec.outputs)):
+        for t in specs:
+            given = tensors[t.name]
+            bind(t.name, "cuda", 0, given.dtype.type, given.shape, given.address)
     session.run_with_iobinding(binding)
     nodes = json.loads(Path(session.end_profiling()).read_text())
     assert not [node["name"] for node in nodes if "Memcpy" in node["name"]]

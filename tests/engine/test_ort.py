@@ -1,7 +1,9 @@
-"""The CPU backend: memory, loading, and how it fails."""
+"""The CPU backend: loading, 8-bit products, how it fails; and runtimes that are not installed."""
 
 from __future__ import annotations
 
+import importlib
+import shutil
 import subprocess
 import sys
 import types
@@ -15,10 +17,13 @@ import pytest
 from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import signatures
+from appliance.engine import ort
 from appliance.engine.backend import Graph, HostArray
-from appliance.engine.loading import open_backend
+from appliance.engine.loading import load_for, open_backend
 from appliance.engine.ort import OrtBackend, import_runtime
 from appliance.errors import BundleError, EngineFault
+from tests.engine.lanes import changed
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -26,44 +31,11 @@ def backend() -> OrtBackend:
     return OrtBackend(1)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
-def test_new_memory_is_zero_and_of_the_asked_type(backend: OrtBackend, dtype: str) -> None:
-    tensor = backend.empty((2, 3), dtype)
-    assert tensor.shape == (2, 3) and tensor.dtype == np.dtype(dtype)
-    assert not tensor.any()
-
-
-def test_a_view_is_a_stretch_of_the_tensors_memory(backend: OrtBackend) -> None:
-    tensor = backend.empty((3, 4, 5), "float32")
-    tensor[:] = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
-    assert np.array_equal(backend.view(tensor, (2, 5), (1, 2)), tensor[1, 2:4])
-    assert np.array_equal(backend.view(tensor, (2, 4, 5), (1,)), tensor[1:])
-    assert backend.view(tensor, (), (2, 3, 4)) == 59
-    assert backend.view(tensor, (1, 0, 5), (2, 3)).shape == (1, 0, 5)
-    nested = backend.view(backend.view(tensor, (7, 5)), (2,), (6, 1))
-    assert np.array_equal(nested, tensor[1, 2, 1:3])
-    nested[:] = -1
-    assert tensor[1, 2].tolist() == [30, -1, -1, 33, 34]
-    with pytest.raises(ValueError, match="reshape"):
-        backend.view(tensor, (2, 5), (2, 3))
-
-
-def test_upload_and_copy_fill_the_whole_of_what_they_write(backend: OrtBackend) -> None:
-    tensor, other = backend.empty((2, 3), "float32"), backend.empty((2, 3), "float32")
-    host = np.array([1, 2, 3], np.float32)
-    backend.upload(host, backend.view(tensor, (3,), (1,)))
-    host[:] = 0
-    backend.copy(backend.view(tensor, (3,), (1,)), backend.view(other, (3,)))
-    assert tensor.tolist() == [[0, 0, 0], [1, 2, 3]] and other.tolist() == [[1, 2, 3], [0, 0, 0]]
-    with pytest.raises(ValueError, match="broadcast"):
-        backend.upload(np.zeros(4, np.float32), backend.view(tensor, (3,)))
-
-
-def test_a_download_is_a_copy(backend: OrtBackend) -> None:
-    tensor = backend.empty((3,), "float32")
-    host = backend.download(tensor)
-    host[:] = 7
-    assert not tensor.any()
+def modulation(backend: Any, tiny: Bundle) -> tuple[Graph, HostArray]:
+    """The graph, and memory for its rows of two times."""
+    d = tiny.manifest.dimensions
+    graph = backend.load("modulation", tiny.graph("modulation"), signatures(d)["modulation"], {})
+    return graph, np.zeros((2, d.rows, d.dim), np.float32)
 
 
 def test_what_it_cannot_load_is_a_bundle_error_that_names_the_file(
@@ -78,25 +50,6 @@ def test_what_it_cannot_load_is_a_bundle_error_that_names_the_file(
         backend.load("step", tmp_path / "absent.onnx", spec, {})
 
 
-def modulation(backend: OrtBackend, tiny: Bundle) -> tuple[Graph, HostArray]:
-    """The graph, and memory for its rows of two times."""
-    d = tiny.manifest.dimensions
-    graph = backend.load("modulation", tiny.graph("modulation"), signatures(d)["modulation"], {})
-    return graph, backend.empty((2, d.rows, d.dim), "float32")
-
-
-def test_what_the_runtime_refuses_is_an_engine_fault(backend: OrtBackend, tiny: Bundle) -> None:
-    graph, rows = modulation(backend, tiny)
-    for inputs in (
-        {},
-        {"time": backend.empty((2,), "float32")},
-        {"t": backend.empty((2,), "int32")},
-        {"t": backend.empty((2, 2), "float32")},
-    ):
-        with pytest.raises(EngineFault, match="ONNX Runtime"):
-            graph.bind(inputs, {"rows": rows}).run()
-
-
 def test_a_bound_graph_runs_again_after_a_fault_and_reads_what_its_memory_holds(
     backend: OrtBackend, tiny: Bundle
 ) -> None:
@@ -105,8 +58,14 @@ def test_a_bound_graph_runs_again_after_a_fault_and_reads_what_its_memory_holds(
     bound = graph.bind({"t": t}, {"rows": rows})
     bound.run()
     before = rows.copy()
-    with pytest.raises(EngineFault):
-        graph.bind({"time": t}, {"rows": rows}).run()
+    for inputs in (
+        {},
+        {"time": backend.empty((2,), "float32")},
+        {"t": backend.empty((2,), "int32")},
+        {"t": backend.empty((2, 2), "float32")},
+    ):
+        with pytest.raises(EngineFault, match="ONNX Runtime"):
+            graph.bind(inputs, {"rows": rows}).run()
     t[:] = 0.4, 0.1
     bound.run(release=True)
     assert rows.any() and not np.allclose(rows, before)
@@ -129,19 +88,16 @@ def test_a_binding_keeps_its_memory_alive(backend: OrtBackend, tiny: Bundle) -> 
 def test_threads_and_spinning_reach_the_session(
     tiny: Bundle, spinning: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import onnxruntime
+    onnxruntime, made = importlib.import_module("onnxruntime"), list[Any]()
+    real = onnxruntime.InferenceSession
 
-    made: list[Any] = []
+    def session(path: str, options: Any, **rest: Any) -> Any:
+        made.append(options)
+        return real(path, options, **rest)
 
-    class Session(onnxruntime.InferenceSession):  # type: ignore[misc]
-        def __init__(self, path: str, options: Any, **rest: Any) -> None:
-            made.append(options)
-            super().__init__(path, options, **rest)
-
-    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
-    backend = open_backend("ort-cpu", EngineConfig(threads=3, spinning=spinning))
-    modulation(backend, tiny)  # type: ignore[arg-type]
-    (options,) = made
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    modulation(open_backend("ort-cpu", EngineConfig(threads=3, spinning=spinning)), tiny)
+    [options] = made
     assert options.intra_op_num_threads == 3
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == str(int(spinning))
 
@@ -151,28 +107,21 @@ import sys
 from pathlib import Path
 from appliance.contract import bundle
 from appliance.engine import condition, flow, vocoder
-from appliance.engine.ort import OrtBackend, import_runtime
+from appliance.engine.ort import OrtBackend
 from appliance.engine.engine import Synthesizer
-from tests.engine.lanes import segment
+from tests.engine.lanes import segment, spoken
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
 
-def say(frames):
-    lane = engine.open(segment(frames, nfe=2, guidance=2.0))
-    for _ in range(2):
-        engine.step([lane.id])
-    engine.finish(lane.id)
-    engine.close(lane.id)
-
 # After these two the pages of the engine's own tensors are there.
 engine = Synthesizer(bundle.read(Path(sys.argv[1])), OrtBackend(1), lanes=1)
-say(60)
-say(2040)
+for frames in (60, 2040):
+    spoken(engine, segment(frames, nfe=2))
 if len(sys.argv) > 2:
     condition.RELEASE_FRAMES = flow.RELEASE_FRAMES = vocoder.RELEASE_FRAMES = 1 << 30
 before = resident()
-say(2040)
+spoken(engine, segment(2040, nfe=2))
 print(resident() - before)
 """
 
@@ -188,20 +137,90 @@ def test_a_long_segment_leaves_no_working_memory_behind(tiny: Bundle, root: Path
     assert grown[0] <= 20 and grown[1] >= grown[0] + 20
 
 
-def test_the_runtime_is_imported_only_when_it_is_used() -> None:
+# Products of 8-bit integers
+
+
+@pytest.fixture
+def saturates(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Called, it makes this a processor without VNNI, with a runtime that knows no exact way."""
+
+    def product(runtime: Any, options: Any) -> int:
+        """vpmaddubsw and vpmaddwd add pairs of uint8 · int8 in 16 bits, which saturate."""
+        pairs = np.full(ort.PRODUCT_DEPTH // 2, min(2 * 255 * 127, 2**15 - 1))
+        return int(pairs.sum())
+
+    def begin() -> int:
+        ort.adds_in_16_bits.cache_clear()
+        monkeypatch.setattr(ort, "integer_product", product)
+        return product(None, None)
+
+    ort.adds_in_16_bits.cache_clear()
+    yield begin
+    ort.adds_in_16_bits.cache_clear()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("precision", ["int8", "int8-qdq"])
+def test_an_int8_bundle_is_refused_by_name_where_products_are_wrong(
+    precision: str, short: Bundle, saturates: Any
+) -> None:
+    bundle = changed(short, precision=precision)
+    ort.check_integers(bundle)
+    assert saturates() == 4_194_176, "as was seen on an EPYC with AVX2 alone"
+    ort.check_integers(short)
+    wrong = rf"precision {precision}: .*4,194,176 instead of 8,290,560.*fp32 or fp16"
+    for backend in ("ort-cpu", "auto"):
+        with pytest.raises(BundleError, match=wrong):
+            load_for(bundle, EngineConfig(backend=backend, lanes=1))
+
+
+@pytest.mark.once
+def test_exact_products_are_asked_for_only_where_the_plain_ones_are_wrong(
+    saturates: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime, entry = import_runtime(), "session.x64quantprecision"
+    assert ort.integer_product(runtime, ort.session_options(runtime, 1)) == ort.EXACT_PRODUCT == 8_290_560
+    with monkeypatch.context() as patch:
+        ort.adds_in_16_bits.cache_clear()
+        patch.setattr(ort, "integer_product", lambda runtime, options: ort.EXACT_PRODUCT)
+        assert ort.session_options(runtime, 1).get_session_config_entry(entry) == "0"
+    saturates()
+    assert ort.session_options(runtime, 1).get_session_config_entry(entry) == "1"
+
+
+@pytest.mark.once
+@pytest.mark.slow
+def test_the_real_runtime_is_exact_with_avx2_alone() -> None:
+    if (qemu := shutil.which("qemu-x86_64")) is None:
+        pytest.skip("needs qemu-x86_64, which emulates a processor with AVX2 alone")
     code = (
-        "import sys, appliance.engine.ort, appliance.engine.engine;"
-        "sys.exit('onnxruntime' in sys.modules or 'torch' in sys.modules)"
+        "from appliance.engine import ort; runtime = ort.import_runtime(); print("
+        "ort.integer_product(runtime, runtime.SessionOptions()), "
+        "ort.integer_product(runtime, ort.session_options(runtime, 1)))"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    command = [qemu, "-cpu", "Haswell", sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.stdout.split() == ["4194176", "8290560"], done.stderr
 
 
-def test_a_runtime_that_reads_no_bundle_is_refused_with_the_version_to_install(
+# Runtimes that are absent or too old
+
+
+def test_a_runtime_is_imported_when_it_is_used_and_one_that_is_absent_or_too_old_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    runtime = types.SimpleNamespace(__version__="1.17.3")
-    monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
-    with pytest.raises(
-        EngineFault, match=r"ONNX Runtime 1\.17\.3 cannot read .*: install onnxruntime 1\.20 or"
-    ):
+    backends = "tensorrt, ort-cuda, ort-cpu, openvino"
+    with pytest.raises(BundleError, match=f"'cuda' is not built in; available: {backends}$"):
+        open_backend("cuda")
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(BundleError, match=r"^backend 'openvino' is not installed: pip install '\S+'$"):
+        open_backend("openvino")
+    monkeypatch.setitem(sys.modules, "onnxruntime", types.SimpleNamespace(__version__="1.17.3"))
+    old = r"ONNX Runtime 1\.17\.3 cannot read .*: install onnxruntime 1\.20 or"
+    with pytest.raises(EngineFault, match=old):
         import_runtime()
+    names = ("ort", "ort_cuda", "tensorrt.trt", "tensorrt.build", "openvino", "engine")
+    modules = ", ".join(f"appliance.engine.{name}" for name in names)
+    runtimes = {"onnxruntime", "openvino", "cuda", "tensorrt", "torch"}
+    code = f"import sys, {modules}; sys.exit(bool({runtimes} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

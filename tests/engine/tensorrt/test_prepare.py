@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from appliance.engine.tensorrt import build, gate, prepare
 from appliance.engine.tensorrt.trt import TrtBackend
 from appliance.errors import BundleError, EngineFault, Interrupted, StorageError
 from tests.daemons import ROOT, write_config
-from tests.engine.lanes import BATCHED, relative, segment, solo
+from tests.engine.lanes import BATCHED, changed, relative, segment, solo
 from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT
@@ -54,21 +55,8 @@ def made(tiny: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
         safer[name] = f"{name}_float32.onnx"
         # Another doc_string, or they would be the same graphs.
         (folder / safer[name]).write_bytes(tiny.graph(name).read_bytes() + b"\x32\x01x")
-    manifest = replace(
-        tiny.manifest,
-        variants={**tiny.manifest.variants, FLOAT32: safer},
-        max_frames=256,
-        defaults=replace(tiny.manifest.defaults, sampling="short-kv"),
-    )
-    return contract.write(folder, manifest)
-
-
-@pytest.fixture
-def demo() -> Bundle:
-    """The shipped voice, in half precision, with few frames."""
-    shipped = contract.read(DEMO)
-    usual = replace(shipped.manifest.defaults, sampling="exact")
-    return replace(shipped, manifest=replace(shipped.manifest, max_frames=256, defaults=usual))
+    variants = {**tiny.manifest.variants, FLOAT32: safer}
+    return contract.write(folder, changed(tiny, "short-kv", variants=variants, max_frames=256).manifest)
 
 
 @pytest.fixture
@@ -84,16 +72,12 @@ def without_float32(bundle: Bundle) -> Bundle:
     return contract.write(bundle.folder, replace(bundle.manifest, variants=variants))
 
 
-@pytest.fixture
-def engines(tmp_path: Path) -> Path:
-    return tmp_path / "engines"
-
-
 @pytest.fixture(scope="module")
 def prepared(made: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of engines that have passed."""
-    folder = tmp_path_factory.mktemp("prepared") / "engines"
-    opened(made, folder)
+    """A folder of engines that have passed, and in a file what was reported meanwhile."""
+    folder, lines = tmp_path_factory.mktemp("prepared") / "engines", list[str]()
+    started(made, folder, report=lines.append)
+    folder.with_name("lines").write_text("\n".join(lines))
     return folder
 
 
@@ -108,6 +92,13 @@ def opened(
     trt = trt or TensorRT(Device())
     with installed(trt.device, trt):
         return load_for(bundle, EngineConfig(backend=backend, threads=1, lanes=2, cache=engines), report)
+
+
+def started(bundle: Bundle, engines: Path, trt: TensorRT | None = None, **options: Any) -> Device:
+    """Open an engine and shut it down; its device, which has counted."""
+    trt = trt or TensorRT(Device())
+    opened(bundle, engines, trt, **options).shutdown()
+    return trt.device
 
 
 def falsified(what: Falsify, version: str = "10.16.0") -> TensorRT:
@@ -131,27 +122,20 @@ def test_engines_are_built_and_compared_once(made: Bundle, prepared: Path) -> No
     assert record["arithmetic"] == record["refused"] == {} and sorted(record["build_s"]) == sorted(ENGINES)
     assert sorted(record["worst"]) == ["condition", "sample", "step", "step_keys", "step_reply", "vocoder"]
     assert 0 < max(record["worst"].values()) < 1e-4, "the fake computes as the CPU does, padded"
-    trt = TensorRT(Device())
-    engine = opened(made, prepared, trt)
-    assert trt.device.counts["build"] == trt.device.counts["run"] == 0
-    assert engine.backend == "tensorrt"
-    engine.shutdown()
+    lines = prepared.with_name("lines").read_text().splitlines()
+    assert lines[0].startswith("engines for Orin")
+    assert any(line.startswith("building the engine of step_keys for Orin, profiles: 1;") for line in lines)
+    assert any(line.startswith("comparing: step_reply at 150 frames after 106: ") for line in lines)
+    assert lines[-1] == "every engine is built and agrees with the CPU's numbers"
+    counts = started(made, prepared).counts
+    assert counts["build"] == counts["run"] == 0
 
 
 @pytest.mark.parametrize("longest", [256, 900, 4096])
 def test_every_profile_is_compared_at_both_ends_and_with_one_and_two_rows(made: Bundle, longest: int) -> None:
-    lines: list[str] = []
-
-    class Exact:
-        manifest = replace(made.manifest, max_frames=longest)
-        longest_reference = min(1126, longest - 1)
-
-        def condition(self, given: Any) -> Array:
-            return np.ones(1)
-
-        def decode(self, log_mel: Array) -> Array:
-            return np.ones(1)
-
+    ones = lambda given: np.ones(1)  # noqa: E731
+    manifest, reference = replace(made.manifest, max_frames=longest), min(1126, longest - 1)
+    exact: Any = SimpleNamespace(manifest=manifest, longest_reference=reference, condition=ones, decode=ones)
     found: set[tuple[str, int, int, int]] = set()
 
     def steps(engine: Any, exact: Any, given: Any, graphs: Any) -> Any:
@@ -165,7 +149,7 @@ def test_every_profile_is_compared_at_both_ends_and_with_one_and_two_rows(made: 
         patch.setattr(gate, "_steps", steps)
         patch.setattr(gate, "share", lambda *_: 0.0)
         vocabulary = contract.read_vocabulary(made.vocab)
-        lines += map(str, gate.compare(Exact(), Exact(), vocabulary))  # type: ignore[arg-type]
+        lines = list(map(str, gate.compare(exact, exact, vocabulary)))
     rows = {(n, r) for graph, n, _, r in found if graph == "step"}
     replies = {(n, p) for graph, n, p, _ in found if graph == "step_reply"}
     assert replies == {(n, p) for graph, n, p, _ in found if graph == "step_keys"}
@@ -183,21 +167,27 @@ def test_every_profile_is_compared_at_both_ends_and_with_one_and_two_rows(made: 
 # What is wrong
 
 
-def nan_in_one_size(stem: str, inputs: dict[str, Array], output: Array) -> Array:
-    wrong = stem == "step" and inputs["latents"].shape[1] == 256
-    return np.full_like(output, np.nan) if wrong else output
+def on(graph: str, where: Callable[..., bool], wrong: Callable[[Array], Array]) -> Falsify:
+    """Falsify a graph's output for some of its inputs."""
+
+    def falsify(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+        return wrong(output) if stem.startswith(graph) and where(stem, **inputs) else output
+
+    return falsify
 
 
-def drift_in_two_rows(stem: str, inputs: dict[str, Array], output: Array) -> Array:
-    return output * 1.05 if stem == "step" and len(inputs["latents"]) == 2 else output
-
-
-def blank_vocoder(stem: str, inputs: dict[str, Array], output: Array) -> Array:
-    return output * 0 if stem == "vocoder" and len(inputs["log_mel"]) > 200 else output
-
-
-def wrong_condition(stem: str, inputs: dict[str, Array], output: Array) -> Array:
-    return output[::-1] if stem == "condition" else output
+nan_in_one_size = on(
+    "step", lambda stem, latents, **_: stem == "step" and latents.shape[1] == 256, lambda out: out * np.nan
+)
+drift_in_two_rows = on(
+    "step", lambda stem, latents, **_: stem == "step" and len(latents) == 2, lambda out: out * 1.05
+)
+blank_vocoder = on(
+    "vocoder", lambda stem, log_mel: stem == "vocoder" and len(log_mel) > 200, lambda out: out * 0
+)
+wrong_condition = on("condition", lambda stem, **_: stem == "condition", lambda out: out[::-1])
+blank_in_float16 = on("vocoder", lambda stem, **_: stem == "vocoder", lambda out: out * 0)
+always_blank = on("vocoder", lambda stem, **_: True, lambda out: out * 0)
 
 
 @pytest.mark.parametrize(
@@ -222,9 +212,7 @@ def test_a_wrong_engine_is_refused_and_float32_takes_its_place(
     engine.shutdown()
     # At the next start it is known, and said again.
     caplog.clear()
-    trt = falsified(what)
-    opened(bundle, engines, trt).shutdown()
-    assert trt.device.counts["build"] == 0
+    assert started(bundle, engines, falsified(what)).counts["build"] == 0
     assert f"{graph} is computed in float32: {graph} at " in caplog.text
 
 
@@ -242,36 +230,28 @@ def test_a_half_precision_bundle_has_three_answers(made: Bundle) -> None:
         for graph in ("step", "vocoder")
     }
     sums, tf32, float32 = Arithmetic
-    assert answers == {
-        "step": [sums, tf32, float32, None], "vocoder": [tf32, tf32, float32, None]
-    }  # fmt: skip
+    after = [tf32, float32, None]
+    assert answers == {"step": [sums, *after], "vocoder": [tf32, *after]}
     assert [a.variant for a in Arithmetic] == [FLOAT32_SUMS, FLOAT32, FLOAT32]
     single = replace(half, precision="fp32")
     assert [prepare.safer(single, "vocoder", now) for now in (None, float32)] == [float32, None]
     assert prepare.safer(half, "update", None) is None
 
 
-def test_tf32_is_tried_before_float32(demo: Bundle, engines: Path) -> None:
-    def wrong(stem: str, inputs: dict[str, Array], output: Array) -> Array:
-        return output * 0 if stem == "vocoder" else output
-
-    trt = falsified(wrong)
+def test_tf32_is_tried_before_float32(engines: Path) -> None:
+    """With the shipped voice, in half precision."""
+    demo, trt = changed(contract.read(DEMO), "exact", max_frames=256), falsified(blank_in_float16)
     engine = opened(demo, engines, trt)
     assert engine.backend == "tensorrt (vocoder in TF32)"
     engine.shutdown()
     assert trt.in_tf32 == {"vocoder_float32"}
-    again = falsified(wrong)
-    opened(demo, engines, again).shutdown()
-    assert not again.device.counts["build"]
+    assert not started(demo, engines, falsified(blank_in_float16)).counts["build"]
 
 
 def test_what_is_wrong_in_float32_too_is_no_bundle_for_this_device(bundle: Bundle, engines: Path) -> None:
-    def wrong(stem: str, inputs: dict[str, Array], output: Array) -> Array:
-        return output * 0 if stem.startswith("vocoder") else output
-
     message = "not for Orin with tensorrt: vocoder at 16 frames: 1.0e[+]00 off, 0.001 allowed"
     with pytest.raises(BundleError, match=message):
-        opened(bundle, engines, falsified(wrong))
+        opened(bundle, engines, falsified(always_blank))
     assert not records(engines)
 
 
@@ -297,30 +277,31 @@ def test_a_sample_that_is_wrong_as_a_whole_puts_every_graph_in_float32(
 # The cache
 
 
-def test_what_changes_is_built_or_compared_again(made: Bundle, prepared: Path, engines: Path) -> None:
-    def damaged(folder: Path) -> None:
-        path = next(folder.glob("*.engine"))
-        path.write_bytes(path.read_bytes()[:-1])
+def damage(folder: Path) -> None:
+    path = next(folder.glob("*.engine"))
+    path.write_bytes(path.read_bytes()[:-1])
 
-    def no_record(folder: Path) -> None:
-        [path] = records(folder)
-        path.write_text("{")
 
-    def other_record(folder: Path) -> None:
-        [path] = records(folder)
-        path.write_text(path.read_text().replace(f'"format": {prepare.FORMAT}', '"format": 0'))
+def spoil_the_record(folder: Path) -> None:
+    records(folder)[0].write_text("{")
 
-    for change, builds in ((damaged, 1), (no_record, 0), (other_record, 0)):
-        shutil.copytree(prepared, engines)
-        change(engines)
-        trt = TensorRT(Device())
-        opened(made, engines, trt).shutdown()
-        assert not trt.in_tf32
-        assert (trt.device.counts["build"], trt.device.counts["run"] > 0) == (builds, True), change
-        again = TensorRT(Device())
-        opened(made, engines, again).shutdown()
-        assert again.device.counts["build"] == again.device.counts["run"] == 0
-        shutil.rmtree(engines)
+
+def age_the_record(folder: Path) -> None:
+    [path] = records(folder)
+    path.write_text(path.read_text().replace(f'"format": {prepare.FORMAT}', '"format": 0'))
+
+
+@pytest.mark.parametrize(("change", "builds"), [(damage, 1), (spoil_the_record, 0), (age_the_record, 0)])
+def test_what_changes_is_built_or_compared_again(
+    made: Bundle, prepared: Path, engines: Path, change: Callable[[Path], None], builds: int
+) -> None:
+    shutil.copytree(prepared, engines)
+    change(engines)
+    trt = TensorRT(Device())
+    counts = started(made, engines, trt).counts
+    assert (counts["build"], counts["run"] > 0) == (builds, True) and not trt.in_tf32
+    counts = started(made, engines).counts
+    assert counts["build"] == counts["run"] == 0
 
 
 def test_the_old_engines_stay_until_the_new_ones_have_passed(
@@ -335,11 +316,11 @@ def test_the_old_engines_stay_until_the_new_ones_have_passed(
         opened(bundle, engines, falsified(blank_vocoder, "10.17.0"))
     assert old < {path.name for path in engines.glob("*.engine")}
     assert record.read_bytes() == before
-    opened(bundle, engines, TensorRT(Device(), "10.17.0")).shutdown()
+    started(bundle, engines, TensorRT(Device(), "10.17.0"))
     assert len(list(engines.glob("*.engine"))) == 2 * len(ENGINES), "a bundle to go back to"
     third = replace(bundle.manifest, family="third")
     (bundle.folder / contract.MANIFEST).unlink()
-    opened(contract.write(bundle.folder, third), engines, TensorRT(Device(), "10.17.0")).shutdown()
+    started(contract.write(bundle.folder, third), engines, TensorRT(Device(), "10.17.0"))
     assert len(records(engines)) == 2
     assert not old & {path.name for path in engines.glob("*.engine")}
 
@@ -370,15 +351,15 @@ def test_an_engine_that_is_refused_is_removed_and_built_at_the_next_start(
 def test_killed_at_any_stage_the_next_start_is_whole(made: Bundle, engines: Path, line: str) -> None:
     """Kills while a file is written are in test_trt.py."""
     command = [sys.executable, "-u", "-m", "tests.fakes.gpu", "prepare"]
-    for setting in (f"bundle.path={made.folder}", f"engine.cache={engines}", "engine.threads=1"):
+    settings = {"backend": "tensorrt", "cache": engines, "threads": 1}
+    for setting in (f"bundle.path={made.folder}", *(f"engine.{name}={of}" for name, of in settings.items())):
         command += ["--set", setting]
-    command += ["--set", "engine.backend=tensorrt"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
         assert child.stdout is not None
         assert any(printed.startswith(line) for printed in child.stdout)
         child.kill()
     assert child.returncode == -signal.SIGKILL and not records(engines)
-    opened(made, engines).shutdown()
+    started(made, engines)
     assert len(list(engines.glob("*.engine"))) == len(ENGINES) and len(records(engines)) == 1
 
 
@@ -424,15 +405,6 @@ def test_a_full_disk_is_said_before_the_build(
     assert trt.device.counts["build"] == 0
 
 
-def test_progress_is_reported(made: Bundle, engines: Path) -> None:
-    lines: list[str] = []
-    opened(made, engines, report=lines.append)
-    assert lines[0].startswith("engines for Orin")
-    assert any(line.startswith("building the engine of step_keys for Orin, profiles: 1;") for line in lines)
-    assert any(line.startswith("comparing: step_reply at 150 frames after 106: ") for line in lines)
-    assert lines[-1] == "every engine is built and agrees with the CPU's numbers"
-
-
 def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(
     made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,9 +422,7 @@ def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(
     with pytest.raises(Interrupted):
         opened(made, engines, trt, report=stop)
     assert len(list(engines.glob("*.engine"))) == 3 and not records(engines)
-    trt = TensorRT(Device())
-    opened(made, engines, trt).shutdown()
-    assert trt.device.counts["build"] == 3
+    assert started(made, engines).counts["build"] == 3
 
 
 def test_attention_that_is_not_fused_is_said(
@@ -460,7 +430,7 @@ def test_attention_that_is_not_fused_is_said(
 ) -> None:
     trt, lines = TensorRT(Device()), list[str]()
     trt.unfused = {"step_keys"}
-    opened(bundle, engines, trt, report=lines.append).shutdown()
+    started(bundle, engines, trt, report=lines.append)
     assert "attention fused kernels: step 1, step_reply 1" in lines
     assert "attention not fused in step_keys: steps take more than twice as long" in lines
     with installed(trt.device, trt):
@@ -507,12 +477,10 @@ def test_check_reports_the_state_of_the_engines(
     assert found["level"] == "PASS" and found["value"].startswith("6 built, at most ")
     assert found["value"].endswith(", fused attentions: step 1, step_keys 1, step_reply 1")
     found = checked(made, tmp_path / "none", tmp_path, capsys)
-    assert (found["level"], found["value"]) == (
-        "WARN",
-        "none for this bundle; the next start builds them for minutes",
-    )
+    none = "none for this bundle; the next start builds them for minutes"
+    assert (found["level"], found["value"]) == ("WARN", none)
     assert "appliance prepare" in found["remedy"]
-    opened(bundle, tmp_path / "engines", falsified(blank_vocoder)).shutdown()
+    started(bundle, tmp_path / "engines", falsified(blank_vocoder))
     found = checked(bundle, tmp_path / "engines", tmp_path, capsys)
     assert found["level"] == "WARN"
     assert found["value"].startswith("vocoder in float32: vocoder at 256 frames: 1.0e+00 off")

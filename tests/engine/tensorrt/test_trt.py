@@ -74,7 +74,7 @@ class Bench:
         return (backend or self.backend()).load(name, self.tiny.graph(name), spec, {"N": (1, frames)})
 
     def bound(self, frames: int = 128, **other: Any) -> Any:
-        """A binding of `update` for 40 frames; of `other` tensors, each is made by the backend, or left out."""
+        """A binding of `update` for 40 frames; `other` make or leave out tensors on the backend."""
         backend = self.backend()
         graph = self.load(frames=frames, backend=backend)
         names = ("latents", "guided", "unguided", "latents_out")
