@@ -16,7 +16,7 @@ import pytest
 
 from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, Bundle, Sampling
-from appliance.contract.graphs import CONTEXT, GRAPHS, STEPS, GraphSpec, signatures
+from appliance.contract.graphs import CONTEXT, GRAPHS, STEPS, signatures
 from appliance.engine import ort_cuda
 from appliance.engine.backend import Bound
 from appliance.engine.loading import load_for, open_backend
@@ -26,7 +26,7 @@ from appliance.engine.ort_cuda import MEMORY_EFFICIENT, PROVIDER, OrtCudaBackend
 from tests.cuda import runtime
 from tests.cuda.conftest import BLOCKS, ROOT
 from tests.cuda.runtime import Card, Runtime
-from tests.engine.lanes import changed, segment
+from tests.engine.lanes import bind_on_device, changed, on_zeros, segment
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cuda, pytest.mark.slow]
@@ -54,15 +54,6 @@ def sizes_of(bundle: Bundle, rows: int, frames: int, reference: int) -> dict[str
     return {
         "R": rows, "N": frames, "P": reference, "C": min(reference, CONTEXT), "S": CAPACITY, "L": samples
     }  # fmt: skip
-
-
-def on_zeros(backend: OrtCudaBackend, spec: GraphSpec, sizes: dict[str, int]) -> tuple[dict[str, Any], ...]:
-    """Inputs and outputs of a graph in the device's memory."""
-    made = {
-        t.name: backend.empty([sizes[axis] if isinstance(axis, str) else axis for axis in t.axes], t.dtype)
-        for t in (*spec.inputs, *spec.outputs)
-    }
-    return {t.name: made[t.name] for t in spec.inputs}, {t.name: made[t.name] for t in spec.outputs}
 
 
 def run(bound: Bound, times: int) -> None:
@@ -161,12 +152,7 @@ def measured(
     provider = {"user_compute_stream": str(backend.stream), "use_tf32": "0", "sdpa_kernel": MEMORY_EFFICIENT}
     session = load_session(ort, bundle.graph(name, FUSED), options, [(PROVIDER, provider)])
     spec = signatures(bundle.manifest.dimensions)[name]
-    binding = session.io_binding()
-    for bind, tensors in zip(
-        (binding.bind_input, binding.bind_output), on_zeros(backend, spec, sizes), strict=True
-    ):
-        for key, t in tensors.items():
-            bind(key, "cuda", 0, t.dtype.type, t.shape, t.address)
+    binding = bind_on_device(session, *on_zeros(backend, spec, sizes))
     session.run_with_iobinding(binding)
     with cuda.recording() as launched:
         session.run_with_iobinding(binding)

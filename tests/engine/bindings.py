@@ -66,17 +66,8 @@ def _write_libraries(folder: Path) -> None:
     functions = [line.split()[-1] for line in names.splitlines() if line.endswith(ends)]
     source = "".join(f"void *{name}(void) {{ return 0; }}\n" for name in functions)
     for library in (word.strip("[]") for word in linked.split() if word.startswith("[libnv")):
-        command = [
-            "gcc",
-            "-shared",
-            "-fPIC",
-            "-x",
-            "c",
-            "-",
-            f"-Wl,-soname,{library}",
-            "-o",
-            folder / library,
-        ]
+        options = ("-shared", "-fPIC", "-x", "c", "-", f"-Wl,-soname,{library}")
+        command = ("gcc", *options, "-o", folder / library)
         subprocess.run(command, input=source, text=True, check=True)
         source = ""
 

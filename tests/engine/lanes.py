@@ -12,7 +12,7 @@ import numpy as np
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import GraphSpec, signatures
 from appliance.contract.schedule import time_grid
-from appliance.engine.backend import Bound, Graph, HostArray, Ranges, Tensor
+from appliance.engine.backend import Backend, Bound, Graph, HostArray, Ranges, Tensor
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.errors import EngineFault
@@ -161,6 +161,26 @@ def check_rows_of_one_call(bundle: Bundle) -> None:
         graph.bind(own, {"velocity": single}).run()
         assert np.abs(single).mean() > 1e-2
         assert relative(out[row : row + 1, :length], single) <= BATCHED
+
+
+def on_zeros(
+    backend: Backend, spec: GraphSpec, sizes: Mapping[str, int]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs and outputs of a graph in a backend's memory."""
+    inputs, outputs = (
+        {t.name: backend.empty(t.shape(sizes), t.dtype) for t in tensors}
+        for tensors in (spec.inputs, spec.outputs)
+    )
+    return inputs, outputs
+
+
+def bind_on_device(session: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Any:
+    """ONNX Runtime's binding of tensors in a device's memory."""
+    binding = session.io_binding()
+    for bind, tensors in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
+        for name, t in tensors.items():
+            bind(name, "cuda", 0, t.dtype.type, t.shape, t.address)
+    return binding
 
 
 class Padded(OrtBackend):

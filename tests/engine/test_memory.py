@@ -15,7 +15,7 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.tensorrt.prepare import tensor_bytes
 from appliance.errors import OutOfDeviceMemory
-from tests.engine.lanes import changed, run, segment
+from tests.engine.lanes import changed
 from tests.fakes.gpu import open_on, open_trt_on
 from tests.fakes.gpu.device import Device
 
@@ -107,24 +107,6 @@ def test_the_plan_is_what_a_warm_engine_has(
     before = device.allocated("device")
     Synthesizer(bundle, backend, host=OrtBackend(1), lanes=lanes).warm_up(2)
     assert device.allocated("device") - before == tensor_bytes(bundle, backend, lanes)
-
-
-@pytest.mark.slow
-def test_lanes_of_all_sizes_fit_into_what_was_reserved(short: Bundle, device: Device) -> None:
-    engine = Synthesizer(changed(short, "short-kv"), open_on(device), host=OrtBackend(1), lanes=3)
-    engine.reserve()
-    reserved = device.allocated("device")
-    sizes = [(250, 190), (60, 20), (128, 64)]
-    for first in range(3):
-        given = [
-            segment(frames, reference=reference, nfe=5, sampling="short-kv")
-            for frames, reference in (*sizes[first:], *sizes[:first])
-        ]
-        ids = [engine.open(one).id for one in given]
-        run(engine, ids, 5)
-        for lane_id in ids:
-            engine.close(lane_id)
-    assert device.allocated("device") == reserved
 
 
 @pytest.mark.parametrize(("precision", "limit"), [("fp16", 4.0 * GB), ("int8-qdq", 3.0 * GB)])

@@ -23,7 +23,7 @@ from appliance.engine.ort import OrtBackend, import_runtime, load_session
 from appliance.engine.ort_cuda import PROVIDER, OrtCudaBackend
 from appliance.errors import BundleError
 from appliance.request import FloatArray, Segment
-from tests.engine.lanes import SAMPLINGS, relative, run, segment, spoken
+from tests.engine.lanes import SAMPLINGS, bind_on_device, on_zeros, relative, run, segment, spoken
 
 pytestmark = pytest.mark.gpu
 
@@ -129,18 +129,11 @@ def test_no_step_leaves_the_device(
     session = load_session(runtime, tiny.graph(name, variant), options, providers)
     spec = signatures(tiny.manifest.dimensions)[name]
     sizes = {"R": 2, "N": 256, "P": 256, "C": CONTEXT, "S": CAPACITY}
-    tensors = {
-        t.name: backend.empty([sizes[axis] if isinstance(axis, str) else axis for axis in t.axes], t.dtype)
-        for t in (*spec.inputs, *spec.outputs)
-    }
+    inputs, outputs = on_zeros(backend, spec, sizes)
     for what, lengths in (("lengths", [200, 90]), ("reference_lengths", [256, 256])):
-        if what in tensors:
-            backend.upload(np.array(lengths, np.int32), tensors[what])
-    binding = session.io_binding()
-    for bind, specs in ((binding.bind_input, spec.inputs), (binding.bind_output, spec.outputs)):
-        for t in specs:
-            given = tensors[t.name]
-            bind(t.name, "cuda", 0, given.dtype.type, given.shape, given.address)
+        if what in inputs:
+            backend.upload(np.array(lengths, np.int32), inputs[what])
+    binding = bind_on_device(session, inputs, outputs)
     session.run_with_iobinding(binding)
     nodes = json.loads(Path(session.end_profiling()).read_text())
     assert not [node["name"] for node in nodes if "Memcpy" in node["name"]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -145,15 +144,6 @@ def test_the_check_of_lossy_arithmetic(
         label = finding["value"].partition(" on ")[2]
         assert label in ("openvino (bf16)", "openvino (f32)")
         assert (finding["figures"]["share"] > 1e-3) == (label == "openvino (bf16)")
-
-
-def test_a_daemon_says_on_what_it_speaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with daemons.running(tmp_path, engine={"backend": "openvino"}) as daemon:
-        daemon.add_voice()
-        code = cli.main(["check", "--config", str(tmp_path / "config.yaml"), "--only", "synthesis"])
-        printed = capsys.readouterr().out
-        assert code == 0, printed
-        assert re.search(r" on openvino \((bf16|f32)\)$", printed, re.MULTILINE)
 
 
 def tensors() -> dict[str, Any]:

@@ -133,9 +133,12 @@ def test_engines_are_built_and_compared_once(made: Bundle, prepared: Path) -> No
 
 @pytest.mark.parametrize("longest", [256, 900, 4096])
 def test_every_profile_is_compared_at_both_ends_and_with_one_and_two_rows(made: Bundle, longest: int) -> None:
-    ones = lambda given: np.ones(1)  # noqa: E731
-    manifest, reference = replace(made.manifest, max_frames=longest), min(1126, longest - 1)
-    exact: Any = SimpleNamespace(manifest=manifest, longest_reference=reference, condition=ones, decode=ones)
+    exact: Any = SimpleNamespace(
+        manifest=replace(made.manifest, max_frames=longest),
+        longest_reference=min(1126, longest - 1),
+        condition=lambda given: np.ones(1),
+        decode=lambda log_mel: np.ones(1),
+    )
     found: set[tuple[str, int, int, int]] = set()
 
     def steps(engine: Any, exact: Any, given: Any, graphs: Any) -> Any:

@@ -83,8 +83,6 @@ class TensorRT:
         """Graphs that can be built weakly typed only."""
         self.uncapturable: set[str] = set()
         """Graphs whose runs end a capture."""
-        self.contexts = 1 << 20
-        """How many contexts the device has memory for."""
         self.unstartable: set[str] = set()
         """Builder or Runtime, where the library cannot start."""
         self.unfused: set[str] = set()
@@ -363,10 +361,7 @@ class Engine:
     def create_engine_inspector(self) -> EngineInspector:
         return EngineInspector(self)
 
-    def create_execution_context(self, strategy: int) -> Context | None:
-        if self.device.counts["context"] >= self.trt.contexts:
-            self.log.log(ILogger.ERROR, "no memory")
-            return None
+    def create_execution_context(self, strategy: int) -> Context:
         if strategy is not ExecutionContextAllocationStrategy.USER_MANAGED:
             self.device.allocate(self.device_memory_size_v2, "device")
         self.device.counts["context"] += 1
