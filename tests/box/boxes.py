@@ -65,6 +65,15 @@ def quick(jetson: Jetson, **overrides: Any) -> Box:
     return replace(box, tools=InProcess(box.tools.folders, box.tools.environment, jetson))
 
 
+def lay(jetson: Jetson, tool: str, script: str) -> None:
+    """Put a shell script in place of a tool; the tool stays beside it as $real."""
+    path, real = jetson.bin / tool, jetson.bin / f"{tool}.real"
+    if path.exists() and not real.exists():
+        path.rename(real)
+    path.write_text(f"#!/bin/sh\nreal={real}\n{script}\n")
+    path.chmod(0o755)
+
+
 def run_script(name: str, box: Box, *words: str) -> int:
     """Run the main function of `scripts/NAME` on a box; returns its exit status."""
     module = _script(name)

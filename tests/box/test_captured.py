@@ -15,9 +15,6 @@ from tests.fakes.jetson import Jetson
 pytestmark = pytest.mark.once
 
 CAPTURED = Path(__file__).resolve().parents[1] / "fakes" / "captured"
-EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
-DEVFREQ = "/sys/class/devfreq"
-
 Make = Callable[[str], Jetson]
 
 
@@ -36,38 +33,25 @@ def run(jetson: Jetson, *command: str, answer: str = "") -> tuple[int, list[str]
     return ran.code, [line for line in ran.text.split("\n") if line]
 
 
-def show(jetson: Jetson) -> list[str]:
-    return run(jetson, "jetson_clocks", "--show")[1]
-
-
 def same_sensor(line: str) -> str:
     """A line without what differs from boot to boot and with the warmth of the room."""
     return re.sub(r"hwmon\d+_pwm1(_enable)?=\d+", r"hwmonN_pwm1\1=", line)
 
 
-def test_show_on_jetpack_6_pinned_at_30_w_is_the_captured_one(make: Make) -> None:
-    jetson = make("jp6-0005")
-    jetson.pin()
-    lines = list(map(same_sensor, show(jetson)))
-    assert [line for line in map(same_sensor, captured("show-jp6")) if line not in lines] == []
-
-
-def test_show_on_jetpack_7_pinned_at_maxn_is_the_captured_one(make: Make) -> None:
-    jetson = make("jp7-0005")
-    jetson.set_mode("MAXN")
-    jetson.pin()
-    lines = list(map(same_sensor, show(jetson)))
-    assert [line for line in map(same_sensor, captured("show-jp7")) if line not in lines] == []
-
-
-def test_show_on_jetpack_5_unpinned_is_the_captured_one(make: Make) -> None:
-    jetson = make("jp5-0005")
-    jetson.set_mode("MAXN")
-    jetson.write("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2201600\n")
-    lines = list(map(same_sensor, show(jetson)))
-    assert [line for line in map(same_sensor, captured("show-jp5")) if line not in lines] == []
+@pytest.mark.parametrize(("jetpack", "mode", "pinned"), [
+    ("jp6", "MODE_30W", True), ("jp7", "MAXN", True), ("jp5", "MAXN", False),
+])  # fmt: skip
+def test_show_is_the_captured_one(make: Make, jetpack: str, mode: str, pinned: bool) -> None:
+    jetson = make(f"{jetpack}-0005")
+    jetson.set_mode(mode)
+    if pinned:
+        jetson.pin()
+    else:
+        jetson.write("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2201600\n")
+    lines = [same_sensor(line) for line in run(jetson, "jetson_clocks", "--show")[1]]
+    assert {same_sensor(line) for line in captured(f"show-{jetpack}")} <= {*lines}
     cores = [line.split(":")[0] for line in lines if re.match(r"cpu\d", line)]
-    assert cores[:5] == ["cpu0", "cpu1", "cpu10", "cpu11", "cpu2"]
+    assert cores[2:5] == (["cpu10", "cpu11", "cpu2"] if jetpack == "jp5" else ["cpu2", "cpu3", "cpu4"])
 
 
 def test_query_is_the_captured_one(make: Make) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from appliance.box.tools import Tools
 from tests.box.boxes import quick
 from tests.fakes.jetson import Jetson
 
-CPUFREQ = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_{}_freq"
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 BWMGR = "/sys/class/devfreq/bwmgr"
 
@@ -64,87 +62,48 @@ def test_factory_and_pinned(tmp_path: Path, profile: str) -> None:
     assert clocks.domains["tpc"] == {"value": mask, "expected": mask, "pinned": True, "why": ""}
 
 
-def one_core_free(jetson: Jetson) -> None:
-    jetson.write(CPUFREQ.format(7, "min"), "729600\n")
+def writes(path: str, *values: str) -> Callable[[Jetson], object]:
+    """Write a value to a file; of several, to the limits that stand for {}."""
+    names = ("min", "max") if len(values) > 1 else ("min",)
+    return lambda jetson: [
+        jetson.write(path.format(name, devfreq=jetson.profile.devfreq), f"{value}\n")
+        for name, value in zip(names, values, strict=True)
+    ]
 
 
-def one_core_capped(jetson: Jetson) -> None:
-    for limit in ("min", "max"):
-        jetson.write(CPUFREQ.format(5, limit), "1190400\n")
+def removes(path: str) -> Callable[[Jetson], object]:
+    return lambda jetson: jetson.path(path.format(devfreq=jetson.profile.devfreq)).rename(
+        jetson.root / "gone"
+    )
 
 
-def gpu_free(jetson: Jetson) -> None:
-    jetson.write(f"{jetson.profile.devfreq}/min_freq", "306000000\n")
-
-
-def gpu_capped(jetson: Jetson) -> None:
-    for limit in ("min", "max"):
-        jetson.write(f"{jetson.profile.devfreq}/{limit}_freq", "918000000\n")
-
-
-def gpu_gone(jetson: Jetson) -> None:
-    path = jetson.path(jetson.profile.devfreq)
-    path.rename(path.with_name("away"))
-
-
-def gpu_without_table(jetson: Jetson) -> None:
-    jetson.path(f"{jetson.profile.devfreq}/available_frequencies").unlink()
-
-
-def memory_at_top_but_free(jetson: Jetson) -> None:
-    jetson.write(f"{EMC}/mrq_rate_locked", "0\n")
-
-
-def memory_locked_low(jetson: Jetson) -> None:
-    jetson.write(f"{EMC}/rate", "2133000000\n")
-
-
-def memory_capped(jetson: Jetson) -> None:
-    jetson.write(jetson.profile.emc_cap, "2133000000\n")
-
-
-def no_debugfs(jetson: Jetson) -> None:
-    shutil.rmtree(jetson.path(EMC))
-
-
-def no_rate(jetson: Jetson) -> None:
-    jetson.path(f"{EMC}/rate").unlink()
-
-
-def no_max_rate(jetson: Jetson) -> None:
-    jetson.path(f"{EMC}/max_rate").unlink()
-
-
-def core_off(jetson: Jetson) -> None:
-    jetson.write("/sys/devices/system/cpu/cpu11/online", "0\n")
-
-
-def core_may_sleep(jetson: Jetson) -> None:
-    jetson.write("/sys/devices/system/cpu/cpu3/cpuidle/state1/disable", "0\n")
-
-
-def tpcs_off(jetson: Jetson) -> None:
-    jetson.write(jetson.profile.tpc_mask, "240\n")
+GPU_CAPPED = writes("{devfreq}/{}_freq", "918000000", "918000000")
+CORE = "/sys/devices/system/cpu/cpu{}"
 
 
 @pytest.mark.parametrize(("edit", "domain", "why", "fixable"), [
-    (one_core_free, "cpu7", "free between 729.6 MHz and 2201.6 MHz", True),
-    (one_core_capped, "cpu5", "capped at 1190.4 MHz, below 2201.6 MHz, although MAXN allows it", False),
-    (gpu_free, "gpu", "free between 306 MHz and 1300.5 MHz", True),
-    (gpu_capped, "gpu", "capped at 918 MHz, below 1300.5 MHz, although MAXN allows it", False),
-    (gpu_gone, "gpu", "has no devfreq node", True),
-    (gpu_without_table, "gpu", "the hardware's maximum cannot be read", False),
-    (memory_at_top_but_free, "emc", "at 3199 MHz now, but not locked", True),
-    (memory_locked_low, "emc", "locked at 2133 MHz, not at 3199 MHz", True),
-    (memory_capped, "emc", "capped at 2133 MHz, below 3199 MHz, although MAXN allows it", True),
-    (no_debugfs, "emc", "emc cannot be read", False), (no_rate, "emc", f"{EMC}/rate cannot be read", False),
-    (no_max_rate, "emc", f"{EMC}/max_rate cannot be read", False),
-    (core_off, "cores", "cpu11 offline, which MAXN has", True),
-    (core_may_sleep, "idle", "1 of 24 idle states of the cores are allowed", True),
-    (tpcs_off, "tpc", "TPC mask is 240, not 0", False),
-])  # fmt: skip
+    (writes(f"{CORE.format(7)}/cpufreq/scaling_{{}}_freq", "729600"), "cpu7",
+     "free between 729.6 MHz and 2201.6 MHz", True),
+    (writes(f"{CORE.format(5)}/cpufreq/scaling_{{}}_freq", "1190400", "1190400"), "cpu5",
+     "capped at 1190.4 MHz, below 2201.6 MHz, although MAXN allows it", False),
+    (writes("{devfreq}/{}_freq", "306000000"), "gpu", "free between 306 MHz and 1300.5 MHz", True),
+    (GPU_CAPPED, "gpu", "capped at 918 MHz, below 1300.5 MHz, although MAXN allows it", False),
+    (removes("{devfreq}"), "gpu", "has no devfreq node", True),
+    (removes("{devfreq}/available_frequencies"), "gpu", "the hardware's maximum cannot be read", False),
+    (writes(f"{EMC}/mrq_rate_locked", "0"), "emc", "at 3199 MHz now, but not locked", True),
+    (writes(f"{EMC}/rate", "2133000000"), "emc", "locked at 2133 MHz, not at 3199 MHz", True),
+    (lambda jetson: jetson.write(jetson.profile.emc_cap, "2133000000\n"), "emc",
+     "capped at 2133 MHz, below 3199 MHz, although MAXN allows it", True),
+    (removes(EMC), "emc", "emc cannot be read", False),
+    (removes(f"{EMC}/rate"), "emc", f"{EMC}/rate cannot be read", False),
+    (removes(f"{EMC}/max_rate"), "emc", f"{EMC}/max_rate cannot be read", False),
+    (writes(f"{CORE.format(11)}/online", "0"), "cores", "cpu11 offline, which MAXN has", True),
+    (writes(f"{CORE.format(3)}/cpuidle/state1/disable", "0"), "idle",
+     "1 of 24 idle states of the cores are allowed", True),
+    (lambda jetson: jetson.write(jetson.profile.tpc_mask, "240\n"), "tpc", "TPC mask is 240, not 0", False),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
 def test_a_file_edited_behind_our_back(
-    pinned: Jetson, edit: Callable[[Jetson], None], domain: str, why: str, fixable: bool
+    pinned: Jetson, edit: Callable[[Jetson], object], domain: str, why: str, fixable: bool
 ) -> None:
     assert take_reading(quick(pinned)).clocks.state == "pinned"
     edit(pinned)
@@ -192,7 +151,7 @@ def test_without_root_memory_is_unknown_and_so_is_the_whole(pinned: Jetson) -> N
     clocks = take_reading(quick(pinned, user=lambda: 1000)).clocks
     assert clocks.domains["emc"] == {"pinned": None, "why": "needs root"}
     assert (clocks.state, clocks.why) == ("unknown", "emc: needs root")
-    gpu_free(pinned)
+    writes("{devfreq}/{}_freq", "306000000")(pinned)
     assert take_reading(quick(pinned, user=lambda: 1000)).clocks.state == "unpinned"
 
 
@@ -202,7 +161,7 @@ def test_a_mode_that_caps_below_the_hardware_is_the_wrong_file(pinned: Jetson) -
     pinned.write(
         NVPMODEL_CONF, text[:best] + text[best:].replace("GPU MAX_FREQ -1", "GPU MAX_FREQ 918000000", 1)
     )
-    gpu_capped(pinned)
+    GPU_CAPPED(pinned)
     clocks = take_reading(quick(pinned)).clocks
     assert clocks.state == "unpinned"
     assert clocks.domains["gpu"]["ceiling"] == 918_000_000
@@ -215,14 +174,10 @@ def test_a_file_for_another_module_names_cores_that_do_not_exist(tmp_path: Path)
     assert "cpu8–cpu11 of /etc/nvpmodel.conf do not exist" in take_reading(quick(jetson)).clocks.why
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (None, "/etc/nvpmodel.conf cannot be used"),
-        ("# empty\n", "POWER_MODEL"),
-        ("< POWER_MODEL ID=0 NAME=MODE_15W >\n", "has no power mode MAXN_SUPER or MAXN; it has MODE_15W"),
-    ],
-)
+@pytest.mark.parametrize(("text", "why"), [
+    (None, "/etc/nvpmodel.conf cannot be used"), ("# empty\n", "POWER_MODEL"),
+    ("< POWER_MODEL ID=0 NAME=MODE_15W >\n", "has no power mode MAXN_SUPER or MAXN; it has MODE_15W"),
+])  # fmt: skip
 def test_power_modes_that_cannot_be_used_are_a_reason(pinned: Jetson, text: str | None, why: str) -> None:
     if text is None:
         pinned.path(NVPMODEL_CONF).unlink()
