@@ -34,7 +34,6 @@ from tests.engine.lanes import (
     Padded,
     Watched,
     WatchedPadded,
-    Watching,
     relative,
     segment,
     solo,
@@ -205,7 +204,7 @@ def test_lanes_of_other_strengths_and_steps_share_calls_and_equal_themselves(mad
 
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
-def test_a_step_is_one_row_where_guidance_is_not_of_two(workshop: Workshop, backend: type[Watching]) -> None:
+def test_a_step_is_one_row_where_guidance_is_not_of_two(workshop: Workshop, backend: type[Watched]) -> None:
     """Whatever the strength, in calls, in the condition and in what the scheduler takes them to cost."""
     two = contract.read(BUNDLE, verify=False)
     for bundle, rows in ((two, 2), *((with_sampler(workshop, name).bundle, 1) for name in SAMPLERS)):
