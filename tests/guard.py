@@ -34,12 +34,12 @@ REFUSED = (
     *("timedatectl", "hostnamectl", "usermod", "useradd", "groupadd", "sudo", "pkexec"),
 )
 READS = {
-    "systemctl": ("--version", "--root="),
+    "systemctl": ("--version", "--root=", "show", "is-active", "is-enabled", "status"),
     "dpkg": ("--version", "--print-architecture"),
     "nvpmodel": ("-q",),
     "jetson_clocks": ("--show",),
 }
-"""Arguments with which a program only reads, or works in another root."""
+"""Options and first words with which a program only reads, or works in another root."""
 SYSTEMS = ("/usr/", "/bin/", "/sbin/", "/opt/", "/snap/")
 PREFIX = "f5-refused-"
 SHELLS = ("sh", "bash", "dash")
@@ -53,7 +53,9 @@ echo "{name} $*" >> {record}
 echo "{name}: refused: no test touches the machine" >&2
 exit 1
 """
-READING = 'for word; do case "$word" in {patterns}) exec {real} "$@";; esac; done'
+READING = """\
+case "$1" in {verbs}) exec {real} "$@";; esac
+for word; do case "$word" in {options}) exec {real} "$@";; esac; done"""
 
 
 class Guard:
@@ -73,8 +75,10 @@ class Guard:
     def _shim(self, name: str) -> None:
         real, reads = shutil.which(name, path=self.path), ""
         if name in READS and real:
-            patterns = "|".join(f"{word}*" if word.endswith("=") else word for word in READS[name])
-            reads = READING.format(patterns=patterns, real=real)
+            verbs = "|".join(word for word in READS[name] if not word.startswith("-")) or "--"
+            options = (word for word in READS[name] if word.startswith("-"))
+            patterns = "|".join(f"{word}*" if word.endswith("=") else word for word in options)
+            reads = READING.format(verbs=verbs, options=patterns, real=real)
         shim = self.folder / "bin" / name
         shim.write_text(SHIM.format(name=name, reads=reads, record=self.record))
         shim.chmod(0o755)
@@ -134,4 +138,5 @@ class Guard:
 def reads(name: str, words: Sequence[str]) -> bool:
     """True if a program is asked only for what it knows, or for another root."""
     known = READS.get(name, ())
-    return any(word in known or f"{word.partition('=')[0]}=" in known for word in words)
+    asked = [*words[:1], *(word for word in words if word.startswith("-"))]
+    return any("".join(word.partition("=")[:2]) in known for word in asked)

@@ -69,7 +69,7 @@ def test_by_its_path_the_hook_refuses(act: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("line", ["systemctl --version", "systemctl --root=FOLDER is-enabled none.service",
-                                  "dpkg --print-architecture"])  # fmt: skip
+                                  "systemctl show -p Id x.service", "dpkg --print-architecture"])  # fmt: skip
 def test_what_reads_only_is_run(line: str, tmp_path: Path) -> None:
     words = line.replace("FOLDER", str(tmp_path)).split()
     if shutil.which(words[0], path=GUARD.path) is None:
@@ -78,6 +78,14 @@ def test_what_reads_only_is_run(line: str, tmp_path: Path) -> None:
         ran = subprocess.run(" ".join(words) if shell else words, shell=shell, capture_output=True, text=True)
         assert "refused" not in ran.stderr
     assert GUARD.asked() == []
+
+
+@pytest.mark.parametrize("words", ["stop show", "restart x -p --root", "-i x.deb"])
+def test_what_changes_is_refused_though_a_word_of_it_would_only_read(words: str) -> None:
+    name = "dpkg" if "deb" in words else "systemctl"
+    assert GUARD.refuses(f"/usr/bin/{name}", [name, *words.split()], None)
+    assert subprocess.run(["sh", "-c", f"{name} {words}"], capture_output=True).returncode == 1
+    assert GUARD.asked() == [f"{name} {words}"]
 
 
 def test_a_program_of_a_tests_own_is_run(tmp_path: Path) -> None:

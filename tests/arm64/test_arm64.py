@@ -17,7 +17,7 @@ import pytest
 from appliance.engine.cases import FEMALE, MALE
 from tests.arm64.enter import QEMU
 from tests.arm64.tensors import tensors
-from tests.debian.made import ROOT, run
+from tests.debian.made import ROOT, built, run
 from tests.debian.test_chroot import SOURCES
 from tests.engine.lanes import relative
 
@@ -85,8 +85,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulated]:
     hooks = "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"
     extract = ("mmdebstrap", "--quiet", "--architectures=arm64", "--variant=extract", hooks)
     run(*extract, *include, SUITE, folder, SOURCES)
-    build = (sys.executable, ROOT / "scripts/build-deb", "--python", PYTHON, "--arch", "arm64")
-    run(*build, "--compress", "none", "--out", folder / "root")
+    shutil.copy(built("--python", PYTHON, "--arch", "arm64", "--compress", "none"), folder / "root")
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:")
     platforms = ("--platform=manylinux2014_aarch64", "--implementation=cp", f"--python-version={PYTHON}")
     pins = ("--constraint", ROOT / "scripts/requirements/dev.txt")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import json
 import os
 import pty
@@ -13,7 +11,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,7 +18,7 @@ import pytest
 from appliance.box import paths
 from appliance.box.checks import CHECKS
 from appliance.box.checks import health as health_run
-from tests.box.boxes import answering, well
+from tests.box.boxes import answering, quick, run_script, well
 from tests.daemons import BUNDLE, ROOT, free_port, running
 from tests.fakes.jetson import Jetson
 from tests.patience import PATIENCE_S
@@ -30,19 +27,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 SCRIPT = ROOT / "scripts" / "health"
 KEYS = {"check", "level", "value", "threshold", "remedy", "figures", "reason"}
+Printed = pytest.CaptureFixture[str]
 
 
 def health(
     jetson: Jetson, *options: str, python: str = "/nowhere/python"
 ) -> subprocess.CompletedProcess[str]:
-    """Run it on a box; never with a traceback."""
+    """Run it on a box, isolated as its first line has it; never with a traceback."""
     ran = subprocess.run(
         [sys.executable, "-I", str(SCRIPT), "--python", python, *options],
-        env={**os.environ, **jetson.environment},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+        env={**os.environ, **jetson.environment}, capture_output=True, text=True, timeout=PATIENCE_S,
+    )  # fmt: skip
     assert "Traceback" not in ran.stdout + ran.stderr
     return ran
 
@@ -54,15 +49,8 @@ def findings(ran: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script as a module, so that its box can be another user's."""
-    loader = importlib.machinery.SourceFileLoader("health_script", str(SCRIPT))
-    spec = importlib.util.spec_from_loader("health_script", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    loader.exec_module(module)
-    return module
+def jetson(tmp_path: Path) -> Jetson:
+    return well(tmp_path / "box")
 
 
 def test_a_factory_box_in_a_table(tmp_path: Path) -> None:
@@ -96,8 +84,7 @@ def test_an_application_that_cannot_run_is_a_finding(tmp_path: Path) -> None:
     assert "No module named grpc" in found["application"]["value"]
 
 
-def test_some_checks(tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
+def test_some_checks(jetson: Jetson) -> None:
     ran = health(jetson, "--json", "--only", "clocks, temperature")
     assert list(findings(ran)) == ["clocks", "temperature"]
     assert ran.returncode == 0
@@ -106,16 +93,14 @@ def test_some_checks(tmp_path: Path) -> None:
     assert "no check is called weather; there are platform" in wrong.stderr
 
 
-def test_the_exit_status_is_the_worst(tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
+def test_the_exit_status_is_the_worst(jetson: Jetson) -> None:
     jetson.fault("thermal_throttle", degrees=86.0, cap_khz=0)
     assert health(jetson, "--only", "clocks,temperature").returncode == 1
     jetson.fault("thermal_throttle", degrees=96.0, cap_khz=0)
     assert health(jetson, "--only", "clocks,temperature").returncode == 2
 
 
-def test_root_publishes_for_all_to_read(tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
+def test_root_publishes_for_all_to_read(jetson: Jetson) -> None:
     ran = health(jetson, "--publish", "--json", "--only", "disk,lfb")
     document = json.loads(jetson.read(paths.HEALTH))
     assert document["findings"] == json.loads(ran.stdout)["findings"]
@@ -123,9 +108,8 @@ def test_root_publishes_for_all_to_read(tmp_path: Path) -> None:
     assert jetson.path(paths.HEALTH).stat().st_mode & 0o777 == 0o644
 
 
-def test_the_journal_gets_a_line_when_a_check_comes_out_otherwise(tmp_path: Path) -> None:
+def test_the_journal_gets_a_line_when_a_check_comes_out_otherwise(jetson: Jetson) -> None:
     """stderr is all that f5-health.service leaves to it."""
-    jetson = well(tmp_path / "box")
 
     def told() -> str:
         return health(jetson, "--publish", "--json", "--only", "temperature,lfb").stderr
@@ -139,34 +123,20 @@ def test_the_journal_gets_a_line_when_a_check_comes_out_otherwise(tmp_path: Path
 
 
 @pytest.mark.parametrize("option", ["--publish", "--set-baseline"])
-def test_others_cannot_publish(
-    option: str,
-    loaded: ModuleType,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    jetson = well(tmp_path / "box")
-    monkeypatch.setattr(loaded, "open_box", lambda *_: jetson.box(user=lambda: 1000))
-    monkeypatch.setattr(sys, "argv", ["health", "--only", "disk", option])
-    assert loaded.main() == 2
+def test_others_cannot_publish(option: str, jetson: Jetson, capsys: Printed) -> None:
+    assert run_script("health", quick(jetson, user=lambda: 1000), "--only", "disk", option) == 2
     assert "run it with sudo" in capsys.readouterr().err
     assert not jetson.path(paths.HEALTH).exists()
 
 
-def test_a_full_run_folder_is_told(
-    loaded: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    jetson = well(tmp_path / "box")
+def test_a_full_run_folder_is_told(jetson: Jetson, capsys: Printed) -> None:
     jetson.fault("disk_full", folders=("/run",))
-    monkeypatch.setattr(loaded, "open_box", lambda *_: jetson.box())
-    monkeypatch.setattr(sys, "argv", ["health", "--only", "lfb", "--publish"])
-    assert loaded.main() == 2
+    assert run_script("health", quick(jetson), "--only", "lfb", "--publish") == 2
     assert capsys.readouterr().err == "health: /run/f5-appliance/health.json: No space left on device\n"
 
 
 def test_what_nobody_foresaw_is_broken_and_no_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     def fail(*arguments: object) -> None:
         raise RuntimeError("of two\nlines")
@@ -183,8 +153,7 @@ def test_what_nobody_foresaw_is_broken_and_no_warning(
     )
 
 
-def test_watching_until_it_is_enough(tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
+def test_watching_until_it_is_enough(jetson: Jetson) -> None:
     process = subprocess.Popen(
         [sys.executable, "-I", str(SCRIPT), "--watch", "0.1", "--json", "--only", "lfb"],
         env={**os.environ, **jetson.environment},
@@ -201,8 +170,7 @@ def test_watching_until_it_is_enough(tmp_path: Path) -> None:
     assert told == ""
 
 
-def test_colour_on_a_terminal(tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
+def test_colour_on_a_terminal(jetson: Jetson) -> None:
     shown = {}
     for setting in ("", "1"):
         ours, theirs = pty.openpty()

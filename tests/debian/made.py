@@ -1,8 +1,8 @@
-"""The package for the Python that runs the tests, built once in a run, and unpacked."""
+"""Packages of this checkout, kept under out/kept for as long as nothing that goes into one changes."""
 
 from __future__ import annotations
 
-import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from scripts.debian.package import MACHINES
+from tests.kept import kept
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 ARCH = next((arch for arch, machine in MACHINES.items() if machine == os.uname().machine), "")
 """Debian's name of the machine; empty for one that no package is for."""
+PARTS = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
 ALONE = ("-I", "-S")
 """Without the packages of the tests' environment: what is imported is the package's own."""
 UNPACKED_PYTHON = (sys.executable, *ALONE)
@@ -32,15 +34,28 @@ def run(*command: object) -> str:
     return ran.stdout
 
 
-def package(factory: pytest.TempPathFactory) -> Path:
-    """Build it for this machine, or take what another worker of this run has built."""
-    base = factory.getbasetemp()
-    shared = base.parent if base.name.startswith("popen-") else base
-    out = shared / f"package-{PYTHON}"
-    with (shared / f"package-{PYTHON}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not list(out.glob("*.deb")):
-            build = (sys.executable, ROOT / "scripts/build-deb", "--python", PYTHON, "--arch", ARCH)
-            run(*build, "--compress", "none", "--out", out)
-    [made] = out.glob("*.deb")
+def package() -> Path:
+    """The one for this machine and the Python that runs the tests."""
+    return built("--python", PYTHON, "--arch", ARCH, "--compress", "none")
+
+
+def built(*options: str) -> Path:
+    """The file that build-deb makes with these options, now or in an earlier run."""
+    folder = kept("deb", ("scripts.debian.package",), _build, options, _contents())
+    [made] = folder.glob("*.deb")
     return made
+
+
+def _build(folder: Path, options: tuple[str, ...], _: str) -> None:
+    run(sys.executable, ROOT / "scripts/build-deb", *options, "--out", folder)
+
+
+def _contents() -> str:
+    """Hash of all that goes into a package, or makes it."""
+    digest = hashlib.sha256()
+    for top in (ROOT / name for name in ("appliance", "scripts", "systemd", "configs", *PARTS)):
+        for path in (top, *sorted(top.rglob("*"))):
+            if path.is_file() and "__pycache__" not in path.parts:
+                name = f"{path.relative_to(ROOT)} {path.stat().st_mode:o}"
+                digest.update(name.encode() + path.read_bytes())
+    return digest.hexdigest()

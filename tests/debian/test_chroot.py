@@ -14,7 +14,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import wave
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from appliance.engine.cases import FEMALE, MALE
-from tests.debian.made import run
+from tests.debian.made import built, run
 from tests.patience import PATIENCE_S
 from tests.systemd.page import BACK, BUILD, IN_THE_CHROOT, INSTALL, KEPT, PURGE, REMOVE, UPGRADE, in_blocks
 
@@ -115,12 +114,9 @@ def mounted(folder: Path, options: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def package() -> Path:
     """For Debian 12's Python."""
-    out = tmp_path_factory.mktemp("package")
-    run(sys.executable, ROOT / "scripts/build-deb", "--python", "3.11", "--arch", "amd64", "--out", out)
-    [made] = out.glob("*.deb")
-    return made
+    return built("--python", "3.11", "--arch", "amd64")
 
 
 @contextlib.contextmanager

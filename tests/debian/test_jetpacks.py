@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 
 from scripts.debian import package
 from scripts.debian.package import MACHINES, PYTHONS
-from tests.debian.made import ALONE, ARCH, ROOT, needs_dpkg, run
+from tests.debian.made import ALONE, ARCH, ROOT, built, needs_dpkg, run
 from tests.patience import PATIENCE_S
 from tests.systemd.page import BUILD
 
@@ -42,11 +42,9 @@ def library(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """The unpacked package of a (JetPack, architecture); removed, since temporary files may be in memory."""
     jetpack, arch = request.param
     line = BUILD.replace("--jetpack 6", f"--jetpack {jetpack}").removeprefix("scripts/build-deb ")
-    build = (sys.executable, ROOT / "scripts/build-deb", *line.split(), "--arch", arch)
-    run(*build, "--compress", "none", "--out", tmp_path)
-    [made] = tmp_path.glob(f"f5-appliance_*_jp{jetpack}_{arch}.deb")
+    made = built(*line.split(), "--arch", arch, "--compress", "none")
+    assert re.fullmatch(rf"f5-appliance_.*_jp{jetpack}_{arch}\.deb", made.name)
     run("dpkg-deb", "-x", made, tmp_path / "root")
-    made.unlink()
     yield tmp_path / "root" / package.LIBRARY
     shutil.rmtree(tmp_path / "root")
 
@@ -55,7 +53,8 @@ def interpreter(version: str) -> Path:
     """That Python; skips the test where scripts/test found none."""
     here = ROOT / f".venvs/py{version.replace('.', '')}/bin/python"
     found = here if here.exists() else shutil.which(f"python{version}")
-    if not found:
+    # A shim of pyenv is there for a Python that this folder does not have.
+    if not found or subprocess.run([found, "-c", ""], capture_output=True).returncode:
         pytest.skip(f"Python {version} is not installed")
     return Path(found)
 

@@ -29,8 +29,8 @@ LIBRARY = "usr/lib/f5-appliance"
 
 
 @pytest.fixture(scope="module")
-def deb(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return package(tmp_path_factory)
+def deb() -> Path:
+    return package()
 
 
 @pytest.fixture(scope="module")

@@ -122,10 +122,10 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(tmp_path: Path) -> Iterator[Place]:
     (tmp_path / "daemon").mkdir()
     with running(tmp_path / "daemon") as daemon:
-        yield Place(tmp_path, daemon, package(tmp_path_factory))
+        yield Place(tmp_path, daemon, package())
 
 
 def test_the_page_from_top_to_bottom(place: Place) -> None:
