@@ -13,7 +13,6 @@ from tests.benchmarks import compare, limit, tracing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a benchmark; returns the exit status, 1 after an error of one line."""
     parser = argparse.ArgumentParser(prog="scripts/bench-daemon")
     measures = parser.add_subparsers(dest="measure", required=True, metavar="MEASURE")
     command = measures.add_parser("compare", help="two bundles, configurations or versions in turns")

@@ -1,26 +1,15 @@
-"""What one hostile caller with the role `speak` does to another: first sound and memory, attack by attack.
-
-    python -m tests.benchmarks.attack [--lines 25] [--bundle appliance/demo/bundle]
-
-Starts a daemon of its own. Each attack takes turns with silence; `ratio` is that of the two P95.
-tests/serve/test_budget.py runs the same attacks for what they may not do on any machine.
-"""
+"""Attacks by a caller with the role `speak`, and another who speaks meanwhile; tests/serve/test_budget.py."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import socket
-import statistics
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +21,7 @@ from appliance import access
 from appliance.client import Client, Credentials, Options, Piece
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc as rpc
-from tests.daemons import DEMO, ROOT, SPEECH, Running, running
+from tests.daemons import ROOT, SPEECH, Running, running
 from tests.patience import PATIENCE_S
 
 WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
@@ -48,8 +37,6 @@ class Bot:
 
     address: str
     token: str
-    seen: Counter[str] = field(default_factory=Counter)
-    """Statuses of its calls."""
     open: list[Any] = field(default_factory=list)
     """Connections."""
     held: list[Any] = field(default_factory=list)
@@ -65,19 +52,18 @@ class Bot:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
-    def call(self, act: Callable[[], Any]) -> str:
+    def call(self, act: Callable[[], Any]) -> bool:
+        """Whether it was answered."""
         try:
             act()
-            status = "OK"
-        except grpc.RpcError as error:
-            status = error.code().name  # type: ignore[attr-defined]
-        self.seen[status] += 1
-        return status
+        except grpc.RpcError:
+            return False
+        return True
 
-    def raw(self, method: str, message: bytes) -> str:
+    def raw(self, method: str, message: bytes) -> None:
         """A call with these bytes for a message."""
         call = self.channel().unary_unary(f"/appliance.v1.{method}")
-        return self.call(lambda: call(message, metadata=self.metadata, timeout=PATIENCE_S))
+        self.call(lambda: call(message, metadata=self.metadata, timeout=PATIENCE_S))
 
     def close(self) -> None:
         for call in self.held:
@@ -156,7 +142,6 @@ def flushes(bot: Bot, stop: Stop) -> None:
         stop.wait(1.0)
         for call in calls:
             call.cancel()
-        bot.seen["sessions"] += 4
 
 
 def places(bot: Bot, stop: Stop) -> None:
@@ -179,8 +164,7 @@ def flood(bot: Bot, stop: Stop) -> None:
             number += 1
             named = {"channel": f"c{which}-{number}", "user_key": f"u{number}"} if which % 2 else {}
             message = speech(priority=pb.REALTIME, **named)
-            status = bot.call(lambda: stub.Synthesize(message, metadata=bot.metadata, timeout=PATIENCE_S))  # noqa: B023
-            if status != "OK":
+            if not bot.call(lambda: stub.Synthesize(message, metadata=bot.metadata, timeout=PATIENCE_S)):  # noqa: B023
                 stop.wait(0.02)
 
     threads = [threading.Thread(target=ask, args=(which,), daemon=True) for which in range(12)]
@@ -275,41 +259,28 @@ def _field(name: str, value: str) -> bytes:
 @dataclass
 class Victim:
     client: Client
-    first_s: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
     def speak(self, *, seed: int | None = None) -> bytes:
-        """Audio of a short line; its first sound is noted."""
-        begun, audio, first_s = time.perf_counter(), b"", 0.0
+        """Audio of a short line."""
         options: Options = {"user": "fan", "playout": "overlap", "seed": seed}
-        for event in self.client.stream("Hello, I am new here.", "ann", **options):
-            if isinstance(event, Piece):
-                first_s = first_s or time.perf_counter() - begun
-                audio += event.data
-        self.first_s.append(first_s)
-        return audio
+        events = self.client.stream("Hello, I am new here.", "ann", **options)
+        return b"".join(event.data for event in events if isinstance(event, Piece))
 
-    def until(self, stop: Callable[[], bool]) -> list[float]:
-        """First sounds of lines until then."""
-        begun = len(self.first_s)
+    def until(self, stop: Callable[[], bool]) -> None:
         while not stop():
             try:
                 self.speak()
             except Exception as error:
                 self.failed.append(f"{type(error).__name__}: {error}")
             time.sleep(PAUSE_S)
-        return self.first_s[begun:]
 
 
 @dataclass(frozen=True)
 class Effect:
-    attack: str
-    alone_s: list[float]
-    under_s: list[float]
     growth_bytes: int
     refused: int
     """Lines of the other caller."""
-    seen: Counter[str]
 
 
 @contextlib.contextmanager
@@ -334,44 +305,36 @@ def attacked(folder: Path, bundle: Path, **options: Any) -> Iterator[tuple[Runni
 
 
 def memory(daemon: Running) -> int:
-    """Bytes resident."""
     pages = Path(f"/proc/{daemon.process.pid}/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextlib.contextmanager
-def attacking(attack: str, address: str, token: str) -> Iterator[Counter[str]]:
-    """An attack by a process of its own, as from another machine; at the end what came of its calls."""
-    seen: Counter[str] = Counter()
-    command = [sys.executable, "-m", "tests.benchmarks.attack", "--attack", attack, address, token]
+def attacking(attack: str, address: str, token: str) -> Iterator[None]:
+    """An attack by a process of its own, as from another machine."""
+    command = [sys.executable, "-m", "tests.benchmarks.attack", attack, address, token]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
         try:
-            yield seen
+            yield
         finally:
-            told, _ = process.communicate()
-            seen.update(json.loads(told))
+            process.communicate()
 
 
 def attack_until_told(attack: str, address: str, token: str) -> None:
-    """What `attacking` starts: attack until the input ends, then print the statuses."""
+    """What `attacking` starts: attack until the input ends."""
     os.nice(19)
     bot, stop = Bot(address, token), threading.Event()
-    thread = threading.Thread(target=globals()[attack], args=(bot, stop), daemon=True)
-    thread.start()
+    threading.Thread(target=globals()[attack], args=(bot, stop), daemon=True).start()
     print("begun", flush=True)
     sys.stdin.read()
-    seen = dict(bot.seen)  # before the end, which ends calls
     stop.set()
     bot.close()
-    print(json.dumps(seen), flush=True)
     os._exit(0)
 
 
 def suffer(daemon: Running, bot: str, victim: Victim, attack: str, lines: int) -> Effect:
-    """Have so many lines spoken alone, and as many under an attack."""
-    alone = victim.until(iter([False] * lines + [True]).__next__)
     before, most, turns = memory(daemon), 0, iter([False] * lines + [True])
 
     def ended() -> bool:
@@ -380,41 +343,10 @@ def suffer(daemon: Running, bot: str, victim: Victim, attack: str, lines: int) -
         return next(turns)
 
     refused = len(victim.failed)
-    with attacking(attack, daemon.address, bot) as seen:
-        under = victim.until(ended)
-    return Effect(attack, alone, under, most - before, len(victim.failed) - refused, seen)
-
-
-def p95(seconds: list[float]) -> float:
-    return statistics.quantiles(seconds, n=20, method="inclusive")[-1]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--lines", type=int, default=25, help="lines of the other caller (%(default)s)")
-    parser.add_argument("--bundle", type=Path, default=DEMO / "bundle")
-    parser.add_argument("--attack", nargs=3, metavar=("NAME", "ADDRESS", "TOKEN"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.attack:
-        attack_until_told(*options.attack)
-    print(f"{'attack':<12}{'alone P95':>10}{'under P50':>10}{'P95':>8}{'ratio':>7}{'MB':>6}{'refused':>9}")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        attacked(Path(folder), options.bundle) as (daemon, bot, victim),
-    ):
-        victim.speak()
-        for attack in ATTACKS:
-            effect = suffer(daemon, bot, victim, attack, options.lines)
-            alone, under = p95(effect.alone_s), p95(effect.under_s)
-            print(
-                f"{attack:<12}{alone:>9.2f}s{statistics.median(effect.under_s):>9.2f}s{under:>7.2f}s"
-                f"{under / alone:>7.2f}{effect.growth_bytes >> 20:>6}{effect.refused:>5} of "
-                f"{options.lines}  {dict(effect.seen)}",
-                flush=True,
-            )
+    with attacking(attack, daemon.address, bot):
+        victim.until(ended)
+    return Effect(most - before, len(victim.failed) - refused)
 
 
 if __name__ == "__main__":
-    main()
+    attack_until_told(*sys.argv[1:])

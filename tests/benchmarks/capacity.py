@@ -102,8 +102,6 @@ class Modelled:
 
 @dataclass(frozen=True)
 class Speaking:
-    """Speech of every channel."""
-
     manifest: Manifest
     nfe: int
     sampling: Sampling
@@ -148,7 +146,6 @@ class Run:
 
 
 def run(table: Table, speaking: Speaking, channels: int, lanes: int) -> Run:
-    """Speak on so many channels."""
     world, messages = World(table, SchedulerConfig(), lanes=lanes), speaking.messages(channels)
     world.run(messages)
     found = simulator.report(world, messages, speaking.seconds)

@@ -59,7 +59,6 @@ class Interval:
 
     @property
     def holds_one(self) -> bool:
-        """True if no difference is shown."""
         return self.low <= 1.0 <= self.high
 
     @property
@@ -68,7 +67,6 @@ class Interval:
         return max(self.high / self.ratio, self.ratio / self.low) - 1.0
 
     def record(self) -> dict[str, Any]:
-        """Entry of the record."""
         shown = "no difference shown" if self.holds_one else "slower" if self.low > 1.0 else "faster"
         return {**vars(self), "smallest_difference": self.smallest_difference, "b_is": shown}
 
@@ -87,8 +85,6 @@ def interval(ratios: Sequence[float]) -> Interval:
 
 @dataclass
 class Pairs:
-    """Counted replies of a text, block by block."""
-
     cell: Cell
     blocks: list[Mapping[str, list[Reply]]] = field(default_factory=list)
     """Two replies each of A and B by block."""
@@ -102,7 +98,6 @@ class Pairs:
         return [math.exp(statistics.fmean(one["B"]) - statistics.fmean(one["A"])) for one in logs]
 
     def values(self, side: str, figure: str) -> list[float]:
-        """Values of all replies of A or B."""
         return [FIGURES[figure](reply) for block in self.blocks for reply in block[side]]
 
 
@@ -122,7 +117,6 @@ def interleave(
 
 
 def figures(every: Sequence[Pairs]) -> list[dict[str, Any]]:
-    """Intervals of each text, and of all together."""
     rows = [
         {
             "text": pairs.cell.length,
@@ -146,7 +140,6 @@ def figures(every: Sequence[Pairs]) -> list[dict[str, Any]]:
 
 
 def caveats(record: Mapping[str, Any]) -> list[str]:
-    """List the limits of the record."""
     rows, machine = record["rows"], record["machine"]
     shown = len(rows) * len(FIGURES)
     beyond = 1.0 - rows[0]["wall"]["confidence"]

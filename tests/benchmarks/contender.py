@@ -50,7 +50,6 @@ class Contender:
         return self.config.bundle.path.absolute()
 
     def description(self) -> dict[str, str]:
-        """Entry of the record. Raises BundleError."""
         manifest = bundles.read(self.bundle, verify=False).manifest
         return {
             "given": self.given,
@@ -90,8 +89,6 @@ def contender(given: str, base: Path | None = None, overrides: Sequence[str] = (
 
 @dataclass(frozen=True)
 class Started:
-    """A running daemon with the voice NAME."""
-
     client: Client
     address: str
     pid: int
@@ -149,7 +146,6 @@ def _settings(contender: Contender, folder: str) -> Iterator[str]:
 
 
 def _await_address(process: subprocess.Popen[str], contender: Contender, stack: contextlib.ExitStack) -> str:
-    """Wait until the daemon is ready; returns its address."""
     assert process.stderr is not None
     last: deque[str] = deque(maxlen=1)
     for line in process.stderr:

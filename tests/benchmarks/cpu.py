@@ -5,7 +5,6 @@ so that a busy minute of the machine hits all of them; quoted are ratios of medi
 
     python -m tests.benchmarks.cpu compare WORK [--rounds 3]
     python -m tests.benchmarks.cpu curve WORK [--rounds 3]
-    python -m tests.benchmarks.cpu guidance WORK [--rounds 3]
 
 WORK holds the checkpoint and the bundles; what is there already is not made again.
 """
@@ -74,16 +73,11 @@ def upstream(work: Path, autocast: bool) -> Run:
     return run
 
 
-def ours(
-    bundle: contract.Bundle,
-    sampling: Sampling = "exact",
-    backend: str = "ort-cpu",
-    guidance: float = GUIDANCE,
-) -> Run:
+def ours(bundle: contract.Bundle, sampling: Sampling = "exact", backend: str = "ort-cpu") -> Run:
     """The device's engine, without the vocoder."""
     mel, ids = random_base.inputs(REFERENCE_FRAMES, TOKENS, VOCABULARY)
     noise = random_base.upstream_noise(FRAMES)
-    segment = random_base.segment(mel, len(mel) - 1, ids, noise, NFE, sampling, guidance)
+    segment = random_base.segment(mel, len(mel) - 1, ids, noise, NFE, sampling)
     engine = load_for(bundle, EngineConfig(backend=backend, lanes=1))
 
     return speaking(engine, segment, engine.log_mel)
@@ -104,7 +98,6 @@ def speaking(engine: Synthesizer, segment: Segment, result: Callable[[int], Floa
 
 
 def torch_products() -> Run:
-    """The matrix products of upstream's sample alone, through torch."""
     import torch
 
     dim = family(FAMILY).arch.dim
@@ -122,7 +115,6 @@ def torch_products() -> Run:
 
 
 def ort_products(work: Path) -> Run:
-    """The same products through ONNX Runtime."""
     import onnx
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
@@ -155,7 +147,6 @@ def ort_products(work: Path) -> Run:
 
 
 def contender(name: str, work: Path) -> Run:
-    """Make a contender by its name."""
     if name.startswith("upstream"):
         return upstream(work, autocast=name.endswith("bf16"))
     if name == "products torch":
@@ -164,8 +155,6 @@ def contender(name: str, work: Path) -> Run:
         return ort_products(work)
     if name.startswith("curve "):
         return ours(curve_bundle(work, name.removeprefix("curve ")))
-    if name.startswith("unguided "):
-        return ours(contract.read(work / name.removeprefix("unguided "), verify=False), guidance=0.0)
     folder, *choices = name.removeprefix("ours ").split()
     return ours(contract.read(work / folder, verify=False), *choices)  # type: ignore[arg-type]
 
@@ -174,7 +163,6 @@ def contender(name: str, work: Path) -> Run:
 
 
 def prepare(work: Path, precisions: Collection[str]) -> None:
-    """Make the checkpoint and the bundles that are missing."""
     if not (work / "vocos").exists():
         random_base.write(work, family(FAMILY), VOCABULARY)
     for name in precisions:
@@ -240,15 +228,12 @@ class Contender:
 
     @property
     def median(self) -> float:
-        """Seconds."""
         return statistics.median(self.seconds)
 
     def result(self) -> FloatArray:
-        """Result of its last run."""
         return np.asarray(np.load(self._out))
 
     def stop(self) -> None:
-        """End the process."""
         assert self._process.stdin
         self._process.stdin.close()
         self._process.wait()
@@ -271,9 +256,9 @@ def peak_gb() -> float:
     return kib * 1024 / 1e9
 
 
-def take_turns(names: list[str], work: Path, rounds: int) -> dict[str, Contender]:
-    """Run all in turn, a warm-up and then `rounds` counted rounds."""
-    contenders = [Contender(name, work) for name in names]
+def take_turns(names: list[str], work: Path, rounds: int, *program: Any) -> dict[str, Contender]:
+    """Run all in turn, a warm-up and then `rounds` counted rounds; `program` is that of `Contender`."""
+    contenders = [Contender(name, work, *program) for name in names]
     for i in range(rounds + 1):
         for c in contenders:
             c.turn(counts=i > 0)
@@ -290,7 +275,6 @@ def error(a: FloatArray, b: FloatArray) -> float:
 
 
 def compare(work: Path, rounds: int) -> dict[str, Any]:
-    """Compare our bundles with upstream."""
     prepare(work, ("fp32", "int8"))
     names = ["upstream fp32", "upstream bf16"]
     names += [f"ours {precision} {sampling}" for precision in ("fp32", "int8") for sampling in SAMPLINGS]
@@ -328,7 +312,6 @@ def compare(work: Path, rounds: int) -> dict[str, Any]:
 
 
 def curve(work: Path, rounds: int) -> dict[str, Any]:
-    """Speed and error of INT8 by the roles that stay in float."""
     prepare(work, ("fp32",))
     for kept in CURVE:
         curve_bundle(work, kept)
@@ -344,21 +327,10 @@ def curve(work: Path, rounds: int) -> dict[str, Any]:
     return rows
 
 
-def guidance(work: Path, rounds: int) -> dict[str, Any]:
-    """Time of a sample without guidance against one with it."""
-    prepare(work, ("fp32",))
-    ran = take_turns(["unguided fp32", "ours fp32 exact"], work, rounds)
-    plain, guided = ran["unguided fp32"].median, ran["ours fp32 exact"].median
-    print(f"\n{FAMILY}, N={FRAMES}, NFE {NFE}, fp32, {rounds} rounds")
-    print(f"without guidance {plain:.2f} s, with it {guided:.2f} s, ratio {plain / guided:.2f}")
-    return {"unguided_s": plain, "guided_s": guided, "ratio": plain / guided}
-
-
-COMMANDS = {"compare": compare, "curve": curve, "guidance": guidance}
+COMMANDS = {"compare": compare, "curve": curve}
 
 
 def main() -> None:
-    """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.cpu", description=__doc__)
     parser.add_argument("what", choices=(*COMMANDS, "serve"))
     parser.add_argument("work", type=Path)

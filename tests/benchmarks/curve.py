@@ -142,7 +142,6 @@ def _mel_ratio(trial: Bundle, solved: Trajectory, far: float) -> float:
 
 
 def main(folder: str) -> None:
-    """Print the curve of the fp16 bundle at `folder`."""
     points = curve(read(Path(folder)))
     print(HEADING)
     for point in points:

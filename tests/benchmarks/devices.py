@@ -29,7 +29,6 @@ class Mode:
 
     @property
     def flops(self) -> float:
-        """Peak dense FP16 operations a second."""
         return self.clusters * TENSOR_CORES * self.operations * self.hz
 
 

@@ -37,7 +37,7 @@ from appliance.text.spelling import Spelling
 from appliance.text.tokenizers import maker
 from appliance.voices.reference import prepare
 from appliance.voices.rules import RULES
-from tests.benchmarks.cpu import Contender, Run, answer, speaking
+from tests.benchmarks.cpu import Run, answer, speaking, take_turns
 from tests.benchmarks.random_base import FloatArray, upstream_noise
 from tests.daemons import SPEECH
 
@@ -145,7 +145,6 @@ def upstream_onnx(work: Path) -> Path:
 
 
 def segments(bundle: Bundle, nfe: int, sampling: Sampling, segmentation: Segmentation) -> list[Segment]:
-    """The text as a daemon plans it."""
     m, vocabulary = bundle.manifest, bundle.vocabulary()
     read = Spelling(vocabulary).read
     given = Reference(
@@ -288,7 +287,6 @@ def upstream_ort(work: Path, threads: int) -> Run:
 
 
 def contender(name: str, work: Path, threads: int) -> Run:
-    """Make a contender by its name."""
     made: dict[str, Callable[[], Run]] = {
         "our torch": lambda: our_torch(work),
         "upstream torch": lambda: upstream_torch(work),
@@ -307,14 +305,13 @@ ENGINE = {f"{F5} short-kv": F5, f"{ZIPVOICE} exact": ZIPVOICE}
 
 
 def compare(work: Path, rounds: int, threads: int) -> dict[str, Any]:
-    """Let all take turns, and print a table."""
     bundles = {name: prepare_bundle(work, name) for name in (F5, ZIPVOICE)}
     names = [f"{name} {part}" for name in ENGINE for part in ("whole", "first")]
     names.append("our torch")
     if _is_there("zipvoice"):
         upstream_onnx(work)
         names += ["upstream torch", "upstream onnx"]
-    ran = take_turns(names, work, rounds, threads)
+    ran = take_turns(names, work, rounds, "tests.benchmarks.families", ("--threads", str(threads)))
     rows, whole = dict[str, Any](), f"{ZIPVOICE} exact whole"
     least_s = {name: min(one.cpu_s) for name, one in ran.items()}
     print(
@@ -338,21 +335,7 @@ def compare(work: Path, rounds: int, threads: int) -> dict[str, Any]:
     return rows
 
 
-def take_turns(names: list[str], work: Path, rounds: int, threads: int) -> dict[str, Contender]:
-    """A warm-up of each, then `rounds` counted ones."""
-    module = "tests.benchmarks.families"
-    contenders = [Contender(name, work, module, ("--threads", str(threads))) for name in names]
-    for number in range(rounds + 1):
-        for one in contenders:
-            one.turn(counts=number > 0)
-            print(f"round {number} of {rounds}: {one.name}", file=sys.stderr)
-    for one in contenders:
-        one.stop()
-    return {one.name: one for one in contenders}
-
-
 def main() -> None:
-    """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("served", nargs="*", help=argparse.SUPPRESS)

@@ -35,12 +35,10 @@ PACE = 20.0
 
 
 def grpc_s(client: AsyncClient, voice: str, seed: int) -> Awaitable[float]:
-    """Seconds to the first sound."""
     return whole_s(client, voice, TEXT, seed, rate=24_000, playout="overlap")
 
 
 def openai_request(voice: str, **more: object) -> bytes:
-    """OpenAI speech request."""
     body = json.dumps({"input": TEXT, "voice": voice, "response_format": "pcm", **more}).encode()
     head = f"POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
     return head.encode() + body
@@ -70,7 +68,6 @@ def hold(address: str, voice: str) -> socket.socket:
 
 
 async def compare(address: str, http: str, voice: str, rounds: int, cached: bool) -> None:
-    """Print the two distributions and that of their difference in a pair."""
     reader, writer = await asyncio.open_connection(*http.split(":"))
     ways: dict[str, list[float]] = {"gRPC": [], "HTTP": []}
     async with AsyncClient(address) as client:
@@ -88,7 +85,6 @@ async def compare(address: str, http: str, voice: str, rounds: int, cached: bool
 
 
 def tell(ways: Mapping[str, list[float]]) -> None:
-    """Print two distributions, and that of their difference in a pair."""
     (one, ones), (other, others) = ways.items()
     print(f"{'first sound, ms':<16} {'P50':>7} {'P95':>7}")
     difference = {f"{other} − {one}": [b - a for a, b in zip(ones, others, strict=True)]}
@@ -119,7 +115,6 @@ def websocket_s(http: str, voice: str, text: str) -> float:
 
 
 async def compare_written(address: str, http: str, voice: str, rounds: int) -> None:
-    """Print first sounds of the texts of tests/benchmarks/session.py."""
     ways: dict[str, list[float]] = {"session": [], "WebSocket": []}
     async with AsyncClient(address) as client:
         for number in range(-2, rounds):

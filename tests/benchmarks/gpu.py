@@ -25,14 +25,13 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
@@ -63,8 +62,6 @@ TEXT = (
     "gate, and keep the lamp for the way back down."
 )
 """About 8 s at the pace of a reference of 5 s with that transcript."""
-START_S = 1800.0
-"""Time for a daemon to be ready; its engines are built before."""
 
 
 @dataclass(frozen=True)
@@ -87,21 +84,17 @@ class Case:
 
     @property
     def nfe(self) -> int:
-        """Of the stages that have one."""
         return self.sizes[0][1]
 
     @property
     def half(self) -> bool:
-        """Upstream computes in float16."""
         return self.device == "cuda"
 
     @property
     def audio_s(self) -> float:
-        """Seconds of generated speech."""
         return (self.frames - self.reference) * 256 / 24_000
 
     def inputs(self) -> tuple[FloatArray, random_base.IntArray]:
-        """Log-mel of the reference, and ids."""
         return random_base.inputs(self.reference, self.tokens, self.vocabulary)
 
 
@@ -338,12 +331,10 @@ def latency(work: Path, case: Case, rounds: int) -> Rows:
 
 
 def more(work: Path, case: Case, rounds: int) -> Rows:
-    """As `latency`, at other sizes."""
     return compared(contenders(work, case), case.more, case.frames, rounds)
 
 
 def compiled(work: Path, case: Case, rounds: int) -> Rows:
-    """Upstream under torch.compile beside upstream eager."""
     runs = {"upstream eager": upstream(work, case), "upstream compiled": upstream(work, case, compiled=True)}
     return compared(runs, case.sizes[:1], case.frames, rounds)
 
@@ -363,7 +354,6 @@ def compared(runs: dict[str, Run], sizes: Sequence[tuple[int, int]], frames: int
 def take_turns(
     runs: Mapping[str, Run], lanes: int, nfe: int, frames: int, rounds: int
 ) -> dict[str, list[float]]:
-    """Seconds of each, run in turn after two warm-ups."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 2):
         for name, run in runs.items():
@@ -432,56 +422,26 @@ def stream(work: Path, case: Case, rounds: int) -> Rows:
 
 def daemon(work: Path, case: Case, rounds: int) -> Rows:
     """First audio and RTF of streams of a whole daemon, a process of its own, over gRPC on loopback."""
-    from tests.daemons import reference_wav
+    from appliance.client import Client
+    from tests.daemons import reference_wav, running
 
     def spoken(backend: str) -> dict[str, Any]:
         folder = work / f"daemon-{backend}"
         folder.mkdir(exist_ok=True)
-        settings = {"backend": backend, "lanes": 2, "cache": str(work / "engines")}
-        with _serving(folder, bundle_of(work), settings) as client:
+        engine = {"backend": backend, "lanes": 2, "cache": str(work / "engines"), "threads": 0}
+        program, bundle = "tests.benchmarks.stand_in", work / "bundle"
+        with (
+            running(folder, module=program, speaks_from=bundle, engine=engine) as served,
+            Client(served.address) as client,
+        ):
             client.add_voice("reference", reference_wav(case.reference * 256 / 24_000), TRANSCRIPT)
-            return _streams(client, case.nfe, rounds)
+            return {**_streams(client, case.nfe, rounds), "log": served.lines[-20:]}
 
     for backend in backends():
         yield backend, tried(spoken, backend)
-        yield f"{backend}, log", (work / f"daemon-{backend}/log").read_text().splitlines()[-20:]
-
-
-@contextlib.contextmanager
-def _serving(folder: Path, bundle: Bundle, engine: dict[str, Any]) -> Iterator[Client]:
-    """A daemon's client, once it is ready. Raises CallFailed when it does not become so."""
-    from appliance.client import Client
-    from tests.daemons import free_port, write_config
-
-    config = write_config(folder, bundle.folder, engine=engine, server={"listen": f"127.0.0.1:{free_port()}"})
-    address = yaml.safe_load(config.read_text("utf-8"))["server"]["listen"]
-    command = [sys.executable, "-m", "tests.benchmarks.stand_in", "serve", "--config", str(config)]
-    with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log) as process:
-        try:
-            with Client(address) as client:
-                _wait_for(client, process)
-                yield client
-        finally:
-            process.terminate()
-
-
-def _wait_for(client: Client, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the daemon serves. Raises CallFailed if it ends, or after START_S."""
-    from appliance.client import CallFailed
-
-    end = time.monotonic() + START_S
-    while True:
-        try:
-            if client.health() == "SERVING":
-                return
-        except CallFailed:
-            if process.poll() is not None or time.monotonic() > end:
-                raise
-        time.sleep(0.5)
 
 
 def _streams(client: Client, nfe: int, rounds: int) -> dict[str, float]:
-    """Medians after two warm-ups."""
     options: Any = {"nfe": nfe, "seed": SEED, "segmentation": "low_latency"}
     replies = [client.stream(TEXT, "reference", **options).reply() for _ in range(rounds + 2)]
     return {

@@ -43,7 +43,6 @@ class Work:
     """Number of these."""
 
     def at(self, frames: int) -> dict[str, float]:
-        """Operations by class."""
         return {
             name: max(constant + (linear + quadratic * frames) * frames, 0.0)
             for name, (constant, linear, quadratic) in self.flops.items()
@@ -73,7 +72,6 @@ def _polynomial(counts: Sequence[float]) -> Polynomial:
 
 
 def class_of(node: Mapping[str, Any]) -> str:
-    """One of CLASSES."""
     op, inputs = node["op"], node["inputs"]
     if "Attention" in op or "Softmax" in op:
         return "attention"
@@ -97,7 +95,6 @@ def operations(node: Mapping[str, Any]) -> float:
 
 
 def parameters(node: Mapping[str, Any]) -> float:
-    """Number of weights of a product or convolution."""
     kind = class_of(node)
     if kind == "linear":
         return float(node["inputs"][0][-1] * node["outputs"][0][-1])
@@ -114,7 +111,6 @@ def values_of(node: Mapping[str, Any]) -> float:
 
 
 def inputs_of(bundle: Bundle, graph: str, frames: int) -> dict[str, HostArray]:
-    """Inputs of a graph for one row of so many frames."""
     sizes = {"R": 1, "N": frames, "P": 0, "C": CONTEXT, "S": TIMES, "K": 1, "T": frames // FRAMES_PER_TOKEN}
     draw = np.random.default_rng(0)
     arrays: dict[str, HostArray] = {}

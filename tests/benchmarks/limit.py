@@ -54,8 +54,6 @@ PRODUCT, VECTOR_MB = 768, 128
 
 @dataclass(frozen=True)
 class Peak:
-    """Peak of a device: operations and bytes a second."""
-
     flops: float
     bytes_per_s: float
 

@@ -34,7 +34,6 @@ def write(work: Path, family: Family, vocabulary: int, vocos: VocosConfig | None
 
 
 def inputs(reference: int, tokens: int, vocabulary: int) -> tuple[FloatArray, IntArray]:
-    """Log-mel of a reference of so many frames, and ids."""
     rng = np.random.default_rng(SEED)
     mel = rng.normal(-3.0, 2.0, (reference, MELS)).clip(-11.5, 3.0).astype(np.float32)
     return mel, rng.integers(0, vocabulary, tokens, dtype=np.int32)
@@ -49,7 +48,6 @@ def upstream_noise(frames: int, device: str = "cpu") -> FloatArray:
 
 
 def stored(work: Path, arch: Arch, vocabulary: int) -> Callable[[Any], Mapping[str, Any]]:
-    """Weights of WORK/checkpoint, for `sampler`."""
     from export.checkpoint import load_dit
 
     return lambda _: dict(load_dit(work / "checkpoint/model.safetensors", arch, vocabulary))
@@ -94,7 +92,6 @@ def segment(
     noise: FloatArray,
     nfe: int,
     sampling: Sampling = "exact",
-    guidance: float = GUIDANCE,
 ) -> Segment:
     """The same synthesis for our engine, of as many frames as the noise."""
     return Segment(
@@ -106,6 +103,6 @@ def segment(
         reference_frames=reference_frames,
         noise=noise,
         times=time_grid(nfe),
-        guidance=guidance,
+        guidance=GUIDANCE,
         sampling=sampling,
     )

@@ -36,8 +36,6 @@ LANE_ROWS = 2
 
 @dataclass(frozen=True)
 class ReplyTime:
-    """A guided reply in one piece."""
-
     sampling: Sampling
     steps_s: float
     other_s: float
@@ -94,7 +92,6 @@ class ReplyModel:
         ]
 
     def _of_step(self, call: StepCall) -> dict[str, float]:
-        """Operations by class."""
         return {
             name: linear * call.tokens + quadratic * call.pairs
             for name, (_, linear, quadratic) in self._works["step"].flops.items()
@@ -104,7 +101,6 @@ class ReplyModel:
         return sum(self._of_step(call).values())
 
     def step_s(self, call: StepCall) -> float:
-        """Seconds of a call of a step graph."""
         work, arch = self._works["step"], self._bundle.manifest.arch
         if arch:
             moved = POINTWISE_BYTES * arch.depth * arch.dim * call.tokens
@@ -121,7 +117,6 @@ class ReplyModel:
         return max(self._compute_s(work.at(frames)), self._moved_s(moved))
 
     def kernels(self, graph: str) -> int:
-        """See `Work.kernels`."""
         return self._works[graph].kernels
 
     def _other_s(self, frames: int, reference: int) -> float:

@@ -30,7 +30,6 @@ TEXTS = (
 
 
 async def whole_s(client: AsyncClient, voice: str, text: str, seed: int = 7, **options: Any) -> float:
-    """Seconds to the first sound of a whole text."""
     begun, first_s = time.perf_counter(), 0.0
     async for event in client.stream(text, voice, seed=seed, **options):
         if isinstance(event, Piece) and not first_s:
@@ -60,7 +59,6 @@ async def written_s(client: AsyncClient, voice: str, text: str, pace: float) -> 
 
 
 async def compare(address: str, voice: str, rounds: int, pace: float) -> None:
-    """Print a line for each text."""
     whole: dict[str, list[float]] = {text: [] for text in TEXTS}
     written: dict[str, list[float]] = {text: [] for text in TEXTS}
     async with AsyncClient(address) as client:

@@ -1,12 +1,10 @@
 """The scheduler on a virtual clock: an hour of chat in seconds, on devices that are a table of costs.
 
     python -m tests.benchmarks.simulator [--device orin|launch-bound] [--load 3] [--policy fifo]
-    python -m tests.benchmarks.simulator --limit BUNDLE [--device agx-orin-64 --mode 30W]
     python -m tests.benchmarks.simulator --replay TRACE [--bundle DIR] [--voice WAV] [--threads N]
 
 The scheduler is the daemon's own; only clock, engine and listeners are not. Orin's table is DERIVED, not
-measured: F5TTS_v1_Base in FP16 at 45 % of the peak, from the figures of limit.py. With --limit
-the table is that command's for a bundle and an Orin's power mode: operations counted from the ONNX graphs.
+measured: F5TTS_v1_Base in FP16 at 45 % of the peak. `capacity.py` counts operations from a bundle's graphs.
 
 TRACE is what `appliance bench storm --trace` wrote of a real daemon. Its requests are planned again and
 offered to a scheduler that knows what each costs, with the costs that this machine's warm-up measures, scaled
@@ -54,7 +52,7 @@ from appliance.scheduler.workload import Observer
 from appliance.text import chinese
 from appliance.voices.reference import prepare
 from appliance.voices.rules import RULES
-from tests.benchmarks import devices, graph_work
+from tests.benchmarks import devices
 from tests.daemons import SPEECH
 
 FRAMES_PER_S = 93.75
@@ -70,17 +68,13 @@ class Table(Protocol):
     """Seconds of each call on a device."""
 
     @property
-    def max_batch(self) -> int:
-        """Lanes in one call."""
-        ...
+    def max_batch(self) -> int: ...
 
     def step_s(self, steps: Steps) -> float:
         """One call that does these steps, each the given one of its segment."""
         ...
 
-    def of(self, segment: Segment) -> Cost:
-        """One segment alone."""
-        ...
+    def of(self, segment: Segment) -> Cost: ...
 
 
 @dataclass(frozen=True)
@@ -94,16 +88,13 @@ class Device:
     vocoder_frame_s: float
     max_batch: int = 1
     """Lanes in one call."""
-    lane_rows: int = 2
-    """Rows of a lane in a step: a guided and an unguided one."""
 
     def step_s(self, steps: Steps) -> float:
-        """One step of all of them."""
-        rows = [segment.frames for segment, _ in steps for _ in range(self.lane_rows)]
-        return self.launch_s + sum(self.token_s * n + self.pair_s * n * n for n in rows)
+        """One step of all of them, each a guided and an unguided row."""
+        frames = [segment.frames for segment, _ in steps]
+        return self.launch_s + sum(2 * (self.token_s * n + self.pair_s * n * n) for n in frames)
 
     def of(self, segment: Segment) -> Cost:
-        """One segment alone."""
         steps = (self.step_s([(segment, 0)]),) * segment.nfe
         made = segment.frames - segment.reference_frames
         return Cost(self.launch_s + self.condition_s, steps, self.launch_s + self.vocoder_frame_s * made)
@@ -121,31 +112,6 @@ ORIN = Device(
 )
 LAUNCH_BOUND = Device(6e-3, ORIN.token_s / 10, ORIN.pair_s / 10, 1e-3, ORIN.vocoder_frame_s / 10, max_batch=8)
 DEVICES = {"orin": ORIN, "launch-bound": LAUNCH_BOUND}
-CONDITION_FRAMES = 500
-"""Length at which a condition's cost is taken: it is a constant in `Device`."""
-
-
-def limited(bundle: bundles.Bundle, mode: devices.Mode) -> Device:
-    """A bundle on a power mode at REACHED of its peak, from what limit.py counts; launches as ORIN's."""
-    quick = graph_work.speedups(bundle)
-    per_s = mode.flops * devices.REACHED
-    rows = bundle.manifest.sampler.most_rows
-
-    def seconds(graph: str) -> tuple[float, float, float]:
-        known = graph_work.count(bundle, graph).flops
-        return tuple(sum(known[kind][i] / quick.get(kind, 1.0) for kind in known) / per_s for i in range(3))
-
-    once, token_s, pair_s = seconds("step")
-    condition = np.polynomial.Polynomial(seconds("condition"))
-    return replace(
-        ORIN,
-        launch_s=ORIN.launch_s + rows * once,
-        lane_rows=rows,
-        token_s=token_s,
-        pair_s=pair_s,
-        condition_s=float(condition(CONDITION_FRAMES)),
-        vocoder_frame_s=seconds("vocoder")[1],
-    )
 
 
 @dataclass(frozen=True)
@@ -164,7 +130,6 @@ class Measured:
 
 
 def scaled(cost: Cost, factor: float) -> Cost:
-    """So many times the cost."""
     return Cost(cost.open_s * factor, tuple(s * factor for s in cost.steps_s), cost.finish_s * factor)
 
 
@@ -205,7 +170,6 @@ class Engine:
 
     @property
     def lanes(self) -> int:
-        """Open lanes."""
         return len(self._open)
 
     def open(self, segment: Segment) -> Lane:
@@ -292,7 +256,6 @@ class Message:
 
     @property
     def first_s(self) -> float:
-        """Seconds from arrival to the first audio."""
         return self.heard[0][0] - self.at
 
     @property
@@ -521,11 +484,8 @@ def replay(trace: Path, folder: Path, voice: Path, threads: int) -> dict[str, fl
 
 
 def main() -> None:
-    """Print a report as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=(*DEVICES, *devices.DEVICES), default="orin")
-    parser.add_argument("--limit", type=Path, metavar="BUNDLE", help="costs of a bundle on a real Orin")
-    parser.add_argument("--mode", default="MAXN", help="power mode of that Orin (%(default)s)")
+    parser.add_argument("--device", choices=tuple(DEVICES), default="orin")
     parser.add_argument("--load", type=float, default=3.0)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--policy", choices=("deadline", "fifo"), default="deadline")
@@ -539,15 +499,7 @@ def main() -> None:
     if options.replay:
         print(json.dumps(replay(options.replay, options.bundle, options.voice, options.threads), indent=2))
         return
-    if options.limit:
-        modes = devices.DEVICES.get(options.device, {})
-        if options.mode not in modes:
-            parser.error(f"--limit takes --device {' or '.join(devices.DEVICES)} and one of its modes")
-        device = limited(bundles.read(options.limit, verify=False), modes[options.mode])
-    elif options.device in DEVICES:
-        device = DEVICES[options.device]
-    else:
-        parser.error(f"--device {options.device} takes --limit BUNDLE")
+    device = DEVICES[options.device]
     messages = chat(options.seconds, options.load, device)
     if options.batch:
         device = Device(**{**vars(device), "max_batch": options.batch})

@@ -39,7 +39,8 @@ def tried(work: Callable[..., Any], *arguments: object) -> Any:
         return work(*arguments)
     except Exception as error:
         say(f"{type(error).__name__}: {error}")
-        return {"error": f"{type(error).__name__}: {error}"[:1000]}
+        told = f"{type(error).__name__}: {error}"
+        return {"error": told if len(told) < 1000 else f"{told[:300]} … {told[-700:]}"}
 
 
 def failed(row: object) -> bool:

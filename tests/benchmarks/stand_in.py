@@ -73,7 +73,6 @@ def smi(*fields: str) -> dict[str, str]:
 
 
 def pytest_configure() -> None:
-    """As a plugin."""
     install()
 
 

@@ -107,7 +107,6 @@ def written(page: str, record: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    """Print, or write."""
     for path in (RECORD, UPSTREAM):
         record = json.loads(path.read_text("utf-8"))
         if "--write" in sys.argv[1:]:

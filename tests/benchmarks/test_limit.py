@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from appliance.contract import bundle as bundles
-from tests.benchmarks import devices, graph_work, limit, simulator
+from tests.benchmarks import graph_work, limit
 from tests.benchmarks.__main__ import main
 from tests.benchmarks.simulator import DEMO
 from tests.daemons import BUNDLE
@@ -77,24 +76,6 @@ def test_a_step_is_what_its_architecture_says(folder: Path) -> None:
     assert found["rest"] == 0.0
 
 
-def test_the_base_model_of_the_simulator_is_the_formulas() -> None:
-    arch = bundles.Arch(dim=1024, depth=22, heads=16, ff_mult=2, text_dim=512, conv_layers=4)
-    manifest: Any = type("Manifest", (), {"arch": arch, "mel": TINY.manifest.mel})()
-    work = formula(manifest, 1)
-    assert devices.BASE.frame == pytest.approx(work["linear"] + work["convolution"], rel=0.01)
-    assert devices.BASE.pair == pytest.approx(work["attention"], rel=1e-6)
-
-
-def test_peaks_are_what_is_published() -> None:
-    maxn = devices.DEVICES["agx-orin-64"]["MAXN"].flops
-    assert maxn == pytest.approx(170e12 / 4, rel=0.01)  # 170 sparse INT8 TOPS of the GPU
-    assert devices.DEVICES["agx-orin-32"]["MAXN"].flops == pytest.approx(108e12 / 4, rel=0.02)
-    assert devices.DEVICES["h100-sxm"]["MAXN"].flops == pytest.approx(989e12, rel=0.01)
-    for modes in devices.DEVICES.values():
-        watts = [mode.flops for mode in modes.values()]
-        assert watts == sorted(watts, reverse=True)
-
-
 def test_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["limit", str(DEMO / "bundle"), "--device", "agx-orin-64"]
     assert main([*options, "--json"]) == 0
@@ -109,20 +90,6 @@ def test_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert "has the modes MAXN, 50W, 30W, 15W, not 40W" in capsys.readouterr().err
     assert main([*options, "--audio", "900"]) == 1
     assert "at most 24.6 s" in capsys.readouterr().err
-
-
-def test_the_simulator_takes_its_costs_from_the_limit() -> None:
-    """Seconds of a reply's calls, against the plan's at the share of the peak that it assumes."""
-    bundle, mode = bundles.read(DEMO / "bundle", verify=False), devices.DEVICES["agx-orin-64"]["30W"]
-    device, nfe, frames = simulator.limited(bundle, mode), bundle.manifest.sampler.nearest(7), 800
-    rows = {row["graph"]: row for row in limit.limits_on(bundle, mode, frames, 300, nfe)["graphs"]}
-    message = simulator.Message(0.0, reference_s=300 / simulator.FRAMES_PER_S, nfe=nfe)
-    [segment] = simulator.segments_of(message, [500 / simulator.FRAMES_PER_S])
-    assert segment.frames == frames
-    cost, launch_s = device.of(segment), simulator.ORIN.launch_s
-    steps_s = sum(cost.steps_s) - nfe * launch_s
-    assert steps_s == pytest.approx(rows["step"]["compute_s"] / devices.REACHED, rel=1e-6)
-    assert cost.finish_s - launch_s == pytest.approx(rows["vocoder"]["compute_s"] / devices.REACHED, rel=0.01)
 
 
 def test_limits_of_this_machine_hang_together(

@@ -73,7 +73,6 @@ def check_format(trace: Mapping[str, Any]) -> None:
 
 
 def tracks(trace: Mapping[str, Any], process: int) -> dict[int, list[Event]]:
-    """Slices by thread, in order of time."""
     found: dict[int, list[Event]] = defaultdict(list)
     for event in trace["traceEvents"]:
         if event["ph"] == "X" and event["pid"] == process:
@@ -105,7 +104,6 @@ def check_consistent(trace: Mapping[str, Any]) -> None:
 
 
 def waits(trace: Mapping[str, Any], request: str) -> dict[str, float]:
-    """Seconds that a request waited, by reason."""
     [found] = [one for one in summary(trace)["requests"] if one["request"] == request]
     return dict(found["waits_s"])
 
@@ -114,24 +112,26 @@ def waits(trace: Mapping[str, Any], request: str) -> dict[str, float]:
 
 
 class Traced(Bench):
-    """The scheduler's test bench with a scheduler that records."""
-
     def __init__(self, *, limit: int = 10_000, **given: Any) -> None:
         self.recorder = Recorder(lambda: 100.0, limit=limit)
         super().__init__(observer=self.recorder, **given)
 
     def trace(self, folder: Path) -> Mapping[str, Any]:
-        path = folder / "trace.json"
-        self.recorder.write(path)
-        return read(path)
+        self.recorder.write(folder / "trace.json")
+        return read(folder / "trace.json")
+
+    def served(self, folder: Path) -> Mapping[str, Any]:
+        """The trace when all is served, which hangs together."""
+        self.serve()
+        trace = self.trace(folder)
+        check_consistent(trace)
+        return trace
 
 
 def test_calls_and_the_turns_of_others(tmp_path: Path) -> None:
     bench = Traced()
     jobs = [bench.admit(name, 2) for name in "ab"]
-    bench.serve()
-    trace = bench.trace(tmp_path)
-    check_consistent(trace)
+    trace = bench.served(tmp_path)
     found = summary(trace)
     assert {name: one["calls"] for name, one in found["calls"].items()} == {
         "open": 4,
@@ -160,9 +160,7 @@ def test_a_paused_channel_and_a_slow_reader(tmp_path: Path) -> None:
     bench.scheduler.run_once()
     bench.now += 1.0
     bench.scheduler.queue.resume("music")
-    bench.serve()
-    trace = bench.trace(tmp_path)
-    check_consistent(trace)
+    trace = bench.served(tmp_path)
     # The other is made meanwhile, in six calls.
     assert waits(trace, "s")["reader"] == pytest.approx(2.0 + 6 * CALL_S)
     assert waits(trace, "p")["paused"] >= 3.0
@@ -174,9 +172,7 @@ def test_lanes_that_are_taken(tmp_path: Path) -> None:
     for _ in range(3):
         bench.scheduler.run_once()
     bench.admit("hello", priority=Priority.REALTIME)
-    bench.serve()
-    trace = bench.trace(tmp_path)
-    check_consistent(trace)
+    trace = bench.served(tmp_path)
     assert waits(trace, "hello")["lanes"] == pytest.approx(15 * CALL_S, abs=CALL_S / 2)
 
 
@@ -185,9 +181,7 @@ def test_a_lane_that_is_opened_to_share_steps(tmp_path: Path) -> None:
     bench.admit("a", 1, nfe=8)
     bench.scheduler.run_once()
     bench.admit("b", 1, nfe=8)
-    bench.serve()
-    trace = bench.trace(tmp_path)
-    check_consistent(trace)
+    trace = bench.served(tmp_path)
     assert waits(trace, "a")["batch"] == pytest.approx(CALL_S)
     found = summary(trace)
     assert found["lane_steps"] == 16 > found["calls"]["step"]["calls"] and found["lanes"] == 2
@@ -212,9 +206,7 @@ def test_calls_that_end_otherwise(tmp_path: Path, how: str) -> None:
     bench.scheduler.run_once()
     bench.engine.on_step = lambda: None
     bench.admit("y")
-    bench.serve()
-    trace = bench.trace(tmp_path)
-    check_consistent(trace)
+    trace = bench.served(tmp_path)
     [calls] = tracks(trace, CALLS).values()
     assert [call["args"].get("ended", "") for call in calls][1] == ("" if how == "cancelled" else how)
     assert summary(trace)["calls"]["step"]["calls"] == {"failed": 5, "cancelled": 5, "interrupted": 9}[how]

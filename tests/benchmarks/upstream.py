@@ -82,8 +82,6 @@ class NotEqual(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """One reply, in seconds from the request."""
-
     wall_s: float
     first_audio_s: float
     audio_s: float
@@ -91,8 +89,6 @@ class Answer:
 
 @dataclass(frozen=True)
 class Contender:
-    """A running server."""
-
     name: str
     pid: int
     whole: Callable[[str, int], Answer]
@@ -261,28 +257,20 @@ def whole(client: Client, text: str, seed: int) -> Reply:
 
 
 def streamed(client: Client, text: str, seed: int) -> Reply:
-    """Stream a reply, cut for an early first sound."""
     return client.stream(text, "demo", seed=seed, segmentation="low_latency", **OPTIONS).reply()
 
 
 def answer(reply: Reply) -> Answer:
-    """Times of one of our replies."""
     return Answer(reply.wall_s, reply.first_audio_s, reply.audio_s)
 
 
 @contextlib.contextmanager
 def ours(name: str, folder: Path, bundle: Path, threads: int) -> Iterator[tuple[Contender, Client]]:
-    """Our daemon and a client of it."""
     folder.mkdir()
     with (
-        running(folder, ready=False, speaks_from=bundle, engine={"threads": threads}) as daemon,
+        running(folder, speaks_from=bundle, engine={"threads": threads}) as daemon,
         Client(daemon.address) as client,
     ):
-        end = time.monotonic() + START_S
-        while not any("ready on" in line for line in daemon.lines):
-            if daemon.process.poll() is not None or time.monotonic() > end:
-                raise NotEqual(f"{name}: not ready: {''.join(daemon.lines)}")
-            time.sleep(0.05)
         client.add_voice("demo", SPEECH.read_bytes(), TRANSCRIPT)
         contender = Contender(
             name,
@@ -409,7 +397,6 @@ def load() -> dict[str, Any]:
 
 
 def upstream_versions(python: Path) -> dict[str, str]:
-    """Versions in upstream's environment."""
     code = f"from importlib.metadata import version as v; print(dict(zip({VERSIONS}, map(v, {VERSIONS}))))"
     found: dict[str, str] = ast.literal_eval(subprocess.check_output([str(python), "-c", code], text=True))
     return found
@@ -481,12 +468,10 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
 
 
 def say(line: str) -> None:
-    """Print a line of progress with the time."""
     print(f"{time.strftime('%H:%M:%S')}  {line}", file=sys.stderr, flush=True)
 
 
 def main() -> int:
-    """Parse the command line, compare and write the record."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

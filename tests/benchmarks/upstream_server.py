@@ -67,7 +67,6 @@ def _same_noise(seed: int, frames: Any, mels: int, **_: Any) -> Any:
 
 
 def main() -> None:
-    """Start the server that the first argument names."""
     kind, nfe, *arguments = sys.argv[1:]
     sys.modules.update(upstream.torchaudio_stand_in())
     utils = importlib.import_module("f5_tts.infer.utils_infer")

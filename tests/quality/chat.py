@@ -46,7 +46,6 @@ def chat_lines(count: int) -> list[tuple[str, str]]:
 def wrong_words(
     mouth: Mouth, voices: Iterable[str], front: FrontEnd, pairs: list[tuple[str, str]], judge: Recogniser
 ) -> Errors:
-    """Count wrong words over all voices; a pair is what is spoken and what is to be heard."""
     found = Errors(0, 0)
     for seed, (spoken, expected) in enumerate(pairs):
         for voice in voices:
@@ -57,7 +56,6 @@ def wrong_words(
 
 
 def main() -> int:
-    """Print the table; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--lines", type=int, default=60)
     options = parser.parse_args()

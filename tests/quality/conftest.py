@@ -12,7 +12,6 @@ collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
 
 @pytest.fixture(scope="session")
 def panel():  # type: ignore[no-untyped-def]
-    """Every judge, loaded."""
     from tests.quality import judges
     from tests.quality.scoring import Panel
 
@@ -23,7 +22,6 @@ def panel():  # type: ignore[no-untyped-def]
 
 @pytest.fixture(scope="session")
 def aligner():  # type: ignore[no-untyped-def]
-    """The judge of when words are said, loaded."""
     from tests.quality import judges
 
     if absent := judges.missing(["pocketsphinx"]):

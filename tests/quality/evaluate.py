@@ -55,8 +55,6 @@ IN_TURN = "held-out"
 
 @dataclass(frozen=True)
 class Line:
-    """What one voice is to say."""
-
     text: str
     voice: str
 
@@ -87,8 +85,6 @@ class Row:
 
 
 class Record:
-    """The rows on disk."""
-
     def __init__(self, path: Path) -> None:
         """Read what is there. Raises ValueError for what is no record."""
         self._path = path
@@ -96,7 +92,6 @@ class Record:
         self.rows = [Row(**{**row, "scores": Scores(**row["scores"])}) for row in raw["rows"]]
 
     def find(self, key: tuple[object, ...]) -> Row | None:
-        """The row with that key."""
         return next((row for row in self.rows if row.key == key), None)
 
     def add(self, row: Row) -> None:
@@ -112,7 +107,6 @@ class Record:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """One line a row; rates in percent, times in seconds."""
     head = ("model", "precision", "nfe", "request", "sampling", "WER %", "over teacher", "own voice %")
     lines = [(*head, "similar", "other", "natural", "pause", "RTF")]
     for row in rows:
@@ -163,7 +157,6 @@ class Evaluation:
         return self._row(f"{VOCODED} ({name})", precision, None, "–", mark, lambda: self._vocoded(mouth))
 
     def bundle(self, mouth: Mouth, name: str, nfe: int, request: str, sampling: Sampling = "exact") -> Row:
-        """One bundle at one NFE."""
         precision, mark = _precision(mouth), fingerprint(mouth)
         replies = lambda: self._spoken(mouth, nfe, REQUESTS[request], sampling)  # noqa: E731
         return self._row(name, precision, nfe, request, mark, replies, sampling)
@@ -261,7 +254,6 @@ def alternating(held_out: Path, voices: Iterable[str]) -> list[Line]:
 
 
 def spoken_by_each(path: Path, voices: Iterable[str]) -> list[Line]:
-    """Each line of a file by every voice."""
     return [Line(*both) for both in product(path.read_text("utf-8").splitlines(), voices)]
 
 
@@ -278,7 +270,6 @@ def installed(voices: Iterable[str], folder: Path) -> Teachers | None:
 
 
 def _precision(mouth: Mouth) -> str:
-    """As the table names it."""
     precision = mouth.bundle.manifest.precision
     return precision if mouth.variant == "default" else f"{precision}, {mouth.variant}"
 
@@ -290,7 +281,6 @@ def fingerprint(mouth: Mouth) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure what has not been measured, and print the table."""
     options = _parser().parse_args(argv)
     try:
         rows = list(_rows(options))

@@ -73,7 +73,6 @@ class MetricError(RuntimeError):
 
 
 def missing(modules: Iterable[str] = PACKAGES) -> list[str]:
-    """Packages of `modules` that are not installed."""
     return [PACKAGES[module] for module in modules if importlib.util.find_spec(module) is None]
 
 
@@ -120,8 +119,6 @@ class Recogniser:
 
 
 class Speaker:
-    """Speaker encoder CAM++."""
-
     def __init__(self) -> None:
         import torch
 
@@ -200,8 +197,6 @@ class Silence:
 
 
 class VoiceActivity:
-    """Voice activity detector Silero VAD."""
-
     def __init__(self) -> None:
         self._silero = imported("silero_vad")
         self._model = self._silero.load_silero_vad(onnx=True)
@@ -270,7 +265,6 @@ def plain(text: str) -> str:
 
 
 def resample(sound: Sound, rate_hz: int) -> FloatArray:
-    """Resample to floats (samples,) at RATE_HZ."""
     import soxr
 
     wave = np.asarray(sound)

@@ -43,8 +43,6 @@ FADE_S, NEAR_S = 0.15, 0.005
 
 @dataclass
 class Figures:
-    """One daemon's replies by one voice."""
-
     lufs: list[float] = field(default_factory=list)
     peaks_db: list[float] = field(default_factory=list)
     steps_lu: list[float] = field(default_factory=list)
@@ -118,7 +116,6 @@ def stream(client: Client, text: str, voice: str, seed: int) -> tuple[Reply, lis
 
 
 def main() -> None:
-    """Print the table."""
     with (
         tempfile.TemporaryDirectory() as one,
         tempfile.TemporaryDirectory() as other,

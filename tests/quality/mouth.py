@@ -33,16 +33,12 @@ Damage = Callable[[LaneState], None]
 
 @dataclass(frozen=True)
 class Reference:
-    """A recording with its words."""
-
     audio: Path
     transcript: str
 
 
 @dataclass(frozen=True, eq=False)
 class Spoken:
-    """One reply."""
-
     samples: FloatArray
     """(samples,) at the bundle's rate."""
     wall_s: float
@@ -114,7 +110,6 @@ class Mouth:
         return segments, made, np.concatenate(joined)
 
     def _synthesize(self, segment: Segment) -> FloatArray:
-        """(samples,) of one segment."""
         lane = self._engine.open(segment)
         state = self._engine._lanes[lane.id]
         held = state.times

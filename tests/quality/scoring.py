@@ -36,13 +36,10 @@ class Reply:
 
     @property
     def seconds(self) -> float:
-        """Of sound."""
         return len(self.samples) / self.rate_hz
 
 
 class Judges(Protocol):
-    """What `score` asks for each reply."""
-
     def errors(self, reply: Reply) -> Errors: ...
 
     def embed(self, sound: Sound, rate_hz: int) -> FloatArray: ...
@@ -53,27 +50,21 @@ class Judges(Protocol):
 
 
 class Panel:
-    """The judges, loaded once."""
-
     def __init__(self) -> None:
         """Raises MetricError where one is not installed."""
         self._recogniser, self._speaker = Recogniser(), Speaker()
         self._naturalness, self._activity = Naturalness(), VoiceActivity()
 
     def errors(self, reply: Reply) -> Errors:
-        """Of the words."""
         return self._recogniser.errors(reply.text, self._recogniser.transcribe(reply.samples, reply.rate_hz))
 
     def embed(self, sound: Sound, rate_hz: int) -> FloatArray:
-        """(192,) the voice."""
         return self._speaker.embed(sound, rate_hz)
 
     def naturalness(self, reply: Reply) -> float:
-        """1 to 5."""
         return self._naturalness.score(reply.samples, reply.rate_hz)
 
     def silence(self, reply: Reply) -> Silence:
-        """Around and within the speech."""
         return self._activity.silence(reply.samples, reply.rate_hz)
 
 

@@ -68,7 +68,6 @@ def noisy(wave: FloatArray) -> FloatArray:
 
 
 def cut(wave: FloatArray) -> FloatArray:
-    """The middle third silenced."""
     kept = wave.copy()
     kept[len(wave) // 3 : 2 * len(wave) // 3] = 0.0
     return kept
@@ -84,7 +83,7 @@ def test_people_are_understood(panel: Panel, name: str) -> None:
 
 
 @pytest.mark.parametrize("how", [cut, backwards], ids=lambda how: how.__name__)
-@pytest.mark.parametrize("name", ["town", "dickens"])
+@pytest.mark.parametrize("name", ["town", pytest.param("dickens", marks=pytest.mark.thorough)])
 def test_missing_and_reversed_words_are_noticed(
     panel: Panel, name: str, how: Callable[[FloatArray], FloatArray]
 ) -> None:
@@ -116,7 +115,7 @@ def test_a_blink_of_sound_has_no_voice(panel: Panel) -> None:
         panel.embed(np.zeros(2_000, np.float32), RATE_HZ)
 
 
-@pytest.mark.parametrize("name", ["town", "nature"])
+@pytest.mark.parametrize("name", [pytest.param("town", marks=pytest.mark.thorough), "nature"])
 def test_noise_is_unnatural(panel: Panel, name: str) -> None:
     reply = recording(name)
     assert panel.naturalness(reply) > 3.6

@@ -41,8 +41,6 @@ MIN_NATURALNESS = 3.3
 
 
 class Speak:
-    """Lines through one bundle, whole or broken, before the judges."""
-
     def __init__(self, folder: Path, voices: Path, panel: Panel, work: Path) -> None:
         self.bundle, self._panel, self._work = folder, panel, work
         self._references = references_in(voices)
@@ -73,6 +71,11 @@ def speak(panel: Panel, root: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return Speak(folder, voices, panel, tmp_path_factory.mktemp("quality"))
 
 
+def of_lines(few: int, many: int) -> pytest.MarkDecorator:
+    """So many lines by day, so many in `scripts/test --all`."""
+    return pytest.mark.parametrize("count", [few, pytest.param(many, marks=pytest.mark.thorough)])
+
+
 def lines() -> list[str]:
     return LINES.read_text("utf-8").splitlines()
 
@@ -82,14 +85,16 @@ def good(scores: Scores) -> bool:
     return understood and scores.naturalness >= MIN_NATURALNESS
 
 
-def test_the_voice_is_understood_and_is_its_own(speak: Speak) -> None:
-    scores = speak(lines())
+@of_lines(8, 20)
+def test_the_voice_is_understood_and_is_its_own(speak: Speak, count: int) -> None:
+    scores = speak(lines()[:count])
     assert good(scores), scores
 
 
-def test_streamed_requests_are_understood(speak: Speak) -> None:
+@of_lines(2, 6)
+def test_streamed_requests_are_understood(speak: Speak, count: int) -> None:
     # Two sentences each, so that they are cut.
-    pairs = [f"{one} {other}" for one, other in zip(lines()[:6:2], lines()[1:6:2], strict=True)]
+    pairs = [f"{one} {other}" for one, other in zip(lines()[:count:2], lines()[1:count:2], strict=True)]
     scores = speak(pairs, how=Segmentation.LOW_LATENCY)
     assert scores.wer <= MAX_WER, scores
 
@@ -99,11 +104,12 @@ def test_a_short_text_does_not_begin_with_the_references_last_words(speak: Speak
     assert scores.wer <= 0.25, scores  # slowed as upstream slows them: above 1
 
 
+@of_lines(3, 6)
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_step_is_noticed(speak: Speak, name: str) -> None:
+def test_a_broken_step_is_noticed(speak: Speak, name: str, count: int) -> None:
     if BROKEN[name] is guidance_exchanged and bundle.read(speak.bundle).manifest.sampler.most_rows == 1:
         pytest.skip("this bundle has one row, which has nothing to change places with")
-    scores = speak(lines()[:6], damage=BROKEN[name])
+    scores = speak(lines()[:count], damage=BROKEN[name])
     assert not good(scores), scores
 
 

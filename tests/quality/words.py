@@ -30,8 +30,6 @@ LINES = Path(__file__).with_name("lines.txt")
 
 @dataclass(frozen=True)
 class Distances:
-    """Of the beginnings and ends of words, in seconds."""
-
     planned: list[float]
     heard: list[float]
 
@@ -82,7 +80,6 @@ def table(rows: dict[str, Distances]) -> str:
 
 
 def main() -> int:
-    """Print the table; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--bundle", type=Path, default=BUNDLE)
     parser.add_argument("--voices", type=Path, help="recordings NAME.wav with their words NAME.txt")
