@@ -59,6 +59,15 @@ JOURNAL = [
     ("f5-clocks", "sudo", "wilhelmina : TTY=pts/0 ; PWD=/home/wilhelmina ; COMMAND=/usr/sbin/nvpmodel -m 2"),
     ("nvpmodel", "bash", "export TOKEN=xyzzy-bash"),
 ]
+CRASH = [
+    (
+        "f5-appliance",
+        "python",
+        "INFO appliance.serve.daemon: the engine failed: RuntimeError: CUDA error 801",
+    ),
+    ("f5-appliance", "systemd", "f5-appliance.service: Main process exited, code=exited, status=70/SOFTWARE"),
+    ("nvpmodel", "nvpmodel", "NVPM ERROR: Error writing 128 to /sys/devices/platform/gpu.0/tpc_pg_mask: 16"),
+]
 KERNEL = [
     "usb 1-2: SerialNumber: XYZZYSERIAL",
     "nvgpu: 17000000.gpu on host ward-7-box serial 1423622012345 mac 48:b0:2d:11:22:33 gone",
@@ -76,23 +85,9 @@ KERNEL = [
     "nvgpu: peer fe80::1:2:3:4 at 198.51.100.9 for wilhelmina@example.org",
 ]
 SECRETS = (
-    "xyzzy",
-    "wilhelmina",
-    "grandmother",
-    "grandfather",
-    "471147",  # long enough not to stand in some figure by chance
-    "ward-7-box",
-    "1423622012345",
-    "48:b0:2d",
-    "198.51.100.9",
-    "203.0.113.77",
-    "fe80::",
-    "example.org",
-    "/home/",
-    "some call me",
-    "3f2b9b0e",
-    "user.slice",
-    "tech",
+    *("xyzzy", "wilhelmina", "grandmother", "grandfather", "ward-7-box", "1423622012345", "48:b0:2d", "tech"),
+    *("198.51.100.9", "203.0.113.77", "fe80::", "example.org", "/home/", "some call me", "3f2b9b0e"),
+    *("user.slice", "471147"),  # the number is long enough not to stand in some figure by chance
 )
 
 
@@ -138,6 +133,27 @@ def plant(jetson: Jetson) -> None:
     python.chmod(0o755)
 
 
+def support_bundle(
+    jetson: Jetson, *options: str, python: str = "/nowhere/python", cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", str(SCRIPT), "--python", python, *options]
+    return subprocess.run(
+        command, env=jetson.environment, capture_output=True, text=True, timeout=PATIENCE_S, cwd=cwd
+    )
+
+
+def collected(jetson: Jetson, user: int = 0) -> dict[str, archive.Part]:
+    """The parts, without an application; tegrastats would not end in this process."""
+    without_answers(jetson, "tegrastats")
+    return {part.name: part for part in archive.collect(quick(jetson, user=lambda: user), NOBODY)}
+
+
+def told(parts: dict[str, archive.Part]) -> list[str]:
+    """The secrets that are in it."""
+    text = "".join(part.text + part.problem for part in parts.values()).lower()
+    return [secret for secret in SECRETS if secret in text]
+
+
 def contents(archive: bytes) -> dict[str, str]:
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
         files = {}
@@ -154,23 +170,7 @@ def jetson(tmp_path_factory: pytest.TempPathFactory) -> Jetson:
     """A box with secrets, after a crash of the daemon."""
     jetson = well(tmp_path_factory.mktemp("planted") / "box")
     plant(jetson)
-    for unit, identifier, message in (
-        (
-            "f5-appliance",
-            "python",
-            "INFO appliance.serve.daemon: the engine failed: RuntimeError: CUDA error 801",
-        ),
-        (
-            "f5-appliance",
-            "systemd",
-            "f5-appliance.service: Main process exited, code=exited, status=70/SOFTWARE",
-        ),
-        (
-            "nvpmodel",
-            "nvpmodel",
-            "NVPM ERROR: Error writing 128 to /sys/devices/platform/gpu.0/tpc_pg_mask: 16",
-        ),
-    ):
+    for unit, identifier, message in CRASH:
         jetson.journal(message, identifier=identifier, unit=f"{unit}.service")
     jetson.journal("soctherm: OC ALARM 0x00000001")
     jetson.journal("Out of memory: Killed process 812 (python) total-vm:1kB")
@@ -185,13 +185,7 @@ def files(jetson: Jetson) -> dict[str, str]:
     """Content of the archive that the script writes on this box."""
     out = jetson.root.parent / "support.tar.gz"
     # With a real application, which quotes the configuration in its findings.
-    ran = subprocess.run(
-        [sys.executable, "-I", str(SCRIPT), "--out", str(out), "--python", sys.executable],
-        env=jetson.environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    ran = support_bundle(jetson, "--out", str(out), python=sys.executable)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert out.stat().st_mode & 0o777 == 0o600
     files = contents(out.read_bytes())
@@ -217,47 +211,48 @@ def test_nothing_that_was_planted_is_in_it(files: dict[str, str]) -> None:
     assert found == {}
     missing = [line for line in files["INDEX"].splitlines() if line.startswith("MISSING")]
     assert all("the boot before is not in the journal" in line for line in missing), missing
-    assert json.loads(files["health.json"])["findings"]
-    assert [f["level"] for f in json.loads(files["health.json"])["findings"] if f["check"] == "config"] == [
-        "FAIL"
-    ]
+    [config] = [f for f in json.loads(files["health.json"])["findings"] if f["check"] == "config"]
+    assert config["level"] == "FAIL"
+
+
+IN_IT = {
+    "journal-f5-appliance.txt": (
+        "INFO appliance.serve.daemon: … engine failed: RuntimeError: CUDA error 801",
+        "Main process exited, code=exited, status=70/SOFTWARE",
+    ),
+    "journal-nvpmodel.txt": ("tpc_pg_mask: 16",),
+    "kernel.txt": (
+        "soctherm: OC ALARM",
+        "Out of memory: Killed process",
+        "mounted filesystem … r/w with ordered data mode",
+        "Killed process 813 (…) total-vm:1kB, UID:1000",
+        "comm …: deleted inode",
+        "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=…,mems_allowed=0,global_oom,"
+        "task_memcg=…,task=…,pid=814,uid=1000",
+    ),
+    "nvpmodel.txt": ("NVPM VERB: PARAM",),
+    "jetson_clocks.txt": ("NV Power Mode: MAXN",),
+    "versions.txt": ("\nnumpy==",),
+    "configuration.yaml": ("  drain_s: 20.0\n", "  metrics: 127.0.0.1:9464\n", "  listen: …\n"),
+}
 
 
 def test_what_the_maker_needs_is_in_it(jetson: Jetson, files: dict[str, str]) -> None:
-    journal = files["journal-f5-appliance.txt"]
-    assert "INFO appliance.serve.daemon: … engine failed: RuntimeError: CUDA error 801" in journal
-    assert "Main process exited, code=exited, status=70/SOFTWARE" in journal
-    assert "tpc_pg_mask: 16" in files["journal-nvpmodel.txt"]
-    assert (
-        "soctherm: OC ALARM" in files["kernel.txt"] and "Out of memory: Killed process" in files["kernel.txt"]
-    )
-    assert "mounted filesystem … r/w with ordered data mode" in files["kernel.txt"]
-    assert "Killed process 813 (…) total-vm:1kB, UID:1000" in files["kernel.txt"]
-    assert "comm …: deleted inode" in files["kernel.txt"]
-    assert (
-        "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=…,mems_allowed=0,global_oom,"
-        "task_memcg=…,task=…,pid=814,uid=1000" in files["kernel.txt"]
-    )
+    missing = [
+        (name, words) for name, all_of in IN_IT.items() for words in all_of if words not in files[name]
+    ]
+    assert missing == []
     assert json.loads(files["units.json"])["f5-appliance.service"]["Result"] == "watchdog"
-    assert json.loads(files["clocks.json"])["last_unpin"] == {
-        "at": 5.0,
-        "what": ["gpu: free"],
-        "who": ["… sudo nvpmodel …", "nvpmodel.service …"],
-    }
+    who = ["… sudo nvpmodel …", "nvpmodel.service …"]
+    assert json.loads(files["clocks.json"])["last_unpin"] == {"at": 5.0, "what": ["gpu: free"], "who": who}
     assert json.loads(files["clock-status.json"])["state"] == "pinned"
-    assert "NVPM VERB: PARAM" in files["nvpmodel.txt"]
-    assert "NV Power Mode: MAXN" in files["jetson_clocks.txt"]
     assert len(files["tegrastats.txt"].splitlines()) == 1 and "VDD_GPU_SOC" in files["tegrastats.txt"]
     assert files["nv_tegra_release.txt"] == jetson.read("/etc/nv_tegra_release") + "\n"
-    assert "\nnumpy==" in files["versions.txt"]
     assert json.loads(files["installed.json"])["module"] == "p3701-0005"
     assert json.loads(files["contents.json"]) == {
         "voices": {"count": 1, "files": 4, "bytes": json.loads(files["contents.json"])["voices"]["bytes"]},
         "bundle": {"files": {"manifest.yaml": 31, "step.onnx": 321}, "others": 1},
     }
-    assert "  drain_s: 20.0\n" in files["configuration.yaml"]
-    assert "  metrics: 127.0.0.1:9464\n" in files["configuration.yaml"]
-    assert "  listen: …\n" in files["configuration.yaml"]
 
 
 def test_the_boot_before_is_in_it_and_what_reset_the_box(tmp_path: Path) -> None:
@@ -267,8 +262,7 @@ def test_the_boot_before_is_in_it_and_what_reset_the_box(tmp_path: Path) -> None
     jetson.boot()
     jetson.write("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", "BCCPLEXWDT\n")
     jetson.journal("NVRM: after the reset")
-    without_answers(jetson, "tegrastats")  # in this process it would not end
-    parts = {part.name: part for part in archive.collect(quick(jetson), NOBODY)}
+    parts = collected(jetson)
     assert "nvgpu: 17000000.gpu hangs" in parts["previous-boot/kernel.txt"].text
     assert "hangs" not in parts["kernel.txt"].text
     assert "NVRM" not in parts["previous-boot/kernel.txt"].text
@@ -276,16 +270,15 @@ def test_the_boot_before_is_in_it_and_what_reset_the_box(tmp_path: Path) -> None
     reset, before, now = parts["boots.txt"].text.splitlines()
     assert reset == "reset: BCCPLEXWDT" and before.startswith("-1 ") and now.startswith("0 ")
     assert "nvidia-l4t-core 36.4.3-20250107174145 hold ok installed\n" in parts["packages.txt"].text
-    text = "".join(part.text + part.problem for part in parts.values()).lower()
-    assert [secret for secret in SECRETS if secret in text] == []
+    assert told(parts) == []
 
 
 def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
-    without_answers(jetson, "nvpmodel", "jetson_clocks", "journalctl", "tegrastats")
+    without_answers(jetson, "nvpmodel", "jetson_clocks", "journalctl")
     jetson.path("/etc/nv_tegra_release").unlink()
     jetson.write("/run/f5-appliance/clocks.json", "{ Wilhelmina")
-    parts = {part.name: part for part in archive.collect(quick(jetson), NOBODY)}
+    parts = collected(jetson)
     missing = {name for name, part in parts.items() if part.problem}
     assert missing >= {"nvpmodel.txt", "jetson_clocks.txt", "tegrastats.txt", "kernel.txt", "clocks.json"}
     assert missing >= {"nv_tegra_release.txt", "configuration.yaml", "versions.txt"}
@@ -299,12 +292,10 @@ def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
 def test_without_root_it_holds_less_and_says_so(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     plant(jetson)
-    without_answers(jetson, "tegrastats")  # in this process it would not end
-    parts = {part.name: part for part in archive.collect(quick(jetson, user=lambda: 1000), NOBODY)}
+    parts = collected(jetson, user=1000)
     assert json.loads(parts["contents.json"].text)["voices"] == {"problem": "needs root"}
     assert not parts["health.json"].problem
-    text = "".join(part.text + part.problem for part in parts.values()).lower()
-    assert [secret for secret in SECRETS if secret in text] == []
+    assert told(parts) == []
 
 
 def test_an_empty_box(tmp_path: Path) -> None:
@@ -318,8 +309,7 @@ def test_an_empty_box(tmp_path: Path) -> None:
 
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     jetson = without_answers(Jetson(tmp_path / "box", "jp6-0005"))
-    command = [sys.executable, "-I", str(SCRIPT), "--out", "/nowhere/x.tar.gz", "--python", "/nowhere/python"]
-    ran = subprocess.run(command, env=jetson.environment, capture_output=True, text=True, timeout=PATIENCE_S)
+    ran = support_bundle(jetson, "--out", "/nowhere/x.tar.gz")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr == (
         "support-bundle: /nowhere/x.tar.gz: No such file or directory; choose another place with --out\n"
@@ -331,11 +321,7 @@ def test_a_folder_gets_it_under_its_own_name(out: str | None, tmp_path: Path) ->
     jetson = without_answers(Jetson(tmp_path / "box", "jp6-0005"))
     here = tmp_path / "here"
     (here / "folder").mkdir(parents=True)
-    option = [] if out is None else ["--out", out]
-    command = [sys.executable, "-I", str(SCRIPT), "--python", "/nowhere/python", *option]
-    ran = subprocess.run(
-        command, env=jetson.environment, capture_output=True, text=True, timeout=PATIENCE_S, cwd=here
-    )
+    ran = support_bundle(jetson, *(() if out is None else ("--out", out)), cwd=here)
     assert (ran.returncode, ran.stderr) == (0, "")
     [written] = (here / (out or ".")).glob("f5-support-*.tar.gz")
     assert ran.stdout.endswith(f"{written}\n")

@@ -136,12 +136,13 @@ def unpinned_too_often(jetson: Jetson) -> None:
 
 def pinning_fails_too_often(jetson: Jetson) -> None:
     """Somebody unpinned once; since then pinning has had no effect, six times in the last hour."""
-    box = quick(jetson)
+    box = quick(jetson, **Clock(quick(jetson).uptime()).arguments)
     pinning.lock(box)
     jetson.unpin()
     jetson.fault("silent_gpu", message=False)
     for _ in range(7):
         pinning.check(box)
+    publish_as_seen_now(jetson)
 
 
 def unlocked(jetson: Jetson) -> None:

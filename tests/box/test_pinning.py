@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import take_reading
 from appliance.box.paths import BOOTS, CLOCK_MUTEX, CLOCKS, NVPMODEL_CONF, THIS_BOOT
 from appliance.box.system import Box
-from tests.box.boxes import quick
+from tests.box.boxes import lay, quick
 from tests.fakes.jetson import SUPPORTED, Clock, Jetson
 
 pytestmark = pytest.mark.once
@@ -78,6 +78,18 @@ def box(maxn: Jetson, clock: Clock) -> Box:
     return quick(maxn, **clock.arguments)
 
 
+@pytest.fixture
+def read_only(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """No file of the box can be written by us; undo() ends it."""
+
+    def refuse(self: object, path: str, text: str) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(box.root), "write", refuse)
+        yield patched
+
+
 # -- from the factory to pinned ------------------------------------------------------------------------------
 
 
@@ -116,26 +128,49 @@ def test_from_the_factory_to_pinned(tmp_path: Path, profile: str) -> None:
     assert jetson.calls(PINS).count(PINS) == 3, "a check of a pinned box pins nothing"
 
 
-def test_a_mode_that_takes_no_reboot_is_set_and_pinned_at_once(maxn: Jetson, box: Box) -> None:
-    maxn.set_mode("MODE_50W")
-    assert lock(box).state == "pinned"
-    assert proven(maxn) and maxn.reboots == 0
+def asks_before_each_boot(jetson: Jetson) -> None:
+    """JetPack 7.2 asks for a reboot even for the present mode."""
+    jetson.fault("reboot_prompt")
 
 
-def test_the_present_mode_is_not_set_again(maxn: Jetson, box: Box) -> None:
-    """JetPack 7.2 asks for a reboot even then."""
-    maxn.fault("reboot_prompt")
-    assert lock(box).state == "pinned"
-    assert SETS not in maxn.calls()
-    assert lock(box, allow_reboot=True).state == "pinned"
-    assert maxn.reboots == 0
+def super_mode(jetson: Jetson) -> None:
+    text = jetson.read(NVPMODEL_CONF).replace("ID=3 NAME=MODE_50W", "ID=3 NAME=MAXN_SUPER")
+    text = text.replace("GPU MAX_FREQ 816000000", "GPU MAX_FREQ -1").replace("1497600", "-1")
+    jetson.write(NVPMODEL_CONF, text)
+
+
+def late_gpu(jetson: Jetson) -> None:
+    jetson.set_mode("MODE_50W")
+    jetson.fault("no_devfreq", calls=4)
+
+
+def core_off(jetson: Jetson) -> None:
+    lock(quick(jetson))
+    jetson.write(f"{CPU.format(11)}/online", "0\n")
+
+
+@pytest.mark.parametrize(("arrange", "mode", "sets"), [
+    (lambda jetson: jetson.set_mode("MODE_50W"), "MAXN", 1),  # takes no reboot
+    (asks_before_each_boot, "MAXN", 0),  # the present mode is not set again
+    (super_mode, "MAXN_SUPER", 0),  # goes before MAXN, whatever its id
+    (late_gpu, "MAXN", 1),  # is waited for before the mode is set
+    (core_off, "MAXN", 0),  # is turned on
+], ids=["a lesser mode", "a reboot asked for", "MAXN_SUPER", "a late GPU", "a core that is off"])  # fmt: skip
+def test_the_best_mode_is_set_and_pinned_at_once(
+    maxn: Jetson, box: Box, arrange: Callable[[Jetson], object], mode: str, sets: int
+) -> None:
+    arrange(maxn)
+    for allow_reboot in (False, True):
+        clocks = lock(box, allow_reboot=allow_reboot)
+        assert (clocks.state, clocks.mode, maxn.reboots) == ("pinned", mode, 0)
+    assert maxn.calls("nvpmodel").count(SETS) == sets
+    assert proven(maxn) if mode == "MAXN" else "nvpmodel -m 3" in maxn.calls()
 
 
 def test_a_reboot_that_nvpmodel_does_not_begin_is_asked_of_systemd(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path, "jp7-0005")
     prompt = "NVPM WARN: Reboot required for changing to this power mode: 0"
-    script = f"#!/bin/sh\ncase $1 in -q) echo 'NV Power Mode: MODE_30W'; echo 2;; *) echo '{prompt}';; esac\n"
-    (jetson.bin / "nvpmodel").write_text(script)
+    lay(jetson, "nvpmodel", f"[ $1 = -q ] && echo 'NV Power Mode: MODE_30W' && echo 2 || echo '{prompt}'")
     assert "rebooting" in lock(quick(jetson), allow_reboot=True).why
     assert jetson.calls("systemctl") == ["systemctl reboot"]
 
@@ -151,27 +186,13 @@ def test_a_lesser_mode_that_cannot_be_set_is_not_overrun(maxn: Jetson, box: Box,
 
 
 def test_what_would_be_held_above_the_mode_is_not_pinned(
-    maxn: Jetson, box: Box, monkeypatch: pytest.MonkeyPatch
+    maxn: Jetson, box: Box, request: pytest.FixtureRequest
 ) -> None:
     maxn.write("/etc/f5-appliance/appliance.yaml", "device:\n  power_mode: MODE_50W\n")
     maxn.fault("ebusy")
-
-    def refuse(self: object, path: str, text: str) -> None:
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(type(box.root), "write", refuse)
+    request.getfixturevalue("read_only")
     assert "clocks are not pinned: they would be held above MODE_50W" in lock(box).why
     assert PINS not in maxn.calls()
-
-
-def test_maxn_super_goes_before_maxn_whatever_its_id(maxn: Jetson, box: Box) -> None:
-    text = maxn.read(NVPMODEL_CONF).replace("ID=3 NAME=MODE_50W", "ID=3 NAME=MAXN_SUPER")
-    maxn.write(
-        NVPMODEL_CONF, text.replace("GPU MAX_FREQ 816000000", "GPU MAX_FREQ -1").replace("1497600", "-1")
-    )
-    clocks = lock(box)
-    assert (clocks.state, clocks.mode) == ("pinned", "MAXN_SUPER")
-    assert "nvpmodel -m 3" in maxn.calls()
 
 
 def test_locking_a_second_time_changes_nothing(maxn: Jetson, box: Box) -> None:
@@ -180,13 +201,6 @@ def test_locking_a_second_time_changes_nothing(maxn: Jetson, box: Box) -> None:
     assert lock(box).state == "pinned"
     after = maxn.snapshot()
     assert {name for name in before if before[name] != after[name]} == set(), "the clock stood still"
-
-
-def test_a_core_that_was_turned_off_is_turned_on(maxn: Jetson, box: Box) -> None:
-    lock(box)
-    maxn.write(f"{CPU.format(11)}/online", "0\n")
-    assert check(box).state == "pinned"
-    assert proven(maxn) and SETS not in maxn.calls()
 
 
 # -- the baseline --------------------------------------------------------------------------------------------
@@ -242,10 +256,8 @@ def test_half_a_baseline_is_stored_anew(maxn: Jetson, box: Box) -> None:
 
 def test_a_store_that_was_cut_short_is_not_kept(maxn: Jetson, box: Box) -> None:
     """A disk that fills up does not change the exit code of jetson_clocks."""
-    (maxn.bin / "jetson_clocks").rename(maxn.bin / "real")
     cut = f'[ "$1" != --store ] || {{ echo "/sys/devices/system/cpu/c" > "{maxn.root}$2"; exit 0; }}'
-    (maxn.bin / "jetson_clocks").write_text(f'#!/bin/sh\n{cut}\nexec {maxn.bin}/real "$@"\n')
-    (maxn.bin / "jetson_clocks").chmod(0o755)
+    lay(maxn, "jetson_clocks", f'{cut}\nexec $real "$@"')
     lines: list[str] = []
     assert lock(box, report=lines.append).state == "pinned"
     assert any("no baseline was stored" in line for line in lines)
@@ -312,11 +324,27 @@ def test_nvpmodel_running_again_does_not_end_an_unlock(maxn: Jetson, box: Box) -
     assert lock(box).state == "pinned"
 
 
-def test_unlocked_clocks_are_pinned_after_a_boot(maxn: Jetson, box: Box) -> None:
+def other_boot(jetson: Jetson) -> None:
+    """Should /run outlive a boot, as in a container."""
+    jetson.write("/proc/sys/kernel/random/boot_id", "00000000-0000-4000-8000-000000000000\n")
+
+
+def anybodys(jetson: Jetson) -> None:
+    """A wish to stay unlocked that anybody could have made."""
+    for path in (THIS_BOOT, BOOTS):
+        jetson.path(path).chmod(0o666)
+
+
+@pytest.mark.parametrize(("ends", "told"), [(Jetson.boot, ""), (other_boot, ""), (anybodys, "remove it")])
+def test_an_unlock_ends_with_its_boot_and_its_record(
+    maxn: Jetson, box: Box, ends: Callable[[Jetson], object], told: str
+) -> None:
     lock(box)
     unlock(box)
-    maxn.boot()
-    assert check(box).state == "pinned"
+    ends(maxn)
+    lines: list[str] = []
+    assert check(box, report=lines.append).state == "pinned"
+    assert any("is not used" in line and told in line for line in lines) is bool(told)
 
 
 @pytest.mark.parametrize("profile", ["jp6-0004", "jp7-0005"])
@@ -326,7 +354,7 @@ def test_a_restore_without_effect_is_made_up_for(tmp_path: Path, profile: str) -
     jetson.set_mode("MAXN")
     before = held(jetson)
     lock(box := quick(jetson))
-    (jetson.bin / "jetson_clocks").write_text("#!/bin/sh\necho Restoring system configuration from $2\n")
+    lay(jetson, "jetson_clocks", "echo Restoring system configuration from $2")
     lines: list[str] = []
     assert unlock(box, report=lines.append).why.startswith(UNLOCKED)
     assert any("the least of each clock in /etc/nvpmodel.conf" in line for line in lines)
@@ -334,18 +362,14 @@ def test_a_restore_without_effect_is_made_up_for(tmp_path: Path, profile: str) -
 
 
 def test_an_unlock_without_effect_is_not_believed(
-    maxn: Jetson, box: Box, monkeypatch: pytest.MonkeyPatch
+    maxn: Jetson, box: Box, request: pytest.FixtureRequest
 ) -> None:
     lock(box)
-    (maxn.bin / "jetson_clocks").write_text("#!/bin/sh\necho Restoring system configuration from $2\n")
-
-    def refuse(self: object, path: str, text: str) -> None:
-        raise OSError(30, "Read-only file system")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(type(box.root), "write", refuse)
-        with pytest.raises(ClockError, match=r"still held.*min_freq: Read-only file system"):
-            unlock(box)
+    lay(maxn, "jetson_clocks", "echo Restoring system configuration from $2")
+    patched = request.getfixturevalue("read_only")
+    with pytest.raises(ClockError, match=r"still held.*min_freq: Read-only file system"):
+        unlock(box)
+    patched.undo()
     assert check(box).state == "pinned"
     assert json.loads(maxn.read(THIS_BOOT))["unlocked_at"] is None
 
@@ -524,7 +548,7 @@ def test_what_sudo_ran_is_named_and_nothing_older_or_other(maxn: Jetson, box: Bo
 def test_no_evidence_and_no_tools_to_ask_are_no_error(maxn: Jetson, box: Box) -> None:
     lock(box)
     for tool in ("systemctl", "journalctl"):
-        (maxn.bin / tool).write_text("#!/bin/sh\nexit 1\n")
+        lay(maxn, tool, "exit 1")
     maxn.unpin()
     clocks = check(box)
     assert clocks.state == "pinned" and clocks.last_unpin is not None and clocks.last_unpin.who == ()
@@ -572,21 +596,6 @@ def test_early_at_boot_the_gpu_is_waited_for(maxn: Jetson, clock: Clock) -> None
     assert f"{maxn.profile.devfreq}/min_freq:306000000" in maxn.read(BASELINE), (
         "stored when the GPU was there"
     )
-
-
-def test_the_gpu_is_waited_for_before_a_mode_is_set(maxn: Jetson, clock: Clock) -> None:
-    maxn.set_mode("MODE_50W")
-    maxn.fault("no_devfreq", calls=4)
-    assert lock(quick(maxn, **clock.arguments)).state == "pinned"
-    assert proven(maxn) and maxn.calls("nvpmodel").count(SETS) == 1
-
-
-def test_a_gpu_that_never_comes_is_waited_for_once(maxn: Jetson, box: Box, clock: Clock) -> None:
-    maxn.set_mode("MODE_50W")
-    maxn.fault("no_devfreq", calls=1000)
-    started = clock.uptime_s
-    assert "available_frequencies: 2" in lock(box).why
-    assert 55.0 <= clock.uptime_s - started <= 65.0
 
 
 @pytest.mark.parametrize("act", [lock, check])
@@ -645,17 +654,20 @@ def test_a_capped_memory_that_is_held_at_its_cap_is_not_pinned_over_and_over(
     assert maxn.calls(PINS).count(PINS) == 2, "free below the cap"
 
 
-def test_a_gpu_that_never_comes_is_not_waited_for_any_longer(maxn: Jetson, box: Box, clock: Clock) -> None:
+@pytest.mark.parametrize("mode", ["MAXN", "MODE_50W"])
+def test_a_gpu_that_never_comes_is_waited_for_once(maxn: Jetson, box: Box, clock: Clock, mode: str) -> None:
+    maxn.set_mode(mode)
     maxn.fault("no_devfreq", calls=1000)
-    (maxn.bin / "jetson_clocks").rename(maxn.bin / "real")
-    script = f'#!/bin/sh\n[ "$1" ] || echo 2201600 > {maxn.path(CPU.format(0))}/cpufreq/scaling_min_freq\n'
-    (maxn.bin / "jetson_clocks").write_text(f'{script}exec {maxn.bin}/real "$@"\n')
-    (maxn.bin / "jetson_clocks").chmod(0o755)
+    pins_a_core = f'[ "$1" ] || echo 2201600 > {maxn.path(CPU.format(0))}/cpufreq/scaling_min_freq'
+    lay(maxn, "jetson_clocks", f'{pins_a_core}\nexec $real "$@"')
     started = clock.uptime_s
     clocks = lock(box)
     assert clocks.state == "unpinned" and "gpu: has no devfreq node" in clocks.why
-    assert "Error! GPU frequency scaling not supported!" in clocks.why
-    assert clocks.domains["cpu0"]["pinned"] is True, "what can be pinned is"
+    if mode == "MAXN":
+        assert "Error! GPU frequency scaling not supported!" in clocks.why
+        assert clocks.domains["cpu0"]["pinned"] is True, "what can be pinned is"
+    else:
+        assert "available_frequencies: 2" in clocks.why
     assert 55.0 <= clock.uptime_s - started <= 65.0
     assert not maxn.path(BASELINE).exists()
 
@@ -716,32 +728,12 @@ def test_a_clock_in_1970_does_not_matter(maxn: Jetson) -> None:
     assert check(box).repins == 1
 
 
-def test_a_record_that_others_could_have_written_is_not_believed(maxn: Jetson, box: Box) -> None:
-    lock(box)
-    unlock(box)
-    for path in (THIS_BOOT, BOOTS):
-        maxn.path(path).chmod(0o666)
-    lines: list[str] = []
-    assert check(box, report=lines.append).state == "pinned", (
-        "a wish to stay unlocked that anybody could have made"
-    )
-    assert any("is not used" in line and "remove it" in line for line in lines)
-
-
 @pytest.mark.parametrize("text", ["{", '{"last_unpin": 3}', '{"boot_id": "x"}'])
 def test_a_damaged_record_is_begun_anew(maxn: Jetson, box: Box, text: str) -> None:
     lock(box)
     maxn.write(THIS_BOOT, text)
     assert check(box).state == "pinned"
     assert json.loads(maxn.read(THIS_BOOT))["boot_id"] == box.boot_id
-
-
-def test_a_record_of_another_boot_is_not_believed(maxn: Jetson, box: Box) -> None:
-    """Should /run outlive a boot, as in a container."""
-    lock(box)
-    unlock(box)
-    maxn.write("/proc/sys/kernel/random/boot_id", "00000000-0000-4000-8000-000000000000\n")
-    assert check(box).state == "pinned"
 
 
 # -- reasons -------------------------------------------------------------------------------------------------

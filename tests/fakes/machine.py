@@ -306,6 +306,11 @@ class Machine:
             )
 
 
+def captured(name: str) -> list[str]:
+    """Lines that a real device printed."""
+    return (Path(__file__).parent / "captured" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+
+
 def covers(folders: Iterable[str], path: str) -> bool:
     """True if a path is below one of the folders; `/` is the disk without the file systems in memory."""
     top = f"/{path.lstrip('/').split('/')[0]}"

@@ -86,8 +86,6 @@ class Profile:
     cpu_min_khz: int = 729_600
     emc_min_hz: int = 204_000_000
     emc_max_hz: int = 3_199_000_000
-    tpcs: int = 8
-    """Bits in the mask of TPCs; on the 32 GB module one of them is never there."""
 
     @property
     def release(self) -> str:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from tests.fakes.machine import CPU, Machine, ranges
+from tests.fakes.machine import CPU, Machine, captured
 from tests.fakes.profiles import EMC
 
 ME = "/usr/bin/jetson_clocks"
@@ -59,67 +59,12 @@ def _pin(machine: Machine) -> None:
         print("Error: Failed to max GPU frequency!")
 
 
-# -- show ------------------------------------------------------------------------------------------------
-
-
 def show(machine: Machine) -> Iterator[str]:
-    """The lines of --show after the first, in the format of the machine's JetPack."""
-    yield _online(machine)
-    cores = range(machine.profile.cpus)
-    # The JP5 script takes the folders in the order of a shell's pattern: cpu0, cpu1, cpu10, cpu11, cpu2.
-    for core in sorted(cores, key=str) if machine.profile.jetpack == 5 else cores:
-        yield _core(machine, core)
-    devfreq = machine.profile.devfreq
-    yield "GPU " + _limits(machine, f"{devfreq}/min_freq", f"{devfreq}/max_freq", f"{devfreq}/cur_freq")
-    if machine.profile.jetpack > 5:
-        off = bin(machine.number(machine.profile.tpc_mask)).count("1")
-        yield f"Active GPU TPCs: {machine.profile.tpcs - off}"
-    flag = f" FreqOverride={machine.read(f'{EMC}/mrq_rate_locked')}" if machine.profile.emc_flag else ""
-    yield "EMC " + _limits(machine, *machine.profile.emc_files.values()) + flag
-    if machine.profile.jetpack == 5:
-        for name in ("DLA0_CORE", "DLA1_CORE"):
-            yield f"{name}:   Online=1 MinFreq=0 MaxFreq=1600000000 CurrentFreq=1600000000"
-    yield from _fans(machine)
+    """The lines of --show after the first, as a real one of this JetPack printed them, but for the mode."""
+    for line in captured(f"show-jp{machine.profile.jetpack}"):
+        if not line.startswith(("SOC family", "NV Power Mode")):
+            yield line
     yield f"NV Power Mode: {machine.mode.name}"
-
-
-def _online(machine: Machine) -> str:
-    on = ranges([core for core in range(machine.profile.cpus) if machine.core_online(core)])
-    off = ranges([core for core in range(machine.profile.cpus) if not machine.core_online(core)])
-    return f"Online CPUs: {on}" + (f", Offline CPUs: {off}" if machine.profile.jetpack == 7 else "")
-
-
-def _core(machine: Machine, core: int) -> str:
-    folder = f"{CPU}/cpu{core}"
-    label = f"cpu{core}: " if machine.profile.jetpack == 5 else f"cpu{core}:".ljust(7)
-    online = "" if machine.profile.jetpack == 7 else f"Online={machine.read(f'{folder}/online')} "
-    cpufreq = f"{folder}/cpufreq"
-    limits = _limits(machine, *(f"{cpufreq}/scaling_{kind}_freq" for kind in ("min", "max", "cur")))
-    idle = " ".join(
-        f"{(state / 'name').read_text().strip()}={1 - int((state / 'disable').read_text())}"
-        for state in sorted(machine.path(f"{folder}/cpuidle").iterdir())
-    )
-    governor = machine.read(f"{cpufreq}/scaling_governor")
-    # A blank ends the line, on all releases.
-    return f"{label}{online}Governor={governor} {limits} IdleStates: {idle} "
-
-
-def _limits(machine: Machine, low: str, high: str, now: str) -> str:
-    return f"MinFreq={machine.read(low)} MaxFreq={machine.read(high)} CurrentFreq={machine.read(now)}"
-
-
-def _fans(machine: Machine) -> Iterator[str]:
-    folder = machine.hwmon("pwmfan")
-    pwm = machine.read(f"{folder}/pwm1")
-    name = f"{folder.rsplit('/', 1)[1]}_pwm1"
-    jetpack = machine.profile.jetpack
-    by = "active" if jetpack == 5 else "nvfancontrol"
-    start = (
-        f"FAN Dynamic Speed {'control' if jetpack == 5 else 'Control'}={'disabled' if pwm == '255' else by}"
-    )
-    yield f"{start} {name}={pwm}"
-    if jetpack == 7 and pwm != "255":
-        yield f"{start} {name}_enable={machine.read(f'{folder}/pwm1_enable')}"
 
 
 # -- store and restore -----------------------------------------------------------------------------------

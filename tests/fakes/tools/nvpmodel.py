@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterator
 
 from tests.fakes import conf
-from tests.fakes.machine import CONF, Machine
+from tests.fakes.machine import CONF, Machine, captured
 
 FAILED = 255
-UNCAPPED = {5: 2**31 - 1, 6: 2**63 - 1, 7: 2**63 - 1}
-"""Number shown for −1, by JetPack."""
 
 
 def main(arguments: list[str], machine: Machine) -> int:
@@ -33,16 +30,13 @@ def _run(arguments: list[str], machine: Machine) -> int:
     match rest:
         case ["-q" | "--query"]:
             return _query(machine, verbose)
-        case ["-p" | "--parse"]:
-            print("\n".join(_parsed(machine) if verbose else ["NVPM VERB: parsing done"]))
-            return 0
         case ["-m" | "--mode", mode] if mode.isdigit():
             return _set(machine, int(mode))
         case []:
             machine.apply(machine.mode)
             return 0
     _error("optMask is 0, no request")
-    print("Usage: nvpmodel [-f <conf>] [-q] [-p] [-m <mode id>] [--verbose]", file=sys.stderr)
+    print("Usage: nvpmodel [-f <conf>] [-q] [-m <mode id>] [--verbose]", file=sys.stderr)
     return FAILED
 
 
@@ -68,29 +62,8 @@ def _query(machine: Machine, verbose: bool) -> int:
     if machine.user != 0:
         _error(f"Error opening {machine.profile.emc_cap} : {errno.EACCES}")
     elif verbose:
-        print("\n".join(_settings(machine, mode)))
+        print(*captured("nvpmodel-q-verbose")[4:], sep="\n")
     return 0
-
-
-def _settings(machine: Machine, mode: conf.Block) -> Iterator[str]:
-    """Yield the present value and the mode's of each argument."""
-    paths = machine.power_modes.paths
-    for parameter, argument, value in mode.settings:
-        path = paths[parameter, argument]
-        wanted = str(UNCAPPED[machine.profile.jetpack]) if value == "-1" else value
-        real = machine.read(path)
-        yield (
-            f"NVPM VERB: PARAM {parameter}: ARG {argument}: PATH {path}: REAL_VAL: {real} CONF_VAL: {wanted}"
-        )
-
-
-def _parsed(machine: Machine) -> Iterator[str]:
-    modes = machine.power_modes
-    yield f"NVPM VERB: Config file: {CONF}"
-    yield f"NVPM VERB: parsing done for {CONF}"
-    for block in modes.blocks.values():
-        yield f"NVPM VERB: POWER_MODEL: ID={block.id} NAME={block.name}"
-    yield f"NVPM VERB: PM_CONFIG: DEFAULT={modes.blocks[modes.default].name}({modes.default})"
 
 
 def _set(machine: Machine, number: int) -> int:
