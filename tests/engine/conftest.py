@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,21 +81,3 @@ def engines(tmp_path: Path) -> Path:
 def gpu(request: pytest.FixtureRequest, device: Device, engines: Path) -> Any:
     """A backend for GPUs on `device`."""
     return open_on(device) if request.param == "device" else open_trt_on(device, engines)
-
-
-@pytest.fixture
-def records() -> Iterator[list[logging.LogRecord]]:
-    """Everything that is logged, at any level, by anyone."""
-    kept: list[logging.LogRecord] = []
-
-    class Keeper(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            kept.append(record)
-
-    root, keeper = logging.getLogger(), Keeper(logging.NOTSET)
-    before = root.level
-    root.addHandler(keeper)
-    root.setLevel(logging.NOTSET)
-    yield kept
-    root.removeHandler(keeper)
-    root.setLevel(before)

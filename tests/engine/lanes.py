@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from appliance.contract.bundle import Bundle, Sampling
-from appliance.contract.graphs import GraphSpec, signatures
+from appliance.contract.graphs import STEPS, GraphSpec, signatures
 from appliance.contract.schedule import time_grid
 from appliance.engine.backend import Backend, Bound, Graph, HostArray, Ranges, Tensor
 from appliance.engine.engine import Synthesizer
@@ -203,7 +203,7 @@ class Run:
     release: bool
 
 
-class Watching(OrtBackend):
+class Watched(OrtBackend):
     """Notes what is asked of a backend and of its graphs, and fails on request."""
 
     def watch(self) -> None:
@@ -214,15 +214,20 @@ class Watching(OrtBackend):
         self.strangers: list[str] = []
         """Bound tensors outside of what `empty` gave."""
 
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(*arguments)  # type: ignore[arg-type]
+    def __init__(self, threads: int = 1) -> None:
+        super().__init__(threads)
         self.watch()
         self.memory: list[tuple[int, int]] = []
+        self.files: dict[str, str] = {}
+        self.ranges: dict[str, Ranges] = {}
+        """File and sizes with which each graph was loaded last."""
+        self.closed = 0
         self.before_run: Callable[[str], None] = lambda graph: None
         """Called with the graph's name; what it raises is the run's fault, and its outputs are spoilt."""
 
     def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
         self.loads.append(name)
+        self.files[name], self.ranges[name] = path.name, ranges
         return _WatchedGraph(name, super().load(name, path, spec, ranges), self)
 
     def empty(self, shape: Sequence[int], dtype: str) -> HostArray:
@@ -231,24 +236,25 @@ class Watching(OrtBackend):
         self.memory.append((array.ctypes.data, array.ctypes.data + array.nbytes))
         return array
 
+    def close(self) -> None:
+        self.closed += 1
+
     def counted(self, *graphs: str) -> list[Run]:
         """Runs of those graphs."""
         return [run for run in self.runs if run.graph in graphs]
 
-
-class Watched(Watching):
-    """Of exact shapes."""
-
-    def __init__(self, threads: int = 1) -> None:
-        super().__init__(threads)
+    def steps(self) -> list[tuple[str, int, int, int]]:
+        """Graph, rows, frames and frames of the reference of each run of a step graph."""
+        found = [(r.graph, r.shapes["latents"], r.shapes.get("keys_0", (0, 0))) for r in self.counted(*STEPS)]
+        return [(graph, *latents[:2], keys[1]) for graph, latents, keys in found]
 
 
-class WatchedPadded(Watching, Padded):
+class WatchedPadded(Watched, Padded):
     """Of fixed shapes."""
 
 
 class _WatchedGraph:
-    def __init__(self, name: str, graph: Graph, backend: Watching) -> None:
+    def __init__(self, name: str, graph: Graph, backend: Watched) -> None:
         self.name, self.graph, self.backend = name, graph, backend
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
@@ -268,7 +274,7 @@ class _WatchedBound:
     graph: str
     shapes: dict[str, tuple[int, ...]]
     outputs: list[HostArray]
-    backend: Watching
+    backend: Watched
 
     def run(self, *, release: bool = False, capture: bool = False) -> None:
         try:

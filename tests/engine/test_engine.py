@@ -12,6 +12,7 @@ import pytest
 
 from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.graphs import signatures
 from appliance.contract.schedule import MAX_NFE, noise, time_grid
 from appliance.engine.engine import Synthesizer
 from appliance.engine.flow import RELEASE_FRAMES, Flow
@@ -26,7 +27,6 @@ from tests.engine.lanes import (
     Padded,
     Watched,
     WatchedPadded,
-    Watching,
     changed,
     check_a_padded_batch,
     check_rows_of_one_call,
@@ -42,7 +42,6 @@ from tests.engine.lanes import (
 pytestmark = pytest.mark.once
 
 Make = Callable[..., Synthesizer]
-STEPS = ("step", "step_keys", "step_reply")
 
 
 # Batches
@@ -66,31 +65,37 @@ def test_rows_of_one_call_do_not_disturb_one_another(tiny: Bundle) -> None:
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
 def test_lanes_of_different_sampling_nfe_guidance_and_progress_share_calls(
-    make_engine: Make, backend: type[Watching]
+    make_engine: Make, backend: type[Watched]
 ) -> None:
     watched, alone = backend(), make_engine()
     engine = make_engine(watched, lanes=len(MIXED))
     for found, given in zip(staggered(engine, MIXED), MIXED, strict=True):
         assert relative(found, solo(alone, given)) <= BATCHED
-    rows = {run.shapes["latents"][0] for run in watched.counted(*STEPS)}
+    rows = {rows for _, rows, _, _ in watched.steps()}
     assert rows == {1} if watched.frame_multiple == 1 else max(rows) == 4
 
 
-@pytest.mark.parametrize("backend", [Watched, Padded])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("backend", [Watched, WatchedPadded])
+@pytest.mark.parametrize("sampling", [None, *SAMPLINGS])
 def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
-    make_engine: Make, seed: int, backend: type[OrtBackend]
+    short: Bundle, make_engine: Make, backend: type[Watched], sampling: Sampling | None
 ) -> None:
-    rng = np.random.default_rng(seed)
-    engine, alone = make_engine(backend(), lanes=4), make_engine()
+    """Of random lengths, NFE and guidance, and of any sampling (None). Those of the usual one allocate and
+    load nothing and bind no new memory after the warm-up."""
+    rng, watched, alone = np.random.default_rng(8), backend(), make_engine()
+    engine = make_engine(watched, changed(short, sampling), lanes=4)
+    if sampling:
+        engine.warm_up(5)
+    watched.watch()
     given: dict[int, Segment] = {}
     left: dict[int, int] = {}
     finished = holes = 0
     for n in range(60):
-        if len(given) < 4 and rng.random() < 0.5:
-            frames, nfe = int(rng.integers(20, 90)), int(rng.integers(1, 9))
-            guidance, sampling = float(rng.choice([0.0, 2.0])), SAMPLINGS[rng.integers(3)]
-            new = segment(frames, nfe=nfe, guidance=guidance, sampling=sampling, seed=n)
+        if len(given) < 4 and rng.random() < 0.7:
+            frames, guidance = int(rng.integers(2, 257 if sampling else 90)), float(rng.choice([0.0, 2.0]))
+            reference, nfe = int(rng.integers(1, frames)), int(rng.integers(1, 9))
+            own = sampling or SAMPLINGS[rng.integers(3)]
+            new = segment(frames, reference=reference, nfe=nfe, guidance=guidance, sampling=own, seed=n)
             lane = engine.open(new)
             given[lane.id], left[lane.id] = new, lane.steps_left
         members = [i for i in given if left[i] and rng.random() < 0.8]
@@ -102,11 +107,14 @@ def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
             if not left[lane_id]:
                 found = moved(engine, lane_id, given[lane_id])
                 assert relative(found, solo(alone, given[lane_id])) <= BATCHED
+                engine.finish(lane_id)
                 finished += 1
             holes += lane_id != max(given)  # rows of later lanes move
             engine.close(lane_id)
             del given[lane_id], left[lane_id]
     assert finished >= 5 and holes >= 3
+    if sampling:
+        assert watched.allocated == [] and watched.strangers == [] and watched.loads == []
 
 
 # What the backend is asked for
@@ -117,110 +125,58 @@ def test_without_guidance_the_unguided_row_is_not_computed(make_engine: Make, sa
     backend = Watched()
     engine = make_engine(backend, lanes=2)
     plain, guided = (
-        engine.open(segment(80, reference=30, nfe=5, guidance=w, sampling=sampling)) for w in (0.0, 2.0)
+        engine.open(segment(80, reference=30, guidance=w, sampling=sampling)).id for w in (0.0, 2.0)
     )
-    conditional = (50, 30) if sampling != "exact" else (80, 0)
-    unconditional = (50, 0) if sampling != "exact" else (80, 0)
+    conditional, unconditional = [(80, 0)] * 2 if sampling == "exact" else [(50, 30), (50, 0)]
     for ids, rows in (
-        ([plain.id], [conditional]),
-        ([guided.id], [conditional, unconditional]),
-        ([plain.id, guided.id], [conditional, conditional, unconditional]),
+        ([plain], [conditional]),
+        ([guided], [conditional, unconditional]),
+        ([plain, guided], [conditional, conditional, unconditional]),
     ):
         backend.watch()
         engine.step(ids)
-        found = [
-            (r.shapes["latents"][1], r.shapes["keys_0"][1])
-            for r in backend.counted("step_keys", "step_reply")
-        ]
-        assert sorted(found) == sorted(rows)
-
-
-def test_exact_shapes_run_each_row_alone_at_its_true_length(make_engine: Make) -> None:
-    backend = Watched()
-    engine = make_engine(backend, lanes=3)
-    given = [segment(n, reference=r, nfe=7, sampling="short-kv") for n, r in ((51, 20), (90, 45), (77, 31))]
-    ids = [engine.open(one).id for one in given]
-    run(engine, ids, 7)
-    for step, graph in ((0, "step_keys"), (1, "step_reply"), (4, "step_keys"), (6, "step_reply")):
-        runs = backend.counted("step_keys", "step_reply")[6 * step : 6 * step + 6]
-        rows = [(r.graph, *r.shapes["latents"][:2], r.shapes["keys_0"][1]) for r in runs]
-        guided = [(graph, 1, n, p) for n, p in ((31, 20), (45, 45), (46, 31))]
-        assert sorted(rows) == sorted(guided + [("step_keys", 1, n, 0) for n in (31, 45, 46)])
-    contexts = {run.shapes["context"][1] for run in backend.counted("step_reply")}
-    assert contexts == {20, 30}
-    assert [run.shapes["condition"] for run in backend.counted("condition")] == [
-        (2, n, 64) for n in (51, 90, 77)
-    ]
-
-
-def test_padded_rows_after_a_reference_run_alone_and_the_others_share_calls(make_engine: Make) -> None:
-    backend = WatchedPadded()
-    engine = make_engine(backend, lanes=3)
-    given = [segment(n, reference=r, nfe=7, sampling="short-kv") for n, r in ((51, 20), (90, 45), (130, 50))]
-    ids = [engine.open(one).id for one in given]
-    backend.watch()
-    run(engine, ids, 2)
-    found = [
-        (r.graph, *r.shapes["latents"][:2], r.shapes.get("keys_0", (0, 0))[1])
-        for r in backend.counted(*STEPS)
-    ]
-    # Replies of 31, 45 and 80 frames.
-    assert found == [
-        one
-        for graph in ("step_keys", "step_reply")
-        for one in [("step", 3, 128, 0), *((graph, 1, n, p) for n, p in ((64, 20), (64, 45), (128, 50)))]
-    ]
-    assert {run.shapes["context"][1] for run in backend.counted("step_reply")} == {20, 30}
+        assert sorted(run[2:] for run in backend.steps()) == sorted(rows)
 
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_after_warming_up_nothing_is_allocated_and_no_new_memory_is_bound(
-    short: Bundle, make_engine: Make, backend: type[Watching], sampling: Sampling
+def test_rows_run_at_their_true_length_or_padded_and_share_calls(
+    make_engine: Make, backend: type[Watched]
 ) -> None:
-    """Lanes of random lengths that join, leave and are cancelled, with and without guidance."""
-    watched = backend()
-    engine = make_engine(watched, changed(short, sampling), lanes=3)
-    engine.warm_up(5)
-    watched.watch()
-    rng = np.random.default_rng(8)
-    left: dict[int, int] = {}
-    for n in range(60):
-        if len(left) < 3:
-            frames, guidance = int(rng.integers(2, 257)), float(rng.choice([0.0, 2.0]))
-            reference = int(rng.integers(1, frames))
-            given = segment(frames, reference=reference, guidance=guidance, sampling=sampling, seed=n)
-            lane = engine.open(given)
-            left[lane.id] = lane.steps_left
-        engine.step(list(left))
-        left = {i: steps - 1 for i, steps in left.items()}
-        for lane_id in [i for i, steps in left.items() if not steps or rng.random() < 0.05]:
-            if not left.pop(lane_id):
-                engine.finish(lane_id)
-            engine.close(lane_id)
-    assert len(watched.counted("vocoder")) >= 5
-    assert watched.allocated == [] and watched.strangers == [] and watched.loads == []
+    """Replies of 31, 45 and 80 frames; where rows are padded, those without a reference share a call."""
+    watched, sizes = backend(), ((51, 20), (90, 45), (130, 50))
+    engine = make_engine(watched, lanes=3)
+    ids = [engine.open(segment(n, reference=p, nfe=7, sampling="short-kv")).id for n, p in sizes]
+    assert [run.shapes["condition"] for run in watched.counted("condition")] == [(2, n, 64) for n, _ in sizes]
+    for graph in ("step_keys", "step_reply", "step_reply", "step_reply", "step_keys", "step_reply"):
+        watched.watch()
+        engine.step(ids)
+        if backend is Watched:
+            rows = [(graph, 1, n, p) for n, p in ((31, 20), (45, 45), (80, 50))]
+            assert sorted(watched.steps()) == sorted(rows + [("step_keys", 1, n, 0) for n in (31, 45, 80)])
+        else:
+            rows = [(graph, 1, n, p) for n, p in ((64, 20), (64, 45), (128, 50))]
+            assert watched.steps() == [("step", 3, 128, 0), *rows]
+        contexts = {run.shapes["context"][1] for run in watched.counted("step_reply")}
+        assert contexts == ({20, 30} if graph == "step_reply" else set())
 
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
 def test_nothing_is_logged_printed_or_allocated_inside_the_step_loop(
     make_engine: Make,
-    backend: type[Watching],
-    records: list[logging.LogRecord],
+    backend: type[Watched],
+    caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     watched = backend()
     engine = make_engine(watched, lanes=3)
     ids = [engine.open(segment(50 + 9 * i, nfe=32, seed=i)).id for i in range(3)]
     engine.step(ids)
+    caplog.set_level(logging.NOTSET)
     logging.getLogger(__name__).debug("seen")
-    assert [record.msg for record in records] == ["seen"]  # the listener does listen
     watched.watch()
     capfd.readouterr()
     run(engine, ids, 31)
-    assert watched.allocated == []
-    assert len(records) == 1
-    assert capfd.readouterr() == ("", "")
+    assert watched.allocated == [] and caplog.messages == ["seen"] and capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(("frames", "released"), [(RELEASE_FRAMES - 1, False), (RELEASE_FRAMES, True)])
@@ -241,6 +197,59 @@ def test_no_guidance_is_the_limit_of_little(engine: Synthesizer) -> None:
     none, little, some = (solo(engine, dataclasses.replace(MIXED[0], guidance=w)) for w in (0.0, 1.1e-5, 0.5))
     assert relative(little, none) <= 1e-4
     assert relative(some, none) > 1e-3
+
+
+def test_a_graph_is_loaded_with_the_sizes_that_are_bound(make_engine: Make, short: Bundle) -> None:
+    backend = WatchedPadded()
+    engine = make_engine(backend, changed(short, "short-kv"), lanes=2)
+    engine.warm_up(5)
+    solo(engine, segment(81, reference=43, nfe=5, sampling="short-kv"))
+    for call in backend.runs:
+        spec = signatures(short.manifest.dimensions)[call.graph]
+        for tensor in (*spec.inputs, *spec.outputs):
+            for axis, size in zip(tensor.axes, call.shapes[tensor.name], strict=True):
+                if isinstance(axis, str):
+                    least, most = backend.ranges[call.graph][axis]
+                    assert least <= size <= most, (call, axis)
+                if axis == "N" and call.graph.startswith("step"):
+                    assert size % 64 == 0
+    assert backend.ranges["step_keys"]["N"] == (64, 256) and backend.ranges["condition"]["N"] == (1, 256)
+
+
+@pytest.mark.parametrize(("sampling", "lanes"), [("exact", 1), ("short", 2), ("short-kv", 2)])
+def test_calls_of_two_rows_take_the_rows_of_one_guided_lane_or_of_two(
+    make_engine: Make, short: Bundle, sampling: Sampling, lanes: int
+) -> None:
+    backend = WatchedPadded()
+    backend.max_batch = 2
+    engine = make_engine(backend, changed(short, sampling), lanes=lanes)
+    assert engine.max_batch == lanes
+    opened = [engine.open(segment(80, nfe=5, sampling=sampling, seed=n)) for n in range(lanes)]
+    backend.runs.clear()
+    run(engine, [lane.id for lane in opened], 2)
+    # Rows after a reference run alone.
+    after = 0 if sampling == "exact" else 4
+    assert sorted(rows for _, rows, _, _ in backend.steps()) == [1] * after + [2] * 2
+
+
+@pytest.mark.parametrize("backend", [Watched, WatchedPadded])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_lane_loads_the_graphs_that_it_runs_and_does_so_as_it_opens(
+    make_engine: Make, backend: type[Watched], sampling: Sampling
+) -> None:
+    watched = backend()
+    engine = make_engine(watched, lanes=1)
+    watched.watch()
+    lane = engine.open(segment(80, nfe=5, sampling=sampling))
+    loads = list(watched.loads)
+    run(engine, [lane.id], 5)
+    assert watched.loads == loads
+    steps = {call.graph for call in watched.runs} - {"modulation", "condition"}
+    assert set(loads) - {"modulation"} == steps
+    expected = {"step_keys", "step_reply"} if sampling == "short-kv" else {"step_keys"}
+    if watched.frame_multiple > 1:
+        expected = {"step"} if sampling == "exact" else expected | {"step"}
+    assert steps == expected | {"update"}
 
 
 # Lanes and limits
@@ -290,6 +299,9 @@ def test_lanes_count_their_steps_and_are_given_back(make_engine: Make) -> None:
     before = engine.log_mel(other.id)
     with pytest.raises(ValueError, match=f"lane {one.id} has no step left"):
         engine.step([other.id, one.id])
+    for wrong in ([], [other.id] * 2, [other.id, one.id, other.id]):
+        with pytest.raises(ValueError, match="one or more different lanes are stepped, not"):
+            engine.step(wrong)
     with pytest.raises(KeyError):
         engine.step([other.id, 99])
     assert np.array_equal(engine.log_mel(other.id), before), "a refused step moves no lane"
@@ -301,17 +313,6 @@ def test_lanes_count_their_steps_and_are_given_back(make_engine: Make) -> None:
             engine.step([gone])
         with pytest.raises(KeyError):
             engine.close(gone)
-
-
-@pytest.mark.parametrize("again", [0, 1, 2])
-def test_a_step_is_of_different_lanes(make_engine: Make, again: int) -> None:
-    engine = make_engine(lanes=2)
-    given = segment(30)
-    lane = engine.open(given)
-    with pytest.raises(ValueError, match="one or more different lanes are stepped, not"):
-        engine.step([lane.id] * again if again != 1 else [lane.id, 99, lane.id])
-    run(engine, [lane.id], 5)
-    assert np.array_equal(moved(engine, lane.id, given), solo(engine, given))
 
 
 def test_every_lane_may_have_times_of_its_own_while_there_is_room(make_engine: Make) -> None:
@@ -386,47 +387,29 @@ def test_warming_up_leaves_no_lane_and_computes_the_grid(make_engine: Make) -> N
 
 
 def test_a_host_computes_modulation_and_shutdown_closes_both_and_every_lane(make_engine: Make) -> None:
-    closed: list[str] = []
-
-    class Host(Watched):
-        def close(self) -> None:
-            closed.append("host")
-
-    class Device(WatchedPadded):
-        def close(self) -> None:
-            closed.append("device")
-
-    host, device = Host(), Device()
+    host, device, given = Watched(), WatchedPadded(), segment(70)
     engine = make_engine(device, host=host, lanes=1)
-    given = segment(70)
     assert relative(solo(engine, given), solo(make_engine(), given)) <= BATCHED
-    assert [run.graph for run in host.runs] == ["modulation"]
-    assert "modulation" not in device.loads
+    assert [run.graph for run in host.runs] == ["modulation"] and "modulation" not in device.files
     lane = engine.open(given)
     engine.shutdown()
-    assert sorted(closed) == ["device", "host"]
     with pytest.raises(KeyError):
         engine.close(lane.id)
-    own = make_engine(Device(), lanes=1)
-    own.shutdown()
-    assert closed.count("device") == 2
+    make_engine(own := Watched(), lanes=1).shutdown()
+    assert (host.closed, device.closed, own.closed) == (1, 1, 1)
 
 
-def test_a_backend_runs_its_own_variant_unless_another_is_named(tiny: Bundle, make_engine: Make) -> None:
-    paths: list[str] = []
-
-    class Named(Watched):
-        def load(self, name: str, path: Any, spec: Any, shapes: Any) -> Any:
-            paths.append(path.name)
-            return super().load(name, path, spec, shapes)
-
-    given = segment(50, nfe=5, sampling="short-kv")
-    own = solo(make_engine(Named(), lanes=1), given)
-    assert {"step_keys_cpu.onnx", "step_reply_cpu.onnx", "vocoder.onnx"} <= set(paths)
-    paths.clear()
-    masked = solo(make_engine(Named(), lanes=1, variant="default"), given)
-    assert {"step_keys.onnx", "step_reply.onnx"} <= set(paths)
-    assert relative(masked, own) <= BATCHED
+def test_a_backend_runs_its_own_variant_unless_another_is_named(make_engine: Make) -> None:
+    given, backends = segment(50, nfe=5, sampling="short-kv"), (Watched(), Watched())
+    own, masked = backends
+    one, other = (
+        solo(make_engine(backend, lanes=1, **options), given)
+        for backend, options in zip(backends, ({}, {"variant": "default"}), strict=True)
+    )
+    assert relative(other, one) <= BATCHED
+    for name in ("step_keys", "step_reply"):
+        assert (own.files[name], masked.files[name]) == (f"{name}_cpu.onnx", f"{name}.onnx")
+    assert own.files["vocoder"] == masked.files["vocoder"] == "vocoder.onnx"
     with pytest.raises(BundleError, match="no graph 'condition' in variant 'fast'"):
         make_engine(variant="fast")
 

@@ -11,16 +11,19 @@ import numpy as np
 import pytest
 
 from appliance.contract.bundle import Sampling
+from appliance.contract.graphs import STEPS
+from appliance.contract.schedule import MAX_NFE, time_grid
+from appliance.engine.backend import HostArray, Tensor
 from appliance.engine.engine import Synthesizer
 from appliance.engine.vocoder import Decoder
-from appliance.errors import EngineFault, Interrupted
+from appliance.errors import BundleError, EngineFault, Interrupted
 from appliance.request import FloatArray, Segment
 from tests.engine.lanes import (
     BATCHED,
     SAMPLINGS,
+    Padded,
     Watched,
     WatchedPadded,
-    Watching,
     moved,
     relative,
     run,
@@ -31,7 +34,6 @@ from tests.engine.lanes import (
 pytestmark = pytest.mark.once
 
 Make = Callable[..., Synthesizer]
-VELOCITIES = ("step", "step_keys", "step_reply")
 THREE = [
     segment(80, guidance=0.0),
     segment(97, seed=1, sampling="short"),
@@ -40,8 +42,8 @@ THREE = [
 
 
 @pytest.fixture(params=[Watched, WatchedPadded])
-def backend(request: pytest.FixtureRequest) -> Watching:
-    backend: Watching = request.param()
+def backend(request: pytest.FixtureRequest) -> Watched:
+    backend: Watched = request.param()
     return backend
 
 
@@ -76,7 +78,7 @@ def test_a_call_that_is_interrupted_can_be_made_again(make_engine: Make, samplin
             if joins:
                 thread.join()
 
-        backend.before_run = at(n, VELOCITIES, interrupt)
+        backend.before_run = at(n, STEPS, interrupt)
         with pytest.raises(Interrupted):
             engine.step([lane.id])
         thread.join()
@@ -104,11 +106,11 @@ def stepped(engine: Synthesizer, segments: list[Segment]) -> tuple[list[FloatArr
 
 @pytest.mark.parametrize(
     ("segments", "graphs"),
-    [(THREE, VELOCITIES), *(([segment(90, sampling=sampling)], ("update",)) for sampling in SAMPLINGS)],
+    [(THREE, STEPS), *(([segment(90, sampling=sampling)], ("update",)) for sampling in SAMPLINGS)],
     ids=["steps of three", *(f"updates of {sampling}" for sampling in SAMPLINGS)],
 )
 def test_after_a_fault_every_lane_steps_on_as_if_nothing_had_been(
-    make_engine: Make, backend: Watching, segments: list[Segment], graphs: tuple[str, ...]
+    make_engine: Make, backend: Watched, segments: list[Segment], graphs: tuple[str, ...]
 ) -> None:
     """Also after that of the update that moves the reference along its path."""
     engine = make_engine(backend, lanes=3)
@@ -125,13 +127,13 @@ def test_after_a_fault_every_lane_steps_on_as_if_nothing_had_been(
 
 
 def test_a_lane_that_is_given_up_after_a_fault_costs_the_others_nothing(
-    make_engine: Make, backend: Watching
+    make_engine: Make, backend: Watched
 ) -> None:
     engine = make_engine(backend, lanes=3)
     wanted = [solo(engine, given) for given in THREE]
     ids = [engine.open(given).id for given in THREE]
     engine.step(ids)
-    backend.before_run = at(3, VELOCITIES, fail)
+    backend.before_run = at(3, STEPS, fail)
     with pytest.raises(EngineFault, match="out of memory"):
         engine.step(ids)
     engine.close(ids[0])
@@ -140,13 +142,63 @@ def test_a_lane_that_is_given_up_after_a_fault_costs_the_others_nothing(
         assert relative(moved(engine, lane_id, given), want) <= BATCHED
 
 
-def test_a_condition_that_fails_takes_no_lane(make_engine: Make, backend: Watching) -> None:
+def test_a_condition_that_fails_takes_no_lane(make_engine: Make, backend: Watched) -> None:
     engine = make_engine(backend, lanes=1)
     for _ in range(3):
         backend.before_run = at(1, ("condition",), fail)
         with pytest.raises(EngineFault):
             engine.open(segment())
     assert solo(engine, segment()).shape == (54, 100)
+
+
+class Uploads(Padded):
+    """Fails at the n-th upload from now on."""
+
+    left = -1
+
+    def upload(self, array: HostArray, to: Tensor) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise EngineFault("out of memory")
+        super().upload(array, to)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_an_opening_that_fails_anywhere_leaves_no_row_and_no_hold_behind(
+    make_engine: Make, sampling: Sampling
+) -> None:
+    """A leak of rows, or of the 64 times of each attempt, would end a later attempt with RuntimeError."""
+    backend = Uploads()
+    engine = make_engine(backend, lanes=1)
+    given = segment(80, nfe=2, sampling=sampling)
+    wanted = solo(engine, given)
+    faults = 0
+    for count in itertools.count(1):
+        backend.left = count
+        times = time_grid(MAX_NFE, sway=-0.01 * count)
+        try:
+            lane = engine.open(dataclasses.replace(given, times=times))
+        except EngineFault:
+            faults += 1
+        else:
+            break
+    backend.left = -1
+    assert faults >= 6
+    engine.close(lane.id)
+    assert np.array_equal(solo(engine, given), wanted)
+
+
+def test_a_graph_that_cannot_be_loaded_leaves_no_row_behind(make_engine: Make) -> None:
+    class Unloadable(Padded):
+        def load(self, name: str, *rest: object) -> object:
+            if name == "step":
+                raise BundleError("step.onnx: damaged")
+            return super().load(name, *rest)  # type: ignore[arg-type]
+
+    engine = make_engine(Unloadable(), lanes=1)
+    for _ in range(3):  # a row that is left behind would be a RuntimeError
+        with pytest.raises(BundleError):
+            engine.open(segment(80, sampling="short"))  # its unguided row runs `step`
 
 
 # Numbers that are not finite

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,76 +115,55 @@ def test_rows_are_the_same_whatever_the_order_and_the_company(tiny: Bundle) -> N
         assert np.abs(rows - wanted).max() <= 1e-6
 
 
-def test_the_graph_is_loaded_for_new_times_and_dropped(bench: Bench) -> None:
-    assert bench.loaded == 0
-    for wanted, loaded in (((0.0, 0.1), 1), ((0.1, 0.0), 1), ((0.0, 0.2), 2), ((0.2,), 2)):
-        bench.use(*wanted)
-        assert bench.loaded == loaded
-        assert len(bench.graphs) == 0  # not even until the next collection
-
-
-def test_times_that_are_known_are_not_computed_again(bench: Bench) -> None:
-    first = bench.hold(0.0, 0.25, 0.5)
-    assert bench.hold(0.5, 0.0).tolist() == first[[2, 0]].tolist()
-    assert bench.computed == [3]
-    bench.hold(0.25, 0.75)
-    assert bench.computed == [3, 1]
-
-
-def test_keys_are_exact_float32(bench: Bench) -> None:
-    near = np.nextafter(np.float32(0.3), np.float32(1.0))
-    index = bench.hold(0.3, near)
-    assert index[0] != index[1]
-    assert bench.hold(0.3).tolist() == [index[0]]
-    assert bench.computed == [2]
-
-
-def test_the_longest_unused_row_is_thrown_out_and_no_held_one(bench: Bench) -> None:
-    held = bench.hold(0.0, 0.1)
-    bench.use(0.2, 0.3)
-    bench.use(0.4, 0.5)
-    bench.use(0.2)  # used again: 0.3 is now the longest unused
-    new = bench.hold(0.6)
-    assert bench.computed == [2, 2, 2, 1]
-    assert bench.holds(held, 0.0, 0.1) and bench.holds(new, 0.6)
-    bench.hold(0.2, 0.4, 0.5)
-    assert bench.computed == [2, 2, 2, 1]  # all of them are still there: rows outlive their last holder
-
-
-def test_a_row_about_to_be_used_is_not_thrown_out_for_its_neighbour(bench: Bench) -> None:
-    bench.use(0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
-    wanted = (0.0, 0.6, 0.7, 0.8, 0.9, 0.95)
-    index = bench.hold(*wanted)
-    assert len(set(index.tolist())) == 6 and bench.holds(index, *wanted)
-
-
-def test_a_row_is_held_until_its_last_holder_lets_go(bench: Bench) -> None:
-    one, two = (bench.hold(0.0, 0.1, 0.2) for _ in range(2))
-    bench.table.release(one)
-    bench.use(0.3, 0.4, 0.5)
-    new = bench.hold(0.6, 0.7, 0.8)
-    assert bench.holds(two, 0.0, 0.1, 0.2) and bench.holds(new, 0.6, 0.7, 0.8)
-
-
 OTHERS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """As many as there are places: holding them shows that none was lost."""
+LIVES: dict[str, list[tuple[Any, ...]]] = {
+    "known times are not computed again": [
+        ("hold", 3, 0.0, 0.25, 0.5), ("hold", 0, 0.5, 0.0), ("hold", 1, 0.25, 0.75)
+    ],
+    "keys are exact float32": [
+        ("hold", 2, 0.3, np.nextafter(np.float32(0.3), np.float32(1.0))), ("hold", 0, 0.3)
+    ],
+    "rows outlive their last holder, the longest unused is thrown out and no held one": [
+        ("hold", 2, 0.0, 0.1), ("use", 2, 0.2, 0.3), ("use", 2, 0.4, 0.5), ("use", 0, 0.2),
+        ("hold", 1, 0.6), ("hold", 0, 0.2, 0.4, 0.5),
+    ],
+    "a row about to be used is not thrown out for its neighbour": [
+        ("use", 6, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5), ("hold", 5, 0.0, 0.6, 0.7, 0.8, 0.9, 0.95)
+    ],
+    "a row is held until its last holder lets go": [
+        ("hold", 3, 0.0, 0.1, 0.2), ("use", 0, 0.0, 0.1, 0.2), ("use", 3, 0.3, 0.4, 0.5),
+        ("hold", 3, 0.6, 0.7, 0.8),
+    ],
+    "a full table says so and loses nothing": [
+        ("hold", 4, 0.0, 0.1, 0.2, 0.3), ("full", 0, 0.0, 0.5, 0.6, 0.7), ("release", 0), ("hold", 6, *OTHERS)
+    ],
+    "the same time twice in one grid counts twice": [("use", 1, 0.3, 0.3), ("hold", 6, *OTHERS)],
+}  # fmt: skip
+"""What is done, how many times are computed for it, and the times."""
 
 
-def test_a_full_table_says_so_and_loses_nothing(bench: Bench) -> None:
-    held = bench.hold(0.0, 0.1, 0.2, 0.3)
-    with pytest.raises(RuntimeError, match="all 6 rows of the modulation table are held by open lanes"):
-        bench.hold(0.0, 0.5, 0.6, 0.7)
-    assert bench.loaded == 1
-    assert bench.holds(held, 0.0, 0.1, 0.2, 0.3)
-    bench.table.release(held)
-    assert bench.holds(bench.hold(*OTHERS), *OTHERS)
-
-
-def test_the_same_time_twice_in_one_grid_counts_twice(bench: Bench) -> None:
-    index = bench.hold(0.3, 0.3)
-    assert index[0] == index[1]
-    bench.table.release(index)
-    assert bench.holds(bench.hold(*OTHERS), *OTHERS)
+@pytest.mark.parametrize("life", LIVES)
+def test_rows_are_kept_while_they_are_held(bench: Bench, life: str) -> None:
+    """The graph is loaded for new times only, and dropped."""
+    held: list[tuple[NDArray[np.int32], Sequence[float]]] = []
+    for act, computed, *times in LIVES[life]:
+        before, loaded = sum(bench.computed), bench.loaded
+        match act:
+            case "hold":
+                held.append((bench.hold(*times), times))
+            case "use":
+                bench.use(*times)
+            case "release":
+                bench.table.release(held.pop()[0])
+            case "full":
+                full = "all 6 rows of the modulation table are held by open lanes"
+                with pytest.raises(RuntimeError, match=full):
+                    bench.hold(*times)
+        assert (sum(bench.computed) - before, bench.loaded - loaded) == (computed, computed > 0)
+        assert len(bench.graphs) == 0  # not even until the next collection
+        for index, own in held:
+            assert len({*index.tolist()}) == len({*own}) and bench.holds(index, *own)
 
 
 @pytest.mark.parametrize("error", [EngineFault("out of memory"), BundleError("modulation.onnx: damaged")])

@@ -155,33 +155,36 @@ def test_a_step_graph_has_a_profile_for_each_range_of_lengths(
 # CUDA graphs
 
 
-@pytest.mark.parametrize("captures", [True, False])
-def test_a_step_runs_twice_then_is_captured_and_replayed(bench: Bench, captures: bool) -> None:
-    engine = bench.engine()
-    engine.captures = captures
-    lane = engine.open(segment(90, nfe=7))
-    bench.device.counts.clear()
-    # Of each step the lane's update runs too, which is never captured.
-    wanted = [(2, 0, 0), (2, 0, 0), (1, 1, 1), (1, 0, 1), (1, 0, 1), (1, 0, 1), (1, 0, 1)]
-    for counts in wanted if captures else [(2, 0, 0)] * 7:
-        engine.step([lane.id])
-        assert bench.counted("run", "capture", "replay") == counts
-    engine.close(lane.id)
-    few = engine.open(segment(90, nfe=5))  # of the same lane's memory, but no longer worth it
-    run(engine, [few.id], 5)
-    assert bench.counted("capture") == (0,)
-    bench.end(engine)
+PLAIN, CAPTURED, REPLAYED = (2, 0, 0), (1, 1, 1), (1, 0, 1)
+"""Runs, captures and replays of a step. The lane's update runs too, which is never captured."""
+LAUNCHES = {
+    "a step runs twice, is captured and replayed; five steps are not worth it": [
+        (90, [PLAIN, PLAIN, CAPTURED, *[REPLAYED] * 4]),
+        (90, [REPLAYED] * 5),
+        (150, [PLAIN] * 5),
+    ],
+    # As a distilled model's are. Padded lengths are 128, 128, 192 and 192 frames.
+    "four steps are, if the reply before was as long": [
+        *[(90, [PLAIN] * 4), (95, [CAPTURED, *[REPLAYED] * 3])],
+        *[(150, [PLAIN] * 4), (140, [CAPTURED, *[REPLAYED] * 3])],
+    ],
+    "nothing is captured where steps are long": [(90, [PLAIN] * 7)],
+}
+"""Replies: frames, and how each step is launched."""
 
 
-def test_a_reply_of_four_steps_is_captured_if_the_one_before_was_as_long(bench: Bench) -> None:
-    """As a distilled model's are. Its padded lengths are 128, 128, 192 and 192 frames."""
+@pytest.mark.parametrize("case", LAUNCHES)
+def test_steps_are_captured_where_it_pays(bench: Bench, case: str) -> None:
     engine = bench.engine()
-    for frames, captures in ((90, 0), (95, 1), (150, 0), (140, 1)):
-        lane = engine.open(segment(frames, nfe=4))
-        bench.device.counts.clear()
-        run(engine, [lane.id], 4)
+    engine.captures = "nothing" not in case
+    for frames, launches in LAUNCHES[case]:
+        lane = engine.open(segment(frames, nfe=len(launches)))
+        for counts in launches:
+            bench.device.counts.clear()
+            engine.step([lane.id])
+            assert bench.counted("run", "capture", "replay") == counts
         engine.close(lane.id)
-        assert bench.counted("capture", "replay") == (captures, 4 * captures)
+    bench.end(engine)
 
 
 @pytest.mark.parametrize(("bound_s", "captures"), [(0.0, False), (1e9, True)])
@@ -259,7 +262,7 @@ def test_working_memory_that_moves_ends_what_was_captured_in_it(
     bench.load(backend=backend)
     assert not bench.device.executable
     bench.device.counts.clear()
-    for counts in ((2, 0, 0), (2, 0, 0), (1, 1, 1), (1, 0, 1)):
+    for counts in (PLAIN, PLAIN, CAPTURED, REPLAYED):
         engine.step([lane.id])
         assert bench.counted("run", "capture", "replay") == counts
     assert [*bench.device.executable] != [before]

@@ -53,10 +53,7 @@ def open_on(device: Device) -> OrtCudaBackend:
 
 
 def open_trt_on(
-    device: Device,
-    engines: Path,
-    max_batch: int | None = None,
-    trt: tensorrt.TensorRT | None = None,
+    device: Device, engines: Path, max_batch: int | None = None, trt: tensorrt.TensorRT | None = None
 ) -> TrtBackend:
     """The TensorRT backend on a fake device, with its engines in a folder."""
     with installed(device, trt or tensorrt.TensorRT(device)):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 
 from tests.fakes.gpu.device import Capture, Device, Event, Node, Stream, move
 
@@ -33,14 +33,6 @@ cudaStreamCaptureMode = enum.IntEnum(
     [f"cudaStreamCaptureMode{mode}" for mode in ("Global", "ThreadLocal", "Relaxed")],
     start=0,
 )
-
-
-@dataclass
-class cudaDeviceProp:
-    name: bytes
-    major: int
-    minor: int
-    multiProcessorCount: int
 
 
 OK = cudaError_t.cudaSuccess
@@ -76,10 +68,10 @@ class Runtime:
     def cudaSetDevice(self, device: int) -> tuple[cudaError_t]:
         return (OK if device == 0 else cudaError_t.cudaErrorInvalidValue,)
 
-    def cudaGetDeviceProperties(self, device: int) -> tuple[cudaError_t, cudaDeviceProp]:
-        return OK, cudaDeviceProp(
-            self.device.name.encode(), *self.device.compute_capability, self.device.multiprocessors
-        )
+    def cudaGetDeviceProperties(self, device: int) -> tuple[cudaError_t, SimpleNamespace]:
+        major, minor = self.device.compute_capability
+        name, count = self.device.name.encode(), self.device.multiprocessors
+        return OK, SimpleNamespace(name=name, major=major, minor=minor, multiProcessorCount=count)
 
     def cudaDriverGetVersion(self) -> tuple[cudaError_t, int]:
         return OK, self.device.driver
@@ -92,19 +84,13 @@ class Runtime:
         return (OK, address) if address else (cudaError_t.cudaErrorMemoryAllocation, None)
 
     def cudaFree(self, address: int) -> tuple[cudaError_t]:
-        self.device.outside_a_capture("cudaFree")
-        self._settle_all()
-        self.device.free(address, "device")
-        return (OK,)
+        return self._free(address, "device", "cudaFree")
 
     def cudaMallocHost(self, size: int) -> tuple[cudaError_t, int]:
         return OK, self.device.allocate(size, "pinned")
 
     def cudaFreeHost(self, address: int) -> tuple[cudaError_t]:
-        self.device.outside_a_capture("cudaFreeHost")
-        self._settle_all()
-        self.device.free(address, "pinned")
-        return (OK,)
+        return self._free(address, "pinned", "cudaFreeHost")
 
     def cudaMemsetAsync(self, address: int, value: int, size: int, stream: int) -> tuple[cudaError_t]:
 
@@ -229,7 +215,10 @@ class Runtime:
         stream.run()
         return OK if stream.failure is None else cudaError_t.cudaErrorLaunchFailure
 
-    def _settle_all(self) -> None:
-        """cudaFree waits for the device."""
+    def _free(self, address: int, kind: str, call: str) -> tuple[cudaError_t]:
+        """Waits for the device."""
+        self.device.outside_a_capture(call)
         for stream in [*self.device.streams.values()]:
             self._settle(stream)
+        self.device.free(address, kind)
+        return (OK,)

@@ -45,10 +45,8 @@ class Binding:
         self.addresses: dict[str, tuple[int, tuple[int, ...], int]] = {}
         self._device = device
 
-    def bind_input(
-        self, name: str, kind: str, number: int, dtype: Any, shape: Sequence[int], address: int
-    ) -> None:
-        self._take(name, kind, number, dtype, shape, address)
+    def bind_input(self, name: str, *tensor: Any) -> None:
+        dtype, shape, address = self._take(name, *tensor)
         self.inputs.add(name)
         if name == "lengths" and self._misreads:
             frames = self.addresses["latents"][1][1]
@@ -56,16 +54,14 @@ class Binding:
             address = self._all.ctypes.data
         self.real.bind_input(name, "cpu", 0, dtype, shape, address)
 
-    def bind_output(
-        self, name: str, kind: str, number: int, dtype: Any, shape: Sequence[int], address: int
-    ) -> None:
-        self._take(name, kind, number, dtype, shape, address)
+    def bind_output(self, name: str, *tensor: Any) -> None:
+        dtype, shape, address = self._take(name, *tensor)
         self.outputs.add(name)
         self.real.bind_output(name, "cpu", 0, dtype, shape, address)
 
     def _take(
         self, name: str, kind: str, number: int, dtype: Any, shape: Sequence[int], address: int
-    ) -> None:
+    ) -> tuple[Any, Sequence[int], int]:
         if (kind, number) != ("cuda", 0):
             raise self._device.refuse(f"{name} is bound to {kind}:{number}")
         size = math.prod(shape) * np.dtype(dtype).itemsize
@@ -75,6 +71,7 @@ class Binding:
         if address % least:
             raise self._device.refuse(f"{name} is bound at {address:#x}, which is no multiple of {least}")
         self.addresses[name] = (address, tuple(shape), size)
+        return dtype, shape, address
 
 
 class Session:
