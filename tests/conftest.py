@@ -25,6 +25,11 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4 << 30
 """What temporary files may take of it at most, environments included."""
 
+# Threads that wait for each other spinning take ten times as long where tests run side by side, in processes that
+# a test starts too.
+for pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(pool, "1")
+
 # Examples are the same on every run and machine; a shared machine's pauses are no failures.
 hypothesis.settings.register_profile(
     "reproducible",
