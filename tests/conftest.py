@@ -25,8 +25,7 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4 << 30
 """What temporary files may take of it at most, environments included."""
 
-# Threads that wait for each other spinning take ten times as long where tests run side by side, in processes that
-# a test starts too.
+# Side by side, threads that wait for each other spinning take ten times as long; also in what a test starts.
 for pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(pool, "1")
 
