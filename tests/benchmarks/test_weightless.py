@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from appliance.contract import bundle as contract
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
-from tests.benchmarks import random_base, weightless
+from appliance.errors import BundleError
+from tests.benchmarks import random_base, stand_in, weightless
 from tests.conftest import ROOT
 from tests.engine.lanes import relative
 from tests.kept import kept
@@ -23,10 +27,12 @@ VOCABULARY, FRAMES = 64, 90
 
 
 def exported(folder: Path, precision: contract.Precision, blocks: int) -> None:
-    """A drawn checkpoint, its bundle and the archive of that."""
+    """A drawn checkpoint, its bundle and the archive of that; of one block without the fused graphs."""
+    from export.assemble import BACKENDS
     from tests.tiny.generate import VOCOS
 
-    weightless.make(folder, of(blocks), precision, VOCABULARY, VOCOS)
+    with mock.patch.dict(BACKENDS, {precision: ("ort-cpu",)} if blocks == 1 else {}):
+        weightless.make(folder, of(blocks), precision, VOCABULARY, VOCOS)
     weightless.pack(folder, folder / weightless.ARCHIVE)
 
 
@@ -42,7 +48,11 @@ def of(blocks: int) -> Any:
     [("fp16", 1, 2e-2), pytest.param("fp32", 2, 1e-4, marks=pytest.mark.thorough)],
 )
 def test_filled_from_the_seed_it_is_what_was_exported_and_what_upstream_speaks_with(
-    tmp_path: Path, precision: contract.Precision, blocks: int, close: float
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    precision: contract.Precision,
+    blocks: int,
+    close: float,
 ) -> None:
     import torch
 
@@ -76,3 +86,31 @@ def test_filled_from_the_seed_it_is_what_was_exported_and_what_upstream_speaks_w
         engine.step([lane.id])
     assert relative(engine.log_mel(lane.id)[30:], mel[30:].numpy()) < close
     assert relative(engine.decode(mel.numpy()), samples.numpy()) < close
+
+    monkeypatch.setattr(weightless, "spread", lambda *_: (1.0, 0.0))
+    (other := tmp_path / "other").mkdir()
+    with pytest.raises(BundleError, match=r"\.data: damaged"):
+        weightless.fill(made / weightless.ARCHIVE, other)
+    assert not (other / "bundle").exists()
+    with pytest.raises(ValueError, match="is not drawn as it was exported"):
+        weightless.pack(made, tmp_path / "again.tar.xz")
+
+
+def test_without_the_exporter_nothing_is_traced() -> None:
+    tries = """
+        from tests.benchmarks import stand_in
+        stand_in.install(), stand_in.refuse_exports()
+        import importlib, torch
+        for how in (
+            lambda: torch.onnx.export(torch.nn.Identity(), (torch.zeros(1),)),
+            lambda: torch.export.export(torch.nn.Identity(), (torch.zeros(1),)),
+            *(lambda name=name: importlib.import_module(name) for name in ("onnx", "onnx_ir", "onnxscript")),
+        ):
+            try:
+                how()
+            except ImportError:
+                print("refused")
+    """
+    env = os.environ | {stand_in.NO_EXPORTER: "1"}
+    command = [sys.executable, "-c", textwrap.dedent(tries)]
+    assert subprocess.check_output(command, cwd=ROOT, env=env, text=True).split() == ["refused"] * 5
