@@ -42,7 +42,7 @@ from export.model.redraw import redraw
 from tests.export.demo import PASSES, STAND_IN, Hums
 from tests.export.small import ARCHS, MELS, Workshop, brief_gate
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.thorough]
 ROOT = Path(__file__).resolve().parents[2]
 FETCHED = ROOT / commands.TEACHERS
 

@@ -30,7 +30,7 @@ from tests.engine.lanes import Padded
 from tests.export import small
 from tests.export.random_checkpoint import write_random, write_random_vocos
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.thorough]
 
 VOCABULARY = [" ", *(f"t{n}" for n in range(1, 2545))]
 FULL = NAMED["F5TTS_v1_Base"].arch

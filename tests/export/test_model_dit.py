@@ -197,6 +197,7 @@ def full_size(tmp_path_factory: pytest.TempPathFactory) -> Weights:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["F5TTS_v1_Base", "F5TTS_Base"])
 def test_full_size_equals_upstreams(name: str, full_size: Weights) -> None:
     arch = NAMED[name].arch

@@ -158,6 +158,8 @@ def test_half_the_bits_are_nearly_the_same(tmp_path: Path) -> None:
     assert 1e-6 < small.relative(found.numpy(), wanted.numpy()) <= 1e-2
 
 
+@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_bundle_of_16_khz_and_80_mels_speaks_as_upstream_and_the_paper(workshop: Workshop) -> None:
     made = workshop.make("v1", "hifigan")
     manifest = made.bundle.manifest

@@ -190,6 +190,7 @@ def test_committed_bundles_a_source_filter_and_the_table_agree(tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_bundle_with_every_other_operator_is_read(workshop: Workshop) -> None:
     """In float16, whose graphs have every operator and type of the float32 ones, and casts. The committed
     bundles are those of the usual architectures with Vocos."""

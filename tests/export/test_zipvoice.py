@@ -305,7 +305,7 @@ def test_products_that_overflow_in_half_are_named() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp16", "int8"])
+@pytest.mark.parametrize("precision", [pytest.param("fp16", marks=pytest.mark.thorough), "int8"])
 def test_a_bundle_of_each_precision_passes_the_gate_and_speaks(
     precision: Precision, workshop: Workshop, tmp_path: Path
 ) -> None:
