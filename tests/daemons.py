@@ -206,3 +206,16 @@ def running(
     daemon = Running(start("-m", module, "serve", "--config", path), yaml.safe_load(path.read_text()), folder)
     with followed(daemon, ready=ready):
         yield daemon
+
+
+def shared(**sections: dict[str, Any]) -> Any:
+    """Return a module's fixture: a daemon with the voice ann."""
+    import pytest
+
+    @pytest.fixture(scope="module")
+    def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+        with running(tmp_path_factory.mktemp("daemon"), **sections) as box:
+            box.add_voice()
+            yield box
+
+    return box

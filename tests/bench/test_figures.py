@@ -142,10 +142,8 @@ def test_a_burst_that_cannot_be_replayed(tmp_path: Path, line: str, message: str
 
 def outcome(at_s: float, status: str = "OK", late_s: float = 0.0, **fields: Any) -> Outcome:
     """A reply of 2 s in two pieces, the first 0.5 s after the request, the second `late_s` too late."""
-    promised_ms, message = (
-        fields.pop("promised_ms", 0.0),
-        Message(at_s, "x" * 20, **fields.pop("message", {})),
-    )
+    promised_ms = fields.pop("promised_ms", 0.0)
+    message = Message(at_s, "x" * 20, **fields.pop("message", {}))
     if status != "OK" and not fields.pop("header", False):
         return Outcome(message, status=status, end_s=0.01, **fields)
     pieces = [(0, 0.5), (TICKS, 1.5 + late_s)]

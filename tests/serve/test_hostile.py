@@ -12,7 +12,7 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from appliance.errors import BundleError, ConfigError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.status import DETAILS_KEY
 from tests.daemons import BUNDLE, ROOT, Running, running
+from tests.mutations import ODD_YAML, mutated, mutated_yaml
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -240,30 +241,6 @@ def test_any_text(
     victim.tried("any text", code)
 
 
-def mutated(raw: bytes, dice: random.Random) -> bytes:
-    """Bytes with some of them changed, cut, moved or doubled."""
-    out = bytearray(raw)
-    for _ in range(dice.choice((1, 1, 2, 5, 20))):
-        at = dice.randrange(len(out) + 1)
-        size = dice.choice((1, 1, 2, 4, 8, dice.randrange(1, 200)))
-        how = dice.randrange(6)
-        if how == 0:
-            out[at : at + size] = dice.randbytes(size)
-        elif how == 1:
-            del out[at : at + size]
-        elif how == 2:
-            out[at:at] = out[at : at + size]
-        elif how == 3:
-            out[at : at + 4] = dice.choice(
-                (b"\x00" * 4, b"\xff" * 4, b"\xff\xff\xff\x7f", b"\x01\x00\x00\x00")
-            )
-        elif how == 4 and at < len(out):
-            out[at] ^= 1 << dice.randrange(8)
-        elif how == 5 and dice.random() < 0.2:
-            del out[at:]
-    return bytes(out)
-
-
 WHOLE: list[tuple[str, Message]] = [
     ("Synthesize", base(audio_config={"encoding": "FLAC", "speaking_rate": 1.2}, channel="c", user_key="u")),
     (
@@ -328,38 +305,27 @@ HOSTILE_NAMES = st.one_of(
 )
 
 
-@share(0.1)
-@given(
-    st.sampled_from(
-        (
-            "GetVoice",
-            "DeleteVoice",
-            "UpdateVoice",
-            "CreateVoice",
-            "CreateStyle",
-            "DeleteStyle",
-            "CancelSynthesis",
-        )
+NAMING: dict[str, Callable[[str], Message]] = {
+    "GetVoice": lambda name: pb.GetVoiceRequest(name=name),
+    "DeleteVoice": lambda name: pb.DeleteVoiceRequest(name=name),
+    "UpdateVoice": lambda name: pb.UpdateVoiceRequest(name=name, display_name=name[:100]),
+    "CreateVoice": lambda name: pb.CreateVoiceRequest(name=name, audio=b"", transcript=name[:1000]),
+    "CreateStyle": lambda name: pb.CreateStyleRequest(
+        voice="ann", style=name, audio=b"", transcript=name[:1000]
     ),
-    HOSTILE_NAMES,
-)
+    "DeleteStyle": lambda name: pb.DeleteStyleRequest(voice="ann", style=name),
+    "CancelSynthesis": lambda name: pb.CancelSynthesisRequest(request_id=name),
+}
+
+
+@share(0.1)
+@given(st.sampled_from(tuple(NAMING)), HOSTILE_NAMES)
 def test_names_lead_nowhere(victim: Victim, method: str, name: str) -> None:
     if name == "ann":
         return
-    message: Message = {
-        "GetVoice": pb.GetVoiceRequest(name=name),
-        "DeleteVoice": pb.DeleteVoiceRequest(name=name),
-        "UpdateVoice": pb.UpdateVoiceRequest(name=name, display_name=name[:100]),
-        "CreateVoice": pb.CreateVoiceRequest(name=name, audio=b"", transcript=name[:1000]),
-        "CreateStyle": pb.CreateStyleRequest(voice="ann", style=name, audio=b"", transcript=name[:1000]),
-        "DeleteStyle": pb.DeleteStyleRequest(voice="ann", style=name),
-        "CancelSynthesis": pb.CancelSynthesisRequest(request_id=name),
-    }[method]
-    code, _ = victim.call(method, message)
-    assert code is (INVALID if method in ("CreateVoice", "CreateStyle") else MISSING) or (method, code) == (
-        "UpdateVoice",
-        INVALID,
-    )
+    code, _ = victim.call(method, NAMING[method](name))
+    expected = INVALID if method in ("CreateVoice", "CreateStyle") else MISSING
+    assert code is expected or (method, code) == ("UpdateVoice", INVALID)
     victim.tried("name", code)
 
 
@@ -449,36 +415,6 @@ def test_mutated_voice_files(victim: Victim) -> None:
             path.write_bytes(content)
     assert victim.call("Synthesize", asked)[0] is OK
     victim.call("DeleteVoice", pb.DeleteVoiceRequest(name="bea"))
-
-
-ODD_YAML = (
-    *("", "-1", "1e999", ".nan", "~", "[]", "{}", "[[", "&a [*a]", "yes", "'", "9" * 400, "\t", "0x10"),
-    "12:30",
-    "[" * 600,  # deeper than Python's recursion goes; the time that PyYAML takes is quadratic
-    *("!!python/object:os.system x", "2026-13-45", "*b", "<<: *c", "? a", "- - -", "\u2028", "é", "|"),
-)
-
-
-def mutated_yaml(text: str, dice: random.Random) -> bytes:
-    """YAML with values, keys and lines changed, or its bytes."""
-    if dice.random() < 0.4:
-        return mutated(text.encode(), dice)
-    lines = text.splitlines()
-    for _ in range(dice.choice((1, 1, 3))):
-        at = dice.randrange(len(lines))
-        key, mark, value = lines[at].partition(":")
-        odd = dice.choice(ODD_YAML)
-        lines[at] = dice.choice(
-            (
-                f"{key}{mark} {odd}",
-                f"{odd}{mark}{value}",
-                f"{key}x{mark}{value}",
-                f"  {lines[at]}",
-                lines[dice.randrange(len(lines))],
-                "",
-            )
-        )
-    return "\n".join(lines).encode()
 
 
 def test_mutated_configurations(victim: Victim, tmp_path: Path) -> None:

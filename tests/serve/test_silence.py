@@ -82,7 +82,8 @@ def test_a_program_that_asks_is_seen(tmp_path: Path) -> None:
 
 @needs_network
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["ort-cpu", pytest.param("openvino", marks=pytest.mark.once)])
+@pytest.mark.once
+@pytest.mark.parametrize("backend", ["ort-cpu", "openvino"])
 def test_daemon_gateway_commands_and_metrics_ask_nobody(backend: str, tmp_path: Path) -> None:
     """While another program, with telemetry where there is one, looks names up, 10 s after its session."""
     if backend == "openvino":
