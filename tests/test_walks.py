@@ -1,4 +1,4 @@
-"""The walks in the READMEs and the figure of the layers, against the code.
+"""The walks in the READMEs, the paths they name, and the figure of the layers, against the code.
 
 A walk is a numbered list whose steps begin with links such as [`voices.py:VoiceStore.create`](voices.py),
 joined by "→" (calls) or "," (called by the same). The end of a step says how the next one is reached:
@@ -33,11 +33,14 @@ PAGES = [
     ROOT / "README.md",
     *(
         page
-        for folder in ("appliance", "export", "scripts", "systemd")
+        for folder in ("appliance", "export", "scripts", "systemd", "tests")
         for page in (ROOT / folder).rglob("*.md")
     ),
 ]
 LINK = re.compile(r"\[`([^`\]]+):([A-Za-z_][\w.]*)`\]\(([^)\s]+)\)")
+PATH = re.compile(r"(^\| )?`((?:[\w-]+/)*[\w.-]+\.(?:py|sh|md))`", re.MULTILINE)
+OTHERS = {"api_v2.py", "socket_server.py", "src/infer.py", "talk.py"}
+"""Programs of other projects."""
 FIGURE = ROOT / "appliance" / "README.md"
 
 Function = tuple[Path, str]
@@ -122,6 +125,17 @@ def test_every_named_function_is_where_its_link_leads(page: Path) -> None:
     for path, name in linked(page, page.read_text("utf-8")):
         assert path.is_file(), f"{page.relative_to(ROOT)}: {path} does not exist"
         definition(path, name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_exists(page: Path) -> None:
+    """From the page's folder, its tests, the package or the root; a bare name within a text may lie below."""
+    folders = (page.parent, ROOT / "tests" / page.parent.name, ROOT / "appliance", ROOT)
+    for begins_row, path in PATH.findall(page.read_text("utf-8")):
+        exists = any((folder / path).exists() for folder in folders)
+        if not exists and "/" not in path and not begins_row:
+            exists = any(page.parent.rglob(path))
+        assert exists or path in OTHERS, f"{page.relative_to(ROOT)} names {path}"
 
 
 def test_the_walks_are_a_request_an_upload_an_export_and_a_clock_check() -> None:

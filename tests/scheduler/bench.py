@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from appliance.config import SchedulerConfig
 from appliance.request import Playout, Segment, SegmentAudio, Terms
@@ -67,6 +68,16 @@ class Bench:
         self.scheduler.admit(job, [pieces(name, segments, nfe, frames)])
         return job
 
+    def work(self) -> None:
+        """Run as long as there is something to do."""
+        while self.scheduler.run_once():
+            pass
+
+    def until(self, name: str, segments: int = 1) -> None:
+        """Run until so many segments of a job have gone out."""
+        while len(self.results[name]) < segments:
+            assert self.scheduler.run_once()
+
     def serve(self) -> None:
         self.scheduler.drain()
         self.scheduler.start(self.engine)
@@ -86,3 +97,10 @@ class Bench:
 
 def pieces(name: str, segments: int, nfe: int = 4, frames: int = 60) -> list[Segment]:
     return [segment(f"{name}{i}", index=i, nfe=nfe, frames=frames) for i in range(segments)]
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def act(*_: object) -> None:
+        raise error
+
+    return act

@@ -6,7 +6,16 @@ import math
 
 import pytest
 
-from appliance.errors import Cancelled, Cleared, DeadlineMissed, Merged, QueueFull, Skipped, Unavailable
+from appliance.errors import (
+    ApplianceError,
+    Cancelled,
+    Cleared,
+    DeadlineMissed,
+    Merged,
+    QueueFull,
+    Skipped,
+    Unavailable,
+)
 from appliance.request import Playout, Priority, SegmentAudio
 from appliance.scheduler.job import Job, State
 from appliance.scheduler.queue import MAX_PAUSED
@@ -15,18 +24,8 @@ from tests.scheduler.bench import Bench, pieces
 SERIAL = Playout.SERIAL
 
 
-@pytest.fixture
-def bench() -> Bench:
-    return Bench()
-
-
 def say(bench: Bench, name: str, channel: str = "stage", segments: int = 1, **options: object) -> Job:
     return bench.admit(name, segments, channel=channel, playout=SERIAL, **options)
-
-
-def work(bench: Bench) -> None:
-    while bench.scheduler.run_once():
-        pass
 
 
 def seen(bench: Bench) -> dict[str, State]:
@@ -41,18 +40,13 @@ def sounding(bench: Bench, channel: str = "stage") -> list[str]:
     return [name for name, state in seen(bench).items() if state is State.SOUNDING]
 
 
+def end(bench: Bench, state: State, why: ApplianceError, channel: str = "stage") -> list[str]:
+    found = bench.scheduler.queue.end(lambda u: u.state is state and u.job.terms.channel == channel, why)
+    return [u.job.terms.request_id for u in found]
+
+
 def skip(bench: Bench, channel: str = "stage") -> list[str]:
-    found = bench.scheduler.queue.end(
-        lambda u: u.state is State.SOUNDING and u.job.terms.channel == channel, Skipped("skipped")
-    )
-    return [u.job.terms.request_id for u in found]
-
-
-def clear(bench: Bench, channel: str = "stage") -> list[str]:
-    found = bench.scheduler.queue.end(
-        lambda u: u.state is State.WAITING and u.job.terms.channel == channel, Cleared("cleared")
-    )
-    return [u.job.terms.request_id for u in found]
+    return end(bench, State.SOUNDING, Skipped("skipped"), channel)
 
 
 def made(bench: Bench, name: str) -> int:
@@ -62,7 +56,7 @@ def made(bench: Bench, name: str) -> int:
 def test_a_reply_sounds_until_it_has_been_played_and_then_the_next_one(bench: Bench) -> None:
     first, second = say(bench, "a"), say(bench, "b")
     assert seen(bench) == {"a": State.WAITING, "b": State.WAITING}
-    work(bench)
+    bench.work()
     assert first.ended and second.ended  # the engine is done with both
     assert seen(bench) == {"a": State.SOUNDING, "b": State.WAITING}
     bench.now += first.audio_s
@@ -74,7 +68,7 @@ def test_a_reply_sounds_until_it_has_been_played_and_then_the_next_one(bench: Be
 
 def test_what_plays_nowhere_that_is_known_ends_with_its_last_audio(bench: Bench) -> None:
     bench.admit("a", client="ipv4:1", playout=SERIAL)
-    work(bench)
+    bench.work()
     assert seen(bench) == {} and ended(bench) == {"a": None}
 
 
@@ -83,17 +77,16 @@ def test_a_skipped_reply_gives_its_channel_to_the_next(bench: Bench, is_made: bo
     first = say(bench, "a", segments=6)
     second = say(bench, "b")
     if is_made:
-        work(bench)
+        bench.work()
     else:
-        while not made(bench, "a"):
-            bench.scheduler.run_once()
+        bench.until("a")
     assert sounding(bench) == ["a"] and first.ended is is_made
     assert skip(bench, "other") == []
     assert skip(bench) == ["a"]
     assert ended(bench) == {"a": Skipped}
     if not is_made:
         assert bench.ends()["a"] is Skipped
-    work(bench)
+    bench.work()
     assert sounding(bench) == ["b"]
     bench.now += second.audio_s
     assert seen(bench) == {}
@@ -104,21 +97,21 @@ def test_clear_leaves_what_sounds(bench: Bench) -> None:
     for name in "abc":
         say(bench, name)
     say(bench, "d", "other")
-    work(bench)
+    bench.work()
     say(bench, "e")
-    assert clear(bench) == ["b", "c", "e"]
+    assert end(bench, State.WAITING, Cleared("cleared")) == ["b", "c", "e"]
     assert bench.ends()["e"] is Cleared
     assert seen(bench) == {"a": State.SOUNDING, "d": State.SOUNDING}
 
 
 def test_a_paused_channel_is_made_and_held_and_goes_on_where_it_was(bench: Bench) -> None:
     first = say(bench, "a", segments=4)
-    work(bench)
+    bench.work()
     bench.now += 0.3 * first.audio_s
     bench.scheduler.queue.pause("stage")
     second = say(bench, "b")
     other = say(bench, "c", "other")
-    work(bench)
+    bench.work()
     assert made(bench, "b") == 0 and second.made and not second.ended
     assert made(bench, "c") == 1 and other.ended
     bench.now += 100.0
@@ -140,7 +133,7 @@ def test_what_follows_a_skip_is_played_whole_on_both_sides_of_a_pause(
     """Its audio was sent long before: the pause counts from when it sounds."""
     say(bench, "a", segments=9)
     second, third = say(bench, "b"), say(bench, "c")
-    work(bench)
+    bench.work()
     bench.now += 1.0
     if paused_first:
         bench.scheduler.queue.pause("stage")
@@ -161,16 +154,15 @@ def test_what_follows_a_skip_is_played_whole_on_both_sides_of_a_pause(
 
 def test_pause_holds_a_reply_in_its_midst_and_a_whole_one(bench: Bench) -> None:
     say(bench, "a", segments=3)
-    while not made(bench, "a"):
-        bench.scheduler.run_once()
+    bench.until("a")
     whole = say(bench, "b", "other", stream=False)
     bench.scheduler.queue.pause("stage")
     bench.scheduler.queue.pause("other")
-    work(bench)
+    bench.work()
     assert made(bench, "a") == 1 and made(bench, "b") == 0
     bench.scheduler.queue.resume("stage")
     bench.scheduler.queue.resume("other")
-    work(bench)
+    bench.work()
     assert made(bench, "a") == 3 and made(bench, "b") == 1 and whole.ended
 
 
@@ -182,7 +174,7 @@ def test_what_waited_on_a_paused_channel_is_promised_anew_and_delays_no_promise(
     promised = [say(bench, f"c{i}", f"c{i}", segments=2, nfe=10) for i in range(2)]
     bench.scheduler.queue.resume("stage")
     assert all(bench.now < job.due < math.inf for job in waiting)
-    work(bench)
+    bench.work()
     for job in promised:
         assert job.audible is not None and job.audible <= job.due
     assert [made(bench, name) for name in "ab"] == [3, 3]
@@ -191,7 +183,7 @@ def test_what_waited_on_a_paused_channel_is_promised_anew_and_delays_no_promise(
 def test_a_deadline_counts_while_a_channel_is_paused(bench: Bench) -> None:
     bench.scheduler.queue.pause("stage")
     say(bench, "a", deadline=bench.now + 5.0)
-    work(bench)
+    bench.work()
     bench.now += 6.0
     bench.scheduler.run_once()
     assert bench.ends()["a"] is DeadlineMissed
@@ -201,7 +193,7 @@ def test_a_deadline_counts_while_a_channel_is_paused(bench: Bench) -> None:
 def test_a_drain_does_not_wait_for_a_paused_channel(bench: Bench) -> None:
     bench.scheduler.queue.pause("stage")
     say(bench, "a")
-    work(bench)
+    bench.work()
     bench.serve()
     assert bench.ends() == {"a": Unavailable}
 
@@ -234,7 +226,7 @@ def test_a_merged_request_takes_the_place_of_the_one_that_waits(bench: Bench) ->
     assert last.merged == 3
     assert list(seen(bench)) == ["now", "three roses", "later", "a kiss"]
     assert ended(bench) == {"one rose": Merged, "two roses": Merged}
-    work(bench)
+    bench.work()
     assert bench.opened() == ["now0", "three roses0", "later0", "a kiss0"]
 
 
@@ -252,7 +244,7 @@ def test_what_the_engine_has_begun_is_not_merged_with(bench: Bench) -> None:
 def test_a_reader_that_leaves_before_it_has_read_all_frees_its_channel(bench: Bench) -> None:
     first = say(bench, "a", segments=4)
     say(bench, "b")
-    work(bench)
+    bench.work()
     bench.scheduler.queue.stop_playout(first)
     assert sounding(bench) == ["b"] and ended(bench) == {"a": Cancelled}
     bench.scheduler.queue.stop_playout(first)
@@ -265,7 +257,7 @@ def test_changes_are_announced_and_ended_requests_are_remembered(bench: Bench) -
     say(bench, "a", priority=Priority.HIGH)
     assert changes
     changes.clear()
-    work(bench)
+    bench.work()
     assert changes
     _, past, number = bench.scheduler.queue.utterances()
     assert past == []

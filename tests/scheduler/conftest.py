@@ -1,0 +1,12 @@
+"""A scheduler on the usual configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scheduler.bench import Bench
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
