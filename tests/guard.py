@@ -35,6 +35,7 @@ REFUSED = (
 )
 READS = {
     "systemctl": ("--version", "--root=", "show", "is-active", "is-enabled", "status"),
+    "timedatectl": ("show",),
     "dpkg": ("--version", "--print-architecture"),
     "nvpmodel": ("-q",),
     "jetson_clocks": ("--show",),
@@ -75,10 +76,10 @@ class Guard:
     def _shim(self, name: str) -> None:
         real, reads = shutil.which(name, path=self.path), ""
         if name in READS and real:
-            verbs = "|".join(word for word in READS[name] if not word.startswith("-")) or "--"
+            verbs = "|".join(word for word in READS[name] if not word.startswith("-"))
             options = (word for word in READS[name] if word.startswith("-"))
             patterns = "|".join(f"{word}*" if word.endswith("=") else word for word in options)
-            reads = READING.format(verbs=verbs, options=patterns, real=real)
+            reads = READING.format(verbs=verbs or "--", options=patterns or "--", real=real)
         shim = self.folder / "bin" / name
         shim.write_text(SHIM.format(name=name, reads=reads, record=self.record))
         shim.chmod(0o755)

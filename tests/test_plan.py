@@ -295,11 +295,7 @@ def test_bigvgan_has_a_frame_of_condition_less():
 
 @pytest.mark.parametrize(
     ("spreads", "duration", "wanted"),
-    [
-        (True, "script", (455, 498, 517)),
-        (True, "bytes", (455, 552, 682)),
-        (False, "script", (455, 552, 682)),
-    ],
+    [(True, "script", (455, 498, 517)), (True, "bytes", (455, 552, 682)), (False, "script", (455, 552, 682))],
 )
 def test_short_texts_are_slowed_less_where_letters_are_spread_over_all_frames(spreads, duration, wanted):
     planner = make_planner(make_reference("x" * 39), duration=duration)

@@ -12,14 +12,7 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.audio.encode import (
-    Encoder,
-    Resampler,
-    check_rate,
-    encode,
-    pcm16,
-    wav_header,
-)
+from appliance.audio.encode import Encoder, Resampler, check_rate, encode, pcm16, wav_header
 from appliance.encodings import SUFFIXES, Encoding, EncodingName
 from appliance.errors import InvalidRequest
 from appliance.rpc import appliance_pb2 as pb

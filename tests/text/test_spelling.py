@@ -49,8 +49,7 @@ def test_whole_words_take_the_vocabularys_case(
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["sinteză și propozițiile", "cảm ơn bạn", "ệ ậ", "über café", "ɛ\u0303 ɔ\u0301"],
+    "text", ["sinteză și propozițiile", "cảm ơn bạn", "ệ ậ", "über café", "ɛ\u0303 ɔ\u0301"]
 )
 def test_a_vocabulary_of_letters_and_marks_gets_marks(text: str) -> None:
     said = spoken(SMALL + "ɛɔ" + MARKS, text)

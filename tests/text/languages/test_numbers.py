@@ -85,7 +85,7 @@ def test_hindi_has_words_for_halves_and_quarters() -> None:
         *("दस बजकर बीस मिनट", "नौ बजे"),
     ]
     assert [decimals("1", "5"), decimals("3", "5"), decimals("0", "5")] == [
-        *("डेढ़", "साढ़े तीन", "शून्य दशमलव पाँच"),
+        *("डेढ़", "साढ़े तीन", "शून्य दशमलव पाँच")
     ]
 
 
