@@ -80,8 +80,8 @@ def test_lanes_of_different_sampling_nfe_guidance_and_progress_share_calls(
 def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
     short: Bundle, make_engine: Make, backend: type[Watched], sampling: Sampling | None
 ) -> None:
-    """Of random lengths, NFE and guidance, and of any sampling (None). Those of the usual one allocate and
-    load nothing and bind no new memory after the warm-up."""
+    """Of random lengths and guidance; of any sampling and NFE (None), or of the usual ones, which allocate
+    and load nothing and bind no new memory after the warm-up."""
     rng, watched, alone = np.random.default_rng(8), backend(), make_engine()
     engine = make_engine(watched, changed(short, sampling), lanes=4)
     if sampling:
@@ -93,8 +93,8 @@ def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
     for n in range(60):
         if len(given) < 4 and rng.random() < 0.7:
             frames, guidance = int(rng.integers(2, 257 if sampling else 90)), float(rng.choice([0.0, 2.0]))
-            reference, nfe = int(rng.integers(1, frames)), int(rng.integers(1, 9))
-            own = sampling or SAMPLINGS[rng.integers(3)]
+            reference, own = int(rng.integers(1, frames)), sampling or SAMPLINGS[rng.integers(3)]
+            nfe = 5 if sampling else int(rng.integers(1, 9))
             new = segment(frames, reference=reference, nfe=nfe, guidance=guidance, sampling=own, seed=n)
             lane = engine.open(new)
             given[lane.id], left[lane.id] = new, lane.steps_left

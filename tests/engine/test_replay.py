@@ -103,9 +103,10 @@ def test_a_case_that_fails_gives_its_lane_back(make_engine: Any, tmp_path: Path)
 def test_a_case_that_cannot_be_run_is_refused_by_the_arrays_name(
     change: dict[str, Any], message: str, engine: Synthesizer, tmp_path: Path
 ) -> None:
-    nfe = change.get("nfe", 5)
+    given = dict(change)
+    nfe = given.pop("nfe", 5)
     with pytest.raises(InvalidRequest, match=message):
-        read_case(written(tmp_path, **{k: v for k, v in change.items() if k != "nfe"}), engine, nfe)
+        read_case(written(tmp_path, **given), engine, nfe)
 
 
 def test_what_is_no_case_is_refused(engine: Synthesizer, tmp_path: Path) -> None:
