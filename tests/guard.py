@@ -17,21 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-REFUSED = (
-    *(
-        "apt",
-        "apt-get",
-        "apt-mark",
-        "aptitude",
-        "dpkg",
-        "snap",
-        "systemctl",
-        "systemd-run",
-        "udevadm",
-        "sysctl",
-    ),
-    *("modprobe", "insmod", "rmmod", "reboot", "shutdown", "poweroff", "halt", "nvpmodel", "jetson_clocks"),
-    *("timedatectl", "hostnamectl", "usermod", "useradd", "groupadd", "sudo", "pkexec"),
+REFUSED = str.split(
+    "apt apt-get apt-mark aptitude dpkg snap systemctl systemd-run udevadm sysctl modprobe insmod rmmod "
+    "reboot shutdown poweroff halt nvpmodel jetson_clocks timedatectl hostnamectl usermod useradd groupadd "
+    "sudo pkexec"
 )
 READS = {
     "systemctl": ("--version", "--root=", "show", "is-active", "is-enabled", "status"),

@@ -61,6 +61,9 @@ def test_plain_values_are_read_back() -> None:
     assert read(raw) == whole
 
 
+RIGHT = {"lanes": 8, "loud": True}
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
@@ -70,33 +73,30 @@ def test_plain_values_are_read_back() -> None:
         ({"lanes": True}, "file: lanes: must be int, not bool (True)"),
         ({"lanes": 8.0}, "file: lanes: must be int, not float (8.0)"),
         ({"lanes": 65, "loud": True}, "file: lanes: must be between 1 and 64, not 65"),
-        ({"lanes": 8, "loud": True, "seed": -1}, "file: seed: must be at least 0, not -1"),
-        ({"lanes": 8, "loud": True, "seed": "x"}, "file: seed: must be int, not str ('x')"),
-        ({"lanes": 8, "loud": True, "level": math.nan}, "file: level: must be between 0.0 and 1.0, not nan"),
-        ({"lanes": 8, "loud": True, "level": None}, "file: level: must be float, not NoneType (None)"),
-        ({"lanes": 8, "loud": True, "level": 10**400}, "file: level: is larger than any float"),
+        ({**RIGHT, "seed": -1}, "file: seed: must be at least 0, not -1"),
+        ({**RIGHT, "seed": "x"}, "file: seed: must be int, not str ('x')"),
+        ({**RIGHT, "level": math.nan}, "file: level: must be between 0.0 and 1.0, not nan"),
+        ({**RIGHT, "level": None}, "file: level: must be float, not NoneType (None)"),
+        ({**RIGHT, "level": 10**400}, "file: level: is larger than any float"),
         ({"lanes": 10**400, "loud": True}, "file: lanes: must be between 1 and 64, not 1000"),
         (
             {"lanes": 1 << 20_000, "loud": True},
             "file: lanes: must be between 1 and 64, not a int of too many",
         ),
-        ({"lanes": 8, "loud": 1 << 20_000}, "file: loud: must be bool, not int (a int of too many digits)"),
-        ({"lanes": 8, 1 << 20_000: True}, "file: unknown key a int of too many digits; valid keys: lanes"),
-        ({"lanes": 8, "loud": True, "level": math.inf}, "file: level: must be between 0.0 and 1.0, not inf"),
-        ({"lanes": 8, "loud": True, "kind": "c"}, "file: kind: must be one of a, b, not 'c'"),
+        ({**RIGHT, "loud": 1 << 20_000}, "file: loud: must be bool, not int (a int of too many digits)"),
+        ({**RIGHT, 1 << 20_000: True}, "file: unknown key a int of too many digits; valid keys: lanes"),
+        ({**RIGHT, "level": math.inf}, "file: level: must be between 0.0 and 1.0, not inf"),
+        ({**RIGHT, "kind": "c"}, "file: kind: must be one of a, b, not 'c'"),
         (
-            {"lanes": 8, "loud": True, "weights": {"x" * 10**6: "high"}},
+            {**RIGHT, "weights": {"x" * 10**6: "high"}},
             "file: weights." + "x" * 200 + ": must be float, not str",
         ),
-        ({"lanes": 8, "loud": 1}, "file: loud: must be bool, not int (1)"),
-        ({"lanes": 8, "loud": True, "parts": [{}]}, "file: parts: missing key name"),
-        ({"lanes": 8, "loud": True, "parts": [3]}, "file: parts: must be a mapping, not int"),
-        ({"lanes": 8, "loud": True, "parts": "one"}, "file: parts: must be tuple, not str ('one')"),
-        ({"lanes": 8, "loud": True, "weights": ["main"]}, "file: weights: must be dict, not list (['main'])"),
-        (
-            {"lanes": 8, "loud": True, "weights": {"main": "high"}},
-            "file: weights.main: must be float, not str",
-        ),
+        ({**RIGHT, "loud": 1}, "file: loud: must be bool, not int (1)"),
+        ({**RIGHT, "parts": [{}]}, "file: parts: missing key name"),
+        ({**RIGHT, "parts": [3]}, "file: parts: must be a mapping, not int"),
+        ({**RIGHT, "parts": "one"}, "file: parts: must be tuple, not str ('one')"),
+        ({**RIGHT, "weights": ["main"]}, "file: weights: must be dict, not list (['main'])"),
+        ({**RIGHT, "weights": {"main": "high"}}, "file: weights.main: must be float, not str"),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_what_is_allowed(raw: object, message: str) -> None:

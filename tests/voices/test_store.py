@@ -222,10 +222,14 @@ def test_a_bad_reference_is_refused_and_leaves_nothing(
     assert list((place.root / "voices").iterdir()) == place.cached == []
 
 
-def test_validate_only_stores_nothing(place: Place) -> None:
+def test_what_is_only_validated_or_stopped_leaves_nothing(place: Place) -> None:
+    def stop() -> None:
+        raise Cancelled("stopped")
+
     store = place.open()
-    voice = store.create("ann", wav(), "Hello there.", validate_only=True)
-    assert voice.name == "ann"
+    assert store.create("ann", wav(), "Hello there.", validate_only=True).name == "ann"
+    with pytest.raises(Cancelled):
+        store.create("ann", wav(), "Hello there.", checkpoint=stop)
     assert list((place.root / "voices").iterdir()) == place.cached == []
     with pytest.raises(VoiceNotFound):
         store.get("ann")
@@ -515,16 +519,6 @@ def test_an_upload_is_decoded_once(place: Place, monkeypatch: pytest.MonkeyPatch
     assert len(decoded) == 1
     store.create("ann", wav(), "Hello there.")
     assert len(decoded) == 1
-
-
-def test_a_create_that_is_stopped_leaves_nothing(place: Place) -> None:
-    def stop() -> None:
-        raise Cancelled("stopped")
-
-    store = place.open()
-    with pytest.raises(Cancelled):
-        store.create("ann", wav(), "Hello there.", checkpoint=stop)
-    assert list((place.root / "voices").iterdir()) == place.cached == []
 
 
 def test_a_voice_and_its_deletion_are_on_disk_before_they_are_acknowledged(
