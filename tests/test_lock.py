@@ -111,20 +111,21 @@ VOICES: Callable[[Client], Any] = lambda client: list(client.voices())  # noqa: 
 DELETE: Callable[[Client], Any] = lambda client: client.remove_voice("nobody")  # noqa: E731
 SKIP: Callable[[Client], Any] = lambda client: client.skip("main")  # noqa: E731
 QUEUE: Callable[[Client], Any] = lambda client: client.utterances()  # noqa: E731
+CANCEL: Callable[[Client], Any] = lambda client: client.cancel("none")  # noqa: E731
 
 
 DENIED, GUEST = "PERMISSION_DENIED", "UNAUTHENTICATED"
 
 
 @pytest.mark.parametrize(("token", "expected"), [
-    ("", [GUEST] * 6), ("f5_guessed", [GUEST] * 6),
-    ("speak", ["OK", "OK", "OK", DENIED, DENIED, "OK"]),
-    ("voices", [DENIED, DENIED, "OK", "NOT_FOUND", DENIED, DENIED]),
-    ("admin", ["OK", "OK", "OK", "NOT_FOUND", "OK", "OK"]),
+    ("", [GUEST] * 7), ("f5_guessed", [GUEST] * 7),
+    ("speak", ["OK", "OK", "OK", DENIED, DENIED, "OK", "NOT_FOUND"]),
+    ("voices", [DENIED, DENIED, "OK", "NOT_FOUND", DENIED, DENIED, DENIED]),
+    ("admin", ["OK", "OK", "OK", "NOT_FOUND", "OK", "OK", "NOT_FOUND"]),
 ])  # fmt: skip
 def test_each_role_does_what_is_its_own(locked: Locked, token: str, expected: list[str]) -> None:
     with locked.client(token) as client:
-        calls = (SPEAK, STREAM, VOICES, DELETE, SKIP, QUEUE)
+        calls = (SPEAK, STREAM, VOICES, DELETE, SKIP, QUEUE, CANCEL)
         assert [status(lambda call=call: call(client)) for call in calls] == expected
 
 
