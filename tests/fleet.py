@@ -32,7 +32,7 @@ from appliance.bench.output import aligned
 from appliance.client import CallFailed, Client, Piece
 from appliance.engine.cases import FEMALE
 from tests.daemons import BUNDLE, ROOT, Running, free_port, running
-from tests.patience import PATIENCE_S, scaled
+from tests.patience import PATIENCE_S, scaled, until
 
 CONFIGURATION = ROOT / "configs" / "haproxy.cfg"
 HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin")
@@ -78,23 +78,19 @@ class Box:
         self.daemon = self.lives.enter_context(life)
         return self.daemon
 
-    def end(self, number: int) -> int:
-        """Send a signal and wait for the end; returns the exit status."""
+    def running(self) -> Running:
         assert self.daemon is not None
-        return self.daemon.stop(number)
+        return self.daemon
 
 
 @contextlib.contextmanager
 def boxes(folder: Path, bundle: Path = BUNDLE) -> Iterator[list[Box]]:
     """Two running boxes."""
     members = [Box(folder / name, bundle) for name in ("box1", "box2")]
-    try:
+    with members[0].lives, members[1].lives:
         for box in members:
             box.start()
         yield members
-    finally:
-        for box in members:
-            box.lives.close()
 
 
 # haproxy.
@@ -120,13 +116,16 @@ def configuration(members: list[Box], port: int, control: Path, balance: str = "
 
 @dataclass
 class ServerState:
-    """haproxy's statistics of a server at one time."""
+    """haproxy's statistics of a server at one time; `calls` given to it since haproxy started."""
 
     at: float
     status: str
     weight: int
     calls: int
-    """Calls given to it since haproxy started."""
+
+    @property
+    def is_up(self) -> bool:
+        return self.status.startswith("UP")
 
 
 @dataclass
@@ -162,14 +161,13 @@ class Front:
 
     def until(self, server: str, condition: Callable[[ServerState], bool], since: float) -> float:
         """Wait until a server's state fulfils a condition; returns the seconds from `since`."""
-        end = time.monotonic() + PATIENCE_S
-        while True:
+
+        def is_so() -> bool:
             self.poll()
-            last = self.states[server][-1]
-            if condition(last):
-                return last.at - since
-            assert time.monotonic() < end, f"{server} stays {last.status}"
-            time.sleep(POLL_S)
+            return condition(self.states[server][-1])
+
+        until(is_so, lambda: f"{server} stays {self.states[server][-1].status}")
+        return self.states[server][-1].at - since
 
 
 @contextlib.contextmanager
@@ -181,10 +179,8 @@ def front(members: list[Box], folder: Path, balance: str = "") -> Iterator[Front
     begun = time.monotonic()
     process = subprocess.Popen([HAPROXY, "-db", "-f", str(path)], stderr=subprocess.PIPE, text=True)
     try:
-        end = begun + PATIENCE_S
-        while not control.exists():
-            assert process.poll() is None and time.monotonic() < end, process.communicate()[1]
-            time.sleep(POLL_S)
+        until(lambda: control.exists() or process.poll() is not None)
+        assert process.poll() is None, process.communicate()[1]
         proxy = Front(f"127.0.0.1:{port}", control)
         for number in range(1, len(members) + 1):
             proxy.until(f"by_load/box{number}", lambda state: state.status == "UP", begun)
@@ -311,9 +307,8 @@ def share(calls: list[int], before: list[int]) -> float:
 
 def add_voice(box: Box, bundle: Path) -> str:
     """Store a voice for the bundle; returns its name."""
-    assert box.daemon is not None
     if bundle == BUNDLE:
-        return str(box.daemon.add_voice().name)
+        return str(box.running().add_voice().name)
     recording = bundle.parent / "voices" / f"{FEMALE}.wav"
     with Client(box.address) as client:
         client.add_voice(FEMALE, recording.read_bytes(), recording.with_suffix(".txt").read_text().strip())
@@ -356,54 +351,46 @@ def demonstrate(members: list[Box], proxy: Front, bundle: Path, requests: int) -
     report.add("rate of requests", f"{rate_hz:.1f}/s")
     begun = sum(proxy.calls())
     with Storm(proxy.address, voice, rate_hz) as storm:
-        before = proxy.calls()
-        storm.until_more(requests)
-        report.add("calls to box1, both idle", f"{share(proxy.calls(), before):.0%}")
+
+        def part(stretches: int = 1) -> float:
+            before = proxy.calls()
+            storm.until_more(stretches * requests)
+            return share(proxy.calls(), before)
+
+        def seen(name: str, server: str, is_up: bool) -> None:
+            took_s = proxy.until(server, lambda state: state.is_up is is_up, time.monotonic())
+            report.add(f"{name}: seen after", f"{took_s:.2f} s")
+
+        report.add("calls to box1, both idle", f"{part():.0%}")
         with loaded(first, voice, 25):
             proxy.until("by_load/box1", lambda state: state.weight <= 40, time.monotonic())
-            before, since = proxy.calls(), len(proxy.states["by_load/box1"])
-            storm.until_more(2 * requests)
-            part = share(proxy.calls(), before)
-            weights = [state.weight for state in proxy.states["by_load/box1"][since:]]
-            others = [state.weight for state in proxy.states["by_load/box2"][since:]]
-            mean = [sum(known) / len(known) for known in (weights, others)]
-            value = f"{part:.0%}, at weight {mean[0]:.0f} against {mean[1]:.0f}"
-            report.add("calls to box1, fuller", value, part < 0.45)
+            since = len(proxy.states["by_load/box1"])
+            fuller = part(2)
+            means = []
+            for name in ("by_load/box1", "by_load/box2"):
+                weights = [state.weight for state in proxy.states[name][since:]]
+                means.append(sum(weights) / len(weights))
+            value = f"{fuller:.0%}, at weight {means[0]:.0f} against {means[1]:.0f}"
+            report.add("calls to box1, fuller", value, fuller < 0.45)
         storm.begin_long(4)
         killed = time.monotonic()
-        first.end(signal.SIGKILL)
-        took_s = proxy.until("by_load/box1", lambda state: not state.status.startswith("UP"), killed)
-        report.add("box1 killed: seen after", f"{took_s:.2f} s")
-        before = proxy.calls()
-        storm.until_more(requests)
-        report.add(
-            "calls to box1, dead",
-            f"{share(proxy.calls(), before):.0%}",
-            share(proxy.calls(), before) == 0,
-        )
+        first.running().stop(signal.SIGKILL)
+        seen("box1 killed", "by_load/box1", is_up=False)
+        dead = part()
+        report.add("calls to box1, dead", f"{dead:.0%}", dead == 0)
         first.start()
-        back = time.monotonic()
-        took_s = proxy.until("by_load/box1", lambda state: state.status.startswith("UP"), back)
-        report.add("box1 ready again: seen after", f"{took_s:.2f} s")
-        before = proxy.calls()
-        storm.until_more(requests)
-        report.add(
-            "calls to box1, back", f"{share(proxy.calls(), before):.0%}", share(proxy.calls(), before) > 0
-        )
+        seen("box1 ready again", "by_load/box1", is_up=True)
+        back = part()
+        report.add("calls to box1, back", f"{back:.0%}", back > 0)
         drained = time.monotonic()
-        status = second.end(signal.SIGTERM)
-        report.add(
-            "box2 drained: exit status", f"{status} after {time.monotonic() - drained:.2f} s", status == 0
-        )
+        status = second.running().stop()
+        took = f"{status} after {time.monotonic() - drained:.2f} s"
+        report.add("box2 drained: exit status", took, status == 0)
         storm.until_more(requests)
         second.start()
-        back = time.monotonic()
-        took_s = proxy.until("by_load/box2", lambda state: state.status == "UP", back)
-        report.add("box2 ready again: seen after", f"{took_s:.2f} s")
-        before = proxy.calls()
-        storm.until_more(requests)
-        part = 1 - share(proxy.calls(), before)
-        report.add("calls to box2, back", f"{part:.0%}", part > 0)
+        seen("box2 ready again", "by_load/box2", is_up=True)
+        back = 1 - part()
+        report.add("calls to box2, back", f"{back:.0%}", back > 0)
     outcomes = storm.outcomes
     lost = [o for o in outcomes if o.error and not o.has_audio]
     cut = [o for o in outcomes if o.error and o.has_audio]

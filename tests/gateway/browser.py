@@ -10,25 +10,17 @@ import queue
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe"),
     "--autoplay-policy=no-user-gesture-required",
-    "--remote-debugging-pipe",
 )
 
 
@@ -78,18 +70,12 @@ class Browser:
         result: dict[str, Any] = answer["result"]
         return result
 
-    def page(self, url: str, *, width: int = 1280, height: int = 800, phone: bool = False) -> Page:
+    def page(self, url: str, *, width: int = 1280, height: int = 800) -> Page:
         """Open a tab of that size in CSS pixels."""
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session, target)
-        page.send(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=phone,
-        )
+        page.resize(width, height)
         page.send("Page.navigate", url=url)
         page.until("document.readyState === 'complete'")
         return page
@@ -135,17 +121,20 @@ class Page:
             raise PageError(details.get("exception", {}).get("description") or details["text"])
         return result["result"].get("value")
 
+    def resize(self, width: int, height: int, *, phone: bool = False) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
+        self.send("Emulation.setDeviceMetricsOverride", **size)
+
     def until(self, condition: str) -> None:
         """Look again and again until an expression is true."""
-        end = time.monotonic() + PATIENCE_S
-        while True:
-            with contextlib.suppress(PageError):  # a page that is being loaded
-                if self.run(f"Boolean({condition})"):
-                    return
-            assert time.monotonic() < end, (
-                f"{condition} did not come true: {self.run('document.body.innerText')}"
-            )
-            time.sleep(0.02)
+
+        def is_true() -> bool:
+            try:
+                return bool(self.run(f"Boolean({condition})"))
+            except PageError:  # a page that is being loaded
+                return False
+
+        until(is_true, lambda: f"{condition} did not come true: {self.run('document.body.innerText')}")
 
     def type(self, selector: str, text: str) -> None:
         """Type into a field, as a keyboard would."""

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import socket
+import ssl
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPMessage
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.daemons import Program, Running, followed, free_port, running, start
-from tests.patience import PATIENCE_S
+from appliance import access
+from appliance.access import Role
+from appliance.client import Client, Credentials
+from tests.daemons import Program, Running, followed, free_port, reference_wav, running, start
+from tests.patience import PATIENCE_S, until
 
 NAMED = "https://socialstream.ninja"
 """The one other site whose pages may call the fixture's gateway."""
+LINE = {"model": "tts-1", "input": "One, two, three.", "voice": "ann", "seed": 7, "nfe": 2}
+SAID = "Some call me nature, others call me mother nature."
+"""Transcript of a voice."""
 
 
 @dataclass
@@ -34,24 +45,76 @@ class Answer:
         return json.loads(self.body)
 
 
+def request(
+    path: str | bytes,
+    sent: Any = b"",
+    method: str = "POST",
+    headers: Sequence[tuple[str, bytes]] = (),
+) -> bytes:
+    """Bytes of a request; `sent` is the body, as bytes or as what becomes JSON."""
+    target = path if isinstance(path, bytes) else path.encode()
+    body = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
+    lines = [method.encode() + b" " + target + b" HTTP/1.1", b"host: localhost", b"connection: close"]
+    lines += [f"content-length: {len(body)}".encode()] if body or method == "POST" else []
+    lines += [name.encode() + b": " + value for name, value in headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def read(connection: socket.socket) -> bytes:
+    """All that comes until the connection is closed."""
+    parts: list[bytes] = []
+    with contextlib.suppress(ConnectionResetError):
+        parts.extend(iter(lambda: connection.recv(65_536), b""))
+    return b"".join(parts)
+
+
+def resident(process: int) -> int:
+    """Bytes of memory that a process holds."""
+    pages = Path(f"/proc/{process}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def until_idle(daemon: Running, channel: str = "") -> None:
+    """Wait until nothing is spoken for who has left."""
+    with Client(daemon.address) as client:
+        until(lambda: not client.utterances(channel))
+
+
 @dataclass
-class Gateway(Program):
-    """A gateway that was started, and its daemon."""
+class Doors(Program):
+    """A program that listens before its daemon."""
 
     daemon: Running
     address: str
 
+    @contextlib.contextmanager
+    def connected(self, raw: bytes = b"") -> Iterator[socket.socket]:
+        """A connection over which these bytes were sent."""
+        host, _, port = self.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+            connection.sendall(raw)
+            yield connection
+
+
+@dataclass
+class Gateway(Doors):
+    """A gateway that was started, and its daemon."""
+
+    certificate: Path | None = None
+    """Of the authority for its TLS."""
+
     @property
     def url(self) -> str:
-        return f"http://{self.address}"
+        return f"{'https' if self.certificate else 'http'}://{self.address}"
 
     def ask(self, path: str, sent: Any = None, method: str | None = None, **headers: str) -> Answer:
         """A request; `sent` is the body, as bytes or as what becomes JSON."""
         body = sent if isinstance(sent, bytes) or sent is None else json.dumps(sent).encode()
         given = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
-        request = urllib.request.Request(f"{self.url}{path}", body, given, method=method)
+        asked = urllib.request.Request(f"{self.url}{path}", body, given, method=method)
+        context = ssl.create_default_context(cafile=self.certificate) if self.certificate else None
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
+            with urllib.request.urlopen(asked, timeout=PATIENCE_S, context=context) as reply:
                 return Answer(reply.status, reply.headers, reply.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -61,19 +124,56 @@ class Gateway(Program):
 @contextlib.contextmanager
 def gateway_of(daemon: Running, /, *, within: Sequence[str] = (), **keys: Any) -> Iterator[Gateway]:
     """Start a gateway, with these keys in its section, and leave none behind; `within` as for `start`."""
-    address = keys.setdefault("listen", f"127.0.0.1:{free_port()}")
-    path = daemon.folder / f"gateway-{address.rpartition(':')[2]}.yaml"
-    path.write_text(yaml.safe_dump({**daemon.config, "gateway": keys}))
-    command = ("-m", "appliance", "gateway", "--config", path)
-    gateway = Gateway(start(*command, within=within), daemon, address)
-    with followed(gateway):
+    command, address = command_of("gateway", daemon, keys)
+    crt = daemon.config["server"].get("tls_certificate")
+    with followed(Gateway(start(*command, within=within), daemon, address, crt and Path(crt))) as gateway:
         yield gateway
 
 
-@pytest.fixture(scope="module")
+def command_of(name: str, daemon: Running, keys: dict[str, Any]) -> tuple[tuple[object, ...], str]:
+    """The command of a program before this daemon, its section with these keys, and its address."""
+    address = keys.setdefault("listen", f"127.0.0.1:{free_port()}")
+    path = daemon.folder / f"{name}-{address.rpartition(':')[2]}.yaml"
+    path.write_text(yaml.safe_dump({**daemon.config, name: keys}))
+    return ("-m", "appliance", name, "--config", path), address
+
+
+@pytest.fixture(scope="package")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """With one voice, `ann`."""
+    """One for all files, with one voice, `ann`. A test leaves its daemon without other voices and idle."""
     with running(tmp_path_factory.mktemp("box")) as daemon:
         daemon.add_voice()
         with gateway_of(daemon, voices={"shimmer": "ann"}, origins=[NAMED]) as gateway:
             yield gateway
+
+
+@dataclass
+class Guarded:
+    """A gateway with TLS and tokens, and a token of each role."""
+
+    gateway: Gateway
+    tokens: Path
+    held: dict[Role, str]
+
+    def ask(self, path: str, role: Role | str, sent: Any = None, **more: Any) -> Answer:
+        """A request by who holds a role, or shows this token."""
+        token = self.held[role] if isinstance(role, Role) else role
+        shown = {"authorization": f"Bearer {token}"} if token else {}
+        return self.gateway.ask(path, sent, **shown, **more)
+
+
+@pytest.fixture(scope="package")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("guarded")
+    crt, key, tokens = (folder / name for name in ("tls.crt", "tls.key", "tokens.json"))
+    new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=box"
+    names = ("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
+    subprocess.run([*new.split(), *names, "-keyout", key, "-out", crt], check=True, capture_output=True)
+    held = {role: access.add(tokens, role.value, [role]) for role in Role}
+    server = {"tls_certificate": str(crt), "tls_key": str(key), "tokens": str(tokens)}
+    (folder / "box").mkdir()
+    with running(folder / "box", server=server) as daemon, gateway_of(daemon) as gateway:
+        address = f"localhost:{daemon.address.rpartition(':')[2]}"
+        with Client(address, Credentials(crt.read_bytes(), token=held[Role.ADMIN])) as client:
+            client.add_voice("ann", reference_wav(), SAID)
+        yield Guarded(gateway, tokens, held)

@@ -16,9 +16,8 @@ import yaml
 from appliance import access
 from appliance.access import Role
 from tests.daemons import Running, free_port, write_config
-from tests.gateway.conftest import Gateway, gateway_of
+from tests.gateway.conftest import LINE, Gateway, gateway_of
 from tests.gateway.sockets import Refused, connected
-from tests.gateway.test_openai import LINE
 from tests.gateway.test_wyoming import event, wyoming_of
 from tests.patience import until
 

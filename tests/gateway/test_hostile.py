@@ -15,7 +15,6 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,10 +22,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.daemons import running
-from tests.gateway.conftest import Gateway, gateway_of
+from tests.gateway.conftest import LINE, Gateway, gateway_of, read, request, resident
 from tests.gateway.sockets import connected, frame, handshake
-from tests.gateway.test_openai import LINE
-from tests.patience import PATIENCE_S, scaled
+from tests.mutations import mutated
+from tests.patience import scaled
 
 # On one Python: what comes over HTTP is no matter of its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -57,9 +56,12 @@ class Victim:
 
     gateway: Gateway
     said: bytes = b""
+    answer: bytes = b""
+    """The latest."""
     sent: int = 0
     seen: Counter[tuple[str, str]] = field(default_factory=Counter)
     memory: list[int] = field(default_factory=list)
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     held: list[socket.socket] = field(default_factory=list)
     """Connections that never finish their request."""
 
@@ -68,22 +70,18 @@ class Victim:
 
         `whole` False: nothing more is promised to come, so that half a request is not waited for.
         """
-        host, port = self.gateway.address.split(":")
-        connection = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
-        if stay:
-            self.held.append(connection)
         answer = b""
-        with (
-            contextlib.nullcontext() if stay else connection,
-            contextlib.suppress(ConnectionResetError, BrokenPipeError),
-        ):
+        with contextlib.ExitStack() as stack, contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            connection = (self.stack if stay else stack).enter_context(self.gateway.connected())
             connection.sendall(raw)
-            if not stay:
+            if stay:
+                self.held.append(connection)
+            else:
                 if not whole:
                     with contextlib.suppress(OSError):  # it has closed already
                         connection.shutdown(socket.SHUT_WR)
-                while part := connection.recv(65_536):
-                    answer += part
+                answer = read(connection)
+        self.answer = answer
         found = re.match(rb"HTTP/1\.1 (\d{3}) ", answer)
         status = int(found[1]) if found else 0
         assert status < 500, (raw[:500], answer[:500])
@@ -96,8 +94,7 @@ class Victim:
         self.sent += 1
         if self.sent % CONTROL_EVERY == 0:
             assert self.speak() == self.said
-            pages = Path(f"/proc/{self.gateway.process.pid}/statm").read_text().split()[1]
-            self.memory.append(int(pages) * os.sysconf("SC_PAGE_SIZE"))
+            self.memory.append(resident(self.gateway.process.pid))
 
     def speak(self) -> bytes:
         answer = self.gateway.ask("/v1/audio/speech", {**LINE, "response_format": "pcm"})
@@ -117,22 +114,11 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
             made.said = made.speak()
             assert len(made.said) > 10_000
             yield made
-            for connection in made.held:
-                connection.close()
+            made.stack.close()
             if "F5_HOSTILE" in os.environ:
                 for (kind, outcome), count in sorted(made.seen.items()):
                     print(f"{kind:<12} {outcome:<8} {count:6}")
                 print(f"MB after each {CONTROL_EVERY}: {[size >> 20 for size in made.memory]}")
-
-
-def request(
-    path: str | bytes, body: bytes = b"", method: str = "POST", headers: tuple[tuple[str, bytes], ...] = ()
-) -> bytes:
-    target = path if isinstance(path, bytes) else path.encode()
-    lines = [method.encode() + b" " + target + b" HTTP/1.1", b"host: localhost", b"connection: close"]
-    lines += [f"content-length: {len(body)}".encode()] if body or method == "POST" else []
-    lines += [name.encode() + b": " + value for name, value in headers]
-    return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -148,18 +134,19 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     max_leaves=6,
 )
 ELEVENLABS = "/v1/text-to-speech/ann/stream/with-timestamps"
+OURS = ("seed", "nfe", "channel", "priority")
 NAMES = {
     "/v1/audio/speech": (
-        *("input", "voice", "response_format", "speed", "stream_format", "seed", "nfe", "channel", "user"),
-        *("priority", "text_handling", "model", "instructions"),
+        *("input", "voice", "response_format", "speed", "stream_format", "user", "text_handling", "model"),
+        *("instructions", *OURS),
     ),
     "/tts": (
-        *("text", "ref_audio_path", "media_type", "streaming_mode", "speed_factor", "seed", "text_lang"),
-        *("prompt_text", "channel", "user", "priority", "nfe"),
+        *("text", "ref_audio_path", "media_type", "streaming_mode", "speed_factor", "text_lang"),
+        *("prompt_text", "user", *OURS),
     ),
     ELEVENLABS: (
-        *("text", "output_format", "voice_settings", "language_code", "model_id", "seed", "nfe", "channel"),
-        *("previous_text", "apply_text_normalization", "pronunciation_dictionary_locators", "priority"),
+        *("text", "output_format", "voice_settings", "language_code", "model_id", "previous_text"),
+        *("apply_text_normalization", "pronunciation_dictionary_locators", *OURS),
     ),
 }
 WHOLE = {
@@ -178,14 +165,10 @@ def test_wrong_types_and_values(victim: Victim, data: st.DataObject, path: str) 
 
 
 @share(0.15)
-@given(st.sampled_from(tuple(NAMES)), st.integers(0, 2**32), st.sampled_from((0.02, 0.2, 0.9)))
-def test_mutated_bodies(victim: Victim, path: str, seed: int, rate: float) -> None:
-    dice, body = random.Random(seed), bytearray(json.dumps(WHOLE[path]).encode())
-    for _ in range(max(round(rate * len(body)), 1)):
-        at = dice.randrange(len(body))
-        body[at : at + dice.randrange(3)] = bytes(dice.randrange(256) for _ in range(dice.randrange(3)))
-        body = body or bytearray(b"{")
-    assert victim.send("bodies", request(path, bytes(body))) in (200, 400, 404)
+@given(st.sampled_from(tuple(NAMES)), st.integers(0, 2**32))
+def test_mutated_bodies(victim: Victim, path: str, seed: int) -> None:
+    body = mutated(json.dumps(WHOLE[path]).encode(), random.Random(seed))
+    assert victim.send("bodies", request(path, body or b"{")) in (200, 400, 404)
 
 
 @share(0.1)
@@ -196,34 +179,13 @@ def test_bytes_that_are_no_http(victim: Victim, raw: bytes) -> None:
 
 PATHS = st.sampled_from(
     (
-        *(
-            "/../../etc/passwd",
-            "/%2e%2e/%2e%2e/etc/passwd",
-            "/v1/models/../../x",
-            "/v1/models/%00",
-            "//",
-            "/%",
-        ),
-        *(
-            "/static/../serving.py",
-            "/static/%2e%2e%2fserving.py",
-            "/static/..\\app.py",
-            "/%ff%fe",
-            "/v1//models",
-        ),
-        *("/tts?text=%ff", "/tts?text=Hi&ref_audio_path=%2fetc%2fpasswd", "/tts?" + "a=b&" * 5_000, "*", "x"),
-        *(
-            "/tts?text=Hi&ref_audio_path=//host/share/ann.wav&nfe=1",
-            "http://other/livez",
-            "/v1/models/" + "m" * 900,
-        ),
-        *(
-            "/v1/text-to-speech/%2e%2e",
-            "/v1/text-to-speech/" + "v" * 900,
-            "/v1/voices/%00",
-            "/v2/voices?search=%ff",
-        ),
-        *("/api/channels/%2e%2e/skip", "/overlay?channel=" + "c" * 900, "/" + "p" * 70_000),
+        *("/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/v1/models/../../x", "/v1/models/%00", "//"),
+        *("/%", "/static/../serving.py", "/static/%2e%2e%2fserving.py", "/static/..\\app.py", "/%ff%fe"),
+        *("/v1//models", "/tts?text=%ff", "/tts?text=Hi&ref_audio_path=%2fetc%2fpasswd", "*", "x"),
+        *("/tts?" + "a=b&" * 5_000, "/tts?text=Hi&ref_audio_path=//host/share/ann.wav&nfe=1"),
+        *("http://other/livez", "/v1/models/" + "m" * 900, "/v1/text-to-speech/%2e%2e", "/v1/voices/%00"),
+        *("/v1/text-to-speech/" + "v" * 900, "/v2/voices?search=%ff", "/api/channels/%2e%2e/skip"),
+        *("/overlay?channel=" + "c" * 900, "/" + "p" * 70_000),
     )
 ) | st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=40).map(lambda text: f"/{text}")
 
@@ -233,12 +195,8 @@ PATHS = st.sampled_from(
 def test_paths_lead_nowhere(victim: Victim, path: str, method: str) -> None:
     if path.startswith(("/api/listen", "/api/queue")):  # streams without an end
         return
-    raw = request(path, method=method)
-    host, port = victim.gateway.address.split(":")
-    assert victim.send("paths", raw) < 500
-    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-        connection.sendall(request("/livez", method="GET"))
-        assert b"root:" not in connection.recv(4096)
+    assert victim.send("paths", request(path, method=method)) < 500
+    assert b"root:" not in victim.answer and b"from __future__" not in victim.answer
 
 
 NAMED = (
@@ -246,17 +204,8 @@ NAMED = (
     *("host", "origin", "referer", "sec-fetch-site"),
 )
 VALUES = (
-    b"Bearer " + b"x" * 5_000,
-    b"-1",
-    b"9" * 20,
-    b"chunked",
-    b"gzip",
-    b"\x80",
-    b"",
-    b"a\x00b",
-    b"100-continue",
-    b"http://[",
-    b"http://localhost:99999999",
+    *(b"Bearer " + b"x" * 5_000, b"-1", b"9" * 20, b"chunked", b"gzip", b"\x80", b"", b"a\x00b"),
+    *(b"100-continue", b"http://[", b"http://localhost:99999999"),
 )
 
 
@@ -274,29 +223,20 @@ def test_headers(victim: Victim, seed: int, times: int) -> None:
 @given(st.sampled_from((b"", b"{", b"[" * 1_000)), st.booleans())
 def test_huge_bodies(victim: Victim, begun: bytes, is_chunked: bool) -> None:
     body = begun + b" " * (4 * BODY_BYTES)
+    raw = request("/v1/audio/speech", body)
     if is_chunked:
-        framed = b"".join(
-            b"%x\r\n%s\r\n" % (4_096, body[at : at + 4_096].ljust(4_096)) for at in range(0, len(body), 4_096)
-        )
-        raw = request("/tts", headers=(("transfer-encoding", b"chunked"),)).replace(
-            b"content-length: 0\r\n", b""
-        )
-        assert victim.send("huge", raw + framed + b"0\r\n\r\n") in (0, 413)
-    else:
-        assert victim.send("huge", request("/v1/audio/speech", body)) in (0, 413)
+        parts = (body[at : at + 4_096] for at in range(0, len(body), 4_096))
+        framed = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (*parts, b""))
+        head = request("/tts", headers=(("transfer-encoding", b"chunked"),))
+        raw = head.replace(b"content-length: 0\r\n", b"") + framed
+    assert victim.send("huge", raw) in (0, 413)
+
+
+LINES = b"POST /tts HTTP/1.1\r\nhost"
 
 
 @share(0.02)
-@given(
-    st.sampled_from(
-        (
-            b"",
-            b"G",
-            b"POST /tts HTTP/1.1\r\nhost",
-            b"POST /tts HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{",
-        )
-    )
-)
+@given(st.sampled_from((b"", b"G", LINES, LINES + b": localhost\r\ncontent-length: 9\r\n\r\n{")))
 def test_requests_that_never_end(victim: Victim, begun: bytes) -> None:
     victim.send("unfinished", begun, stay=True)
 
@@ -329,41 +269,34 @@ def test_messages_of_wrong_types_and_values(
     write(victim, path, [frame(json.dumps(message).encode()) for message in messages], is_left=is_left)
 
 
-@share(0.15)
-@given(
-    st.sampled_from(SOCKETS),
-    st.lists(
-        st.binary(max_size=200)
-        | st.builds(
-            lambda data, kind, last: frame(data, kind, last=last),
-            st.binary(max_size=200) | st.sampled_from((b"x" * 70_000, b"[" * 5_000, b'{"text": "\xff"}')),
-            st.integers(0, 15),
-            st.booleans(),
-        )
-        | st.sampled_from(
-            (
-                b"\x81\xff" + b"\xff" * 8 + b"mask",  # of an exabyte
-                frame(b"", 1) * 6_000,
-                frame(b"p", 9) * 500,
-                frame(b"\x03", 8),
-            )
-        ),
-        min_size=1,
-        max_size=4,
-    ),
+DATA = st.binary(max_size=200)
+FRAMES = (
+    DATA
+    | st.builds(
+        lambda data, kind, last: frame(data, kind, last=last),
+        DATA | st.sampled_from((b"x" * 70_000, b"[" * 5_000, b'{"text": "\xff"}')),
+        st.integers(0, 15),
+        st.booleans(),
+    )
+    | st.sampled_from((frame(b"", 1) * 6_000, frame(b"p", 9) * 500, frame(b"\x03", 8)))
+    | st.just(b"\x81\xff" + b"\xff" * 8 + b"mask")  # of an exabyte
 )
+
+
+@share(0.15)
+@given(st.sampled_from(SOCKETS), st.lists(FRAMES, min_size=1, max_size=4))
 def test_frames_that_are_none(victim: Victim, path: str, frames: list[bytes]) -> None:
     write(victim, path, frames, is_left=True)
 
 
+BOB = "/v1/text-to-speech/bob/stream-input"
+GIVEN = ("origin", "host", "sec-websocket-key", "sec-websocket-version", "sec-websocket-protocol")
+
+
 @share(0.05)
 @given(
-    st.sampled_from(
-        (*SOCKETS, "/", "/tts", "/v1/text-to-speech/bob/stream-input", "/v1/text-to-speech//stream-input")
-    ),
-    st.sampled_from(
-        ("origin", "host", "sec-websocket-key", "sec-websocket-version", "sec-websocket-protocol")
-    ),
+    st.sampled_from((*SOCKETS, "/", "/tts", BOB, "/v1/text-to-speech//stream-input")),
+    st.sampled_from(GIVEN),
     st.sampled_from((*(value for value in VALUES if b"\0" not in value), b"http://localhost")),
 )
 def test_handshakes(victim: Victim, path: str, name: str, value: bytes) -> None:
@@ -390,11 +323,9 @@ def write(victim: Victim, path: str, frames: list[bytes], *, is_left: bool) -> N
 
 
 def test_who_leaves_in_the_middle(victim: Victim) -> None:
-    host, port = victim.gateway.address.split(":")
-    long = json.dumps({**LINE, "input": "A long story. " * 100}).encode()
+    long = request("/v1/audio/speech", {**LINE, "input": "A long story. " * 100})
     for bytes_read in (0, 0, 1, 10_000):
-        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-            connection.sendall(request("/v1/audio/speech", long))
+        with victim.gateway.connected(long) as connection:
             if bytes_read:
                 assert connection.recv(bytes_read).startswith(b"H")
         victim.sent += 1
@@ -408,9 +339,7 @@ def test_afterwards_it_is_as_it_was(victim: Victim) -> None:
     assert max(settled) - settled[0] < GROWTH_BYTES, victim.memory
     # What never ended was ended.
     for connection in victim.held:
-        with contextlib.suppress(ConnectionResetError):
-            while connection.recv(4096):
-                pass
+        read(connection)
     for lines in (victim.gateway.lines, victim.gateway.daemon.lines):
         log = "".join(lines)
         assert "Traceback" not in log and "internal error" not in log, log[-3_000:]

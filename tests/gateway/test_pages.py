@@ -10,7 +10,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from appliance.client import Client, UtteranceAudio
 from appliance.config import DeviceConfig
 from appliance.gateway.pages import box_status
 from tests.box.boxes import well
-from tests.daemons import ROOT, free_port, reference_wav
+from tests.daemons import ROOT, reference_wav
 from tests.gateway.browser import CHROMIUM, Browser, Page, chromium
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.patience import PATIENCE_S
@@ -41,6 +40,7 @@ Samples = np.ndarray[Any, Any]
 TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 4)
 SEED: dict[str, Any] = {"seed": 7, "nfe": 2}
+GREEN = {"r": 60, "g": 90, "b": 60, "a": 1}
 
 
 @pytest.fixture(scope="module")
@@ -55,35 +55,24 @@ TAP = """(() => {
     (given[id] ??= {})[offset] = { samples: [...samples], when, rate };
   });
 })()"""
+STOPPED = "window.stopped = []; player.addEventListener('stopped', ({ detail }) => stopped.push(detail.id))"
 
 
-@dataclass
-class Given:
-    """What Web Audio was given of one utterance."""
-
-    samples: np.ndarray[Any, Any]
-    begins: float
-    ends: float
-
-
-def given(page: Page, name: str) -> Given:
-    """Its samples, joined; fails where pieces do not follow each other without a gap."""
+def given(page: Page, name: str) -> tuple[Samples, float, float]:
+    """What Web Audio was given of one utterance: samples, begin and end; fails where pieces leave a gap."""
     pieces = page.run(f"given[{json.dumps(name)}]")
     samples: list[float] = []
-    begins = ends = -1.0
+    ends = begins = pieces["0"]["when"]
     for offset in sorted(pieces, key=int):
         piece = pieces[offset]
         assert int(offset) == len(samples)
-        if ends >= 0.0:
-            assert abs(piece["when"] - ends) * piece["rate"] < 1e-3
-        else:
-            begins = piece["when"]
+        assert abs(piece["when"] - ends) * piece["rate"] < 1e-3
         samples += piece["samples"]
         ends = piece["when"] + len(piece["samples"]) / piece["rate"]
-    return Given(np.rint(np.array(samples) * 32_767).astype(np.int16), begins, ends)
+    return np.rint(np.array(samples) * 32_767).astype(np.int16), begins, ends
 
 
-def pcm(audio: bytes) -> np.ndarray[Any, Any]:
+def pcm(audio: bytes) -> Samples:
     return np.frombuffer(audio, "<i2")
 
 
@@ -168,12 +157,10 @@ def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -
                     break
     page.until("/s of speech/.test(document.querySelector('#said').innerText)")
     assert page.run("Object.keys(given)") == [name]
-    assert np.array_equal(given(page, name).samples, pcm(b"".join(audio)))
+    assert np.array_equal(given(page, name)[0], pcm(b"".join(audio)))
     page.until("document.querySelector('.channel .sounds') && player.sounding().length")
     _shots(page, "status")
-    page.run(
-        "window.stopped = []; player.addEventListener('stopped', ({ detail }) => stopped.push(detail.id))"
-    )
+    page.run(STOPPED)
     page.click("[aria-label='skip status']")
     page.until("stopped.length")
     assert page.run("stopped") == [name] and page.run("player.sounding().length") == 0
@@ -186,29 +173,23 @@ def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -
 def test_the_overlay_plays_sample_for_sample_through_a_reconnect_and_a_skip(
     gateway: Gateway, browser: Browser
 ) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    with ExitStack() as gateways:
-        own = gateways.enter_context(gateway_of(gateway.daemon, listen=address))
-        _follow_a_channel(own, gateways, browser)
-
-
-def _follow_a_channel(own: Gateway, gateways: ExitStack, browser: Browser) -> None:
-    page = browser.page(f"{own.url}/overlay?channel=stage")
-    page.run(TAP)
-    page.until("document.querySelector('#problem').hidden")
-    with Client(own.daemon.address) as client:
+    with ExitStack() as gateways, Client(gateway.daemon.address) as client:
+        own = gateways.enter_context(gateway_of(gateway.daemon))
+        page = browser.page(f"{own.url}/overlay?channel=stage")
+        page.run(TAP)
+        page.until("document.querySelector('#problem').hidden")
         plain = client.speak(LONG, "ann", encoding="pcm16", **SEED).audio
         names = ["first", "second"]
         for name in names:
             client.speak(LONG, "ann", channel="stage", user="mo", request_id=name, **SEED)
         page.until("given.second && player.sounding().length")
         heard = [given(page, name) for name in names]
-        for one in heard:
-            assert np.array_equal(one.samples, pcm(plain))
-        assert abs(heard[1].begins - heard[0].ends) * 24_000 < 1e-3
+        for samples, *_ in heard:
+            assert np.array_equal(samples, pcm(plain))
+        assert abs(heard[1][1] - heard[0][2]) * 24_000 < 1e-3
         page.until("document.querySelector('.word.now')")
         assert "mo" in page.run("document.querySelector('.who').innerText")
-        page.send("Emulation.setDefaultBackgroundColorOverride", color={"r": 60, "g": 90, "b": 60, "a": 1})
+        page.send("Emulation.setDefaultBackgroundColorOverride", color=GREEN)
         _shots(page, "overlay")
         # The gateway is killed; what begins meanwhile is heard when it is back, and nothing twice.
         own.process.kill()
@@ -220,14 +201,13 @@ def _follow_a_channel(own: Gateway, gateways: ExitStack, browser: Browser) -> No
         )
         client.speak(LONG, "ann", channel="stage", request_id="third", **SEED)
         gateways.enter_context(gateway_of(own.daemon, listen=own.address))
-        page.until("given.third")
+        count = "Object.values(given.third ?? {}).reduce((sum, piece) => sum + piece.samples.length, 0)"
+        page.until(f"{count} >= {len(pcm(plain))}")
         page.until("document.querySelector('#problem').hidden")
         assert page.run("again") == 0
-        assert np.array_equal(given(page, "third").samples, pcm(plain))
+        assert np.array_equal(given(page, "third")[0], pcm(plain))
         # What sounds is skipped, and what follows moves up.
-        page.run(
-            "window.stopped = []; player.addEventListener('stopped', ({ detail }) => stopped.push(detail.id))"
-        )
+        page.run(STOPPED)
         [skipped] = client.skip("stage")
         page.until("stopped.length")
         assert page.run("stopped") == [skipped.request_id]
@@ -298,7 +278,7 @@ def test_a_long_caption_as_it_was_written_follows_its_word_and_a_skip_fades(
         page.run(WATCH)
         page.until("document.querySelector('.text').scrollTop > 40 && marked.size > 8")
         assert page.run("outside") == []
-        page.send("Emulation.setDefaultBackgroundColorOverride", color={"r": 60, "g": 90, "b": 60, "a": 1})
+        page.send("Emulation.setDefaultBackgroundColorOverride", color=GREEN)
         _shots(page, "caption", heights=(160, 200))
         client.skip("long")
         page.until("!document.querySelector('.said')")
@@ -314,17 +294,18 @@ def test_a_long_caption_as_it_was_written_follows_its_word_and_a_skip_fades(
 def test_a_page_asks_for_the_token_and_moderates_with_an_admins(
     gateway: Gateway, browser: Browser, tmp_path: Path
 ) -> None:
-    tokens = {role.value: access.add(tmp_path / "tokens.json", role.value, [role]) for role in Role}
-    server = {**gateway.daemon.config["server"], "tokens": str(tmp_path / "tokens.json")}
+    path = tmp_path / "tokens.json"
+    tokens = {role: access.add(path, role.value, [role]) for role in Role}
+    server = {**gateway.daemon.config["server"], "tokens": str(path)}
     daemon = dataclasses.replace(gateway.daemon, config={**gateway.daemon.config, "server": server})
     with gateway_of(daemon) as closed:
         for path in ("/api/status", "/api/queue", "/api/listen?channel=stage"):
             assert closed.ask(path).status == 401
-        verb, bearer = "/api/channels/stage/skip", f"Bearer {tokens['speak']}"
+        verb, bearer = "/api/channels/stage/skip", f"Bearer {tokens[Role.SPEAK]}"
         assert closed.ask(verb, {}, authorization=bearer).status == 403
         page = browser.page(closed.url)
         page.until("!document.querySelector('#ask-token').hidden")
-        page.type("#token", tokens["admin"])
+        page.type("#token", tokens[Role.ADMIN])
         page.click("#ask-token button")
         page.until("document.querySelector('#voice').value === 'ann'")
         with Client(daemon.address) as client:
@@ -342,19 +323,16 @@ def test_a_voice_is_recorded_cut_stored_heard_and_removed(gateway: Gateway, tmp_
     flags = ("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream")
     with chromium(tmp_path, *flags, f"--use-file-for-fake-audio-capture={tmp_path}/said.wav") as browser:
         page = browser.page(gateway.url)
-        page.until(
-            "document.querySelector('[aria-label=\"remove ann\"]')"
-        )  # what is shown later moves the rest
+        # What is shown later moves the rest.
+        page.until("document.querySelector('[aria-label=\"remove ann\"]')")
         page.click("summary")
         page.click("#record")
         page.until("/ 4 s/.test(document.querySelector('#told').innerText)")
         page.click("#record")
         page.until("!document.querySelector('#cut').hidden")
         whole = float(page.run("document.querySelector('#told').innerText.split(' ')[0]"))
-        page.run(
-            "(() => { const to = document.querySelector('#to'); to.value = 0.75;"
-            " to.dispatchEvent(new Event('input')); })()"
-        )
+        page.run("document.querySelector('#to').value = 0.75")
+        page.run("document.querySelector('#to').dispatchEvent(new Event('input'))")
         cut = float(page.run("document.querySelector('#told').innerText.split(' ')[0]"))
         assert abs(cut - 0.75 * whole) < 0.11
         _shots(page, "voices")
@@ -368,9 +346,8 @@ def test_a_voice_is_recorded_cut_stored_heard_and_removed(gateway: Gateway, tmp_
         with Client(gateway.daemon.address) as client:
             stored = client.voice("mia-page")
         assert (stored.display_name, stored.consent_note) == ("Mia (page)", "her own")
-        assert all(
-            warning in page.run("document.querySelector('#told').innerText") for warning in stored.warnings
-        )
+        told = page.run("document.querySelector('#told').innerText")
+        assert all(warning in told for warning in stored.warnings)
         kept, kept_rate = sf.read(gateway.daemon.folder / "voices" / "mia-page" / "audio", dtype="float32")
         assert abs(len(kept) / kept_rate - cut) < 0.11
         assert _likeness(soxr.resample(kept, kept_rate, 8_000), soxr.resample(spoken, rate, 8_000)) > 0.9
@@ -403,17 +380,10 @@ def _shots(page: Page, name: str, heights: tuple[int, int] = (740, 800)) -> None
     """Write pictures at two widths to look at, where F5_SCREENSHOTS names a folder; no page is wider than its
     window."""
     for width, height in zip((360, 1280), heights, strict=True):
-        page.send(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 500,
-        )
+        page.resize(width, height, phone=width < 500)
         assert page.run("document.documentElement.scrollWidth") <= width
         for scheme in ("light", "dark"):
-            page.send(
-                "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
-            )
+            features = [{"name": "prefers-color-scheme", "value": scheme}]
+            page.send("Emulation.setEmulatedMedia", features=features)
             if folder := os.environ.get("F5_SCREENSHOTS"):
                 page.screenshot(Path(folder) / f"{name}-{width}-{scheme}.png")

@@ -54,36 +54,15 @@ async def status(config: GatewayConfig, headers: Headers, path: str = SPEAK, *, 
 LOCAL = GatewayConfig(names=("Box.lan", "192.168.1.5"))
 OPEN = GatewayConfig(listen="0.0.0.0:8880", open_to_network=True, names=("Box.lan",))
 EVERYWHERE = (
-    "127.0.0.1",
-    "127.0.0.1:8880",
-    "127.0.0.1:",
-    "[::1]:9",
-    "localhost",
-    "LocalHost.:80",
-    "a.localhost",
+    *("127.0.0.1", "127.0.0.1:8880", "127.0.0.1:", "[::1]:9"),
+    *("localhost", "LocalHost.:80", "a.localhost"),
 )
 NOWHERE = (
+    "",
+    "localhost, evil.example",
     *("evil.example", "evil.example:8880", "localhost.evil.example", "127.0.0.1.evil.example", "xlocalhost"),
-    *(
-        "",
-        ":8880",
-        "localhost:x",
-        "localhost:8880:1",
-        "user@localhost",
-        "localhost/",
-        "localhost, evil.example",
-    ),
-    *(
-        "http://localhost",
-        "127.1",
-        "2130706433",
-        "::1",
-        "[::1",
-        "[",
-        "[localhost]",
-        "locälhost",
-        "evil.box.lan",
-    ),
+    *(":8880", "localhost:x", "localhost:8880:1", "user@localhost", "localhost/", "http://localhost"),
+    *("127.1", "2130706433", "::1", "[::1", "[", "[localhost]", "locälhost", "evil.box.lan"),
     # To these browsers come to this machine as well, from any site, and do not say so.
     *("0.0.0.0:8880", "[::]:8880", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]"),
 )
@@ -115,9 +94,8 @@ async def test_with_tls_the_certificate_has_vouched_for_the_name() -> None:
     assert await status(GatewayConfig(), (("host", "voicebox.example.org"),), tls=True) == 200
     own = (("host", "voicebox.example.org"), ("origin", "https://voicebox.example.org"))
     assert await status(GatewayConfig(), own, tls=True) == 200
-    assert (
-        await status(GatewayConfig(), (*own[:1], ("origin", "http://voicebox.example.org")), tls=True) == 403
-    )
+    plain = ("origin", "http://voicebox.example.org")
+    assert await status(GatewayConfig(), (*own[:1], plain), tls=True) == 403
 
 
 async def test_a_target_that_names_its_host_is_held_to_that_too() -> None:
@@ -129,52 +107,34 @@ async def test_a_target_that_names_its_host_is_held_to_that_too() -> None:
     assert await status(LOCAL, foreign, "http://localhost/api/queue") == 403
 
 
+def by(name: str, *values: str) -> tuple[Headers, ...]:
+    return tuple(((name, value),) for value in values)
+
+
 OWN: tuple[Headers, ...] = (
     (),
-    (("origin", "http://localhost:8880"),),
-    (("origin", "HTTP://LOCALHOST.:8880"),),
+    *by("origin", "http://localhost:8880", "HTTP://LOCALHOST.:8880"),
     (("origin", "http://localhost:8880"), ("sec-fetch-site", "same-origin")),
-    (("sec-fetch-site", "same-origin"),),
-    (("sec-fetch-site", "none"),),
-    (("referer", "http://localhost:8880/overlay?channel=x"),),
+    *by("sec-fetch-site", "same-origin", "none"),
+    *by("referer", "http://localhost:8880/overlay?channel=x"),
     (("sec-fetch-site", "none"), ("referer", "http://evil.example/")),
 )
 OTHERS: tuple[Headers, ...] = (
-    (("origin", FOREIGN),),
-    (("origin", "null"),),
-    (("origin", ""),),
-    (("origin", "http://["),),
-    (("origin", "http://localhost"),),
-    (("origin", "http://localhost:8881"),),
-    (("origin", "https://localhost:8880"),),
-    (("origin", "http://127.0.0.1:8880"),),
-    (("origin", "http://localhost:8880.evil.example"),),
-    (("origin", "http://localhost:8880@evil.example"),),
-    (("origin", "http://evil.example#http://localhost:8880"),),
+    *by("origin", FOREIGN, "null", "", "http://[", "http://localhost", "http://localhost:8881"),
+    *by("origin", "https://localhost:8880", "http://127.0.0.1:8880", "http://localhost:8880.evil.example"),
+    *by("origin", "http://localhost:8880@evil.example", "http://evil.example#http://localhost:8880"),
     (("origin", FOREIGN), ("sec-fetch-site", "same-origin")),
     (("origin", "http://localhost:8880"), ("origin", FOREIGN)),
-    (("sec-fetch-site", "cross-site"),),
-    (("sec-fetch-site", "same-site"),),
-    (("sec-fetch-site", "what comes"),),
-    (("sec-fetch-site", ""),),
+    *by("sec-fetch-site", "cross-site", "same-site", "what comes", ""),
     (("sec-fetch-site", "cross-site"), ("referer", "http://localhost:8880/")),
     (("sec-fetch-site", "cross-site"), ("referer", f"{NAMED}/")),
-    (("referer", "http://evil.example/http://localhost:8880/"),),
-    (("referer", "http://localhost:8880@evil.example/"),),
-    (("referer", f"{NAMED}/"),),
-    (("referer", "about:blank"),),
+    *by("referer", "http://evil.example/http://localhost:8880/", "http://localhost:8880@evil.example/"),
+    *by("referer", f"{NAMED}/", "about:blank"),
 )
 SITES: tuple[Headers, ...] = ((("origin", NAMED),), (("origin", NAMED), ("sec-fetch-site", "cross-site")))
 HOST = (("host", "localhost:8880"),)
 PATHS = (
-    SPEAK,
-    "/tts",
-    VOICES,
-    "/v1/models",
-    READ,
-    "/api/listen",
-    "/api/status",
-    MODERATE,
+    *(SPEAK, "/tts", VOICES, "/v1/models", READ, "/api/listen", "/api/status", MODERATE),
     "/api/requests/x/cancel",
 )
 
@@ -182,16 +142,14 @@ PATHS = (
 @pytest.mark.parametrize("origins", [(), (NAMED,), ("*",), ("*", f"{NAMED}:443")])
 async def test_pages_by_what_their_requests_carry(origins: tuple[str, ...]) -> None:
     config = GatewayConfig(origins=origins)
+    is_named = any(NAMED in origin for origin in origins)
     for path in PATHS:
         # All are POSTs, which store a voice.
         for_any = "*" in origins and not path.startswith("/api/") and path != VOICES
-        for headers in OWN:
-            assert await status(config, (*HOST, *headers), path) == 200, (path, headers)
-        for headers in OTHERS:
-            assert await status(config, (*HOST, *headers), path) == (200 if for_any else 403), (path, headers)
-        for headers in SITES:
-            allowed = for_any or any(NAMED in origin for origin in origins)
-            assert await status(config, (*HOST, *headers), path) == (200 if allowed else 403), (path, headers)
+        for kind, allowed in ((OWN, True), (OTHERS, for_any), (SITES, for_any or is_named)):
+            for headers in kind:
+                passed = await status(config, (*HOST, *headers), path)
+                assert passed == (200 if allowed else 403), (path, headers)
     # A link may lead to the pages, and they ask by themselves.
     for path in ("/", "/overlay", "/static/api.js", "/readyz"):
         assert await status(config, (*HOST, ("sec-fetch-site", "cross-site")), path) == 200
@@ -199,20 +157,8 @@ async def test_pages_by_what_their_requests_carry(origins: tuple[str, ...]) -> N
 
 PIECES = st.sampled_from(
     (
-        "http",
-        "https",
-        "://",
-        ":",
-        "/",
-        "[",
-        "]",
-        "::1",
-        "localhost",
-        "127.0.0.1",
-        ".",
-        "@",
-        "#",
-        "null",
+        *("http", "https", "://", ":", "/", "[", "]", "::1"),
+        *("localhost", "127.0.0.1", ".", "@", "#", "null"),
         "8880",
     )
 )
@@ -313,7 +259,12 @@ def spoken(gateway: Gateway) -> Iterator[Spoken]:
     with Client(gateway.daemon.address) as client:
         spoken = Spoken(client)
         threading.Thread(target=spoken.watch, daemon=True).start()
+        spoken.since_last()  # what other tests have said
         yield spoken
+
+
+def in_chromium(test: Any) -> Any:
+    return pytest.mark.slow(pytest.mark.once(test))
 
 
 def attempts(browser: Browser, page_url: str, gateway_url: str) -> dict[str, Any]:
@@ -329,8 +280,7 @@ def attempts(browser: Browser, page_url: str, gateway_url: str) -> dict[str, Any
     return done
 
 
-@pytest.mark.slow
-@pytest.mark.once
+@in_chromium
 def test_another_site_does_nothing(gateway: Gateway, browser: Browser, pages: int, spoken: Spoken) -> None:
     """Of another name, and of this machine's own at another port, which is the same site to the browser."""
     for host in (EVIL, "127.0.0.1"):
@@ -342,8 +292,7 @@ def test_another_site_does_nothing(gateway: Gateway, browser: Browser, pages: in
     assert spoken.since_last() == {"typed"}
 
 
-@pytest.mark.slow
-@pytest.mark.once
+@in_chromium
 def test_a_page_that_is_named_does_all_that_names_it(
     gateway: Gateway, browser: Browser, pages: int, spoken: Spoken
 ) -> None:
@@ -363,8 +312,7 @@ def test_a_page_that_is_named_does_all_that_names_it(
         assert spoken.since_last() == set()
 
 
-@pytest.mark.slow
-@pytest.mark.once
+@in_chromium
 def test_any_page_may_speak_where_any_is_named_and_no_more(
     gateway: Gateway, browser: Browser, pages: int, spoken: Spoken
 ) -> None:
@@ -375,8 +323,7 @@ def test_any_page_may_speak_where_any_is_named_and_no_more(
         assert spoken.since_last() == WITH_ORIGIN | WITHOUT
 
 
-@pytest.mark.slow
-@pytest.mark.once
+@in_chromium
 def test_a_name_that_was_rebound_does_nothing_and_own_names_do_all(
     gateway: Gateway, browser: Browser, spoken: Spoken
 ) -> None:
@@ -392,8 +339,7 @@ def test_a_name_that_was_rebound_does_nothing_and_own_names_do_all(
         assert spoken.since_last() == set(own_names.values())
 
 
-@pytest.mark.slow
-@pytest.mark.once
+@in_chromium
 def test_what_stays_open_towards_plain_http(
     gateway: Gateway, browser: Browser, pages: int, spoken: Spoken
 ) -> None:

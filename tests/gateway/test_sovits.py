@@ -6,9 +6,9 @@ Its own side is RVC-Boss/GPT-SoVITS, api_v2.py, 48b1a0169a28.
 from __future__ import annotations
 
 import io
-import socket
+import json
 import wave
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -16,77 +16,39 @@ import soundfile
 
 from appliance.client import Client
 from appliance.gateway.sovits import name_in
-from tests.gateway.conftest import Gateway
-from tests.patience import PATIENCE_S
+from tests.gateway.conftest import Gateway, read, request
 
 pytestmark = pytest.mark.once
 
+TEXT = "One, two, three."
 # xinnan-tech/xiaozhi-esp32-server, main/xiaozhi-server/core/providers/tts/gpt_sovits_v2.py, da568695eb14,
 # posts these; the seed, -1 there, is fixed here in all of them.
-XIAOZHI = {
-    "text": "One, two, three.",
-    "text_lang": "auto",
-    "ref_audio_path": "config/assets/Ann.wav",
-    "aux_ref_audio_paths": [],
-    "prompt_text": "",
-    "prompt_lang": "zh",
-    "top_k": 5,
-    "top_p": 1,
-    "temperature": 1,
-    "text_split_method": "cut0",
-    "batch_size": 1,
-    "batch_threshold": 0.75,
-    "split_bucket": True,
-    "return_fragment": False,
-    "speed_factor": 1.0,
-    "streaming_mode": False,
-    "seed": 7,
-    "parallel_infer": True,
-    "repetition_penalty": 1.35,
-}
+XIAOZHI = json.loads("""{
+    "text": "One, two, three.", "text_lang": "auto", "ref_audio_path": "config/assets/Ann.wav",
+    "aux_ref_audio_paths": [], "prompt_text": "", "prompt_lang": "zh", "top_k": 5, "top_p": 1,
+    "temperature": 1, "text_split_method": "cut0", "batch_size": 1, "batch_threshold": 0.75,
+    "split_bucket": true, "return_fragment": false, "speed_factor": 1.0, "streaming_mode": false,
+    "seed": 7, "parallel_infer": true, "repetition_penalty": 1.35
+}""")
 # Open-LLM-VTuber/Open-LLM-VTuber, src/open_llm_vtuber/tts/gpt_sovits_tts.py with its
 # config_templates/conf.default.yaml, 19b58b1f6c01, asks by GET.
-VTUBER = {
-    "text": "One, two, three.",
-    "text_lang": "zh",
-    "ref_audio_path": "C:\\voices\\Ann.mp3",
-    "prompt_lang": "zh",
-    "prompt_text": "",
-    "text_split_method": "cut5",
-    "batch_size": "1",
-    "media_type": "wav",
-    "streaming_mode": "false",
-    "seed": "7",
-}
+VTUBER = (
+    "text=One%2C+two%2C+three.&text_lang=zh&ref_audio_path=C%3A%5Cvoices%5CAnn.mp3&prompt_lang=zh&prompt_text="
+    "&text_split_method=cut5&batch_size=1&media_type=wav&streaming_mode=false&seed=7"
+)
 # AstrBotDevs/AstrBot, astrbot/core/provider/sources/gsv_selfhosted_source.py, 02fbbf4629af, asks by GET with
 # all that its configuration has, as text in lower case.
-ASTRBOT = {
-    "ref_audio_path": "/voices/ann.wav",
-    "prompt_text": "",
-    "prompt_lang": "zh",
-    "aux_ref_audio_paths": "",
-    "text_lang": "zh",
-    "top_k": "5",
-    "top_p": "1.0",
-    "temperature": "1.0",
-    "text_split_method": "cut3",
-    "batch_size": "1",
-    "batch_threshold": "0.75",
-    "split_bucket": "true",
-    "speed_factor": "1",
-    "fragment_interval": "0.3",
-    "streaming_mode": "false",
-    "seed": "7",
-    "parallel_infer": "true",
-    "repetition_penalty": "1.35",
-    "media_type": "wav",
-    "text": "One, two, three.",
-}
+ASTRBOT = (
+    "ref_audio_path=%2Fvoices%2Fann.wav&prompt_text=&prompt_lang=zh&aux_ref_audio_paths=&text_lang=zh&top_k=5"
+    "&top_p=1.0&temperature=1.0&text_split_method=cut3&batch_size=1&batch_threshold=0.75&split_bucket=true"
+    "&speed_factor=1&fragment_interval=0.3&streaming_mode=false&seed=7&parallel_infer=true"
+    "&repetition_penalty=1.35&media_type=wav&text=One%2C+two%2C+three."
+)
 
 
 def said(gateway: Gateway, *, stream: bool = False, rate: int | None = None) -> bytes:
     with Client(gateway.daemon.address) as client:
-        call = ("One, two, three.", "ann")
+        call = (TEXT, "ann")
         if stream:
             return client.stream(*call, encoding="pcm16", seed=7, rate=rate).reply().audio
         return client.speak(*call, encoding="wav", seed=7).audio
@@ -101,19 +63,17 @@ def test_a_posted_request_is_a_whole_file(gateway: Gateway) -> None:
         assert file.getnframes() * 2 + 44 == len(answer.body)
 
 
-@pytest.mark.parametrize("query", [VTUBER, ASTRBOT, {**VTUBER, "streaming_mode": "0"}])
-def test_a_query_is_the_same(gateway: Gateway, query: dict[str, str]) -> None:
-    answer = gateway.ask(f"/tts?{urlencode(query)}")
+@pytest.mark.parametrize("query", [VTUBER, ASTRBOT, VTUBER.replace("=false", "=0")])
+def test_a_query_is_the_same(gateway: Gateway, query: str) -> None:
+    answer = gateway.ask(f"/tts?{query}")
     assert answer.body == said(gateway) and "x-ignored-parameters" not in answer.headers
 
 
 def test_letters_in_an_address_need_no_percent_signs(gateway: Gateway) -> None:
     """As a shell script sends them; curl and GPT-SoVITS' own server take them so."""
-    host, port = gateway.address.split(":")
-    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-        path = "/tts?text=你好there&ref_audio_path=ann.wav&seed=7"
-        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
-        raw = b"".join(iter(lambda: connection.recv(65_536), b""))
+    path = "/tts?text=你好there&ref_audio_path=ann.wav&seed=7"
+    with gateway.connected(request(path, method="GET")) as connection:
+        raw = read(connection)
     head, _, body = raw.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), head
     assert body == gateway.ask(quote(path, safe="/?=&.")).body
@@ -121,8 +81,8 @@ def test_letters_in_an_address_need_no_percent_signs(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("streamed", ["true", "1", "3"])
 def test_streamed_as_it_is_made(gateway: Gateway, streamed: str) -> None:
-    sent = {**ASTRBOT, "media_type": "raw", "streaming_mode": streamed}
-    answer = gateway.ask(f"/tts?{urlencode(sent)}")
+    asked = ASTRBOT.replace("=wav", "=raw").replace("mode=false", f"mode={streamed}")
+    answer = gateway.ask(f"/tts?{asked}")
     assert (answer.headers["content-type"], answer.headers["content-length"]) == ("audio/raw", None)
     assert answer.body == said(gateway, stream=True, rate=32_000)
 
@@ -151,12 +111,6 @@ def test_what_is_wrong_is_said_in_its_shape(
     answer = gateway.ask("/tts", {**XIAOZHI, **change})
     assert answer.status == status and message in answer.json["message"], answer.body
     assert set(answer.json) == {"message", "Exception"}
-
-
-def test_a_text_with_nothing_to_say_is_a_short_silence(gateway: Gateway) -> None:
-    for text in ("", "\U0001f3fb"):
-        samples, _ = soundfile.read(io.BytesIO(gateway.ask("/tts", {**XIAOZHI, "text": text}).body))
-        assert 0 < len(samples) < 24_000 and not samples.any()
 
 
 def test_what_would_change_the_server_is_not_offered(gateway: Gateway) -> None:

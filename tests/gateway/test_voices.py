@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
-from appliance import access
 from appliance.access import Role
 from appliance.client import Client
 from appliance.gateway.voices import stored_name
-from tests.daemons import reference_wav, running
-from tests.gateway.conftest import NAMED, Answer, Gateway, gateway_of
+from tests.daemons import reference_wav
+from tests.gateway.conftest import NAMED, SAID, Answer, Gateway, Guarded, gateway_of
 
 PATH = "/v1/audio/voices"
-SAID = "Some call me nature, others call me mother nature."
+BOB = {"name": "bob", "transcript": SAID}
 BOUNDARY = "a-b-c"
 
 
@@ -106,12 +104,12 @@ def test_other_names_of_fields_are_taken(gateway: Gateway) -> None:
 @pytest.mark.parametrize(
     ("fields", "audio", "status", "message"),
     [
-        ({"name": "bob", "transcript": SAID}, None, 400, "audio: is missing"),
+        (BOB, None, 400, "audio: is missing"),
         ({"name": "bob"}, reference_wav(), 400, "transcript: is empty"),
         ({"transcript": SAID}, reference_wav(), 400, "name: must be 1 to 64"),
         ({"name": "声", "transcript": SAID}, reference_wav(), 400, "name: must be 1 to 64"),
-        ({"name": "bob", "transcript": SAID}, b"no sound", 400, "audio"),
-        ({"name": "bob", "transcript": "x" * 20_000}, reference_wav(), 400, "the form: "),
+        (BOB, b"no sound", 400, "audio"),
+        ({**BOB, "transcript": "x" * 20_000}, reference_wav(), 400, "the form: "),
         ({f"f{n}": "" for n in range(20)}, reference_wav(), 400, "the form: Too many fields"),
     ],
 )
@@ -127,34 +125,30 @@ def test_bodies_that_are_no_form_and_too_long_ones_are_refused(gateway: Gateway)
     assert gateway.ask(PATH, {"name": "bob"}).status == 415
     for kind in ("multipart/form-data", f"multipart/form-data; boundary={BOUNDARY}"):
         assert gateway.ask(PATH, b"nothing of it", content_type=kind).status == 400
-    assert upload(gateway, {"name": "bob", "transcript": SAID}, bytes(17 << 20)).status == 413
+    assert upload(gateway, BOB, bytes(17 << 20)).status == 413
 
 
-def test_a_page_of_another_site_stores_no_voice(gateway: Gateway, tmp_path: Path) -> None:
-    fields = {"name": "bob", "transcript": SAID}
-    assert upload(gateway, fields, reference_wav(), origin="https://evil.example").status == 403
-    assert upload(gateway, fields, reference_wav(), origin=NAMED).status == 201
+def test_a_page_of_another_site_stores_no_voice(gateway: Gateway) -> None:
+    evil = {"origin": "https://evil.example"}
+    assert upload(gateway, BOB, reference_wav(), **evil).status == 403
+    assert upload(gateway, BOB, reference_wav(), origin=NAMED).status == 201
     with gateway_of(gateway.daemon, origins=["*"]) as opened:
-        assert opened.ask(PATH, origin="https://evil.example").status == 200
-        assert upload(opened, fields, reference_wav(), origin="https://evil.example").status == 403
-        assert opened.ask(f"{PATH}/bob", method="DELETE", origin="https://evil.example").status == 403
+        assert opened.ask(PATH, **evil).status == 200
+        assert upload(opened, BOB, reference_wav(), **evil).status == 403
+        assert opened.ask(f"{PATH}/bob", method="DELETE", **evil).status == 403
         for method, status in (("GET", 200), ("DELETE", 403)):
-            asked = {"origin": "https://evil.example", "access_control_request_method": method}
+            asked = {**evil, "access_control_request_method": method}
             assert opened.ask(f"{PATH}/bob", method="OPTIONS", **asked).status == status
     assert gateway.ask(f"{PATH}/bob", method="DELETE").status == 200
 
 
-def test_the_role_voices_is_needed(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens"
-    held = {role: access.add(tokens, role.value, [role]) for role in (Role.SPEAK, Role.VOICES)}
-    with running(tmp_path, server={"tokens": str(tokens)}) as daemon, gateway_of(daemon) as gateway:
-        for role, status in ((Role.SPEAK, 403), (Role.VOICES, 201)):
-            bearer = {"authorization": f"Bearer {held[role]}"}
-            fields = {"name": "bob", "transcript": SAID}
-            assert upload(gateway, fields, reference_wav(), **bearer).status == status
-            assert gateway.ask(PATH, **bearer).status == 200
-        bearer = {"authorization": f"Bearer {held[Role.SPEAK]}"}
-        assert gateway.ask(f"{PATH}/bob", method="DELETE", **bearer).status == 403
+def test_the_role_voices_is_needed(guarded: Guarded) -> None:
+    for role, status in ((Role.SPEAK, 403), (Role.VOICES, 201)):
+        bearer = {"authorization": f"Bearer {guarded.held[role]}"}
+        assert upload(guarded.gateway, BOB, reference_wav(), **bearer).status == status
+        assert guarded.ask(PATH, role).status == 200
+    for role, status in ((Role.SPEAK, 403), (Role.VOICES, 200)):
+        assert guarded.ask(f"{PATH}/bob", role, method="DELETE").status == status
 
 
 def test_names_are_made_storable() -> None:

@@ -10,12 +10,9 @@ import random
 import signal
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from appliance.client import Client
 from appliance.config import Config
@@ -23,8 +20,10 @@ from appliance.errors import ConfigError
 from appliance.exits import Exit
 from appliance.gateway import serving
 from appliance.serve.notify import Notifier
-from tests.daemons import Program, Running, followed, free_port, running, start
+from tests.daemons import Running, followed, start
+from tests.gateway.conftest import Doors, Gateway, command_of, read, resident, until_idle
 from tests.interop.environments import interpreter, run
+from tests.mutations import mutated
 from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -34,23 +33,12 @@ GROWTH_BYTES = 48 << 20
 START, CHUNK, STOP = "audio-start", "audio-chunk", "audio-stop"
 
 
-@dataclass
-class Wyoming(Program):
+class Wyoming(Doors):
     """`appliance wyoming`, and its daemon."""
-
-    daemon: Running
-    address: str
-
-    @contextlib.contextmanager
-    def connected(self) -> Iterator[socket.socket]:
-        host, _, port = self.address.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-            yield connection
 
     def events(self, raw: bytes) -> list[dict[str, Any]]:
         """Send bytes, and read events until the connection is closed."""
-        with self.connected() as connection:
-            connection.sendall(raw)
+        with self.connected(raw) as connection:
             return received(connection)
 
 
@@ -72,23 +60,22 @@ def event(kind: str, **data: Any) -> bytes:
     return json.dumps({"type": kind, "data": data}).encode() + b"\n"
 
 
+BEGIN, END = event("synthesize-start"), event("synthesize-stop")
+BEGIN_SSML = event("synthesize-start", text_format="ssml")
+
+
 @contextlib.contextmanager
 def wyoming_of(daemon: Running, **keys: Any) -> Iterator[Wyoming]:
     """Start it, with these keys in its section, and leave none behind."""
-    address = keys.setdefault("listen", f"127.0.0.1:{free_port()}")
-    path = daemon.folder / f"wyoming-{address.rpartition(':')[2]}.yaml"
-    path.write_text(yaml.safe_dump({**daemon.config, "wyoming": keys}))
-    program = Wyoming(start("-m", "appliance", "wyoming", "--config", path), daemon, address)
-    with followed(program):
+    command, address = command_of("wyoming", daemon, keys)
+    with followed(Wyoming(start(*command), daemon, address)) as program:
         yield program
 
 
 @pytest.fixture(scope="module")
-def wyoming(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wyoming]:
-    with running(tmp_path_factory.mktemp("wyoming")) as daemon:
-        daemon.add_voice()
-        with wyoming_of(daemon) as program:
-            yield program
+def wyoming(gateway: Gateway) -> Iterator[Wyoming]:
+    with wyoming_of(gateway.daemon) as program:
+        yield program
 
 
 def test_home_assistants_requests_by_the_packages_own_client(wyoming: Wyoming) -> None:
@@ -117,8 +104,7 @@ def test_home_assistants_requests_by_the_packages_own_client(wyoming: Wyoming) -
     ]
     # Who has left is not spoken for.
     assert told["left"] is True
-    with Client(wyoming.daemon.address) as client:
-        until(lambda: not client.utterances())
+    until_idle(wyoming.daemon)
 
 
 def test_a_text_is_said_as_the_daemon_says_it(wyoming: Wyoming) -> None:
@@ -126,9 +112,7 @@ def test_a_text_is_said_as_the_daemon_says_it(wyoming: Wyoming) -> None:
     text = '<speak>Hello.<break time="1s"/>You.</speak>'
     with Client(wyoming.daemon.address) as client:
         plain = client.speak("Hello. You.", "ann", encoding="pcm16").audio_s
-    with wyoming.connected() as connection:
-        connection.sendall(event("synthesize", text=text, text_format="ssml") + event("ping", text="x"))
-        events = received(connection)
+    events = wyoming.events(event("synthesize", text=text, text_format="ssml") + event("ping", text="x"))
     audio = b"".join(one["payload"] for one in events if one["type"] == CHUNK)
     assert len(audio) / 48_000 > plain + 0.5
     stamps = [one["data"]["timestamp"] for one in events if one["type"] in (CHUNK, STOP)]
@@ -153,16 +137,8 @@ def test_a_text_is_said_as_the_daemon_says_it(wyoming: Wyoming) -> None:
         (event("synthesize", text="Hi.", voice="ann"), "invalid_request"),
         (event("synthesize", text="Hi.", voice={"name": 5}), "invalid_request"),
         (event("synthesize", text="<speak>", text_format="ssml"), "invalid_request"),
-        (
-            event("synthesize-start", text_format="ssml") + event("synthesize-chunk", text="Hi. "),
-            "invalid_request",
-        ),
-        (
-            event("synthesize-start")
-            + event("synthesize-chunk", text="a" * 5_000)
-            + event("synthesize-stop"),
-            "invalid_request",
-        ),
+        (BEGIN_SSML + event("synthesize-chunk", text="Hi. "), "invalid_request"),
+        (BEGIN + event("synthesize-chunk", text="a" * 5_000) + END, "invalid_request"),
     ],
 )
 def test_what_is_wrong_is_an_error_event_and_the_end(wyoming: Wyoming, raw: bytes, code: str | None) -> None:
@@ -178,43 +154,37 @@ def test_who_asks_and_says_no_more_is_answered_and_not_spoken_to(wyoming: Wyomin
         (event("describe") + event("describe"), ["info", "info"]),
         (event("describe") + event("synthesize", text="A long story. " * 100) + event("describe"), ["info"]),
     ):
-        with wyoming.connected() as connection:
-            connection.sendall(raw)
+        with wyoming.connected(raw) as connection:
             connection.shutdown(socket.SHUT_WR)
             assert [one["type"] for one in received(connection) if one["type"] == "info"] == kinds
-        with Client(wyoming.daemon.address) as client:
-            until(lambda: not client.utterances())
+        until_idle(wyoming.daemon)
 
 
 def test_one_connection_more_is_closed_and_one_that_says_nothing(wyoming: Wyoming) -> None:
+    ping = event("ping", text="x")
     with (
         wyoming_of(wyoming.daemon, max_connections=1, idle_s=0.5) as other,
-        other.connected() as first,
+        other.connected(ping) as first,
     ):
-        first.sendall(event("ping", text="x"))
         assert received(first)
-        with other.connected() as second, contextlib.suppress(ConnectionResetError):
-            assert second.recv(1) == b""
-        with contextlib.suppress(ConnectionResetError):
-            assert first.recv(1) == b""
+        with other.connected() as second:
+            assert read(second) == read(first) == b""
         until(lambda: bool(_pinged(other)))
 
 
 def _pinged(program: Wyoming) -> list[dict[str, Any]]:
-    with program.connected() as connection, contextlib.suppress(ConnectionResetError):
-        connection.sendall(event("ping", text="x"))
-        return received(connection)
+    with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        return program.events(event("ping", text="x"))
     return []
 
 
 def test_who_leaves_while_the_channel_waits_is_not_spoken_for(wyoming: Wyoming) -> None:
     long = event("synthesize", text="A long story. " * 100)
     with Client(wyoming.daemon.address) as client:
-        for begun in (long, event("synthesize-start") + event("synthesize-chunk", text="A story. " * 20)):
-            with wyoming.connected() as connection:
-                connection.sendall(begun)
+        for begun in (long, BEGIN + event("synthesize-chunk", text="A story. " * 20)):
+            with wyoming.connected(begun):
                 until(lambda: bool(client.utterances()))
-            until(lambda: not client.utterances())
+            until_idle(wyoming.daemon)
 
 
 def test_it_stands_and_ends_as_the_gateway_does(wyoming: Wyoming) -> None:
@@ -224,12 +194,8 @@ def test_it_stands_and_ends_as_the_gateway_does(wyoming: Wyoming) -> None:
         speaking.sendall(event("synthesize", text="This is said to its end, whatever comes. And this."))
         assert speaking.recv(1) == b"{"
         other.process.terminate()
-        with contextlib.suppress(ConnectionResetError):
-            assert silent.recv(1) == b""
-        rest = b""
-        while part := speaking.recv(65_536):
-            rest += part
-        assert b'"audio-stop"' in rest and other.process.wait(PATIENCE_S) == Exit.OK
+        assert read(silent) == b""
+        assert b'"audio-stop"' in read(speaking) and other.process.wait(PATIENCE_S) == Exit.OK
         assert "Traceback" not in other.log
     with pytest.raises(ConfigError, match=r"wyoming\.listen: 0\.0\.0\.0:10200 can be reached"):
         serving.listen(serving.load(None, ["wyoming.listen=0.0.0.0:10200"]), "wyoming", Notifier())
@@ -245,7 +211,7 @@ def test_hostile_bytes_end_a_connection_and_nothing_else(wyoming: Wyoming) -> No
         event("describe"),
         event("ping", text="x"),
         event("synthesize", text="Hi.", voice={"name": "ann"}),
-        event("synthesize-start") + event("synthesize-chunk", text="Hi. ") + event("synthesize-stop"),
+        BEGIN + event("synthesize-chunk", text="Hi. ") + END,
         b'{"type": "synthesize", "data_length": 15}\n{"text": "Hi."}',
         b'{"type": "audio-chunk", "payload_length": 4}\nabcd',
         b"\x00" * 50,
@@ -253,19 +219,16 @@ def test_hostile_bytes_end_a_connection_and_nothing_else(wyoming: Wyoming) -> No
     ]
     memory = []
     for number in range(COUNT):
-        raw = bytearray(b"".join(dice.choices(good, k=dice.randrange(1, 4))))
-        for _ in range(dice.choice((0, 1, 5, 50))):
-            at = dice.randrange(len(raw))
-            raw[at : at + dice.randrange(3)] = dice.randbytes(dice.randrange(3))
+        raw = b"".join(dice.choices(good, k=dice.randrange(1, 4)))
+        if dice.random() < 0.8:
+            raw = mutated(raw, dice)
         with wyoming.connected() as connection, contextlib.suppress(OSError):
             connection.sendall(raw)
             if dice.random() < 0.5:
                 connection.shutdown(socket.SHUT_WR)
-                while connection.recv(65_536):
-                    pass
+                read(connection)
         if number % 20 == 0:
-            pages = Path(f"/proc/{wyoming.process.pid}/statm").read_text().split()[1]
-            memory.append(int(pages) * os.sysconf("SC_PAGE_SIZE"))
+            memory.append(resident(wyoming.process.pid))
             assert _pinged(wyoming)[0]["data"] == {"text": "x"}
     settled = memory[len(memory) // 3 :]
     assert max(settled) - settled[0] < GROWTH_BYTES, memory

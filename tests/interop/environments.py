@@ -25,13 +25,13 @@ def interpreter(name: str) -> Path:
     return folder / "bin" / "python"
 
 
-def run(*command: object, cwd: Path = CLIENTS) -> Any:
+def run(*command: object, **environment: str) -> Any:
     """Run a client to its end; the JSON on the last line of what it prints."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
         [str(part) for part in command],
-        cwd=cwd,
-        env=environment,
+        cwd=CLIENTS,
+        env={**kept, **environment},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

@@ -12,16 +12,19 @@ from typing import Any
 
 import pytest
 
+from appliance.client import Client, Credentials
 from tests import daemons
 from tests.daemons import ROOT, Running
 from tests.interop.environments import CLIENTS, interpreter, node_modules, run
 from tests.patience import PATIENCE_S, until
+from tests.test_lock import CLIENTS as PAIRS
+from tests.test_lock import KEY, openssl, readme_certificate, signed
 
 # On one Python: what clients that others wrote do is no matter of ours.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 REFUSED = "INVALID_ARGUMENT"
-REFLECTION = ("--reflect-protocol", "grpc-v1alpha")
+RIVA = "nvidia.riva.tts.RivaSpeechSynthesis"
 GAUGE = "f5_requests_now"
 NO_VOICE = "Model is not available on server: Voice foo for language en-US not found."
 
@@ -63,17 +66,12 @@ def test_nvidia_riva_client(daemon: Running, tmp_path: Path, environment: str, s
 
 
 def test_nvidia_riva_client_with_a_certificate(tmp_path: Path) -> None:
-    from tests.test_lock import CLIENTS as PAIRS
-    from tests.test_lock import KEY, openssl, readme_certificate, signed
-
     python = interpreter("clients")
     readme_certificate(tmp_path)
     openssl(tmp_path, *KEY, "-x509", "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt")
     signed(tmp_path, "bot", 5)
     server = {f"tls_{key}": str(tmp_path / file) for key, file in PAIRS.items()}
     files = [tmp_path / name for name in ("tls.crt", "bot.crt", "bot.key", "ca.crt")]
-    from appliance.client import Client, Credentials
-
     with daemons.running(tmp_path, server=server) as daemon:
         address = f"localhost:{daemon.address.rpartition(':')[2]}"
         pair = {"certificate": files[1].read_bytes(), "key": files[2].read_bytes()}
@@ -138,38 +136,27 @@ def test_grpc_js(daemon: Running) -> None:
     assert told["refusal"][0] == 5 and "foo" in told["refusal"][1]
 
 
+def buf_curl(*options: object) -> str:
+    """What `buf curl` prints, which asks the daemon for its services by reflection."""
+    buf = node_modules() / ".bin" / "buf"
+    command = [str(part) for part in (buf, "curl", "--protocol", "grpc", "--http2-prior-knowledge", *options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize(
     ("method", "message"),
     [
         ("appliance.v1.Synthesizer/Synthesize", {"text": "Hello.", "voice": "ann"}),
-        ("nvidia.riva.tts.RivaSpeechSynthesis/Synthesize", {"text": "Hello.", "voiceName": "F5.ann"}),
+        (f"{RIVA}/Synthesize", {"text": "Hello.", "voiceName": "F5.ann"}),
     ],
 )
 def test_buf_curl_by_reflection(daemon: Running, method: str, message: dict[str, str]) -> None:
-    buf = node_modules() / ".bin" / "buf"
-    command = [buf, "curl", "--protocol", "grpc", "--http2-prior-knowledge", "--data", json.dumps(message)]
-    done = subprocess.run(
-        [*command, f"http://{daemon.address}/{method}"], capture_output=True, text=True, timeout=PATIENCE_S
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(base64.b64decode(json.loads(done.stdout)["audio"])) > 5_000
+    told = buf_curl("--data", json.dumps(message), f"http://{daemon.address}/{method}")
+    assert len(base64.b64decode(json.loads(told)["audio"])) > 5_000
 
 
 def test_buf_names_every_service(daemon: Running) -> None:
-    buf = node_modules() / ".bin" / "buf"
-    command = [
-        buf,
-        "curl",
-        "--protocol",
-        "grpc",
-        "--http2-prior-knowledge",
-        "--list-services",
-        f"http://{daemon.address}",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert set(done.stdout.split()) >= {
-        "appliance.v1.Queue",
-        "appliance.v1.Synthesizer",
-        "appliance.v1.Voices",
-        "nvidia.riva.tts.RivaSpeechSynthesis",
-    }, done.stderr
+    told = buf_curl("--list-services", f"http://{daemon.address}").split()
+    assert {"appliance.v1.Queue", "appliance.v1.Synthesizer", "appliance.v1.Voices", RIVA} <= set(told)

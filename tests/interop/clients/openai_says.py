@@ -1,7 +1,4 @@
-"""What the tests do with OpenAI's own SDK, in an environment that has it: python with_openai.py BASE_URL.
-
-Prints a JSON object of what came.
-"""
+"""OpenAI's own SDK's calls: `python openai_says.py BASE_URL` → JSON."""
 
 import asyncio
 import base64
@@ -19,9 +16,8 @@ def blocking(client: openai.OpenAI) -> dict:
     """Every format whole and streamed, models, and errors by their classes."""
     found: dict = {"whole": {}, "streamed": {}, "parts": {}}
     for form in ("mp3", "opus", "flac", "wav", "pcm"):
-        found["whole"][form] = base64.b64encode(
-            client.audio.speech.create(response_format=form, **LINE).read()
-        ).decode()
+        whole = client.audio.speech.create(response_format=form, **LINE).read()
+        found["whole"][form] = base64.b64encode(whole).decode()
         with client.audio.speech.with_streaming_response.create(response_format=form, **LINE) as reply:
             parts = list(reply.iter_bytes())
         found["streamed"][form] = hashlib.sha256(b"".join(parts)).hexdigest()

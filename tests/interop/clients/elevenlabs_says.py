@@ -1,7 +1,4 @@
-"""What the tests do with the elevenlabs SDK, in its own environment: with_elevenlabs.py URL [written KEY].
-
-Prints a JSON object of what came.
-"""
+"""The elevenlabs SDK's calls: `python elevenlabs_says.py URL [written KEY]` → JSON."""
 
 import asyncio
 import base64
@@ -14,22 +11,16 @@ from elevenlabs.core.api_error import ApiError
 from websockets.exceptions import InvalidStatus
 
 TEXT = "One, two, 3."
-LINE = {
-    "voice_id": "Ann",
-    "text": TEXT,
-    "seed": 7,
-    "request_options": {"additional_body_parameters": {"nfe": 2}},
-}
+EXACT = {"additional_body_parameters": {"nfe": 2}}
+LINE = {"voice_id": "Ann", "text": TEXT, "seed": 7, "request_options": EXACT}
 FORMATS = (
-    "mp3_44100_128",
-    "mp3_22050_32",
-    "pcm_16000",
-    "pcm_24000",
-    "pcm_44100",
-    "ulaw_8000",
-    "opus_48000_64",
+    *("mp3_44100_128", "mp3_22050_32", "pcm_16000", "pcm_24000", "pcm_44100", "ulaw_8000", "opus_48000_64"),
     "wav_24000",
 )
+
+
+def encoded(parts) -> str:
+    return base64.b64encode(b"".join(parts)).decode()
 
 
 def aligned(alignment) -> dict:
@@ -44,10 +35,8 @@ def blocking(client: ElevenLabs) -> dict:
     """Each format whole and streamed, with time stamps, voices, models, and errors."""
     speech, found = client.text_to_speech, {"whole": {}, "streamed": {}}
     for form in FORMATS:
-        whole = b"".join(speech.convert(output_format=form, **LINE))
-        found["whole"][form] = base64.b64encode(whole).decode()
-        streamed = b"".join(speech.stream(output_format=form, **LINE))
-        found["streamed"][form] = base64.b64encode(streamed).decode()
+        found["whole"][form] = encoded(speech.convert(output_format=form, **LINE))
+        found["streamed"][form] = encoded(speech.stream(output_format=form, **LINE))
     timed = speech.convert_with_timestamps(output_format="pcm_24000", **LINE)
     found["timed"] = {
         "audio": timed.audio_base_64,
@@ -56,14 +45,12 @@ def blocking(client: ElevenLabs) -> dict:
     }
     pieces = list(speech.stream_with_timestamps(output_format="pcm_24000", **LINE))
     found["pieces"] = {
-        "audio": base64.b64encode(
-            b"".join(base64.b64decode(piece.audio_base_64) for piece in pieces)
-        ).decode(),
+        "audio": encoded(base64.b64decode(piece.audio_base_64) for piece in pieces),
         "alignment": [aligned(piece.alignment) for piece in pieces if piece.alignment],
     }
     faster = {**LINE, "voice_settings": VoiceSettings(speed=1.2, stability=0.4)}
     found["faster"] = len(b"".join(speech.convert(output_format="pcm_24000", **faster)))
-    found["default"] = base64.b64encode(b"".join(speech.convert(**LINE))).decode()
+    found["default"] = encoded(speech.convert(**LINE))
     found["voices"] = [
         [voice.voice_id, voice.name, voice.category] for voice in client.voices.get_all().voices
     ]
@@ -71,17 +58,13 @@ def blocking(client: ElevenLabs) -> dict:
     found["voice"] = client.voices.get("ANN").voice_id
     found["models"] = [[model.model_id, model.can_do_text_to_speech] for model in client.models.list()]
     found["errors"] = []
-    for change in (
-        {"voice_id": "bob"},
-        {"voice_settings": VoiceSettings(speed=9)},
-        {"output_format": "alaw_8000"},
-    ):
+    fast = VoiceSettings(speed=9)
+    for change in ({"voice_id": "bob"}, {"voice_settings": fast}, {"output_format": "alaw_8000"}):
         try:
             b"".join(speech.convert(**{**LINE, **change}))
         except ApiError as error:
-            found["errors"].append(
-                [error.status_code, error.body["detail"]["status"], error.body["detail"]["param"]]
-            )
+            detail = error.body["detail"]
+            found["errors"].append([error.status_code, detail["status"], detail["param"]])
     return found
 
 
