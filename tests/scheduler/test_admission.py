@@ -26,7 +26,7 @@ from appliance.errors import (
 from appliance.request import Playout, Priority, RequestCounts, SegmentAudio
 from appliance.scheduler.job import Demand, Job
 from appliance.scheduler.loop import BIAS, MARGIN_S
-from appliance.scheduler.proof import earliest
+from appliance.scheduler.proof import earliest, shortfall_s
 from tests.fakes_engine import samples_of
 from tests.scheduler.bench import CALL_S, Bench, pieces, raising
 
@@ -189,6 +189,15 @@ def test_a_box_that_is_too_slow_serves_late_rather_than_never(bench: Bench) -> N
         bench.admit("b")
     bench.serve()
     assert bench.ends() == {"a": SegmentAudio}
+
+
+def test_the_margin_is_part_of_what_a_promise_needs(bench: Bench) -> None:
+    """As long as it takes to the caller's end of the connection."""
+    job = bench.admit("a")
+    workload = bench.scheduler._workload
+    for spare_s in (0.01, -0.01):
+        now = job.due - 6 * CALL_S * BIAS - MARGIN_S - spare_s
+        assert shortfall_s(workload, now, list(workload.demands(now))) == pytest.approx(-spare_s)
 
 
 DUES = st.floats(0.0, 5.0)
