@@ -12,6 +12,8 @@ import importlib.machinery
 import importlib.util
 import io
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -29,6 +31,9 @@ from appliance.box.clocks.reason import Reason
 from appliance.box.system import Box
 from appliance.box.tools import Completed, Tools
 from tests.fakes.jetson import Entry, Jetson
+from tests.patience import PATIENCE_S
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,19 @@ def lay(jetson: Jetson, tool: str, script: str) -> None:
     path.chmod(0o755)
 
 
+def process(
+    jetson: Jetson, name: str | Path, *words: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `scripts/NAME` in a process, isolated as its first line has it; never with a traceback."""
+    command = [sys.executable, "-I", str(SCRIPTS / name), *words]
+    environment = {**os.environ, **jetson.environment}
+    ran = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert "Traceback" not in ran.stdout + ran.stderr, ran.stderr
+    return ran
+
+
 def run_script(name: str, box: Box, *words: str) -> int:
     """Run the main function of `scripts/NAME` on a box; returns its exit status."""
     module = _script(name)
@@ -87,7 +105,7 @@ def run_script(name: str, box: Box, *words: str) -> int:
 
 @functools.cache
 def _script(name: str) -> ModuleType:
-    path = Path(__file__).resolve().parents[2] / "scripts" / name
+    path = SCRIPTS / name
     loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), str(path))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None

@@ -22,9 +22,8 @@ from appliance.box.paths import CLOCKS
 from appliance.box.root import Root
 from appliance.box.show import clock_status
 from appliance.box.system import Box
-from tests.box.boxes import quick, run_script
+from tests.box.boxes import lay, process, quick, run_script
 from tests.fakes.jetson import Jetson
-from tests.patience import PATIENCE_S
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "clock-lock"
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
@@ -33,12 +32,7 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="clock-lock insists on ro
 
 
 def run(jetson: Jetson, *words: str, script: Path = SCRIPT) -> subprocess.CompletedProcess[str]:
-    """The script, isolated as its first line has it."""
-    command = [sys.executable, "-I", str(script), *words]
-    environment = {**os.environ, **jetson.environment}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
+    return process(jetson, script, *words)
 
 
 main = functools.partial(run_script, "clock-lock")
@@ -211,10 +205,14 @@ def test_not_root(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_jetpack_5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    box = quick(Jetson(tmp_path, "jp5-0005"))
+    """It is refused by name, and left alone."""
+    jetson = Jetson(tmp_path, "jp5-0005")
+    box = quick(jetson)
     for words in (["lock"], ["lock", "--dry-run"], ["unlock"], ["status"], ["watch", "--once"]):
         assert main(box, *words) == UNSUPPORTED
         assert "JetPack 5" in capsys.readouterr().out
+    assert clocks_json.read(box).state == "unsupported"
+    assert set(jetson.calls()) == {"nvpmodel -q"}
 
 
 def test_a_failure_to_publish_is_an_error(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
@@ -299,7 +297,7 @@ def test_without_root_memory_is_taken_from_what_root_published(maxn: Jetson) -> 
 def test_without_root_unpinned_memory_is_believed_too(maxn: Jetson) -> None:
     lock(quick(maxn))
     maxn.write(f"{EMC}/mrq_rate_locked", "0\n")
-    (maxn.bin / "jetson_clocks").write_text("#!/bin/sh\n")
+    lay(maxn, "jetson_clocks", "")
     check(quick(maxn, sleep=lambda seconds: None))
     seen = clock_status.status(quick(maxn, user=lambda: 1000)).clocks
     assert (seen.state, seen.why) == ("unpinned", "emc: at 3199 MHz now, but not locked")

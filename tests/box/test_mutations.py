@@ -51,16 +51,8 @@ PYTHON = re.compile(
 NUMBERS = (
     "-1", "0", "1", "-256000", "9" * 30, "LONG", "0x" + "f" * 40, "1e999", "NaN", "٣", "²", "1.5", "\0" * 9
 )  # fmt: skip
-JSONS = (
-    "DEEP",
-    '{"schema": 1}',
-    "[]",
-    "null",
-    '{"a": 1e999}',
-    "{}",
-    "LONG",
-    '{"boots": [{"barred": ["MAXN"]}]}',
-)
+DOCUMENTS = ('{"schema": 1}', "[]", "null", '{"a": 1e999}', "{}", '{"boots": [{"barred": ["MAXN"]}]}')
+JSONS = ("DEEP", "LONG", *DOCUMENTS)
 LARGE = {"LONG": "9" * 5000, "DEEP": "[" * 100_000}
 """Texts too long for hypothesis to print, by the name that stands for them."""
 INFINITE = (10**400, float("inf"), float("nan"))
@@ -204,19 +196,8 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
     return made
 
 
-KINDS = [
-    "gone",
-    "replaced",
-    "cut",
-    "inserted",
-    "digits",
-    "doubled",
-    "shuffled",
-    "json",
-    "folder",
-    "loop",
-    "hangs",
-]
+OF_TEXTS = ("gone", "replaced", "cut", "inserted", "digits", "doubled", "shuffled", "json")
+KINDS = (*OF_TEXTS, "folder", "loop", "hangs")
 damages = st.tuples(st.sampled_from(KINDS), texts, st.integers(0, 10_000))
 
 

@@ -837,13 +837,3 @@ def test_a_rehearsed_unlock_changes_nothing(maxn: Jetson, box: Box) -> None:
     assert unlock(box, dry_run=True, report=lines.append).state == "pinned"
     assert maxn.snapshot() == before
     assert lines == [f"would run: jetson_clocks --restore {BASELINE}"]
-
-
-def test_jetpack_5_is_refused_and_left_alone(tmp_path: Path) -> None:
-    jetson = Jetson(tmp_path, "jp5-0005")
-    box = quick(jetson)
-    for act in (lock, unlock, check):
-        clocks = act(box)
-        assert clocks.state == "unsupported" and "JetPack 5" in clocks.why
-    assert clocks_json.read(box).state == "unsupported"
-    assert set(jetson.calls()) == {"nvpmodel -q"}

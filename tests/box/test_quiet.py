@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +12,8 @@ import pytest
 from appliance.box import checks, quiet, versions
 from appliance.box.checks import Level
 from appliance.box.paths import INDICATOR, QUIET
-from tests.box.boxes import quick, well
-from tests.daemons import ROOT
+from tests.box.boxes import process, quick, well
 from tests.fakes.jetson import Jetson
-from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.once
 
@@ -27,16 +23,6 @@ UNITS = "/etc/systemd/system"
 
 def levels(jetson: Jetson) -> dict[str, Level]:
     return {finding.check: finding.level for finding in checks.run_checks(quick(jetson), only=CHECKS)}
-
-
-def script(jetson: Jetson, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-I", str(ROOT / "scripts/quiet"), *options],
-        env={**os.environ, **jetson.environment},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
 
 
 def run(jetson: Jetson, action: Callable[..., None] = quiet.quiet, *, dry_run: bool = False) -> list[str]:
@@ -51,20 +37,20 @@ def test_a_box_from_the_factory_made_quiet_and_loud_again(profile: str, tmp_path
     jetson = Jetson(tmp_path / "box", profile)
     assert set(levels(jetson).values()) == {Level.WARN} and set(levels(jetson)) == CHECKS
     factory = jetson.snapshot()
-    rehearsed = script(jetson, "--dry-run")
+    rehearsed = process(jetson, "quiet", "--dry-run")
     assert (rehearsed.returncode, jetson.snapshot()) == (0, factory)
-    done = script(jetson)
+    done = process(jetson, "quiet")
     assert (done.returncode, done.stdout) == (0, rehearsed.stdout), done.stderr
     assert set(levels(jetson).values()) == {Level.PASS}
     assert (jetson.root / UNITS[1:] / "suspend.target").readlink() == Path("/dev/null")
     assert [call.split()[1] for call in jetson.calls("apt-mark")] == ["hold"]
     quietened = jetson.snapshot()
-    assert script(jetson).stdout == "quiet already\n" and jetson.snapshot() == quietened
-    undone = script(jetson, "--undo")
+    assert process(jetson, "quiet").stdout == "quiet already\n" and jetson.snapshot() == quietened
+    undone = process(jetson, "quiet", "--undo")
     assert undone.returncode == 0, undone.stderr
     assert jetson.snapshot().keys() - factory.keys() <= {"var/lib/f5-appliance"}
     assert {path: what for path, what in jetson.snapshot().items() if path in factory} == factory
-    assert script(jetson, "--undo").stdout == "nothing to undo\n"
+    assert process(jetson, "quiet", "--undo").stdout == "nothing to undo\n"
 
 
 def test_what_was_there_before_comes_back_and_what_was_changed_since_stays(tmp_path: Path) -> None:
@@ -122,7 +108,7 @@ def test_a_damaged_record_is_said_and_nothing_is_changed(text: str, tmp_path: Pa
     jetson.write(QUIET, text)
     before = jetson.snapshot()
     for options in ((), ("--undo",)):
-        ran = script(jetson, *options)
+        ran = process(jetson, "quiet", *options)
         assert (ran.returncode, ran.stderr) == (1, f"quiet: {QUIET} is damaged: move it away\n")
     assert jetson.snapshot() == before
 

@@ -17,7 +17,7 @@ from appliance.box.clocks import boots
 from appliance.box.clocks.pinning import check, lock
 from appliance.box.paths import CONFIG, NVPMODEL_CONF, NVPMODEL_STATUS
 from appliance.box.show import clock_status
-from tests.box.boxes import quick, well
+from tests.box.boxes import lay, quick, well
 from tests.box.technician import follow, nvpower
 from tests.fakes.faults import FaultyRoot
 from tests.fakes.jetson import Jetson
@@ -129,7 +129,7 @@ def hot(jetson: Jetson) -> None:
 
 def cooled(jetson: Jetson) -> None:
     jetson.heal("thermal_throttle")
-    check(quick(jetson))
+    checked(jetson)
 
 
 def by_the_menu(jetson: Jetson) -> None:
@@ -138,19 +138,13 @@ def by_the_menu(jetson: Jetson) -> None:
 
 
 def silent_nvpmodel(jetson: Jetson) -> None:
-    (jetson.bin / "nvpmodel").rename(jetson.bin / "aside")
-    (jetson.bin / "nvpmodel").write_text("#!/bin/sh\necho 'NVPM ERROR: cannot lock'; exit 255\n")
-    (jetson.bin / "nvpmodel").chmod(0o755)
+    lay(jetson, "nvpmodel", "echo 'NVPM ERROR: cannot lock'; exit 255")
     jetson.path(NVPMODEL_STATUS).unlink()
 
 
 def speaking_nvpmodel(jetson: Jetson) -> None:
-    (jetson.bin / "aside").rename(jetson.bin / "nvpmodel")
+    (jetson.bin / "nvpmodel.real").rename(jetson.bin / "nvpmodel")
     jetson.set_mode("MAXN")
-
-
-def railgated(jetson: Jetson) -> None:
-    jetson.write(f"{jetson.profile.gpu_parent}/railgate_enable", "1\n")
 
 
 def checked(jetson: Jetson) -> None:
@@ -194,10 +188,6 @@ def node_gone(path: str, driver: bool = True) -> Callable[[Jetson], None]:
     return arrange
 
 
-def power_cycled(jetson: Jetson) -> None:
-    jetson.write(paths.GPU_NODE, "")
-
-
 def damaged_record(jetson: Jetson) -> None:
     jetson.write(paths.BOOTS, '{"boots": [{"seen_at": "x"}]}')
     lock(quick(jetson))
@@ -208,10 +198,6 @@ def fell_back(jetson: Jetson) -> None:
     jetson.boot()
     lock(quick(jetson))
     boots.note_backend(quick(jetson), "ort-cuda", ["tensorrt"])
-
-
-def speaks_again(jetson: Jetson) -> None:
-    boots.note_backend(quick(jetson), "tensorrt")
 
 
 def in_memory(jetson: Jetson) -> None:
@@ -290,7 +276,8 @@ TABLE = [
         "sudo pkill -f nvpmodel_indicator; then run: sudo f5-clock-lock lock", "menu"),
     Row("nvpmodel says nothing", silent_nvpmodel, "power_mode", FAIL, "unknown: NVPM ERROR: cannot lock",
         "sudo nvpmodel -q --verbose", "errors", speaking_nvpmodel),
-    Row("railgating", railgated, "clocks", WARN, "railgate: the GPU may be powered down when idle",
+    Row("railgating", lambda j: j.write(f"{j.profile.gpu_parent}/railgate_enable", "1\n"), "clocks",
+        WARN, "railgate: the GPU may be powered down when idle",
         "pins them again within 30 s", "nvgpu", checked),
     Row("no debugfs", no_debugfs, "clocks", FAIL, "debugfs is not mounted", "sudo mount -t debugfs",
         "debugfs"),
@@ -312,11 +299,12 @@ TABLE = [
     Row("no nvgpu", node_gone(paths.GPU_NODE, driver=False), "gpu_node", FAIL, "igpu0/ctrl", "lsmod",
         "cuInit"),
     Row("a GPU that did not start", node_gone(paths.GPU_NODE), "gpu_node", FAIL, "igpu0/ctrl", "unplug it",
-        "cuInit", power_cycled),
+        "cuInit", lambda j: j.write(paths.GPU_NODE, "")),
     Row("record damaged", damaged_record, "boots", WARN, "damaged, and is begun anew", "boots.json.damaged",
         "ours"),
     Row("TensorRT does not speak any more", fell_back, "backend", WARN,
-        "ort-cuda, and tensorrt in an earlier boot", "python3-libnvinfer", "ours", speaks_again),
+        "ort-cuda, and tensorrt in an earlier boot", "python3-libnvinfer", "ours",
+        lambda j: boots.note_backend(quick(j), "tensorrt")),
     Row("root in memory", in_memory, "disk", WARN, "/: only in memory", "overlayroot", "overlayroot",
         on_disk),
 ]  # fmt: skip

@@ -47,7 +47,9 @@ def built(*options: str) -> Path:
 
 
 def _build(folder: Path, options: tuple[str, ...], _: str) -> None:
-    run(sys.executable, ROOT / "scripts/build-deb", *options, "--out", folder)
+    # A copy without git's folder has no time of a commit.
+    dated = () if (ROOT / ".git").exists() else ("env", "SOURCE_DATE_EPOCH=1700000000")
+    run(*dated, sys.executable, ROOT / "scripts/build-deb", *options, "--out", folder)
 
 
 def _contents() -> str:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,14 @@ def library(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path / "root")
 
 
+def rows(arch: str) -> list[Any]:
+    """(JetPack, architecture), JetPack: those of the page's command by day; a package takes half a minute."""
+    return [
+        pytest.param((jetpack, arch), jetpack, marks=[] if jetpack in BUILD else pytest.mark.thorough)
+        for jetpack in PYTHONS
+    ]
+
+
 def interpreter(version: str) -> Path:
     """That Python; skips the test where scripts/test found none."""
     here = ROOT / f".venvs/py{version.replace('.', '')}/bin/python"
@@ -59,9 +68,7 @@ def interpreter(version: str) -> Path:
     return Path(found)
 
 
-@pytest.mark.parametrize(
-    ("library", "jetpack"), [((jetpack, ARCH), jetpack) for jetpack in PYTHONS], indirect=["library"]
-)
+@pytest.mark.parametrize(("library", "jetpack"), rows(ARCH), indirect=["library"])
 def test_the_gpu_backends_find_their_bindings(library: Path, jetpack: str) -> None:
     """Of this machine's package, under the JetPack's Python: there is no more to miss than a device."""
     command = (interpreter(PYTHONS[jetpack]), *ALONE, "-c", OPEN, library)
@@ -72,9 +79,7 @@ def test_the_gpu_backends_find_their_bindings(library: Path, jetpack: str) -> No
     assert not refusal or "no NVIDIA device" in refusal[0]
 
 
-@pytest.mark.parametrize(
-    ("library", "jetpack"), [((jetpack, "arm64"), jetpack) for jetpack in PYTHONS], indirect=["library"]
-)
+@pytest.mark.parametrize(("library", "jetpack"), rows("arm64"), indirect=["library"])
 def test_the_jetsons_package_is_for_its_machine(library: Path, jetpack: str) -> None:
     """Every extension is for arm64 and this Python, CUDA's bindings among them."""
     depends = package.Flavour("arm64", jetpack).depends.split(", ")

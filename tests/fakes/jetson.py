@@ -35,26 +35,12 @@ __all__ = ["PROFILES", "SUPPORTED", "Clock", "Entry", "Jetson"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOOLS = (
-    "jetson_clocks",
-    "nvpmodel",
-    "tegrastats",
-    "systemctl",
-    "journalctl",
-    "timedatectl",
-    "apt-mark",
-    "apt",
+    *("jetson_clocks", "nvpmodel", "tegrastats"),
+    *("systemctl", "journalctl", "timedatectl", "apt-mark", "apt"),
 )
 REFUSED = (
-    "apt-get",
-    "aptitude",
-    "dpkg",
-    "sysctl",
-    "udevadm",
-    "modprobe",
-    "reboot",
-    "shutdown",
-    "poweroff",
-    "halt",
+    *("apt-get", "aptitude", "dpkg", "sysctl", "udevadm", "modprobe"),
+    *("reboot", "shutdown", "poweroff", "halt"),
 )
 """Programs that it has only to refuse them, since those of this machine would be found otherwise."""
 LAUNCHER = """\

@@ -44,12 +44,8 @@ ExecStart={2}
 WantedBy=multi-user.target
 """
 ENABLED = (
-    "f5-appliance.service",
-    "f5-clocks.service",
-    "f5-gateway.service",
-    "f5-clocks-check.timer",
-    "f5-health.timer",
-    "f5-guard.timer",
+    *(f"f5-{name}.service" for name in ("appliance", "clocks", "gateway")),
+    *(f"f5-{name}.timer" for name in ("clocks-check", "health", "guard")),
 )
 
 
