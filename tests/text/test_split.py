@@ -148,6 +148,14 @@ def test_numbers_of_several_groups_stay_whole(number):
     assert any(number in piece for piece in pieces), pieces
 
 
+@pytest.mark.parametrize(("sentence", "ends"), [(20, "."), (19, ",")])
+def test_a_sentence_that_fills_half_a_piece_is_in_its_second_half(sentence, ends):
+    """Budgets are 20 and then 40 bytes: a sentence of half of that is chosen before a longer clause."""
+    first, then = "a" * 19 + ",", "b" * (sentence - 1) + "."
+    text = f"{first} {then} {'c' * 12}, {'d' * 60}"
+    assert split_low_latency(text, Budgets(5, 20, 40))[1][-1] == ends
+
+
 def test_later_pieces_end_with_sentences_rather_than_clauses():
     text = "This is how it starts. " + "One, two, three and four, five. Six, " * 6
     later = split_low_latency(text, AT_ENGLISH_PACE)[1:-1]
