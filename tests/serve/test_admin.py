@@ -17,7 +17,7 @@ from appliance.client import CallFailed, Client, Operator
 from appliance.config import USUAL_NFE
 from appliance.contract import bundle as contract
 from appliance.contract.sampler import Sampler
-from tests.daemons import BUNDLE, Running, running
+from tests.daemons import BUNDLE, Running, running, shared
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -26,11 +26,7 @@ TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 8)
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("admin")) as box:
-        box.add_voice()
-        yield box
+box = shared()
 
 
 @pytest.fixture
@@ -46,11 +42,6 @@ def changed(folder: Path, **changes: object) -> Path:
     manifest = contract.read(BUNDLE, verify=False).manifest
     contract.write(folder, replace(manifest, **changes))  # type: ignore[arg-type]
     return folder
-
-
-def other_guidance(folder: Path) -> Path:
-    defaults = contract.read(BUNDLE, verify=False).manifest.defaults
-    return changed(folder, defaults=replace(defaults, guidance=1.25))
 
 
 def test_only_the_daemons_user_may_operate_it(box: Running) -> None:
@@ -85,10 +76,9 @@ def test_the_log_level_and_a_reload(box: Running, operator: Operator) -> None:
     assert operator.reload() == []
 
 
-def test_a_bundle_is_swapped_without_a_dropped_stream(
-    box: Running, operator: Operator, tmp_path: Path
-) -> None:
-    other = other_guidance(tmp_path / "other")
+def test_a_swap_drops_no_stream(box: Running, operator: Operator, tmp_path: Path) -> None:
+    defaults = contract.read(BUNDLE, verify=False).manifest.defaults
+    other = changed(tmp_path / "other", defaults=replace(defaults, guidance=1.25))
     with Client(box.address) as client, ThreadPoolExecutor(4) as pool:
         alone = client.speak(LONG, "ann", seed=3, nfe=8, guidance=2.0)
         assert client.speak(TEXT, "ann").header.guidance != 1.25
@@ -105,17 +95,7 @@ def test_a_bundle_is_swapped_without_a_dropped_stream(
         assert client.speak(TEXT, "ann").header.guidance != 1.25
 
 
-def test_requests_take_steps_that_the_bundle_takes(box: Running, operator: Operator, tmp_path: Path) -> None:
-    few = changed(tmp_path / "few", sampler=Sampler(steps=(2, 4)))
-    with Client(box.address) as client:
-        for folder, nfe in ((few, 4), (BUNDLE, USUAL_NFE)):
-            operator.swap(str(folder))
-            assert client.speak(TEXT, "ann").header.nfe_steps == nfe
-
-
-def test_a_bundle_that_cannot_be_used_leaves_the_old_one(
-    box: Running, operator: Operator, tmp_path: Path
-) -> None:
+def test_an_unusable_bundle_leaves_the_old_one(box: Running, operator: Operator, tmp_path: Path) -> None:
     mel = contract.read(BUNDLE, verify=False).manifest.mel
     before = operator.status().bundle
     for folder, message in (
@@ -138,8 +118,11 @@ def test_a_swap_takes_the_steps_of_the_new_bundle(box: Running, operator: Operat
         with pytest.raises(CallFailed, match="nfe_steps: must be 4 or 7 with this bundle, not 5"):
             client.speak(TEXT, "ann", nfe=5)
         assert client.speak(TEXT, "ann", nfe=7, min_nfe=4).header.nfe_steps == 7
+        operator.swap(str(changed(tmp_path / "fewer", sampler=Sampler(steps=(2, 4)))))
+        assert client.speak(TEXT, "ann").header.nfe_steps == 4
         operator.swap(str(BUNDLE))
         assert client.speak(TEXT, "ann", nfe=5).header.nfe_steps == 5
+        assert client.speak(TEXT, "ann").header.nfe_steps == USUAL_NFE
 
 
 def test_from_the_shell_and_a_drain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from appliance.errors import EngineFault
 from appliance.exits import Exit
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.scheduler import Scheduler
 from appliance.serve import daemon
 from appliance.serve.notify import Notifier
 from tests.daemons import (
@@ -41,6 +40,7 @@ from tests.daemons import (
     followed,
     reference_wav,
     running,
+    shared,
     start,
     write_config,
 )
@@ -57,11 +57,7 @@ def request(text: str = SHORT, **fields: Any) -> pb.SynthesizeRequest:
     return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "seed": 1, **fields})
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("daemon")) as box:
-        box.add_voice()
-        yield box
+box = shared()
 
 
 def test_ready_says_health_and_the_pages(box: Running) -> None:
@@ -108,9 +104,7 @@ def test_a_cancelled_stream_leaves_the_engine_to_the_next(box: Running) -> None:
     assert status in box.http("/metrics")[1]
 
 
-def test_a_phrase_that_comes_again_is_counted_and_sounds_as_one_that_is_made(
-    box: Running, tmp_path: Path
-) -> None:
+def test_a_kept_phrase_is_counted_and_sounds_as_one_that_is_made(box: Running, tmp_path: Path) -> None:
     asked = request(segmentation=pb.LOW_LATENCY, seed=5, word_timings=True)
     with box.channel() as channel:
         fresh = box.synthesizer(channel).Synthesize(asked, timeout=PATIENCE_S)
@@ -269,41 +263,30 @@ def test_not_serving_until_every_path_is_warm(tmp_path: Path, monkeypatch: pytes
     assert seen == [no, ("UNAVAILABLE", "the daemon is starting"), [], yes, no]
 
 
-STREAMS = 3
-"""One more than the daemon has lanes."""
-
-
-@pytest.fixture
-def lazy_readers(tmp_path: Path) -> Iterator[tuple[Running, list[Any]]]:
-    """A daemon that has made long streams of which nobody reads more than the header."""
-    with running(
-        tmp_path, engine={"lanes": STREAMS - 1}, server={"stream_buffer_s": 600.0, "drain_s": 3_600.0}
-    ) as box:
+def test_readers_that_do_not_read_do_not_hold_up_the_end(tmp_path: Path) -> None:
+    """Long streams of which the client takes no more than a small window, one more than there are lanes."""
+    server = {"stream_buffer_s": 600.0, "drain_s": 3_600.0}
+    small = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
+    with running(tmp_path, engine={"lanes": 2}, server=server) as box:
         box.add_voice()
-        with box.channel() as channel:
-            asked = request(
-                LONG[:1_300],
-                nfe_steps=1,
-                playout=pb.OVERLAP,
-                # Without a promise none is refused for being late on a busy machine.
-                priority=pb.BULK,
-                audio_config={"sample_rate_hertz": 48_000},
-            )
-            calls = [box.synthesizer(channel).StreamSynthesize(asked) for _ in range(STREAMS)]
+        with grpc.insecure_channel(box.address, options=small) as channel:
+            # Without a promise none is refused for being late on a busy machine.
+            fields = {
+                "playout": pb.OVERLAP,
+                "priority": pb.BULK,
+                "audio_config": {"sample_rate_hertz": 48_000},
+            }
+            asked = request(LONG[:1_300], nfe_steps=1, **fields)
+            calls = [box.synthesizer(channel).StreamSynthesize(asked) for _ in range(3)]
             for call in calls:
                 assert next(call).WhichOneof("message") == "header"
-            until(lambda: f'f5_requests_now{{state="sending"}} {STREAMS}.0' in box.http("/metrics")[1])
-            yield box, calls
-
-
-def test_readers_that_do_not_read_do_not_hold_up_the_end(lazy_readers: tuple[Running, list[Any]]) -> None:
-    box, calls = lazy_readers
-    assert box.stop() == Exit.OK, "server.drain_s is an hour"
-    for call in calls:
-        with pytest.raises(grpc.RpcError) as caught:
-            list(call)
-        assert caught.value.code() in (grpc.StatusCode.ABORTED, grpc.StatusCode.UNAVAILABLE)
-    assert "Traceback" not in "".join(box.lines)
+            until(lambda: 'f5_requests_now{state="sending"} 3.0' in box.http("/metrics")[1])
+            assert box.stop() == Exit.OK, "server.drain_s is an hour"
+            for call in calls:
+                with pytest.raises(grpc.RpcError) as caught:
+                    list(call)
+                assert caught.value.code() in (grpc.StatusCode.ABORTED, grpc.StatusCode.UNAVAILABLE)
+        assert "Traceback" not in "".join(box.lines)
 
 
 @pytest.mark.parametrize("how", ["module", "package"])
@@ -412,36 +395,41 @@ def test_a_misspelt_key_as_a_process(tmp_path: Path) -> None:
     assert len(starting.lines) == 1
 
 
-def test_settings_that_the_bundle_does_not_take(
-    tmp_path: Path, copy: Path, refused: Callable[..., None]
+FEW_STEPS = {"sampler": {"guidance": "none", "steps": [1, 2, 4]}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"nfe": 7}, "synthesis.nfe: must be 1, 2 or 4 with this bundle, not 7"),
+        ({"max_nfe": 2}, "synthesis.max_nfe: must be 4 or more with this bundle, not 2"),
+        ({"nfe": 4, "guidance": 2.0}, "synthesis.guidance: must be 0 or absent with this bundle"),
+    ],
+)
+def test_settings_that_the_bundle_lacks(
+    tmp_path: Path, copy: Path, refused: Callable[..., None], settings: dict[str, Any], told: str
 ) -> None:
     path = copy / "manifest.yaml"
     raw = yaml.safe_load(path.read_text())
     raw["defaults"]["guidance"] = 0.0
-    path.write_text(yaml.safe_dump(raw | {"sampler": {"guidance": "none", "steps": [1, 2, 4]}}))
-    many = write_config(tmp_path, copy, synthesis={"nfe": 7})
-    refused(many, Exit.CONFIG, "synthesis.nfe: must be 1, 2 or 4 with this bundle, not 7")
-    least = write_config(tmp_path, copy, synthesis={"max_nfe": 2})
-    refused(least, Exit.CONFIG, "synthesis.max_nfe: must be 4 or more with this bundle, not 2")
-    strong = write_config(tmp_path, copy, synthesis={"nfe": 4, "guidance": 2.0})
-    refused(strong, Exit.CONFIG, "synthesis.guidance: must be 0 or absent with this bundle")
+    path.write_text(yaml.safe_dump(raw | FEW_STEPS))
+    refused(write_config(tmp_path, copy, synthesis=settings), Exit.CONFIG, told)
 
 
-def test_a_bundle_that_is_not_there(tmp_path: Path, refused: Callable[..., None]) -> None:
+def test_bundles_and_folders_that_cannot_be_used(
+    tmp_path: Path, copy: Path, refused: Callable[..., None]
+) -> None:
     refused(write_config(tmp_path, tmp_path / "nothing"), Exit.BUNDLE, "nothing: not a bundle")
-
-
-def test_a_bundle_with_a_flipped_byte(tmp_path: Path, copy: Path, refused: Callable[..., None]) -> None:
-    files = bundle.read(copy).manifest.files
+    (tmp_path / "file").write_text("")
+    no_folder = {"folder": str(tmp_path / "file" / "voices")}
+    refused(write_config(tmp_path, voices=no_folder), Exit.STORAGE, "voices")
+    read = bundle.read(copy)
+    files = read.manifest.files
     path = copy / max(files, key=lambda name: files[name].size_bytes)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     refused(write_config(tmp_path, copy), Exit.BUNDLE, str(path), "damaged", "copy it again")
-
-
-def test_a_graph_that_is_none(tmp_path: Path, copy: Path, refused: Callable[..., None]) -> None:
-    read = bundle.read(copy)
     broken = read.graph("step_keys", read.variant_for("ort-cpu"))
     broken.write_bytes(b"not a graph")
     bundle.write(copy, read.manifest)
@@ -452,51 +440,36 @@ def test_a_graph_that_is_none(tmp_path: Path, copy: Path, refused: Callable[...,
 def test_an_address_in_use(tmp_path: Path, key: str, refused: Callable[..., None]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        refused(
-            write_config(tmp_path, server={key: address}),
-            Exit.ADDRESS_IN_USE,
-            f"server.{key}",
-            address,
-            "in use",
-        )
+        config = write_config(tmp_path, server={key: address})
+        refused(config, Exit.ADDRESS_IN_USE, f"server.{key}", address, "in use")
 
 
-def test_a_folder_that_cannot_be_used(tmp_path: Path, refused: Callable[..., None]) -> None:
-    (tmp_path / "file").write_text("")
-    refused(
-        write_config(tmp_path, voices={"folder": str(tmp_path / "file" / "voices")}), Exit.STORAGE, "voices"
-    )
-
-
-def test_an_engine_that_fails_to_warm_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def warm_up(self: Synthesizer, nfe: int) -> None:
-        raise EngineFault("the flow produced numbers that are not finite")
-
-    monkeypatch.setattr(Synthesizer, "warm_up", warm_up)
-    assert daemon.main(write_config(tmp_path), []) == Exit.ENGINE
-    assert "appliance serve: the flow produced numbers" in capsys.readouterr().err
+LOAD, WARM_UP, RUN = "engine.loading._load", "engine.engine.Synthesizer.warm_up", "scheduler.Scheduler.run"
 
 
 @pytest.mark.parametrize(
-    ("fault", "status", "words"),
+    ("place", "fault", "status", "words"),
     [
-        (MemoryError(), Exit.ENGINE, "the engine cannot be loaded: MemoryError"),
-        (OSError(24, "Too many open files"), Exit.ENGINE, "the engine cannot be loaded: OSError: [Errno 24]"),
+        (LOAD, MemoryError(), Exit.ENGINE, "the engine cannot be loaded: MemoryError"),
+        (LOAD, OSError(24, "Too many"), Exit.ENGINE, "the engine cannot be loaded: OSError: [Errno 24]"),
         (
+            LOAD,
             fault_of("CUDA failure 2: out of memory"),
             Exit.MEMORY,
             "CUDA failure 2: out of memory; lower engine.lanes",
         ),
         (
+            LOAD,
             fault_of("CUDA failure 46: busy"),
             Exit.DEVICE,
             "CUDA failure 46: busy; the daemon has to start again",
         ),
+        (WARM_UP, EngineFault("the flow is odd"), Exit.ENGINE, "the flow is odd"),
+        (RUN, RuntimeError("lost it"), Exit.ENGINE, "the engine failed: RuntimeError: lost it"),
     ],
 )
-def test_what_the_box_lacks_while_loading_is_tried_again(
+def test_an_engine_that_fails_ends_the_start(
+    place: str,
     fault: Exception,
     status: Exit,
     words: str,
@@ -504,23 +477,13 @@ def test_what_the_box_lacks_while_loading_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def load_engine(*arguments: Any, **options: Any) -> Any:
+    def fail(*arguments: Any, **options: Any) -> Any:
         raise fault
 
-    monkeypatch.setattr("appliance.engine.loading._load", load_engine)
+    monkeypatch.setattr(f"appliance.{place}", fail)
     assert daemon.main(write_config(tmp_path), []) == status
-    assert f"appliance serve: {words}" in capsys.readouterr().err
-
-
-def test_an_engine_thread_that_dies_ends_the_daemon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(self: Scheduler) -> None:
-        raise RuntimeError("lost the device")
-
-    monkeypatch.setattr(Scheduler, "run", run)
-    assert daemon.main(write_config(tmp_path), []) == Exit.ENGINE
-    assert "the engine failed: RuntimeError: lost the device" in capsys.readouterr().err
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("appliance serve: ")]
+    assert words in line
 
 
 @pytest.mark.parametrize(

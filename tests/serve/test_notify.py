@@ -75,7 +75,7 @@ def test_an_invalid_address_is_logged_and_not_raised(address: str, caplog: pytes
     assert len(caplog.records) == 1
 
 
-def test_a_supervisor_that_does_not_read_holds_nobody_up_for_long(
+def test_a_supervisor_that_does_not_read_holds_nobody_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     address = str(tmp_path / "notify")

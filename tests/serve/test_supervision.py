@@ -60,10 +60,7 @@ def test_the_numbers_that_its_docstring_promises(bench: Bench) -> None:
 def test_starting_asks_for_time_and_feeds_nothing(bench: Bench) -> None:
     bench.supervision.set_status("loading the bundle")
     bench.supervision.tick("not yet")
-    assert bench.received() == [
-        "STATUS=loading the bundle",
-        f"EXTEND_TIMEOUT_USEC={EXTENSION_S:.0f}000000",
-    ]
+    assert bench.received() == ["STATUS=loading the bundle", f"EXTEND_TIMEOUT_USEC={EXTENSION_S:.0f}000000"]
     bench.now += START_LIMIT_S - 1.0
     bench.supervision.set_status("building the engine of step: Building 1 of 2")
     bench.now += START_LIMIT_S - 1.0
