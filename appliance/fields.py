@@ -21,7 +21,20 @@ MOST_SHOWN = 200
 """Characters of a value, or of a key, in a message."""
 MOST_LISTED = 32
 """Keys in a message."""
-_SHOWN = reprlib.Repr()
+MOST_BITS = 14_000
+"""Of an integer in a message: Python writes none of more than 4,300 digits, and 3.14's reprlib an address."""
+
+
+class _Shown(reprlib.Repr):
+    def repr_int(self, value: int, level: int) -> str:
+        """Name what Python writes no digits of, or, from 3.14 on, other words than before."""
+        most = sys.get_int_max_str_digits()
+        return (
+            "a int of too many digits" if most and abs(value) >= 10**most else super().repr_int(value, level)
+        )
+
+
+_SHOWN = _Shown()
 _SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother, _SHOWN.maxlong = 3, MOST_SHOWN, MOST_SHOWN, 40
 _SHOWN.maxdict = _SHOWN.maxlist = _SHOWN.maxtuple = 4
 
@@ -168,10 +181,7 @@ def to_plain(value: object) -> object:
 
 def shown(value: object) -> str:
     """A value in a message, cut: aliases of YAML can make it longer than memory."""
-    try:
-        return _SHOWN.repr(value)[:MOST_SHOWN]
-    except ValueError:  # Python writes no integer of more than 4,300 digits
-        return f"a {type(value).__name__} of too many digits"
+    return _SHOWN.repr(value)[:MOST_SHOWN]
 
 
 def _key(key: object) -> str:

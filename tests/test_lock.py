@@ -53,8 +53,12 @@ def readme_certificate(folder: Path) -> None:
 def signed(folder: Path, name: str, days: int, *more: str) -> None:
     """Make NAME.crt and NAME.key, signed by ca.crt."""
     openssl(folder, *KEY, "-new", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
-    by = ["-CA", "ca.crt", "-CAkey", "ca.key", "-days", str(days)]
-    openssl(folder, "x509", "-req", "-in", f"{name}.csr", *by, *more, "-out", f"{name}.crt")
+    ends = ["-days", str(days)]
+    usage = subprocess.run(["openssl", "x509", "-help"], capture_output=True, text=True).stderr
+    if days < 0 and "-not_after" in usage:  # such an openssl may refuse an end before the start
+        ends = ["-not_before", "20200101000000Z", "-not_after", "20200102000000Z"]
+    by = ["-CA", "ca.crt", "-CAkey", "ca.key"]
+    openssl(folder, "x509", "-req", "-in", f"{name}.csr", *by, *ends, *more, "-out", f"{name}.crt")
 
 
 KEY = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
