@@ -26,12 +26,8 @@ MOST_BITS = 14_000
 
 
 class _Shown(reprlib.Repr):
-    def repr_int(self, value: int, level: int) -> str:
-        """Name what Python writes no digits of, or, from 3.14 on, other words than before."""
-        most = sys.get_int_max_str_digits()
-        return (
-            "a int of too many digits" if most and abs(value) >= 10**most else super().repr_int(value, level)
-        )
+    def repr_int(self, x: int, level: int) -> str:
+        return "a int of too many digits" if x.bit_length() > MOST_BITS else super().repr_int(x, level)
 
 
 _SHOWN = _Shown()
