@@ -282,9 +282,7 @@ def test_refused_without_a_trace(tmp_path: Path, case: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "archive"])
-def test_a_full_disk_is_seen_before_the_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_full_disk_is_seen_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     store, b = shelf(tmp_path), variant(tmp_path, "b")
     given = b if kind == "folder" else packed(b)
     needed = sum(path.stat().st_size for path in b.iterdir()) + SPARE_BYTES
@@ -349,9 +347,7 @@ def interrupted(folder: Path) -> str:
     raise KeyboardInterrupt
 
 
-def test_everything_is_on_the_disk_before_it_is_in_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_is_on_the_disk_before_it_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, synced = shelf(tmp_path), set[int]()
     sync, exchange = os.fsync, store_module.exchange
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import wave
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,33 +25,36 @@ from appliance.cli import saying
 from appliance.client import CallFailed, Client, Credentials, Header, Reply, Timings
 from appliance.config import USUAL_NFE
 from appliance.contract import bundle
-from tests.daemons import BUNDLE, ROOT, Running, free_port, reference_wav, running, write_config
+from tests.daemons import BUNDLE, ROOT, Running, free_port, reference_wav, shared, write_config
 from tests.patience import PATIENCE_S
 
 TEXT = "Thanks for the follow, welcome to the stream."
 TRANSCRIPT = "Some call me nature, others call me mother nature."
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("cli")) as box:
-        box.add_voice()
-        yield box
+box = shared()
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = cli.main(arguments)
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Exit status, output and errors of a command."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = cli.main(list(map(str, arguments)))
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
 
 
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\u202eb\x7f\r\u2028c"
 """Title of the window, colour, right to left, and back to the line's start."""
 
 
-def test_nothing_that_is_printed_commands_a_terminal(
-    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_nothing_that_is_printed_commands_a_terminal(box: Running, run: Run, tmp_path: Path) -> None:
     at = ("--address", box.address)
     with Client(box.address) as client:
         client.pause(HOSTILE)
@@ -59,17 +62,17 @@ def test_nothing_that_is_printed_commands_a_terminal(
     (tmp_path / "config.yaml").write_text('server: {"a\\e[31m": 1}\n')
     try:
         printed = [
-            run(capsys, *command)
+            run(*command)
             for command in (
                 ("queue", "list", *at),
                 ("queue", "pause", HOSTILE, *at),
                 ("voices", "list", *at),
                 ("voices", "show", "odd", *at),
                 ("voices", "show", HOSTILE, *at),
-                ("say", "Hi.", "--voice", HOSTILE, "--out", str(tmp_path / "x.wav"), *at),
+                ("say", "Hi.", "--voice", HOSTILE, "--out", tmp_path / "x.wav", *at),
                 ("cancel", HOSTILE, *at),
-                ("admin", "status", "--socket", str(tmp_path / HOSTILE)),
-                ("bundle", "list", "--config", str(tmp_path / "config.yaml")),
+                ("admin", "status", "--socket", tmp_path / HOSTILE),
+                ("bundle", "list", "--config", tmp_path / "config.yaml"),
             )
         ]
     finally:
@@ -85,47 +88,37 @@ def test_nothing_that_is_printed_commands_a_terminal(
     assert all(out + err for _, out, err in printed[2:])
 
 
-def test_a_terminal_that_lacks_a_letter_gets_a_mark(box: Running, tmp_path: Path) -> None:
-    say = [
-        "say",
-        TEXT,
-        "--voice",
-        "ann",
-        "--out",
-        str(tmp_path / "out.wav"),
-        "--table",
-        "--address",
-        box.address,
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "appliance", *say],
+def process(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A program run to its end."""
+    return subprocess.run(
+        list(map(str, command)),
         cwd=ROOT,
         capture_output=True,
+        text=True,
         timeout=PATIENCE_S,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        env={**os.environ, **environment},
     )
+
+
+def test_a_terminal_that_lacks_a_letter_gets_a_mark(box: Running, tmp_path: Path) -> None:
+    say = ("say", TEXT, "--voice", "ann", "--table", "--out", tmp_path / "a.wav", "--address", box.address)
+    done = process(sys.executable, "-m", "appliance", *say, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
-    assert b"NFE | seed" in done.stdout
+    assert "NFE | seed" in done.stdout
 
 
 def test_a_reader_that_has_enough_is_no_error(box: Running) -> None:
-    script = (
-        f"{sys.executable} -m appliance voices list --address {box.address} | true; echo ${{PIPESTATUS[0]}}"
-    )
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=ROOT, capture_output=True, timeout=PATIENCE_S, text=True
-    )
+    command = f"{sys.executable} -m appliance voices list --address {box.address}"
+    done = process("bash", "-c", f"{command} | true; echo ${{PIPESTATUS[0]}}")
     assert done.stderr == "" and done.stdout.strip() in ("0", "1")
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_say_writes_a_wav_and_prints_the_table(
-    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path, stream: bool
-) -> None:
+def test_say_writes_a_wav_and_prints_the_table(box: Running, run: Run, tmp_path: Path, stream: bool) -> None:
     out = tmp_path / "out.wav"
     address = f"unix:{box.folder}/grpc.sock" if stream else box.address
-    options = ["--voice", "ann", "--out", str(out), "--seed", "3", "--table", "--address", address]
-    code, printed, _ = run(capsys, "say", TEXT, *options, *(["--stream"] if stream else []))
+    options = ["--voice", "ann", "--out", out, "--seed", "3", "--table", "--address", address]
+    code, printed, _ = run("say", TEXT, *options, *(["--stream"] if stream else []))
     assert code == 0
     first, *rows = printed.splitlines()
     assert first == str(out)
@@ -144,21 +137,15 @@ def test_say_writes_a_wav_and_prints_the_table(
     ("name", "kind", "stream"),
     [("a.flac", "FLAC", True), ("a.mp3", "MP3", False), ("a.opus", "OGG", True), ("a.OGG", "OGG", False)],
 )
-def test_say_writes_what_the_files_name_says(
-    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, kind: str, stream: bool
+def test_say_writes_the_files_kind(
+    box: Running, run: Run, tmp_path: Path, name: str, kind: str, stream: bool
 ) -> None:
     out = tmp_path / name
-    options = ["--voice", "ann", "-o", str(out), "--address", box.address]
-    assert run(capsys, "say", TEXT, *options, *(["--stream"] if stream else []))[0] == 0
+    options = ["--voice", "ann", "-o", out, "--address", box.address]
+    assert run("say", TEXT, *options, *(["--stream"] if stream else []))[0] == 0
     assert soundfile.info(out).format == kind
-    assert run(capsys, "say", TEXT, *options, "--encoding", "mulaw", "--rate", "8000")[0] == 0
+    assert run("say", TEXT, *options, "--encoding", "mulaw", "--rate", "8000")[0] == 0
     assert out.read_bytes()[:4] not in (b"fLaC", b"OggS")
-
-
-def test_say_into_a_file_of_another_kind(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, _, error = run(capsys, "say", TEXT, "--voice", "ann", "-o", str(tmp_path / "a.m4a"))
-    assert (code, list(tmp_path.iterdir())) == (1, [])
-    assert "ends in none of .wav, .flac, .mp3, .opus, .ogg, .ulaw, .pcm" in error
 
 
 @pytest.mark.parametrize(
@@ -170,44 +157,36 @@ def test_say_into_a_file_of_another_kind(capsys: pytest.CaptureFixture[str], tmp
         (["--voice", "ann", "--rate", "2"], "audio_config.sample_rate_hertz: must be from 8000"),
         (["--voice", "ann", "--speed", "9"], "audio_config.speaking_rate: must be between 0.25 and 4.0"),
         (["--voice", "ann", "--gain", "21"], "gain_db: must be between -20.0 and 20.0, not 21"),
+        (["--voice", "ann", "--timeout", "0.005"], "(DEADLINE_EXCEEDED)\n"),
+        (["--voice", "ann", "--out", "/nowhere/a.wav"], "say: /nowhere/a.wav: No such file or directory\n"),
+        (["--voice", "ann", "--out", "{}/a.m4a"], "ends in none of .wav, .flac, .mp3, .opus, .ogg, .ulaw"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_say_tells_what_was_wrong_and_writes_nothing(
-    box: Running,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    arguments: list[str],
-    message: str,
-    stream: bool,
+    box: Running, run: Run, tmp_path: Path, arguments: list[str], message: str, stream: bool
 ) -> None:
-    out = tmp_path / "out.wav"
-    options = [*arguments, "--out", str(out), "--address", box.address, *(["--stream"] if stream else [])]
-    code, _, error = run(capsys, "say", TEXT, *options)
+    options = [argument.format(tmp_path) for argument in arguments] + ["--stream"] * stream
+    code, _, error = run("say", TEXT, "--out", tmp_path / "a.wav", "--address", box.address, *options)
     assert code == 1
     assert error.startswith("appliance say: ") and message in error
     assert len(error.splitlines()) == 1
-    assert not out.exists()
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_pause_is_silent_and_words_are_timed_around_it(
-    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    out, document = (
-        tmp_path / "out.wav",
-        "<speak>Hello there, Ann.<break time='1.5s'/>Good day to you.</speak>",
-    )
+def test_a_pause_is_silent_and_words_are_timed_around_it(box: Running, run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out.wav"
+    document = "<speak>Hello there, Ann.<break time='1.5s'/>Good day to you.</speak>"
     options = ["--voice", "ann", "--text-handling", "ssml", "--seed", "3", "--address", box.address]
     for stream in ([], ["--stream"]):
-        assert run(capsys, "say", document, "--out", str(out), *options, *stream)[0] == 0
+        assert run("say", document, "--out", out, *options, *stream)[0] == 0
         with wave.open(str(out)) as audio:
             samples = np.frombuffer(audio.readframes(10**9), np.int16)
         silent = np.flatnonzero(np.convolve(samples != 0, np.ones(36_000, int), "valid") == 0)
         assert len(silent) >= 1
     with Client(box.address) as client:
-        reply = client.speak(
-            document, "ann", text_handling="ssml", seed=3, word_timings=True, encoding="pcm16"
-        )
+        more: dict[str, Any] = {"text_handling": "ssml", "word_timings": True, "encoding": "pcm16"}
+        reply = client.speak(document, "ann", seed=3, **more)
     assert reply.audio == samples.tobytes()
     begin_s = silent[0] / 24_000
     ann, good = reply.words[2], reply.words[3]
@@ -238,136 +217,115 @@ class Heard:
         self.calls.append((self.address, request_id))
 
 
-def test_say_sends_its_options_and_cancel_the_id(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_say_sends_its_options_cancel_its_id(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("appliance.cli.options.Client", Heard)
     options = ["--priority", "high", "--channel", "chat", "--user", "u1", "--supersede", "score"]
     options += ["--queue-timeout", "2.5", "--min-nfe", "3", "--request-id", "r-1", "--timeout", "9"]
     options += ["--text-handling", "ssml", "--pronounce", "Xx=x", "--pronounce", "a=b=c"]
-    options += ["--segmentation", "low-latency", "--out", str(tmp_path / "out.wav"), "--voice", "ann"]
-    assert run(capsys, "say", TEXT, *options)[0] == 0
-    assert run(capsys, "cancel", "r-1", "--address", "unix:/x") == (0, "", "")
-    spoken, cancelled = Heard.calls
-    assert spoken == (
-        TEXT,
-        "ann",
-        9.0,
-        {
-            "encoding": "pcm16",
-            "priority": "high",
-            "channel": "chat",
-            "user": "u1",
-            "supersede": "score",
-            "queue_timeout": 2.5,
-            "min_nfe": 3,
-            "request_id": "r-1",
-            "segmentation": "low_latency",
-            "text_handling": "ssml",
-            "pronunciations": {"Xx": "x", "a": "b=c"},
-        },
-    )
+    options += ["--segmentation", "low-latency", "--out", tmp_path / "out.wav", "--voice", "ann"]
+    assert run("say", TEXT, *options)[0] == 0
+    assert run("cancel", "r-1", "--address", "unix:/x") == (0, "", "")
+    (*spoken, sent), cancelled = Heard.calls
+    assert spoken == [TEXT, "ann", 9.0]
+    assert sent == {
+        "encoding": "pcm16",
+        "priority": "high",
+        "channel": "chat",
+        "user": "u1",
+        "supersede": "score",
+        "queue_timeout": 2.5,
+        "min_nfe": 3,
+        "request_id": "r-1",
+        "segmentation": "low_latency",
+        "text_handling": "ssml",
+        "pronunciations": {"Xx": "x", "a": "b=c"},
+    }
     assert cancelled == ("unix:/x", "r-1")
 
 
-def test_the_queue_from_the_shell(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_queue_from_the_shell(box: Running, run: Run) -> None:
     at = ("--address", box.address)
-    assert run(capsys, "queue", "pause", "stage", *at) == (0, "", "")
+    assert run("queue", "pause", "stage", *at) == (0, "", "")
     with Client(box.address) as client, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.speak, TEXT, "ann", channel="stage", request_id="later", user="ann")
         next(event for event in client.watch("stage") if event.utterances)
-        code, output, _ = run(capsys, "queue", "list", *at)
+        code, output, _ = run("queue", "list", *at)
         assert code == 0 and re.fullmatch(
             rf"later +stage +WAITING +\+\d\.\d s  {re.escape(TEXT)}\npaused: stage\n", output
         )
-        assert run(capsys, "queue", "list", "other", *at) == (0, "", "")
-        assert run(capsys, "queue", "cancel", "--user", "bob", *at) == (0, "", "")
-        code, _, error = run(capsys, "queue", "cancel", *at)
+        assert run("queue", "list", "other", *at) == (0, "", "")
+        assert run("queue", "cancel", "--user", "bob", *at) == (0, "", "")
+        code, _, error = run("queue", "cancel", *at)
         assert code == 1 and "INVALID_ARGUMENT" in error
-        code, output, _ = run(capsys, "queue", "clear", "stage", *at)
+        code, output, _ = run("queue", "clear", "stage", *at)
         assert code == 0 and output.startswith("later ")
         with pytest.raises(CallFailed, match="cleared"):
             waiting.result(PATIENCE_S)
-    assert run(capsys, "queue", "resume", "stage", *at) == (0, "", "")
-
-
-def test_say_gives_up(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    options = ["--voice", "ann", "--out", str(tmp_path / "out.wav"), "--address", box.address]
-    code, _, message = run(capsys, "say", TEXT, *options, "--timeout", "0.005")
-    assert code == 1 and message.endswith("(DEADLINE_EXCEEDED)\n")
-
-
-def test_say_into_a_folder_that_is_not_there(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--voice", "ann", "--out", "/nowhere/out.wav", "--address", box.address]
-    assert run(capsys, "say", TEXT, *options)[::2] == (
-        1,
-        "appliance say: /nowhere/out.wav: No such file or directory\n",
-    )
+    assert run("queue", "resume", "stage", *at) == (0, "", "")
 
 
 @pytest.mark.parametrize("address", ["", "nosuch.invalid:50051", "unix:/nowhere/grpc.sock"])
-def test_no_daemon(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_daemon(address: str, run: Run) -> None:
     address = address or f"127.0.0.1:{free_port()}"
-    code, _, error = run(capsys, "voices", "list", "--address", address)
+    code, _, error = run("voices", "list", "--address", address)
     assert code == 1
     assert error == f"appliance voices: no daemon answers at {address}; start one with `appliance serve`\n"
 
 
-def test_voices_from_add_to_remove(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_voices_from_add_to_remove(box: Running, run: Run, tmp_path: Path) -> None:
     audio = tmp_path / "bea.wav"
     audio.write_bytes(reference_wav(4.0))
     at = ["--address", box.address]
     words = ["--transcript", TRANSCRIPT, "--consent", "Bea agreed."]
-    assert run(capsys, "voices", "add", "bea", str(audio), *words, "--validate-only", *at)[0] == 0
-    assert "bea" not in run(capsys, "voices", "list", *at)[1]
-    assert run(capsys, "voices", "add", "bea", str(audio), *words, *at)[0] == 0
-    assert [line.split()[0] for line in run(capsys, "voices", "list", *at)[1].splitlines()] == ["ann", "bea"]
+    assert run("voices", "add", "bea", audio, *words, "--validate-only", *at)[0] == 0
+    assert "bea" not in run("voices", "list", *at)[1]
+    assert run("voices", "add", "bea", audio, *words, *at)[0] == 0
+    assert [line.split()[0] for line in run("voices", "list", *at)[1].splitlines()] == ["ann", "bea"]
     shown = dict(
         line.split(maxsplit=1)
-        for line in run(capsys, "voices", "show", "bea", *at)[1].splitlines()
+        for line in run("voices", "show", "bea", *at)[1].splitlines()
         if len(line.split()) > 1
     )
     assert (shown["transcript"], shown["consent_note"]) == (TRANSCRIPT, "Bea agreed.")
-    assert run(capsys, "voices", "remove", "bea", *at) == (0, "", "")
-    code, _, error = run(capsys, "voices", "show", "bea", *at)
+    assert run("voices", "remove", "bea", *at) == (0, "", "")
+    code, _, error = run("voices", "show", "bea", *at)
     assert (code, error) == (1, "appliance voices: no voice is named 'bea' (NOT_FOUND)\n")
 
 
-def test_a_style_from_add_to_remove(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_style_from_add_to_remove(box: Running, run: Run, tmp_path: Path) -> None:
     audio, out = tmp_path / "happy.wav", tmp_path / "out.wav"
     audio.write_bytes(reference_wav(2.5))
     at = ["--address", box.address]
-    add = ["voices", "add", "ann", str(audio), "--style", "happy", "--transcript", "I am glad.", *at]
-    assert run(capsys, *add, "--validate-only")[0] == 0
-    assert "happy" not in run(capsys, "voices", "list", *at)[1]
-    assert run(capsys, *add, "--consent", "Ann agreed.")[0] == 0
-    rows = [line.split()[0] for line in run(capsys, "voices", "list", *at)[1].splitlines()]
+    add = ["voices", "add", "ann", audio, "--style", "happy", "--transcript", "I am glad.", *at]
+    assert run(*add, "--validate-only")[0] == 0
+    assert "happy" not in run("voices", "list", *at)[1]
+    assert run(*add, "--consent", "Ann agreed.")[0] == 0
+    rows = [line.split()[0] for line in run("voices", "list", *at)[1].splitlines()]
     assert rows == ["ann", "[happy]"]
-    shown = run(capsys, "voices", "show", "ann", *at)[1].splitlines()
+    shown = run("voices", "show", "ann", *at)[1].splitlines()
     of_style = dict(
         line.split(maxsplit=1) for line in shown[shown.index("[happy]") + 1 :] if len(line.split()) > 1
     )
-    assert (of_style["transcript"], of_style["consent_note"], of_style["state"]) == (
-        "I am glad.",
-        "Ann agreed.",
-        "READY",
-    )
-    say = ["say", "Hi there, everyone.", "--voice", "ann", "--seed", "1", "--nfe", "1", "-o", str(out), *at]
-    assert run(capsys, *say)[0] == 0
+    told = tuple(of_style[name] for name in ("transcript", "consent_note", "state"))
+    assert told == ("I am glad.", "Ann agreed.", "READY")
+    say = ["say", "Hi there, everyone.", "--voice", "ann", "--seed", "1", "--nfe", "1", "-o", out, *at]
+    assert run(*say)[0] == 0
     own = out.read_bytes()
-    assert run(capsys, *say, "--style", "happy")[0] == 0 and out.read_bytes() != own
-    code, _, error = run(capsys, *say, "--style", "angry")
+    assert run(*say, "--style", "happy")[0] == 0 and out.read_bytes() != own
+    code, _, error = run(*say, "--style", "angry")
     assert code == 1 and "style: voice 'ann' has no style 'angry'; it has neutral, happy" in error
-    code, _, error = run(capsys, *add, "--display-name", "Ann")
+    code, _, error = run(*add, "--display-name", "Ann")
     assert code == 1 and "--display-name and --pronounce are a voice's" in error
-    assert run(capsys, "voices", "remove", "ann", "--style", "happy", *at) == (0, "", "")
-    code, _, error = run(capsys, "voices", "remove", "ann", "--style", "happy", *at)
+    assert run("voices", "remove", "ann", "--style", "happy", *at) == (0, "", "")
+    code, _, error = run("voices", "remove", "ann", "--style", "happy", *at)
     assert code == 1 and "no style 'happy'; it has neutral (NOT_FOUND)" in error
 
 
-def test_voices_add_of_a_file_that_is_not_there(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+def test_voices_add_of_a_file_that_is_not_there(box: Running, run: Run) -> None:
     arguments = ("voices", "add", "bea", "/nowhere.wav", "--transcript", "x", "--address", box.address)
-    assert run(capsys, *arguments)[::2] == (1, "appliance voices: /nowhere.wav: No such file or directory\n")
+    assert run(*arguments)[::2] == (1, "appliance voices: /nowhere.wav: No such file or directory\n")
 
 
 # check
@@ -376,16 +334,24 @@ def test_voices_add_of_a_file_that_is_not_there(box: Running, capsys: pytest.Cap
 Verdicts = dict[str, dict[str, Any]]
 
 
-def checked(capsys: pytest.CaptureFixture[str], config: Path, *options: str) -> tuple[int, Verdicts]:
+Checked = Callable[..., tuple[int, Verdicts]]
+
+
+@pytest.fixture
+def checked(run: Run) -> Checked:
     """Exit status, and the findings by name."""
-    code, printed, _ = run(capsys, "check", "--json", "--config", str(config), *options)
-    document = json.loads(printed)
-    assert document["exit"] == code
-    return code, {finding["check"]: finding for finding in document["findings"]}
+
+    def checked(config: Path, *options: str) -> tuple[int, Verdicts]:
+        code, printed, _ = run("check", "--json", "--config", config, *options)
+        document = json.loads(printed)
+        assert document["exit"] == code
+        return code, {finding["check"]: finding for finding in document["findings"]}
+
+    return checked
 
 
-def test_check_passes_beside_a_running_daemon(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = checked(capsys, box.folder / "config.yaml")
+def test_check_passes_beside_a_running_daemon(box: Running, checked: Checked) -> None:
+    code, found = checked(box.folder / "config.yaml")
     assert code == 0
     for name in ("config", "bundle", "voices", "daemon", "synthesis"):
         assert found[name]["level"] == "PASS", found[name]
@@ -395,9 +361,9 @@ def test_check_passes_beside_a_running_daemon(box: Running, capsys: pytest.Captu
     assert {finding["value"] for name, finding in found.items() if name in CHECKS} >= {"not a Jetson"}
 
 
-def test_check_for_people(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_for_people(box: Running, run: Run) -> None:
     config = str(box.folder / "config.yaml")
-    code, printed, _ = run(capsys, "check", "--config", config, "--only", "application", "--no-speak")
+    code, printed, _ = run("check", "--config", config, "--only", "application", "--no-speak")
     assert code == 0
     assert [line.split()[:2] for line in printed.splitlines()[:-1]] == [
         ["PASS", "config"],
@@ -409,12 +375,12 @@ def test_check_for_people(box: Running, capsys: pytest.CaptureFixture[str]) -> N
     assert printed.splitlines()[-1] == "4 PASS · 1 SKIP"
 
 
-def test_check_says_what_is_not_in_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_check_says_what_is_not_in_place(checked: Checked, tmp_path: Path) -> None:
     config = write_config(tmp_path)
     voice = tmp_path / "voices" / "ann"
     voice.mkdir(parents=True)
     (voice / "voice.yaml").write_text("name: ann\n")
-    code, found = checked(capsys, config, "--only", "application")
+    code, found = checked(config, "--only", "application")
     assert code == 2
     assert {name: finding["level"] for name, finding in found.items()} == {
         "config": "PASS",
@@ -429,15 +395,15 @@ def test_check_says_what_is_not_in_place(capsys: pytest.CaptureFixture[str], tmp
     assert "start it with `appliance serve`" in found["daemon"]["remedy"]
 
 
-def test_check_of_the_daemon_alone(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    serving, found = checked(capsys, box.folder / "config.yaml", "--only", "daemon")
+def test_check_of_the_daemon_alone(box: Running, checked: Checked, tmp_path: Path) -> None:
+    serving, found = checked(box.folder / "config.yaml", "--only", "daemon")
     assert (serving, list(found)) == (0, ["daemon"])
-    absent, found = checked(capsys, write_config(tmp_path), "--only", "daemon")
+    absent, found = checked(write_config(tmp_path), "--only", "daemon")
     assert (absent, list(found)) == (2, ["daemon"])
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_check_of_a_damaged_bundle(capsys: pytest.CaptureFixture[str], tmp_path: Path, quick: bool) -> None:
+def test_check_of_a_damaged_bundle(checked: Checked, tmp_path: Path, quick: bool) -> None:
     """Hashes find every damage; --quick only what has another size."""
     copy = tmp_path / "bundle"
     shutil.copytree(BUNDLE, copy)
@@ -447,46 +413,42 @@ def test_check_of_a_damaged_bundle(capsys: pytest.CaptureFixture[str], tmp_path:
     flipped = bytearray(weights.read_bytes())
     flipped[100] ^= 1
     weights.write_bytes(flipped)
-    assert checked(capsys, config, *options)[0] == (0 if quick else 2)
+    assert checked(config, *options)[0] == (0 if quick else 2)
     weights.write_bytes(flipped[:-1])
-    code, found = checked(capsys, config, *options)
+    code, found = checked(config, *options)
     assert code == 2
     assert "step.onnx.data" in found["bundle"]["value"]
     assert "copy the bundle again" in found["bundle"]["remedy"]
     (copy / "manifest.yaml").unlink()
-    assert checked(capsys, config, "--only", "voices")[1]["voices"]["level"] == "SKIP"
+    assert checked(config, "--only", "voices")[1]["voices"]["level"] == "SKIP"
 
 
-def test_check_of_a_config_that_cannot_be_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_check_of_a_config_that_cannot_be_used(checked: Checked, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump({"server": {"listn": "x"}}))
-    code, found = checked(capsys, path, "--only", "application")
+    code, found = checked(path, "--only", "application")
     assert (code, list(found)) == (2, ["config"])
     assert "unknown key listn" in found["config"]["value"]
-    code, found = checked(capsys, tmp_path / "nowhere.yaml", "--only", "config")
+    code, found = checked(tmp_path / "nowhere.yaml", "--only", "config")
     assert (code, found["config"]["remedy"].startswith("name one that is there: --config ")) == (2, True)
-    assert checked(capsys, path, "--only", "daemon")[0] == 2
+    assert checked(path, "--only", "daemon")[0] == 2
 
 
-def test_a_power_mode_that_root_would_not_read_is_told(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_power_mode_that_root_would_not_read_is_told(checked: Checked, tmp_path: Path) -> None:
     """Root's commands have no YAML: they read that key by line."""
     path = tmp_path / "config.yaml"
     for name in ("MODE_50W", "MODE_STUDIO-45W", "X_45.5W"):
         path.write_text(f"device:\n  power_mode: {name}\n")
-        assert checked(capsys, path, "--only", "config")[0] == 0
+        assert checked(path, "--only", "config")[0] == 0
     path.write_text("device: {power_mode: MODE_50W}\n")
-    code, found = checked(capsys, path, "--only", "config")
+    code, found = checked(path, "--only", "config")
     assert code == 2 and "device.power_mode: has to be written as `device:`" in found["config"]["value"]
     path.write_text("device:\n  power_mode: MODE 50W\n")
-    assert (
-        "must be the name of a power mode" in checked(capsys, path, "--only", "config")[1]["config"]["value"]
-    )
+    assert "must be the name of a power mode" in checked(path, "--only", "config")[1]["config"]["value"]
 
 
-def test_check_of_what_only_others_may_read(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_check_of_what_is_unreadable(
+    checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Skipped, not failed: a person without root learns what the box can tell them."""
     config = write_config(tmp_path)
@@ -496,20 +458,20 @@ def test_check_of_what_only_others_may_read(
 
     monkeypatch.setattr(Path, "read_text", refuse)
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    code, found = checked(capsys, config, "--only", "config,bundle,voices")
+    code, found = checked(config, "--only", "config,bundle,voices")
     assert code == 0
     assert {finding["level"] for finding in found.values()} == {"SKIP"}
     assert {"needs root" in finding["value"] for finding in found.values()} == {True}
 
 
 def test_a_jetson_that_speaks_from_its_cpu_fails(
-    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    box: Running, checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = tmp_path / "proc/device-tree"
     tree.mkdir(parents=True)
     (tree / "compatible").write_bytes(b"nvidia,p3737-0000+p3701-0005\0nvidia,p3701-0005\0nvidia,tegra234\0")
     monkeypatch.setenv("F5_SYSROOT", str(tmp_path))
-    code, found = checked(capsys, box.folder / "config.yaml", "--only", "synthesis")
+    code, found = checked(box.folder / "config.yaml", "--only", "synthesis")
     assert (code, found["synthesis"]["level"]) == (2, "FAIL")
     value, passed_over = found["synthesis"]["value"], found["synthesis"]["figures"]["passed_over"]
     assert [*passed_over] == ["tensorrt", "ort-cuda"]
@@ -520,27 +482,25 @@ def test_a_jetson_that_speaks_from_its_cpu_fails(
     assert "python3-libnvinfer" in found["synthesis"]["remedy"]
 
 
-def test_check_of_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, error = run(capsys, "check", "--only", "daemon,weather")
+def test_check_of_what_there_is_not(run: Run) -> None:
+    code, _, error = run("check", "--only", "daemon,weather")
     assert (code, error) == (2, "appliance check: no check is called weather\n")
 
 
-def test_synthesis_without_a_voice(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+def test_synthesis_without_a_voice(box: Running, checked: Checked) -> None:
     with Client(box.address) as client:
         client.remove_voice("ann")
     try:
-        code, found = checked(capsys, box.folder / "config.yaml", "--only", "synthesis")
+        code, found = checked(box.folder / "config.yaml", "--only", "synthesis")
     finally:
         box.add_voice()
     assert (code, found["synthesis"]["level"]) == (0, "SKIP")
     assert "no voice is stored" in found["synthesis"]["value"]
 
 
-def test_the_probe_abstains_while_others_are_spoken_for(
-    box: Running, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_probe_abstains_while_others_are_spoken_for(box: Running, checked: Checked) -> None:
     def synthesis() -> tuple[str, str]:
-        found = checked(capsys, box.folder / "config.yaml", "--only", "synthesis")[1]["synthesis"]
+        found = checked(box.folder / "config.yaml", "--only", "synthesis")[1]["synthesis"]
         return found["level"], found["value"]
 
     # Over 20 s of audio: it still sounds long after it was made.
@@ -578,17 +538,11 @@ def case(tmp_path: Path) -> Path:
     return path
 
 
-def test_replay_without_nfe_takes_the_usual_number(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, case: Path
-) -> None:
+def test_replay_without_nfe_takes_the_usual_number(run: Run, tmp_path: Path, case: Path) -> None:
     written = {}
-    for name, more in (
-        ("absent", []),
-        ("same", ["--nfe", str(USUAL_NFE)]),
-        ("other", ["--nfe", "5"]),
-    ):
+    for name, more in {"absent": [], "same": ["--nfe", USUAL_NFE], "other": ["--nfe", 5]}.items():
         out = tmp_path / f"{name}.npz"
-        assert run(capsys, "replay", str(BUNDLE), str(case), "--out", str(out), *more)[0] == 0
+        assert run("replay", str(BUNDLE), str(case), "--out", out, *more)[0] == 0
         with np.load(out) as arrays:
             written[name] = {key: arrays[key] for key in arrays.files}
     with np.load(case) as given:
@@ -599,10 +553,10 @@ def test_replay_without_nfe_takes_the_usual_number(
         assert not np.array_equal(written["absent"][key], written["other"][key])
 
 
-def test_replay_of_a_case_that_lacks_something(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_replay_of_a_case_that_lacks_something(run: Run, tmp_path: Path) -> None:
     np.savez(tmp_path / "case.npz", cond=np.zeros((1, 3, 100), np.float32))
-    arguments = ("replay", str(BUNDLE), str(tmp_path / "case.npz"), "--out", str(tmp_path / "out.npz"))
-    code, _, error = run(capsys, *arguments)
+    arguments = ("replay", str(BUNDLE), tmp_path / "case.npz", "--out", tmp_path / "out.npz")
+    code, _, error = run(*arguments)
     assert code == 1
     assert "lacks ids, n_frames, noise" in error
 
@@ -611,24 +565,15 @@ def test_replay_of_a_case_that_lacks_something(capsys: pytest.CaptureFixture[str
 
 
 def test_python_m_appliance_helps() -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "appliance", "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert result.returncode == 0
+    helped = process(sys.executable, "-m", "appliance", "--help")
+    assert helped.returncode == 0
     for command in ("serve", "say", "cancel", "queue", "voices", "admin", "check", "replay", "bench"):
-        assert command in result.stdout
+        assert command in helped.stdout
 
 
 def test_help_does_not_load_the_engine() -> None:
     code = "import sys, appliance.cli; print('onnxruntime' in sys.modules, 'soundfile' in sys.modules)"
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S
-    )
-    assert result.stdout == "False False\n"
+    assert process(sys.executable, "-c", code).stdout == "False False\n"
 
 
 def test_a_table_without_audio() -> None:

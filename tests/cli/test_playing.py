@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,12 @@ import pytest
 from appliance import cli
 from appliance.cli.playing import Progress
 from appliance.client import Client, Header, Piece
-from tests.daemons import Running, running
+from tests.daemons import Running, shared
 
 TEXT = "Thanks for the follow, welcome to the stream."
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("playing")) as box:
-        box.add_voice()
-        yield box
+box = shared()
 
 
 @pytest.fixture

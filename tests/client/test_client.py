@@ -18,7 +18,6 @@ from typing import Any, cast
 
 import grpc
 import pytest
-from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -44,7 +43,7 @@ from appliance.client.messages import SHORT, synthesize_request
 from appliance.config import LOOPBACK_GRPC
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from tests.daemons import ROOT, Running, free_port, reference_wav, running
+from tests.daemons import ROOT, Running, free_port, shared
 from tests.patience import PATIENCE_S
 
 TEXT = "Thanks for the follow, welcome to the stream."
@@ -52,11 +51,7 @@ LONG = " ".join([TEXT] * 8)
 TRANSCRIPT = "Some call me nature, others call me mother nature."
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("client")) as box:
-        box.add_voice()
-        yield box
+box = shared()
 
 
 @pytest.fixture
@@ -208,20 +203,25 @@ async def failure_of(box: Running, text: str, voice: str, **options: Any) -> Cal
     return first.value
 
 
-async def test_a_field_that_is_wrong(box: Running) -> None:
-    error = await failure_of(box, TEXT, "ann", nfe=65)
-    assert (error.status, error.reason, error.field) == ("INVALID_ARGUMENT", "INVALID_REQUEST", "nfe_steps")
-    assert str(error) == "nfe_steps: must be between 1 and 32, not 65 (INVALID_ARGUMENT)"
+@pytest.mark.parametrize(
+    ("voice", "options", "told"),
+    [
+        (
+            "ann",
+            {"nfe": 65},
+            ("INVALID_ARGUMENT", "INVALID_REQUEST", "nfe_steps", "must be between 1 and 32, not 65"),
+        ),
+        ("bob", {}, ("NOT_FOUND", "VOICE_NOT_FOUND", "", "no voice is named 'bob'")),
+    ],
+)
+async def test_a_request_that_is_wrong(
+    box: Running, voice: str, options: dict[str, Any], told: tuple[str, ...]
+) -> None:
+    error = await failure_of(box, TEXT, voice, **options)
+    field, message = told[2:]
+    assert (error.status, error.reason, error.field or "") == told[:3]
+    assert str(error) == f"{field and field + ': '}{message} ({error.status})"
     assert error.retry_s is None and not error.unreachable
-
-
-async def test_a_voice_that_is_not_there(box: Running) -> None:
-    error = await failure_of(box, TEXT, "bob")
-    assert (error.status, error.reason, error.message) == (
-        "NOT_FOUND",
-        "VOICE_NOT_FOUND",
-        "no voice is named 'bob'",
-    )
 
 
 async def test_a_deadline(box: Running) -> None:
@@ -281,19 +281,6 @@ def test_an_unknown_option_is_named(client: Client) -> None:
 # Voices and health.
 
 
-def test_voices_from_add_to_remove(client: Client) -> None:
-    audio = reference_wav(4.0)
-    checked = client.add_voice("bea", audio, TRANSCRIPT, validate_only=True)
-    assert checked.duration_s > 1.0
-    assert [voice.name for voice in client.voices()] == ["ann"]
-    client.add_voice("bea", audio, TRANSCRIPT, consent_note="Bea agreed.")
-    assert [voice.name for voice in client.voices()] == ["ann", "bea"]
-    assert (client.voice("bea").transcript, client.voice("bea").consent_note) == (TRANSCRIPT, "Bea agreed.")
-    client.remove_voice("bea")
-    with pytest.raises(CallFailed, match="NOT_FOUND"):
-        client.voice("bea")
-
-
 async def test_health(box: Running, client: Client) -> None:
     async with asynchronous(box) as other:
         for service in ("", "appliance.v1.Synthesizer", "clocks"):
@@ -303,6 +290,54 @@ async def test_health(box: Running, client: Client) -> None:
 
 
 # A server that keeps what it was sent.
+
+
+def lost(code: grpc.StatusCode = grpc.StatusCode.UNKNOWN) -> Callable[[Any], None]:
+    return lambda context: context.abort(code, "went away")
+
+
+def refusing(reason: str, retry_s: float | None = None, field: str = "") -> Callable[[Any], None]:
+    """As the daemon packs it."""
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED if retry_s is not None else grpc.StatusCode.INVALID_ARGUMENT
+    details: list[Any] = [error_details_pb2.ErrorInfo(reason=reason, domain="f5-appliance")]
+    if retry_s is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromMilliseconds(round(1e3 * retry_s))
+        details.append(retry)
+    if field:
+        violation = error_details_pb2.BadRequest.FieldViolation(field=field)
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    status = status_pb2.Status(code=code.value[0], message="no")
+    for detail in details:
+        status.details.add().Pack(detail)
+
+    def refuse(context: Any) -> None:
+        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        context.abort(code, "no")
+
+    return refuse
+
+
+@contextlib.contextmanager
+def serving(servicer: Any) -> Iterator[str]:
+    """The address of a server with all services that it has."""
+    with ThreadPoolExecutor(4) as workers:
+        server = grpc.server(workers)
+        for kind, add in ADDERS.items():
+            if isinstance(servicer, kind):
+                add(servicer, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield f"127.0.0.1:{port}"
+        server.stop(0).wait()
+
+
+ADDERS: dict[type, Callable[..., None]] = {
+    appliance_pb2_grpc.SynthesizerServicer: appliance_pb2_grpc.add_SynthesizerServicer_to_server,
+    appliance_pb2_grpc.VoicesServicer: appliance_pb2_grpc.add_VoicesServicer_to_server,
+    appliance_pb2_grpc.QueueServicer: appliance_pb2_grpc.add_QueueServicer_to_server,
+    health_pb2_grpc.HealthServicer: health_pb2_grpc.add_HealthServicer_to_server,
+}
 
 PAGES = {"": (["a", "b"], "more"), "more": (["c"], "")}
 FIVE_MIB = 5 << 20
@@ -355,16 +390,7 @@ class Recorder(
 
     def DeleteVoice(self, request: Any, context: Any) -> Any:
         self._record(request, context)
-        info = error_details_pb2.ErrorInfo(reason="OVERLOADED", domain="f5-appliance")
-        retry = error_details_pb2.RetryInfo()
-        retry.retry_delay.FromMilliseconds(1_250)
-        details = [any_pb2.Any(), any_pb2.Any()]
-        details[0].Pack(info)
-        details[1].Pack(retry)
-        code = grpc.StatusCode.RESOURCE_EXHAUSTED
-        status = status_pb2.Status(code=code.value[0], message="busy", details=details)
-        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-        context.abort(code, "busy")
+        refusing("OVERLOADED", retry_s=1.25)(context)
 
     def Check(self, request: Any, context: Any) -> Any:
         self._record(request, context)
@@ -475,16 +501,9 @@ async def test_a_session_speaks_what_is_written(box: Running) -> None:
 
 @pytest.fixture
 def recorder() -> Iterator[tuple[Recorder, str]]:
-    with ThreadPoolExecutor(4) as workers:
-        server = grpc.server(workers)
-        servicer = Recorder()
-        appliance_pb2_grpc.add_SynthesizerServicer_to_server(servicer, server)
-        appliance_pb2_grpc.add_VoicesServicer_to_server(servicer, server)
-        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        yield servicer, f"127.0.0.1:{port}"
-        server.stop(0).wait()
+    servicer = Recorder()
+    with serving(servicer) as address:
+        yield servicer, address
 
 
 EVERY_OPTION: Options = {
@@ -589,9 +608,7 @@ async def use_all(address: str) -> None:
     assert (error.status, error.reason, error.retry_s) == ("RESOURCE_EXHAUSTED", "OVERLOADED", 1.25)
 
 
-async def test_every_call_has_a_deadline_and_both_clients_send_the_same(
-    recorder: tuple[Recorder, str],
-) -> None:
+async def test_both_clients_send_the_same_each_with_a_deadline(recorder: tuple[Recorder, str]) -> None:
     servicer, address = recorder
     await use_all(address)
     assert all(left is not None and left < 301.0 for left in servicer.left_s)
@@ -651,43 +668,14 @@ def test_the_readmes_example(box: Running, tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert re.fullmatch(r"2 INVALID_REQUEST text: is empty.* None\n", result.stdout)
-    assert [(tmp_path / f"{number}.pcm").stat().st_size > 48_000 for number in (1, 2, 3)] == [
-        True,
-        False,
-        True,
-    ]
+    sizes = [(tmp_path / f"{number}.pcm").stat().st_size for number in (1, 2, 3)]
+    assert [size > 48_000 for size in sizes] == [True, False, True]
 
 
 # Several boxes behind a proxy.
 
 AUDIO = pb.StreamSynthesizeResponse(audio=pb.Audio(data=bytes(4)))
 END = pb.StreamSynthesizeResponse(end=pb.End(samples=2))
-
-
-def lost(code: grpc.StatusCode = grpc.StatusCode.UNKNOWN) -> Callable[[Any], None]:
-    return lambda context: context.abort(code, "went away")
-
-
-def refused(reason: str, retry_s: float | None = None, field: str = "") -> Callable[[Any], None]:
-    """As the daemon packs it."""
-    code = grpc.StatusCode.RESOURCE_EXHAUSTED if retry_s is not None else grpc.StatusCode.INVALID_ARGUMENT
-    details: list[Any] = [error_details_pb2.ErrorInfo(reason=reason, domain="f5-appliance")]
-    if retry_s is not None:
-        retry = error_details_pb2.RetryInfo()
-        retry.retry_delay.FromMilliseconds(round(1e3 * retry_s))
-        details.append(retry)
-    if field:
-        violation = error_details_pb2.BadRequest.FieldViolation(field=field)
-        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
-    status = status_pb2.Status(code=code.value[0], message="no")
-    for detail in details:
-        status.details.add().Pack(detail)
-
-    def refuse(context: Any) -> None:
-        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-        context.abort(code, "no")
-
-    return refuse
 
 
 class Flaky(appliance_pb2_grpc.SynthesizerServicer, appliance_pb2_grpc.QueueServicer):
@@ -722,15 +710,9 @@ class Flaky(appliance_pb2_grpc.SynthesizerServicer, appliance_pb2_grpc.QueueServ
 
 @contextlib.contextmanager
 def flaky(*scripts: tuple[Any, ...]) -> Iterator[tuple[Flaky, str]]:
-    with ThreadPoolExecutor(4) as workers:
-        server = grpc.server(workers)
-        servicer = Flaky(*scripts)
-        appliance_pb2_grpc.add_SynthesizerServicer_to_server(servicer, server)
-        appliance_pb2_grpc.add_QueueServicer_to_server(servicer, server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        yield servicer, f"127.0.0.1:{port}"
-        server.stop(0).wait()
+    servicer = Flaky(*scripts)
+    with serving(servicer) as address:
+        yield servicer, address
 
 
 def header_of(name: str) -> pb.StreamSynthesizeResponse:
@@ -745,8 +727,8 @@ def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 UNTIL_IT_SOUNDS: tuple[tuple[Any, ...], ...] = (
     (lost(),),
     (header_of("first"), lost(grpc.StatusCode.UNAVAILABLE)),
-    (refused("OVERLOADED", retry_s=0.01),),
-    (refused("INVALID_REQUEST", field="request_id"),),
+    (refusing("OVERLOADED", retry_s=0.01),),
+    (refusing("INVALID_REQUEST", field="request_id"),),
     (header_of("last"), AUDIO, END),
 )
 
@@ -783,9 +765,9 @@ async def test_a_stream_is_tried_again_until_it_sounds(asynchronously: bool) -> 
     [
         ((header_of("a"), AUDIO, lost()), 4, ["a", Piece, "UNKNOWN"]),  # it sounds
         ((header_of("a"), lost()), 0, ["a", "UNKNOWN"]),  # not asked for
-        ((refused("INVALID_REQUEST", field="text"),), 4, ["INVALID_ARGUMENT"]),  # of no use
-        ((refused("INVALID_REQUEST", field="request_id"),), 4, ["INVALID_ARGUMENT"]),  # another's request
-        ((refused("OVERLOADED", retry_s=60.0),), 4, ["RESOURCE_EXHAUSTED"]),  # after the deadline
+        ((refusing("INVALID_REQUEST", field="text"),), 4, ["INVALID_ARGUMENT"]),  # of no use
+        ((refusing("INVALID_REQUEST", field="request_id"),), 4, ["INVALID_ARGUMENT"]),  # another's request
+        ((refusing("OVERLOADED", retry_s=60.0),), 4, ["RESOURCE_EXHAUSTED"]),  # after the deadline
     ],
 )
 async def test_a_stream_is_not_tried_again(
@@ -806,7 +788,7 @@ def test_attempts_are_counted() -> None:
 
 @pytest.mark.usefixtures("short_backoff")
 async def test_one_message_is_tried_again() -> None:
-    script = ((lost(),), (refused("OVERLOADED", retry_s=0.01),), ())
+    script = ((lost(),), (refusing("OVERLOADED", retry_s=0.01),), ())
     with flaky(*script, *script) as (servicer, address):
         with Client(address, retries=2) as client:
             assert client.speak(TEXT, "ann", request_id="mine").audio == bytes(4)
@@ -817,7 +799,7 @@ async def test_one_message_is_tried_again() -> None:
 
 @pytest.mark.parametrize("asynchronously", [False, True])
 async def test_a_stream_is_cancelled_while_it_waits_to_be_tried_again(asynchronously: bool) -> None:
-    with flaky((refused("OVERLOADED", retry_s=100.0),)) as (_, address):
+    with flaky((refusing("OVERLOADED", retry_s=100.0),)) as (_, address):
         if asynchronously:
             async with AsyncClient(address, own_connection=True, retries=2) as client:
                 waiting = client.stream(TEXT, "ann", timeout=None)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 import soundfile
+from google.rpc import error_details_pb2, status_pb2
 
 from appliance.config import USUAL_NFE, AudioConfig, SchedulerConfig, ServerConfig, SynthesisConfig
 from appliance.contract import bundle
@@ -25,6 +26,7 @@ from appliance.contract.bundle import Manifest
 from appliance.contract.mel import MelSpec
 from appliance.plan import Planner
 from appliance.request import Reference, Request, Segment, Timings
+from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.callers import Callers
 from appliance.rpc.context import Context
@@ -34,6 +36,7 @@ from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.roles import CallAccess
 from appliance.rpc.server import RunningServer, listen, riva_services
 from appliance.rpc.speaking import Components, Speaking
+from appliance.rpc.status import DETAILS_KEY
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
@@ -47,6 +50,7 @@ from tests.patience import PATIENCE_S
 
 RATE_HZ = 24_000
 SPEC = MelSpec("vocos")
+SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
 
 
 def speech_wav(
@@ -57,6 +61,77 @@ def speech_wav(
     buffer = io.BytesIO()
     soundfile.write(buffer, level * np.sin(2 * np.pi * 220 * t), rate_hz, format=kind)
     return buffer.getvalue()
+
+
+def request(text: str = "one. two", **fields: Any) -> pb.SynthesizeRequest:
+    return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "nfe_steps": 3, "seed": 5, **fields})
+
+
+def start(call: Any) -> asyncio.Future[Any]:
+    """Begin a call whose reply is awaited later."""
+    return asyncio.ensure_future(reply_of(call))
+
+
+async def reply_of(call: Any) -> Any:
+    """A call's reply, as a coroutine that a task can be made of."""
+    return await call
+
+
+def details_of(error: grpc.aio.AioRpcError) -> dict[str, Any]:
+    """The details of an error by their type."""
+    found = {}
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY:
+            status = status_pb2.Status.FromString(value)
+            assert (status.code, status.message) == (error.code().value[0], error.details())
+            for detail in status.details:
+                kind = getattr(error_details_pb2, detail.TypeName().rpartition(".")[2])
+                found[kind.__name__] = kind()
+                detail.Unpack(found[kind.__name__])
+    return found
+
+
+async def refusal(call: Any) -> tuple[grpc.aio.AioRpcError, dict[str, Any]]:
+    """The error of a call and its details, by type."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await asyncio.wait_for(reply_of(call), PATIENCE_S)
+    return caught.value, details_of(caught.value)
+
+
+async def refused(
+    call: Any,
+    words: str = "",
+    *,
+    code: str = "INVALID_ARGUMENT",
+    reason: str = "",
+    field: str = "",
+    exactly: str | None = None,
+) -> dict[str, Any]:
+    """Check how a call is refused: status, words of its message or the whole of it, reason, field at fault.
+
+    Returns the details by type.
+    """
+    error, details = await refusal(call)
+    message = error.details() or ""
+    assert error.code().name == code, message
+    assert words in message and exactly in (None, message), message
+    assert not reason or details["ErrorInfo"].reason == reason
+    assert not field or details["BadRequest"].field_violations[0].field == field
+    return details
+
+
+async def read(call: Any) -> tuple[pb.Header, int]:
+    """A stream's header, and how many samples came."""
+    header, samples = pb.Header(), 0
+    while (message := await call.read()) is not grpc.aio.EOF:
+        if message.HasField("header"):
+            header = message.header
+        samples += len(message.audio.data) // 2
+    return header, samples
+
+
+def sentences(count: int, letter: str = "t") -> str:
+    return ". ".join(f"{letter}{i}" for i in range(count))
 
 
 @dataclass
@@ -80,10 +155,48 @@ class Box:
     """Methods of the calls that have come, in order."""
     observed: list[tuple[str, str, str]] = field(default_factory=list)
     skipped: list[None] = field(default_factory=list)
+    channel: grpc.aio.Channel = field(init=False)
+
+    @property
+    def synthesizer(self) -> appliance_pb2_grpc.SynthesizerStub:
+        return appliance_pb2_grpc.SynthesizerStub(self.channel)
+
+    def say(self, text: str = "one. two", **fields: Any) -> Any:
+        """A unary call."""
+        return self.synthesizer.Synthesize(request(text, **fields))
+
+    def stream(self, text: str = "one. two", **fields: Any) -> Any:
+        return self.synthesizer.StreamSynthesize(request(text, **fields))
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.server.port}"
+
+    @property
+    def opened(self) -> list[str]:
+        """Texts of the segments that the engine began, in order."""
+        return [name.partition(" ")[2] for name in self.engine.calls if name.startswith("open ")]
+
+    def set_defaults(self, **changes: Any) -> None:
+        self.components.defaults = replace(self.components.defaults, **changes)
+
+    @contextmanager
+    def planning(self, text: str = "") -> Iterator[tuple[Event, Event]]:
+        """The planner stays at this text, or at any: it sets the first event, and waits for the second."""
+        reached, go, plain = Event(), Event(), self.planner.cut
+
+        def cut(asked: Request) -> list[Segment]:
+            if asked.text == text or not text:
+                reached.set()
+                assert go.wait(PATIENCE_S)
+            return plain(asked)
+
+        self.planner.cut = cut
+        try:
+            yield reached, go
+        finally:
+            go.set()
+            self.planner.cut = plain
 
     async def soon(self, true: Callable[[], bool]) -> None:
         """Wait for another thread, or for another task."""
@@ -153,8 +266,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     prompts = Prompts(store)
     manifest = bundle.read(BUNDLE, verify=False).manifest
     planner = SentencePlanner(
-        replace(manifest, defaults=replace(manifest.defaults, cross_fade_s=0.0)),
-        prompts.reference,
+        replace(manifest, defaults=replace(manifest.defaults, cross_fade_s=0.0)), prompts.reference
     )
     loop = asyncio.get_running_loop()
 
@@ -219,7 +331,9 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
         skipped,
     )
     await box.soon(lambda: bool(scheduler.engines.backend))
-    yield box
+    sends_all = (("grpc.max_send_message_length", -1),)
+    async with grpc.aio.insecure_channel(box.address, options=sends_all) as box.channel:
+        yield box
     scheduler.drain()
     scheduler.cancel_all()
     await asyncio.to_thread(thread.join, 5.0)
@@ -237,19 +351,16 @@ async def connection(box: Box, *options: tuple[str, int]) -> AsyncIterator[grpc.
         yield channel
 
 
-@pytest_asyncio.fixture
-async def channel(box: Box) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(
-        box.address, options=(("grpc.max_send_message_length", -1),)
-    ) as channel:
-        yield channel
+@pytest.fixture
+def channel(box: Box) -> grpc.aio.Channel:
+    return box.channel
 
 
 @pytest.fixture
-def synthesizer(channel: grpc.aio.Channel) -> appliance_pb2_grpc.SynthesizerStub:
-    return appliance_pb2_grpc.SynthesizerStub(channel)
+def synthesizer(box: Box) -> appliance_pb2_grpc.SynthesizerStub:
+    return box.synthesizer
 
 
 @pytest.fixture
-def voices(channel: grpc.aio.Channel) -> appliance_pb2_grpc.VoicesStub:
-    return appliance_pb2_grpc.VoicesStub(channel)
+def voices(box: Box) -> appliance_pb2_grpc.VoicesStub:
+    return appliance_pb2_grpc.VoicesStub(box.channel)

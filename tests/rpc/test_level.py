@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import grpc
 import numpy as np
 import pytest
@@ -16,8 +14,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from tests.daemons import SPEECH
 from tests.fakes_engine import RATE_HZ
-from tests.rpc.conftest import Box
-from tests.rpc.test_synthesizer import refusal, request
+from tests.rpc.conftest import Box, refusal, request
 
 Stub = appliance_pb2_grpc.SynthesizerStub
 LUFS = -20.0
@@ -31,7 +28,7 @@ def speech(box: Box) -> None:
 
 
 def set_audio(box: Box, audio: AudioConfig) -> None:
-    box.components.defaults = replace(box.components.defaults, audio=audio)
+    box.set_defaults(audio=audio)
 
 
 async def spoken(synthesizer: Stub, **fields: object) -> np.ndarray:
@@ -40,9 +37,7 @@ async def spoken(synthesizer: Stub, **fields: object) -> np.ndarray:
     return np.frombuffer(reply.audio, "<i2") / np.float32(32_767)
 
 
-async def test_segments_that_were_made_at_other_levels_are_all_at_the_target(
-    synthesizer: Stub, box: Box
-) -> None:
+async def test_segments_of_other_levels_are_all_at_the_target(synthesizer: Stub, box: Box) -> None:
     made = np.split(await spoken(synthesizer), 3)
     levels = [loudness(part, RATE_HZ) for part in made]
     assert max(levels) - min(levels) > 9
@@ -66,9 +61,7 @@ async def test_gains_of_request_and_channel_add_up(synthesizer: Stub, box: Box) 
 
 
 @pytest.mark.parametrize("lufs", [None, LUFS])
-async def test_a_phrase_from_memory_has_the_level_that_is_asked_for(
-    synthesizer: Stub, box: Box, lufs: float | None
-) -> None:
+async def test_a_kept_phrase_has_the_level_asked_for(synthesizer: Stub, box: Box, lufs: float | None) -> None:
     box.components.phrases = Phrases(1 << 24)
     set_audio(box, AudioConfig(lufs))
     first = await spoken(synthesizer)
@@ -80,7 +73,7 @@ async def test_a_phrase_from_memory_has_the_level_that_is_asked_for(
 
 
 @pytest.mark.parametrize("gain_db", [20.5, -21.0, float("nan"), float("inf")])
-async def test_a_gain_that_is_not_allowed_is_named(synthesizer: Stub, gain_db: float) -> None:
-    error, _ = await refusal(synthesizer.Synthesize(request(gain_db=gain_db)))
+async def test_a_gain_that_is_not_allowed_is_named(box: Box, gain_db: float) -> None:
+    error, _ = await refusal(box.say(gain_db=gain_db))
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert (error.details() or "").startswith("gain_db: must be between -20.0 and 20.0, not ")

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -22,10 +22,9 @@ from appliance.rpc.callers import Kind
 from appliance.rpc.speaking import SynthesisCall
 from appliance.scheduler.job import Job
 from tests.patience import PATIENCE_S
-from tests.rpc.conftest import Box, connection
+from tests.rpc.conftest import SMALL_WINDOW, Box, connection, refused, request, sentences, start
 from tests.rpc.test_queue import Moderator, moderator, on
-from tests.rpc.test_scheduling import SMALL_WINDOW, sentences
-from tests.rpc.test_synthesizer import Stub, refusal, request, start
+from tests.rpc.test_synthesizer import Stub
 
 __all__ = ["moderator"]
 
@@ -128,6 +127,15 @@ async def plain(synthesizer: Stub, asked: pb.SynthesizeRequest) -> bytes:
     return b"".join([message.audio.data async for message in synthesizer.StreamSynthesize(own)])
 
 
+FIELDS: dict[str, dict[str, Any]] = {
+    "8 kHz MP3 stream": {"audio_config": {"encoding": pb.MP3, "sample_rate_hertz": 8_000}},
+    "levelled": {"gain_db": -3.0},
+    "bulk": {"priority": pb.BULK},
+    "overlap": {"playout": pb.OVERLAP},
+}
+TEXTS = {"long": sentences(15), "session": "one"}
+
+
 @pytest.mark.parametrize(
     "kind",
     ["unary", "stream", "8 kHz MP3 stream", "bulk", "overlap", "long", "session", "cached", "levelled"],
@@ -135,21 +143,10 @@ async def plain(synthesizer: Stub, asked: pb.SynthesizeRequest) -> bytes:
 async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
     synthesizer: Stub, moderator: Moderator, box: Box, kind: str
 ) -> None:
-    fields: dict[str, Any] = {"channel": "stage", "request_id": "r", "user_key": "mo"}
-    text = "one. two. three"
-    if kind == "8 kHz MP3 stream":
-        fields["audio_config"] = {"encoding": pb.MP3, "sample_rate_hertz": 8_000}
-    elif kind == "levelled":
-        fields["gain_db"] = -3.0
-        box.components.defaults = replace(box.components.defaults, audio=AudioConfig())
-    elif kind == "bulk":
-        fields["priority"] = pb.BULK
-    elif kind == "overlap":
-        fields["playout"] = pb.OVERLAP
-    elif kind == "long":
-        text = sentences(15)
-    elif kind == "session":
-        text = "one"
+    text = TEXTS.get(kind, "one. two. three")
+    fields = {"channel": "stage", "request_id": "r", "user_key": "mo", **FIELDS.get(kind, {})}
+    if kind == "levelled":
+        box.set_defaults(audio=AudioConfig())
     elif kind == "cached":
         box.components.phrases = Phrases(1 << 20)
     asked = request(text, **fields)
@@ -159,7 +156,7 @@ async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
         if kind == "cached":
             _hear_before_its_admission_returns(box)
         if kind == "session":
-            text, name = "one", "r.1"
+            name = "r.1"
             await _speak_in_session(synthesizer, asked)
         elif kind in ("unary", "bulk", "long"):
             await synthesizer.Synthesize(asked)
@@ -225,21 +222,17 @@ async def _speak_in_session(synthesizer: Stub, asked: pb.SynthesizeRequest) -> N
         pass
 
 
-async def test_a_listener_hears_its_channel_and_everything_where_it_names_none(
-    synthesizer: Stub, moderator: Moderator
-) -> None:
+async def test_a_listener_hears_its_channel_or_everything(box: Box, moderator: Moderator) -> None:
     async with listening(moderator) as player, listening(moderator, "") as all_of_it:
         for channel in ("other", "stage", ""):
-            await synthesizer.Synthesize(request("hi", channel=channel, request_id=f"on-{channel}"))
+            await box.say("hi", channel=channel, request_id=f"on-{channel}")
         await player.until("on-stage")
         await all_of_it.until("on-")
         assert player.order == ["on-stage"]
         assert all_of_it.order == ["on-other", "on-stage", "on-"]
 
 
-async def test_order_is_the_channels_however_the_engine_went(
-    synthesizer: Stub, moderator: Moderator, box: Box
-) -> None:
+async def test_order_is_the_channels_however_the_engine_went(moderator: Moderator, box: Box) -> None:
     """A stream that is set aside for its slow reader is made to its end after what plays after it."""
     async with listening(moderator) as player, connection(box, *SMALL_WINDOW) as slow:
         first = appliance_pb2_grpc.SynthesizerStub(slow).StreamSynthesize(
@@ -247,7 +240,7 @@ async def test_order_is_the_channels_however_the_engine_went(
         )
         await first.read()
         await box.soon(lambda: box.scheduler.load.parked == 1)
-        await synthesizer.Synthesize(request("b0. b1", channel="stage", request_id="second"))
+        await box.say("b0. b1", channel="stage", request_id="second")
         assert "finish b1" in box.engine.calls and "open t29" not in box.engine.calls
         assert player.order == ["first"]
         while await first.read() is not grpc.aio.EOF:
@@ -259,12 +252,10 @@ async def test_order_is_the_channels_however_the_engine_went(
         await player.until("second", "CANCELLED")
 
 
-async def test_skip_reaches_the_player_though_all_audio_was_sent(
-    synthesizer: Stub, moderator: Moderator
-) -> None:
+async def test_skip_reaches_the_player_though_all_audio_was_sent(box: Box, moderator: Moderator) -> None:
     async with listening(moderator) as player:
         for name in ("long", "next"):
-            await synthesizer.Synthesize(request(sentences(8), channel="stage", request_id=name))
+            await box.say(sentences(8), channel="stage", request_id=name)
         await player.soon(lambda: "next" in player.order)
         await moderator.Skip(on("stage"))
         await player.until("long", "SKIPPED")
@@ -273,15 +264,13 @@ async def test_skip_reaches_the_player_though_all_audio_was_sent(
         await player.until("next", "SKIPPED")
 
 
-async def test_a_paused_channel_is_held_for_listeners(
-    synthesizer: Stub, moderator: Moderator, box: Box
-) -> None:
+async def test_a_paused_channel_is_held_for_listeners(moderator: Moderator, box: Box) -> None:
     async with listening(moderator) as player, listening(moderator, "other") as other:
         await moderator.Pause(on("stage"))
         await player.soon(lambda: player.paused == ["stage"])
-        held = start(synthesizer.Synthesize(request("hi", channel="stage", request_id="held")))
+        held = start(box.say("hi", channel="stage", request_id="held"))
         await box.soon(lambda: "finish hi" in box.engine.calls)
-        await synthesizer.Synthesize(request("hi", channel="other", request_id="free"))
+        await box.say("hi", channel="other", request_id="free")
         await other.until("free")
         assert player.order == [] and other.paused == []
         await moderator.Resume(on("stage"))
@@ -290,9 +279,7 @@ async def test_a_paused_channel_is_held_for_listeners(
         assert player.paused == []
 
 
-async def test_who_comes_back_gets_all_of_what_sounds(
-    synthesizer: Stub, moderator: Moderator, box: Box
-) -> None:
+async def test_who_comes_back_gets_what_sounds(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
     asked = request(sentences(6), channel="stage", request_id="r")
     expected = await plain(synthesizer, asked)
     async with listening(moderator) as player:
@@ -335,13 +322,11 @@ async def test_a_listener_that_reads_nothing_is_ended_and_slows_nobody(
         assert "audio wait" in (ended.value.details() or "")
 
 
-async def test_a_listener_without_a_sign_of_life_is_ended(
-    synthesizer: Stub, moderator: Moderator, box: Box
-) -> None:
+async def test_a_listener_without_a_sign_of_life_is_ended(moderator: Moderator, box: Box) -> None:
     async with connection(box, *SMALL_WINDOW) as slow:
         lazy = appliance_pb2_grpc.QueueStub(slow).Listen(pb.ListenRequest())
         await lazy.read()
-        await synthesizer.Synthesize(request(sentences(20)))
+        await box.say(sentences(20))
 
         def dropped() -> bool:
             box.callers.drop_stalled(0.05)
@@ -353,8 +338,7 @@ async def test_a_listener_without_a_sign_of_life_is_ended(
 async def test_listeners_are_bounded(moderator: Moderator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callers, "OF_ALL", {Kind.LISTEN: 1})
     async with listening(moderator):
-        error, found = await refusal(moderator.Listen(pb.ListenRequest()).read())
-        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert found["ErrorInfo"].reason == "TOO_MANY_CALLS"
-    error, _ = await refusal(moderator.Listen(pb.ListenRequest(channel="x" * 1_000)).read())
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        await refused(
+            moderator.Listen(pb.ListenRequest()).read(), code="RESOURCE_EXHAUSTED", reason="TOO_MANY_CALLS"
+        )
+    await refused(moderator.Listen(pb.ListenRequest(channel="x" * 1_000)).read())

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 
@@ -17,8 +16,7 @@ from appliance.request import Request, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from tests.patience import PATIENCE_S
-from tests.rpc.conftest import Box, speech_wav
-from tests.rpc.test_synthesizer import refusal, request, start
+from tests.rpc.conftest import Box, refused, request, speech_wav, start
 
 Stub = appliance_pb2_grpc.SynthesizerStub
 
@@ -40,12 +38,12 @@ def audio(messages: list[pb.StreamSynthesizeResponse]) -> list[tuple[bytes, int,
 
 
 async def test_a_phrase_that_comes_again_is_the_same_and_costs_nothing(
-    synthesizer: Stub, box: Box, phrases: Phrases, caplog: pytest.LogCaptureFixture
+    box: Box, phrases: Phrases, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = await stream(synthesizer, request())
+    first = await stream(box.synthesizer, request())
     calls = list(box.engine.calls)
     with caplog.at_level(logging.INFO):
-        call = synthesizer.StreamSynthesize(request(request_id="again"))
+        call = box.stream(request_id="again")
         again = [message async for message in call]
         trailers = dict(list(await call.trailing_metadata()))
     assert box.engine.calls == calls
@@ -64,21 +62,19 @@ async def test_a_phrase_that_comes_again_is_the_same_and_costs_nothing(
     assert (phrases.hits, phrases.misses) == (1, 1)
 
 
-async def test_every_encoding_and_both_calls_share_a_phrase(
-    synthesizer: Stub, box: Box, phrases: Phrases
-) -> None:
+async def test_every_encoding_and_both_calls_share_a_phrase(box: Box, phrases: Phrases) -> None:
     low = {"segmentation": pb.LOW_LATENCY}
     fresh = {}
     phrases_off, box.components.phrases = box.components.phrases, Phrases(0)
     for encoding in (pb.WAV, pb.PCM16, pb.FLAC, pb.MP3, pb.MULAW):
         config = {"encoding": encoding, "sample_rate_hertz": 16_000}
-        fresh[encoding] = (await synthesizer.Synthesize(request(audio_config=config, **low))).audio
+        fresh[encoding] = (await box.say(audio_config=config, **low)).audio
     box.components.phrases = phrases_off
-    await stream(synthesizer, request(**low))
+    await stream(box.synthesizer, request(**low))
     calls = list(box.engine.calls)
     for encoding, whole in fresh.items():
         config = {"encoding": encoding, "sample_rate_hertz": 16_000}
-        reply = await synthesizer.Synthesize(request(audio_config=config, **low))
+        reply = await box.say(audio_config=config, **low)
         assert reply.header.cached and reply.audio == whole
     assert box.engine.calls == calls
 
@@ -88,24 +84,20 @@ async def test_every_encoding_and_both_calls_share_a_phrase(
     [{"text": "one. too"}, {"seed": 6}, {"nfe_steps": 4}, {"voice": "bob"}],
     ids=lambda fields: next(iter(fields)),
 )
-async def test_another_phrase_is_made(
-    synthesizer: Stub, box: Box, phrases: Phrases, fields: dict[str, Any]
-) -> None:
+async def test_another_phrase_is_made(box: Box, phrases: Phrases, fields: dict[str, Any]) -> None:
     box.store.create("bob", speech_wav(level=0.2), "Hello there.")
     box.planner.cut = with_references(box)
-    await synthesizer.Synthesize(request())
-    assert not (await synthesizer.Synthesize(request(**fields))).header.cached
-    assert (await synthesizer.Synthesize(request())).header.cached
+    await box.say()
+    assert not (await box.say(**fields)).header.cached
+    assert (await box.say()).header.cached
 
 
-async def test_a_voice_that_was_replaced_does_not_speak_again(
-    synthesizer: Stub, box: Box, phrases: Phrases
-) -> None:
+async def test_a_voice_that_was_replaced_does_not_speak_again(box: Box, phrases: Phrases) -> None:
     box.planner.cut = with_references(box)
-    await synthesizer.Synthesize(request())
+    await box.say()
     box.store.delete("ann")
     box.store.create("ann", speech_wav(level=0.2), "Hello there.")
-    assert not (await synthesizer.Synthesize(request())).header.cached
+    assert not (await box.say()).header.cached
 
 
 def with_references(box: Box) -> Callable[[Request], list[Segment]]:
@@ -130,33 +122,31 @@ async def test_without_a_seed_only_where_the_configuration_says_so(synthesizer: 
         assert second.audio == first.audio or not drawn
 
 
-async def test_what_was_cancelled_is_not_kept(synthesizer: Stub, box: Box, phrases: Phrases) -> None:
+async def test_what_was_cancelled_is_not_kept(box: Box, phrases: Phrases) -> None:
     with box.held():
-        call = synthesizer.StreamSynthesize(request())
+        call = box.stream()
         await call.read()
         call.cancel()
         await box.soon(lambda: not box.scheduler.load.running)
     await box.speaking.idle()
     assert phrases.size_bytes == 0
-    assert not (await synthesizer.Synthesize(request(segmentation=pb.LOW_LATENCY))).header.cached
+    assert not (await box.say(segmentation=pb.LOW_LATENCY)).header.cached
 
 
-async def test_a_phrase_supersedes_what_waits(synthesizer: Stub, box: Box, phrases: Phrases) -> None:
+async def test_a_phrase_supersedes_what_waits(box: Box, phrases: Phrases) -> None:
     kept = request(channel="live", supersede_key="score")
-    await synthesizer.Synthesize(kept)
+    await box.synthesizer.Synthesize(kept)
     with box.held():
-        waiting = start(synthesizer.Synthesize(request("slow", channel="live", supersede_key="score")))
+        waiting = start(box.say("slow", channel="live", supersede_key="score"))
         await box.soon(lambda: bool(box.scheduler.load.running))
-        assert (await asyncio.wait_for(synthesizer.Synthesize(kept), PATIENCE_S)).header.cached
-        error, _ = await refusal(waiting)
-        assert error.code() is grpc.StatusCode.ABORTED
+        assert (await asyncio.wait_for(box.synthesizer.Synthesize(kept), PATIENCE_S)).header.cached
+        await refused(waiting, code="ABORTED")
 
 
-async def test_a_kept_phrase_is_refused_while_draining(synthesizer: Stub, box: Box, phrases: Phrases) -> None:
-    await synthesizer.Synthesize(request())
+async def test_a_kept_phrase_is_refused_while_draining(box: Box, phrases: Phrases) -> None:
+    await box.say()
     box.scheduler.drain()
-    error, _ = await refusal(synthesizer.Synthesize(request()))
-    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    await refused(box.say(), code="UNAVAILABLE")
 
 
 async def test_words_are_timed_in_header_and_end(synthesizer: Stub, phrases: Phrases) -> None:
@@ -179,6 +169,6 @@ async def test_words_are_timed_in_header_and_end(synthesizer: Stub, phrases: Phr
     assert list(reply.header.words) == list(header.words) and list(reply.words) == list(end.words)
 
 
-async def test_words_are_timed_only_when_asked_for(synthesizer: Stub) -> None:
-    reply = await synthesizer.Synthesize(request())
+async def test_words_are_timed_only_when_asked_for(box: Box) -> None:
+    reply = await box.say()
     assert not reply.header.words and not reply.words

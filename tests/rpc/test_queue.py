@@ -11,16 +11,25 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
 
 from appliance.errors import Cancelled
 from appliance.request import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from tests.patience import PATIENCE_S
-from tests.rpc.conftest import Box, connection
-from tests.rpc.test_scheduling import SMALL_WINDOW, large_buffer, lazy, read, sentences
-from tests.rpc.test_synthesizer import DETAILS_KEY, Stub, refusal, request, start
+from tests.rpc.conftest import (
+    SMALL_WINDOW,
+    Box,
+    connection,
+    details_of,
+    read,
+    refused,
+    request,
+    sentences,
+    start,
+)
+from tests.rpc.test_scheduling import large_buffer, lazy
+from tests.rpc.test_synthesizer import Stub
 
 README = (Path(__file__).parents[2] / "appliance/rpc/README.md").read_text("utf-8")
 Moderator = appliance_pb2_grpc.QueueStub
@@ -165,25 +174,14 @@ async def outcome(call: asyncio.Future[Any]) -> str:
     try:
         reply = await call
     except grpc.aio.AioRpcError as error:
-        return f"{error.code().name} {reason(error)}"
+        return f"{error.code().name} {details_of(error)['ErrorInfo'].reason}"
     return f"{reply.header.segments} sentences"
 
 
-def reason(error: grpc.aio.AioRpcError) -> str:
-    for key, value in error.trailing_metadata() or ():
-        if key == DETAILS_KEY:
-            info = error_details_pb2.ErrorInfo()
-            status_pb2.Status.FromString(value).details[0].Unpack(info)
-            return info.reason
-    return ""
-
-
-async def test_a_watcher_of_one_channel_is_told_of_no_other(
-    synthesizer: Stub, moderator: Moderator, box: Box
-) -> None:
+async def test_a_watcher_of_one_channel_is_told_of_no_other(moderator: Moderator, box: Box) -> None:
     async with overlay(moderator, "b") as watch:
         for channel in ("a", "b"):
-            await synthesizer.Synthesize(request("hi", channel=channel, request_id=f"on-{channel}"))
+            await box.say("hi", channel=channel, request_id=f"on-{channel}")
         await watch.until("b on-b SOUNDING")
         assert all(line.startswith("b ") for line in watch.lines)
         listed = await moderator.ListUtterances(pb.ListUtterancesRequest(channel="b"))
@@ -201,8 +199,7 @@ async def test_a_skipped_stream_that_is_only_read_ends_too(moderator: Moderator,
         await box.soon(lambda: box.scheduler.load == RequestCounts())
         [ended] = (await moderator.Skip(on("stage"))).utterances
         assert (ended.state, ended.reason) == (pb.SOUNDING, "SKIPPED")
-        error, details = await refusal(read(call))
-        assert error.code() is grpc.StatusCode.ABORTED and details["ErrorInfo"].reason == "SKIPPED"
+        await refused(read(call), code="ABORTED", reason="SKIPPED")
 
 
 INCOMPLETE = [
@@ -216,8 +213,7 @@ INCOMPLETE = [
 
 async def test_a_verb_needs_its_object(moderator: Moderator) -> None:
     for method, message, told in INCOMPLETE:
-        error, _ = await refusal(getattr(moderator, method)(message))
-        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and told in (error.details() or "")
+        await refused(getattr(moderator, method)(message), told)
 
 
 @large_buffer

@@ -47,11 +47,6 @@ def bot(folder: Path, name: str, language: str) -> None:
     (folder / name).write_text(code(language))
 
 
-@pytest.mark.parametrize("language", ["python", "js"])
-def test_the_bots_have_about_twenty_lines(language: str) -> None:
-    assert len([line for line in code(language).splitlines() if line.strip()]) <= 22
-
-
 async def test_the_python_bot(box: Box, tmp_path: Path) -> None:
     pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
     bot(tmp_path, "bot.py", "python")

@@ -27,34 +27,31 @@ from appliance.rpc.requests import RequestDefaults, ways_of
 from appliance.rpc.speaking import SynthesisCall
 from tests.fakes_engine import segment
 from tests.patience import PATIENCE_S, scaled
-from tests.rpc.conftest import Box, connection
-from tests.rpc.test_synthesizer import Stub, refusal, reply_of, request, start
+from tests.rpc.conftest import (
+    SMALL_WINDOW,
+    Box,
+    connection,
+    read,
+    refusal,
+    refused,
+    reply_of,
+    request,
+    sentences,
+    start,
+)
+from tests.rpc.test_synthesizer import Stub
 
 TICK_S = 0.005
 """What a call of the fake engine takes where it takes time."""
 
 
-async def read(call: Any) -> tuple[pb.Header, int]:
-    """A stream's header, and how many samples came."""
-    header, samples = pb.Header(), 0
-    while (message := await call.read()) is not grpc.aio.EOF:
-        if message.HasField("header"):
-            header = message.header
-        samples += len(message.audio.data) // 2
-    return header, samples
-
-
-def sentences(count: int, letter: str = "t") -> str:
-    return ". ".join(f"{letter}{i}" for i in range(count))
-
-
 # Who goes first.
 
 
-async def test_a_long_stream_does_not_hold_up_the_next_caller(synthesizer: Stub, box: Box) -> None:
+async def test_a_long_stream_does_not_hold_up_the_next_caller(box: Box) -> None:
     box.engine.costs.call_s = TICK_S
     box.engine.on_step = lambda: time.sleep(TICK_S)
-    long = asyncio.ensure_future(read(synthesizer.StreamSynthesize(request(sentences(80)))))
+    long = asyncio.ensure_future(read(box.stream(sentences(80))))
     await box.soon(lambda: "open t4" in box.engine.calls)
     async with connection(box) as channel:
         call = appliance_pb2_grpc.SynthesizerStub(channel).StreamSynthesize(request("Hello."))
@@ -62,39 +59,24 @@ async def test_a_long_stream_does_not_hold_up_the_next_caller(synthesizer: Stub,
     assert not long.done()
     _, samples = await long
     assert samples == 80 * 49 * 256
-    opened = [name for name in box.engine.calls if name.startswith("open")]
-    assert opened.index("open Hello.") < 40
+    assert box.opened.index("Hello.") < 40
 
 
 @pytest.mark.parametrize("at_hand", [False, True])
-async def test_messages_of_one_connection_are_taken_in_order_of_arrival(
-    synthesizer: Stub, box: Box, at_hand: bool
-) -> None:
-    slowly = "slow " * 50
+async def test_messages_of_one_connection_are_taken_in_order_of_arrival(box: Box, at_hand: bool) -> None:
+    slowly = ("slow " * 50).strip()
     box.components.at_hand = lambda voice, style: at_hand
-    planning, go = threading.Event(), threading.Event()
-    plain = box.planner.cut
-
-    def cut(asked: Request) -> list[Segment]:
-        if asked.text == slowly.strip():
-            planning.set()
-            assert go.wait(PATIENCE_S)
-        return plain(asked)
-
-    box.planner.cut = cut
-    slow = start(synthesizer.Synthesize(request(slowly)))
-    await box.soon(planning.is_set)
-    quick = start(synthesizer.Synthesize(request("quick")))
-    await box.soon(lambda: box.speaking.planning == 2)
-    go.set()
-    assert (await quick).audio and (await slow).audio
-    opened = [name for name in box.engine.calls if name.startswith("open")]
-    assert opened == [f"open {slowly.strip()}", "open quick"]
+    with box.planning(slowly) as (reached, go):
+        slow = start(box.say(slowly))
+        await box.soon(reached.is_set)
+        quick = start(box.say("quick"))
+        await box.soon(lambda: box.speaking.planning == 2)
+        go.set()
+        assert (await quick).audio and (await slow).audio
+    assert box.opened == [slowly, "quick"]
 
 
-async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thread(
-    synthesizer: Stub, box: Box
-) -> None:
+async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thread(box: Box) -> None:
     threads = []
     plain = box.planner.cut
 
@@ -105,40 +87,39 @@ async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thre
     box.planner.cut = cut
     for at_hand, text in ((False, "short"), (True, "short"), (True, "long " * 50)):
         box.components.at_hand = lambda voice, style, at_hand=at_hand: at_hand
-        assert (await synthesizer.Synthesize(request(text))).audio
+        assert (await box.say(text)).audio
     box.planner.waits = True  # for the process that makes tokens
-    assert (await synthesizer.Synthesize(request("short"))).audio
+    assert (await box.say("short")).audio
     assert [name.startswith("plan") for name in threads] == [True, False, True, True]
 
 
-async def test_a_priority_is_a_promise_and_a_place(synthesizer: Stub, box: Box) -> None:
+async def test_a_priority_is_a_promise_and_a_place(box: Box) -> None:
     promised = {}
     for name in ("REALTIME", "HIGH", "NORMAL", "BULK"):
-        header, _ = await read(synthesizer.StreamSynthesize(request("a", priority=name, channel=name)))
+        header, _ = await read(box.stream("a", priority=name, channel=name))
         assert pb.Priority.Name(header.priority) == name
         promised[name] = header.promised_ms
     for name, least in {"REALTIME": 300, "HIGH": 450, "NORMAL": 600}.items():
         assert least <= promised[name] < least + scaled(5_000)
     assert promised["BULK"] == 0.0
-    assert (await synthesizer.Synthesize(request())).header.priority == pb.NORMAL
+    assert (await box.say()).header.priority == pb.NORMAL
     box.engine.calls.clear()
     with box.held():
-        calls = [start(synthesizer.Synthesize(request("now", channel="0")))]
+        calls = [start(box.say("now", channel="0"))]
         await box.soon(lambda: "step" in box.engine.calls)
         for number, name in enumerate(("BULK", "NORMAL", "REALTIME"), 1):
-            calls.append(start(synthesizer.Synthesize(request(name, priority=name, channel=str(number)))))
+            calls.append(start(box.say(name, priority=name, channel=str(number))))
             await box.soon(lambda number=number: box.scheduler.load.waiting == number)  # type: ignore[misc]
     await asyncio.gather(*calls)
-    opened = [name.partition(" ")[2] for name in box.engine.calls if name.startswith("open")]
-    assert opened == ["now", "REALTIME", "NORMAL", "BULK"]
+    assert box.opened == ["now", "REALTIME", "NORMAL", "BULK"]
 
 
-async def test_a_later_message_replaces_one_with_its_key(synthesizer: Stub, box: Box) -> None:
+async def test_a_later_message_replaces_one_with_its_key(box: Box) -> None:
     with box.held():
-        calls = [start(synthesizer.Synthesize(request("now", channel="a")))]
+        calls = [start(box.say("now", channel="a"))]
         await box.soon(lambda: box.scheduler.load.running == 1)
         old, kept, new = (
-            synthesizer.Synthesize(request(text, channel=channel, supersede_key="score"))
+            box.say(text, channel=channel, supersede_key="score")
             for text, channel in (("one nil", "b"), ("other", "c"), ("two nil", "b"))
         )
         waiting = asyncio.ensure_future(refusal(old))
@@ -182,9 +163,9 @@ async def test_a_stream_is_cut_where_its_first_sound_would_be_late(
 async def test_fewer_steps_are_taken_where_they_are_allowed_and_said(synthesizer: Stub, box: Box) -> None:
     box.engine.costs.call_s = scaled(0.1)
     asked = request("one", nfe_steps=32)
-    error, details = await refusal(synthesizer.Synthesize(asked, timeout=scaled(2.5)))
-    assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert details["ErrorInfo"].reason == "DEADLINE_MISSED"
+    await refused(
+        synthesizer.Synthesize(asked, timeout=scaled(2.5)), code="DEADLINE_EXCEEDED", reason="DEADLINE_MISSED"
+    )
     asked.min_nfe_steps = 4
     call = synthesizer.Synthesize(asked, timeout=scaled(2.5))
     reply = await call
@@ -195,35 +176,37 @@ async def test_fewer_steps_are_taken_where_they_are_allowed_and_said(synthesizer
     assert box.engine.calls.count("step") == taken
 
 
-async def test_more_steps_than_are_allowed_are_refused(synthesizer: Stub, box: Box) -> None:
-    box.components.defaults = replace(box.components.defaults, synthesis=SynthesisConfig(max_nfe=8))
-    assert (await synthesizer.Synthesize(request(nfe_steps=8))).audio
-    error, details = await refusal(synthesizer.Synthesize(request(nfe_steps=9)))
-    assert error.details() == "nfe_steps: must be between 1 and 8, not 9"
-    assert details["BadRequest"].field_violations[0].field == "nfe_steps"
+async def test_more_steps_than_are_allowed_are_refused(box: Box) -> None:
+    box.set_defaults(synthesis=SynthesisConfig(max_nfe=8))
+    assert (await box.say(nfe_steps=8)).audio
+    await refused(
+        box.say(nfe_steps=9), field="nfe_steps", exactly="nfe_steps: must be between 1 and 8, not 9"
+    )
 
 
-async def test_what_the_bundle_does_not_take_is_refused(synthesizer: Stub, box: Box) -> None:
+async def test_what_the_bundle_does_not_take_is_refused(box: Box) -> None:
     defaults = box.components.defaults
     few = replace(defaults, guidance=0.0, sampler=Sampler(guidance="none", steps=(2, 4, 8), strengths=(2.0,)))
     box.components.defaults = few
     for asked in (request(nfe_steps=4), request(nfe_steps=4, guidance=0.0)):
-        reply = await synthesizer.Synthesize(asked)
+        reply = await box.synthesizer.Synthesize(asked)
         assert (reply.header.nfe_steps, reply.header.guidance) == (4, 0.0)
-    error, details = await refusal(synthesizer.Synthesize(request(nfe_steps=7)))
-    assert error.details() == "nfe_steps: must be 2, 4 or 8 with this bundle, not 7"
-    assert details["BadRequest"].field_violations[0].field == "nfe_steps"
-    error, _ = await refusal(synthesizer.Synthesize(request(nfe_steps=4, guidance=2.0)))
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.details() == (
-        "guidance: must be 0 or absent with this bundle, whose weights have it in them, not 2"
+    await refused(
+        box.say(nfe_steps=7),
+        field="nfe_steps",
+        exactly="nfe_steps: must be 2, 4 or 8 with this bundle, not 7",
+    )
+    await refused(
+        box.say(nfe_steps=4, guidance=2.0),
+        exactly="guidance: must be 0 or absent with this bundle, whose weights have it in them, not 2",
     )
     box.components.defaults = replace(
         few, guidance=2.0, sampler=Sampler(guidance="embedded", strengths=(1, 3))
     )
-    assert (await synthesizer.Synthesize(request(guidance=1.5))).header.guidance == 1.5
-    error, _ = await refusal(synthesizer.Synthesize(request(guidance=0.5)))
-    assert error.details() == "guidance: must be between 1 and 3 with this bundle, not 0.5"
+    assert (await box.say(guidance=1.5)).header.guidance == 1.5
+    await refused(
+        box.say(guidance=0.5), exactly="guidance: must be between 1 and 3 with this bundle, not 0.5"
+    )
 
 
 def test_fewer_steps_are_those_that_the_bundle_takes() -> None:
@@ -243,82 +226,84 @@ def test_fewer_steps_are_those_that_the_bundle_takes() -> None:
 # Who is refused.
 
 
-async def test_a_caller_that_fills_its_share_leaves_room_for_others(synthesizer: Stub, box: Box) -> None:
+async def test_a_caller_that_fills_its_share_leaves_room_for_others(box: Box) -> None:
     async with connection(box) as second, grpc.aio.insecure_channel(f"unix:{box.socket}") as local:
         again, other = map(appliance_pb2_grpc.SynthesizerStub, (second, local))
         with box.held():
-            calls = [start(synthesizer.Synthesize(request()))]
+            calls = [start(box.say())]
             await box.soon(lambda: box.scheduler.load.running == 1)
-            calls += [start(synthesizer.Synthesize(request(channel=f"c{i}"))) for i in range(4)]
+            calls += [start(box.say(channel=f"c{i}")) for i in range(4)]
             await box.soon(lambda: box.scheduler.load.waiting == 4)
             # By another connection of the same address too.
-            error, details = await refusal(again.Synthesize(request(channel="c4")))
-            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert error.details() == "4 requests of this caller wait already, which is its share"
-            assert details["ErrorInfo"].reason == "QUEUE_FULL"
+            await refused(
+                again.Synthesize(request(channel="c4")),
+                code="RESOURCE_EXHAUSTED",
+                reason="QUEUE_FULL",
+                exactly="4 requests of this caller wait already, which is its share",
+            )
             calls += [start(other.Synthesize(request(channel=f"d{i}"))) for i in range(4)]
             await box.soon(lambda: box.scheduler.load.waiting == 8)
-            error, _ = await refusal(other.Synthesize(request()))
-            assert error.details() == "8 requests wait already, which is the limit"
+            limit = "8 requests wait already, which is the limit"
+            await refused(other.Synthesize(request()), code="RESOURCE_EXHAUSTED", exactly=limit)
         assert all(reply.audio for reply in await asyncio.gather(*calls))
 
 
-async def test_a_refusal_says_when_there_will_be_room(synthesizer: Stub, box: Box) -> None:
+async def test_a_refusal_says_when_there_will_be_room(box: Box) -> None:
     box.scheduler.config = SchedulerConfig(backlog_s=3.0)
     with box.held():
-        call = start(synthesizer.Synthesize(request(sentences(20))))
+        call = start(box.say(sentences(20)))
         await box.soon(lambda: box.scheduler.load.running == 1)
         # 20 sentences of about half a second are to be played before.
-        error, details = await refusal(synthesizer.Synthesize(request()))
-        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert details["ErrorInfo"].reason == "QUEUE_FULL"
+        details = await refused(box.say(), code="RESOURCE_EXHAUSTED", reason="QUEUE_FULL")
         retry_ms = details["RetryInfo"].retry_delay.ToMilliseconds()
         assert 20 * 49 * 256 / 24 - 3_000 < retry_ms < 20 * 49 * 256 / 24 + 20_000
         assert int(details["ErrorInfo"].metadata["wait_ms"]) == pytest.approx(retry_ms, abs=1)
     assert (await call).audio
 
 
-async def test_a_queue_timeout_bounds_the_wait_for_what_plays_before(synthesizer: Stub, box: Box) -> None:
+async def test_a_queue_timeout_bounds_the_wait_for_what_plays_before(box: Box) -> None:
     with box.held():
-        calls = [start(synthesizer.Synthesize(request(sentences(20))))]
+        calls = [start(box.say(sentences(20)))]
         await box.soon(lambda: box.scheduler.load.running == 1)
         for seconds in (0, 2):
             asked = request(queue_timeout=Duration(seconds=seconds))
-            error, details = await refusal(synthesizer.Synthesize(asked))
-            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert f"queue_timeout is {seconds} s" in str(error.details())
-            assert details["ErrorInfo"].reason == "OVERLOADED"
+            details = await refused(
+                box.synthesizer.Synthesize(asked),
+                f"queue_timeout is {seconds} s",
+                code="RESOURCE_EXHAUSTED",
+                reason="OVERLOADED",
+            )
             assert details["RetryInfo"].retry_delay.ToMilliseconds() > 5_000
         patient = request(queue_timeout=Duration(seconds=60))
-        calls += [start(synthesizer.Synthesize(asked)) for asked in (patient, request())]
+        calls += [start(box.synthesizer.Synthesize(asked)) for asked in (patient, request())]
         await box.soon(lambda: box.scheduler.load.waiting == 2)
     replies = await asyncio.gather(*calls)
     assert replies[1].header.promised_ms > 20 * 49 * 256 / 24
 
 
-async def test_a_user_has_so_many_requests_a_minute(synthesizer: Stub, box: Box) -> None:
+async def test_a_user_has_so_many_requests_a_minute(box: Box) -> None:
     box.scheduler.config = SchedulerConfig(user_rate=2.0)
     for _ in range(2):
-        assert (await synthesizer.Synthesize(request(user_key="bob"))).audio
-    error, details = await refusal(synthesizer.Synthesize(request(user_key="bob")))
-    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert details["ErrorInfo"].reason == "RATE_LIMITED"
+        assert (await box.say(user_key="bob")).audio
+    details = await refused(box.say(user_key="bob"), code="RESOURCE_EXHAUSTED", reason="RATE_LIMITED")
     assert 10_000 < details["RetryInfo"].retry_delay.ToMilliseconds() <= 30_000
     for other in ("ann", ""):
-        assert (await synthesizer.Synthesize(request(user_key=other))).audio
+        assert (await box.say(user_key=other)).audio
 
 
-async def test_calls_are_limited_however_little_they_want(synthesizer: Stub, box: Box) -> None:
+async def test_calls_are_limited_however_little_they_want(box: Box) -> None:
     box.scheduler.config = SchedulerConfig()
     with box.held():
-        calls = [start(synthesizer.Synthesize(request())) for _ in range(12)]
+        calls = [start(box.say()) for _ in range(12)]
         await box.soon(lambda: box.scheduler.load == RequestCounts(waiting=11, running=1))
-        error, details = await refusal(synthesizer.Synthesize(request()))
-        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert error.details() == "12 calls are under way, which is the limit"
-        assert details["ErrorInfo"].reason == "TOO_MANY_CALLS"
+        await refused(
+            box.say(),
+            code="RESOURCE_EXHAUSTED",
+            reason="TOO_MANY_CALLS",
+            exactly="12 calls are under way, which is the limit",
+        )
     assert all(reply.audio for reply in await asyncio.gather(*calls))
-    assert (await synthesizer.Synthesize(request())).audio
+    assert (await box.say()).audio
 
 
 # How it may be ended.
@@ -338,27 +323,25 @@ async def test_a_request_is_cancelled_by_its_id(synthesizer: Stub, box: Box, str
         waiting = asyncio.ensure_future(refusal(call.read() if stream else call))
         await box.soon(lambda: box.scheduler.load.running == 1)
         for _ in range(2):
-            error, details = await refusal(synthesizer.Synthesize(asked))
-            assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-            assert details["BadRequest"].field_violations[0].field == "request_id"
+            await refused(synthesizer.Synthesize(asked), field="request_id")
         await cancel(synthesizer, "mine")
         error, details = await waiting
         assert error.code() is grpc.StatusCode.CANCELLED
         assert details["ErrorInfo"].reason == "CANCELLED"
         assert box.scheduler.load == RequestCounts()
         for unknown in ("mine", "other", ""):
-            error, details = await refusal(
-                synthesizer.CancelSynthesis(pb.CancelSynthesisRequest(request_id=unknown))
+            await refused(
+                synthesizer.CancelSynthesis(pb.CancelSynthesisRequest(request_id=unknown)),
+                code="NOT_FOUND",
+                reason="REQUEST_NOT_FOUND",
             )
-            assert error.code() is grpc.StatusCode.NOT_FOUND
-            assert details["ErrorInfo"].reason == "REQUEST_NOT_FOUND"
     await box.soon(lambda: box.engine.lanes == 0)
     assert (await synthesizer.Synthesize(asked)).audio
 
 
-async def test_another_connection_cancels_by_the_id_that_the_daemon_drew(synthesizer: Stub, box: Box) -> None:
+async def test_another_connection_cancels_by_the_id_that_the_daemon_drew(box: Box) -> None:
     with box.held():
-        call = synthesizer.StreamSynthesize(request())
+        call = box.stream()
         drawn = (await call.read()).header.request_id
         async with connection(box) as channel:
             await cancel(appliance_pb2_grpc.SynthesizerStub(channel), drawn)
@@ -366,49 +349,26 @@ async def test_another_connection_cancels_by_the_id_that_the_daemon_drew(synthes
     assert error.code() is grpc.StatusCode.CANCELLED
 
 
-async def test_a_request_that_is_planned_can_be_cancelled_by_its_id(synthesizer: Stub, box: Box) -> None:
-    planning, go = threading.Event(), threading.Event()
-    plain = box.planner.cut
-
-    def cut(asked: Request) -> list[Segment]:
-        planning.set()
-        assert go.wait(PATIENCE_S)
-        return plain(asked)
-
-    box.planner.cut = cut
-    waiting = asyncio.ensure_future(refusal(synthesizer.Synthesize(request(request_id="mine"))))
-    await box.soon(planning.is_set)
-    await cancel(synthesizer, "mine")
-    error, _ = await waiting
-    assert error.code() is grpc.StatusCode.CANCELLED
-    go.set()
-    box.planner.cut = plain
-    assert (await synthesizer.Synthesize(request(request_id="mine"))).audio
+async def test_a_request_that_is_planned_can_be_cancelled_by_its_id(box: Box) -> None:
+    with box.planning() as (reached, _):
+        waiting = asyncio.ensure_future(refused(box.say(request_id="mine"), code="CANCELLED"))
+        await box.soon(reached.is_set)
+        await cancel(box.synthesizer, "mine")
+        await waiting
+    assert (await box.say(request_id="mine")).audio
 
 
-async def test_a_call_that_is_cancelled_while_it_is_planned_leaves_nothing_behind(
-    synthesizer: Stub, box: Box
-) -> None:
-    planning, go = threading.Event(), threading.Event()
-    plain = box.planner.cut
-
-    def cut(asked: Request) -> list[Segment]:
-        planning.set()
-        assert go.wait(PATIENCE_S)
-        return plain(asked)
-
-    box.planner.cut = cut
-    call = synthesizer.Synthesize(request(request_id="mine"))
-    waiting = start(call)
-    await box.soon(planning.is_set)
-    assert box.speaking.planning == 1
-    call.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
-    await asyncio.wait_for(box.speaking.idle(), PATIENCE_S)
-    go.set()
-    box.planner.cut = plain
-    assert (await synthesizer.Synthesize(request("next", request_id="mine"))).audio
-    assert [name for name in box.engine.calls if name.startswith("open")] == ["open next"]
+async def test_a_call_that_is_cancelled_while_it_is_planned_leaves_nothing_behind(box: Box) -> None:
+    with box.planning() as (reached, _):
+        call = box.say(request_id="mine")
+        waiting = start(call)
+        await box.soon(reached.is_set)
+        assert box.speaking.planning == 1
+        call.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await asyncio.wait_for(box.speaking.idle(), PATIENCE_S)
+    assert (await box.say("next", request_id="mine")).audio
+    assert box.opened == ["next"]
     assert (box.speaking.planning, box.speaking.sending, box.scheduler.load) == (0, 0, RequestCounts())
 
 
@@ -417,7 +377,7 @@ large_buffer = pytest.mark.parametrize("server_keys", [{"stream_buffer_s": 600.0
 
 async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy", on: str = "") -> Any:
     """A stream of minutes, all of it made and only its header read; needs `large_buffer`."""
-    box.components.defaults = replace(box.components.defaults, synthesis=SynthesisConfig())
+    box.set_defaults(synthesis=SynthesisConfig())
     asked = request(
         sentences(300),
         nfe_steps=1,
@@ -429,9 +389,6 @@ async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy", on
     assert (await call.read()).WhichOneof("message") == "header"
     await box.soon(lambda: box.speaking.sending == 1)
     return call
-
-
-SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
 
 
 def calls_in_memory() -> int:
@@ -476,25 +433,23 @@ async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_
 
 
 @large_buffer
-async def test_what_is_only_sent_is_cancelled_by_its_id_too(synthesizer: Stub, box: Box) -> None:
+async def test_what_is_only_sent_is_cancelled_by_its_id_too(box: Box) -> None:
     async with connection(box, *SMALL_WINDOW) as channel:
         call = await lazy(box, channel)
-        error, _ = await refusal(synthesizer.Synthesize(request(request_id="lazy")))
-        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-        await cancel(synthesizer, "lazy")
+        await refused(box.say(request_id="lazy"))
+        await cancel(box.synthesizer, "lazy")
         await asyncio.wait_for(box.speaking.idle(), PATIENCE_S)
-        error, _ = await refusal(read(call))
-        assert error.code() is grpc.StatusCode.CANCELLED
-    assert (await synthesizer.Synthesize(request(request_id="lazy"))).audio
+        await refused(read(call), code="CANCELLED")
+    assert (await box.say(request_id="lazy")).audio
 
 
 @pytest.mark.parametrize("server_keys", [{"stream_buffer_s": 0.0}])
-async def test_a_stream_that_is_set_aside_goes_on_as_soon_as_it_is_read(
-    synthesizer: Stub, monkeypatch: pytest.MonkeyPatch
+async def test_a_parked_stream_goes_on_as_soon_as_it_is_read(
+    box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not only when the engine's idle thread looks again."""
     monkeypatch.setattr("appliance.scheduler.loop.IDLE_WAIT_S", 2 * PATIENCE_S)
-    stream = read(synthesizer.StreamSynthesize(request(sentences(30), nfe_steps=1)))
+    stream = read(box.stream(sentences(30), nfe_steps=1))
     _, samples = await asyncio.wait_for(stream, PATIENCE_S)
     assert samples == 30 * 49 * 256
 
@@ -529,35 +484,25 @@ async def test_audio_is_put_together_while_others_are_answered(
 
 
 @large_buffer
-async def test_the_states_of_requests_add_up(synthesizer: Stub, box: Box) -> None:
-    planning, go = threading.Event(), threading.Event()
-    plain = box.planner.cut
-
-    def cut(asked: Request) -> list[Segment]:
-        if asked.text == "last":
-            planning.set()
-            assert go.wait(PATIENCE_S)
-        return plain(asked)
-
-    box.planner.cut = cut
+async def test_the_states_of_requests_add_up(box: Box) -> None:
     async with connection(box, *SMALL_WINDOW) as channel:
         call = await lazy(box, channel)
         with box.held():
-            calls = [start(synthesizer.Synthesize(request(channel=f"c{i}"))) for i in range(3)]
+            calls = [start(box.say(channel=f"c{i}")) for i in range(3)]
             await box.soon(lambda: box.scheduler.load == RequestCounts(waiting=2, running=1))
-            calls += [start(synthesizer.Synthesize(request("last", channel=f"d{i}"))) for i in range(2)]
-            await box.soon(planning.is_set)
-            await box.soon(lambda: box.speaking.planning == 2)
-            assert (box.speaking.sending, box.scheduler.load) == (1, RequestCounts(waiting=2, running=1))
-            go.set()
+            with box.planning("last") as (reached, _):
+                calls += [start(box.say("last", channel=f"d{i}")) for i in range(2)]
+                await box.soon(reached.is_set)
+                await box.soon(lambda: box.speaking.planning == 2)
+                assert (box.speaking.sending, box.scheduler.load) == (1, RequestCounts(waiting=2, running=1))
         await asyncio.gather(*calls)
         call.cancel()
     await asyncio.wait_for(box.speaking.idle(), PATIENCE_S)
     assert (box.speaking.planning, box.speaking.sending, box.scheduler.load) == (0, 0, RequestCounts())
 
 
-async def test_the_wait_counts_from_arrival_and_the_log_names_the_request(
-    synthesizer: Stub, box: Box, caplog: pytest.LogCaptureFixture
+async def test_the_wait_is_from_arrival_and_the_log_names_the_request(
+    box: Box, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain = box.planner.cut
 
@@ -567,10 +512,10 @@ async def test_the_wait_counts_from_arrival_and_the_log_names_the_request(
 
     box.planner.cut = cut
     with caplog.at_level(logging.INFO, "appliance.rpc"):
-        call = synthesizer.Synthesize(request("Secret words", request_id="chat-7"))
+        call = box.say("Secret words", request_id="chat-7")
         await call
         trailers = dict(list(await call.trailing_metadata()))
-        await refusal(synthesizer.Synthesize(request("Secret words", request_id="chat-8", voice="bob")))
+        await refusal(box.say("Secret words", request_id="chat-8", voice="bob"))
     assert 100 <= float(trailers["x-queue-ms"]) <= float(trailers["x-ttfa-ms"])
     lines = [record.getMessage() for record in caplog.records]
     assert re.match(r"request chat-7 of ipv4:127\.0\.0\.1:\d+, voice 'ann': 0\.52 s of audio in", lines[0])

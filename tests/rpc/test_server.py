@@ -34,58 +34,49 @@ from appliance.rpc import server as module
 from appliance.rpc.callers import Callers
 from appliance.rpc.server import SERVICES, listen
 from tests.patience import PATIENCE_S, scaled, until
-from tests.rpc.conftest import Box
-from tests.rpc.test_synthesizer import request
+from tests.rpc.conftest import Box, refused, request
 
 HEALTH = health_pb2.HealthCheckResponse
 
 
-async def health_of(channel: grpc.aio.Channel) -> dict[str, str]:
-    stub: Any = health_pb2_grpc.HealthStub(channel)
-    names = ("", "appliance.v1.Synthesizer", "appliance.v1.Voices")
-    replies = [await stub.Check(health_pb2.HealthCheckRequest(service=name)) for name in names]
-    return {name: HEALTH.ServingStatus.Name(r.status) for name, r in zip(names, replies, strict=True)}
+NAMES = ("", "appliance.v1.Synthesizer", "appliance.v1.Voices")
 
 
-async def test_health_goes_from_not_serving_to_serving_to_not_serving(
-    box: Box, channel: grpc.aio.Channel
-) -> None:
-    assert set((await health_of(channel)).values()) == {"NOT_SERVING"}
-    await box.server.set_serving()
-    assert set((await health_of(channel)).values()) == {"SERVING"}
-    await box.server.health.enter_graceful_shutdown()
-    await box.server.set_serving()
-    assert set((await health_of(channel)).values()) == {"NOT_SERVING"}
+def health(channel: grpc.aio.Channel) -> Any:
+    return health_pb2_grpc.HealthStub(channel)
 
 
-async def test_health_can_be_watched(box: Box, channel: grpc.aio.Channel) -> None:
-    stub: Any = health_pb2_grpc.HealthStub(channel)
-    watch = stub.Watch(health_pb2.HealthCheckRequest(service="appliance.v1.Voices"))
+async def state_of(channel: grpc.aio.Channel) -> set[str]:
+    """States of the daemon and its services."""
+    replies = [await health(channel).Check(health_pb2.HealthCheckRequest(service=name)) for name in NAMES]
+    return {HEALTH.ServingStatus.Name(reply.status) for reply in replies}
+
+
+async def test_health_is_serving_from_ready_to_the_drain(box: Box, channel: grpc.aio.Channel) -> None:
+    watch = health(channel).Watch(health_pb2.HealthCheckRequest(service="appliance.v1.Voices"))
     assert (await watch.read()).status == HEALTH.NOT_SERVING
+    assert await state_of(channel) == {"NOT_SERVING"}
     await box.server.set_serving()
     assert (await watch.read()).status == HEALTH.SERVING
+    assert await state_of(channel) == {"SERVING"}
+    await box.server.health.enter_graceful_shutdown()
+    await box.server.set_serving()
+    assert await state_of(channel) == {"NOT_SERVING"}
     watch.cancel()
+    await refused(health(channel).Check(health_pb2.HealthCheckRequest(service="nothing")), code="NOT_FOUND")
 
 
 async def test_clocks_have_a_health_of_their_own(box: Box, channel: grpc.aio.Channel) -> None:
-    stub: Any = health_pb2_grpc.HealthStub(channel)
-    watch = stub.Watch(health_pb2.HealthCheckRequest(service="clocks"))
+    watch = health(channel).Watch(health_pb2.HealthCheckRequest(service="clocks"))
     assert (await watch.read()).status == HEALTH.NOT_SERVING
     await box.server.set_clocks(True)
     assert (await watch.read()).status == HEALTH.SERVING
-    assert set((await health_of(channel)).values()) == {"NOT_SERVING"}
+    assert await state_of(channel) == {"NOT_SERVING"}
     await box.server.set_serving()
     await box.server.set_clocks(False)
     assert (await watch.read()).status == HEALTH.NOT_SERVING
-    assert set((await health_of(channel)).values()) == {"SERVING"}
+    assert await state_of(channel) == {"SERVING"}
     watch.cancel()
-
-
-async def test_health_of_an_unknown_service_is_not_found(channel: grpc.aio.Channel) -> None:
-    stub: Any = health_pb2_grpc.HealthStub(channel)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stub.Check(health_pb2.HealthCheckRequest(service="nothing"))
-    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 async def test_reflection_lists_the_services_and_gives_the_proto(channel: grpc.aio.Channel) -> None:
@@ -119,29 +110,26 @@ async def test_the_unix_socket_speaks_the_same(box: Box) -> None:
         assert (await stub.Synthesize(request())).header.segments == 2
 
 
-async def second(config: ServerConfig) -> None:
+async def second(listen_on: str = "127.0.0.1:0", at: Path | str = "") -> None:
+    """Another daemon's server, at a port and a socket."""
     servicer: Any = appliance_pb2_grpc.SynthesizerServicer()
     voices: Any = appliance_pb2_grpc.VoicesServicer()
     queue: Any = appliance_pb2_grpc.QueueServicer()
+    config = ServerConfig(listen=listen_on, socket=str(at))
     listening = await listen(config, servicer, voices, queue, lambda *call: None, Callers())
     await listening.server.stop(0)
 
 
-async def test_a_port_that_is_taken(box: Box) -> None:
+async def test_addresses_that_are_taken_stay_with_their_daemon(box: Box) -> None:
     with pytest.raises(AddressInUse, match=r"server\.listen: cannot listen on 127"):
-        await second(ServerConfig(listen=box.address, socket=""))
-
-
-async def test_a_socket_that_is_taken_stays_with_its_daemon(box: Box) -> None:
+        await second(box.address)
     with pytest.raises(AddressInUse, match="another daemon listens"):
-        await second(ServerConfig(listen="127.0.0.1:0", socket=str(box.socket)))
+        await second(at=box.socket)
     async with grpc.aio.insecure_channel(f"unix:{box.socket}") as channel:
         assert await appliance_pb2_grpc.VoicesStub(channel).ListVoices(pb.ListVoicesRequest())
 
 
-def test_of_two_that_start_together_one_has_the_socket(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_starts_at_once_one_has_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, looks, flock = tmp_path / "grpc.sock", threading.Event(), fcntl.flock
     bound: Any = SimpleNamespace(add_insecure_port=lambda address: 1)
     with socket.socket(socket.AF_UNIX) as first, ThreadPoolExecutor(1) as pool:
@@ -155,51 +143,38 @@ def test_of_two_that_start_together_one_has_the_socket(
             late.result(PATIENCE_S)
 
 
-async def test_a_socket_that_a_dead_daemon_left_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "grpc.sock"
+async def test_what_lies_in_the_sockets_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead daemon's socket is replaced; all else is refused and left alone."""
+    path, real = tmp_path / "grpc.sock", Path.stat
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     assert path.is_socket()
-    await second(ServerConfig(listen="127.0.0.1:0", socket=str(path)))
-
-
-async def test_a_file_in_the_sockets_place_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "grpc.sock"
+    await second(at=path)
+    path.unlink(missing_ok=True)
     path.write_text("mine")
     with pytest.raises(StorageError, match="is not a socket"):
-        await second(ServerConfig(listen="127.0.0.1:0", socket=str(path)))
+        await second(at=path)
     assert path.read_text() == "mine"
-
-
-async def test_a_folder_in_which_no_socket_can_be_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
-    with pytest.raises(StorageError, match=rf"server\.socket: {tmp_path}: Permission denied"):
-        await second(ServerConfig(listen="127.0.0.1:0", socket=str(tmp_path / "grpc.sock")))
-
-
-async def test_a_socket_that_cannot_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, real = tmp_path / "grpc.sock", Path.stat
 
     def closed(self: Path, **options: Any) -> Any:
         if self == path:
             raise PermissionError(13, "Permission denied")
         return real(self, **options)
 
-    monkeypatch.setattr(Path, "stat", closed)
-    with pytest.raises(StorageError, match=r"grpc\.sock: Permission denied"):
-        await second(ServerConfig(listen="127.0.0.1:0", socket=str(path)))
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match=r"grpc\.sock: Permission denied"):
+        patch.setattr(Path, "stat", closed)
+        await second(at=path)
+    path.unlink()
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(StorageError, match=rf"server\.socket: {tmp_path}: Permission denied"):
+        await second(at=path)
 
 
-async def test_a_drained_scheduler_answers_unavailable_with_retry(
-    box: Box, channel: grpc.aio.Channel
-) -> None:
+async def test_a_drained_scheduler_answers_unavailable(box: Box, channel: grpc.aio.Channel) -> None:
     box.scheduler.drain()
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request())
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert "draining" in str(caught.value.details())
+    await refused(
+        appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request()), "draining", code="UNAVAILABLE"
+    )
 
 
 GZIP_CLIENT = """
@@ -259,9 +234,7 @@ async def test_a_client_may_ping_a_quiet_connection_as_often_as_it_likes(box: Bo
     assert acknowledged == list(range(PINGS))
 
 
-async def test_a_reply_over_the_limit_is_refused_clearly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reply_over_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SEND_BYTES", 1_000)
 
     class Long(appliance_pb2_grpc.VoicesServicer):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -18,8 +17,8 @@ from appliance.rpc.session import MAX_WAITING
 from appliance.text.sayable import FrontEnd
 from tests.fakes_engine import samples_of, segment
 from tests.patience import PATIENCE_S, scaled
-from tests.rpc.conftest import Box, speech_wav
-from tests.rpc.test_synthesizer import Stub, refusal, request, start
+from tests.rpc.conftest import Box, refused, request, speech_wav, start
+from tests.rpc.test_synthesizer import Stub
 
 
 def configure(**fields: Any) -> pb.SessionRequest:
@@ -67,6 +66,22 @@ class Heard:
     async def until(self, box: Box, number: int, end: str) -> None:
         await box.soon(lambda: self.ends.get(number) == end)
 
+    async def write(self, *messages: str | pb.SessionRequest) -> None:
+        for message in messages:
+            await self.call.write(text(message) if isinstance(message, str) else message)
+
+    async def end(self, *messages: str | pb.SessionRequest) -> None:
+        """Write these, and hear all that is left."""
+        await self.write(*messages)
+        await self.call.done_writing()
+        await asyncio.wait_for(self.task, PATIENCE_S)
+
+
+async def session(box: Box, **fields: Any) -> Heard:
+    heard = Heard(box.synthesizer.Session())
+    await heard.write(configure(**fields))
+    return heard
+
 
 def spoken(*clauses: str) -> bytes:
     """PCM16 of what the fake engine makes of each clause."""
@@ -76,87 +91,62 @@ def spoken(*clauses: str) -> bytes:
     )
 
 
-async def test_clauses_are_spoken_while_the_rest_is_written(synthesizer: Stub, box: Box) -> None:
-    call = synthesizer.Session()
-    heard = Heard(call)
-    await call.write(configure(request_id="chat"))
-    await call.write(text("Thanks for the raid, e"))
+async def test_clauses_are_spoken_while_the_rest_is_written(box: Box) -> None:
+    heard = await session(box, request_id="chat")
+    await heard.write("Thanks for the raid, e")
     await box.soon(lambda: heard.texts.get(1) == ["Thanks for the raid,"])
-    await call.write(text("veryone! "))
+    await heard.write("veryone! ")
     assert heard.ends == {}
-    await call.write(FLUSH)
+    await heard.write(FLUSH)
     await heard.until(box, 1, "END")
-    await call.write(text("And now, news"))
-    await call.done_writing()
-    await heard.task
+    await heard.end("And now, news")
     assert heard.texts == {1: ["Thanks for the raid,", "everyone!"], 2: ["And now, news"]}
     assert heard.audio == {1: spoken("Thanks for the raid,", "everyone!"), 2: spoken("And now, news")}
     assert heard.ends == {1: "END", 2: "END"}
     present, ended, _ = box.scheduler.queue.utterances()
-    ids = [u.job.terms.request_id for u in ended + present]
-    assert ids == ["chat.1", "chat.1-2", "chat.2"]
+    assert [u.job.terms.request_id for u in ended + present] == ["chat.1", "chat.1-2", "chat.2"]
 
 
-async def test_a_cancelled_utterance_leaves_the_next_untouched(synthesizer: Stub, box: Box) -> None:
-    call = synthesizer.Session()
-    heard = Heard(call)
-    await call.write(configure())
+async def test_a_cancelled_utterance_leaves_the_next_untouched(box: Box) -> None:
+    heard = await session(box)
     with box.held():
-        for piece in ("One two three four. Five six seven eight. ", "Never said"):
-            await call.write(text(piece))
+        await heard.write("One two three four. Five six seven eight. ", "Never said")
         await box.soon(lambda: box.scheduler.load.running == 1)
-        await call.write(cancel(1))
-        await call.write(text("The next one."))
-        await call.write(FLUSH)
+        await heard.write(cancel(1), "The next one.", FLUSH)
         await heard.until(box, 1, "CANCELLED")
     await heard.until(box, 2, "END")
-    await call.write(cancel(1))  # which has ended
-    await call.done_writing()
-    await heard.task
+    await heard.end(cancel(1))  # which has ended
     assert heard.audio == {2: spoken("The next one.")}
     assert not any("Never" in name for name in box.engine.calls)
 
 
-async def test_an_utterance_that_is_refused_does_not_end_the_session(synthesizer: Stub, box: Box) -> None:
-    call = synthesizer.Session()
-    heard = Heard(call)
-    await call.write(configure())
-    await call.write(text("x" * 501))
-    await call.write(FLUSH)
+async def test_an_utterance_that_is_refused_does_not_end_the_session(box: Box) -> None:
+    heard = await session(box)
+    await heard.write("x" * 501, FLUSH)
     await heard.until(box, 1, "INVALID_REQUEST")
-    await call.write(text("... !"))
-    await call.write(FLUSH)
+    await heard.write("... !", FLUSH)
     await heard.until(box, 2, "END")
-    await call.write(text("Good."))
-    await call.done_writing()
-    await heard.task
+    await heard.end("Good.")
     assert heard.audio == {3: spoken("Good.")}
 
 
-async def test_two_sessions_do_not_wait_for_one_another(synthesizer: Stub, box: Box) -> None:
-    calls = [synthesizer.Session() for _ in range(2)]
-    both = [Heard(call) for call in calls]
-    for call in calls:
-        await call.write(configure())
-    await calls[1].write(text("Said at once."))
-    await calls[1].done_writing()
-    await both[1].task
-    await calls[0].write(text("Said later."))
-    await calls[0].done_writing()
-    await both[0].task
+async def test_two_sessions_do_not_wait_for_one_another(box: Box) -> None:
+    both = [await session(box) for _ in range(2)]
+    await both[1].end("Said at once.")
+    await both[0].end("Said later.")
     assert [heard.audio for heard in both] == [{1: spoken("Said later.")}, {1: spoken("Said at once.")}]
 
 
-async def test_a_client_that_leaves_a_session_leaves_nothing_behind(synthesizer: Stub, box: Box) -> None:
+async def test_a_client_that_leaves_a_session_leaves_nothing_behind(box: Box) -> None:
     with box.held():
-        call = synthesizer.Session()
+        call = box.synthesizer.Session()
         await call.write(configure())
         await call.write(text("One two three four. Five six seven eight. "))
         await box.soon(lambda: box.scheduler.load.running == 1)
         call.cancel()
         await asyncio.wait_for(box.speaking.idle(), PATIENCE_S)
     await box.soon(lambda: box.scheduler.load == RequestCounts())
-    assert (await start(synthesizer.Synthesize(request()))).audio
+    assert (await start(box.say())).audio
     assert {code for _, code, _ in box.observed} == {"CANCELLED", "OK"}
 
 
@@ -174,24 +164,14 @@ REFUSED = [
 
 
 async def test_what_a_session_refuses(synthesizer: Stub) -> None:
-    for messages, message in REFUSED:
-        error, _ = await refused(synthesizer, messages)
-        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and message in (error.details() or "")
-
-
-async def refused(synthesizer: Stub, messages: list[pb.SessionRequest]) -> Any:
-    async def all_of() -> None:
+    async def all_of(*messages: pb.SessionRequest) -> None:
         async for _ in synthesizer.Session(iter(messages)):
             pass
 
-    return await refusal(all_of())
-
-
-async def test_a_session_sends_pcm(synthesizer: Stub) -> None:
-    error, _ = await refused(synthesizer, [configure(audio_config={"encoding": "WAV"})])
-    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
-    error, _ = await refused(synthesizer, [pb.SessionRequest(configure={"voice": "nobody"})])
-    assert error.code() is grpc.StatusCode.NOT_FOUND
+    for messages, told in REFUSED:
+        await refused(all_of(*messages), told)
+    await refused(all_of(configure(audio_config={"encoding": "WAV"})), code="UNIMPLEMENTED")
+    await refused(all_of(pb.SessionRequest(configure={"voice": "nobody"})), code="NOT_FOUND")
 
 
 async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Box) -> None:
@@ -215,15 +195,12 @@ async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Bo
 
 
 async def test_a_silent_session_ends_but_not_while_it_speaks(
-    synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
+    box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(box.speaking, "session_idle_s", scaled(0.2))
-    call = synthesizer.Session()
-    heard = Heard(call)
-    await call.write(configure())
+    heard = await session(box)
     with box.held():
-        await call.write(text("One two three four. Five"))
-        await call.write(FLUSH)
+        await heard.write("One two three four. Five", FLUSH)
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.shield(heard.task), scaled(0.5))
     await heard.until(box, 1, "END")
@@ -238,40 +215,30 @@ async def test_sessions_are_counted(synthesizer: Stub, box: Box) -> None:
     call = synthesizer.Session()
     await call.write(configure())
     await call.initial_metadata()
-    error, details = await refusal(synthesizer.Session().read())
-    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert details["ErrorInfo"].reason == "TOO_MANY_CALLS"
+    await refused(synthesizer.Session().read(), code="RESOURCE_EXHAUSTED", reason="TOO_MANY_CALLS")
     await call.done_writing()
     assert await call.read() is grpc.aio.EOF
 
 
-async def test_a_session_that_stays_open_speaks_more_than_may_wait(synthesizer: Stub, box: Box) -> None:
+async def test_a_session_that_stays_open_speaks_more_than_may_wait(box: Box) -> None:
     """One by one, while nothing is written in between; then all at once."""
-    call = synthesizer.Session()
-    heard = Heard(call)
-    await call.write(configure(nfe_steps=1))
+    heard = await session(box, nfe_steps=1)
     many = MAX_WAITING + 6
     for number in range(1, many + 1):
-        await call.write(text("Hi."))
-        await call.write(FLUSH)
+        await heard.write("Hi.", FLUSH)
         await heard.until(box, number, "END")
-    for _ in range(many):
-        await call.write(text("Hi."))
-        await call.write(FLUSH)
+    await heard.write(*many * ("Hi.", FLUSH))
     await heard.until(box, 2 * many, "END")
-    await call.done_writing()
-    await asyncio.wait_for(heard.task, PATIENCE_S)
+    await heard.end()
     assert len(heard.ends) == 2 * many
 
 
 @pytest.mark.parametrize("style", ["", "sad"])
-async def test_a_tag_holds_for_the_clauses_after_it(synthesizer: Stub, box: Box, style: str) -> None:
+async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> None:
     for number, name in enumerate(("happy", "sad")):
         box.store.create_style("ann", name, speech_wav(1.2 + number), "Hello there.")
     front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
-    box.components.defaults = replace(
-        box.components.defaults, speakable=front.speakable, styles=box.store.styles
-    )
+    box.set_defaults(speakable=front.speakable, styles=box.store.styles)
     runs: list[tuple[str, str]] = []
     plain = box.planner.cut
 
@@ -280,21 +247,12 @@ async def test_a_tag_holds_for_the_clauses_after_it(synthesizer: Stub, box: Box,
         return plain(asked)
 
     box.planner.cut = cut
-    call = synthesizer.Session()
-    heard = Heard(call)
-    await call.write(configure(style=style))
-    for piece in (
-        "Hello to all of you. [hap",
-        "py] Thank you for the follow. It is nice of you",
-        ". [neutral] ",
-    ):
-        await call.write(text(piece))
-    for piece in ("Now to the game we play. ", "[laugh] And on it goes.", " [SAD] "):
-        await call.write(text(piece))
-    await call.write(FLUSH)
-    await call.write(text("Another one begins anew. "))
-    await call.done_writing()
-    await asyncio.wait_for(heard.task, PATIENCE_S)
+    heard = await session(box, style=style)
+    await heard.write(
+        "Hello to all of you. [hap", "py] Thank you for the follow. It is nice of you", ". [neutral] "
+    )
+    await heard.write("Now to the game we play. ", "[laugh] And on it goes.", " [SAD] ", FLUSH)
+    await heard.end("Another one begins anew. ")
     assert heard.ends == {1: "END", 2: "END"}
     assert runs == [
         (style, "Hello to all of you."),
@@ -310,26 +268,19 @@ async def test_a_session_with_a_style_that_the_voice_lacks_is_not_opened(synthes
     box.store.create_style("ann", "happy", speech_wav(1.2), "Hello there.")
     call = synthesizer.Session()
     await call.write(configure(style="angry"))
-    error, details = await refusal(call.read())
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "voice 'ann' has no style 'angry'; it has neutral, happy" in (error.details() or "")
-    assert details["BadRequest"].field_violations[0].field == "style"
+    await refused(call.read(), "voice 'ann' has no style 'angry'; it has neutral, happy", field="style")
 
 
-async def test_a_clause_of_which_nothing_is_spoken_ends_no_utterance_early(
-    synthesizer: Stub, box: Box
-) -> None:
+async def test_a_clause_of_which_nothing_is_spoken_ends_no_utterance_early(box: Box) -> None:
     front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
-    box.components.defaults = replace(box.components.defaults, speakable=front.speakable)
-    call = synthesizer.Session()
-    heard = Heard(call)
+    box.set_defaults(speakable=front.speakable)
+    heard = await session(box)
     with box.held() as go:
-        for message in (configure(), text("Hello to all of you. "), text("[laugh]"), FLUSH):
-            await call.write(message)
-        await call.done_writing()
+        await heard.write("Hello to all of you. ", "[laugh]", FLUSH)
+        await heard.call.done_writing()
         # Both clauses were read, and the engine makes the first one still.
         await box.soon(lambda: bool(box.engine.calls))
-        await synthesizer.Synthesize(request("!!!"))
+        await box.say("!!!")
         go.set()
         await asyncio.wait_for(heard.task, PATIENCE_S)
     assert heard.order[-1] == (1, "end") and heard.ends == {1: "END"}

@@ -19,11 +19,9 @@ from appliance.errors import (
     QueueFull,
     ResourceExhausted,
 )
-from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.status import TABLE, reason_of, rule_for, to_status
+from appliance.rpc.status import TABLE, rule_for, to_status
 from tests.patience import PATIENCE_S, scaled
-from tests.rpc.conftest import Box
-from tests.rpc.test_synthesizer import refusal, request, start
+from tests.rpc.conftest import Box, refused, request, start
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ApplianceError)]
 
@@ -41,11 +39,6 @@ def test_the_nearest_class_counts() -> None:
         pass
 
     assert rule_for(Sudden("no room")).code is grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-def test_reasons_are_upper_snake_case() -> None:
-    assert reason_of(errors.VoiceNotFound) == "VOICE_NOT_FOUND"
-    assert reason_of(errors.Cancelled) == "CANCELLED"
 
 
 def test_the_longest_message_fits_into_a_clients_8_kib() -> None:
@@ -73,9 +66,7 @@ def details_of(error: ApplianceError) -> tuple[error_details_pb2.ErrorInfo, erro
         (InvalidRequest("text", "is empty"), 0.0, None),
     ],
 )
-def test_an_errors_own_wait_goes_before_the_tables(
-    error: ApplianceError, seconds: float, wait_ms: str | None
-) -> None:
+def test_an_errors_own_wait_comes_first(error: ApplianceError, seconds: float, wait_ms: str | None) -> None:
     info, retry = details_of(error)
     assert retry.retry_delay.ToNanoseconds() / 1e9 == pytest.approx(seconds)
     assert info.metadata.get("wait_ms") == wait_ms
@@ -94,23 +85,18 @@ async def test_bytes_that_are_no_message_are_invalid_and_counted(
     stream = method.endswith("/StreamSynthesize")
     for data in MALFORMED:
         call: Any = (channel.unary_stream if stream else channel.unary_unary)(f"/appliance.v1.{method}")(data)
-        error, details = await refusal(call.read() if stream else call)
-        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert "is not the protobuf of a" in str(error.details())
-        assert details["BadRequest"].field_violations[0].field == "message"
+        await refused(call.read() if stream else call, "is not the protobuf of a", field="message")
     assert box.observed == 4 * [(method.partition("/")[2], "INVALID_ARGUMENT", "INVALID_REQUEST")]
     assert caplog.records == []
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("deadline", [False, True])
-async def test_a_missed_deadline_is_not_counted_as_cancelled(
-    box: Box, synthesizer: appliance_pb2_grpc.SynthesizerStub, stream: bool, deadline: bool
-) -> None:
+async def test_a_missed_deadline_is_not_counted_as_cancelled(box: Box, stream: bool, deadline: bool) -> None:
     with box.held():
-        first = start(synthesizer.Synthesize(request()))
+        first = start(box.say())
         await box.soon(lambda: box.scheduler.load.running == 1)
-        ask: Any = synthesizer.StreamSynthesize if stream else synthesizer.Synthesize
+        ask: Any = box.synthesizer.StreamSynthesize if stream else box.synthesizer.Synthesize
         # gRPC sends what is over a second in steps of 10 ms, rounded up.
         call = ask(request("late"), timeout=scaled(1.001) if deadline else PATIENCE_S)
         waiting = asyncio.ensure_future(_until_the_end(call, stream))
@@ -123,6 +109,7 @@ async def test_a_missed_deadline_is_not_counted_as_cancelled(
         expected = ("DEADLINE_EXCEEDED", "DEADLINE_MISSED") if deadline else ("CANCELLED", "")
         assert box.observed == [(name, *expected)]
     assert (await first).audio
+    assert box.opened == ["one", "two"]
 
 
 async def _until_the_end(call: Any, stream: bool) -> None:
@@ -131,11 +118,3 @@ async def _until_the_end(call: Any, stream: bool) -> None:
     else:
         while await call.read() is not grpc.aio.EOF:
             pass
-
-
-async def test_an_unexpected_fault_is_logged_with_the_callers_address(
-    synthesizer: appliance_pb2_grpc.SynthesizerStub, box: Box, caplog: pytest.LogCaptureFixture
-) -> None:
-    box.store.reference = lambda name: 1 / 0  # type: ignore[method-assign,assignment,return-value]
-    await refusal(synthesizer.Synthesize(request()))
-    assert "Synthesize from ipv4:127.0.0.1:" in caplog.text

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import soundfile
 from google.protobuf.duration_pb2 import Duration
-from google.rpc import error_details_pb2, status_pb2
 
 from appliance.audio import encode
 from appliance.config import SchedulerConfig
@@ -21,16 +20,21 @@ from appliance.errors import EngineFault
 from appliance.request import FloatArray, RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.status import DETAILS_KEY
 from tests.fakes_engine import samples_of, segment
 from tests.patience import PATIENCE_S
-from tests.rpc.conftest import Box
+from tests.rpc.conftest import (
+    SMALL_WINDOW,
+    Box,
+    connection,
+    read,
+    refusal,
+    refused,
+    reply_of,
+    request,
+    sentences,
+)
 
 Stub = appliance_pb2_grpc.SynthesizerStub
-
-
-def request(text: str = "one. two", **fields: Any) -> pb.SynthesizeRequest:
-    return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "nfe_steps": 3, "seed": 5, **fields})
 
 
 def expected(*texts: str, nfe: int = 3, seed: int = 5) -> np.ndarray[Any, Any]:
@@ -39,35 +43,8 @@ def expected(*texts: str, nfe: int = 3, seed: int = 5) -> np.ndarray[Any, Any]:
     )
 
 
-def start(call: Any) -> asyncio.Future[Any]:
-    """Begin a call whose reply is awaited later."""
-    return asyncio.ensure_future(reply_of(call))
-
-
-async def reply_of(call: Any) -> Any:
-    """A call's reply, as a coroutine that a task can be made of."""
-    return await call
-
-
-async def refusal(call: Any) -> tuple[grpc.aio.AioRpcError, dict[str, Any]]:
-    """The error of a call and its details, by type."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await asyncio.wait_for(reply_of(call), PATIENCE_S)
-    error = caught.value
-    found = {}
-    for key, value in error.trailing_metadata() or ():
-        if key == DETAILS_KEY:
-            status = status_pb2.Status.FromString(value)
-            assert (status.code, status.message) == (error.code().value[0], error.details())
-            for detail in status.details:
-                kind = getattr(error_details_pb2, detail.TypeName().rpartition(".")[2])
-                found[kind.__name__] = kind()
-                detail.Unpack(found[kind.__name__])
-    return error, found
-
-
-async def test_unary_wav_holds_the_engines_samples(synthesizer: Stub) -> None:
-    reply = await synthesizer.Synthesize(request(request_id="chat-1"))
+async def test_unary_wav_holds_the_engines_samples(box: Box) -> None:
+    reply = await box.say(request_id="chat-1")
     with wave.open(io.BytesIO(reply.audio)) as audio:
         assert (audio.getframerate(), audio.getnchannels(), audio.getsampwidth()) == (24_000, 1, 2)
         assert audio.readframes(10**9) == encode.pcm16(expected("one", "two"))
@@ -126,14 +103,15 @@ async def test_coded_streams_and_replies_are_the_same(synthesizer: Stub, encodin
 
 async def test_a_rate_that_an_encoding_lacks_names_those_that_it_has(synthesizer: Stub) -> None:
     asked = request(audio_config={"encoding": pb.OGG_OPUS, "sample_rate_hertz": 44_100})
-    error, found = await refusal(synthesizer.Synthesize(asked))
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert found["BadRequest"].field_violations[0].field == "audio_config.sample_rate_hertz"
-    assert "8000, 12000, 16000, 24000, 48000 Hz for OGG_OPUS, not 44100" in (error.details() or "")
+    await refused(
+        synthesizer.Synthesize(asked),
+        "8000, 12000, 16000, 24000, 48000 Hz for OGG_OPUS, not 44100",
+        field="audio_config.sample_rate_hertz",
+    )
 
 
-async def test_a_stream_is_header_audio_end(synthesizer: Stub) -> None:
-    messages = [message async for message in synthesizer.StreamSynthesize(request())]
+async def test_a_stream_is_header_audio_end(box: Box) -> None:
+    messages = [message async for message in box.stream()]
     kinds = [message.WhichOneof("message") for message in messages]
     assert kinds == ["header", *["audio"] * (len(messages) - 2), "end"]
     header, end = messages[0].header, messages[-1].end
@@ -189,14 +167,11 @@ async def test_absent_fields_take_the_defaults_and_a_drawn_seed_repeats(synthesi
     assert (header.seed, header.guidance) == (0, 0.0)
 
 
-async def test_concurrent_requests_get_their_own_audio(synthesizer: Stub, box: Box) -> None:
+async def test_concurrent_requests_get_their_own_audio(box: Box) -> None:
     box.scheduler.config = SchedulerConfig()
     texts = [f"text {i}. and more" for i in range(10)]
     replies = await asyncio.gather(
-        *(
-            synthesizer.Synthesize(request(text, seed=i, audio_config={"encoding": pb.PCM16}))
-            for i, text in enumerate(texts)
-        )
+        *(box.say(text, seed=i, audio_config={"encoding": pb.PCM16}) for i, text in enumerate(texts))
     )
     for i, reply in enumerate(replies):
         assert reply.header.text == texts[i]
@@ -226,12 +201,7 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None, str]] = [
     ({"min_nfe_steps": 4}, "INVALID_ARGUMENT", "min_nfe_steps", "between 1 and 3, not 4"),
     ({"queue_timeout": Duration(seconds=-1)}, "INVALID_ARGUMENT", "queue_timeout", "not -1.0"),
     ({"queue_timeout": Duration(seconds=3_601)}, "INVALID_ARGUMENT", "queue_timeout", "3600.0, not"),
-    (
-        {"audio_config": {"encoding": 7}},
-        "UNIMPLEMENTED",
-        None,
-        "7 is not supported; WAV, PCM16, FLAC, MP3",
-    ),
+    ({"audio_config": {"encoding": 7}}, "UNIMPLEMENTED", None, "7 is not supported; WAV, PCM16, FLAC, MP3"),
     (
         {"audio_config": {"sample_rate_hertz": 2}},
         "INVALID_ARGUMENT",
@@ -254,27 +224,21 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None, str]] = [
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_bad_requests_are_told_what_is_wrong_and_the_daemon_goes_on(
-    synthesizer: Stub, box: Box, stream: bool
-) -> None:
+async def test_bad_requests_are_told_what_is_wrong_and_the_daemon_goes_on(box: Box, stream: bool) -> None:
     for fields, code, field, message in BAD_REQUESTS:
         asked = request(**fields)
-        call = synthesizer.StreamSynthesize(asked).read() if stream else synthesizer.Synthesize(asked)
-        error, details = await refusal(call)
-        assert error.code().name == code, fields
-        assert message in str(error.details())
+        call = box.synthesizer.StreamSynthesize(asked).read() if stream else box.synthesizer.Synthesize(asked)
+        details = await refused(call, message, code=code)
         violations = [v.field for v in details["BadRequest"].field_violations] if field else []
         assert violations == ([field] if field else [])
         assert details["ErrorInfo"].domain == "f5-appliance"
         assert box.observed[-1][1:] == (code, details["ErrorInfo"].reason)
     assert box.engine.calls == []
-    assert (await synthesizer.Synthesize(request())).audio
+    assert (await box.say()).audio
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_cancels_frees_the_engine_within_one_call(
-    synthesizer: Stub, box: Box, stream: bool
-) -> None:
+async def test_a_client_that_cancels_frees_the_engine_within_one_call(box: Box, stream: bool) -> None:
     reached, go = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -283,7 +247,7 @@ async def test_a_client_that_cancels_frees_the_engine_within_one_call(
             go.wait(PATIENCE_S)
 
     box.engine.on_step = hold
-    call = (synthesizer.StreamSynthesize if stream else synthesizer.Synthesize)(request(nfe_steps=32))
+    call = (box.synthesizer.StreamSynthesize if stream else box.synthesizer.Synthesize)(request(nfe_steps=32))
     waiting = asyncio.ensure_future(call.read() if stream else reply_of(call))
     await box.soon(reached.is_set)
     call.cancel()
@@ -292,73 +256,49 @@ async def test_a_client_that_cancels_frees_the_engine_within_one_call(
     go.set()
     await box.soon(lambda: box.engine.lanes == 0)
     assert box.engine.calls == ["open one", "step", "step"]
-    assert (await synthesizer.Synthesize(request())).audio
+    assert (await box.say()).audio
 
 
-async def test_a_deadline_that_passes_while_waiting(synthesizer: Stub, box: Box) -> None:
-    with box.held():
-        first = start(synthesizer.Synthesize(request()))
-        await box.soon(lambda: box.scheduler.load.running == 1)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await synthesizer.Synthesize(request("late"), timeout=0.3)
-        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        # The caller's clock is ahead of the daemon's by the time that the call was under way.
-        await box.soon(lambda: box.scheduler.load.waiting == 0)
-    assert (await first).audio
-    assert "open late" not in box.engine.calls
-
-
-async def test_a_fault_of_the_engine_is_internal_and_only_of_its_own_request(
-    synthesizer: Stub, box: Box
-) -> None:
+async def test_a_fault_of_the_engine_is_internal_and_only_of_its_own_request(box: Box) -> None:
     def fail(samples: FloatArray) -> FloatArray:
         raise EngineFault("the vocoder produced numbers that are not finite")
 
     box.engine.finishing = fail
-    error, details = await refusal(synthesizer.Synthesize(request()))
-    assert error.code() is grpc.StatusCode.INTERNAL
-    assert details["ErrorInfo"].reason == "ENGINE_FAULT"
+    await refused(box.say(), code="INTERNAL", reason="ENGINE_FAULT")
     received = []
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        async for message in synthesizer.StreamSynthesize(request()):
+        async for message in box.stream():
             received.append(message.WhichOneof("message"))
     assert caught.value.code() is grpc.StatusCode.INTERNAL
     assert received == ["header"]
     box.engine.finishing = lambda samples: samples
-    assert (await synthesizer.Synthesize(request())).audio
+    assert (await box.say()).audio
     assert "prove" not in box.engine.calls
 
 
-async def test_what_nobody_expected_is_internal_with_a_number_in_the_log(
-    synthesizer: Stub, box: Box, caplog: pytest.LogCaptureFixture
+async def test_the_unexpected_is_internal_and_numbered_in_the_log(
+    box: Box, caplog: pytest.LogCaptureFixture
 ) -> None:
     box.store.reference = lambda *_: 1 / 0  # type: ignore[method-assign,assignment,return-value]
-    error, _ = await refusal(synthesizer.Synthesize(request()))
+    error, _ = await refusal(box.say())
     assert error.code() is grpc.StatusCode.INTERNAL
     number = str(error.details()).split()[2].rstrip(";")
     assert f"error {number}" in caplog.text
-    assert "ZeroDivisionError" in caplog.text
+    assert "ZeroDivisionError" in caplog.text and "Synthesize from ipv4:127.0.0.1:" in caplog.text
     assert "ZeroDivision" not in str(error.details())
     del box.store.reference
-    assert (await synthesizer.Synthesize(request())).audio
+    assert (await box.say()).audio
 
 
-async def test_a_slow_reader_is_set_aside_while_others_are_served(synthesizer: Stub, box: Box) -> None:
+async def test_a_slow_reader_is_set_aside_while_others_are_served(box: Box) -> None:
     # A client's window swallows what it can, so this one's is kept from growing.
-    small = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
-    async with grpc.aio.insecure_channel(box.address, options=small) as channel:
-        await _read_slowly(appliance_pb2_grpc.SynthesizerStub(channel), synthesizer, box)
-
-
-async def _read_slowly(lagging: Stub, synthesizer: Stub, box: Box) -> None:
-    many = ". ".join(f"t{i}" for i in range(100))
-    slow = lagging.StreamSynthesize(request(many, nfe_steps=1, audio_config={"sample_rate_hertz": 48_000}))
-    assert (await slow.read()).WhichOneof("message") == "header"
-    await box.soon(lambda: box.scheduler.load == RequestCounts(running=1, parked=1))
-    assert box.engine.calls.count("step") < 100
-    assert (await synthesizer.Synthesize(request("other"))).audio
-    assert "open other" in box.engine.calls
-    count = 0
-    while (message := await slow.read()) is not grpc.aio.EOF:
-        count += len(message.audio.data) // 2
-    assert count == pytest.approx(100 * 49 * 256 * 2, abs=2)
+    async with connection(box, *SMALL_WINDOW) as channel:
+        many = request(sentences(100), nfe_steps=1, audio_config={"sample_rate_hertz": 48_000})
+        slow = appliance_pb2_grpc.SynthesizerStub(channel).StreamSynthesize(many)
+        assert (await slow.read()).WhichOneof("message") == "header"
+        await box.soon(lambda: box.scheduler.load == RequestCounts(running=1, parked=1))
+        assert box.engine.calls.count("step") < 100
+        assert (await box.say("other")).audio
+        assert "other" in box.opened
+        _, samples = await read(slow)
+    assert samples == pytest.approx(100 * 49 * 256 * 2, abs=2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
-import grpc
 import pytest
 import soundfile
 
@@ -15,24 +14,24 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import request_of
 from appliance.text.sayable import NOTHING, FrontEnd
 from tests.daemons import ROOT
-from tests.rpc.conftest import Box
-from tests.rpc.test_session import Heard, configure, text
-from tests.rpc.test_synthesizer import Stub, refusal, request
+from tests.rpc.conftest import Box, refused, request
+from tests.rpc.test_session import configure, session
+from tests.rpc.test_synthesizer import Stub
 
 
 @pytest.fixture(autouse=True)
 def front(box: Box) -> None:
     vocabulary = read_vocabulary(ROOT / "appliance/demo/bundle/vocab.txt")
     speakable = FrontEnd(vocabulary, languages=("en",)).speakable
-    box.components.defaults = replace(box.components.defaults, speakable=speakable)
+    box.set_defaults(speakable=speakable)
 
 
 def changes(header: pb.Header) -> list[tuple[str, str, str]]:
     return [(c.kind, c.before, c.after) for c in header.changes]
 
 
-async def test_the_header_says_what_is_spoken_and_what_was_changed(synthesizer: Stub, box: Box) -> None:
-    reply = await synthesizer.Synthesize(request("see www.example.com 主播 50%"))
+async def test_the_header_says_what_is_spoken_and_what_was_changed(box: Box) -> None:
+    reply = await box.say("see www.example.com 主播 50%")
     assert reply.header.text == "see link fifty percent"
     assert changes(reply.header) == [
         ("link", "www.example.com", "link"),
@@ -40,7 +39,7 @@ async def test_the_header_says_what_is_spoken_and_what_was_changed(synthesizer: 
         ("unsayable", "主播", ""),
     ]
     assert "open see link fifty percent" in box.engine.calls
-    reply = await synthesizer.Synthesize(request("GG LETS GO!!!", text_handling="VERBATIM"))
+    reply = await box.say("GG LETS GO!!!", text_handling="VERBATIM")
     assert (reply.header.text, changes(reply.header)) == ("GG LETS GO!!!", [])
 
 
@@ -61,55 +60,48 @@ async def test_nothing_to_say_is_no_error_and_costs_nothing(synthesizer: Stub, b
     assert {code for _, code, _ in box.observed} == {"OK"}
 
 
-async def test_an_empty_text_is_an_error_all_the_same(synthesizer: Stub) -> None:
+async def test_an_empty_text_is_an_error_all_the_same(box: Box) -> None:
     for nothing in ("", " \u200b "):
-        error, _ = await refusal(synthesizer.Synthesize(request(nothing)))
-        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and "is empty" in (error.details() or "")
-    error, _ = await refusal(synthesizer.Synthesize(request("a", text_handling=7)))
-    assert "text_handling: must be CHAT, VERBATIM or SSML, not 7" in (error.details() or "")
-    error, _ = await refusal(synthesizer.Synthesize(request("a", max_spoken_seconds=-1.0)))
-    assert "max_spoken_seconds: must be between" in (error.details() or "")
+        await refused(box.say(nothing), "is empty")
+    await refused(box.say("a", text_handling=7), "text_handling: must be CHAT, VERBATIM or SSML, not 7")
+    await refused(box.say("a", max_spoken_seconds=-1.0), "max_spoken_seconds: must be between")
 
 
-async def test_a_merged_text_is_spoken_in_words(synthesizer: Stub, box: Box) -> None:
-    reply = await synthesizer.Synthesize(request("Ann sent a rose", merge_key="r", merge_count=12))
+async def test_a_merged_text_is_spoken_in_words(box: Box) -> None:
+    reply = await box.say("Ann sent a rose", merge_key="r", merge_count=12)
     assert reply.header.text == "Ann sent a rose, twelve times"
 
 
-async def test_a_language_of_its_own_comes_before_the_bundles(synthesizer: Stub, box: Box) -> None:
+async def test_a_language_of_its_own_comes_before_the_bundles(box: Box) -> None:
     vocabulary = Vocabulary((*map(chr, range(32, 127)), *"一二三十百点"))
     front = FrontEnd(replace(vocabulary, tokenizer="char"), languages=("en",))
-    box.components.defaults = replace(box.components.defaults, speakable=front.speakable)
+    box.set_defaults(speakable=front.speakable)
     for code, heard in (("", "three"), ("en-GB", "three"), ("zh-CN", "三")):
-        reply = await synthesizer.Synthesize(request("3", language_code=code))
+        reply = await box.say("3", language_code=code)
         assert reply.header.text == heard, code
     for code, told in (
         ("english", "language_code: must be a tag like"),
         ("de_" + "x" * 99, "language_code: must be a tag like"),
         ("tlh", "language_code: 'tlh' is not known; en, zh"),
     ):
-        error, details = await refusal(synthesizer.Synthesize(request("3", language_code=code)))
-        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and told in (error.details() or "")
-        assert details["BadRequest"].field_violations[0].field == "language_code"
+        await refused(box.say("3", language_code=code), told, field="language_code")
 
 
-async def test_where_no_language_is_known_nothing_is_put_in(synthesizer: Stub, box: Box) -> None:
+async def test_where_no_language_is_known_nothing_is_put_in(box: Box) -> None:
     front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))))
-    box.components.defaults = replace(box.components.defaults, speakable=front.speakable)
-    reply = await synthesizer.Synthesize(request("Danke, 3 Leute", merge_key="r", merge_count=2))
+    box.set_defaults(speakable=front.speakable)
+    reply = await box.say("Danke, 3 Leute", merge_key="r", merge_count=2)
     assert reply.header.text == "Danke, 3 Leute, 2x"
 
 
-async def test_names_are_said_as_the_voice_or_the_request_says(synthesizer: Stub, box: Box) -> None:
-    box.components.defaults = replace(box.components.defaults, pronunciations=box.store.pronunciations)
+async def test_names_are_said_as_the_voice_or_the_request_says(box: Box) -> None:
+    box.set_defaults(pronunciations=box.store.pronunciations)
     box.store.update("ann", pronunciations={"Xx_Bea": "Bea", "GG": "good game"})
-    reply = await synthesizer.Synthesize(request("GG @xx_bea", pronunciations={"GG": "well played"}))
+    reply = await box.say("GG @xx_bea", pronunciations={"GG": "well played"})
     assert reply.header.text == "well played Bea"
     assert ("pronunciation", "xx_bea", "Bea") in changes(reply.header)
-    error, details = await refusal(synthesizer.Synthesize(request("GG", pronunciations={"GG": ""})))
-    assert details["BadRequest"].field_violations[0].field == "pronunciations"
-    error, _ = await refusal(synthesizer.Synthesize(request("GG", voice="nobody")))
-    assert error.code() is grpc.StatusCode.NOT_FOUND
+    await refused(box.say("GG", pronunciations={"GG": ""}), field="pronunciations")
+    await refused(box.say("GG", voice="nobody"), code="NOT_FOUND")
 
 
 async def test_stage_directions_reach_the_planner(box: Box) -> None:
@@ -117,28 +109,20 @@ async def test_stage_directions_reach_the_planner(box: Box) -> None:
     assert (asked.text, asked.directions) == ("hi", (Direction(0, "waves"), Direction(2, "laugh")))
 
 
-async def test_ssml_is_read_as_a_whole(synthesizer: Stub, box: Box) -> None:
+async def test_ssml_is_read_as_a_whole(box: Box) -> None:
     document = "<speak>Ann sent <say-as interpret-as='ordinal'>2</say-as> 5<break/></speak>"
     asked = request(document, text_handling="SSML", merge_key="r", merge_count=12)
-    reply = await synthesizer.Synthesize(asked)
+    reply = await box.synthesizer.Synthesize(asked)
     assert reply.header.text == "Ann sent second five twelve times"
-    error, details = await refusal(synthesizer.Synthesize(request("<speak>", text_handling="SSML")))
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and "not well-formed" in (error.details() or "")
-    assert details["BadRequest"].field_violations[0].field == "text"
-    reply = await synthesizer.Synthesize(request("<speak><break/></speak>", text_handling="SSML"))
+    await refused(box.say("<speak>", text_handling="SSML"), "not well-formed", field="text")
+    reply = await box.say("<speak><break/></speak>", text_handling="SSML")
     assert (reply.header.text, reply.header.skipped_reason) == ("", NOTHING)
-    call = synthesizer.Session()
+    call = box.synthesizer.Session()
     await call.write(configure(text_handling="SSML"))
-    error, _ = await refusal(call.read())
-    assert "configure.text_handling: must be CHAT or VERBATIM" in (error.details() or "")
+    await refused(call.read(), "configure.text_handling: must be CHAT or VERBATIM")
 
 
 async def test_a_session_leaves_out_what_cannot_be_spoken(synthesizer: Stub, box: Box) -> None:
-    call = synthesizer.Session()
-    heard = Heard(call)
-    await call.write(configure())
-    for piece in ("主播好主播好主播好。", " It costs 5$."):
-        await call.write(text(piece))
-    await call.done_writing()
-    await heard.task
+    heard = await session(box)
+    await heard.end("主播好主播好主播好。", " It costs 5$.")
     assert heard.texts == {1: ["It costs five dollars."]} and heard.ends == {1: "END"}
