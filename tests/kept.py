@@ -2,8 +2,8 @@
 
     folder = kept("v1-base", ("tests.cuda.base",), write, blocks)
 
-A folder is keyed by what made it: the text of those modules and of all of this repository that they import, the
-locks of the workshop, and the arguments.
+A folder is keyed by what made it: the text of those modules and of all of this repository that they import,
+the locks of the workshop, and the arguments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DONE = ".done"
 def kept(name: str, modules: Sequence[str], make: Callable[..., object], *arguments: object) -> Path:
     """Return the folder that `make(folder, *arguments)` has filled, now or in an earlier run.
 
-    `arguments` are part of the key by their repr. Folders of this name with another key go after a day unused.
+    `arguments` are part of the key by their repr. Folders of this name with another key go after a day.
     """
     KEPT.mkdir(parents=True, exist_ok=True)
     folder = KEPT / f"{name}-{key(modules, arguments)}"
