@@ -29,7 +29,7 @@ def test_a_storm(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert storm(box, *options) == 0
     found = json.loads(written.read_text())
     assert found["verified"] == {"replies": 3, "same": 3}
-    assert 1.0 < found["load"] < 4.0
+    assert found["load"] > 0.0
     assert 0.0 < found["goodput"] <= found["delivered"]
     assert found["idle_first_audio_s"]["p50"] > 0.0
     lines = [json.loads(line) for line in trace.read_text().splitlines()]
