@@ -24,10 +24,17 @@ LOCKS = tuple(ROOT / "scripts/requirements" / name for name in ("torch.txt", "ex
 DONE = ".done"
 
 
-def kept(name: str, modules: Sequence[str], make: Callable[..., object], *arguments: object) -> Path:
+def kept(
+    name: str,
+    modules: Sequence[str],
+    make: Callable[..., object],
+    *arguments: object,
+    unused_s: float = 86_400,
+) -> Path:
     """Return the folder that `make(folder, *arguments)` has filled, now or in an earlier run.
 
-    `arguments` are part of the key by their repr. Folders of this name with another key go after a day.
+    `arguments` are part of the key by their repr. Folders of this name with another key go once they are
+    `unused_s` older.
     """
     KEPT.mkdir(parents=True, exist_ok=True)
     folder = KEPT / f"{name}-{key(modules, arguments)}"
@@ -38,15 +45,15 @@ def kept(name: str, modules: Sequence[str], make: Callable[..., object], *argume
             make(folder, *arguments)
             (folder / DONE).touch()
         os.utime(folder / DONE)
-        _remove_stale(name, folder)
+        _remove_stale(name, folder, unused_s)
     return folder
 
 
-def _remove_stale(name: str, used: Path) -> None:
+def _remove_stale(name: str, used: Path, unused_s: float) -> None:
     newest = (used / DONE).stat().st_mtime
     for other in KEPT.glob(f"{name}-{'[0-9a-f]' * 16}"):
         done = other / DONE
-        if other != used and done.exists() and done.stat().st_mtime < newest - 86_400:
+        if other != used and done.exists() and done.stat().st_mtime < newest - unused_s:
             shutil.rmtree(other, ignore_errors=True)
 
 

@@ -125,7 +125,11 @@ def staggered(engine: Synthesizer, segments: Sequence[Segment]) -> list[FloatArr
 
 
 def check_a_padded_batch(
-    engine: Synthesizer, lengths: Sequence[int], alone: Synthesizer, sampling: Sampling = "exact"
+    engine: Synthesizer,
+    lengths: Sequence[int],
+    alone: Synthesizer,
+    sampling: Sampling = "exact",
+    bound: float = BATCHED,
 ) -> None:
     """Segments of those lengths in one batch equal themselves alone on another engine."""
     segments = [segment(n, nfe=2, seed=i, sampling=sampling) for i, n in enumerate(lengths)]
@@ -134,7 +138,7 @@ def check_a_padded_batch(
     run(engine, ids, 2)
     for lane_id, given, want in zip(ids, segments, wanted, strict=True):
         assert np.abs(want).mean() > 1e-2
-        assert relative(moved(engine, lane_id, given), want) <= BATCHED
+        assert relative(moved(engine, lane_id, given), want) <= bound
         engine.close(lane_id)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -12,10 +11,9 @@ from tests.export.small import Workshop
 
 
 @pytest.fixture(scope="session")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+def workshop() -> Workshop:
     """Small bundles, each made once."""
-    base = tmp_path_factory.getbasetemp()
-    return Workshop((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "workshop")
+    return Workshop()
 
 
 @pytest.fixture

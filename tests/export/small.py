@@ -8,6 +8,7 @@ import functools
 import hashlib
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import torch
 import yaml
@@ -31,41 +34,37 @@ from appliance.durable import sha256
 from appliance.engine.cases import FEMALE, MALE
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
-from appliance.request import FloatArray
+from appliance.request import FloatArray, Segment
 from export import assemble, oracles, parity, to_onnx
 from export.cli import main
 from export.families import family
-from export.model.bigvgan import BigVGANConfig, fold, weight_norm_pairs
+from export.model.bigvgan import fold, weight_norm_pairs
 from export.model.hifigan import HiFiGANConfig
 from export.model.vocos import VocosConfig
 from export.oracles import Case
 from tests import upstream
 from tests.engine.lanes import Padded
 from tests.export.random_checkpoint import (
+    BIGVGAN_V2_24KHZ,
     write_random,
     write_random_bigvgan,
     write_random_hifigan,
     write_random_vocos,
 )
+from tests.kept import kept
 
 MELS = 100
 MAX_FRAMES = 2304
 VOCABULARY = [" ", *"abcdefghijklmnopqrstuvwxyz", *"，。！？", "ni3", "hao3"]
 VOCOS = VocosConfig(mels=MELS, dim=32, intermediate_dim=64, layers=2, n_fft=1024, hop=256, padding="center")
-BIGVGAN = BigVGANConfig(
-    num_mels=MELS,
+BIGVGAN = dataclasses.replace(
+    BIGVGAN_V2_24KHZ,
     upsample_rates=(8, 8, 4),
     upsample_kernel_sizes=(16, 16, 8),
     upsample_initial_channel=32,
-    resblock="1",
     resblock_kernel_sizes=(3,),
     resblock_dilation_sizes=((1, 3),),
-    activation="snakebeta",
-    snake_logscale=True,
-    use_tanh_at_final=False,
-    use_bias_at_final=False,
 )
-
 HIFIGAN = HiFiGANConfig(
     num_mels=80,
     upsample_rates=(8, 8, 2, 2),
@@ -84,6 +83,7 @@ ARCHS: dict[str, Arch] = {
     "qk_norm": dataclasses.replace(V1, qk_norm="rms_norm"),
     "long_skip": dataclasses.replace(V1, long_skip_connection=True),
     "upsampling": dataclasses.replace(V1, text_embedding_average_upsampling=True),
+    "one_block": dataclasses.replace(V1, depth=1),
     "no_convs": dataclasses.replace(V1, conv_layers=0),
     "text_dim_of_mels": dataclasses.replace(V1, text_dim=MELS),
     "qk_norm_long_skip_text_dim_of_mels": dataclasses.replace(
@@ -102,7 +102,7 @@ MEASURED = (
     (TRACED[-1], "bigvgan", "fp16"),
 )
 """Bundles that pass the gate: one of each precision. The float32 graphs of the others are compared with
-upstream's packages in `test_bundle` and `test_steps`, form by form."""
+upstream's packages in `test_matrix`, form by form."""
 BRIEFLY = MEASURED[4:]
 """Bundles of MEASURED whose gate has shorter readings."""
 
@@ -194,58 +194,64 @@ class BuiltBundle:
         return Synthesizer(self.bundle, Padded(), lanes=lanes)
 
 
-class Workshop:
-    """Makes each small bundle once and traces no graph twice, for all processes of a test run."""
+def unmeasured(
+    loaded: assemble.Loaded, out: Path, precision: Precision = "fp32", max_frames: int = MAX_FRAMES
+) -> Bundle:
+    """The bundle `out`, without the gate."""
+    return assemble.build(loaded, precision, out, lambda _: parity.Report(precision), max_frames=max_frames)
 
-    def __init__(self, root: Path) -> None:
+
+class Workshop:
+    """Makes each small bundle once and traces no graph twice, for all processes and runs on one source."""
+
+    def __init__(self) -> None:
         upstream.dit_class()  # so that the gate measures against upstream's package too
-        self._root, self._traces = root / "bundles", root / "traces"
-        for folder in (self._root, self._traces):
-            folder.mkdir(parents=True, exist_ok=True)
-        self._made: dict[tuple[str, str, str], BuiltBundle] = {}
+        versions = sys.version_info[:2], torch.__version__, onnx.__version__
+        builders = "tests.export.small", "tests.export.zipvoice"
+        self._root = kept("workshop", builders, lambda folder, _: folder.mkdir(), versions, unused_s=7_200)
+        self._read: dict[str, Bundle] = {}
         self._is_reusing = False
+
+    def bundle(self, name: str, write: Callable[[Path], object]) -> Bundle:
+        """The bundle that `write(folder)` has made as `folder/bundle`, now or before."""
+        if name not in self._read:
+            folder = self._root / name
+            with _locked(folder), self.reusing_traces():
+                if not (folder / "bundle").exists():
+                    write(folder)
+            self._read[name] = contract.read(folder / "bundle")
+        return self._read[name]
 
     def make(self, name: str, vocoder: str = "vocos", precision: Precision = "fp32") -> BuiltBundle:
         """The bundle of `ARCHS[name]`; those in `MEASURED` through the command line and its gate."""
         key, arch = (name, vocoder, precision), ARCHS[name]
-        if key not in self._made:
-            folder = self._root / "-".join(key)
-            out = folder / "bundle"
-            with _locked(folder):
-                if not out.exists():
-                    files = write_files(folder, arch, vocoder)
-                    with self.reusing_traces():
-                        if key in MEASURED:
-                            accepted = ["--accept", ACCEPTED[precision]] if precision in ACCEPTED else []
-                            with brief_gate() if key in BRIEFLY else nullcontext():
-                                assert main([*bundle_command(files, out, precision), *accepted]) == 0
-                        else:
-                            unmeasured = parity.Report(precision)
-                            assemble.build(
-                                load(files), precision, out, lambda _: unmeasured, max_frames=MAX_FRAMES
-                            )
-            self._made[key] = BuiltBundle(arch, files_in(folder, vocoder), contract.read(out))
-        return self._made[key]
+
+        def write(folder: Path) -> None:
+            files, out = write_files(folder, arch, vocoder), folder / "bundle"
+            if key not in MEASURED:
+                unmeasured(load(files), out, precision)
+                return
+            accepted = ["--accept", ACCEPTED[precision]] if precision in ACCEPTED else []
+            with brief_gate() if key in BRIEFLY else nullcontext():
+                assert main([*bundle_command(files, out, precision), *accepted]) == 0
+
+        made = self.bundle("-".join(key), write)
+        return BuiltBundle(arch, files_in(made.folder.parent, vocoder), made)
 
     def sampled(self, guidance: Guidance) -> BuiltBundle:
         """The bundle of `ARCHS["v1"]` for one row a step; embedded, its weights take a strength."""
-        key, embeds = ("v1", "vocos", guidance), guidance == "embedded"
-        if key not in self._made:
-            folder = self._root / "-".join(key)
-            out = folder / "bundle"
-            with _locked(folder):
-                if not out.exists():
-                    given = dataclasses.replace(
-                        sources(write_files(folder, V1, embeds_guidance=embeds)),
-                        sampler=Sampler(guidance=guidance),
-                        defaults=contract.Defaults(guidance=2.0 * embeds),
-                    )
-                    unmeasured = parity.Report("fp32")
-                    with self.reusing_traces():
-                        loaded = assemble.load(given)
-                        assemble.build(loaded, "fp32", out, lambda _: unmeasured, max_frames=MAX_FRAMES)
-            self._made[key] = BuiltBundle(V1, files_in(folder, "vocos"), contract.read(out))
-        return self._made[key]
+
+        def write(folder: Path) -> None:
+            embeds = guidance == "embedded"
+            given = dataclasses.replace(
+                sources(write_files(folder, V1, embeds_guidance=embeds)),
+                sampler=Sampler(guidance=guidance),
+                defaults=contract.Defaults(guidance=2.0 * embeds),
+            )
+            unmeasured(assemble.load(given), folder / "bundle")
+
+        made = self.bundle(f"v1-vocos-{guidance}", write)
+        return BuiltBundle(V1, files_in(made.folder.parent, "vocos"), made)
 
     @contextmanager
     def reusing_traces(self) -> Iterator[None]:
@@ -257,13 +263,15 @@ class Workshop:
 
         def export(module: nn.Module, spec: GraphSpec, path: Path) -> None:
             key = repr((path.name, spec, *_identity(module))).encode()
-            kept = self._traces / hashlib.sha256(key).hexdigest()
-            with _locked(kept):
-                if not kept.exists():
-                    with tempfile.TemporaryDirectory(dir=self._traces) as folder:
-                        trace(module, spec, Path(folder) / path.name)
-                        shutil.copytree(folder, kept)
-            for file in kept.iterdir():  # not the folder, whose mode is private
+            traced = self._root / "traces" / hashlib.sha256(key).hexdigest()
+            traced.parent.mkdir(exist_ok=True)
+            with _locked(traced):
+                if not traced.exists():
+                    with tempfile.TemporaryDirectory(dir=traced.parent) as scratch:
+                        (made := Path(scratch) / "made").mkdir()
+                        trace(module, spec, made / path.name)
+                        made.rename(traced)
+            for file in traced.iterdir():
                 shutil.copy(file, path.parent)
 
         with pytest.MonkeyPatch.context() as patch:
@@ -328,16 +336,22 @@ def bundle_command(files: Files, out: Path, precision: Precision = "fp32") -> li
 # Upstream's packages on the same files
 
 
+def upstream_dit(arch: Arch, size: int, weights: Mapping[str, Tensor] | None = None, mels: int = MELS) -> Any:
+    """Upstream's DiT for a vocabulary of `size`, with those weights."""
+    options = dataclasses.asdict(arch) | ({"text_dim": None} if arch.text_dim == mels else {})
+    model = upstream.dit_class()(**options, mel_dim=mels, text_num_embeds=size)
+    if weights is not None:
+        model.load_state_dict(dict(weights))
+    return model.eval()
+
+
 def upstream_flow(files: Files, arch: Arch) -> Any:
     """Upstream's CFM over its DiT, filled by upstream's own loader."""
-    options = dataclasses.asdict(arch)
-    if arch.text_dim == MELS:
-        options["text_dim"] = None
     mels = HIFIGAN.num_mels if files.vocoder == "hifigan" else MELS
     kind = "vocos" if files.vocoder == "hifigan" else files.vocoder  # its log-mel is given, not computed
-    model = upstream.dit_class()(**options, mel_dim=mels, text_num_embeds=vocab_size(files))
     flow = upstream.cfm_class()(
-        transformer=model, mel_spec_kwargs={"mel_spec_type": kind, "n_mel_channels": mels}
+        transformer=upstream_dit(arch, vocab_size(files), mels=mels),
+        mel_spec_kwargs={"mel_spec_type": kind, "n_mel_channels": mels},
     )
     return upstream.infer_utils().load_checkpoint(flow, str(files.checkpoint), "cpu").eval()
 
@@ -360,7 +374,7 @@ def upstream_rows(flow: Any, times: FloatArray) -> FloatArray:
 def upstream_condition(flow: Any, given: Case) -> FloatArray:
     """(2, N, D): upstream's input projection of latents that are zero, guided and unguided."""
     model, ids = flow.transformer, torch.from_numpy(given.ids).long()[None]
-    nothing = torch.zeros(1, given.frames, MELS)
+    nothing = torch.zeros(1, *given.noise.shape)
     cond = nothing.clone()
     cond[0, : len(given.cond)] = torch.from_numpy(given.cond)
     rows = [
@@ -373,7 +387,7 @@ def upstream_condition(flow: Any, given: Case) -> FloatArray:
 @torch.inference_mode()
 def upstream_velocity(flow: Any, given: Case, time: float) -> FloatArray:
     """(N, M) guided velocity of the case's noise at `time`: c + (c − u)·guidance."""
-    cond = torch.zeros(1, given.frames, MELS)
+    cond = torch.zeros(1, *given.noise.shape)
     cond[0, : len(given.cond)] = torch.from_numpy(given.cond)
     guided, plain = flow.transformer(
         x=torch.from_numpy(given.noise)[None],
@@ -429,7 +443,13 @@ def folded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return plain | {name: fold(state[g], state[v]) for name, (g, v) in pairs.items()}
 
 
-# Cases and errors
+# Graphs, cases and errors
+
+
+def run(path: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Outputs of an ONNX file on the CPU."""
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, dict(feed)), strict=True))
 
 
 def case(
@@ -463,6 +483,16 @@ def write_case(path: Path, given: Case) -> None:
         noise=given.noise,
         guidance=np.float32(given.guidance),
     )
+
+
+def reply(engine: Synthesizer, given: Segment) -> FloatArray:
+    """(reply, M) log-mel of a segment that never shares a batch."""
+    lane = engine.open(given)
+    for _ in range(lane.steps_left):
+        engine.step([lane.id])
+    mel = engine.log_mel(lane.id)[len(given.reference_log_mel) :]
+    engine.close(lane.id)
+    return mel
 
 
 def relative(found: NDArray[Any], wanted: NDArray[Any]) -> float:

@@ -18,12 +18,12 @@ from torch import Tensor
 from appliance.contract.bundle import Arch
 from export import checkpoint
 from export.checkpoint import ROTARY, CheckpointError, load_bigvgan, load_dit, load_vocos, save_official
-from export.model.bigvgan import BigVGANConfig
 from export.model.dit import DiT
 from export.model.redraw import redraw
 from export.model.vocos import VocosConfig
 from export.modules import rates
 from tests import upstream
+from tests.export import small
 from tests.export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
 
 pytestmark = pytest.mark.torch
@@ -32,18 +32,13 @@ TINY = Arch(dim=32, depth=2, heads=2, ff_mult=2, text_dim=16, conv_layers=1, dim
 VOCAB = [" ", "a", "b", "c"]
 MELS = 8
 VOCOS = VocosConfig(MELS, 16, 32, 2, n_fft=64, hop=16, padding="center")
-BIGVGAN = BigVGANConfig(
+BIGVGAN = dataclasses.replace(
+    small.BIGVGAN,
     num_mels=MELS,
     upsample_rates=(4, 2),
     upsample_kernel_sizes=(8, 4),
     upsample_initial_channel=16,
-    resblock="1",
-    resblock_kernel_sizes=(3,),
     resblock_dilation_sizes=((1, 3, 5),),
-    activation="snakebeta",
-    snake_logscale=True,
-    use_tanh_at_final=False,
-    use_bias_at_final=False,
 )
 
 
@@ -294,11 +289,9 @@ def test_our_safetensors_are_what_the_library_writes(state: dict[str, Tensor], t
 
 def test_a_random_checkpoint_loads_into_upstreams_model(tmp_path: Path) -> None:
     path, vocab = write_random(tmp_path, TINY, VOCAB, seed=4, mels=MELS)
-    options = dataclasses.asdict(TINY)
-    oracle = upstream.dit_class()(**options, mel_dim=MELS, text_num_embeds=len(VOCAB))
-    stored = load_file(path)
-    prefix = "ema_model.transformer."
-    oracle.load_state_dict({n.removeprefix(prefix): v for n, v in stored.items() if n.startswith(prefix)})
+    stored, prefix = load_file(path), "ema_model.transformer."
+    weights = {n.removeprefix(prefix): v for n, v in stored.items() if n.startswith(prefix)}
+    oracle = small.upstream_dit(TINY, len(VOCAB), weights, MELS)
     assert vocab.read_bytes() == b" \na\nb\nc\n"
     assert_same(load(path), {name: value for name, value in oracle.state_dict().items()})
     model = DiT(TINY, len(VOCAB), MELS)

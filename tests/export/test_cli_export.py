@@ -113,12 +113,6 @@ def test_parity_without_sources_shows_the_record_and_asks_for_them(
     assert "name its sources: --family, --checkpoint, --vocab" in error
 
 
-def test_inspect_describes_a_bundle(made: BuiltBundle, capsys: pytest.CaptureFixture[str]) -> None:
-    code, printed, error = told(capsys, "inspect", str(made.bundle.folder))
-    assert (code, error) == (0, "")
-    assert printed.startswith("small, fp32, format 1.5")
-
-
 def without(arguments: list[str], option: str, value: str) -> list[str]:
     at = arguments.index(option)
     return [*arguments[:at], option, value, *arguments[at + 2 :]]
@@ -207,17 +201,6 @@ def test_fetch_prints_a_command_that_can_be_pasted(
     assert options["--vocoder"] == kind
     assert options["--checkpoint"] == "/data/my bigvgan tests/model.pt"
     assert options["--language"] == "en,zh"
-
-
-def test_a_vocabulary_of_another_size_is_refused(
-    made: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    vocab = tmp_path / "vocab.txt"
-    vocab.write_text("".join(f"{token}\n" for token in small.VOCABULARY[:-1]), "utf-8")
-    arguments = without(small.bundle_command(made.files, tmp_path / "out"), "--vocab", str(vocab))
-    code, _, error = told(capsys, *arguments)
-    assert code == 1
-    assert "was trained with 33 vocabulary entries" in error and "has 32" in error
 
 
 @pytest.mark.parametrize("command", ["parity", "inspect"])

@@ -37,6 +37,7 @@ from export.model.dit import DiT, upsample_index
 from export.model.redraw import redraw
 from tests import upstream
 from tests.export.demo import RECIPE, VOICES, write_store
+from tests.export.small import upstream_dit
 
 pytestmark = pytest.mark.torch
 
@@ -150,9 +151,7 @@ def test_the_loss_is_that_of_upstreams_forward(
     everyone, nobody = torch.ones(count, dtype=torch.bool), torch.zeros(count, dtype=torch.bool)
     drops = (nobody if dropped == "nothing" else everyone, everyone if dropped == "both" else nobody)
     draws = matching.Draws(torch.randn_like(batch.mels), torch.rand(count), *drops)
-    arch = {**dataclasses.asdict(model.dit.arch), "text_num_embeds": model.dit.vocab_size, "mel_dim": 100}
-    theirs = upstream.dit_class()(**arch)
-    theirs.load_state_dict(model.dit.state_dict())
+    theirs = upstream_dit(model.dit.arch, model.dit.vocab_size, model.dit.state_dict())
     cfm = upstream.cfm_class()(transformer=theirs)
     _fix_draws(monkeypatch, cfm, batch, draws, dropped)
     wanted, *_ = cfm.eval()(batch.mels, batch.sentences.ids, lens=batch.sentences.frames)

@@ -17,7 +17,7 @@ from appliance.text.emilia import espeak
 from export.families import NAMED, zipvoice
 from tests.daemons import reference_wav, running
 from tests.export.small import Workshop
-from tests.export.zipvoice import build
+from tests.export.zipvoice import made
 from tests.text.emilia.spoken import NUMBERS, TOKENS
 
 pytestmark = [pytest.mark.torch, pytest.mark.once]
@@ -53,10 +53,9 @@ def test_a_tokens_file_tells_its_tokenizer(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def bundle(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(workshop: Workshop) -> Bundle:
     tokens = [token for token in NUMBERS if token != "_"]
-    with workshop.reusing_traces():
-        return build(tmp_path_factory.mktemp("emilia"), distilled=True, name="ZipVoice", tokens=tokens)
+    return made(workshop, distilled=True, name="ZipVoice", tokens=tokens)
 
 
 @pytest.fixture

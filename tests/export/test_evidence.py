@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,7 @@ from appliance.contract.mel import MelSpec, log_mel
 from appliance.engine.cases import FEMALE, samples
 from export import assemble, cli, evidence
 from export.evidence import GIVEN, WITHOUT_TEXT, Verdict, recording_of, weigh
-from export.families import Family, f5, family
-from tests import upstream
+from export.families import f5, family
 from tests.daemons import ROOT, SPEECH
 from tests.export import small
 
@@ -38,17 +38,22 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def load(folder: Path, named: Family) -> assemble.Loaded:
-    files = (folder / "model.safetensors", folder / "vocab.txt", "vocos", folder / "vocos")
+@pytest.fixture(scope="module")
+def loaded(demo: Path) -> assemble.Loaded:
+    files = (demo / "model.safetensors", demo / "vocab.txt", "vocos", demo / "vocos")
+    named = family(str(demo / "family.yaml"))
     return assemble.load(assemble.Sources(named, *files, languages=("en",)))  # type: ignore[arg-type]
 
 
-def wrong(named: Family) -> Family:
-    return dataclasses.replace(named, arch=dataclasses.replace(named.arch, pe_attn_head=1))
+def read_as(loaded: assemble.Loaded, **flags: Any) -> assemble.Loaded:
+    """The same weights as of a family of other flags."""
+    named = loaded.sources.family
+    other = dataclasses.replace(named, arch=dataclasses.replace(named.arch, **flags))
+    return assemble.load(dataclasses.replace(loaded.sources, family=other))
 
 
-def test_right_weights_fit_and_use_the_text(demo: Path) -> None:
-    found = weigh(load(demo, family(str(demo / "family.yaml"))))
+def test_right_weights_fit_and_use_the_text(loaded: assemble.Loaded) -> None:
+    found = weigh(loaded)
     assert found.verdict is Verdict.FITS and found.advice == []
     losses = found.losses
     assert losses[GIVEN] < 0.6 * losses[OTHER_FLAGS] and losses[GIVEN] < 0.2 * losses["mels of bigvgan"]
@@ -56,15 +61,12 @@ def test_right_weights_fit_and_use_the_text(demo: Path) -> None:
     assert json.loads(json.dumps(found.record()))["verdict"] == "fits"
 
 
-def test_the_loss_is_upstreams(demo: Path) -> None:
+def test_the_loss_is_upstreams(loaded: assemble.Loaded) -> None:
     """One pass with upstream's DiT."""
-    loaded = load(demo, family(str(demo / "family.yaml")))
     [one] = [r for r in evidence.DEMO if r.name == FEMALE]
     mine = evidence.loss(loaded.reference(), loaded.vocabulary, loaded.mel, [one], (0.5,))
-    arch = dataclasses.asdict(loaded.sources.family.arch)
-    size = loaded.vocabulary.size
-    theirs = upstream.dit_class()(**arch, text_num_embeds=size, mel_dim=100, dropout=0.0)
-    theirs.eval().load_state_dict(dict(loaded.weights()))
+    arch = loaded.sources.family.arch
+    theirs = small.upstream_dit(arch, loaded.vocabulary.size, loaded.weights())
     mel = torch.from_numpy(log_mel(samples(FEMALE, 24_000), MelSpec("vocos")))[None]
     known, errors = int(mel.shape[1] / 3), []
     cond = mel.clone()
@@ -92,61 +94,63 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[evidence.Recording]:
     return [evidence.DEMO[0]]
 
 
-def test_wrong_flags_are_refused_naming_those_that_fit(demo: Path, alone: list[evidence.Recording]) -> None:
-    named = wrong(family(str(demo / "family.yaml")))
-    found = weigh(load(demo, named), alone, accept="an experiment")
-    assert found.record()["verdict"] == "misfit" and found.record()["accepted_by"] == "an experiment"
-    told = rf"1\.64 as demo, and 0\.64 with {RIGHT_FLAGS}: pass a YAML file with {RIGHT_FLAGS}"
-    with pytest.raises(assemble.BundleFailed, match=told):
-        weigh(load(demo, named), alone)
+OTHERS = "Nobody checks the tickets on my way back."
+TOLD = f"with {RIGHT_FLAGS}: pass"
+HEADS = {"pe_attn_head": 1}
+MASKS = {"text_mask_padding": False, "text_embedding_average_upsampling": False}
 
 
-def test_wrong_masks_and_upsampling_are_refused(demo: Path, alone: list[evidence.Recording]) -> None:
-    named = family(str(demo / "family.yaml"))
-    flags = {"text_mask_padding": False, "text_embedding_average_upsampling": False}
-    other = dataclasses.replace(named, arch=dataclasses.replace(named.arch, **flags))
-    with pytest.raises(assemble.BundleFailed, match=f"with {RIGHT_FLAGS}: pass"):
-        weigh(load(demo, other), alone)
-
-
-@pytest.mark.parametrize("family_is", ["right", "wrong"])
-def test_words_that_are_not_said_neither_hide_nor_feign_wrong_flags(
-    family_is: str, demo: Path, alone: list[evidence.Recording]
+@pytest.mark.parametrize(
+    ("flags", "words", "told"),
+    [
+        (HEADS, "", rf"1\.64 as demo, and 0\.64 {TOLD} a YAML file with {RIGHT_FLAGS}"),
+        (HEADS, OTHERS, TOLD),  # as English is to weights of another language
+        (MASKS, "", TOLD),
+    ],
+)
+def test_wrong_flags_are_refused_naming_those_that_fit(
+    flags: dict[str, Any], words: str, told: str, loaded: assemble.Loaded, alone: list[evidence.Recording]
 ) -> None:
-    """As English is to weights of another language."""
-    named = family(str(demo / "family.yaml"))
-    others = [dataclasses.replace(one, words="Nobody checks the tickets on my way back.") for one in alone]
-    if family_is == "wrong":
-        with pytest.raises(assemble.BundleFailed, match=f"with {RIGHT_FLAGS}: pass"):
-            weigh(load(demo, wrong(named)), others)
-        return
-    found = weigh(load(demo, named), others)
+    with pytest.raises(assemble.BundleFailed, match=told):
+        weigh(read_as(loaded, **flags), [dataclasses.replace(one, words=words or one.words) for one in alone])
+
+
+def test_wrong_flags_may_be_accepted(loaded: assemble.Loaded, alone: list[evidence.Recording]) -> None:
+    record = weigh(read_as(loaded, **HEADS), alone, accept="an experiment").record()
+    assert (record["verdict"], record["accepted_by"]) == ("misfit", "an experiment")
+
+
+def test_words_that_are_not_said_feign_no_wrong_flags(
+    loaded: assemble.Loaded, alone: list[evidence.Recording]
+) -> None:
+    found = weigh(loaded, [dataclasses.replace(one, words=OTHERS) for one in alone])
     assert found.verdict is Verdict.FITS
     assert "do not use the text" in found.advice[0] and "--transcript TEXT" in found.advice[0]
 
 
-def test_a_vocabulary_in_another_order_is_not_heard(demo: Path, alone: list[evidence.Recording]) -> None:
-    loaded = load(demo, family(str(demo / "family.yaml")))
+def test_a_vocabulary_in_another_order_is_not_heard(
+    loaded: assemble.Loaded, alone: list[evidence.Recording]
+) -> None:
     first, *rest = loaded.vocabulary.tokens
     turned = dataclasses.replace(loaded.vocabulary, tokens=(first, *reversed(rest)))
     found = weigh(dataclasses.replace(loaded, vocabulary=turned), alone)
     assert found.verdict is Verdict.FITS and "look at the vocabulary" in found.advice[0]
 
 
-def test_wrong_mels_are_refused_naming_the_vocoder(demo: Path, alone: list[evidence.Recording]) -> None:
-    named = dataclasses.replace(family(str(demo / "family.yaml")), mel=MelSpec("bigvgan"))
-    loaded = load(demo, family(str(demo / "family.yaml")))
+def test_wrong_mels_are_refused_naming_the_vocoder(
+    loaded: assemble.Loaded, alone: list[evidence.Recording]
+) -> None:
+    named = dataclasses.replace(loaded.sources.family, mel=MelSpec("bigvgan"))
     other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, family=named))
     with pytest.raises(assemble.BundleFailed, match="with mels of vocos: pass --vocoder vocos"):
         weigh(other, alone)
 
 
-def test_a_recording_of_ones_own_is_measured_with_its_words(demo: Path) -> None:
-    loaded = load(demo, family(str(demo / "family.yaml")))
+def test_a_recording_of_ones_own_is_measured_with_its_words(loaded: assemble.Loaded) -> None:
     own = recording_of(SPEECH, WORDS)
     found = weigh(loaded, [own])
     assert found.recordings == (SPEECH.name,) and found.losses[GIVEN] == pytest.approx(0.648, abs=0.01)
-    others = dataclasses.replace(own, words="Nobody checks the tickets on my way back.")
+    others = dataclasses.replace(own, words=OTHERS)
     other = evidence.loss(loaded.reference(), loaded.vocabulary, loaded.mel, [others])
     assert other > found.losses[GIVEN]
 
@@ -173,9 +177,8 @@ def blurred(name: str, value: torch.Tensor) -> torch.Tensor:
 
 
 def test_average_and_raw_weights_are_compared(
-    demo: Path, tmp_path: Path, alone: list[evidence.Recording]
+    loaded: assemble.Loaded, tmp_path: Path, alone: list[evidence.Recording]
 ) -> None:
-    loaded = load(demo, family(str(demo / "family.yaml")))
     weights = {f"transformer.{name}": value.clone() for name, value in loaded.weights().items()}
     average = {f"ema_model.{name}": blurred(name, value) for name, value in weights.items()}
     path = tmp_path / "model_last.pt"

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from onnxscript import FLOAT, INT32, script, values
 from onnxscript import opset20 as op
 
-from appliance.contract.bundle import FUSED, Bundle, Sampling
+from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.graphs import CONTEXT, STEPS, GraphSpec, signatures
 from appliance.engine.backend import Graph, Ranges
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtGraph
-from tests.engine.lanes import BATCHED, MIXED, SAMPLINGS, Padded, relative, segment, solo, staggered
+from tests.engine.lanes import BATCHED, MIXED, Padded, relative, solo, staggered
 from tests.export.small import Workshop
 
 pytestmark = pytest.mark.torch
@@ -157,17 +157,6 @@ def test_frames_before_a_reference_are_read_as_keys(workshop: Workshop) -> None:
         found, wanted = (run(plain(bundle.graph(name, v)), given)["velocity"] for v in (FUSED, "default"))
         assert relative(found[0], wanted[0]) <= BOUNDS["fp32"]
         assert relative(found[1, :17], wanted[1, :17]) > 1e-2
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_a_reply_in_padded_rows_is_the_default_variants(workshop: Workshop, sampling: Sampling) -> None:
-    bundle = workshop.make("v1").bundle
-    given = segment(150, nfe=5, sampling=sampling)
-    fused, usual = (
-        Synthesizer(bundle, SpelledOut(), lanes=1),
-        Synthesizer(bundle, Padded(), lanes=1),
-    )
-    assert relative(solo(fused, given), solo(usual, given)) <= BATCHED
 
 
 def test_lanes_of_all_samplings_share_calls(workshop: Workshop) -> None:

@@ -17,6 +17,7 @@ from export.model.dit import DiT, sample, upsample_index
 from export.model.redraw import redraw
 from tests import upstream
 from tests.export.random_checkpoint import write_random
+from tests.export.small import upstream_dit
 
 pytestmark = pytest.mark.torch
 
@@ -49,10 +50,7 @@ def relative(found: Tensor, wanted: Tensor) -> float:
 
 def theirs(arch: Arch, seed: int = 3) -> Any:
     """Upstream's DiT with redrawn weights."""
-    options = dataclasses.asdict(arch)
-    if arch.text_dim == MELS:
-        options["text_dim"] = None
-    model = upstream.dit_class()(**options, mel_dim=MELS, text_num_embeds=VOCAB).eval()
+    model = upstream_dit(arch, VOCAB, mels=MELS)
     redraw(model, seed)
     return model
 
@@ -203,7 +201,7 @@ def test_full_size_equals_upstreams(name: str, full_size: Weights) -> None:
     arch = NAMED[name].arch
     model = build_dit(full_size, arch, 2545)
     with torch.device("meta"):
-        oracle = upstream.dit_class()(**dataclasses.asdict(arch), mel_dim=100, text_num_embeds=2545).eval()
+        oracle = upstream_dit(arch, 2545)
     oracle.load_state_dict(model.state_dict(), assign=True)
     oracle.text_embed.freqs_cis = upstream.f5_modules().precompute_freqs_cis(arch.text_dim, 8192)
     frames = 211

@@ -13,16 +13,14 @@ from appliance.contract.schedule import time_grid
 from export import assemble, peaks
 from export.model.dit import DiT
 from export.model.redraw import redraw
-from export.model.vocos import Vocos, VocosConfig
+from export.model.vocos import Vocos
 from export.oracles import LARGEST_HALF, Peak, TorchOracle, random_case
 from export.parity import Report
-from tests import upstream
-from tests.export.small import V1
+from tests.export.small import MELS, V1, VOCOS, upstream_dit
 
 pytestmark = pytest.mark.torch
 
-VOCABULARY, MELS = 30, 100
-VOCOS = VocosConfig(mels=MELS, dim=32, intermediate_dim=64, layers=2, n_fft=1024, hop=256, padding="center")
+VOCABULARY = 30
 
 
 def model_with(factor: float, name: str = "") -> DiT:
@@ -65,23 +63,12 @@ def test_what_overflows_in_half_is_named(name: str, where: str) -> None:
     graph = "condition" if name.startswith("text") else "step"
     assert str(loud[where]).startswith(f"float16: {where} of {graph} reaches ")
     # As upstream's own model in half precision.
-    other = upstream.dit_class()(
-        dim=V1.dim,
-        depth=V1.depth,
-        heads=V1.heads,
-        dim_head=V1.dim_head,
-        ff_mult=V1.ff_mult,
-        text_dim=V1.text_dim,
-        conv_layers=V1.conv_layers,
-        text_num_embeds=VOCABULARY,
-        mel_dim=MELS,
-    )
-    other.load_state_dict(model.state_dict())
+    other = upstream_dit(V1, VOCABULARY, model.state_dict())
     case = random_case(60, MelSpec("vocos"), VOCABULARY)
     cond = torch.zeros(1, case.frames, MELS)
     cond[0, : len(case.cond)] = torch.from_numpy(case.cond)
     with torch.inference_mode():
-        half = other.eval().half()(
+        half = other.half()(
             x=torch.from_numpy(case.noise)[None].half(),
             cond=cond.half(),
             text=torch.from_numpy(case.ids).long()[None],

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from appliance.contract import bundle as contract
-from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.bundle import Bundle
 from appliance.contract.schedule import time_grid
 from appliance.engine.cases import FEMALE
 from appliance.engine.ort import session_options
-from appliance.engine.replay import replay
 from appliance.errors import BundleError
 from export import calibration, parity, precision, qdq
 from export.calibration import Observations, Observed
@@ -389,30 +388,6 @@ def test_a_bundle_is_for_tensorrt_and_the_cpu_and_may_be_batched(made: BuiltBund
             made.padded()
         finally:
             lanes.Padded.name = name
-
-
-@pytest.mark.parametrize("variant", ["default", "ort-cpu"])
-@pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
-def test_it_follows_float32_in_every_sampling(
-    sampling: Sampling, variant: str, made: BuiltBundle, workshop: Workshop
-) -> None:
-    given = small.case(97).segment(time_grid(7), sampling)
-    found, _ = replay(made.engine(variant=variant), given)
-    wanted, _ = replay(workshop.make("v1").engine(), given)
-    assert 1e-4 < small.relative(found[32:], wanted[32:]) < 3e-2
-
-
-@pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
-def test_what_shares_a_batch_changes_nothing(sampling: Sampling, made: BuiltBundle) -> None:
-    engine, alone = made.padded(3), made.engine(variant="default")
-    segments = [lanes.segment(n, seed=n, sampling=sampling) for n in (60, 143, 500)]
-    wanted = [lanes.solo(alone, given, 2) for given in segments]
-    ids = [engine.open(given).id for given in segments]
-    for _ in range(2):
-        engine.step(ids)
-    for lane, given, want in zip(ids, segments, wanted, strict=True):
-        # Rounding to int8 makes more of float16's last bit than float16 does.
-        assert lanes.relative(lanes.moved(engine, lane, given), want) <= 1e-2
 
 
 def test_a_bundle_beyond_its_bound_is_written_only_with_a_reason(

@@ -27,7 +27,6 @@ from appliance.request import FloatArray, Segment
 from export import assemble, oracles, parity
 from export.checkpoint import CheckpointError, build_dit, build_vocos, load_dit, load_vocos
 from export.cli import main
-from tests import upstream
 from tests.daemons import BUNDLE, running
 from tests.engine.lanes import (
     BATCHED,
@@ -75,10 +74,8 @@ class Plain:
         self.sampler = made.bundle.manifest.sampler
         size = len(small.VOCABULARY)
         self.weights = dict(load_dit(made.files.checkpoint, made.arch, size, sampler=self.sampler))
-        options = dataclasses.asdict(made.arch)
-        self.model = upstream.dit_class()(**options, mel_dim=small.MELS, text_num_embeds=size)
-        self.model.load_state_dict({k: v for k, v in self.weights.items() if "guidance_embed" not in k})
-        self.model.eval()
+        known = {name: value for name, value in self.weights.items() if "guidance_embed" not in name}
+        self.model = small.upstream_dit(made.arch, size, known)
 
     def time(self, t: float, w: float) -> Tensor:
         """(1, D): two linear layers on sines and cosines of 1000·t, with those of 1000·w projected."""
@@ -138,16 +135,6 @@ def asked(frames: int, nfe: int, w: float = 0.0, **values: Any) -> Segment:
     return dataclasses.replace(segment(frames, nfe=nfe, guidance=w), noise=None, seed=7, index=2, **values)
 
 
-def sampled(engine: Synthesizer, given: Segment) -> FloatArray:
-    """(reply, M)"""
-    lane = engine.open(given)
-    for _ in range(lane.steps_left):
-        engine.step([lane.id])
-    mel = engine.log_mel(lane.id)[len(given.reference_log_mel) :]
-    engine.close(lane.id)
-    return mel
-
-
 def from_noise(mel: FloatArray, given: Segment) -> FloatArray:
     """How far a reply has come from its first noise, which would hide an error."""
     return mel - drawn(given, 0)[len(given.reference_log_mel) :]
@@ -159,7 +146,7 @@ def test_a_lane_is_what_the_formula_makes(made: BuiltBundle, nfe: int) -> None:
     wanted = from_noise(Plain(made).sample(given), given)
     device = Device()
     for engine in (made.engine(), made.padded(), Synthesizer(made.bundle, open_on(device), lanes=1)):
-        assert relative(from_noise(sampled(engine, given), given), wanted) <= PARITY
+        assert relative(from_noise(small.reply(engine, given), given), wanted) <= PARITY
     assert not device.wrong
 
 
@@ -178,7 +165,7 @@ def test_a_renoised_references_path_has_the_noise_of_its_step(
         clean = x + (1 - t) * plain.velocity(given, whole, float(t))[len(known) :]
         x = ((1 - then) * drawn(given, step + 1)[len(known) :] + then * clean).astype(np.float32)
     for engine in (made.engine(), made.padded()):
-        assert relative(from_noise(sampled(engine, given), given), from_noise(x, given)) <= PARITY
+        assert relative(from_noise(small.reply(engine, given), given), from_noise(x, given)) <= PARITY
 
 
 def test_lanes_of_other_strengths_and_steps_share_calls_and_equal_themselves(made: BuiltBundle) -> None:
@@ -234,7 +221,7 @@ def test_replay_takes_the_noise_of_each_step_and_refuses_what_the_bundle_does(
     manifest = dataclasses.replace(made.bundle.manifest, sampler=few)
     engine = Synthesizer(dataclasses.replace(made.bundle, manifest=manifest), OrtBackend(1), lanes=1)
     given = asked(60, 4, 1.3)
-    wanted = sampled(engine, given)
+    wanted = small.reply(engine, given)
 
     def read(nfe: int, **changes: Any) -> Segment:
         arrays = {
@@ -328,9 +315,7 @@ def test_dmospeechs_published_layout(workshop: Workshop, tmp_path: Path) -> None
         small.sources(made.files), checkpoint=path, sampler=sampler, defaults=defaults
     )
     with workshop.reusing_traces():
-        loaded = assemble.load(sources)
-        unmeasured = parity.Report("fp32")
-        bundle = assemble.build(loaded, "fp32", tmp_path / "bundle", lambda _: unmeasured, max_frames=2304)
+        bundle = small.unmeasured(assemble.load(sources), tmp_path / "bundle")
     assert bundle.manifest.mel.scale == scale and bundle.manifest.sampler == sampler
     theirs = 1 - np.cos(np.pi / 2 * np.array([0.0, 0.25, 0.5, 0.75, 1.0]))
     assert np.abs(bundle.manifest.times(4) - theirs).max() <= 1e-15
@@ -339,7 +324,7 @@ def test_dmospeechs_published_layout(workshop: Workshop, tmp_path: Path) -> None
     engine = Synthesizer(bundle, OrtBackend(1), lanes=1)
     given = dataclasses.replace(asked(70, 4), times=theirs)
     wanted = Plain(made).sample(given)
-    assert relative(from_noise(sampled(engine, given), given), from_noise(wanted, given)) <= PARITY
+    assert relative(from_noise(small.reply(engine, given), given), from_noise(wanted, given)) <= PARITY
     voiced = small.upstream_wave(made.files, scale * wanted)
     assert relative(engine.decode(wanted), voiced) <= 1e-4
     tone = np.sin(np.arange(24_000) / 9).astype(np.float32)

@@ -1,23 +1,20 @@
-"""The traced step graphs: every form against upstream, and against each other."""
+"""The traced step graphs, run by themselves: against each other, and whatever stands in their padding.
+
+`test_matrix` compares what the engine makes of them with upstream.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from appliance.contract import graphs as contract
-from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import CONTEXT
-from appliance.contract.schedule import time_grid
-from appliance.engine.engine import Synthesizer
-from appliance.engine.replay import replay
 from appliance.request import FloatArray
 from tests.engine import lanes
 from tests.export import small
@@ -25,127 +22,21 @@ from tests.export.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 
-STEP, SAMPLE = 5e-6, 5e-5
-"""Bounds on ‖a − b‖ / ‖b‖ against upstream: one velocity, generated frames of a whole sample."""
 SAME = 1e-6
 """Between two forms of one graph."""
-NFE = 7
-"""`test_bundle` has the others."""
-FORMS: dict[str, Callable[[BuiltBundle], Synthesizer]] = {
-    "masked": lambda made: made.engine(variant="default"),
-    "padded": lambda made: made.padded(),
-    "fused": lambda made: made.engine(variant="ort-cpu"),
-}
-"""`step_keys` with an empty reference at true length, `step` padded, one row without masks."""
 
 
-# In the other order than `test_bundle`: side by side, each makes bundles for both.
+# In the other order than `test_matrix`: side by side, each makes bundles for both.
 @pytest.fixture(scope="module", params=small.TRACED[::-1])
 def made(request: pytest.FixtureRequest, workshop: Workshop) -> BuiltBundle:
     return workshop.make(request.param)
 
 
-@pytest.fixture(scope="module")
-def flow(made: BuiltBundle) -> Any:
-    return small.upstream_flow(made.files, made.arch)
-
-
-# Against upstream
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    "given",
-    [
-        small.case(60),
-        small.case(271, guidance=0.7),
-        small.case(9, tokens=9, reference=1),
-        small.case(40, tokens=77, reference=38),  # more tokens than frames, one frame to generate
-        small.case(97, guidance=0.0),
-    ],
-    ids=lambda given: str(given.frames),
-)
-def test_one_step_equals_upstreams(form: str, made: BuiltBundle, flow: Any, given: small.Case) -> None:
-    engine, start = FORMS[form](made), len(given.cond)
-    for time in (0.0, 0.0012, 0.61):
-        mel, _ = replay(engine, given.segment(np.array([time, time + 1.0])))
-        wanted = small.upstream_velocity(flow, given, time)
-        assert small.relative((mel - given.noise)[start:], wanted[start:]) <= STEP
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_whole_sample_equals_upstreams(form: str, made: BuiltBundle, flow: Any) -> None:
-    given = small.case(113)
-    start = len(given.cond)
-    mel, _ = replay(FORMS[form](made), given.segment(time_grid(NFE)))
-    wanted = small.upstream_sample(flow, given, NFE)
-    assert small.relative(mel[start:], wanted[start:]) <= SAMPLE
-    way = (wanted - given.noise)[start:]  # without the noise, which both share
-    assert np.abs(way).mean() > 0.05
-    assert small.relative((mel - given.noise)[start:], way) <= SAMPLE
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("reference", [1, 10, 38])
-def test_a_reference_on_its_path_is_seen_as_upstream_would(
-    form: str, reference: int, made: BuiltBundle, flow: Any
-) -> None:
-    """Sampling `short` without guidance is upstream's model whose first frames are put on their path."""
-    given = small.case(70, reference=reference, guidance=0.0)
-    times = time_grid(7)
-    mel, _ = replay(FORMS[form](made), given.segment(times, "short"))
-    wanted = upstream_on_path(flow, given, times)[reference:]
-    assert small.relative(mel[reference:], wanted) <= SAMPLE
-    exact = small.upstream_sample(flow, given, 7)[reference:]
-    assert small.relative(exact, wanted) > 10 * SAMPLE  # it is another sampling
-
-
-@torch.inference_mode()
-def upstream_on_path(flow: Any, given: small.Case, times: NDArray[np.float64]) -> FloatArray:
-    cond = torch.zeros(1, given.frames, small.MELS)
-    known = len(given.cond)
-    cond[0, :known] = torch.from_numpy(given.cond)
-    ids = torch.from_numpy(given.ids).long()[None]
-    noise = torch.from_numpy(given.noise)[None]
-    y = noise.clone()
-    for now, then in pairwise(times.tolist()):
-        y[:, :known] = (1.0 - now) * noise[:, :known] + now * cond[:, :known]
-        y = y + (then - now) * flow.transformer(x=y, cond=cond, text=ids, time=torch.tensor(now))
-    return y[0].numpy()  # type: ignore[no-any-return]
-
-
-# A padded device against exact shapes
-
-
-@pytest.mark.parametrize("sampling", ["short", "short-kv"])
-@pytest.mark.parametrize("reference", [1, 10, 38])
-def test_forms_agree_in_every_sampling(sampling: Sampling, reference: int, made: BuiltBundle) -> None:
-    given = small.case(70, reference=reference).segment(time_grid(7), sampling)
-    found = {form: replay(make(made), given)[0][reference:] for form, make in FORMS.items()}
-    way = found["masked"] - given.noise[reference:]
-    assert np.abs(way).mean() > 0.05
-    for form in ("padded", "fused"):
-        assert small.relative(found[form] - given.noise[reference:], way) <= 1e-5
-
-
-@pytest.mark.parametrize("lengths", [(60, 333, 1300), (60, 143, 47, 300)])
-@pytest.mark.parametrize("sampling", ["exact", "short-kv"])
-def test_a_padded_batch_equals_single_runs(
-    lengths: tuple[int, ...], sampling: Sampling, made: BuiltBundle
-) -> None:
-    padded = made.padded(len(lengths))
-    lanes.check_a_padded_batch(padded, lengths, made.engine(variant="default"), sampling)
-
-
-# The graphs themselves
-
 Feed = dict[str, NDArray[Any]]
 
 
 def run(bundle: Bundle, name: str, variant: str, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    session = onnxruntime.InferenceSession(bundle.graph(name, variant), providers=["CPUExecutionProvider"])
-    outputs: list[NDArray[Any]] = session.run(None, dict(feed))
-    return outputs
+    return [*small.run(bundle.graph(name, variant), feed).values()]
 
 
 def feed_of(bundle: Bundle, reference: int, reply: int, rows: int = 1) -> Feed:

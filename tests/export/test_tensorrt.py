@@ -82,33 +82,9 @@ def inputs(bundle: contract.Bundle, graph: str) -> tuple[graphs.TensorSpec, ...]
     return graphs.signatures(bundle.manifest.dimensions)[graph].inputs
 
 
-@pytest.mark.parametrize("graph", graphs.GRAPHS)
-def test_builds(graph: str, made: MakePlan) -> None:
-    assert made(graph, "one length" if graph in STEPS else "any length").launches
-
-
-@pytest.mark.parametrize("graph", STEPS)
-def test_each_block_has_one_attention_kernel(graph: str, made: MakePlan, bundle: contract.Bundle) -> None:
-    assert made(graph).mha_count == bundle.manifest.arch.depth
-
-
-@pytest.mark.parametrize("graph", STEPS)
-def test_scores_are_summed_in_float32(graph: str, made: MakePlan) -> None:
-    assert made(graph).accumulators == (("fp32", "fp16"),)
-
-
-@pytest.mark.parametrize("graph", STEPS)
-def test_launches_of_a_block(graph: str, made: MakePlan) -> None:
-    assert max(made(graph).block_launches) <= MAX_BLOCK_LAUNCHES
-
-
 @pytest.mark.parametrize("graph", STEPS)
 def test_nothing_is_checked_at_run_time_where_shapes_are_fixed(graph: str, made: MakePlan) -> None:
     assert made(graph, "fixed").asserts == ()
-
-
-def test_an_update_is_one_kernel(made: MakePlan) -> None:
-    assert len(made("update", "any length").launches) == 1
 
 
 # INT8 by Q/DQ. What the constants are changes no plan.
@@ -209,13 +185,14 @@ def test_float32_sums_cost_no_launch(graph: str, made: MakePlan, bundle: contrac
     assert reads == {("half", "half")}
 
 
-@pytest.mark.parametrize("graph", ["condition", "update", "vocoder"])
+@pytest.mark.parametrize("graph", sorted({*graphs.GRAPHS} - {*STEPS}))
 @pytest.mark.parametrize("precision", BUNDLES)
 def test_a_graph_of_any_length_is_built(precision: str, graph: str) -> None:
     bundle = contract.read(BUNDLES[precision])
     spec = graphs.signatures(bundle.manifest.dimensions)[graph]
-    [profile] = build.profiles_of(spec, {"N": (1, bundle.manifest.max_frames)})
-    assert planned(bundle.graph(graph), spec, profile).launches
+    [profile] = build.profiles_of(spec, ranges(graph, bundle.manifest, Padded()))
+    launches = planned(bundle.graph(graph), spec, profile).launches
+    assert launches and (graph != "update" or len(launches) == 1)
 
 
 def test_a_step_of_v1_base(tmp_path: Path) -> None:

@@ -40,20 +40,18 @@ from tests.benchmarks.__main__ import main as benchmarks
 from tests.daemons import running
 from tests.engine.lanes import Padded, relative, segment, solo, staggered
 from tests.export import plan, small
-from tests.export.random_checkpoint import write_random_zipvoice
 from tests.export.small import Workshop
 from tests.export.zipvoice import (
     ARCH,
     FRAMES,
     KEPT,
-    SEED,
     STEPS,
     TOKENS,
     TRACED,
-    build,
     drawn,
     inputs,
-    loaded,
+    made,
+    published,
 )
 from tests.fakes.gpu import open_on
 from tests.fakes.gpu.device import Device
@@ -157,21 +155,6 @@ def test_the_unguided_row_changes_at_a_half() -> None:
     assert Sampler().conditions == ("full", "none") and Sampler(guidance="none").conditions == ("full",)
 
 
-def published(folder: Path, *, distilled: bool = False) -> assemble.Sources:
-    files = write_random_zipvoice(folder, TRACED, TOKENS, SEED, embeds_guidance=distilled)
-    vocoder = small.write_random_vocos(folder / "vocos", small.VOCOS, SEED)
-    named = family(str(files / "model.json"))
-    return assemble.Sources(
-        named,
-        files / "model.pt",
-        files / "tokens.txt",
-        "vocos",
-        vocoder,
-        sampler=named.sampler,
-        defaults=named.defaults,
-    )
-
-
 def test_a_model_json_is_a_family(tmp_path: Path) -> None:
     one = assemble.load(published(tmp_path / "zipvoice"))
     assert one.sources.family.arch == TRACED and one.declaration is of(TRACED)
@@ -262,7 +245,7 @@ class Kinds(TorchFunctionMode):
 @pytest.mark.parametrize("form", ["standard", "single"])
 @torch.inference_mode()
 def test_a_half_precision_step_has_float32_where_it_must(form: modules.Form, tmp_path: Path) -> None:
-    given = loaded(tmp_path, distilled=True, arch=ARCH)
+    given = assemble.load(published(tmp_path, distilled=True, arch=ARCH, name="ZipVoice-LibriTTS"))
     rows, frames = (1, [90]) if form == "single" else (3, [90, 71, 86])
     rng = torch.Generator().manual_seed(4)
     latents = torch.randn(rows, 90, 100, generator=rng)
@@ -270,13 +253,13 @@ def test_a_half_precision_step_has_float32_where_it_must(form: modules.Form, tmp
     times = torch.randn(4, ARCH.stacks, ARCH.fm_decoder_dim, generator=rng) * 0.3
     index, lengths = torch.arange(rows, dtype=torch.int32), torch.tensor(frames, dtype=torch.int32)
 
-    made = {
+    steps = {
         compute: zipvoice.Step(given.weights(), ARCH, 100, 256, compute, form)
         for compute in (torch.float32, torch.float16)
     }
-    whole = made[torch.float32](latents, condition, times, index, lengths)
+    whole = steps[torch.float32](latents, condition, times, index, lengths)
     with Kinds() as kinds:
-        half = made[torch.float16](latents, condition.half(), times, index, lengths)
+        half = steps[torch.float16](latents, condition.half(), times, index, lengths)
     for row, n in enumerate(frames):
         assert relative(half[row, :n].numpy(), whole[row, :n].numpy()) <= 3e-3
     f16, f32 = {torch.float16}, {torch.float32}
@@ -307,10 +290,9 @@ def test_products_that_overflow_in_half_are_named() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", [pytest.param("fp16", marks=pytest.mark.thorough), "int8"])
 def test_a_bundle_of_each_precision_passes_the_gate_and_speaks(
-    precision: Precision, workshop: Workshop, tmp_path: Path
+    precision: Precision, workshop: Workshop
 ) -> None:
-    with workshop.reusing_traces():
-        bundle = build(tmp_path, distilled=True, precision=precision, measured=True)
+    bundle = made(workshop, distilled=True, precision=precision, measured=True)
     m = bundle.manifest
     assert (m.batch_invariant, m.reference) == (precision == "fp16", "zipvoice")
     found = {row["what"]: row for row in m.parity["rows"]}
@@ -323,7 +305,7 @@ def test_a_bundle_of_each_precision_passes_the_gate_and_speaks(
     if precision == "fp16":  # the device's own CPU widens the same weights
         device = Device()
         on_device = Synthesizer(bundle, open_on(device), lanes=1)
-        assert relative(reply(on_device, given[0]), reply(engine, given[0])) <= 5e-3
+        assert relative(small.reply(on_device, given[0]), small.reply(engine, given[0])) <= 5e-3
         assert not device.wrong
         assert "default" in m.variants and {"ort-cpu", "float32", "float32-sums"} < m.variants.keys()
     else:
@@ -336,9 +318,8 @@ def test_a_bundle_of_each_precision_passes_the_gate_and_speaks(
 
 
 @pytest.fixture(scope="module")
-def bundles(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
-    with workshop.reusing_traces():  # their steps are the same
-        return {kind: build(tmp_path_factory.mktemp(kind), distilled=kind == "distill") for kind in KINDS}
+def bundles(workshop: Workshop) -> dict[str, Bundle]:
+    return {kind: made(workshop, distilled=kind == "distill") for kind in KINDS}
 
 
 def wanted(model: ZipVoice, given: Segment, sampler: Sampler) -> FloatArray:
@@ -354,15 +335,6 @@ def asked(bundle: Bundle, frames: int, nfe: int, w: float) -> Segment:
     given = segment(frames, nfe=nfe, guidance=w, seed=frames)
     ids = given.ids % bundle.manifest.vocab_size
     return dataclasses.replace(given, ids=ids, times=bundle.manifest.times(nfe))
-
-
-def reply(engine: Synthesizer, given: Segment) -> FloatArray:
-    lane = engine.open(given)
-    for _ in range(lane.steps_left):
-        engine.step([lane.id])
-    mel = engine.log_mel(lane.id)[len(given.reference_log_mel) :]
-    engine.close(lane.id)
-    return mel
 
 
 @pytest.mark.slow
@@ -388,12 +360,12 @@ def test_bundles_speak(bundles: dict[str, Bundle], tmp_path: Path) -> None:
         ]
         device = Device()
         on_device = Synthesizer(bundle, open_on(device), lanes=1)
-        assert relative(reply(on_device, segments[0]), answers[0]) <= PARITY
+        assert relative(small.reply(on_device, segments[0]), answers[0]) <= PARITY
         assert not device.wrong
         for backend in (OrtBackend(1), Padded()):
             engine = Synthesizer(bundle, backend, lanes=len(segments))
             for given, expected in zip(segments, answers, strict=True):
-                assert relative(reply(engine, given), expected) <= PARITY
+                assert relative(small.reply(engine, given), expected) <= PARITY
             alone = [solo(engine, given) for given in segments]
             for found, expected in zip(staggered(engine, segments), alone, strict=True):
                 assert relative(found, expected) <= PARITY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from appliance.contract.bundle import Bundle, Precision
 from export import assemble, parity
-from export.families import NAMED
+from export.families import NAMED, family
 from export.model.zipformer import ZipVoice, ZipVoiceArch
 from tests.export import small
 from tests.export.random_checkpoint import draw_zipvoice, write_random_vocos, write_random_zipvoice
@@ -44,6 +45,7 @@ STEPS = 8
 KEPT = 53
 """One of so many frames is kept, the last first."""
 SEED = 5
+MAX_FRAMES = 1024
 
 
 @dataclass(frozen=True)
@@ -71,19 +73,21 @@ def drawn(arch: ZipVoiceArch = ARCH, *, distilled: bool) -> ZipVoice:
     return model
 
 
-def loaded(
+def published(
     folder: Path,
     *,
-    distilled: bool,
+    distilled: bool = False,
     arch: ZipVoiceArch = TRACED,
-    name: str = "ZipVoice-LibriTTS",
+    name: str = "",
     tokens: Sequence[str] = TOKENS,
-) -> assemble.Loaded:
-    """A random model."""
+) -> assemble.Sources:
+    """A random model of a named family, or of that of its model.json."""
     files = write_random_zipvoice(folder / "model", arch, tokens, SEED, embeds_guidance=distilled)
-    named = NAMED[f"{name}-Distill" if distilled else name]
-    sources = assemble.Sources(
-        dataclasses.replace(named, arch=arch),
+    named = family(str(files / "model.json"))
+    if name:
+        named = dataclasses.replace(NAMED[f"{name}-Distill" if distilled else name], arch=arch)
+    return assemble.Sources(
+        named,
         files / "model.pt",
         files / "tokens.txt",
         "vocos",
@@ -93,28 +97,32 @@ def loaded(
         sampler=named.sampler,
         defaults=named.defaults,
     )
-    return assemble.load(sources)
 
 
-def build(
-    folder: Path,
+def made(
+    workshop: small.Workshop,
     *,
     distilled: bool,
-    arch: ZipVoiceArch = TRACED,
-    max_frames: int = 1024,
     precision: Precision = "fp32",
     measured: bool = False,
     name: str = "ZipVoice-LibriTTS",
     tokens: Sequence[str] = TOKENS,
 ) -> Bundle:
     """The bundle of a random model; `measured` by the gate."""
-    given = loaded(folder, distilled=distilled, arch=arch, name=name, tokens=tokens)
-    report = parity.Report(precision)
-    expected = assemble.expectations(given, precision, max_frames) if measured else None
-    return assemble.build(
-        given,
-        precision,
-        folder / "bundle",
-        lambda made: parity.measure(made, expected) if expected else report,
-        max_frames=max_frames,
-    )
+
+    def write(folder: Path) -> None:
+        given = assemble.load(published(folder, distilled=distilled, name=name, tokens=tokens))
+        if not measured:
+            small.unmeasured(given, folder / "bundle", precision, MAX_FRAMES)
+            return
+        expected = assemble.expectations(given, precision, MAX_FRAMES)
+        assemble.build(
+            given,
+            precision,
+            folder / "bundle",
+            lambda trial: parity.measure(trial, expected),
+            max_frames=MAX_FRAMES,
+        )
+
+    given = hashlib.sha256(repr((distilled, measured, tokens)).encode()).hexdigest()[:8]
+    return workshop.bundle(f"{name}-{precision}-{given}", write)

@@ -1,0 +1,249 @@
+"""Every kind of bundle in every form that the engine runs: what must hold of each, and how nearly.
+
+Answers are upstream's, in parts and whole, at every NFE and from a reference on its path. All forms and
+samplings agree with the masked float32 form, a batch with its segments alone, and nothing overflows. What is
+true of one row alone has a file of its own, as `test_precision`, `test_samplers` and `test_zipvoice`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from appliance.contract.bundle import Precision, Sampling
+from appliance.contract.schedule import time_grid
+from appliance.engine.condition import condition_inputs
+from appliance.engine.engine import Synthesizer
+from appliance.engine.replay import replay
+from appliance.request import FloatArray
+from tests.engine import lanes
+from tests.export import small
+from tests.export.small import BuiltBundle, Workshop
+
+pytestmark = pytest.mark.torch
+
+
+class Bounds(NamedTuple):
+    """‖a − b‖ / ‖b‖ against upstream of parts and results, against float32, and of a batch."""
+
+    modulation: float
+    condition: float
+    vocoder: float
+    step: float
+    sample: float
+    wave: float
+    follows: float
+    batch: float
+    least: float = 0.0
+    """Nearer, and another bundle was measured."""
+    edge: float = 1.0
+    """Times a step's bound where one frame is known or generated, which calibration does not see."""
+
+
+BOUNDS: dict[Precision, Bounds] = {
+    "fp32": Bounds(5e-6, 5e-6, 1e-5, 5e-6, 5e-5, 5e-4, 1e-5, lanes.BATCHED),
+    "fp16": Bounds(2e-3, 5e-3, 1e-2, 5e-3, 1e-2, 1e-1, 1e-2, 1e-3, 1e-5),
+    "int8": Bounds(2e-3, 5e-6, 1e-5, 5e-2, 5e-2, 5e-1, 5e-2, 0.0, 1e-4),
+    "int8-qdq": Bounds(2e-3, 5e-3, 1e-2, 5e-2, 5e-2, 5e-1, 3e-2, 1e-2, 1e-4, edge=4.5),
+}
+FORMS: dict[str, Callable[[BuiltBundle, int], Synthesizer]] = {
+    "masked": lambda made, lanes: made.engine(lanes, "default"),
+    "padded": lambda made, lanes: made.padded(lanes),
+    "cpu": lambda made, lanes: made.engine(lanes, "ort-cpu"),
+}
+"""`step_keys` with an empty reference at true length, `step` padded, one row without masks."""
+HAS: dict[Precision, tuple[str, ...]] = {
+    "fp32": ("masked", "padded", "cpu"),
+    "fp16": ("masked", "padded", "cpu"),
+    "int8": ("masked",),
+    "int8-qdq": ("masked", "padded", "cpu"),
+}
+Model = tuple[str, str, Precision]
+FLOAT32: list[Model] = [(arch, "vocos", "fp32") for arch in small.TRACED]
+VOCODERS: list[Model] = [("v1", "bigvgan", "fp32"), ("one_block", "hifigan", "fp32")]
+PRECISIONS: list[Model] = [("v1", "vocos", precision) for precision in ("fp16", "int8", "int8-qdq")]
+MODELS = [*FLOAT32, *VOCODERS, *PRECISIONS]
+Form = tuple[Model, str]
+
+
+def forms(models: list[Model], *only: str) -> list[Any]:
+    """Rows of models and forms, as parameters."""
+    return [
+        pytest.param((model, form), id="-".join((*model, form)))
+        for model in models
+        for form in HAS[model[2]]
+        if not only or form in only
+    ]
+
+
+class Row(NamedTuple):
+    made: BuiltBundle
+    form: str
+    bounds: Bounds
+
+    @property
+    def mels(self) -> int:
+        return self.made.bundle.manifest.mel.mels
+
+    def engine(self, lanes: int = 1) -> Synthesizer:
+        return FORMS[self.form](self.made, lanes)
+
+
+@pytest.fixture(scope="module")
+def row(request: pytest.FixtureRequest, workshop: Workshop) -> Row:
+    model, form = request.param
+    return Row(workshop.make(*model), form, BOUNDS[model[2]])
+
+
+@pytest.fixture(scope="module")
+def flow(row: Row) -> Any:
+    return small.upstream_flow(row.made.files, row.made.arch)
+
+
+# Upstream's answers
+
+CASES = {
+    "60": {"frames": 60},
+    "weakly guided": {"frames": 271, "guidance": 0.7},
+    "a reference of a frame": {"frames": 9, "tokens": 9, "reference": 1},
+    "more tokens than frames": {"frames": 40, "tokens": 77, "reference": 38},  # one frame to generate
+    "unguided": {"frames": 97, "guidance": 0.0},
+}
+
+
+@pytest.mark.parametrize("row", forms(MODELS), indirect=True)
+@pytest.mark.parametrize("given", CASES)
+def test_a_step_is_upstreams(given: str, row: Row, flow: Any) -> None:
+    case = small.case(**CASES[given], mels=row.mels)  # type: ignore[arg-type]
+    engine, start = row.engine(), len(case.cond)
+    for time in (0.0, 0.0012, 0.61):
+        mel, _ = replay(engine, case.segment(np.array([time, time + 1.0])))
+        wanted = small.upstream_velocity(flow, case, time)
+        error = small.relative((mel - case.noise)[start:], wanted[start:])
+        assert error <= row.bounds.step * (row.bounds.edge if case.frames < 60 else 1.0)
+    if case.guidance == 0.0:  # guidance does matter to this case
+        guided = small.upstream_velocity(flow, small.case(97, mels=row.mels), 0.61)
+        assert small.relative(guided[start:], wanted[start:]) > 1e-2
+
+
+@pytest.mark.parametrize("row", forms(MODELS), indirect=True)
+def test_a_sample_is_upstreams(row: Row, flow: Any) -> None:
+    """At every NFE of the published grids for one architecture, at seven for the others."""
+    case, made = small.case(113, mels=row.mels), row.made
+    engine, start = row.engine(), len(case.cond)
+    for nfe in (5, 7, 8, 16, 32) if made.arch == small.V1 and made.files.vocoder == "vocos" else (7,):
+        mel, wave = replay(engine, case.segment(time_grid(nfe)))
+        wanted = small.upstream_sample(flow, case, nfe)
+        assert np.array_equal(mel[:start], case.cond)
+        way = (wanted - case.noise)[start:]  # without the noise, which both share
+        assert np.abs(way).mean() > 0.05
+        assert row.bounds.least <= small.relative((mel - case.noise)[start:], way) <= row.bounds.sample
+        if made.files.vocoder != "hifigan":  # whose package is not installed: `test_model_hifigan`
+            own, theirs = (small.upstream_wave(made.files, heard) for heard in (mel, wanted))
+            assert small.relative(wave, own) <= row.bounds.vocoder
+            assert small.relative(wave, theirs) <= row.bounds.wave
+            assert 1e-4 < np.abs(theirs).mean() < 0.9  # neither silent nor clamped
+
+
+@pytest.mark.parametrize("row", forms(MODELS, "masked", "cpu"), indirect=True)
+def test_parts_are_upstreams(row: Row, flow: Any) -> None:
+    bundle, case = row.made.bundle, small.case(190, mels=row.mels)
+    variant = {"masked": "default", "cpu": "ort-cpu"}[row.form]
+    t = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
+    found = small.run(bundle.graph("modulation", variant), {"t": t})["rows"]
+    assert small.relative(found, small.upstream_rows(flow, t)) <= row.bounds.modulation
+    seen = condition_inputs(case.ids, case.cond, case.frames, bundle.manifest.dimensions.upsampling)
+    found = small.run(bundle.graph("condition", variant), seen)["condition"].astype(np.float32)
+    assert small.relative(found, small.upstream_condition(flow, case)) <= row.bounds.condition
+
+
+@pytest.mark.parametrize("row", forms(FLOAT32), indirect=True)
+@pytest.mark.parametrize("reference", [1, 10, 38])
+def test_a_reference_on_its_path_is_seen_as_upstream_would(reference: int, row: Row, flow: Any) -> None:
+    """Sampling `short` without guidance is upstream's model whose first frames are put on their path."""
+    given = small.case(70, reference=reference, guidance=0.0)
+    times = time_grid(7)
+    mel, _ = replay(row.engine(), given.segment(times, "short"))
+    wanted = upstream_on_path(flow, given, times)[reference:]
+    assert small.relative(mel[reference:], wanted) <= row.bounds.sample
+    exact = small.upstream_sample(flow, given, 7)[reference:]
+    assert small.relative(exact, wanted) > 10 * row.bounds.sample  # it is another sampling
+
+
+@torch.inference_mode()
+def upstream_on_path(flow: Any, given: small.Case, times: NDArray[np.float64]) -> FloatArray:
+    cond = torch.zeros(1, given.frames, small.MELS)
+    known = len(given.cond)
+    cond[0, :known] = torch.from_numpy(given.cond)
+    ids = torch.from_numpy(given.ids).long()[None]
+    noise = torch.from_numpy(given.noise)[None]
+    y = noise.clone()
+    for now, then in pairwise(times.tolist()):
+        y[:, :known] = (1.0 - now) * noise[:, :known] + now * cond[:, :known]
+        y = y + (then - now) * flow.transformer(x=y, cond=cond, text=ids, time=torch.tensor(now))
+    return y[0].numpy()  # type: ignore[no-any-return]
+
+
+# Forms, samplings and batches
+
+
+@pytest.mark.parametrize("row", forms([*FLOAT32, *PRECISIONS]), indirect=True)
+@pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
+@pytest.mark.parametrize("reference", [1, 10, 38])
+def test_every_form_and_precision_follows_float32(
+    reference: int, sampling: Sampling, row: Row, workshop: Workshop
+) -> None:
+    [arch] = [name for name, one in small.ARCHS.items() if one == row.made.arch]
+    found, wanted = moved(row.engine(), reference, sampling), usual(workshop, arch, reference, sampling)
+    assert np.abs(wanted).mean() > 0.05
+    if row.bounds.least:  # of lossy precisions, whose steps are held to upstream's above, the mel counts
+        noise = small.case(70, reference=reference).noise[reference:]
+        found, wanted = found + noise, wanted + noise
+    assert row.bounds.least <= small.relative(found, wanted) <= row.bounds.follows
+
+
+@cache
+def usual(workshop: Workshop, arch: str, reference: int, sampling: Sampling) -> FloatArray:
+    return moved(FORMS["masked"](workshop.make(arch), 1), reference, sampling)
+
+
+def moved(engine: Synthesizer, reference: int, sampling: Sampling) -> FloatArray:
+    """(reply, M): how far a reply of seven steps has come from its noise, which all share."""
+    given = small.case(70, reference=reference)
+    mel, _ = replay(engine, given.segment(time_grid(7), sampling))
+    return (mel - given.noise)[reference:]
+
+
+@pytest.mark.parametrize("row", forms([*FLOAT32, *PRECISIONS], "padded"), indirect=True)
+@pytest.mark.parametrize("lengths", [(60, 333, 1300), (60, 143, 47, 300)])
+@pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
+def test_a_padded_batch_is_its_segments_alone(sampling: Sampling, lengths: tuple[int, ...], row: Row) -> None:
+    """In float16 a masked score is finite, so that a softmax over padding alone is no NaN; rounding to INT8
+    makes more of float16's last bit than float16 does."""
+    alone = row.made.engine(variant="default")
+    lanes.check_a_padded_batch(row.engine(len(lengths)), lengths, alone, sampling, row.bounds.batch)
+
+
+@pytest.mark.parametrize("row", forms([("v1", "vocos", "fp16")]), indirect=True)
+@pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
+@pytest.mark.parametrize("frames", [4, 37, 500, 2000])
+def test_float16_stays_finite_at_every_length(frames: int, sampling: Sampling, row: Row) -> None:
+    mel, wave = replay(row.engine(), small.case(frames, reference=1).segment(time_grid(2), sampling))
+    assert np.isfinite(mel).all() and np.isfinite(wave).all()
+
+
+def test_a_frame_of_silence_or_two_are_decoded(workshop: Workshop) -> None:
+    made = workshop.make("v1")
+    engine = made.engine()
+    mel = small.case(7).noise - 4.0
+    for frames in (2, 3, 7):
+        found = engine.decode(mel[:frames])
+        assert small.relative(found, small.upstream_wave(made.files, mel[:frames])) <= 1e-5
+    assert engine.decode(mel[:1]).shape == (0,)
