@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ROOT / "scripts/requirements"
 GLIBC = {"3.10": 35, "3.11": 36, "3.12": 39, "3.13": 41, "3.14": 41}
-"""Minor version of glibc where this Python is the system's, or lower: Ubuntu 22.04, Debian 12, Ubuntu 24.04, Debian
-13, Ubuntu 26.04."""
+"""Minor version of glibc where this Python is the system's, or less: Ubuntu 22.04, Debian 12, Ubuntu 24.04,
+Debian 13, Ubuntu 26.04."""
 OLDEST_GLIBC = 17
 PIP = (sys.executable, "-m", "pip")
 QUIET = ("--quiet", "--disable-pip-version-check", "--no-input")
