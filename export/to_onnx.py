@@ -88,7 +88,8 @@ def _one_registry() -> Iterator[None]:
     """Let the exporter build its table of operators once: it takes half a second."""
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-    once = functools.partial(_registry, ONNXRegistry.from_torchlib)
+    # From Python 3.14 on a partial in a class is a method.
+    once = staticmethod(functools.partial(_registry, ONNXRegistry.from_torchlib))
     with mock.patch.object(ONNXRegistry, "from_torchlib", once):
         yield
 
