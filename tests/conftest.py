@@ -28,6 +28,8 @@ MEMORY_BYTES = 4 << 30
 # Side by side, threads that wait for each other spinning take ten times as long; also in what a test starts.
 for pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(pool, "1")
+# Without a network pip would try each index for a minute.
+os.environ.setdefault("PIP_RETRIES", "1")
 
 # Examples are the same on every run and machine; a shared machine's pauses are no failures.
 hypothesis.settings.register_profile(

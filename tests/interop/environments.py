@@ -52,7 +52,9 @@ def node_modules() -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         (folder / "package.json").write_text(wanted)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"]
+        # Without a network npm would try for ten minutes.
+        once = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000"]
+        command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", *once]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=3 * PATIENCE_S)
         if done.returncode:
             pytest.skip(f"npm could not install the clients: {done.stderr.strip()[-200:]}")
