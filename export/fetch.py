@@ -203,6 +203,7 @@ def _fill(part: Path, remote: _Remote, bar: Bar, what: str, ask_again: Callable[
                 _append(stream, remote, bar)
                 reason = f"the connection ended after {stream.tell()} of {remote.size} bytes"
             except urllib.error.HTTPError as error:
+                error.close()
                 if error.code in (404, 410):
                     raise FetchError(f"{what}: the hub answers {error.code}, it is not there") from error
                 reason = f"the hub answers {error.code} {error.reason}"
