@@ -36,7 +36,7 @@ def test_a_storm(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert len(lines) == found["requests"] > 10
     refused = [line for line in lines if not line["admitted"] and line["status"] != "CANCELLED"]
     assert len(refused) == sum(found["refused"].values())
-    assert found["cancelled"] == sum(line["status"] == "CANCELLED" for line in lines) > 0
+    assert found["cancelled"] == sum(line["status"] == "CANCELLED" for line in lines)
     shown = capsys.readouterr().out
     assert "3 of 3 bit-equal" in shown and "× capacity" in shown
 
