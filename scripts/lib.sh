@@ -33,11 +33,11 @@ newest_python() {
     for version in $pythons; do
         if [ -x "${F5_PYTHON-}" ]; then
             if [ "$(version_of "$F5_PYTHON")" = "$version" ]; then echo "$F5_PYTHON" && return; fi
-        elif [ "${F5_PYTHON-$version}" = "$version" ] && find_python "$version"; then
+        elif [ "${F5_PYTHON:-$version}" = "$version" ] && find_python "$version"; then
             return
         fi
     done
-    version=${F5_PYTHON-3.13}
+    version=${F5_PYTHON:-3.13}
     [[ " $pythons " = *" $version "* ]] && command -v uv > /dev/null || return 1
     say "no Python with venv is here: uv installs $version"
     uv python install --quiet "$version" >&2 && find_python "$version"

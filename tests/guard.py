@@ -93,7 +93,7 @@ class Guard:
             self.active, os.environ["PATH"] = True, guarded
 
     def asked(self) -> list[str]:
-        """What was refused since the last call."""
+        """Commands that were refused since the last call."""
         if not self.record.exists():
             return []
         commands = self.record.read_text().splitlines()

@@ -279,7 +279,7 @@ class Connection:
 
     async def _send(self, event: Event) -> None:
         """Raises TimeoutError for a client that does not read, OSError for one that has left."""
-        if self._writer.is_closing():  # asyncio of 3.12 and later fails at it with an AttributeError
+        if self._writer.is_closing():  # to which asyncio of Python 3.13.0 writes with an AttributeError
             raise ConnectionResetError("the client has left")
         with anyio.fail_after(self._config.wyoming.stall_s):
             await async_write_event(event, self._writer)

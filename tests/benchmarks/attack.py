@@ -53,7 +53,7 @@ class Bot:
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
     def call(self, act: Callable[[], Any]) -> bool:
-        """Whether it was answered."""
+        """True if it was answered."""
         try:
             act()
         except grpc.RpcError:
@@ -323,7 +323,7 @@ def attacking(attack: str, address: str, token: str) -> Iterator[None]:
 
 
 def attack_until_told(attack: str, address: str, token: str) -> None:
-    """What `attacking` starts: attack until the input ends."""
+    """Attack until the input ends: the process that `attacking` starts."""
     os.nice(19)
     bot, stop = Bot(address, token), threading.Event()
     threading.Thread(target=globals()[attack], args=(bot, stop), daemon=True).start()

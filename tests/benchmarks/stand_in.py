@@ -21,7 +21,7 @@ from tests import rtx
 COUNTING = "F5_COUNTING_CUDA"
 """Names the folder of the libraries that count; unset on a card."""
 NO_EXPORTER = "F5_NO_EXPORTER"
-"""Not empty: nothing can be traced, whatever is installed."""
+"""Environment variable: not empty, nothing can be traced, whatever is installed."""
 EXPORTS = {"torch.onnx": ("export",), "torch.export": ("export", "export_for_training", "draft_export")}
 
 

@@ -80,8 +80,8 @@ def test_lanes_of_different_sampling_nfe_guidance_and_progress_share_calls(
 def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
     short: Bundle, make_engine: Make, backend: type[Watched], sampling: Sampling | None
 ) -> None:
-    """Of random lengths and guidance; of any sampling and NFE (None), or of the usual ones, which allocate
-    and load nothing and bind no new memory after the warm-up."""
+    """Segments of random lengths and guidance; of any sampling and NFE (None), or of the usual ones, which
+    allocate and load nothing and bind no new memory after the warm-up."""
     rng, watched, alone = np.random.default_rng(8), backend(), make_engine()
     engine = make_engine(watched, changed(short, sampling), lanes=4)
     if sampling:

@@ -140,7 +140,7 @@ LIVES: dict[str, list[tuple[Any, ...]]] = {
     ],
     "the same time twice in one grid counts twice": [("use", 1, 0.3, 0.3), ("hold", 6, *OTHERS)],
 }  # fmt: skip
-"""What is done, how many times are computed for it, and the times."""
+"""An action, the number of times that are computed for it, and the times."""
 
 
 @pytest.mark.parametrize("life", LIVES)

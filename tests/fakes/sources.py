@@ -1,4 +1,4 @@
-"""Where the files are known from by which clocks are judged on an AGX Orin devkit with L4T 39.2, JetPack 7.2.
+"""Sources of the files by which clocks are judged on an AGX Orin devkit with L4T 39.2, JetPack 7.2.
 
 Of the profile jp7-0005. What nobody has shown is GUESSED, and a test goes through those: they may make a
 state `unknown`, never `pinned` or `unpinned`.

@@ -101,7 +101,7 @@ class Gateway(Doors):
     """A gateway that was started, and its daemon."""
 
     certificate: Path | None = None
-    """Of the authority for its TLS."""
+    """Certificate of the authority for its TLS."""
 
     @property
     def url(self) -> str:

@@ -85,7 +85,7 @@ class Bench:
         return graph.bind(tensors, {"latents_out": tensors.pop("latents_out")})
 
     def builds(self, trt: TensorRT | None = None, frames: int = 128) -> int:
-        """How many engines are built to load the vocoder."""
+        """Number of engines that are built to load the vocoder."""
         self.device.counts.clear()
         backend = self.backend(trt=trt)
         self.load("vocoder", frames, backend)

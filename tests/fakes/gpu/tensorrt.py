@@ -53,7 +53,7 @@ class ILogger:
 
 
 class IProgressMonitor:
-    """What derives from it has phase_start, step_complete and phase_finish."""
+    """Base of monitors, which have phase_start, step_complete and phase_finish."""
 
 
 NetworkDefinitionCreationFlag = named("NetworkDefinitionCreationFlag", "EXPLICIT_BATCH", "STRONGLY_TYPED")
