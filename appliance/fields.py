@@ -22,7 +22,7 @@ MOST_SHOWN = 200
 MOST_LISTED = 32
 """Keys in a message."""
 MOST_BITS = 14_000
-"""Size of the largest integer shown: of more than 4,300 digits Python writes none, reprlib of 3.14 an address."""
+"""Size of the largest integer shown: of over 4,300 digits Python writes none, reprlib of 3.14 an address."""
 
 
 class _Shown(reprlib.Repr):
