@@ -127,6 +127,8 @@ class SchedulerConfig(Ranged):
     """Target for the first audio; or 1.4 times the request's time on an idle box, if longer."""
     high_s: Target = 0.45
     normal_s: Target = 0.6
+    patience_s: Hour = 60.0
+    """Delay beyond its target of a request that names neither a serial channel nor `queue_timeout`."""
     queue_length: Count = 128
     backlog_s: Hour = 120.0
     user_rate: Annotated[float, Between(0.0, 60_000.0)] = 0.0

@@ -36,7 +36,9 @@ class Load:
         """
         number = next(self._numbers)
         client, request_id = self._clients[number % len(self._clients)], f"{self._run}-{number}"
-        due = start + message.at_s
+        due, patience_s = start + message.at_s, message.queue_timeout_s
+        if patience_s is None and not message.channel:
+            patience_s = 0.0  # its first audio is measured, or it is refused
         outcome = Outcome(message, sent_s=time.monotonic() - due)
         own: Options = {
             "encoding": "pcm16",
@@ -45,7 +47,7 @@ class Load:
             "playout": "serial" if message.channel else "overlap",
             "user": message.user,
             "supersede": message.supersede,
-            "queue_timeout": message.queue_timeout_s,
+            "queue_timeout": patience_s,
             "min_nfe": message.min_nfe,
             "request_id": request_id,
         }

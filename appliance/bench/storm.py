@@ -65,7 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="on K serial channels; absent: none is serial",
     )
-    parser.add_argument("--queue-timeout", type=positive, metavar="S", help="of every request")
+    parser.add_argument(
+        "--queue-timeout",
+        type=positive,
+        metavar="S",
+        help="of every request; absent: now or never where none is serial",
+    )
     parser.add_argument("--min-nfe", type=count, metavar="N", help="of every request")
     parser.add_argument(
         "--timeout", type=positive, default=120.0, metavar="S", help="of every request (%(default)s s)"

@@ -25,7 +25,7 @@ from appliance.client.messages import (
     synthesize_request,
     whole_reply,
 )
-from appliance.client.retries import Attempts
+from appliance.client.retries import LOOK_S, Attempts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.appliance_pb2 import QueueEvent, UtteranceError, Voice
 
@@ -61,34 +61,55 @@ class AsyncClient(AsyncCalls):
         voice: str,
         *,
         timeout: float | None = SPEAK_S,
+        hold_s: float | None = None,
         on_admitted: Callable[[], object] = lambda: None,
         **options: Unpack[Options],
     ) -> Reply:
-        """`on_admitted` is called when the daemon has admitted or refused it."""
+        """Speak a text; for `hold_s` until its first audio it awaits a daemon that is away.
+
+        `on_admitted` is called, once or more, when the daemon has admitted or refused it.
+        """
         # As a stream of one message, which it is on the wire: else grpc.aio gives its metadata at the end.
         method = self._connection.unary_stream(
             SYNTHESIZE,
             request_serializer=pb.SynthesizeRequest.SerializeToString,
             response_deserializer=pb.SynthesizeResponse.FromString,
         )
-        attempts = self._attempts(method, text, voice, timeout, options)
-        while True:
-            call = attempts.begin()
-            try:
-                with grpc_failures(self.address):
-                    await call.initial_metadata()
-                    on_admitted()
-                    [response] = [message async for message in call]
-                    return whole_reply(response, attempts.begun)
-            except CallFailed as failure:
-                await asyncio.sleep(attempts.wait_s(failure))
-            finally:
-                call.cancel()
+        attempts = self._attempts(method, text, voice, timeout, options, hold_s)
+        try:
+            while True:
+                while attempts.must_wait():
+                    await asyncio.sleep(LOOK_S)
+                call = attempts.begin()
+                try:
+                    with grpc_failures(self.address):
+                        await call.initial_metadata()
+                        if not call.done():  # refused
+                            attempts.admitted()
+                            on_admitted()
+                        [response] = [message async for message in call]
+                        return whole_reply(response, attempts.begun)
+                except CallFailed as failure:
+                    await asyncio.sleep(attempts.wait_s(failure))
+                finally:
+                    call.cancel()
+        finally:
+            attempts.admitted()
+            on_admitted()
 
     def stream(
-        self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
+        self,
+        text: str,
+        voice: str,
+        *,
+        timeout: float | None = SPEAK_S,
+        hold_s: float | None = None,
+        on_admitted: Callable[[], object] = lambda: None,
+        **options: Unpack[Options],
     ) -> AsyncStream:
-        return AsyncStream(self._attempts(self._synthesizer.StreamSynthesize, text, voice, timeout, options))
+        """As `speak`; with `hold_s`, the Header comes with the first audio."""
+        method = self._synthesizer.StreamSynthesize
+        return AsyncStream(self._attempts(method, text, voice, timeout, options, hold_s), on_admitted)
 
     def watch(self, channel: str = "") -> AsyncIterator[QueueEvent]:
         return self._follow(self._queue.WatchQueue, pb.WatchQueueRequest(channel=channel))
@@ -124,37 +145,54 @@ class AsyncClient(AsyncCalls):
 
 
 class AsyncStream:
-    def __init__(self, attempts: Attempts) -> None:
-        self._attempts, self._call = attempts, attempts.begin()
+    def __init__(self, attempts: Attempts, on_admitted: Callable[[], object]) -> None:
+        self._attempts, self._on_admitted = attempts, on_admitted
+        self._call = None if attempts.must_wait() else attempts.begin()
         self._cancelled = asyncio.Event()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
+        attempts = self._attempts
         try:
             while True:
+                while self._call is None:
+                    if attempts.must_wait():
+                        await self._wait(LOOK_S)
+                    else:
+                        self._call = attempts.begin()
                 try:
-                    with grpc_failures(self._attempts.address):
+                    with grpc_failures(attempts.address):
                         async for message in self._call:
-                            for event in self._attempts.received(event_of(message)):
+                            events = attempts.received(event_of(message))
+                            self._on_admitted()
+                            for event in events:
                                 yield event
                     return
                 except CallFailed as failure:
-                    wait_s = self._attempts.wait_s(failure)
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._cancelled.wait(), wait_s)
-                    raise asyncio.CancelledError
-                self._call = self._attempts.begin()
+                    wait_s = attempts.wait_s(failure)
+                await self._wait(wait_s)
+                self._call = None
         except asyncio.CancelledError:
             # grpc.aio raises the same for a cancelled call as for a cancelled task.
             if not self._cancelled.is_set():
                 raise
             raise CallFailed("CANCELLED", "cancelled by this client") from None
         finally:
-            self._call.cancel()
+            attempts.admitted()
+            self._on_admitted()
+            if self._call is not None:
+                self._call.cancel()
+
+    async def _wait(self, seconds: float) -> None:
+        """Raises CancelledError when it is cancelled."""
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._cancelled.wait(), seconds)
+            raise asyncio.CancelledError
 
     def cancel(self) -> None:
         """Cancel the call; its iteration raises CallFailed with CANCELLED."""
         self._cancelled.set()
-        self._call.cancel()
+        if self._call is not None:
+            self._call.cancel()
 
     async def reply(self) -> Reply:
         """Receive the whole stream."""

@@ -23,7 +23,7 @@ from appliance.client.messages import (
     streamed_reply,
     whole_reply,
 )
-from appliance.client.retries import Attempts
+from appliance.client.retries import LOOK_S, Attempts
 from appliance.rpc import admin_pb2, admin_pb2_grpc
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.admin_pb2 import Status
@@ -54,12 +54,17 @@ class Client(BlockingCalls):
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
     ) -> Reply:
         attempts = self._attempts(self._synthesizer.Synthesize, text, voice, timeout, options)
-        while True:
-            try:
-                with grpc_failures(self.address):
-                    return whole_reply(attempts.begin(), attempts.begun)
-            except CallFailed as failure:
-                time.sleep(attempts.wait_s(failure))
+        try:
+            while True:
+                while attempts.must_wait():
+                    time.sleep(LOOK_S)
+                try:
+                    with grpc_failures(self.address):
+                        return whole_reply(attempts.begin(), attempts.begun)
+                except CallFailed as failure:
+                    time.sleep(attempts.wait_s(failure))
+        finally:
+            attempts.admitted()
 
     def stream(
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
@@ -100,30 +105,40 @@ class Stream:
     """A Header, Pieces, an End. Leaving the iteration early cancels the call."""
 
     def __init__(self, attempts: Attempts) -> None:
-        self._attempts, self._call = attempts, attempts.begin()
+        self._attempts = attempts
+        self._call = None if attempts.must_wait() else attempts.begin()
         self._cancelled = threading.Event()
 
     def __iter__(self) -> Iterator[Event]:
+        attempts = self._attempts
         try:
             while True:
-                try:
-                    with grpc_failures(self._attempts.address):
-                        for message in self._call:
-                            yield from self._attempts.received(event_of(message))
-                    return
-                except CallFailed as failure:
-                    if self._cancelled.wait(self._attempts.wait_s(failure)):
-                        raise
-                self._call = self._attempts.begin()
+                while self._call is None:
+                    if not attempts.must_wait():
+                        self._call = attempts.begin()
+                    elif self._cancelled.wait(LOOK_S):
+                        raise CallFailed("CANCELLED", "cancelled by this client")
                 if self._cancelled.is_set():
                     self._call.cancel()
+                try:
+                    with grpc_failures(attempts.address):
+                        for message in self._call:
+                            yield from attempts.received(event_of(message))
+                    return
+                except CallFailed as failure:
+                    if self._cancelled.wait(attempts.wait_s(failure)):
+                        raise
+                self._call = None
         finally:
-            self._call.cancel()
+            attempts.admitted()
+            if self._call is not None:
+                self._call.cancel()
 
     def cancel(self) -> None:
         """Cancel the call from any thread; its iteration raises CallFailed with CANCELLED."""
         self._cancelled.set()
-        self._call.cancel()
+        if (call := self._call) is not None:
+            call.cancel()
 
     def reply(self, each: Callable[[Event], object] = lambda event: None) -> Reply:
         """Receive all of it; `each` is called with every event as it comes."""

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2_grpc
 
 from appliance.access import CALLER_KEY
 from appliance.client.messages import Options, synthesize_request
-from appliance.client.retries import Attempts
+from appliance.client.retries import Attempts, Lines
 from appliance.rpc import appliance_pb2_grpc
 
 ADDRESS = "127.0.0.1:50051"
@@ -60,12 +60,14 @@ class ClientBase:
         """Connect on first use to host:port or unix:PATH.
 
         `own_connection` is not shared with other clients of this process. `retries` is how often `speak` and
-        `stream` try again within their timeout, until there is audio: after up to 2 s when the box is away,
-        after the time that it names when it is overloaded. A Header then comes with the first audio.
+        `stream` try again within their timeout after a refusal, after the time that it names. With it they
+        also await a daemon that is away, stops or starts, as long as their timeout, until the first audio,
+        which the Header then comes with. Without it requests of a serial channel await a daemon for a minute,
+        until they are admitted. Those of a channel reach it in the order of their calls.
         """
         self.address = address
         self._connection = _connect(self._grpc, address, credentials, own_connection, self._interceptors())
-        self._retries = retries
+        self._retries, self._lines = retries, Lines()
         self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
         self._voices = appliance_pb2_grpc.VoicesStub(self._connection)
         self._queue = appliance_pb2_grpc.QueueStub(self._connection)
@@ -75,11 +77,16 @@ class ClientBase:
         return ()
 
     def _attempts(
-        self, method: Callable[..., Any], text: str, voice: str, timeout: float | None, options: Options
+        self,
+        method: Callable[..., Any],
+        text: str,
+        voice: str,
+        timeout: float | None,
+        options: Options,
+        hold_s: float | None = None,
     ) -> Attempts:
-        return Attempts(
-            method, synthesize_request(text, voice, options), timeout, self._retries, self.address
-        )
+        request = synthesize_request(text, voice, options)
+        return Attempts(method, request, timeout, self._retries, self.address, self._lines, hold_s)
 
 
 def channel_metadata(channel: str) -> Metadata:

@@ -1,8 +1,10 @@
-"""Retries of a synthesis, until its first audio."""
+"""Retries of a synthesis: a daemon that is away is awaited, and with `retries` a refusal is tried again."""
 
 from __future__ import annotations
 
+import itertools
 import random
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -11,17 +13,50 @@ from typing import Any
 
 from appliance.client.failures import CallFailed
 from appliance.client.messages import Event, Piece
-from appliance.rpc.appliance_pb2 import End, SynthesizeRequest
+from appliance.rpc.appliance_pb2 import OVERLAP, End, SynthesizeRequest
 
 BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 2.0
 """Wait before the first retry, doubled with each retry, and its limit."""
 LOST = ("UNAVAILABLE", "UNKNOWN", "INTERNAL")
 """Statuses of a call whose box went away."""
+HOLD_S = 60.0
+"""Wait of a serial channel's request, until it is admitted, for a daemon that is away."""
+LOOK_S = 0.02
+"""Between looks of a request at those before it on its channel."""
+
+
+class Lines:
+    """Requests of each serial channel that await the daemon, in the order of their calls."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._awaiting: dict[str, set[int]] = {}
+
+    def number(self) -> int:
+        with self._lock:
+            return next(self._numbers)
+
+    def join(self, channel: str, number: int) -> None:
+        if channel:
+            with self._lock:
+                self._awaiting.setdefault(channel, set()).add(number)
+
+    def leave(self, channel: str, number: int) -> None:
+        with self._lock:
+            line = self._awaiting.get(channel, set())
+            line.discard(number)
+            if not line:
+                self._awaiting.pop(channel, None)
+
+    def has_earlier(self, channel: str, number: int) -> bool:
+        with self._lock:
+            return any(other < number for other in self._awaiting.get(channel, ()))
 
 
 @dataclass
 class Attempts:
-    """Attempts of one synthesis under one request id, until the first audio."""
+    """Attempts of one synthesis under one request id, until it is admitted or has its first audio."""
 
     call: Callable[..., Any]
     request: SynthesizeRequest
@@ -29,46 +64,103 @@ class Attempts:
     """For all attempts together."""
     retries: int
     address: str
+    lines: Lines = field(default_factory=Lines)
+    hold_s: float | None = None
+    """Seconds for which a daemon that is away is awaited without `retries`, until the first audio; None:
+    HOLD_S on a serial channel, until it is admitted."""
     begun: float = field(default_factory=time.monotonic)
     count: int = 0
-    has_audio: bool = False
+    """Attempts that were refused or lost, but for those that found no daemon."""
+    is_last: bool = False
+    """True once the caller has received something."""
     held: list[Event] = field(default_factory=list)
     """Events before the first audio: the attempt may not be the last."""
 
     def __post_init__(self) -> None:
-        if self.retries and not self.request.request_id:
+        self._channel = "" if self.request.playout == OVERLAP else self.request.channel
+        self._until_audio = bool(self.retries or self.hold_s)
+        if self.hold_s is None:
+            self.hold_s = HOLD_S if self._channel else 0.0
+        self._number, self._absent = self.lines.number(), 0
+        self._last = CallFailed("UNAVAILABLE", "those before it on its channel await the daemon")
+        if self._may_repeat and not self.request.request_id:
             # A box that still works on the last attempt then refuses the next one, rather than do both.
             self.request.request_id = uuid.uuid4().hex
 
+    @property
+    def _may_repeat(self) -> bool:
+        return bool(self.retries or self.hold_s)
+
+    def must_wait(self) -> bool:
+        """True while an earlier request of its channel awaits the daemon. Raises CallFailed in the end."""
+        if not (self._may_repeat and self.lines.has_earlier(self._channel, self._number)):
+            return False
+        self.lines.join(self._channel, self._number)
+        if self._patience_left_s() <= 0.0:
+            raise self._last
+        return True
+
     def begin(self) -> Any:
-        self.count += 1
         self.held.clear()
-        return self.call(self.request, timeout=self._left_s())
+        left_s = self._left_s()
+        return self.call(self.request, timeout=None if left_s is None else max(left_s, 0.0))
 
     def received(self, event: Event) -> list[Event]:
         """Take an event; returns those that the caller may have."""
+        self.admitted()
         self.held.append(event)
-        self.has_audio = self.has_audio or isinstance(event, (Piece, End))
-        if self.retries and not self.has_audio:
+        self.is_last = self.is_last or not self._until_audio or isinstance(event, (Piece, End))
+        if not self.is_last:
             return []
         events, self.held = self.held, []
         return events
 
+    def admitted(self) -> None:
+        """The daemon has it, or it has ended: those after it may follow."""
+        self.lines.leave(self._channel, self._number)
+
     def wait_s(self, failure: CallFailed) -> float:
         """Seconds until the next attempt. Raises a failure that is final."""
-        if self.has_audio or self.count > self.retries:
+        if self.is_last or not self._may_repeat:
             raise failure
-        wait_s: float = min(BACKOFF_S * 2 ** (self.count - 1), LONGEST_BACKOFF_S) * random.uniform(0.5, 1.0)
-        if failure.status == "RESOURCE_EXHAUSTED" and failure.retry_s is not None:
-            wait_s = max(failure.retry_s, wait_s)
-        elif failure.field == "request_id" and self.count > 1:
-            pass  # The last attempt has not ended there yet.
-        elif failure.status != "UNAVAILABLE" and (failure.reason or failure.status not in LOST):
-            raise failure
-        left_s = self._left_s()
+        self._last = failure
+        if failure.status == "UNAVAILABLE":
+            self._absent += 1
+            wait_s = max(failure.retry_s or 0.0, _backoff_s(self._absent))
+            left_s: float | None = self._patience_left_s()
+        else:
+            self.count += 1
+            wait_s = self._refused_s(failure)
+            left_s = self._left_s()
         if left_s is not None and wait_s >= left_s:
+            raise failure
+        self.lines.join(self._channel, self._number)
+        return wait_s
+
+    def _refused_s(self, failure: CallFailed) -> float:
+        """`wait_s` of a refusal, or of a call that was lost on the way."""
+        if self.count > self.retries:
+            raise failure
+        wait_s = _backoff_s(self.count)
+        if failure.status == "RESOURCE_EXHAUSTED" and failure.retry_s is not None:
+            return max(failure.retry_s, wait_s)
+        # With a field at fault, the last attempt has not ended there yet.
+        is_ours = failure.field == "request_id" and self.count + self._absent > 1
+        if not is_ours and (failure.reason or failure.status not in LOST):
             raise failure
         return wait_s
 
     def _left_s(self) -> float | None:
         return None if self.timeout is None else self.timeout - (time.monotonic() - self.begun)
+
+    def _patience_left_s(self) -> float:
+        """Seconds for which it awaits a daemon that is away."""
+        patience_s = max(self.hold_s or 0.0, LONGEST_BACKOFF_S * self.retries)
+        if self.timeout is not None:
+            patience_s = self.timeout if self.retries else min(patience_s, self.timeout)
+        return patience_s - (time.monotonic() - self.begun)
+
+
+def _backoff_s(count: int) -> float:
+    wait_s: float = min(BACKOFF_S * 2 ** (min(count, 16) - 1), LONGEST_BACKOFF_S)
+    return wait_s * random.uniform(0.5, 1.0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack, aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote
@@ -18,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from appliance.audio.encode import encode
 from appliance.client import AsyncClient, CallFailed, Encoding, End, Event, Header, Options, Reply
+from appliance.client.retries import HOLD_S
 from appliance.encodings import Encoding as AudioEncoding
 from appliance.gateway.body import COMMON_NAMES, shown
 from appliance.gateway.refusals import Refusal, refusal_of
@@ -29,6 +31,8 @@ IGNORED = "x-ignored-parameters"
 """Header that names parameters without effect."""
 MAX_NAMES, MAX_NAME = 16, 64
 SPEAK_TIMEOUT_S = 300.0
+AGAIN_S = 0.5
+"""Between looks for a daemon that is away."""
 MOST_LISTED = 32
 """Voices in a message."""
 OPENAI_VOICES = (
@@ -57,6 +61,12 @@ class SpeechRequest:
     """Lock of its channel, held until the daemon has admitted it."""
     ignored: Sequence[str] = ()
     """Parameters without effect, to be named in the reply."""
+    until: float = 0.0
+    """Time of `time.monotonic` until which it awaits a daemon that is away."""
+
+    @property
+    def hold_s(self) -> float:
+        return max(self.until - time.monotonic(), 0.0)
 
     @property
     def arguments(self) -> Options:
@@ -150,18 +160,20 @@ class StreamedSpeech(Response):
         speech = self._speech
         if is_blank(speech.text):
             return
-        async with AsyncExitStack() as stack:
-            async with speech.turn:
-                stream = self._client.stream(
-                    speech.text, speech.voice, timeout=speech.timeout_s, **speech.arguments
-                )
-                begun = aclosing(cast("Any", aiter(stream)))
-                events = await stack.enter_async_context(begun)
-                header = await anext(events, None)
-            if header is not None:
-                yield header
-            async for event in events:
-                yield event
+        await speech.turn.acquire()
+        with ExitStack() as turn:
+            turn.callback(speech.turn.release)
+            stream = self._client.stream(
+                speech.text,
+                speech.voice,
+                timeout=speech.timeout_s,
+                hold_s=speech.hold_s,
+                on_admitted=turn.close,
+                **speech.arguments,
+            )
+            async with aclosing(cast("Any", aiter(stream))) as events:
+                async for event in events:
+                    yield event
 
     async def _begin(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -200,6 +212,7 @@ class WholeSpeech(Response):
                 speech.text,
                 speech.voice,
                 timeout=speech.timeout_s,
+                hold_s=speech.hold_s,
                 on_admitted=turn.close,
                 **speech.arguments,
             )
@@ -244,9 +257,20 @@ async def speech_of(
     channel = options.get("channel") if options.get("playout") != "overlap" else ""
     turns: WeakValueDictionary[str, asyncio.Lock] = request.app.state.turns
     turn = turns.setdefault(channel, asyncio.Lock()) if channel else asyncio.Lock()
+    until = 0.0
+    if options.get("channel"):
+        patience_s = options.get("queue_timeout")
+        until = time.monotonic() + (HOLD_S if patience_s is None else patience_s)
     async with turn:
-        voice = await voice_of(request, voice)
-    return SpeechRequest(text, voice, audio_format, options, names, turn, ignored)
+        while True:
+            try:
+                voice = await voice_of(request, voice)
+                break
+            except CallFailed as failure:
+                if failure.status != "UNAVAILABLE" or time.monotonic() + AGAIN_S > until:
+                    raise
+                await asyncio.sleep(AGAIN_S)
+    return SpeechRequest(text, voice, audio_format, options, names, turn, ignored, until)
 
 
 async def voice_of(request: HTTPConnection, name: str) -> str:

@@ -58,8 +58,6 @@ MAX_WAITING = 16
 """Events of a connection that wait; beyond them it is not read."""
 UNSAID_LANGUAGE = "en"
 """Language of the voices of a bundle that names none: Home Assistant lists voices by language."""
-PATIENCE_S = 60.0
-"""Delay of the first sound beyond its target, up to which a text is not refused."""
 WIDTH, CHANNELS, SILENT_RATE_HZ = 2, 1, 24_000
 
 
@@ -311,8 +309,6 @@ class Connection:
             "language": asked.text("language"),
             "text_handling": "ssml" if is_ssml else None,
             "playout": "overlap",
-            # Its clients do not try again.
-            "queue_timeout": PATIENCE_S,
         }
         return voice, options
 

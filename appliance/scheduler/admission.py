@@ -33,6 +33,7 @@ STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8,
 """Shortest target, in multiples of the request's own cost."""
 SCOPES = ("channel", "user", "unnamed", "caller")
 """Properties of a job's terms, each with a share of the promised work."""
+MOST_RETRY_S = 300.0
 ROOM = 1.5
 """Factor on a newcomer's usual engine time that is kept free: estimates grow on a busy machine."""
 
@@ -78,6 +79,8 @@ class Admission:
         """User → time at which its requests count no more."""
         self._typical = Presence()
         """All callers' together."""
+        self._told: dict[tuple[str, str], float] = {}
+        """What is full → time at which the last that it refused was told to come again."""
 
     def enter(
         self, job: Job, ways: Sequence[Sequence[Segment]], merging: Job | None, generation: int | None
@@ -143,15 +146,17 @@ class Admission:
     def _check_places(self, job: Job, without: int) -> None:
         """Raise QueueFull if full, or half full by the job's caller, channel or user."""
         most, wait_s = self._workload.config.queue_length, self._typical.first_s
+        now = self._workload.clock()
         waiting = [other.terms for other in self._workload.jobs.values() if not other.begun]
         if len(waiting) - without >= most:
-            raise QueueFull(f"{most} requests wait already, which is the limit", retry_s=wait_s)
+            retry_s = self._retry_s(("", ""), wait_s, wait_s, now)
+            raise QueueFull(f"{most} requests wait already, which is the limit", retry_s=retry_s)
         share = max(most // 2, 1)
         for scope in ("caller", "channel", "user"):
             own = getattr(job.terms, scope)
             if own and sum(getattr(terms, scope) == own for terms in waiting) - without >= share:
                 reason = f"{share} requests of this {scope} wait already, which is its share"
-                raise QueueFull(reason, retry_s=wait_s)
+                raise QueueFull(reason, retry_s=self._retry_s((scope, own), wait_s, wait_s, now))
 
     def _check_rate(self, job: Job, now: float) -> dict[str, float]:
         """New entry of `_rates`. Raises RateLimited."""
@@ -168,13 +173,23 @@ class Admission:
             self._rates = {name: when for name, when in self._rates.items() if when > now}
         return {user: forgotten}
 
-    def _check_backlog(self, channel: Channel, now: float) -> float:
-        """Time at which the channel is free. Raises QueueFull."""
+    def _retry_s(self, full: tuple[str, str], first_s: float, apart_s: float, now: float) -> float:
+        """Seconds until a refused job may come again: those of one place come one after the other."""
+        last = self._told.get(full, -math.inf)
+        again = min(max(now + first_s, last + apart_s), now + MOST_RETRY_S)
+        self._told = {place: when for place, when in self._told.items() if when > now}
+        self._told[full] = again
+        return again - now
+
+    def _check_backlog(self, channel: Channel, own_s: float, now: float) -> float:
+        """Time at which the channel is free. Raises QueueFull. `own_s`: audio of the job."""
         free, waiting_s = channel.free_from(now), channel.waiting_s(now)
         most_s = self._workload.config.backlog_s
-        if waiting_s > most_s:
+        # What plays a connection's replies is unknown, and so is when.
+        if channel.name and waiting_s > most_s:
             reason = f"{waiting_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
-            raise QueueFull(reason, retry_s=free - now - most_s)
+            retry_s = self._retry_s(("backlog", channel.key), free - now - most_s, own_s, now)
+            raise QueueFull(reason, retry_s=retry_s)
         return free
 
     # The proof.
@@ -191,7 +206,7 @@ class Admission:
         """Plan a job at a place of its channel; changes the job alone."""
         ahead = [other for other in channel.jobs[:place] if other not in replaced]
         job.channel = trial = replace(channel, jobs=ahead)
-        free = self._check_backlog(trial, now)
+        free = self._check_backlog(trial, sum(segment.audio_s for segment in ways[0]), now)
         trial.jobs += [job, *(other for other in channel.jobs[place:] if other not in replaced)]
         if not job.kept:
             return self._choose(job, ways, trial, free, now)
@@ -212,13 +227,15 @@ class Admission:
         job.take(known[-1].segments, known[-1].costs)
         soonest, usual, latest = self._window(job, own_s, free, now)
         blocking_s = blocking(workload, now, workload.demands(now, trial))
+        others = [demand for demand in workload.demands(now, trial) if demand.job is not job]
 
-        def plan(way: Way, *, alone: bool = False) -> Plan:
+        def plan(way: Way, *, alone: bool = False, newcomers: bool = True) -> Plan:
             job.take(way.segments, way.costs)
             job.due, job.late_s = soonest, 0.0
             if alone:
                 return Plan(way, earliest(workload, job, now))
-            return Plan(way, earliest(workload, job, now, self._others(job, trial, now), blocking_s))
+            beside = [*others, *self._newcomers(job, now)] if newcomers else others
+            return Plan(way, earliest(workload, job, now, beside, blocking_s))
 
         plans: list[Plan] = []
         for way in known:
@@ -233,11 +250,18 @@ class Admission:
             raise DeadlineMissed.too_soon(min(way.total_s for way in known), job.deadline - now)
         chosen = best = min(plans, key=lambda plan: plan.due)
         if best.due > latest:
+            # Newcomers who have not come change its turn; they are no reason to refuse what may wait.
+            real = [plan(one.way, newcomers=latest <= usual) for one in plans]
+            in_time = [plan for plan in real if plan.due <= latest]
+            late_s = min(plan.due for plan in real) - latest
             # A box that is too slow for it even when idle serves it late rather than never.
             chosen = plans[-1]
-            if chosen.due > plan(chosen.way, alone=True).due:
-                reason = f"would come {best.due - latest:.2f} s too late beside what was admitted before"
-                raise Overloaded(reason, retry_s=max(best.due - latest, 0.1))
+            if in_time:
+                limit = job.deadline if job.terms.queue_timeout_s is None else latest
+                chosen = Plan(min(in_time, key=lambda plan: plan.way.total_s).way, min(best.due, limit))
+            elif chosen.due > plan(chosen.way, alone=True).due:
+                reason = f"would come {late_s:.2f} s too late beside what was admitted before"
+                raise Overloaded(reason, retry_s=max(late_s, 0.1))
         elif best.due > max(usual, plan(best.way, alone=True).due):
             # It waits for others, and others will for it: it is made by the way that costs least.
             on_time = (plan for plan in plans if plan.due <= latest)
@@ -248,8 +272,8 @@ class Admission:
     def _window(self, job: Job, own_s: float, free: float, now: float) -> tuple[float, float, float]:
         """Deadline to aim for, the latest on time, and the latest of all. Raises Overloaded.
 
-        A job that takes turns waits as long as need be. A caller's deadline before its turn is no limit:
-        replies are made long before it.
+        A job that takes turns waits as long as need be, others that say nothing `patience_s`, REALTIME not at
+        all. A caller's deadline before its turn is no limit: replies are made long before it.
         """
         config, timeout_s = self._workload.config, job.terms.queue_timeout_s
         usual = target(config, job, Priority.NORMAL, own_s, now)
@@ -263,6 +287,8 @@ class Admission:
                 raise Overloaded(reason, retry_s=free - latest)
         else:
             latest = math.inf if job.terms.takes_turns else max(usual, free)
+            if job.terms.priority is not Priority.REALTIME:
+                latest += config.patience_s
             if self._is_first_beside_many(job):
                 # Its share is free, though not where it would have it.
                 latest += usual - now
@@ -284,10 +310,9 @@ class Admission:
                 return True
         return False
 
-    def _others(self, job: Job, trial: Channel, now: float) -> Iterator[Demand]:
-        """Demands of others; where one it belongs to has its share, also of newcomers, as theirs allows."""
+    def _newcomers(self, job: Job, now: float) -> Iterator[Demand]:
+        """Demands of newcomers, as their share allows, where one it belongs to has its own."""
         workload, typical_s = self._workload, ROOM * self._newcomer_s(job.terms.caller)
-        yield from (demand for demand in workload.demands(now, trial) if demand.job is not job)
         if not typical_s:
             return
         work_s = {

@@ -391,7 +391,9 @@ def cut(seconds: float, first_s: float = 1.5, longest_s: float = 8.0) -> tuple[t
     return ((seconds,), tuple(pieces)) if len(pieces) > 1 and seconds <= longest_s else (tuple(pieces),)
 
 
-def chat(seconds: float, load: float, device: Device, seed: int = 0) -> list[Message]:
+def chat(
+    seconds: float, load: float, device: Device, seed: int = 0, queue_timeout_s: float | None = 0.0
+) -> list[Message]:
     """Poisson arrivals of chat lines of 1 to 12 s, at `load` times what the device can speak."""
     draw = random.Random(seed)
     mean_s = 4.0
@@ -400,7 +402,7 @@ def chat(seconds: float, load: float, device: Device, seed: int = 0) -> list[Mes
     messages, at = [], 0.0
     while (at := at + draw.expovariate(rate)) < seconds:
         length_s = min(max(draw.lognormvariate(math.log(3.4), 0.6), 1.0), 12.0)
-        messages.append(Message(at, cut(length_s)))
+        messages.append(Message(at, cut(length_s), queue_timeout_s=queue_timeout_s))
     return messages
 
 
@@ -461,8 +463,11 @@ def replay(trace: Path, folder: Path, voice: Path, threads: int) -> dict[str, fl
         )
         ways = planner.ways([whole, replace(whole, segmentation=Segmentation.LOW_LATENCY)])
         priority = Priority[(line["priority"] or "normal").upper()]
-        segments = tuple(segments for _, segments in ways)
-        return Message(line["at_s"], planned=segments, priority=priority, channel=line["channel"])
+        segments, channel = tuple(segments for _, segments in ways), line["channel"]
+        patience_s = None if channel else 0.0
+        return Message(
+            line["at_s"], planned=segments, priority=priority, channel=channel, queue_timeout_s=patience_s
+        )
 
     messages = [planned(line) for line in lines]
     taken_s = estimated_s = 0.0

@@ -34,6 +34,7 @@ MAIN: dict[str, Any] = {"channel": "main", "playout": Playout.SERIAL}
 """A serial channel."""
 STATUS: dict[str, Any] = {**MAIN, "supersede": "score"}
 BULK: dict[str, Any] = {"priority": Priority.BULK}
+NOW_OR_NEVER: dict[str, Any] = {"queue_timeout_s": 0.0}
 LATE = r"would come 0\.03 s too late"
 TURN = "its turn on this channel is in"
 
@@ -61,7 +62,7 @@ def made(bench: Bench, name: str) -> list[int]:
 
 
 def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() -> None:
-    bench = Bench(normal_s=0.2)
+    bench = Bench(normal_s=0.2, patience_s=0.0)
     # Six calls of 10 ms each, a tenth more for what estimates miss: two fit into 0.2 s, the third does not.
     assert len(fill(bench, "j")) == 2
     with pytest.raises(Overloaded) as refused:
@@ -74,9 +75,13 @@ def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() ->
 @pytest.mark.parametrize(
     ("first", "second", "error", "message"),
     [
-        ({}, {}, Overloaded, LATE),
-        ({}, {"channel": "main"}, Overloaded, LATE),
-        ({}, {"client": "ipv4:1", "playout": Playout.SERIAL}, Overloaded, LATE),
+        ({}, {}, None, ""),
+        ({}, {"channel": "main"}, None, ""),
+        ({}, {"client": "ipv4:1", "playout": Playout.SERIAL}, None, ""),
+        ({}, NOW_OR_NEVER, Overloaded, LATE),
+        ({}, {"channel": "main", **NOW_OR_NEVER}, Overloaded, LATE),
+        ({}, {"client": "ipv4:1", "playout": Playout.SERIAL, **NOW_OR_NEVER}, Overloaded, LATE),
+        ({}, {"priority": Priority.REALTIME}, Overloaded, LATE),
         ({}, {"queue_timeout_s": 1.0}, None, ""),
         ({}, MAIN, None, ""),
         ({}, {**MAIN, "queue_timeout_s": 0.01}, Overloaded, r"would come 0\.02 s too late"),
@@ -91,8 +96,8 @@ def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() ->
 def test_a_second_request_where_one_fits_at_once(
     first: dict[str, Any], second: dict[str, Any], error: type[Exception] | None, message: str
 ) -> None:
-    """A line on a serial channel waits for the engine, and others as long as they say."""
-    bench = Bench(normal_s=0.1)
+    """On a serial channel it waits for the engine, else as long as it says, or a minute; REALTIME never."""
+    bench = Bench(normal_s=0.1, realtime_s=0.1)
     jobs = [bench.admit("first", **first)]
     given = {"name": "second", **second}
     if error is None:
@@ -116,7 +121,7 @@ def test_a_line_that_may_wait_is_promised_no_later_than_need_be(patience_s: floa
 
 
 def test_a_full_line_does_not_keep_out_another_user() -> None:
-    bench = Bench(normal_s=0.4)
+    bench = Bench(normal_s=0.4, patience_s=0.0)
     fill(bench, "ann", user="ann")
     bench.admit("bob", user="bob")
     bench.serve()
@@ -124,7 +129,7 @@ def test_a_full_line_does_not_keep_out_another_user() -> None:
 
 
 def test_the_first_request_of_a_caller_is_taken_up_to_twice_as_late_beside_anothers_many() -> None:
-    bench = Bench(normal_s=0.3)
+    bench = Bench(normal_s=0.3, patience_s=0.0)
     many = fill(bench, "many", caller="many")
     assert len(many) > 1
     firsts: list[Job] = []
@@ -158,7 +163,7 @@ def test_fewer_steps_are_taken_before_a_line_waits_and_rather_than_refuse() -> N
         nfes.append((job.timings.nfe, job.due <= bench.now + 2.2 * 14 * CALL_S))
     assert nfes == [(12, True), (4, True), (4, False), (4, False)]
 
-    bench = Bench(normal_s=0.3)
+    bench = Bench(normal_s=0.3, patience_s=0.0)
     jobs = [bench.job(f"j{number}") for number in range(3)]
     assert [bench.scheduler.admit(job, ways) for job in jobs[:2]] == [0, 2]
     with pytest.raises(Overloaded):
@@ -182,7 +187,8 @@ def test_a_serial_channel_of_a_box_that_is_too_slow_begins_late_and_then_plays_w
     assert all(at <= heard[0] + 0.01 * number + 1e-9 for number, at in enumerate(heard))
 
 
-def test_a_box_that_is_too_slow_serves_late_rather_than_never(bench: Bench) -> None:
+def test_a_box_that_is_too_slow_serves_late_rather_than_never() -> None:
+    bench = Bench(patience_s=0.0)
     bench.engine.costs.call_s = 1.0
     assert bench.admit("a", 3).late_s > 0.0
     with pytest.raises(Overloaded):
@@ -374,6 +380,22 @@ def test_more_speech_than_a_channel_may_hold_is_refused(enter: Callable[..., Job
     enter(bench, "elsewhere", channel="other", playout=Playout.SERIAL)
 
 
+def test_those_that_a_full_channel_refuses_are_told_to_come_one_after_the_other() -> None:
+    """They take their turns then: nobody is refused a second time, and their order is kept."""
+    bench, retries, played_s = Bench(backlog_s=10.0), [], 0.0
+    for number in range(24):
+        try:
+            played_s = bench.admit(f"j{number}", frames=400, **MAIN).audio_s
+        except QueueFull as full:
+            retries.append((bench.now + full.retry_s, number))
+    gaps = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(retries)]
+    assert len(gaps) >= 16 and gaps == pytest.approx([played_s] * len(gaps))
+    for again, number in retries:
+        bench.work()
+        bench.now = max(bench.now, again)
+        bench.admit(f"j{number} again", frames=400, **MAIN)
+
+
 def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Bench) -> None:
     bench.admit("sounding", frames=400, **STATUS)
     bench.until("sounding")
@@ -390,3 +412,22 @@ def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Benc
         "waiting": Superseded,
         "newest": Superseded,
     }
+
+
+@pytest.mark.parametrize(
+    "terms", [{}, {"queue_timeout_s": 20.0}, {"channel": "main"}, {"playout": Playout.SERIAL}]
+)
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("first_audio_s", [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0])
+def test_sixteen_at_once_of_one_caller_are_all_taken_and_in_time(
+    first_audio_s: float, stream: bool, terms: dict[str, Any]
+) -> None:
+    """Sentences of an answer, as Open WebUI and an SDK's gather ask for them: at once, without a channel."""
+    bench = Bench()
+    bench.engine.costs.call_s = call_s = first_audio_s / 6
+    bench.engine.on_call = lambda: setattr(bench, "now", bench.now + call_s)
+    given = {"caller": "http 127.0.0.1", "client": "ipv4:1", "stream": stream, "frames": 250, **terms}
+    jobs = [bench.admit(f"s{number}", **given) for number in range(16)]
+    bench.serve()
+    assert list(bench.ends().values()) == [SegmentAudio] * 16
+    assert all(job.audible is not None and job.audible <= job.due + job.late_s for job in jobs)

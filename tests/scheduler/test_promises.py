@@ -75,13 +75,15 @@ def test_no_admitted_deadline_is_missed_where_costs_are_exact(
             assert message.underrun_s <= 1e-9, message
 
 
-def storm(load: float, device: str = "orin", seconds: float = 100.0, **world: float) -> dict[str, float]:
-    """A report on Poisson arrivals of chat lines."""
-    messages = chat(seconds, load, DEVICES[device])
-    made = World(DEVICES[device], **world)  # type: ignore[arg-type]
+def storm(
+    load: float, queue_timeout_s: float | None = 0.0, seconds: float = 100.0, **world: float
+) -> dict[str, float]:
+    """A report on Poisson arrivals of chat lines on Orin."""
+    messages = chat(seconds, load, ORIN, queue_timeout_s=queue_timeout_s)
+    made = World(ORIN, **world)  # type: ignore[arg-type]
     made.run(messages)
     figures = report(made, messages, seconds)
-    return {**figures, "serveable": figures["refused"] - refused_by_oracle(DEVICES[device], messages)}
+    return {**figures, "serveable": figures["refused"] - refused_by_oracle(ORIN, messages)}
 
 
 @pytest.mark.parametrize("load", [0.8, 1.2, 3.0])
@@ -96,8 +98,17 @@ def test_a_storm_on_orins_table(load: float) -> None:
         assert figures["utilisation"] > 0.95
 
 
-def test_calls_that_take_a_tenth_more_or_less_stall_hardly_anybody() -> None:
-    figures = storm(3.0, noise=0.1)
+@pytest.mark.parametrize(("load", "refused"), [(0.8, 0.0), (1.2, 0.0), (3.0, 0.6)])
+def test_a_storm_of_those_who_may_wait(load: float, refused: float) -> None:
+    figures = storm(load, None)
+    assert figures["C0"] == figures["C100"] == 1.0
+    assert figures["worst first audio after its promise s"] <= 0.0
+    assert figures["refused"] <= refused
+
+
+@pytest.mark.parametrize("queue_timeout_s", [0.0, None])
+def test_calls_that_take_a_tenth_more_or_less_stall_hardly_anybody(queue_timeout_s: float | None) -> None:
+    figures = storm(3.0, queue_timeout_s, noise=0.1)
     assert figures["C0"] >= 0.995 and figures["C100"] >= 0.995
 
 

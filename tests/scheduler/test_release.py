@@ -128,7 +128,7 @@ def test_a_reply_that_is_not_streamed_goes_out_whole() -> None:
 def test_what_is_promised_nothing_goes_out_at_once() -> None:
     """BULK work, and a job that is late in any case."""
     for call_s, terms in ((CALL_S, {"priority": Priority.BULK}), (1.0, {})):
-        bench = Bench()
+        bench = Bench(patience_s=0.0)
         bench.engine.costs.call_s = call_s
         job = bench.admit("a", 3, **terms)
         assert bool(job.late_s) is (call_s == 1.0)
