@@ -44,7 +44,7 @@ from appliance.config import LOOPBACK_GRPC
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from tests.daemons import ROOT, Running, free_port, shared
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 8)
@@ -319,14 +319,14 @@ def refusing(reason: str, retry_s: float | None = None, field: str = "") -> Call
 
 
 @contextlib.contextmanager
-def serving(servicer: Any) -> Iterator[str]:
+def serving(servicer: Any, address: str = "127.0.0.1:0") -> Iterator[str]:
     """The address of a server with all services that it has."""
     with ThreadPoolExecutor(4) as workers:
         server = grpc.server(workers)
         for kind, add in ADDERS.items():
             if isinstance(servicer, kind):
                 add(servicer, server)
-        port = server.add_insecure_port("127.0.0.1:0")
+        port = server.add_insecure_port(address)
         server.start()
         yield f"127.0.0.1:{port}"
         server.stop(0).wait()
@@ -821,3 +821,62 @@ def test_a_call_about_a_channel_names_it_to_a_proxy() -> None:
         client.skip("舞台 1")
         client.cancel("some", channel="stage")
     assert servicer.channels == ["stage", None, "%E8%88%9E%E5%8F%B0%201", "stage"]
+
+
+AWAY = CallFailed("UNAVAILABLE", "the daemon is starting", retry_s=7.0)
+
+
+@pytest.mark.parametrize(
+    ("tries", "options", "timeout", "waits"),
+    [
+        (2, {}, 300.0, True),
+        (2, {"channel": "stage"}, 300.0, True),
+        (2, {}, 5.0, False),  # its time would be over
+        (0, {}, 300.0, False),  # not asked for
+        (0, {"channel": "stage"}, 300.0, True),
+        (0, {"channel": "stage"}, None, True),
+        (0, {"channel": "stage"}, 5.0, False),
+        (0, {"channel": "stage", "playout": "overlap"}, 300.0, False),
+    ],
+)
+def test_a_daemon_that_is_away_is_awaited_as_long_as_it_says(
+    tries: int, options: Options, timeout: float | None, waits: bool
+) -> None:
+    attempts = retries.Attempts(print, synthesize_request(TEXT, "ann", options), timeout, tries, "")
+    for _ in range(9):
+        if waits:
+            assert attempts.wait_s(AWAY) == 7.0
+        else:
+            with pytest.raises(CallFailed, match="is starting"):
+                attempts.wait_s(AWAY)
+
+
+@pytest.mark.parametrize("door", ["stream", "asyncio's stream", "asyncio's speak"])
+@pytest.mark.parametrize("tries", [0, 3])
+async def test_a_channel_awaits_its_daemon_and_is_in_order_then(
+    monkeypatch: pytest.MonkeyPatch, door: str, tries: int
+) -> None:
+    """Asked for while nothing listens; then the first is refused three times, which lets nobody pass."""
+    lost_calls: list[int] = []
+    monkeypatch.setattr(retries, "_backoff_s", lambda count: lost_calls.append(count) or 0.05)
+    names = [f"r{number}" for number in range(8)]
+    away = [(lost(grpc.StatusCode.UNAVAILABLE),)] * 3
+    servicer = Flaky(*away, *[(header_of("a"), AUDIO, END)] * len(names))
+    address, threads = f"127.0.0.1:{free_port()}", ThreadPoolExecutor(len(names))
+    async with AsyncClient(address, own_connection=True, retries=tries) as other:
+        blocking = Client(address, own_connection=True, retries=tries)
+
+        def ask(name: str) -> Any:
+            options: Options = {"channel": "stage", "request_id": name}
+            if door == "stream":
+                stream = blocking.stream(TEXT, "ann", **options)
+                return asyncio.get_running_loop().run_in_executor(threads, stream.reply)
+            made = other.stream(TEXT, "ann", **options).reply() if door == "asyncio's stream" else None
+            return asyncio.ensure_future(made or other.speak(TEXT, "ann", **options))
+
+        calls = [ask(name) for name in names]
+        await asyncio.to_thread(until, lambda: len(lost_calls) >= len(names))
+        with serving(servicer, address):
+            await asyncio.wait_for(asyncio.gather(*calls), PATIENCE_S)
+        blocking.close()
+    assert servicer.ids == ["r0"] * 3 + names

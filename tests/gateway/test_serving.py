@@ -49,6 +49,13 @@ def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path:
                 assert gateway.ask("/v1/audio/speech", LINE).status == 200
                 assert daemon.stop() == 0
             until(lambda: gateway.ask("/readyz").status == 503)
+        # What names a channel is held, and has its turn when the daemon is back.
+        paths = ("/v1/audio/speech", "/tts", "/v1/text-to-speech/ann") * 2
+        sent = {**LINE, "text": "One, two, three.", "ref_audio_path": "ann.wav", "channel": "stage"}
+        with ThreadPoolExecutor(len(paths)) as threads:
+            answers = [threads.submit(gateway.ask, path, sent) for path in paths]
+            with running(tmp_path, **ports) as daemon:
+                assert [answer.result(PATIENCE_S).status for answer in answers] == [200] * len(paths)
         assert gateway.stop() == 0
 
 
