@@ -79,6 +79,8 @@ class RequestDefaults:
 @dataclass(frozen=True)
 class ParsedRequest:
     message: pb.SynthesizeRequest
+    defaults: RequestDefaults
+    """Those that it was parsed with."""
     stream: bool
     """True if audio is sent while it is made."""
     ways: tuple[Request, ...]
@@ -99,13 +101,17 @@ class ParsedRequest:
         return _within("merge_count", self.message.merge_count or 1, 1, MAX_MERGE_COUNT)
 
     def ways_for(self, count: int, defaults: RequestDefaults) -> tuple[Request, ...]:
-        """Ways to speak for so many merged requests."""
-        if count == 1:
+        """Ways to speak for so many merged requests, by the defaults that hold now.
+
+        Raises InvalidRequest, UnsupportedEncoding.
+        """
+        if count == 1 and defaults is self.defaults:
             return self.ways
-        merged = pb.SynthesizeRequest()
-        merged.CopyFrom(self.message)
-        merged.text = merged_text(self.message, count)
-        return ways_of(merged, defaults, stream=self.stream)
+        message = pb.SynthesizeRequest()
+        message.CopyFrom(self.message)
+        if count > 1:
+            message.text = merged_text(self.message, count)
+        return ways_of(message, defaults, stream=self.stream)
 
 
 def parse(
@@ -120,7 +126,8 @@ def parse(
     """Raises InvalidRequest, UnsupportedEncoding."""
     ways = ways_of(message, defaults, stream=stream)
     terms = terms_of(message, client, caller)
-    return ParsedRequest(message, stream, ways, terms, _is_seeded(message, defaults.synthesis), is_short)
+    seeded = _is_seeded(message, defaults.synthesis)
+    return ParsedRequest(message, defaults, stream, ways, terms, seeded, is_short)
 
 
 def ways_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool) -> tuple[Request, ...]:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from appliance.audio import words
 from appliance.audio.phrases import Key, Phrase, Phrases, key_of
@@ -38,13 +39,26 @@ SHORT_TEXT, FEW_WORDS = 200, 16
 SAMPLE_BYTES = 4
 
 
-@dataclass
-class Components:
-    """Parts of the daemon; a reload or a bundle swap replaces some."""
+@dataclass(frozen=True)
+class Reading:
+    """What requests are read and planned with: one bundle under one configuration, taken whole."""
 
     planner: Planner
-    scheduler: Scheduler
     defaults: RequestDefaults
+    generation: int = 0
+    """Engine of the bundle."""
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.planner.manifest
+
+
+@dataclass
+class Components:
+    """Parts of the daemon; a reload or a bundle swap replaces `reading`."""
+
+    reading: Reading
+    scheduler: Scheduler
     clock: Clock
     spoken: Callable[[Timings, float], None] = lambda timings, promised_s: None
     """Counts a finished request."""
@@ -55,6 +69,25 @@ class Components:
     phrases: Phrases = field(default_factory=lambda: Phrases(0))
     degraded: Callable[[], str] = lambda: ""
     """One word for machines on why requests are served worse than they should be; else empty."""
+
+    @property
+    def planner(self) -> Planner:
+        return self.reading.planner
+
+    @property
+    def defaults(self) -> RequestDefaults:
+        return self.reading.defaults
+
+    def change(
+        self, *, generation: int | None = None, planner: Planner | None = None, **changes: Any
+    ) -> None:
+        """Replace the reading: its planner, engine, and values of its defaults."""
+        now = self.reading
+        self.reading = Reading(
+            planner or now.planner,
+            replace(now.defaults, **changes),
+            now.generation if generation is None else generation,
+        )
 
 
 @dataclass(eq=False, kw_only=True)
@@ -98,11 +131,12 @@ class SynthesisCall(OpenCall):
 
     def _try_to_admit(self) -> bool:
         parts, job, parsed = self.components, self.job, self.parsed
-        generation = parts.scheduler.engines.generation  # read before what is planned with
-        self.manifest = parts.planner.manifest
+        reading = parts.reading
+        self.manifest = reading.manifest
         earlier = parts.scheduler.queue.mergeable(parsed.terms)
         job.merged = parsed.merge_count + (earlier.merged if earlier else 0)
-        ways = parts.planner.ways(parsed.ways_for(job.merged, parts.defaults))
+        # Read again where that was with what a reload or a swap has replaced since.
+        ways = reading.planner.ways(parsed.ways_for(job.merged, reading.defaults))
         best = ways[0][0]
         job.voice, job.text, job.written, self.level = best.voice, best.text, best.written, best.level
         keys = self._phrase_keys([segments for _, segments in ways])
@@ -112,7 +146,7 @@ class SynthesisCall(OpenCall):
             place, phrase = kept
             request, segments = ways[place]
             ways, job.kept = [(replace(request, seed=phrase.seed), segments)], phrase.segments
-        way = parts.scheduler.admit(job, [segments for _, segments in ways], earlier, generation)
+        way = parts.scheduler.admit(job, [segments for _, segments in ways], earlier, reading.generation)
         if way is None:
             return False
         self.request = ways[way][0]

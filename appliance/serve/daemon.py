@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import grpc
 
@@ -68,7 +68,7 @@ from appliance.rpc.replies import passed_over_messages
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.roles import CallAccess
 from appliance.rpc.server import RunningServer, listen, listen_to_operator, riva_services
-from appliance.rpc.speaking import Components, Speaking
+from appliance.rpc.speaking import Components, Reading, Speaking
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
@@ -178,18 +178,19 @@ class Daemon:
         """Set at the second signal."""
         manifest = self._bundle.manifest
         self._front: FrontEnd
+        planner = Planner(
+            manifest, self._bundle.vocabulary(), self._prompts.reference, maker(manifest.text.tokenizer)
+        )
+        defaults = RequestDefaults(
+            config.synthesis,
+            *_usual(config.synthesis, manifest),
+            manifest.mel.sample_rate_hz,
+            pronunciations=self._store.pronunciations,
+            styles=self._store.styles,
+        )
         self._components = Components(
-            planner=Planner(
-                manifest, self._bundle.vocabulary(), self._prompts.reference, maker(manifest.text.tokenizer)
-            ),
+            reading=Reading(planner, defaults),
             scheduler=self._scheduler,
-            defaults=RequestDefaults(
-                config.synthesis,
-                *_usual(config.synthesis, manifest),
-                manifest.mel.sample_rate_hz,
-                pronunciations=self._store.pronunciations,
-                styles=self._store.styles,
-            ),
             clock=time.monotonic,
             spoken=self._metrics.spoken,
             skipped=self._metrics.skipped,
@@ -548,15 +549,19 @@ class Daemon:
 
         def switch() -> None:
             self._bundle = read
-            components.planner = replace(
+            planner = replace(
                 components.planner,
                 manifest=read.manifest,
                 vocabulary=vocabulary,
                 to_tokens=maker(vocabulary.tokenizer),
             )
-            self._speak_through(front)
-            components.defaults = replace(
-                components.defaults, nfe=nfe, guidance=guidance, sampler=read.manifest.sampler
+            components.change(
+                generation=self._scheduler.engines.generation,
+                planner=planner,
+                nfe=nfe,
+                guidance=guidance,
+                sampler=read.manifest.sampler,
+                **self._spoken_through(front),
             )
 
         try:
@@ -572,40 +577,41 @@ class Daemon:
             logger.warning("%s", line)
         logger.info("new requests are spoken from %s on %s", folder, loaded.backend)
 
-    def _speak_through(self, front: FrontEnd) -> None:
+    def _spoken_through(self, front: FrontEnd) -> dict[str, Any]:
+        """Take a front end; returns the defaults that are its."""
         self._front = front
-        self._components.defaults = replace(
-            self._components.defaults,
-            speakable=front.speakable,
-            languages=front.languages,
-            language_of=front.language_of,
-        )
         if front.languages:
             logger.info("languages: %s", ", ".join(front.languages))
         else:
             logger.warning(
                 "no language is known, so no number becomes a word; text.language says which it is"
             )
+        return {
+            "speakable": front.speakable,
+            "languages": front.languages,
+            "language_of": front.language_of,
+        }
 
     def _configure(self, config: Config) -> None:
         """Apply LIVE_SECTIONS, but for the log level."""
         synthesis, components = config.synthesis, self._components
         manifest = self._bundle.manifest
         nfe, guidance = _usual(synthesis, manifest)  # refuses before anything changes
-        self._speak_through(FrontEnd(components.planner.vocabulary, config.text, manifest.text.languages))
-        components.defaults = replace(
-            components.defaults,
+        front = FrontEnd(components.planner.vocabulary, config.text, manifest.text.languages)
+        planner = replace(
+            components.planner,
+            max_audio_s=synthesis.max_audio_s,
+            max_work_s=synthesis.max_work_s,
+            restores_level=config.audio.loudness_lufs is None,
+        )
+        components.change(
+            planner=planner,
             synthesis=synthesis,
             nfe=nfe,
             guidance=guidance,
             sampler=manifest.sampler,
             audio=config.audio,
-        )
-        components.planner = replace(
-            components.planner,
-            max_audio_s=synthesis.max_audio_s,
-            max_work_s=synthesis.max_work_s,
-            restores_level=config.audio.loudness_lufs is None,
+            **self._spoken_through(front),
         )
         self._scheduler.config = config.scheduler
 

@@ -35,7 +35,7 @@ from appliance.rpc.moderation import QueueService
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.roles import CallAccess
 from appliance.rpc.server import RunningServer, listen, riva_services
-from appliance.rpc.speaking import Components, Speaking
+from appliance.rpc.speaking import Components, Reading, Speaking
 from appliance.rpc.status import DETAILS_KEY
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
@@ -178,7 +178,7 @@ class Box:
         return [name.partition(" ")[2] for name in self.engine.calls if name.startswith("open ")]
 
     def set_defaults(self, **changes: Any) -> None:
-        self.components.defaults = replace(self.components.defaults, **changes)
+        self.components.change(**changes)
 
     @contextmanager
     def planning(self, text: str = "") -> Iterator[tuple[Event, Event]]:
@@ -280,12 +280,14 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     observed: list[tuple[str, str, str]] = []
 
     components = Components(
-        planner=cast(Planner, planner),
-        scheduler=scheduler,
-        defaults=RequestDefaults(
-            *(SynthesisConfig(max_text_characters=500), USUAL_NFE, 2.0, RATE_HZ),
-            audio=AudioConfig(loudness_lufs=None),
+        reading=Reading(
+            cast(Planner, planner),
+            RequestDefaults(
+                *(SynthesisConfig(max_text_characters=500), USUAL_NFE, 2.0, RATE_HZ),
+                audio=AudioConfig(loudness_lufs=None),
+            ),
         ),
+        scheduler=scheduler,
         clock=time.monotonic,
         spoken=lambda timings, promised_s: spoken.append((timings, promised_s)),
         skipped=lambda: skipped.append(None),

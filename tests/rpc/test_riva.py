@@ -225,10 +225,7 @@ async def test_the_nearest_voice_of_a_language_speaks(
     box.store.create("mei", speech_wav(1.4), "你好，大家好。")
     await stub.Synthesize(asked(voice_name="", language_code="zh-CN"))
     box.store.create("jo", speech_wav(1.2), "Guten Tag allerseits.")
-    defaults = box.components.defaults
-    box.components.defaults = replace(
-        defaults, languages=("de", "zh"), language_of=lambda text: "zh" if "你" in text else "de"
-    )
+    box.components.change(languages=("de", "zh"), language_of=lambda text: "zh" if "你" in text else "de")
     listed = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
     assert [one.parameters["language_code"] for one in listed.model_config] == ["de-DE", "zh-CN"]
     for code in ("de-AT", "de", "", "zh-TW"):

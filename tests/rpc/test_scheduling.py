@@ -25,7 +25,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.requests import RequestDefaults, ways_of
 from appliance.rpc.speaking import SynthesisCall
-from tests.fakes_engine import segment
+from tests.fakes_engine import FakeEngine, segment
 from tests.patience import PATIENCE_S, scaled
 from tests.rpc.conftest import (
     SMALL_WINDOW,
@@ -74,6 +74,30 @@ async def test_messages_of_one_connection_are_taken_in_order_of_arrival(box: Box
         go.set()
         assert (await quick).audio and (await slow).audio
     assert box.opened == [slowly, "quick"]
+
+
+async def test_what_is_planned_after_a_swap_is_read_again_for_its_bundle(box: Box) -> None:
+    """Requests that name no steps: the new bundle does not take those of the old one."""
+    asked = request("asked before")
+    asked.ClearField("nfe_steps")
+    with box.planning("slow") as (reached, go):
+        slow = start(box.say("slow"))
+        await box.soon(reached.is_set)
+        quick = start(box.synthesizer.Synthesize(asked))
+        named = start(box.say("named", nfe_steps=3))
+        await box.soon(lambda: box.speaking.planning == 3)
+        other = FakeEngine()
+
+        def switch() -> None:
+            generation = box.scheduler.engines.generation
+            box.components.change(generation=generation, nfe=2, sampler=Sampler(steps=(2,)))
+
+        box.scheduler.engines.replace(other, switch)
+        go.set()
+        assert (await quick).header.nfe_steps == 2
+        await refused(named, exactly="nfe_steps: must be 2 with this bundle, not 3")
+        await refused(slow, field="nfe_steps")
+    assert "open asked before" in other.calls
 
 
 async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thread(box: Box) -> None:
@@ -185,9 +209,8 @@ async def test_more_steps_than_are_allowed_are_refused(box: Box) -> None:
 
 
 async def test_what_the_bundle_does_not_take_is_refused(box: Box) -> None:
-    defaults = box.components.defaults
-    few = replace(defaults, guidance=0.0, sampler=Sampler(guidance="none", steps=(2, 4, 8), strengths=(2.0,)))
-    box.components.defaults = few
+    few = Sampler(guidance="none", steps=(2, 4, 8), strengths=(2.0,))
+    box.components.change(guidance=0.0, sampler=few)
     for asked in (request(nfe_steps=4), request(nfe_steps=4, guidance=0.0)):
         reply = await box.synthesizer.Synthesize(asked)
         assert (reply.header.nfe_steps, reply.header.guidance) == (4, 0.0)
@@ -200,9 +223,7 @@ async def test_what_the_bundle_does_not_take_is_refused(box: Box) -> None:
         box.say(nfe_steps=4, guidance=2.0),
         exactly="guidance: must be 0 or absent with this bundle, whose weights have it in them, not 2",
     )
-    box.components.defaults = replace(
-        few, guidance=2.0, sampler=Sampler(guidance="embedded", strengths=(1, 3))
-    )
+    box.components.change(guidance=2.0, sampler=Sampler(guidance="embedded", strengths=(1, 3)))
     assert (await box.say(guidance=1.5)).header.guidance == 1.5
     await refused(
         box.say(guidance=0.5), exactly="guidance: must be between 1 and 3 with this bundle, not 0.5"
