@@ -13,7 +13,7 @@ from appliance.request import Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.context import Context, send
 from appliance.rpc.replies import timings_message, word_messages
-from appliance.rpc.requests import request_id_of, request_of
+from appliance.rpc.requests import ParsedRequest, request_id_of, request_of
 from appliance.rpc.speaking import Speaking, SynthesisCall
 from appliance.rpc.status import reason_of, rule_for
 from appliance.text.written import TextSplitter
@@ -47,6 +47,8 @@ class SessionUtterance:
     """Why it ends unspoken, if it does."""
     style: str = ""
     """Style in which its next clause begins."""
+    unspoken: ParsedRequest | None = None
+    """Clause with nothing to speak."""
 
     @property
     def failed(self) -> bool:
@@ -191,7 +193,8 @@ class SessionCall:
     # Clauses.
 
     def _speak(self, utterance: SessionUtterance, clause: str) -> None:
-        if not any(character.isalnum() for character in clause):
+        # What is invisible is refused as a request; the front end says of all else whether it is spoken.
+        if not any(character.isprintable() and not character.isspace() for character in clause):
             return
         utterance.clauses += 1
         request_id = f"{self._configured.request_id}.{utterance.number}"
@@ -228,6 +231,7 @@ class SessionCall:
             parsed = await self._speaking.read_message(message, self._context, stream=True)
             utterance.style = parsed.ways[0].last_style
         if parsed.is_empty:
+            utterance.unspoken = parsed
             return
         async with self._speaking.call(parsed, self._context) as call:
             if utterance.error is not None:  # since it was planned
@@ -264,6 +268,9 @@ class SessionCall:
             response.error.message, response.error.reason = str(error), reason_of(type(error))
         else:
             timings = utterance.timings
+            if utterance.unspoken is not None and not timings.segments:
+                header = self._speaking.skip(utterance.unspoken)
+                await send(self._context, pb.SessionResponse(utterance=utterance.number, header=header))
             if utterance.first_audio is not None:
                 timings.first_audio_s = utterance.first_audio - utterance.begun
             timings.total_s = self._clock() - utterance.begun

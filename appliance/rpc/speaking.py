@@ -353,12 +353,13 @@ class Speaking:
         words = len(message.pronunciations) + len(self.components.defaults.pronunciations(message.voice))
         return len(message.text) <= SHORT_TEXT and words <= FEW_WORDS and not may_hold_tags(message)
 
-    def skip(self, parsed: ParsedRequest, context: Context) -> pb.Header:
-        """Count and log a request with nothing to speak; return its header."""
+    def skip(self, parsed: ParsedRequest, context: Context | None = None) -> pb.Header:
+        """Count and log a request with nothing to speak; return its header. `context` gets its trailers."""
         terms, parts = parsed.terms, self.components
         logger.info("request %s of %s: nothing to speak", terms.request_id, terms.client)
         parts.skipped()
-        context.set_trailing_metadata(trailers(Timings(), terms))
+        if context is not None:
+            context.set_trailing_metadata(trailers(Timings(), terms))
         engines = parts.scheduler.engines
         return header_message(parsed.ways[0], terms, 0, engines.backend, 0.0, passed_over=engines.passed_over)
 

@@ -44,6 +44,7 @@ class Heard:
         self.texts: dict[int, list[str]] = {}
         self.audio: dict[int, bytes] = {}
         self.ends: dict[int, str] = {}
+        self.skipped: dict[int, str] = {}
         self.order: list[tuple[int, str]] = []
         self.task = asyncio.ensure_future(self._read())
 
@@ -53,6 +54,8 @@ class Heard:
             self.order.append((number, kind))
             if kind == "header":
                 self.texts.setdefault(number, []).append(message.header.text)
+                if message.header.skipped_reason:
+                    self.skipped[number] = message.header.skipped_reason
             elif kind == "audio":
                 kept = self.audio.get(number, b"")
                 assert message.audio.sample_offset == len(kept) // 2
@@ -124,10 +127,21 @@ async def test_an_utterance_that_is_refused_does_not_end_the_session(box: Box) -
     heard = await session(box)
     await heard.write("x" * 501, FLUSH)
     await heard.until(box, 1, "INVALID_REQUEST")
-    await heard.write("... !", FLUSH)
+    await heard.write("\u200b ", FLUSH)
     await heard.until(box, 2, "END")
     await heard.end("Good.")
     assert heard.audio == {3: spoken("Good.")}
+
+
+async def test_what_is_no_word_is_spoken_as_in_a_request_or_said_to_be_skipped(box: Box) -> None:
+    front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
+    box.set_defaults(speakable=front.speakable)
+    heard = await session(box)
+    await heard.end("🙂", FLUSH, "... !", FLUSH, "Well.")
+    kinds = {number: [kind for n, kind in heard.order if n == number] for number in (1, 2, 3)}
+    assert heard.texts == {1: ["slightly smiling face"], 2: [""], 3: ["Well."]}
+    assert kinds[2] == ["header", "end"] and heard.skipped == {2: "nothing in it can be spoken"}
+    assert set(heard.audio) == {1, 3} and len(box.skipped) == 1
 
 
 async def test_two_sessions_do_not_wait_for_one_another(box: Box) -> None:
