@@ -72,8 +72,8 @@ class SynthesisConfig(Ranged):
     """adaptive: upstream where the first audio is in time and no seed is given, else low_latency."""
     max_text_characters: Annotated[int, Between(1, 100_000)] = 4_096
     max_nfe: int = 32
-    max_audio_s: Annotated[float, Between(1.0, 3_600.0)] = 180.0
-    max_work_s: Annotated[float, Between(1.0, 3_600.0 * MAX_NFE)] = 1_800.0
+    max_audio_s: Annotated[float, Between(1.0, 3_600.0)] = 360.0
+    max_work_s: Annotated[float, Between(1.0, 3_600.0 * MAX_NFE)] = 3_600.0
     """Seconds of speech × steps."""
 
     def __post_init__(self) -> None:

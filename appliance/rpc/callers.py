@@ -71,7 +71,7 @@ ARRIVING = 5
 """Messages of one caller that may be arriving; those of further calls wait for them."""
 BYTES_S = 2 * MIB
 """Rate at which a long message gives its place back: gRPC copies it on the event loop, at some 3 ms a MiB."""
-HELD_BYTES = 64 * MIB
+HELD_BYTES = 128 * MIB
 """Messages of one caller that are worked on, and audio that is made or waits for its reader."""
 
 

@@ -462,6 +462,13 @@ class Speaking:
         """Calls whose audio is made, but not yet taken."""
         return sum(call.admitted and call.job.ended for call in list(self._calls))
 
+    def cancel(self, request_id: str, why: ApplianceError) -> bool:
+        """End a request, also one that is all sent and still sounds; False where there is none."""
+        queue = self.components.scheduler.queue
+        return self.end(request_id, why) or bool(
+            queue.end(lambda utterance: utterance.job.terms.request_id == request_id, why)
+        )
+
     def end(self, request_id: str, why: ApplianceError) -> bool:
         """False where there is no such call."""
         if (call := self._find(request_id)) is None:

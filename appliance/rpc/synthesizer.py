@@ -43,6 +43,6 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
     async def CancelSynthesis(
         self, message: pb.CancelSynthesisRequest, context: Context
     ) -> pb.CancelSynthesisResponse:
-        if not self._speaking.end(message.request_id, Cancelled("cancelled by CancelSynthesis")):
+        if not self._speaking.cancel(message.request_id, Cancelled("cancelled by CancelSynthesis")):
             raise RequestNotFound(f"no request {message.request_id!r} waits or sounds")
         return pb.CancelSynthesisResponse()

@@ -464,6 +464,19 @@ async def test_what_is_only_sent_is_cancelled_by_its_id_too(box: Box) -> None:
     assert (await box.say(request_id="lazy")).audio
 
 
+async def test_what_is_all_sent_and_still_sounds_is_cancelled_by_its_id(box: Box) -> None:
+    box.set_defaults(synthesis=SynthesisConfig())
+    long = {"channel": "stage", "request_id": "long"}
+    await read(box.stream(sentences(400), **long))
+    [sounding] = box.scheduler.queue.utterances()[0]
+    assert (sounding.job.terms.request_id, sounding.state.name) == ("long", "SOUNDING")
+    await cancel(box.synthesizer, "long")
+    assert not box.scheduler.queue.utterances()[0]
+    await refused(cancel(box.synthesizer, "long"), code="NOT_FOUND")
+    header, _ = await read(box.stream("next", channel="stage"))
+    assert 0.0 < header.promised_ms < 1e3 * scaled(5), "it does not wait for what is not heard"
+
+
 @pytest.mark.parametrize("server_keys", [{"stream_buffer_s": 0.0}])
 async def test_a_parked_stream_goes_on_as_soon_as_it_is_read(
     box: Box, monkeypatch: pytest.MonkeyPatch
