@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anyio import move_on_after
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,6 +26,8 @@ TOKEN_NEEDED = "a token is needed: send the header `Authorization: Bearer TOKEN`
 CONNECTIONS = ("http", "websocket")
 """Kinds of ASGI scopes that are requests."""
 BUSY_RETRY_S = 1.0
+DISCARDED_BYTES, DISCARDED_S = 16 << 20, 5.0
+"""Most of a refused request's body that is read."""
 
 
 def changes_voices(path: str, method: str) -> bool:
@@ -67,6 +70,8 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
             return
         if (refused := self._refusal(scope)) is not None:
+            if scope["type"] == "http":
+                await _discard_body(receive)
             await refused.response(scope["path"])(scope, receive, send)
             return
         self._under_way += 1
@@ -94,6 +99,14 @@ class AccessMiddleware:
             message = f"{self._max_requests} requests are under way, which is as many as gateway.max_requests"
             return Refusal(429, message, code="too_many_calls", retry_s=BUSY_RETRY_S)
         return None
+
+
+async def _discard_body(receive: Receive) -> None:
+    """Read a body, since a client that still sends it when the connection is closed does not see the reply."""
+    left = DISCARDED_BYTES
+    with move_on_after(DISCARDED_S):
+        while left > 0 and (message := await receive()).get("more_body"):
+            left -= len(message["body"])
 
 
 def is_open(path: str) -> bool:
