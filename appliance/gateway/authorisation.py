@@ -102,7 +102,7 @@ class AccessMiddleware:
 
 
 async def _discard_body(receive: Receive) -> None:
-    """Read a body, since a client that still sends it when the connection is closed does not see the reply."""
+    """Read a body: a client that still sends it when the connection is closed does not see the reply."""
     left = DISCARDED_BYTES
     with move_on_after(DISCARDED_S):
         while left > 0 and (message := await receive()).get("more_body"):
