@@ -85,14 +85,14 @@ def written(url: str, key: str) -> dict:
 
 
 async def asynchronous(url: str) -> dict:
-    """Two at a time, and one that is left after its first bytes."""
+    """Sixteen at a time, and one that is left after its first bytes."""
     client = AsyncElevenLabs(base_url=url, api_key="none")
 
     async def once() -> str:
         said = client.text_to_speech.stream(output_format="pcm_24000", **LINE)
         return hashlib.sha256(b"".join([part async for part in said])).hexdigest()
 
-    together = await asyncio.gather(once(), once())
+    together = await asyncio.gather(*(once() for _ in range(16)))
     more = {"additional_body_parameters": {"channel": "sdk", "nfe": 7}}
     long = client.text_to_speech.stream("ann", text="A long story. " * 100, request_options=more)
     async for part in long:

@@ -34,15 +34,15 @@ def blocking(client: openai.OpenAI) -> dict:
 
 
 async def asynchronous(url: str) -> dict:
-    """A streamed reply, four at a time, and one that is left after its first bytes."""
-    async with openai.AsyncOpenAI(base_url=url, api_key="none") as client:
+    """A streamed reply, sixteen at a time, and one that is left after its first bytes."""
+    async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
 
         async def once() -> str:
             call = client.audio.speech.with_streaming_response.create(response_format="pcm", **LINE)
             async with call as reply:
                 return hashlib.sha256(b"".join([part async for part in reply.iter_bytes()])).hexdigest()
 
-        together = await asyncio.gather(*(once() for _ in range(4)))
+        together = await asyncio.gather(*(once() for _ in range(16)))
         call = client.audio.speech.with_streaming_response.create(response_format="pcm", **LONG)
         async with call as reply:
             async for part in reply.iter_bytes():
