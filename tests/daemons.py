@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -34,14 +35,15 @@ BUNDLE = ROOT / "tests" / "tiny" / "bundle"
 DEMO = ROOT / "appliance" / "demo"
 SPEECH = DEMO / "voices" / f"{FEMALE}.wav"
 """A recording whose words are in a .txt beside it."""
+_PORTS = random.SystemRandom()
 
 
 def free_port() -> int:
-    """One that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One that nobody listens on now; below those that Linux gives to outgoing connections, which would take it."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port := _PORTS.randrange(16_384, 32_768)))
+            return port
 
 
 def reference_wav(seconds: float = 3.0, *, level: float = 0.3) -> bytes:
