@@ -39,7 +39,7 @@ _PORTS = random.SystemRandom()
 
 
 def free_port() -> int:
-    """One that nobody listens on, below those that Linux gives to outgoing connections, which might take it."""
+    """One that nobody listens on, below those that Linux gives to outgoing connections."""
     while True:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port := _PORTS.randrange(16_384, 32_768)))
