@@ -21,7 +21,7 @@ VOICES = (
     *("/v1/models", "/v1/audio/models", STORED_VOICES, "/v1/voices", "/v2/voices"),
     *("/audio/models", "/audio/voices"),
 )
-MODERATE = "/api/channels/"
+MODERATE = ("/api/channels/", "/api/users/")
 TOKEN_NEEDED = "a token is needed: send the header `Authorization: Bearer TOKEN`, or ?token=TOKEN"
 CONNECTIONS = ("http", "websocket")
 """Kinds of ASGI scopes that are requests."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from contextvars import Context
 from dataclasses import asdict
@@ -28,12 +28,14 @@ from appliance.client import (
     AsyncClient,
     CallFailed,
     PausedChannels,
+    Utterance,
     UtteranceAudio,
     UtteranceBegin,
     UtteranceEnd,
     plain,
 )
 from appliance.config import DeviceConfig
+from appliance.gateway.body import Fields, json_body
 from appliance.gateway.refusals import Refusal
 from appliance.gateway.speech import while_connected
 
@@ -60,6 +62,7 @@ MAX_WAITING = 64
 RECENT = 50
 VERBS = ("skip", "clear", "pause", "resume")
 ENDED = "ENDED"
+EVENTS = "text/event-stream"
 EVENT_NAMES = {
     PausedChannels: "paused",
     UtteranceBegin: "begin",
@@ -87,7 +90,12 @@ async def _listen(request: Request) -> Response:
 
 
 async def _queue(request: Request) -> Response:
-    return _stream(_changes(_client(request), request.query_params.get("channel", "")))
+    """The queue as it is now, or its changes for an EventSource."""
+    client, channel = _client(request), request.query_params.get("channel", "")
+    if EVENTS in request.headers.get("accept", "").lower():
+        return _stream(_changes(client, channel))
+    headers = {"cache-control": "no-store", "vary": "accept"}
+    return JSONResponse(plain(await client.queue(channel)), headers=headers)
 
 
 async def _status(request: Request) -> Response:
@@ -142,7 +150,20 @@ async def _moderate(request: Request) -> Response:
     if verb not in VERBS:
         raise Refusal(404, f"{verb}: must be {', '.join(VERBS)}")
     ended = await getattr(_client(request), verb)(channel)
-    return JSONResponse({"ended": [plain(utterance) for utterance in ended or ()]})
+    return _ended(ended or ())
+
+
+async def _cancel_user(request: Request) -> Response:
+    _check_type(request)
+    if not (user := request.path_params["user"]):
+        raise Refusal(400, "user: is missing", code="invalid_request", param="user")
+    has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+    fields = (await json_body(request) if has_body else Fields({})).beside(request.query_params)
+    return _ended(await _client(request).cancel_of(user=user, channel=fields.text("channel") or ""))
+
+
+def _ended(utterances: Iterable[Utterance]) -> Response:
+    return JSONResponse({"ended": [plain(utterance) for utterance in utterances]})
 
 
 async def _cancel(request: Request) -> Response:
@@ -190,7 +211,7 @@ class EventStream(StreamingResponse):
 
 def _stream(*sources: Events) -> Response:
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return EventStream(_merged(sources), media_type="text/event-stream", headers=headers)
+    return EventStream(_merged(sources), media_type=EVENTS, headers=headers)
 
 
 async def _merged(sources: tuple[Events, ...]) -> AsyncIterator[str]:
@@ -258,5 +279,6 @@ ROUTES: list[BaseRoute] = [
     _get("/api/queue", _queue),
     _get("/api/status", _status),
     Route("/api/channels/{channel:path}/{verb}", _moderate, methods=["POST"]),
+    Route("/api/users/{user:path}/cancel", _cancel_user, methods=["POST"]),
     Route("/api/requests/{request_id}/cancel", _cancel, methods=["POST"]),
 ]

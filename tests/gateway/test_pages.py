@@ -9,9 +9,11 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -29,8 +31,8 @@ from appliance.gateway.pages import box_status
 from tests.box.boxes import well
 from tests.daemons import ROOT, reference_wav
 from tests.gateway.browser import CHROMIUM, Browser, Page, chromium
-from tests.gateway.conftest import Gateway, gateway_of
-from tests.patience import PATIENCE_S
+from tests.gateway.conftest import LINE, Gateway, gateway_of
+from tests.patience import PATIENCE_S, until
 
 # On one Python: what comes over HTTP is no matter of its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -120,6 +122,48 @@ def test_a_form_does_not_moderate(gateway: Gateway) -> None:
         assert gateway.ask(path, {}).status == 200
     for path in ("/api/channels/stage/destroy", "/api/requests/none/cancel"):
         assert gateway.ask(path, {}).status == 404
+
+
+def test_a_users_lines_are_ended_and_the_queue_is_read(gateway: Gateway) -> None:
+    """Of a user with any name; the page gets the same queue as events."""
+    lines = {"troll/1": ("club", "hall"), "100% 😈": ("hall",), "mo": ("hall",)}
+    with Client(gateway.daemon.address) as client, ThreadPoolExecutor(4) as pool, ExitStack() as ended:
+        for channel in ("club", "hall"):
+            client.pause(channel)
+            ended.callback(client.resume, channel)
+        waiting = [
+            pool.submit(gateway.ask, "/v1/audio/speech", {**LINE, "user": user, "channel": channel})
+            for user, channels in lines.items()
+            for channel in channels
+        ]
+
+        def queue(path: str = "/api/queue", **headers: str) -> list[tuple[str, str]]:
+            read = gateway.ask(path, **headers).json
+            assert set(read) == {"utterances", "paused"}
+            return sorted((one["user_key"], one["channel"]) for one in read["utterances"])
+
+        def cancel(user: str, query: str = "", **sent: str) -> list[tuple[str, str]]:
+            answer = gateway.ask(f"/api/users/{quote(user, safe='')}/cancel{query}", sent or b"")
+            assert answer.status == 200
+            return [(one["user_key"], one["channel"]) for one in answer.json["ended"]]
+
+        all_lines = sorted((user, channel) for user, channels in lines.items() for channel in channels)
+        until(lambda: queue() == all_lines)
+        assert queue("/api/queue?channel=club", accept="application/json, */*") == [("troll/1", "club")]
+        headers = {"accept": "text/event-stream"}
+        asked = urllib.request.Request(f"{gateway.url}/api/queue?channel=club", headers=headers)
+        with urllib.request.urlopen(asked, timeout=PATIENCE_S) as events:
+            assert [events.readline() for _ in range(3)][2] == b"event: queue\n"
+            [line] = json.loads(events.readline().removeprefix(b"data: "))["utterances"]
+        assert line["user_key"] == "troll/1"
+        assert cancel("nobody") == cancel("mo", channel="club") == cancel("mo", "?channel=club") == []
+        assert cancel("troll/1", channel="club") == [("troll/1", "club")]
+        assert cancel("troll/1") == [("troll/1", "hall")] and cancel("100% 😈") == [("100% 😈", "hall")]
+        assert queue() == [("mo", "hall")] and cancel("mo", "?channel=hall") == [("mo", "hall")]
+        assert {one.result(PATIENCE_S).status for one in waiting} == {499}
+        for path, sent in (("//cancel", {"channel": "hall"}), ("/mo/cancel", {"channel": 1})):
+            assert gateway.ask(f"/api/users{path}", sent).status == 400
+        assert gateway.ask("/api/users/mo/cancel", {}, content_type="text/plain").status == 415
 
 
 def test_a_page_that_is_left_is_forgotten(gateway: Gateway) -> None:

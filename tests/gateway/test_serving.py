@@ -67,6 +67,8 @@ def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path:
         ("/v1/audio/models", None, (401, 401, 200, 200, 200)),
         ("/tts?text=Hi", None, (401, 401, 200, 403, 200)),
         ("/api/channels/main/skip", {}, (401, 401, 403, 403, 200)),
+        ("/api/users/nobody/cancel", {}, (401, 401, 403, 403, 200)),
+        ("/api/queue", None, (401, 401, 200, 403, 200)),
         ("/livez", None, (200,) * 5),
     ],
 )
