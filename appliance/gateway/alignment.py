@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from appliance.client import Header, WordTiming
+from appliance.gateway.matching import matched
+
+TOKEN = re.compile(r"\d+|[^\W\d\u2e80-\uffff_]+|\S")
+"""A number, a word of a script with spaces, or a single character."""
 
 
 class Timed(NamedTuple):
@@ -55,44 +60,45 @@ class Alignment:
 
 def spoken(header: Header, words: Sequence[WordTiming] = ()) -> Alignment:
     """Characters of the text as it is spoken; `words` are better times than the header's."""
-    text, timed, at_s = header.text, list[Timed](), 0.0
+    timed: list[Timed] = []
     for word in words or header.words:
-        found = text.find(word.word, len(timed))
-        if found < 0:
-            continue
-        timed += _spread(text[len(timed) : found], at_s, word.start_s)
         timed += _spread(word.word, word.start_s, word.end_s)
-        at_s = word.end_s
-    return Alignment([*timed, *_spread(text[len(timed) :], at_s, at_s)])
+        timed += _spread(" ", word.end_s, word.end_s)
+    return _aligned(header.text, timed, ())
 
 
-def written(header: Header, alignment: Alignment) -> Alignment:
-    """Characters of the text before it was rewritten, where the header tells how."""
-    timed, at = list[Timed](), 0
-    for start, end, before in sorted(_rewritten(header)):
-        timed += alignment.timed[at:start]
-        timed += _spread(before, alignment.timed[start].start_s, alignment.timed[end - 1].end_s)
-        at = end
-    return Alignment([*timed, *alignment.timed[at:]])
+def written(text: str, header: Header, said: Alignment) -> Alignment:
+    """Characters of the text as it was written, all of them; `said` has those that are spoken.
+
+    What was rewritten shares the time of what is said for it, what was dropped the pause at its place.
+    """
+    changes = dict.fromkeys((change.before, change.after) for change in header.changes)
+    return _aligned(text, said.timed, [(_whole_tokens(a), _whole_tokens(b)) for a, b in changes])
 
 
-def _rewritten(header: Header) -> Iterator[tuple[int, int, str]]:
-    """Spans of the spoken text, and what was written there."""
-    taken = bytearray(len(header.text))
-    since: dict[str, int] = {}
-    for change in header.changes:
-        # Changes of a kind are in the text's order; what was shortened for the header is not found.
-        start = header.text.find(change.after, since.get(change.kind, 0)) if change.after else -1
-        end = start + len(change.after)
-        if start >= 0 and not any(taken[start:end]):
-            taken[start:end] = b"\1" * (end - start)
-            since[change.kind] = end
-            yield start, end, change.before
+def _aligned(text: str, said: Sequence[Timed], changes: Iterable[tuple[list[str], list[str]]]) -> Alignment:
+    theirs = [*TOKEN.finditer(text)]
+    ours = [*TOKEN.finditer("".join(one.character for one in said))]
+    timed, at, at_s = list[Timed](), 0, 0.0
+    pairs = matched([one[0].casefold() for one in theirs], [one[0].casefold() for one in ours], changes)
+    for (first, last), (first_said, last_said) in pairs:
+        start_s = max(said[ours[first_said].start()].start_s, at_s)
+        end_s = max(said[ours[last_said - 1].end() - 1].end_s, start_s)
+        begin, end = theirs[first].start(), theirs[last - 1].end()
+        timed += _spread(text[at:begin], at_s, start_s)
+        timed += _spread(text[begin:end], start_s, end_s)
+        at, at_s = end, end_s
+    return Alignment([*timed, *_spread(text[at:], at_s, at_s)])
 
 
-def _spread(text: Iterable[str], start_s: float, end_s: float) -> Iterator[Timed]:
+def _whole_tokens(text: str) -> list[str]:
+    """Tokens of a text that may be cut, as those of long changes are: without the last, then."""
+    found = TOKEN.findall(text.casefold())
+    return found[:-2] if text.endswith("…") else found
+
+
+def _spread(text: str, start_s: float, end_s: float) -> Iterator[Timed]:
     """Equal times for each character."""
-    characters = list(text)
-    step_s = max(end_s - start_s, 0.0) / max(len(characters), 1)
-    for number, character in enumerate(characters):
+    step_s = max(end_s - start_s, 0.0) / max(len(text), 1)
+    for number, character in enumerate(text):
         yield Timed(character, start_s + number * step_s, start_s + (number + 1) * step_s)

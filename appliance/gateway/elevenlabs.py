@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from appliance.client import Header, Options, Reply, Voice
-from appliance.gateway.alignment import Alignment, spoken, written
+from appliance.client import Header, Options, Reply, Voice, WordTiming
+from appliance.gateway.alignment import spoken, written
 from appliance.gateway.body import Fields, invalid, json_body
 from appliance.gateway.refusals import Refusal
 from appliance.gateway.speech import (
@@ -64,7 +64,8 @@ async def convert_with_timestamps(request: Request) -> Response:
 
 async def stream_with_timestamps(request: Request) -> Response:
     """POST /v1/text-to-speech/{voice_id}/stream/with-timestamps."""
-    return StreamedSpeech(request.app.state.client, await _speech(request, word_timings=True), Lines())
+    speech = await _speech(request, word_timings=True)
+    return StreamedSpeech(request.app.state.client, speech, Lines(speech.text))
 
 
 async def _speech(request: Request, *, word_timings: bool = False) -> SpeechRequest:
@@ -110,11 +111,13 @@ def settings_of(fields: Fields) -> Options:
     return {"speed": named.number("voice_settings.speed", 0.25, 4.0)}
 
 
-def _alignments(header: Header | None, words: Any = ()) -> dict[str, Any]:
+def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> dict[str, Any]:
     """Both alignments of a reply: of the text as it was written, and as it is spoken."""
-    said = Alignment([]) if header is None else spoken(header, words)
-    as_written = said if header is None else written(header, said)
-    return {"alignment": as_written.in_seconds(), "normalized_alignment": said.in_seconds()}
+    said = spoken(header, words)
+    return {
+        "alignment": written(text, header, said).in_seconds(),
+        "normalized_alignment": said.in_seconds(),
+    }
 
 
 NO_ALIGNMENTS = json.dumps({"alignment": None, "normalized_alignment": None}).encode()
@@ -127,7 +130,8 @@ class TimedSpeech(WholeSpeech):
         audio = (await super()._response(reply)).body
 
         def timed() -> Response:
-            alignments = _alignments(reply.header, reply.words) if reply else _alignments(None)
+            header, words = (reply.header, reply.words) if reply else (Header(), ())
+            alignments = _alignments(self._speech.text, header, words)
             return JSONResponse({"audio_base64": base64.b64encode(audio).decode(), **alignments})
 
         return await asyncio.to_thread(timed)
@@ -138,11 +142,11 @@ class Lines(Framing):
 
     media_type = "application/x-ndjson"
 
-    def __init__(self) -> None:
-        self._alignments = NO_ALIGNMENTS
+    def __init__(self, text: str) -> None:
+        self._text, self._alignments = text, NO_ALIGNMENTS
 
     def begin(self, header: Header) -> None:
-        self._alignments = json.dumps(_alignments(header)).encode()
+        self._alignments = json.dumps(_alignments(self._text, header)).encode()
 
     def piece(self, data: bytes) -> bytes:
         alignments, self._alignments = self._alignments, NO_ALIGNMENTS

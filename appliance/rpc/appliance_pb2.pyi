@@ -187,7 +187,7 @@ class TextChange(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., before: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
 
 class Header(_message.Message):
-    __slots__ = ("sample_rate_hertz", "encoding", "nfe_steps", "seed", "guidance", "segmentation", "voice", "segments", "text", "backend", "request_id", "priority", "promised_ms", "words", "cached", "changes", "skipped_reason", "passed_over")
+    __slots__ = ("sample_rate_hertz", "encoding", "nfe_steps", "seed", "guidance", "segmentation", "voice", "segments", "text", "backend", "request_id", "priority", "promised_ms", "words", "cached", "changes", "skipped_reason", "passed_over", "written")
     SAMPLE_RATE_HERTZ_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     NFE_STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -206,6 +206,7 @@ class Header(_message.Message):
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_REASON_FIELD_NUMBER: _ClassVar[int]
     PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_FIELD_NUMBER: _ClassVar[int]
     sample_rate_hertz: int
     encoding: AudioEncoding
     nfe_steps: int
@@ -224,7 +225,8 @@ class Header(_message.Message):
     changes: _containers.RepeatedCompositeFieldContainer[TextChange]
     skipped_reason: str
     passed_over: _containers.RepeatedCompositeFieldContainer[PassedOver]
-    def __init__(self, sample_rate_hertz: _Optional[int] = ..., encoding: _Optional[_Union[AudioEncoding, str]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., voice: _Optional[str] = ..., segments: _Optional[int] = ..., text: _Optional[str] = ..., backend: _Optional[str] = ..., request_id: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., promised_ms: _Optional[float] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ..., cached: bool = ..., changes: _Optional[_Iterable[_Union[TextChange, _Mapping]]] = ..., skipped_reason: _Optional[str] = ..., passed_over: _Optional[_Iterable[_Union[PassedOver, _Mapping]]] = ...) -> None: ...
+    written: str
+    def __init__(self, sample_rate_hertz: _Optional[int] = ..., encoding: _Optional[_Union[AudioEncoding, str]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., voice: _Optional[str] = ..., segments: _Optional[int] = ..., text: _Optional[str] = ..., backend: _Optional[str] = ..., request_id: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., promised_ms: _Optional[float] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ..., cached: bool = ..., changes: _Optional[_Iterable[_Union[TextChange, _Mapping]]] = ..., skipped_reason: _Optional[str] = ..., passed_over: _Optional[_Iterable[_Union[PassedOver, _Mapping]]] = ..., written: _Optional[str] = ...) -> None: ...
 
 class PassedOver(_message.Message):
     __slots__ = ("backend", "reason")

@@ -239,15 +239,17 @@ class SessionCall:
             utterance.calls.add(call)
             try:
                 await _ended(before)
-                await self._send(utterance, call)
+                await self._send(utterance, call, clause)
             finally:
                 utterance.calls.discard(call)
 
-    async def _send(self, utterance: SessionUtterance, call: SynthesisCall) -> None:
+    async def _send(self, utterance: SessionUtterance, call: SynthesisCall, clause: str) -> None:
         number = utterance.number
         # Words count within the utterance, as samples and segments do.
         before = utterance.timings.audio_s, utterance.timings.segments
-        await call.write(pb.SessionResponse(utterance=number, header=call.header(*before)))
+        header = call.header(*before)
+        header.written = clause
+        await call.write(pb.SessionResponse(utterance=number, header=header))
         async for audio, samples in call.audio():
             audio.sequence, audio.sample_offset = utterance.sequence, utterance.samples
             audio.segment = utterance.timings.segments

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from appliance.request import Change
 
-MOST_CHANGES = 32
+MOST_CHANGES = 4_096
+"""As many as the longest text may have."""
 MOST_CHARACTERS = 60
 
 

@@ -1,0 +1,140 @@
+"""Which words of a text stand for which of the text rewritten: the cheapest edit between them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+WORD, SIGN = 2, 1
+"""Costs of leaving out, or putting in, a word and any other token."""
+OTHER_WORD = 3
+"""Cost of a word in another's place; a sign's, and a sign's in a word's, is that of both."""
+CHANGE = 1
+"""Cost of a change that is known."""
+
+Span = tuple[int, int]
+Pair = tuple[Span, Span]
+Tokens = Sequence[str]
+Numbers = np.ndarray[tuple[int, ...], np.dtype[np.signedinteger]]
+Known = Mapping[int, list[tuple[int, Numbers, int]]]
+"""End of a change in the first text → its tokens there, its ends in the second, its tokens there."""
+
+
+def matched(theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]] = ()) -> list[Pair]:
+    """Pairs of spans that stand for one another, rising in both and never empty.
+
+    Equal tokens stand for one another in order. `changes` are tokens of `theirs` and what was put in their
+    place, wherever that fits. Others between those stand for one another one by one where they are as many,
+    else all for all.
+    """
+    least = min(len(theirs), len(ours))
+    head = next((n for n in range(least) if theirs[n] != ours[n]), least)
+    tail = next((n for n in range(least - head) if theirs[-1 - n] != ours[-1 - n]), least - head)
+    found = [(_one(n), _one(n)) for n in range(head)]
+    i, j = begin = head, head
+    for size, size_said, is_sure in _steps(
+        theirs[head : len(theirs) - tail], ours[head : len(ours) - tail], changes
+    ):
+        if is_sure:
+            found += [*_between(begin, (i, j)), ((i, i + size), (j, j + size_said))]
+            begin = i + size, j + size_said
+        i, j = i + size, j + size_said
+    found += [*_between(begin, (i, j)), *((_one(i + n), _one(j + n)) for n in range(tail))]
+    return [(span, said) for span, said in found if span[0] < span[1] and said[0] < said[1]]
+
+
+def _one(number: int) -> Span:
+    return number, number + 1
+
+
+def _between(begin: Span, end: Span) -> Iterator[Pair]:
+    """Pairs of what stands between two sure ones."""
+    (i, j), (i_end, j_end) = begin, end
+    if i_end - i == j_end - j:
+        yield from ((_one(i + n), _one(j + n)) for n in range(i_end - i))
+    else:
+        yield (i, i_end), (j, j_end)
+
+
+def _steps(
+    theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]]
+) -> list[tuple[int, int, bool]]:
+    """Steps of the cheapest edit: tokens of each, and True for equal ones and a known change."""
+    known = _known(theirs, ours, changes)
+    least = _least(theirs, ours, known)
+    steps: list[tuple[int, int, bool]] = []
+    i, j = len(theirs), len(ours)
+    while i or j:
+        for size, ends, size_said in known.get(i, ()):
+            if least[i, j] == least[i - size, j - size_said] + CHANGE and j in ends:
+                step = size, size_said, True
+                break
+        else:
+            if i and j and theirs[i - 1] == ours[j - 1]:
+                step = 1, 1, True
+            elif i and j and least[i, j] == least[i - 1, j - 1] + _other(theirs[i - 1], ours[j - 1]):
+                step = 1, 1, False
+            else:
+                is_left_out = i > 0 and least[i, j] == least[i - 1, j] + _cost(theirs[i - 1])
+                step = int(is_left_out), int(not is_left_out), False
+        steps.append(step)
+        i, j = i - step[0], j - step[1]
+    return steps[::-1]
+
+
+def _known(theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]]) -> Known:
+    known: dict[int, list[tuple[int, Numbers, int]]] = defaultdict(list)
+    places, places_said = _places(theirs), _places(ours)
+    for before, after in changes:
+        said = _found(ours, places_said, after) if after else [*range(len(ours) + 1)]
+        ends = np.array(said, np.intp) + len(after)
+        for begin in _found(theirs, places, before) if before and said else ():
+            known[begin + len(before)].append((len(before), ends, len(after)))
+    return known
+
+
+def _places(tokens: Tokens) -> Mapping[str, list[int]]:
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, token in enumerate(tokens):
+        places[token].append(place)
+    return places
+
+
+def _found(tokens: Tokens, places: Mapping[str, list[int]], wanted: Tokens) -> list[int]:
+    return [n for n in places.get(wanted[0], ()) if list(tokens[n : n + len(wanted)]) == list(wanted)]
+
+
+def _least(theirs: Tokens, ours: Tokens, known: Known) -> Numbers:
+    """(their tokens + 1, our tokens + 1): least cost from the beginning of one text to that of the other."""
+    places = _places(ours)
+    added = np.array([*map(_cost, ours)], np.int32)
+    most = WORD * (len(theirs) + len(ours))
+    kind = np.int16 if most + OTHER_WORD <= np.iinfo(np.int16).max else np.int32
+    before = np.concatenate(([0], np.cumsum(added))).astype(kind)
+    others = {cost: np.where(added == cost, _instead(cost, cost), cost + added) for cost in (WORD, SIGN)}
+    least = np.empty((len(theirs) + 1, len(ours) + 1), kind)
+    least[0] = before
+    for i, token in enumerate(theirs, 1):
+        above, cost = least[i - 1], _cost(token)
+        instead = others[cost].astype(kind)
+        instead[places.get(token, [])] = 0
+        row = above + kind(cost)
+        row[1:] = np.minimum(row[1:], above[:-1] + instead)
+        for size, ends, size_said in known.get(i, ()):
+            row[ends] = np.minimum(row[ends], least[i - size][ends - size_said] + kind(CHANGE))
+        least[i] = np.minimum.accumulate(row - before) + before
+    return least
+
+
+def _cost(token: str) -> int:
+    return WORD if token[0].isalnum() else SIGN
+
+
+def _other(token: str, said: str) -> int:
+    return _instead(_cost(token), _cost(said))
+
+
+def _instead(cost: int, cost_said: int) -> int:
+    return OTHER_WORD if cost == cost_said == WORD else cost + cost_said
