@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -36,10 +37,16 @@ from appliance.gateway.alignment import spoken, written
 from appliance.gateway.body import Fields, invalid, shown
 from appliance.gateway.elevenlabs import format_of, options_of, settings_of
 from appliance.gateway.refusals import Refusal, refusal_of
-from appliance.gateway.speech import AudioFormat, voice_of
+from appliance.gateway.speech import SILENCE_S, AudioFormat, voice_of
 
 MAX_CONTEXTS = 8
-"""Contexts of a connection: the sessions that the daemon gives one caller."""
+"""Contexts of a connection that are spoken at a time: the sessions that the daemon gives one caller."""
+MAX_CLOSING = 32
+"""Contexts of a connection that are closed and still spoken, or wait for that."""
+TURN_END_S = 0.1
+"""Longest time from the flush to the closing of a context whose turn is over: clients send both at once."""
+AT_ONCE_S = 0.01
+"""Time from which on it is an interruption all the same, if the next message begins another context."""
 MAX_WAITING = 32_768
 """Characters of a context that wait for the daemon."""
 MAX_NAME = 128
@@ -101,6 +108,9 @@ class Connection:
         self._contexts: dict[str, Context] = {}
         """Latest by id."""
         self._tasks: dict[asyncio.Task[None], Context] = {}
+        self._places = asyncio.Semaphore(MAX_CONTEXTS)
+        self._just_closed: Context | None = None
+        """By the message before."""
 
     async def serve(self, inactivity_s: float) -> None:
         """Take messages until the client leaves, or all that it has closed is spoken."""
@@ -183,10 +193,12 @@ class Connection:
         name = fields.text("context_id") or fields.text("contextId") or ""
         if len(name) > MAX_NAME:
             raise invalid("context_id", f"has at most {MAX_NAME} characters")
+        closed, self._just_closed = self._just_closed, None
         try:
-            context = self._write(name, fields)
+            context = self._write(name, fields, closed)
             if fields.flag("close_context") and context is not None:
                 context.close()
+                self._just_closed = context
         except Refusal as refusal:
             # Others' contexts go on.
             await self._tell_error(name, refusal.message, refusal.code)
@@ -198,15 +210,17 @@ class Connection:
         if is_last:
             for context in self._contexts.values():
                 if not context.is_closing:
-                    context.close()
+                    context.end()
         return is_last
 
-    def _write(self, name: str, fields: Fields) -> Context | None:
+    def _write(self, name: str, fields: Fields, closed: Context | None = None) -> Context | None:
         """Say what a message says, in a context that it may begin. Raises Refusal."""
         text, context = fields.text("text"), self._contexts.get(name)
         if (context is None or context.is_closing) and (
             text or (text == "" and fields.get("voice_settings"))
         ):
+            if closed is not None and closed.may_be_interrupted:
+                closed.cancel()
             context = self._open(name, fields)
         if context is not None:
             if text:
@@ -216,13 +230,15 @@ class Connection:
         return context
 
     def _open(self, name: str, fields: Fields) -> Context:
-        if len(self._tasks) >= MAX_CONTEXTS:
-            raise Refusal(429, f"{MAX_CONTEXTS} contexts are open, which is the limit", code="too_many_calls")
+        closing = sum(context.is_closing for context in self._tasks.values())
+        if len(self._tasks) - closing >= MAX_CONTEXTS or closing >= MAX_CLOSING:
+            message = f"{MAX_CONTEXTS} contexts may be open, and {MAX_CLOSING} closed that are still spoken"
+            raise Refusal(429, message, code="too_many_calls")
         options: Options = {**self._options, **settings_of(fields)}
         state = self._websocket.app.state
         most = state.config.synthesis.max_text_characters
         session = partial(state.client.session, self._voice, **options)
-        context = Context(session, self._format, partial(self._tell, name), most)
+        context = Context(session, self._format, partial(self._tell, name), most, self._places)
         self._contexts[name] = context
         task = asyncio.ensure_future(context.run())
         self._tasks[task] = context
@@ -268,10 +284,15 @@ class Context:
     """One text: what is said is spoken in order, each flush ends an utterance."""
 
     def __init__(
-        self, session: Callable[[], Session], audio_format: AudioFormat, send: Send, most_characters: int
+        self,
+        session: Callable[[], Session],
+        audio_format: AudioFormat,
+        send: Send,
+        most_characters: int,
+        places: asyncio.Semaphore,
     ) -> None:
-        """`session` opens one, with the first words; `most_characters` of an utterance."""
-        self._session, self._send, self._most = session, send, most_characters
+        """`session` opens one with the first words, in one of `places`; `most_characters` of an utterance."""
+        self._session, self._send, self._most, self._places = session, send, most_characters, places
         self._encoder = Encoder(audio_format)
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
         """Texts, "" for a flush, None at the end."""
@@ -279,6 +300,7 @@ class Context:
         self._begun = asyncio.Event()
         self._speaking: asyncio.Future[None] | None = None
         self._is_flushed, self._has_said = True, False
+        self._flushed_at = -math.inf
         self._in_flight = 0
         """Flushed utterances that have not ended."""
         self._base_s = 0.0
@@ -286,6 +308,8 @@ class Context:
         self._told_ms = 0
         """End of the alignments that were sent."""
         self.is_closing = self.has_failed = self._is_cancelled = False
+        self.may_be_interrupted = False
+        """True if it may have been closed for an interruption, although it is spoken to its end."""
 
     @property
     def is_busy(self) -> bool:
@@ -303,6 +327,7 @@ class Context:
         self._begun.set()
 
     def flush(self) -> None:
+        self._flushed_at = asyncio.get_running_loop().time()
         if not self._is_flushed:
             self._is_flushed = True
             self._in_flight += 1
@@ -317,15 +342,23 @@ class Context:
             self._begun.set()
 
     def close(self) -> None:
-        """End: what was flushed is still spoken; of a text in the middle, nothing more.
+        """End at once, but speak what was flushed just now.
 
-        Clients close contexts that are over and contexts whose listener interrupts; these they do not flush
-        before, or close a second time.
+        Clients close contexts that are over, right after a flush, and contexts whose listener interrupts.
         """
-        if self.is_closing or not self._is_flushed:
+        since_s = asyncio.get_running_loop().time() - self._flushed_at
+        if self.is_busy and (self.is_closing or since_s > TURN_END_S):
             self.cancel()
         else:
+            self.may_be_interrupted = since_s > AT_ONCE_S
+            self.end()
+
+    def end(self) -> None:
+        """Speak what was flushed, and end; of a text in the middle, nothing more."""
+        if self._is_flushed:
             self.finish()
+        else:
+            self.cancel()
 
     def cancel(self) -> None:
         self.is_closing = self._is_cancelled = True
@@ -357,14 +390,15 @@ class Context:
         await self._begun.wait()
         if self._is_cancelled or not self._has_said:
             return
-        session = self._session()
-        writing = asyncio.ensure_future(self._write(session))
-        try:
-            async for _, event in session:
-                await self._take(event)
-        finally:
-            writing.cancel()
-            await asyncio.wait((writing,))
+        async with self._places:
+            session = self._session()
+            writing = asyncio.ensure_future(self._write(session))
+            try:
+                async for _, event in session:
+                    await self._take(event)
+            finally:
+                writing.cancel()
+                await asyncio.wait((writing,))
         if data := await self._encoder.push(b"", last=True):
             await self._send_audio(data, {})
 
@@ -374,7 +408,8 @@ class Context:
             while (text := await self._texts.get()) is not None:
                 self._waiting -= len(text)
                 if text:
-                    self._in_flight += await writer.say(text)
+                    ended = await writer.say(text)  # meanwhile it may be flushed
+                    self._in_flight += ended
                 elif not await writer.flush():
                     self._in_flight -= 1
             await session.close()
@@ -390,11 +425,17 @@ class Context:
                 await self._send_audio(data, {})
         elif isinstance(event, End):
             self._in_flight -= 1
-            self._base_s += event.samples / (self._encoder.rate_hz or 24_000)
+            self._base_s += event.samples / self._encoder.rate_hz
+            if not self._base_s:
+                # Clients take a context without audio for a failure.
+                self._base_s = SILENCE_S
+                silence = np.zeros(round(SILENCE_S * self._encoder.rate_hz), "<i2")
+                if data := await self._encoder.push(silence.tobytes()):
+                    await self._send_audio(data, {})
 
     def _alignments(self, header: Header) -> dict[str, Any]:
         said = spoken(header).moved(self._base_s)
-        as_written = written(header, said)
+        as_written = written(header.written or header.text, header, said)
         since_ms, self._told_ms = self._told_ms, max(said.end_ms, self._told_ms)
         return {"alignment": as_written.in_ms(since_ms), "normalizedAlignment": said.in_ms(since_ms)}
 

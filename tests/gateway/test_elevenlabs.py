@@ -6,21 +6,25 @@ import asyncio
 import base64
 import contextlib
 import json
+import re
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from appliance.client import AsyncClient, Client, End, Header, Piece, WordTiming
 from appliance.gateway import elevenlabs
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.serving import LimitedSocket
-from appliance.gateway.written import Context
+from appliance.gateway.written import AT_ONCE_S, MAX_CONTEXTS, TURN_END_S, Context
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
 from tests.gateway.sockets import Refused, Socket, connected
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S, scaled, until
 
 pytestmark = [pytest.mark.slow]
 PATH = "/v1/text-to-speech/ann"
@@ -153,21 +157,89 @@ def test_a_text_that_fails_on_the_way_ends_the_connection(gateway: Gateway) -> N
     assert [one.get("code") for one in messages if "error" in one] == ["cleared"]
 
 
-def test_a_context_that_is_closed_again_and_a_connection_that_is_left_free_the_engine(
-    gateway: Gateway,
+LONG = {"text": "A long story. " * 100, "context_id": "a"}
+FLUSH, CLOSE = {"context_id": "a", "flush": True}, {"context_id": "a", "close_context": True}
+NEXT = {"text": "And now", "context_id": "b"}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        (LONG, CLOSE),
+        (LONG, FLUSH, CLOSE, CLOSE),
+        (LONG, FLUSH, TURN_END_S, CLOSE),
+        (LONG, FLUSH, AT_ONCE_S, CLOSE, NEXT),
+    ],
+)
+def test_an_interruption_ends_a_context_at_once(gateway: Gateway, sent: tuple[Any, ...]) -> None:
+    """In the middle of a text; after the end of a turn; later than that; before the next context.
+
+    Its channel is paused, so that it does not end by itself. Numbers are times to wait and more.
+    """
+    with Client(gateway.daemon.address) as client:
+        client.pause("written")
+        with writing(gateway, f"{QUERY}&channel=written", many=True) as socket:
+            send_all(socket, *sent)
+            until_final(socket, "a")
+            until(lambda: not client.utterances("written"))
+            # And so does the connection.
+            send_all(socket, LONG, FLUSH)
+            until(lambda: bool(client.utterances("written")))
+            socket.abandon()
+            until_idle(gateway.daemon, "written")
+        client.resume("written")
+
+
+def send_all(socket: Socket, *sent: Any) -> None:
+    for message in sent:
+        if isinstance(message, float):
+            since = time.monotonic()
+            until(lambda since=since, pause=message: time.monotonic() - since > scaled(2 * pause))  # type: ignore[misc]
+        else:
+            socket.send(message)
+
+
+def until_final(socket: Socket, name: str) -> list[dict[str, Any]]:
+    """Messages up to the last of a context."""
+    messages: list[dict[str, Any]] = []
+    for message in socket:
+        messages.append(message)
+        if message["contextId"] == name and message.get("isFinal"):
+            return messages
+    raise AssertionError(messages)
+
+
+@pytest.mark.parametrize("pause", [0.0, AT_ONCE_S])
+def test_more_turns_than_places_are_spoken_or_interrupted_and_none_is_refused(
+    gateway: Gateway, pause: float
 ) -> None:
-    long = {"text": "A long story. " * 100, "context_id": "a", "flush": True}
-    with writing(gateway, "output_format=pcm_24000&nfe=7&channel=written", many=True) as socket:
-        socket.send(long)
-        socket.send({"context_id": "a", "close_context": True})
-        assert next(socket)["alignment"]
-        socket.send({"context_id": "a", "close_context": True})
-        until_idle(gateway.daemon, "written")
-        assert any(message["isFinal"] for message in socket)
-        socket.send(long)
-        assert next(socket)["alignment"]
-        socket.abandon()
-        until_idle(gateway.daemon, "written")
+    """Each is closed at once, or a moment later; the last is over in any case."""
+    names = [str(number) for number in range(MAX_CONTEXTS + 3)]
+    with Client(gateway.daemon.address) as client:
+        client.pause("turns")
+        with writing(gateway, f"{QUERY}&channel=turns", many=True) as socket:
+            for name in names:
+                text = {"text": f"This is turn {name}.", "context_id": name, "flush": True}
+                close = {"context_id": name, "close_context": True}
+                send_all(socket, text, *([pause] if name != names[-1] else []), close)
+            messages = []
+            if pause:
+                for name in names[:-1]:
+                    messages += until_final(socket, name)
+            client.resume("turns")
+            socket.send({"close_socket": True})
+            messages += socket
+    assert not any("error" in message for message in messages)
+    audible = {message["contextId"] for message in messages if message.get("audio")}
+    assert audible == ({names[-1]} if pause else set(names))
+
+
+@pytest.mark.parametrize("text", ["...", "…!", "\U0001f3fb"])
+def test_a_context_of_which_nothing_is_spoken_is_a_short_silence(gateway: Gateway, text: str) -> None:
+    end = [{"context_id": "a", "text": text, "flush": True}, CLOSE, {"close_socket": True}]
+    code, messages = exchange(gateway, *end, many=True)
+    assert code == 1000 and [message["isFinal"] for message in messages] == [None, True]
+    assert audio_of(messages) == bytes(4_800)
 
 
 async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
@@ -187,14 +259,15 @@ async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
             while self[-1:] != ["end"]:
                 await asyncio.sleep(0)
             for _ in range(self.count("")):
-                yield 1, End()
+                yield 1, End(samples=1)
 
     recorder, told = Recorder(), list[dict[str, Any]]()
 
     async def send(message: dict[str, Any]) -> None:
         told.append(message)
 
-    context = Context(lambda: recorder, elevenlabs.FORMATS["pcm_24000"], send, 100)  # type: ignore[arg-type,return-value]
+    pcm = elevenlabs.FORMATS["pcm_24000"]
+    context = Context(lambda: recorder, pcm, send, 100, asyncio.Semaphore())  # type: ignore[arg-type,return-value]
     speaking = asyncio.ensure_future(context.run())
     texts = ["A sentence of 30 characters. "] * 10 + ["word "] * 30
     for text in texts:
@@ -335,15 +408,70 @@ def test_characters_share_the_time_of_their_word() -> None:
     assert found.timed[2].end_s == pytest.approx(0.4)
 
 
-def test_what_was_written_takes_the_time_of_what_is_said() -> None:
-    header = timed("I have five.", ("I", 0.0, 0.1), ("have", 0.1, 0.4), ("five.", 0.4, 0.9))
-    header.changes.append(TextChange(kind="number", before="5", after="five"))
-    header.changes.append(TextChange(kind="unsayable", before="哈", after=""))
-    found = written(header, spoken(header))
-    assert "".join(one.character for one in found.timed) == "I have 5."
-    five = found.timed[-2]
-    assert (five.start_s, five.end_s) == (pytest.approx(0.4), pytest.approx(0.8))
+PIECES = {
+    **{word: word for word in ("five", "twenty", "cats", "dogs,", "fire", "link", "dollars", "and")},
+    **{"5": "five", "25": "twenty five", "20,": "twenty,", "$5": "five dollars", "🔥": "fire", "哈": ""},
+    **{"https://x.y/z": "link", "NOOOO": "noo", "\u0301": ""},
+}
+"""Written → spoken; of the same words now and then."""
+
+
+@given(st.lists(st.sampled_from([*PIECES]), max_size=40), st.booleans())
+def test_all_that_was_written_has_times_and_what_is_unchanged_those_of_its_own_word(
+    pieces: list[str], is_told: bool
+) -> None:
+    """With the changes that the header tells; without them of words that are there once."""
+    said = [word for piece in pieces for word in PIECES[piece].split()]
+    header = timed(" ".join(said), *((word, n / 2, n / 2 + 0.4) for n, word in enumerate(said)))
+    if is_told:
+        header.changes.extend(
+            TextChange(before=piece.rstrip(","), after=PIECES[piece].rstrip(","))
+            for piece in pieces
+            if piece != PIECES[piece]
+        )
+    text = " ".join(pieces)
+    found = written(text, header, spoken(header)).timed
+    assert "".join(one.character for one in found) == text
+    times = [one_s for one in found for one_s in (one.start_s, one.end_s)]
+    assert np.all(np.diff(times) > -1e-9) and (not times or times[-1] <= len(said) / 2)
+    number, at = 0, 0
+    for piece in pieces:
+        if piece == PIECES[piece] and (is_told or (pieces.count(piece) == said.count(piece) == 1)):
+            span = found[at].start_s, found[at + len(piece) - 1].end_s
+            assert span == (pytest.approx(number / 2), pytest.approx(number / 2 + 0.4))
+        number, at = number + len(PIECES[piece].split()), at + len(piece) + 1
+
+
+@pytest.mark.parametrize("way", ["/with-timestamps", "/stream/with-timestamps"])
+def test_the_alignment_of_many_changes_is_of_the_text_as_it_was_written(gateway: Gateway, way: str) -> None:
+    text = "I have five cats and 5 dogs. " + "6 rats 🔥, 7 rats https://x.y/z. " * 40
+    sent = {"text": text, "voice_settings": {"speed": 4}}
+    [told, *rest] = gateway.ask(f"{PATH}{way}?{QUERY}", sent).body.splitlines()
+    audio = base64.b64decode(json.loads(told)["audio_base64"]) + b"".join(
+        base64.b64decode(json.loads(line)["audio_base64"]) for line in rest
+    )
+    alignments = [json.loads(told)[name] for name in ("alignment", "normalized_alignment")]
+    for one in alignments:
+        starts, ends = one["character_start_times_seconds"], one["character_end_times_seconds"]
+        assert starts == sorted(starts) and ends == sorted(ends)
+        assert ends[-1] <= len(audio) / 48_000 + 0.001
+    as_written, as_said = ("".join(one["characters"]) for one in alignments)
+    assert as_written == text and as_said.count("rats") == 80
+
+    def begins(number: int, word: str) -> list[float]:
+        one = alignments[number]
+        joined = "".join(one["characters"])
+        return [
+            one["character_start_times_seconds"][at.start()] for at in re.finditer(rf"\b{word}\b", joined)
+        ]
+
+    for word in ("cats", "dogs", "rats"):
+        assert begins(0, word) == begins(1, word)
+    assert begins(0, "five") + begins(0, "5") == begins(1, "five")
+    assert begins(0, "6") == begins(1, "six") and begins(0, "7") == begins(1, "seven")
 
 
 def test_without_words_there_is_a_text_still() -> None:
-    assert "".join(one.character for one in spoken(timed("Hi.")).timed) == "Hi."
+    header = timed("Hi.")
+    for found in (spoken(header), written("Hi.", header, spoken(header))):
+        assert "".join(one.character for one in found.timed) == "Hi."
