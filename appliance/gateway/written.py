@@ -46,7 +46,8 @@ MAX_CLOSING = 32
 TURN_END_S = 0.1
 """Longest time from the flush to the closing of a context whose turn is over: clients send both at once."""
 AT_ONCE_S = 0.01
-"""Time from which on it is an interruption all the same, if the next message begins another context."""
+"""Time from which on it is an interruption all the same, if its first sound came meanwhile or another context
+begins with the next message."""
 MAX_WAITING = 32_768
 """Characters of a context that wait for the daemon."""
 MAX_NAME = 128
@@ -300,7 +301,8 @@ class Context:
         self._begun = asyncio.Event()
         self._speaking: asyncio.Future[None] | None = None
         self._is_flushed, self._has_said = True, False
-        self._flushed_at = -math.inf
+        self._flushed_at, self._heard_at = -math.inf, math.inf
+        """Times of its last flush, and of its first audio."""
         self._in_flight = 0
         """Flushed utterances that have not ended."""
         self._base_s = 0.0
@@ -347,7 +349,8 @@ class Context:
         Clients close contexts that are over, right after a flush, and contexts whose listener interrupts.
         """
         since_s = asyncio.get_running_loop().time() - self._flushed_at
-        if self.is_busy and (self.is_closing or since_s > TURN_END_S):
+        limit_s = AT_ONCE_S if self._flushed_at < self._heard_at < math.inf else TURN_END_S
+        if self.is_busy and (self.is_closing or since_s > limit_s):
             self.cancel()
         else:
             self.may_be_interrupted = since_s > AT_ONCE_S
@@ -440,6 +443,8 @@ class Context:
         return {"alignment": as_written.in_ms(since_ms), "normalizedAlignment": said.in_ms(since_ms)}
 
     async def _send_audio(self, data: bytes, alignments: dict[str, Any]) -> None:
+        if data:
+            self._heard_at = min(self._heard_at, asyncio.get_running_loop().time())
         nothing = {"alignment": None, "normalizedAlignment": None}
         audio = base64.b64encode(data).decode()
         await self._send({"audio": audio, "isFinal": None, **nothing, **alignments})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import functools
 import hashlib
@@ -14,6 +15,7 @@ import soundfile
 from appliance.access import Role
 from appliance.client import Client
 from tests.gateway.conftest import Gateway, Guarded, until_idle
+from tests.gateway.test_elevenlabs import session_audio
 from tests.gateway.test_openai import KINDS, said
 from tests.interop.environments import interpreter, run
 
@@ -119,11 +121,14 @@ def test_elevenlabs_sdk_writes_over_a_websocket_with_tls_and_its_key_is_the_toke
 
 def test_pipecat(gateway: Gateway) -> None:
     told = run(interpreter("clients"), "pipecat_elevenlabs.py", gateway.address)
-    for way in ("spoken", "written", "http"):
+    for way in ("spoken", "written", "after", "http"):
         assert told[way]["errors"] == [] and told[way]["rate"] == 24_000
         assert told[way]["words"] == WRITTEN
         assert told[way]["bytes"] > 48_000 and told[way]["frames"] > 1 and told[way]["stopped"] == 1
     assert told["interrupted"]["errors"] == [] and told["interrupted"]["bytes"] > 0
+    # Nothing of a turn that is over is cut.
+    whole = len(asyncio.run(session_audio(gateway, "Hello, my 5 friends.", "Welcome to the stream.")))
+    assert told["spoken"]["bytes"] == whole and told["after"]["bytes"] == told["written"]["bytes"] >= whole
     until_idle(gateway.daemon)
 
 
@@ -134,5 +139,6 @@ def test_livekit(gateway: Gateway) -> None:
     assert told["written"]["rate"] == 24_000 and told["written"]["seconds"] > 1.0
     assert [word.strip() for word, _ in told["written"]["words"]] == SPOKEN
     assert told["together"] == [told["written"]["seconds"]] * 2
+    assert min(told["nothing"]) > 0  # else it tries three times, and fails
     assert told["mp3"] == pytest.approx(told["written"]["seconds"], abs=0.2)
     until_idle(gateway.daemon)

@@ -78,7 +78,7 @@ def test_words_are_spoken_as_a_session_speaks_them(gateway: Gateway) -> None:
     code, messages = exchange(gateway, begin, *words, {"text": ""})
     audio = audio_of(messages)
     assert code == 1000 and messages[-1]["isFinal"] is True
-    assert audio == asyncio.run(session_audio(gateway, text))
+    assert audio == asyncio.run(session_audio(gateway, *text.split()))
     aligned = [one for one in messages if one.get("alignment")]
     for kind, said in (("alignment", text), ("normalizedAlignment", text.replace("5", "five"))):
         assert "".join("".join(one[kind]["chars"]) for one in aligned).strip() == said
@@ -88,11 +88,11 @@ def test_words_are_spoken_as_a_session_speaks_them(gateway: Gateway) -> None:
     assert len(audio) / 48 - 400 < total_ms <= len(audio) / 48
 
 
-async def session_audio(gateway: Gateway, text: str) -> bytes:
+async def session_audio(gateway: Gateway, *texts: str) -> bytes:
     async with AsyncClient(gateway.daemon.address) as client:
         session = client.session("ann", seed=7, nfe=2, rate=24_000)
-        for word in text.split():
-            await session.say(f"{word} ")
+        for text in texts:
+            await session.say(f"{text} ")
         await session.close()
         return b"".join([event.data async for _, event in session if isinstance(event, Piece)])
 
@@ -159,7 +159,7 @@ def test_a_text_that_fails_on_the_way_ends_the_connection(gateway: Gateway) -> N
 
 LONG = {"text": "A long story. " * 100, "context_id": "a"}
 FLUSH, CLOSE = {"context_id": "a", "flush": True}, {"context_id": "a", "close_context": True}
-NEXT = {"text": "And now", "context_id": "b"}
+NEXT, HEARD = {"text": "And now", "context_id": "b"}, "heard"
 
 
 @pytest.mark.parametrize(
@@ -169,30 +169,38 @@ NEXT = {"text": "And now", "context_id": "b"}
         (LONG, FLUSH, CLOSE, CLOSE),
         (LONG, FLUSH, TURN_END_S, CLOSE),
         (LONG, FLUSH, AT_ONCE_S, CLOSE, NEXT),
+        (LONG, FLUSH, HEARD, AT_ONCE_S, CLOSE),
     ],
 )
 def test_an_interruption_ends_a_context_at_once(gateway: Gateway, sent: tuple[Any, ...]) -> None:
-    """In the middle of a text; after the end of a turn; later than that; before the next context.
+    """In the middle of a text; after the end of a turn; later than that; before the next context; when heard.
 
     Its channel is paused, so that it does not end by itself. Numbers are times to wait and more.
     """
     with Client(gateway.daemon.address) as client:
         client.pause("written")
         with writing(gateway, f"{QUERY}&channel=written", many=True) as socket:
-            send_all(socket, *sent)
+            send_all(client, socket, *sent)
             until_final(socket, "a")
-            until(lambda: not client.utterances("written"))
-            # And so does the connection.
-            send_all(socket, LONG, FLUSH)
-            until(lambda: bool(client.utterances("written")))
-            socket.abandon()
+            client.resume("written")
             until_idle(gateway.daemon, "written")
-        client.resume("written")
 
 
-def send_all(socket: Socket, *sent: Any) -> None:
+def test_a_connection_that_is_left_frees_the_engine(gateway: Gateway) -> None:
+    with writing(gateway, f"{QUERY}&channel=written", many=True) as socket:
+        socket.send(LONG)
+        assert next(socket)["alignment"]
+        socket.abandon()
+        until_idle(gateway.daemon, "written")
+
+
+def send_all(client: Client, socket: Socket, *sent: Any) -> None:
     for message in sent:
-        if isinstance(message, float):
+        if message == HEARD:
+            client.resume("written")
+            assert any(one.get("audio") for one in socket)
+            client.pause("written")
+        elif isinstance(message, float):
             since = time.monotonic()
             until(lambda since=since, pause=message: time.monotonic() - since > scaled(2 * pause))  # type: ignore[misc]
         else:
@@ -221,7 +229,7 @@ def test_more_turns_than_places_are_spoken_or_interrupted_and_none_is_refused(
             for name in names:
                 text = {"text": f"This is turn {name}.", "context_id": name, "flush": True}
                 close = {"context_id": name, "close_context": True}
-                send_all(socket, text, *([pause] if name != names[-1] else []), close)
+                send_all(client, socket, text, *([pause] if name != names[-1] else []), close)
             messages = []
             if pause:
                 for name in names[:-1]:

@@ -10,9 +10,9 @@ from livekit.plugins import elevenlabs
 WORDS = ("Hello, ", "my 5 friends. ", "Welcome to ", "the stream.")
 
 
-async def written(tts):
+async def written(tts, words=WORDS):
     stream = tts.stream()
-    for piece in WORDS:
+    for piece in words:
         stream.push_text(piece)
     stream.end_input()
     frames = [event.frame async for event in stream]
@@ -50,6 +50,7 @@ async def main():
         found["written"] = await written(tts)
         found["together"] = [one["seconds"] for one in await asyncio.gather(written(tts), written(tts))]
         found["left"] = await left(tts)
+        found["nothing"] = [(await written(tts, (text,)))["seconds"] for text in ("...", "\U0001f3fb")]
         await tts.aclose()
         mp3 = elevenlabs.TTS(
             base_url=f"http://{sys.argv[1]}/v1", api_key="none", voice_id="Ann", http_session=session

@@ -54,11 +54,11 @@ async def main():
     tokens = [LLMFullResponseStartFrame(), *map(LLMTextFrame, WORDS), LLMFullResponseEndFrame()]
     found["written"] = told(await run_test(websocket(), frames_to_send=[*tokens, SleepFrame(2.0)]))
     long = [LLMFullResponseStartFrame(), LLMTextFrame("A long story. " * 100), LLMFullResponseEndFrame()]
-    found["interrupted"] = told(
-        await run_test(
-            websocket(), frames_to_send=[*long, SleepFrame(1.0), InterruptionFrame(), SleepFrame(0.5)]
-        )
-    )
+    frames = [*long, SleepFrame(1.0), InterruptionFrame(), SleepFrame(0.5)]
+    found["interrupted"] = told(await run_test(websocket(), frames_to_send=frames))
+    # Ten turns that are interrupted at once, then one that is not.
+    frames = [*long, SleepFrame(0.02), InterruptionFrame()] * 10
+    found["after"] = told(await run_test(websocket(), frames_to_send=[*frames, *tokens, SleepFrame(2.0)]))
     async with aiohttp.ClientSession() as session:
         http = ElevenLabsHttpTTSService(
             api_key="none",
