@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import math
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from appliance.client import AsyncClient, Client, End, Header, Piece, WordTiming
 from appliance.gateway import elevenlabs
+from appliance.gateway import written as written_texts
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.serving import LimitedSocket
 from appliance.gateway.written import AT_ONCE_S, MAX_CONTEXTS, TURN_END_S, Context
@@ -159,7 +161,7 @@ def test_a_text_that_fails_on_the_way_ends_the_connection(gateway: Gateway) -> N
 
 LONG = {"text": "A long story. " * 100, "context_id": "a"}
 FLUSH, CLOSE = {"context_id": "a", "flush": True}, {"context_id": "a", "close_context": True}
-NEXT, HEARD = {"text": "And now", "context_id": "b"}, "heard"
+NEXT = {"text": "And now", "context_id": "b"}
 
 
 @pytest.mark.parametrize(
@@ -169,18 +171,17 @@ NEXT, HEARD = {"text": "And now", "context_id": "b"}, "heard"
         (LONG, FLUSH, CLOSE, CLOSE),
         (LONG, FLUSH, TURN_END_S, CLOSE),
         (LONG, FLUSH, AT_ONCE_S, CLOSE, NEXT),
-        (LONG, FLUSH, HEARD, AT_ONCE_S, CLOSE),
     ],
 )
 def test_an_interruption_ends_a_context_at_once(gateway: Gateway, sent: tuple[Any, ...]) -> None:
-    """In the middle of a text; after the end of a turn; later than that; before the next context; when heard.
+    """In the middle of a text; after the end of a turn; later than that; before the next context.
 
     Its channel is paused, so that it does not end by itself. Numbers are times to wait and more.
     """
     with Client(gateway.daemon.address) as client:
         client.pause("written")
         with writing(gateway, f"{QUERY}&channel=written", many=True) as socket:
-            send_all(client, socket, *sent)
+            send_all(socket, *sent)
             until_final(socket, "a")
             client.resume("written")
             until_idle(gateway.daemon, "written")
@@ -194,13 +195,9 @@ def test_a_connection_that_is_left_frees_the_engine(gateway: Gateway) -> None:
         until_idle(gateway.daemon, "written")
 
 
-def send_all(client: Client, socket: Socket, *sent: Any) -> None:
+def send_all(socket: Socket, *sent: Any) -> None:
     for message in sent:
-        if message == HEARD:
-            client.resume("written")
-            assert any(one.get("audio") for one in socket)
-            client.pause("written")
-        elif isinstance(message, float):
+        if isinstance(message, float):
             since = time.monotonic()
             until(lambda since=since, pause=message: time.monotonic() - since > scaled(2 * pause))  # type: ignore[misc]
         else:
@@ -229,7 +226,7 @@ def test_more_turns_than_places_are_spoken_or_interrupted_and_none_is_refused(
             for name in names:
                 text = {"text": f"This is turn {name}.", "context_id": name, "flush": True}
                 close = {"context_id": name, "close_context": True}
-                send_all(client, socket, text, *([pause] if name != names[-1] else []), close)
+                send_all(socket, text, *([pause] if name != names[-1] else []), close)
             messages = []
             if pause:
                 for name in names[:-1]:
@@ -248,6 +245,43 @@ def test_a_context_of_which_nothing_is_spoken_is_a_short_silence(gateway: Gatewa
     code, messages = exchange(gateway, *end, many=True)
     assert code == 1000 and [message["isFinal"] for message in messages] == [None, True]
     assert audio_of(messages) == bytes(4_800)
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+async def test_a_close_after_the_first_sound_that_followed_the_flush_interrupts(
+    monkeypatch: pytest.MonkeyPatch, is_heard: bool
+) -> None:
+    """Also right after the flush, when a turn that was not heard would be spoken to its end."""
+    monkeypatch.setattr(written_texts, "TURN_END_S", math.inf)
+    monkeypatch.setattr(written_texts, "AT_ONCE_S", 0.0)
+    going, audible = asyncio.Event(), asyncio.Event()
+
+    class Speaking:
+        say = flush = close = staticmethod(lambda *text: asyncio.sleep(0))
+
+        async def __aiter__(self) -> AsyncIterator[Any]:
+            if is_heard:
+                yield 1, Piece(b"\0\0", 0, 0, 0.0)
+            audible.set()
+            await going.wait()
+            yield 1, End(samples=1)
+
+    told = list[dict[str, Any]]()
+
+    async def send(message: dict[str, Any]) -> None:
+        told.append(message)
+
+    pcm = elevenlabs.FORMATS["pcm_24000"]
+    context = Context(Speaking, pcm, send, 100, asyncio.Semaphore())  # type: ignore[arg-type]
+    speaking = asyncio.ensure_future(context.run())
+    context.say("Hello.")
+    context.flush()
+    await audible.wait()
+    context.close()
+    if not is_heard:
+        going.set()
+    await asyncio.wait_for(speaking, PATIENCE_S)
+    assert told[-1] == {"audio": None, "isFinal": True} and context.is_busy is is_heard
 
 
 async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
