@@ -35,7 +35,13 @@ def exchange(transcript: str, text: str) -> float:
     return _bytes_per_weight(text) / _bytes_per_weight(transcript)
 
 
-def _bytes_per_weight(text: str) -> float:
+def weight(text: str) -> float:
+    """Latin letters that take as long."""
     heard = _SILENT.sub("", text)
-    more = sum((each - 1.0) * len(_LETTERS[name].findall(heard)) for name, each in _WEIGHTS.items())
-    return len(text.encode()) / (len(heard) + more) if heard else 1.0
+    return len(heard) + sum(
+        (each - 1.0) * len(_LETTERS[name].findall(heard)) for name, each in _WEIGHTS.items()
+    )
+
+
+def _bytes_per_weight(text: str) -> float:
+    return len(text.encode()) / (weight(text) or 1.0)

@@ -40,8 +40,6 @@ CLIPPED_SHARE = 1e-3
 NOISY_DB = 20.0
 """Below, replies reproduce the background."""
 MUSIC_DB, MUSIC_FLATNESS = 26.0, 0.33
-PACES_BYTES_PER_S = (3.0, 50.0)
-"""UTF-8 bytes: speech has 8 to 25 in most languages, up to 45 in fast Hindi or Thai."""
 
 
 def prepare(
@@ -127,18 +125,6 @@ def warnings(recording: Recording, wave: NDArray[np.float32], rms: float, rule: 
     elif behind and behind.below_db < NOISY_DB:
         found.append(f"noisy: only {behind.below_db:.0f} dB from the voice to what is behind it")
     return tuple(found)
-
-
-def transcript_warnings(transcript: str, duration_s: float) -> tuple[str, ...]:
-    """Replies adopt the pace."""
-    pace = len(transcript.encode()) / duration_s
-    if PACES_BYTES_PER_S[0] <= pace <= PACES_BYTES_PER_S[1]:
-        return ()
-    lack, effect = ("lacks words", "slow") if pace < PACES_BYTES_PER_S[0] else ("has words too many", "fast")
-    return (
-        f"the transcript probably {lack}: {len(transcript)} characters for {duration_s:.1f} s of speech; "
-        f"replies will be too {effect}",
-    )
 
 
 def converted(recording: Recording, rate_hz: int) -> Recording:

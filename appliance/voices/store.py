@@ -47,6 +47,7 @@ from appliance.request import Features, Reference
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.text.styles import NEUTRAL
+from appliance.voices import fit
 from appliance.voices.cache import ReferenceCache
 from appliance.voices.records import (
     AUDIO,
@@ -65,7 +66,7 @@ from appliance.voices.records import (
     style_names,
     written,
 )
-from appliance.voices.reference import prepare, transcript_warnings
+from appliance.voices.reference import prepare
 from appliance.voices.rules import F5, RULES, Rule
 from appliance.voices.transcript import Reader
 
@@ -336,7 +337,7 @@ class VoiceStore:
             size_bytes=len(audio),
             duration_s=round(duration_s, 3),
             rms=round(features.rms, 6),
-            warnings=features.warnings + transcript_warnings(transcript, duration_s) + unread,
+            warnings=features.warnings + self._misfits(transcript, features) + unread,
             **more,
         )
         if validate_only:
@@ -415,6 +416,10 @@ class VoiceStore:
     def _read(self, transcript: str) -> tuple[str, ...]:
         """Warnings of the bundle in use. Raises InvalidReference."""
         return self.reader.warnings(transcript) if self.reader else ()
+
+    def _misfits(self, transcript: str, features: Features) -> tuple[str, ...]:
+        languages = self.reader.languages if self.reader else ()
+        return fit.warnings(transcript, features.samples, self._spec.sample_rate_hz, languages)
 
     def _features(self, audio: bytes, checkpoint: Callable[[], None] = lambda: None) -> Features:
         """Raises InvalidReference."""

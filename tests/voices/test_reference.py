@@ -13,7 +13,7 @@ from appliance.engine.cases import FEMALE, MALE
 from appliance.errors import Cancelled, InvalidReference
 from appliance.voices.decode import decode
 from appliance.voices.recording import Recording
-from appliance.voices.reference import prepare, resample, transcript_warnings, trim
+from appliance.voices.reference import prepare, resample, trim
 from appliance.voices.rules import F5, ZIPVOICE, Rule, complete_transcript
 from tests import upstream
 from tests.sounds import RATE_HZ, burst, silence, to_file
@@ -262,23 +262,6 @@ def test_warnings_say_what_is_poor():
     assert "only 2.0 s of speech" in found(burst(2.0))
     assert "very quiet" in found(burst(5.0, 0.009))
     assert "clipped" in found(np.clip(burst(5.0, 0.5), -1, 1))
-
-
-@pytest.mark.parametrize(
-    ("transcript", "seconds", "message"),
-    [
-        ("a", 2.9, "lacks words: 1 characters for 2.9 s of speech"),
-        ("Hi.", 1.0, None),
-        ("Hello there, how are you?", 2.0, None),
-        ("你好，今天天气怎么样？", 2.0, None),
-        ("नमस्ते, आप कैसे हैं?", 2.0, None),
-        ("word " * 40, 3.0, "has words too many: 200 characters for 3.0 s of speech"),
-    ],
-)
-def test_a_transcript_that_cannot_fit_its_audio_is_warned_of(transcript, seconds, message):
-    found = transcript_warnings(transcript, seconds)
-    assert len(found) == (message is not None)
-    assert message is None or message in found[0]
 
 
 def test_a_preparation_can_be_stopped_between_its_stages():
