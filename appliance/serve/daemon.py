@@ -70,6 +70,7 @@ from appliance.rpc.roles import CallAccess
 from appliance.rpc.server import RunningServer, listen, listen_to_operator, riva_services
 from appliance.rpc.speaking import Components, Reading, Speaking
 from appliance.rpc.synthesizer import SynthesizerService
+from appliance.rpc.trial import Trial
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
 from appliance.scheduler.trace import Recorder
@@ -206,7 +207,7 @@ class Daemon:
         callers = Callers(server, _call_access(server), self._components.clock)
         speaking = Speaking(self._components, server)
         broadcaster = Broadcaster(speaking, server.message_s)
-        voices = VoicesService(self._store)
+        voices = VoicesService(self._store, Trial(self._components))
         queue = QueueService(self._scheduler.queue, self._components.clock, speaking.end, broadcaster)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)

@@ -67,31 +67,34 @@ BELOW_DB = 25.0
 PAUSE_FRAMES = 15
 
 
-def warnings(
+def count_warnings(
     transcript: str, samples: FloatArray, rate_hz: int, languages: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Reasons to doubt a transcript, as sentences; `samples` are trimmed, `languages` the bundle's."""
+    """Words too few or too many, as sentences; `samples` are trimmed, `languages` the bundle's."""
     power = _band_power(samples, rate_hz)
     speech_s, heard = _speech_s(power), _nuclei(power)
     text = spoken(transcript, languages)
     written, letters_per_s = syllables(text), pace.weight(text) / speech_s
     ratio = heard / max(written, 1.0) * math.sqrt(USUAL_PACE / max(letters_per_s, 0.1))
-    found = []
     is_far = abs(heard - written) >= LEAST_DIFFERENCE and not BOUNDS[0] <= ratio <= BOUNDS[1]
-    if is_far or not PACES[0] <= letters_per_s <= PACES[1]:
-        lacks = ratio > 1.0 if is_far else letters_per_s < USUAL_PACE
-        fault, effect = ("lacks words", "slow") if lacks else ("has words too many", "fast")
-        found.append(
-            f"the transcript probably {fault}: about {written:.0f} syllables are written, {heard:.0f} heard "
-            f"in {speech_s:.1f} s of speech; replies will be too {effect}"
-        )
-    is_long = len(samples) > UNMARKED_S * rate_hz
-    if is_long and not _MARK.search(transcript) and not _UNMARKED.search(transcript):
-        found.append(
-            "the transcript has no punctuation, and replies lose words: write the commas and full stops that "
-            "are heard"
-        )
-    return tuple(found)
+    if not is_far and PACES[0] <= letters_per_s <= PACES[1]:
+        return ()
+    lacks = ratio > 1.0 if is_far else letters_per_s < USUAL_PACE
+    fault, effect = ("lacks words", "slow") if lacks else ("has words too many", "fast")
+    return (
+        f"the transcript probably {fault}: about {written:.0f} syllables are written, {heard:.0f} heard "
+        f"in {speech_s:.1f} s of speech; replies will be too {effect}",
+    )
+
+
+def mark_warnings(transcript: str, duration_s: float) -> tuple[str, ...]:
+    """Speech without punctuation, as sentences."""
+    if duration_s <= UNMARKED_S or _MARK.search(transcript) or _UNMARKED.search(transcript):
+        return ()
+    return (
+        "the transcript has no punctuation, and replies lose words: write the commas and full stops that "
+        "are heard",
+    )
 
 
 def spoken(transcript: str, languages: Sequence[str] = ()) -> str:

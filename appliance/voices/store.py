@@ -43,11 +43,11 @@ from appliance.errors import (
     VoiceNotFound,
 )
 from appliance.fields import shown
-from appliance.request import Features, Reference
+from appliance.request import Features, FloatArray, Reference
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.text.styles import NEUTRAL
-from appliance.voices import fit
+from appliance.voices import echo, fit
 from appliance.voices.cache import ReferenceCache
 from appliance.voices.records import (
     AUDIO,
@@ -79,6 +79,7 @@ MAX_TRANSCRIPT_CHARACTERS = 1_000
 MAX_CONSENT_CHARACTERS = 2_000
 MAX_DISPLAY_CHARACTERS = 100
 MOST_VOICES = 10_000
+MOST_ECHOES = 16
 MOST_STYLES = 16
 """Limit for a voice."""
 SPARE_BYTES = 64 << 20
@@ -89,6 +90,13 @@ NOTES = {
     "pronunciations": "list of pronunciations; UpdateVoice changes it",
 }
 """Fields beside sound and words, and how another value gets there."""
+
+ReplyTo = Callable[[Reference], FloatArray | None]
+"""Speaks a reference's own transcript: (samples,) at its rate, or None."""
+
+
+def no_reply(reference: Reference) -> None:
+    """Speak nothing, as without an engine."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +145,8 @@ class VoiceStore:
         self._rule = rule
         self._max_reference_bytes = max_reference_bytes
         self._prepared = ReferenceCache(cache, spec, level, memory_entries, rule)
+        self._echoes: dict[tuple[str, str], tuple[str, ...]] = {}
+        """Warnings by hash of the audio and transcript: a recording is often checked before it is stored."""
         self._records: dict[Place, tuple[tuple[int, int, int] | None, Recorded]] = {}
         for path in (folder, cache):
             with storage_errors(str(path)):
@@ -267,11 +277,12 @@ class VoiceStore:
         pronunciations: Mapping[str, str] = MappingProxyType({}),
         validate_only: bool = False,
         checkpoint: Callable[[], None] = lambda: None,
+        reply_to: ReplyTo = no_reply,
     ) -> Voice:
         """Check and store a voice, in place of a damaged one of that name; one with the same content stays.
 
-        Until something is written, `checkpoint` may raise to stop. Raises InvalidRequest, InvalidReference,
-        VoiceExists, StorageError.
+        Until something is written, `checkpoint` may raise to stop. `reply_to` speaks a new recording's
+        transcript. Raises InvalidRequest, InvalidReference, VoiceExists, StorageError, and what both raise.
         """
         _check_name("name", name)
         more = {
@@ -282,7 +293,9 @@ class VoiceStore:
         check_pronunciations(pronunciations)
         place = Place(self._folder, name)
         return self._with_styles(
-            self._create(place, Voice, audio, transcript, more, checkpoint, validate_only=validate_only)
+            self._create(
+                *(place, Voice, audio, transcript, more, checkpoint, reply_to), validate_only=validate_only
+            )
         )
 
     def create_style(
@@ -295,6 +308,7 @@ class VoiceStore:
         *,
         validate_only: bool = False,
         checkpoint: Callable[[], None] = lambda: None,
+        reply_to: ReplyTo = no_reply,
     ) -> Voice:
         """Check and store another recording of a voice, as `create` does; returns the voice with its styles.
 
@@ -305,7 +319,9 @@ class VoiceStore:
             raise InvalidRequest("style", f"must not be {NEUTRAL!r}: that is the voice's own recording")
         self.get(name)
         place, more = Place(self._folder, name, style), {"consent_note": consent_note}
-        made = self._create(place, Style, audio, transcript, more, checkpoint, validate_only=validate_only)
+        made = self._create(
+            *(place, Style, audio, transcript, more, checkpoint, reply_to), validate_only=validate_only
+        )
         voice = self.described(name)
         styles = {**{there.name: there for there in voice.styles}, style: made}
         return dataclasses.replace(voice, styles=tuple(styles[name] for name in sorted(styles)))
@@ -318,6 +334,7 @@ class VoiceStore:
         transcript: str,
         more: Mapping[str, Any],
         checkpoint: Callable[[], None],
+        reply_to: ReplyTo,
         *,
         validate_only: bool,
     ) -> R:
@@ -329,6 +346,8 @@ class VoiceStore:
         checkpoint()
         features = self._features(audio, checkpoint)
         duration_s = len(features.samples) / self._spec.sample_rate_hz
+        checkpoint()
+        doubts = self._doubts(sha256, transcript, features, reply_to)
         recorded = kind(
             name=place.name,
             transcript=transcript,
@@ -337,7 +356,7 @@ class VoiceStore:
             size_bytes=len(audio),
             duration_s=round(duration_s, 3),
             rms=round(features.rms, 6),
-            warnings=features.warnings + self._misfits(transcript, features) + unread,
+            warnings=features.warnings + doubts + unread,
             **more,
         )
         if validate_only:
@@ -417,9 +436,21 @@ class VoiceStore:
         """Warnings of the bundle in use. Raises InvalidReference."""
         return self.reader.warnings(transcript) if self.reader else ()
 
-    def _misfits(self, transcript: str, features: Features) -> tuple[str, ...]:
+    def _doubts(self, sha256: str, transcript: str, features: Features, reply_to: ReplyTo) -> tuple[str, ...]:
+        """Warnings of a transcript beside its recording; what was spoken is remembered."""
         languages = self.reader.languages if self.reader else ()
-        return fit.warnings(transcript, features.samples, self._spec.sample_rate_hz, languages)
+        samples, rate_hz, key = features.samples, self._spec.sample_rate_hz, (sha256, transcript)
+        unmarked = fit.mark_warnings(transcript, len(samples) / rate_hz)
+        if miscounted := fit.count_warnings(transcript, samples, rate_hz, languages):
+            return miscounted + unmarked
+        if key not in self._echoes:
+            reply = reply_to(Reference(self._spelt(transcript), features))
+            if reply is None:
+                return unmarked
+            self._echoes[key] = echo.warnings(samples, reply, rate_hz)
+            for old in list(self._echoes)[:-MOST_ECHOES]:
+                self._echoes.pop(old, None)
+        return self._echoes[key] + unmarked
 
     def _features(self, audio: bytes, checkpoint: Callable[[], None] = lambda: None) -> Features:
         """Raises InvalidReference."""

@@ -245,6 +245,9 @@ class SentencePlanner:
         self.reference(request.voice, request.style)
         return TextSplitter(Budgets(10, 40, 80))
 
+    def plan(self, request: Request) -> list[Segment]:
+        return self.cut(request)
+
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
         for style in requests[0].styles:
             self.reference(requests[0].voice, style)

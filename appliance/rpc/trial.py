@@ -1,0 +1,96 @@
+"""A new voice speaks its own transcript once, when the engine has nothing else to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from appliance.errors import ApplianceError
+from appliance.request import (
+    FloatArray,
+    Playout,
+    Priority,
+    Reference,
+    Request,
+    Segment,
+    Segmentation,
+    SegmentAudio,
+    Terms,
+)
+from appliance.rpc.speaking import Components
+from appliance.scheduler.job import Job, Result
+
+MOST_ENGINE_S = 2.0
+"""Voices that would take the engine longer are not tried."""
+WAIT_S = 5.0
+"""For the reply, which waits for all requests."""
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Trial:
+    components: Components
+
+    async def reply(self, reference: Reference, caller: str) -> FloatArray | None:
+        """(samples,) of the transcript in the reference's voice; None without a free engine.
+
+        `caller` is the uploader's key.
+        """
+        results: asyncio.Queue[Result] = asyncio.Queue()
+        try:
+            job = await self._admit(reference, caller, results)
+        except ApplianceError:
+            return None
+        if job is None:
+            return None
+        made: list[FloatArray] = []
+        try:
+            while isinstance(result := await results.get(), SegmentAudio):
+                made.append(result.samples)
+                if result.last:
+                    return np.concatenate(made)
+            return None
+        finally:
+            self.components.scheduler.queue.cancel(job)
+
+    async def _admit(self, reference: Reference, caller: str, results: asyncio.Queue[Result]) -> Job | None:
+        """None where the engine is not ready, or this costs too much. Raises ApplianceError."""
+        parts, loop = self.components, asyncio.get_running_loop()
+        generation, engine = parts.scheduler.engines.generation, parts.scheduler.engines.present
+        if engine is None:
+            return None
+        segments = await asyncio.to_thread(self._plan, reference)
+        if sum(engine.costs.of(segment).left_s(False, 0) for segment in segments) > MOST_ENGINE_S:
+            return None
+
+        def deliver(result: Result) -> None:
+            with contextlib.suppress(RuntimeError):  # a closed loop has no reader left
+                loop.call_soon_threadsafe(results.put_nowait, result)
+
+        terms = Terms(
+            f"trial-{secrets.token_hex(8)}",
+            caller=caller,
+            priority=Priority.BULK,
+            playout=Playout.OVERLAP,
+        )
+        now = parts.clock()
+        job = Job(terms, deliver, now, deadline=now + WAIT_S, stream=False)
+        return None if parts.scheduler.admit(job, [segments], None, generation) is None else job
+
+    def _plan(self, reference: Reference) -> list[Segment]:
+        """Raises InvalidRequest."""
+        parts = self.components
+        planner = replace(parts.planner, reference=lambda voice, style: reference)
+        request = Request(
+            text=reference.transcript.strip(),
+            voice="",
+            nfe=parts.defaults.nfe,
+            seed=SEED,
+            guidance=parts.defaults.guidance,
+            segmentation=Segmentation.UPSTREAM,
+        )
+        return planner.plan(request)
