@@ -54,7 +54,7 @@ async def shown_voices(request: Request) -> dict[str, Voice]:
 async def create(request: Request) -> Response:
     """POST /v1/audio/voices, multipart/form-data: `name`, `audio`, `transcript`, `consent`.
 
-    With `style` the recording becomes that style of a stored voice.
+    With `style` the recording becomes that style of a stored voice; with `validate_only` nothing is stored.
     """
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Refusal(415, "content-type: must be multipart/form-data", code="invalid_request")
@@ -79,22 +79,27 @@ async def create(request: Request) -> Response:
         fields = Fields({name: value for name, value in form.items() if isinstance(value, str)})
         shown_as = fields.text("name") or ""
         name, style = stored_name(shown_as), fields.text("style")
+        validate_only = fields.flag("validate_only")
         client: AsyncClient = request.app.state.client
         recorded, consent = (await recording.read(), _first(fields, TRANSCRIPT)), _first(fields, CONSENT)
         if style:
             voice = await client.add_style(
-                *(name, stored_name(style), *recorded), consent_note=consent, timeout=UPLOAD_S
+                *(name, stored_name(style), *recorded),
+                consent_note=consent,
+                validate_only=validate_only,
+                timeout=UPLOAD_S,
             )
         else:
             voice = await client.add_voice(
                 *(name, *recorded),
                 consent_note=consent,
                 display_name="" if name == shown_as else shown_as,
+                validate_only=validate_only,
                 timeout=UPLOAD_S,
             )
     finally:
         await form.close()
-    return JSONResponse(_described(voice), 201)
+    return JSONResponse(_described(voice), 200 if validate_only else 201)
 
 
 async def remove(request: Request) -> Response:

@@ -24,7 +24,7 @@ from appliance.text.rewrite import Rewriting
 from appliance.text.scripts import LETTERS
 
 USUAL_PACE = 16.0
-"""Weighed letters per second of speech: about the median of 60 clips in 18 languages, which had 8.9 to 23."""
+"""Weighed letters per second of speech: about the median of 60 clips in 21 languages, which had 8.9 to 23."""
 BOUNDS = (0.62, 1.7)
 """Heard over written syllables, times √(USUAL_PACE / pace). Of true transcripts 0.66 to 1.66, of doubled
 ones at most 0.59, of halves at least 1.35, and 1.67 in 95 of 100."""

@@ -386,6 +386,10 @@ def test_a_voice_is_recorded_cut_stored_heard_and_removed(gateway: Gateway, tmp_
         page.until("document.activeElement.id === 'consent'")  # the browser asks for what is missing
         page.type("#consent", "her own")
         page.click("#save")
+        # Two syllables a second are heard, for a text of eight seconds.
+        page.until("/^Not stored yet: .*has words too many/.test(document.querySelector('#told').innerText)")
+        assert "mia-page" not in [voice["id"] for voice in gateway.ask("/v1/audio/voices").json["voices"]]
+        page.click("#save")
         page.until("/is stored/.test(document.querySelector('#told').innerText)")
         with Client(gateway.daemon.address) as client:
             stored = client.voice("mia-page")
@@ -397,6 +401,8 @@ def test_a_voice_is_recorded_cut_stored_heard_and_removed(gateway: Gateway, tmp_
         assert _likeness(soxr.resample(kept, kept_rate, 8_000), soxr.resample(spoken, rate, 8_000)) > 0.9
         page.until("document.querySelector('#voice').value === 'mia-page'")
         page.type("#style", "Happy")
+        page.click("#save")
+        page.until("document.querySelector('#save').innerText === 'Save anyway'")
         page.click("#save")
         page.until("/happy is stored/.test(document.querySelector('#told').innerText)")
         page.until("document.querySelector('[aria-label=\"remove mia-page [happy]\"]')")

@@ -59,6 +59,22 @@ def test_a_voice_is_stored_heard_and_removed(gateway: Gateway) -> None:
     assert gateway.ask(f"{PATH}/zoe-live", method="DELETE").status == 404
 
 
+def test_a_form_may_be_checked_before_it_is_stored(gateway: Gateway) -> None:
+    fields = {**BOB, "transcript": "Bo."}
+    for more in ({}, {"style": "happy"}):
+        before = gateway.ask(PATH).json
+        checked = upload(gateway, {**fields, **more, "validate_only": "true"}, reference_wav(3.5))
+        assert gateway.ask(PATH).json == before
+        stored = upload(gateway, {**fields, **more}, reference_wav(3.5))
+        assert (checked.status, stored.status) == (200, 201)
+        one, other = ((a.json["styles"][0] if more else a.json)["warnings"] for a in (checked, stored))
+        assert one == other and "the transcript probably lacks words" in " ".join(one)
+        assert ("bob", ["happy"] if more else []) in [
+            (voice["id"], voice["styles"]) for voice in gateway.ask(PATH).json["voices"]
+        ]
+    assert gateway.ask(f"{PATH}/bob", method="DELETE").status == 200
+
+
 def test_a_style_is_stored_heard_and_removed(gateway: Gateway) -> None:
     assert upload(gateway, {"name": "Zoë", "transcript": SAID}, reference_wav()).status == 201
     fields = {"name": "Zoë", "style": "Happy", "transcript": SAID, "consent": "hers"}

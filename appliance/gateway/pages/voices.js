@@ -26,6 +26,8 @@ const at = (id) => document.getElementById(id);
 let microphone = null;
 let recording = null;
 let peak = 0;
+// True once the warnings of what is in the form were shown.
+let warned = false;
 let changed = () => {};
 let refused = () => {};
 
@@ -91,6 +93,7 @@ at("file").addEventListener("change", async () => {
 
 function take(taken, advice = "") {
   recording = taken;
+  unwarn();
   at("from").value = 0;
   at("to").value = 1;
   at("cut").hidden = false;
@@ -107,6 +110,13 @@ for (const end of ["from", "to"])
 
 at("hear").addEventListener("click", () => recording.play());
 
+at("store").addEventListener("input", unwarn);
+
+function unwarn() {
+  warned = false;
+  at("save").textContent = "Save";
+}
+
 at("store").addEventListener("submit", async (event) => {
   event.preventDefault();
   if (!recording) return tell("Record it, or choose a file.", true);
@@ -116,11 +126,20 @@ at("store").addEventListener("submit", async (event) => {
   at("save").disabled = true;
   tell("…");
   try {
-    const voice = await (await call("/v1/audio/voices", { form })).json();
-    const latest = (one, other) => (one.created > other.created ? one : other);
-    const stored = at("style").value ? voice.styles.reduce(latest) : voice;
-    tell([`${stored.name} is stored.`, ...stored.warnings].join(" "), stored.warnings.length > 0);
-    changed(voice.id);
+    if (!warned) {
+      form.append("validate_only", "true");
+      const { warnings } = (await upload(form)).recorded;
+      form.delete("validate_only");
+      if (warnings.length) {
+        warned = true;
+        at("save").textContent = "Save anyway";
+        return tell(`Not stored yet: ${warnings.join("; ")}.`, true);
+      }
+    }
+    const { id, recorded } = await upload(form);
+    unwarn();
+    tell([`${recorded.name} is stored.`, recorded.warnings.join("; ")].join(" "), recorded.warnings.length > 0);
+    changed(id);
   } catch (error) {
     tell(error.message, true);
     refused(error);
@@ -128,6 +147,13 @@ at("store").addEventListener("submit", async (event) => {
     at("save").disabled = false;
   }
 });
+
+// The voice's id, and the voice or style that was recorded.
+async function upload(form) {
+  const voice = await (await call("/v1/audio/voices", { form })).json();
+  const latest = (one, other) => (one.created > other.created ? one : other);
+  return { id: voice.id, recorded: form.get("style") ? voice.styles.reduce(latest) : voice };
+}
 
 // `voices`: as in /api/status.
 export function showStored(voices) {
