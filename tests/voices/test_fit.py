@@ -5,10 +5,12 @@ Recordings are the demo's, and sounds of as many syllables as a speaker of the l
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 from tests.daemons import store_in
 from tests.sounds import RATE_HZ, to_file
@@ -68,9 +70,12 @@ def test_the_demos_voices(tmp_path: Path, root: Path, voice: str) -> None:
         "at seven, so say hello.": [FEW],
         OTHER: [MANY],
         f"{RIGHT} {RIGHT}": [MANY],
-        "yes": [FEW, UNMARKED],
+        "2026": [FEW, UNMARKED],
+        "https://www.twitch.tv/videos/123456789?t=1h2m3s,": [MANY],
     }.items():
         assert told(tmp_path, audio, transcript) == expected, transcript
+    wave, rate_hz = soundfile.read(io.BytesIO(audio), always_2d=True)
+    assert told(tmp_path, to_file(wave[: len(wave) // 2], rate_hz), RIGHT) == [MANY]
 
 
 @pytest.mark.parametrize("language", READ)
