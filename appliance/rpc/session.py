@@ -272,6 +272,7 @@ class SessionCall:
             timings = utterance.timings
             if utterance.unspoken is not None and not timings.segments:
                 header = self._speaking.skip(utterance.unspoken)
+                header.written = utterance.unspoken.message.text
                 await send(self._context, pb.SessionResponse(utterance=utterance.number, header=header))
             if utterance.first_audio is not None:
                 timings.first_audio_s = utterance.first_audio - utterance.begun
