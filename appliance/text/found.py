@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from appliance.text.directions import is_direction, pause_s
+from appliance.text.languages.capitals import is_initials
 from appliance.text.line import LINK, MAIL, Line
 from appliance.text.marks import TEXT_MARKS, Silent
-from appliance.text.scripts import HAN, MARKS
+from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 Reading = Callable[[Line, re.Match[str]], "str | tuple[Kind, str] | None"]
@@ -38,7 +39,7 @@ def _name(line: Line, match: re.Match[str]) -> str:
 
 def _words(language: Language, name: str) -> str:
     """Words of an identifier: user_name9 → user name nine, catJAM → cat JAM."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.replace("_", " "))
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub("[_-]", " ", name))
     return " ".join(re.sub(r"[0-9]", lambda digit: language.digit(digit[0]), words).split())
 
 
@@ -47,7 +48,36 @@ def _phone(line: Line, match: re.Match[str]) -> str | None:
     if not language.says_digits:
         return None
     groups = re.findall(r"\d+", match[0])
-    return language.comma.join(" ".join("".join(map(language.digit, group)).split()) for group in groups)
+    said = language.comma.join(" ".join("".join(map(language.digit, group)).split()) for group in groups)
+    return f"{language.alone.get('+', '').lstrip()}{said}" if match[0][0] == "+" else said
+
+
+def _cheer(line: Line, match: re.Match[str]) -> str | None:
+    """Cheer500"""
+    language = line.language_at(match.start())
+    if not language.says_digits:
+        return None
+    named = f"{_words(language, match[1])} {language.number(match[2], False)}"
+    return f" {named} " if line.choices.emoji == "name" else " "
+
+
+def _file(line: Line, match: re.Match[str]) -> str | None:
+    """report-2026.pdf"""
+    language = line.language_at(match.start())
+    if not language.says_digits:
+        return None
+    said = []
+    for part in re.findall(r"[^\W\d_]+|\d+|\.", match[1]):
+        if not part.isdecimal():
+            said.append(language.point if part == "." else part)
+        elif len(part) > 4 or part[0] == "0":
+            said += [language.digit(digit).strip() for digit in part]
+        else:
+            said.append(language.number(part, False))
+    ending = match[2].upper() if is_initials(re.sub(r"\d", "", match[2]).upper()) else match[2]
+    letters = [c if c.isalpha() else language.digit(c).strip() for c in ending]
+    said += [language.point, *([" ".join(letters)] if ending.isupper() else [ending])]
+    return f" {' '.join(said)} "
 
 
 def _pause_element(line: Line, match: re.Match[str]) -> str:
@@ -121,6 +151,19 @@ _SECRET = re.compile(
     r"|(?=[A-Za-z+/_-]*\d)(?=[^\s]*[A-Z])(?=[^\s]*[a-z])[A-Za-z0-9+/_-]{24,}=*)(?![\w-])"
 )
 """Identifiers of machines, hashes, keys."""
+_CHEERS = (
+    "Cheer|BibleThump|CheerWhal|Corgo|Uni|ShowLove|Party|SeemsGood|Pride|Kappa|FrankerZ|HeyGuys|DansGame|EleGiggle"
+    "|TriHard|Kreygasm|4Head|SwiftRage|NotLikeThis|FailFish|VoHiYo|PJSalt|MrDestructoid|bday|RIPCheer|Shamrock"
+    "|DoodleCheer|BitBoss|Streamlabs|Muxy|HolidayCheer|Goal|Anon|Charity"
+)
+"""Twitch's names of cheers, which stand before their bits."""
+_ENDINGS = (
+    "pdf|png|jpe?g|gif|webp|svg|bmp|mp[34]|m4a|wav|ogg|opus|flac|mkv|avi|mov|webm|txt|md|csv|jsonl?|ya?ml|toml|ini"
+    "|cfg|conf|log|xml|html?|css|js|tsx?|jsx|py|rs|cpp|hpp|java|kt|swift|rb|php|sh|bat|ps1|lua|sql|exe|dll|msi|dmg"
+    "|iso|zip|rar|7z|gz|tar|docx?|xlsx?|pptx?|psd|fbx|ttf|otf|bak|tmp|apk|jar|onnx|safetensors|gguf|ckpt|srt|sav"
+)
+"""Of files."""
+_IN_NAME = rf"(?:-|[^\W{HAN}{KANA}])"
 _ATTRIBUTE = r"""\s+[\w:-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>=]+)"""
 _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
     (
@@ -151,6 +194,22 @@ _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
     ("@", Kind.MAIL, re.compile(MAIL, re.IGNORECASE), _mail),
     (".:", Kind.LINK, re.compile(f"(?i:{LINK})"), _link),
     ("<", Kind.EMOTE, re.compile(r"<a?:(\w{2,40}):\d+>"), _emote),
+    ("[", Kind.EMOTE, re.compile(r"\[(?:emote|emoji|sticker):(?:\d+:)?([\w-]{0,40})\]"), _emote),
+    (
+        "",
+        Kind.EMOTE,
+        re.compile(rf"(?i)(?<![^\W{HAN}{KANA}])({_CHEERS})(\d{{1,7}})(?![^\W{HAN}{KANA}])"),
+        _cheer,
+    ),
+    (
+        ".",
+        Kind.CODE,
+        re.compile(
+            rf"(?i)(?<![^\W{HAN}{KANA}])(?<![.-])([^\W{HAN}{KANA}]{_IN_NAME}*(?:\.{_IN_NAME}+)*)"
+            rf"\.({_ENDINGS})(?!{_IN_NAME}|\.\w)"
+        ),
+        _file,
+    ),
     (
         "<",
         Kind.PAUSE,
@@ -179,10 +238,10 @@ _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
     (
         "(",
         Kind.PHONE,
-        re.compile(r"(?<!\w)(?:\+?\d{1,3}[ -]?)?\(\d{2,4}\)[ -]?\d{3,4}(?:[ -]\d{2,4})?(?!\w)"),
+        re.compile(r"(?<!\w)(?:\+?\d{1,3}[ -]?)?\(\d{2,4}\)[ .-]?\d{3,4}(?:[ .-]\d{2,4}){0,3}(?!\w)"),
         _phone,
     ),
-    (":", Kind.EMOTE, re.compile(r"(?<!\w):([a-zA-Z][a-zA-Z0-9_]{1,40}):(?!\w)"), _emote),
+    (":", Kind.EMOTE, re.compile(r"(?<!\w):(?=[\d_-]*[a-zA-Z])([a-zA-Z0-9_-]{1,40}):(?!\w)"), _emote),
     ("", Kind.EMOTICON, _FACE, _face),
     ("(（", Kind.EMOTICON, _KAOMOJI, _space),
     ("@", Kind.NAME, re.compile(rf"(?<!\w)@([\w{MARKS}]+)"), _name),

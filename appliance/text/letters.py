@@ -52,6 +52,8 @@ _MOST_MARKS = 2
 """On one letter, of those that the vocabulary has; more are decoration."""
 _FOREIGN = re.compile(r"(?<![A-Za-z])[\u0370-\u03ff\u0400-\u052f]{2,}(?![A-Za-z])")
 """A Greek or Cyrillic word."""
+_DEGREE = re.compile(r"˚|º(?=\s?[CF](?![A-Za-z]))")
+"""Drawn as a ring, or as the ending of an ordinal."""
 _POWER = re.compile(r"(?<=\^\d)\^")
 """Within ^1^2, a twelfth power."""
 _SQUARES = "🅰🅱🅾🅿"
@@ -76,6 +78,7 @@ def plain(text: Rewriting, can_say: Callable[[str], bool]) -> None:
     if text.text.isascii():
         return
     text.text = unicodedata.normalize("NFC", text.text)
+    text.sub(Kind.WIDTH.value, _DEGREE, lambda m: "°")
     text.sub(Kind.WIDTH.value, _KEYCAP, lambda m: f" {m[1]}, ")
     text.sub(Kind.WIDTH.value, _LONE, lambda m: chr(ord(m[0]) - 0x1F1E6 + ord("A")))
     text.sub(
@@ -100,7 +103,7 @@ ORDINALS = "ªº"
 
 @lru_cache(maxsize=4096)
 def _plain(character: str) -> str:
-    """Ａ, 𝕳, ʜ, 🅷 → A, H, h, H; ① and Ⅲ → " 1 " and " 3 "; ½ → " 1/2", ² → "^2"; others stay."""
+    """Ａ, 𝕳, ʜ, 🅷 → A, H, h, H; ① and Ⅲ → " 1 " and " 3 "; ½ → " 1/2", ² → "^2", ㎡ → m2; others stay."""
     folded = unicodedata.normalize("NFKC", character)
     name = unicodedata.name(character, "")
     value = unicodedata.numeric(character, None)
@@ -113,4 +116,8 @@ def _plain(character: str) -> str:
         return " " + folded.replace("\u2044", "/")
     if kind == "<super>" and folded.isdigit():
         return f"^{folded}"
+    if kind == "<square>" and (unit := folded.replace("\u2215", "/")).isascii():
+        return unit
+    if kind == "<wide>" and folded == "¢":
+        return folded
     return folded if folded.isascii() and folded.isalnum() and character not in ORDINALS else character

@@ -25,6 +25,8 @@ LINK = (
 MAIL = r"(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 _ADDRESS = re.compile(f"{MAIL}|{LINK}", re.IGNORECASE)
 _CLAUSE = re.compile(r"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)")
+_ACRONYM = re.compile(r"(?<![A-Za-z])[A-Z]{2,4}(?![a-z])|(?<=\d)[A-Za-z/]{1,5}(?![A-Za-z])")
+"""And a unit. In a Chinese or Japanese line it is no foreign word."""
 _LAUGHTER = re.compile(r"(?<![A-Za-z])[wW]{2,}(?![A-Za-z.])")
 """A Japanese laugh, which is no Latin word."""
 _OTHER = "OTHER"
@@ -66,7 +68,10 @@ class Languages:
             return whole, [(len(text), whole)]
         starts = [0, *(match.end() for match in _CLAUSE.finditer(text))]
         ends = [*starts[1:], len(text)]
-        return whole, [(b, self.of(text[a:b], whole)) for a, b in zip(starts, ends, strict=True)]
+        clauses = [(text[a:b], b) for a, b in zip(starts, ends, strict=True)]
+        if WIDE.intersection(whole.scripts):
+            clauses = [(_ACRONYM.sub("", clause), end) for clause, end in clauses]
+        return whole, [(end, self.of(clause, whole)) for clause, end in clauses]
 
     def _written(self, text: str) -> Counter[str | None]:
         """Words in each script, or twice the characters where there are no spaces."""
@@ -84,6 +89,9 @@ class Languages:
             return 2 * wide + sum(written[s] for s in language.scripts if s not in WIDE), wide > 0
 
         most = max(self._listed, key=share, default=PLAIN)
+        first = WIDE.intersection(self.first.scripts)
+        if not WIDE.intersection(most.scripts) and any(written[script] for script in first):
+            return self.first  # the names within it are foreign, but not its grammar
         return most if any(written[script] for script in most.scripts) else PLAIN
 
 

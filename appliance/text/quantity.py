@@ -17,8 +17,22 @@ NUMBER = (
 CURRENCY = r"(?:(?:US|HK|NZ|R|C|A)?\$|[€£¥￥₹₩₽₫₺₱₿])"
 DASH = r"(?:\s[-–—~～]\s|[-–—~～]|[–—~～]\s?)"
 """Between the ends of a range; "5 -3" is none."""
-END = r"(?![A-Za-z\d_%°]|[.,:/]\d)"
+END = r"(?![A-Za-z\d_%°]|[.,:]\d|/(?!100\s?km)\d)"
 """No part of a longer number or word follows."""
+
+
+PHONE = (
+    r"(?:\+\d{1,3}(?:[ ./-]{1,2}(?:\(\d{1,4}\)[ ./-]?)?\d{1,8})+|0\d{1,3}(?:\.\d{2,4}){2,}"
+    r"|\d{3}[ .-]\d{3}[ .-]\d{4})"
+)
+"""+49 30 1234567, 06.12.34.56.78, 321 434-5049"""
+
+
+def is_address(match: re.Match[str]) -> bool:
+    """True for a number of four groups, 10.0.0.1, that is an address, and no 2.300.000.000."""
+    groups = match[1].split(".")
+    is_byte = all(int(group) < 256 and (group == "0" or group[0] != "0") for group in groups)
+    return is_byte and not re.match(rf"\s?{CURRENCY}", match.string[match.end() :])
 
 
 @dataclass(frozen=True)
@@ -37,14 +51,25 @@ class Quantity:
         return Kind.UNIT if self.unit else Kind.NUMBER
 
 
-def pattern(suffix: str, scales: Iterable[str], units: Iterable[str]) -> str:
+def units_pattern(units: Iterable[str], cased: Iterable[str] = ()) -> str:
+    """Pattern of signs, the longest first, in any case but `cased`; a power may have a ^: m2, m^2."""
+    signs = [(sign, re.sub(r"(?<=[^\W\d_])(?=[23]$)", r"\\^?", re.escape(sign))) for sign in units]
+    signs += [(sign, f"{_UNSPACED if sign in 'AL' else ''}(?-i:{sign})") for sign in cased]
+    return "|".join(sign for _, sign in sorted(signs, key=lambda each: len(each[0]), reverse=True))
+
+
+_UNSPACED = r"(?<!\s)"
+"""Before signs that are words or initials too: 5 A day."""
+
+
+def pattern(suffix: str, scales: Iterable[str], units: Iterable[str], cased: Iterable[str] = ()) -> str:
     """Groups end with the suffix."""
-    longest = "|".join(sorted(map(re.escape, units), key=len, reverse=True))
+    longest = units_pattern(units, cased)
     scale = "|".join(sorted(scales, key=len, reverse=True))
     return (
         rf"(?P<before{suffix}>{CURRENCY}\s?)?"
         rf"(?P<number{suffix}>\d+,\d{{1,2}}(?=\s?(?:{longest})(?![A-Za-z]))|{NUMBER})"
-        rf"(?:\s?(?P<scale{suffix}>{scale})(?![A-Za-z]))?"
+        rf"(?:\s?(?P<scale{suffix}>{scale})(?:(?<![A-Za-z])|(?![A-Za-z^])))?"
         rf"(?:\s?(?P<unit{suffix}>{longest}))?"
     )
 

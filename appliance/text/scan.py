@@ -24,6 +24,13 @@ _WORD = re.compile(rf"{_LETTERS}(?:['’]{_LETTERS})*|[{KANA}]+")
 _MARK = re.compile(f"[{TEXT_MARKS}]|{PRIVATE.pattern}")
 _NUMERIC = re.compile(rf"[-−+]?(?:{CURRENCY}\s?)?\.?\d")
 _PUNCTUATION = re.compile(r"[!?！？]{2,}|\.{2,}|。{2,}|…{2,}|([~～,，、¡¿؟۔،؛।-])\1+")
+_GLUED = re.compile(rf"(?<=[^\W_{HAN}{KANA}])(?:[!?]+|…|\.{{2,}})(?=[^\W_{HAN}{KANA}])")
+"""End of a sentence without a space behind it: run!1 run."""
+_POINT = re.compile(r"(?<=[^\W\d_])\.(?=\d)")
+_LAST_WORD = re.compile(r"[^\W\d_]+$")
+_RELEASES = frozenset(str.split("rc beta alpha pre dev build preview post patch"))
+_SHORT = frozenset(str.split("vol ep ch fig pp pg ver vs lv lvl st no nr art cap tel kap"))
+"""Before a number; "no" and the like end a sentence too."""
 _PLURAL = re.compile(r"[A-Z]{2,5}'?s")
 _CAPITALS = re.compile("[A-Z]+")
 _HAN_DIGIT = "〇零一二三四五六七八九十百千万亿"
@@ -84,9 +91,23 @@ def _read(line: Line, text: str, language: Language, place: int) -> Span:
             return _word(line, language, match)
     if span := language.signs.at(text, place):
         return span
+    if match := _GLUED.match(text, place):
+        return Span(Kind.PUNCTUATION, place, match.end(), f"{_punctuation(match[0])} ")
+    if match := _POINT.match(text, place):
+        return Span(Kind.PUNCTUATION, place, match.end(), _point(text[:place], language))
     if match := _PUNCTUATION.match(text, place):
         return Span(Kind.REPEAT, place, match.end(), _punctuation(match[0]))
     return Span(Kind.PUNCTUATION, place, place + 1, character)
+
+
+def _point(earlier: str, language: Language) -> str:
+    """A full stop between a word and a digit: rc.1, vol.2, the end of a sentence."""
+    match = _LAST_WORD.search(earlier[-24:])
+    word = match[0] if match else ""
+    if word.lower() in language.abbreviations or word.lower() in _SHORT:
+        return " "
+    is_word = len(word) > 2 and word.lower() not in _RELEASES and not word.isupper()
+    return ". " if is_word or not language.point else f" {language.point} "
 
 
 def _chinese(text: str, match: re.Match[str]) -> Span:

@@ -99,6 +99,8 @@ class Language:
     listing: str
     """Words for a block of code."""
     comma: str
+    point: str
+    """Word between a file's name and its ending, and in rc.1; "" if it stays."""
     digit: Callable[[str], str]
     number: Callable[[str, bool], str]
     """Words of digits; True for an ordinal."""

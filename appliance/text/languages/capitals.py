@@ -15,13 +15,13 @@ SPELT = frozenset(
         "BGM DM PM AM ETA GLHF EZ RTX GTX PS XP RNG KDA UI UX HR PR QA AC DC IP ISP IQ OP OC OG EA EQ "
         "FAQ FBI CIA NBA NFL MLB NHL UFC WWE PSU AAA IRL NSFW ATM IOU RSVP UFO URL GPS ISO ADHD ISBN ABC "
         "CBS NBC IBM ABS LCD EDM MMA GTA OCD ADC AOE CD DVD BTW TBH FYI SMH TLDR AKA EST PST GMT UTC CET "
-        "IOS"
+        "IOS HT FT OT AET"
     )
 )
 _SPOKEN = frozenset(
     str.split(
         "LOL LMAO ROFL LMFAO ASAP NASA NATO FIFA UEFA ESPN JSON RAM GIF NVIDIA OK MOBA MOD UP RIP POG "
-        "YOLO VRAM SIM PIN RAID DOTA COVID LAN JPEG XD"
+        "YAML TOML YOLO VRAM SIM PIN RAID DOTA COVID LAN JPEG XD"
     )
 )
 """Said as a word, or left to the voice."""
@@ -64,6 +64,11 @@ def is_spelt(word: str) -> bool:
     """True for capitals that cannot be a word; accents make no difference."""
     word = re.sub("[^A-Z']", "", unicodedata.normalize("NFD", word)) or word
     return len(word) > 1 and (not re.search("[AEIOUY]", word) or (len(word) <= 6 and not pronounceable(word)))
+
+
+def is_initials(word: str) -> bool:
+    """True for capitals that are spelt, and not said as a word: PDF, but JSON not."""
+    return word not in _SPOKEN and (word in SPELT or is_spelt(word))
 
 
 _ROMAN = re.compile(r"(?=[IVX]{2,}|[IVXL]{3,}|[ivx]{2,})L?X{0,3}(?:IX|IV|V?I{0,3})|x{0,2}(?:ix|iv|v?i{0,3})")

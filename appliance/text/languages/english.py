@@ -57,16 +57,35 @@ _SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion", "mn
 _WORD_SCALES = "thousand|million|billion|trillion"
 _NAMES = """
     kg kilogram; g gram; mg milligram; km kilometer; cm centimeter; mm millimeter; mi mile
-    ml milliliter; oz ounce; lb pound; lbs pound; ft foot/feet; kb kilobyte; mb megabyte; gb gigabyte
-    tb terabyte; px pixel; kw kilowatt; db decibel; kbps kilobit/s per second
+    nm nanometer; yd yard; l liter; ml milliliter; gal gallon; oz ounce; lb pound; lbs pound; ft foot/feet
+    m2 square meter; km2 square kilometer; cm2 square centimeter; mm2 square millimeter
+    ft2 square foot/square feet; sqft square foot/square feet; sq ft square foot/square feet
+    m3 cubic meter; cm3 cubic centimeter; ft3 cubic foot/cubic feet
+    kb kilobyte; mb megabyte; gb gigabyte; tb terabyte; pb petabyte; kib kibibyte; mib mebibyte; gib gibibyte
+    tib tebibyte; kbit kilobit; mbit megabit; gbit gigabit; tbit terabit; px pixel; db decibel
+    kw kilowatt; mw megawatt; gw gigawatt; kwh kilowatt hour; mwh megawatt hour; mah milliamp hour
+    kv kilovolt; ma milliamp; kbps kilobit/s per second; tbps terabit/s per second
     mbps megabit/s per second; gbps gigabit/s per second; fps frame/s per second; hz hertz/hertz
-    khz kilohertz/kilohertz; mhz megahertz/megahertz; ghz gigahertz/gigahertz; kwh kilowatt hour
-    mah milliamp hour; rpm revolution/s per minute; bpm beat/s per minute; mph mile/s per hour
-    kph kilometer/s per hour; km/h kilometer/s per hour; m/s meter/s per second; ms millisecond
-    s second; sec second; secs second; min minute; mins minute; m minute; h hour; hr hour; hrs hour
+    khz kilohertz/kilohertz; mhz megahertz/megahertz; ghz gigahertz/gigahertz
+    rpm revolution/s per minute; bpm beat/s per minute; mph mile/s per hour; rps request/s per second
+    kph kilometer/s per hour; ms millisecond; ns nanosecond; psi pound/s per square inch
+    dpi dot/s per inch; ppi pixel/s per inch; kcal kilocalorie; req request; reqs request; tok token
+    ¢ cent; s second; sec second; secs second; min minute; mins minute; m minute; h hour; hr hour; hrs hour
     d day; w week; y year; x time; % percent/percent; ° degree; °c degree/s celsius
-    ℃ degree/s celsius; °f degree/s fahrenheit; ℉ degree/s fahrenheit
+    º degree; ℃ degree/s celsius; °f degree/s fahrenheit; ℉ degree/s fahrenheit
 """
+_CASED = "W watt; V volt; A amp; L liter; Ah amp hour; Wh watt hour; mW milliwatt"
+"""Units whose letters in another case are none."""
+_BITS = "Kb kilobit; Mb megabit; Gb gigabit; Tb terabit"
+"""Before /s."""
+_PER = """
+    s second; sec second; min minute; h hour; hr hour; d day; day day; wk week; week week; mo month
+    month month; yr year; year year; y year; m2 square meter; km2 square kilometer; ft2 square foot
+    sqft square foot; m3 cubic meter; cm3 cubic centimeter; kg kilogram; g gram; lb pound; km kilometer
+    mi mile; m meter; cm centimeter; l liter; ml milliliter; gal gallon; gb gigabyte; tb terabyte
+    kwh kilowatt hour
+"""
+"""What may stand after / in a rate."""
 
 
 def _unit_names(names: str) -> dict[str, tuple[str, str]]:
@@ -85,8 +104,17 @@ def _unit_names(names: str) -> dict[str, tuple[str, str]]:
 
 
 _UNITS = _unit_names(_NAMES)
+_CASED_UNITS, _BIT_UNITS = _unit_names(_CASED), _unit_names(_BITS)
+_RATES = {sign: one for sign, (one, _) in _unit_names(_PER).items()}
 _UNITS |= {"° c": _UNITS["°c"], "° f": _UNITS["°f"]}
 _METERS = ("meter", "meters")
+_PER_TIME = re.compile(r"\s?/\s?(?:s|sec|h|hr|min)(?![A-Za-z])")
+_SEAT_BEFORE = re.compile(
+    r"\b(?:room|class|seat|gate|row|flight|apt|apartment|block|group|section|grade|bus|line|terminal|plan|tier"
+    r"|exit|platform|unit|floor|season|part|figure|fig\.?|vitamin) $",
+    re.I,
+)
+"""Words before a number and a letter that is no unit: gate 5A."""
 _MONEY_UNITS = ("$", "€", "£", "₹", "₽", "₩", "usd", "eur", "gbp", "jpy", "cny", "rmb")
 _LENGTH_BEFORE = re.compile(
     r"\b(?:ran?|runs?|jump\w*|swim|swam|dash|height|depth|tall|walk\w*|climb\w*) (?:a |the |of )?$", re.I
@@ -99,6 +127,15 @@ _TIME_BEFORE = re.compile(
 )
 _TIME_AFTER = re.compile(
     r"\s(?:left|ago|later|cooldown|remaining|cd|delay|clip|video|timer|timeout|ban)\b", re.I
+)
+_RECORD = re.compile(r"\d\s?W\b\W{0,5}\d+\s?L\b|\d\s?L\b\W{0,5}\d+\s?W\b")
+"""3W 2L: won and lost."""
+_EACH = (
+    r"(?i)(?:\s?/\s?\w"
+    r"|\s(?:each|apiece|per|off|tips?\b|a (?:pop|piece|sub|bit|unit|share|gallon|word|minute)))"
+)
+_PRICE_BEFORE = re.compile(
+    r"(?i)\b(?:costs?|tips?|tipped|paid|pays?|worth|donated|charges?|only|just|for|at) $"
 )
 _DECADE_BEFORE = re.compile(r"\b(?:the|early|late|mid|and|or|my|your|his|her|our|their)[ -]$|'$", re.I)
 _YEAR_BEFORE = re.compile(
@@ -208,7 +245,9 @@ def _digits_or_number(digits: str) -> str:
     return english(int(digits)) if is_number else english_digits(digits)
 
 
-def _address(match: re.Match[str]) -> str:
+def _address(match: re.Match[str]) -> str | None:
+    if not quantity.is_address(match):
+        return None
     dots = " dot ".join(map(_digits_or_number, match[1].split(".")))
     return f"{dots}, port {english_decimal(match[2])}" if match[2] else dots
 
@@ -218,7 +257,7 @@ def _address(match: re.Match[str]) -> str:
 
 def _groups(match: re.Match[str]) -> str | None:
     """A number of several groups, as a telephone's: each digit."""
-    groups = re.split(r"[ -]", match[0].lstrip("+"))
+    groups = re.findall(r"\d+", match[0])
     if sum(map(len, groups)) < 7:
         return None
     return ("plus " if match[0][0] == "+" else "") + ", ".join(map(english_digits, groups))
@@ -235,13 +274,14 @@ def _code(match: re.Match[str]) -> str:
     """Up to two digits at the end are one number."""
     parts = re.findall(r"[^\W\d_]+|\d+(?:\.\d+)*", match[0])
     digits = [part for part in parts if part[0].isdigit()]
+    is_decimal = match[0][0].isdigit()
     is_amount = re.fullmatch(r"\d+[A-Z]{1,2}", match[0]) is not None
     said = []
     for part in parts:
         if not part[0].isdigit():
             said.append(" ".join(part) if part.isupper() and (part in SPELT or is_spelt(part)) else part)
         elif "." in part:
-            said.append(_points(part))
+            said.append(english_decimal(part) if is_decimal and part.count(".") == 1 else _points(part))
         elif len(digits) == 1 and "_" not in match[0] and part[0] != "0" and (len(part) <= 2 or is_amount):
             said.append(plain(part))
         else:
@@ -274,13 +314,18 @@ def _scale(quantity: Quantity) -> str:
     return _SCALES.get(quantity.scale.lower(), quantity.scale.lower())
 
 
+def _names(sign: str) -> tuple[str, str]:
+    """One and many of a unit."""
+    return _CASED_UNITS.get(sign) or _UNITS[sign.lower().replace("^", "")]
+
+
 def _said(quantity: Quantity, unit: tuple[str, str] | None = None) -> str:
     unit_sign = quantity.unit.lower()
     if currency := quantity.currency or (unit_sign if unit_sign in _CURRENCIES else ""):
         return _money(quantity.number, currency, _scale(quantity))
     words = f"{plain(quantity.number)} {_scale(quantity)}".strip()
     if quantity.unit:
-        one, many = unit or _UNITS[unit_sign]
+        one, many = unit or _names(quantity.unit)
         words += f" {one if quantity.number == '1' else many}"
     return words
 
@@ -290,6 +335,7 @@ def _quantity(match: re.Match[str]) -> tuple[Kind, str] | None:
     after = match.string[match.end() : match.end() + 16]
     if not (read.currency or read.scale or read.unit) or read.unit == "G":
         return None
+    is_rate = bool(_PER_TIME.match(after))
     if read.scale == "m" and not read.currency:
         read = Quantity(read.number, unit="m")
     if read.scale == "b" and not read.currency:
@@ -297,12 +343,16 @@ def _quantity(match: re.Match[str]) -> tuple[Kind, str] | None:
     if read.scale == "K" and read.number in ("2", "4", "8") and not read.currency:
         return None  # the width of a screen
     is_timed = bool(_TIME_BEFORE.search(earlier) or _TIME_AFTER.match(after))
-    if read.unit.lower() in ("d", "w", "y") and not is_timed:
+    if read.unit in (*"dwyDY",) and not is_timed:
         return None  # 2D
+    if read.unit in (*"WVAL",) and (_SEAT_BEFORE.search(earlier) or _RECORD.search(match.string)):
+        return None
+    if is_rate and read.unit in _BIT_UNITS:
+        return read.kind, _signed(match, _said(read, _BIT_UNITS[read.unit]))
     is_tens = re.fullmatch(r"(?:1\d|20)\d0|[2-9]0", read.number) and not is_timed
     if read.unit == "s" and is_tens and (len(read.number) > 2 or _DECADE_BEFORE.search(earlier)):
         return None  # the 80s
-    is_length = read.unit == "m" and (_LENGTH_BEFORE.search(earlier) or _LENGTH_AFTER.match(after))
+    is_length = read.unit == "m" and (is_rate or _LENGTH_BEFORE.search(earlier) or _LENGTH_AFTER.match(after))
     return read.kind, _signed(match, _said(read, _METERS if is_length else None))
 
 
@@ -315,7 +365,11 @@ def _range(match: re.Match[str]) -> str | None:
     a, b = quantity.read(match, "_a"), quantity.read(match, "_b")
     if not quantity.alike(a, b):
         return None
-    if ("m" in (a.scale, b.scale) and not (a.currency or b.currency)) or "G" in (a.unit, b.unit):
+    is_length = "m" in (a.scale, b.scale) and not (a.currency or b.currency)
+    is_length = is_length and bool(_PER_TIME.match(match.string, match.end()))
+    if is_length:
+        b = Quantity(b.number, unit="m")
+    elif ("m" in (a.scale, b.scale) and not (a.currency or b.currency)) or "G" in (a.unit, b.unit):
         return None
     both = Quantity(b.number, a.currency or b.currency, b.scale or a.scale, b.unit)
     if a.number == b.number and not both.unit and not both.currency:
@@ -324,7 +378,34 @@ def _range(match: re.Match[str]) -> str | None:
     if is_bare and _is_year(a.number) and _is_year(b.number) and int(a.number) < int(b.number):
         return f"{english_year(int(a.number))} to {english_year(int(b.number))}"
     first = _signed(match, f"{plain(a.number)} {_scale(a)}".strip())
-    return f"{first} to {'minus ' if match['minus'] else ''}{_said(both)}"
+    return f"{first} to {'minus ' if match['minus'] else ''}{_said(both, _METERS if is_length else None)}"
+
+
+def _rate(match: re.Match[str]) -> str | None:
+    """The part of a rate after its number: /s, and any word after money."""
+    earlier, word = before(match), match[1]
+    if re.search(r"\d\s?[^\s\d/]{0,12}$", earlier) and (one := _RATES.get(word.lower().replace("^", ""))):
+        return f" per {one}"
+    is_price = len(word) > 2 and re.search(rf"{quantity.CURRENCY}\s?[\d.,]+\w{{0,2}}$|\d\s?[€$£]$", earlier)
+    return f" per {word}" if is_price else None
+
+
+def _bare_rate(match: re.Match[str]) -> str:
+    """km/h without a number."""
+    sign = match[1]
+    many = _METERS[1] if sign == "m" else (_BIT_UNITS.get(sign) or _UNITS[sign.lower()])[1]
+    return f"{many} per {_RATES[match[2]]}"
+
+
+def _cents(match: re.Match[str]) -> str | None:
+    """50c where that is a price: 20c each."""
+    is_price = re.match(_EACH, match.string[match.end() :]) or _PRICE_BEFORE.search(before(match))
+    return f"{english(int(match[1]))} {'cent' if match[1] == '1' else 'cents'}" if is_price else None
+
+
+def _score(match: re.Match[str]) -> str:
+    """7-2-11, 4-2-3-1"""
+    return " ".join(map(plain, re.findall(r"\d+", match[0])))
 
 
 def _is_year(number: str) -> bool:
@@ -409,10 +490,11 @@ def _powers(match: re.Match[str]) -> str:
 
 _SIGN = r"(?P<sign>(?<![\w.)])[-−+])?"
 _QUANTITIES = (
-    quantity.pattern("", [*_SCALES, "K", "M", "B", _WORD_SCALES], [*_UNITS, *_MONEY_UNITS]),
-    quantity.pattern("_a", [*_SCALES, "K", "M", "B"], [*_UNITS, *_MONEY_UNITS]),
-    quantity.pattern("_b", [*_SCALES, "K", "M", "B", _WORD_SCALES], [*_UNITS, *_MONEY_UNITS]),
+    quantity.pattern("", [*_SCALES, "K", "M", "B", _WORD_SCALES], [*_UNITS, *_MONEY_UNITS], _CASED_UNITS),
+    quantity.pattern("_a", [*_SCALES, "K", "M", "B"], [*_UNITS, *_MONEY_UNITS], _CASED_UNITS),
+    quantity.pattern("_b", [*_SCALES, "K", "M", "B", _WORD_SCALES], [*_UNITS, *_MONEY_UNITS], _CASED_UNITS),
 )
+_RATE_SIGNS = quantity.units_pattern(_RATES)
 
 NUMBERS = Readings(
     (
@@ -429,7 +511,7 @@ NUMBERS = Readings(
         ),
         (
             Kind.TIME,
-            r"(?i)(\d{1,2})(?::(\d{2}))?(?::(\d{2}))?\s?([ap])\.?m\b\.?",
+            r"(?i)(\d{1,2})(?:[:.](\d{2}))?(?::(\d{2}))?\s?([ap])\.?m\b\.?",
             lambda m: _clock(m[1], m[2] or "0", m[3], m[4]),
         ),
         (Kind.TIME, rf"(\d{{1,2}}):(\d{{2}}):(\d{{2}}){END}", _duration),
@@ -452,8 +534,9 @@ NUMBERS = Readings(
         (Kind.NUMBER, rf"{_SIGN}(?P<number>\d{{1,3}}(?=(?: \d{{3}})* 000(?!\d))(?: \d{{3}})+){END}", _number),
         (
             Kind.PHONE,
-            r"(?:(?:\+\d{1,3}|0\d{1,4})(?:[ -]\d{2,8})+|\d{1,4}(?:-\d{2,4}){2,}|\d{3} \d{3} \d{3,4})"
-            r"(?![-\w]\d|\w)",
+            rf"(?:{quantity.PHONE}|0\d{{1,4}}(?:[ -]\d{{2,8}})+|\d{{1,4}}(?:-\d{{2,4}}){{2,}}"
+            r"|\d{3} \d{3} \d{3})"
+            r"(?![-\w]\d|\w|\.\d)",
             _groups,
         ),
         (Kind.PHONE, r"\d{1,5}(?:-\d{1,7}){3,}(?![-\w]\d|\w)", _groups),
@@ -469,6 +552,13 @@ NUMBERS = Readings(
             rf"(\d{{1,3}})/(\d{{1,3}})/(\d{{1,3}}){END}",
             lambda m: " ".join(map(plain, m.groups())),
         ),
+        (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{END}(?!\s?=)", _score),
+        (
+            Kind.SCORE,
+            r"(\d{1,3})[-–](\d{1,3})(?=\s?\(?(?:HT|FT|OT|ET|AET)(?![A-Za-z\d_]))",
+            lambda m: f"{plain(m[1])} to {plain(m[2])}",
+        ),
+        (Kind.MONEY, r"(\d{1,3})c(?![A-Za-z\d_])", _cents),
         (
             Kind.FRACTION,
             rf"(\d+) (\d)/(\d){END}",
@@ -500,8 +590,8 @@ NUMBERS = Readings(
             lambda m: english_digits(m[0]) if _CODE_BEFORE.search(before(m)) else None,
         ),
         (Kind.YEAR, rf"(?:19|20)\d\d{END}", _year),
-        (Kind.NUMBER, rf"{_SIGN}(?P<number>{NUMBER})(?![A-Za-z\d_])", _number),
-        (Kind.CODE, r"[A-Za-z\d_]+", _code),
+        (Kind.NUMBER, rf"{_SIGN}(?P<number>{NUMBER})(?![A-Za-z\d_]|\.\d)", _number),
+        (Kind.CODE, r"[A-Za-z\d_]+(?:\.\d[A-Za-z\d_]*)*", _code),
     )
 )
 
@@ -513,14 +603,19 @@ WORDS = Readings(
             rf"(?i)({_MONTH})\.? (\d{{1,2}})(st|nd|rd|th)?\b(?![.:]?\d)(,? (?:19|20)\d\d(?!\d))?",
             _month_day,
         ),
-        (Kind.VERSION, rf"[vV]\.?\s?(\d+(?:\.\d+)*){END}", lambda m: f"version {_points(m[1])}"),
+        (
+            Kind.VERSION,
+            rf"[vV]\.?\s?(\d+(?:\.\d+)*)(?:(?<=\.\d)([a-z]))?{END}",
+            lambda m: f"version {_points(m[1])} {m[2] or ''}".rstrip(),
+        ),
+        (Kind.UNIT, r"(km|m|ft|[kKMGT][bB]|[kMGT]bit)/(s|h|min)(?![A-Za-z\d_])", _bare_rate),
         (Kind.SIGN, r"No\.\s?(?=\d)|(?<![?!] )nos?\.\s?(?=\d)", lambda m: "number "),
         (Kind.SIGN, r"(?i)w/o\b", lambda m: "without"),
         (Kind.SIGN, r"(?i)w/(?=\s|\w)", lambda m: "with "),
         (Kind.SIGN, r"C\+\+", lambda m: "C plus plus"),
         (Kind.SIGN, r"([CF])#(?![A-Za-z\d_])", lambda m: f"{m[1]} sharp"),
         (Kind.SIGN, r"[xX]\s?(\d+(?:\.\d+)?)(?![A-Za-z\d_]|\.\d)", lambda m: f"times {plain(m[1])}"),
-        (Kind.CODE, r"(?=[A-Za-z]*\d)[A-Za-z][A-Za-z0-9]*(?:\.\d+)*(?![^\W\u3400-\u9fff])", _code),
+        (Kind.CODE, r"(?=[A-Za-z]*\d)[A-Za-z][A-Za-z0-9]*(?:\.\d[A-Za-z0-9]*)*(?![^\W\u3400-\u9fff])", _code),
         (Kind.CODE, r"(?=[A-Za-z]*[\d_])[A-Za-z]\w*", _code),
     )
 )
@@ -539,8 +634,8 @@ SIGNS = Readings(
         (Kind.SIGN, r"±", lambda m: " plus or minus "),
         (Kind.SIGN, r"×(?= ?\d)|(?<=\d)\*(?=\d)", lambda m: " times "),
         (Kind.SIGN, r"÷", lambda m: " divided by "),
-        (Kind.SIGN, r"<=|≤", lambda m: " is at most "),
-        (Kind.SIGN, r">=|≥", lambda m: " is at least "),
+        (Kind.SIGN, r"<=|≤", lambda m: " is less than or equal to "),
+        (Kind.SIGN, r">=|≥", lambda m: " is greater than or equal to "),
         (Kind.SIGN, r"(?<=[\w)])<(?=[\w(-])|(?<=[\w)]\s)<(?=\s[\w(-])", lambda m: " is less than "),
         (Kind.SIGN, r"(?<=[\w)])>(?=[\w(-])|(?<=[\w)]\s)>(?=\s[\w(-])", lambda m: " is greater than "),
         (Kind.SIGN, r"!=|≠", lambda m: " is not "),
@@ -549,7 +644,10 @@ SIGNS = Readings(
         (Kind.SIGN, r"[-=]>|→", lambda m: " to "),
         (Kind.SIGN, r"={3,}", lambda m: " "),
         (Kind.SIGN, r"={1,2}", lambda m: " equals "),
-        (Kind.SIGN, r"&", lambda m: " and "),
+        (Kind.SIGN, r"&+", lambda m: " and "),
+        (Kind.SIGN, r"\$(?=[A-Z]{2,5}(?![A-Za-z\d_]))", lambda m: ""),  # a share's name
+        (Kind.SIGN, r"(?<=\s)\|\|(?=\s)", lambda m: " or "),
+        (Kind.UNIT, r"\s?/\s?(?=100\s?km(?!\w))", lambda m: " per "),
         (
             Kind.SIGN,
             r"\+(?=\s?\d)|(?<=\S)\+(?=\s|$|[,.!?])|(?<=\s)\+(?=\s)|(?<=\w)\+(?=\w)",
@@ -557,6 +655,7 @@ SIGNS = Readings(
         ),
         (Kind.SIGN, r"(?<=\w)%(?![A-Za-z\d_])", lambda m: " percent"),
         (Kind.SIGN, r"(?<!\w)@(?=\s)", lambda m: "at"),
+        (Kind.UNIT, rf"\s?/\s?((?i:{_RATE_SIGNS})(?![A-Za-z\d_])|[A-Za-z]+(?![\w/]))", _rate),
         (Kind.SIGN, r"(?<=\w)/(?=\w)", lambda m: " "),
         (Kind.SIGN, r"~(?=\w)", lambda m: "about "),
     )
@@ -568,6 +667,7 @@ ENGLISH = Language(
     mail="email address",
     listing="code.",
     comma=", ",
+    point="dot",
     digit=digit,
     number=number,
     numbers=NUMBERS,

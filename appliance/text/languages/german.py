@@ -115,6 +115,10 @@ SPEECH = Speech(
     sample="äöüß",
     point="Komma",
     units="""
+        m2 Quadratmeter; km2 Quadratkilometer; cm2 Quadratzentimeter; m3 Kubikmeter; kbit Kilobit
+        mbit Megabit; gbit Gigabit; gbps Gigabit/ pro Sekunde; ¢ Cent; ct Cent; mah Milliamperestunden
+        gw Gigawatt; mw Megawatt; mwh f:Megawattstunde/n; kv Kilovolt; ma Milliampere; º Grad
+        kcal f:Kilokalorie/n; u/min f:Umdrehung/en pro Minute
         kg Kilogramm; g Gramm; mg Milligramm; t f:Tonne/n; km Kilometer; m Meter; cm Zentimeter; mm Millimeter
         l Liter; ml Milliliter; km/h Kilometer/ pro Stunde; kmh Kilometer/ pro Stunde; m/s Meter/ pro Sekunde
         kb Kilobyte; mb Megabyte; gb Gigabyte; tb Terabyte; mbps Megabit/ pro Sekunde
@@ -123,6 +127,15 @@ SPEECH = Speech(
         min f:Minute/n; h f:Stunde/n; std f:Stunde/n; d Tag/e; % Prozent; ° Grad; °c Grad/ Celsius
         °f Grad/ Fahrenheit; x mal
     """,
+    cased="W Watt; V Volt; A Ampere; Ah Amperestunden; Wh f:Wattstunde/n",
+    per="""
+        s pro Sekunde; sec pro Sekunde; min pro Minute; h pro Stunde; d pro Tag; tag pro Tag
+        woche pro Woche; monat pro Monat; jahr pro Jahr; kg pro Kilo; g pro Gramm; l pro Liter
+        km pro Kilometer; m pro Meter; m2 pro Quadratmeter; km2 pro Quadratkilometer; m3 pro Kubikmeter
+        kwh pro Kilowattstunde; gb pro Gigabyte; sek pro Sekunde; std pro Stunde
+    """,
+    per_word="pro {}",
+    clock_before="um|ab|gegen|bis|seit|kurz vor|kurz nach",
     currencies="""
         € Euro|Cent; EUR Euro|Cent; $ Dollar|Cent; US$ US-Dollar|Cent; USD US-Dollar|Cent; £ Pfund|Pence
         ¥ Yen; ₽ Rubel|Kopeke/n; ₹ f:Rupie/n|Paisa; ₩ Won; ₿ Bitcoin/s; CHF Franken|Rappen

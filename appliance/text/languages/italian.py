@@ -54,6 +54,8 @@ def ordinal(number: int, gender: str = "") -> str:
 
 
 def _ordinal(match: re.Match[str]) -> str:
+    if match[2] == "º" and SPEECH.is_weather(match):
+        return SPEECH.degrees_of(match[1])
     return ordinal(int(match[1]), "f" if match[2] in "ªa" else "")
 
 
@@ -70,6 +72,11 @@ SPEECH = Speech(
     point="virgola",
     in_pairs=True,
     units="""
+        m2 metro quadrato/metri quadrati; km2 chilometro quadrato/chilometri quadrati
+        cm2 centimetro quadrato/centimetri quadrati
+        m3 metro cubo/metri cubi; kbit kilobit; mbit megabit; gbit gigabit; gbps gigabit al secondo
+        ¢ centesimo/centesimi; mah milliampere ora; mw megawatt; gw gigawatt; kv chilovolt; ma milliampere
+        khz chilohertz; ct centesimo/centesimi; cent centesimo/centesimi; kcal f:chilocaloria/chilocalorie
         kg chilo/chili; g grammo/grammi; mg milligrammo/milligrammi; t f:tonnellata/tonnellate
         km chilometro/chilometri
         m metro/metri; cm centimetro/centimetri; mm millimetro/millimetri; l litro/litri
@@ -82,6 +89,17 @@ SPEECH = Speech(
         sec secondo/secondi; min minuto/minuti; h f:ora/ore; gg giorno/giorni; % per cento; ° grado/gradi
         °c grado/gradi Celsius; °f grado/gradi Fahrenheit; x f:volta/volte
     """,
+    cased="W watt; V volt; A ampere; Ah ampere ora; Wh wattora",
+    per="""
+        s al secondo; sec al secondo; min al minuto; h all'ora; d al giorno; ora all'ora; giorno al giorno
+        settimana alla settimana; mese al mese; anno all'anno; kg al chilo; g al grammo; l al litro
+        km al chilometro; m al metro; m2 al metro quadrato; km2 al chilometro quadrato; m3 al metro cubo
+        kwh al chilowattora; gb al giga
+    """,
+    per_word="a {}",
+    clock_before="alle|dalle|all'|ore|verso le",
+    degrees="sotto|sopra|celsius|fahrenheit|centigradi|nord|sud|est|ovest|fuori",
+    weather="sono|fa|fanno|temperatura|circa|ci sono",
     currencies="""
         € euro|centesimo/centesimi; EUR euro|centesimo/centesimi; $ dollaro/dollari|centesimo/centesimi
         USD dollaro/dollari|centesimo/centesimi; US$ dollaro/dollari|centesimo/centesimi
@@ -146,6 +164,7 @@ ITALIAN = SPEECH.language(
     numbers=(
         (Kind.NUMBER, r"1\s(?=[aeiou]\w*a\b)", lambda m: "un'"),
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
+        (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
     ),
     words=((Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "numero "),),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.spoken import Speech
+from appliance.text.scripts import KANA
 from appliance.text.spans import Kind, before
 
 _DIGITS = str.split("ゼロ いち に さん よん ご ろく なな はち きゅう")
@@ -144,6 +145,14 @@ def _from_to(match: re.Match[str]) -> str:
     return f"{cardinal(int(match[1]))}から{counted(int(match[2]), match[3])}"
 
 
+def _applause(match: re.Match[str]) -> str | None:
+    """888 behind a word that it does not count."""
+    is_number = re.search(
+        r"(?:(?<!おめ)[はがをにのも]|番号|番|号|数|点|ID|コード|パス)[:：]?\s?$", before(match)
+    )
+    return None if is_number else "ぱちぱちぱち"
+
+
 def _half_day(match: re.Match[str]) -> str | None:
     half, hour, minute = (match[1] or match[4] or "").lower(), int(match[2]), int(match[3] or 0)
     if not half or hour > 12 or minute > 59:
@@ -180,12 +189,28 @@ SPEECH = Speech(
     comma="、",
     letter="[A-Za-z]",
     units="""
+        m2 へいほうメートル; km2 へいほうキロメートル; cm2 へいほうセンチ; m3 りっぽうメートル
+        kbit キロビット; mbit メガビット; gbit ギガビット
+        gbps ギガビーピーエス; ¢ セント; mah ミリアンペアアワー; kwh キロワットじ; mw メガワット
+        gw ギガワット; kv キロボルト; ma ミリアンペア; khz キロヘルツ
+        º ど; °f ど; kcal キロカロリー; rpm アールピーエム
         kg キロ; g グラム; mg ミリグラム; t トン; km キロ; m メートル; cm センチ; mm ミリ
         l リットル; ml ミリリットル; kb キロバイト; mb メガ; gb ギガ; tb テラ
         mbps メガビーピーエス; fps エフピーエス; hz ヘルツ; mhz メガヘルツ; ghz ギガヘルツ
         w ワット; kw キロワット; db デシベル; px ピクセル; ms ミリびょう; s びょう; sec びょう
         min ふん; h じかん; d にち; x ばい; % パーセント; ° ど; °c ど
     """,
+    cased="W ワット; V ボルト; A アンペア; Ah アンペアアワー; Wh ワットじ",
+    per="""
+        s まいびょう; sec まいびょう; min まいふん; h まいじ; d まいにち; 秒 まいびょう; 分 まいふん
+        時 まいじ; 日 まいにち; 週 まいしゅう; 月 まいつき
+        年 まいとし; kg パーキロ; g パーグラム; l パーリットル; km パーキロメートル; m パーメートル
+        m2 パーへいほうメートル; km2 パーへいほうキロメートル
+        m3 パーりっぽうメートル; kwh パーキロワットじ; gb パーギガ; 人 ひとりあたり; 回 いっかいあたり
+        個 いっこあたり; 枚 いちまいあたり; 本 いっぽんあたり
+    """,
+    per_word="パー{}",
+    ending="ドット",
     currencies="""
         ¥ えん; ￥ えん; JPY えん; $ ドル; US$ ドル; USD ドル; € ユーロ; £ ポンド; ₩ ウォン; ₽ ルーブル
         ₹ ルピー; ₿ ビットコイン
@@ -226,13 +251,24 @@ _COUNT = _NUMBER + rf"(?P<scale>[百千万億兆])?(?P<counter>{_COUNTER})?(?P<t
 _END = r"(?![A-Za-z\d_%°]|[.,:/]\d)"
 JAPANESE = SPEECH.language(
     numbers=(
-        (Kind.LAUGHTER, r"(?<![^\s、。!！?？…])8{3,}(?=$|[\s、。!！?？…wW])", lambda m: "ぱちぱちぱち"),
+        (Kind.LAUGHTER, r"(?<![\d.,:A-Za-z/%¥$+-])8{3,}(?=$|[\s、。!！?？…wW♪~〜])", _applause),
+        (Kind.LAUGHTER, rf"(?<![^\s、。!！?？…])8{{4,}}(?=[{KANA}])", lambda m: "ぱちぱちぱち"),
         (Kind.DATE, rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){_END}", _year_month_day),
         (Kind.DATE, rf"(\d{{1,2}})/(\d{{1,2}}){_END}", _month_day),
-        (Kind.TIME, r"(?i)()(\d{1,2})(?::(\d\d))?\s?([ap])m(?![A-Za-z])", _half_day),
+        (Kind.TIME, r"(?i)()(\d{1,2})(?:[:.](\d\d))?\s?([ap])\.?m(?![A-Za-z])\.?", _half_day),
+        (
+            Kind.TIME,
+            r"([01]?\d|2[0-4]):([0-5]\d):([0-5]\d)(?=に|から|まで|頃|ごろ|現在|開始|スタート)",
+            lambda m: clock(int(m[1]), int(m[2]), True) + counted(int(m[3]), "秒"),
+        ),
+        (Kind.UNIT, r"(\d+(?:\.\d+)?)\s?(?:°\s?F|℉)(?![A-Za-z])", lambda m: f"かし{SPEECH.said(m[1])}ど"),
         (Kind.RANGE, rf"(\d{{1,4}})(?:{_COUNTER})?\s?[-–—~～〜]\s?(\d{{1,4}})({_COUNTER})", _from_to),
         (Kind.NUMBER, r"([1-9])つ", lambda m: _THINGS[int(m[1]) - 1]),
-        (Kind.UNIT, r"(?i)(\d+)\s?km/h(?![a-z])", lambda m: f"じそく{cardinal(int(m[1]))}キロ"),
+        (
+            Kind.UNIT,
+            r"(?i)(\d+)\s?km/h(?![a-z])",
+            lambda m: f"{'' if before(m).endswith('時速') else 'じそく'}{cardinal(int(m[1]))}キロ",
+        ),
         (Kind.UNIT, rf"(?P<sign>(?<![A-Za-z\d.)])[-−+])?{_COUNT}(?<=\D)", _counted),
     ),
     words=(

@@ -9,7 +9,10 @@ from appliance.text.languages.numbers import chinese, chinese_decimal, chinese_d
 from appliance.text.quantity import DASH, END, NUMBER, Quantity
 from appliance.text.spans import Kind, Language, Readings, before
 
-_MEASURES = "点个只位块次天夜年条本件张把句声秒分杯瓶台辆部场局首集层楼间人斤米元万千百亿岁小种名款支队轮倍"
+_MEASURES = (
+    "点个只位块次天夜年条本件张把句声秒分杯瓶台辆部场局首集层楼间人斤米元"
+    "万千百亿岁小种名款支队轮倍帧升吨度枚颗粒遍趟双套包盒碗"
+)
 """Measure words after which two is 两: 两个."""
 _CURRENCIES = {
     "$": "美元",
@@ -47,6 +50,41 @@ _UNITS = {
     "hz": "赫兹",
     "ml": "毫升",
     "mbps": "兆每秒",
+    "gbps": "G每秒",
+    "kb/s": "K每秒",
+    "mb/s": "兆每秒",
+    "gb/s": "G每秒",
+    "tb/s": "T每秒",
+    "mbit/s": "兆每秒",
+    "km/s": "公里每秒",
+    "m/s": "米每秒",
+    "rpm": "转每分钟",
+    "mg": "毫克",
+    "t": "吨",
+    "l": "升",
+    "nm": "纳米",
+    "m2": "平方米",
+    "km2": "平方公里",
+    "cm2": "平方厘米",
+    "m3": "立方米",
+    "kw": "千瓦",
+    "mw": "兆瓦",
+    "gw": "吉瓦",
+    "kwh": "度",
+    "mah": "毫安时",
+    "ma": "毫安",
+    "kv": "千伏",
+    "khz": "千赫",
+    "mhz": "兆赫",
+    "ghz": "吉赫",
+    "db": "分贝",
+    "px": "像素",
+    "kcal": "千卡",
+    "¢": "美分",
+    "º": "度",
+    "°f": "华氏度",
+    "° f": "华氏度",
+    "℉": "华氏度",
     "°c": "摄氏度",
     "° c": "摄氏度",
     "℃": "摄氏度",
@@ -59,9 +97,25 @@ _UNITS = {
     "％": "",
     **{
         measure: measure
-        for measure in "日号月年天点个只位块次条本件张把句秒分杯瓶台辆部场局首集层楼间人斤米元岁级期届"
+        for measure in "日号月年天点个只位块次条本件张把句秒分杯瓶台辆部场局首集层楼间"
+        "人斤米元岁级期届帧升吨度枚颗"
     },
 }
+_CASED_UNITS = {"V": "伏", "A": "安", "Wh": "瓦时", "Ah": "安时"}
+_WATTS = re.compile("充电|快充|闪充|功率|功耗|电源|显卡|适配器|充电器|灯泡|瓦|输出|TDP")
+"""Words that make 65W no 650,000."""
+_RATES = dict(
+    zip(
+        str.split("s sec min h m2 km2 m3 kg g km m l kwh gb"),
+        str.split("秒 秒 分钟 小时 平方米 平方公里 立方米 公斤 克 公里 米 升 度 G"),
+        strict=True,
+    )
+)
+_RATED = (
+    "秒|小时|分钟?|天|日|周|月|年|晚|平方米|平米|平方|平|公斤|千克|斤|吨|公里|升|度|人|个|次|只|件"
+    "|张|位|条|瓶|杯|台|股|局|场|集|首|套|份|本|盒|包"
+)
+"""What may stand after / in a rate."""
 _SCALES = {"k": "千", "w": "万", "万": "万", "千": "千", "亿": "亿", "百": "百"}
 _CLAUSE_START = r"(?<![^\s，。！？；、,.!?~～])"
 _CLAUSE_END = r"(?=$|[\s，。！？；、,.!?~～])"
@@ -77,6 +131,7 @@ _NAMED = re.compile(
     r"(?:QQ|微信|群|号|ID|房间|拨打|报警|电话|热线|编号|验证码|密码|番号|邮编|车次|住在|教室)[是为:：]*\s?$",
     re.I,
 )
+_DIALLED = re.compile(r"(?:打(?!赏|[了出到])|拨|呼叫|报警|求助|热线|电话)[^，。！？,.!?]*$")
 _EMERGENCY = ("110", "119", "120", "122", "114")
 _SERVICES = (
     "12306",
@@ -154,7 +209,8 @@ def _repeated(match: re.Match[str]) -> tuple[Kind, str] | None:
 
 
 def _emergency(match: re.Match[str]) -> str | None:
-    return None if _is_counted(match) else chinese_digits(match[0]).replace("一", "幺")
+    is_counted = _is_counted(match) and not _DIALLED.search(before(match))
+    return None if is_counted else chinese_digits(match[0]).replace("一", "幺")
 
 
 def _named_number(match: re.Match[str]) -> str | None:
@@ -222,15 +278,18 @@ def _said(read: Quantity) -> str:
     number = read.number
     if unit in ("%", "％"):
         return "百分之百" if number == "100" else f"百分之{_plain(number)}"
-    is_counted = bool(scale or read.currency or (unit and (_UNITS[unit] != unit or unit in _MEASURES)))
+    name = _CASED_UNITS.get(read.unit) or _UNITS.get(unit.replace("^", ""), "")
+    is_counted = bool(scale or read.currency or (unit and (name != unit or unit in _MEASURES)))
     words = f"{_counted(number) if is_counted else _plain(number)}{scale}"
-    return words + (_CURRENCIES.get(read.currency) or _UNITS.get(unit, ""))
+    return words + (_CURRENCIES.get(read.currency) or name)
 
 
 def _quantity(match: re.Match[str]) -> tuple[Kind, str] | None:
     read, text = quantity.read(match), match.string
     if not (read.currency or read.unit or read.scale) or read.unit in ("G", "M"):
         return None
+    if read.scale == "W" and not read.unit and _WATTS.search(text):
+        return Kind.UNIT, f"{_counted(read.number)}瓦"
     of_screen = read.scale == "K" or (
         read.scale == "k" and re.match("画质|屏|分辨率|视频", text[match.end() :])
     )
@@ -266,6 +325,25 @@ def _range(match: re.Match[str]) -> str | None:
     second = Quantity(b.number, a.currency or b.currency, b.scale, b.unit)
     signs = (_below_zero(b) if match["sign"] in ("-", "−") else "", _below_zero(b) if match["minus"] else "")
     return f"{signs[0]}{_said(first)}到{signs[1]}{_said(second)}"
+
+
+def _score(match: re.Match[str]) -> str | None:
+    """12/3/8, 7-2-11"""
+    groups = re.findall(r"\d+", match[0])
+    return "，".join(map(_plain, groups)) if sum(map(len, groups)) < 9 else None
+
+
+def _rate(match: re.Match[str]) -> str | None:
+    """The part of a rate after its number: /秒"""
+    is_rate = re.search(r"\d\s?[^\s\d/]{0,12}$", before(match))
+    return f"每{_RATES.get(match[1].lower().replace('^', ''), match[1])}" if is_rate else None
+
+
+def _dotted(match: re.Match[str]) -> str | None:
+    """A version or address; None for a number in groups: 2.300.000.000."""
+    is_number = re.fullmatch(r"[1-9]\d{0,2}(?:\.\d{3}){2,}", match[1])
+    is_address = match[1].count(".") == 3 and quantity.is_address(match)
+    return None if is_number and not is_address else _points(match[1])
 
 
 def _slash(match: re.Match[str]) -> str:
@@ -309,7 +387,9 @@ def _number(match: re.Match[str]) -> str:
 
 _SIGN = r"(?P<sign>(?<![A-Za-z\d.)）])[-−+])?"
 _LETTER_END = r"(?![A-Za-z\d_]|[.,:/]\d)"
-_Q, _A, _B = (quantity.pattern(suffix, _SCALES, _UNITS) for suffix in ("", "_a", "_b"))
+_PART_OF_DAY = "(?:上午|下午|晚上|早上|凌晨|中午|傍晚|次日|第二天|明天|今晚|明早)"
+_RATE_SIGNS = quantity.units_pattern(_RATES)
+_Q, _A, _B = (quantity.pattern(suffix, _SCALES, _UNITS, _CASED_UNITS) for suffix in ("", "_a", "_b"))
 
 NUMBERS = Readings(
     (
@@ -325,7 +405,7 @@ NUMBERS = Readings(
             r"(?i)(\d{1,2})h(\d{1,2})(?:m(?:in)?)?(?![a-z\d])",
             lambda m: f"{_counted(m[1])}小时{_plain(m[2])}分",
         ),
-        (Kind.SCORE, r"(\d{1,3})/(\d{1,3})/(\d{1,3})(?![\d/])", lambda m: "，".join(map(_plain, m.groups()))),
+        (Kind.SCORE, r"\d{1,3}(?:/\d{1,3}){2}(?![\d/])|\d{1,3}(?:-\d{1,3}){2,4}(?![\d-]|\s?=)", _score),
         (Kind.NUMBER, rf"(?:6{{3,}}|8{{3,}}){_NOT_COUNTED}", _repeated),
         (Kind.PHONE, rf"(?:{'|'.join(_EMERGENCY)}){_NOT_COUNTED}", _emergency),
         (Kind.CODE, rf"(?:{'|'.join((*_SALES, *_SERVICES))}){_NOT_COUNTED}", _known_number),
@@ -347,7 +427,7 @@ NUMBERS = Readings(
         (Kind.YEAR, r"(\d{2})(?=后(?!面|来|天|退))", lambda m: chinese_digits(m[1])),
         (
             Kind.TIME,
-            r"(?i)(?P<hour>\d{1,2})(?:[:：](?P<minute>\d{2}))?(?:[:：](?P<second>\d{2}))?\s?(?P<half>[ap])\.?m(?![A-Za-z])",
+            r"(?i)(?P<hour>\d{1,2})(?:[:：.](?P<minute>\d{2}))?(?:[:：](?P<second>\d{2}))?\s?(?P<half>[ap])\.?m(?![A-Za-z])\.?",
             _clock,
         ),
         (
@@ -361,7 +441,8 @@ NUMBERS = Readings(
             lambda m: f"{_counted(m[1])}分{chinese(int(m[2]))}秒",
         ),
         (Kind.SCORE, rf"(\d+)[:：比](\d+){_LETTER_END}", lambda m: f"{_plain(m[1])}比{_plain(m[2])}"),
-        (Kind.VERSION, rf"(\d+(?:\.\d+){{2,}}){_LETTER_END}", lambda m: _points(m[1])),
+        (Kind.PHONE, rf"{quantity.PHONE}{_LETTER_END}", _phone),
+        (Kind.VERSION, rf"(\d+(?:\.\d+){{2,}}){_LETTER_END}", _dotted),
         (Kind.PHONE, rf"(?:1\d{{10}}|0\d{{6,}}){_LETTER_END}", lambda m: chinese_digits(m[0])),
         (Kind.PHONE, rf"\d{{3,4}}(?:[ -]\d{{3,8}}){{1,2}}{_LETTER_END}", _phone),
         (Kind.NUMBER, r"(\d{2})(?=折)", lambda m: chinese_digits(m[1])),
@@ -376,25 +457,26 @@ NUMBERS = Readings(
             rf"({NUMBER})\s?[xX×*]\s?({NUMBER})(?![A-Za-z\d_])",
             lambda m: f"{_plain(quantity.plain(m[1]))}乘{_plain(quantity.plain(m[2]))}",
         ),
-        (Kind.NUMBER, rf"{_SIGN}(?P<number>{NUMBER})(?![A-Za-z\d_])", _number),
+        (Kind.NUMBER, rf"{_SIGN}(?P<number>{NUMBER})(?![A-Za-z\d_]|\.\d)", _number),
         (Kind.NUMBER, rf"{_SIGN}(?P<number>{NUMBER})(?=[A-Z]{{1,3}}(?![A-Za-z\d_]))", _number),
-        (Kind.CODE, r"[A-Za-z\d_]+(?:\.\d+)*", _code),
+        (Kind.CODE, r"[A-Za-z\d_]+(?:\.\d[A-Za-z\d_]*)*", _code),
     )
 )
 
 
 def _version(match: re.Match[str]) -> str:
-    return _points(match[1]) if match.string.startswith("版", match.end()) else f"版本{_points(match[1])}"
+    words = _points(match[1]) + (match[2] or "")
+    return words if match.string.startswith("版", match.end()) else f"版本{words}"
 
 
 WORDS = Readings(
     (
-        (Kind.VERSION, r"[vV]\.?(\d+(?:\.\d+)*)(?![A-Za-z\d])", _version),
+        (Kind.VERSION, r"[vV]\.?(\d+(?:\.\d+)*)((?<=\.\d)[a-z])?(?![A-Za-z\d])", _version),
         (Kind.NUMBER, r"[Nn]o\.\s?(\d+)", lambda m: f"第{_plain(m[1])}"),
         (Kind.SIGN, r"C\+\+", lambda m: "C加加"),
         (Kind.SIGN, r"([CF])#", lambda m: f"{m[1]}井"),
         (Kind.SIGN, r"[xX]\s?(\d+)(?![A-Za-z\d])", lambda m: f"乘{_plain(m[1])}"),
-        (Kind.CODE, r"(?=[A-Za-z]*\d)[A-Za-z][A-Za-z0-9]*(?:\.\d+)*(?![A-Za-z\d_])", _code),
+        (Kind.CODE, r"(?=[A-Za-z]*\d)[A-Za-z][A-Za-z0-9]*(?:\.\d[A-Za-z0-9]*)*(?![A-Za-z\d_])", _code),
         (Kind.CODE, r"(?=[A-Za-z\d]*[\d_])[A-Za-z][A-Za-z\d_]*", _code),
     )
 )
@@ -407,6 +489,19 @@ SIGNS = Readings(
         (Kind.NUMBER, r"第(\d+)", lambda m: f"第{_plain(m[1])}"),
         (Kind.SIGN, r"(?:(?<=\d)|(?<=\d ))[-−]\s?(?=\d+\s?=)", lambda m: "减"),
         (Kind.RANGE, r"(?<=[:：]\d\d)[-–—~～](?=\s?\d{1,2}[:：]\d\d)", lambda m: "到"),
+        (
+            Kind.RANGE,
+            rf"(?<=[点半分时日号月年晨上午晚])\s?[-–—~～]\s?(?={_PART_OF_DAY}?\d|{_PART_OF_DAY})",
+            lambda m: "到",
+        ),
+        (
+            Kind.RANGE,
+            r"(?<=[周期][一二三四五六日天])\s?[-–—~～]\s?(?=(?:周|星期)[一二三四五六日天])",
+            lambda m: "到",
+        ),
+        (Kind.SIGN, r"(?<=[约概])[~～](?=\d)", lambda m: ""),
+        (Kind.SIGN, r"(?<![\w)）])[~～](?=\d)", lambda m: "约"),
+        (Kind.UNIT, rf"\s?/\s?((?i:{_RATE_SIGNS})(?![A-Za-z\d_])|(?:{_RATED}))", _rate),
         (Kind.SIGN, r"±", lambda m: "正负"),
         (Kind.SIGN, r"[×*](?= ?\d)", lambda m: "乘"),
         (Kind.SIGN, r"÷", lambda m: "除以"),
@@ -420,7 +515,7 @@ SIGNS = Readings(
         (Kind.SIGN, r"\+", lambda m: "加"),
         (Kind.SIGN, r"={3,}|#+", lambda m: " "),
         (Kind.SIGN, r"={1,2}", lambda m: "等于"),
-        (Kind.SIGN, r"&", lambda m: "和"),
+        (Kind.SIGN, r"&+", lambda m: "和"),
     )
 )
 
@@ -445,6 +540,7 @@ MANDARIN = Language(
     mail="邮箱",
     listing="代码。",
     comma="，",
+    point="点",
     digit=digit,
     number=number,
     numbers=NUMBERS,

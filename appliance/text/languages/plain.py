@@ -40,6 +40,7 @@ PLAIN = Language(
     mail="",
     listing="",
     comma=", ",
+    point="",
     digit=lambda character: character,
     number=lambda plain, ordinal: plain,
     numbers=Readings(((Kind.NUMBER, rf"[^\W_]{_MORE}(?:[.,:/'’-]\d{_MORE})*", _as_written),)),

@@ -61,6 +61,8 @@ def ordinal(number: int, gender: str = "") -> str:
 
 
 def _ordinal(match: re.Match[str]) -> str:
+    if match[2] == "º" and SPEECH.is_weather(match):
+        return SPEECH.degrees_of(match[1])
     return ordinal(int(match[1]), "f" if match[2] in "ªa" else "")
 
 
@@ -77,6 +79,11 @@ SPEECH = Speech(
     point="vírgula",
     in_pairs=True,
     units="""
+        m2 metro quadrado/metros quadrados; km2 quilômetro quadrado/quilômetros quadrados
+        cm2 centímetro quadrado/centímetros quadrados; m3 metro cúbico/metros cúbicos
+        kbit quilobit/s; mbit megabit/s; gbit gigabit/s; gbps gigabit/s por segundo; ¢ centavo/s
+        mah miliampere-hora/miliamperes-hora; mw megawatt/s; gw gigawatt/s; kv quilovolt/s; ma miliampere/s
+        khz quilohertz; kcal f:quilocaloria/s
         kg quilo/s; g grama/s; mg miligrama/s; t f:tonelada/s; km quilômetro/s; m metro/s; cm centímetro/s
         mm milímetro/s; l litro/s; ml mililitro/s; km/h quilômetro/s por hora; kmh quilômetro/s por hora
         kb quilobyte/s; mb mega/s; gb giga/s; tb tera/s; mbps megabit/s por segundo
@@ -87,6 +94,17 @@ SPEECH = Speech(
         ° grau/s
         °c grau/s Celsius; °f grau/s Fahrenheit; x f:vez/vezes
     """,
+    cased="W watt/s; V volt/s; A ampere/s; Ah ampere-hora/amperes-hora; Wh watt-hora/watts-hora",
+    per="""
+        s por segundo; sec por segundo; min por minuto; h por hora; d por dia; dia por dia
+        semana por semana; mês por mês; ano por ano; kg por quilo; g por grama; l por litro
+        km por quilômetro; m por metro; m2 por metro quadrado; km2 por quilômetro quadrado
+        m3 por metro cúbico; kwh por quilowatt-hora; gb por giga; seg por segundo
+    """,
+    per_word="por {}",
+    clock_before="às|as|das|até as|até às|desde as",
+    degrees="abaixo|acima|celsius|fahrenheit|centígrados|norte|sul|leste|oeste|fora|aqui",
+    weather="faz|fazem|fazendo|está|temperatura(?: de)?",
     currencies="""
         R$ real/reais|centavo/s; BRL real/reais|centavo/s; € euro/s|cêntimo/s; EUR euro/s|cêntimo/s
         $ dólar/es|centavo/s
@@ -147,6 +165,7 @@ SPEECH = Speech(
 PORTUGUESE = SPEECH.language(
     numbers=(
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
+        (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
         (Kind.PHONE, r"\d{2}\s?\d{4,5}-\d{4}(?!\d)", lambda m: SPEECH.grouped(m[0])),
     ),
     words=((Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "número "),),

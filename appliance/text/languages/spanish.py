@@ -67,6 +67,8 @@ def _one(ones: int) -> str:
 
 def _ordinal(match: re.Match[str]) -> str:
     ending = match[2].lower()
+    if ending == "º" and SPEECH.is_weather(match):
+        return SPEECH.degrees_of(match[1])
     gender = "f" if ending in ("ª", "ra", "da", "ta", "va", "a") else "m" if ending == "er" else ""
     return ordinal(int(match[1]), gender or ("m" if SPEECH.followed(match) else ""))
 
@@ -88,6 +90,12 @@ SPEECH = Speech(
     point="coma",
     in_pairs=True,
     units="""
+        m2 metro cuadrado/metros cuadrados; km2 kilómetro cuadrado/kilómetros cuadrados
+        cm2 centímetro cuadrado/centímetros cuadrados; m3 metro cúbico/metros cúbicos
+        kbit kilobit/s; mbit megabit/s; gbit gigabit/s; gbps gigabit/s por segundo; ¢ centavo/s
+        mah miliamperio hora/miliamperios hora; kwh kilovatio hora/kilovatios hora; mw megavatio/s
+        gw gigavatio/s; kv kilovoltio/s
+        ma miliamperio/s; khz kilohercio/s; ct céntimo/s; cts céntimo/s; kcal f:kilocaloría/s
         kg kilo/s; g gramo/s; mg miligramo/s; t f:tonelada/s; km kilómetro/s; m metro/s; cm centímetro/s
         mm milímetro/s; l litro/s; ml mililitro/s; km/h kilómetro/s por hora; kmh kilómetro/s por hora
         kb kilobyte/s; mb mega/s; gb giga/s; tb tera/s; mbps megabit/s por segundo
@@ -97,6 +105,17 @@ SPEECH = Speech(
         ms milisegundo/s; s segundo/s; seg segundo/s; min minuto/s; h f:hora/s; d día/s; % por ciento
         ° grado/s; °c grado/s Celsius; °f grado/s Fahrenheit; ºc grado/s Celsius; x f:vez/veces
     """,
+    cased="W vatio/s; V voltio/s; A amperio/s; Ah amperio hora/amperios hora; Wh vatio hora/vatios hora",
+    per="""
+        s por segundo; sec por segundo; min por minuto; h por hora; d por día; día por día
+        semana por semana; mes por mes; año por año; kg por kilo; g por gramo; l por litro
+        km por kilómetro; m por metro; m2 por metro cuadrado; km2 por kilómetro cuadrado
+        m3 por metro cúbico; kwh por kilovatio hora; gb por giga; seg por segundo
+    """,
+    per_word="por {}",
+    clock_before="a las?|las|desde las|hasta las|sobre las",
+    degrees="bajo|sobre|celsius|fahrenheit|centígrados|norte|sur|este|oeste|fuera|afuera|aquí",
+    weather="hace|hacen|hizo|hacía|estamos a|temperaturas?(?: de)?",
     currencies="""
         € euro/s|céntimo/s; EUR euro/s|céntimo/s; $ dólar/es|centavo/s; USD dólar/es|centavo/s
         US$ dólar/es|centavo/s; £ f:libra/s|penique/s; ¥ yen/es; ₽ rublo/s|kopek/s; ₹ f:rupia/s|paisa/s
@@ -154,6 +173,7 @@ SPEECH = Speech(
 SPANISH = SPEECH.language(
     numbers=(
         (Kind.NUMBER, r"(?i)(\d{1,2})\.?(º|ª|er|ro|ra|do|da|to|ta|mo|ma|vo|va|no|na|o|a)(?![\w])", _ordinal),
+        (Kind.NUMBER, r"(\d{1,2})°(?=\s[^\W\d_])", SPEECH.numbered),
         (Kind.TIME, r"1(?::00)?(?=\s(?:de la (?:tarde|mañana|madrugada)))", lambda m: "una"),
     ),
     words=((Kind.SIGN, r"(?i)n[º°]\.?\s?(?=\d)", lambda m: "número "),),

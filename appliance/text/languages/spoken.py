@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from appliance.text import quantity
 from appliance.text.languages.numbers import is_code
 from appliance.text.languages.plain import unshouted
 from appliance.text.quantity import CURRENCY, DASH
@@ -16,7 +17,7 @@ from appliance.text.spans import Kind, Language, Readings, Say, Table, before
 _MASCULINE, _FEMININE = "m", "f"
 _SIGN = r"(?P<sign>(?<![\w.)%°])[-−+])?"
 _SIGNS = (
-    r"&",
+    r"&+",
     r"\+(?=\s?\d)|(?<=\S)\+(?=\s|$|[,.!?])|(?<=\s)\+(?=\s)|(?<=\w)\+(?=\w)",
     r"(?<![=!<>])={1,2}(?![=>])",
     r"(?<=\w)\s?[%％](?!\w)",
@@ -44,10 +45,15 @@ class Noun:
 
 
 def _noun(text: str) -> Noun:
-    """ "kilo/s", "f:hora/s", "Kilometer/ pro Stunde", "рубль/рубля/рублей": two letters are an ending."""
+    """ "kilo/s", "f:hora/s", "Kilometer/ pro Stunde", "рубль/рубля/рублей": two letters are an ending.
+
+    With a space in the first, each is whole: "metro cuadrado/metros cuadrados".
+    """
     gender, colon, name = text.partition(":")
     if not colon:
         gender, name = _MASCULINE, text
+    if " " in name.strip().partition("/")[0]:
+        return Noun(tuple(name.strip().split("/")), gender.strip())
     head, space, tail = name.strip().partition(" ") if "/" in name else (name.strip(), "", "")
     one, *others = head.split("/")
     forms = (one, *(one + other if len(other) <= 2 else other for other in others))
@@ -104,6 +110,19 @@ class Speech:
     mail: str
     listing: str
     heart: str
+    cased: str = ""
+    """Units whose letters in another case are none: "W Watt"."""
+    per: str = ""
+    """What may stand after / in a rate, and its words: "s por segundo"."""
+    per_word: str = "{}"
+    """Words of any other word after the / of a price."""
+    clock_before: str = r"(?!)"
+    """Pattern of a word before 17:02:51 as a time of day."""
+    degrees: str = r"(?!)"
+    """Pattern of a word after 2° that is no noun with an ordinal; and of one before 25º of a temperature."""
+    weather: str = r"(?!)"
+    ending: str = ""
+    """Word before the ending of a file's name, if it is not `dot`."""
     scripts: tuple[str, ...] = ("LATIN",)
     sample: str = ""
     comma: str = ", "
@@ -213,6 +232,27 @@ class Speech:
             return ""
         return _FEMININE if re.fullmatch(self.feminine, after[1]) else _MASCULINE
 
+    def numbered(self, match: re.Match[str]) -> str | None:
+        """2° piano: an ordinal before a noun, degrees of anything else."""
+        noun = self._counted_noun(match)
+        if not noun or self.is_weather(match):
+            return None
+        return self.ordinal(int(match[1]), _FEMININE if re.fullmatch(self.feminine, noun) else _MASCULINE)
+
+    def _counted_noun(self, match: re.Match[str]) -> str:
+        after = re.match(r"\s([^\W\d_]+)", match.string[match.end() :])
+        is_noun = after and not any(re.fullmatch(p, after[1], re.I) for p in (self.degrees, self.no_noun))
+        return after[1] if after and is_noun else ""
+
+    def degrees_of(self, number: str) -> str:
+        return self.counted(number, _noun(_rows(self.units)["°"]))
+
+    def is_weather(self, match: re.Match[str]) -> bool:
+        """True for 25º, if no noun follows, after a word of the weather."""
+        if match[0][-1] == "º" and self._counted_noun(match):
+            return False
+        return re.search(rf"(?i)(?<!\w)(?:{self.weather})\s$", before(match)) is not None
+
     def between(self, first: str, word: str, second: str) -> str:
         return self.joint.join((first, word, second))
 
@@ -235,6 +275,7 @@ class Speech:
             mail=self.mail,
             listing=self.listing,
             comma=self.comma,
+            point=self.ending or self.dot,
             digit=lambda character: f"{self.joint}{self.digits(character)}{self.joint}",
             number=lambda n, is_ordinal: self.ordinal(int(n), "") if is_ordinal else self.said(n),
             numbers=Readings([*numbers, *reader.numbers()]),
@@ -247,6 +288,15 @@ class Speech:
             alone=dict(zip("&+=%×÷", said, strict=False)),
             sample=self.sample,
         )
+
+
+_SEATS = (
+    "gate|raum|zimmer|klasse|reihe|bus|linie|gleis|haus|sitz|sala|aula|clase|puerta|asiento|fila|salle|classe|porte"
+    "|siège|classe|porta|posto|assento|ряд|класс|кабинет|дом|кв|комната|место|कक्षा|कमरा|غرفة|قاعة|صف"
+)
+"""Words before a number and a letter that is no unit: gate 5A."""
+_MEASURED = frozenset(str.split("km m kb mb gb kbit mbit gbit км м кб мб гб кбит мбит гбит كم م"))
+"""Units whose rates are named without a number too: in km/h."""
 
 
 def _always(words: str) -> Say:
@@ -278,6 +328,8 @@ class _Reader:
     def __init__(self, speech: Speech) -> None:
         self._s = speech
         self._names = {sign.lower(): _noun(rest) for sign, rest in _rows(speech.units).items()}
+        self._cased = {sign: _noun(rest) for sign, rest in _rows(speech.cased).items()}
+        self._rates = _rows(speech.per)
         self._currencies = {
             sign: (_noun(main), _noun(cent) if cent.strip() else None)
             for sign, rest in _rows(speech.currencies).items()
@@ -292,16 +344,16 @@ class _Reader:
         self._number = (
             rf"(?:{first}(?:[{group}٬]\d{{2,3}})*[{group}٬]\d{{3}}(?:[{point}٫]\d+)?(?!\d)"
             rf"|{first}(?: \d{{3}})+(?:{point}\d+)?(?!\d)|{first}(?:['’]\d{{3}})+(?:[.,]\d+)?(?!\d)"
-            rf"|{first}(?:{point}\d{{3}})+{group}\d+|{first}(?:{point}\d{{3}}){{2,}}(?!\d)|\d+[.,٫]\d+|\d+|(?<!\w)[.,]\d+)"
+            rf"|{first}(?:{point}\d{{3}})+[{group}]\d+|{first}(?:{point}\d{{3}}){{2,}}(?!\d)|\d+[.,٫]\d+|\d+|(?<!\w)[.,]\d+)"
         )
-        self._end = rf"(?!{speech.letter}|[\d_%°]|[.,:/]\d)"
+        self._end = rf"(?!{speech.letter}|[\d_%°]|[.,:]\d|/(?!100\s?(?:km|км))\d)"
 
     # Patterns.
 
     def _quantity_pattern(self, suffix: str = "") -> str:
         signs = [sign for sign in self._currencies if not re.fullmatch(CURRENCY, sign)]
-        units = "|".join(sorted(map(re.escape, [*self._names, *signs]), key=len, reverse=True))
-        units = re.sub("°(?=[a-z])", r"°\\s?", units)
+        units = quantity.units_pattern([*self._names, *signs], self._cased)
+        units = re.sub(r"°(?=[^\W\d_])", r"°\\s?", units)
         scales = "|".join(sorted(map(re.escape, self._scales), key=len, reverse=True))
         return (
             rf"(?P<before{suffix}>{CURRENCY}\s?)?(?P<number{suffix}>{self._number})"
@@ -318,7 +370,12 @@ class _Reader:
             (Kind.DATE, rf"(?P<d>\d{{1,2}})([-/.])(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}|{short}){end}", self._date),
             (Kind.DATE, rf"(?P<d>\d{{1,2}})/(?P<m>\d{{1,2}}){end}", self._short_date),
             (Kind.DATE, rf"(?i)(?P<d>\d{{1,2}})(?={s.of_month}(?:{months})(?!\w))", self._day),
-            (Kind.TIME, r"(?i)(\d{1,2})(?::(\d\d))?\s?([ap])\.?\s?m\b\.?", self._half_day),
+            (Kind.TIME, r"(?i)(\d{1,2})(?:[:.](\d\d))?\s?([ap])\.?\s?m\b\.?", self._half_day),
+            (
+                Kind.TIME,
+                rf"(?i)(?P<h>\d{{1,2}}):(?P<min>[0-5]\d):(?P<s>[0-5]\d)(?P<mark>{s.hour})?{end}",
+                self._clock_with_seconds,
+            ),
             (Kind.TIME, rf"(?P<h>\d{{1,2}}):(?P<min>[0-5]\d):(?P<s>[0-5]\d){end}", self._lasting),
             (
                 Kind.TIME,
@@ -335,10 +392,12 @@ class _Reader:
             (Kind.SCORE, rf"(\d{{1,2}})(?:[vV][sS]?){{1}}(\d{{1,2}}){end}", self._between(s.versus)),
             (
                 Kind.PHONE,
-                rf"(?:\+\d{{1,3}}|0\d{{1,4}})(?:[ /-]\d{{2,8}})+{end}|\d{{1,4}}(?:[ -]\d{{2,4}}){{3,}}{end}"
+                rf"(?:{quantity.PHONE}|0\d{{1,4}}(?:[ /-]\d{{2,8}})+){end}"
+                rf"|\d{{1,4}}(?:[ -]\d{{2,4}}){{3,}}{end}"
                 rf"|\d{{2,4}}(?:-\d{{2,4}}){{2,}}{end}|\d{{3}}-\d{{4}}{end}|(?:\+\d{{7,}}|0\d{{6,}}){end}",
                 self._phone,
             ),
+            (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{end}(?!\s?=)", self._score),
             (Kind.VERSION, rf"(?!{number}{end})(\d+(?:\.\d+){{2,}}){end}", lambda m: s.points(m[1])),
             (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(\d+(?:/\d+)*){end}", self._slash),
             (
@@ -353,8 +412,8 @@ class _Reader:
             ),
             (Kind.UNIT, rf"{_SIGN}{self._quantity_pattern()}{end}", self._quantity),
             (Kind.NUMBER, rf"\d+(?:,\d{{1,2}}){{2,}}{end}", self._list),
-            (Kind.NUMBER, rf"{_SIGN}(?P<number>{number})(?!{s.letter}|[\d_])", self._plain),
-            (Kind.CODE, rf"(?:\d|_|{s.letter})+", self._code),
+            (Kind.NUMBER, rf"{_SIGN}(?P<number>{number})(?!{s.letter}|[\d_]|[.,]\d)", self._plain),
+            (Kind.CODE, rf"(?:\d|_|{s.letter})+(?:[.,]\d(?:\d|_|{s.letter})*)*", self._code),
         ]
         return table
 
@@ -366,13 +425,26 @@ class _Reader:
         return [
             (Kind.ACRONYM, rf"(?i)(?:{'|'.join(chat) or '(?!)'})(?![\w'])", lambda m: chat[m[0].lower()]),
             (Kind.WORD, rf"(?i)({pattern})\.(?!\w*\.\w)(?P<last>\s*$)?", self._short(shorts)),
-            (Kind.VERSION, rf"[vV]\.?\s?(\d+(?:\.\d+)*){self._end}", self._version),
+            (
+                Kind.VERSION,
+                rf"[vV]\.?\s?(\d+(?:\.\d+)*)(?:(?<=\.\d)([a-z]))?{self._end}",
+                self._version,
+            ),
+            (
+                Kind.UNIT,
+                rf"(?i)({'|'.join(_MEASURED & self._names.keys())})/({self._rate_signs()})(?!{letter}|[\d_])",
+                self._bare_rate,
+            ),
             (
                 Kind.SIGN,
                 rf"[xX](\d+){self._end}",
                 lambda m: f"{s.signs.split('|')[4]}{s.joint}{s.said(s.plain(m[1]))}",
             ),
-            (Kind.CODE, rf"(?={letter}*[\d_]){letter}(?:\d|_|{letter})*(?:\.\d+)*", self._code),
+            (
+                Kind.CODE,
+                rf"(?={letter}*[\d_]){letter}(?:\d|_|{letter})*(?:\.\d(?:\d|_|{letter})*)*",
+                self._code,
+            ),
         ]
 
     def signs(self) -> Table:
@@ -385,8 +457,17 @@ class _Reader:
             ),
             (Kind.SIGN, r"#+|={3,}", _always(" ")),
             (Kind.RANGE, r"(?<=[\dhH])\s?[-–—]\s?(?=\d{1,2}(?::\d\d|\s?[hH]))", _always(f" {s.to} ")),
+            (
+                Kind.UNIT,
+                rf"\s?/\s?((?i:{self._rate_signs()})(?!{s.letter}|[\d_])|{s.letter}+(?![\w/]))",
+                self._rate,
+            ),
+            (Kind.UNIT, r"\s?/\s?(?=100\s?(?:km|км)(?!\w))", _always(f" {s.per_word.format('').strip()} ")),
             (Kind.SIGN, r"(?<=\w)/(?=\w)", _always(" ")),
         ]
+
+    def _rate_signs(self) -> str:
+        return quantity.units_pattern(self._rates) or "(?!)"
 
     # Words of matches.
 
@@ -398,7 +479,47 @@ class _Reader:
         s = self._s
         return lambda m: s.between(s.said(s.plain(m[1])), word, s.said(s.plain(m[2])))
 
-    def _address(self, match: re.Match[str]) -> str:
+    def _rate(self, match: re.Match[str]) -> str | None:
+        """The part of a rate after its number: /s, and any word after money."""
+        s, earlier, word = self._s, before(match), match[1]
+        if re.search(r"\d\s?[^\s\d/]{0,12}$", earlier) and (words := self._per(word)):
+            return s.joint + words
+        is_price = re.search(rf"{CURRENCY}\s?[\d.,]+\w{{0,2}}$|\d\s?{CURRENCY}$", earlier)
+        return s.joint + s.per_word.format(word) if is_price and len(word) > 2 else None
+
+    def _per(self, sign: str) -> str:
+        return self._rates.get(sign.lower().replace("^", ""), "")
+
+    def _bare_rate(self, match: re.Match[str]) -> str:
+        """km/h without a number."""
+        noun = self._names[self._bits(match[1], match.end(1), match.string).lower()]
+        return f"{noun.forms[-1]}{self._s.joint}{self._per(match[2])}"
+
+    def _bits(self, unit: str, end: int, text: str) -> str:
+        """Mb/s is of bits, MB/s of bytes."""
+        is_bits = unit in ("Mb", "Gb", "Kb") and re.match(r"\s?/\s?s(?!\w)", text[end:])
+        return f"{unit}it" if is_bits and f"{unit.lower()}it" in self._names else unit
+
+    def _score(self, match: re.Match[str]) -> str:
+        """7-2-11, 4-2-3-1"""
+        said = (self._s.said(self._s.plain(part)) for part in re.findall(r"\d+", match[0]))
+        return (self._s.joint or self._s.comma).join(said)
+
+    def _clock_with_seconds(self, match: re.Match[str]) -> str | None:
+        s, hour = self._s, int(match["h"])
+        is_told = match["mark"] or re.search(rf"(?i)(?<!\w)(?:{s.clock_before})\s?$", before(match))
+        if hour > 24 or not is_told:
+            return None
+        seconds, joint = str(int(match["s"])), s.signs.partition("|")[0]
+        words = s.clock(hour, int(match["min"]), False)
+        if seconds == "0":
+            return words
+        joint = f" {joint}" if s.code == "ar" else s.joint.join(("", joint, "")) if s.joint else ""
+        return f"{words}{joint}{s.counted(seconds, self._names['s'])}"
+
+    def _address(self, match: re.Match[str]) -> str | None:
+        if not quantity.is_address(match):
+            return None
         port = f"{self._s.comma}{self._s.digits(match[2])}" if match[2] else ""
         return self._s.points(match[1]) + port
 
@@ -448,7 +569,8 @@ class _Reader:
     def _version(self, match: re.Match[str]) -> str:
         s = self._s
         is_named = before(match).rstrip().lower().endswith(s.version.lower())
-        return s.points(match[1]) if is_named else f"{s.version}{s.joint}{s.points(match[1])}"
+        words = s.joint.join(filter(None, (s.points(match[1]), match[2])))
+        return words if is_named else f"{s.version}{s.joint}{words}"
 
     def _slash(self, match: re.Match[str]) -> str | None:
         s, (a, b) = self._s, map(self._s.plain, match.groups())
@@ -464,9 +586,11 @@ class _Reader:
     def _code(self, match: re.Match[str]) -> str:
         """Letters as they are, up to four digits as one number."""
         said = []
-        for part in re.findall(r"[^\W\d_]+|\d+(?:\.\d+)*", match[0]):
+        for part in re.findall(r"[^\W\d_]+|\d+(?:\.\d+)+|\d+,\d+|\d+", match[0]):
             is_number = part[0].isdigit()
-            if is_number and "." in part:
+            if "," in part or (self._s.decimal == "." and part.count(".") == 1 and match[0][0].isdigit()):
+                said.append(self._s.said(self._s.plain(part)))
+            elif is_number and "." in part:
                 said.append(self._s.points(part))
             elif is_number:
                 said.append(self._s.said(self._s.plain(part)) if len(part) < 5 else self._s.digits(part))
@@ -510,21 +634,27 @@ class _Reader:
         unit = groups[f"unit{suffix}"] or ""
         number, scale = self._s.plain(groups[f"number{suffix}"]), groups[f"scale{suffix}"] or ""
         sign = (groups[f"before{suffix}"] or unit).strip()
-        if (len(unit) == 1 and unit.isupper()) or (scale == "K" and number in ("2", "4", "8") and not sign):
+        if (len(unit) == 1 and unit.isupper() and unit not in self._cased) or (
+            scale == "K" and number in ("2", "4", "8") and not sign
+        ):
             return None
-        return _Amount(number, scale, sign)
+        if unit in self._cased and re.search(
+            rf"(?<!\w)(?:{self._s.labels}|{_SEATS})\s$", before(match), re.I
+        ):
+            return None
+        return _Amount(number, scale, self._bits(sign, match.end(), match.string))
 
     def _nouns(self, sign: str) -> tuple[Noun | None, Noun | None]:
         """Noun of a currency or unit, and of the currency's hundredth part."""
         for key in (sign, sign.upper(), sign[-1:]):
             if key in self._currencies:
                 return self._currencies[key]
-        return self._names.get(sign.lower().replace(" ", "")), None
+        return self._cased.get(sign) or self._names.get(sign.lower().replace(" ", "").replace("^", "")), None
 
     def _kind(self, read: _Amount) -> Kind:
         if read.sign in ("%", "％", "٪"):
             return Kind.PERCENT
-        if self._nouns(read.sign)[0] in self._names.values():
+        if self._nouns(read.sign)[0] in (*self._names.values(), *self._cased.values()):
             return Kind.UNIT
         return Kind.MONEY if read.sign else Kind.NUMBER
 
