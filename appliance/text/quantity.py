@@ -54,12 +54,13 @@ class Quantity:
 def units_pattern(units: Iterable[str], cased: Iterable[str] = ()) -> str:
     """Pattern of signs, the longest first, in any case but `cased`; a power may have a ^: m2, m^2."""
     signs = [(sign, re.sub(r"(?<=[^\W\d_])(?=[23]$)", r"\\^?", re.escape(sign))) for sign in units]
-    signs += [(sign, f"{_UNSPACED if sign in 'AL' else ''}(?-i:{sign})") for sign in cased]
+    signs += [(sign, f"{_UNSPACED if sign in _WORDS else ''}(?-i:{sign})") for sign in cased]
     return "|".join(sign for _, sign in sorted(signs, key=lambda each: len(each[0]), reverse=True))
 
 
 _UNSPACED = r"(?<!\s)"
-"""Before signs that are words or initials too: 5 A day."""
+_WORDS = ("A", "L", "А", "В", "nm", "ns")
+"""Signs that are words too, and units only without a space before: 5 A day."""
 
 
 def pattern(suffix: str, scales: Iterable[str], units: Iterable[str], cased: Iterable[str] = ()) -> str:

@@ -57,24 +57,27 @@ _SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion", "mn
 _WORD_SCALES = "thousand|million|billion|trillion"
 _NAMES = """
     kg kilogram; g gram; mg milligram; km kilometer; cm centimeter; mm millimeter; mi mile
-    nm nanometer; yd yard; l liter; ml milliliter; gal gallon; oz ounce; lb pound; lbs pound; ft foot/feet
+    yd yard; l liter; ml milliliter; gal gallon; oz ounce; lb pound; lbs pound; ft foot/feet
     m2 square meter; km2 square kilometer; cm2 square centimeter; mm2 square millimeter
     ft2 square foot/square feet; sqft square foot/square feet; sq ft square foot/square feet
     m3 cubic meter; cm3 cubic centimeter; ft3 cubic foot/cubic feet
-    kb kilobyte; mb megabyte; gb gigabyte; tb terabyte; pb petabyte; kib kibibyte; mib mebibyte; gib gibibyte
+    kb kilobyte; mb megabyte; gb gigabyte; tb terabyte; kib kibibyte; mib mebibyte; gib gibibyte
     tib tebibyte; kbit kilobit; mbit megabit; gbit gigabit; tbit terabit; px pixel; db decibel
-    kw kilowatt; mw megawatt; gw gigawatt; kwh kilowatt hour; mwh megawatt hour; mah milliamp hour
-    kv kilovolt; ma milliamp; kbps kilobit/s per second; tbps terabit/s per second
+    kw kilowatt; gw gigawatt; kwh kilowatt hour; mwh megawatt hour; mah milliamp hour
+    kbps kilobit/s per second; tbps terabit/s per second
     mbps megabit/s per second; gbps gigabit/s per second; fps frame/s per second; hz hertz/hertz
     khz kilohertz/kilohertz; mhz megahertz/megahertz; ghz gigahertz/gigahertz
     rpm revolution/s per minute; bpm beat/s per minute; mph mile/s per hour; rps request/s per second
-    kph kilometer/s per hour; ms millisecond; ns nanosecond; psi pound/s per square inch
+    kph kilometer/s per hour; ms millisecond; psi pound/s per square inch
     dpi dot/s per inch; ppi pixel/s per inch; kcal kilocalorie; req request; reqs request; tok token
     ¢ cent; s second; sec second; secs second; min minute; mins minute; m minute; h hour; hr hour; hrs hour
     d day; w week; y year; x time; % percent/percent; ° degree; °c degree/s celsius
     º degree; ℃ degree/s celsius; °f degree/s fahrenheit; ℉ degree/s fahrenheit
 """
-_CASED = "W watt; V volt; A amp; L liter; Ah amp hour; Wh watt hour; mW milliwatt"
+_CASED = """
+    W watt; V volt; A amp; L liter; Ah amp hour; Wh watt hour; mW milliwatt; MW megawatt; kV kilovolt
+    mA milliamp; nm nanometer; ns nanosecond
+"""
 """Units whose letters in another case are none."""
 _BITS = "Kb kilobit; Mb megabit; Gb gigabit; Tb terabit"
 """Before /s."""

@@ -78,9 +78,8 @@ SPEECH = Speech(
         m2 mètre carré/mètres carrés; km2 kilomètre carré/kilomètres carrés
         cm2 centimètre carré/centimètres carrés; m3 mètre cube/mètres cubes
         kbit kilobit/s; mbit mégabit/s; gbit gigabit/s; gbps gigabit/s par seconde; ¢ centime/s
-        ct centime/s; cts centime/s; mah milliampère-heure/milliampères-heures; mw mégawatt/s
-        gw gigawatt/s; kv kilovolt/s
-        ma milliampère/s; º degré/s; kcal f:kilocalorie/s
+        ct centime/s; cts centime/s; mah milliampère-heure/milliampères-heures; gw gigawatt/s; º degré/s
+        kcal f:kilocalorie/s
         kg kilo/s; g gramme/s; mg milligramme/s; t f:tonne/s; km kilomètre/s; m mètre/s; cm centimètre/s
         mm millimètre/s; l litre/s; ml millilitre/s; cl centilitre/s; km/h kilomètre/s par heure
         kmh kilomètre/s par heure
@@ -93,7 +92,10 @@ SPEECH = Speech(
         px pixel/s; ms f:milliseconde/s; s f:seconde/s; sec f:seconde/s; min f:minute/s; h f:heure/s; j jour/s
         % pour cent; ° degré/s; °c degré/s Celsius; °f degré/s Fahrenheit; x f:fois
     """,
-    cased="W watt/s; V volt/s; A ampère/s; Ah ampère-heure/ampères-heures; Wh wattheure/s",
+    cased="""
+        W watt/s; V volt/s; A ampère/s; Ah ampère-heure/ampères-heures; Wh wattheure/s
+        mA milliampère/s; kV kilovolt/s; MW mégawatt/s
+    """,
     per="""
         s par seconde; sec par seconde; min par minute; h par heure; d par jour; j par jour; jour par jour
         semaine par semaine; mois par mois; an par an; kg par kilo; g par gramme; l par litre
@@ -102,7 +104,7 @@ SPEECH = Speech(
     """,
     per_word="par {}",
     clock_before="à|vers|dès|jusqu'à",
-    degrees="celsius|fahrenheit|centigrades|nord|sud|est|ouest|sous|dehors|ici",
+    degrees="celsius|fahrenheit|centigrades|nord|sud|est|ouest|sous|dehors|ici|chez|hier|demain|ce|cette|environ",
     weather="fait|faisait|fera|température",
     currencies="""
         € euro/s|centime/s; EUR euro/s|centime/s; $ dollar/s|cent/s; USD dollar/s|cent/s; US$ dollar/s|cent/s

@@ -117,7 +117,7 @@ SPEECH = Speech(
     units="""
         m2 Quadratmeter; km2 Quadratkilometer; cm2 Quadratzentimeter; m3 Kubikmeter; kbit Kilobit
         mbit Megabit; gbit Gigabit; gbps Gigabit/ pro Sekunde; ¢ Cent; ct Cent; mah Milliamperestunden
-        gw Gigawatt; mw Megawatt; mwh f:Megawattstunde/n; kv Kilovolt; ma Milliampere; º Grad
+        gw Gigawatt; mwh f:Megawattstunde/n; º Grad
         kcal f:Kilokalorie/n; u/min f:Umdrehung/en pro Minute
         kg Kilogramm; g Gramm; mg Milligramm; t f:Tonne/n; km Kilometer; m Meter; cm Zentimeter; mm Millimeter
         l Liter; ml Milliliter; km/h Kilometer/ pro Stunde; kmh Kilometer/ pro Stunde; m/s Meter/ pro Sekunde
@@ -127,7 +127,10 @@ SPEECH = Speech(
         min f:Minute/n; h f:Stunde/n; std f:Stunde/n; d Tag/e; % Prozent; ° Grad; °c Grad/ Celsius
         °f Grad/ Fahrenheit; x mal
     """,
-    cased="W Watt; V Volt; A Ampere; Ah Amperestunden; Wh f:Wattstunde/n",
+    cased="""
+        W Watt; V Volt; A Ampere; Ah Amperestunden; Wh f:Wattstunde/n; mA Milliampere; kV Kilovolt
+        MW Megawatt
+    """,
     per="""
         s pro Sekunde; sec pro Sekunde; min pro Minute; h pro Stunde; d pro Tag; tag pro Tag
         woche pro Woche; monat pro Monat; jahr pro Jahr; kg pro Kilo; g pro Gramm; l pro Liter

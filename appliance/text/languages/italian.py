@@ -75,8 +75,8 @@ SPEECH = Speech(
         m2 metro quadrato/metri quadrati; km2 chilometro quadrato/chilometri quadrati
         cm2 centimetro quadrato/centimetri quadrati
         m3 metro cubo/metri cubi; kbit kilobit; mbit megabit; gbit gigabit; gbps gigabit al secondo
-        ¢ centesimo/centesimi; mah milliampere ora; mw megawatt; gw gigawatt; kv chilovolt; ma milliampere
-        khz chilohertz; ct centesimo/centesimi; cent centesimo/centesimi; kcal f:chilocaloria/chilocalorie
+        ¢ centesimo/centesimi; mah milliampere ora; gw gigawatt; khz chilohertz; ct centesimo/centesimi
+        cent centesimo/centesimi; kcal f:chilocaloria/chilocalorie
         kg chilo/chili; g grammo/grammi; mg milligrammo/milligrammi; t f:tonnellata/tonnellate
         km chilometro/chilometri
         m metro/metri; cm centimetro/centimetri; mm millimetro/millimetri; l litro/litri
@@ -89,7 +89,10 @@ SPEECH = Speech(
         sec secondo/secondi; min minuto/minuti; h f:ora/ore; gg giorno/giorni; % per cento; ° grado/gradi
         °c grado/gradi Celsius; °f grado/gradi Fahrenheit; x f:volta/volte
     """,
-    cased="W watt; V volt; A ampere; Ah ampere ora; Wh wattora",
+    cased="""
+        W watt; V volt; A ampere; Ah ampere ora; Wh wattora; mA milliampere; kV chilovolt
+        MW megawatt
+    """,
     per="""
         s al secondo; sec al secondo; min al minuto; h all'ora; d al giorno; ora all'ora; giorno al giorno
         settimana alla settimana; mese al mese; anno all'anno; kg al chilo; g al grammo; l al litro
@@ -98,7 +101,7 @@ SPEECH = Speech(
     """,
     per_word="a {}",
     clock_before="alle|dalle|all'|ore|verso le",
-    degrees="sotto|sopra|celsius|fahrenheit|centigradi|nord|sud|est|ovest|fuori",
+    degrees="sotto|sopra|celsius|fahrenheit|centigradi|nord|sud|est|ovest|fuori|oggi|ieri|domani|stasera|stamattina|adesso|ora|circa|gradi",
     weather="sono|fa|fanno|temperatura|circa|ci sono",
     currencies="""
         € euro|centesimo/centesimi; EUR euro|centesimo/centesimi; $ dollaro/dollari|centesimo/centesimi

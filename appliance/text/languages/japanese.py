@@ -148,7 +148,8 @@ def _from_to(match: re.Match[str]) -> str:
 def _applause(match: re.Match[str]) -> str | None:
     """888 behind a word that it does not count."""
     is_number = re.search(
-        r"(?:(?<!おめ)[はがをにのも]|番号|番|号|数|点|ID|コード|パス)[:：]?\s?$", before(match)
+        r"(?:(?<!おめ)[はがをにのも]|番号|番|号|数|点|力|計|約|第|残り|あと|レベル|スコア|ランク|ルーム|部屋|ID|コード|パス)[:：]?\s?$",
+        before(match),
     )
     return None if is_number else "ぱちぱちぱち"
 
@@ -191,8 +192,8 @@ SPEECH = Speech(
     units="""
         m2 へいほうメートル; km2 へいほうキロメートル; cm2 へいほうセンチ; m3 りっぽうメートル
         kbit キロビット; mbit メガビット; gbit ギガビット
-        gbps ギガビーピーエス; ¢ セント; mah ミリアンペアアワー; kwh キロワットじ; mw メガワット
-        gw ギガワット; kv キロボルト; ma ミリアンペア; khz キロヘルツ
+        gbps ギガビーピーエス; ¢ セント; mah ミリアンペアアワー; kwh キロワットじ; gw ギガワット
+        khz キロヘルツ
         º ど; °f ど; kcal キロカロリー; rpm アールピーエム
         kg キロ; g グラム; mg ミリグラム; t トン; km キロ; m メートル; cm センチ; mm ミリ
         l リットル; ml ミリリットル; kb キロバイト; mb メガ; gb ギガ; tb テラ
@@ -200,7 +201,10 @@ SPEECH = Speech(
         w ワット; kw キロワット; db デシベル; px ピクセル; ms ミリびょう; s びょう; sec びょう
         min ふん; h じかん; d にち; x ばい; % パーセント; ° ど; °c ど
     """,
-    cased="W ワット; V ボルト; A アンペア; Ah アンペアアワー; Wh ワットじ",
+    cased="""
+        W ワット; V ボルト; A アンペア; Ah アンペアアワー; Wh ワットじ; mA ミリアンペア; kV キロボルト
+        MW メガワット
+    """,
     per="""
         s まいびょう; sec まいびょう; min まいふん; h まいじ; d まいにち; 秒 まいびょう; 分 まいふん
         時 まいじ; 日 まいにち; 週 まいしゅう; 月 まいつき

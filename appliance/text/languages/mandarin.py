@@ -60,20 +60,14 @@ _UNITS = {
     "m/s": "米每秒",
     "rpm": "转每分钟",
     "mg": "毫克",
-    "t": "吨",
     "l": "升",
-    "nm": "纳米",
     "m2": "平方米",
     "km2": "平方公里",
     "cm2": "平方厘米",
     "m3": "立方米",
-    "kw": "千瓦",
-    "mw": "兆瓦",
     "gw": "吉瓦",
     "kwh": "度",
     "mah": "毫安时",
-    "ma": "毫安",
-    "kv": "千伏",
     "khz": "千赫",
     "mhz": "兆赫",
     "ghz": "吉赫",
@@ -101,7 +95,20 @@ _UNITS = {
         "人斤米元岁级期届帧升吨度枚颗"
     },
 }
-_CASED_UNITS = {"V": "伏", "A": "安", "Wh": "瓦时", "Ah": "安时"}
+_CASED_UNITS = {
+    "V": "伏",
+    "A": "安",
+    "Wh": "瓦时",
+    "Ah": "安时",
+    "kW": "千瓦",
+    "MW": "兆瓦",
+    "mA": "毫安",
+} | {
+    "kV": "千伏",
+    "nm": "纳米",
+}
+_CURRENT = re.compile(r"\d\s?[VW](?![A-Za-z])|电|充|输出")
+"""In a line with amps: 3A is otherwise a class of games."""
 _WATTS = re.compile("充电|快充|闪充|功率|功耗|电源|显卡|适配器|充电器|灯泡|瓦|输出|TDP")
 """Words that make 65W no 650,000."""
 _RATES = dict(
@@ -288,7 +295,10 @@ def _quantity(match: re.Match[str]) -> tuple[Kind, str] | None:
     read, text = quantity.read(match), match.string
     if not (read.currency or read.unit or read.scale) or read.unit in ("G", "M"):
         return None
-    if read.scale == "W" and not read.unit and _WATTS.search(text):
+    if read.unit == "A" and not _CURRENT.search(text):
+        return None
+    around = before(match, 8) + text[match.end() : match.end() + 6]
+    if read.scale == "W" and not read.unit and _WATTS.search(around):
         return Kind.UNIT, f"{_counted(read.number)}瓦"
     of_screen = read.scale == "K" or (
         read.scale == "k" and re.match("画质|屏|分辨率|视频", text[match.end() :])
@@ -422,6 +432,11 @@ NUMBERS = Readings(
             rf"((?:19|20)\d\d){DASH}((?:19|20)\d\d)(?=年|赛季|学年|财年|届|级|[^\d{_MEASURES}.%A-Za-z])",
             _years,
         ),
+        (
+            Kind.YEAR,
+            rf"(\d{{4}})年{DASH}(\d{{4}})年",
+            lambda m: f"{chinese_digits(m[1])}年到{chinese_digits(m[2])}年",
+        ),
         (Kind.YEAR, r"(\d{4})年", lambda m: f"{chinese_digits(m[1])}年"),
         (Kind.YEAR, r"(\d{2})年", _two_digit_year),
         (Kind.YEAR, r"(\d{2})(?=后(?!面|来|天|退))", lambda m: chinese_digits(m[1])),
@@ -491,7 +506,12 @@ SIGNS = Readings(
         (Kind.RANGE, r"(?<=[:：]\d\d)[-–—~～](?=\s?\d{1,2}[:：]\d\d)", lambda m: "到"),
         (
             Kind.RANGE,
-            rf"(?<=[点半分时日号月年晨上午晚])\s?[-–—~～]\s?(?={_PART_OF_DAY}?\d|{_PART_OF_DAY})",
+            rf"(?<=[点分半时日号月年])\s?[-–—~～]\s?(?={_PART_OF_DAY}?\d)(?!\s?[\d.]+\s?[°℃度])",
+            lambda m: "到",
+        ),
+        (
+            Kind.RANGE,
+            rf"(?<=[点分半时日号月年晨上午晚])\s?[-–—~～]\s?(?={_PART_OF_DAY})",
             lambda m: "到",
         ),
         (

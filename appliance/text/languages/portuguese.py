@@ -82,8 +82,7 @@ SPEECH = Speech(
         m2 metro quadrado/metros quadrados; km2 quilômetro quadrado/quilômetros quadrados
         cm2 centímetro quadrado/centímetros quadrados; m3 metro cúbico/metros cúbicos
         kbit quilobit/s; mbit megabit/s; gbit gigabit/s; gbps gigabit/s por segundo; ¢ centavo/s
-        mah miliampere-hora/miliamperes-hora; mw megawatt/s; gw gigawatt/s; kv quilovolt/s; ma miliampere/s
-        khz quilohertz; kcal f:quilocaloria/s
+        mah miliampere-hora/miliamperes-hora; gw gigawatt/s; khz quilohertz; kcal f:quilocaloria/s
         kg quilo/s; g grama/s; mg miligrama/s; t f:tonelada/s; km quilômetro/s; m metro/s; cm centímetro/s
         mm milímetro/s; l litro/s; ml mililitro/s; km/h quilômetro/s por hora; kmh quilômetro/s por hora
         kb quilobyte/s; mb mega/s; gb giga/s; tb tera/s; mbps megabit/s por segundo
@@ -94,7 +93,10 @@ SPEECH = Speech(
         ° grau/s
         °c grau/s Celsius; °f grau/s Fahrenheit; x f:vez/vezes
     """,
-    cased="W watt/s; V volt/s; A ampere/s; Ah ampere-hora/amperes-hora; Wh watt-hora/watts-hora",
+    cased="""
+        W watt/s; V volt/s; A ampere/s; Ah ampere-hora/amperes-hora; Wh watt-hora/watts-hora
+        mA miliampere/s; kV quilovolt/s; MW megawatt/s
+    """,
     per="""
         s por segundo; sec por segundo; min por minuto; h por hora; d por dia; dia por dia
         semana por semana; mês por mês; ano por ano; kg por quilo; g por grama; l por litro
@@ -103,7 +105,7 @@ SPEECH = Speech(
     """,
     per_word="por {}",
     clock_before="às|as|das|até as|até às|desde as",
-    degrees="abaixo|acima|celsius|fahrenheit|centígrados|norte|sul|leste|oeste|fora|aqui",
+    degrees="abaixo|acima|celsius|fahrenheit|centígrados|norte|sul|leste|oeste|fora|aqui|lá|ontem|amanhã|graus",
     weather="faz|fazem|fazendo|está|temperatura(?: de)?",
     currencies="""
         R$ real/reais|centavo/s; BRL real/reais|centavo/s; € euro/s|cêntimo/s; EUR euro/s|cêntimo/s

@@ -93,9 +93,8 @@ SPEECH = Speech(
         m2 metro cuadrado/metros cuadrados; km2 kilómetro cuadrado/kilómetros cuadrados
         cm2 centímetro cuadrado/centímetros cuadrados; m3 metro cúbico/metros cúbicos
         kbit kilobit/s; mbit megabit/s; gbit gigabit/s; gbps gigabit/s por segundo; ¢ centavo/s
-        mah miliamperio hora/miliamperios hora; kwh kilovatio hora/kilovatios hora; mw megavatio/s
-        gw gigavatio/s; kv kilovoltio/s
-        ma miliamperio/s; khz kilohercio/s; ct céntimo/s; cts céntimo/s; kcal f:kilocaloría/s
+        mah miliamperio hora/miliamperios hora; kwh kilovatio hora/kilovatios hora; gw gigavatio/s
+        khz kilohercio/s; ct céntimo/s; cts céntimo/s; kcal f:kilocaloría/s
         kg kilo/s; g gramo/s; mg miligramo/s; t f:tonelada/s; km kilómetro/s; m metro/s; cm centímetro/s
         mm milímetro/s; l litro/s; ml mililitro/s; km/h kilómetro/s por hora; kmh kilómetro/s por hora
         kb kilobyte/s; mb mega/s; gb giga/s; tb tera/s; mbps megabit/s por segundo
@@ -105,7 +104,10 @@ SPEECH = Speech(
         ms milisegundo/s; s segundo/s; seg segundo/s; min minuto/s; h f:hora/s; d día/s; % por ciento
         ° grado/s; °c grado/s Celsius; °f grado/s Fahrenheit; ºc grado/s Celsius; x f:vez/veces
     """,
-    cased="W vatio/s; V voltio/s; A amperio/s; Ah amperio hora/amperios hora; Wh vatio hora/vatios hora",
+    cased="""
+        W vatio/s; V voltio/s; A amperio/s; Ah amperio hora/amperios hora; Wh vatio hora/vatios hora
+        mA miliamperio/s; kV kilovoltio/s; MW megavatio/s
+    """,
     per="""
         s por segundo; sec por segundo; min por minuto; h por hora; d por día; día por día
         semana por semana; mes por mes; año por año; kg por kilo; g por gramo; l por litro
@@ -114,7 +116,7 @@ SPEECH = Speech(
     """,
     per_word="por {}",
     clock_before="a las?|las|desde las|hasta las|sobre las",
-    degrees="bajo|sobre|celsius|fahrenheit|centígrados|norte|sur|este|oeste|fuera|afuera|aquí",
+    degrees="bajo|sobre|celsius|fahrenheit|centígrados|norte|sur|este|oeste|fuera|afuera|aquí|allá|acá|ayer|mañana|anoche|dentro|grados",
     weather="hace|hacen|hizo|hacía|estamos a|temperaturas?(?: de)?",
     currencies="""
         € euro/s|céntimo/s; EUR euro/s|céntimo/s; $ dólar/es|centavo/s; USD dólar/es|centavo/s

@@ -235,7 +235,7 @@ class Speech:
     def numbered(self, match: re.Match[str]) -> str | None:
         """2° piano: an ordinal before a noun, degrees of anything else."""
         noun = self._counted_noun(match)
-        if not noun or self.is_weather(match):
+        if not noun or int(match[1]) > _HIGHEST_FLOOR or self.is_weather(match):
             return None
         return self.ordinal(int(match[1]), _FEMININE if re.fullmatch(self.feminine, noun) else _MASCULINE)
 
@@ -292,9 +292,11 @@ class Speech:
 
 _SEATS = (
     "gate|raum|zimmer|klasse|reihe|bus|linie|gleis|haus|sitz|sala|aula|clase|puerta|asiento|fila|salle|classe|porte"
-    "|siège|classe|porta|posto|assento|ряд|класс|кабинет|дом|кв|комната|место|कक्षा|कमरा|غرفة|قاعة|صف"
+    "|siège|classe|porta|posto|assento|ряд|класс|кабинет|дом|кв|комната|место|в|из|कक्षा|कमरा|غرفة|قاعة|صف"
 )
 """Words before a number and a letter that is no unit: gate 5A."""
+_HIGHEST_FLOOR = 20
+"""Largest ordinal that is written with a degree sign; above are angles and temperatures."""
 _MEASURED = frozenset(str.split("km m kb mb gb kbit mbit gbit км м кб мб гб кбит мбит гбит كم م"))
 """Units whose rates are named without a number too: in km/h."""
 
