@@ -153,7 +153,7 @@ _SECRET = re.compile(
 """Identifiers of machines, hashes, keys."""
 _CHEERS = (
     "Cheer|BibleThump|CheerWhal|Corgo|Uni|ShowLove|Party|SeemsGood|Pride|Kappa|FrankerZ|HeyGuys|DansGame|EleGiggle"
-    "|TriHard|Kreygasm|4Head|SwiftRage|NotLikeThis|FailFish|VoHiYo|PJSalt|MrDestructoid|bday|RIPCheer|Shamrock"
+    "|TriHard|Kreygasm|4Head|SwiftRage|NotLikeThis|FailFish|VoHiYo|PJSalt|MrDestructoid|bday|RIPCheer|Shamrock|PogChamp"
     "|DoodleCheer|BitBoss|Streamlabs|Muxy|HolidayCheer|Goal|Anon|Charity"
 )
 """Twitch's names of cheers, which stand before their bits."""
@@ -238,7 +238,7 @@ _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
     (
         "(",
         Kind.PHONE,
-        re.compile(r"(?<!\w)(?:\+?\d{1,3}[ -]?)?\(\d{2,4}\)[ .-]?\d{3,4}(?:[ .-]\d{2,4}){0,3}(?!\w)"),
+        re.compile(r"(?<!\w)(?:\+?\d{1,3}[ -]?)?\(\d{2,4}\)[ .-]?\d{3,5}(?:[ .-]\d{2,4}){0,3}(?!\w)"),
         _phone,
     ),
     (":", Kind.EMOTE, re.compile(r"(?<!\w):(?=[\d_-]*[a-zA-Z])([a-zA-Z0-9_-]{1,40}):(?!\w)"), _emote),

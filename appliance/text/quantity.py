@@ -17,7 +17,7 @@ NUMBER = (
 CURRENCY = r"(?:(?:US|HK|NZ|R|C|A)?\$|[€£¥￥₹₩₽₫₺₱₿])"
 DASH = r"(?:\s[-–—~～]\s|[-–—~～]|[–—~～]\s?)"
 """Between the ends of a range; "5 -3" is none."""
-END = r"(?![A-Za-z\d_%°]|[.,:]\d|/(?!100\s?km)\d)"
+END = r"(?![A-Za-z\d_%°]|[.,:]\d|(?<=\d)/\d)"
 """No part of a longer number or word follows."""
 
 
@@ -49,6 +49,10 @@ class Quantity:
         if self.unit in ("%", "％"):
             return Kind.PERCENT
         return Kind.UNIT if self.unit else Kind.NUMBER
+
+
+RATED = r"\d\s?(?:[^\s\d/]{1,12}\s)?[^\s\d/]{0,12}\s?$"
+"""What stands before the / of a rate: 7,000MB, 2.5k req, 1,5 Mio. €."""
 
 
 def units_pattern(units: Iterable[str], cased: Iterable[str] = ()) -> str:

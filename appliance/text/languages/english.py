@@ -59,7 +59,7 @@ _NAMES = """
     kg kilogram; g gram; mg milligram; km kilometer; cm centimeter; mm millimeter; mi mile
     yd yard; l liter; ml milliliter; gal gallon; oz ounce; lb pound; lbs pound; ft foot/feet
     m2 square meter; km2 square kilometer; cm2 square centimeter; mm2 square millimeter
-    ft2 square foot/square feet; sqft square foot/square feet; sq ft square foot/square feet
+    ft2 square foot/square feet; sqft square foot/square feet;
     m3 cubic meter; cm3 cubic centimeter; ft3 cubic foot/cubic feet
     kb kilobyte; mb megabyte; gb gigabyte; tb terabyte; kib kibibyte; mib mebibyte; gib gibibyte
     tib tebibyte; kbit kilobit; mbit megabit; gbit gigabit; tbit terabit; px pixel; db decibel
@@ -109,7 +109,7 @@ def _unit_names(names: str) -> dict[str, tuple[str, str]]:
 _UNITS = _unit_names(_NAMES)
 _CASED_UNITS, _BIT_UNITS = _unit_names(_CASED), _unit_names(_BITS)
 _RATES = {sign: one for sign, (one, _) in _unit_names(_PER).items()}
-_UNITS |= {"° c": _UNITS["°c"], "° f": _UNITS["°f"]}
+_UNITS |= {"° c": _UNITS["°c"], "° f": _UNITS["°f"], "sq ft": _UNITS["sqft"]}
 _METERS = ("meter", "meters")
 _PER_TIME = re.compile(r"\s?/\s?(?:s|sec|h|hr|min)(?![A-Za-z])")
 _SEAT_BEFORE = re.compile(
@@ -387,7 +387,7 @@ def _range(match: re.Match[str]) -> str | None:
 def _rate(match: re.Match[str]) -> str | None:
     """The part of a rate after its number: /s, and any word after money."""
     earlier, word = before(match), match[1]
-    if re.search(r"\d\s?[^\s\d/]{0,12}$", earlier) and (one := _RATES.get(word.lower().replace("^", ""))):
+    if re.search(quantity.RATED, earlier) and (one := _RATES.get(word.lower().replace("^", ""))):
         return f" per {one}"
     is_price = len(word) > 2 and re.search(rf"{quantity.CURRENCY}\s?[\d.,]+\w{{0,2}}$|\d\s?[€$£]$", earlier)
     return f" per {word}" if is_price else None

@@ -166,6 +166,7 @@ SPEECH = Speech(
 ITALIAN = SPEECH.language(
     numbers=(
         (Kind.NUMBER, r"1\s(?=[aeiou]\w*a\b)", lambda m: "un'"),
+        (Kind.PHONE, r"3\d\d[ .-]\d{6,7}(?!\d)", lambda m: SPEECH.grouped(m[0])),
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
     ),

@@ -345,7 +345,7 @@ def _score(match: re.Match[str]) -> str | None:
 
 def _rate(match: re.Match[str]) -> str | None:
     """The part of a rate after its number: /秒"""
-    is_rate = re.search(r"\d\s?[^\s\d/]{0,12}$", before(match))
+    is_rate = re.search(quantity.RATED, before(match))
     return f"每{_RATES.get(match[1].lower().replace('^', ''), match[1])}" if is_rate else None
 
 
@@ -376,7 +376,8 @@ def _code(match: re.Match[str]) -> str:
         elif not part[0].isdigit():
             said += part
         elif "." in part:
-            said += _points(part)
+            is_decimal = match[0][0].isdigit() and part.count(".") == 1
+            said += chinese_decimal(part) if is_decimal else _points(part)
         elif groups == 1 and "_" not in match[0] and len(part) <= 2 and part[0] != "0":
             said += _plain(part)
         else:
@@ -396,7 +397,7 @@ def _number(match: re.Match[str]) -> str:
 
 
 _SIGN = r"(?P<sign>(?<![A-Za-z\d.)）])[-−+])?"
-_LETTER_END = r"(?![A-Za-z\d_]|[.,:/]\d)"
+_LETTER_END = r"(?![A-Za-z\d_]|[.,:]\d|(?<=\d)/\d)"
 _PART_OF_DAY = "(?:上午|下午|晚上|早上|凌晨|中午|傍晚|次日|第二天|明天|今晚|明早)"
 _RATE_SIGNS = quantity.units_pattern(_RATES)
 _Q, _A, _B = (quantity.pattern(suffix, _SCALES, _UNITS, _CASED_UNITS) for suffix in ("", "_a", "_b"))

@@ -175,6 +175,7 @@ SPEECH = Speech(
 SPANISH = SPEECH.language(
     numbers=(
         (Kind.NUMBER, r"(?i)(\d{1,2})\.?(º|ª|er|ro|ra|do|da|to|ta|mo|ma|vo|va|no|na|o|a)(?![\w])", _ordinal),
+        (Kind.PHONE, r"[67]\d\d \d{3} \d{3}(?!\s?[\w€$£%])", lambda m: SPEECH.grouped(m[0])),
         (Kind.NUMBER, r"(\d{1,2})°(?=\s[^\W\d_])", SPEECH.numbered),
         (Kind.TIME, r"1(?::00)?(?=\s(?:de la (?:tarde|mañana|madrugada)))", lambda m: "una"),
     ),

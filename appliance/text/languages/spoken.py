@@ -33,7 +33,7 @@ _SIGNS = (
     r"≈|~(?=\s?\w)",
     r"√",
     r"[-=]>|→",
-    r"(?<=\d)\^2(?!\d)",
+    r"(?<=\w)\^2(?!\d)",
 )
 """& + = % × ÷ − ± ≤ ≥ < > ≠ ≈ √ → ²: the order of `Speech.signs`."""
 
@@ -348,7 +348,7 @@ class _Reader:
             rf"|{first}(?: \d{{3}})+(?:{point}\d+)?(?!\d)|{first}(?:['’]\d{{3}})+(?:[.,]\d+)?(?!\d)"
             rf"|{first}(?:{point}\d{{3}})+[{group}]\d+|{first}(?:{point}\d{{3}}){{2,}}(?!\d)|\d+[.,٫]\d+|\d+|(?<!\w)[.,]\d+)"
         )
-        self._end = rf"(?!{speech.letter}|[\d_%°]|[.,:]\d|/(?!100\s?(?:km|км))\d)"
+        self._end = rf"(?!{speech.letter}|[\d_%°]|[.,:]\d|(?<=\d)/\d)"
 
     # Patterns.
 
@@ -484,7 +484,7 @@ class _Reader:
     def _rate(self, match: re.Match[str]) -> str | None:
         """The part of a rate after its number: /s, and any word after money."""
         s, earlier, word = self._s, before(match), match[1]
-        if re.search(r"\d\s?[^\s\d/]{0,12}$", earlier) and (words := self._per(word)):
+        if re.search(quantity.RATED, earlier) and (words := self._per(word)):
             return s.joint + words
         is_price = re.search(rf"{CURRENCY}\s?[\d.,]+\w{{0,2}}$|\d\s?{CURRENCY}$", earlier)
         return s.joint + s.per_word.format(word) if is_price and len(word) > 2 else None
