@@ -140,6 +140,10 @@ _EACH = (
 _PRICE_BEFORE = re.compile(
     r"(?i)\b(?:costs?|tips?|tipped|paid|pays?|worth|donated|charges?|only|just|for|at) $"
 )
+_MANY_AFTER = re.compile(
+    r"(?i)\s(?:users|view(?:er)?s|subs|followers|people|players|downloads|copies|fans|streams|likes|coins|dollars)\b"
+)
+"""Words of which there are millions."""
 _DECADE_BEFORE = re.compile(r"\b(?:the|early|late|mid|and|or|my|your|his|her|our|their)[ -]$|'$", re.I)
 _YEAR_BEFORE = re.compile(
     r"\b(?:(?i:in|since|by|until|till|of|from|year|early|late|before|after|through)|(?:19|20)\d\d and"
@@ -339,7 +343,7 @@ def _quantity(match: re.Match[str]) -> tuple[Kind, str] | None:
     if not (read.currency or read.scale or read.unit) or read.unit == "G":
         return None
     is_rate = bool(_PER_TIME.match(after))
-    if read.scale == "m" and not read.currency:
+    if read.scale == "m" and not read.currency and not _MANY_AFTER.match(after):
         read = Quantity(read.number, unit="m")
     if read.scale == "b" and not read.currency:
         return None
@@ -631,7 +635,7 @@ SIGNS = Readings(
         (Kind.SIGN, r"(?:(?<=[\d)])|(?<=[\d)] ))[-−](?=\s?\d+(?:\.\d+)?\s?=)", lambda m: " minus "),
         (
             Kind.RANGE,
-            r"(?:(?<=:\d\d)|(?<=[apAP][mM]))[-–—~](?=\s?\d{1,2}(?::\d\d|\s?[apAP]\.?[mM]))",
+            r"(?:(?<=:\d\d)|(?<=[apAP][mM]))[-–—~](?=\s?\d{1,2}(?::\d\d|(?:\.\d\d)?\s?[apAP]\.?[mM]))",
             lambda m: " to ",
         ),
         (Kind.SIGN, r"±", lambda m: " plus or minus "),
