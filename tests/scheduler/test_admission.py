@@ -426,7 +426,7 @@ def test_sixteen_at_once_of_one_caller_are_all_taken_and_in_time(
     bench = Bench()
     bench.engine.costs.call_s = call_s = first_audio_s / 6
     bench.engine.on_call = lambda: setattr(bench, "now", bench.now + call_s)
-    given = {"caller": "http 127.0.0.1", "client": "ipv4:1", "stream": stream, "frames": 250, **terms}
+    given = {"caller": "http 127.0.0.1", "client": "ipv4:1", "stream": stream, "frames": 900, **terms}
     jobs = [bench.admit(f"s{number}", **given) for number in range(16)]
     bench.serve()
     assert list(bench.ends().values()) == [SegmentAudio] * 16
