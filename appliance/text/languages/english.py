@@ -59,7 +59,7 @@ _NAMES = """
     kg kilogram; g gram; mg milligram; km kilometer; cm centimeter; mm millimeter; mi mile
     yd yard; l liter; ml milliliter; gal gallon; oz ounce; lb pound; lbs pound; ft foot/feet
     m2 square meter; km2 square kilometer; cm2 square centimeter; mm2 square millimeter
-    ft2 square foot/square feet; sqft square foot/square feet;
+    mi2 square mile; ft2 square foot/square feet; sqft square foot/square feet;
     m3 cubic meter; cm3 cubic centimeter; ft3 cubic foot/cubic feet
     kb kilobyte; mb megabyte; gb gigabyte; tb terabyte; kib kibibyte; mib mebibyte; gib gibibyte
     tib tebibyte; kbit kilobit; mbit megabit; gbit gigabit; tbit terabit; px pixel; db decibel
@@ -69,7 +69,9 @@ _NAMES = """
     khz kilohertz/kilohertz; mhz megahertz/megahertz; ghz gigahertz/gigahertz
     rpm revolution/s per minute; bpm beat/s per minute; mph mile/s per hour; rps request/s per second
     kph kilometer/s per hour; ms millisecond; psi pound/s per square inch
-    dpi dot/s per inch; ppi pixel/s per inch; kcal kilocalorie; req request; reqs request; tok token
+    wk week; wks week; mo month; mos month; yr year; yrs year; tsp teaspoon; tbsp tablespoon; qt quart
+    qts quart; pts point; dpi dot/s per inch; ppi pixel/s per inch; kcal kilocalorie; req request
+    reqs request; tok token
     ¢ cent; s second; sec second; secs second; min minute; mins minute; m minute; h hour; hr hour; hrs hour
     d day; w week; y year; x time; % percent/percent; ° degree; °c degree/s celsius
     º degree; ℃ degree/s celsius; °f degree/s fahrenheit; ℉ degree/s fahrenheit
@@ -109,7 +111,10 @@ def _unit_names(names: str) -> dict[str, tuple[str, str]]:
 _UNITS = _unit_names(_NAMES)
 _CASED_UNITS, _BIT_UNITS = _unit_names(_CASED), _unit_names(_BITS)
 _RATES = {sign: one for sign, (one, _) in _unit_names(_PER).items()}
-_UNITS |= {"° c": _UNITS["°c"], "° f": _UNITS["°f"], "sq ft": _UNITS["sqft"]}
+_UNITS |= {"° c": _UNITS["°c"], "° f": _UNITS["°f"]}
+_SQUARES = {"ft": "ft2", "m": "m2", "km": "km2", "mi": "mi2"}
+_UNITS |= {f"sq {side}": _UNITS[sign] for side, sign in _SQUARES.items()}
+_RATES |= {f"sq {side}": _UNITS[sign][0] for side, sign in _SQUARES.items()}
 _METERS = ("meter", "meters")
 _PER_TIME = re.compile(r"\s?/\s?(?:s|sec|h|hr|min)(?![A-Za-z])")
 _SEAT_BEFORE = re.compile(
@@ -154,7 +159,11 @@ _CODE_BEFORE = re.compile(
     r"|invoice|case)(?: code| number| no\.?| is|:)*(?: #?|#)$",
     re.I,
 )
-_DATE_BEFORE = re.compile(r"\b(?:on|by|before|since|until|birthday is|bday is|it's|today is) $", re.I)
+_DATE_BEFORE = re.compile(
+    r"\b(?:on|by|before|since|until|birthday is|bday is|it's|today is"
+    r"|mon|tues?|wed|thu(?:rs)?|fri|sat|sun|(?:mon|tues|wednes|thurs|fri|satur|sun)day),? $",
+    re.I,
+)
 _PHONE_BEFORE = re.compile(r"\b(?:call|phone|tel|text|number|dial|fax|hotline|at)\b\W*$", re.I)
 _FRACTIONS = {
     ("1", "2"): "one half",
@@ -298,6 +307,25 @@ def _code(match: re.Match[str]) -> str:
 
 def _hexadecimal(match: re.Match[str]) -> str:
     return "zero x " + " ".join(digit(c).strip() if c.isdigit() else c for c in match[1])
+
+
+def _codec(match: re.Match[str]) -> str:
+    """x264, H.265, x86"""
+    return f"{match[1][0]} {_pairs(match[2]) if len(match[2]) > 2 else english(int(match[2]))}"
+
+
+def _title(match: re.Match[str]) -> str | None:
+    """Dr. Smith, Elm St., St. Mary's"""
+    is_street = match[1] == "St" and re.search(r"\b[A-Z][a-z]+ $", before(match))
+    if is_street:
+        return "Street"
+    names = {"Dr": "Doctor", "St": "Saint"}
+    return names[match[1]] if re.match(r"\s[A-Z]", match.string[match.end() :]) else None
+
+
+def _written_out(match: re.Match[str]) -> str:
+    """A unit without a number: this yr, 3/4 tsp"""
+    return f"{_UNITS[match[1].lower()][0]}{match[2].lower()}"
 
 
 # Money, units, plain numbers.
@@ -501,7 +529,7 @@ _QUANTITIES = (
     quantity.pattern("_a", [*_SCALES, "K", "M", "B"], [*_UNITS, *_MONEY_UNITS], _CASED_UNITS),
     quantity.pattern("_b", [*_SCALES, "K", "M", "B", _WORD_SCALES], [*_UNITS, *_MONEY_UNITS], _CASED_UNITS),
 )
-_RATE_SIGNS = quantity.units_pattern(_RATES)
+_RATE_SIGNS, _UNIT_SIGNS = quantity.units_pattern(_RATES), quantity.units_pattern([*_UNITS, *_SCALES])
 
 NUMBERS = Readings(
     (
@@ -586,6 +614,11 @@ NUMBERS = Readings(
             rf"{_SIGN}(?i:{_QUANTITIES[1]}{DASH}(?P<minus>[-−])?{_QUANTITIES[2]}){END}(?!\s?=|-\d)",
             _range,
         ),
+        (
+            Kind.NUMBER,
+            rf"(?<![\w$€£])\.(\d{{2,3}})(?![A-Za-z\d_%°]|[.,]\d|\s?(?i:{_UNIT_SIGNS})(?![A-Za-z\d_]))",
+            lambda m: f"point {english_digits(m[1])}",
+        ),
         (Kind.UNIT, rf"{_SIGN}(?i:{_QUANTITIES[0]}){END}", _quantity),
         (Kind.MONEY, rf"{_SIGN}(?i:{_QUANTITIES[0]})(?=off(?![A-Za-z\d_]))", _quantity),
         (Kind.YEAR, r"(1\d|20)?(\d0)'?s(?![A-Za-z\d_])", _decade),
@@ -616,6 +649,10 @@ WORDS = Readings(
             lambda m: f"version {_points(m[1])} {m[2] or ''}".rstrip(),
         ),
         (Kind.UNIT, r"(km|m|ft|[kKMGT][bB]|[kMGT]bit)/(s|h|min)(?![A-Za-z\d_])", _bare_rate),
+        (Kind.CODE, r"([xX]|[hH]\.?)(86|64|26[456])(?![A-Za-z\d_]|\.\d)", _codec),
+        (Kind.SIGN, r"(Dr|St)\.(?=\s|$|[,!?])", _title),
+        (Kind.SIGN, r"(?i)(yr|wk|tsp|tbsp)(s?)\.?(?![A-Za-z\d_])", _written_out),
+        (Kind.SIGN, r"(?i)vs\.?(?![A-Za-z\d_])", lambda m: "versus"),
         (Kind.SIGN, r"No\.\s?(?=\d)|(?<![?!] )nos?\.\s?(?=\d)", lambda m: "number "),
         (Kind.SIGN, r"(?i)w/o\b", lambda m: "without"),
         (Kind.SIGN, r"(?i)w/(?=\s|\w)", lambda m: "with "),

@@ -79,7 +79,7 @@ SPEECH = Speech(
         cm2 centimètre carré/centimètres carrés; m3 mètre cube/mètres cubes
         kbit kilobit/s; mbit mégabit/s; gbit gigabit/s; gbps gigabit/s par seconde; ¢ centime/s
         ct centime/s; cts centime/s; mah milliampère-heure/milliampères-heures; gw gigawatt/s; º degré/s
-        kcal f:kilocalorie/s
+        kcal f:kilocalorie/s; pts point/s
         kg kilo/s; g gramme/s; mg milligramme/s; t f:tonne/s; km kilomètre/s; m mètre/s; cm centimètre/s
         mm millimètre/s; l litre/s; ml millilitre/s; cl centilitre/s; km/h kilomètre/s par heure
         kmh kilomètre/s par heure

@@ -10,7 +10,7 @@ from appliance.text.quantity import DASH, END, NUMBER, Quantity
 from appliance.text.spans import Kind, Language, Readings, before
 
 _MEASURES = (
-    "点个只位块次天夜年条本件张把句声秒分杯瓶台辆部场局首集层楼间人斤米元"
+    "点个只位块次天夜年条本件张把句声秒分杯瓶台辆部场局首集层间人斤米元"
     "万千百亿岁小种名款支队轮倍帧升吨度枚颗粒遍趟双套包盒碗"
 )
 """Measure words after which two is 两: 两个."""
