@@ -88,7 +88,8 @@ _PER = """
     month month; yr year; year year; y year; m2 square meter; km2 square kilometer; ft2 square foot
     sqft square foot; m3 cubic meter; cm3 cubic centimeter; kg kilogram; g gram; lb pound; km kilometer
     mi mile; m meter; cm centimeter; l liter; ml milliliter; gal gallon; gb gigabyte; tb terabyte
-    kwh kilowatt hour
+    kwh kilowatt hour; side side; person person; player player; game game; match match; round round
+    night night; serving serving; user user; page page; session session; set set; lap lap
 """
 """What may stand after / in a rate."""
 
@@ -151,7 +152,7 @@ _MANY_AFTER = re.compile(
 """Words of which there are millions."""
 _DECADE_BEFORE = re.compile(r"\b(?:the|early|late|mid|and|or|my|your|his|her|our|their)[ -]$|'$", re.I)
 _YEAR_BEFORE = re.compile(
-    r"\b(?:(?i:in|since|by|until|till|of|from|year|early|late|before|after|through)|(?:19|20)\d\d and"
+    r"\b(?:(?i:born|in|since|by|until|till|of|from|year|early|late|before|after|through)|(?:19|20)\d\d and"
     r"|[A-Z][a-z]{2,}) $"
 )
 _CODE_BEFORE = re.compile(
@@ -159,10 +160,10 @@ _CODE_BEFORE = re.compile(
     r"|invoice|case)(?: code| number| no\.?| is|:)*(?: #?|#)$",
     re.I,
 )
+_DAYS = r"(?:mon|tues?|wed|thu(?:rs)?|fri|sat|sun|(?:mon|tues|wednes|thurs|fri|satur|sun)day)"
+_WEEKDAY_BEFORE = re.compile(rf"\b{_DAYS},? $", re.I)
 _DATE_BEFORE = re.compile(
-    r"\b(?:on|by|before|since|until|birthday is|bday is|it's|today is"
-    r"|mon|tues?|wed|thu(?:rs)?|fri|sat|sun|(?:mon|tues|wednes|thurs|fri|satur|sun)day),? $",
-    re.I,
+    rf"\b(?:on|by|before|since|until|birthday is|bday is|it's|today is|{_DAYS}),? $", re.I
 )
 _PHONE_BEFORE = re.compile(r"\b(?:call|phone|tel|text|number|dial|fax|hotline|at)\b\W*$", re.I)
 _FRACTIONS = {
@@ -309,6 +310,23 @@ def _hexadecimal(match: re.Match[str]) -> str:
     return "zero x " + " ".join(digit(c).strip() if c.isdigit() else c for c in match[1])
 
 
+_SHORT = {
+    **{"dmg": "damage", "lvl": "level", "lvls": "levels", "hw": "homework", "btw": "by the way"},
+    **{"Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway", "approx": "approximately"},
+}
+_NUMBERED = {"vol": "volume", "ch": "chapter", "p": "page", "pp": "pages"}
+_WEEKDAYS = {name[:3].lower(): f"{name}day" for name in str.split("Mon Tues Wednes Thurs Fri Satur Sun")}
+_DAY_BEFORE = re.compile(r"\b(?:on|by|until|till|this|next|last|every|due|from|to|see you) $", re.I)
+_DAY_AFTER = re.compile(rf",?\s(?:the )?(?:\d|{_MONTH}\b|at \d|night|morning|evening|noon)", re.I)
+
+
+def _weekday(match: re.Match[str]) -> str | None:
+    """Fri 12/11, by fri"""
+    earlier, is_word = before(match), match[1] in ("sat", "sun", "wed")
+    is_day = _DAY_BEFORE.search(earlier) or (not is_word and _DAY_AFTER.match(match.string, match.end()))
+    return _WEEKDAYS[match[1][:3].lower()] if is_day else None
+
+
 def _codec(match: re.Match[str]) -> str:
     """x264, H.265, x86"""
     return f"{match[1][0]} {_pairs(match[2]) if len(match[2]) > 2 else english(int(match[2]))}"
@@ -316,7 +334,7 @@ def _codec(match: re.Match[str]) -> str:
 
 def _title(match: re.Match[str]) -> str | None:
     """Dr. Smith, Elm St., St. Mary's"""
-    is_street = match[1] == "St" and re.search(r"\b[A-Z][a-z]+ $", before(match))
+    is_street = match[1] == "St" and re.search(r"\b(?:[A-Z][a-z]+|\d+(?:st|nd|rd|th)) $", before(match))
     if is_street:
         return "Street"
     names = {"Dr": "Doctor", "St": "Saint"}
@@ -432,6 +450,18 @@ def _bare_rate(match: re.Match[str]) -> str:
     return f"{many} per {_RATES[match[2]]}"
 
 
+def _by(match: re.Match[str]) -> str:
+    """3.5m x 4m"""
+    one, many = ("inch", "inches") if match[2] == "in" else _METERS if match[2] == "m" else _UNITS[match[2]]
+    first, second = (plain(quantity.plain(number)) for number in (match[1], match[3]))
+    return f"{first} {one if match[1] == '1' else many} by {second} {one if match[3] == '1' else many}"
+
+
+def _inches(match: re.Match[str]) -> str | None:
+    """27" monitor; not the end of what is quoted."""
+    return f"{plain(match[1])} inch" if before(match).count('"') % 2 == 0 else None
+
+
 def _cents(match: re.Match[str]) -> str | None:
     """50c where that is a price: 20c each."""
     is_price = re.match(_EACH, match.string[match.end() :]) or _PRICE_BEFORE.search(before(match))
@@ -477,7 +507,7 @@ def _pairs(digits: str) -> str:
 
 def _slash(match: re.Match[str]) -> str | None:
     a, b = match[1], match[2]
-    if (a, b) in _FRACTIONS:
+    if (a, b) in _FRACTIONS and not _WEEKDAY_BEFORE.search(before(match)):
         return _FRACTIONS[a, b]
     if b in _OUT_OF and float(a) <= int(b):
         return f"{english_decimal(a)} out of {english_decimal(b)}"
@@ -595,6 +625,11 @@ NUMBERS = Readings(
         ),
         (Kind.MONEY, r"(\d{1,3})c(?![A-Za-z\d_])", _cents),
         (
+            Kind.SCORE,
+            r"(\d{1,2})/([248])(?=\s(?:time|beat|signature)\b)",
+            lambda m: f"{plain(m[1])} {plain(m[2])}",
+        ),
+        (
             Kind.FRACTION,
             rf"(\d+) (\d)/(\d){END}",
             lambda m: (
@@ -604,6 +639,9 @@ NUMBERS = Readings(
         (Kind.FRACTION, rf"(\d+(?:\.\d+)?)/(\d+){END}", _slash),
         (Kind.UNIT, r"(\d{1,2})['′](\d{1,2})(\"|″|'')?(?![A-Za-z\d_])", _feet),
         (Kind.UNIT, r"(\d{3,4})([pi])(?![A-Za-z\d_])", lambda m: f"{_pairs(m[1])} {m[2]}"),
+        (Kind.CODE, r"401\(?[kK]\)?(?![A-Za-z\d_])", lambda m: "four oh one k"),
+        (Kind.UNIT, rf"({NUMBER})\s?(k?m|cm|mm|ft|in)\s?[x×]\s?({NUMBER})\s?\2(?![A-Za-z\d_])", _by),
+        (Kind.UNIT, r"(\d+(?:\.\d+)?)[\"″](?=\s|$|[,.!?])", _inches),
         (
             Kind.SIGN,
             rf"({NUMBER})\s?[x×*]\s?({NUMBER})(?![A-Za-z\d_]|\.\d)",
@@ -650,14 +688,18 @@ WORDS = Readings(
         ),
         (Kind.UNIT, r"(km|m|ft|[kKMGT][bB]|[kMGT]bit)/(s|h|min)(?![A-Za-z\d_])", _bare_rate),
         (Kind.CODE, r"([xX]|[hH]\.?)(86|64|26[456])(?![A-Za-z\d_]|\.\d)", _codec),
-        (Kind.SIGN, r"(Dr|St)\.(?=\s|$|[,!?])", _title),
+        (Kind.SIGN, r"(Dr|St)(?:\.|(?=\s|$))(?=\s|$|[,!?])", _title),
         (Kind.SIGN, r"(?i)(yr|wk|tsp|tbsp)(s?)\.?(?![A-Za-z\d_])", _written_out),
         (Kind.SIGN, r"(?i)vs\.?(?![A-Za-z\d_])", lambda m: "versus"),
         (Kind.SIGN, r"No\.\s?(?=\d)|(?<![?!] )nos?\.\s?(?=\d)", lambda m: "number "),
         (Kind.SIGN, r"(?i)w/o\b", lambda m: "without"),
         (Kind.SIGN, r"(?i)w/(?=\s|\w)", lambda m: "with "),
         (Kind.SIGN, r"C\+\+", lambda m: "C plus plus"),
-        (Kind.SIGN, r"([CF])#(?![A-Za-z\d_])", lambda m: f"{m[1]} sharp"),
+        (Kind.SIGN, r"([A-G])#(m?)(?![A-Za-z\d_])", lambda m: f"{m[1]} sharp{' minor' * bool(m[2])}"),
+        (Kind.WORD, rf"({'|'.join(_SHORT)})(?:\.|(?![A-Za-z\d_]))", lambda m: _SHORT[m[1]]),
+        (Kind.WORD, r"(?i)(vol|ch|pp?)\.\s?(?=\d)", lambda m: f"{_NUMBERED[m[1].lower()]} "),
+        (Kind.WORD, r"ft\.(?=\s[A-Z])", lambda m: "featuring"),
+        (Kind.DATE, r"(?i)(mon|tues?|wed|thu(?:rs)?|fri|sat|sun)\.?(?![A-Za-z\d_])", _weekday),
         (Kind.SIGN, r"[xX]\s?(\d+(?:\.\d+)?)(?![A-Za-z\d_]|\.\d)", lambda m: f"times {plain(m[1])}"),
         (Kind.CODE, r"(?=[A-Za-z]*\d)[A-Za-z][A-Za-z0-9]*(?:\.\d[A-Za-z0-9]*)*(?![^\W\u3400-\u9fff])", _code),
         (Kind.CODE, r"(?=[A-Za-z]*[\d_])[A-Za-z]\w*", _code),

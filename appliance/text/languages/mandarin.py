@@ -107,6 +107,10 @@ _CASED_UNITS = {
     "kV": "千伏",
     "nm": "纳米",
 }
+_SCORE_BEFORE, _SCORE_AFTER = (
+    re.compile(r"(?:比分|总分|大比分)(?:是|为)?\s?$"),
+    re.compile("落后|领先|战平|惜败|告负|不敌|战胜|取胜"),
+)
 _CURRENT = re.compile(r"\d\s?[VW](?![A-Za-z])|电|充|输出")
 """In a line with amps: 3A is otherwise a class of games."""
 _WATTS = re.compile("充电|快充|闪充|功率|功耗|电源|显卡|适配器|充电器|灯泡|瓦|输出|TDP")
@@ -323,7 +327,9 @@ def _range(match: re.Match[str]) -> str | None:
     if not quantity.alike(a, b):
         return None
     is_bare = not (a.unit or b.unit or a.currency or b.currency) and (a.number + b.number).isdigit()
-    if is_bare and (int(a.number) == 0 or int(b.number) == 0 or int(a.number) > int(b.number)):
+    is_score = _SCORE_BEFORE.search(before(match)) or _SCORE_AFTER.match(match.string, match.end())
+    is_falling = is_bare and (int(a.number) == 0 or int(b.number) == 0 or int(a.number) > int(b.number))
+    if is_falling or (is_bare and is_score):
         return f"{_plain(a.number)}比{_plain(b.number)}"
     if a.unit in ("%", "％"):
         return f"{_said(a)}到{_said(b)}"

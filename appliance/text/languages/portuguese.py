@@ -66,6 +66,11 @@ def _ordinal(match: re.Match[str]) -> str:
     return ordinal(int(match[1]), "f" if match[2] in "ªa" else "")
 
 
+def _score(match: re.Match[str]) -> str:
+    """Flamengo 3x2"""
+    return f"{cardinal(int(match[1]))} a {cardinal(int(match[2]))}"
+
+
 def clock(hour: int, minute: int, marked: bool) -> str:
     words = cardinal(hour, "f")
     return f"{words} e {cardinal(minute)}" if minute else f"{words} hora{'s' * (hour != 1)}"
@@ -168,6 +173,7 @@ PORTUGUESE = SPEECH.language(
     numbers=(
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
+        (Kind.SCORE, r"(\d{1,2})x(\d{1,2})(?![\w.,]\d|\w)", _score),
         (Kind.PHONE, r"\d{2}\s?\d{4,5}-\d{4}(?!\d)", lambda m: SPEECH.grouped(m[0])),
     ),
     words=((Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "número "),),

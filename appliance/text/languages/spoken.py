@@ -14,6 +14,11 @@ from appliance.text.languages.plain import unshouted
 from appliance.text.quantity import CURRENCY, DASH
 from appliance.text.spans import Kind, Language, Readings, Say, Table, before
 
+_VERSION_BEFORE = re.compile(
+    r"(?i)\b(?:patch|version|versi[oó]n|versão|versione|parche|update|build|firmware|версия|версии|патч|патче)\s$"
+)
+"""Words before a number whose point is no decimal's: Patch 4.2"""
+
 _MASCULINE, _FEMININE = "m", "f"
 _SIGN = r"(?P<sign>(?<![\w.)%°])[-−+])?"
 _SIGNS = (
@@ -401,6 +406,11 @@ class _Reader:
             ),
             (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{end}(?!\s?=)", self._score),
             (Kind.VERSION, rf"(?!{number}{end})(\d+(?:\.\d+){{2,}}){end}", lambda m: s.points(m[1])),
+            (
+                Kind.VERSION,
+                rf"(\d+\.\d+){end}",
+                lambda m: s.points(m[1]) if _VERSION_BEFORE.search(before(m)) else None,
+            ),
             (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(\d+(?:/\d+)*){end}", self._slash),
             (
                 Kind.SIGN,
