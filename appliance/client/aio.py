@@ -75,7 +75,7 @@ class AsyncClient(AsyncCalls):
             request_serializer=pb.SynthesizeRequest.SerializeToString,
             response_deserializer=pb.SynthesizeResponse.FromString,
         )
-        attempts = self._attempts(method, text, voice, timeout, options, hold_s)
+        attempts = self._attempts(method, text, voice, timeout, options, hold_s, on_admitted)
         try:
             while True:
                 while attempts.must_wait():
@@ -86,7 +86,6 @@ class AsyncClient(AsyncCalls):
                         await call.initial_metadata()
                         if not call.done():  # refused
                             attempts.admitted()
-                            on_admitted()
                         [response] = [message async for message in call]
                         return whole_reply(response, attempts.begun)
                 except CallFailed as failure:
@@ -95,7 +94,6 @@ class AsyncClient(AsyncCalls):
                     call.cancel()
         finally:
             attempts.admitted()
-            on_admitted()
 
     def stream(
         self,
@@ -109,7 +107,7 @@ class AsyncClient(AsyncCalls):
     ) -> AsyncStream:
         """As `speak`; with `hold_s`, the Header comes with the first audio."""
         method = self._synthesizer.StreamSynthesize
-        return AsyncStream(self._attempts(method, text, voice, timeout, options, hold_s), on_admitted)
+        return AsyncStream(self._attempts(method, text, voice, timeout, options, hold_s, on_admitted))
 
     def watch(self, channel: str = "") -> AsyncIterator[QueueEvent]:
         return self._follow(self._queue.WatchQueue, pb.WatchQueueRequest(channel=channel))
@@ -145,8 +143,8 @@ class AsyncClient(AsyncCalls):
 
 
 class AsyncStream:
-    def __init__(self, attempts: Attempts, on_admitted: Callable[[], object]) -> None:
-        self._attempts, self._on_admitted = attempts, on_admitted
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts = attempts
         self._call = None if attempts.must_wait() else attempts.begin()
         self._cancelled = asyncio.Event()
 
@@ -162,9 +160,7 @@ class AsyncStream:
                 try:
                     with grpc_failures(attempts.address):
                         async for message in self._call:
-                            events = attempts.received(event_of(message))
-                            self._on_admitted()
-                            for event in events:
+                            for event in attempts.received(event_of(message)):
                                 yield event
                     return
                 except CallFailed as failure:
@@ -178,7 +174,6 @@ class AsyncStream:
             raise CallFailed("CANCELLED", "cancelled by this client") from None
         finally:
             attempts.admitted()
-            self._on_admitted()
             if self._call is not None:
                 self._call.cancel()
 

@@ -84,9 +84,12 @@ class ClientBase:
         timeout: float | None,
         options: Options,
         hold_s: float | None = None,
+        on_admitted: Callable[[], object] = lambda: None,
     ) -> Attempts:
         request = synthesize_request(text, voice, options)
-        return Attempts(method, request, timeout, self._retries, self.address, self._lines, hold_s)
+        return Attempts(
+            *(method, request, timeout, self._retries, self.address, self._lines, hold_s, on_admitted)
+        )
 
 
 def channel_metadata(channel: str) -> Metadata:

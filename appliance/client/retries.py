@@ -22,7 +22,7 @@ LOST = ("UNAVAILABLE", "UNKNOWN", "INTERNAL")
 HOLD_S = 60.0
 """Wait of a serial channel's request, until it is admitted, for a daemon that is away."""
 LOOK_S = 0.02
-"""Between looks of a request at those before it on its channel."""
+"""Interval at which a request looks at those before it on its channel."""
 
 
 class Lines:
@@ -68,6 +68,8 @@ class Attempts:
     hold_s: float | None = None
     """Seconds for which a daemon that is away is awaited without `retries`, until the first audio; None:
     HOLD_S on a serial channel, until it is admitted."""
+    on_admitted: Callable[[], object] = lambda: None
+    """Called when the daemon has it, or it has ended; again after each time that it was lost."""
     begun: float = field(default_factory=time.monotonic)
     count: int = 0
     """Attempts that were refused or lost, but for those that found no daemon."""
@@ -81,7 +83,7 @@ class Attempts:
         self._until_audio = bool(self.retries or self.hold_s)
         if self.hold_s is None:
             self.hold_s = HOLD_S if self._channel else 0.0
-        self._number, self._absent = self.lines.number(), 0
+        self._number, self._absent, self._is_admitted = self.lines.number(), 0, False
         self._last = CallFailed("UNAVAILABLE", "those before it on its channel await the daemon")
         if self._may_repeat and not self.request.request_id:
             # A box that still works on the last attempt then refuses the next one, rather than do both.
@@ -116,8 +118,11 @@ class Attempts:
         return events
 
     def admitted(self) -> None:
-        """The daemon has it, or it has ended: those after it may follow."""
-        self.lines.leave(self._channel, self._number)
+        """Let those after it follow: the daemon has it, or it has ended."""
+        if not self._is_admitted:
+            self._is_admitted = True
+            self.lines.leave(self._channel, self._number)
+            self.on_admitted()
 
     def wait_s(self, failure: CallFailed) -> float:
         """Seconds until the next attempt. Raises a failure that is final."""
@@ -134,6 +139,7 @@ class Attempts:
             left_s = self._left_s()
         if left_s is not None and wait_s >= left_s:
             raise failure
+        self._is_admitted = False
         self.lines.join(self._channel, self._number)
         return wait_s
 

@@ -1,4 +1,4 @@
-"""Which words of a text stand for which of the text rewritten: the cheapest edit between them."""
+"""Matching of a text's words with those of the text rewritten: the cheapest edit between them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ IGNORED = "x-ignored-parameters"
 MAX_NAMES, MAX_NAME = 16, 64
 SPEAK_TIMEOUT_S = 300.0
 AGAIN_S = 0.5
-"""Between looks for a daemon that is away."""
+"""Interval of looks for a daemon that is away."""
 MOST_LISTED = 32
 """Voices in a message."""
 OPENAI_VOICES = (
@@ -65,18 +65,15 @@ class SpeechRequest:
     """Time of `time.monotonic` until which it awaits a daemon that is away."""
 
     @property
-    def hold_s(self) -> float:
-        return max(self.until - time.monotonic(), 0.0)
-
-    @property
-    def arguments(self) -> Options:
-        """Options for the client."""
-        return {**self.options, "encoding": self.format.encoding, "rate": self.format.rate_hz}
-
-    @property
-    def timeout_s(self) -> float:
-        """Deadline, with what it may wait for its turn."""
-        return SPEAK_TIMEOUT_S + (self.options.get("queue_timeout") or 0.0)
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of the client's `speak` and `stream`; the deadline has what it may wait for its turn."""
+        return {
+            **self.options,
+            "encoding": self.format.encoding,
+            "rate": self.format.rate_hz,
+            "timeout": SPEAK_TIMEOUT_S + (self.options.get("queue_timeout") or 0.0),
+            "hold_s": max(self.until - time.monotonic(), 0.0),
+        }
 
     @property
     def headers(self) -> dict[str, str]:
@@ -164,12 +161,7 @@ class StreamedSpeech(Response):
         with ExitStack() as turn:
             turn.callback(speech.turn.release)
             stream = self._client.stream(
-                speech.text,
-                speech.voice,
-                timeout=speech.timeout_s,
-                hold_s=speech.hold_s,
-                on_admitted=turn.close,
-                **speech.arguments,
+                speech.text, speech.voice, on_admitted=turn.close, **speech.arguments
             )
             async with aclosing(cast("Any", aiter(stream))) as events:
                 async for event in events:
@@ -209,12 +201,7 @@ class WholeSpeech(Response):
         with ExitStack() as turn:
             turn.callback(speech.turn.release)
             reply = await self._client.speak(
-                speech.text,
-                speech.voice,
-                timeout=speech.timeout_s,
-                hold_s=speech.hold_s,
-                on_admitted=turn.close,
-                **speech.arguments,
+                speech.text, speech.voice, on_admitted=turn.close, **speech.arguments
             )
         return None if reply.header.skipped_reason or not reply.audio else reply
 
@@ -262,15 +249,19 @@ async def speech_of(
         patience_s = options.get("queue_timeout")
         until = time.monotonic() + (HOLD_S if patience_s is None else patience_s)
     async with turn:
-        while True:
-            try:
-                voice = await voice_of(request, voice)
-                break
-            except CallFailed as failure:
-                if failure.status != "UNAVAILABLE" or time.monotonic() + AGAIN_S > until:
-                    raise
-                await asyncio.sleep(AGAIN_S)
+        voice = await _awaited_voice(request, voice, until)
     return SpeechRequest(text, voice, audio_format, options, names, turn, ignored, until)
+
+
+async def _awaited_voice(request: HTTPConnection, name: str, until: float) -> str:
+    """As `voice_of`, from a daemon that may be away until this time."""
+    while True:
+        try:
+            return await voice_of(request, name)
+        except CallFailed as failure:
+            if failure.status != "UNAVAILABLE" or time.monotonic() + AGAIN_S > until:
+                raise
+        await asyncio.sleep(AGAIN_S)
 
 
 async def voice_of(request: HTTPConnection, name: str) -> str:

@@ -193,7 +193,7 @@ class SessionCall:
     # Clauses.
 
     def _speak(self, utterance: SessionUtterance, clause: str) -> None:
-        # What is invisible is refused as a request; the front end says of all else whether it is spoken.
+        # An invisible clause is refused as a request; the front end says of any other whether it is spoken.
         if not any(character.isprintable() and not character.isspace() for character in clause):
             return
         utterance.clauses += 1

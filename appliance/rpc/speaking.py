@@ -41,7 +41,7 @@ SAMPLE_BYTES = 4
 
 @dataclass(frozen=True)
 class Reading:
-    """What requests are read and planned with: one bundle under one configuration, taken whole."""
+    """Planner and defaults of one bundle under one configuration, taken whole."""
 
     planner: Planner
     defaults: RequestDefaults

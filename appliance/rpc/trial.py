@@ -21,7 +21,7 @@ from appliance.request import (
     SegmentAudio,
     Terms,
 )
-from appliance.rpc.speaking import Components
+from appliance.rpc.speaking import Components, Reading
 from appliance.scheduler.job import Job, Result
 
 MOST_ENGINE_S = 2.0
@@ -60,10 +60,10 @@ class Trial:
     async def _admit(self, reference: Reference, caller: str, results: asyncio.Queue[Result]) -> Job | None:
         """None where the engine is not ready, or this costs too much. Raises ApplianceError."""
         parts, loop = self.components, asyncio.get_running_loop()
-        generation, engine = parts.scheduler.engines.generation, parts.scheduler.engines.present
+        reading, engine = parts.reading, parts.scheduler.engines.present
         if engine is None or parts.scheduler.config.policy == "fifo":  # where it would delay requests
             return None
-        segments = await asyncio.to_thread(self._plan, reference)
+        segments = await asyncio.to_thread(_plan, reading, reference)
         if sum(engine.costs.of(segment).left_s(False, 0) for segment in segments) > MOST_ENGINE_S:
             return None
 
@@ -79,18 +79,18 @@ class Trial:
         )
         now = parts.clock()
         job = Job(terms, deliver, now, deadline=now + WAIT_S, stream=False)
-        return None if parts.scheduler.admit(job, [segments], None, generation) is None else job
+        return None if parts.scheduler.admit(job, [segments], None, reading.generation) is None else job
 
-    def _plan(self, reference: Reference) -> list[Segment]:
-        """Raises InvalidRequest."""
-        parts = self.components
-        planner = replace(parts.planner, reference=lambda voice, style: reference)
-        request = Request(
-            text=reference.transcript.strip(),
-            voice="",
-            nfe=parts.defaults.nfe,
-            seed=SEED,
-            guidance=parts.defaults.guidance,
-            segmentation=Segmentation.UPSTREAM,
-        )
-        return planner.plan(request)
+
+def _plan(reading: Reading, reference: Reference) -> list[Segment]:
+    """Raises InvalidRequest."""
+    planner = replace(reading.planner, reference=lambda voice, style: reference)
+    request = Request(
+        text=reference.transcript.strip(),
+        voice="",
+        nfe=reading.defaults.nfe,
+        seed=SEED,
+        guidance=reading.defaults.guidance,
+        segmentation=Segmentation.UPSTREAM,
+    )
+    return planner.plan(request)

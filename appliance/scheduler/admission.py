@@ -80,7 +80,7 @@ class Admission:
         self._typical = Presence()
         """All callers' together."""
         self._told: dict[tuple[str, str], float] = {}
-        """What is full → time at which the last that it refused was told to come again."""
+        """Scope and name that are full → time at which the last job refused was told to come again."""
 
     def enter(
         self, job: Job, ways: Sequence[Sequence[Segment]], merging: Job | None, generation: int | None
@@ -185,7 +185,7 @@ class Admission:
         """Time at which the channel is free. Raises QueueFull. `own_s`: audio of the job."""
         free, waiting_s = channel.free_from(now), channel.waiting_s(now)
         most_s = self._workload.config.backlog_s
-        # What plays a connection's replies is unknown, and so is when.
+        # The player of a connection's replies is unknown, and so is the time of their sound.
         if channel.name and waiting_s > most_s:
             reason = f"{waiting_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
             retry_s = self._retry_s(("backlog", channel.key), free - now - most_s, own_s, now)

@@ -52,7 +52,7 @@ class Quantity:
 
 
 RATED = r"\d\s?(?:[^\s\d/]{1,12}\s)?[^\s\d/]{0,12}\s?$"
-"""What stands before the / of a rate: 7,000MB, 2.5k req, 1,5 Mio. €."""
+"""Numerator of a rate, before its /: 7,000MB, 2.5k req, 1,5 Mio. €."""
 
 
 def units_pattern(units: Iterable[str], cased: Iterable[str] = ()) -> str:

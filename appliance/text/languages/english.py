@@ -91,7 +91,7 @@ _PER = """
     kwh kilowatt hour; side side; person person; player player; game game; match match; round round
     night night; serving serving; user user; page page; session session; set set; lap lap
 """
-"""What may stand after / in a rate."""
+"""Denominators of rates, after the /."""
 
 
 def _unit_names(names: str) -> dict[str, tuple[str, str]]:

@@ -118,7 +118,7 @@ class Speech:
     cased: str = ""
     """Units whose letters in another case are none: "W Watt"."""
     per: str = ""
-    """What may stand after / in a rate, and its words: "s por segundo"."""
+    """Denominators of rates, after the /, and their words: "s por segundo"."""
     per_word: str = "{}"
     """Words of any other word after the / of a price."""
     clock_before: str = r"(?!)"
