@@ -1,0 +1,68 @@
+"""Tokens → frames, by how long each token lasts in the mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+MARKS = frozenset(".,?!-")
+ENDING = 4
+"""Tokens before a mark, or the end, which are spoken slower."""
+INSIDE, PHRASE_END, END = range(3)
+"""Places of a token: within a phrase, among its last, and the mark that ends the text."""
+SHORTEST, UNKNOWN = 0.5, 5.0
+"""Frames of a token at least, and of one that the table lacks."""
+
+Table = Mapping[str, Sequence[float]]
+"""Token → its mean frames at each place."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Places reference and reply each within their own frames, a token as wide as its mean duration."""
+
+    table: Table
+
+    def weights(self, tokens: Sequence[str]) -> NDArray[np.float64]:
+        """(T,) mean frames of tokens that are spoken one after another."""
+        known = self.table
+        found = [
+            known[token][place] if token in known else UNKNOWN
+            for token, place in zip(tokens, places(tokens), strict=True)
+        ]
+        return np.maximum(np.array(found, np.float64), SHORTEST)
+
+    def frames(self, reference_frames: int, before: Sequence[str], after: Sequence[str], speed: float) -> int:
+        """Reference and reply, which is spoken at the reference's pace times `speed`."""
+        pace = reference_frames / max(float(self.weights(before).sum()), SHORTEST)
+        return reference_frames + max(math.ceil(pace * float(self.weights(after).sum()) / speed), 1)
+
+    def index(
+        self, reference_frames: int, before: Sequence[str], after: Sequence[str], frames: int
+    ) -> NDArray[np.int32]:
+        """(N,) token of each frame; `before` share the first `reference_frames`."""
+        parts = [(before, 0, reference_frames), (after, len(before), frames - reference_frames)]
+        return np.concatenate([first + spread(self.weights(some), n) for some, first, n in parts if some])
+
+
+def spread(weights: NDArray[np.float64], frames: int) -> NDArray[np.int32]:
+    """(frames,) index of the token at the middle of each frame, each token as wide as its share of them."""
+    ends = np.cumsum(weights) * (frames / weights.sum())
+    found = np.searchsorted(ends, np.arange(frames) + 0.5, side="right")
+    return np.minimum(found, len(weights) - 1).astype(np.int32)
+
+
+def places(tokens: Sequence[str]) -> list[int]:
+    found, left = [INSIDE] * len(tokens), ENDING
+    for at in range(len(tokens) - 1, -1, -1):
+        if tokens[at] in MARKS:
+            left = ENDING
+            found[at] = END if at == len(tokens) - 1 else PHRASE_END
+            continue
+        found[at] = PHRASE_END if left > 0 else INSIDE
+        left -= 1
+    return found

@@ -1,0 +1,42 @@
+"""Phones of US English in misaki's notation, with a vowel's stress folded into it."""
+
+from __future__ import annotations
+
+CONSONANTS = "bdfhjklmnpstvwzðŋɡɹʃʒʤʧθT"
+"""T is a flap."""
+VOWELS = "AIOWYiuæɑɔəɛɜɪʊʌᵊᵻɐ"
+"""A, I, O, W, Y are diphthongs: say, sigh, so, how, boy."""
+STRESSES = ("", "ˈ", "ˌ")
+MARKS = ".,?!-"
+SPACE = " "
+TOKENS = (SPACE, *CONSONANTS, *(stress + vowel for stress in STRESSES for vowel in VOWELS), *MARKS)
+"""In the order of a vocabulary's lines."""
+KNOWN = frozenset(TOKENS)
+
+_ALIKE = {
+    **dict.fromkeys("—–:;", ","),
+    **{"…": ".", "ʔ": "t", "ɾ": "T", "ɚ": "ɜ", "r": "ɹ", "g": "ɡ", "x": "k", "ɬ": "l", "ɒ": "ɑ", "ç": "h"},
+    **{"y": "j", "c": "k", "q": "k", "a": "æ", "e": "A", "o": "O", "Q": "O"},
+}
+"""Symbols of other notations, and marks, by those that stand for them; others have no sound."""
+
+
+def folded(phonemes: str) -> list[tuple[str, int, int]]:
+    """Tokens of a string of misaki's, each with the first and end index of its symbols."""
+    found: list[tuple[str, int, int]] = []
+    stress, begin = "", 0
+    for place, symbol in enumerate(phonemes):
+        if symbol in STRESSES[1:]:
+            stress, begin = symbol, place
+            continue
+        symbol = _ALIKE.get(symbol, symbol)
+        if symbol not in KNOWN:
+            continue
+        stressed = bool(stress) and symbol in VOWELS
+        found.append((stress + symbol if stressed else symbol, begin if stressed else place, place + 1))
+        stress = "" if stressed else stress
+    return found
+
+
+def tokens(phonemes: str) -> list[str]:
+    return [token for token, _, _ in folded(phonemes)]
