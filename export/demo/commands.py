@@ -7,15 +7,18 @@ import dataclasses
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as workers
 
 from appliance.contract import bundle as contract
 from appliance.errors import BundleError
-from export.demo.corpus import fetch, make, sentences, store, teachers
+from export.demo.corpus import coverage, fetch, make, sentences, store, teachers
 from export.demo.training import loop, train, vocoder
 
 FAILED = 1
@@ -54,6 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     corpus.add_argument("--teachers", type=Path, default=TEACHERS, help="fetched if missing")
     corpus.add_argument("--voice", choices=teachers.VOICES, default=teachers.HEART, help="that speaks")
     corpus.add_argument("--hours", type=float, default=14.0, help="at least, if there are sentences")
+    corpus.add_argument(
+        "--pitch", action=argparse.BooleanOptionalAction, default=True, help="for the vocoder"
+    )
     corpus.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     _add_training(add("train", _train, "train the DiT, or resume"), train.Trainer, train.Recipe, RUN)
     _add_training(
@@ -84,6 +90,9 @@ def _add_training(
     parser.add_argument("--out", type=Path, help="for the averaged weights")
     parser.add_argument("--save-minutes", type=float, default=5.0, help="between checkpoints")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="on a CPU")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="of --threads each, with batches of their own"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="of torch")
     parser.add_argument("--plan-minutes", type=float, help="end by time instead of by steps")
     parser.set_defaults(trainer=trainer, recipe=recipe)
@@ -104,18 +113,33 @@ def _repeats(text: str) -> dict[str, int]:
 
 
 def _corpus(options: argparse.Namespace) -> None:
+    if not options.teachers.exists():
+        fetch.teachers(options.teachers)
     path = options.folder / "sentences.jsonl"
     if not path.exists():
         if not options.texts.exists():
             fetch.texts(options.texts)
-        sentences.write(sentences.collect(options.texts / "fortunes", options.texts / "words"), path)
-    if not options.teachers.exists():
-        fetch.teachers(options.teachers)
+        found = sentences.collect(options.texts / "fortunes", options.texts / "words")
+        phonemes = teachers.Teachers(options.teachers).hibari.g2p
+        sentences.write(coverage.ordered(found, phonemes), path)
     lines = sentences.read(path)
-    make.make(options.folder, lines, options.voice, options.hours, options.workers, options.teachers)
+    speakers = options.workers, options.teachers
+    make.make(options.folder, lines, options.voice, options.hours, *speakers, pitch=options.pitch)
 
 
 def _train(options: argparse.Namespace) -> None:
+    if options.processes == 1:
+        _trained(0, options)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        options.meeting = f"file://{scratch}/meeting"
+        workers.spawn(_trained, (options,), options.processes)  # type: ignore[attr-defined]
+
+
+def _trained(rank: int, options: argparse.Namespace) -> None:
+    """Train in this process, one of several with a place to meet."""
+    if options.processes > 1:
+        dist.init_process_group("gloo", options.meeting, rank=rank, world_size=options.processes)
     torch.set_num_threads(options.threads)
     torch.set_flush_denormal(True)  # slowed a step on a CPU by a third
     torch.set_float32_matmul_precision("high")

@@ -1,4 +1,4 @@
-"""A corpus of hums with random words, a model small enough to train in a moment, and commands of that size.
+"""A corpus of hums with random phones, a model small enough to train in a moment, and commands of that size.
 
 `python -m tests.export.demo -m export.demo COMMAND …` is the rehearsal of a command.
 """
@@ -17,10 +17,11 @@ from unittest import mock
 import numpy as np
 
 from appliance.contract.bundle import Arch
+from appliance.text.phones.alphabet import CONSONANTS, STRESSES, TOKENS, VOWELS, tokens
 from export.demo import commands
-from export.demo.corpus import alphabet, make, store
+from export.demo.corpus import make, store
 from export.demo.corpus.store import Store
-from export.demo.corpus.teachers import HEART, MICHAEL, PITCH_HOP, SAMPLE_RATE_HZ, Utterance, Word
+from export.demo.corpus.teachers import HEART, MICHAEL, PITCH_HOP, SAMPLE_RATE_HZ, Phone, Utterance
 from export.demo.training import loop, train, vocoder
 from export.demo.training.train import Recipe
 from export.model.dit import DiT
@@ -53,8 +54,10 @@ def write_store(folder: Path, seconds: float = 1.2) -> Store:
         for number in range(CLIPS):
             samples = int(SAMPLE_RATE_HZ * seconds * rng.uniform(0.7, 1.3))
             count = max(int(samples / SAMPLE_RATE_HZ * 3), 1)
-            words = ["".join(rng.choice(list(alphabet.SMALL), 4)) for _ in range(count)]
-            text = " ".join(words).capitalize() + ".,?!'-"[number % 2]
+            syllables = (
+                rng.choice(list(part)) for _ in range(count) for part in (CONSONANTS, STRESSES, VOWELS)
+            )
+            text = "".join(syllables) + ".?"[number % 2]
             split = "train" if number % 8 else "test"
             sentence = {"id": f"live-{number}-{voice}", "voice": voice, "text": text, "split": split}
             spoken.append((sentence, hum(rng, samples, text)))
@@ -63,7 +66,7 @@ def write_store(folder: Path, seconds: float = 1.2) -> Store:
 
 
 def hum(rng: np.random.Generator, samples: int, text: str = "hum") -> Utterance:
-    """A tone that rises and falls, whose words last as long as they are written."""
+    """A tone that rises and falls, whose phones are the text's, all as long."""
     n = np.arange(samples)
     hz = rng.uniform(130, 200) + 30 * np.sin(n / 3000)
     phase = 2 * np.pi * np.cumsum(hz) / SAMPLE_RATE_HZ
@@ -72,14 +75,9 @@ def hum(rng: np.random.Generator, samples: int, text: str = "hum") -> Utterance:
     return Utterance(wave, spread(text, samples), hz[::PITCH_HOP].astype(np.float32))
 
 
-def spread(text: str, samples: int) -> list[Word]:
-    """Each word at its place of `text` in `samples`."""
-    words, at = [], 0
-    for part in text.split(" "):
-        end = at + len(part)
-        words.append((at, end, at * samples // len(text), end * samples // len(text)))
-        at = end + 1
-    return words
+def spread(text: str, samples: int) -> list[Phone]:
+    said = tokens(text)
+    return [(token, n * samples // len(said), (n + 1) * samples // len(said)) for n, token in enumerate(said)]
 
 
 class Hums:
@@ -88,7 +86,7 @@ class Hums:
     asked: ClassVar[list[tuple[str, str, float]]] = []
 
     def __init__(self, folder: Path) -> None:
-        pass
+        self.hibari = SimpleNamespace(g2p=str)
 
     def speak(self, voice: str, text: str, speed: float = 1.0) -> Utterance | None:
         self.asked.append((voice, text, speed))
@@ -128,7 +126,7 @@ def rehearse(argv: Sequence[str]) -> int:
 
 def redrawn(arch: Arch, _: Store) -> DiT:
     """In the place of `train.initial_dit`: weights under which every path matters without a long training."""
-    dit = DiT(arch, len(alphabet.TRAINED), store.SPEC.mels)
+    dit = DiT(arch, len(TOKENS), store.SPEC.mels)
     redraw(dit, 5)
     return dit
 

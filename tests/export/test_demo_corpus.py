@@ -1,4 +1,4 @@
-"""The demo's corpus: what is said, how teachers are timed, how clips are cut, kept and taken up again."""
+"""The demo's corpus: what is said, how phones are timed, how clips are cut, kept and taken up again."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ import pytest
 import yaml
 
 from appliance.contract.mel import log_mel
-from appliance.contract.tokens import Vocabulary
-from appliance.text.chinese import to_tokens
 from appliance.text.languages.numbers import english, english_ordinal
+from appliance.text.phones import alphabet
 from export.demo.commands import main
-from export.demo.corpus import alphabet, make, sentences, store, teachers
+from export.demo.corpus import coverage, make, sentences, store, teachers
 from export.demo.corpus.sentences import FORTUNES, Sentence
 from export.demo.corpus.store import MARGIN_S, PERIODIC_WINDOW, Store
 from export.demo.corpus.teachers import HEART, PITCH_HOP, SAMPLE_RATE_HZ, Teachers, Utterance
 from export.demo.shipping import ship
-from tests.export.demo import VOICES, Hums, hum, spread, write_store
+from tests.export.demo import VOICES, Hums, hum, write_store
 
 pytestmark = pytest.mark.torch
 
@@ -105,7 +104,8 @@ def test_prose_is_kept_and_all_is_plain(collected: list[Sentence]) -> None:
     for absent in ("Xerxes", "verse", "grep", "SHOUTED", "stupid", "etc.", "Mr."):
         assert absent not in together
     assert all(map(PLAIN.fullmatch, texts))
-    assert all(3 <= len(text.split()) <= 24 and len(text) <= sentences.CHARACTERS for text in texts)
+    assert all(len(s.text.split()) >= 3 for s in collected if not s.id.startswith("mini"))
+    assert all(len(text.split()) <= 24 and len(text) <= sentences.CHARACTERS for text in texts)
     assert len({sentence.id for sentence in collected}) == len(collected)
 
 
@@ -177,33 +177,56 @@ def test_livestream_lines_fill_every_slot_and_are_plain() -> None:
         assert all(map(PLAIN.fullmatch, lines))
 
 
-def test_training_and_device_read_a_text_alike() -> None:
-    text = 'Thanks for the follow, "Mila": it\'s well-known, isn\'t it? Yes! And so on: "A" €'
-    vocabulary = Vocabulary(tuple(alphabet.vocabulary()))
-    on_device = vocabulary.ids(to_tokens(text))
-    assert [alphabet.copies()[index] for index in on_device] == alphabet.ids(text).tolist()
-    assert len(alphabet.copies()) == vocabulary.size
+def test_rare_and_short_texts_are_of_what_the_others_lack_or_have() -> None:
+    others = [
+        "The cat sat, as cats do.",
+        "The cat saw the dog run away, and the moon rose over it.",
+        "No!",
+    ] * 2
+    words = [f"{a}{b}ing" for a in "bdfgklm" for b in ("ell", "unn", "ast", "erk")] + [
+        "Norway",
+        "cat's",
+        "cat",
+    ]
+    lines = sentences.rare(words, others * 2)
+    assert len(lines) == sentences.RARE_LINES and all(map(PLAIN.fullmatch, lines))
+    said = {word for line in lines for word in re.findall(r"[a-z']+", line.lower())} - {"and"}
+    assert said == {word.lower() for word in words} - {"cat's", "cat"}
+    short = sentences.brief(others)
+    texts = {line.rstrip(".?!").lower() for line in short}
+    assert {"the cat sat", "as cats do", "no"} <= texts and all(map(PLAIN.fullmatch, short))
+    assert all(len(text.split()) <= sentences.BRIEF_WORDS[1] for text in texts)
+
+
+def test_sentences_that_add_most_pairs_of_phones_are_first_of_their_source() -> None:
+    lines = [
+        Sentence(f"{source}-{n}", text, split)
+        for source in ("fort", "mini")
+        for n, (text, split) in enumerate(
+            [("bi", "test"), ("bɪbɪbɪ", "train"), ("bɪdA", "train"), ("bɪ", "train")]
+        )
+    ]
+    found = coverage.ordered(lines, str)
+    assert sorted(found, key=lines.index) == lines
+    texts = {
+        source: [s.text for s in found if s.id[:4] == source and s.split == "train"]
+        for source in ("fort", "mini")
+    }
+    assert set(map(tuple, texts.values())) == {("bɪbɪbɪ", "bɪdA", "bɪ")}
+    assert [s.split for s in found][-2:] == ["test", "test"]
+    more = coverage.greedy([lines[1], lines[1], lines[2]], str)
+    assert [s.text for s in more] == ["bɪbɪbɪ", "bɪdA", "bɪbɪbɪ"], "a pair that was had counts less"
 
 
 # Teachers
 
 
-def test_words_are_timed_by_their_phonemes() -> None:
-    #                   pad  h  I  ,     j  u     t  u  .  pad
-    lasting = np.array([7, 10, 20, 5, 3, 30, 40, 2, 50, 60, 6, 9])
-    assert teachers.timed_words("Hi, you two.", "hI, ju tu.", lasting) == [
-        (0, 3, 7, 42),
-        (4, 7, 45, 115),
-        (8, 12, 117, 233),
-    ]
-
-
-def test_where_the_words_are_fewer_they_share_the_time_by_letters() -> None:
-    #                   pad  a  b  c     d  pad
-    lasting = np.array([100, 10, 10, 10, 5, 25, 100])
-    text = "- Abc d, efgh -"  # three words of three, two and four characters; marks alone are none
-    times = [(2, 5, 100, 120), (6, 8, 120, 133), (9, 13, 133, 160)]
-    assert teachers.timed_words(text, "abc d", lasting) == times
+def test_phones_are_timed_by_their_frames() -> None:
+    #                   pad  h  ˈ  I  —  t  ˈ  u  .  pad
+    lasting = np.array([7, 10, 20, 5, 3, 30, 40, 2, 50, 60])
+    assert teachers.timed("hˈI—tˈu.", lasting) == [
+        ("h", 7, 17), ("ˈI", 17, 42), (",", 42, 45), ("t", 45, 75), ("ˈu", 75, 117), (".", 117, 167),
+    ]  # fmt: skip
 
 
 def test_a_teacher_is_asked_for_phonemes_it_knows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -234,23 +257,23 @@ def test_a_teacher_is_asked_for_phonemes_it_knows(monkeypatch: pytest.MonkeyPatc
     assert teacher.speak(HEART, "A c") is None
     spoken = teacher.speak(HEART, "A B")
     assert spoken is not None
-    assert spoken.words == [(0, 1, 600, 1800), (2, 3, 2400, 4200)]
+    assert spoken.phones == [("æ", 600, 1800), (" ", 1800, 2400), ("b", 2400, 4200)]
     assert spoken.pitch.tolist() == [0.0] * 4 + [120.0] * 12
     assert len(spoken.samples) == 8 * 600 and (spoken.samples == -16384).all()
 
 
-def test_the_teacher_speaks_the_same_twice_and_its_words_in_their_order(tmp_path: Path) -> None:
+def test_the_teacher_speaks_the_same_twice_and_its_phones_in_their_order(tmp_path: Path) -> None:
     pytest.importorskip("hibari", reason="the teachers are not installed (scripts/requirements/voice.txt)")
     text = "Thanks for the follow, and welcome to the stream."
     teacher = Teachers(tmp_path)
     one, other = teacher.speak(HEART, text), teacher.speak(HEART, text)
     assert one is not None and other is not None
     np.testing.assert_array_equal(one.samples, other.samples)
-    assert [text[first:end] for first, end, _, _ in one.words] == text.split()
-    times = [time for *_, begin, end in one.words for time in (begin, end)]
+    assert [token for token, _, _ in one.phones] == alphabet.tokens(teacher.hibari.g2p(text))
+    times = [time for _, begin, end in one.phones for time in (begin, end)]
     assert times == sorted(times) and times[-1] <= len(one.samples)
     assert abs(len(one.pitch) * PITCH_HOP - len(one.samples)) <= 2 * PITCH_HOP
-    clip = store._clip(store.trimmed(one), text)
+    clip = store._clip(store.trimmed(one), True)
     voiced = clip["pitch"][clip["pitch"] > 0]
     assert 0.3 < len(voiced) / len(clip["pitch"]) < 0.95 and 120 < np.median(voiced) < 300
 
@@ -273,22 +296,16 @@ def test_pitch_is_that_at_which_the_sound_repeats(period: int) -> None:
     assert not store.refined(wave, 0 * asked, at).any()
 
 
-def test_letters_share_the_time_of_their_word() -> None:
-    spoken = Utterance(np.zeros(1000, np.int16), [(0, 3, 100, 400), (4, 6, 500, 700)], np.zeros(4))
-    found = store.letters(spoken, "abc de.", np.array([0, 100, 199, 200, 399, 450, 500, 599, 600, 699, 900]))
-    assert found.tolist() == [0, 0, 0, 1, 2, 3, 4, 4, 5, 5, 6]
-
-
-def test_silence_is_trimmed_and_words_and_pitch_move_with_it() -> None:
-    tone = hum(np.random.default_rng(0), 24_000, "ten letters")
+def test_silence_is_trimmed_and_phones_and_pitch_move_with_it() -> None:
+    tone = hum(np.random.default_rng(0), 24_000, "bɪdA")
     silence = np.zeros(12_000, np.int16)
-    words = [(a, b, begin + 12_000, end + 12_000) for a, b, begin, end in tone.words]
+    phones = [(token, begin + 12_000, end + 12_000) for token, begin, end in tone.phones]
     pitch = np.concatenate([np.zeros(40), tone.pitch, np.zeros(40)])
-    trimmed = store.trimmed(Utterance(np.concatenate([silence, tone.samples, silence]), words, pitch))
-    first, margin = trimmed.words[0][2], round(SAMPLE_RATE_HZ * MARGIN_S)
+    trimmed = store.trimmed(Utterance(np.concatenate([silence, tone.samples, silence]), phones, pitch))
+    first, margin = trimmed.phones[0][1], round(SAMPLE_RATE_HZ * MARGIN_S)
     assert margin <= first < margin + PITCH_HOP and (12_000 - first) % PITCH_HOP == 0
     np.testing.assert_array_equal(trimmed.samples[first : first + 24_000], tone.samples)
-    assert [end - begin for *_, begin, end in trimmed.words] == [e - b for *_, b, e in tone.words]
+    assert [end - begin for _, begin, end in trimmed.phones] == [e - b for _, b, e in tone.phones]
     np.testing.assert_array_equal(trimmed.pitch[first // PITCH_HOP :][:80], tone.pitch)
     assert len(trimmed.samples) == first + 24_000 + margin
 
@@ -297,18 +314,17 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     made = write_store(tmp_path)
     assert {clip.voice for clip in made.clips} == set(VOICES)
     assert sum(clip.samples for clip in made.clips) == len(made.audio)
-    assert sum(clip.frames for clip in made.clips) == len(made.mels) == len(made.letters) == len(made.pitch)
+    assert sum(clip.frames for clip in made.clips) == len(made.mels) == len(made.spoken) == len(made.pitch)
     for clip in made.clips[::7]:
         wave = made.audio[clip.begin : clip.begin + clip.samples] / store.FULL_SCALE
         own = slice(clip.start, clip.start + clip.frames)
         heard = log_mel(wave.astype(np.float32), store.SPEC)
         assert np.abs(made.mels[own] - heard).mean() < 1e-3 and heard.std() > 1
         assert np.sqrt(np.mean(wave**2)) == pytest.approx(store.TARGET_RMS, rel=1e-3)
-        letters = made.letters[own]
-        assert letters[0] == 0 and (np.diff(letters) >= 0).all() and letters[-1] < len(clip.text)
-        at = np.arange(clip.frames) * store.SPEC.hop
-        wanted = store.letters(Utterance(wave, spread(clip.text, clip.samples), wave), clip.text, at)
-        assert np.abs(letters - wanted).max() <= 1
+        said, spoken = alphabet.tokens(clip.phones), made.spoken[own]
+        assert spoken[0] == 0 and (np.diff(spoken) >= 0).all() and spoken[-1] == len(said) - 1
+        wanted = np.arange(clip.frames) * len(said) // clip.frames
+        assert np.abs(spoken - wanted).max() <= 1
         assert 95 < made.pitch[own][made.pitch[own] > 0].mean() < 235
     test = [clip.id for clip in made.clips if clip.split == "test"]
     assert test == [f"live-{n}-{voice}" for voice in sorted(VOICES) for n in (0, 8, 16)]
@@ -328,7 +344,7 @@ def test_a_corpus_is_made_until_it_is_long_enough_and_goes_on(
     lines = [Sentence(f"live-{n:010x}", f"number {english(n)}.", "train") for n in range(40)]
     spoken = [line.text for line in lines if "x" not in line.text]
     for hours, clips, asked in ((8 / 3600, 7, 8), (1.0, len(spoken), len(lines))):
-        make.make(tmp_path, lines, HEART, hours, 1, tmp_path)
+        make.make(tmp_path, lines, HEART, hours, 1, tmp_path, pitch=False)
         assert [clip.text for clip in Store(tmp_path).clips] == spoken[:clips]
         assert len(Hums.asked) == asked
 

@@ -7,25 +7,24 @@ import json
 import math
 import random
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise, product
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
-import hypothesis
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from appliance.contract.mel import log_mel
-from appliance.plan import spoken_transcript
-from appliance.voices.rules import complete_transcript
+from appliance.contract.placement import Placement
+from appliance.text.phones.alphabet import SPACE, TOKENS, tokens
 from export.checkpoint import build_vocos, load_vocos
 from export.demo.commands import main
-from export.demo.corpus import alphabet, store
+from export.demo.corpus import durations, store
 from export.demo.corpus.store import Store
 from export.demo.training import batches, loop, matching, train, vocoder
 from export.demo.training.batches import Batch, Batches, Piece
@@ -42,6 +41,7 @@ from tests.export.small import upstream_dit
 pytestmark = pytest.mark.torch
 
 FRAMES, LONGEST = 900, 420
+PLACEMENT = Placement({token: [4 + n % 5, 6 + n % 7, 9] for n, token in enumerate(TOKENS)})
 STUDENT = dataclasses.replace(RECIPE, stage="student", passes=5)
 
 
@@ -52,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="module")
 def model() -> BatchedDiT:
-    dit = DiT(dataclasses.replace(RECIPE, dim=64, heads=2).arch, len(alphabet.TRAINED), store.SPEC.mels)
+    dit = DiT(dataclasses.replace(RECIPE, dim=64, heads=2).arch, len(TOKENS), store.SPEC.mels)
     redraw(dit, 3)
     return BatchedDiT(dit.requires_grad_(False))
 
@@ -63,7 +63,7 @@ def float32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stream_of(made: Store, repeats: Mapping[str, int] = MappingProxyType({})) -> Batches:
-    return Batches(made, "cpu", FRAMES, LONGEST, repeats, 0)
+    return Batches(made, "cpu", PLACEMENT, FRAMES, LONGEST, repeats, 0)
 
 
 def make_batch(made: Store) -> Batch:
@@ -78,7 +78,10 @@ def one_by_one(
     frames = int(batch.sentences.frames[row])
     ids = batch.sentences.ids[row, : batch.sentences.tokens[row]]
     cond = batch.mels[row, :frames] * ~batch.hidden[row, :frames, None] * (not drop)
-    text = model.dit.text_embed(ids, frames, 2)[1:] if drop else model.dit.text_embed(ids, frames, 1)
+    embed = model.dit.text_embed
+    with mock.patch.object(embed, "upsamples", False):
+        text = embed(ids, frames, 2)[1:] if drop else embed(ids, frames, 1)
+    text = text[:, batch.sentences.index[row, :frames]]
     found: Tensor = model.dit(latents, cond, text, torch.tensor(t))[0]
     return found
 
@@ -101,15 +104,6 @@ def test_each_sentence_of_a_batch_is_what_the_reference_model_gives_for_it_alone
         assert (found[row, :frames] - wanted).norm() < 2e-6 * wanted.norm()
 
 
-@hypothesis.given(st.integers(1, 40), st.integers(0, 200))
-def test_frames_are_shared_among_tokens_as_upstream_shares_them(tokens: int, more: int) -> None:
-    frames = tokens + more
-    lengths = torch.tensor([frames, frames])
-    said = Sentences(torch.zeros(2, tokens), torch.tensor([tokens, 1]), lengths, frames)
-    assert torch.equal(said.upsample_index[0], upsample_index(tokens, frames))
-    assert not said.upsample_index[1].any()
-
-
 def test_a_family_that_cannot_be_trained_here_is_refused() -> None:
     arch = dataclasses.replace(RECIPE.arch, text_embedding_average_upsampling=False)
     with pytest.raises(ValueError, match="text_embedding_average_upsampling"):
@@ -128,7 +122,7 @@ def test_the_aim_is_the_guided_heads_attention_on_the_right_token(made: Store, m
         assert found is not None
         return found[1][mask]
 
-    one_token = dataclasses.replace(batch.sentences, tokens=torch.ones(count, dtype=torch.int64))
+    one_token = dataclasses.replace(batch.sentences, index=torch.zeros_like(batch.sentences.index))
     assert aim(one_token, 0, heads=2).abs().max() < 1e-4
     shares = [aim(batch.sentences, n, heads=1).exp() for n in range(int(batch.sentences.tokens.max()))]
     torch.testing.assert_close(torch.stack(shares).sum(dim=0), torch.ones(int(mask.sum())))
@@ -145,7 +139,8 @@ def test_the_loss_is_that_of_upstreams_forward(
     batch = make_batch(made)
     # Upstream's batches let a padded sentence hear its padding; ours do not.
     frames, said = int(batch.sentences.frames.min()), batch.sentences
-    cut = Sentences(said.ids, said.tokens, torch.full_like(said.frames, frames), frames)
+    even = torch.stack([upsample_index(int(tokens), frames) for tokens in said.tokens])
+    cut = Sentences(said.ids, said.tokens, torch.full_like(said.frames, frames), even)
     batch = Batch(batch.mels[:, :frames], cut, batch.hidden[:, :frames], batch.alignment[:, :frames])
     count = len(batch.mels)
     everyone, nobody = torch.ones(count, dtype=torch.bool), torch.zeros(count, dtype=torch.bool)
@@ -174,9 +169,9 @@ def _fix_draws(
 
 
 @pytest.mark.usefixtures("float32")
-@pytest.mark.parametrize("step", [5, 8])
+@pytest.mark.parametrize(("step", "interval"), [(6, 0), (7, 0), (10, 3)])
 def test_a_student_aims_where_its_guided_teacher_arrives_from_where_itself_did(
-    step: int, made: Store, model: BatchedDiT, tmp_path: Path
+    step: int, interval: int, made: Store, model: BatchedDiT, tmp_path: Path
 ) -> None:
     recipe = dataclasses.replace(STUDENT, dim=64, heads=2, strength=1.5)
     state = {"recipe": dataclasses.asdict(recipe), "average": model.dit.state_dict()}
@@ -186,12 +181,12 @@ def test_a_student_aims_where_its_guided_teacher_arrives_from_where_itself_did(
     trainer.progress.step = step
     redraw(trainer.dit, 4)
     batch = make_batch(made)
-    loss = trainer.losses(batch)[0].item()
+    loss = trainer.losses(batch)[1]["loss"].item()
 
     noise = torch.randn(batch.mels.shape, generator=trainer.generator())
     # Upstream's uniform grid of 10 steps with its sway, of which each of the student's five has two.
     times = [1 - math.cos(math.pi / 2 * n / 10) for n in range(11)]
-    place = 2 * (step % 5)
+    place = 2 * interval
     squares, count = 0.0, 0
     for row, frames in enumerate(batch.sentences.frames.tolist()):
         latents = noise[row, :frames]
@@ -233,24 +228,24 @@ def test_draws_depend_on_the_generator_alone(made: Store) -> None:
 
 
 def test_a_student_hears_every_text_in_any_voice_as_the_device_lays_it_out(made: Store) -> None:
-    stream = Batches(made, "cpu", FRAMES, LONGEST, {}, 0, replies=True)
+    stream = Batches(made, "cpu", PLACEMENT, FRAMES, LONGEST, {}, 0, replies=True)
     epoch = stream.epoch(0)
     pieces = [piece for batch in epoch for piece in batch]
     pairs = [tuple(made.clips[number] for number in piece.clips) for piece in pieces]
     assert {(given.voice, said.voice) for given, said in pairs} == set(product(VOICES, VOICES))
     assert len({said.text for _, said in pairs}) == len(pairs) >= 0.8 * len(stream.numbers)
-    # The device's duration (upstream's infer_process): the reference's frames for each of its letters.
-    more = [
-        piece.last / ((given.frames + batches.SILENCE_FRAMES) * len(said.text) / (len(given.text) + 2))
-        for piece, (given, said) in zip(pieces, pairs, strict=True)
-    ]
+    more = []
+    for piece, (given, said) in zip(pieces, pairs, strict=True):
+        begun = given.frames + batches.SILENCE_FRAMES
+        device = PLACEMENT.frames(begun, [*tokens(given.phones), SPACE], tokens(said.phones), 1.0)
+        more.append(piece.last / (device - begun))
     assert np.exp(np.mean(np.log(more))) == pytest.approx(1.1, abs=0.05)
     made_of = stream.make(epoch[0], np.random.default_rng(0))
     for row, piece in enumerate(epoch[0]):
         hidden = made_of.hidden[row, : piece.frames]
         assert not hidden[: -piece.last].any() and hidden[-piece.last :].all()
     with pytest.raises(ValueError, match="no two clips together have up to 150 frames"):
-        Batches(made, "cpu", FRAMES, 150, {}, 0, replies=True).epoch(0)
+        Batches(made, "cpu", PLACEMENT, FRAMES, 150, {}, 0, replies=True).epoch(0)
 
 
 def test_an_epoch_has_every_sentence_once_and_keeps_to_its_frames(made: Store) -> None:
@@ -267,41 +262,89 @@ def test_an_epoch_has_every_sentence_once_and_keeps_to_its_frames(made: Store) -
     assert stream.epoch(3) == epoch != stream.epoch(4)
 
 
-def test_a_reply_is_joined_as_on_the_device_stretched_and_without_its_full_stop(made: Store) -> None:
+@pytest.mark.parametrize("longer", [0, 40])
+def test_a_reply_is_joined_as_on_the_device_and_stretched(made: Store, longer: int) -> None:
     stream = stream_of(made)
     first, second = (made.clips[n] for n in stream.numbers[:2])
-    for last, bare in ((second.frames, False), (second.frames + 40, True)):
-        piece = Piece(tuple(stream.numbers[:2]), 0, last, bare)
-        rows, ids, places = stream.joined(piece)
-        transcript = spoken_transcript(complete_transcript(first.text))
-        said = second.text.removesuffix(".") if bare else second.text
-        assert ids.tolist() == [*alphabet.ids(transcript), *alphabet.ids(said)]
-        silence = batches.SILENCE_FRAMES
-        assert len(rows) == len(places) == first.frames + silence + last
-        mel = stream.frames_at(torch.from_numpy(rows)[None])[0].numpy()
-        heard = made.mels.astype(np.float32)
-        np.testing.assert_array_equal(mel[: first.frames], heard[first.start :][: first.frames])
-        at, own = np.linspace(0, second.frames - 1, last), np.arange(second.frames)
-        reply = heard[second.start :][: second.frames]
-        for band in (0, 50, 99):
-            np.testing.assert_allclose(mel[-last:, band], np.interp(at, own, reply[:, band]), atol=1e-4)
-        assert places[first.frames + silence] == len(transcript) and (np.diff(places) >= 0).all()
-        spoken = made.letters[second.start :][: second.frames]
-        wanted = np.minimum(np.interp(at, own, spoken), len(said) - 1) + len(transcript)
-        np.testing.assert_allclose(places[-last:], wanted, atol=1)
+    last = second.frames + longer
+    rows, ids, places, index = stream.joined(Piece(tuple(stream.numbers[:2]), 0, last))
+    before, after = [*tokens(first.phones), SPACE], tokens(second.phones)
+    assert [TOKENS[n] for n in ids] == [*before, *after]
+    begun = first.frames + batches.SILENCE_FRAMES
+    assert len(rows) == len(places) == len(index) == begun + last
+    assert index.tolist() == PLACEMENT.index(begun, before, after, begun + last).tolist()
+    mel = stream.frames_at(torch.from_numpy(rows)[None])[0].numpy()
+    heard = made.mels.astype(np.float32)
+    np.testing.assert_array_equal(mel[: first.frames], heard[first.start :][: first.frames])
+    at, own = np.linspace(0, second.frames - 1, last), np.arange(second.frames)
+    reply = heard[second.start :][: second.frames]
+    for band in (0, 50, 99):
+        np.testing.assert_allclose(mel[-last:, band], np.interp(at, own, reply[:, band]), atol=1e-4)
+    assert (
+        places[begun - 1] == len(before) - 1 and places[begun] == len(before) and (np.diff(places) >= 0).all()
+    )
+    wanted = np.interp(at, own, made.spoken[second.start :][: second.frames]) + len(before)
+    np.testing.assert_allclose(places[-last:], wanted, atol=1)
 
 
-def test_clips_are_stretched_and_bared_now_and_then(made: Store) -> None:
+def test_clips_are_stretched_now_and_then(made: Store) -> None:
     stream = stream_of(made)
     pieces = [piece for number in range(3) for batch in stream.epoch(number) for piece in batch]
     ratios = np.array([piece.last / made.clips[piece.clips[-1]].frames for piece in pieces])
     assert 0.2 < (ratios != 1).mean() < 0.8 and ratios.min() < 0.95 and ratios.max() > 1.05
-    assert 0.1 < np.mean([piece.bare for piece in pieces]) < 0.6
 
 
-@pytest.mark.parametrize("text", ["Yes.", "What?", "Stop!", "and so"])
-def test_a_reference_ends_as_on_the_device(text: str) -> None:
-    assert batches.as_reference(text) == spoken_transcript(complete_transcript(text))
+def test_a_phone_lasts_as_long_as_it_does_in_the_mean_where_it_stands(made: Store) -> None:
+    found = durations.table(made)
+    assert set(found) == set(TOKENS) and all(len(places) == 3 for places in found.values())
+    first = [clip for clip in made.clips if clip.split == "train" and tokens(clip.phones)[0] == "b"]
+    lasts = [
+        (made.spoken[c.start : c.start + c.frames] == len(tokens(c.phones)) - 1).sum()
+        for c in made.clips
+        if c.split == "train" and c.phones[-1] == "."
+    ]
+    assert first and found["."][2] == pytest.approx(np.mean(lasts), abs=0.01)
+
+
+class Both(loop.Team):
+    """Two processes in one: the gradients of the other's batch are made here."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.rank, self.size, self.trainer = 0, 2, trainer
+
+    def agreed(self, *values: float) -> list[float]:
+        return list(values)
+
+    def average(self, modules: Iterable[torch.nn.Module]) -> None:
+        trainer, some = self.trainer, [p for module in modules for p in module.parameters()]
+        mine, step = [p.grad for p in some], trainer.progress.step
+        for p in some:
+            p.grad = None
+        self.rank = 1
+        pieces, rng = (
+            trainer.data.epoch(0)[2 * step + 1],
+            np.random.default_rng([trainer.recipe.seed, step, 1]),
+        )
+        trainer.losses(trainer.data.make(pieces, rng))[0].backward()
+        self.rank = 0
+        for p, own in zip(some, mine, strict=True):
+            p.grad = None if own is None or p.grad is None else (own + p.grad) / 2
+
+
+def test_processes_train_together_as_one_that_takes_the_batches_of_both(made: Store, tmp_path: Path) -> None:
+    where = f"--corpus {made.folder} --folder {tmp_path / 'run'} --threads 1 --device cpu --processes 2"
+    small = "--dim 32 --depth 1 --heads 1 --text-dim 16 --text-layers 1 --batch-frames 500 --longest 420"
+    assert main(f"train {where} {small} --cooldown 1 --warmup 1 --steps 2 --guided 1".split()) == 0
+    whole = loop.read(tmp_path / "run" / loop.CHECKPOINT)
+    assert (whole["place"]["step"], whole["place"]["batch"]) == (2, 4)
+    recipe, _ = train.read_average(tmp_path / "run" / loop.CHECKPOINT)
+    torch.set_num_threads(1)
+    alone = Trainer(recipe, made, tmp_path / "alone")
+    alone.team = Both(alone)
+    alone.run(60)
+    assert alone.progress.frames == whole["place"]["frames"]
+    for name, value in alone.dit.state_dict().items():
+        torch.testing.assert_close(value, whole["dit"][name], rtol=1e-3, atol=1e-5)
 
 
 # Training
@@ -349,13 +392,13 @@ def test_training_lowers_the_loss(made: Store, tmp_path: Path) -> None:
     draws = matching.draw(batch, torch.Generator().manual_seed(1))
     trainer = Trainer(recipe, made, tmp_path)
     for _ in range(2):
-        averaged = DiT(recipe.arch, len(alphabet.TRAINED), store.SPEC.mels)
+        averaged = DiT(recipe.arch, len(TOKENS), store.SPEC.mels)
         averaged.load_state_dict(trainer.average.module.state_dict())
         with torch.no_grad():
             found = matching.predict(BatchedDiT(averaged), batch, draws).velocity
         losses.append(matching.distance(found, batch.mels - draws.noise, batch))
         trainer.run(60)
-    assert losses[1] < 0.7 * losses[0]
+    assert losses[1] < 0.85 * losses[0]
 
 
 def test_the_learning_rate_rises_stays_and_falls(made: Store, tmp_path: Path) -> None:
@@ -436,7 +479,7 @@ def test_weights_of_older_recipes_are_read(made: Store, tmp_path: Path) -> None:
         assert state.keys() >= {"recipe", "place", "average"}
         state["recipe"] |= {"pairs": 0.5, "times": "early", "drop_audio": 0.1, "guided_heads": 2}
         loop.write(state, path)
-    assert loop.read(tmp_path / "run" / loop.CHECKPOINT).keys() >= {"dit", "letters", "optimizers"}
+    assert loop.read(tmp_path / "run" / loop.CHECKPOINT).keys() >= {"dit", "phones", "optimizers"}
     recipe, average = train.read_average(tmp_path / "out")
     assert recipe == RECIPE
     for name, value in train.read_average(tmp_path / "run" / loop.CHECKPOINT)[1].items():
@@ -460,7 +503,7 @@ def test_excerpts_have_the_pitch_of_their_frames() -> None:
     frames, hop = np.array([60, 9, 80]), vocoder.CONFIG.hop
     starts, begins = np.cumsum(frames) - frames, hop * (np.cumsum(frames - 1) - frames + 1)
     clips = [
-        store.Clip("", "", "", "train", int(n), int(n - 1) * hop, int(start), int(begin))
+        store.Clip("", "", "", "", "train", int(n), int(n - 1) * hop, int(start), int(begin))
         for n, start, begin in zip(frames, starts, begins, strict=True)
     ]
     marks = [100 * i + np.arange(n) for i, n in enumerate(frames, start=1)]

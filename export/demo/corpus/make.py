@@ -19,14 +19,21 @@ SHARD = 64
 
 
 def make(
-    folder: Path, lines: Sequence[Sentence], voice: str, hours: float, workers: int, teachers: Path
+    folder: Path,
+    lines: Sequence[Sentence],
+    voice: str,
+    hours: float,
+    workers: int,
+    teachers: Path,
+    *,
+    pitch: bool,
 ) -> None:
     """Speak sentences in `voice`, in their order, until there are `hours` of it or all are spoken.
 
     Goes on where an earlier run ended.
     """
     batches = [lines[at : at + SHARD] for at in range(0, len(lines), SHARD)]
-    tasks = ((folder / f"{voice}-{n:05d}", voice, batch, teachers) for n, batch in enumerate(batches))
+    tasks = ((folder / f"{voice}-{n:05d}", voice, batch, teachers, pitch) for n, batch in enumerate(batches))
     done = 0.0
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         spoken = pool.imap_unordered(_speak, tasks)
@@ -39,10 +46,10 @@ def make(
 _teachers: Teachers | None = None
 
 
-def _speak(task: tuple[Path, str, Sequence[Sentence], Path]) -> float:
-    """Seconds of a shard, spoken now or before, from its path, voice, sentences and teachers' folder."""
+def _speak(task: tuple[Path, str, Sequence[Sentence], Path, bool]) -> float:
+    """Seconds of a shard, spoken now or before; from its path, voice, sentences, teachers' folder, pitch."""
     global _teachers
-    path, voice, lines, folder = task
+    path, voice, lines, folder, pitch = task
     if path.with_suffix(".json").exists():
         clips = json.loads(path.with_suffix(".json").read_text("utf-8"))
         return sum(clip["samples"] for clip in clips) / SAMPLE_RATE_HZ
@@ -50,4 +57,4 @@ def _speak(task: tuple[Path, str, Sequence[Sentence], Path]) -> float:
         _teachers = Teachers(folder)
     said = (({**asdict(line), "voice": voice}, _teachers.speak(voice, line.text)) for line in lines)
     spoken = [(sentence, utterance) for sentence, utterance in said if utterance is not None]
-    return store.write(path, spoken) if spoken else 0.0
+    return store.write(path, spoken, pitch=pitch) if spoken else 0.0

@@ -1,4 +1,5 @@
-"""Sentences of the corpus: prose from Debian's fortunes, and livestream and chat lines from templates.
+"""Sentences of the corpus: prose from Debian's fortunes, livestream and chat lines from templates, rare and
+short ones.
 
 A sentence consists of letters, spaces and . , ? ! ' -; numbers are in the device's words. The split is a hash
 of the text, so every machine makes the same one.
@@ -11,7 +12,7 @@ import itertools
 import json
 import random
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +33,10 @@ PER_TEMPLATE = 2
 LIVESTREAM_LINES = 6_000
 CHAT_LINES = 8_000
 """Number of short chat lines, for training only."""
+RARE_LINES, RARE_WORDS, RARE_BELOW = 3_000, (3, 7), 4
+"""Number of lines of words that other training sentences have fewer times, and range of their words."""
+BRIEF_LINES, BRIEF_WORDS = 2_000, (1, 5)
+"""Number of short texts, parts of other training sentences, and range of their words."""
 WORDS = (3, 24)
 CHARACTERS = 150
 SHARED_WORDS = 6
@@ -64,6 +69,7 @@ _ODD = re.compile(
 _ATTRIBUTION = re.compile(r"^\s*--\s*\S", re.MULTILINE)
 _PLAIN = {ord("’"): "'", ord("‘"): "'", ord("“"): '"', ord("”"): '"', ord("—"): " -- ", ord("…"): "..."}
 _SENTENCE_END = re.compile(r"(?<=[.?!])['\"]*\s+(?=['\"]?[A-Z])")
+_PLAIN_WORD = re.compile(r"[A-Z]?[a-z]{3,12}")
 _SLOT = re.compile(r"\{(\w+)\}")
 _NUMERIC = re.compile(r"(?<![^\W_])(?:[-+]?[$€£]?\d|[A-Za-z]\w*\d)|[&%]")
 
@@ -71,19 +77,20 @@ _NUMERIC = re.compile(r"(?<![^\W_])(?:[-+]?[$€£]?\d|[A-Za-z]\w*\d)|[&%]")
 @dataclass(frozen=True)
 class Sentence:
     id: str
-    """Source and start of its hash: "live-…", "chat-…" or "fort-…"."""
+    """Source and start of its hash: "live-…", "chat-…", "fort-…", "rare-…" or "mini-…"."""
     text: str
     split: str
     """"test" or "train"."""
 
 
 def collect(fortunes: Path, dictionary: Path | None) -> list[Sentence]:
-    """All sentences in synthesis order: test, then training by hash.
+    """All sentences: test, then training by hash.
 
-    `fortunes` is the folder of Debian's files; quotations with words outside `dictionary` are left out.
-    Raises OSError if a file is missing.
+    `fortunes` is the folder of Debian's files; quotations with words outside `dictionary`, whose rare words
+    are spoken too, are left out. Raises OSError if a file is missing.
     """
-    known = None if dictionary is None else frozenset(_key(dictionary.read_text("utf-8")).split())
+    words = None if dictionary is None else dictionary.read_text("utf-8").split()
+    known = None if words is None else frozenset(_key(" ".join(words)).split())
     quoted = {_key(s): s for s in _fortunes(fortunes) if _usable(s, known)}
     said = {_key(s): (s, template) for s, template in livestream(LIVESTREAM_LINES)}
     test = _held_out(quoted.keys() - said.keys(), {key: template for key, (_, template) in said.items()})
@@ -95,8 +102,52 @@ def collect(fortunes: Path, dictionary: Path | None) -> list[Sentence]:
     lines |= {key: ("live", s) for key, (s, _) in said.items()}
     train = [key for key in lines.keys() - set(test) if shared.isdisjoint(_runs(key))]
     train = [key for key in train if key not in said or said[key][1] not in templates]
+    said_of = {key: lines[key] for key in train}
+    more = {_key(line): ("rare", line) for line in rare(words or (), [text for _, text in said_of.values()])}
+    more |= {_key(line): ("mini", line) for line in brief([text for _, text in said_of.values()])}
+    lines |= (more := {key: line for key, line in more.items() if key not in lines})
+    train += more
     splits = [*((key, "test") for key in test), *((key, "train") for key in sorted(train, key=_digest))]
     return [Sentence(f"{lines[key][0]}-{_digest(key)[:10]}", lines[key][1], split) for key, split in splits]
+
+
+def rare(dictionary: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Draw lines of words of the dictionary that the other sentences hardly have."""
+    counts = Counter(word for text in others for word in _key(text).split())
+    some = [
+        word
+        for word in dictionary
+        if counts[word.lower()] < RARE_BELOW and _PLAIN_WORD.fullmatch(word) and not _UNWELCOME.search(word)
+    ]
+    chance = random.Random(0)
+    chance.shuffle(some)
+    lines: list[str] = []
+    at = 0
+    while some and len(lines) < RARE_LINES:
+        count = chance.randint(*RARE_WORDS)
+        drawn = [some[(at + n) % len(some)] for n in range(count)]
+        marks = [chance.choice(("", "", ", ", " and ")) or " " for _ in drawn[1:]]
+        line = drawn[0] + "".join(mark + word for mark, word in zip(marks, drawn[1:], strict=True))
+        lines.append(line[0].upper() + line[1:] + ".")
+        at += count
+    return lines
+
+
+def brief(others: Iterable[str]) -> list[str]:
+    """Draw short texts: sentences' beginnings or ends up to a mark, and single words."""
+    chance = random.Random(0)
+    least, most = BRIEF_WORDS
+    parts = {
+        part.strip()
+        for text in others
+        for part in (*re.split(r"[.,?!]", text), chance.choice(text.rstrip(".?!").split()))
+        if least <= len(part.split()) <= most
+    }
+    by_words: dict[int, list[str]] = defaultdict(list)
+    for part in sorted(parts, key=_digest):
+        by_words[len(part.split())].append(part.strip(" -'"))
+    drawn = [part for n in range(least, most + 1) for part in by_words[n][: BRIEF_LINES // most]]
+    return [part[0].upper() + part[1:] + chance.choice(".....!?") for part in drawn if part]
 
 
 def livestream(count: int) -> list[tuple[str, str]]:

@@ -1,8 +1,8 @@
-"""The corpus on disk: shards of clips with audio, log-mels, letters and pitch, and their reader.
+"""The corpus on disk: shards of clips with audio, log-mels, phones and pitch, and their reader.
 
-    VOICE-00000.npz     audio (samples,) int16, mels (frames, M) float16, letters (frames,) int16: the index
-                        in its text of the letter that a frame speaks, pitch (frames,) float16 in Hz or 0
-    VOICE-00000.json    its clips: id, voice, text, split, frames, samples
+    VOICE-00000.npz     audio (samples,) int16, mels (frames, M) float16, spoken (frames,) int16: the index
+                        among its phones of the one that a frame speaks, pitch (frames,) float16 in Hz or 0
+    VOICE-00000.json    its clips: id, voice, text, phones, split, frames, samples
 
 A shard is written at once, its .json last: an interruption loses the shards in progress.
 """
@@ -44,6 +44,8 @@ class Clip:
     """Sentence: "live-…" and "chat-…" are our own texts, "fort-…" quotations."""
     voice: str
     text: str
+    phones: str
+    """Its tokens, joined."""
     split: str
     frames: int
     samples: int
@@ -63,7 +65,7 @@ class Store:
             raise ValueError(f"{folder}: has no clips; `python -m export.demo corpus` makes them")
         self.folder = folder
         self.clips: list[Clip] = []
-        parts: dict[str, list[NDArray[Any]]] = {"audio": [], "mels": [], "letters": [], "pitch": []}
+        parts: dict[str, list[NDArray[Any]]] = {"audio": [], "mels": [], "spoken": [], "pitch": []}
         start = begin = 0
         for shard in shards:
             for raw in json.loads(shard.read_text("utf-8")):
@@ -72,14 +74,21 @@ class Store:
             with np.load(shard.with_suffix(".npz")) as arrays:
                 for name, found in parts.items():
                     found.append(arrays[name])
-        self.audio, self.mels, self.letters, self.pitch = (np.concatenate(found) for found in parts.values())
+        self.audio, self.mels, self.spoken, self.pitch = (np.concatenate(found) for found in parts.values())
 
 
-def write(path: Path, spoken: Sequence[tuple[Mapping[str, str], Utterance]]) -> float:
-    """Write a shard from sentences (id, voice, text, split) and how they were spoken; return its seconds."""
-    arrays = [_clip(trimmed(utterance), sentence["text"]) for sentence, utterance in spoken]
+def write(path: Path, spoken: Sequence[tuple[Mapping[str, str], Utterance]], *, pitch: bool = True) -> float:
+    """Write a shard from sentences (id, voice, text, split) and how they were spoken; return its seconds.
+
+    Without `pitch`, which takes most of the time, it is 0: only the vocoder learns from it.
+    """
+    arrays = [_clip(trimmed(utterance), pitch) for _, utterance in spoken]
+    said = ["".join(token for token, _, _ in utterance.phones) for _, utterance in spoken]
     sizes = [{"frames": len(clip["mels"]), "samples": len(clip["audio"])} for clip in arrays]
-    clips = [{**sentence, **size} for (sentence, _), size in zip(spoken, sizes, strict=True)]
+    clips = [
+        {**sentence, "phones": phones, **size}
+        for (sentence, _), phones, size in zip(spoken, said, sizes, strict=True)
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
     joined = {name: np.concatenate([clip[name] for clip in arrays]) for name in arrays[0]}
     np.savez(path.with_suffix(".npz"), allow_pickle=False, **joined)
@@ -89,15 +98,17 @@ def write(path: Path, spoken: Sequence[tuple[Mapping[str, str], Utterance]]) -> 
     return len(joined["audio"]) / SAMPLE_RATE_HZ
 
 
-def _clip(spoken: Utterance, text: str) -> dict[str, NDArray[Any]]:
+def _clip(spoken: Utterance, pitched: bool) -> dict[str, NDArray[Any]]:
     wave = level(spoken.samples / np.float32(FULL_SCALE))
     mel = log_mel(wave, SPEC)
     at = np.arange(len(mel)) * SPEC.hop
-    pitch = refined(wave, spoken.pitch[np.minimum(at // PITCH_HOP, len(spoken.pitch) - 1)], at)
+    pitch = np.zeros(len(at), np.float32)
+    if pitched:
+        pitch = refined(wave, spoken.pitch[np.minimum(at // PITCH_HOP, len(spoken.pitch) - 1)], at)
     return {
         "audio": np.round(wave.clip(-1, 1) * (FULL_SCALE - 1)).astype(np.int16),
         "mels": mel.astype(np.float16),
-        "letters": letters(spoken, text, at),
+        "spoken": tokens_at(spoken, at),
         "pitch": pitch.astype(np.float16),
     }
 
@@ -127,22 +138,14 @@ def refined(wave: NDArray[np.float32], hz: NDArray[np.float32], at: NDArray[Any]
     return np.where(majority, found, 0).astype(np.float32)
 
 
-def letters(spoken: Utterance, text: str, at: NDArray[Any]) -> NDArray[np.int16]:
-    """Index in `text` of the letter spoken at each sample of `at`.
-
-    Letters share their word's time; between words it is the character after the word.
-    """
-    found = np.zeros(len(at), np.int16)
-    for first, end, begin, stop in spoken.words:
-        inside = (at >= begin) & (at < stop)
-        share = (at[inside] - begin) / max(stop - begin, 1)
-        found[inside] = first + (share * (end - first)).astype(np.int16)
-        found[at >= stop] = min(end, len(text) - 1)
-    return found
+def tokens_at(spoken: Utterance, at: NDArray[Any]) -> NDArray[np.int16]:
+    """Index among its phones of the one spoken at each sample of `at`."""
+    ends = np.array([end for _, _, end in spoken.phones])
+    return np.minimum(np.searchsorted(ends, at, side="right"), len(ends) - 1).astype(np.int16)
 
 
 def trimmed(spoken: Utterance) -> Utterance:
-    """Cut silence to MARGIN_S at either end; times of words and pitch follow."""
+    """Cut silence to MARGIN_S at either end; times of phones and pitch follow."""
     window = round(SAMPLE_RATE_HZ * WINDOW_S)
     wave = spoken.samples[: len(spoken.samples) // window * window].astype(np.float64)
     power = np.square(wave.reshape(-1, window)).mean(axis=1)
@@ -150,8 +153,8 @@ def trimmed(spoken: Utterance) -> Utterance:
     margin = round(SAMPLE_RATE_HZ * MARGIN_S)
     start = max(0, int(loud[0]) * window - margin) // PITCH_HOP * PITCH_HOP
     end = min(len(spoken.samples), (int(loud[-1]) + 1) * window + margin)
-    words = [(a, b, max(begin - start, 0), max(stop - start, 0)) for a, b, begin, stop in spoken.words]
-    return Utterance(spoken.samples[start:end], words, spoken.pitch[start // PITCH_HOP :])
+    phones = [(token, max(begin - start, 0), max(stop - start, 0)) for token, begin, stop in spoken.phones]
+    return Utterance(spoken.samples[start:end], phones, spoken.pitch[start // PITCH_HOP :])
 
 
 def level(wave: NDArray[Any]) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""Teachers of the demo voice: text → speech, and the time of each word.
+"""Teachers of the demo voice: text → speech, and the time of each phone.
 
 hibari-tts speaks as "heart", Kokoro-82M as the other `VOICES`. Both run on ONNX Runtime, on one thread, and
 are deterministic. They are installed to make a corpus (`scripts/requirements/voice.txt`), and never shipped.
@@ -9,15 +9,15 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import json
-import re
 import sys
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from appliance.text.phones import alphabet
 
 SAMPLE_RATE_HZ = 24_000
 HEART, MICHAEL = "heart", "am_michael"
@@ -29,14 +29,14 @@ KOKORO_PARTS = 4
 HIBARI_UNVOICED_HZ, KOKORO_UNVOICED_HZ = 40.0, 10.0
 """Frequencies below which each teacher takes a frame for unvoiced."""
 
-Word = tuple[int, int, int, int]
-"""First and end character in the text, first and end sample."""
+Phone = tuple[str, int, int]
+"""Token of the phones' alphabet, first and end sample."""
 
 
 @dataclass(frozen=True)
 class Utterance:
     samples: NDArray[np.int16]
-    words: list[Word]
+    phones: list[Phone]
     pitch: NDArray[np.float32]
     """Fundamental frequency in Hz of each PITCH_HOP samples; 0 where unvoiced."""
 
@@ -74,7 +74,7 @@ class Teachers:
         inputs = {"ids": np.array([[0, *ids, 0]], np.int64), "speed": np.array([speed], np.float32)}
         *spectra, frames = self.hibari.sess.run(None, inputs)
         wave = dsp.synth(*(part[0] for part in spectra), np.random.default_rng(0))
-        return _utterance(text, phonemes, wave, frames, spectra[5], HIBARI_UNVOICED_HZ)
+        return _utterance(phonemes, wave, frames, spectra[5], HIBARI_UNVOICED_HZ)
 
 
 class _Kokoro:
@@ -97,7 +97,7 @@ class _Kokoro:
             return None
         inputs = {"tokens": np.array([[0, *ids, 0]], np.int64), "speed": np.array([speed], np.float32)}
         wave, frames, pitch = self.session.run(None, inputs | {"style": style[len(ids) - 1]})
-        return _utterance(text, phonemes, wave.ravel(), frames, pitch, KOKORO_UNVOICED_HZ)
+        return _utterance(phonemes, wave.ravel(), frames, pitch, KOKORO_UNVOICED_HZ)
 
 
 def _session(model: bytes, *tensors: str) -> Any:
@@ -116,35 +116,17 @@ def _session(model: bytes, *tensors: str) -> Any:
 Array = NDArray[Any]
 
 
-def _utterance(
-    text: str, phonemes: str, wave: Array, frames: Array, pitch: Array, unvoiced_hz: float
-) -> Utterance:
+def _utterance(phonemes: str, wave: Array, frames: Array, pitch: Array, unvoiced_hz: float) -> Utterance:
     samples = np.round(wave / max(float(np.abs(wave).max()), 1.0) * 32767).astype(np.int16)
     hz = pitch.ravel().astype(np.float32)
-    words = timed_words(text, phonemes, frames.ravel() * DURATION_HOP)
-    return Utterance(samples, words, np.where(hz > unvoiced_hz, hz, np.float32(0)))
+    phones = timed(phonemes, frames.ravel() * DURATION_HOP)
+    return Utterance(samples, phones, np.where(hz > unvoiced_hz, hz, np.float32(0)))
 
 
-def timed_words(text: str, phonemes: str, lasting: NDArray[Any]) -> list[Word]:
-    """Words of `text` with their times, from the samples of [pad, phonemes…, pad].
-
-    Words of both are in one order; where their numbers differ, the text's share the time by their letters.
-    """
+def timed(phonemes: str, lasting: NDArray[Any]) -> list[Phone]:
+    """Tokens with their times, from the samples of [pad, phonemes…, pad]."""
     ends = np.cumsum(lasting)
     starts = ends - lasting
-    spoken = [(first + 1, end) for first, end in _parts(phonemes, ".,?!-—")]  # + 1: the first pad
-    written = _parts(text, ".,?!-'")
-    if len(spoken) == len(written):
-        times = [(starts[first], ends[end]) for first, end in spoken]
-    else:
-        begin, end = (starts[spoken[0][0]], ends[spoken[-1][1]]) if spoken else (starts[0], ends[-1])
-        letters = np.cumsum([0, *(end - first for first, end in written)])
-        edges = begin + (end - begin) * letters / max(letters[-1], 1)
-        times = list(pairwise(edges))
-    return [(*place, int(a), int(b)) for place, (a, b) in zip(written, times, strict=True)]
-
-
-def _parts(text: str, not_spoken: str) -> list[tuple[int, int]]:
-    """First and end index of each part between spaces that has more than punctuation."""
-    parts = re.finditer("[^ ]+", text)
-    return [part.span() for part in parts if part[0].strip(not_spoken)]
+    return [
+        (token, int(starts[first + 1]), int(ends[end])) for token, first, end in alphabet.folded(phonemes)
+    ]

@@ -60,7 +60,7 @@ def rebuild(made: Bundle, out: Path) -> None:
     (out / VOCODER).mkdir(parents=True, exist_ok=True)
     save_official(state, out / CHECKPOINT)
     shutil.copy(made.vocab, out / VOCAB)
-    write_family(arch, out / FAMILY, manifest.family)
+    write_family(arch, {"tokenizer": manifest.text.tokenizer}, out / FAMILY, manifest.family)
     torch.save(voice, out / VOCODER / "pytorch_model.bin")
     (out / VOCODER / "config.yaml").write_text(yaml.safe_dump(config.sections(), sort_keys=False), "utf-8")
 

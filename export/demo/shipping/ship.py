@@ -10,14 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-import torch
 import yaml
 from torch import Tensor
 
 from appliance.contract.bundle import Arch
+from appliance.contract.placement import Table
+from appliance.text.phones.alphabet import TOKENS
 from export import cli
-from export.checkpoint import EMBEDDING, save_official
-from export.demo.corpus import alphabet, store
+from export.checkpoint import save_official
+from export.demo.corpus import store
 from export.demo.corpus.teachers import HEART, MICHAEL, Teachers
 from export.demo.training import train
 
@@ -36,18 +37,15 @@ REFERENCE_RATE = 0.9
 CHECKPOINT, VOCAB, FAMILY, VOCODER = train.SHIPPED, "vocab.txt", "family.yaml", "vocos"
 
 
-def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out: Path) -> None:
-    """Write checkpoint, vocabulary, family and vocoder in upstream's layout.
-
-    Adds the embeddings of capitals and untrained punctuation.
-    """
+def write_official(
+    average: Mapping[str, Tensor], arch: Arch, durations: Table, vocoder: Path, out: Path
+) -> None:
+    """Write checkpoint, vocabulary, family and vocoder in upstream's layout."""
     out.mkdir(parents=True, exist_ok=True)
-    state = {name: value.float().cpu() for name, value in average.items()}
-    filler, trained = state[EMBEDDING][:1], state[EMBEDDING][1:]
-    state[EMBEDDING] = torch.cat((filler, trained[alphabet.copies()]))
-    save_official(state, out / CHECKPOINT)
-    (out / VOCAB).write_text("".join(f"{entry}\n" for entry in alphabet.vocabulary()), "utf-8")
-    write_family(arch, out / FAMILY)
+    save_official({name: value.float().cpu() for name, value in average.items()}, out / CHECKPOINT)
+    (out / VOCAB).write_text("".join(f"{token}\n" for token in TOKENS), "utf-8")
+    table = {token: list(some) for token, some in durations.items()}
+    write_family(arch, {"tokenizer": "phones", "duration": "tokens", "durations": table}, out / FAMILY)
     shutil.copytree(vocoder, out / VOCODER, dirs_exist_ok=True)
 
 
@@ -77,7 +75,7 @@ def make_bundle(official: Path, licence: str, passes: int, out: Path) -> None:
 def ship(weights: Path, vocoder: Path, teachers: Path, licence: str, out: Path) -> int:
     """Write the FP16 bundle and the reference voices under `out`; return their size in bytes.
 
-    `weights` are of `train.read_average`. Raises ValueError if `out` has a bundle or they exceed
+    `weights` is a folder of `train --out`. Raises ValueError if `out` has a bundle or they exceed
     LARGEST_BYTES.
     """
     if (out / "bundle").exists():
@@ -86,7 +84,7 @@ def ship(weights: Path, vocoder: Path, teachers: Path, licence: str, out: Path) 
     with tempfile.TemporaryDirectory() as scratch:
         official, voice = Path(scratch) / "official", Path(scratch) / "voice"
         write_voices(Teachers(teachers), voice / "voices")
-        write_official(average, recipe.arch, vocoder, official)
+        write_official(average, recipe.arch, train.read_durations(weights), vocoder, official)
         make_bundle(official, licence, recipe.passes if recipe.stage == "student" else 0, voice / "bundle")
         size = sum(path.stat().st_size for path in voice.rglob("*") if path.is_file())
         if size > LARGEST_BYTES:
@@ -108,7 +106,8 @@ def write_voices(teachers: Teachers, folder: Path) -> None:
         path.with_suffix(".txt").write_text(text + "\n", "utf-8")
 
 
-def write_family(arch: Arch, path: Path, name: str = NAME) -> None:
-    mels = {"mel_spec_type": store.SPEC.kind}
-    model = {"name": name, "tokenizer": "char", "backbone": "DiT", "arch": dataclasses.asdict(arch)}
-    path.write_text(yaml.safe_dump({"model": {**model, "mel_spec": mels}}, sort_keys=False), "utf-8")
+def write_family(arch: Arch, text: Mapping[str, object], path: Path, name: str = NAME) -> None:
+    """Write a family file; `text` has its tokenizer and how it measures texts."""
+    model = {"name": name, **text, "backbone": "DiT", "arch": dataclasses.asdict(arch)}
+    model["mel_spec"] = {"mel_spec_type": store.SPEC.kind}
+    path.write_text(yaml.safe_dump({"model": model}, sort_keys=False, allow_unicode=True), "utf-8")

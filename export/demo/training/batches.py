@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from appliance.contract.mel import FLOOR
+from appliance.contract.placement import Placement
+from appliance.text.phones.alphabet import SPACE, tokens
 from export.demo.corpus import alphabet
 from export.demo.corpus.store import SPEC, Store
 from export.demo.training.model import TAIL, Sentences
@@ -29,8 +31,8 @@ SILENCE_FRAMES = round(0.05 * SPEC.frames_per_second)
 BUCKETS = 24
 """Number of batches whose clips are sorted by length together."""
 
-PAIRED_SHARE, BARE_SHARE = 0.5, 0.3
-"""Shares of sentences that follow another clip as its reply, and that lack their full stop, as chat does."""
+PAIRED_SHARE = 0.5
+"""Share of sentences that follow another clip as its reply."""
 STRETCHED_SHARE, STRETCH, MAX_STRETCH = 0.5, 0.06, 2.5
 """Share of clips with a changed duration; standard deviation of its logarithm, and most deviations: the
 device's durations are some per cent off."""
@@ -57,8 +59,6 @@ class Piece:
     frames: int
     last: int
     """Frames of the last clip, after stretching."""
-    bare: bool = False
-    """Drop the full stop of the last text."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ class Batches:
         self,
         store: Store,
         device: str,
+        placement: Placement,
         frames: int,
         longest: int,
         repeats: Mapping[str, int],
@@ -93,11 +94,12 @@ class Batches:
         """
         self.store, self.device, self.mels = store, device, torch.from_numpy(store.mels).to(device)
         self.frames, self.longest, self.repeats, self.seed = frames, longest, repeats, seed
-        self.replies = replies
+        self.replies, self.placement = replies, placement
+        self.phones = [tokens(clip.phones) for clip in store.clips]
         self.numbers = [
             number
             for number, clip in enumerate(store.clips)
-            if clip.split == "train" and len(clip.text) + TAIL < clip.frames <= longest
+            if clip.split == "train" and len(self.phones[number]) + TAIL < clip.frames <= longest
         ]
         if not self.numbers:
             raise ValueError(f"{store.folder}: no clips to train on of up to {longest} frames")
@@ -117,11 +119,11 @@ class Batches:
     def make(self, pieces: Sequence[Piece], rng: np.random.Generator) -> Batch:
         """Collate one batch with random infilling masks."""
         device = self.device
-        rows, ids, alignment = zip(*(self.joined(piece) for piece in pieces), strict=True)
+        rows, ids, alignment, index = zip(*(self.joined(piece) for piece in pieces), strict=True)
         hidden = _padded([self._mask(piece, rng) for piece in pieces], False, device)
-        frames, tokens = (torch.tensor([len(one) for one in many]).to(device) for many in (rows, ids))
+        frames, counts = (torch.tensor([len(one) for one in many]).to(device) for many in (rows, ids))
         places = _padded(rows, PADDING, device)
-        sentences = Sentences(_padded(ids, -1, device), tokens, frames, places.shape[1])
+        sentences = Sentences(_padded(ids, -1, device), counts, frames, _padded(index, 0, device))
         return Batch(self.frames_at(places), sentences, hidden, _padded(alignment, -1, device))
 
     def frames_at(self, rows: Tensor) -> Tensor:
@@ -135,25 +137,28 @@ class Batches:
         found.masked_fill_((rows == SILENCE)[..., None], math.log(FLOOR))
         return found.masked_fill_((rows == PADDING)[..., None], 0.0)
 
-    def joined(self, piece: Piece) -> tuple[Rows, Alignment, Alignment]:
-        """Frame rows, tokens and alignment, joined as the device joins reference and reply."""
-        rows, ids, alignment, at = [], [], [], 0
-        for number in piece.clips:
-            clip = self.store.clips[number]
-            last = number == piece.clips[-1]
-            text = as_reference(clip.text) if not last else clip.text
-            if last and piece.bare:
-                text = text.removesuffix(".")
-            own = np.linspace(0, clip.frames - 1, piece.last if last else clip.frames)
-            rows.append(clip.start + own)
-            tokens = self.store.letters[clip.start + own.round().astype(np.int64)].astype(np.int64) + at
-            alignment.append(np.minimum(tokens, at + len(text) - 1))
-            if not last:
-                rows.append(np.full(SILENCE_FRAMES, float(SILENCE)))
-                alignment.append(np.full(SILENCE_FRAMES, at + len(text) - 1))
-            ids.append(alphabet.ids(text))
-            at += len(text)
-        return np.concatenate(rows), np.concatenate(ids), np.concatenate(alignment)
+    def joined(self, piece: Piece) -> tuple[Rows, Alignment, Alignment, Alignment]:
+        """Frame rows, tokens, alignment and placement, joined as the device joins reference and reply."""
+        number = piece.clips[-1]
+        rows, spoken = self._clip(number, piece.last)
+        after, before = self.phones[number], []
+        begun = 0
+        if len(piece.clips) > 1:
+            other = piece.clips[0]
+            before = as_reference(self.phones[other])
+            first, heard = self._clip(other, self.store.clips[other].frames)
+            begun = len(first) + SILENCE_FRAMES
+            rows = np.concatenate((first, np.full(SILENCE_FRAMES, float(SILENCE)), rows))
+            silence = np.full(SILENCE_FRAMES, len(before) - 1)
+            spoken = np.concatenate((heard, silence, len(before) + spoken))
+        index = self.placement.index(begun, before, after, len(rows)).astype(np.int64)
+        return rows, alphabet.ids([*before, *after]), spoken, index
+
+    def _clip(self, number: int, frames: int) -> tuple[Rows, Alignment]:
+        """Rows of a clip made as long as `frames`, and its phone in each."""
+        clip = self.store.clips[number]
+        own = np.linspace(0, clip.frames - 1, frames)
+        return clip.start + own, self.store.spoken[clip.start + own.round().astype(np.int64)].astype(np.int64)
 
     def _pieces(self, rng: np.random.Generator) -> Iterator[Piece]:
         clips = self.store.clips
@@ -166,15 +171,14 @@ class Batches:
         counts = [self.repeats.get(clips[number].voice, 1) for number in self.numbers]
         for number in rng.permutation(np.repeat(self.numbers, counts)).tolist():
             last = self._stretched(number, rng)
-            bare = rng.random() < BARE_SHARE
             if rng.random() < PAIRED_SHARE:
                 others = voices[clips[number].voice]
                 other = others[rng.integers(len(others))]
                 both = clips[other].frames + SILENCE_FRAMES + last
                 if both <= self.longest and other != number:
-                    yield Piece((other, number), both, last, bare)
+                    yield Piece((other, number), both, last)
                     continue
-            yield Piece((number,), last, last, bare)
+            yield Piece((number,), last, last)
 
     def _replies(self, voices: Sequence[Sequence[int]], rng: np.random.Generator) -> Iterator[Piece]:
         """Each text after a clip of some voice, about as long as the device makes it by the clip's pace."""
@@ -186,11 +190,11 @@ class Batches:
             others = given[int(rng.integers(len(given)))]
             other = others[int(rng.integers(len(others)))]
             begun = clips[other].frames + SILENCE_FRAMES
-            slower = math.exp(SLOWER + STRETCH * rng.standard_normal())
-            pace = begun / len(as_reference(clips[other].text)) * slower
-            last = round(pace * len(clips[number].text))
-            if last > len(clips[number].text) + TAIL and begun + last <= self.longest and other != number:
-                yield Piece((other, number), begun + last, last, rng.random() < BARE_SHARE)
+            speed = math.exp(-SLOWER - STRETCH * rng.standard_normal())
+            both = as_reference(self.phones[other]), self.phones[number]
+            last = self.placement.frames(begun, *both, speed) - begun
+            if last > len(self.phones[number]) + TAIL and begun + last <= self.longest and other != number:
+                yield Piece((other, number), begun + last, last)
 
     def _stretched(self, number: int, rng: np.random.Generator) -> int:
         """Duration of a clip in frames, randomly stretched."""
@@ -199,7 +203,7 @@ class Batches:
             return clip.frames
         by = STRETCH * float(np.clip(rng.standard_normal(), -MAX_STRETCH, MAX_STRETCH))
         frames = round(clip.frames * math.exp(by))
-        return min(max(frames, len(clip.text) + TAIL + 1), self.longest)
+        return min(max(frames, len(self.phones[number]) + TAIL + 1), self.longest)
 
     def _packed(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         batch: list[Piece] = []
@@ -230,6 +234,6 @@ def _padded(values: Sequence[NDArray[Any]], filler: float, device: str) -> Tenso
     return F.pad(found, (0, -found.shape[1] % MULTIPLE), value=filler).to(device)
 
 
-def as_reference(text: str) -> str:
-    """Complete a transcript as the device does before appending a reply."""
-    return text + ("  " if text.endswith(".") else ".  ")
+def as_reference(phones: list[str]) -> list[str]:
+    """Phones of a transcript as the device has them before a reply's."""
+    return [*phones, SPACE]

@@ -11,13 +11,14 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
@@ -51,6 +52,34 @@ class Progress:
     """Training time over all runs."""
 
 
+class Team:
+    """Processes that train together: each takes its own batches, and all the mean of their gradients."""
+
+    def __init__(self) -> None:
+        joined = dist.is_available() and dist.is_initialized()
+        self.rank, self.size = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+
+    def average(self, modules: Iterable[nn.Module]) -> None:
+        """Put the mean of all processes' gradients into each."""
+        if self.size == 1:
+            return
+        some = [p for module in modules for p in module.parameters() if p.requires_grad]
+        flat = torch.cat(
+            [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in some]
+        )
+        dist.all_reduce(flat)
+        for p, mean in zip(some, (flat / self.size).split([p.numel() for p in some]), strict=True):
+            p.grad = mean.view_as(p)
+
+    def agreed(self, *values: float) -> list[float]:
+        """The values of the first process."""
+        if self.size == 1:
+            return list(values)
+        told = torch.tensor(values, dtype=torch.float64)
+        dist.broadcast(told, 0)
+        return told.tolist()
+
+
 class Trainer(ABC):
     """Trains `modules`; of the first of them it keeps a moving average, and clips the gradient."""
 
@@ -69,6 +98,7 @@ class Trainer(ABC):
         self.main = next(iter(modules.values()))
         self.average = AveragedModel(self.main, multi_avg_fn=self._lerp)
         self.progress = Progress()
+        self.team = Team()
         self.planned_s: float | None = None
         self.stopping = False
         """End the run after the current step."""
@@ -100,10 +130,10 @@ class Trainer(ABC):
             for name, value in self.train_step(batch).items():
                 recent[name].append(value)
             now = time.monotonic()
-            progress.seconds = before + now - started
+            progress.seconds, stopping = self.team.agreed(before + now - started, self.stopping)
             self.progress = progress
             bar.update()
-            if progress.step % LOG_EVERY == 0:
+            if progress.step % LOG_EVERY == 0 and self.team.rank == 0:
                 found = {name: round(float(torch.stack(some).mean()), 4) for name, some in recent.items()}
                 found["frames_per_second"] = round((progress.frames - frames) / (now - logged))
                 logged, frames = now, progress.frames
@@ -113,8 +143,8 @@ class Trainer(ABC):
                 with (self.folder / LOG).open("a") as file:
                     file.write(json.dumps({**at, **found}) + "\n")
             late = self.planned_s is not None and progress.seconds > self.planned_s
-            ended = progress.step >= steps or late or self.stopping
-            if ended or now - saved > 60 * save_minutes:
+            ended = progress.step >= steps or late or bool(stopping)
+            if self.team.rank == 0 and (ended or now - saved > 60 * save_minutes):
                 self.save(out)
                 saved = time.monotonic()
             if ended:
@@ -126,6 +156,7 @@ class Trainer(ABC):
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         total.backward()
+        self.team.average(self.modules.values())
         nn.utils.clip_grad_norm_(self.main.parameters(), self.max_norm)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:

@@ -59,16 +59,18 @@ def distance(velocity: Tensor, wanted: Tensor, batch: Batch) -> Tensor:
     return squared.sum() / (spoken.sum() * wanted.shape[-1])
 
 
-def told(model: BatchedDiT, batch: Batch, latents: Tensor, t: Tensor) -> Tensor:
-    """Velocity (B, N, M) at times `t` (B,) with all conditions."""
+def told(
+    model: BatchedDiT, batch: Batch, latents: Tensor, t: Tensor, guide: AttentionGuide | None = None
+) -> Prediction:
+    """Velocity at times `t` (B,) with all conditions."""
     said, drop = batch.sentences, torch.zeros_like(t, dtype=torch.bool)
     cond = batch.mels * (~batch.hidden & said.mask)[..., None]
-    return model(latents, cond, said, t, drop).velocity.float()
+    return model(latents, cond, said, t, drop, guide)
 
 
 def guided(model: BatchedDiT, batch: Batch, latents: Tensor, t: Tensor, strength: float) -> Tensor:
     """Velocity (B, N, M) at times `t` (B,): v_c + strength·(v_c - v_u)."""
-    known = told(model, batch, latents, t)
+    known = told(model, batch, latents, t).velocity.float()
     drop, nothing = torch.ones_like(t, dtype=torch.bool), torch.zeros_like(batch.mels)
     plain = model(latents, nothing, batch.sentences, t, drop).velocity.float()
     return known + (known - plain) * strength

@@ -43,27 +43,18 @@ class Sentences:
     """Text lengths (B,) int64, at most `frames` - TAIL."""
     frames: Tensor
     """Lengths in frames (B,) int64."""
-    longest: int
-    """N, the largest of `frames`."""
+    index: Tensor
+    """Token of each frame (B, N) int64; 0 in padding."""
+
+    @property
+    def longest(self) -> int:
+        """N, the largest of `frames`."""
+        return self.index.shape[1]
 
     @property
     def mask(self) -> Tensor:
         """Frames that are not padding (B, N)."""
         return torch.arange(self.longest, device=self.frames.device) < self.frames[:, None]
-
-    @property
-    def upsample_index(self) -> Tensor:
-        """Token index of each frame (B, N) in upsampled text; padding has the last token.
-
-        Each token gets frames // tokens frames, the last frames % tokens of them one more.
-        """
-        each = self.frames // self.tokens
-        plain = (self.tokens - self.frames % self.tokens)[:, None]  # tokens without an extra frame
-        each = each[:, None]
-        frame = torch.arange(self.longest, device=self.frames.device)[None]
-        before = plain * each
-        index = torch.where(frame < before, frame // each, plain + (frame - before) // (each + 1))
-        return torch.minimum(index, self.tokens[:, None] - 1)
 
 
 @dataclass(frozen=True)
@@ -117,7 +108,7 @@ class BatchedDiT(nn.Module):
         """
         dit, mask = self.dit, sentences.mask
         text = self.text(sentences, drop_text)
-        index = sentences.upsample_index
+        index = sentences.index
         shown = text.gather(1, index[..., None].expand(-1, -1, text.shape[-1])).to(latents.dtype)
         x = self.embed(torch.cat((latents, cond, shown), dim=-1), mask)
         time = dit.time_embed.time_mlp(torch.vmap(time_features)(t))

@@ -18,9 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
+from appliance.contract.placement import Placement, Table
 from appliance.contract.schedule import time_grid
+from appliance.text.phones.alphabet import TOKENS
 from export import checkpoint
-from export.demo.corpus import alphabet
+from export.demo.corpus import durations
 from export.demo.corpus.store import SPEC, Store
 from export.demo.training import loop, matching
 from export.demo.training.batches import Batch, Batches
@@ -35,8 +37,8 @@ UNKNOWN = -1
 TEACHER_STEPS = 2
 """Steps of the teacher between two times of the student's grid."""
 GUIDED_HEADS = 2
-AIM_WEIGHT = LETTER_WEIGHT = 0.1
-"""Weights of the losses on guided attention and on letters."""
+AIM_WEIGHT = PHONE_WEIGHT = 0.1
+"""Weights of the losses on guided attention and on phones."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +80,18 @@ class Trainer(loop.Trainer):
         torch.manual_seed(recipe.seed)
         self.dit = initial_dit(recipe.arch, store).to(device)
         self.model = BatchedDiT(self.dit)
-        self.letter_head = nn.Linear(recipe.dim, len(alphabet.TRAINED)).to(device)
-        modules = {"dit": self.dit, "letters": self.letter_head}
-        optimizers = _optimizers(recipe.rate, self.dit, self.letter_head)
+        self.phone_head = nn.Linear(recipe.dim, len(TOKENS)).to(device)
+        modules = {"dit": self.dit, "phones": self.phone_head}
+        optimizers = _optimizers(recipe.rate, self.dit, self.phone_head)
         super().__init__(recipe, folder, device, modules, optimizers)
         self.teacher: BatchedDiT | None = None
         grid = time_grid(recipe.passes, grid="uniform")
         self.grid = torch.tensor(grid, dtype=torch.float32, device=device)
+        self.placement = Placement(durations.table(store))
         self.data = Batches(
             store,
             device,
+            self.placement,
             recipe.batch_frames,
             recipe.longest,
             recipe.repeats,
@@ -96,27 +100,32 @@ class Trainer(loop.Trainer):
         )
 
     def losses(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        if self.recipe.stage == "student":
-            loss = self._student_loss(batch)
-            return loss, {"loss": loss}
-        draws = matching.draw(batch, self.generator())
         guide = AttentionGuide(self.recipe.guided, GUIDED_HEADS, batch.alignment)
-        with autocast(self.device):
-            seen = matching.predict(self.model, batch, draws, guide)
-        loss = matching.distance(seen.velocity, batch.mels - draws.noise, batch)
-        aim, letters = self._guide_losses(seen, batch, draws.drop_text)
-        total = loss + AIM_WEIGHT * aim + LETTER_WEIGHT * letters
-        return total, {"loss": loss, "aim": aim, "letters": letters}
+        if self.recipe.stage == "student":
+            loss, seen = self._student_loss(batch, guide)
+            untold = torch.zeros_like(batch.sentences.frames, dtype=torch.bool)
+        else:
+            draws = matching.draw(batch, self.generator())
+            with autocast(self.device):
+                seen = matching.predict(self.model, batch, draws, guide)
+            loss = matching.distance(seen.velocity, batch.mels - draws.noise, batch)
+            untold = draws.drop_text
+        aim, phones = self._guide_losses(seen, batch, untold)
+        total = loss + AIM_WEIGHT * aim + PHONE_WEIGHT * phones
+        return total, {"loss": loss, "aim": aim, "phones": phones}
 
-    def _student_loss(self, batch: Batch) -> Tensor:
+    def _student_loss(self, batch: Batch, guide: AttentionGuide) -> tuple[Tensor, Prediction]:
         """Distance to the mean velocity of the guided teacher over an interval of the grid.
 
-        The interval begins where the student's own steps lead, as it will when it speaks; all take turns.
+        The interval begins where the student's own steps lead, as it will when it speaks; all take turns, the
+        first two, as it decides the words.
+
         Raises ValueError without a teacher.
         """
         if self.teacher is None:
             raise ValueError("a student has no teacher without --begin-with, when it goes on too")
-        recipe, place = self.recipe, self.progress.step % self.recipe.passes
+        recipe = self.recipe
+        place = max(self.progress.step % (recipe.passes + 1) - 1, 0)
         noise = torch.randn(batch.mels.shape, generator=self.generator(), device=self.device)
         latents, grid = noise * batch.sentences.mask[..., None], self.grid[:, None].expand(-1, len(noise))
         with autocast(self.device):
@@ -124,13 +133,14 @@ class Trainer(loop.Trainer):
                 latents = self._own_step(batch, noise, latents, now, then)
             begin, end = grid[place : place + 2]
             ended = matching.solve(self.teacher, batch, latents, begin, end, TEACHER_STEPS, recipe.strength)
-            found = matching.told(self.model, batch, latents, begin)
-        return matching.distance(found, (ended - latents) / (end - begin)[:, None, None], batch)
+            seen = matching.told(self.model, batch, latents, begin, guide)
+        wanted = (ended - latents) / (end - begin)[:, None, None]
+        return matching.distance(seen.velocity, wanted, batch), seen
 
     @torch.no_grad()
     def _own_step(self, batch: Batch, noise: Tensor, latents: Tensor, now: Tensor, then: Tensor) -> Tensor:
         """Take a step of the student, and put the reference on its known path, as `short` does."""
-        velocity = matching.told(self.model, batch, latents, now)
+        velocity = matching.told(self.model, batch, latents, now).velocity.float()
         now, then = now[:, None, None], then[:, None, None]
         path = (1 - then) * noise + then * batch.mels
         latents = torch.where(batch.hidden[..., None], latents + (then - now) * velocity, path)
@@ -138,17 +148,19 @@ class Trainer(loop.Trainer):
 
     def generator(self) -> torch.Generator:
         """Source of the step's draws."""
-        seeds = np.random.SeedSequence([self.recipe.seed, self.progress.step]).generate_state(2)
+        seeds = np.random.SeedSequence([self.recipe.seed, self.progress.step, self.team.rank]).generate_state(
+            2
+        )
         return torch.Generator(self.device).manual_seed(int(seeds.view(np.int64)[0] >> 1))
 
     def _guide_losses(self, seen: Prediction, batch: Batch, drop_text: Tensor) -> tuple[Tensor, Tensor]:
-        """Losses on guided attention and on letters classified from the block's output."""
+        """Losses on guided attention and on phones classified from the block's output."""
         known = (batch.alignment >= 0) & batch.sentences.mask & ~drop_text[:, None]
         assert seen.guided is not None
         output, log_attention = seen.guided
         said = batch.sentences.ids.gather(1, batch.alignment.clamp_min(0))
         with autocast(self.device):
-            logits = self.letter_head(output)
+            logits = self.phone_head(output)
         said = said.masked_fill(~known, UNKNOWN)
         wrong = F.cross_entropy(
             logits.float().flatten(0, 1), said.flatten(), ignore_index=UNKNOWN, reduction="sum"
@@ -159,17 +171,20 @@ class Trainer(loop.Trainer):
     def batches(self) -> Iterator[tuple[Batch, Progress]]:
         progress, seed = replace(self.progress), self.recipe.seed
         while True:
-            for pieces in self.data.epoch(progress.epoch)[progress.batch :]:
-                rng = np.random.default_rng([seed, progress.step])
-                progress.step, progress.batch = progress.step + 1, progress.batch + 1
-                progress.frames += sum(piece.frames for piece in pieces)
-                yield self.data.make(pieces, rng), replace(progress)
+            left = self.data.epoch(progress.epoch)[progress.batch :]
+            for at in range(0, len(left) - self.team.size + 1, self.team.size):
+                some = left[at : at + self.team.size]
+                rng = np.random.default_rng([seed, progress.step, self.team.rank])
+                progress.step, progress.batch = progress.step + 1, progress.batch + len(some)
+                progress.frames += sum(piece.frames for pieces in some for piece in pieces)
+                yield self.data.make(some[self.team.rank], rng), replace(progress)
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
     def publish(self, out: Path | None) -> None:
         """Write the averaged weights to the folder `out` in half precision."""
         if out is not None:
             about = {"recipe": asdict(self.recipe), "place": asdict(self.progress), "parts": 1}
+            about |= {"durations": dict(self.placement.table)}
             half = {name: value.half().cpu() for name, value in self.average.module.state_dict().items()}
             loop.write({**about, "average": half}, out / AVERAGE)
 
@@ -179,15 +194,13 @@ class Trainer(loop.Trainer):
         `path` is of `read_average`, or a folder of `rebuild`. Raises ValueError if the sizes are others.
         """
         if (shipped := path / SHIPPED).is_file():
-            average = {**checkpoint.load_dit(shipped, self.recipe.arch, len(alphabet.vocabulary()))}
-            trained = len(alphabet.TRAINED) + 1  # and the filler's, before; copies follow
-            average[checkpoint.EMBEDDING] = average[checkpoint.EMBEDDING][:trained]
+            average = {**checkpoint.load_dit(shipped, self.recipe.arch, len(TOKENS))}
         else:
             _, average = read_average(path)
         self.dit.load_state_dict(average)
         self.begin_average(average)
         if self.recipe.stage == "student":
-            teacher = DiT(self.recipe.arch, len(alphabet.TRAINED), SPEC.mels).to(self.device)
+            teacher = DiT(self.recipe.arch, len(TOKENS), SPEC.mels).to(self.device)
             teacher.load_state_dict(average)
             self.teacher = BatchedDiT(teacher.eval().requires_grad_(False))
 
@@ -205,9 +218,20 @@ def read_average(path: Path) -> tuple[Recipe, dict[str, Tensor]]:
     return recipe, average
 
 
+def read_durations(path: Path) -> Table:
+    """How long each phone lasts, of a folder that `publish` wrote. Raises ValueError."""
+    state = loop.read(path / AVERAGE)
+    if "durations" not in state:
+        raise ValueError(
+            f"{path / AVERAGE}: was learnt from letters; `train` makes weights that speak phones"
+        )
+    found: Table = state["durations"]
+    return found
+
+
 def initial_dit(arch: Arch, store: Store) -> DiT:
     """Randomly initialised DiT: zero modulation and output weights as upstream, output bias the mean mel."""
-    dit = DiT(arch, len(alphabet.TRAINED), SPEC.mels)
+    dit = DiT(arch, len(TOKENS), SPEC.mels)
     for name, parameter in dit.named_parameters():
         if "attn_norm.linear" in name or "norm_out.linear" in name or name == "proj_out.weight":
             nn.init.zeros_(parameter)
