@@ -9,6 +9,7 @@ A shard is written at once, its .json last: an interruption loses the shards in 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -56,25 +57,43 @@ class Clip:
 
 
 class Store:
-    """Clips of all shards; their arrays are joined in memory."""
+    """Clips of all shards; each of their arrays is joined in memory when first asked for."""
 
     def __init__(self, folder: Path) -> None:
-        """Read the shards of `folder`. Raises ValueError if there are none."""
-        shards = sorted(folder.glob("*.json"))
-        if not shards:
+        """Read what `folder` has. Raises ValueError if there are no shards."""
+        self.shards = sorted(folder.glob("*.json"))
+        if not self.shards:
             raise ValueError(f"{folder}: has no clips; `python -m export.demo corpus` makes them")
         self.folder = folder
         self.clips: list[Clip] = []
-        parts: dict[str, list[NDArray[Any]]] = {"audio": [], "mels": [], "spoken": [], "pitch": []}
         start = begin = 0
-        for shard in shards:
+        for shard in self.shards:
             for raw in json.loads(shard.read_text("utf-8")):
                 self.clips.append(Clip(**{**raw, "start": start, "begin": begin}))
                 start, begin = start + raw["frames"], begin + raw["samples"]
+
+    @functools.cached_property
+    def audio(self) -> NDArray[np.int16]:
+        return self._joined("audio")
+
+    @functools.cached_property
+    def mels(self) -> NDArray[np.float16]:
+        return self._joined("mels")
+
+    @functools.cached_property
+    def spoken(self) -> NDArray[np.int16]:
+        return self._joined("spoken")
+
+    @functools.cached_property
+    def pitch(self) -> NDArray[np.float16]:
+        return self._joined("pitch")
+
+    def _joined(self, name: str) -> NDArray[Any]:
+        parts = []
+        for shard in self.shards:
             with np.load(shard.with_suffix(".npz")) as arrays:
-                for name, found in parts.items():
-                    found.append(arrays[name])
-        self.audio, self.mels, self.spoken, self.pitch = (np.concatenate(found) for found in parts.values())
+                parts.append(arrays[name])
+        return np.concatenate(parts)
 
 
 def write(path: Path, spoken: Sequence[tuple[Mapping[str, str], Utterance]], *, pitch: bool = True) -> float:
