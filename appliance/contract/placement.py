@@ -13,7 +13,8 @@ MARKS = frozenset(".,?!-")
 ENDING = 4
 """Tokens before a mark, or the end, which are spoken slower."""
 INSIDE, PHRASE_END, END = range(3)
-"""Places of a token: within a phrase, among its last, and the mark that ends the text."""
+"""Places of a token: within a phrase, among its last, and the mark that ends the text, whose pause is cut."""
+SPACE = " "
 SHORTEST, UNKNOWN = 0.5, 5.0
 """Frames of a token at least, and of one that the table lacks."""
 
@@ -57,11 +58,15 @@ def spread(weights: NDArray[np.float64], frames: int) -> NDArray[np.int32]:
 
 
 def places(tokens: Sequence[str]) -> list[int]:
+    """Place of each token; spaces after the text do not count as its end."""
     found, left = [INSIDE] * len(tokens), ENDING
-    for at in range(len(tokens) - 1, -1, -1):
+    last = len(tokens) - 1
+    while last > 0 and tokens[last] == SPACE:
+        last -= 1
+    for at in range(last, -1, -1):
         if tokens[at] in MARKS:
             left = ENDING
-            found[at] = END if at == len(tokens) - 1 else PHRASE_END
+            found[at] = END if at == last else PHRASE_END
             continue
         found[at] = PHRASE_END if left > 0 else INSIDE
         left -= 1
