@@ -5,6 +5,7 @@ Counts follow F5's `infer_process`, `infer_batch_process` and `CFM.sample` (f5-t
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from appliance.contract.bundle import Manifest
 from appliance.contract.mel import MelSpec
+from appliance.contract.placement import SPACE, Placement
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
 from appliance.request import Change, Reference, Request, Segment, Segmentation
@@ -32,6 +34,8 @@ SHORT_TEXT_SPEED = 0.3
 SPREAD_TEXT_SPEED = (0.15, 0.06)
 """Speed of such a text, and more for each byte, where letters are spread over all frames: slowed as upstream
 slows it, words of the reference's end reach into the reply. 28 of 100 words were wrong instead of 126."""
+TEXTS_KEPT = 64
+"""Texts whose tokens are kept: a plan asks for them several times, and for the transcript's in every plan."""
 LONGEST_PIECE_S = 8.0
 """Limit of a segment of LOW_LATENCY, one step of which delays all other requests."""
 
@@ -61,30 +65,32 @@ class Planner:
         rate, an empty text, too much work, and what does not fit into `max_frames`.
         """
         spec, defaults = self.manifest.mel, self.manifest.defaults
+        rate = spec.frames_per_second
         if not request.speaking_rate > 0:
             raise InvalidRequest(
                 "audio_config.speaking_rate", f"must be above 0, not {request.speaking_rate}"
             )
         times = self._times(request.nfe)
-        rooms, speed = self._rooms(request), request.speaking_rate
+        rooms = self._rooms(request)
         self._check_work(sum(self._seconds(rooms[r.style], r.text) for r in request.runs), request.nfe)
-        pieces = pieces_of(request, rooms)
+        pieces = pieces_of(request, rooms, self._fitting)
         if not pieces:
             raise InvalidRequest("text", "is empty")
         segments = []
         for index, (text, pause_s, room) in enumerate(pieces):
-            transcript, features = self._before(room), room.reference.features
-            reference_frames = room.reference_frames
-            said = ended(text) if self._by_tokens else text
-            ids = self.vocabulary.ids(self._tokens(transcript, said))
-            ratio = self._ratio(transcript, text)
-            duration = self._duration(reference_frames, transcript, said, speed, ratio)
+            features, reference_frames = room.reference.features, room.reference_frames
+            before, after = self._tokens(room, text)
+            ids = self.vocabulary.ids([*before, *after])
             # CFM.sample makes room for every token and for at least one frame after the reference.
-            frames = max(max(len(ids), len(features.log_mel)) + 1, duration)
+            frames = max(max(len(ids), len(features.log_mel)) + 1, self._duration(room, text))
             if _bytes(text) < SHORT_TEXT_BYTES <= room.longest:  # is only slowed as far as it fits
                 frames = min(frames, self.manifest.max_frames)
             if frames > self.manifest.max_frames:
                 raise _too_long(text, frames, self.manifest.max_frames, spec)
+            placed, words = None, list[tuple[float, float]]()
+            if self._placement is not None:
+                placed = self._placement.index(reference_frames, before, after, frames)
+                words = self._placement.words(after, frames - reference_frames)
             samples = self.manifest.vocoder.samples(frames - reference_frames, spec.hop)
             fade_s = defaults.cross_fade_s if index < len(pieces) - 1 and not pause_s else 0.0
             segments.append(
@@ -98,6 +104,8 @@ class Planner:
                     times=times,
                     guidance=request.guidance,
                     seed=request.seed,
+                    upsample_index=placed,
+                    words=tuple((begin / rate, end / rate) for begin, end in words),
                     gain=min(features.rms / defaults.target_rms, 1.0) if self.restores_level else 1.0,
                     sampling=defaults.sampling,
                     audio_s=max(samples / spec.sample_rate_hz - fade_s, 0.0) + pause_s,
@@ -172,7 +180,21 @@ class Planner:
 
     def _ratio(self, transcript: str, text: str) -> float:
         """Bytes of the text that take as long as one of the transcript."""
+        if self._placement is not None:
+            before, after = map(self._placement.weights, self._parts(transcript, text))
+            pace = _bytes(transcript) / float(before.sum())
+            return _bytes(text) / float(after.sum()) / pace if len(after) else 1.0
         return exchange(transcript, text) if self.manifest.text.duration == "script" else 1.0
+
+    @functools.cached_property
+    def _placement(self) -> Placement | None:
+        table = self.manifest.text.durations
+        return Placement(table) if table else None
+
+    @functools.cached_property
+    def _split(self) -> Callable[[str], tuple[str, ...]]:
+        vocabulary, make = self.vocabulary, self.to_tokens
+        return functools.lru_cache(TEXTS_KEPT)(lambda text: tuple(vocabulary.split(text, make)))
 
     @property
     def _spreads(self) -> bool:
@@ -186,32 +208,54 @@ class Planner:
         return self.manifest.text.duration == "tokens"
 
     def _before(self, room: Room) -> str:
-        """Transcript of a reference, as it stands before the text."""
-        return spoken_transcript(room.reference.transcript, by_tokens=self._by_tokens)
+        return spoken_transcript(room.reference.transcript)
 
     def _seconds(self, room: Room, text: str) -> float:
         """Seconds of speech, if the text is one piece."""
-        frames = room.reference_frames
-        length = self._duration(frames, self._before(room), text, room.speed, room.ratio)
-        return (length - frames) / self.manifest.mel.frames_per_second
+        length = self._duration(room, text, room.ratio)
+        return (length - room.reference_frames) / self.manifest.mel.frames_per_second
 
-    def _duration(self, reference_frames: int, transcript: str, text: str, speed: float, ratio: float) -> int:
+    def _duration(self, room: Room, text: str, ratio: float | None = None) -> int:
+        """Frames of reference and text; without a `ratio` of bytes, by that of this text."""
+        frames, speed = room.reference_frames, room.speed
         if not self._by_tokens:
-            return duration_frames(reference_frames, transcript, text, speed, ratio, spread=self._spreads)
-        before, after = (len(self.vocabulary.split(part, self.to_tokens)) for part in (transcript, text))
-        return token_frames(reference_frames, before, after, speed)
+            transcript = self._before(room)
+            ratio = self._ratio(transcript, text) if ratio is None else ratio
+            return duration_frames(frames, transcript, text, speed, ratio, spread=self._spreads)
+        before, after = self._parts(room.reference.transcript, text)
+        if self._placement is None:
+            return token_frames(frames, len(before), len(after), speed)
+        return max(self._placement.frames(frames, before, after, speed), frames + len(after))
 
-    def _tokens(self, transcript: str, text: str) -> Sequence[str]:
-        """Tokens of both; where their number is a length, of each by itself, as ZipVoice has them.
+    def _fitting(self, text: str, room: Room) -> list[str]:
+        """Cut in halves, and again, what tokens make longer than bytes let expect, and than `max_frames`."""
+        size = _bytes(text)
+        if not self._by_tokens or min(size, room.longest) < SHORT_TEXT_BYTES:
+            return [text]
+        if self._duration(room, text) <= self.manifest.max_frames:
+            return [text]
+        halves = cut_to_fit(text, size // 2, room.languages)
+        return [part for half in halves for part in self._fitting(half, room)]
+
+    def _tokens(self, room: Room, text: str) -> tuple[Sequence[str], Sequence[str]]:
+        """Tokens of transcript and text; all as the text's, made together, where no length goes by them.
 
         Raises InvalidRequest for a text without tokens, whose speech would have no length.
         """
         if not self._by_tokens:
-            return self.vocabulary.split(transcript + text, self.to_tokens)
-        before, after = (self.vocabulary.split(part, self.to_tokens) for part in (transcript, text))
+            return (), self.vocabulary.split(self._before(room) + text, self.to_tokens)
+        before, after = self._parts(room.reference.transcript, text)
         if not after:
-            raise InvalidRequest("text", f"{_begin(text)} has nothing that the bundle can say")
-        return [*before, *after]
+            raise InvalidRequest("text", f"{_begin(ended(text))} has nothing that the bundle can say")
+        return before, after
+
+    def _parts(self, transcript: str, text: str) -> tuple[Sequence[str], Sequence[str]]:
+        """Tokens of each by itself, as ZipVoice has them; where they are placed with a space between."""
+        transcript, after = transcript.rstrip(), self._split(ended(text))
+        if self._placement is None:
+            return self._split(transcript), after
+        # F5's rule for transcripts puts a full stop behind any mark but a full stop.
+        return (*self._split(ended(transcript.removesuffix("."))), SPACE), after
 
     def _times(self, nfe: int) -> NDArray[np.float64]:
         try:
@@ -283,7 +327,9 @@ class Room:
         )
 
 
-def pieces_of(request: Request, rooms: Mapping[str, Room]) -> list[tuple[str, float, Room]]:
+def pieces_of(
+    request: Request, rooms: Mapping[str, Room], fitting: Callable[[str, Room], Sequence[str]]
+) -> list[tuple[str, float, Room]]:
     """(text, seconds of silence after it, room) of each segment; `rooms` are by style."""
     pieces: list[tuple[str, float, Room]] = []
     pauses = {pause.after: pause.seconds for pause in request.pauses}
@@ -292,7 +338,10 @@ def pieces_of(request: Request, rooms: Mapping[str, Room]) -> list[tuple[str, fl
         run_end = run.begin + len(run.text)
         ends = sorted({run_end, *(after for after in pauses if run.begin < after < run_end)})
         for begin, end in pairwise((run.begin, *ends)):
-            texts = split(request.text[begin:end].strip(), request.segmentation, room)
+            whole = request.text[begin:end].strip()
+            texts = [
+                part for text in split(whole, request.segmentation, room) for part in fitting(text, room)
+            ]
             pieces += [
                 (text, pauses.get(end, 0.0) if place == len(texts) else 0.0, room)
                 for place, text in enumerate(texts, 1)
@@ -312,10 +361,8 @@ def split(text: str, how: Segmentation, room: Room) -> list[str]:
     return [part for piece in pieces for part in cut_to_fit(piece, most, room.languages)]
 
 
-def spoken_transcript(transcript: str, *, by_tokens: bool = False) -> str:
-    """Transcript before the text: with one more space after ASCII, or `by_tokens` without any."""
-    if by_tokens:
-        return transcript.rstrip()
+def spoken_transcript(transcript: str) -> str:
+    """Transcript before the text: with one more space after ASCII."""
     return transcript + " " if transcript[-1:].isascii() else transcript
 
 

@@ -259,6 +259,10 @@ class Segment:
     """Seed of the noise, with `index`."""
     noise: FloatArray | None = None
     """(N, mels), or where steps renoise (NFE, N, mels) too; absent: drawn when it is needed."""
+    upsample_index: NDArray[np.int32] | None = None
+    """(N,) token of each frame, where the bundle upsamples text; None: spread evenly."""
+    words: tuple[tuple[float, float], ...] = ()
+    """Seconds (begin, end) after the reference of what stands between spaces, where tokens are placed."""
     gain: float = 1.0
     """Factor that restores the level of a quiet reference."""
     sampling: Sampling = "exact"

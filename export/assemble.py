@@ -162,7 +162,12 @@ def load(sources: Sources) -> Loaded:
     text, said = text_of(vocabulary, vocabulary.tokenizer, row, sources.languages)
     for line in said:
         print(line, file=sys.stderr)
-    return dataclasses.replace(loaded, text=dataclasses.replace(text, duration=declared.duration))
+    if strangers := vocabulary.lacks(family.durations):
+        raise BundleFailed(f"{family.name}: model.durations: {strangers} not in {sources.vocab}")
+    text = dataclasses.replace(
+        text, duration=family.duration or declared.duration, durations=dict(family.durations)
+    )
+    return dataclasses.replace(loaded, text=text)
 
 
 def _check_mark(path: Path, declared: Declaration) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from appliance.contract.mel import Kind, MelSpec, log_mel
+from appliance.contract.placement import Placement, Table
 from appliance.contract.tokens import Vocabulary
 from appliance.engine.cases import FEMALE, MALE, TARGET_RMS, samples, transcript
 from appliance.text.spelling import Spelling
@@ -173,7 +175,11 @@ class Trial:
         given = dataclasses.replace(loaded.given, arch=self.arch, mel=self.mel)
         model = loaded.declaration.build(loaded.weights(), given)
         strength = loaded.sources.defaults.guidance
-        return loss(model, loaded.vocabulary, self.mel, recordings, times, strength, drops_text=drops_text)
+        return loss(
+            *(model, loaded.vocabulary, self.mel, recordings, times, strength),
+            drops_text=drops_text,
+            durations=loaded.text.durations,
+        )
 
 
 def _trials(loaded: Loaded) -> Iterator[Trial]:
@@ -228,10 +234,11 @@ def loss(
     strength: float = 0.0,
     *,
     drops_text: bool = False,
+    durations: Table = MappingProxyType({}),
 ) -> float:
     """Mean squared error of the velocity over the frames that the model is not given.
 
-    `strength` is for weights that embed it.
+    `strength` is for weights that embed it, `durations` for those whose tokens are placed by it.
     """
     errors, velocity, make = [], of(model.arch).velocity, maker(vocabulary.tokenizer)
     seeds = SEEDS[: 1 if len(recordings) > 1 else None]
@@ -241,11 +248,15 @@ def loss(
         cond = mel.clone()
         cond[known:] = 0.0
         words = Spelling(vocabulary).read(one.words) if vocabulary.tokenizer == "letters" else one.words
-        ids = torch.from_numpy(vocabulary.ids(vocabulary.split(words, make))).long()
+        tokens = vocabulary.split(words, make)
+        ids = torch.from_numpy(vocabulary.ids(tokens)).long()
+        index = None
+        if durations:
+            index = torch.from_numpy(Placement(durations).index(len(mel), tokens, (), len(mel))).long()
         for seed, time in itertools.product(seeds, times):
             noise = torch.randn(mel.shape, generator=torch.Generator().manual_seed(seed))
             at = (1 - time) * noise + time * mel
-            found = velocity(model, at, cond, ids, time, strength, drops_text=drops_text)
+            found = velocity(model, at, cond, ids, time, strength, drops_text=drops_text, index=index)
             errors.append(float((found - (mel - noise))[known:].square().mean()))
     return float(np.mean(errors))
 

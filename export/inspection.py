@@ -32,7 +32,8 @@ def describe(bundle: Bundle) -> str:
         f"licence of the vocoder: {m.licence.vocoder} ({m.licence.vocoder_source or 'source unknown'})",
         *([f"terms: {m.licence.note}"] if m.licence.note else []),
         f"weights: {m.weights or 'not recorded'}; languages: {', '.join(m.text.languages) or 'not known'}; "
-        f"tokenizer {m.text.tokenizer}; letters of {CASES[m.text.case]}, {m.text.form}",
+        f"tokenizer {m.text.tokenizer}; letters of {CASES[m.text.case]}, {m.text.form}; "
+        f"lengths by {m.text.lengths}",
         _sampler(m),
         f"size: {sum(f.size_bytes for f in m.files.values()) / 1e6:.1f} MB",
         "",

@@ -25,6 +25,7 @@ from appliance.engine import condition
 from appliance.engine.cases import FEMALE, MALE, TEXT, samples, transcript
 from appliance.request import Segment
 from appliance.text.spelling import Spelling
+from appliance.text.tokenizers import maker
 from export.model.dit import states
 
 FloatArray = NDArray[np.float32]
@@ -124,9 +125,10 @@ def read_case(
     read = said + text
     if vocabulary.tokenizer == "letters":  # which may have capitals alone
         read = Spelling(vocabulary).read(read)
+    tokens = vocabulary.split(read, maker("phones")) if vocabulary.tokenizer == "phones" else read
     return Case(
         cond=log_mel(given, mel),
-        ids=vocabulary.ids(read)[: frames - 1],
+        ids=vocabulary.ids(tokens)[: frames - 1],
         frames=frames,
         noise=rng.standard_normal((frames, mel.mels), dtype=np.float32),
         guidance=guidance,

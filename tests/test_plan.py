@@ -57,11 +57,13 @@ MANIFEST = bundle.read(BUNDLE, verify=False).manifest
 
 def make_planner(reference: Reference | None = None, **fields: Any) -> Planner:
     made = reference or make_reference()
+    durations = fields.pop("durations", {})
     manifest = replace(
         MANIFEST,
+        arch=replace(MANIFEST.arch, text_embedding_average_upsampling=bool(durations)),
         mel=fields.pop("spec", VOCOS),
         max_frames=fields.pop("max_frames", 8192),
-        text=Text(duration=fields.pop("duration", "script")),
+        text=Text(duration=fields.pop("duration", "script"), durations=durations),
     )
     settings = {"vocabulary": Vocabulary((" ", *"abcdefghij")), "to_tokens": list, **fields}
     return Planner(manifest, reference=lambda voice, style: made, **settings)
@@ -194,7 +196,70 @@ def test_tokens_that_are_a_length_are_made_of_each_text_alone() -> None:
         planner.plan(make_request("e f"))
 
 
-PLANNER_FIELDS = ("spec", "duration", "vocabulary", "to_tokens", "max_frames", "max_audio_s", "max_work_s")
+PLACED: dict[str, Any] = {
+    "duration": "tokens",
+    "durations": {"a": (10, 20, 1), "b": (1, 2, 1), " ": (2, 3, 1), ".": (1, 30, 12)},
+    "vocabulary": Vocabulary((" ", "a", "b", "."), "phones"),
+    "to_tokens": list,
+}
+
+
+@pytest.mark.parametrize("speed", [1.0, 0.5, 4.0])
+def test_tokens_are_placed_by_the_table_within_reference_and_reply(speed: float) -> None:
+    """Worked out by hand: the last four before a mark have the second number, the mark that ends a text the
+    third, and the space after the transcript belongs to the reference."""
+    reference = make_reference("aaaaaab. ", 100_000)
+    before = [10, 10, 10, 20, 20, 20, 2, 12, 2]
+    texts = {
+        "ab": ("ab.", [20, 2, 12]),  # no slower for being short
+        "aab.b.": ("aab.b.", [20, 20, 2, 30, 2, 12]),
+        "c bbbbbb": (" bbbbbb.", [2, 1, 1, 2, 2, 2, 2, 12]),  # c is left out
+    }
+    for text, (said, after) in texts.items():
+        (segment,) = make_plan(text, reference, speaking_rate=speed, **PLACED)
+        assert segment.ids.tolist() == [" ab.".index(token) for token in f"aaaaaab. {said}"]
+        reply = math.ceil(390 / sum(before) * sum(after) / speed)
+        assert (segment.reference_frames, segment.frames) == (390, 390 + max(reply, len(said)))
+        assert segment.upsample_index is not None and segment.upsample_index.dtype == np.int32
+        assert (np.diff(segment.upsample_index) >= 0).all()
+        lasts = np.bincount(segment.upsample_index, minlength=len(segment.ids))
+        wanted = [
+            n * part / sum(of) for of, part in ((before, 390), (after, segment.frames - 390)) for n in of
+        ]
+        assert sum(lasts[: len(before)]) == 390
+        ends = np.cumsum(after) * (segment.frames - 390) / sum(after) / VOCOS.frames_per_second
+        begin = ends[0] if said[0] == " " else 0.0
+        assert segment.words == (pytest.approx((begin, ends[-2])),)
+        np.testing.assert_allclose(lasts, wanted, atol=1.0)
+    assert make_plan("ab")[0].upsample_index is None
+
+
+@pytest.mark.parametrize("segmentation", Segmentation)
+def test_a_text_whose_tokens_are_longer_than_its_bytes_is_cut_by_them(segmentation: Segmentation) -> None:
+    """Most of the transcript is quick, as is the end of the text; its beginning is slow."""
+    reference = make_reference("bbbb bbbb bbbb aaaa. ", 100_000)
+    text = ("aa aa. " * 45 + "bb bb. " * 45).strip()
+    request = {"segmentation": segmentation, **PLACED}
+    segments = make_plan(text, reference, max_frames=938, **request)
+    assert max(segment.frames for segment in segments) <= 938
+    assert "".join("".join(s.text for s in segments).split()) == "".join(text.split())
+    slow = make_request("aa aa. " * 45, segmentation=segmentation, max_spoken_s=30.0)
+    [(_, segments)] = make_planner(reference, **PLACED).ways([slow])
+    assert 20.0 < sum(segment.audio_s for segment in segments) <= 30.0
+    with pytest.raises(InvalidRequest, match=r"makes \d+ s of speech; at most 50 s are allowed"):
+        make_plan(text, reference, max_audio_s=50.0, **request)
+
+
+PLANNER_FIELDS = (
+    "spec",
+    "duration",
+    "durations",
+    "vocabulary",
+    "to_tokens",
+    "max_frames",
+    "max_audio_s",
+    "max_work_s",
+)
 
 
 def make_plan(text: str, reference: Reference | None = None, **fields: Any) -> list[Segment]:

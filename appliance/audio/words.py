@@ -1,4 +1,4 @@
-"""Word timings: estimated from the spelling, then from pauses in the audio."""
+"""Word timings: estimated from the tokens' places or the spelling, then from pauses in the audio."""
 
 from __future__ import annotations
 
@@ -52,10 +52,15 @@ def planned(segments: Sequence[Segment]) -> list[Word]:
     """Estimate, in order and without overlap."""
     words: list[Word] = []
     for segment, start_s in zip(segments, starts_s(segments), strict=True):
-        sound_s = segment.audio_s - segment.pause_s
+        sound_s, texts = segment.audio_s - segment.pause_s, split(segment.text)
+        spoken = _spoken(segment, texts)
         lead_s, tail_s = min(LEAD_S, 0.1 * sound_s), min(TAIL_S, 0.2 * sound_s)
-        end_s = start_s + sound_s - tail_s
-        words += _spread(split(segment.text), start_s + lead_s, end_s, segment.index)
+        begin_s, end_s = lead_s, sound_s - tail_s
+        if texts and len(segment.words) == len(
+            texts
+        ):  # seconds; the last word may fade into the next segment
+            begin_s, end_s = spoken[0][0], min(spoken[-1][1], sound_s)
+        words += _spread(texts, spoken, start_s + begin_s, start_s + end_s, segment.index)
     return words
 
 
@@ -73,18 +78,20 @@ def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: i
     sounds = _sounds(samples[: round(sound_s * rate_hz)], rate_hz) or [(0.0, sound_s)]
     begin_s, end_s = sounds[0][0], sounds[-1][1]
     pauses = [(left[1], right[0]) for left, right in itertools.pairwise(sounds)]
+    spoken = _spoken(segment, texts)
     words: list[Word] = []
     for number, text in enumerate(texts[:-1], 1):
         if not _PAUSE.search(text):
             continue
-        clause, rest = texts[len(words) : number], texts[number:]
-        share = sum(map(weight, clause)) / sum(map(weight, [*clause, *rest]))
+        clause, when = texts[len(words) : number], spoken[len(words) : number]
+        share = (when[-1][1] - when[0][0]) / (spoken[-1][1] - when[0][0])
         expected_s = begin_s + share * (end_s - begin_s)
         pause = _nearest([pause for pause in pauses if pause[0] > begin_s], expected_s)
         if pause is not None:
-            words += _spread(clause, start_s + begin_s, start_s + pause[0], segment.index)
+            words += _spread(clause, when, start_s + begin_s, start_s + pause[0], segment.index)
             begin_s = pause[1]
-    words += _spread(texts[len(words) :], start_s + begin_s, start_s + end_s, segment.index)
+    rest = slice(len(words), None)
+    words += _spread(texts[rest], spoken[rest], start_s + begin_s, start_s + end_s, segment.index)
     return words
 
 
@@ -117,10 +124,26 @@ def _is_word(text: str) -> bool:
     return any(map(str.isalnum, text))
 
 
-def _spread(texts: Sequence[str], begin_s: float, end_s: float, segment: int) -> list[Word]:
-    ends = list(itertools.accumulate(map(weight, texts), initial=0.0))
-    at = [min(begin_s + (end_s - begin_s) * end / max(ends[-1], 1.0), end_s) for end in ends]
-    return [Word(text, *when, segment) for text, when in zip(texts, itertools.pairwise(at), strict=True)]
+def _spoken(segment: Segment, texts: Sequence[str]) -> list[tuple[float, float]]:
+    """(begin, end) of each word, in any unit: as its tokens are placed, or by its spelling."""
+    if len(segment.words) == len(texts):
+        return list(segment.words)
+    return list(itertools.pairwise(itertools.accumulate(map(weight, texts), initial=0.0)))
+
+
+def _spread(
+    texts: Sequence[str], spoken: Sequence[tuple[float, float]], begin_s: float, end_s: float, segment: int
+) -> list[Word]:
+    """Words from `begin_s` to `end_s`, as they are `spoken` beside each other."""
+    if not texts:
+        return []
+    first, last = spoken[0][0], spoken[-1][1]
+
+    def at(place: float) -> float:
+        return min(begin_s + (end_s - begin_s) * (place - first) / (last - first), end_s)
+
+    pairs = zip(texts, spoken, strict=True)
+    return [Word(text, at(begin), at(end), segment) for text, (begin, end) in pairs]
 
 
 def _nearest(pauses: Sequence[tuple[float, float]], expected_s: float) -> tuple[float, float] | None:

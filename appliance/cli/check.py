@@ -184,6 +184,8 @@ def _bundle(inspection: Inspection) -> Finding:
             raise CheckFailed(f"{path}: missing, or not {file.size_bytes} bytes long")
     summary = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
     figures = {"family": manifest.family, "precision": manifest.precision}
+    if manifest.text.durations:
+        summary += f", lengths by {manifest.text.lengths}"
     if manifest.text.tokenizer == "emilia":
         try:
             summary += f", English read by espeak-ng {phones.SHARED.version}"

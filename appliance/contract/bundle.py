@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from appliance.contract import graphs
 from appliance.contract.mel import MelSpec
+from appliance.contract.placement import PLACES
 from appliance.contract.sampler import MAX_GUIDANCE, UPSTREAM, Sampler
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
@@ -22,10 +23,10 @@ from appliance.durable import sha256
 from appliance.errors import BundleError
 from appliance.fields import AtLeast, Ranged, from_mapping, shown, to_plain
 
-FORMAT = "1.5"
+FORMAT = "1.6"
 OLDEST = "1.1"
 """Oldest format that is read: 1.2 adds keys, 1.3 `sampler`, 1.4 `shapes` and `model` in place of `arch`, 1.5
-`reference`."""
+`reference`, 1.6 `text.durations`."""
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
@@ -44,6 +45,7 @@ Sampling = Literal["exact", "short", "short-kv"]
 alone. `short-kv`: `short`, and most steps reuse the reference's keys and values."""
 Conditioning = Literal["f5", "zipvoice"]
 """Makers whose rules prepare a reference: `voices/rules.py`."""
+Duration = Literal["script", "bytes", "tokens"]
 Count = Annotated[int, AtLeast(1)]
 
 
@@ -124,9 +126,27 @@ class Text:
     tokenizer: Tokenizer = "pinyin"
     case: Literal["both", "lower", "upper"] = "both"
     form: Literal["NFC", "NFD"] = "NFC"
-    duration: Literal["script", "bytes", "tokens"] = "script"
+    duration: Duration = "script"
     """Measure of a text's length: letters weighed by script where it and the transcript are of two; else, and
     with `bytes` always, F5's bytes. `tokens`: as ZipVoice, without a space after the transcript."""
+    durations: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Token → its mean frames at each place (`Placement.table`), by which lengths go and tokens are placed;
+    empty: all tokens are equally long."""
+
+    @property
+    def lengths(self) -> str:
+        """Measure of lengths, for a person."""
+        return f"{self.duration}, placed by a table" if self.durations else self.duration
+
+    def __post_init__(self) -> None:
+        if self.durations and self.duration != "tokens":
+            raise ValueError(f"durations: only with duration: tokens, not {self.duration}")
+        for token, frames in self.durations.items():
+            if len(frames) != PLACES or not all(0 < f <= FRAMES_ALLOWED[-1] for f in frames):
+                raise ValueError(
+                    f"durations.{shown(token)}: must be {PLACES} numbers of frames, above 0 and at most "
+                    f"{FRAMES_ALLOWED[-1]}, not {shown(list(frames))}"
+                )
 
 
 @dataclass(frozen=True)
@@ -191,6 +211,9 @@ class Manifest(Ranged):
             raise ValueError(
                 f"defaults: sampling: must be exact where arch is null, not {self.defaults.sampling}"
             )
+        upsamples = self.arch is not None and self.arch.text_embedding_average_upsampling
+        if self.text.durations and not upsamples:
+            raise ValueError("text: durations: only where arch has text_embedding_average_upsampling: true")
         super().__post_init__()
 
     @property
@@ -270,7 +293,7 @@ def read(folder: Path, *, verify: bool = True) -> Bundle:
     """Read a bundle; `verify`: check the hash of every file.
 
     Raises BundleError: no manifest, another format, unknown or missing keys, values out of range, files that
-    are missing, altered or not listed, a vocabulary of another size.
+    are missing, altered or not listed, a vocabulary of another size or without a token of `text.durations`.
     """
     path = folder / MANIFEST
     try:
@@ -287,8 +310,13 @@ def read(folder: Path, *, verify: bool = True) -> Bundle:
     _check_names(bundle)
     if verify:
         verify_files(bundle)
-    if (size := bundle.vocabulary().size) != bundle.manifest.vocab_size:
-        raise BundleError(f"{bundle.vocab}: {size} entries, vocab_size is {bundle.manifest.vocab_size}")
+    vocabulary = bundle.vocabulary()
+    if vocabulary.size != bundle.manifest.vocab_size:
+        raise BundleError(
+            f"{bundle.vocab}: {vocabulary.size} entries, vocab_size is {bundle.manifest.vocab_size}"
+        )
+    if strangers := vocabulary.lacks(bundle.manifest.text.durations):
+        raise BundleError(f"{path}: text: durations: {strangers} not in {VOCAB}")
     return bundle
 
 

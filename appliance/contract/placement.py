@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ ENDING = 4
 """Tokens before a mark, or the end, which are spoken slower."""
 INSIDE, PHRASE_END, END = range(3)
 """Places of a token: within a phrase, among its last, and the mark that ends the text, whose pause is cut."""
+PLACES = END + 1
 SPACE = " "
 SHORTEST, UNKNOWN = 0.5, 5.0
 """Frames of a token at least, and of one that the table lacks."""
@@ -36,6 +38,18 @@ class Placement:
             for token, place in zip(tokens, places(tokens), strict=True)
         ]
         return np.maximum(np.array(found, np.float64), SHORTEST)
+
+    def words(self, tokens: Sequence[str], frames: int) -> list[tuple[float, float]]:
+        """(begin, end), in frames, of what stands between spaces, but for marks at its ends."""
+        weights = self.weights(tokens)
+        ends = np.cumsum(weights) * (frames / weights.sum())
+        begins = np.concatenate(([0.0], ends[:-1]))
+        found: list[tuple[float, float]] = []
+        for is_word, group in itertools.groupby(range(len(tokens)), lambda at: tokens[at] != SPACE):
+            spoken = [at for at in group if tokens[at] not in MARKS]
+            if is_word and spoken:
+                found.append((float(begins[spoken[0]]), float(ends[spoken[-1]])))
+        return found
 
     def frames(self, reference_frames: int, before: Sequence[str], after: Sequence[str], speed: float) -> int:
         """Reference and reply, which is spoken at the reference's pace times `speed`."""

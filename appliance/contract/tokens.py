@@ -14,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from appliance.errors import BundleError
+from appliance.fields import MOST_SHOWN, shown
 
 Segmenter = Callable[[str], Sequence[str]]
 Pinyin = Callable[[str], Sequence[str]]
 """Word → a syllable per character, its tone a digit ("ni3")."""
 
-Tokenizer = Literal["pinyin", "char", "letters", "emilia"]
+Tokenizer = Literal["pinyin", "char", "letters", "emilia", "phones"]
 """`pinyin`: upstream's, Chinese as syllables. `char`: every character as it is. `letters`: as `char`, but
-unknown ones are left out, as in ZipVoice. `emilia`: ZipVoice's phones, initials and finals, likewise."""
+unknown ones are left out, as in ZipVoice. `emilia`: ZipVoice's phones, initials and finals, likewise.
+`phones`: our own, of English (text/phones), likewise."""
 
 UNKNOWN = 0
 """Index of unknown tokens: the space, as in upstream."""
@@ -67,10 +69,14 @@ class Vocabulary:
         """Independent of line endings."""
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
 
+    def lacks(self, tokens: Iterable[str]) -> str:
+        """Those it has not, for a message; "" if it has all."""
+        return ", ".join(shown(token) for token in tokens if token not in self.index)[:MOST_SHOWN]
+
     def split(self, text: str, make: Callable[[str], Sequence[str]]) -> Sequence[str]:
-        """Tokens of a text; `make` makes those of `pinyin` and of `emilia`."""
+        """Tokens of a text; `make` makes those of all but `char` and `letters`."""
         made = list(text) if self.tokenizer in ("char", "letters") else make(text)
-        leaves_out = self.tokenizer in ("letters", "emilia")
+        leaves_out = self.tokenizer in ("letters", "emilia", "phones")
         return [token for token in made if token in self.index] if leaves_out else made
 
     def ids(self, tokens: Iterable[str]) -> NDArray[np.int32]:

@@ -23,7 +23,11 @@ class Conditioner:
     def __call__(self, segment: Segment) -> Tensor:
         """(G, N, D): the guided row, then any unguided ones. The next call overwrites it."""
         host = condition_inputs(
-            segment.ids, segment.reference_log_mel, segment.frames, self._dimensions.upsampling
+            segment.ids,
+            segment.reference_log_mel,
+            segment.frames,
+            self._dimensions.upsampling,
+            segment.upsample_index,
         )
         inputs = {name: self._backend.view(self._tensors[name], a.shape) for name, a in host.items()}
         for name, array in host.items():
@@ -36,17 +40,21 @@ class Conditioner:
 
 
 def condition_inputs(
-    ids: NDArray[np.int32], log_mel: FloatArray, frames: int, upsampling: Upsampling
+    ids: NDArray[np.int32],
+    log_mel: FloatArray,
+    frames: int,
+    upsampling: Upsampling,
+    index: NDArray[np.int32] | None = None,
 ) -> dict[str, NDArray[np.int32] | FloatArray]:
-    """Inputs of the graph, of (T,) indices and (reference frames, M)."""
+    """Inputs of the graph, of (T,) indices and (reference frames, M); `index` (N,) places the tokens."""
     padded = upsampling != "floor"
     host: dict[str, NDArray[np.int32] | FloatArray] = {
         "ids": padded_ids(ids, frames if padded else len(ids) + 1),
         "log_mel": padded_mel(log_mel, frames),
     }
     if upsampling != "none":
-        index = upsample_index if padded else floor_index
-        host["upsample_index"] = index(len(ids), frames)
+        spread = upsample_index if padded else floor_index
+        host["upsample_index"] = spread(len(ids), frames) if index is None else index
     return host
 
 

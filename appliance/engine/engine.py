@@ -294,6 +294,14 @@ class Synthesizer:
         d = self.manifest.dimensions
         if d.upsampling == "floor" and len(segment.ids) >= segment.frames:
             raise ValueError(f"ids must be fewer than {segment.frames} frames, not {len(segment.ids)}")
+        if (index := segment.upsample_index) is not None:
+            if d.upsampling in ("none", "floor"):
+                raise ValueError(
+                    "upsample_index must be absent: this bundle spreads no tokens over its frames"
+                )
+            shown = min(len(segment.ids), segment.frames)
+            if index.shape != one[:1] or index.min() < 0 or index.max() >= shown:
+                raise ValueError(f"upsample_index must be {segment.frames} indices under {shown}")
         check_nfe(segment.nfe)
         if segment.sampling not in SAMPLINGS:
             raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, not {segment.sampling!r}")

@@ -20,7 +20,7 @@ from appliance.errors import InvalidRequest
 from appliance.request import FloatArray, Segment
 
 REQUIRED = ("cond", "ids", "n_frames", "noise")
-OPTIONAL = ("guidance", "sway", "grid", "sampling")
+OPTIONAL = ("guidance", "sway", "grid", "sampling", "upsample_index")
 
 
 def replay_file(bundle: Bundle, case: Path, nfe: int, out: Path) -> None:
@@ -58,7 +58,7 @@ def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
             "case", f"{path}: unknown array {', '.join(unknown)}; optional: {', '.join(OPTIONAL)}"
         )
     defaults, mels = engine.manifest.defaults, engine.manifest.mel.mels
-    cond, ids = arrays["cond"], arrays["ids"]
+    cond, ids, index = arrays["cond"], arrays["ids"], arrays.get("upsample_index")
     if cond.ndim != 3 or cond.shape[0] != 1 or cond.shape[2] != mels:
         raise InvalidRequest("cond", f"must be (1, frames, {mels}), not {cond.shape}")
     if ids.ndim != 2 or ids.shape[0] != 1 or not np.issubdtype(ids.dtype, np.integer):
@@ -82,6 +82,7 @@ def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
                 shift=defaults.shift,
             ),
             guidance=guidance,
+            upsample_index=None if index is None else index.astype(np.int32),
             sampling=cast(Sampling, str(arrays.get("sampling", "exact"))),
         )
         engine.check(case)

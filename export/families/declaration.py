@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from appliance.contract.bundle import Conditioning, Defaults, Precision, Shapes
+from appliance.contract.bundle import Conditioning, Defaults, Duration, Precision, Shapes
 from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.sampler import Sampler
 from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
@@ -42,6 +42,10 @@ class Family:
     """Instance of the class `Declaration.arch`."""
     mel: MelSpec = VOCOS_MEL
     tokenizer: Tokenizer = "pinyin"
+    duration: Duration | None = None
+    """None: the declaration's."""
+    durations: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """See `Text.durations`."""
     known: Known | None = None
     """Row of `weights.KNOWN` that was named."""
     sampler: Sampler = field(default_factory=Sampler)
@@ -83,10 +87,19 @@ class Velocity(Protocol):
     """Velocity (N, M) of the row with text and reference, or with neither."""
 
     def __call__(
-        self, model: Any, latents: Tensor, cond: Tensor, ids: Tensor, t: float, w: float, *, drops_text: bool
+        self,
+        model: Any,
+        latents: Tensor,
+        cond: Tensor,
+        ids: Tensor,
+        t: float,
+        w: float,
+        *,
+        drops_text: bool,
+        index: Tensor | None = None,
     ) -> Tensor:
         """Latents (N, M) at time t, the reference (N, M), zero where none is known, indices (T,), strength w;
-        `drops_text`: without the text.
+        `drops_text`: without the text. `index` (N,) is each frame's token; None: all are equally long.
         """
         ...
 
@@ -138,7 +151,7 @@ class Declaration:
     """Roles of products, of which dynamic INT8 leaves some in float."""
     fused: bool = False
     """Step graphs also have a form with ONNX Runtime's fused attention."""
-    duration: Literal["script", "bytes", "tokens"] = "script"
+    duration: Duration = "script"
     """See `Text.duration`."""
     reference: Conditioning = "f5"
     """Rule by which references are prepared."""

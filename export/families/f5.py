@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from appliance.contract.bundle import Arch, Count
+from appliance.contract.bundle import Arch, Count, Text
 from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.tokens import Tokenizer
 from appliance.contract.yaml_text import parse_yaml
@@ -47,8 +47,14 @@ IGNORED_ARCH_KEYS = {
 """Keys of `model.arch` that say nothing about one sentence's result, and why."""
 _OFF = (None, False, 0, "none", "layernorm")
 """Values of a switch that upstream's DiT lacks with which it changes nothing."""
-_TOKENIZERS: dict[str, Tokenizer] = {"pinyin": "pinyin", "custom": "pinyin", "char": "char"}
+_TOKENIZERS: dict[str, Tokenizer] = {
+    **{"pinyin": "pinyin", "custom": "pinyin", "char": "char"},
+    "phones": "phones",  # not upstream's
+}
 _MEL_KINDS: dict[str, Kind] = {"vocos": "vocos", "bigvgan": "bigvgan", "sbhifigan16k": "hifigan"}
+
+_LENGTHS = ("duration", "durations")
+"""Keys of `model` that upstream lacks, as in a manifest's `text`."""
 
 # What upstream's DiT takes for an absent key; they differ from the named families' values.
 _UPSTREAM_DEFAULTS: dict[str, Any] = {"depth": 8, "heads": 8}
@@ -103,7 +109,10 @@ def read_family(path: Path) -> Family:
 
 
 def parse_family(raw: object, *, name: str) -> Family:
-    """Convert a parsed YAML; `name` is the default of `model.name`. Raises FamilyError."""
+    """Convert a parsed YAML; `name` is the default of `model.name`.
+
+    Beside upstream's keys `model` may have those of _LENGTHS. Raises FamilyError.
+    """
     model = _mapping(_mapping(raw, "the file").get("model"), "model")
     backbone = model.get("backbone", "DiT")
     if backbone != "DiT":
@@ -120,7 +129,18 @@ def parse_family(raw: object, *, name: str) -> Family:
     if tokenizer not in _TOKENIZERS:
         raise FamilyError(f"model.tokenizer: must be one of {', '.join(_TOKENIZERS)}, not {tokenizer!r}")
     arch = _parse_arch(_mapping(model.get("arch"), "model.arch"), mel.mels)
-    return Family(str(model.get("name", name)), arch, mel, _TOKENIZERS[tokenizer])
+    lengths = {key: model[key] for key in _LENGTHS if key in model}
+    text: Text = from_mapping(Text, lengths, where="model", error=FamilyError)
+    if text.durations and not arch.text_embedding_average_upsampling:
+        raise FamilyError("model.durations: needs model.arch.text_embedding_average_upsampling: true")
+    return Family(
+        str(model.get("name", name)),
+        arch,
+        mel,
+        _TOKENIZERS[tokenizer],
+        text.duration if lengths else None,
+        text.durations,
+    )
 
 
 def check_arch(arch: Arch) -> None:
@@ -237,10 +257,17 @@ def _oracles(load: Callable[[], Weights], given: Given) -> Sequence[Callable[[],
 
 
 def _velocity(
-    model: DiT, latents: Tensor, cond: Tensor, ids: Tensor, t: float, w: float, *, drops_text: bool
+    model: DiT,
+    latents: Tensor,
+    cond: Tensor,
+    ids: Tensor,
+    t: float,
+    w: float,
+    *,
+    drops_text: bool,
+    index: Tensor | None = None,
 ) -> Tensor:
-    frames = len(latents)
-    text = model.text_embed(ids, frames)[1:] if drops_text else model.text_embed(ids, frames, 1)
+    text = model.text_embed(ids, len(latents), 1 + drops_text, index)[-1:]
     velocity: Tensor = model(latents, cond, text, torch.tensor(t), torch.tensor(w))[0]
     return velocity
 

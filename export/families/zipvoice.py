@@ -291,9 +291,18 @@ class Oracle(oracles.TorchOracle):
 
 
 def _velocity(
-    model: ZipVoice, latents: Tensor, cond: Tensor, ids: Tensor, t: float, w: float, *, drops_text: bool
+    model: ZipVoice,
+    latents: Tensor,
+    cond: Tensor,
+    ids: Tensor,
+    t: float,
+    w: float,
+    *,
+    drops_text: bool,
+    index: Tensor | None = None,
 ) -> Tensor:
-    index = torch.clamp(torch.arange(len(latents)) // max(len(latents) // len(ids), 1), max=len(ids))
+    if index is None:
+        index = torch.clamp(torch.arange(len(latents)) // max(len(latents) // len(ids), 1), max=len(ids))
     text = model.text(torch.cat([ids + 1, ids[:1] * 0]), index) * (not drops_text)
     embeds = hasattr(model.fm_decoder, "guidance_scale_embed")
     strength = torch.tensor([w]) if embeds else None

@@ -106,9 +106,10 @@ class TextEmbedding(nn.Module):
         if arch.conv_layers:
             self.text_blocks = nn.Sequential(*(TextBlock(arch.text_dim) for _ in range(arch.conv_layers)))
 
-    def forward(self, ids: Tensor, frames: int, rows: int = 2) -> Tensor:
+    def forward(self, ids: Tensor, frames: int, rows: int = 2, index: Tensor | None = None) -> Tensor:
         """Embed vocabulary indices (T,) → (rows, frames, text_dim); the second row has no text.
 
+        Upsampled text has the token `index` (frames,) in each frame; None: tokens are spread evenly.
         Both rows take the filler mask of the text, so in families that mask fillers both depend on T.
         """
         shown = (ids + 1)[:frames]
@@ -124,7 +125,7 @@ class TextEmbedding(nn.Module):
                 if self.masks:
                     x = x.masked_fill(filler, 0.0)
         if self.upsamples:
-            x = x[:, upsample_index(len(shown), frames).to(x.device)]
+            x = x[:, (upsample_index(len(shown), frames) if index is None else index).to(x.device)]
         return x
 
 

@@ -77,6 +77,26 @@ def test_words_timed_by_the_audio_stay_within_it(text: str, stretches: list[tupl
     assert all(left.end_s <= right.start_s + 1e-9 for left, right in pairwise(timed))
 
 
+PLACED = ((0.1, 0.6), (0.7, 2.2), (2.6, 2.8), (2.8, 3.1))
+
+
+def test_words_are_timed_by_the_places_of_their_tokens() -> None:
+    """Pauses of the audio stretch them; where they are not those of the text, letters count."""
+    text, seconds = "One eye, two now.", 3.3
+    placed = replace(piece(text, seconds), words=PLACED)
+    timed = words.planned([placed])
+    assert [(word.start_s, word.end_s) for word in timed] == [pytest.approx(times) for times in PLACED]
+    [*_, last] = words.planned([replace(placed, audio_s=3.0)])  # fades into the next
+    assert last.end_s == pytest.approx(3.0)
+    heard = sound((0.2, 0.0), (2.1, 0.3), (0.6, 0.0), (0.4, 0.3))
+    timed = words.from_audio(placed, 1.0, heard, RATE_HZ)
+    wanted = [(1.2, 1.7), (1.8, 3.3), (3.9, 4.06), (4.06, 4.3)]
+    for word, times in zip(timed, wanted, strict=True):
+        assert (word.start_s, word.end_s) == pytest.approx(times, abs=0.03)
+    other = replace(placed, words=PLACED[:3])
+    assert words.planned([other]) == words.planned([piece(text, seconds)])
+
+
 def test_words_end_before_the_next_segment_fades_in() -> None:
     samples = sound((2.0, 0.3))
     first, second = piece("one two", 1.85, 0), piece("three", 2.0, 1)

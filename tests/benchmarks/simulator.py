@@ -28,7 +28,6 @@ import numpy as np
 
 from appliance.config import EngineConfig, SchedulerConfig
 from appliance.contract import bundle as bundles
-from appliance.contract.tokens import read_vocabulary
 from appliance.engine.costs import CostTable
 from appliance.engine.loading import load_for
 from appliance.errors import ApplianceError
@@ -49,7 +48,7 @@ from appliance.request import (
 from appliance.scheduler import Scheduler
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.workload import Observer
-from appliance.text import chinese
+from appliance.text.tokenizers import maker
 from appliance.voices.reference import prepare
 from appliance.voices.rules import RULES
 from tests.benchmarks import devices
@@ -452,9 +451,9 @@ def replay(trace: Path, folder: Path, voice: Path, threads: int) -> dict[str, fl
     features = prepare(voice.read_bytes(), m.mel, m.defaults.target_rms, rule=rule)
     planner = Planner(
         read.manifest,
-        read_vocabulary(read.vocab),
+        read.vocabulary(),
         lambda *_: Reference(transcript, features),
-        chinese.to_tokens,
+        maker(m.text.tokenizer),
     )
 
     def planned(line: dict[str, Any]) -> Message:

@@ -145,6 +145,7 @@ def put(place: str, value: object) -> Edit:
     return edit
 
 
+PLACED: dict[str, Any] = {"duration": "tokens", "durations": {" ": [2, 3, 1], "a": [4.5, 9.0, 1e-3]}}
 WRONG: list[tuple[str, object, str]] = [
     ("precison", "fp32", "unknown key precison; valid keys: format, family, arch, mel"),
     ("arch|width", 64, "arch: unknown key width; valid keys: dim, depth, heads"),
@@ -178,6 +179,22 @@ WRONG: list[tuple[str, object, str]] = [
     ("defaults|sway", math.inf, "defaults: sway: must be finite, not inf"),
     ("defaults|target_rms", 0, "target_rms: must be above 0 and at most 1, not 0.0"),
     ("defaults|cross_fade_s", -1, "cross_fade_s: must be 0 to 5, not -1.0"),
+    ("text|durations", {"a": [1, 2, 3]}, "text: durations: only with duration: tokens, not script"),
+    ("text|durations", {"a": 3.0}, "text: durations.a: must be tuple, not float (3.0)"),
+    ("text", PLACED, "text: durations: only where arch has text_embedding_average_upsampling: true"),
+    *(
+        (
+            "text",
+            {**PLACED, "durations": {"b": wrong}},
+            f"text: durations.'b': must be 3 numbers of frames, above 0 and at most 8192, not {told}",
+        )
+        for wrong, told in (
+            ([1.0, 2.0], "[1.0, 2.0]"),
+            ([1.0, 0, 2.0], "[1.0, 0.0, 2.0]"),
+            ([1.0, math.nan, 2.0], "[1.0, nan, 2.0]"),
+            ([math.inf, 1.0, 2.0], "[inf, 1.0, 2.0]"),
+        )
+    ),
     ("defaults|sampling", "shorter", "sampling: must be one of exact, short, short-kv, not 'shorter'"),
 ]
 ASTRAY: list[tuple[str, object, str]] = [
@@ -204,6 +221,19 @@ def test_a_manifest_that_is_wrong_says_where_and_what_is_allowed(
     assert "manifest.yaml" in str(error.value) or (place, value, message) in ASTRAY
 
 
+def test_a_table_of_durations_is_of_the_vocabularys_tokens(folder: Path) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["arch"]["text_embedding_average_upsampling"] = True
+        raw["text"] = copy.deepcopy(PLACED)
+
+    bundle = contract.read(edited(folder, edit))
+    assert contract.write(folder, bundle.manifest).manifest.text == bundle.manifest.text
+    assert bundle.manifest.text.durations == {" ": (2.0, 3.0, 1.0), "a": (4.5, 9.0, 0.001)}
+    strange = edited(folder, lambda m: m["text"]["durations"].update({"ʤ": [1, 2, 3], "qu": [1, 2, 3]}))
+    with pytest.raises(BundleError, match=r"text: durations: 'ʤ', 'qu' not in vocab\.txt"):
+        contract.read(strange)
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
@@ -228,15 +258,15 @@ def test_two_mistakes_are_named_together(edit: Edit, message: str, folder: Path)
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ("1.6", "format 1.6 is newer than 1.5, which this reads; update f5-appliance"),
-        ("1.10", "format 1.10 is newer than 1.5"),
-        ("2.0", "format 2.0 is newer than 1.5"),
+        ("1.7", "format 1.7 is newer than 1.6, which this reads; update f5-appliance"),
+        ("1.10", "format 1.10 is newer than 1.6"),
+        ("2.0", "format 2.0 is newer than 1.6"),
         (
             "1.0",
             "format 1.0 is older than 1.1, the oldest that this reads; export it again from its checkpoint",
         ),
         ("0.9", "format 0.9 is older than 1.1"),
-        (None, "format None is not a version; this reads 1.5"),
+        (None, "format None is not a version; this reads 1.6"),
         ("one", "format 'one' is not a version"),
         ("1.0.0", "format '1.0.0' is not a version"),
         ([1, 0], "is not a version"),

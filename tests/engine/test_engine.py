@@ -353,6 +353,7 @@ def test_every_lane_may_have_times_of_its_own_while_there_is_room(make_engine: M
         ({"ids": np.zeros(0, np.int32)}, "ids must be one or more indices under 113"),
         ({"ids": np.array([3, 113], np.int32)}, "under 113"),
         ({"ids": np.array([-1], np.int32)}, "under 113"),
+        ({"upsample_index": np.zeros(80, np.int32)}, "upsample_index must be absent"),
         ({"times": np.array([0.0])}, "nfe must be between 1 and 64, not 0"),
         ({"times": np.linspace(0, 1, 66)}, "not 65"),
         ({"sampling": "shorter"}, "sampling must be one of exact, short, short-kv, not 'shorter'"),
@@ -365,6 +366,15 @@ def test_a_segment_that_does_not_fit_is_refused_and_takes_no_lane(
     with pytest.raises(ValueError, match=message):
         engine.open(dataclasses.replace(segment(80), **change))
     engine.open(segment(80))
+
+
+@pytest.mark.parametrize("index", [[0] * 79, [11] * 80, [-1] * 80])
+def test_a_place_of_no_token_is_refused(make_engine: Make, index: list[int]) -> None:
+    engine = make_engine(lanes=1)
+    arch = dataclasses.replace(engine.manifest.arch, text_embedding_average_upsampling=True)
+    engine.manifest = dataclasses.replace(engine.manifest, arch=arch)
+    with pytest.raises(ValueError, match="upsample_index must be 80 indices under 11"):
+        engine.check(dataclasses.replace(segment(80), upsample_index=np.array(index, np.int32)))
 
 
 def test_a_text_longer_than_the_segment_is_cut(engine: Synthesizer) -> None:

@@ -112,10 +112,14 @@ def test_the_index_is_fed_where_the_family_upsamples_text(tiny: Bundle) -> None:
 
     graph = Noted()
     d = dataclasses.replace(tiny.manifest.dimensions, upsampling="spread", compute="float16")
-    out = Conditioner(graph, Watched(), d, LONGEST)(segment(50))
+    conditioner, given = Conditioner(graph, Watched(), d, LONGEST), segment(50)
+    out = conditioner(given)
     assert out.dtype == np.float16
     assert list(graph.inputs) == ["ids", "log_mel", "upsample_index"]
     assert np.asarray(graph.inputs["upsample_index"]).tolist() == upsample_index(7, 50).tolist()
+    placed = np.sort(np.arange(50, dtype=np.int32) ** 2 % 7)
+    conditioner(dataclasses.replace(given, upsample_index=placed))
+    assert np.asarray(graph.inputs["upsample_index"]).tolist() == placed.tolist()
 
 
 @pytest.mark.parametrize("frames", [0, 1, 2, 3, 40, LONGEST])

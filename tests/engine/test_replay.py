@@ -98,6 +98,7 @@ def test_a_case_that_fails_gives_its_lane_back(make_engine: Any, tmp_path: Path)
         ({"n_frames": np.int64(61)}, r"noise must be \(61, 100\), not \(60, 100\)"),
         ({"ids": np.array([[113]])}, "under 113"),
         ({"n_frames": np.int64(3000)}, "3000 frames exceed"),
+        ({"upsample_index": np.zeros(60, np.int64)}, "upsample_index must be absent"),
     ],
 )
 def test_a_case_that_cannot_be_run_is_refused_by_the_arrays_name(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from safetensors.torch import load_file, save_file
 
 from appliance import cli as device
@@ -48,7 +49,7 @@ def test_the_devices_command_speaks_as_upstream(vocoder: str, workshop: Workshop
 def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
     made = workshop.make("v0")
     manifest = made.bundle.manifest
-    assert (manifest.format, manifest.family, manifest.precision) == ("1.5", "small", "fp32")
+    assert (manifest.format, manifest.family, manifest.precision) == ("1.6", "small", "fp32")
     assert manifest.arch == made.arch
     assert manifest.vocoder == contract.Vocoder("vocos", "center")
     assert (manifest.vocab_size, manifest.max_frames) == (len(small.VOCABULARY), small.MAX_FRAMES)
@@ -68,6 +69,20 @@ def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
     assert all(row["error"] <= row["bound"] for row in rows if row["against"] != "exact")
     assert manifest.defaults.sampling == manifest.parity["sampling"]
     assert not {"accepted_by", "failed"} & set(manifest.parity)
+
+
+def test_a_table_of_durations_is_taken_if_the_vocabulary_has_its_tokens(tmp_path: Path) -> None:
+    files = small.write_files(tmp_path, small.ARCHS["upsampling"])
+    raw = yaml.safe_load(files.family.read_text("utf-8"))
+    raw["model"] |= {"duration": "tokens", "durations": {" ": [2.5, 3.5, 1.0], "hao3": [6.0, 9.0, 1.0]}}
+    files.family.write_text(yaml.safe_dump(raw, allow_unicode=True), "utf-8")
+    loaded = small.load(files)
+    assert loaded.text.duration == "tokens"
+    assert loaded.text.durations == {" ": (2.5, 3.5, 1.0), "hao3": (6.0, 9.0, 1.0)}
+    other = dataclasses.replace(loaded.sources, vocab=tmp_path / "other.txt")
+    (tmp_path / "other.txt").write_text(files.vocab.read_text("utf-8").replace("hao3", "hao4"), "utf-8")
+    with pytest.raises(assemble.BundleFailed, match=r"small: model\.durations: 'hao3' not in .*other\.txt"):
+        assemble.load(other)
 
 
 def test_a_vocabulary_with_crlf_and_no_last_newline_is_written_plainly(

@@ -190,6 +190,7 @@ def test_a_bundle_of_the_rebuilt_checkpoint_is_the_shipped_bundle(
 ) -> None:
     ship.make_bundle(rebuilt, "Apache-2.0", PASSES, folder / "again")
     again = contract.read(folder / "again").manifest
+    assert again.text == shipped.manifest.text and again.text.durations
     for name, file in shipped.manifest.files.items():
         assert again.files[name] == file, f"{name} differs"
 

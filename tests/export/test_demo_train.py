@@ -19,13 +19,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from appliance.contract import bundle as contract
 from appliance.contract.mel import log_mel
 from appliance.contract.placement import Placement
+from appliance.contract.tokens import Vocabulary
+from appliance.plan import Planner
+from appliance.request import Features, Reference, Request, Segment, Segmentation
 from appliance.text.phones.alphabet import SPACE, TOKENS, tokens
+from appliance.voices.rules import complete_transcript
 from export.checkpoint import build_vocos, load_vocos
 from export.demo.commands import main
 from export.demo.corpus import durations, store
-from export.demo.corpus.store import Store
+from export.demo.corpus.store import Clip, Store
 from export.demo.training import batches, loop, matching, train, vocoder
 from export.demo.training.batches import Batch, Batches, Piece
 from export.demo.training.loop import autocast
@@ -35,6 +40,7 @@ from export.demo.training.train import Trainer
 from export.model.dit import DiT, upsample_index
 from export.model.redraw import redraw
 from tests import upstream
+from tests.daemons import BUNDLE
 from tests.export.demo import RECIPE, VOICES, write_store
 from tests.export.small import upstream_dit
 
@@ -262,17 +268,43 @@ def test_an_epoch_has_every_sentence_once_and_keeps_to_its_frames(made: Store) -
     assert stream.epoch(3) == epoch != stream.epoch(4)
 
 
-@pytest.mark.parametrize("longer", [0, 40])
-def test_a_reply_is_joined_as_on_the_device_and_stretched(made: Store, longer: int) -> None:
+def on_the_device(first: Clip, second: Clip, begun: int, last: int) -> Segment:
+    """Plan of a reply of `last` frames to a reference of `begun`."""
+    base = contract.read(BUNDLE, verify=False).manifest
+    manifest = dataclasses.replace(
+        base,
+        arch=dataclasses.replace(base.arch, text_embedding_average_upsampling=True),
+        text=contract.Text(("en",), "phones", duration="tokens", durations=dict(PLACEMENT.table)),
+    )
+    samples = np.zeros(begun * store.SPEC.hop, np.float32)
+    features = Features(samples, np.zeros((begun + 1, store.SPEC.mels), np.float32), 0.1)
+    reference = Reference(complete_transcript(first.text), features)
+    planner = Planner(manifest, Vocabulary(TOKENS, "phones"), lambda *_: reference, tokens)
+    pace = [PLACEMENT.weights(some).sum() for some in ([*tokens(first.phones), SPACE], tokens(second.phones))]
+    rate = begun / pace[0] * pace[1] / (last - 0.5)
+    request = Request(second.text, "", 4, 1, 0.0, Segmentation.UPSTREAM, speaking_rate=rate)
+    [segment] = planner.plan(request)
+    return segment
+
+
+@pytest.mark.parametrize(
+    ("pair", "longer"), [((0, 1), 0), ((1, 0), 40)]
+)  # the reference is a question, or none
+def test_a_reply_is_joined_as_on_the_device_and_stretched(
+    made: Store, pair: tuple[int, int], longer: int
+) -> None:
     stream = stream_of(made)
-    first, second = (made.clips[n] for n in stream.numbers[:2])
+    numbers = tuple(stream.numbers[n] for n in pair)
+    first, second = (made.clips[n] for n in numbers)
     last = second.frames + longer
-    rows, ids, places, index = stream.joined(Piece(tuple(stream.numbers[:2]), 0, last))
+    rows, ids, places, index = stream.joined(Piece(numbers, 0, last))
     before, after = [*tokens(first.phones), SPACE], tokens(second.phones)
     assert [TOKENS[n] for n in ids] == [*before, *after]
     begun = first.frames + batches.SILENCE_FRAMES
     assert len(rows) == len(places) == len(index) == begun + last
-    assert index.tolist() == PLACEMENT.index(begun, before, after, begun + last).tolist()
+    device = on_the_device(first, second, begun, last)
+    assert (device.reference_frames, device.frames) == (begun, begun + last)
+    assert ids.tolist() == device.ids.tolist() and index.tolist() == device.upsample_index.tolist()
     mel = stream.frames_at(torch.from_numpy(rows)[None])[0].numpy()
     heard = made.mels.astype(np.float32)
     np.testing.assert_array_equal(mel[: first.frames], heard[first.start :][: first.frames])

@@ -69,7 +69,7 @@ def missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_it_says_what_it_reads(bundle: Bundle) -> None:
     text = bundle.manifest.text
-    assert dataclasses.astuple(text) == (("en", "zh"), "emilia", "both", "NFC", "tokens")
+    assert dataclasses.astuple(text) == (("en", "zh"), "emilia", "both", "NFC", "tokens", {})
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from appliance.contract.bundle import Arch
 from appliance.contract.mel import MelSpec, log_mel
 from appliance.engine.cases import FEMALE, samples
+from appliance.text.tokenizers import maker
 from export import assemble, cli, evidence
 from export.evidence import GIVEN, WITHOUT_TEXT, Verdict, recording_of, weigh
 from export.families import f5, family
@@ -45,6 +47,11 @@ def loaded(demo: Path) -> assemble.Loaded:
     return assemble.load(assemble.Sources(named, *files, languages=("en",)))  # type: ignore[arg-type]
 
 
+def tokens_of(loaded: assemble.Loaded) -> Sequence[str]:
+    """Of WORDS."""
+    return loaded.vocabulary.split(WORDS, maker(loaded.vocabulary.tokenizer))
+
+
 def read_as(loaded: assemble.Loaded, **flags: Any) -> assemble.Loaded:
     """The same weights as of a family of other flags."""
     named = loaded.sources.family
@@ -71,7 +78,7 @@ def test_the_loss_is_upstreams(loaded: assemble.Loaded) -> None:
     known, errors = int(mel.shape[1] / 3), []
     cond = mel.clone()
     cond[:, known:] = 0
-    ids = torch.from_numpy(loaded.vocabulary.ids(WORDS)).long()[None]
+    ids = torch.from_numpy(loaded.vocabulary.ids(tokens_of(loaded))).long()[None]
     for seed in evidence.SEEDS:
         noise = torch.randn(mel.shape[1:], generator=torch.Generator().manual_seed(seed))[None]
         with torch.no_grad():
@@ -85,6 +92,15 @@ def test_the_loss_is_upstreams(loaded: assemble.Loaded) -> None:
             )
         errors.append(float((velocity - (mel - noise))[:, known:].square().mean()))
     assert mine == pytest.approx(np.mean(errors), rel=1e-3)
+
+
+def test_tokens_are_placed_as_the_weights_were_trained(loaded: assemble.Loaded) -> None:
+    """Equal durations spread tokens evenly; a text is of little use where its first token has most frames."""
+    [one] = [r for r in evidence.DEMO if r.name == FEMALE]
+    given, [first, *_] = (loaded.reference(), loaded.vocabulary, loaded.mel, [one], (0.3,)), tokens_of(loaded)
+    even, long = dict.fromkeys(loaded.vocabulary.tokens, (4.0,) * 3), {first: (900.0,) * 3}
+    plain, alike, astray = (evidence.loss(*given, durations=table) for table in ({}, even, even | long))
+    assert alike == pytest.approx(plain, rel=0.02) and astray > 1.05 * plain
 
 
 @pytest.fixture

@@ -152,6 +152,34 @@ def test_the_tokenizer_is_read(written: str | None, read: str) -> None:
     assert parse_family(raw, name="x").tokenizer == read
 
 
+LENGTHS = {"tokenizer": "phones", "duration": "tokens", "durations": {" ": [2, 3, 1], "ʤ": [4.5, 9, 1]}}
+
+
+def test_lengths_are_read_where_a_file_has_them() -> None:
+    placed = changed("arch", text_embedding_average_upsampling=True)
+    placed["model"] |= LENGTHS
+    found = parse_family(placed, name="x")
+    assert (found.tokenizer, found.duration) == ("phones", "tokens")
+    assert found.durations == {" ": (2.0, 3.0, 1.0), "ʤ": (4.5, 9.0, 1.0)}
+    plain = parse_family({"model": V1_BASE}, name="x")
+    assert (plain.duration, plain.durations) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ({}, r"model\.durations: needs model\.arch\.text_embedding_average_upsampling: true"),
+        ({"duration": "script"}, "model: durations: only with duration: tokens, not script"),
+        ({"duration": "letters"}, "model: duration: must be one of script, bytes, tokens, not 'letters'"),
+        ({"durations": {"ʤ": [4.5, 9]}}, r"model: durations\.'ʤ': must be 3 numbers of frames, above 0"),
+        ({"durations": [4.5]}, "model: durations: must be dict, not list"),
+    ],
+)
+def test_lengths_that_cannot_be_are_named(lengths: dict[str, Any], message: str) -> None:
+    with pytest.raises(FamilyError, match=message):
+        parse_family({"model": {**V1_BASE, **LENGTHS, **lengths}}, name="x")
+
+
 def test_an_unknown_tokenizer_is_named() -> None:
     with pytest.raises(FamilyError, match=r"model\.tokenizer: must be one of .*, not 'byte'"):
         parse_family({"model": {**V1_BASE, "tokenizer": "byte"}}, name="x")

@@ -21,8 +21,8 @@ from appliance.engine.flow import LaneState
 from appliance.engine.ort import OrtBackend
 from appliance.plan import Planner
 from appliance.request import FloatArray, Request, Segment, Segmentation
-from appliance.text import chinese
 from appliance.text.normalise import clean
+from appliance.text.tokenizers import maker
 from appliance.voices.store import open_store
 
 AUDIO_SUFFIXES = (".wav", ".flac")
@@ -66,7 +66,7 @@ class Mouth:
         for name, reference in references.items():
             store.create(name, reference.audio.read_bytes(), reference.transcript)
         vocabulary = self.bundle.vocabulary()
-        self._planner = Planner(manifest, vocabulary, store.reference, chinese.to_tokens)
+        self._planner = Planner(manifest, vocabulary, store.reference, maker(vocabulary.tokenizer))
         self.rate_hz = manifest.mel.sample_rate_hz
         self.variant = variant
         self._engine = synthesizer.Synthesizer(self.bundle, OrtBackend(threads), lanes=1, variant=variant)

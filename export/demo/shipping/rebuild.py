@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
+from appliance.fields import to_plain
 from export import modules, parity
 from export.checkpoint import save_official
 from export.demo.shipping.ship import CHECKPOINT, FAMILY, VOCAB, VOCODER, write_family
@@ -60,7 +61,8 @@ def rebuild(made: Bundle, out: Path) -> None:
     (out / VOCODER).mkdir(parents=True, exist_ok=True)
     save_official(state, out / CHECKPOINT)
     shutil.copy(made.vocab, out / VOCAB)
-    write_family(arch, {"tokenizer": manifest.text.tokenizer}, out / FAMILY, manifest.family)
+    text = {name: to_plain(getattr(manifest.text, name)) for name in ("tokenizer", "duration", "durations")}
+    write_family(arch, text, out / FAMILY, manifest.family)
     torch.save(voice, out / VOCODER / "pytorch_model.bin")
     (out / VOCODER / "config.yaml").write_text(yaml.safe_dump(config.sections(), sort_keys=False), "utf-8")
 
