@@ -22,10 +22,10 @@ from appliance.durable import sha256
 from appliance.errors import BundleError
 from appliance.fields import AtLeast, Ranged, from_mapping, shown, to_plain
 
-FORMAT = "1.5"
+FORMAT = "1.6"
 OLDEST = "1.1"
 """Oldest format that is read: 1.2 adds keys, 1.3 `sampler`, 1.4 `shapes` and `model` in place of `arch`, 1.5
-`reference`."""
+`reference`, 1.6 `encodes`."""
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
@@ -42,6 +42,8 @@ Precision = Literal["fp32", "fp16", "int8", "int8-qdq"]
 Sampling = Literal["exact", "short", "short-kv"]
 """`exact`: as upstream. `short`: the reference follows its known path, and the unguided row is the reply
 alone. `short-kv`: `short`, and most steps reuse the reference's keys and values."""
+Encoded = Literal["frames", "tokens"]
+"""Length at which `condition` encodes a text that it upsamples: padded to all frames, or the tokens alone."""
 Conditioning = Literal["f5", "zipvoice"]
 """Makers whose rules prepare a reference: `voices/rules.py`."""
 Count = Annotated[int, AtLeast(1)]
@@ -63,6 +65,12 @@ class Arch(Ranged):
     qk_norm: str | None = None
     long_skip_connection: bool = False
     text_embedding_average_upsampling: bool = False
+
+    @property
+    def encodes(self) -> Encoded:
+        """The shorter length that its text blocks allow."""
+        masks = self.text_mask_padding and self.conv_layers > 0
+        return "tokens" if masks and self.text_embedding_average_upsampling else "frames"
 
 
 @dataclass(frozen=True)
@@ -169,6 +177,7 @@ class Manifest(Ranged):
     model: dict[str, Any] = field(default_factory=dict)
     """Architecture of another family, in the names of its makers."""
     reference: Conditioning = "f5"
+    encodes: Encoded = "frames"
     weights: Literal["", "average", "raw"] = ""
     """Weights that were taken; empty: not recorded."""
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -191,13 +200,15 @@ class Manifest(Ranged):
             raise ValueError(
                 f"defaults: sampling: must be exact where arch is null, not {self.defaults.sampling}"
             )
+        if self.encodes == "tokens" and (self.arch is None or self.arch.encodes != "tokens"):
+            raise ValueError("encodes: must be frames where no arch upsamples a masked text, not tokens")
         super().__post_init__()
 
     @property
     def dimensions(self) -> graphs.Dimensions:
         shape = self.arch or self.shapes
         assert shape is not None
-        return dimensions(shape, self.mel.mels, self.precision, self.sampler)
+        return dimensions(shape, self.mel.mels, self.precision, self.sampler, self.encodes)
 
     @property
     def prepares(self) -> tuple[MelSpec, float, Conditioning]:
@@ -211,7 +222,11 @@ class Manifest(Ranged):
 
 
 def dimensions(
-    arch: Arch | Shapes, mels: int, precision: Precision, sampler: Sampler = UPSTREAM
+    arch: Arch | Shapes,
+    mels: int,
+    precision: Precision,
+    sampler: Sampler = UPSTREAM,
+    encodes: Encoded = "frames",
 ) -> graphs.Dimensions:
     compute: Literal["float32", "float16"] = "float16" if precision in ("fp16", "int8-qdq") else "float32"
     conditions, embeds = len(sampler.conditions), sampler.guidance == "embedded"
@@ -219,12 +234,15 @@ def dimensions(
         return graphs.Dimensions(
             arch.dim, 0, mels, 0, arch.upsampling, compute, conditions, embeds, arch.time_rows, False
         )
+    upsampling: graphs.Upsampling = "tokens" if encodes == "tokens" else "spread"
+    if not arch.text_embedding_average_upsampling:
+        upsampling = "none"
     return graphs.Dimensions(
         dim=arch.dim,
         depth=arch.depth,
         mels=mels,
         inner=arch.heads * arch.dim_head,
-        upsampling="spread" if arch.text_embedding_average_upsampling else "none",
+        upsampling=upsampling,
         compute=compute,
         conditions=conditions,
         embeds_guidance=embeds,

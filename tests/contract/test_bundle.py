@@ -178,7 +178,12 @@ WRONG: list[tuple[str, object, str]] = [
     ("defaults|sway", math.inf, "defaults: sway: must be finite, not inf"),
     ("defaults|target_rms", 0, "target_rms: must be above 0 and at most 1, not 0.0"),
     ("defaults|cross_fade_s", -1, "cross_fade_s: must be 0 to 5, not -1.0"),
-    ("defaults|sampling", "shorter", "sampling: must be one of exact, short, short-kv, not 'shorter'"),
+    ("encodes", "tokens", "encodes: must be frames where no arch upsamples a masked text, not tokens"),
+    (
+        "defaults|sampling",
+        "shorter",
+        "sampling: must be one of exact, short, short-kv, not 'shorter'",
+    ),
 ]
 ASTRAY: list[tuple[str, object, str]] = [
     ("variants", {"fast": {}}, "has no variant 'default'"),
@@ -228,15 +233,15 @@ def test_two_mistakes_are_named_together(edit: Edit, message: str, folder: Path)
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ("1.6", "format 1.6 is newer than 1.5, which this reads; update f5-appliance"),
-        ("1.10", "format 1.10 is newer than 1.5"),
-        ("2.0", "format 2.0 is newer than 1.5"),
+        ("1.7", "format 1.7 is newer than 1.6, which this reads; update f5-appliance"),
+        ("1.10", "format 1.10 is newer than 1.6"),
+        ("2.0", "format 2.0 is newer than 1.6"),
         (
             "1.0",
             "format 1.0 is older than 1.1, the oldest that this reads; export it again from its checkpoint",
         ),
         ("0.9", "format 0.9 is older than 1.1"),
-        (None, "format None is not a version; this reads 1.5"),
+        (None, "format None is not a version; this reads 1.6"),
         ("one", "format 'one' is not a version"),
         ("1.0.0", "format '1.0.0' is not a version"),
         ([1, 0], "is not a version"),
