@@ -39,9 +39,10 @@ FRAMES_ALLOWED = range(256, 8192 + 1)
 
 Precision = Literal["fp32", "fp16", "int8", "int8-qdq"]
 """`int8`: dynamic, for a CPU. `int8-qdq`: fp16 with calibrated INT8 products in the step graphs."""
-Sampling = Literal["exact", "short", "short-kv"]
+Sampling = Literal["exact", "short", "short-kv", "short-once"]
 """`exact`: as upstream. `short`: the reference follows its known path, and the unguided row is the reply
-alone. `short-kv`: `short`, and most steps reuse the reference's keys and values."""
+alone. `short-kv`: `short`, and most steps reuse the reference's keys and values; `short-once`: all but the
+first do."""
 Encoded = Literal["frames", "tokens"]
 """Length at which `condition` encodes a text that it upsamples: padded to all frames, or the tokens alone."""
 Conditioning = Literal["f5", "zipvoice"]

@@ -182,7 +182,7 @@ WRONG: list[tuple[str, object, str]] = [
     (
         "defaults|sampling",
         "shorter",
-        "sampling: must be one of exact, short, short-kv, not 'shorter'",
+        "sampling: must be one of exact, short, short-kv, short-once, not 'shorter'",
     ),
 ]
 ASTRAY: list[tuple[str, object, str]] = [
