@@ -276,7 +276,9 @@ class Writer:
         self.arch, self.mels, self.declaration = loaded.given.arch, loaded.mel.mels, loaded.declaration
         self.shapes = self.declaration.shapes and self.declaration.shapes(self.arch)
         shape = self.shapes or self.arch
-        self.dimensions = contract.dimensions(shape, self.mels, precision, loaded.sources.sampler)
+        self.encodes: contract.Encoded = "frames" if self.shapes else self.arch.encodes
+        sampler = loaded.sources.sampler
+        self.dimensions = contract.dimensions(shape, self.mels, precision, sampler, self.encodes)
         # Of matrix products before quantisation.
         self.compute = torch.float16 if self.dimensions.compute == "float16" else torch.float32
         self.fuses = self.declaration.fused and contract.FUSED in BACKENDS[precision]
@@ -336,6 +338,7 @@ class Writer:
             shapes=self.shapes,
             model=dataclasses.asdict(self.arch) if self.shapes else {},
             reference=self.declaration.reference,
+            encodes=self.encodes,
             weights="average" if self.loaded.weights().averaged else "raw",
             created_by=created_by,
         )

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch, Vocoder
-from appliance.contract.graphs import MAX_OPSET
+from appliance.contract.graphs import MAX_OPSET, TAIL
 from appliance.contract.mel import MelSpec
 from export.model import bigvgan, hifigan, source
 from export.to_onnx import ANY_ROWS
@@ -115,7 +115,7 @@ class RowLinear(nn.Module):
 
 
 class TextBlock(nn.Module):
-    """ConvNeXt V2 block over tokens; GRN sums over the true length."""
+    """ConvNeXt V2 block over tokens; GRN sums over the true length, a position as often as `counts` says."""
 
     def __init__(self, weights: Weights, name: str, compute: torch.dtype) -> None:
         super().__init__()
@@ -130,11 +130,12 @@ class TextBlock(nn.Module):
         )
         self.gamma, self.beta = (kept_float(weights[f"{name}.grn.{k}"]) for k in ("gamma", "beta"))
 
-    def forward(self, x: Tensor) -> Tensor:  # (2, N, text_dim)
+    def forward(self, x: Tensor, counts: Tensor | None) -> Tensor:  # (G, N, text_dim), (N)
         y = F.conv1d(x.transpose(1, 2), self.conv, self.conv_bias, padding=3, groups=x.shape[2])
         y = layer_norm(y.transpose(1, 2), self.norm_weight, self.norm_bias).to(self.compute)
         y = F.gelu(self.up(y)).float()
-        energy = (y * y).sum(dim=1, keepdim=True).sqrt()
+        square = y * y if counts is None else y * y * counts[:, None]
+        energy = square.sum(dim=1, keepdim=True).sqrt()
         response = energy / (energy.mean(dim=-1, keepdim=True) + NORM_EPS)
         y = self.gamma * (y * response) + self.beta + y
         return x + self.down(y.to(self.compute))
@@ -143,7 +144,8 @@ class TextBlock(nn.Module):
 class Condition(nn.Module):
     """ids (N), log_mel (N, M) → condition (G, N, D): guided row, and unguided row where G is 2.
 
-    The unguided row depends on the text's length through `text_mask_padding`.
+    Text that is upsampled has an upsample_index (N); where it is masked too, ids (T) and counts (T). The
+    unguided row depends on the text's length through `text_mask_padding`.
     """
 
     def __init__(
@@ -158,9 +160,9 @@ class Condition(nn.Module):
         super().__init__()
         self.compute, self.conditions = compute, conditions
         self.masks = arch.text_mask_padding and arch.conv_layers > 0
-        self.upsamples = arch.text_embedding_average_upsampling
         self.embedding = kept(weights["text_embed.text_embed.weight"], compute)
-        self.positions = kept_float(position_table(max_frames, arch.text_dim)) if arch.conv_layers else None
+        longest = max_frames + TAIL * (arch.encodes == "tokens")
+        self.positions = kept_float(position_table(longest, arch.text_dim)) if arch.conv_layers else None
         self.blocks = nn.ModuleList(
             [TextBlock(weights, f"text_embed.text_blocks.{i}", compute) for i in range(arch.conv_layers)]
         )
@@ -168,7 +170,13 @@ class Condition(nn.Module):
         self.from_mel = Matrix(weight[:, mels : 2 * mels], weights["input_embed.proj.bias"], compute)
         self.from_text = Matrix(weight[:, 2 * mels :], None, compute)
 
-    def forward(self, ids: Tensor, log_mel: Tensor, upsample_index: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        ids: Tensor,
+        log_mel: Tensor,
+        upsample_index: Tensor | None = None,
+        counts: Tensor | None = None,
+    ) -> Tensor:
         filler = (ids == 0)[None, :, None]
         text = F.embedding(torch.stack([ids, torch.zeros_like(ids)][: self.conditions]), self.embedding)
         if self.positions is not None:
@@ -176,13 +184,14 @@ class Condition(nn.Module):
         if self.masks:
             text = text.masked_fill(filler, 0.0)
         for block in self.blocks:
-            text = block(text)
+            text = block(text, counts)
             if self.masks:
                 text = text.masked_fill(filler, 0.0)
+        shown = self.from_text(text)
         if upsample_index is not None:
-            text = text.index_select(1, upsample_index)
+            shown = shown.index_select(1, upsample_index)
         mel = torch.stack([log_mel, torch.zeros_like(log_mel)][: self.conditions]).to(self.compute)
-        return self.from_mel(mel) + self.from_text(text)
+        return self.from_mel(mel) + shown
 
 
 def rates(dim: int) -> Tensor:
@@ -674,10 +683,33 @@ class Update(nn.Module):
 # --------------------------------------------------------------------------------------------- vocoder
 
 
-class InverseSTFT(nn.Module):
-    """Real and imaginary parts (N, 2·bins) → samples, by a windowed inverse-DFT basis and shifted sums.
+def factors(size: int) -> tuple[int, int]:
+    """A ≤ √size and B of size = A·B, with B even."""
+    first = max(a for a in range(1, math.isqrt(size) + 1) if size % (2 * a) == 0)
+    return first, size // first
 
-    Raises ValueError unless win = n_fft = 4·hop."""
+
+def two_products(x: Tensor, inner: Tensor, outer: Tensor) -> Tensor:
+    """A DFT in two factors (Cooley and Tukey, 1965): x (N, I, J) → (N, O, L).
+
+    `inner` (J, I, 2·L) sums over I, with the twiddle factors of each J, to real and imaginary parts; `outer`
+    (O, 2·J) sums over J.
+    """
+    parts = (x.permute(2, 0, 1) @ inner).unflatten(2, (2, -1))
+    return outer @ parts.permute(1, 0, 2, 3).flatten(1, 2)
+
+
+def complex_rows(angle: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Products of a complex number, its parts stacked at `dim`, with e^(i·angle): real and imaginary part."""
+    cos, sin = angle.cos(), angle.sin()
+    return torch.stack([cos, -sin], dim), torch.stack([sin, cos], dim)
+
+
+class InverseSTFT(nn.Module):
+    """Real and imaginary parts (N, 2·bins) → samples: inverse DFT, window and shifted sums.
+
+    Bin k = k₁ + A·k₂, sample n = B·n₁ + n₂ of A·B = n_fft. Bin 0 has no imaginary part: the last bin's real
+    part, which is its only one too, stands in its place. Raises ValueError unless win = n_fft = 4·hop."""
 
     OVERLAP = 4
 
@@ -688,25 +720,61 @@ class InverseSTFT(nn.Module):
                 f"the inverse STFT needs win = n_fft = {self.OVERLAP}·hop, not "
                 f"{spec.win}, {spec.n_fft}, {spec.hop}"
             )
-        self.hop = spec.hop
+        self.hop, self.bins = spec.hop, spec.n_fft // 2 + 1
         self.trim = spec.n_fft // 2 if vocoder.padding == "center" else (spec.n_fft - spec.hop) // 2
-        bins = spec.n_fft // 2 + 1
+        self.factors = first, second = factors(spec.n_fft)
+        turn = 2 * math.pi / spec.n_fft
+        columns, rows = (torch.arange(size).double() for size in (first, second))
+        k = columns[:, None] + first * rows[: second // 2]
+        inner = torch.stack(complex_rows(turn * k[..., None] * rows, 1), 3) * (2.0 / spec.n_fft)
+        inner[0, :, 0] /= 2
+        inner[0, 1, 0] = torch.stack([(math.pi * rows).cos() / spec.n_fft, torch.zeros_like(rows)])
+        real, _ = complex_rows(turn * second * torch.outer(columns, columns), 2)
         window = torch.hann_window(spec.n_fft, dtype=torch.float64)
-        angle = 2 * math.pi / spec.n_fft * torch.outer(torch.arange(bins).double(), torch.arange(spec.n_fft))
-        weight = torch.full((bins, 1), 2.0 / spec.n_fft, dtype=torch.float64)
-        weight[0] = weight[-1] = 1.0 / spec.n_fft
-        self.basis = kept_float(torch.cat([angle.cos() * weight, -angle.sin() * weight]) * window)
-        self.square = kept_float(window**2)
+        self.inner, self.outer = kept_float(inner.flatten(3).flatten(1, 2)), kept_float(real.flatten(1))
+        self.window, self.square = kept_float(window), kept_float((window**2).unflatten(0, (-1, self.hop)))
+        self.one = kept_float(torch.ones(1, 1))
 
     def forward(self, spectrum: Tensor) -> Tensor:
-        frames = spectrum @ self.basis
-        return self._overlap_add(frames) / self._overlap_add(self.square.expand_as(frames))
-
-    def _overlap_add(self, frames: Tensor) -> Tensor:  # (N, n_fft) → (samples)
-        parts = frames.unflatten(-1, (self.OVERLAP, self.hop)).unbind(1)
-        blocks = sum(F.pad(p, (0, 0, j, self.OVERLAP - 1 - j)) for j, p in enumerate(parts))
+        first, second = self.factors
+        packed = torch.cat([spectrum[:, : self.bins], spectrum[:, self.bins + 1 : -1]], dim=1)
+        frames = two_products(packed.unflatten(1, (second, first)), self.inner, self.outer).flatten(1)
+        parts = (frames * self.window).unflatten(1, (self.OVERLAP, self.hop)).unbind(1)
+        ones = [self.one.expand(frames.shape[0], 1)] * self.OVERLAP
+        envelope = torch.cat(self._shifted(ones), dim=1) @ self.square
+        blocks = sum(self._shifted(parts))
         assert isinstance(blocks, Tensor)
-        return blocks.flatten()[self.trim : -self.trim]
+        return (blocks / envelope).flatten()[self.trim : -self.trim]
+
+    def _shifted(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Each (N, …) some rows later than the one before: (N + OVERLAP - 1, …)."""
+        return [F.pad(part, (0, 0, j, self.OVERLAP - 1 - j)) for j, part in enumerate(parts)]
+
+
+class LowBins(nn.Module):
+    """Frames (N, n_fft) → real and imaginary parts (N, bins) of the first bins of their windowed DFT.
+
+    Sample n = B·n₁ + n₂, bin k = k₁ + A·k₂ of A·B = n_fft; a harmonic of unit amplitude peaks at 1.
+    """
+
+    def __init__(self, n_fft: int, bins: int) -> None:
+        super().__init__()
+        self.bins = bins
+        self.factors = first, second = factors(n_fft)
+        turn = 2 * math.pi / n_fft
+        columns, rows = (torch.arange(size).double() for size in (first, second))
+        n = rows[:, None] + second * columns  # (B, A)
+        window = torch.hann_window(n_fft, dtype=torch.float64).view(first, second).T * (4 / n_fft)
+        angle = turn * n[..., None] * columns
+        inner = torch.cat([angle.cos(), -angle.sin()], dim=2) * window[..., None]
+        more = torch.arange(-(-bins // first)).double()
+        outer = torch.stack(complex_rows(-turn * first * torch.outer(more, rows), 2))
+        self.inner, self.outer = kept_float(inner), kept_float(outer.flatten(2).flatten(0, 1))
+
+    def forward(self, frames: Tensor) -> tuple[Tensor, Tensor]:
+        found = two_products(frames.unflatten(1, self.factors), self.inner, self.outer)
+        real, imaginary = found.unflatten(1, (2, -1)).flatten(2)[..., : self.bins].unbind(1)
+        return real, imaginary
 
 
 class VocosBlock(nn.Module):
@@ -799,10 +867,7 @@ class SourceFilter(VocosBackbone):
         # Traced as a linear layer, its weight would lose its name, by which `rebuild` finds it.
         self.pitch.add_module("out", Matrix(own["out.weight"], own["out.bias"], torch.float32))
         self.silent = spec.n_fft // 2 + 1 - source.PULSE_BINS
-        bins = torch.arange(source.PULSE_BINS)
-        window = torch.hann_window(spec.n_fft, dtype=torch.float64) * (4 / spec.n_fft)
-        angle = 2 * math.pi / spec.n_fft * torch.outer(torch.arange(spec.n_fft).double(), bins)
-        self.basis = kept_float(torch.cat([angle.cos(), -angle.sin()], dim=1) * window[:, None])
+        self.low_bins = LowBins(spec.n_fft, source.PULSE_BINS)
 
     def forward(self, log_mel: Tensor) -> Tensor:
         filters = self.head(self.features(log_mel)).clamp(max=source.MAX_LOG_MAGNITUDE).exp()
@@ -810,8 +875,8 @@ class SourceFilter(VocosBackbone):
         pulses = source.pulses(self.pitch.hz(log_mel[None]), self.hop, self.rate, self.margin)[0]
         blocks, count = pulses.unflatten(0, (-1, self.hop)), log_mel.shape[0]
         parts = [blocks[n : count + n] for n in range(InverseSTFT.OVERLAP)]
-        real, imaginary = (torch.cat(parts, dim=1) @ self.basis).chunk(2, dim=1)
-        excited = [F.pad(part * harmonics, (0, self.silent)) for part in (real, imaginary)]
+        spectrum = self.low_bins(torch.cat(parts, dim=1))
+        excited = [F.pad(part * harmonics, (0, self.silent)) for part in spectrum]
         noise = self.noise.index_select(0, torch.arange(count) % source.NOISE_FRAMES).float()
         return self.inverse_stft(torch.cat(excited, dim=1) + noise * loudness.repeat(1, 2))
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from appliance.contract.bundle import Arch, Sampling
+from appliance.contract.bundle import Arch, Sampling, dimensions
 from appliance.contract.graphs import Upsampling
 from appliance.contract.mel import MelSpec, log_mel
 from appliance.contract.sampler import UPSTREAM, Sampler
@@ -195,7 +195,8 @@ class TorchOracle:
 
     @property
     def upsampling(self) -> Upsampling:
-        return "spread" if self.model.arch.text_embedding_average_upsampling else "none"
+        arch: Arch = self.model.arch
+        return dimensions(arch, self.model.mels, "fp32", encodes=arch.encodes).upsampling
 
     def trajectory(self, case: Case, times: NDArray[np.float64]) -> Trajectory:
         """Solve a case, keeping all steps."""

@@ -26,7 +26,7 @@ from appliance.fields import AtLeast, Ranged, from_mapping, shown, to_plain
 FORMAT = "1.6"
 OLDEST = "1.1"
 """Oldest format that is read: 1.2 adds keys, 1.3 `sampler`, 1.4 `shapes` and `model` in place of `arch`, 1.5
-`reference`, 1.6 `text.durations`."""
+`reference`, 1.6 `encodes` and `text.durations`."""
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
@@ -40,9 +40,12 @@ FRAMES_ALLOWED = range(256, 8192 + 1)
 
 Precision = Literal["fp32", "fp16", "int8", "int8-qdq"]
 """`int8`: dynamic, for a CPU. `int8-qdq`: fp16 with calibrated INT8 products in the step graphs."""
-Sampling = Literal["exact", "short", "short-kv"]
+Sampling = Literal["exact", "short", "short-kv", "short-once"]
 """`exact`: as upstream. `short`: the reference follows its known path, and the unguided row is the reply
-alone. `short-kv`: `short`, and most steps reuse the reference's keys and values."""
+alone. `short-kv`: `short`, and most steps reuse the reference's keys and values; `short-once`: all but the
+first do."""
+Encoded = Literal["frames", "tokens"]
+"""Length at which `condition` encodes a text that it upsamples: padded to all frames, or the tokens alone."""
 Conditioning = Literal["f5", "zipvoice"]
 """Makers whose rules prepare a reference: `voices/rules.py`."""
 Duration = Literal["script", "bytes", "tokens"]
@@ -65,6 +68,12 @@ class Arch(Ranged):
     qk_norm: str | None = None
     long_skip_connection: bool = False
     text_embedding_average_upsampling: bool = False
+
+    @property
+    def encodes(self) -> Encoded:
+        """The shorter length that its text blocks allow."""
+        masks = self.text_mask_padding and self.conv_layers > 0
+        return "tokens" if masks and self.text_embedding_average_upsampling else "frames"
 
 
 @dataclass(frozen=True)
@@ -189,6 +198,7 @@ class Manifest(Ranged):
     model: dict[str, Any] = field(default_factory=dict)
     """Architecture of another family, in the names of its makers."""
     reference: Conditioning = "f5"
+    encodes: Encoded = "frames"
     weights: Literal["", "average", "raw"] = ""
     """Weights that were taken; empty: not recorded."""
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -214,13 +224,15 @@ class Manifest(Ranged):
         upsamples = self.arch is not None and self.arch.text_embedding_average_upsampling
         if self.text.durations and not upsamples:
             raise ValueError("text: durations: only where arch has text_embedding_average_upsampling: true")
+        if self.encodes == "tokens" and (self.arch is None or self.arch.encodes != "tokens"):
+            raise ValueError("encodes: must be frames where no arch upsamples a masked text, not tokens")
         super().__post_init__()
 
     @property
     def dimensions(self) -> graphs.Dimensions:
         shape = self.arch or self.shapes
         assert shape is not None
-        return dimensions(shape, self.mel.mels, self.precision, self.sampler)
+        return dimensions(shape, self.mel.mels, self.precision, self.sampler, self.encodes)
 
     @property
     def prepares(self) -> tuple[MelSpec, float, Conditioning]:
@@ -234,7 +246,11 @@ class Manifest(Ranged):
 
 
 def dimensions(
-    arch: Arch | Shapes, mels: int, precision: Precision, sampler: Sampler = UPSTREAM
+    arch: Arch | Shapes,
+    mels: int,
+    precision: Precision,
+    sampler: Sampler = UPSTREAM,
+    encodes: Encoded = "frames",
 ) -> graphs.Dimensions:
     compute: Literal["float32", "float16"] = "float16" if precision in ("fp16", "int8-qdq") else "float32"
     conditions, embeds = len(sampler.conditions), sampler.guidance == "embedded"
@@ -242,12 +258,15 @@ def dimensions(
         return graphs.Dimensions(
             arch.dim, 0, mels, 0, arch.upsampling, compute, conditions, embeds, arch.time_rows, False
         )
+    upsampling: graphs.Upsampling = "tokens" if encodes == "tokens" else "spread"
+    if not arch.text_embedding_average_upsampling:
+        upsampling = "none"
     return graphs.Dimensions(
         dim=arch.dim,
         depth=arch.depth,
         mels=mels,
         inner=arch.heads * arch.dim_head,
-        upsampling="spread" if arch.text_embedding_average_upsampling else "none",
+        upsampling=upsampling,
         compute=compute,
         conditions=conditions,
         embeds_guidance=embeds,

@@ -1,7 +1,7 @@
 """The graphs of a bundle: inputs, outputs, types, axes.
 
 Axis legend: R rows (latents with a condition, at a time) · N frames · P frames of the reference · C frames of
-convolution context · T tokens and the one that pads · M mels · D model width · A attention width (heads ·
+convolution context · T tokens and those that pad · M mels · D model width · A attention width (heads ·
 dim_head) · S rows of the modulation table · K time values · L samples · G conditions of a lane. An integer
 axis is fixed.
 
@@ -17,9 +17,13 @@ from typing import Literal
 
 DType = Literal["float32", "float16", "int32"]
 Axis = int | str
-Upsampling = Literal["none", "spread", "floor"]
-"""Ways from tokens to frames. `spread`: over all frames, the last tokens a frame longer. `floor`: ⌊N/T⌋
-frames each, the rest have the token that pads."""
+Upsampling = Literal["none", "spread", "tokens", "floor"]
+"""Ways from tokens to frames. `spread`: over all frames, the last tokens a frame longer; the text is encoded
+padded to N. `tokens`: the same, encoded with TAIL fillers. `floor`: ⌊N/T⌋ frames each, the rest have the
+token that pads."""
+TAIL = 4
+"""Fillers that `tokens` encodes after a text. The text convolutions reach 3, and fillers are masked between
+them: the last one equals all that follow."""
 
 GRAPHS = ("modulation", "condition", "step", "step_keys", "step_reply", "update", "vocoder")
 REQUIRED = tuple(name for name in GRAPHS if name != "step")
@@ -97,12 +101,15 @@ def condition(d: Dimensions) -> GraphSpec:
     """The step-invariant part of the input projection, in the order of `Sampler.conditions`.
 
     `ids` are shifted by one and padded with 0, the filler, or followed by one 0; `log_mel` is the reference
-    padded with zeros; `upsample_index` is each frame's token.
+    padded with zeros; `upsample_index` is each frame's token; `counts` are the positions of a text of N
+    that each of the T stands for.
     """
-    tokens = "T" if d.upsampling == "floor" else "N"
+    tokens = "T" if d.upsampling in ("tokens", "floor") else "N"
     inputs = [TensorSpec("ids", "int32", (tokens,)), TensorSpec("log_mel", "float32", ("N", d.mels))]
     if d.upsampling != "none":
         inputs.append(TensorSpec("upsample_index", "int32", ("N",)))
+    if d.upsampling == "tokens":
+        inputs.append(TensorSpec("counts", "float32", ("T",)))
     return GraphSpec(
         "condition", tuple(inputs), (TensorSpec("condition", d.compute, (d.conditions, "N", d.dim)),)
     )

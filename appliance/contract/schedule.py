@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 GRIDS = ("epss", "uniform", "shift")
 MAX_NFE = 64
-KEY_TIMES = (0.0, 0.076)
-"""Times at which `short-kv` computes the reference's keys and values."""
+KEY_TIMES = {"short-kv": (0.0, 0.076), "short-once": (0.0,)}
+"""Sampling → times at which it computes the reference's keys and values."""
 
 EPSS_32NDS: dict[int, tuple[int, ...]] = {
     5: (0, 2, 4, 8, 16, 32),
@@ -64,9 +64,9 @@ def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0, shift: float 
 
 def key_steps(times: NDArray[np.float64], sampling: str) -> frozenset[int]:
     """Steps that compute the reference's keys and values."""
-    if sampling != "short-kv":
+    if sampling not in KEY_TIMES:
         return frozenset(range(len(times) - 1))
-    reached = np.searchsorted(times[:-1], KEY_TIMES)
+    reached = np.searchsorted(times[:-1], KEY_TIMES[sampling])
     return frozenset(int(step) for step in reached if step < len(times) - 1)
 
 

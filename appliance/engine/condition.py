@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.contract.graphs import Dimensions, Upsampling, signatures
+from appliance.contract.graphs import TAIL, Dimensions, Upsampling, signatures
 from appliance.engine.backend import Backend, Graph, Tensor
 from appliance.engine.flow import RELEASE_FRAMES
 from appliance.request import FloatArray, Segment
@@ -15,9 +15,9 @@ class Conditioner:
     def __init__(self, graph: Graph, backend: Backend, dimensions: Dimensions, max_frames: int) -> None:
         self._graph, self._backend, self._dimensions = graph, backend, dimensions
         spec = signatures(dimensions)["condition"]
+        sizes = {"N": max_frames, "T": max_frames + TAIL}
         self._tensors: dict[str, Tensor] = {
-            t.name: backend.empty([axis if isinstance(axis, int) else max_frames for axis in t.axes], t.dtype)
-            for t in (*spec.inputs, *spec.outputs)
+            t.name: backend.empty(t.shape(sizes), t.dtype) for t in (*spec.inputs, *spec.outputs)
         }
 
     def __call__(self, segment: Segment) -> Tensor:
@@ -47,15 +47,27 @@ def condition_inputs(
     index: NDArray[np.int32] | None = None,
 ) -> dict[str, NDArray[np.int32] | FloatArray]:
     """Inputs of the graph, of (T,) indices and (reference frames, M); `index` (N,) places the tokens."""
-    padded = upsampling != "floor"
+    tokens = len(ids) if upsampling == "floor" else min(len(ids), frames)
+    length = {"tokens": tokens + TAIL, "floor": tokens + 1}.get(upsampling, frames)
     host: dict[str, NDArray[np.int32] | FloatArray] = {
-        "ids": padded_ids(ids, frames if padded else len(ids) + 1),
+        "ids": padded_ids(ids[:tokens], length),
         "log_mel": padded_mel(log_mel, frames),
     }
     if upsampling != "none":
-        spread = upsample_index if padded else floor_index
-        host["upsample_index"] = spread(len(ids), frames) if index is None else index
+        spread = floor_index if upsampling == "floor" else upsample_index
+        host["upsample_index"] = spread(tokens, frames) if index is None else index
+    if upsampling == "tokens":
+        host["counts"] = counts(tokens, frames)
     return host
+
+
+def counts(tokens: int, frames: int) -> FloatArray:
+    """(T,) positions of a text padded to all frames that each token and each of TAIL fillers stands for."""
+    out = np.ones(tokens + TAIL, np.float32)
+    fillers = frames - tokens
+    out[tokens:] = np.arange(TAIL) < fillers
+    out[-1] = max(fillers - TAIL + 1, 0)
+    return out
 
 
 def floor_index(tokens: int, frames: int) -> NDArray[np.int32]:

@@ -12,7 +12,7 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from appliance.contract.bundle import Bundle, Manifest, Sampling
-from appliance.contract.graphs import CONTEXT, STEPS, signatures
+from appliance.contract.graphs import CONTEXT, STEPS, TAIL, signatures
 from appliance.contract.schedule import MAX_NFE, check_nfe
 from appliance.engine.backend import Arithmetic, Backend, Graph, HostArray, Ranges
 from appliance.engine.condition import Conditioner
@@ -343,6 +343,6 @@ def ranges(graph: str, manifest: Manifest, backend: Backend) -> Ranges:
         "C": (1, CONTEXT),
         "S": (capacity(manifest.dimensions),) * 2,
         "K": (1, MAX_NFE),
-        "T": (2, longest),
+        "T": (1 + TAIL, longest + TAIL) if manifest.encodes == "tokens" else (2, longest),
         "L": (1, longest * manifest.mel.hop),
     }

@@ -70,6 +70,7 @@ class OrtBackend(HostMemory):
         """`threads` 0: one per physical core. `spinning`: idle threads stay busy, for dedicated cores."""
         self._runtime = onnxruntime = import_runtime()
         self._options = session_options(onnxruntime, threads, spinning=spinning)
+        share_memory(self._options)
         self._run_options = (onnxruntime.RunOptions(), onnxruntime.RunOptions())
         self._run_options[1].add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
@@ -123,6 +124,24 @@ def session_options(runtime: Any, threads: int, *, spinning: bool = False) -> An
     # That rewriting fails on products that share a zero point, as those of int8-qdq do: they stay float.
     options.add_session_config_entry("session.disable_quant_qdq", str(int(adds_in_16_bits())))
     return options
+
+
+def share_memory(options: Any) -> None:
+    """Let all sessions of the process compute in one arena: they run in turns, and each arena grows."""
+    _make_arena()
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    # Weights between its chunks would hold regions that could be given back.
+    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+
+
+@functools.cache
+def _make_arena() -> None:
+    """Register the arena: no maximum, the runtime's usual growth and chunks."""
+    runtime = import_runtime()
+    kind = runtime.OrtMemoryInfo(
+        "Cpu", runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, runtime.OrtMemType.DEFAULT
+    )
+    runtime.create_and_register_allocator(kind, runtime.OrtArenaCfg(0, -1, -1, -1))
 
 
 def load_session(runtime: Any, path: Path, options: Any, providers: Sequence[object]) -> Any:

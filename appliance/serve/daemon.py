@@ -658,6 +658,8 @@ def _call_access(config: ServerConfig) -> CallAccess:
 
 
 def _warm_tokens(tokenizer: Tokenizer) -> None:
+    if tokenizer in ("char", "letters"):  # which read no dictionary; the Chinese ones take 84 MB
+        return
     try:
         warm(tokenizer)
     except PhonesMissing as error:  # Chinese is spoken without

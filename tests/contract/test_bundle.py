@@ -195,7 +195,12 @@ WRONG: list[tuple[str, object, str]] = [
             ([math.inf, 1.0, 2.0], "[inf, 1.0, 2.0]"),
         )
     ),
-    ("defaults|sampling", "shorter", "sampling: must be one of exact, short, short-kv, not 'shorter'"),
+    ("encodes", "tokens", "encodes: must be frames where no arch upsamples a masked text, not tokens"),
+    (
+        "defaults|sampling",
+        "shorter",
+        "sampling: must be one of exact, short, short-kv, short-once, not 'shorter'",
+    ),
 ]
 ASTRAY: list[tuple[str, object, str]] = [
     ("variants", {"fast": {}}, "has no variant 'default'"),

@@ -91,6 +91,11 @@ def test_a_grid_that_reaches_the_key_time_with_its_last_time_alone_computes_keys
     assert key_steps(np.array([0.0, 0.01, 1.0]), "short-kv") == {0}
 
 
+@pytest.mark.parametrize("nfe", [1, 4, 7])
+def test_short_once_computes_keys_at_the_first_step(nfe):
+    assert key_steps(time_grid(nfe), "short-once") == {0}
+
+
 @pytest.mark.parametrize("sampling", ["exact", "short"])
 @pytest.mark.parametrize("nfe", [1, 5, 7, 64])
 def test_without_reuse_every_step_is_a_key_step(sampling, nfe):

@@ -356,7 +356,10 @@ def test_every_lane_may_have_times_of_its_own_while_there_is_room(make_engine: M
         ({"upsample_index": np.zeros(80, np.int32)}, "upsample_index must be absent"),
         ({"times": np.array([0.0])}, "nfe must be between 1 and 64, not 0"),
         ({"times": np.linspace(0, 1, 66)}, "not 65"),
-        ({"sampling": "shorter"}, "sampling must be one of exact, short, short-kv, not 'shorter'"),
+        (
+            {"sampling": "shorter"},
+            "sampling must be one of exact, short, short-kv, short-once, not 'shorter'",
+        ),
     ],
 )
 def test_a_segment_that_does_not_fit_is_refused_and_takes_no_lane(

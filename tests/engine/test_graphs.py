@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from appliance.contract.bundle import Bundle, Vocoder
-from appliance.contract.graphs import signatures
+from appliance.contract.graphs import Upsampling, signatures
 from appliance.engine.backend import Tensor
-from appliance.engine.condition import Conditioner, padded_ids, padded_mel, upsample_index
+from appliance.engine.condition import Conditioner, counts, padded_ids, padded_mel, upsample_index
 from appliance.engine.vocoder import Decoder
 from appliance.request import FloatArray
 from tests.engine.lanes import Watched, relative, segment
@@ -100,7 +100,25 @@ def test_the_row_without_text_knows_the_texts_length_but_not_its_words(tiny: Bun
     assert not np.allclose(base[1], condition(60, ids=np.resize(given.ids, 2 * len(given.ids)))[1])
 
 
-def test_the_index_is_fed_where_the_family_upsamples_text(tiny: Bundle) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "frames", "wanted"),
+    [
+        (2, 9, [1, 1, 1, 1, 1, 4]),
+        (2, 6, [1, 1, 1, 1, 1, 1]),
+        (2, 4, [1, 1, 1, 1, 0, 0]),
+        (1, 1, [1, 0, 0, 0, 0]),
+    ],
+)
+def test_tokens_and_fillers_stand_for_all_positions(tokens: int, frames: int, wanted: list[int]) -> None:
+    assert counts(tokens, frames).tolist() == wanted and sum(wanted) == frames
+
+
+@pytest.mark.parametrize(
+    ("upsampling", "positions"), [("spread", {"ids": 50}), ("tokens", {"ids": 11, "counts": 11})]
+)
+def test_the_index_is_fed_where_the_family_upsamples_text(
+    tiny: Bundle, upsampling: Upsampling, positions: dict[str, int]
+) -> None:
     class Noted:
         """A graph that notes what it is bound to."""
 
@@ -111,11 +129,12 @@ def test_the_index_is_fed_where_the_family_upsamples_text(tiny: Bundle) -> None:
         def run(self, *, release: bool = False) -> None: ...
 
     graph = Noted()
-    d = dataclasses.replace(tiny.manifest.dimensions, upsampling="spread", compute="float16")
+    d = dataclasses.replace(tiny.manifest.dimensions, upsampling=upsampling, compute="float16")
     conditioner, given = Conditioner(graph, Watched(), d, LONGEST), segment(50)
     out = conditioner(given)
     assert out.dtype == np.float16
-    assert list(graph.inputs) == ["ids", "log_mel", "upsample_index"]
+    assert list(graph.inputs) == [t.name for t in signatures(d)["condition"].inputs]
+    assert {name: len(np.asarray(graph.inputs[name])) for name in positions} == positions
     assert np.asarray(graph.inputs["upsample_index"]).tolist() == upsample_index(7, 50).tolist()
     placed = np.sort(np.arange(50, dtype=np.int32) ** 2 % 7)
     conditioner(dataclasses.replace(given, upsample_index=placed))

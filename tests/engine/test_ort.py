@@ -50,6 +50,29 @@ def test_what_it_cannot_load_is_a_bundle_error_that_names_the_file(
         backend.load("step", tmp_path / "absent.onnx", spec, {})
 
 
+def test_graphs_compute_in_the_same_memory(tiny: Bundle) -> None:
+    """Each of its own would take 30 MB at this length."""
+    code = f"""
+import sys
+from pathlib import Path
+import numpy as np
+from appliance.contract.bundle import read
+from appliance.contract.graphs import signatures
+from appliance.engine.ort import OrtBackend
+bundle, backend, sizes = read(Path({str(tiny.folder)!r})), OrtBackend(1), []
+spec = signatures(bundle.manifest.dimensions)["vocoder"]
+memory = {{"log_mel": np.zeros((1000, 100), np.float32)}}, {{"samples": np.zeros(999 * 256, np.float32)}}
+graphs = [backend.load("vocoder", bundle.graph("vocoder"), spec, {{}}) for _ in range(4)]
+for graph in graphs:
+    graph.bind(*memory).run()
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    sizes.append(next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")))
+print(sizes[-1] - sizes[0])
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert int(ran.stdout) < 20_000, ran.stderr
+
+
 def test_a_bound_graph_runs_again_after_a_fault_and_reads_what_its_memory_holds(
     backend: OrtBackend, tiny: Bundle
 ) -> None:

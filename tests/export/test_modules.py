@@ -14,7 +14,7 @@ from torch import Tensor
 
 from appliance.contract import bundle as contract
 from appliance.contract.mel import MelSpec
-from appliance.engine.condition import padded_ids, padded_mel, upsample_index
+from appliance.engine.condition import condition_inputs, padded_mel
 from export import modules
 from export.checkpoint import Weights, load_dit
 from export.model.bigvgan import BigVGAN, BigVGANConfig
@@ -58,10 +58,9 @@ def relative(found: Tensor, wanted: Tensor) -> float:
 
 def condition(pair: Pair, given: small.Case) -> Tensor:
     module = modules.Condition(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
-    inputs = [padded_ids(given.ids, given.frames), padded_mel(given.cond, given.frames)]
-    if pair.arch.text_embedding_average_upsampling:
-        inputs.append(upsample_index(len(given.ids), given.frames))
-    out: Tensor = module(*map(torch.from_numpy, inputs))
+    d = contract.dimensions(pair.arch, small.MELS, "fp32", encodes=pair.arch.encodes)
+    inputs = condition_inputs(given.ids, given.cond, given.frames, d.upsampling)
+    out: Tensor = module(**{name: torch.from_numpy(array) for name, array in inputs.items()})
     return out
 
 
@@ -80,7 +79,7 @@ def test_modulation_rows_are_upstreams_shifts_scales_and_gates(pair: Pair) -> No
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("tokens", [1, 20, FRAMES + 9])
+@pytest.mark.parametrize("tokens", [1, 20, FRAMES - 2, FRAMES + 9])
 def test_condition_is_the_part_of_upstreams_projection_that_latents_do_not_reach(
     pair: Pair, tokens: int
 ) -> None:
@@ -173,6 +172,23 @@ def upstream_vocos(config: VocosConfig, folder: Any) -> tuple[Any, dict[str, Ten
     weights = torch.load(folder / "pytorch_model.bin")
     model.load_state_dict(weights)
     return model.eval(), weights
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("hop", [256, 300, 7])
+def test_dfts_in_two_factors_equal_torchs(hop: int) -> None:
+    n_fft, window = 4 * hop, torch.hann_window(4 * hop, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(hop)
+    spectrum = torch.randn(9, 2 * (n_fft // 2 + 1), generator=generator)
+    module = modules.InverseSTFT(MelSpec("vocos", hop=hop, n_fft=n_fft, win=n_fft), contract.Vocoder("vocos"))
+    real, imaginary = spectrum.double().chunk(2, dim=1)
+    imaginary[:, [0, -1]] = 0  # in the lowest and the highest bin they are no signal
+    wanted = torch.istft(torch.complex(real, imaginary).T, n_fft, hop, window=window)
+    assert relative(module(spectrum), wanted) <= 5e-7
+
+    frames, bins = torch.randn(9, n_fft, generator=generator), n_fft // 5
+    wanted = torch.fft.rfft(frames * window * (4 / n_fft))[:, :bins]
+    assert relative(torch.stack(modules.LowBins(n_fft, bins)(frames), -1), torch.view_as_real(wanted)) <= 5e-7
 
 
 def test_vocos_of_another_hop_is_refused() -> None:

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,15 @@ def test_ready_says_health_and_the_pages(box: Running) -> None:
 def test_the_licence_is_in_the_log(box: Running) -> None:
     licence = bundle.read(BUNDLE, verify=False).manifest.licence
     assert any(f"weights: {licence.weights}, from {licence.source}" in line for line in box.lines)
+
+
+def test_a_voice_of_characters_loads_no_chinese_dictionary(box: Running, tmp_path: Path) -> None:
+    folder = shutil.copytree(BUNDLE, tmp_path / "bundle")
+    manifest = bundle.read(folder).manifest
+    bundle.write(folder, replace(manifest, text=replace(manifest.text, tokenizer="char")))
+    with running(tmp_path, speaks_from=folder) as other:
+        loaded = [Path(f"/proc/{one.process.pid}/maps").read_text() for one in (box, other)]
+    assert ["rjieba" in maps for maps in loaded] == [True, False]
 
 
 def test_it_speaks_the_same_by_stream_by_socket_and_again(box: Running) -> None:

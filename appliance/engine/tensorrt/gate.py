@@ -68,6 +68,7 @@ def graphs_of(sampling: Sampling) -> tuple[str, ...]:
         "exact": ("step",),
         "short": ("step", "step_keys"),
         "short-kv": ("step", "step_keys", "step_reply"),
+        "short-once": ("step", "step_keys", "step_reply"),
     }
     return ("condition", "vocoder", "update", *steps[sampling])
 
