@@ -209,7 +209,7 @@ def _add_sources(parser: argparse.ArgumentParser, *, required: bool = True) -> N
     parser.add_argument(
         "--tokenizer",
         choices=get_args(Tokenizer),
-        help="char: every character as it is; pinyin: F5's; letters, emilia: ZipVoice's; "
+        help="char: every character as it is; pinyin: F5's; letters, emilia: ZipVoice's; phones: of English; "
         "default: the family's",
     )
     parser.add_argument(

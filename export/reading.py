@@ -81,6 +81,8 @@ def text_of(
         languages = tuple(stated)
     elif tokenizer == "emilia":
         languages = ("en", "zh")
+    elif tokenizer == "phones":
+        languages = ("en",)
     elif row is not None:
         languages = row.languages
         said.append(f"languages: {', '.join(languages)}, those of {row.name}; {HOW}")
@@ -91,7 +93,9 @@ def text_of(
     if unread := [code for code in languages if code not in LANGUAGES]:
         said.append(f"{', '.join(unread)}: no words are known here, so none are put into texts of it")
     # Those of phones say nothing of a text's.
-    letters = {token for token in vocabulary.tokens if len(token) == 1 and tokenizer != "emilia"}
+    letters = {
+        token for token in vocabulary.tokens if len(token) == 1 and tokenizer not in ("emilia", "phones")
+    }
     return Text(languages, tokenizer, _case(letters), _form(letters)), said
 
 

@@ -19,9 +19,10 @@ Segmenter = Callable[[str], Sequence[str]]
 Pinyin = Callable[[str], Sequence[str]]
 """Word → a syllable per character, its tone a digit ("ni3")."""
 
-Tokenizer = Literal["pinyin", "char", "letters", "emilia"]
+Tokenizer = Literal["pinyin", "char", "letters", "emilia", "phones"]
 """`pinyin`: upstream's, Chinese as syllables. `char`: every character as it is. `letters`: as `char`, but
-unknown ones are left out, as in ZipVoice. `emilia`: ZipVoice's phones, initials and finals, likewise."""
+unknown ones are left out, as in ZipVoice. `emilia`: ZipVoice's phones, initials and finals, likewise.
+`phones`: phones of English (text/phones), likewise."""
 
 UNKNOWN = 0
 """Index of unknown tokens: the space, as in upstream."""
@@ -68,9 +69,9 @@ class Vocabulary:
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
 
     def split(self, text: str, make: Callable[[str], Sequence[str]]) -> Sequence[str]:
-        """Tokens of a text; `make` makes those of `pinyin` and of `emilia`."""
+        """Tokens of a text; `make` makes those of all but `char` and `letters`."""
         made = list(text) if self.tokenizer in ("char", "letters") else make(text)
-        leaves_out = self.tokenizer in ("letters", "emilia")
+        leaves_out = self.tokenizer in ("letters", "emilia", "phones")
         return [token for token in made if token in self.index] if leaves_out else made
 
     def ids(self, tokens: Iterable[str]) -> NDArray[np.int32]:

@@ -47,7 +47,10 @@ IGNORED_ARCH_KEYS = {
 """Keys of `model.arch` that say nothing about one sentence's result, and why."""
 _OFF = (None, False, 0, "none", "layernorm")
 """Values of a switch that upstream's DiT lacks with which it changes nothing."""
-_TOKENIZERS: dict[str, Tokenizer] = {"pinyin": "pinyin", "custom": "pinyin", "char": "char"}
+_TOKENIZERS: dict[str, Tokenizer] = {
+    **{"pinyin": "pinyin", "custom": "pinyin", "char": "char"},
+    "phones": "phones",  # not upstream's
+}
 _MEL_KINDS: dict[str, Kind] = {"vocos": "vocos", "bigvgan": "bigvgan", "sbhifigan16k": "hifigan"}
 
 # What upstream's DiT takes for an absent key; they differ from the named families' values.
