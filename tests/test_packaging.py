@@ -37,6 +37,10 @@ def test_wheel_holds_the_device_only(root: Path, tmp_path: Path) -> None:
         f"appliance/{file.relative_to(root / 'appliance')}" for file in (root / "appliance/demo").rglob("*.*")
     }
     assert demo and demo <= set(names)
+    assert {f"appliance/text/phones/{name}" for name in ("english.bin", "unknown.onnx", "words.txt")} <= set(
+        names
+    )
+    assert f"{info}/licenses/appliance/text/phones/NOTICE" in names
     assert "appliance = appliance.cli:main" in entry_points
 
 

@@ -23,7 +23,7 @@ Pinyin = Callable[[str], Sequence[str]]
 Tokenizer = Literal["pinyin", "char", "letters", "emilia", "phones"]
 """`pinyin`: upstream's, Chinese as syllables. `char`: every character as it is. `letters`: as `char`, but
 unknown ones are left out, as in ZipVoice. `emilia`: ZipVoice's phones, initials and finals, likewise.
-`phones`: our own, of English (text/phones), likewise."""
+`phones`: phones of English (text/phones), likewise."""
 
 UNKNOWN = 0
 """Index of unknown tokens: the space, as in upstream."""

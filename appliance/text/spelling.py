@@ -101,8 +101,8 @@ class Spelling:
             return character == " " or says(vocabulary, character)
 
         self.can_say: Callable[[str], bool] = can_say
-        self.omits = vocabulary.tokenizer == "letters"
-        """True if the tokenizer leaves out what it lacks; others take it for a space."""
+        self.omits = vocabulary.tokenizer in ("letters", "phones")
+        """True if what the tokenizer leaves out has a nearest letter or sign."""
         self._word = lru_cache(maxsize=4096)(self._best)
         letters = "".join(token for token in vocabulary.tokens if len(token) == 1)
         self.scripts = frozenset(

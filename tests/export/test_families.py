@@ -144,7 +144,8 @@ def test_mels_are_read_as_they_are_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "read"), [("pinyin", "pinyin"), ("custom", "pinyin"), ("char", "char"), (None, "pinyin")]
+    ("written", "read"),
+    [("pinyin", "pinyin"), ("custom", "pinyin"), ("char", "char"), ("phones", "phones"), (None, "pinyin")],
 )
 def test_the_tokenizer_is_read(written: str | None, read: str) -> None:
     model = {key: value for key, value in V1_BASE.items() if key != "tokenizer"}

@@ -9,6 +9,7 @@ import pytest
 
 from appliance.contract.bundle import Text
 from appliance.contract.tokens import Vocabulary, parse_vocabulary
+from appliance.text.phones import alphabet
 from export.reading import guess, parse_languages, text_of
 from export.weights import KNOWN
 from tests import upstream
@@ -71,6 +72,8 @@ def test_what_is_stated_goes_before_what_is_known_and_that_before_a_guess() -> N
     found, said = text_of(kana, "pinyin", KNOWN["F5TTS_v1_Base"], None)
     assert found.languages == ("en", "zh")
     assert said == ["languages: en, zh, those of F5TTS_v1_Base; --language CODE[,CODE] sets them"]
+    phones = Vocabulary(alphabet.TOKENS, "phones")
+    assert text_of(phones, "phones", None, None) == (Text(("en",), "phones"), [])
     _, said = text_of(kana, "pinyin", None, None)
     assert said[0].startswith("languages: ja, guessed from the vocabulary; --language")
 

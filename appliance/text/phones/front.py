@@ -1,0 +1,273 @@
+"""English text → phones: words by their context, from the last to the first."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from appliance.text.languages.numbers import english_decimal
+from appliance.text.phones import alphabet
+from appliance.text.phones.lexicon import PRIMARY, Ahead, Lexicon, weakened
+from appliance.text.phones.pieces import Piece, parts, pieces
+from appliance.text.phones.table import Table
+from appliance.text.phones.tagger import Tagger
+from appliance.text.phones.unknown import Network
+
+HERE = Path(__file__).parent
+TABLE, NETWORK, OWN = HERE / "english.bin", HERE / "unknown.onnx", HERE / "words.txt"
+KEPT = 256
+LONGEST_KEPT = 400
+"""Characters; longer texts are read anew each time, others, as transcripts, before each reply."""
+MOST_PARTS = 16
+"""Parts of a compound that may be one word of the dictionary."""
+LONGEST_INITIALS = 5
+"""Letters; unknown words without a vowel are spelt: brb."""
+SILENT = frozenset("'\"")
+"""Signs without a sound of their own that belong to a text's words."""
+
+_ALIKE = str.maketrans(dict.fromkeys("’‘ʼ´`", "'") | dict.fromkeys("“”„", '"') | {"‒": "-", "―": "—"})
+_MARKS = frozenset(";:,.!?—…")
+_MARK_TAGS = frozenset((".", ",", "-LRB-", "-RRB-", "``", "''", ":", "$", "#", "NFP"))
+_JOINTS = frozenset("',-._/")
+"""Signs within a word."""
+_SIGNS = frozenset("&+%@")
+_WIDE = frozenset("AIOWYʤʧ")
+_CONSONANTS = re.compile("[b-df-hj-np-tv-xz]+", re.I)
+_DRAWN_OUT = re.compile(r"(.)\1+$")
+"""Last letter of a word such as soo, yess."""
+_RUN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*|\d+(?:[.,]\d+)*")
+_BARE = str.maketrans(
+    {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"}
+    | {"đ": "d", "Đ": "D", "ı": "i", "þ": "th", "Þ": "Th", "ð": "th", "Ð": "Th"}
+)
+
+
+class Word(NamedTuple):
+    """A stretch of a text without spaces, marks included."""
+
+    begin: int
+    end: int
+    first: int
+    """Index of its first token."""
+    last: int
+    """Index behind its last token; equal to `first` where it has none."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    tokens: tuple[str, ...]
+    """Of `alphabet.TOKENS`; a single space between words."""
+    words: tuple[Word, ...]
+
+
+class _Part(NamedTuple):
+    text: str
+    tag: str
+
+
+class Phones:
+    """Deterministic and thread-safe; takes any text in linear time and raises for none."""
+
+    def __init__(self, table: Path = TABLE, network: Path = NETWORK, own: Path = OWN) -> None:
+        """Raises OSError and ValueError for a file that is missing or of another format."""
+        self._table = Table(table)
+        self._tagger = Tagger(self._table)
+        self._network = Network(network)
+        self._lexicon = Lexicon(self._table, {})
+        self._lexicon = Lexicon(self._table, dict(map(self._own, rows(own.read_text(encoding="utf-8")))))
+        self._kept = functools.lru_cache(maxsize=KEPT)(self._read)
+
+    def __call__(self, text: str) -> list[str]:
+        return list(self.read(text).tokens)
+
+    def read(self, text: str) -> Reading:
+        return self._kept(text) if len(text) <= LONGEST_KEPT else self._read(text)
+
+    def _own(self, row: tuple[str, str]) -> tuple[str, str]:
+        """A word of our own list and its reading: phones between slashes, or words."""
+        word, reading = row
+        if reading[0] == reading[-1] == "/":
+            return word, reading[1:-1]
+        return word, " ".join(self._word(part, "", Ahead()) for part in reading.split())
+
+    def _read(self, text: str) -> Reading:
+        text = text.translate(_ALIKE)
+        spans = [match.span() for match in re.finditer(r"\S+", text)]
+        cut = [pieces(text, *span, self._table) for span in spans]
+        flat = [piece.text for stretch in cut for piece in stretch]
+        tags = iter(_initials(flat, self._tagger(flat)))
+        tagged = [[(piece, next(tags)) for piece in stretch] for stretch in cut]
+        ahead, said = Ahead(), list[str]()
+        for stretch in reversed(tagged):
+            reading, ahead = self._stretch(stretch, ahead)
+            said.append(reading)
+        return _joined(text, spans, said[::-1])
+
+    def _stretch(self, stretch: Sequence[tuple[Piece, str]], ahead: Ahead) -> tuple[str, Ahead]:
+        """Reading of what stands between two spaces, and of its start as the words before it see it."""
+        said: list[str] = []
+        for is_mark, group in groupby(reversed(stretch), key=lambda one: _mark(*one) is not None):
+            if is_mark:
+                for piece, tag in group:
+                    mark = _mark(piece, tag) or ""
+                    said.append(mark)
+                    ahead = ahead.before(mark, is_to=False)
+            else:
+                words = list(group)[::-1]
+                compound = [_Part(part.text, tag) for piece, tag in words for part in parts(piece)]
+                reading, ahead = self._compound(compound, ahead)
+                said.append(reading)
+        return "".join(reversed(said)), ahead
+
+    def _compound(self, compound: Sequence[_Part], ahead: Ahead) -> tuple[str, Ahead]:
+        """Reading of parts without a space: from the end, the most that are one word."""
+        said = [""] * len(compound)
+        outer, right = ahead, len(compound)
+        while right:
+            for left in range(max(right - MOST_PARTS, 0), right):
+                word, tag = _merged(compound[left:right])
+                reading = self._known(word, tag, ahead)
+                if reading is not None:
+                    said[left], right = reading, left
+                    ahead = ahead.before(reading, is_to=_is_to(word, tag))
+                    break
+            else:
+                right -= 1
+                if not _JOINTS.issuperset(compound[right].text):
+                    reading = self._runs(*_merged(compound), outer)
+                    return reading, outer.before(reading, is_to=False)
+        return _balanced([part.text for part in compound], said), ahead
+
+    def _known(self, word: str, tag: str, ahead: Ahead) -> str | None:
+        """Reading by the dictionary, of foreign letters without their marks too."""
+        word = unicodedata.normalize("NFKC", word)
+        reading = self._lexicon.read(word, tag, ahead)
+        if reading is None and not word.isascii() and (bare := _bare(word)):
+            return self._lexicon.read(bare, tag, ahead)
+        return reading
+
+    def _word(self, word: str, tag: str, ahead: Ahead) -> str:
+        """Reading of any word: known, drawn out, initials, else the network's."""
+        if (reading := self._known(word, tag, ahead)) is not None:
+            return reading
+        short = _DRAWN_OUT.sub(r"\1", word)
+        if 1 < len(short) < len(word) and tag != "NNP" and (reading := self._known(short, tag, ahead)):
+            return reading
+        bare = _bare(word)
+        is_initials = len(bare) <= LONGEST_INITIALS and _CONSONANTS.fullmatch(bare)
+        return (self._lexicon.spelt(bare) if is_initials else None) or self._network(bare)
+
+    def _runs(self, text: str, tag: str, ahead: Ahead) -> str:
+        """Reading of what is no word: each run of letters, each number."""
+        said: list[str] = []
+        for run in _RUN.findall(text):
+            if run[0].isdecimal():
+                words = english_decimal(run).replace("-", " ").split()
+                said += [self._word(word, "CD", Ahead()) for word in words]
+                continue
+            said.append(self._word(run, tag, ahead))
+        return " ".join(filter(None, said))
+
+
+@functools.cache
+def front() -> Phones:
+    return Phones()
+
+
+def can_say(character: str) -> bool:
+    """True for what has a token, alone or in a word; accents are left away."""
+    if character.isalpha():
+        return bool(_bare(character))
+    return (
+        character in SILENT
+        or character in _SIGNS
+        or character.isdecimal()
+        or bool(alphabet.tokens(character))
+    )
+
+
+def rows(text: str) -> Iterator[tuple[str, str]]:
+    """(word, reading) of each line of our own list; # begins a remark."""
+    for line in text.splitlines():
+        line = line.partition("#")[0].strip()
+        if line:
+            word, _, reading = line.partition(" ")
+            yield word.lower(), reading.strip()
+
+
+def _mark(piece: Piece, tag: str) -> str | None:
+    """Marks of a piece that is no word; None for a word and for what joins words."""
+    sign = piece.text
+    if sign in _SIGNS or any(map(str.isalnum, sign)):
+        return None
+    if sign in ("-", "–") and tag == ":":
+        return "—"
+    if tag not in _MARK_TAGS and _JOINTS.issuperset(sign):
+        return None
+    return "".join(filter(_MARKS.__contains__, sign))
+
+
+def _initials(words: Sequence[str], tags: Iterable[str]) -> list[str]:
+    """Tags, in which capitals that stand one after another are names: A F K is not an article."""
+    single = [len(word) == 1 and word.isupper() for word in words]
+    beside = zip([False, *single], single, [*single[1:], False], strict=False)
+    return [
+        "NNP" if it and (one or other) else tag for (one, it, other), tag in zip(beside, tags, strict=True)
+    ]
+
+
+def _merged(compound: Sequence[_Part]) -> tuple[str, str]:
+    """Text of adjacent parts, and the tag of that with the most letters, of which capitals count twice."""
+    main = max(compound, key=lambda part: len(part.text) + sum(c != c.lower() for c in part.text))
+    return "".join(part.text for part in compound), main.tag
+
+
+def _is_to(word: str, tag: str) -> bool:
+    return word in ("to", "To") or (word == "TO" and tag in ("TO", "IN"))
+
+
+def _balanced(texts: Sequence[str], said: Sequence[str]) -> str:
+    """Readings of a compound's words as one word, the lightest half of which lose their primary stress."""
+    signs = {1 if c.isdigit() else 0 if c.isalpha() else 2 for c in "".join(texts) if c not in _JOINTS}
+    if len(signs) > 1 or "/" in texts:
+        return " ".join(filter(None, said))
+    said = list(said)
+    heard = [at for at, reading in enumerate(said) if reading]
+    weights = {at: sum(1 + (symbol in _WIDE) for symbol in said[at]) for at in heard}
+    if len(heard) == 2 and len(texts[heard[0]]) == 1:
+        lightest = heard[1:]
+    elif sum(PRIMARY in said[at] for at in heard) > (len(heard) + 1) // 2:
+        lightest = sorted(heard, key=lambda at: (PRIMARY in said[at], weights[at], at))[: len(heard) // 2]
+    else:
+        lightest = []
+    for at in lightest:
+        said[at] = weakened(said[at])
+    return "".join(said)
+
+
+def _bare(word: str) -> str:
+    """A word in the letters a to z and apostrophes; others are left out."""
+    decomposed = unicodedata.normalize("NFKD", word.translate(_BARE)).translate(_BARE)
+    return "".join(c for c in decomposed if c == "'" or (c.isascii() and c.isalpha()))
+
+
+def _joined(text: str, spans: Sequence[tuple[int, int]], said: Sequence[str]) -> Reading:
+    tokens: list[str] = []
+    words: list[Word] = []
+    for (begin, end), reading in zip(spans, said, strict=True):
+        made = alphabet.tokens(" ".join(reading.split()))
+        # A full stop is an initial's too, and then without a sound: but not at the end.
+        if made and end == spans[-1][1] and text[end - 1] == "." and made[-1] not in alphabet.MARKS:
+            made.append(".")
+        if made and tokens:
+            tokens.append(alphabet.SPACE)
+        words.append(Word(begin, end, len(tokens), len(tokens) + len(made)))
+        tokens += made
+    return Reading(tuple(map(sys.intern, tokens)), tuple(words))

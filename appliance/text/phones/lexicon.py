@@ -1,0 +1,279 @@
+"""Readings of words: the dictionary's, those of inflected forms, of function words and of initials.
+
+The dictionary is misaki's of US English; stress, inflection and the weak forms follow misaki 0.9.4, as hibari
+does it. Readings are strings of misaki's symbols.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from appliance.text.phones.alphabet import CONSONANTS, VOWELS
+from appliance.text.phones.table import Table
+
+KIND = "w"
+SYMBOLS = "".join(map(chr, range(128))) + "ˈˌæðŋɑɔəɛɜɡɪɹʃʊʌʒʤʧθᵊᵻɐ"
+"""A reading's symbols by the bytes that stand for them in the table."""
+SEPARATOR, OF_TAG, GOLD = "|", "=", "!"
+"""An entry is `reading|TAG=reading|…`, begun with ! where misaki is sure of it."""
+ALONE = "None"
+"""Tag of a word's reading before a mark or at the end."""
+PRIMARY, SECONDARY = "ˈ", "ˌ"
+KEPT = 2048
+LONGEST_WORD = 64
+"""Letters; no longer word is looked up."""
+
+_FULL_VOWELS = frozenset(VOWELS) - {"ɐ", "ᵊ"}
+"""Those that may be stressed, and that "to" and "the" are spoken otherwise before."""
+_FLAPPED_AFTER = frozenset("AIOWYiuæɑəɛɪɹʊʌ")
+_SIGNS = {"&": "and", "+": "plus", "%": "percent", "@": "at"}
+_INITIALS = re.compile(r"\.*[A-Za-z]{1,2}(?:\.+[A-Za-z]{1,2})+\.*")
+_DOUBLED = re.compile(r"(?:([bcdgklmnprstvxz])\1|ck)ing$")
+_PARENTS = {"VB": "VERB", "NN": "NOUN", "RB": "ADV", "JJ": "ADJ"}
+
+
+class Ahead(NamedTuple):
+    """The start of what is spoken next."""
+
+    vowel: bool | None = None
+    """None before a mark and at the end."""
+    is_to: bool = False
+
+    def before(self, reading: str, is_to: bool) -> Ahead:
+        """The same for the word in front of a reading; one without a sound changes nothing but `is_to`."""
+        for symbol in reading:
+            if symbol in ";:,.!?—…":
+                return Ahead(None, is_to)
+            if symbol in _FULL_VOWELS or symbol in CONSONANTS:
+                return Ahead(symbol in _FULL_VOWELS, is_to)
+        return Ahead(self.vowel, is_to)
+
+
+class Entry(NamedTuple):
+    is_gold: bool
+    reading: str
+    """Empty where the word is spelt."""
+    by_tag: Mapping[str, str]
+
+
+class Emphasis(NamedTuple):
+    """Stress that a word gets if it has none, by how it is written."""
+
+    added: str
+    raised: bool = False
+    """True if a word's secondary stress becomes primary."""
+
+
+SMALL: Final = None
+CAPITALISED: Final = Emphasis(SECONDARY)
+CAPITALS: Final = Emphasis(PRIMARY, raised=True)
+
+
+def packed(entry: Entry) -> bytes:
+    """An entry as the table holds it."""
+    text = SEPARATOR.join([entry.reading, *(f"{tag}{OF_TAG}{said}" for tag, said in entry.by_tag.items())])
+    return codecs.charmap_encode(
+        GOLD * entry.is_gold + text, "strict", {ord(symbol): byte for byte, symbol in enumerate(SYMBOLS)}
+    )[0]
+
+
+def unpacked(value: bytes) -> Entry:
+    text = codecs.charmap_decode(value, "strict", SYMBOLS)[0]
+    reading, *others = text.removeprefix(GOLD).split(SEPARATOR)
+    by_tag = dict(other.split(OF_TAG, 1) for other in others)
+    return Entry(text.startswith(GOLD), reading, by_tag)
+
+
+def emphasised(reading: str, emphasis: Emphasis | None) -> str:
+    if emphasis is None or PRIMARY in reading:
+        return reading
+    if SECONDARY in reading:
+        return reading.replace(SECONDARY, PRIMARY) if emphasis.raised else reading
+    first = next((at for at, symbol in enumerate(reading) if symbol in _FULL_VOWELS), None)
+    return reading if first is None else reading[:first] + emphasis.added + reading[first:]
+
+
+def weakened(reading: str) -> str:
+    """A reading with its primary stress made secondary."""
+    if PRIMARY not in reading:
+        return reading
+    return reading.replace(SECONDARY, "").replace(PRIMARY, SECONDARY)
+
+
+def with_s(stem: str) -> str:
+    if stem[-1:] in "szʃʒʧʤ":
+        return f"{stem}ᵻz"
+    return stem + ("s" if stem[-1:] in "ptkfθ" else "z")
+
+
+def with_ed(stem: str) -> str:
+    if stem[-1:] == "t":
+        return f"{_flapped(stem)}ᵻd"
+    if stem[-1:] == "d":
+        return f"{stem}ᵻd"
+    return stem + ("t" if stem[-1:] in "pkfθʃsʧ" else "d")
+
+
+def with_ing(stem: str) -> str:
+    return f"{_flapped(stem)}ɪŋ"
+
+
+def _flapped(stem: str) -> str:
+    return f"{stem[:-1]}T" if stem[-1:] == "t" and stem[-2:-1] in _FLAPPED_AFTER and len(stem) > 1 else stem
+
+
+class Lexicon:
+    """Thread-safe."""
+
+    def __init__(self, table: Table, own: Mapping[str, str]) -> None:
+        """`own` are readings of words in small letters, which come before the dictionary's."""
+        self._table, self._own = table, own
+        self._entry = lru_cache(maxsize=KEPT)(self._look_up)
+
+    def read(self, word: str, tag: str, ahead: Ahead) -> str | None:
+        """Reading of a word as it stands in a text; None for an unknown one."""
+        if len(word) > LONGEST_WORD:
+            return None
+        emphasis = SMALL if word == word.lower() else CAPITALS if word == word.upper() else CAPITALISED
+        if (said := self._function_word(word, tag, ahead)) is not None:
+            return said
+        small = word.lower()
+        if self._is_small_at_heart(word, tag) and (
+            self.find(small) or self._inflected(small, tag, None, ahead)
+        ):
+            word = small
+        if self._is_known(word):
+            return self._said(word, tag, emphasis, ahead)
+        for ending, instead in (("s'", "'s"), ("'", "")):
+            bare = word[: -len(ending)] + instead
+            if word.endswith(ending) and self._is_known(bare):
+                return self._said(bare, tag, emphasis, ahead)
+        return self._inflected(word, tag, emphasis, ahead)
+
+    def find(self, word: str) -> Entry | None:
+        """Entry of a word; where it has none as written, with its first letter in the other case."""
+        if (reading := self._own.get(word.lower())) is not None:
+            return Entry(True, reading, {})
+        return self._entry(word)
+
+    def spelt(self, letters: str) -> str | None:
+        """Names of the letters, stressed on the last; None if one has no name."""
+        names = [self._entry(letter.upper()) for letter in letters if letter.isalpha()]
+        if not names or None in names:
+            return None
+        said = (
+            "".join(name.reading for name in names if name).replace(SECONDARY, "").replace(PRIMARY, SECONDARY)
+        )
+        return PRIMARY.join(said.rsplit(SECONDARY, 1))
+
+    def _look_up(self, word: str) -> Entry | None:
+        value = self._table.get(KIND, word)
+        if value is None and len(word) > 1:
+            small = word.lower()
+            other = {small: small.capitalize(), small.capitalize(): small}.get(word, word)
+            value = self._table.get(KIND, other) if other != word else None
+        return None if value is None else unpacked(value)
+
+    def _function_word(self, word: str, tag: str, ahead: Ahead) -> str | None:
+        """Reading of a word that depends on its tag or what follows; of signs and initials with points."""
+        small = word.lower()
+        if word in _SIGNS:
+            return self._said(_SIGNS[word], tag, SMALL, ahead)
+        if _INITIALS.fullmatch(word):
+            return self.spelt(word)
+        if word not in (small, small.capitalize(), small.upper()):
+            return None
+        is_noun, is_capitals = tag.startswith("NN"), len(word) > 1 and word == word.upper()
+        match small:
+            case "a":
+                return "ɐ" if tag == "DT" else "ˈA"
+            case "am" if is_noun:
+                return self.spelt(word)
+            case "am":
+                return "æm" if ahead.vowel is None or word != small else "ɐm"
+            case "an":
+                return self.spelt(word) if is_capitals and is_noun else "ɐn"
+            case "i" if word == "I" and tag == "PRP":
+                return "ˌI"
+            case "by" if _parent(tag) == "ADV":
+                return "bˈI"
+            case "to" if not is_capitals or tag in ("TO", "IN"):
+                return "tu" if ahead.vowel is None else "tʊ" if ahead.vowel else "tə"
+            case "in" if not is_capitals or tag != "NNP":
+                return "ɪn" if tag == "IN" and ahead.vowel is not None else "ˈɪn"
+            case "the" if not is_capitals or tag == "DT":
+                return "ði" if ahead.vowel else "ðə"
+            case "vs" | "vs." if tag == "IN":
+                return self._said("versus", tag, SMALL, ahead)
+            case "used":
+                return "jˈust" if tag in ("VBD", "JJ") and ahead.is_to else "jˈuzd"
+        return None
+
+    def _is_small_at_heart(self, word: str, tag: str) -> bool:
+        """True for capitals that say nothing of the word: it may be looked up in small letters."""
+        return (
+            len(word) > 1
+            and word.replace("'", "").isalpha()
+            and word != word.lower()
+            and (tag != "NNP" or len(word) > 7)
+            and self.find(word) is None
+            and (word == word.upper() or word[1:] == word[1:].lower())
+        )
+
+    def _is_known(self, word: str) -> bool:
+        if self.find(word) is not None:
+            return True
+        # Of capitals that are no word the letters are named.
+        return word.isascii() and word.isalpha() and (len(word) == 1 or word[1:] == word[1:].upper())
+
+    def _said(self, word: str, tag: str, emphasis: Emphasis | None, ahead: Ahead) -> str | None:
+        """Reading of a known word by its tag."""
+        entry, is_name = self.find(word), False
+        if word == word.upper() and not (entry and entry.is_gold):
+            word, is_name = word.lower(), tag == "NNP"
+            entry = self.find(word)
+        if entry is None or (is_name and not entry.is_gold):
+            return self.spelt(word)
+        reading = entry.reading
+        if ahead.vowel is None and ALONE in entry.by_tag:
+            reading = entry.by_tag[ALONE]
+        elif entry.by_tag:
+            reading = entry.by_tag.get(tag, entry.by_tag.get(_parent(tag), reading))
+        if not reading or (is_name and PRIMARY not in reading):
+            return self.spelt(word) or emphasised(reading, emphasis) or None
+        return emphasised(reading, emphasis)
+
+    def _inflected(self, word: str, tag: str, emphasis: Emphasis | None, ahead: Ahead) -> str | None:
+        """Reading of a known word with -s, -ed or -ing."""
+        if len(word) > 2 and word.endswith("s"):
+            stems = [word[:-1]] * (not word.endswith("ss"))
+            stems += [word[:-2]] * (
+                word.endswith("'s") or (len(word) > 4 and word[-3:] != "ies" and word.endswith("es"))
+            )
+            stems += [f"{word[:-3]}y"] * (len(word) > 4 and word.endswith("ies"))
+            if (stem := self._stem(stems, tag, emphasis, ahead)) is not None:
+                return with_s(stem)
+        if len(word) > 3 and word.endswith("d"):
+            stems = [word[:-1]] * (not word.endswith("dd"))
+            stems += [word[:-2]] * (len(word) > 4 and word[-3:] != "eed" and word.endswith("ed"))
+            if (stem := self._stem(stems, tag, emphasis, ahead)) is not None:
+                return with_ed(stem)
+        if len(word) > 4 and word.endswith("ing"):
+            stems = [word[:-3]] * (len(word) > 5) + [f"{word[:-3]}e"]
+            stems += [word[:-4]] * (len(word) > 5 and _DOUBLED.search(word) is not None)
+            if (stem := self._stem(stems, tag, emphasis or CAPITALISED, ahead)) is not None:
+                return with_ing(stem)
+        return None
+
+    def _stem(self, stems: list[str], tag: str, emphasis: Emphasis | None, ahead: Ahead) -> str | None:
+        known = next(filter(self._is_known, stems), None)
+        return (self._said(known, tag, emphasis, ahead) if known is not None else None) or None
+
+
+def _parent(tag: str) -> str:
+    """Tag of a word class, as the dictionary has it, of a Penn tag."""
+    return _PARENTS.get(tag[:2], tag)

@@ -1,0 +1,104 @@
+"""Stretches of text without spaces → the tokens that the tagger knows (spaCy's) → parts of words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from appliance.text.phones.table import Table
+
+KIND = "x"
+"""Words of several tokens, or of one with its mark: do|n't, gon|na, Mr.; a byte for the length of each."""
+LONGEST = 24
+"""Characters of such a word at most."""
+
+_SMALL, _CAPITAL = "a-zß-öø-ÿ", "A-ZÀ-ÖØ-Þ"
+_LETTER = r"(?:[^\W\d_]|[\u0300-\u036f])"
+_QUOTES = "'\"«»‚"
+_MARKS = frozenset(f"…,:;!?¿¡()[]{{}}<>_#*&·—–™®©°§¶†‡•$£€¥{_QUOTES}")
+_FIRST = re.compile(rf"\.{{2,}}|…+|[{re.escape(''.join(sorted(_MARKS)))}%=]|\+(?!\d)")
+_ENDED = re.compile(rf"[{_SMALL}\d%+\-{re.escape(''.join(sorted(_MARKS)))}]|[{_CAPITAL}]{{2}}")
+"""Characters after which a full stop is one; after one capital it is an initial's."""
+_WITHIN = re.compile(
+    rf"\.{{2,}}|…+|(?<=[{_SMALL}{_QUOTES}])\.(?=[{_CAPITAL}{_QUOTES}])|(?<=[^\W\d_]),(?=[^\W\d_])"
+    r"|(?<=[^\W_])(?:-{1,3}|[–—]{1,2}|[~:<>=/])(?=[^\W\d_])"
+)
+_PARTS = re.compile(rf"[-_]+|\d+(?:[.,]\d+)*|{_LETTER}+(?:'+{_LETTER}+)*|'+|[^\w\-']")
+_HUMPS = re.compile(rf"(?<=[{_SMALL}])(?=[{_CAPITAL}])|(?<=[{_CAPITAL}])(?=[{_CAPITAL}][{_SMALL}])")
+"""Places at which a camel's humps begin: Pog|Champ."""
+
+
+class Piece(NamedTuple):
+    text: str
+    begin: int
+    """Place in the whole text."""
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.text)
+
+
+def pieces(text: str, begin: int, end: int, table: Table) -> list[Piece]:
+    """Cut a stretch: marks come off both ends until a known exception or none is left, then within."""
+    before: list[Piece] = []
+    behind: list[Piece] = []
+    while begin < end and not _lengths(text, begin, end, table):
+        first = _FIRST.match(text, begin, end)
+        inner = first.end() if first else begin
+        last = _last(text, inner, end)
+        if first and not (last < end and _lengths(text, begin, last, table)):
+            before.append(Piece(first[0], begin))
+            begin = inner
+            if _lengths(text, begin, end, table):
+                break
+        if last < end:
+            behind.append(Piece(text[last:end], last))
+            end = last
+        elif not first:
+            break
+    if begin < end:
+        before += _cut(text[begin:end], begin, _lengths(text, begin, end, table))
+    return before + behind[::-1]
+
+
+def parts(piece: Piece) -> Iterator[Piece]:
+    """Words of a compound, humps of a camel, numbers, hyphens and other signs."""
+    for match in _PARTS.finditer(piece.text):
+        begin = piece.begin + match.start()
+        for hump in _HUMPS.split(match[0]):
+            yield Piece(hump, begin)
+            begin += len(hump)
+
+
+def _lengths(text: str, begin: int, end: int, table: Table) -> bytes:
+    """Lengths of an exception's tokens; empty for none."""
+    return (table.get(KIND, text[begin:end]) or b"") if end - begin <= LONGEST else b""
+
+
+def _last(text: str, begin: int, end: int) -> int:
+    """Begin of the mark that ends a stretch; its end for none."""
+    if begin == end:
+        return end
+    mark, at = text[end - 1], end - 1
+    if mark in ".…":
+        while at > begin and text[at - 1] == mark:
+            at -= 1
+        if mark == "…" or end - at > 1 or _ENDED.match(text, max(at - 1, begin), at):
+            return at
+        return at if at - begin > 1 and _ENDED.match(text, at - 2, at) else end
+    if text[at - 1 : end] in ("'s", "'S") and at > begin:
+        return at - 1
+    return at if mark in _MARKS else end
+
+
+def _cut(text: str, begin: int, lengths: bytes) -> Iterator[Piece]:
+    places = [0, len(text)]
+    if lengths:
+        places += [sum(lengths[:n]) for n in range(1, len(lengths))]
+    else:
+        places += [place for match in _WITHIN.finditer(text) if match.start() for place in match.span()]
+    places = sorted(set(places))
+    for first, last in pairwise(places):
+        yield Piece(text[first:last], begin + first)

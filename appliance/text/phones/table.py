@@ -1,0 +1,47 @@
+"""Read-only table of byte strings by kind and key, in a file that is mapped and not loaded."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from hashlib import blake2b
+from pathlib import Path
+
+MAGIC = b"f5phones 1\n".ljust(16)
+BUCKETS = 1 << 16
+"""A key's bucket is the first two bytes of its digest; the next four are its mark within the bucket."""
+STARTS = struct.Struct("<II")
+"""Offsets of a bucket and of the next one; all of them follow MAGIC, each of four bytes."""
+LONGEST = 255
+"""Bytes of a value. A record is the mark, the value's size in one byte, and the value."""
+
+
+def place(kind: str, key: str) -> tuple[int, bytes]:
+    """Bucket and mark of a key.
+
+    Keys are not stored: a string that is no key is taken for one with a chance of about one in a billion.
+    """
+    digest = blake2b(f"{kind}{key}".encode("utf-8", "replace"), digest_size=6).digest()
+    return digest[0] | digest[1] << 8, digest[2:]
+
+
+class Table:
+    """Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, and ValueError for a file of another format."""
+        with path.open("rb") as file:
+            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if self._data[: len(MAGIC)] != MAGIC:
+            raise ValueError(f"{path}: begins with {self._data[: len(MAGIC)]!r}, not {MAGIC!r}")
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        data = self._data
+        bucket, mark = place(kind, key)
+        at, end = STARTS.unpack_from(data, len(MAGIC) + 4 * bucket)
+        while at < end:
+            size = data[at + 4]
+            if data[at : at + 4] == mark:
+                return data[at + 5 : at + 5 + size]
+            at += 5 + size
+        return None

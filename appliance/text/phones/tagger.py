@@ -1,0 +1,81 @@
+"""Part-of-speech tags of the Penn Treebank, by hibari's averaged perceptron."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from appliance.text.phones.table import Table
+
+ONE_TAG, KNOWN, WEIGHTS, NAMES = "t", "k", "f", "n"
+"""Kinds: words that have one tag nearly always, words that features name, weights of a feature, the tags."""
+WEIGHT = np.dtype([("tag", "u1"), ("tenths", "<i2")])
+"""Of equal scores the tag that is named first wins, so the table has them in falling order."""
+BEFORE, AFTER = ("-START2-", "-START-"), ("-END-", "-END2-")
+KEPT = 4096
+
+
+class Tagger:
+    """Thread-safe."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._tags = (table.get(NAMES, "") or b"").decode().split()
+        self._weights = lru_cache(maxsize=KEPT)(self._read_weights)
+
+    def __call__(self, words: Sequence[str]) -> list[str]:
+        """A tag for each word; its features are the words beside it and the two tags before it."""
+        around = [*BEFORE, *map(self._named, words), *AFTER]
+        tags: list[str] = list(BEFORE)
+        for at, word in enumerate(words):
+            one = self._table.get(ONE_TAG, word)
+            tags.append(self._best(word, around[at : at + 5], tags[-2:]) if one is None else one.decode())
+        return tags[2:]
+
+    def _best(self, word: str, around: Sequence[str], tags: Sequence[str]) -> str:
+        """`around` are two words before it, itself and two after it."""
+        far_before, before, named, after, far_after = around
+        features = (
+            *("b", f"s3={word[-3:]}", f"p1={word[0]}", f"w={named}", f"sh={_shape(word)}"),
+            "i0" if before == BEFORE[1] else "i+",
+            *(f"t-1={tags[1]}", f"t-2={tags[0]}", f"t-12={tags[1]},{tags[0]}"),
+            *(f"w-1={before}", f"s3-1={before[-3:]}", f"w-2={far_before}"),
+            *(f"w+1={after}", f"s3+1={after[-3:]}", f"w+2={far_after}"),
+        )
+        scores = sum(found for found in map(self._weights, features) if found is not None)
+        return self._tags[int(np.argmax(scores))]
+
+    def _read_weights(self, feature: str) -> NDArray[np.int32] | None:
+        """(tags,) tenths; None for an unknown feature."""
+        value = self._table.get(WEIGHTS, feature)
+        if value is None:
+            return None
+        known = np.frombuffer(value, WEIGHT)
+        weights = np.zeros(len(self._tags), np.int32)
+        weights[known["tag"]] = known["tenths"]
+        return weights
+
+    def _named(self, word: str) -> str:
+        """A word as features name it: a rare one by its shape."""
+        if "-" in word[1:] and word[0] != "-":
+            name = "!HYPHEN"
+        elif word[0].isdigit():
+            name = "!YEAR" if len(word) == 4 and word.isdigit() else "!DIGITS"
+        else:
+            name = word.lower()
+        return name if self._table.get(KNOWN, name) is not None else f"<{_shape(word)}>"
+
+
+def _shape(word: str) -> str:
+    if word.isalpha():
+        if word.islower():
+            return "x"
+        if word.isupper():
+            return "XX" if len(word) > 1 else "X1"
+        return "Xx" if word[0].isupper() and word[1:].islower() else "xX"
+    if word.isdigit():
+        return "d"
+    return "".join("d" if c.isdigit() else "x" if c.isalpha() else c for c in word[:4])

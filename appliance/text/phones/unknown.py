@@ -1,0 +1,43 @@
+"""Readings of words that no dictionary has, by hibari's network of characters."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+KEPT = 4096
+
+
+class Network:
+    """Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises onnxruntime's errors for a missing or damaged file."""
+        # Where no bundle has phones, nothing here needs it.
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        options.enable_cpu_mem_arena = False
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        properties = self._session.get_modelmeta().custom_metadata_map
+        self._numbers = {character: number for number, character in enumerate(properties["characters"], 1)}
+        self._symbols = properties["symbols"]
+        self._longest = int(properties["longest"])
+        self._kept = lru_cache(maxsize=KEPT)(self._read)
+
+    def __call__(self, word: str) -> str:
+        """Reading; characters that the network does not know are left out, a long word is cut."""
+        known = "".join(character for character in word if character in self._numbers)
+        parts = (known[at : at + self._longest] for at in range(0, len(known), self._longest))
+        return "".join(map(self._kept, parts))
+
+    def _read(self, letters: str) -> str:
+        numbers = np.array([[self._numbers[letter] for letter in letters]], np.int64)
+        [[found]] = self._session.run(None, {"chars": numbers})
+        # As for CTC: repeats are one symbol, 0 is none.
+        return "".join(self._symbols[number - 1] for number, _ in groupby(found.tolist()) if number)

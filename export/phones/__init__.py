@@ -1,0 +1,1 @@
+"""Workshop of the phones' data: hibari's dictionary, tagger and network in the device's form."""

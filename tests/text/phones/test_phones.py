@@ -1,0 +1,161 @@
+"""English text → phones: hibari's tokens, our own list over them, any text, and the workshop's compiler."""
+
+from __future__ import annotations
+
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.contract.tokens import Vocabulary
+from appliance.text.phones import alphabet
+from appliance.text.phones.front import OWN, Phones, front, rows
+from appliance.text.phones.table import Table
+from appliance.text.sayable import FrontEnd
+from appliance.text.tokenizers import maker, warm
+from tests.text.phones import generate
+
+GOLDEN: dict[str, str] = dict(map(json.loads, generate.GOLDEN.read_text("utf-8").splitlines()))
+OTHERWISE = {
+    # hibari takes these for articles, spells nothing that it does not know, and drawn out words are unknown.
+    "A C D C rules": "ˈA sˈi dˈi sˈi ɹˈulz",
+    "A C D C and or T C P I P": "ˈA sˈi dˈi sˈi ænd ɔɹ tˈi sˈi pˈi ˈI pˈi",
+    "A M C to twenty dollars E O Y": "ˈA ˈɛm sˈi tə twˈɛnti dˈɑləɹz ˈi ˈO wˈI",
+    "LOL that was insanee": "ˌɛlˌOˈɛl ðæt wʌz ɪnsˈAn",
+    "noo": "nˈO",
+    "noo way": "nˈO wˈA",
+    "soo good": "sˌO ɡˈʊd",
+    "rm -rf": "ˌɑɹˈɛm ˌɑɹˈɛf",
+}
+"""Lines that are read otherwise on purpose."""
+UNLIKE = (
+    "Mr. Smith, Mrs. Jones, Dr. Who and St. Mary met Prof. Oak.",  # abbreviations are the normaliser's
+    'Wait... what? No!! Really?! Yes; no: maybe, (perhaps) [not] "quoted" ‘single’ “double”.',
+    "I S B N nine seven eight, three, one six, one four eight four one zero, zero",
+    'he said "lap twenty-seven" twice',
+)
+"""Others that differ, in a stress or a space."""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Phones:
+    """Without our own list."""
+    own = tmp_path_factory.mktemp("own") / "words.txt"
+    own.touch()
+    return Phones(own=own)
+
+
+def said(text: str) -> str:
+    return "".join(front()(text))
+
+
+def test_tokens_are_hibaris(bare: Phones) -> None:
+    expected = {text: tokens for text, tokens in (GOLDEN | OTHERWISE).items() if text not in UNLIKE}
+    assert {text: "".join(bare(text)) for text in expected} == expected
+
+
+def test_the_golden_file_is_what_hibari_says() -> None:
+    pytest.importorskip("hibari", reason="it is not installed (scripts/requirements/voice.txt)")
+    assert generate.golden() == generate.GOLDEN.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # Our own list, with endings, in any case, and as a part of a word.
+        ("kekw KEKW kekws", "kˌɛkdˈʌbᵊlju kˌɛkdˈʌbᵊlju kˌɛkdˈʌbᵊljuz"),
+        ("Siobhan's, monkaS", "ʃəvˈɔnz, mˌɑŋkəˈɛs"),
+        ("im sure u dont", "ˌIm ʃˈʊɹ jˈu dˈOnt"),
+        ("gg, G G", "ʤˈi ʤˈi, ʤˈi ʤˈi"),
+        # What hibari's normaliser, ours and neither has read.
+        ("3.14", "θɹˈi pˈYnt wˈʌn fˈɔɹ"),
+        ("brb soo yess", "bˈi ˈɑɹ bˈi sˌO jˈɛs"),
+        ("wolf-frobnitz", "wˈʊlf fɹˈɑbnɪts"),
+        ("café CAFÉ cafe\u0301", "kæfˈA kæfˈA kæfˈA"),
+        ("This is plan B.", "ðˌɪs ɪz plˈæn bˈi."),
+        ("It’s “fine”", "ˌɪts fˈIn"),
+        # Nothing to say.
+        ("", ""),
+        (' " 你好 \u200b', ""),
+    ],
+)
+def test_readings(text: str, expected: str) -> None:
+    assert said(text) == expected
+
+
+def test_our_own_list_has_tokens_alone() -> None:
+    words = [word for word, _ in rows(OWN.read_text("utf-8"))]
+    assert len(set(words)) == len(words)
+    for word, reading in rows(OWN.read_text("utf-8")):
+        symbols = set(reading.strip("/")) - {" "} if reading[0] == "/" else set()
+        assert symbols <= {*"".join(alphabet.TOKENS)}, word
+        assert any(token in front()(word) for token in alphabet.TOKENS[1:]), word
+
+
+def strange() -> list[str]:
+    random_ = random.Random(1)
+    characters = "aAbBzZ'’-_.,!? \t\n/&3٣é\u0301ß你\U0001f525\udc80\x00()\"*ﬁ𝕳"
+    return ["".join(random_.choices(characters, k=random_.randrange(1, 40))) for _ in range(100)]
+
+
+def test_any_text_is_read_and_its_words_found() -> None:
+    short = [*strange(), *list(GOLDEN)[:50]]
+    long = [part * (10_000 // len(part)) for part in ("a", "(", "don't ")] + ["a-" * 500, "9" * 2_000]
+    readings = {text: front().read(text) for text in short + long}
+    for text, reading in readings.items():
+        assert set(reading.tokens) <= alphabet.KNOWN
+        assert [text[word.begin : word.end] for word in reading.words] == text.split()
+        spoken = [reading.tokens[word.first : word.last] for word in reading.words if word.first < word.last]
+        assert (
+            " ".join(map("".join, spoken))
+            == "".join(reading.tokens)
+            == generate.single("".join(reading.tokens))
+        )
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(Phones().read, short)) == [readings[text] for text in short]
+
+
+def test_a_bundle_of_phones_says_what_the_front_end_leaves() -> None:
+    vocabulary = Vocabulary(alphabet.TOKENS, "phones")
+    front_end = FrontEnd(vocabulary, languages=("en",))
+    warm("phones")
+    spoken = front_end.speakable("Naïve café: I don't pay $5 for 2 well-known 你好 games 🔥!").text
+    assert spoken == "Naïve café: I don't pay five dollars for two well-known games, fire!"
+    assert "".join(vocabulary.split(spoken, maker("phones"))).startswith(
+        "nɑˈiv kæfˈA, ˌI dˈOnt pˈA fˈIv dˈɑləɹz"
+    )
+    assert front_end.spelling.read("Łódź [x]") == "Łódź x"
+
+
+@pytest.mark.torch
+def test_a_table_tells_its_keys_from_others(tmp_path: Path) -> None:
+    from export.phones import compile as compiler
+
+    entries = [("w", f"word {n}", str(n).encode()) for n in range(5000)]
+    (tmp_path / "table").write_bytes(compiler.packed(entries))
+    table = Table(tmp_path / "table")
+    assert all(table.get(kind, key) == value for kind, key, value in entries)
+    assert table.get("x", "word 1") is None and table.get("w", "word") is None
+    for wrong, message in (
+        (entries[:1] * 2, "'word 0': has the digest"),
+        ([("w", "a", bytes(256))], "at most 255"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compiler.packed(wrong)
+    (tmp_path / "table").write_bytes(b"another file")
+    with pytest.raises(ValueError, match="begins with b'another file', not"):
+        Table(tmp_path / "table")
+
+
+@pytest.mark.torch
+def test_the_data_is_what_the_workshop_makes_of_hibaris(tmp_path: Path) -> None:
+    hibari: Any = pytest.importorskip("hibari", reason="it is not installed (scripts/requirements/voice.txt)")
+    from export.phones.compile import compile_phones
+
+    compile_phones(Path(hibari.__file__).parent / "assets", tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["english.bin", "unknown.onnx"]
+    for file in tmp_path.iterdir():
+        assert file.read_bytes() == (OWN.parent / file.name).read_bytes(), file.name
