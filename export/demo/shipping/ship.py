@@ -40,14 +40,11 @@ CHECKPOINT, VOCAB, FAMILY, VOCODER = train.SHIPPED, "vocab.txt", "family.yaml", 
 def write_official(
     average: Mapping[str, Tensor], arch: Arch, durations: Table, vocoder: Path, out: Path
 ) -> None:
-    """Write checkpoint, vocabulary, family and vocoder in upstream's layout.
-
-    The family's table leaves out tokens that the corpus lacks, whose `durations` are 0.
-    """
+    """Write checkpoint, vocabulary, family and vocoder in upstream's layout."""
     out.mkdir(parents=True, exist_ok=True)
     save_official({name: value.float().cpu() for name, value in average.items()}, out / CHECKPOINT)
     (out / VOCAB).write_text("".join(f"{token}\n" for token in TOKENS), "utf-8")
-    table = {token: list(some) for token, some in durations.items() if any(some)}
+    table = {token: list(some) for token, some in durations.items()}
     write_family(arch, {"tokenizer": "phones", "duration": "tokens", "durations": table}, out / FAMILY)
     shutil.copytree(vocoder, out / VOCODER, dirs_exist_ok=True)
 
