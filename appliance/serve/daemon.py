@@ -540,6 +540,7 @@ class Daemon:
             vocabulary = read.vocabulary()
             # Made first: it refuses a `text.language` that the bundle does not know.
             front = FrontEnd(vocabulary, self._front.choices, then.text.languages)
+            _warm_tokens(then.text.tokenizer)
             beside = load_beside(read, config.engine, nfe, self._report_progress)
             return read, nfe, guidance, vocabulary, front, beside
 
