@@ -123,8 +123,7 @@ def main() -> None:
         mouth = Mouth(ROOT / "appliance/demo/bundle", references, Path(scratch) / "voices")
 
         def speak(text: str, voice: str, seed: int) -> np.ndarray:
-            said = mouth.speak(text, voice, seed=seed, segmentation=Segmentation.UPSTREAM)
-            return said.samples
+            return mouth.speak(text, voice, seed=seed, segmentation=Segmentation.UPSTREAM)
 
         clips = corpus(speak)
         print(f"{len(clips)} clips, {sum(len(mel) for mel, _ in clips) / SPEC.frames_per_second:.0f} s")

@@ -155,6 +155,13 @@ def test_what_the_demo_is_judged_by_is_new_to_it(collected: list[Sentence]) -> N
     for line in (*chat, *spoken, sentences.UNSEEN):
         assert trained.isdisjoint(runs(line)), line
     assert set(chat).isdisjoint(train) and all(map(PLAIN.fullmatch, chat))
+    short = [
+        line.split(" | ")[0] for line in (ROOT / "tests/quality/short-lines.txt").read_text().splitlines()
+    ]
+    assert len(set(short)) == 60 and max(len(text.split()) for text in short) == 3
+    # Which short ones are drawn depends on the fortunes, of which there are few here.
+    whole = [s.text for s in collected if s.split == "train" and not s.id.startswith("mini")]
+    assert set(short).isdisjoint(" ".join(re.findall("[a-z']+", text.lower())) for text in whole)
 
 
 def test_the_split_is_the_same_every_time(fortunes: Path, collected: list[Sentence], tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from appliance.contract.tokens import read_vocabulary
 from appliance.request import Handling, Segmentation
 from appliance.text.sayable import FrontEnd
-from tests.quality.judges import Errors, MetricError, Recogniser
+from tests.quality.judges import Errors, MetricError, Recogniser, word_errors
 from tests.quality.mouth import Mouth, references_in
 
 BUNDLE = Path("appliance/demo/bundle")
@@ -50,8 +50,8 @@ def wrong_words(
     for seed, (spoken, expected) in enumerate(pairs):
         for voice in voices:
             reply = mouth.speak(spoken, voice, seed=seed, segmentation=Segmentation.UPSTREAM)
-            heard = judge.transcribe(reply.samples, mouth.rate_hz)
-            found += judge.errors(expected, front.speakable(heard).text)
+            heard = judge.transcribe(reply, mouth.rate_hz)
+            found += word_errors(expected, front.speakable(heard).text)
     return found
 
 

@@ -1,17 +1,20 @@
-"""How well bundles speak: a table per model, precision, NFE and kind of request, kept in tests/records.
+"""How well bundles speak: a table per set of texts and voice, kept in a record.
 
-    python -m tests.quality BUNDLE... --nfe 4 7 16 [--requests unary streamed] [--sentences 200]
-                                      [--sampling exact short short-kv] [--lines tests/quality/lines.txt]
+    python -m tests.quality BUNDLE... [--sets lines,chat,general,short] [--draws 3] [--limit 10]
 
-The sentences are those that a corpus on this machine holds out, spoken by the voices in turn; without a
-corpus, or with --lines, those of a file, each spoken by every voice. Two rows are the ceiling: the demo's
-teachers, where they are installed, and their mels through the bundle's vocoder. Every row is written when it
-is done and not measured again, so that an interrupted table goes on where it stopped.
+`lines`, `chat` and `short` are files beside this one; others may be named by their path. Each of their texts
+is spoken by every voice. `general` are the sentences that a corpus on this machine holds out, the voices in
+turn. A draw is the set once more from other noise; the range of its word error rate stands beside the pooled
+one. The ceiling, with --teachers, are the demo's teachers, and their mels through each bundle's vocoder.
+
+Every row is written when it is done and not measured again, and no sound is judged twice (--judged): an
+interrupted table goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -19,15 +22,14 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import cycle, product
+from itertools import cycle
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from appliance.contract.bundle import Sampling
@@ -35,53 +37,80 @@ from appliance.errors import ApplianceError
 from appliance.request import FloatArray, Segmentation
 from export.demo.corpus import sentences, store
 from export.demo.corpus.teachers import HEART, MICHAEL, SAMPLE_RATE_HZ, Teachers
-from tests.quality.judges import PACKAGES, MetricError
-from tests.quality.mouth import Mouth, Reference, read_sound, references_in
-from tests.quality.scoring import Judges, Panel, Reply, Scores, score
+from tests.quality.judges import PACKAGES, MetricError, Sound
+from tests.quality.mouth import Mouth, read_sound, references_in
+from tests.quality.scoring import Judges, Kept, Panel, Reply, Scores, pooled, score
 
 RECORD = Path("tests/records/demo-voice.json")
+JUDGED = Path("out/quality/judged.jsonl")
 REQUESTS = {"unary": Segmentation.UPSTREAM, "streamed": Segmentation.LOW_LATENCY}
-TEACHER, VOCODED = "teacher", "teacher, vocoded"
+TEACHER = "teacher"
 TAUGHT = {"heart": HEART, "michael": MICHAEL}
 """The demo's voices and their teachers' names."""
 VOICES = Path("appliance/demo/voices")
 HELD_OUT = Path("out/demo/corpus/sentences.jsonl")
-LINES = Path(__file__).with_name("lines.txt")
 TEACHERS = Path("out/demo/teachers")
+SETS = {
+    "lines": Path(__file__).with_name("lines.txt"),
+    "chat": Path(__file__).with_name("chat-lines.txt"),
+    "short": Path(__file__).with_name("short-lines.txt"),
+}
+GENERAL = "general"
 SENTENCES = 200
-IN_TURN = "held-out"
-"""Texts of a row: the held-out sentences, the voices in turn."""
+"""Of the held-out ones."""
+SEEDS = 10_000
+"""Between two draws."""
+
+Say = Callable[["Line", int], tuple[Sound, int]]
+"""A line and a seed → (samples,) and their rate."""
 
 
 @dataclass(frozen=True)
 class Line:
     text: str
     voice: str
+    number: int
+    """Of its text in the set; with the draw it gives the seed."""
+    spellings: tuple[str, ...] = ()
+    """Other ways to write the sound of the text."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What speaks."""
+
+    name: str
+    precision: str
+    how: str
+    """Steps, request and sampling where they are not the daemon's own."""
+    fingerprint: str
+    """Of the bundle's files: another model is another row."""
+    say: Say
+    draws: bool = True
+    """False: the same sound each time."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured; all but the scores says under which conditions."""
+    """What was measured; all but scores and draws says under which conditions."""
 
     model: str
     precision: str
-    nfe: int | None
-    request: str
+    how: str
+    texts: str
+    """Name of the set."""
     sentences: int
+    voice: str
     fingerprint: str
-    """Of the bundle's files: another model is another row."""
     scores: Scores
-    voices: str
-    """Which speak."""
-    sampling: str = "exact"
-    texts: str = IN_TURN
-    """Or the name of a file, each of whose lines every voice speaks."""
+    draws: list[list[int]]
+    """Wrong words and words of each draw."""
 
     @property
     def key(self) -> tuple[object, ...]:
         """Two rows with the same are the same measurement."""
-        what = (self.model, self.precision, self.nfe, self.request, self.sentences, self.voices)
-        return (*what, self.sampling, self.texts, self.fingerprint)
+        what = (self.model, self.precision, self.how, self.texts, self.sentences, self.voice)
+        return (*what, len(self.draws), self.fingerprint)
 
 
 class Record:
@@ -89,7 +118,10 @@ class Record:
         """Read what is there. Raises ValueError for what is no record."""
         self._path = path
         raw = json.loads(path.read_text("utf-8")) if path.exists() else {"rows": []}
-        self.rows = [Row(**{**row, "scores": Scores(**row["scores"])}) for row in raw["rows"]]
+        try:
+            self.rows = [Row(**{**row, "scores": Scores(**row["scores"])}) for row in raw["rows"]]
+        except TypeError as error:
+            raise ValueError(f"{path}: not a record of this version of tests.quality: {error}") from error
 
     def find(self, key: tuple[object, ...]) -> Row | None:
         return next((row for row in self.rows if row.key == key), None)
@@ -106,143 +138,91 @@ class Record:
         partial.replace(self._path)
 
 
-def table(rows: Iterable[Row]) -> str:
-    head = ("model", "precision", "nfe", "request", "sampling", "WER %", "over teacher", "own voice %")
-    lines = [(*head, "similar", "other", "natural", "pause", "RTF")]
+def table(rows: Sequence[Row]) -> str:
+    """Rows of each voice, and of several voices together."""
+    head = ("model", "how", "texts", "voice", "wrong", "words", "WER %", "draws %", "own voice %")
+    lines: list[tuple[str, ...]] = [(*head, "similar", "other", "natural", "pause")]
     for row in rows:
-        s = row.scores
-        lines.append(
-            (
-                row.model,
-                row.precision,
-                str(row.nfe or "–"),
-                row.request,
-                row.sampling if row.nfe else "–",
-                f"{100 * s.wer:.1f}",
-                "–" if s.over_teacher is None else f"{100 * s.over_teacher:+.1f}",
-                f"{100 * s.own_voice:.1f}",
-                f"{s.similarity:.2f}",
-                f"{s.similarity_other:.2f}",
-                f"{s.naturalness:.2f}",
-                f"{s.longest_pause:.2f}",
-                "–" if s.rtf is None else f"{s.rtf:.3f}",
-            )
-        )
+        same = [other for other in rows if (other.model, other.how, other.texts) == _of(row)]
+        lines.append(_cells(row.voice, [row]))
+        if len(same) > 1 and row is same[-1]:
+            lines.append(_cells("all", same))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) for line in lines)
+
+
+def _of(row: Row) -> tuple[str, str, str]:
+    return row.model, row.how, row.texts
+
+
+def _cells(voice: str, rows: Sequence[Row]) -> tuple[str, ...]:
+    s = pooled([row.scores for row in rows])
+    rates = [
+        100 * sum(wrong for wrong, _ in draw) / sum(words for _, words in draw)
+        for draw in zip(*(row.draws for row in rows), strict=True)
+    ]
+    return (
+        *(rows[0].model, rows[0].how or "–", rows[0].texts, voice, str(s.wrong), str(s.words)),
+        f"{100 * s.wer:.1f}",
+        f"{min(rates):.1f}–{max(rates):.1f}" if len(rates) > 1 else "–",
+        *(
+            (f"{100 * s.own_voice:.1f}", f"{s.similarity:.2f}", f"{s.similarity_other:.2f}")
+            if s.embedded
+            else "–––"
+        ),
+        *(f"{s.naturalness:.2f}", f"{s.longest_pause:.2f}"),
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """What every row of one run shares."""
 
-    lines: Sequence[Line]
-    references: Mapping[str, Reference]
     voices: Mapping[str, FloatArray]
     """Embeddings of the references."""
     judges: Judges
     record: Record
-    texts: str = IN_TURN
-    teachers: Teachers | None = None
-    """None where they are not installed, or not those of the voices."""
-    _taught: dict[Line, NDArray[np.int16]] = field(default_factory=dict)
+    draws: int
 
-    def teacher(self) -> Row:
-        """The teachers: the ceiling."""
-        return self._row(TEACHER, "–", None, "–", "", self._teacher_replies)
-
-    def vocoded(self, mouth: Mouth, name: str) -> Row:
-        """The teachers' mels through the bundle's vocoder."""
-        precision, mark = _precision(mouth), fingerprint(mouth)
-        return self._row(f"{VOCODED} ({name})", precision, None, "–", mark, lambda: self._vocoded(mouth))
-
-    def bundle(self, mouth: Mouth, name: str, nfe: int, request: str, sampling: Sampling = "exact") -> Row:
-        precision, mark = _precision(mouth), fingerprint(mouth)
-        replies = lambda: self._spoken(mouth, nfe, REQUESTS[request], sampling)  # noqa: E731
-        return self._row(name, precision, nfe, request, mark, replies, sampling)
-
-    def _row(
-        self,
-        model: str,
-        precision: str,
-        nfe: int | None,
-        request: str,
-        mark: str,
-        replies: Callable[[], Iterable[Reply]],
-        sampling: Sampling = "exact",
-    ) -> Row:
-        speaking = " ".join(sorted(self.references))
-        count = len(self.lines)
-        key = (model, precision, nfe, request, count, speaking, sampling, self.texts, mark)
-        if (there := self.record.find(key)) is not None:
+    def row(self, model: Model, texts: str, lines: Sequence[Line], voice: str) -> Row:
+        """The lines of a voice, as found in the record or measured now."""
+        own = [line for line in lines if line.voice == voice]
+        draws, count = (self.draws if model.draws else 1), len(own)
+        conditions = (model.name, model.precision, model.how, texts, count, voice)
+        if (there := self.record.find((*conditions, draws, model.fingerprint))) is not None:
             return there
-        label = " ".join(
-            part for part in (model, precision, f"NFE {nfe}" if nfe else "", request, sampling) if part != "–"
-        )
-        shown = tqdm(replies(), total=len(self.lines), desc=label, unit="reply")
-        scores = score(shown, self.voices, self.judges)
-        if model != TEACHER and self.teachers is not None:
-            scores = scores.against(self.teacher().scores)
-        row = Row(model, precision, nfe, request, count, mark, scores, speaking, sampling, self.texts)
+        label = " ".join(part for part in (model.name, model.how, texts, voice) if part)
+        with tqdm(total=draws * count, desc=label, unit="reply") as shown:
+            found = [
+                score(self._replies(model, own, n, shown), self.voices, self.judges) for n in range(draws)
+            ]
+        each = [[one.wrong, one.words] for one in found]
+        row = Row(*conditions, model.fingerprint, pooled(found), each)
         self.record.add(row)
         return row
 
-    def _teacher_replies(self) -> Iterator[Reply]:
-        for line in self.lines:
-            yield Reply(line.text, line.voice, self._said(line), SAMPLE_RATE_HZ)
-
-    def _vocoded(self, mouth: Mouth) -> Iterator[Reply]:
-        for line in self.lines:
-            samples = self._said(line).astype(np.float32) / store.FULL_SCALE
-            yield Reply(line.text, line.voice, mouth.vocode(samples), mouth.rate_hz)
-
-    def _said(self, line: Line) -> NDArray[np.int16]:
-        """(samples,) of the line's teacher, asked once. Raises ValueError for what it cannot say."""
-        if line not in self._taught:
-            assert self.teachers is not None
-            spoken = self.teachers.speak(TAUGHT[line.voice], line.text)
-            if spoken is None:
-                raise ValueError(f"the teacher of {line.voice} cannot say {line.text!r}")
-            self._taught[line] = store.trimmed(spoken).samples
-        return self._taught[line]
-
-    def _spoken(
-        self, mouth: Mouth, nfe: int, segmentation: Segmentation, sampling: Sampling
-    ) -> Iterator[Reply]:
-        # The same noise for a sentence in every row: rows differ in what they are about.
-        seeds = {text: n for n, text in enumerate(dict.fromkeys(line.text for line in self.lines))}
-        for line in self.lines:
-            spoken = mouth.speak(
-                line.text,
-                line.voice,
-                nfe=nfe,
-                seed=seeds[line.text],
-                segmentation=segmentation,
-                sampling=sampling,
-            )
-            yield Reply(line.text, line.voice, spoken.samples, mouth.rate_hz, spoken.wall_s)
+    def _replies(self, model: Model, lines: Sequence[Line], draw: int, shown: Any) -> Iterator[Reply]:
+        for line in lines:
+            # The same noise for a text in every row: rows differ in what they are about.
+            samples, rate_hz = model.say(line, SEEDS * draw + line.number)
+            yield Reply(line.text, line.voice, samples, rate_hz, spellings=line.spellings)
+            shown.update()
 
 
-def prepare(
-    voices: Path,
-    judges: Judges,
-    record: Record,
-    lines: Path | None = None,
-    held_out: Path = HELD_OUT,
-    most: int = SENTENCES,
-) -> Evaluation:
-    """Lines of a file, otherwise the held-out sentences or, without any, LINES; references and judges.
-
-    Raises ValueError without two voices, OSError.
-    """
-    references = references_in(voices)
-    if len(references) < 2:
-        raise ValueError(f"{voices}: a voice with its words, and another to tell it from, are needed")
-    if lines is None and not held_out.is_file():
-        lines = LINES
-    chosen = spoken_by_each(lines, references) if lines else alternating(held_out, references)
-    embedded = {name: judges.embed(*read_sound(r.audio)) for name, r in references.items()}
-    return Evaluation(chosen[:most], references, embedded, judges, record, lines.name if lines else IN_TURN)
+def texts_of(
+    name: str, voices: Iterable[str], held_out: Path = HELD_OUT, limit: int | None = None
+) -> list[Line]:
+    """Lines of a set, or of a file by its path: of the first `limit` texts. Raises ValueError for neither."""
+    if name == GENERAL:
+        if not held_out.is_file():
+            raise ValueError(f"general: no {held_out}; python -m export.demo corpus makes it, or --held-out")
+        return alternating(held_out, voices)[: min(limit or SENTENCES, SENTENCES)]
+    path = SETS.get(name, Path(name))
+    if not path.is_file():
+        raise ValueError(f"{name}: neither a set ({', '.join((*SETS, GENERAL))}) nor a file")
+    written = [line.split(" | ") for line in path.read_text("utf-8").splitlines()][:limit]
+    names = list(voices)
+    return [Line(one, voice, n, tuple(more)) for n, (one, *more) in enumerate(written) for voice in names]
 
 
 def alternating(held_out: Path, voices: Iterable[str]) -> list[Line]:
@@ -250,23 +230,46 @@ def alternating(held_out: Path, voices: Iterable[str]) -> list[Line]:
     test = [sentence for sentence in sentences.read(held_out) if sentence.split == "test"]
     # By the hash in their names, so that our own lines and quotations mix: the first few are a fair sample.
     test.sort(key=lambda sentence: sentence.id.split("-")[1])
-    return [Line(sentence.text, voice) for sentence, voice in zip(test, cycle(voices))]
+    return [Line(one.text, voice, n) for n, (one, voice) in enumerate(zip(test, cycle(voices)))]
 
 
-def spoken_by_each(path: Path, voices: Iterable[str]) -> list[Line]:
-    return [Line(*both) for both in product(path.read_text("utf-8").splitlines(), voices)]
+def teacher(teachers: Teachers) -> Model:
+    """The ceiling."""
+    return Model(TEACHER, "–", "", "", lambda line, _: (taught(teachers, line), SAMPLE_RATE_HZ), draws=False)
 
 
-def installed(voices: Iterable[str], folder: Path) -> Teachers | None:
-    """The teachers of the voices, or None and on standard error why not."""
-    if strangers := sorted(set(voices) - TAUGHT.keys()):
-        print(f"quality: no rows of teachers, {', '.join(strangers)} have none", file=sys.stderr)
-    elif not folder.is_dir():
-        how = "python -m export.demo corpus fetches them"
-        print(f"quality: no rows of teachers, no {folder}: {how}", file=sys.stderr)
-    else:
-        return Teachers(folder)
-    return None
+def vocoded(teachers: Teachers, mouth: Mouth, name: str) -> Model:
+    """The teachers' mels through a bundle's vocoder."""
+
+    def say(line: Line, _: int) -> tuple[Sound, int]:
+        return mouth.vocode(taught(teachers, line).astype(np.float32) / store.FULL_SCALE), mouth.rate_hz
+
+    return Model(f"{TEACHER}, vocoded ({name})", _precision(mouth), "", fingerprint(mouth), say, draws=False)
+
+
+def taught(teachers: Teachers, line: Line) -> Any:
+    """(samples,) int16 of the line's teacher. Raises ValueError for what it cannot say."""
+    if line.voice not in TAUGHT:
+        raise ValueError(f"{line.voice} has no teacher; those with one are {', '.join(TAUGHT)}")
+    spoken = teachers.speak(TAUGHT[line.voice], line.text)
+    if spoken is None:
+        raise ValueError(f"the teacher of {line.voice} cannot say {line.text!r}")
+    return store.trimmed(spoken).samples
+
+
+def bundled(
+    mouth: Mouth, name: str, nfe: int | None = None, request: str = "unary", sampling: Sampling | None = None
+) -> Model:
+    """A bundle, in the daemon's own steps and sampling where none are given."""
+    how = (f"{nfe} steps" if nfe else "", sampling or "", request if request != "unary" else "")
+
+    def say(line: Line, seed: int) -> tuple[Sound, int]:
+        samples = mouth.speak(
+            *(line.text, line.voice), nfe=nfe, seed=seed, segmentation=REQUESTS[request], sampling=sampling
+        )
+        return samples, mouth.rate_hz
+
+    return Model(name, _precision(mouth), ", ".join(filter(None, how)), fingerprint(mouth), say)
 
 
 def _precision(mouth: Mouth) -> str:
@@ -280,10 +283,10 @@ def fingerprint(mouth: Mouth) -> str:
     return hashlib.sha256("".join(files[name].sha256 for name in sorted(files)).encode()).hexdigest()[:16]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, judges: Callable[[], Judges] = Panel) -> int:
     options = _parser().parse_args(argv)
     try:
-        rows = list(_rows(options))
+        rows = list(_rows(options, Kept(judges, options.judged)))
     except (ApplianceError, MetricError, ValueError, OSError) as error:
         print(f"quality: {error}", file=sys.stderr)
         return 1
@@ -291,49 +294,55 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _rows(options: argparse.Namespace) -> Iterator[Row]:
-    record = Record(options.record)
-    evaluation = prepare(options.voices, Panel(), record, options.lines, options.held_out, options.sentences)
-    evaluation = replace(evaluation, teachers=installed(evaluation.references, options.teachers))
-    if evaluation.teachers is not None:
-        yield evaluation.teacher()
+def _rows(options: argparse.Namespace, judges: Judges) -> Iterator[Row]:
+    references = references_in(options.voices)
+    if len(references) < 2:
+        raise ValueError(f"{options.voices}: a voice with its words, and another to tell it from, are needed")
+    sets = {name: texts_of(name, references, options.held_out, options.limit) for name in options.sets}
+    embedded = {name: judges.embed(*read_sound(r.audio)) for name, r in references.items()}
+    evaluation = Evaluation(embedded, judges, Record(options.record), options.draws)
+
+    def measured(model: Model) -> Iterator[Row]:
+        for name, lines in sets.items():
+            yield from (evaluation.row(model, name, lines, voice) for voice in references)
+
+    teachers = Teachers(options.teachers) if options.teachers else None
+    if teachers is not None:
+        yield from measured(teacher(teachers))
     for folder in options.bundles:
         name = options.name or folder.resolve().name
-        with (
-            tempfile.TemporaryDirectory() as work,
-            Mouth(
-                folder,
-                evaluation.references,
-                Path(work),
-                threads=options.threads,
-                variant=options.variant,
-            ) as mouth,
-        ):
-            if evaluation.teachers is not None:
-                yield evaluation.vocoded(mouth, name)
-            for nfe, request, sampling in product(options.nfe, options.requests, options.sampling):
-                yield evaluation.bundle(mouth, name, nfe, request, sampling)
+        with tempfile.TemporaryDirectory() as work:
+            speak = functools.partial(Mouth, folder, references, Path(work))
+            with speak(threads=options.threads, variant=options.variant) as mouth:
+                if teachers is not None:
+                    yield from measured(vocoded(teachers, mouth, name))
+                yield from measured(bundled(mouth, name, options.nfe, options.request, options.sampling))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.quality", description="How well bundles speak.")
-    parser.add_argument("bundles", nargs="*", type=Path, help="none: the teachers' row alone")
+    parser.add_argument("bundles", nargs="*", type=Path, help="none: the teachers alone")
     parser.add_argument("--name", help="the model's name in the table; else the bundle's folder")
-    parser.add_argument("--nfe", nargs="+", type=int, default=[], help="steps; none: the ceiling rows alone")
-    parser.add_argument("--requests", nargs="+", choices=tuple(REQUESTS), default=["unary"])
-    parser.add_argument("--sampling", nargs="+", choices=get_args(Sampling), default=["exact"])
-    parser.add_argument("--lines", type=Path, help="each by every voice; else what is held out, in turn")
     parser.add_argument(
-        "--variant",
-        default="default",
-        help="of the graphs; ort-cpu: as the daemon runs them here (%(default)s)",
+        "--sets",
+        type=lambda names: names.split(","),
+        default=["lines", "chat", "short"],
+        help=f"of {', '.join((*SETS, GENERAL))} and files, with commas (lines,chat,short)",
     )
-    parser.add_argument("--sentences", type=int, default=SENTENCES, help="at most (%(default)s)")
+    parser.add_argument("--draws", type=int, default=1, help="times that a set is spoken (%(default)s)")
+    parser.add_argument("--limit", type=int, help="first texts of each set alone")
+    parser.add_argument("--nfe", type=int, help="steps; else the daemon's")
+    parser.add_argument("--request", choices=tuple(REQUESTS), default="unary", help="(%(default)s)")
+    parser.add_argument("--sampling", choices=get_args(Sampling), help="else the bundle's")
+    parser.add_argument("--variant", help="of the graphs; else that of the daemon on a CPU")
     parser.add_argument("--voices", type=Path, default=VOICES, help="NAME.wav and NAME.txt (%(default)s)")
     parser.add_argument("--held-out", type=Path, default=HELD_OUT, help="of a corpus (%(default)s)")
-    parser.add_argument("--teachers", type=Path, default=TEACHERS, help="(%(default)s)")
+    parser.add_argument(
+        "--teachers", type=Path, nargs="?", const=TEACHERS, help=f"rows of those in a folder ({TEACHERS})"
+    )
     parser.add_argument("--threads", type=int, default=0, help="of synthesis; 0: one for each core")
     parser.add_argument("--record", type=Path, default=RECORD, help="where rows are kept (%(default)s)")
+    parser.add_argument("--judged", type=Path, default=JUDGED, help="what judges found (%(default)s)")
     return parser
 
 

@@ -35,6 +35,9 @@ PADDING_S = 0.3
 """Silence added at either end, where the recogniser would lose words."""
 MIN_SIMILARITY_S = 0.5
 """Shortest sound with a speaker embedding."""
+RECOGNISER_OPTIONS = {"vad_threshold": 0, "vad_max_segment_duration": 30}
+"""Switch off the recogniser's voice activity detection, whose state outlives a call: in the silence before
+a sound it finds speech of the last one, transcribed as "You". Sounds up to that many seconds are not cut."""
 PACKAGES = {
     "moonshine_voice": "moonshine-voice",
     "jiwer": "jiwer",
@@ -96,26 +99,30 @@ class Recogniser:
     """Speech recogniser Moonshine tiny, 10 to 20 times real time on a core."""
 
     def __init__(self) -> None:
-        moonshine, self._jiwer = imported("moonshine_voice"), imported("jiwer")
+        moonshine = imported("moonshine_voice")
+        imported("jiwer")
         self._transcriber = moonshine.Transcriber(
-            str(moonshine.get_model_path("tiny-en")), moonshine.ModelArch.TINY
+            str(moonshine.get_model_path("tiny-en")), moonshine.ModelArch.TINY, options=RECOGNISER_OPTIONS
         )
 
     def transcribe(self, sound: Sound, rate_hz: int) -> str:
-        """Transcript of a sound; may be empty."""
+        """Transcript of a sound; may be empty. It depends on nothing that was transcribed before."""
         silence = np.zeros(round(PADDING_S * RATE_HZ), np.float32)
         wave = np.concatenate([silence, resample(sound, rate_hz), silence])
         lines = self._transcriber.transcribe_without_streaming(wave.tolist(), RATE_HZ).lines
         return " ".join(line.text.strip() for line in lines)
 
-    def errors(self, text: str, transcript: str) -> Errors:
-        """Substitutions, deletions and insertions between normalised texts."""
-        reference, hypothesis = plain(text), plain(transcript)
-        if not hypothesis:
-            return Errors(len(reference.split()), len(reference.split()))
-        found = self._jiwer.process_words(reference, hypothesis)
-        wrong = found.substitutions + found.deletions + found.insertions
-        return Errors(wrong, len(reference.split()))
+
+def word_errors(text: str, transcript: str, *spellings: str) -> Errors:
+    """Substitutions, deletions and insertions between normalised texts.
+
+    `spellings` are other ways to write the sound of the text; the nearest counts, against the text's words.
+    """
+    words, hypothesis = len(plain(text).split()), plain(transcript)
+    if not hypothesis:
+        return Errors(words, words)
+    found = (imported("jiwer").process_words(plain(one), hypothesis) for one in (text, *spellings))
+    return Errors(min(one.substitutions + one.deletions + one.insertions for one in found), words)
 
 
 class Speaker:

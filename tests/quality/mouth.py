@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,14 +36,6 @@ class Reference:
     transcript: str
 
 
-@dataclass(frozen=True, eq=False)
-class Spoken:
-    samples: FloatArray
-    """(samples,) at the bundle's rate."""
-    wall_s: float
-    """From the request to the last sample."""
-
-
 class Mouth:
     """One bundle with its voices, on the CPU."""
 
@@ -55,11 +46,11 @@ class Mouth:
         work: Path,
         *,
         threads: int = 0,
-        variant: str = "default",
+        variant: str | None = "default",
         damage: Damage | None = None,
     ) -> None:
         """`work` takes the store and its cache; `variant` of the bundle's graphs speaks: the default one is
-        what a device computes. Raises ApplianceError."""
+        what a device computes, None the one that the daemon computes on a CPU. Raises ApplianceError."""
         self.bundle = bundle.read(folder)
         manifest = self.bundle.manifest
         store = open_store(VoicesConfig(folder=work / "voices", cache=work / "cache"), self.bundle)
@@ -68,15 +59,14 @@ class Mouth:
         vocabulary = self.bundle.vocabulary()
         self._planner = Planner(manifest, vocabulary, store.reference, maker(vocabulary.tokenizer))
         self.rate_hz = manifest.mel.sample_rate_hz
-        self.variant = variant
-        self._engine = synthesizer.Synthesizer(self.bundle, OrtBackend(threads), lanes=1, variant=variant)
+        backend = OrtBackend(threads)
+        self.variant = variant or self.bundle.variant_for(backend.name)
+        self._engine = synthesizer.Synthesizer(self.bundle, backend, lanes=1, variant=self.variant)
         self._damage = damage
 
-    def speak(self, text: str, voice: str, **how: Any) -> Spoken:
-        """One request from its text to its samples; `how` is of `parts`. Raises ApplianceError."""
-        begun = time.perf_counter()
-        _, _, samples = self.parts(text, voice, **how)
-        return Spoken(samples, time.perf_counter() - begun)
+    def speak(self, text: str, voice: str, **how: Any) -> FloatArray:
+        """(samples,) of one request at the bundle's rate; `how` is of `parts`. Raises ApplianceError."""
+        return self.parts(text, voice, **how)[2]
 
     def parts(
         self,

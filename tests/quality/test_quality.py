@@ -56,8 +56,7 @@ class Speak:
         names = sorted(self._references)
         for number, line in enumerate(lines):
             voice = names[number % len(names)]
-            spoken = mouth.speak(line, voice, seed=number, segmentation=how)
-            yield Reply(line, voice, spoken.samples, mouth.rate_hz, spoken.wall_s)
+            yield Reply(line, voice, mouth.speak(line, voice, seed=number, segmentation=how), mouth.rate_hz)
 
 
 @pytest.fixture(scope="module")
