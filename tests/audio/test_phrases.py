@@ -90,6 +90,8 @@ CHANGES: dict[str, Callable[[Segment], Any]] = {
     "gain": lambda s: 0.5,
     "sampling": lambda s: "short",
     "pause_s": lambda s: 0.5,
+    "upsample_index": lambda s: np.zeros(s.frames, np.int32),
+    "words": lambda s: ((0.0, 0.5),),
 }
 
 

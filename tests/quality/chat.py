@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from appliance.contract.tokens import read_vocabulary
+from appliance.contract import bundle
 from appliance.request import Handling, Segmentation
 from appliance.text.sayable import FrontEnd
 from tests.quality.judges import Errors, MetricError, Recogniser, word_errors
@@ -65,7 +65,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     front, pairs = (
-        FrontEnd(read_vocabulary(BUNDLE / "vocab.txt"), languages=("en",)),
+        FrontEnd(bundle.read(BUNDLE).vocabulary(), languages=("en",)),
         chat_lines(options.lines),
     )
     plain, sentences = (path.read_text("utf-8").splitlines() for path in (PLAIN, SENTENCES))

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 import soundfile
 
-from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.contract import bundle
+from appliance.contract.tokens import Vocabulary
 from appliance.request import Direction
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import request_of
@@ -21,7 +22,7 @@ from tests.rpc.test_synthesizer import Stub
 
 @pytest.fixture(autouse=True)
 def front(box: Box) -> None:
-    vocabulary = read_vocabulary(ROOT / "appliance/demo/bundle/vocab.txt")
+    vocabulary = bundle.read(ROOT / "appliance/demo/bundle").vocabulary()
     speakable = FrontEnd(vocabulary, languages=("en",)).speakable
     box.set_defaults(speakable=speakable)
 

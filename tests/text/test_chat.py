@@ -11,21 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.config import TextConfig
-from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.contract import bundle
+from appliance.contract.tokens import Vocabulary
 from appliance.request import Handling, Spoken
-from appliance.text.chinese import pinyin, to_tokens
+from appliance.text.chinese import pinyin
 from appliance.text.languages.numbers import chinese, english, english_ordinal, english_year
 from appliance.text.marks import PRIVATE
 from appliance.text.normalise import normalise
 from appliance.text.rewrite import MOST_CHARACTERS
 from appliance.text.sayable import FrontEnd
+from appliance.text.tokenizers import says
 from tests.daemons import ROOT
 
 LINES = [
     json.loads(line) for line in Path(__file__).with_name("chat_lines.jsonl").read_text("utf-8").splitlines()
 ]
 BOTH = ("en", "zh")
-ENGLISH = read_vocabulary(ROOT / "appliance/demo/bundle/vocab.txt")
+ENGLISH = bundle.read(ROOT / "appliance/demo/bundle").vocabulary()
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!'-:\"()…，。！？、：；"
 
 
@@ -88,7 +90,7 @@ def test_signs_that_were_once_read_wrong(language: str, text: str, spoken: str) 
 
 
 def unknown(text: str, vocabulary: Vocabulary) -> list[str]:
-    return [token for token in to_tokens(text) if token not in vocabulary.index]
+    return [character for character in text if character != " " and not says(vocabulary, character)]
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["text"][:24])

@@ -148,6 +148,9 @@ class Runtime:
 
     RunOptions = onnxruntime.RunOptions
     SessionOptions = onnxruntime.SessionOptions
+    OrtMemoryInfo, OrtMemType = onnxruntime.OrtMemoryInfo, onnxruntime.OrtMemType
+    OrtAllocatorType, OrtArenaCfg = onnxruntime.OrtAllocatorType, onnxruntime.OrtArenaCfg
+    create_and_register_allocator = staticmethod(onnxruntime.create_and_register_allocator)
     __version__ = onnxruntime.__version__
 
     def __init__(self, device: Device) -> None:
