@@ -11,8 +11,8 @@ Four processes are started and take turns, so that a busy minute of the machine 
     exact     our daemon computing what upstream computes
 
 Before anything is timed, `file` and `exact` speak one line from the same noise: unless their log-mels agree,
-and all four durations, the run ends. The DiT is the demo bundle's, taken apart into upstream's layout and
-guided by two rows; upstream knows only Vocos' own head, so a Vocos of random weights is beside it.
+and all four durations, the run ends. The DiT has the demo's size and random weights, letters as tokens, since
+upstream knows no phones, and is guided by two rows; a Vocos of random weights is beside it.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from appliance.bench.run import summary
 from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply
 from appliance.config import USUAL_NFE as NFE
+from appliance.contract import bundle as contract
 from appliance.contract.mel import MelSpec, filterbank, log_mel
 from tests.daemons import DEMO, ROOT, SPEECH, running
 
@@ -58,6 +59,7 @@ LONG = (
 )
 """About 8 s with the demo's female voice; two sentences, so that socket_server has a first chunk to send."""
 TEXTS = {"short": SHORT, "long": LONG}
+LETTERS = " abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!'-"
 CLIENTS = (1, 2, 4, 8)
 STORM = 8
 """Requests in all of one storm, however many clients share them."""
@@ -187,19 +189,25 @@ def ask_file(
 
 
 def upstream_model(folder: Path) -> Path:
-    """The demo's DiT and a random Vocos as upstream's own loaders want them."""
+    """A DiT of the demo's size and a Vocos, of random weights, as upstream's own loaders want them."""
     import torch
 
+    from export.checkpoint import save_official
+    from export.demo.shipping import ship
+    from export.model.dit import DiT
+    from export.model.redraw import redraw
     from export.model.vocos import Vocos, VocosConfig
 
-    subprocess.run(
-        [sys.executable, "-m", "export.demo", "rebuild", str(DEMO / "bundle"), "--out", str(folder)],
-        cwd=ROOT,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
     path, spec = folder / "vocos" / "pytorch_model.bin", MelSpec("vocos")
+    path.parent.mkdir(parents=True)
+    arch = contract.read(DEMO / "bundle").manifest.arch
+    assert arch is not None
     torch.manual_seed(0)
+    dit = DiT(arch, len(LETTERS), spec.mels)
+    redraw(dit, 0)
+    save_official(dit.state_dict(), folder / ship.CHECKPOINT)
+    (folder / ship.VOCAB).write_text("".join(f"{letter}\n" for letter in LETTERS), "utf-8")
+    ship.write_family(arch, {"tokenizer": "char"}, folder / ship.FAMILY)
     vocoder = VocosConfig(spec.mels, 256, 768, 6, n_fft=spec.n_fft, hop=spec.hop, padding="center")
     (path.parent / "config.yaml").write_text(yaml.safe_dump(vocoder.sections(), sort_keys=False), "utf-8")
     features = {
@@ -217,7 +225,7 @@ def upstream_model(folder: Path) -> Path:
 
 
 def hub(folder: Path, model: Path) -> None:
-    """A Hugging Face cache in which socket_server finds its defaults: the demo's checkpoint and vocoder."""
+    """A Hugging Face cache in which socket_server finds its defaults: these weights."""
     for repository, files in (
         ("SWivid/F5-TTS", {"F5TTS_v1_Base/model_1250000.safetensors": model / "model.safetensors"}),
         (
@@ -406,7 +414,7 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
     """Start everything, judge, measure. Raises NotEqual."""
     texts, clients, requests = ({"long": LONG}, (2,), 4) if quick else (TEXTS, CLIENTS, STORM)
     at, machine, before = time.time(), describe(Box()), load()
-    say("taking the demo's weights apart for upstream")
+    say("drawing weights in upstream's layout")
     model = upstream_model(work / "demo")
     bundles = bundles_of(model, work / "bundles")
     if quick:
@@ -458,7 +466,7 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
         "load": {"before": before, "during": during, "after": load()},
         "threads": threads,
         "nfe": NFE,
-        "weights": "the demo bundle's, rebuilt in upstream's layout",
+        "weights": "random, of the demo's size",
         "texts": texts,
         "equal": equal,
         "latency": table,
