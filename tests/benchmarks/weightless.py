@@ -39,7 +39,8 @@ VOCABULARY = 2545
 ARCHIVE = "graphs.tar.xz"
 DESCRIPTION, CONSTANTS = "weights.json", "constants"
 """Files of the archive that are none of the bundle: what is drawn, and what is not."""
-TABLES = ("cos", "sin", "frame", "positions", "inverse_stft.inner")
+STFT = tuple(f"inverse_stft.{part}" for part in ("inner", "outer", "window", "square"))
+TABLES = ("cos", "sin", "frame", "positions", *STFT)
 """Large tensors that are no weights."""
 MOST_CONSTANTS = 1 << 16
 """Bytes of all others: what the tracer makes itself, and small weights that it has converted."""
