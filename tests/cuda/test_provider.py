@@ -52,7 +52,8 @@ def backend() -> Any:
 def sizes_of(bundle: Bundle, rows: int, frames: int, reference: int) -> dict[str, int]:
     samples = bundle.manifest.vocoder.samples(frames, bundle.manifest.mel.hop)
     return {
-        "R": rows, "N": frames, "P": reference, "C": min(reference, CONTEXT), "S": CAPACITY, "L": samples
+        "R": rows, "N": frames, "P": reference, "C": min(reference, CONTEXT), "S": CAPACITY, "L": samples,
+        "T": frames // 4,
     }  # fmt: skip
 
 
