@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 typedef int Status;
 typedef void *Handle;
@@ -247,8 +248,10 @@ static Block *block_of(Blocks *of, const void *address) {
     return NULL;
 }
 
-static Status allocate(Blocks *of, void **address, size_t bytes, size_t alignment) {
-    if (posix_memalign(address, alignment, bytes ? bytes : alignment)) return OUT_OF_MEMORY;
+/* Pages of zeros: what nothing has written is the same in each run, and finite. */
+static Status allocate(Blocks *of, void **address, size_t bytes) {
+    *address = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (*address == MAP_FAILED) return OUT_OF_MEMORY;
     if (of->many == of->room) of->blocks = realloc(of->blocks, (of->room = 2 * of->room + 1024) * sizeof(Block));
     of->blocks[of->many++] = (Block){*address, bytes ? bytes : 1};
     return OK;
@@ -262,7 +265,7 @@ static Status release(Blocks *of, void *address, const char *call) {
         return INVALID_VALUE;
     }
     if (of == &device_blocks) counts[LIVE].value -= block->bytes;
-    free(address);
+    munmap(address, block->bytes);
     *block = of->blocks[--of->many];
     return OK;
 }
@@ -272,7 +275,7 @@ static int is_pinned(const void *address) { return block_of(&pinned_blocks, addr
 Status cudaMalloc(void **address, size_t bytes) {
     not_in_a_capture("cudaMalloc");
     counts[ALLOCATIONS].value++;
-    Status status = allocate(&device_blocks, address, bytes, 512);
+    Status status = allocate(&device_blocks, address, bytes);
     if (status == OK) counts[LIVE].value += block_of(&device_blocks, *address)->bytes;
     return status;
 }
@@ -284,7 +287,7 @@ Status cudaFree(void *address) {
 Status cudaFreeAsync(void *address, Handle stream) { return cudaFree(address); }
 Status cudaMallocHost(void **address, size_t bytes) {
     not_in_a_capture("cudaMallocHost");
-    return allocate(&pinned_blocks, address, bytes, 4096);
+    return allocate(&pinned_blocks, address, bytes);
 }
 Status cudaHostAlloc(void **address, size_t bytes, unsigned flags) { return cudaMallocHost(address, bytes); }
 Status cudaFreeHost(void *address) {
