@@ -138,7 +138,7 @@ class Text:
     duration: Duration = "script"
     """Measure of a text's length: letters weighed by script where it and the transcript are of two; else, and
     with `bytes` always, F5's bytes. `tokens`: as ZipVoice, without a space after the transcript."""
-    durations: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    durations: dict[str, tuple[float, ...]] = field(default_factory=dict, hash=False)
     """Token → its mean frames at each place (`Placement.table`), by which lengths go and tokens are placed;
     empty: all tokens are equally long."""
 

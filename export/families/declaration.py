@@ -44,7 +44,7 @@ class Family:
     tokenizer: Tokenizer = "pinyin"
     duration: Duration | None = None
     """None: the declaration's."""
-    durations: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    durations: Mapping[str, tuple[float, ...]] = field(default_factory=dict, hash=False)
     """See `Text.durations`."""
     known: Known | None = None
     """Row of `weights.KNOWN` that was named."""

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from appliance.contract import bundle as contract
+from appliance.contract.graphs import TAIL
 from appliance.contract.mel import MelSpec
 from appliance.engine.condition import condition_inputs, padded_mel
 from export import modules
@@ -237,7 +238,9 @@ def test_every_parameter_is_in_exactly_one_kind_of_graph(name: str, workshop: Wo
     steps = longest * arch.dim_head + norms  # cosines, sines
     tables = {
         "modulation": modules.TIME_FREQUENCIES,
-        "condition": small.MAX_FRAMES * arch.text_dim * (arch.conv_layers > 0),
+        "condition": (small.MAX_FRAMES + TAIL * (arch.encodes == "tokens"))
+        * arch.text_dim
+        * (arch.conv_layers > 0),
         **dict.fromkeys(("step", "step_keys", "step_reply"), steps + longest),  # and frame numbers
         "update": 0,
     }

@@ -400,8 +400,8 @@ def test_a_fault_while_sampling_is_a_row(made: BuiltBundle, monkeypatch: pytest.
 
     monkeypatch.setattr(parity, "replay", faulty)
     report = parity.measure_samplings(made.bundle)
-    assert [row.error for row in report.samplings] == [math.inf] * 4
-    assert len(report.failed) == 4 and report.sampling == "exact"
+    assert [row.error for row in report.samplings] == [math.inf] * 6
+    assert len(report.failed) == 6 and report.sampling == "exact"
 
 
 # Cases that are read
