@@ -56,10 +56,8 @@ def planned(segments: Sequence[Segment]) -> list[Word]:
         spoken = _spoken(segment, texts)
         lead_s, tail_s = min(LEAD_S, 0.1 * sound_s), min(TAIL_S, 0.2 * sound_s)
         begin_s, end_s = lead_s, sound_s - tail_s
-        if texts and len(segment.words) == len(
-            texts
-        ):  # seconds; the last word may fade into the next segment
-            begin_s, end_s = spoken[0][0], min(spoken[-1][1], sound_s)
+        if texts and _is_placed(segment, texts):
+            begin_s, end_s = spoken[0][0], min(spoken[-1][1], sound_s)  # it may fade into the next segment
         words += _spread(texts, spoken, start_s + begin_s, start_s + end_s, segment.index)
     return words
 
@@ -124,9 +122,14 @@ def _is_word(text: str) -> bool:
     return any(map(str.isalnum, text))
 
 
+def _is_placed(segment: Segment, texts: Sequence[str]) -> bool:
+    """True if each of the text's words has its seconds; "3D" is two words of a voice of phones."""
+    return len(segment.words) == len(texts)
+
+
 def _spoken(segment: Segment, texts: Sequence[str]) -> list[tuple[float, float]]:
     """(begin, end) of each word, in any unit: as its tokens are placed, or by its spelling."""
-    if len(segment.words) == len(texts):
+    if _is_placed(segment, texts):
         return list(segment.words)
     return list(itertools.pairwise(itertools.accumulate(map(weight, texts), initial=0.0)))
 

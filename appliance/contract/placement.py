@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-MARKS = frozenset(".,?!-")
+MARKS = (".", ",", "?", "!", "-")
 ENDING = 4
 """Tokens before a mark, or the end, which are spoken slower."""
 INSIDE, PHRASE_END, END = range(3)
@@ -26,7 +26,7 @@ Table = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Placement:
-    """Places reference and reply each within their own frames, a token as wide as its mean duration."""
+    """Reference and reply, each within their own frames, a token as wide as its mean duration."""
 
     table: Table
 

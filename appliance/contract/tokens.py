@@ -70,7 +70,7 @@ class Vocabulary:
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
 
     def lacks(self, tokens: Iterable[str]) -> str:
-        """Those it has not, for a message; "" if it has all."""
+        """Tokens that are not in the vocabulary, for a message; "" for none."""
         return ", ".join(shown(token) for token in tokens if token not in self.index)[:MOST_SHOWN]
 
     def split(self, text: str, make: Callable[[str], Sequence[str]]) -> Sequence[str]:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 MEASURE_S = 6.0
 """Limit of the warm-up's measurements; larger sizes are extrapolated."""
 FRAMES_PER_TOKEN = 4
-"""Of fast speech; texts of the warm-up have as many tokens as they have room for."""
+"""Pace of fast speech, at which the warm-up's texts fill their frames."""
 MEASURED_FRAMES = (80, 160, 300, 560, 1000)
 ALL_GRAPHS = 3
 """Steps in which `short-kv` runs all its graphs."""

@@ -11,7 +11,7 @@ from appliance.text.emilia.tokens import Emilia, can_say
 from appliance.text.phones import front
 
 WARM = "Hello, frobnicator"
-"""Of words that the dictionary of `phones` has and lacks."""
+"""Words that the dictionary of `phones` has and lacks."""
 _emilia = Emilia(phones.SHARED.phones)
 
 

@@ -61,10 +61,12 @@ def _parser() -> argparse.ArgumentParser:
         "--pitch", action=argparse.BooleanOptionalAction, default=True, help="for the vocoder"
     )
     corpus.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
-    _add_training(add("train", _train, "train the DiT, or resume"), train.Trainer, train.Recipe, RUN)
-    _add_training(
-        add("vocoder", _train, "train the vocoder, or resume"), vocoder.Trainer, vocoder.Recipe, VOCODER
-    )
+    dit = add("train", _train, "train the DiT, or resume")
+    dit.add_argument("--processes", type=int, default=1, help="of --threads each, with batches of their own")
+    _add_training(dit, train.Trainer, train.Recipe, RUN)
+    voice = add("vocoder", _train, "train the vocoder, or resume")
+    voice.set_defaults(processes=1)
+    _add_training(voice, vocoder.Trainer, vocoder.Recipe, VOCODER)
     made = add("ship", _ship, "write the committed voice from trained weights")
     made.add_argument("--weights", type=Path, default=RUN / loop.CHECKPOINT, help="or folder of train --out")
     made.add_argument("--vocoder", type=Path, default=VOCODER / "vocoder", help="folder in Vocos' layout")
@@ -90,9 +92,6 @@ def _add_training(
     parser.add_argument("--out", type=Path, help="for the averaged weights")
     parser.add_argument("--save-minutes", type=float, default=5.0, help="between checkpoints")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="on a CPU")
-    parser.add_argument(
-        "--processes", type=int, default=1, help="of --threads each, with batches of their own"
-    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="of torch")
     parser.add_argument("--plan-minutes", type=float, help="end by time instead of by steps")
     parser.set_defaults(trainer=trainer, recipe=recipe)

@@ -200,6 +200,7 @@ def test_rare_and_short_texts_are_of_what_the_others_lack_or_have() -> None:
     said = {word for line in lines for word in re.findall(r"[a-z']+", line.lower())} - {"and"}
     assert said == {word.lower() for word in words} - {"cat's", "cat"}
     short = sentences.brief(others)
+    assert sentences.brief(others[::-1]) == short
     texts = {line.rstrip(".?!").lower() for line in short}
     assert {"the cat sat", "as cats do", "no"} <= texts and all(map(PLAIN.fullmatch, short))
     assert all(len(text.split()) <= sentences.BRIEF_WORDS[1] for text in texts)

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from appliance.contract import bundle as contract
 from appliance.contract.mel import log_mel
-from appliance.contract.placement import Placement
+from appliance.contract.placement import SPACE, Placement
 from appliance.contract.tokens import Vocabulary
 from appliance.plan import Planner
 from appliance.request import Features, Reference, Request, Segment, Segmentation
-from appliance.text.phones.alphabet import SPACE, TOKENS, tokens
+from appliance.text.phones.alphabet import TOKENS, tokens
 from appliance.voices.rules import complete_transcript
 from export.checkpoint import build_vocos, load_vocos
 from export.demo.commands import main

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from appliance.contract.placement import MARKS, SPACE
+
 CONSONANTS = "bdfhjklmnpstvwzðŋɡɹʃʒʤʧθT"
 """T is a flap."""
 VOWELS = "AIOWYiuæɑɔəɛɜɪʊʌᵊᵻɐ"
 """A, I, O, W, Y are diphthongs: say, sigh, so, how, boy."""
 STRESSES = ("", "ˈ", "ˌ")
-MARKS = ".,?!-"
-SPACE = " "
 TOKENS = (SPACE, *CONSONANTS, *(stress + vowel for stress in STRESSES for vowel in VOWELS), *MARKS)
 """In the order of a vocabulary's lines."""
 KNOWN = frozenset(TOKENS)

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from appliance.contract.placement import MARKS, SPACE
 from appliance.text.languages.numbers import english_decimal
 from appliance.text.phones import alphabet
 from appliance.text.phones.lexicon import PRIMARY, Ahead, Lexicon, weakened
@@ -63,7 +64,7 @@ class Word(NamedTuple):
 @dataclass(frozen=True)
 class Reading:
     tokens: tuple[str, ...]
-    """Of `alphabet.TOKENS`; a single space between words."""
+    """Tokens of the alphabet; a single space between words."""
     words: tuple[Word, ...]
 
 
@@ -264,10 +265,10 @@ def _joined(text: str, spans: Sequence[tuple[int, int]], said: Sequence[str]) ->
     for (begin, end), reading in zip(spans, said, strict=True):
         made = alphabet.tokens(" ".join(reading.split()))
         # A full stop is an initial's too, and then without a sound: but not at the end.
-        if made and end == spans[-1][1] and text[end - 1] == "." and made[-1] not in alphabet.MARKS:
+        if made and end == spans[-1][1] and text[end - 1] == "." and made[-1] not in MARKS:
             made.append(".")
         if made and tokens:
-            tokens.append(alphabet.SPACE)
+            tokens.append(SPACE)
         words.append(Word(begin, end, len(tokens), len(tokens) + len(made)))
         tokens += made
     return Reading(tuple(map(sys.intern, tokens)), tuple(words))

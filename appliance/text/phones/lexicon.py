@@ -227,7 +227,7 @@ class Lexicon:
     def _is_known(self, word: str) -> bool:
         if self.find(word) is not None:
             return True
-        # Of capitals that are no word the letters are named.
+        # Capitals that are no word are spelt.
         return word.isascii() and word.isalpha() and (len(word) == 1 or word[1:] == word[1:].upper())
 
     def _said(self, word: str, tag: str, emphasis: Emphasis | None, ahead: Ahead) -> str | None:

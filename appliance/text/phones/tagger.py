@@ -13,7 +13,7 @@ from appliance.text.phones.table import Table
 ONE_TAG, KNOWN, WEIGHTS, NAMES = "t", "k", "f", "n"
 """Kinds: words that have one tag nearly always, words that features name, weights of a feature, the tags."""
 WEIGHT = np.dtype([("tag", "u1"), ("tenths", "<i2")])
-"""Of equal scores the tag that is named first wins, so the table has them in falling order."""
+"""Weight of a feature for one tag, by the tag's place in the list of names."""
 BEFORE, AFTER = ("-START2-", "-START-"), ("-END-", "-END2-")
 KEPT = 4096
 

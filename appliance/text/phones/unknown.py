@@ -16,7 +16,7 @@ class Network:
 
     def __init__(self, path: Path) -> None:
         """Raises onnxruntime's errors for a missing or damaged file."""
-        # Where no bundle has phones, nothing here needs it.
+        # Imported here: a daemon whose bundle has no phones need not load it for this.
         import onnxruntime
 
         options = onnxruntime.SessionOptions()

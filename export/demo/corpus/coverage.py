@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from appliance.text.phones.alphabet import tokens
 from export.demo.corpus.sentences import Sentence
 
 SHARES = {"fort": 9, "live": 3, "chat": 3, "rare": 3, "mini": 2}
-"""Of each source among as many training sentences in a row."""
+"""Training sentences of each source in a row."""
 
 
 def ordered(sentences: Sequence[Sentence], phonemes: Callable[[str], str]) -> list[Sentence]:
     """Training sentences, those of each source first that add most to it, then the others."""
-    sources: dict[str, list[Sentence]] = defaultdict(list)
+    sources: dict[str, list[Sentence]] = {name: [] for name in SHARES}
+    others: list[Sentence] = []
     for sentence in sentences:
-        if sentence.split == "train":
-            sources[sentence.id[:4]].append(sentence)
-    queues = {name: greedy(some, phonemes) for name, some in sources.items()}
+        (sources[sentence.id[:4]] if sentence.split == "train" else others).append(sentence)
+    queues = {name: iter(greedy(some, phonemes)) for name, some in sources.items()}
     found: list[Sentence] = []
-    while any(queues.values()):
-        for name, share in SHARES.items():
-            found += queues.get(name, [])[:share]
-            queues[name] = queues.get(name, [])[share:]
-    return found + [sentence for sentence in sentences if sentence.split != "train"]
+    while some := [one for name, share in SHARES.items() for one in islice(queues[name], share)]:
+        found += some
+    return found + others
 
 
 def greedy(sentences: Sequence[Sentence], phonemes: Callable[[str], str]) -> list[Sentence]:

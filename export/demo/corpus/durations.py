@@ -1,10 +1,10 @@
-"""How long each phone lasts in the mean, inside a phrase and at its end."""
+"""Mean durations of phones, inside a phrase and at its end."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from appliance.contract.placement import END, SHORTEST, Table, places
+from appliance.contract.placement import PLACES, SHORTEST, Table, places
 from appliance.text.phones.alphabet import TOKENS, tokens
 from export.demo.corpus.store import Store
 
@@ -13,7 +13,7 @@ DIGITS = 2
 
 def table(store: Store) -> Table:
     """Mean frames of the training clips' phones by place; of a place that a phone never has, its longest."""
-    sums: dict[str, list[list[float]]] = {token: [[0.0, 0.0] for _ in range(END + 1)] for token in TOKENS}
+    sums: dict[str, list[list[float]]] = {token: [[0.0, 0.0] for _ in range(PLACES)] for token in TOKENS}
     for clip in store.clips:
         if clip.split != "train":
             continue

@@ -102,9 +102,9 @@ def collect(fortunes: Path, dictionary: Path | None) -> list[Sentence]:
     lines |= {key: ("live", s) for key, (s, _) in said.items()}
     train = [key for key in lines.keys() - set(test) if shared.isdisjoint(_runs(key))]
     train = [key for key in train if key not in said or said[key][1] not in templates]
-    said_of = {key: lines[key] for key in train}
-    more = {_key(line): ("rare", line) for line in rare(words or (), [text for _, text in said_of.values()])}
-    more |= {_key(line): ("mini", line) for line in brief([text for _, text in said_of.values()])}
+    texts = [lines[key][1] for key in train]
+    more = {_key(line): ("rare", line) for line in rare(words or (), texts)}
+    more |= {_key(line): ("mini", line) for line in brief(texts)}
     lines |= (more := {key: line for key, line in more.items() if key not in lines})
     train += more
     splits = [*((key, "test") for key in test), *((key, "train") for key in sorted(train, key=_digest))]
@@ -139,7 +139,7 @@ def brief(others: Iterable[str]) -> list[str]:
     least, most = BRIEF_WORDS
     parts = {
         part.strip()
-        for text in others
+        for text in sorted(others)  # each draws
         for part in (*re.split(r"[.,?!]", text), chance.choice(text.rstrip(".?!").split()))
         if least <= len(part.split()) <= most
     }

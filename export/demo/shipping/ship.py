@@ -75,7 +75,7 @@ def make_bundle(official: Path, licence: str, passes: int, out: Path) -> None:
 def ship(weights: Path, vocoder: Path, teachers: Path, licence: str, out: Path) -> int:
     """Write the FP16 bundle and the reference voices under `out`; return their size in bytes.
 
-    `weights` is a folder of `train --out`. Raises ValueError if `out` has a bundle or they exceed
+    `weights` are of `train.read_average`. Raises ValueError if `out` has a bundle or they exceed
     LARGEST_BYTES.
     """
     if (out / "bundle").exists():

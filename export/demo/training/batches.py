@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from appliance.contract.mel import FLOOR
-from appliance.contract.placement import Placement
-from appliance.text.phones.alphabet import SPACE, tokens
+from appliance.contract.placement import SPACE, Placement
+from appliance.text.phones.alphabet import tokens
 from export.demo.corpus import alphabet
 from export.demo.corpus.store import SPEC, Store
 from export.demo.training.model import TAIL, Sentences

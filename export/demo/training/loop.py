@@ -180,11 +180,14 @@ class Trainer(ABC):
         left = (1 - done) * recipe.steps / max(recipe.cooldown, 1)
         return rise * (0.5 * (1 - math.cos(math.pi * left)) if left < 1 else 1.0)
 
+    def about(self) -> dict[str, Any]:
+        """What files of weights say of their training."""
+        return {"recipe": asdict(self.recipe), "place": asdict(self.progress)}
+
     def save(self, out: Path | None = None) -> None:
         """Write the checkpoint, and what `publish` does."""
         state = {
-            "recipe": asdict(self.recipe),
-            "place": asdict(self.progress),
+            **self.about(),
             **{name: module.state_dict() for name, module in self.modules.items()},
             "average": self.average.module.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],

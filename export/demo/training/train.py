@@ -7,10 +7,10 @@ covers, without guidance, what the guided teacher covers in several, between two
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -117,8 +117,8 @@ class Trainer(loop.Trainer):
     def _student_loss(self, batch: Batch, guide: AttentionGuide) -> tuple[Tensor, Prediction]:
         """Distance to the mean velocity of the guided teacher over an interval of the grid.
 
-        The interval begins where the student's own steps lead, as it will when it speaks; all take turns, the
-        first two, as it decides the words.
+        The interval begins where the student's own steps lead, as it will when it speaks; all take turns, and
+        the first, which decides the words, two.
 
         Raises ValueError without a teacher.
         """
@@ -180,13 +180,14 @@ class Trainer(loop.Trainer):
                 yield self.data.make(some[self.team.rank], rng), replace(progress)
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
+    def about(self) -> dict[str, Any]:
+        return {**super().about(), "durations": dict(self.placement.table)}
+
     def publish(self, out: Path | None) -> None:
         """Write the averaged weights to the folder `out` in half precision."""
         if out is not None:
-            about = {"recipe": asdict(self.recipe), "place": asdict(self.progress), "parts": 1}
-            about |= {"durations": dict(self.placement.table)}
             half = {name: value.half().cpu() for name, value in self.average.module.state_dict().items()}
-            loop.write({**about, "average": half}, out / AVERAGE)
+            loop.write({**self.about(), "parts": 1, "average": half}, out / AVERAGE)
 
     def initialise_from(self, path: Path) -> None:
         """Begin with the averaged weights of another run, which also teach a student, or with shipped ones.
@@ -205,12 +206,16 @@ class Trainer(loop.Trainer):
             self.teacher = BatchedDiT(teacher.eval().requires_grad_(False))
 
 
+def _read(path: Path) -> dict[str, Any]:
+    return loop.read(path / AVERAGE if path.is_dir() else path)
+
+
 def read_average(path: Path) -> tuple[Recipe, dict[str, Tensor]]:
     """Recipe and averaged weights of a checkpoint, or of a folder that `publish` wrote. Raises ValueError.
 
     Options that recipes had before are left out.
     """
-    state = loop.read(path / AVERAGE if path.is_dir() else path)
+    state = _read(path)
     known = {option.name for option in fields(Recipe)}
     recipe = Recipe(**{name: value for name, value in state["recipe"].items() if name in known})
     average = {name: value.float() for name, value in state["average"].items()}
@@ -219,12 +224,10 @@ def read_average(path: Path) -> tuple[Recipe, dict[str, Tensor]]:
 
 
 def read_durations(path: Path) -> Table:
-    """How long each phone lasts, of a folder that `publish` wrote. Raises ValueError."""
-    state = loop.read(path / AVERAGE)
+    """Read how long each phone lasts from a path of `read_average`. Raises ValueError."""
+    state = _read(path)
     if "durations" not in state:
-        raise ValueError(
-            f"{path / AVERAGE}: was learnt from letters; `train` makes weights that speak phones"
-        )
+        raise ValueError(f"{path}: was learnt from letters; `train` makes weights that speak phones")
     found: Table = state["durations"]
     return found
 
