@@ -474,7 +474,10 @@ def test_the_tiny_bundle_is_what_its_generator_makes() -> None:
             {
                 tensor.name: onnx.numpy_helper.to_array(tensor)
                 for tensor in onnx.load(folder / name).graph.initializer
-                if not tensor.name.startswith(("val_", "scalar_tensor", "view", "_unsafe_view"))
+                # The transform's constants are no weights: before format 1.6 it was one product.
+                if not tensor.name.startswith(
+                    ("val_", "scalar_tensor", "view", "_unsafe_view", "inverse_stft.")
+                )
             }
             for folder in (out, TINY)
         ]
