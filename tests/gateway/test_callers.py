@@ -76,7 +76,8 @@ def test_every_call_names_the_token_or_the_address(tmp_path: Path) -> None:
     with recorded(tmp_path, tokens=str(tokens)) as (gateway, recorder):
         for method, (path, sent) in CALLS.items():
             gateway.ask(path, sent, authorization=f"Bearer {token}")
-            assert (method, "token stage.bot-1") in recorder.callers
+            # One request may make two calls at once, and be answered by the first that fails.
+            until(lambda call=(method, "token stage.bot-1"): call in recorder.callers)
         # The status page's memory of all requests is nobody's.
         until(lambda: ("Queue/WatchQueue", None) in recorder.callers)
         assert {caller for _, caller in recorder.callers} == {"token stage.bot-1", None}
@@ -101,8 +102,8 @@ def test_without_tokens_it_is_the_address(tmp_path: Path) -> None:
     with recorded(tmp_path) as (gateway, recorder):
         for path, sent in CALLS.values():
             gateway.ask(path, sent, authorization="Bearer any")
+        until(lambda: {method for method, _ in recorder.callers} == set(CALLS))
         assert {caller for _, caller in recorder.callers} - {None} == {"http 127.0.0.1"}
-        assert {method for method, _ in recorder.callers} == set(CALLS)
 
 
 def test_of_wyoming_it_is_the_address(tmp_path: Path) -> None:
