@@ -7,8 +7,9 @@ section.key=value` goes over the file.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +20,8 @@ from appliance.contract.schedule import MAX_NFE
 from appliance.contract.yaml_text import parse_yaml
 from appliance.errors import ConfigError
 from appliance.fields import AtLeast, Between, Ranged, check_path, from_mapping, shown
+
+logger = logging.getLogger(__name__)
 
 LOOPBACK_GRPC = "127.0.0.1:50051"
 LOOPBACK_METRICS = "127.0.0.1:9464"
@@ -47,7 +50,7 @@ class BundleConfig:
 
 @dataclass(frozen=True)
 class EngineConfig(Ranged):
-    backend: Literal["auto", "tensorrt", "ort-cuda", "ort-cpu", "openvino"] = "auto"
+    backend: Literal["auto", "tensorrt", "ort-cuda", "ort-cpu"] = "auto"
     """auto: the first of tensorrt, ort-cuda and ort-cpu that this machine has and the bundle passes on."""
     cache: Path = Path("/var/cache/f5-appliance/engines")
     threads: Annotated[int, AtLeast(0)] = 0
@@ -122,7 +125,6 @@ class CacheConfig(Ranged):
 
 @dataclass(frozen=True)
 class SchedulerConfig(Ranged):
-    policy: Literal["deadline", "fifo"] = "deadline"
     realtime_s: Target = 0.3
     """Target for the first audio; or 1.4 times the request's time on an idle box, if longer."""
     high_s: Target = 0.45
@@ -282,16 +284,41 @@ class Config:
     log: LogConfig = field(default_factory=LogConfig)
 
 
-def load(path: Path | None, overrides: Iterable[str] = ()) -> Config:
+def load(
+    path: Path | None, overrides: Iterable[str] = (), warn: Callable[[str], None] = logger.warning
+) -> Config:
     """Read a configuration file (None: the defaults alone), with overrides `section.key=value`.
 
-    Raises ConfigError naming the file, section and key, and what is allowed there.
+    `warn` takes a line for each setting that a version since removed: it is replaced, so that a box speaks
+    after an upgrade. Raises ConfigError naming the file, section and key, and what is allowed there.
     """
     raw = {} if path is None else _read(path)
     for override in overrides:
         _override(raw, override)
-    config: Config = from_mapping(Config, raw, where=str(path or "--set"), error=ConfigError)
+    where = str(path or "--set")
+    for line in _replace_removed(raw):
+        warn(f"{where}: {line}")
+    config: Config = from_mapping(Config, raw, where=where, error=ConfigError)
     return config
+
+
+def _replace_removed(raw: dict[str, Any]) -> Iterator[str]:
+    """Replace settings that earlier versions had; yields a line for each that changes what the box does."""
+    match raw.get("engine", {}):
+        case {"backend": "openvino"} as engine:
+            engine["backend"] = "ort-cpu"
+            yield (
+                "engine.backend: openvino was removed in 0.25, since int8 on ort-cpu is faster; "
+                "ort-cpu takes its place: write ort-cpu, and install an int8 bundle"
+            )
+    match raw.get("scheduler", {}):
+        case {"policy": "deadline" | "fifo" as policy} as scheduler:
+            del scheduler["policy"]  # `deadline` is in the file that packages up to 0.24 installed
+            if policy == "fifo":
+                yield (
+                    "scheduler.policy: fifo was removed in 0.25, since one long text kept all others "
+                    "waiting; the earliest deadline goes first: delete the key"
+                )
 
 
 def split_address(name: str, address: str) -> tuple[str, int]:

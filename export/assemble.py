@@ -40,8 +40,8 @@ SHORTEST = 24
 """Frames of the shortest case whose peaks are measured."""
 Variants = dict[str, dict[str, str]]
 BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
-    "fp32": ("ort-cpu", "ort-cuda", "openvino", "tensorrt"),
-    "fp16": ("ort-cpu", "ort-cuda", "openvino", "tensorrt"),
+    "fp32": ("ort-cpu", "ort-cuda", "tensorrt"),
+    "fp16": ("ort-cpu", "ort-cuda", "tensorrt"),
     "int8": ("ort-cpu",),
     "int8-qdq": ("tensorrt", "ort-cpu"),
 }

@@ -80,7 +80,7 @@ ensure_env() {
 }
 
 # The workshop's environment, .venv, with upstream's packages, judges and what builds engines ahead of time.
-ensure_workshop() { ensure_env .venv "$1" torch device dev export upstream quality tensorrt openvino; }
+ensure_workshop() { ensure_env .venv "$1" torch device dev export upstream quality tensorrt; }
 
 # Pure Python without a wheel. Where another package has none, pip names it, in place of compiling it for an hour.
 sdists=docopt,antlr4-python3-runtime

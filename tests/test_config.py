@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import yaml
 
 from appliance import config
 from appliance.box.paths import CLOCKS
-from appliance.config import USUAL_NFE, Config, load
+from appliance.config import USUAL_NFE, Config, EngineConfig, load
 from appliance.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").glob("*.yaml"))
@@ -94,7 +95,7 @@ PATHS = {
             for section, keys in PATHS.items()
             for key in keys
         ),
-        ("engine: {backend: cuda}", "must be one of auto, tensorrt, ort-cuda, ort-cpu, openvino, not 'cuda'"),
+        ("engine: {backend: cuda}", "must be one of auto, tensorrt, ort-cuda, ort-cpu, not 'cuda'"),
         ("device: {sysroot: fake}", "sysroot: must be an absolute path, not 'fake'"),
         ("device: {clocks: clocks.json}", "clocks: must be an absolute path"),
         ("device: {clock: /run}", "unknown key clock; valid keys: sysroot, clocks"),
@@ -107,7 +108,7 @@ PATHS = {
             "must be one of upstream, low_latency, adaptive, not 'both'",
         ),
         ("synthesis: {unary_segmentation: adaptive}", "must be one of upstream, low_latency, not 'adaptive'"),
-        ("scheduler: {policy: edf}", "must be one of deadline, fifo, not 'edf'"),
+        ("scheduler: {policy: edf}", "scheduler: unknown key policy; valid keys: realtime_s, high_s"),
         ("scheduler: {queue_length: 0}", "queue_length: must be at least 1, not 0"),
         ("scheduler: {normal_s: -1}", "normal_s: must be between 0.0 and 60.0, not -1"),
         ("scheduler: {user_rate: .nan}", "user_rate: must be between 0.0 and 60000.0, not nan"),
@@ -130,6 +131,37 @@ def test_a_mistake_is_named_with_what_is_allowed(tmp_path: Path, text: str, mess
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "backend", "lines"),
+    [
+        ("scheduler: {policy: deadline}", "auto", []),
+        (
+            "scheduler: {policy: fifo}",
+            "auto",
+            ["scheduler.policy: fifo was removed in 0.25, .* delete the key"],
+        ),
+        (
+            "engine: {backend: openvino}",
+            "ort-cpu",
+            ["engine.backend: openvino was removed in 0.25, .* int8 bundle"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("in_file", [True, False], ids=["file", "set"])
+def test_a_setting_that_was_removed_is_replaced_and_named(
+    tmp_path: Path, text: str, backend: str, lines: list[str], in_file: bool
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{text}\n" if in_file else "")
+    [(section, [(key, value)])] = [(s, [*keys.items()]) for s, keys in yaml.safe_load(text).items()]
+    told: list[str] = []
+    loaded = load(path, () if in_file else [f"{section}.{key}={value}"], told.append)
+    assert loaded == dataclasses.replace(Config(), engine=EngineConfig(backend=backend))  # type: ignore[arg-type]
+    assert len(told) == len(lines)
+    for line, words in zip(told, lines, strict=True):
+        assert re.fullmatch(f"{re.escape(str(path))}: {words}", line)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -54,7 +54,6 @@ def test_locks_name_no_place(root: Path) -> None:
         "dev",
         "export",
         "jetpack",
-        "openvino",
         "ort-cuda",
         "quality",
         "tensorrt",

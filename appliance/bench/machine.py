@@ -17,7 +17,7 @@ from appliance.box.clocks.verdict import take_reading
 from appliance.box.sensors import hwmon as sensors
 from appliance.box.system import Box
 
-PACKAGES = ("f5-appliance", "onnxruntime", "onnxruntime-gpu", "openvino", "numpy", "grpcio")
+PACKAGES = ("f5-appliance", "onnxruntime", "onnxruntime-gpu", "numpy", "grpcio")
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 BUSY = 0.1
 """Least share of a core that is named."""

@@ -110,8 +110,9 @@ class Inspection:
 
     def _load(self) -> Finding:
         path: Path | None = self.options.config
+        removed: list[str] = []
         try:
-            self.config = load(path, self.options.set)
+            self.config = load(path, self.options.set, removed.append)
             if path is not None:
                 _compare_power_mode(path)
         except ApplianceError as error:
@@ -121,6 +122,9 @@ class Inspection:
             if path is not None and not path.exists():
                 remedy = "name one that is there: --config /etc/f5-appliance/appliance.yaml is the package's"
             return Finding("config", Level.FAIL, str(error), "only known keys, each of its kind", remedy)
+        if removed:
+            remedy = "change the lines that it names: a later version may refuse them"
+            return Finding("config", Level.WARN, "; ".join(removed), "no setting that was removed", remedy)
         return Finding("config", Level.PASS, str(path or "defaults"))
 
     @property

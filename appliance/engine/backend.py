@@ -62,7 +62,7 @@ class Graph(Protocol):
 class Backend(Protocol):
     name: str
     label: str
-    """The name, with the steps' arithmetic where graphs do not fix it."""
+    """The name, and what is computed otherwise than usual: "ort-cuda (plain attention)"."""
     frame_multiple: int
     """Rows are padded to a multiple of it. 1: rows run alone, at their true length."""
     max_batch: int

@@ -13,7 +13,6 @@ from appliance.engine.backend import Backend
 from appliance.engine.cases import DemoSpeech
 from appliance.engine.cuda import CAPTURING
 from appliance.engine.engine import Synthesizer
-from appliance.engine.openvino import OpenVinoBackend
 from appliance.engine.ort import OrtBackend, check_integers
 from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.tensorrt import prepare
@@ -34,9 +33,8 @@ from appliance.request import PassedOver
 
 logger = logging.getLogger(__name__)
 
-BACKENDS = ("tensorrt", "ort-cuda", "ort-cpu", "openvino")
-AUTO = ("tensorrt", "ort-cuda", "ort-cpu")
-"""Backends that `auto` tries, in order."""
+BACKENDS = ("tensorrt", "ort-cuda", "ort-cpu")
+"""In the order in which `auto` tries them."""
 DEFAULTS = EngineConfig()
 FUSED_LENGTHS = (150, 200)
 """Frames at which fused and plain attention are compared."""
@@ -55,13 +53,11 @@ def open_backend(name: str, config: EngineConfig = DEFAULTS, report: Report = lo
         return OrtCudaBackend()
     if name == "ort-cpu":
         return OrtBackend(config.threads, spinning=config.spinning)
-    if name == "openvino":
-        return OpenVinoBackend(config.threads)  # its threads do not spin
     raise BundleError(f"backend {name!r} is not built in; available: {', '.join(BACKENDS)}")
 
 
 def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug) -> Synthesizer:
-    """Load by a configuration, under "auto" on the first of AUTO that synthesises a silence.
+    """Load by a configuration, under "auto" on the first of BACKENDS that synthesises a silence.
 
     Raises BundleError naming what each backend lacks, EngineFault where one failed otherwise, and what
     `report` raises.
@@ -95,7 +91,7 @@ def _load(bundle: Bundle, config: EngineConfig, report: Report) -> Synthesizer:
         return _synthesizer_on(config.backend, bundle, open_, config.lanes)
     passed_over: list[PassedOver] = []
     kind: type[ApplianceError] = BundleError
-    for name in (name for name in AUTO if name in bundle.manifest.backends):
+    for name in (name for name in BACKENDS if name in bundle.manifest.backends):
         try:
             engine = _synthesizer_on(name, bundle, open_, config.lanes)
             try:
@@ -116,7 +112,7 @@ def _load(bundle: Bundle, config: EngineConfig, report: Report) -> Synthesizer:
             return engine
     raise kind(
         "; ".join(f"{one.backend}: {one.reason}" for one in passed_over)
-        or f"the bundle is for {', '.join(bundle.manifest.backends)}: none of {', '.join(AUTO)}"
+        or f"the bundle is for {', '.join(bundle.manifest.backends)}: none of {', '.join(BACKENDS)}"
     )
 
 
@@ -129,7 +125,7 @@ def _reason(error: Exception) -> str:
 def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run: bool = False) -> None:
     """Build and compare engines, or report the plan. Raises BundleError, StorageError."""
     open_ = partial(open_backend, config=config, report=report)
-    names = AUTO if config.backend == "auto" else (config.backend,)
+    names = BACKENDS if config.backend == "auto" else (config.backend,)
     try:
         device = open_(names[0])
     except TRANSIENT:

@@ -61,7 +61,7 @@ class Trial:
         """None where the engine is not ready, or this costs too much. Raises ApplianceError."""
         parts, loop = self.components, asyncio.get_running_loop()
         reading, engine = parts.reading, parts.scheduler.engines.present
-        if engine is None or parts.scheduler.config.policy == "fifo":  # where it would delay requests
+        if engine is None:
             return None
         segments = await asyncio.to_thread(_plan, reading, reference)
         if sum(engine.costs.of(segment).left_s(False, 0) for segment in segments) > MOST_ENGINE_S:

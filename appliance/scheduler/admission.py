@@ -241,7 +241,7 @@ class Admission:
         for way in known:
             if now + way.total_s > job.deadline:
                 continue
-            if workload.config.policy == "fifo" or not job.guaranteed or trial.paused is not None:
+            if not job.guaranteed or trial.paused is not None:
                 return Plan(way, math.inf)
             plans.append(plan(way))
             if plans[-1].due <= usual:

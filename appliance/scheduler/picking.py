@@ -24,7 +24,7 @@ def next_call(workload: Workload) -> EngineCall | None:
     if not ready:
         return None
     holders = workload.holders(ready[0].job.engine)
-    if workload.config.policy != "fifo" and (first := _of_the_modest(workload, demands, ready, holders, now)):
+    if first := _of_the_modest(workload, demands, ready, holders, now):
         ready.remove(first)
         ready.insert(0, first)
     job, due = ready[0].job, ready[0].due
@@ -40,7 +40,7 @@ def next_call(workload: Workload) -> EngineCall | None:
             return EngineCall("open", (job,), now, job.costs[job.done].open_s, due, preempted)
     if not job.steps_left:
         return EngineCall("finish", (job,), now, job.costs[job.done].finish_s, due)
-    if job.engine.max_batch == 1 or job is not ready[0].job or workload.config.policy == "fifo":
+    if job.engine.max_batch == 1 or job is not ready[0].job:
         return EngineCall("step", (job,), now, job.costs[job.done].steps_s[job.steps], due)
     return _shared_step(workload, job, due, demands, ready, now)
 

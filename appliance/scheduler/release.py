@@ -50,7 +50,7 @@ class Delivery:
         decision = verdict(
             job,
             now,
-            promised=job.guaranteed and not job.late_s and workload.config.policy != "fifo",
+            promised=job.guaranteed and not job.late_s,
             breaks_promise=lambda: self._breaks_promise(job, now),
         )
         if decision is Verdict.EARLY and job.alarm != job.due:

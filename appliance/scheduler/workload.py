@@ -155,20 +155,13 @@ class Workload:
     def urgency(self, demand: Demand) -> tuple[float, bool, float, int]:
         """Sort key: deadline; without one begun work first, then used time."""
         job = demand.job
-        if self.config.policy == "fifo":
-            return job.number, False, 0.0, 0
         if demand.due < math.inf:
             return demand.due, False, 0.0, job.number
         return demand.due, job.lane is None, self.used_s.get(job.terms.payer, 0.0), job.number
 
     def can_preempt(self, call: EngineCall | None) -> bool:
         """Promised work may interrupt this call."""
-        return (
-            call is not None
-            and call.engine.can_interrupt
-            and self.config.policy != "fifo"
-            and not any(job.guaranteed for job in call.jobs)
-        )
+        return call is not None and call.engine.can_interrupt and not any(job.guaranteed for job in call.jobs)
 
     def holders(self, engine: Engine) -> list[Job]:
         return [job for job in self.jobs.values() if job.lane is not None and job.engine is engine]

@@ -109,7 +109,7 @@ def test_keys_tell_what_computes_and_how_a_text_is_cut() -> None:
     keys = {
         key_of(segments, by, seeded=True)
         for segments in ([one], [other], [one, other], [other, one], [])
-        for by in ("ort-cpu", "openvino (bf16)")
+        for by in ("ort-cuda", "ort-cuda (plain attention)")
     }
     assert len(keys) == 10
     same = replace(one, ids=one.ids.copy(), reference_log_mel=one.reference_log_mel.copy())

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
 import json
 import statistics
 import subprocess
@@ -73,12 +72,12 @@ def upstream(work: Path, autocast: bool) -> Run:
     return run
 
 
-def ours(bundle: contract.Bundle, sampling: Sampling = "exact", backend: str = "ort-cpu") -> Run:
+def ours(bundle: contract.Bundle, sampling: Sampling = "exact") -> Run:
     """The device's engine, without the vocoder."""
     mel, ids = random_base.inputs(REFERENCE_FRAMES, TOKENS, VOCABULARY)
     noise = random_base.upstream_noise(FRAMES)
     segment = random_base.segment(mel, len(mel) - 1, ids, noise, NFE, sampling)
-    engine = load_for(bundle, EngineConfig(backend=backend, lanes=1))
+    engine = load_for(bundle, EngineConfig(backend="ort-cpu", lanes=1))
 
     return speaking(engine, segment, engine.log_mel)
 
@@ -278,8 +277,6 @@ def compare(work: Path, rounds: int) -> dict[str, Any]:
     prepare(work, ("fp32", "int8"))
     names = ["upstream fp32", "upstream bf16"]
     names += [f"ours {precision} {sampling}" for precision in ("fp32", "int8") for sampling in SAMPLINGS]
-    if importlib.util.find_spec("openvino"):
-        names += [f"ours fp32 {sampling} openvino" for sampling in ("exact", "short-kv")]
     ran = take_turns([*names, "products torch", "products ort"], work, rounds)
     base = ran["upstream fp32"]
     print(f"\n{FAMILY}, N={FRAMES}, NFE {NFE}, CFG {GUIDANCE}: whole sample without vocoder, {rounds} rounds")

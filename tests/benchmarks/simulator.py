@@ -1,6 +1,6 @@
 """The scheduler on a virtual clock: an hour of chat in seconds, on devices that are a table of costs.
 
-    python -m tests.benchmarks.simulator [--device orin|launch-bound] [--load 3] [--policy fifo]
+    python -m tests.benchmarks.simulator [--device orin|launch-bound] [--load 3]
     python -m tests.benchmarks.simulator --replay TRACE [--bundle DIR] [--voice WAV] [--threads N]
 
 The scheduler is the daemon's own; only clock, engine and listeners are not. Orin's table is DERIVED, not
@@ -492,7 +492,6 @@ def main() -> None:
     parser.add_argument("--device", choices=tuple(DEVICES), default="orin")
     parser.add_argument("--load", type=float, default=3.0)
     parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--policy", choices=("deadline", "fifo"), default="deadline")
     parser.add_argument("--noise", type=float, default=0.0)
     parser.add_argument("--batch", type=int, help="lanes in a call; absent: the device's")
     parser.add_argument("--replay", type=Path, metavar="TRACE", help="a storm's, instead of a made workload")
@@ -507,7 +506,7 @@ def main() -> None:
     messages = chat(options.seconds, options.load, device)
     if options.batch:
         device = Device(**{**vars(device), "max_batch": options.batch})
-    world = World(device, SchedulerConfig(policy=options.policy, queue_length=10_000), noise=options.noise)
+    world = World(device, SchedulerConfig(queue_length=10_000), noise=options.noise)
     world.run(messages)
     figures = report(world, messages, options.seconds)
     figures["refused but serveable"] = figures["refused"] - refused_by_oracle(device, messages)

@@ -25,7 +25,11 @@ from appliance.cli import saying
 from appliance.client import CallFailed, Client, Credentials, Header, Reply, Timings
 from appliance.config import USUAL_NFE
 from appliance.contract import bundle
-from tests.daemons import BUNDLE, ROOT, Running, free_port, reference_wav, shared, write_config
+from appliance.engine import loading
+from appliance.engine.backend import HostArray, Tensor
+from appliance.engine.ort import OrtBackend
+from appliance.engine.tensorrt import gate
+from tests.daemons import BUNDLE, ROOT, Running, free_port, reference_wav, shared, store_in, write_config
 from tests.patience import PATIENCE_S
 
 TEXT = "Thanks for the follow, welcome to the stream."
@@ -432,6 +436,46 @@ def test_check_of_a_config_that_cannot_be_used(checked: Checked, tmp_path: Path)
     code, found = checked(tmp_path / "nowhere.yaml", "--only", "config")
     assert (code, found["config"]["remedy"].startswith("name one that is there: --config ")) == (2, True)
     assert checked(path, "--only", "daemon")[0] == 2
+
+
+def test_check_warns_of_a_setting_that_was_removed(checked: Checked, tmp_path: Path) -> None:
+    config = write_config(tmp_path, engine={"backend": "openvino"})
+    code, found = checked(config, "--only", "config,engines")
+    assert (code, found["config"]["level"]) == (1, "WARN")
+    assert "engine.backend: openvino was removed in 0.25" in found["config"]["value"]
+    assert "engine.backend is ort-cpu, which builds none" in found["engines"]["value"]
+
+
+class Rounding(OrtBackend):
+    """A runtime that has its inputs in float16."""
+
+    name = label = "tensorrt"
+
+    def upload(self, array: HostArray, to: Tensor) -> None:
+        super().upload(array.astype(np.float16) if array.dtype == np.float32 else array, to)
+
+
+@pytest.mark.parametrize(
+    ("backend", "allowed", "level"),
+    [("tensorrt", 0.25, "PASS"), ("tensorrt", 0.0, "FAIL"), ("ort-cpu", 0.0, "SKIP")],
+)
+def test_check_of_arithmetic_that_is_not_the_cpus(
+    checked: Checked,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: str,
+    allowed: float,
+    level: str,
+) -> None:
+    monkeypatch.setattr(loading, "TrtBackend", lambda *_, **__: Rounding(1))
+    monkeypatch.setattr(gate, "ALLOWED_SHARE", allowed)
+    config = write_config(tmp_path, engine={"backend": backend})
+    store_in(tmp_path).create("ann", reference_wav(), TRANSCRIPT)
+    finding = checked(config, "--only", "precision")[1]["precision"]
+    assert finding["level"] == level, finding
+    if level != "SKIP":
+        assert 1e-5 < finding["figures"]["share"] < 0.25
+        assert finding["value"].endswith("on tensorrt")
 
 
 def test_a_power_mode_that_root_would_not_read_is_told(checked: Checked, tmp_path: Path) -> None:

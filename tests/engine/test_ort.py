@@ -232,18 +232,15 @@ def test_the_real_runtime_is_exact_with_avx2_alone() -> None:
 def test_a_runtime_is_imported_when_it_is_used_and_one_that_is_absent_or_too_old_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    backends = "tensorrt, ort-cuda, ort-cpu, openvino"
+    backends = "tensorrt, ort-cuda, ort-cpu"
     with pytest.raises(BundleError, match=f"'cuda' is not built in; available: {backends}$"):
         open_backend("cuda")
-    monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(BundleError, match=r"^backend 'openvino' is not installed: pip install '\S+'$"):
-        open_backend("openvino")
     monkeypatch.setitem(sys.modules, "onnxruntime", types.SimpleNamespace(__version__="1.17.3"))
     old = r"ONNX Runtime 1\.17\.3 cannot read .*: install onnxruntime 1\.20 or"
     with pytest.raises(EngineFault, match=old):
         import_runtime()
-    names = ("ort", "ort_cuda", "tensorrt.trt", "tensorrt.build", "openvino", "engine")
+    names = ("ort", "ort_cuda", "tensorrt.trt", "tensorrt.build", "engine")
     modules = ", ".join(f"appliance.engine.{name}" for name in names)
-    runtimes = {"onnxruntime", "openvino", "cuda", "tensorrt", "torch"}
+    runtimes = {"onnxruntime", "cuda", "tensorrt", "torch"}
     code = f"import sys, {modules}; sys.exit(bool({runtimes} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

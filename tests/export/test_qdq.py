@@ -382,8 +382,8 @@ def test_a_bundle_is_for_tensorrt_and_the_cpu_and_may_be_batched(made: BuiltBund
         assert {"mel", "wave mel", "guided", "unguided", "keys", "reply"} <= set(errors)
         assert 0.01 < errors["mel"] < 0.5  # random weights are solved in few steps
     assert manifest.parity["accepted_by"] == small.ACCEPTED["int8-qdq"]
-    with pytest.raises(BundleError, match="precision int8-qdq is for tensorrt, ort-cpu, not for openvino"):
-        lanes.Padded.name, name = "openvino", lanes.Padded.name
+    with pytest.raises(BundleError, match="precision int8-qdq is for tensorrt, ort-cpu, not for ort-cuda"):
+        lanes.Padded.name, name = "ort-cuda", lanes.Padded.name
         try:
             made.padded()
         finally:

@@ -120,14 +120,6 @@ def test_bulk_work_of_two_channels_shares_the_engine_by_weight() -> None:
     assert sorted(name[0] for name in spoken) == ["a"] * 4 + ["b"] * 2
 
 
-def test_fifo_takes_one_request_after_the_other_and_refuses_none_for_its_deadline() -> None:
-    bench = Bench(policy="fifo")
-    for number in range(20):
-        bench.admit(f"j{number}", 2, priority=Priority.REALTIME if number % 2 else Priority.BULK)
-    bench.serve()
-    assert bench.opened() == [f"j{number}{part}" for number in range(20) for part in range(2)]
-
-
 def test_lanes_share_a_call_where_that_saves_work() -> None:
     steps = {}
     for batch in (1, 4):

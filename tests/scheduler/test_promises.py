@@ -129,13 +129,6 @@ def storm_of(device: Device, load: float, of: Device) -> dict[str, float]:
     return report(world, messages, 30.0)
 
 
-def test_first_come_first_served_keeps_everybody_waiting_at_that_load() -> None:
-    messages = chat(60.0, 1.2, ORIN)
-    world = World(ORIN, SchedulerConfig(policy="fifo", queue_length=10_000))
-    world.run(messages)
-    assert report(world, messages, 60.0)["P95 of idle"] > 10.0
-
-
 def test_a_word_in_the_middle_of_bulk_work_waits_for_one_call() -> None:
     book = Message(0.0, cut(60.0)[-1:], priority=Priority.BULK)
     word = Message(1.0, ((1.0,),), priority=Priority.REALTIME)

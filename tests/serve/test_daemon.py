@@ -335,11 +335,15 @@ def loudness_of(reply: pb.SynthesizeResponse) -> float:
 
 
 def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) -> None:
-    with running(tmp_path) as box, box.channel() as channel:
+    removed = {"engine": {"backend": "openvino"}, "scheduler": {"policy": "fifo"}}
+    with running(tmp_path, **removed) as box, box.channel() as channel:
+        for setting in ("engine.backend: openvino", "scheduler.policy: fifo"):
+            box.until(f"{setting} was removed in 0.25")
         box.add_voice()
         stub = box.synthesizer(channel)
         call = stub.StreamSynthesize(request(HALF, nfe_steps=6))
         messages = [next(call)]
+        assert messages[0].header.backend == "ort-cpu"
 
         rewrite(box, synthesis={"nfe": 3, "max_nfe": 20, "guidance": 1.5}, scheduler={"user_rate": 1.0})
         box.until("reload: configuration read, 1 voices")

@@ -67,7 +67,7 @@ SHIPPED = Path(__file__).resolve().parents[3] / "configs" / "appliance.yaml"
 SHOWN_VALUE = re.compile(
     r"-?\d{1,12}(?:\.\d{1,6})?|true|false|null|\"\"|''"
     r"|MAXN(?:_SUPER)?|(?:MODE_)?\d{1,3}W"
-    r"|auto|name|drop|speak|en|zh|ort-cpu|ort-cuda|openvino|tensorrt|upstream|low_latency|adaptive|deadline|fifo|\{\}|debug|info|warning|error|/"
+    r"|auto|name|drop|speak|en|zh|ort-cpu|ort-cuda|openvino|tensorrt|upstream|low_latency|adaptive|\{\}|debug|info|warning|error|/"
     r"|\[\]|\[\"\*\"\]|/var/lib/f5-appliance/(?:bundle|voices)|/var/cache/f5-appliance(?:/engines)?"
     r"|/run/f5-appliance/(?:grpc\.sock|admin\.sock|clocks\.json)"
     r"|(?:127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1?\]):\d{1,5}"
