@@ -230,8 +230,12 @@ def build(
     gate: Gate | None = None,
     keep_float: Collection[str] = qdq.KEEPS_FLOAT,
     evidence: Mapping[str, Any] = MappingProxyType({}),
+    int8_beside: bool = False,
 ) -> contract.Bundle:
-    """Write a bundle and publish it as `out` if it passes the gate. Raises BundleFailed."""
+    """Write a bundle and publish it as `out` if it passes the gate. Raises BundleFailed.
+
+    With `int8_beside` an fp16 bundle gets the variant INT8 too, if it is within its bounds.
+    """
     check_absent(out)
     gate = gate or Gate()
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -239,15 +243,29 @@ def build(
         partial = Path(scratch) / "bundle"  # has the usual mode, unlike the scratch folder
         partial.mkdir()
         _say(2, "the graphs")
-        writer = Writer(loaded, name, partial, max_frames, keep_float)
+        writer = Writer(loaded, name, partial, max_frames, keep_float, int8_beside)
         with writer.bar:
             variants = writer.write()
         manifest = dataclasses.replace(writer.manifest(variants, created_by), evidence=dict(evidence))
         _say(3, "parity of the graphs")
-        contract.write(partial, gate.judge(manifest, measure(contract.Bundle(partial, manifest))))
+        report = measure(contract.Bundle(partial, manifest))
+        if beyond := report.drop(contract.INT8):
+            print(f"int8 for CPUs is left out: {'; '.join(beyond)}", file=sys.stderr)
+            manifest = _without(partial, manifest, contract.INT8)
+        contract.write(partial, gate.judge(manifest, report))
         check_absent(out)
         publish(partial, out)
     return contract.read(out, verify=False)
+
+
+def _without(folder: Path, manifest: contract.Manifest, variant: str) -> contract.Manifest:
+    """Remove a variant and the files that it alone has."""
+    left = {name: files for name, files in manifest.variants.items() if name != variant}
+    used = {file for files in left.values() for file in files.values()}
+    for file in set(manifest.variants[variant].values()) - used:
+        for path in (folder / file, folder / f"{file}.data"):
+            path.unlink(missing_ok=True)
+    return dataclasses.replace(manifest, variants=left)
 
 
 def _say(stage: int, what: str) -> None:
@@ -270,7 +288,9 @@ class Writer:
         folder: Path,
         max_frames: int,
         keep_float: Collection[str],
+        int8_beside: bool = False,
     ) -> None:
+        self.int8_beside = int8_beside
         self.loaded, self.precision, self.folder = loaded, precision, folder
         self.max_frames, self.keep_float = max_frames, keep_float
         self.arch, self.mels, self.declaration = loaded.given.arch, loaded.mel.mels, loaded.declaration
@@ -356,9 +376,7 @@ class Writer:
         files = {**files, "update": self._trace("update", modules.Update)}
         if self.precision == "int8":
             cpu = self._cpu_steps(functools.partial(precision.quantise, roles=self.declaration.roles), "int8")
-            first, *others = cpu.values()
-            for other in others:
-                to_onnx.share_weights(self.folder / other, self.folder / first)
+            self._share(cpu)
             return {"default": files | cpu}
         steps = self.declaration.steps
         for name, kind in steps.items():
@@ -380,7 +398,21 @@ class Writer:
             for name, file in sums.items():
                 precision.sum_in_float32(self.folder / files[name], self.folder / file)
         cpu = self._cpu_steps(precision.widen, "float32", files["step"])
+        if self.int8_beside:
+            quick = {name: f"{name}_int8.onnx" for name in cpu}
+            for name, file in quick.items():
+                precision.quantise_widened(
+                    self.folder / cpu[name], self.folder / file, self.declaration.roles
+                )
+            self._share(quick)
+            variants[contract.INT8] = wide | quick
         return variants | {"ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
+
+    def _share(self, steps: Mapping[str, str]) -> None:
+        """Let step graphs have the weights of the first."""
+        first, *others = steps.values()
+        for other in others:
+            to_onnx.share_weights(self.folder / other, self.folder / first)
 
     def _cpu_steps(
         self, rewrite: Callable[[Path, Path], None], suffix: str, weights: str | None = None
@@ -425,7 +457,10 @@ class Writer:
 
 
 def expectations(
-    loaded: Loaded, name: contract.Precision = "fp32", max_frames: int = MAX_FRAMES
+    loaded: Loaded,
+    name: contract.Precision = "fp32",
+    max_frames: int = MAX_FRAMES,
+    int8_beside: bool = False,
 ) -> oracles.Expectations:
     """Results of the parity cases by torch and, if installed, upstream's package."""
     _say(1, "what the weights compute")
@@ -437,7 +472,8 @@ def expectations(
         loaded.mel,
         loaded.vocabulary,
         max_frames=max_frames,
-        lossy=name in parity.LOSSY,
+        lossy=int8_beside or name in parity.LOSSY,
+        gate_nfe=sampler.nearest(oracles.GATE_NFES[0]),
         nfes=sampler.steps or oracles.SAMPLE_NFES,
         guidance=guidance,
         renoises=sampler.update == "renoise",

@@ -26,6 +26,7 @@ from export.reading import parse_languages
 from export.to_onnx import ExportError
 
 FAILED = 1
+AUTO = "auto"
 SAMPLINGS = get_args(contract.Sampling)
 GRIDS: dict[str, tuple[Literal["epss", "uniform"], float]] = {
     "epss": ("epss", -1.0),
@@ -65,7 +66,12 @@ def _parser() -> argparse.ArgumentParser:
 
     make = commands.add_parser("bundle", help="weights in, a measured bundle out")
     _add_sources(make)
-    make.add_argument("--precision", choices=get_args(contract.Precision), default="fp32")
+    make.add_argument(
+        "--precision",
+        choices=(*get_args(contract.Precision), AUTO),
+        default="fp32",
+        help=f"{AUTO}: fp16 for GPUs; on CPUs int8 where they are quick at it, else float32",
+    )
     make.add_argument(
         "--keep-float",
         nargs="*",
@@ -251,13 +257,14 @@ def _bundle(arguments: argparse.Namespace) -> None:
     assemble.check_absent(arguments.out)
     named = family(arguments.family)
     sampled = _sampler(arguments, named)
-    if arguments.precision not in (known := of(named.arch).precisions):
+    name, beside = arguments.precision, False
+    if name == AUTO:
+        name, beside = "fp16", "int8" in of(named.arch).precisions and sampled[0].update != "renoise"
+    if name not in (known := of(named.arch).precisions):
+        raise assemble.BundleFailed(f"--precision {name}: {of(named.arch).name} has {', '.join(known)}")
+    if sampled[0].update == "renoise" and name in parity.LOSSY:
         raise assemble.BundleFailed(
-            f"--precision {arguments.precision}: {of(named.arch).name} has {', '.join(known)}"
-        )
-    if sampled[0].update == "renoise" and arguments.precision in parity.LOSSY:
-        raise assemble.BundleFailed(
-            f"--precision {arguments.precision}: its errors are measured in those of few steps against many, "
+            f"--precision {name}: its errors are measured in those of few steps against many, "
             "which a re-noising sampler has not; fp32 or fp16"
         )
     gc.freeze()  # what is imported is in no later search for garbage
@@ -268,16 +275,17 @@ def _bundle(arguments: argparse.Namespace) -> None:
         print(line, file=sys.stderr)
     made = assemble.build(
         loaded,
-        arguments.precision,
+        name,
         arguments.out,
         functools.partial(
             parity.measure,
-            expected=assemble.expectations(loaded, arguments.precision, arguments.max_frames),
+            expected=assemble.expectations(loaded, name, arguments.max_frames, beside),
         ),
         max_frames=arguments.max_frames,
         created_by="python -m export bundle",
         gate=_gate(arguments),
         keep_float=keep_float,
+        int8_beside=beside,
         evidence=found.record(),
     )
     print("\n".join(inspection.parity_lines(made.manifest)))
@@ -326,7 +334,9 @@ def _parity(arguments: argparse.Namespace) -> None:
         )
     manifest = made.manifest
     loaded = _sources(arguments, manifest.sampler, manifest.defaults)
-    expected = assemble.expectations(loaded, manifest.precision, manifest.max_frames)
+    expected = assemble.expectations(
+        loaded, manifest.precision, manifest.max_frames, contract.INT8 in manifest.variants
+    )
     report = parity.measure(made, expected)
     print(report.table())
     if report.failed:

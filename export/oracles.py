@@ -331,9 +331,10 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Coarse:
-    """Sample at the coarse of GATE_NFES, and its distances to the fine one."""
+    """Sample at `nfe`, and its distances to that at the fine one of GATE_NFES."""
 
     case: Case
+    nfe: int
     mel: FloatArray
     wave_mel: FloatArray
     """Log-mel (frames, M) of its waveform."""
@@ -385,6 +386,7 @@ def expect(
     *,
     max_frames: int,
     lossy: bool = False,
+    gate_nfe: int = GATE_NFES[0],
     step_frames: tuple[int, ...] = STEP_FRAMES,
     sample_frames: int = SAMPLE_FRAMES,
     nfes: tuple[int, ...] = SAMPLE_NFES,
@@ -393,7 +395,10 @@ def expect(
     renoises: bool = False,
     grid: Callable[[int], NDArray[np.float64]] = time_grid,
 ) -> Expectations:
-    """Run all installed oracles on the random cases, torch's on `readings` too; `lossy` adds a fine one."""
+    """Run all installed oracles on the random cases, torch's on `readings` too.
+
+    `lossy` adds samples at `gate_nfe`, one that the model takes, and at the fine one.
+    """
 
     def drawn(frames: int) -> Case:
         return random_case(frames, mel, vocabulary.size, guidance=guidance)
@@ -419,7 +424,9 @@ def expect(
                 for case in tqdm(cases, desc="solving with torch")
             )
             if lossy:
-                made = replace(made, coarse=_coarse(oracle, decode, made.trajectories[0], mel, grid))
+                made = replace(
+                    made, coarse=_coarse(oracle, decode, made.trajectories[0].case, gate_nfe, mel, grid)
+                )
         for what, case, times in tqdm(random, desc=f"sampling with {oracle.name}"):
             out = oracle.sample(case, times)
             wave = _decoded(decode, out) if what == "sample" else None
@@ -432,18 +439,20 @@ def expect(
 def _coarse(
     oracle: TorchOracle,
     decode: nn.Module,
-    solved: Trajectory,
+    case: Case,
+    nfe: int,
     spec: MelSpec,
     grid: Callable[[int], NDArray[np.float64]],
 ) -> Coarse:
-    fine = oracle.sample(solved.case, grid(GATE_NFES[1]))
-    spoken, finest = (log_mel(_decoded(decode, mel), spec) for mel in (solved.mel, fine))
-    start = len(solved.case.cond)
+    coarse, fine = (oracle.sample(case, grid(steps)) for steps in (nfe, GATE_NFES[1]))
+    spoken, finest = (log_mel(_decoded(decode, mel), spec) for mel in (coarse, fine))
+    start = len(case.cond)
     return Coarse(
-        solved.case,
-        solved.mel,
+        case,
+        nfe,
+        coarse,
         spoken,
-        distance(solved.mel[start:], fine[start:]),
+        distance(coarse[start:], fine[start:]),
         distance(spoken[start:], finest[start:]),
     )
 

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 ROLES = ("from_latents", "qkv", "attention.out", "up", "down", "final")
 """Roles of weight products, in execution order."""
-INT8_KEEPS_FLOAT = ("from_latents", "attention.out", "final")
-"""The fastest point under 1.5e-2 of the curve in export/README.md."""
+INT8_KEEPS_FLOAT = ("from_latents", "final")
+"""The narrow ends; see the curve in export/README.md."""
 
 
 def widen(source: Path, out: Path) -> None:
@@ -61,6 +61,36 @@ def _narrowed_outputs(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
             maker.output[list(maker.output).index(output.name)] = wide
             casts.append(helper.make_node("Cast", [wide], [output.name], to=TensorProto.FLOAT16))
     return casts
+
+
+def _with_wide_weights(source: Path, out: Path) -> None:
+    """Write the graph `source` of `widen` with its weights stored in float32, where the quantiser looks."""
+    model = onnx.load(source)
+    graph = model.graph
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    kept, wide = list[onnx.NodeProto](), dict[str, str]()
+    for node in graph.node:
+        if node.op_type == "Cast" and node.input[0] in stored:
+            tensor = stored[node.input[0]]
+            tensor.CopyFrom(
+                numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
+            )
+            wide[node.output[0]] = tensor.name
+        else:
+            kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
+    for node in kept:
+        node.input[:] = [wide.get(name, name) for name in node.input]
+    del graph.node[:]
+    graph.node.extend(kept)
+    save(model, out)
+
+
+def quantise_widened(source: Path, out: Path, roles: Roles) -> None:
+    """Write the graph `source` of `widen` with dynamic INT8 products; see `quantise`."""
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
+        wide = Path(folder) / source.name
+        _with_wide_weights(source, wide)
+        quantise(wide, out, roles=roles)
 
 
 def sum_in_float32(source: Path, out: Path) -> None:
@@ -142,7 +172,8 @@ def quantise(source: Path, out: Path, keep_float: Collection[str] | None = None,
             weight_type=QuantType.QInt8,
             nodes_to_exclude=excluded,
             use_external_data_format=True,
-            extra_options={"MatMulConstBOnly": True},
+            # It infers no types behind ONNX Runtime's own operators.
+            extra_options={"MatMulConstBOnly": True, "DefaultTensorType": TensorProto.FLOAT},
         )
         model = onnx.load(raw)
     # The quantiser renames axes and raises the IR version; restore the contract's.

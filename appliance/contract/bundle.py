@@ -35,6 +35,8 @@ FLOAT32_SUMS = "float32-sums"
 """Variant with products of float16 summed in float32."""
 FUSED = "ort-cuda"
 """Variant, and backend, with fused attention, whose masks ONNX Runtime's CPU misreads."""
+INT8 = "ort-cpu-int8"
+"""Variant of `ort-cpu` with dynamic INT8 products in its step graphs, where a processor is quick at them."""
 FRAMES_ALLOWED = range(256, 8192 + 1)
 """Upstream's position table ends at 8192."""
 

@@ -250,7 +250,7 @@ def bundles_of(model: Path, folder: Path) -> dict[str, Path]:
     from export.demo.shipping import ship
 
     shipped, exact = folder / "shipped", folder / "exact"
-    ship.make_bundle(model, "Apache-2.0", 0, shipped)
+    ship.make_bundle(model, "Apache-2.0", 0, shipped, "fp16")
     shutil.copytree(shipped, exact)
     path = exact / "manifest.yaml"
     manifest = yaml.safe_load(path.read_text("utf-8"))

@@ -345,11 +345,11 @@ def test_int8_is_held_to_a_share_of_what_few_steps_cost(
         *("mel", "wave mel"),
     }
     for what in ("mel", "wave mel"):
-        assert 0.001 < rows[what].error <= rows[what].bound == 0.25  # type: ignore[operator]
+        assert 0.001 < rows[what].error <= rows[what].bound == 0.35  # type: ignore[operator]
         assert rows[what].snr_db is None
     assert rows["guided"].bound is None and rows["guided"].error > 1e-3
     (line,) = [line for line in report.table().splitlines() if line.startswith("mel ")]
-    assert line.split()[-2:] == ["–", "2.5e-01"]
+    assert line.split()[-2:] == ["–", "3.5e-01"]
     assert report.table().splitlines()[4].endswith("–")
 
 
@@ -359,7 +359,7 @@ def test_int8_fails_by_its_mel_and_by_its_waveform(int8: BuiltBundle, lossy: ora
     ratio = {row.what: row.error for row in found.rows if row.what in parity.RATIOS}
     for what, field in (("mel", "mel_distance"), ("wave mel", "wave_mel_distance")):
         # The same errors beside steps that cost less.
-        nearer = getattr(lossy.coarse, field) * ratio[what] / 0.3
+        nearer = getattr(lossy.coarse, field) * ratio[what] / 0.4
         coarse = dataclasses.replace(lossy.coarse, **{field: nearer})
         report = parity.measure(int8.bundle, dataclasses.replace(lossy, coarse=coarse))
         assert [line.split(" at ")[0] for line in report.failed] == [what]

@@ -12,11 +12,15 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, FUSED
+from appliance.config import EngineConfig
+from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, FUSED, INT8, Bundle
 from appliance.contract.schedule import time_grid
+from appliance.engine import ort
+from appliance.engine.engine import Synthesizer
+from appliance.engine.loading import load_for
 from appliance.engine.replay import replay
 from appliance.errors import BundleError
-from export import precision
+from export import assemble, parity, precision
 from export.parity import BOUNDS
 from tests.engine import lanes
 from tests.export import small
@@ -227,8 +231,7 @@ def test_every_product_but_the_kept_ones_is_int8(name: str, int8: BuiltBundle, w
     assert kinds["MultiHeadAttention"] == small.V1.depth  # quantised is the form for one row
     names = {tensor.name for tensor in graph.initializer}
     left = {n.input[1] for n in graph.node if n.op_type == "MatMul" and n.input[1] in names}
-    out = {f"blocks.{i}.attention.out.weight" for i in range(small.V1.depth)}
-    assert left == {"from_latents.weight", "out.weight", *out}
+    assert left == {"from_latents.weight", "out.weight"}
     weights = {t.name: t for t in graph.initializer}
     for node in graph.node:
         if node.op_type == "MatMulInteger":
@@ -262,6 +265,40 @@ def test_int8_is_for_one_row_at_a_time(int8: BuiltBundle) -> None:
     engine.step(ids)
     for lane, given, want in zip(ids, segments, alone, strict=True):
         np.testing.assert_array_equal(lanes.moved(engine, lane, given), want)
+
+
+def beside(files: small.Files, out: Path, *rows: parity.Row) -> Bundle:
+    """The fp16 bundle `out` with an INT8 variant, for which the gate found `rows`."""
+    report = parity.Report("fp16", list(rows))
+    return assemble.build(small.load(files), "fp16", out, lambda _: report, int8_beside=True)
+
+
+def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(
+    fp16: BuiltBundle, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = workshop.bundle("v1-vocos-beside", lambda folder: beside(fp16.files, folder / "bundle"))
+    assert made.manifest.precision == "fp16" and made.manifest.batch_invariant
+    config = EngineConfig(backend="ort-cpu", threads=1)
+    usual, given, mels = load_for(made, config), lanes.segment(60), {}
+    assert usual.backend == ("ort-cpu" if ort.adds_in_16_bits() else "ort-cpu (int8)")
+    for variant in (INT8, "ort-cpu"):
+        engine = Synthesizer(made, ort.OrtBackend(1), lanes=1, variant=variant)
+        mels[variant] = replay(engine, given)[0]
+    assert 1e-4 < parity.relative_error(mels[INT8], mels["ort-cpu"]) < 5e-2
+    np.testing.assert_array_equal(replay(usual, given)[0], mels["ort-cpu" if ort.adds_in_16_bits() else INT8])
+    monkeypatch.setattr(ort, "adds_in_16_bits", lambda: True)
+    assert load_for(made, config).backend == "ort-cpu"
+
+
+def test_int8_beyond_its_bound_is_left_out(
+    fp16: BuiltBundle, workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beyond = parity.Row("wave mel", INT8, "torch", 128, 7, 0.3, 0.25)
+    with workshop.reusing_traces():
+        made = beside(fp16.files, tmp_path / "out", beyond)
+    assert f"int8 for CPUs is left out: {beyond}" in capsys.readouterr().err
+    assert made.manifest.variants == fp16.bundle.manifest.variants
+    assert {path.name for path in made.folder.iterdir()} == {p.name for p in fp16.bundle.folder.iterdir()}
 
 
 def test_a_backend_that_int8_is_not_for_refuses_it_by_name(int8: BuiltBundle) -> None:

@@ -18,6 +18,7 @@ from appliance.contract.placement import Table
 from appliance.text.phones.alphabet import TOKENS
 from export import cli
 from export.checkpoint import save_official
+from export.cli import AUTO
 from export.demo.corpus import store
 from export.demo.corpus.teachers import HEART, MICHAEL, Teachers
 from export.demo.training import train
@@ -32,6 +33,8 @@ REFERENCES = {
     "michael": (MICHAEL, "We are live every Monday at seven, so say hello."),
 }
 """Voice → teacher's name and transcript, of our own, which no training sentence shares six words with."""
+SAMPLING = "short-once"
+"""Of a student: it costs the demo's no words, see its card."""
 REFERENCE_RATE = 0.9
 """Speaking rate of references. Replies copy it, and at the teacher's own rate they lose short words."""
 CHECKPOINT, VOCAB, FAMILY, VOCODER = train.SHIPPED, "vocab.txt", "family.yaml", "vocos"
@@ -49,8 +52,8 @@ def write_official(
     shutil.copytree(vocoder, out / VOCODER, dirs_exist_ok=True)
 
 
-def make_bundle(official: Path, licence: str, passes: int, out: Path) -> None:
-    """Export the folder of `write_official` in float16, as `python -m export bundle` does.
+def make_bundle(official: Path, licence: str, passes: int, out: Path, precision: str = AUTO) -> None:
+    """Export the folder of `write_official`, as `python -m export bundle` does.
 
     With `passes`, a student's weights: one row a step, and that number of steps alone. Raises ValueError.
     """
@@ -59,7 +62,7 @@ def make_bundle(official: Path, licence: str, passes: int, out: Path) -> None:
         "--checkpoint": official / CHECKPOINT,
         "--vocab": official / VOCAB,
         "--vocoder-path": official / VOCODER,
-        "--precision": "fp16",
+        "--precision": precision,
         "--language": "en",
         "--licence": licence,
         "--vocoder-licence": licence,
@@ -67,7 +70,7 @@ def make_bundle(official: Path, licence: str, passes: int, out: Path) -> None:
         "--out": out,
     }
     if passes:
-        options |= {"--guidance": "none", "--steps": passes, "--grid": "sway"}
+        options |= {"--guidance": "none", "--steps": passes, "--grid": "sway", "--sampling": SAMPLING}
     if cli.main(["bundle", *(str(word) for option in options.items() for word in option)]) != 0:
         raise ValueError(f"{official}: no bundle could be made of it, see above")
 
