@@ -267,6 +267,7 @@ def _synthesis(inspection: Inspection) -> Finding:
 
 def _precision(inspection: Inspection) -> Finding:
     from appliance.engine import loading
+    from appliance.engine.engine import Synthesizer
     from appliance.engine.tensorrt import gate
     from appliance.plan import Planner
     from appliance.text.tokenizers import maker
@@ -285,10 +286,10 @@ def _precision(inspection: Inspection) -> Finding:
     request = Request(MEASURED, names[0], nfe, SEED, guidance, Segmentation.UPSTREAM)
     alone = replace(config.engine, lanes=1)
     lossy = loading.load_for(read, alone)
-    if lossy.backend == EXACT_BACKEND:
+    if lossy.backend.partition(" ")[0] == EXACT_BACKEND:
         lossy.shutdown()
         return is_exact
-    exact = loading.load_for(read, replace(alone, backend=EXACT_BACKEND))
+    exact = Synthesizer(read, loading.open_backend(EXACT_BACKEND, alone), lanes=1)  # never in INT8
     try:
         share = gate.share(lossy, exact, planner.plan(request)[0])
         value, figures = f"{share:.1%} on {lossy.backend}", {"share": round(share, 4)}
