@@ -290,11 +290,15 @@ def brief_gate() -> Iterator[None]:
     compute = assemble.expectations
 
     def once(
-        loaded: assemble.Loaded, name: Precision = "fp32", max_frames: int = assemble.MAX_FRAMES
+        loaded: assemble.Loaded,
+        name: Precision = "fp32",
+        max_frames: int = assemble.MAX_FRAMES,
+        int8_beside: bool = False,
     ) -> oracles.Expectations:
-        key = loaded.sources, sha256(loaded.sources.checkpoint), name in parity.LOSSY, max_frames
+        lossy = int8_beside or name in parity.LOSSY
+        key = loaded.sources, sha256(loaded.sources.checkpoint), lossy, max_frames
         if key not in _expected:
-            _expected[key] = compute(loaded, name, max_frames)
+            _expected[key] = compute(loaded, name, max_frames, int8_beside)
         return _expected[key]
 
     with pytest.MonkeyPatch.context() as patch:
