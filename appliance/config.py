@@ -308,8 +308,8 @@ def _replace_removed(raw: dict[str, Any]) -> Iterator[str]:
         case {"backend": "openvino"} as engine:
             engine["backend"] = "ort-cpu"
             yield (
-                "engine.backend: openvino was removed in 0.25, since int8 on ort-cpu is faster; "
-                "ort-cpu takes its place: write ort-cpu, and install an int8 bundle"
+                "engine.backend: openvino was removed in 0.25, and ort-cpu takes its place: write ort-cpu; "
+                "it is quicker with an int8 bundle"
             )
     match raw.get("scheduler", {}):
         case {"policy": "deadline" | "fifo" as policy} as scheduler:

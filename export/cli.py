@@ -27,6 +27,8 @@ from export.to_onnx import ExportError
 
 FAILED = 1
 AUTO = "auto"
+"""Precision fp16 with the variant INT8."""
+NO_FINER = "its errors are measured in those of few steps against many, which a re-noising sampler has not"
 SAMPLINGS = get_args(contract.Sampling)
 GRIDS: dict[str, tuple[Literal["epss", "uniform"], float]] = {
     "epss": ("epss", -1.0),
@@ -257,16 +259,16 @@ def _bundle(arguments: argparse.Namespace) -> None:
     assemble.check_absent(arguments.out)
     named = family(arguments.family)
     sampled = _sampler(arguments, named)
-    name, beside = arguments.precision, False
+    name, renoises = arguments.precision, sampled[0].update == "renoise"
+    beside = name == AUTO and not renoises
     if name == AUTO:
-        name, beside = "fp16", "int8" in of(named.arch).precisions and sampled[0].update != "renoise"
+        name = "fp16"
+        if renoises:
+            print(f"int8 for CPUs is left out: {NO_FINER}", file=sys.stderr)
     if name not in (known := of(named.arch).precisions):
         raise assemble.BundleFailed(f"--precision {name}: {of(named.arch).name} has {', '.join(known)}")
-    if sampled[0].update == "renoise" and name in parity.LOSSY:
-        raise assemble.BundleFailed(
-            f"--precision {name}: its errors are measured in those of few steps against many, "
-            "which a re-noising sampler has not; fp32 or fp16"
-        )
+    if renoises and name in parity.LOSSY:
+        raise assemble.BundleFailed(f"--precision {name}: {NO_FINER}; fp32 or fp16")
     gc.freeze()  # what is imported is in no later search for garbage
     recordings = _recordings(arguments)
     loaded = _sources(arguments, *sampled)

@@ -86,7 +86,7 @@ BOUNDS: dict[Precision, dict[str, float]] = {
 correct them; nor have samples, whose phase is arbitrary."""
 LOSSY: tuple[Precision, ...] = ("int8", "int8-qdq")
 BESIDE_HALF = BOUNDS["int8-qdq"] | {name: BOUNDS["int8"][name] for name in ("mel", "wave mel")}
-"""Of the INT8 variant of an fp16 bundle, whose other graphs read float16 weights."""
+"""Bounds of the variant INT8 of an fp16 bundle, whose other graphs read float16 weights."""
 CHEAPER: tuple[Sampling, ...] = ("short-kv", "short")
 """Samplings other than `exact` that the export chooses from, cheapest first."""
 MEASURED: tuple[Sampling, ...] = ("short-once", *CHEAPER)
@@ -239,6 +239,7 @@ def measure(bundle: Bundle, expected: Expectations) -> Report:
 
 
 def bounds_of(manifest: Manifest, variant: str, expected: Expectations) -> Mapping[str, float]:
+    """Largest accepted errors of a variant: those of `expected`, else of the bundle's precision."""
     return BESIDE_HALF if variant == INT8 else expected.bounds or BOUNDS[manifest.precision]
 
 

@@ -268,6 +268,7 @@ def _synthesis(inspection: Inspection) -> Finding:
 def _precision(inspection: Inspection) -> Finding:
     from appliance.engine import loading
     from appliance.engine.engine import Synthesizer
+    from appliance.engine.ort import check_integers
     from appliance.engine.tensorrt import gate
     from appliance.plan import Planner
     from appliance.text.tokenizers import maker
@@ -289,7 +290,8 @@ def _precision(inspection: Inspection) -> Finding:
     if lossy.backend.partition(" ")[0] == EXACT_BACKEND:
         lossy.shutdown()
         return is_exact
-    exact = Synthesizer(read, loading.open_backend(EXACT_BACKEND, alone), lanes=1)  # never in INT8
+    check_integers(read)
+    exact = Synthesizer(read, loading.open_backend(EXACT_BACKEND, alone), lanes=1)  # never `cpu_variant`
     try:
         share = gate.share(lossy, exact, planner.plan(request)[0])
         value, figures = f"{share:.1%} on {lossy.backend}", {"share": round(share, 4)}

@@ -13,7 +13,7 @@ from appliance.engine.backend import Backend
 from appliance.engine.cases import DemoSpeech
 from appliance.engine.cuda import CAPTURING
 from appliance.engine.engine import Synthesizer
-from appliance.engine.ort import OrtBackend, check_integers, quick_variant
+from appliance.engine.ort import OrtBackend, check_integers, cpu_variant
 from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.tensorrt import prepare
 from appliance.engine.tensorrt.build import Report
@@ -160,7 +160,7 @@ def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -
             device.label, variant = f"{name} (plain attention)", "default"
         if name == "ort-cpu":
             check_integers(bundle)
-            if (variant := quick_variant(bundle)) == INT8:
+            if (variant := cpu_variant(bundle)) == INT8:
                 device.label = f"{name} (int8)"
         host = device if name == "ort-cpu" else open_("ort-cpu")
         return Synthesizer(bundle, device, host=host, lanes=lanes, variant=variant, safer=safer)

@@ -160,7 +160,7 @@ def adds_in_16_bits() -> bool:
     return integer_product(runtime, runtime.SessionOptions()) != EXACT_PRODUCT
 
 
-def quick_variant(bundle: Bundle) -> str:
+def cpu_variant(bundle: Bundle) -> str:
     """The bundle's INT8 variant, if it has one and products of uint8 and int8 are exact, else the backend's.
 
     Made exact without VNNI, such products take longer than float32's.

@@ -17,7 +17,7 @@ from appliance.contract.bundle import Sampling
 from appliance.contract.mel import log_mel
 from appliance.engine import engine as synthesizer
 from appliance.engine.flow import LaneState
-from appliance.engine.ort import OrtBackend, quick_variant
+from appliance.engine.ort import OrtBackend, cpu_variant
 from appliance.plan import Planner
 from appliance.request import FloatArray, Request, Segment, Segmentation
 from appliance.text.normalise import clean
@@ -60,7 +60,7 @@ class Mouth:
         self._planner = Planner(manifest, vocabulary, store.reference, maker(vocabulary.tokenizer))
         self.rate_hz = manifest.mel.sample_rate_hz
         backend = OrtBackend(threads)
-        self.variant = variant or quick_variant(self.bundle)
+        self.variant = variant or cpu_variant(self.bundle)
         self._engine = synthesizer.Synthesizer(self.bundle, backend, lanes=1, variant=self.variant)
         self._damage = damage
 

@@ -18,7 +18,6 @@ from appliance.contract.placement import Table
 from appliance.text.phones.alphabet import TOKENS
 from export import cli
 from export.checkpoint import save_official
-from export.cli import AUTO
 from export.demo.corpus import store
 from export.demo.corpus.teachers import HEART, MICHAEL, Teachers
 from export.demo.training import train
@@ -34,7 +33,7 @@ REFERENCES = {
 }
 """Voice → teacher's name and transcript, of our own, which no training sentence shares six words with."""
 SAMPLING = "short-once"
-"""Of a student: it costs the demo's no words, see its card."""
+"""Sampling of a student; what it costs in words is in the demo's card."""
 REFERENCE_RATE = 0.9
 """Speaking rate of references. Replies copy it, and at the teacher's own rate they lose short words."""
 CHECKPOINT, VOCAB, FAMILY, VOCODER = train.SHIPPED, "vocab.txt", "family.yaml", "vocos"
@@ -52,7 +51,7 @@ def write_official(
     shutil.copytree(vocoder, out / VOCODER, dirs_exist_ok=True)
 
 
-def make_bundle(official: Path, licence: str, passes: int, out: Path, precision: str = AUTO) -> None:
+def make_bundle(official: Path, licence: str, passes: int, out: Path, precision: str = cli.AUTO) -> None:
     """Export the folder of `write_official`, as `python -m export bundle` does.
 
     With `passes`, a student's weights: one row a step, and that number of steps alone. Raises ValueError.
