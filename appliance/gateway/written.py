@@ -48,6 +48,9 @@ TURN_END_S = 0.1
 AT_ONCE_S = 0.01
 """Time from which on it is an interruption all the same, if its first sound came meanwhile or another context
 begins with the next message."""
+PASSES = 4
+"""Of the event loop, in which a message arrives that the client has sent already: one reads the connection,
+the others hand it on."""
 MAX_WAITING = 32_768
 """Characters of a context that wait for the daemon."""
 MAX_NAME = 128
@@ -112,6 +115,7 @@ class Connection:
         self._places = asyncio.Semaphore(MAX_CONTEXTS)
         self._just_closed: Context | None = None
         """By the message before."""
+        self._clock = ClientClock()
 
     async def serve(self, inactivity_s: float) -> None:
         """Take messages until the client leaves, or all that it has closed is spoken."""
@@ -154,7 +158,13 @@ class Connection:
         receiving = asyncio.ensure_future(self._websocket.receive())
         waits = (receiving,) if self._is_multi else (receiving, *self._tasks)
         try:
+            for _ in range(PASSES):
+                if not receiving.done():
+                    await asyncio.sleep(0)
+            if not receiving.done():
+                self._clock.start()
             await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            self._clock.stop()
             return receiving.result() if receiving.done() else None
         finally:
             receiving.cancel()
@@ -239,7 +249,8 @@ class Connection:
         state = self._websocket.app.state
         most = state.config.synthesis.max_text_characters
         session = partial(state.client.session, self._voice, **options)
-        context = Context(session, self._format, partial(self._tell, name), most, self._places)
+        tell = partial(self._tell, name)
+        context = Context(session, self._format, tell, most, self._places, self._clock)
         self._contexts[name] = context
         task = asyncio.ensure_future(context.run())
         self._tasks[task] = context
@@ -281,6 +292,32 @@ def _read(raw: str | bytes) -> Fields:
     return Fields(given)
 
 
+class ClientClock:
+    """Time that a client lets pass: it stands while a message is worked on and the next is there already.
+
+    So two messages that were sent at once are not apart, however busy this machine is.
+    """
+
+    def __init__(self) -> None:
+        self._stood_s = 0.0
+        """In all."""
+        self._stopped_at: float | None = None
+
+    def now(self) -> float:
+        """Seconds, of which differences count."""
+        now = asyncio.get_running_loop().time() if self._stopped_at is None else self._stopped_at
+        return now - self._stood_s
+
+    def start(self) -> None:
+        if self._stopped_at is not None:
+            self._stood_s += asyncio.get_running_loop().time() - self._stopped_at
+            self._stopped_at = None
+
+    def stop(self) -> None:
+        if self._stopped_at is None:
+            self._stopped_at = asyncio.get_running_loop().time()
+
+
 class Context:
     """One text: what is said is spoken in order, each flush ends an utterance."""
 
@@ -291,9 +328,11 @@ class Context:
         send: Send,
         most_characters: int,
         places: asyncio.Semaphore,
+        clock: ClientClock,
     ) -> None:
         """`session` opens one with the first words, in one of `places`; `most_characters` of an utterance."""
-        self._session, self._send, self._most, self._places = session, send, most_characters, places
+        self._session, self._send, self._most = session, send, most_characters
+        self._places, self._clock = places, clock
         self._encoder = Encoder(audio_format)
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
         """Texts, "" for a flush, None at the end."""
@@ -329,7 +368,7 @@ class Context:
         self._begun.set()
 
     def flush(self) -> None:
-        self._flushed_at = asyncio.get_running_loop().time()
+        self._flushed_at = self._clock.now()
         if not self._is_flushed:
             self._is_flushed = True
             self._in_flight += 1
@@ -348,7 +387,7 @@ class Context:
 
         Clients close contexts that are over, right after a flush, and contexts whose listener interrupts.
         """
-        since_s = asyncio.get_running_loop().time() - self._flushed_at
+        since_s = self._clock.now() - self._flushed_at
         limit_s = AT_ONCE_S if self._flushed_at < self._heard_at < math.inf else TURN_END_S
         if self.is_busy and (self.is_closing or since_s > limit_s):
             self.cancel()
@@ -444,7 +483,7 @@ class Context:
 
     async def _send_audio(self, data: bytes, alignments: dict[str, Any]) -> None:
         if data:
-            self._heard_at = min(self._heard_at, asyncio.get_running_loop().time())
+            self._heard_at = min(self._heard_at, self._clock.now())
         nothing = {"alignment": None, "normalizedAlignment": None}
         audio = base64.b64encode(data).decode()
         await self._send({"audio": audio, "isFinal": None, **nothing, **alignments})

@@ -32,8 +32,9 @@ class Socket:
         self.code = 0
         """With which it was closed; 0: without any."""
 
-    def send(self, message: Any) -> None:
-        self.send_raw(json.dumps(message).encode())
+    def send(self, *messages: Any) -> None:
+        """Sends them in one piece, so that they arrive together."""
+        self.send_bytes(b"".join(frame(json.dumps(message).encode()) for message in messages))
 
     def send_raw(self, data: bytes, kind: int = TEXT) -> None:
         self._connection.sendall(frame(data, kind))

@@ -22,7 +22,7 @@ from appliance.gateway import elevenlabs
 from appliance.gateway import written as written_texts
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.serving import LimitedSocket
-from appliance.gateway.written import AT_ONCE_S, MAX_CONTEXTS, TURN_END_S, Context
+from appliance.gateway.written import AT_ONCE_S, MAX_CONTEXTS, TURN_END_S, ClientClock, Context
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
 from tests.gateway.sockets import Refused, Socket, connected
@@ -226,7 +226,10 @@ def test_more_turns_than_places_are_spoken_or_interrupted_and_none_is_refused(
             for name in names:
                 text = {"text": f"This is turn {name}.", "context_id": name, "flush": True}
                 close = {"context_id": name, "close_context": True}
-                send_all(socket, text, *([pause] if name != names[-1] else []), close)
+                if pause and name != names[-1]:
+                    send_all(socket, text, pause, close)
+                else:
+                    socket.send(text, close)
             messages = []
             if pause:
                 for name in names[:-1]:
@@ -272,7 +275,7 @@ async def test_a_close_after_the_first_sound_that_followed_the_flush_interrupts(
         told.append(message)
 
     pcm = elevenlabs.FORMATS["pcm_24000"]
-    context = Context(Speaking, pcm, send, 100, asyncio.Semaphore())  # type: ignore[arg-type]
+    context = Context(Speaking, pcm, send, 100, asyncio.Semaphore(), ClientClock())  # type: ignore[arg-type]
     speaking = asyncio.ensure_future(context.run())
     context.say("Hello.")
     context.flush()
@@ -282,6 +285,18 @@ async def test_a_close_after_the_first_sound_that_followed_the_flush_interrupts(
         going.set()
     await asyncio.wait_for(speaking, PATIENCE_S)
     assert told[-1] == {"audio": None, "isFinal": True} and context.is_busy is is_heard
+
+
+async def test_a_clients_clock_stands_while_the_gateway_works() -> None:
+    clock = ClientClock()
+    clock.stop()
+    before, since = clock.now(), time.monotonic()
+    while time.monotonic() == since:
+        await asyncio.sleep(0)
+    assert clock.now() == before
+    clock.start()
+    while clock.now() == before:
+        await asyncio.sleep(0)
 
 
 async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
@@ -309,7 +324,7 @@ async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
         told.append(message)
 
     pcm = elevenlabs.FORMATS["pcm_24000"]
-    context = Context(lambda: recorder, pcm, send, 100, asyncio.Semaphore())  # type: ignore[arg-type,return-value]
+    context = Context(lambda: recorder, pcm, send, 100, asyncio.Semaphore(), ClientClock())  # type: ignore[arg-type,return-value]
     speaking = asyncio.ensure_future(context.run())
     texts = ["A sentence of 30 characters. "] * 10 + ["word "] * 30
     for text in texts:
