@@ -24,8 +24,6 @@ from appliance.fields import shown
 
 logger = logging.getLogger(__name__)
 
-CALLER_KEY = "x-f5-caller"
-"""Metadata by which the gateway, over the Unix socket, names whom it calls for."""
 TOKEN = "token "
 """Before a token's name, in a caller's key."""
 PREFIX = "f5_"

@@ -1,8 +1,11 @@
-"""Addresses that cannot be listened at."""
+"""The daemon's own addresses, and those that cannot be listened at."""
 
 from __future__ import annotations
 
 import errno
+
+LOOPBACK_GRPC = "127.0.0.1:50051"
+ADMIN_SOCKET = "/run/f5-appliance/admin.sock"
 
 
 class AddressInUse(Exception):

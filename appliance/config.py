@@ -12,18 +12,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from appliance.addresses import LOOPBACK_GRPC
 from appliance.box.clocks.modes import MODE_LETTERS, MODE_NAME
-from appliance.contract.sampler import MAX_GUIDANCE, Sampler
-from appliance.contract.schedule import MAX_NFE
+from appliance.contract.limits import MAX_GUIDANCE, MAX_NFE
 from appliance.contract.yaml_text import parse_yaml
 from appliance.errors import ConfigError
 from appliance.fields import AtLeast, Between, Ranged, check_path, from_mapping, shown
 
+if TYPE_CHECKING:
+    from appliance.contract.sampler import Sampler
+
 logger = logging.getLogger(__name__)
 
-LOOPBACK_GRPC = "127.0.0.1:50051"
 LOOPBACK_METRICS = "127.0.0.1:9464"
 LOOPBACK_HTTP = "127.0.0.1:8880"
 LOOPBACK_WYOMING = "127.0.0.1:10200"

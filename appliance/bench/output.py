@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.bench import BenchError
-from appliance.box.show.findings import plain
+from appliance.box.show.streams import plain
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:

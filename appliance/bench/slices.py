@@ -13,7 +13,7 @@ from typing import Any
 from appliance.bench import BenchError
 from appliance.bench.arguments import count
 from appliance.bench.output import aligned, write_json
-from appliance.box.show.findings import plain
+from appliance.box.show.streams import plain
 from appliance.scheduler.trace import CALLS, LANE, REASONS, REQUESTS, TEXT
 
 SHOWN = 10

@@ -6,50 +6,61 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from appliance.bench import BenchError
 from appliance.box.show.streams import open_streams
-from appliance.cli import check, enrolling, measuring, operating, running, saying
 from appliance.cli.options import FAILED, Failure, print_line
-from appliance.client import CallFailed
 from appliance.errors import ApplianceError
 
-COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "serve": ("run the daemon", running.add_serve),
-    "gateway": ("HTTP for clients that speak no gRPC", running.add_gateway),
-    "wyoming": ("speech for Home Assistant", running.add_wyoming),
-    "prepare": ("build the GPU's engines before the first start", running.add_prepare),
-    "say": ("speak a text through the daemon", saying.add_say),
-    "cancel": ("end a request by its id", saying.add_cancel),
-    "queue": ("what waits and sounds; skip, clear, pause, resume", saying.add_queue),
-    "voices": ("list, add, show, remove and copy reference voices", enrolling.add_voices),
-    "tokens": ("make, list and revoke the tokens of clients, on the box", operating.add_tokens),
-    "admin": ("operate the running daemon, on the box", operating.add_admin),
-    "bundle": ("install another bundle, and go back, on the box", operating.add_bundle),
-    "check": ("is everything well? exits with 0, or 1 or 2 if not", check.add_arguments),
-    "replay": ("one given case on the device's engine", running.add_replay),
-    "bench": ("measure a running daemon", measuring.add_bench),
+if TYPE_CHECKING:
+    from appliance.client import CallFailed
+
+COMMANDS = {
+    "serve": ("running", "run the daemon"),
+    "gateway": ("running", "HTTP for clients that speak no gRPC"),
+    "wyoming": ("running", "speech for Home Assistant"),
+    "prepare": ("running", "build the GPU's engines before the first start"),
+    "say": ("saying", "speak a text through the daemon"),
+    "cancel": ("saying", "end a request by its id"),
+    "queue": ("saying", "what waits and sounds; skip, clear, pause, resume"),
+    "voices": ("enrolling", "list, add, show, remove and copy reference voices"),
+    "tokens": ("operating", "make, list and revoke the tokens of clients, on the box"),
+    "admin": ("operating", "operate the running daemon, on the box"),
+    "bundle": ("operating", "install another bundle, and go back, on the box"),
+    "check": ("check", "is everything well? exits with 0, or 1 or 2 if not"),
+    "replay": ("running", "one given case on the device's engine"),
+    "bench": ("measuring", "measure a running daemon"),
 }
-"""Help of each command, and the function that adds its arguments and sets its `run`."""
+"""Module and help of each command. The module's `add_COMMAND` adds its arguments and sets its `run`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     open_streams("stand-in")
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = _parser(arguments).parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)
     except (ApplianceError, BenchError, Failure) as error:
         print_line(f"appliance {options.command}: {error}", sys.stderr)
-    except CallFailed as error:
-        print_line(f"appliance {options.command}: {_explained(error, options.address)}", sys.stderr)
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:
         # `appliance voices list | head` has read enough; Python would flush once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except _call_failed() as error:
+        print_line(f"appliance {options.command}: {_explained(error, options.address)}", sys.stderr)
     return FAILED
+
+
+def _call_failed() -> type[CallFailed]:
+    """The client's error; imported for an exception only, since gRPC takes longer than most commands."""
+    from appliance.client import CallFailed
+
+    return CallFailed
 
 
 def _explained(error: CallFailed, address: str) -> str:
@@ -60,9 +71,14 @@ def _explained(error: CallFailed, address: str) -> str:
     return f"{address} takes connections, but no call: is it a daemon, with this TLS (--authority)? {error}"
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Parser that knows every command, and the arguments of the one that is given."""
     parser = argparse.ArgumentParser(prog="appliance", description="F5-TTS as a voice box, over gRPC.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (about, add_arguments) in COMMANDS.items():
-        add_arguments(commands.add_parser(name, help=about))
+    # Every argument before the command is an option: the first name of a command is its own.
+    given = next((argument for argument in arguments if argument in COMMANDS), None)
+    for name, (module, about) in COMMANDS.items():
+        command = commands.add_parser(name, help=about)
+        if name == given:
+            getattr(import_module(f"appliance.cli.{module}"), f"add_{name}")(command)
     return parser

@@ -49,7 +49,7 @@ class CheckFailed(Exception):
     """The message is one line for a person."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_check(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.add_argument(

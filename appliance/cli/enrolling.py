@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from appliance import config
 from appliance.cli.options import (
     FAILED,
     Failure,
@@ -131,6 +130,7 @@ def _voices_remove(options: argparse.Namespace) -> int:
 
 
 def _voices_sync(options: argparse.Namespace) -> int:
+    from appliance import config
     from appliance.cli import replicate
 
     folder = options.folder or config.load(options.config, options.set).voices.folder

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from appliance import config
+from appliance.addresses import LOOPBACK_GRPC
 from appliance.bench import guard, slices, storm
 from appliance.bench import run as bench_run
 from appliance.box.system import open_box
 from appliance.cli.options import Failure, add_address, add_config, client, print_line, sysroot
-from appliance.config import LOOPBACK_GRPC
 from appliance.errors import ApplianceError
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from appliance import access, config
-from appliance.access import Role
-from appliance.box import paths
-from appliance.box.system import open_box
-from appliance.bundles import ARCHIVES, BundleStore, Restart, load_on_cpu, running_folder
+from appliance.addresses import ADMIN_SOCKET
 from appliance.cli.options import Failure, add_config, print_line, sysroot
-from appliance.client import ADMIN_SOCKET, Operator, Status
+
+if TYPE_CHECKING:
+    from appliance.client import Status
 
 
 def add_tokens(parser: argparse.ArgumentParser) -> None:
+    from appliance.access import Role
+
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     making = actions.add_parser(
         "add", help="make one and print it; it is not kept, so it cannot be shown again"
@@ -33,14 +34,18 @@ def add_tokens(parser: argparse.ArgumentParser) -> None:
 
 
 def _tokens(options: argparse.Namespace) -> int:
+    from appliance import access
+
     path = options.file
     if path is None:
+        from appliance import config
+
         configured = config.load(options.config, options.set).server.tokens
         if not configured:
             raise Failure("server.tokens is empty: name a file there, or with --file")
         path = Path(configured)
     if options.action == "add":
-        print_line(access.add(path, options.name, map(Role, options.role or ["speak"])))
+        print_line(access.add(path, options.name, map(access.Role, options.role or ["speak"])))
     elif options.action == "revoke":
         access.revoke(path, options.name)
     else:
@@ -70,6 +75,8 @@ def add_admin(parser: argparse.ArgumentParser) -> None:
 
 
 def _admin(options: argparse.Namespace) -> int:
+    from appliance.client import Operator
+
     with Operator(options.address) as operator:
         if options.verb == "status":
             _print_status(operator.status())
@@ -98,6 +105,8 @@ def _print_status(status: Status) -> None:
 
 
 def add_bundle(parser: argparse.ArgumentParser) -> None:
+    from appliance.bundles import ARCHIVES
+
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     install = actions.add_parser("install", help="verify a bundle, load it, and put it in use")
     install.add_argument("source", type=Path, metavar="PATH", help=f"a bundle's folder, or {ARCHIVES} of one")
@@ -112,6 +121,11 @@ def add_bundle(parser: argparse.ArgumentParser) -> None:
 
 
 def _bundle(options: argparse.Namespace) -> int:
+    from appliance import config
+    from appliance.box import paths
+    from appliance.box.system import open_box
+    from appliance.bundles import BundleStore, Restart, load_on_cpu, running_folder
+
     installed = Path(paths.CONFIG)
     path = options.config or (installed if installed.is_file() else None)
     loaded = config.load(path, options.set)

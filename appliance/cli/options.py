@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from appliance.box.show.findings import plain
-from appliance.client import Client, Credentials
-from appliance.config import LOOPBACK_GRPC
+from appliance.addresses import LOOPBACK_GRPC
+from appliance.box.show.streams import plain
+
+if TYPE_CHECKING:
+    from appliance.client import Client, Credentials
 
 FAILED = 1
 """Exit status of every command but `serve` and `check`; argparse exits with 2."""
@@ -42,10 +44,14 @@ def add_credentials(parser: argparse.ArgumentParser) -> None:
 
 
 def client(options: argparse.Namespace) -> Client:
+    from appliance.client import Client
+
     return Client(options.address, credentials(options))
 
 
 def credentials(options: argparse.Namespace) -> Credentials:
+    from appliance.client import Credentials
+
     token = read_file(options.token_file).decode("ascii", "replace") or os.environ.get(TOKEN, "")
     return Credentials(
         read_file(options.authority), token.strip(), read_file(options.certificate), read_file(options.key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from appliance import config, hangups
+from appliance import hangups
 from appliance.cli.options import Failure, add_config, print_line
 
 
@@ -55,6 +55,7 @@ def add_prepare(parser: argparse.ArgumentParser) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> int:
+    from appliance import config
     from appliance.contract import bundle
     from appliance.engine import loading
 
@@ -73,6 +74,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 def _replay(options: argparse.Namespace) -> int:
+    from appliance import config
     from appliance.contract import bundle
     from appliance.engine import replay
 

@@ -8,8 +8,8 @@ import wave
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from appliance.bench.output import aligned
 from appliance.cli.options import (
     FAILED,
     Failure,
@@ -19,7 +19,6 @@ from appliance.cli.options import (
     print_line,
     pronunciations,
 )
-from appliance.cli.playing import Player, Progress
 from appliance.client import (
     ENCODINGS,
     PRIORITIES,
@@ -36,6 +35,9 @@ from appliance.client import (
 from appliance.client.messages import SAMPLE_BYTES
 from appliance.encodings import SUFFIXES, EncodingName
 from appliance.rpc.appliance_pb2 import UtteranceState
+
+if TYPE_CHECKING:
+    from appliance.cli.playing import Player
 
 
 def add_say(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +82,8 @@ def _say(options: argparse.Namespace) -> int:
     request = _request(options, "pcm16" if encoding == "wav" else encoding)
     with _sensible_numbers(), client(options) as daemon, ExitStack() as stack:
         if options.play:
+            from appliance.cli.playing import Player
+
             reply = _receive(daemon, options.text, options, request, stack.enter_context(Player()))
         elif options.stream or sys.stderr.isatty():
             reply = _receive(daemon, options.text, options, request)
@@ -97,6 +101,8 @@ def _say_lines(options: argparse.Namespace) -> int:
     """Play each line of standard input; one that fails is reported, and the next one spoken."""
     if options.out is not None or not options.play:
         raise Failure("lines of standard input are played: say --play; --out needs a TEXT")
+    from appliance.cli.playing import Player
+
     request, status = _request(options, "pcm16"), 0
     with _sensible_numbers(), client(options) as daemon, Player() as player:
         for line in filter(None, map(str.strip, sys.stdin)):
@@ -118,6 +124,8 @@ def _receive(
     daemon: Client, text: str, options: argparse.Namespace, request: Options, player: Player | None = None
 ) -> Reply:
     """Receive a reply while it is made, and play it."""
+    from appliance.cli.playing import Progress
+
     progress, rate_hz = Progress(), 0
 
     def each(event: Event) -> None:
@@ -197,6 +205,8 @@ def _write_wav(path: Path, pcm: bytes, rate_hz: int) -> None:
 
 def table(reply: Reply) -> str:
     """One reply's times: wall time and first audio are the client's, the stages the daemon's."""
+    from appliance.bench.output import aligned
+
     t, header = reply.timings, reply.header
     rows = [
         ("text", header.text),

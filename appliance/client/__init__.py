@@ -13,9 +13,12 @@ an unknown option TypeError. `timeout` is the deadline in seconds, for the daemo
 CallFailed, `retries` decides on another attempt.
 """
 
-from appliance.client.aio import AsyncClient, AsyncStream, Session
-from appliance.client.blocking import Client, Operator, Stream
-from appliance.client.connection import ADDRESS, ADMIN_SOCKET, NO_CREDENTIALS, SPEAK_S, Credentials
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from appliance.addresses import ADMIN_SOCKET
+from appliance.client.blocking import Client, Stream
+from appliance.client.connection import ADDRESS, NO_CREDENTIALS, SPEAK_S, Credentials
 from appliance.client.failures import CallFailed
 from appliance.client.messages import (
     ENCODINGS,
@@ -30,7 +33,6 @@ from appliance.client.messages import (
     Reply,
     plain,
 )
-from appliance.rpc.admin_pb2 import Status
 from appliance.rpc.appliance_pb2 import (
     End,
     Header,
@@ -46,6 +48,11 @@ from appliance.rpc.appliance_pb2 import (
     Voice,
     WordTiming,
 )
+
+if TYPE_CHECKING:
+    from appliance.client.aio import AsyncClient, AsyncStream, Session
+    from appliance.client.operator import Operator
+    from appliance.rpc.admin_pb2 import Status
 
 __all__ = [
     "ADDRESS",
@@ -86,3 +93,18 @@ __all__ = [
     "WordTiming",
     "plain",
 ]
+
+_LATER = {
+    "AsyncClient": "appliance.client.aio",
+    "AsyncStream": "appliance.client.aio",
+    "Session": "appliance.client.aio",
+    "Operator": "appliance.client.operator",
+    "Status": "appliance.rpc.admin_pb2",
+}
+"""Imported once they are asked for: most commands block and do not operate, and they start often."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

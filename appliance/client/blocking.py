@@ -1,4 +1,4 @@
-"""The blocking clients: Client, and Operator for the Admin socket."""
+"""The blocking client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from appliance.client.calls import BlockingCalls
-from appliance.client.connection import ADMIN_SOCKET, REACH_S, SPEAK_S, UPLOAD_S
+from appliance.client.connection import REACH_S, SPEAK_S
 from appliance.client.failures import CallFailed, grpc_failures
 from appliance.client.messages import (
     Event,
@@ -24,9 +24,7 @@ from appliance.client.messages import (
     whole_reply,
 )
 from appliance.client.retries import LOOK_S, Attempts
-from appliance.rpc import admin_pb2, admin_pb2_grpc
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.admin_pb2 import Status
 from appliance.rpc.appliance_pb2 import QueueEvent, Voice
 
 if TYPE_CHECKING:
@@ -147,50 +145,3 @@ class Stream:
             each(event)
             events.append(event)
         return streamed_reply(events, self._attempts.begun)
-
-
-class Operator:
-    """A client of the Admin socket, on the box itself."""
-
-    def __init__(self, socket: str = ADMIN_SOCKET) -> None:
-        self._address = f"unix:{socket}"
-        self._connection = grpc.insecure_channel(self._address)
-        self._admin = admin_pb2_grpc.AdminStub(self._connection)
-
-    def __enter__(self) -> Operator:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._connection.close()
-
-    def status(self) -> Status:
-        status: Status = self._call(self._admin.GetStatus, admin_pb2.GetStatusRequest())
-        return status
-
-    def drain(self) -> None:
-        """Make the daemon finish what is under way and exit."""
-        self._call(self._admin.Drain, admin_pb2.DrainRequest())
-
-    def reload(self) -> list[str]:
-        """Read the configuration again; returns the sections that need a restart."""
-        return list(self._call(self._admin.Reload, admin_pb2.ReloadRequest()).need_restart)
-
-    def log_level(self, level: str) -> None:
-        """`level`: debug, info, warning or error."""
-        self._call(self._admin.SetLogLevel, admin_pb2.SetLogLevelRequest(level=level))
-
-    def self_test(self) -> float:
-        """Make the engine compute a silence; returns its seconds."""
-        return float(self._call(self._admin.SelfTest, admin_pb2.SelfTestRequest()).took_ms) / 1e3
-
-    def swap(self, bundle: str, *, timeout: float | None = None) -> Status:
-        """Load and use the bundle in another folder; no stream is dropped."""
-        request = admin_pb2.SwapBundleRequest(path=bundle)
-        status: Status = self._call(self._admin.SwapBundle, request, timeout)
-        return status
-
-    def _call(self, method: Any, request: Any, timeout: float | None = UPLOAD_S) -> Any:
-        with grpc_failures(self._address):
-            return method(request, timeout=timeout)

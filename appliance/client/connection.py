@@ -6,18 +6,17 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
 
-from appliance.access import CALLER_KEY
+from appliance.addresses import LOOPBACK_GRPC
 from appliance.client.messages import Options, synthesize_request
 from appliance.client.retries import Attempts, Lines
 from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.context import CALLER_KEY
 
-ADDRESS = "127.0.0.1:50051"
-ADMIN_SOCKET = "/run/f5-appliance/admin.sock"
+ADDRESS = LOOPBACK_GRPC
 REACH_S = 5.0
 """Default timeout of calls that compute nothing."""
 SPEAK_S = 300.0
@@ -94,7 +93,11 @@ class ClientBase:
 
 def channel_metadata(channel: str) -> Metadata:
     """Metadata of a call about a channel, percent-encoded."""
-    return ((CHANNEL_KEY, quote(channel)),) if channel else ()
+    if not channel:
+        return ()
+    from urllib.parse import quote
+
+    return ((CHANNEL_KEY, quote(channel)),)
 
 
 def _connect(

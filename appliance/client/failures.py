@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import grpc
-from google.rpc import error_details_pb2, status_pb2
 
 DETAILS_KEY = "grpc-status-details-bin"
 PROBE_S = 1.0
@@ -53,6 +52,8 @@ def grpc_failures(address: str) -> Iterator[None]:
 
 def _call_failed(error: Any, address: str) -> CallFailed:
     """Read the daemon's ErrorInfo, BadRequest, RetryInfo."""
+    from google.rpc import error_details_pb2, status_pb2
+
     status = status_pb2.Status()
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypedDict, cast, get_args
 
-from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from appliance.encodings import EncodingName
@@ -231,6 +230,8 @@ def streamed_reply(events: Sequence[Event], begun: float) -> Reply:
 
 def plain(message: Message) -> dict[str, Any]:
     """A message as JSON holds it: bytes in base64, enumerations by name, 64-bit integers as strings."""
+    from google.protobuf import json_format
+
     fields: dict[str, Any] = json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )

@@ -13,9 +13,10 @@ import yaml
 from numpy.typing import NDArray
 
 from appliance.contract import graphs
+from appliance.contract.limits import MAX_GUIDANCE
 from appliance.contract.mel import MelSpec
 from appliance.contract.placement import PLACES
-from appliance.contract.sampler import MAX_GUIDANCE, UPSTREAM, Sampler
+from appliance.contract.sampler import UPSTREAM, Sampler
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
 from appliance.contract.yaml_text import parse_yaml

@@ -13,7 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.contract.schedule import MAX_NFE, check_nfe
+from appliance.contract.limits import MAX_GUIDANCE, MAX_NFE
+from appliance.contract.schedule import check_nfe
 
 Update = Literal["euler", "renoise"]
 """From t to t' with the velocity v. `euler`: x + (t' − t)·v. `renoise`: (1 − t')·noise' + t'·(x + (1 − t)·v),
@@ -25,7 +26,6 @@ Condition = Literal["full", "speech", "none"]
 """Inputs of a row: text and reference, the reference alone, neither."""
 UNGUIDED_BELOW = 1e-5
 """As in upstream's `CFM.sample`."""
-MAX_GUIDANCE = 10.0
 
 
 @dataclass(frozen=True)

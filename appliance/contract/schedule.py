@@ -12,8 +12,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from appliance.contract.limits import MAX_NFE
+
 GRIDS = ("epss", "uniform", "shift")
-MAX_NFE = 64
 KEY_TIMES = {"short-kv": (0.0, 0.076), "short-once": (0.0,)}
 """Sampling → times at which it computes the reference's keys and values."""
 

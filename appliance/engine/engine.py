@@ -13,7 +13,8 @@ import numpy as np
 
 from appliance.contract.bundle import Bundle, Manifest, Sampling
 from appliance.contract.graphs import CONTEXT, STEPS, TAIL, signatures
-from appliance.contract.schedule import MAX_NFE, check_nfe
+from appliance.contract.limits import MAX_NFE
+from appliance.contract.schedule import check_nfe
 from appliance.engine.backend import Arithmetic, Backend, Graph, HostArray, Ranges
 from appliance.engine.condition import Conditioner
 from appliance.engine.costs import CostTable, Steps

@@ -22,7 +22,7 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from wsproto.events import BytesMessage, TextMessage
 
 from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
-from appliance.box.show.findings import plain
+from appliance.box.show.streams import plain
 from appliance.certificates import tls_context
 from appliance.config import Config, GatewayConfig, WyomingConfig, is_loopback, load, split_address
 from appliance.errors import ConfigError, StorageError

@@ -12,6 +12,9 @@ import grpc
 
 from appliance.errors import ApplianceError, Cancelled
 
+CALLER_KEY = "x-f5-caller"
+"""Metadata by which the gateway, over the Unix socket, names whom it calls for."""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 

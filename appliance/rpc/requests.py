@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from appliance.audio.encode import check_encoding, check_rate
 from appliance.config import MAX_GAIN_DB, AudioConfig, SynthesisConfig
-from appliance.contract.sampler import MAX_GUIDANCE, Sampler
+from appliance.contract.limits import MAX_GUIDANCE
+from appliance.contract.sampler import Sampler
 from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.request import Handling, Level, Playout, Priority, Request, Segmentation, Spoken, Terms

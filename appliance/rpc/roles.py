@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from appliance.access import CALLER_KEY, Role, Tokens
-from appliance.rpc.context import Context
+from appliance.access import Role, Tokens
+from appliance.rpc.context import CALLER_KEY, Context
 
 HEADER = "authorization"
 SCHEME = "bearer"

@@ -37,7 +37,7 @@ from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
 from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
-from appliance.box.show.findings import plain
+from appliance.box.show.streams import plain
 from appliance.box.system import Box
 from appliance.config import Config, LogConfig, ServerConfig, SynthesisConfig, load
 from appliance.contract import bundle

@@ -224,7 +224,7 @@ class Heard:
 def test_say_sends_its_options_cancel_its_id(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("appliance.cli.options.Client", Heard)
+    monkeypatch.setattr("appliance.client.Client", Heard)
     options = ["--priority", "high", "--channel", "chat", "--user", "u1", "--supersede", "score"]
     options += ["--queue-timeout", "2.5", "--min-nfe", "3", "--request-id", "r-1", "--timeout", "9"]
     options += ["--text-handling", "ssml", "--pronounce", "Xx=x", "--pronounce", "a=b=c"]
@@ -622,3 +622,24 @@ def test_help_does_not_load_the_engine() -> None:
 
 def test_a_table_without_audio() -> None:
     assert "no audio" in saying.table(Reply(b"", Header(), Timings(), 0.1, 0.0))
+
+
+HEAVY = "numpy", "yaml", "onnxruntime", "appliance.config", "appliance.box.checks", "appliance.client.aio"
+
+
+@pytest.mark.parametrize(
+    ("command", "also"),
+    [
+        (["--help"], ["grpc"]),
+        (["say", "Hi.", "--voice", "a", "--out", "/nowhere/a.wav"], []),
+        (["voices", "list"], []),
+    ],
+)
+def test_a_command_imports_nothing_of_the_others(command: list[str], also: list[str]) -> None:
+    arguments = command if "--help" in command else [*command, "--address", f"127.0.0.1:{free_port()}"]
+    code = (
+        "import contextlib, sys; from appliance import cli\n"
+        f"with contextlib.suppress(SystemExit): cli.main({arguments})\n"
+        f"print('imported:', *{{*{[*HEAVY, *also]}}} & set(sys.modules))"
+    )
+    assert process(sys.executable, "-c", code).stdout.splitlines()[-1].split(":")[1] == ""

@@ -22,7 +22,6 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.client import (
-    ADDRESS,
     AsyncClient,
     CallFailed,
     Client,
@@ -40,7 +39,6 @@ from appliance.client import (
     retries,
 )
 from appliance.client.messages import SHORT, synthesize_request
-from appliance.config import LOOPBACK_GRPC
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from tests.daemons import ROOT, Running, free_port, shared
@@ -638,10 +636,6 @@ def test_absent_options_leave_their_fields_absent(recorder: tuple[Recorder, str]
 
 
 # The module.
-
-
-def test_the_address_is_the_daemons() -> None:
-    assert ADDRESS == LOOPBACK_GRPC
 
 
 def test_import_needs_no_array_library() -> None:

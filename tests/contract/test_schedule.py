@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from appliance.contract.schedule import EPSS_32NDS, MAX_NFE, key_steps, noise, time_grid
+from appliance.contract.limits import MAX_NFE
+from appliance.contract.schedule import EPSS_32NDS, key_steps, noise, time_grid
 from tests import upstream
 
 pytestmark = pytest.mark.once

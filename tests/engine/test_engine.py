@@ -13,7 +13,8 @@ import pytest
 from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import signatures
-from appliance.contract.schedule import MAX_NFE, noise, time_grid
+from appliance.contract.limits import MAX_NFE
+from appliance.contract.schedule import noise, time_grid
 from appliance.engine.engine import Synthesizer
 from appliance.engine.flow import RELEASE_FRAMES, Flow
 from appliance.engine.loading import load_for

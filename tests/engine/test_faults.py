@@ -12,7 +12,8 @@ import pytest
 
 from appliance.contract.bundle import Sampling
 from appliance.contract.graphs import STEPS
-from appliance.contract.schedule import MAX_NFE, time_grid
+from appliance.contract.limits import MAX_NFE
+from appliance.contract.schedule import time_grid
 from appliance.engine.backend import HostArray, Tensor
 from appliance.engine.engine import Synthesizer
 from appliance.engine.vocoder import Decoder

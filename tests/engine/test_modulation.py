@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import signatures
-from appliance.contract.schedule import MAX_NFE, time_grid
+from appliance.contract.limits import MAX_NFE
+from appliance.contract.schedule import time_grid
 from appliance.engine import modulation
 from appliance.engine.backend import Graph, Tensor
 from appliance.engine.modulation import ModulationTable

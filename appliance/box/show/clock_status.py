@@ -19,7 +19,7 @@ from appliance.box.clocks.decision import Assessment
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import Cause, Verdict, megahertz, span, take_reading
 from appliance.box.platform import Platform
-from appliance.box.show.findings import plain
+from appliance.box.show.streams import plain
 from appliance.box.system import Box
 
 COLUMNS = ("min", "current", "max", "ceiling")

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from appliance.box.checks.finding import Finding, Level
+from appliance.box.show.streams import plain
 
 COLOURS = {Level.PASS: "32", Level.WARN: "33", Level.FAIL: "31;1", Level.SKIP: "2"}
 INDENT = " " * 6
@@ -37,11 +38,6 @@ def _lines(finding: Finding, width: int, colour: bool) -> list[str]:
     limit = f"  [{finding.threshold}]" if finding.threshold and finding.level is not Level.PASS else ""
     first = f"{_level(finding.level, colour)}  {finding.check:<{width}}  {finding.value}{limit}"
     return [first.rstrip(), *([f"{INDENT}→ {finding.remedy}"] if finding.remedy else [])]
-
-
-def plain(text: str) -> str:
-    """Output of other programs must not control root's terminal."""
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _level(level: Level, colour: bool) -> str:

@@ -1,4 +1,4 @@
-"""Standard streams on terminals whose encoding lacks letters, as serial consoles."""
+"""What a terminal is sent: nothing that it obeys, and marks for letters that its encoding lacks."""
 
 from __future__ import annotations
 
@@ -23,3 +23,8 @@ def open_streams(errors: str = "replace") -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)
+
+
+def plain(text: str) -> str:
+    """Output of other programs must not control root's terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
