@@ -83,7 +83,7 @@ ensure_env() {
 ensure_workshop() { ensure_env .venv "$1" torch device dev export upstream quality tensorrt; }
 
 # Pure Python without a wheel. Where another package has none, pip names it, in place of compiling it for an hour.
-sdists=docopt,antlr4-python3-runtime
+sdists=docopt,antlr4-python3-runtime,encodec
 
 # install DIR PIP-ARGUMENTS...: pip's own progress on a terminal, only its errors in a log.
 install() {

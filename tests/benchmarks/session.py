@@ -29,7 +29,7 @@ TEXTS = (
 )
 
 
-async def whole_s(client: AsyncClient, voice: str, text: str, seed: int = 7, **options: Any) -> float:
+async def whole_s(client: AsyncClient, voice: str, text: str, seed: int, **options: Any) -> float:
     begun, first_s = time.perf_counter(), 0.0
     async for event in client.stream(text, voice, seed=seed, **options):
         if isinstance(event, Piece) and not first_s:
@@ -37,9 +37,9 @@ async def whole_s(client: AsyncClient, voice: str, text: str, seed: int = 7, **o
     return first_s
 
 
-async def written_s(client: AsyncClient, voice: str, text: str, pace: float) -> float:
+async def written_s(client: AsyncClient, voice: str, text: str, seed: int, pace: float) -> float:
     """Seconds from first word to first sound of a text written at `pace` words a second."""
-    session = client.session(voice, seed=7)
+    session = client.session(voice, seed=seed)
     begun = time.perf_counter()
 
     async def write() -> None:
@@ -62,10 +62,12 @@ async def compare(address: str, voice: str, rounds: int, pace: float) -> None:
     whole: dict[str, list[float]] = {text: [] for text in TEXTS}
     written: dict[str, list[float]] = {text: [] for text in TEXTS}
     async with AsyncClient(address) as client:
-        for _ in range(rounds):
+        for turn in range(
+            rounds
+        ):  # each with noise of its own: what was spoken before is in the daemon's memory
             for text in TEXTS:
-                whole[text].append(await whole_s(client, voice, text))
-                written[text].append(await written_s(client, voice, text, pace))
+                whole[text].append(await whole_s(client, voice, text, 2 * turn))
+                written[text].append(await written_s(client, voice, text, 2 * turn + 1, pace))
     print("whole  written  ratio  text")
     for text in TEXTS:
         a, b = statistics.median(whole[text]), statistics.median(written[text])
