@@ -282,6 +282,8 @@ def _bundle(arguments: argparse.Namespace) -> None:
         functools.partial(
             parity.measure,
             expected=assemble.expectations(loaded, name, arguments.max_frames, beside),
+            choices=loaded.declaration.samplings,
+            named=arguments.sampling,
         ),
         max_frames=arguments.max_frames,
         created_by="python -m export bundle",
@@ -339,7 +341,7 @@ def _parity(arguments: argparse.Namespace) -> None:
     expected = assemble.expectations(
         loaded, manifest.precision, manifest.max_frames, contract.INT8 in manifest.variants
     )
-    report = parity.measure(made, expected)
+    report = parity.measure(made, expected, loaded.declaration.samplings, manifest.defaults.sampling)
     print(report.table())
     if report.failed:
         raise assemble.BundleFailed("; ".join(report.failed))

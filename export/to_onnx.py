@@ -21,8 +21,8 @@ from torch import nn
 
 from appliance.contract import graphs as contract
 
-EXAMPLE_SIZES = {"R": 3, "N": 37, "S": 5, "K": 4, "P": 23, "C": 11, "T": 29}
-"""All different and above 1: 0 and 1 become constants, equal sizes one symbol."""
+EXAMPLE_SIZES = {"R": 3, "N": 37, "S": 5, "K": 4, "P": 24, "C": 11, "T": 29}
+"""All different and above 1: 0 and 1 become constants, equal sizes one symbol. P divides by 2 and 4."""
 ANY_ROWS = 1009
 """Number of rows where the tracer may take it for a constant, which halves its time. No other size is a
 multiple of this prime, so a constant that depends on the rows is known by it."""
@@ -43,9 +43,14 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
     """
     rows: int | None = getattr(module, "rows", None)
     sizes = {**EXAMPLE_SIZES, "R": rows or EXAMPLE_SIZES["R"]}
-    symbols = {name: torch.export.Dim.DYNAMIC for name in sizes if not (rows and name == "R")}
+    fixed = {"R"} if rows else set[str]()
     shapes = {
-        t.name: {i: symbols[axis] for i, axis in enumerate(t.axes) if axis in symbols} for t in spec.inputs
+        t.name: {
+            i: torch.export.Dim.DYNAMIC
+            for i, axis in enumerate(t.axes)
+            if isinstance(axis, str) and axis not in fixed
+        }
+        for t in spec.inputs
     }
     with warnings.catch_warnings(), torch.no_grad(), _one_registry():
         warnings.simplefilter("ignore")
@@ -75,7 +80,7 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
     model.ir_version = contract.MAX_IR_VERSION
     if rows == ANY_ROWS:
         _name_rows(model.graph, spec, module.state_dict())
-    _name_axes(model.graph, spec, fixed={"R"} if rows else set())
+    _name_axes(model.graph, spec, fixed)
     program.save(str(path), external_data=True)
     data = path.with_name(f"{path.name}.data")
     if data.exists() and data.stat().st_size == 0:
@@ -196,7 +201,7 @@ def _name_rows(graph: onnx_ir.Graph, spec: contract.GraphSpec, weights: Collecti
 
 
 def _example(spec: contract.TensorSpec, sizes: Mapping[str, int]) -> torch.Tensor:
-    shape = [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes]
+    shape = spec.shape(sizes)
     if spec.dtype == "int32":
         return torch.ones(shape, dtype=torch.int32)
     return torch.empty(shape, dtype=DTYPES[spec.dtype])  # nobody reads it, so it takes no memory

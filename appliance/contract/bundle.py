@@ -24,10 +24,10 @@ from appliance.durable import sha256
 from appliance.errors import BundleError
 from appliance.fields import AtLeast, Ranged, from_mapping, shown, to_plain
 
-FORMAT = "1.6"
+FORMAT = "1.7"
 OLDEST = "1.1"
 """Oldest format that is read: 1.2 adds keys, 1.3 `sampler`, 1.4 `shapes` and `model` in place of `arch`, 1.5
-`reference`, 1.6 `encodes` and `text.durations`."""
+`reference`, 1.6 `encodes` and `text.durations`, 1.7 `shapes.kept`."""
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
@@ -87,6 +87,8 @@ class Shapes(Ranged):
     """D."""
     time_rows: Count
     upsampling: graphs.Upsampling
+    kept: graphs.Kept | None = None
+    """What steps reuse of a reference; None: they compute it anew, and sampling is `exact`."""
 
 
 @dataclass(frozen=True)
@@ -220,9 +222,10 @@ class Manifest(Ranged):
             raise ValueError(f"defaults: guidance: {error}") from None
         if (self.arch is None) == (self.shapes is None):
             raise ValueError("arch, shapes: one of them must be given")
-        if self.shapes is not None and self.defaults.sampling != "exact":
+        keeps = self.shapes is None or self.shapes.kept is not None
+        if self.defaults.sampling != "exact" and not keeps:
             raise ValueError(
-                f"defaults: sampling: must be exact where arch is null, not {self.defaults.sampling}"
+                f"defaults: sampling: must be exact where shapes has no kept, not {self.defaults.sampling}"
             )
         upsamples = self.arch is not None and self.arch.text_embedding_average_upsampling
         if self.text.durations and not upsamples:
@@ -259,7 +262,17 @@ def dimensions(
     conditions, embeds = len(sampler.conditions), sampler.guidance == "embedded"
     if isinstance(arch, Shapes):
         return graphs.Dimensions(
-            arch.dim, 0, mels, 0, arch.upsampling, compute, conditions, embeds, arch.time_rows, False
+            dim=arch.dim,
+            depth=0,
+            mels=mels,
+            inner=0,
+            upsampling=arch.upsampling,
+            compute=compute,
+            conditions=conditions,
+            embeds_guidance=embeds,
+            time_rows=arch.time_rows,
+            keeps_keys=arch.kept is not None,
+            kept=arch.kept,
         )
     upsampling: graphs.Upsampling = "tokens" if encodes == "tokens" else "spread"
     if not arch.text_embedding_average_upsampling:

@@ -3,7 +3,7 @@
 Axis legend: R rows (latents with a condition, at a time) · N frames · P frames of the reference · C frames of
 convolution context · T tokens and those that pad · M mels · D model width · A attention width (heads ·
 dim_head) · S rows of the modulation table · K time values · L samples · G conditions of a lane. An integer
-axis is fixed.
+axis is fixed, and P/2 every second frame of P.
 
 A lane guided by two rows has a conditional and an unconditional one, others the first alone (`sampler.py`).
 The step graphs give each row's velocity; `update` combines them and takes the step.
@@ -11,6 +11,7 @@ The step graphs give each row's velocity; `update` combines them and takes the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -27,7 +28,8 @@ them: the last one equals all that follow."""
 
 GRAPHS = ("modulation", "condition", "step", "step_keys", "step_reply", "update", "vocoder")
 REQUIRED = tuple(name for name in GRAPHS if name != "step")
-"""Graphs of a DiT: `step` is for padded rows; a CPU runs `step_keys` with an empty reference."""
+"""Graphs of a DiT: `step` is for padded rows; a CPU runs `step_keys` with an empty reference. Other
+architectures have `step`, whose single form has no reference."""
 STEPS = ("step", "step_keys", "step_reply")
 KEYED = ("step_keys", "step_reply")
 """Those of architectures with keys and values that a later step may reuse."""
@@ -46,7 +48,20 @@ class TensorSpec:
     axes: tuple[Axis, ...]
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in self.axes)
+        return tuple(_size(axis, sizes) for axis in self.axes)
+
+
+def rate_of(axis: Axis) -> tuple[Axis, int]:
+    """An axis and by how much it is divided: P/2 is P, 2."""
+    if isinstance(axis, int):
+        return axis, 1
+    whole, _, rate = axis.partition("/")
+    return whole, int(rate or 1)
+
+
+def _size(axis: Axis, sizes: Mapping[str, int]) -> int:
+    whole, rate = rate_of(axis)
+    return sizes[whole] // rate if isinstance(whole, str) else whole
 
 
 @dataclass(frozen=True)
@@ -54,6 +69,32 @@ class GraphSpec:
     name: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the layers of a Zipformer keep of a reference, each at its own rate: keys, the gated values of the
+    non-linear attention, and twice values and the last frames before a convolution."""
+
+    keys: int
+    """Width of the keys of all heads."""
+    gated: int
+    values: int
+    rates: tuple[int, ...]
+    """By layer: frames of which it has one."""
+    reaches: tuple[int, ...]
+    """By layer: frames that a convolution sees on each side."""
+
+    def __post_init__(self) -> None:
+        if not self.rates or len(self.rates) != len(self.reaches):
+            raise ValueError("rates, reaches: must be one of each layer")
+        if min(self.keys, self.gated, self.values, *self.rates) < 1 or min(self.reaches) < 0:
+            raise ValueError("keys, gated, values, rates: must be at least 1; reaches: at least 0")
+
+    @property
+    def stride(self) -> int:
+        """Frames that begin together at every rate."""
+        return math.lcm(*self.rates)
 
 
 @dataclass(frozen=True)
@@ -73,6 +114,13 @@ class Dimensions:
     """Rows of one time value; 0: the AdaLN rows of `depth` blocks."""
     keeps_keys: bool = True
     """Steps have a reference on a known path, with keys and values: `step_keys` and `step_reply`."""
+    kept: Kept | None = None
+    """Of layers that are no blocks of a DiT. There the unguided row has the reference too."""
+
+    @property
+    def stride(self) -> int:
+        """P is a multiple of it."""
+        return self.kept.stride if self.kept else 1
 
     @property
     def rows(self) -> int:
@@ -82,7 +130,9 @@ class Dimensions:
     @property
     def required(self) -> tuple[str, ...]:
         """Graphs that every bundle has."""
-        return REQUIRED if self.keeps_keys else tuple(n for n in GRAPHS if n not in KEYED)
+        if not self.keeps_keys:
+            return tuple(n for n in GRAPHS if n not in KEYED)
+        return GRAPHS if self.kept else REQUIRED
 
 
 def modulation(d: Dimensions) -> GraphSpec:
@@ -124,11 +174,10 @@ def step_keys(d: Dimensions) -> GraphSpec:
     """Velocity after a reference on a known path, and the reference's keys and values.
 
     A reference shorter than P stands at the end of its P frames. The last block computes only keys and values
-    for it.
+    for it. With `Dimensions.kept`, P has no padding.
     """
-    kept = tuple(TensorSpec(name, d.compute, ("R", "P", d.inner)) for name in kept_names(d.depth))
     return GraphSpec(
-        "step_keys", _row_inputs(d) + _reference_inputs(d, "reference", "P"), (_velocity(d), *kept)
+        "step_keys", _row_inputs(d) + _reference_inputs(d, "reference", "P"), (_velocity(d), *kept(d))
     )
 
 
@@ -137,14 +186,30 @@ def step_reply(d: Dimensions) -> GraphSpec:
 
     `context` is the end of the reference, which the position convolution sees; aligned as there.
     """
-    kept = tuple(TensorSpec(name, d.compute, ("R", "P", d.inner)) for name in kept_names(d.depth))
-    return GraphSpec(
-        "step_reply", _row_inputs(d) + _reference_inputs(d, "context", "C") + kept, (_velocity(d),)
-    )
+    context = () if d.kept else _reference_inputs(d, "context", "C")
+    return GraphSpec("step_reply", _row_inputs(d) + context + kept(d), (_velocity(d),))
 
 
-def kept_names(depth: int) -> tuple[str, ...]:
-    return tuple(f"{what}_{block}" for block in range(depth) for what in ("keys", "values"))
+def kept(d: Dimensions) -> tuple[TensorSpec, ...]:
+    """The reference's part of what a later step reuses."""
+    if d.kept is None:
+        names = (f"{what}_{block}" for block in range(d.depth) for what in ("keys", "values"))
+        return tuple(TensorSpec(name, d.compute, ("R", "P", d.inner)) for name in names)
+    found = []
+    for layer, (rate, reach) in enumerate(zip(d.kept.rates, d.kept.reaches, strict=True)):
+        frames = "P" if rate == 1 else f"P/{rate}"
+        last: tuple[Axis, ...] = ("R", reach, d.dim)
+        values: tuple[Axis, ...] = ("R", frames, d.kept.values)
+        axes: dict[str, tuple[Axis, ...]] = {
+            "keys": ("R", frames, d.kept.keys),
+            "gated": ("R", frames, d.kept.gated),
+            "values1": values,
+            "last1": last,
+            "values2": values,
+            "last2": last,
+        }
+        found += [TensorSpec(f"{name}_{layer}", d.compute, shape) for name, shape in axes.items()]
+    return tuple(found)
 
 
 def update(d: Dimensions) -> GraphSpec:
@@ -175,11 +240,11 @@ def _row_inputs(d: Dimensions) -> tuple[TensorSpec, ...]:
 
 
 def _reference_inputs(d: Dimensions, name: str, axis: str) -> tuple[TensorSpec, ...]:
-    return (
+    given = (
         TensorSpec(name, "float32", ("R", axis, d.mels)),
         TensorSpec(f"{name}_condition", d.compute, ("R", axis, d.dim)),
-        TensorSpec("reference_lengths", "int32", ("R",)),
     )
+    return given if d.kept else (*given, TensorSpec("reference_lengths", "int32", ("R",)))
 
 
 def _velocity(d: Dimensions) -> TensorSpec:

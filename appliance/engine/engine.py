@@ -340,14 +340,17 @@ def ranges(graph: str, manifest: Manifest, backend: Backend) -> Ranges:
     least = 1
     if graph in STEPS:
         least = backend.frame_multiple
-    longest = padded(manifest.max_frames, least)
+    longest, d = padded(manifest.max_frames, least), manifest.dimensions
+    reference = longest_reference(manifest)
+    rates = sorted(d.kept.rates) if d.kept else ()
     return {
         # Rows of several lanes are batched only where they have no reference.
         "R": (1, backend.max_batch if graph == "step" else 1),
         "N": (least, longest),
-        "P": (1, longest_reference(manifest)),
+        "P": (d.stride, reference),
+        **{f"P/{rate}": (d.stride // rate, reference // rate) for rate in rates},
         "C": (1, CONTEXT),
-        "S": (capacity(manifest.dimensions),) * 2,
+        "S": (capacity(d),) * 2,
         "K": (1, MAX_NFE),
         "T": (1 + TAIL, longest + TAIL) if manifest.encodes == "tokens" else (2, longest),
         "L": (1, longest * manifest.mel.hop),

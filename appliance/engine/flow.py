@@ -41,14 +41,14 @@ class LaneState:
     parts: list[Rows]
     """The conditional row and, guided by two, the unconditional one; one part where they share calls."""
     start: int
-    """First frame with latents: 0, or with `short` sampling the end of the reference."""
+    """First frame with latents: 0, or with `short` sampling the reference's end in whole strides."""
     times: NDArray[np.int32]
     """(NFE,) indices into the modulation table."""
     weights: FloatArray
     """(NFE, 2), of `Sampler.weights`."""
     step: Bound
-    path: Bound | None
-    """Moves the reference along its path, where it has no latents."""
+    paths: list[Bound]
+    """Move the reference along its path, of each part that has one: it has no latents."""
     noise: FloatArray
     """(N, M) of the next step."""
     unguided: tuple[int, ...]
@@ -63,6 +63,11 @@ class LaneState:
     def frames(self) -> int:
         """Frames that have latents."""
         return self.segment.frames - self.start
+
+    @property
+    def referring(self) -> list[Rows]:
+        """Parts with a reference."""
+        return [rows for rows in self.parts if rows.reference]
 
 
 @dataclass
@@ -81,7 +86,6 @@ class Flow:
     _batch: Rows | None = None
 
     def __post_init__(self) -> None:
-        self._is_exact = self.backend.frame_multiple == 1
         longest = padded(self.max_frames, self.backend.frame_multiple)
         self._capacity = {"N": longest, "P": self.longest_reference, "C": CONTEXT}
         self._next = self.backend.empty((longest, self.dimensions.mels), "float32")
@@ -91,7 +95,7 @@ class Flow:
             self._fresh = self.backend.empty(self._next.shape, "float32")
         self._free = [Places() for _ in range(self.max_lanes)]
         self._shared = {"mod_table": self.table}
-        if not self._is_exact:
+        if self.backend.frame_multiple > 1:
             spec = signatures(self.dimensions)["step"]
             sizes = {"R": 1, "N": longest}
             self._shared |= {
@@ -110,15 +114,15 @@ class Flow:
             for step in range(segment.nfe):
                 for call in self._calls(segment, step):
                     self._load(call.graph)
-            start = _start(segment)
+            start = calls[0].reference
             frames = segment.frames - start
             parts = [self._rows(place, number, call) for number, call in enumerate(calls)]
             for rows, call in zip(parts, calls, strict=True):
                 rows.take([frames] * call.rows, call.frames, call.reference)
             weights = self.sampler.weights(segment.times, segment.guidance)
-            bound = self._bind(parts, frames, start)
+            bound = self._bind(parts, frames)
             drawn = self._noise(segment, 0)
-            others = self._unguided(segment)
+            others = unguided(self.sampler, segment)
             lane = LaneState(segment, place, parts, start, times, weights, *bound, drawn, others)
             self._fill(lane, condition)
         except Exception:
@@ -159,13 +163,6 @@ class Flow:
                     self.backend.copy(new, rows.view("latents", lane.frames, row=row))
             lane.done, lane.noise = lane.done + 1, drawn
 
-    def _unguided(self, segment: Segment) -> tuple[int, ...]:
-        sampler = self.sampler
-        if sampler.rows(segment.guidance) == 1:
-            return ()
-        places = {name: place for place, name in enumerate(sampler.conditions)}
-        return tuple(places[sampler.unguided_at(float(t)).condition] for t in segment.times[:-1])
-
     def _noise(self, segment: Segment, step: int) -> FloatArray:
         """(N, M) before a step: given, else drawn."""
         given, mels = segment.noise, self.dimensions.mels
@@ -202,12 +199,11 @@ class Flow:
         self._free.append(lane.place)
 
     def _calls(self, segment: Segment, step: int) -> list[StepCall]:
-        rows = self.sampler.rows(segment.guidance)
         multiple, most = self.backend.frame_multiple, self.backend.max_batch
-        return calls_alone(segment, step, multiple, most, rows, keyed=self.dimensions.keeps_keys)
+        return calls_alone(segment, step, multiple, most, self.sampler, self.dimensions)
 
     def _rows(self, place: Places, number: int, call: StepCall) -> Rows:
-        has_reference = self.dimensions.keeps_keys and (call.reference > 0 or self._is_exact)
+        has_reference = call.graph in KEYED
         key = (number, has_reference)
         if key not in place.rows:
             names = KEYED if has_reference else ("step",)
@@ -240,48 +236,55 @@ class Flow:
             backend.copy(own, rows.view("condition", lane.frames, row=row))
         if lane.unguided and self.dimensions.conditions > 2:
             for index in range(1, self.dimensions.conditions):
-                own = backend.view(condition, (lane.frames, dim), (index, lane.start))
-                backend.copy(own, self._kept(lane, index))
-        if lane.start:
-            rows = lane.parts[0]
+                own = backend.view(condition, (segment.frames, dim), (index, 0))
+                backend.copy(own, self._kept(lane, index, 0, segment.frames))
+        for number, rows in enumerate(lane.referring):
             backend.upload(lane.noise[: lane.start], rows.view("path_noise", lane.start))
-            backend.upload(segment.reference_log_mel, rows.view("path_mel", lane.start))
-            before = backend.view(condition, (lane.start, dim), (0, 0))
+            backend.upload(segment.reference_log_mel[: lane.start], rows.view("path_mel", lane.start))
+            before = backend.view(condition, (lane.start, dim), (lane.unguided[0] if number else 0, 0))
             backend.copy(before, rows.view("reference_condition", lane.start))
-            self._copy_context(lane, "reference_condition", "context_condition")
+        self._copy_context(lane, "reference_condition", "context_condition")
 
-    def _kept(self, lane: LaneState, index: int) -> Tensor:
-        """(N, D) of a condition that an unguided row has at some time."""
+    def _kept(self, lane: LaneState, index: int, begin: int, frames: int) -> Tensor:
+        """(frames, D) from frame `begin` on of a condition that an unguided row has at some time."""
         if index not in lane.place.unguided:
             shape = (*self._next.shape[:1], self.dimensions.dim)
             lane.place.unguided[index] = self.backend.empty(shape, self.dimensions.compute)
-        return self.backend.view(lane.place.unguided[index], (lane.frames, self.dimensions.dim))
+        return self.backend.view(lane.place.unguided[index], (frames, self.dimensions.dim), (begin,))
 
     def _set_unguided(self, lane: LaneState) -> None:
         """Give the unguided row the condition of its time."""
-        here = lane.unguided[lane.done : lane.done + 1]
-        if here and here[0] != lane.unguided[max(lane.done - 1, 0)]:
-            rows = lane.parts[-1]
+        if changes(lane.unguided, lane.done):
+            index, rows, copy = lane.unguided[lane.done], lane.parts[-1], self.backend.copy
             last = len(rows.lengths) - 1
-            self.backend.copy(self._kept(lane, here[0]), rows.view("condition", lane.frames, row=last))
+            own = self._kept(lane, index, lane.start, lane.frames)
+            copy(own, rows.view("condition", lane.frames, row=last))
+            if rows.reference:
+                before = self._kept(lane, index, 0, lane.start)
+                copy(before, rows.view("reference_condition", lane.start))
 
     def _copy_context(self, lane: LaneState, reference: str, context: str) -> None:
-        """Copy the end of the reference, which the position convolution sees."""
-        rows, seen = lane.parts[0], min(CONTEXT, lane.start)
-        self.backend.copy(rows.view(reference, seen, skip=lane.start - seen), rows.view(context, seen))
+        """Copy the end of the reference, which the position convolution of a DiT sees."""
+        if self.dimensions.kept:
+            return
+        for rows in lane.referring:
+            seen = min(CONTEXT, lane.start)
+            self.backend.copy(rows.view(reference, seen, skip=lane.start - seen), rows.view(context, seen))
 
     def _set_reference(self, lane: LaneState) -> None:
         """Set the reference's latents to (1 − t)·noise + t·mel."""
-        if lane.path is not None:
-            if self._renoises and lane.done:
-                place = lane.parts[0].view("path_noise", lane.start)
-                self.backend.upload(lane.noise[: lane.start], place)
-            t = float(lane.segment.times[lane.done])
-            self.backend.upload(np.array([t, -t], np.float32), self._weights)
-            lane.path.run()
-            self._copy_context(lane, "reference", "context")
+        if not lane.paths:
+            return
+        if self._renoises and lane.done:
+            for rows in lane.referring:
+                self.backend.upload(lane.noise[: lane.start], rows.view("path_noise", lane.start))
+        t = float(lane.segment.times[lane.done])
+        self.backend.upload(np.array([t, -t], np.float32), self._weights)
+        for path in lane.paths:
+            path.run()
+        self._copy_context(lane, "reference", "context")
 
-    def _bind(self, parts: Sequence[Rows], frames: int, start: int) -> tuple[Bound, Bound | None]:
+    def _bind(self, parts: Sequence[Rows], frames: int) -> tuple[Bound, list[Bound]]:
         first, last, shape = parts[0], parts[-1], (frames, self.dimensions.mels)
         latents, velocity = (first.view(name, frames) for name in ("latents", "velocity"))
         unguided = last.view("velocity", frames, row=len(last.lengths) - 1)
@@ -289,10 +292,13 @@ class Flow:
         if self._renoises:
             given = (self.backend.view(self._fresh, shape), latents, velocity)
         step = self._bind_update(*given, self.backend.view(self._next, shape))
-        if not start:
-            return step, None
-        noise, mel, to = (first.view(name, start) for name in ("path_noise", "path_mel", "reference"))
-        return step, self._bind_update(noise, mel, noise, to)
+        paths = []
+        for rows in parts:
+            if rows.reference:
+                names = ("path_noise", "path_mel", "reference")
+                noise, mel, to = (rows.view(name, rows.reference) for name in names)
+                paths.append(self._bind_update(noise, mel, noise, to))
+        return step, paths
 
     def _bind_update(self, latents: Tensor, guided: Tensor, unguided: Tensor, out: Tensor) -> Bound:
         inputs: Mapping[str, Tensor] = {
@@ -305,25 +311,40 @@ class Flow:
 
 
 def calls_alone(
-    segment: Segment, step: int, multiple: int, max_batch: int, rows: int, *, keyed: bool = True
+    segment: Segment, step: int, multiple: int, max_batch: int, sampler: Sampler, dimensions: Dimensions
 ) -> list[StepCall]:
     """The calls of a segment of one or two rows that makes this step alone."""
-    start, keys = _start(segment), step in segment.key_steps
+    d, rows, start = dimensions, sampler.rows(segment.guidance), 0
+    if segment.sampling != "exact":
+        start = len(segment.reference_log_mel) // d.stride * d.stride
     frames = padded(segment.frames - start, multiple)
-    alone = "step_keys" if keyed and multiple == 1 else "step"
-    if start == 0 and rows == 2 and max_batch > 1:
-        return [StepCall(alone, frames, 0, 2)]
-    guided = "step_keys" if keys else "step_reply"
-    calls = [StepCall(guided if start else alone, frames, start, 1)]
-    return calls + [StepCall(alone, frames, 0, 1)] * (rows - 1)
+    plain = StepCall("step_keys" if "step" not in d.required and multiple == 1 else "step", frames, 0, 1)
+    if not start:
+        return [replace(plain, rows=2)] if rows == 2 and max_batch > 1 else [plain] * rows
+    keys, reply = (StepCall(name, frames, start, 1) for name in KEYED)
+    renews = step in segment.key_steps
+    calls = [keys if renews else reply]
+    if rows == 2:
+        other = keys if renews or changes(unguided(sampler, segment), step) else reply
+        calls.append(other if d.kept else plain)
+    return calls
+
+
+def unguided(sampler: Sampler, segment: Segment) -> tuple[int, ...]:
+    """(NFE,) places in `Sampler.conditions` of the unguided row's; empty without one."""
+    if sampler.rows(segment.guidance) == 1:
+        return ()
+    places = {name: place for place, name in enumerate(sampler.conditions)}
+    return tuple(places[sampler.unguided_at(float(t)).condition] for t in segment.times[:-1])
+
+
+def changes(conditions: Sequence[int], step: int) -> bool:
+    """True where a step has another condition than that before."""
+    return bool(conditions) and step > 0 and conditions[step] != conditions[step - 1]
 
 
 def padded(frames: int, multiple: int) -> int:
     return -(-frames // multiple) * multiple
-
-
-def _start(segment: Segment) -> int:
-    return 0 if segment.sampling == "exact" else len(segment.reference_log_mel)
 
 
 def joined_calls(calls: Sequence[StepCall], most: int) -> list[list[int]]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from appliance.contract.bundle import Conditioning, Defaults, Duration, Precision, Shapes
+from appliance.contract.bundle import Conditioning, Defaults, Duration, Precision, Sampling, Shapes
 from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.sampler import Sampler
 from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
@@ -127,6 +127,9 @@ class Declaration:
     steps: Mapping[str, StepGraph]
     single: tuple[str, ...]
     """Step graphs that one row runs on a CPU."""
+    samplings: tuple[Sampling, ...]
+    """Other than `exact`, cheapest first, from which an export chooses by the measured distance alone; where
+    there are none, words must tell, and the others are measured if one is named."""
     precisions: tuple[Precision, ...]
     bounds: Mapping[Precision, Mapping[str, float]]
     """Tolerance: see `parity.BOUNDS`."""

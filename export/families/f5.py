@@ -285,6 +285,7 @@ DECLARATION = Declaration(
     condition=_condition,
     steps={"step": modules.Step, "step_keys": modules.StepKeys, "step_reply": modules.StepReply},
     single=("step_keys", "step_reply"),
+    samplings=("short-kv", "short"),
     fused=True,
     precisions=("fp32", "fp16", "int8", "int8-qdq"),
     bounds=parity.BOUNDS,

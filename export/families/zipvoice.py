@@ -6,6 +6,7 @@ Settings are those of k2-fsa/ZipVoice at 2f7326f (`infer_zipvoice.py`, `run_libr
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 import string
@@ -15,10 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Defaults, Shapes
+from appliance.contract.graphs import Kept
 from appliance.contract.mel import MelSpec
 from appliance.contract.sampler import Condition, Sampler, Unguided
 from appliance.contract.tokens import Tokenizer, Vocabulary
@@ -28,7 +31,7 @@ from export import checkpoint, modules, oracles, parity, peaks
 from export.checkpoint import CheckpointError, Weights
 from export.families.declaration import Declaration, Family, FamilyError, Given
 from export.model import zipformer
-from export.model.zipformer import Frames, ZipVoice, ZipVoiceArch
+from export.model.zipformer import Frames, Keeping, Past, ZipVoice, ZipVoiceArch
 from export.precision import Roles
 
 PAD = "_"
@@ -45,6 +48,8 @@ TWO_ROWS = Sampler(unguided=(Unguided("speech", 0.5, 2.0), Unguided("none", 1.0,
 DISTILLED = Sampler(guidance="embedded")
 EMILIA, LIBRITTS = 0.5, 0.7
 """Shifts of the grid."""
+MOST_PADDING = 64
+"""Frames; a device's rows are of a multiple of it."""
 
 
 _PARTS = {
@@ -169,6 +174,25 @@ def build(weights: Mapping[str, Tensor], given: Given) -> ZipVoice:
     return filled
 
 
+def shapes(arch: ZipVoiceArch) -> Shapes:
+    stacks = list(
+        zip(
+            arch.fm_decoder_downsampling_factor,
+            arch.fm_decoder_num_layers,
+            arch.fm_decoder_cnn_module_kernel,
+            strict=True,
+        )
+    )
+    kept = Kept(
+        keys=arch.fm_decoder_num_heads * arch.query_head_dim,
+        gated=3 * arch.fm_decoder_dim // 4,
+        values=arch.fm_decoder_num_heads * arch.value_head_dim,
+        rates=tuple(factor for factor, count, _ in stacks for _ in range(count)),
+        reaches=tuple(kernel // 2 for _, count, kernel in stacks for _ in range(count)),
+    )
+    return Shapes(arch.fm_decoder_dim, arch.stacks, "floor", kept)
+
+
 class TimeTable(nn.Module):
     """t (K) [, strength (K)] → rows (K, stacks, D), in float32."""
 
@@ -227,8 +251,11 @@ class Step(nn.Module):
         decoder = checkpoint.filled(model, weights).fm_decoder
         self.rows, self.single, self.compute = 1 if form == "single" else None, form == "single", compute
         self.from_latents = modules.Matrix(decoder.in_proj.weight[:, :mels], None, compute)
-        self.table = modules.kept(zipformer.offsets_table(max_frames, arch.pos_dim), compute)
+        # Reference and padded reply together may exceed `max_frames`; the tracer knows no bound of their sum.
+        self.most = max_frames + MOST_PADDING
+        self.table = modules.kept(zipformer.offsets_table(2 * self.most, arch.pos_dim), compute)
         self.decoder = with_matrices(decoder, compute)
+        self.rates, self.layers = arch.fm_decoder_downsampling_factor, arch.fm_decoder_num_layers
         # What runs in the other graphs.
         del self.decoder.in_proj, self.decoder.time_embed
         if GUIDANCE in weights:
@@ -239,21 +266,132 @@ class Step(nn.Module):
     def forward(
         self, latents: Tensor, condition: Tensor, mod_table: Tensor, step_index: Tensor, lengths: Tensor
     ) -> Tensor:
+        return self.velocity(latents, condition, mod_table, step_index, lengths)
+
+    def velocity(
+        self,
+        latents: Tensor,
+        condition: Tensor,
+        mod_table: Tensor,
+        step_index: Tensor,
+        lengths: Tensor,
+        pasts: Sequence[Past] | None = None,
+        begin: int = 0,
+    ) -> Tensor:
+        """(R, N − begin, M) from frame `begin` on of rows of N; `lengths` are of what follows it."""
+        for frames_before in (latents.shape[1] - begin, begin, *(past.frames for past in pasts or ())):
+            torch._check(frames_before <= self.most)
         times = mod_table.index_select(0, step_index).to(self.compute).split(1, dim=1)
         x = self.from_latents(latents.to(self.compute)) + condition
-        frames = Frames(latents.shape[1], None if self.single else lengths)
-        velocity: Tensor = self.decoder(x, self.table, times, frames)
+        frames = Frames(latents.shape[1] - begin, None if self.single else lengths).after(begin)
+        velocity: Tensor = self.decoder(x, self.table, times, frames, pasts, begin)
         return velocity.float()
 
 
+class StepKeys(Step):
+    """See `appliance.contract.graphs.step_keys`."""
+
+    def forward(  # type: ignore[override]
+        self,
+        latents: Tensor,
+        condition: Tensor,
+        mod_table: Tensor,
+        step_index: Tensor,
+        lengths: Tensor,
+        reference: Tensor,
+        reference_condition: Tensor,
+    ) -> tuple[Tensor, ...]:
+        begin = reference.shape[1]
+        x, given = torch.cat([reference, latents], dim=1), torch.cat([reference_condition, condition], dim=1)
+        pasts = [Keeping(begin // rate) for rate in self.rates]
+        velocity = self.velocity(x, given, mod_table, step_index, lengths, pasts, begin)
+        return velocity, *(kept for past in pasts for kept in past.kept)
+
+
+class StepReply(Step):
+    """See `appliance.contract.graphs.step_reply`."""
+
+    def forward(  # type: ignore[override]
+        self,
+        latents: Tensor,
+        condition: Tensor,
+        mod_table: Tensor,
+        step_index: Tensor,
+        lengths: Tensor,
+        kept: tuple[Tensor, ...],
+    ) -> Tensor:
+        ends = list(itertools.accumulate(zipformer.KEPT_PER_LAYER * count for count in self.layers))
+        pasts = [zipformer.Kept(kept[begin:end]) for begin, end in itertools.pairwise([0, *ends])]
+        return self.velocity(latents, condition, mod_table, step_index, lengths, pasts)
+
+
+class FeedForward(nn.Module):
+    """As the model's, with the constants of SwooshL in the biases beside it."""
+
+    def __init__(self, plain: zipformer.FeedForward, compute: torch.dtype) -> None:
+        super().__init__()
+        first, second = plain.in_proj, plain.out_proj
+        self.in_proj = modules.Matrix(first.weight, first.bias - zipformer.SWOOSH_L.right, compute)
+        self.out_proj = after_swoosh(second, zipformer.SWOOSH_L, compute)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.out_proj(swoosh(self.in_proj(x)).to(x.dtype))
+        return y
+
+
+class Convolution(nn.Module):
+    """As the model's, with the constants of SwooshR in the biases beside it. The convolution has two axes, of
+    one row: ONNX Runtime's blocked kernels take no fewer."""
+
+    def __init__(self, plain: zipformer.Convolution, compute: torch.dtype) -> None:
+        super().__init__()
+        self.in_proj = modules.Matrix(plain.in_proj.weight, plain.in_proj.bias, compute)
+        depthwise = plain.depthwise_conv
+        assert depthwise.bias is not None
+        self.weight = modules.kept(depthwise.weight[:, :, None], compute)
+        self.bias = modules.kept(depthwise.bias - zipformer.SWOOSH_R.right, compute)
+        self.out_proj = after_swoosh(plain.out_proj, zipformer.SWOOSH_R, compute)
+
+    def forward(self, x: Tensor, valid: Tensor | None, past: Past) -> Tensor:
+        reach = self.weight.shape[3] // 2
+        y = past.led(zipformer.gated(self.in_proj(x), valid), reach).mT[:, :, None]
+        if past.leads:
+            y = F.pad(y, (0, reach))
+        around = (0, 0 if past.leads else reach)
+        y = F.conv2d(y, self.weight, self.bias, padding=around, groups=y.shape[1])[:, :, 0].mT
+        z: Tensor = self.out_proj(swoosh(y).to(x.dtype))
+        return z
+
+
+def swoosh(x: Tensor) -> Tensor:
+    """ln(1 + eˣ) − 0.08·x in float32: what is left of a Swoosh beside its constants.
+
+    From 20 on it is x, where eˣ ends.
+    """
+    x = x.float()
+    return torch.maximum(x, (x.clamp(max=20.0).exp() + 1.0).log()) - zipformer.SLOPE * x
+
+
+def after_swoosh(linear: nn.Linear, of: zipformer.Swoosh, compute: torch.dtype) -> modules.Matrix:
+    """The product after `swoosh` of x − right: its bias has what that lacks, −0.08·right − down."""
+    sums = linear.weight.to(compute).double().sum(dim=1)
+    bias = linear.bias - (zipformer.SLOPE * of.right + of.down) * sums
+    return modules.Matrix(linear.weight, bias.float(), compute)
+
+
 def with_matrices(module: Any, compute: torch.dtype) -> Any:
-    """Replace linear layers by those of graphs, in place, and the types of other weights but of norms."""
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, nn.Linear):
-                parent.add_module(name, modules.Matrix(child.weight, child.bias, compute))
-            elif isinstance(child, (nn.Conv1d, zipformer.Bypass)):
-                child.to(compute)
+    """Replace layers by those of graphs, in place, and the types of other weights but of norms."""
+    for name, child in list(module.named_children()):
+        if isinstance(child, nn.Linear):
+            module.add_module(name, modules.Matrix(child.weight, child.bias, compute))
+        elif isinstance(child, zipformer.FeedForward):
+            module.add_module(name, FeedForward(child, compute))
+        elif isinstance(child, zipformer.Convolution):
+            module.add_module(name, Convolution(child, compute))
+        elif isinstance(child, zipformer.Bypass):
+            child.to(compute)
+        else:
+            with_matrices(child, compute)
     return module.requires_grad_(False)
 
 
@@ -335,13 +473,14 @@ DECLARATION = Declaration(
     find=find,
     load=load,
     build=build,
-    shapes=lambda arch: Shapes(arch.fm_decoder_dim, arch.stacks, "floor"),
+    shapes=shapes,
     modulation=lambda weights, given, max_frames, stored, compute: TimeTable(build(weights, given)),
     condition=lambda weights, given, max_frames, stored, compute: TextCondition(
         build(weights, given), given.sampler.conditions, max_frames, compute
     ),
-    steps={"step": Step},
-    single=("step",),
+    steps={"step": Step, "step_keys": StepKeys, "step_reply": StepReply},
+    single=("step", "step_keys", "step_reply"),
+    samplings=(),
     precisions=("fp32", "fp16", "int8"),
     bounds={
         "fp32": {

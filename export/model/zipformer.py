@@ -89,25 +89,90 @@ class Frames:
             return None
         return torch.arange(self.n, device=self.lengths.device) < self.lengths[:, None]
 
+    def after(self, frames: int) -> Frames:
+        """Those of rows before which so many frames stand."""
+        if not frames:
+            return self
+        return Frames(frames + self.n, None if self.lengths is None else frames + self.lengths)
+
     def fewer(self, factor: int) -> Frames:
         lengths = None if self.lengths is None else (self.lengths + (factor - 1)) // factor
         return Frames((self.n + factor - 1) // factor, lengths)
 
 
-def swoosh(x: Tensor, right: float, down: float) -> Tensor:
-    """ln(1 + e^(x − right)) − 0.08·x − down, in float32."""
-    x = x.float()
-    # softplus of torch ends at a threshold; this is exact on both sides.
-    shifted = x - right
-    return shifted.clamp(min=0.0) + torch.log1p(torch.exp(-shifted.abs())) - 0.08 * x - down
+class Past:
+    """What stands before the frames of a stack where its layers mix frames: nothing."""
+
+    frames = 0
+    """Number of the reference's frames that are not among the stack's own."""
+    leads = False
+    """True where convolutions have frames in place of the zeros before the first."""
+
+    def joined(self, x: Tensor) -> Tensor:
+        """x (R, n, A) of the stack's frames → (R, frames + n, A), to be attended to."""
+        return x
+
+    def led(self, x: Tensor, reach: int) -> Tensor:
+        """x (R, n, D) → a convolution's input, of reach + n frames where `leads`."""
+        return x
 
 
-def swoosh_l(x: Tensor) -> Tensor:
-    return swoosh(x, 4.0, 0.035)
+WHOLE = Past()
 
 
-def swoosh_r(x: Tensor) -> Tensor:
-    return swoosh(x, 1.0, 0.313261687)
+class Keeping(Past):
+    """Keeps what later steps reuse of the first `begin` frames, by layer in the order of computation:
+    keys, gated values, and twice values and the last frames before a convolution."""
+
+    def __init__(self, begin: int) -> None:
+        self.begin, self.kept = begin, list[Tensor]()
+
+    def joined(self, x: Tensor) -> Tensor:
+        self.kept.append(x[:, : self.begin])
+        return x
+
+    def led(self, x: Tensor, reach: int) -> Tensor:
+        self.kept.append(F.pad(x[:, : self.begin], (0, 0, reach, 0)).narrow(1, self.begin, reach))
+        return x
+
+
+class Kept(Past):
+    """The reference of an earlier step, as `Keeping` kept it."""
+
+    leads = True
+
+    def __init__(self, kept: Sequence[Tensor]) -> None:
+        self.frames, self._next = kept[0].shape[1], iter(kept)
+
+    def joined(self, x: Tensor) -> Tensor:
+        return torch.cat([next(self._next), x], dim=1)
+
+    def led(self, x: Tensor, reach: int) -> Tensor:
+        return self.joined(x)
+
+
+KEPT_PER_LAYER = 6
+"""Tensors of `Keeping`."""
+
+
+SLOPE = 0.08
+
+
+@dataclass(frozen=True)
+class Swoosh:
+    """ln(1 + e^(x − right)) − SLOPE·x − down."""
+
+    right: float
+    down: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        # softplus of torch ends at a threshold; this is exact on both sides.
+        shifted = x - self.right
+        softplus = shifted.clamp(min=0.0) + torch.log1p(torch.exp(-shifted.abs()))
+        return softplus - SLOPE * x - self.down
+
+
+SWOOSH_L, SWOOSH_R = Swoosh(4.0, 0.035), Swoosh(1.0, 0.313261687)
 
 
 def waves(values: Tensor, width: int) -> Tensor:
@@ -129,9 +194,9 @@ def offsets_table(most: int, width: int) -> Tensor:
     return table
 
 
-def offsets_of(table: Tensor, n: int) -> Tensor:
-    """(2·n, width): offsets 1 − n to n."""
-    return table.narrow(0, table.shape[0] // 2 - n, 2 * n)
+def offsets_of(table: Tensor, n: int, keys: int) -> Tensor:
+    """(n + keys, width): offsets 1 − keys to n, of the last n frames to all `keys`."""
+    return table.narrow(0, table.shape[0] // 2 - keys, n + keys)
 
 
 class FeedForward(nn.Module):
@@ -140,7 +205,7 @@ class FeedForward(nn.Module):
         self.in_proj, self.out_proj = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.out_proj(swoosh_l(self.in_proj(x)).to(x.dtype))
+        y: Tensor = self.out_proj(SWOOSH_L(self.in_proj(x)))
         return y
 
 
@@ -153,22 +218,22 @@ class AttentionWeights(nn.Module):
         self.in_proj = nn.Linear(dim, (2 * self.width + self.pos_width) * heads)
         self.linear_pos = nn.Linear(arch.pos_dim, heads * self.pos_width, bias=False)
 
-    def forward(self, x: Tensor, offsets: Tensor, valid: Tensor | None) -> Tensor:
-        """x (R, n, D), offsets (2·n, pos_dim), valid (R, n)."""
+    def forward(self, x: Tensor, offsets: Tensor, heard: Tensor | None, past: Past) -> Tensor:
+        """x (R, n, D), offsets (n + keys, pos_dim), heard (R, keys)."""
         n, whole = x.shape[1], self.width * self.heads
-        q, k, p = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for part in self.in_proj(x).split((whole, whole, self.pos_width * self.heads), dim=-1)
-        )  # (R, heads, n, width)
+        q, k, p = self.in_proj(x).split((whole, whole, self.pos_width * self.heads), dim=-1)
+        k = past.joined(k)
+        keys, span = k.shape[1], k.shape[1] + n
+        q, k, p = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, k, p))
         # Four axes: beside a product in float16, ONNX Runtime 1.31 crashes on the transposition of three.
         places = self.linear_pos(offsets.to(x.dtype))[None]
         places = places.unflatten(-1, (self.heads, -1)).permute(0, 2, 3, 1)
-        near = (p @ places).flatten(2)  # (R, heads, n·2n): row i has offsets from -(n - 1) on
-        # A shift of n − 1 and rows that are one shorter put the offset j − i at (i, j).
-        near = near.narrow(2, n - 1, n * (2 * n - 1)).unflatten(2, (n, 2 * n - 1))[..., :n]
+        near = (p @ places).flatten(2)  # (R, heads, n·span): row i has offsets from -(keys - 1) on
+        # A shift of n − 1 and rows that are one shorter put the offset of key j to frame i at (i, j).
+        near = near.narrow(2, n - 1, n * (span - 1)).unflatten(2, (n, span - 1))[..., :keys]
         scores = q.float() @ k.float().mT + near.float()
-        if valid is not None:
-            scores = scores.masked_fill(~valid[:, None, None], MASKED_SCORE)
+        if heard is not None:
+            scores = scores.masked_fill(~heard[:, None, None], MASKED_SCORE)
         return scores.softmax(dim=-1).to(x.dtype)
 
 
@@ -178,8 +243,8 @@ class SelfAttention(nn.Module):
         self.heads = heads
         self.in_proj, self.out_proj = nn.Linear(dim, heads * width), nn.Linear(heads * width, dim)
 
-    def forward(self, x: Tensor, shares: Tensor) -> Tensor:
-        y: Tensor = self.out_proj(attend(self.in_proj(x), shares))
+    def forward(self, x: Tensor, shares: Tensor, past: Past) -> Tensor:
+        y: Tensor = self.out_proj(attend(past.joined(self.in_proj(x)), shares))
         return y
 
 
@@ -191,14 +256,15 @@ class NonlinearAttention(nn.Module):
         hidden = 3 * dim // 4
         self.in_proj, self.out_proj = nn.Linear(dim, 3 * hidden), nn.Linear(hidden, dim)
 
-    def forward(self, x: Tensor, shares: Tensor) -> Tensor:
+    def forward(self, x: Tensor, shares: Tensor, past: Past) -> Tensor:
         s, x, y = self.in_proj(x).chunk(3, dim=-1)
-        z: Tensor = self.out_proj(attend(x * s.float().tanh().to(x.dtype), shares[:, :1]) * y)
+        gated = past.joined(x * s.float().tanh().to(x.dtype))
+        z: Tensor = self.out_proj(attend(gated, shares[:, :1]) * y)
         return z
 
 
 def attend(x: Tensor, shares: Tensor) -> Tensor:
-    """x (R, n, A) by shares (R, heads, n, keys), of as many first frames → (R, n, A)."""
+    """x (R, keys, A) by shares (R, heads, n, keys) → (R, n, A)."""
     values = x.unflatten(-1, (shares.shape[1], -1)).transpose(1, 2)
     return (shares @ values[:, :, : shares.shape[3]]).transpose(1, 2).flatten(2)
 
@@ -209,16 +275,21 @@ class Convolution(nn.Module):
     def __init__(self, dim: int, kernel: int) -> None:
         super().__init__()
         self.in_proj, self.out_proj = nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
-        self.depthwise_conv = nn.Conv1d(dim, dim, kernel, padding=kernel // 2, groups=dim)
+        self.depthwise_conv = nn.Conv1d(dim, dim, kernel, groups=dim)
 
-    def forward(self, x: Tensor, valid: Tensor | None) -> Tensor:
-        y, gate = self.in_proj(x).chunk(2, dim=-1)
-        y = y * gate.sigmoid()
-        if valid is not None:
-            y = y.masked_fill(~valid[..., None], 0.0)
-        y = self.depthwise_conv(y.mT).mT
-        z: Tensor = self.out_proj(swoosh_r(y).to(x.dtype))
+    def forward(self, x: Tensor, valid: Tensor | None, past: Past) -> Tensor:
+        reach = self.depthwise_conv.kernel_size[0] // 2
+        y = past.led(gated(self.in_proj(x), valid), reach)
+        y = self.depthwise_conv(F.pad(y.mT, (0 if past.leads else reach, reach))).mT
+        z: Tensor = self.out_proj(SWOOSH_R(y))
         return z
+
+
+def gated(x: Tensor, valid: Tensor | None) -> Tensor:
+    """(R, n, 2·D) → (R, n, D): half by the sigmoid of the other, zero where `valid` (R, n) is false."""
+    x, gate = x.chunk(2, dim=-1)
+    y = x * gate.sigmoid()
+    return y if valid is None else y.masked_fill(~valid[..., None], 0.0)
 
 
 class BiasNorm(nn.Module):
@@ -256,20 +327,28 @@ class Layer(nn.Module):
         self.conv_module1, self.conv_module2 = Convolution(dim, kernel), Convolution(dim, kernel)
         self.norm, self.bypass, self.bypass_mid = BiasNorm(dim), Bypass(dim), Bypass(dim)
 
-    def forward(self, x: Tensor, offsets: Tensor, time: Tensor | None, valid: Tensor | None) -> Tensor:
-        """x (R, n, D), time (R, 1, D), which is added three times."""
-        whole, shares = x, self.self_attn_weights(x, offsets, valid)
+    def forward(
+        self,
+        x: Tensor,
+        offsets: Tensor,
+        time: Tensor | None,
+        valid: Tensor | None,
+        heard: Tensor | None,
+        past: Past,
+    ) -> Tensor:
+        """x (R, n, D), time (R, 1, D), which is added three times; masks of frames and of attended ones."""
+        whole, shares = x, self.self_attn_weights(x, offsets, heard, past)
         x = self.timed(x, time)
         x = x + self.feed_forward1(x)
-        x = x + self.nonlin_attention(x, shares)
-        x = x + self.self_attn1(x, shares)
+        x = x + self.nonlin_attention(x, shares, past)
+        x = x + self.self_attn1(x, shares, past)
         x = self.timed(x, time)
-        x = x + self.conv_module1(x, valid)
+        x = x + self.conv_module1(x, valid, past)
         x = x + self.feed_forward2(x)
         x = self.bypass_mid(whole, x)
-        x = x + self.self_attn2(x, shares)
+        x = x + self.self_attn2(x, shares, past)
         x = self.timed(x, time)
-        x = x + self.conv_module2(x, valid)
+        x = x + self.conv_module2(x, valid, past)
         x = x + self.feed_forward3(x)
         y: Tensor = self.bypass(whole, self.norm(x))
         return y
@@ -290,10 +369,12 @@ class Stack(nn.Module):
             self.time_emb = nn.Sequential(nn.Identity(), nn.Linear(arch.time_embed_dim, dim))
         self.layers = nn.ModuleList(Layer(dim, heads, hidden, kernel, arch) for _ in range(count))
 
-    def forward(self, x: Tensor, table: Tensor, time: Tensor | None, frames: Frames) -> Tensor:
-        offsets, valid = offsets_of(table, frames.n), frames.valid()
+    def forward(self, x: Tensor, table: Tensor, time: Tensor | None, frames: Frames, past: Past) -> Tensor:
+        attended = frames.after(past.frames)
+        offsets = offsets_of(table, frames.n, attended.n)
+        valid, heard = frames.valid(), attended.valid()
         for layer in self.layers:
-            x = layer(x, offsets, time, valid)
+            x = layer(x, offsets, time, valid, heard, past)
         return x
 
 
@@ -325,8 +406,8 @@ class DownsampledStack(nn.Module):
         self.downsample, self.encoder, self.out_combiner = Downsample(factor), stack, Bypass(dim)
         self.factor = factor
 
-    def forward(self, x: Tensor, table: Tensor, time: Tensor | None, frames: Frames) -> Tensor:
-        y = self.encoder(self.downsample(x, frames), table, time, frames.fewer(self.factor))
+    def forward(self, x: Tensor, table: Tensor, time: Tensor | None, frames: Frames, past: Past) -> Tensor:
+        y = self.encoder(self.downsample(x, frames), table, time, frames.fewer(self.factor), past)
         y = y[:, :, None].expand(-1, -1, self.factor, -1).flatten(1, 2).narrow(1, 0, frames.n)
         z: Tensor = self.out_combiner(x, y)
         return z
@@ -366,11 +447,21 @@ class Zipformer(nn.Module):
         if embeds_guidance:
             self.guidance_scale_embed = nn.Linear(GUIDANCE_WIDTH, arch.time_embed_dim, bias=False)
 
-    def forward(self, x: Tensor, table: Tensor, times: Sequence[Tensor | None], frames: Frames) -> Tensor:
-        """x (R, n, D) after the input projection, `times` (R, 1, D) of each stack → (R, n, output)."""
-        for stack, time in zip(self.encoders, times, strict=True):
-            x = stack(x, table, time, frames)
-        y: Tensor = self.out_proj(x)
+    def forward(
+        self,
+        x: Tensor,
+        table: Tensor,
+        times: Sequence[Tensor | None],
+        frames: Frames,
+        pasts: Sequence[Past] | None = None,
+        begin: int = 0,
+    ) -> Tensor:
+        """x (R, n, D) after the input projection, `times` (R, 1, D) and the past of each stack → (R, n −
+        begin, output)."""
+        pasts = pasts or [WHOLE] * len(self.encoders)
+        for stack, time, past in zip(self.encoders, times, pasts, strict=True):
+            x = stack(x, table, time, frames, past)
+        y: Tensor = self.out_proj(x[:, begin:] if begin else x)
         return y
 
     def time_rows(self, t: Tensor, strength: Tensor | None = None) -> Tensor:
@@ -378,8 +469,8 @@ class Zipformer(nn.Module):
         seen = waves(t, self.time_width)
         if strength is not None:
             seen = seen + self.guidance_scale_embed(waves(strength, GUIDANCE_WIDTH))
-        seen = self.time_embed[2](swoosh_r(self.time_embed[0](seen)))
-        active = swoosh_r(seen)
+        seen = self.time_embed[2](SWOOSH_R(self.time_embed[0](seen)))
+        active = SWOOSH_R(seen)
         return torch.stack([plain.time_emb[1](active) for plain in self.plain_stacks()], dim=1)
 
     def plain_stacks(self) -> list[Any]:

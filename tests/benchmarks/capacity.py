@@ -96,8 +96,8 @@ class Modelled:
         return LAUNCHES * self._model.kernels(graph)
 
     def _calls(self, segment: Segment, step: int) -> list[StepCall]:
-        rows, keyed = self._manifest.sampler.rows(segment.guidance), self._manifest.dimensions.keeps_keys
-        return calls_alone(segment, step, FRAME_MULTIPLE, self._rows, rows, keyed=keyed)
+        m = self._manifest
+        return calls_alone(segment, step, FRAME_MULTIPLE, self._rows, m.sampler, m.dimensions)
 
 
 @dataclass(frozen=True)

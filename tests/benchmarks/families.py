@@ -3,7 +3,7 @@
 Each contender lives in a process of its own and they take turns (`cpu.py`): same reference of 5 s, same text.
 On a busy machine processor times say more than times.
 
-    [PYTHONPATH=CHECKOUT] python -m tests.benchmarks.families WORK [--rounds 3] [--threads 2]
+    [PYTHONPATH=CHECKOUT] python -m tests.benchmarks.families WORK [--rounds 3] [--threads 2] [--only GLOB]
 
 WORK holds checkpoints and bundles; what is there already is not made again. Those of `upstream` need a
 checkout of k2-fsa/ZipVoice at 2f7326f: its torch model, and its own ONNX export in ONNX Runtime.
@@ -20,6 +20,7 @@ import sys
 import wave
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock, patch
@@ -28,7 +29,7 @@ import numpy as np
 
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
-from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.bundle import Bundle, Precision, Sampling
 from appliance.engine.condition import condition_inputs
 from appliance.engine.loading import load_for
 from appliance.plan import Planner
@@ -57,9 +58,9 @@ STAND_INS = (
 # ----------------------------------------------------------------------------------------- preparation
 
 
-def prepare_bundle(work: Path, name: str) -> Bundle:
-    """The bundle of a family in float32, unmeasured; WORK/name is made if it is missing."""
-    folder = work / name / "bundle"
+def prepare_bundle(work: Path, name: str, precision: Precision = "fp32") -> Bundle:
+    """The bundle of a family, unmeasured; WORK/name is made if it is missing."""
+    folder = work / name / precision
     if not folder.exists():
         from export import assemble, parity
         from export.families import NAMED
@@ -86,7 +87,7 @@ def prepare_bundle(work: Path, name: str) -> Bundle:
             defaults=family.defaults,
         )
         loaded = assemble.load(sources)
-        assemble.build(loaded, "fp32", folder, lambda _: parity.Report("fp32"))
+        assemble.build(loaded, precision, folder, lambda _: parity.Report(precision))
     return contract.read(folder, verify=False)
 
 
@@ -138,6 +139,13 @@ def upstream_onnx(work: Path) -> Path:
             onnx_export.export_text_encoder(onnx_export.OnnxTextModel(model), folder / "text_encoder.onnx")
             decoder = onnx_export.OnnxFlowMatchingModel(model, distill=True)
             onnx_export.export_fm_decoder(decoder, folder / "fm_decoder.onnx")
+        for name in ("text_encoder", "fm_decoder"):  # as the `main` of upstream's export ends
+            onnx_export.quantize_dynamic(
+                folder / f"{name}.onnx",
+                folder / f"{name}_int8.onnx",
+                op_types_to_quantize=["MatMul"],
+                weight_type=onnx_export.QuantType.QInt8,
+            )
     return folder
 
 
@@ -233,15 +241,15 @@ def upstream_torch(work: Path) -> Run:
             padding_mask=mask,
             num_step=planned.nfe,
             guidance_scale=planned.guidance,
-            t_shift=float(contract.read(work / ZIPVOICE / "bundle", verify=False).manifest.defaults.shift),
+            t_shift=float(contract.read(work / ZIPVOICE / "fp32", verify=False).manifest.defaults.shift),
         )
         return np.asarray(found[0].numpy())
 
     return run
 
 
-def upstream_ort(work: Path, threads: int) -> Run:
-    """Upstream's own ONNX export in ONNX Runtime, without a vocoder."""
+def upstream_ort(work: Path, threads: int, suffix: str = "") -> Run:
+    """Upstream's own ONNX export in ONNX Runtime, without a vocoder; `suffix` of its files."""
     import onnxruntime
 
     planned, noise = planned_zipvoice(work)
@@ -249,7 +257,7 @@ def upstream_ort(work: Path, threads: int) -> Run:
     options.intra_op_num_threads = threads
     text, decoder = (
         onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        for path in (upstream_onnx(work) / name for name in ("text_encoder.onnx", "fm_decoder.onnx"))
+        for path in (upstream_onnx(work) / f"{name}{suffix}.onnx" for name in ("text_encoder", "fm_decoder"))
     )
     speech = np.zeros((1, planned.frames, planned.reference_log_mel.shape[1]), np.float32)
     speech[0, : len(planned.reference_log_mel)] = planned.reference_log_mel
@@ -291,44 +299,60 @@ def contender(name: str, work: Path, threads: int) -> Run:
         "our torch": lambda: our_torch(work),
         "upstream torch": lambda: upstream_torch(work),
         "upstream onnx": lambda: upstream_ort(work, threads),
+        "upstream onnx int8": lambda: upstream_ort(work, threads, "_int8"),
     }
     if name in made:
         return made[name]()
-    family, sampling, part = name.split()
-    bundle = prepare_bundle(work, family)
+    family, precision, sampling, part = name.split()
+    bundle = prepare_bundle(work, family, precision)  # type: ignore[arg-type]
     return ours(bundle, NFE[family], sampling, threads, first=part == "first")  # type: ignore[arg-type]
 
 
 # -------------------------------------------------------------------------------------------- measuring
 
-ENGINE = {f"{F5} short-kv": F5, f"{ZIPVOICE} exact": ZIPVOICE}
+ENGINE = {
+    f"{F5} fp32 short-kv": F5,
+    **{
+        f"{ZIPVOICE} {precision} {sampling}": ZIPVOICE
+        for precision in ("fp32", "int8")
+        for sampling in ("exact", "short-kv")
+    },
+}
+TORCH = "our torch", "upstream torch", "upstream onnx", "upstream onnx int8"
+BASE = f"{ZIPVOICE} fp32 exact whole"
+"""Of which the ratios are."""
 
 
-def compare(work: Path, rounds: int, threads: int) -> dict[str, Any]:
-    bundles = {name: prepare_bundle(work, name) for name in (F5, ZIPVOICE)}
-    names = [f"{name} {part}" for name in ENGINE for part in ("whole", "first")]
-    names.append("our torch")
-    if _is_there("zipvoice"):
+def compare(work: Path, rounds: int, threads: int, only: str) -> dict[str, Any]:
+    names = [f"{name} {part}" for name in ENGINE for part in ("whole", "first")] + list(TORCH)
+    is_there = _is_there("zipvoice")
+    names = [name for name in names if fnmatch(name, only) and (is_there or "upstream" not in name)]
+    for name in names:
+        if name not in TORCH:
+            family, precision, *_ = name.split()
+            prepare_bundle(work, family, precision)  # type: ignore[arg-type]
+    if any("onnx" in name for name in names):
         upstream_onnx(work)
-        names += ["upstream torch", "upstream onnx"]
     ran = take_turns(names, work, rounds, "tests.benchmarks.families", ("--threads", str(threads)))
-    rows, whole = dict[str, Any](), f"{ZIPVOICE} exact whole"
+    rows = dict[str, Any]()
     least_s = {name: min(one.cpu_s) for name, one in ran.items()}
     print(
         f"\n{rounds} rounds, {threads} threads; reference {REFERENCE_S:g} s; ratios of least processor times"
     )
-    print(f"{'':40s} {'median s':>9s} {'cpu s':>7s} {'× ZipVoice':>10s} {'peak GB':>8s}")
+    print(f"{'':46s} {'median s':>9s} {'cpu s':>7s} {'× ZipVoice':>10s} {'peak GB':>8s}")
     for name, one in ran.items():
         rows[name] = {"seconds": one.seconds, "cpu_s": one.cpu_s, "peak_gb": one.peak_gb}
-        ratio = least_s[name] / least_s[whole]
-        print(f"{name:40s} {one.median:9.2f} {least_s[name]:7.2f} {ratio:10.2f} {one.peak_gb:8.2f}")
+        ratio = least_s[name] / least_s.get(BASE, least_s[name])
+        print(f"{name:46s} {one.median:9.2f} {least_s[name]:7.2f} {ratio:10.2f} {one.peak_gb:8.2f}")
     for name, family in ENGINE.items():
-        rate = bundles[family].manifest.mel.sample_rate_hz
-        rows[name] = {part: len(ran[f"{name} {part}"].result()) / rate for part in ("whole", "first")}
-        print(f"{name}: {rows[name]['whole']:.2f} s of speech, its first piece {rows[name]['first']:.2f} s")
+        if f"{name} whole" in ran and f"{name} first" in ran:
+            rate = prepare_bundle(work, family).manifest.mel.sample_rate_hz
+            whole, first = (len(ran[f"{name} {part}"].result()) / rate for part in ("whole", "first"))
+            rows[name] = {"whole": whole, "first": first}
+            print(f"{name}: {whole:.2f} s of speech, its first piece {first:.2f} s")
     if "upstream torch" in ran:
         expected = ran["upstream torch"].result()
-        for name in ("our torch", "upstream onnx"):
+        for name in (name for name in TORCH if name in ran and name != "upstream torch"):
             far = float(np.linalg.norm(ran[name].result() - expected) / np.linalg.norm(expected))
             rows[name]["error"] = far
             print(f"{name}: {far:.1e} from upstream's torch")
@@ -341,6 +365,7 @@ def main() -> None:
     parser.add_argument("served", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", default="*", metavar="GLOB", help="contenders")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     if options.served:
@@ -351,7 +376,7 @@ def main() -> None:
             torch.set_num_threads(options.threads)
         answer(contender(name, options.work, options.threads), Path(out))
         return
-    results = compare(options.work, options.rounds, options.threads)
+    results = compare(options.work, options.rounds, options.threads, options.only)
     (options.work / "families.json").write_text(json.dumps(results, indent=1))
 
 

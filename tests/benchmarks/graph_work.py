@@ -115,7 +115,7 @@ def inputs_of(bundle: Bundle, graph: str, frames: int) -> dict[str, HostArray]:
     draw = np.random.default_rng(0)
     arrays: dict[str, HostArray] = {}
     for tensor in signatures(bundle.manifest.dimensions)[file_of(bundle, graph)].inputs:
-        shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes)
+        shape = tensor.shape(sizes)
         is_whole = tensor.dtype == "int32"
         array = np.zeros(shape, "int32") if is_whole else draw.normal(0.0, 0.3, shape).astype(tensor.dtype)
         if tensor.name == "lengths":
@@ -131,8 +131,7 @@ def bytes_moved(bundle: Bundle, graph: str, frames: int, work: Work, width: int)
     spec = signatures(bundle.manifest.dimensions)[file_of(bundle, graph)]
     values = 0
     for tensor in (*spec.inputs, *spec.outputs):
-        shape = [sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes]
-        values += math.prod(shape) * np.dtype(tensor.dtype).itemsize
+        values += math.prod(tensor.shape(sizes)) * np.dtype(tensor.dtype).itemsize
     return work.parameters * width + values
 
 
@@ -143,4 +142,4 @@ def speedups(bundle: Bundle) -> dict[str, float]:
 
 def file_of(bundle: Bundle, graph: str) -> str:
     """Name of the graph's file; a step's has exact shapes."""
-    return "step_keys" if graph == "step" and bundle.manifest.dimensions.keeps_keys else graph
+    return "step_keys" if graph == "step" and "step" not in bundle.manifest.dimensions.required else graph

@@ -84,11 +84,11 @@ class ReplyModel:
             guidance=2.0,
             sampling=sampling,
         )
-        rows, keyed = self._bundle.manifest.sampler.most_rows, self._bundle.manifest.dimensions.keeps_keys
+        m = self._bundle.manifest
         return [
             call
             for step in range(nfe)
-            for call in calls_alone(segment, step, multiple, LANE_ROWS, rows, keyed=keyed)
+            for call in calls_alone(segment, step, multiple, LANE_ROWS, m.sampler, m.dimensions)
         ]
 
     def _of_step(self, call: StepCall) -> dict[str, float]:

@@ -263,15 +263,15 @@ def test_two_mistakes_are_named_together(edit: Edit, message: str, folder: Path)
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ("1.7", "format 1.7 is newer than 1.6, which this reads; update f5-appliance"),
-        ("1.10", "format 1.10 is newer than 1.6"),
-        ("2.0", "format 2.0 is newer than 1.6"),
+        ("1.8", "format 1.8 is newer than 1.7, which this reads; update f5-appliance"),
+        ("1.10", "format 1.10 is newer than 1.7"),
+        ("2.0", "format 2.0 is newer than 1.7"),
         (
             "1.0",
             "format 1.0 is older than 1.1, the oldest that this reads; export it again from its checkpoint",
         ),
         ("0.9", "format 0.9 is older than 1.1"),
-        (None, "format None is not a version; this reads 1.6"),
+        (None, "format None is not a version; this reads 1.7"),
         ("one", "format 'one' is not a version"),
         ("1.0.0", "format '1.0.0' is not a version"),
         ([1, 0], "is not a version"),

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from appliance.contract.graphs import Dimensions
+from appliance.contract.sampler import UPSTREAM
 from appliance.engine.costs import CLAMP, LEARNING, CostTable, StepCall, Steps
 from appliance.engine.flow import calls_alone
 from appliance.request import Segment
@@ -15,11 +17,12 @@ from tests.engine.lanes import segment
 pytestmark = pytest.mark.once
 
 NFE = 4
+DIT = Dimensions(dim=64, depth=2, mels=100, inner=48)
 Seconds = Callable[[str, Steps], float]
 
 
 def calls_of(steps: Steps) -> list[StepCall]:
-    return [call for given, step in steps for call in calls_alone(given, step, 64, 2, 2)]
+    return [call for given, step in steps for call in calls_alone(given, step, 64, 2, UPSTREAM, DIT)]
 
 
 def of_a_device(call: str, steps: Steps) -> float:

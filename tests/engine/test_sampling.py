@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from appliance.contract.bundle import Bundle, Sampling
-from appliance.contract.graphs import CONTEXT, kept_names
+from appliance.contract.graphs import CONTEXT, kept
 from appliance.engine.condition import padded_ids, padded_mel
 from appliance.engine.engine import Synthesizer
 from appliance.request import FloatArray, Segment
@@ -34,7 +34,7 @@ class Plain:
             name: onnxruntime.InferenceSession(bundle.graph(name), options, ["CPUExecutionProvider"])
             for name in names
         }
-        self.kept = kept_names(bundle.manifest.dimensions.depth)
+        self.kept = [t.name for t in kept(bundle.manifest.dimensions)]
 
     def call(self, graph: str, **inputs: Any) -> list[FloatArray]:
         arrays = {name: np.asarray(value) for name, value in inputs.items()}

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from appliance.contract import graphs as contract
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import CONTEXT
 from appliance.request import FloatArray
@@ -65,8 +64,8 @@ def reply_of(feed: Feed, kept: list[NDArray[Any]], context: int = CONTEXT) -> Fe
         for name in ("reference", "reference_condition")
     }
     own = {name: array for name, array in feed.items() if name not in ("reference", "reference_condition")}
-    depth = len(kept) // 2
-    return {**own, **seen, **dict(zip(contract.kept_names(depth), kept, strict=True))}
+    names = (f"{what}_{block}" for block in range(len(kept) // 2) for what in ("keys", "values"))
+    return {**own, **seen, **dict(zip(names, kept, strict=True))}
 
 
 @pytest.mark.parametrize("reference", [0, 1, 10, 41])

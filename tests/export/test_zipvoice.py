@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import string
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ from torch.overrides import TorchFunctionMode
 
 from appliance import cli
 from appliance.client import Client
-from appliance.contract.bundle import Bundle, Precision
+from appliance.contract.bundle import Bundle, Precision, Sampling
 from appliance.contract.graphs import signatures
 from appliance.contract.sampler import Sampler
 from appliance.contract.schedule import time_grid
-from appliance.engine.condition import condition_inputs, floor_index
-from appliance.engine.engine import Synthesizer
+from appliance.engine.condition import condition_inputs, floor_index, padded_mel
+from appliance.engine.engine import SAMPLINGS, Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.tensorrt import build as tensorrt
 from appliance.engine.tensorrt.build import EngineSource, Profile
@@ -263,9 +264,34 @@ def test_a_half_precision_step_has_float32_where_it_must(form: modules.Form, tmp
     for row, n in enumerate(frames):
         assert relative(half[row, :n].numpy(), whole[row, :n].numpy()) <= 3e-3
     f16, f32 = {torch.float16}, {torch.float32}
-    assert kinds.seen["conv1d"] == kinds.seen["matmul"] == kinds.seen["sigmoid"] == f16
-    for name in ("scores", "softmax", "exp", "log1p", "rsqrt", "square", "tanh", "sum"):
+    assert kinds.seen["conv2d"] == kinds.seen["matmul"] == kinds.seen["sigmoid"] == f16
+    for name in ("scores", "softmax", "exp", "log", "maximum", "rsqrt", "square", "tanh", "sum"):
         assert kinds.seen[name] == f32, name
+
+
+@pytest.mark.parametrize("form", ["standard", "single"])
+@pytest.mark.parametrize(("frames", "reference"), [(90, 40), (77, 4), (61, 12), (200, 196)])
+@torch.inference_mode()
+def test_a_reply_after_what_is_kept_of_the_reference_equals_the_whole(
+    form: modules.Form, frames: int, reference: int, tmp_path: Path
+) -> None:
+    """At every rate, after references shorter than a convolution sees, whatever stands in the padding."""
+    weights = assemble.load(
+        published(tmp_path, distilled=True, arch=ARCH, name="ZipVoice-LibriTTS")
+    ).weights()
+    rng = torch.Generator().manual_seed(frames)
+    x, condition = torch.randn(1, frames, 100, generator=rng), torch.randn(1, frames, 64, generator=rng)
+    at = torch.randn(4, ARCH.stacks, 64, generator=rng) * 0.3, torch.ones(1, dtype=torch.int32)
+    step, keys, reply = (
+        kind(weights, ARCH, 100, 256, torch.float32, form) for kind in zipvoice.DECLARATION.steps.values()
+    )
+    whole = step(x, condition, *at, torch.tensor([frames]))[:, reference:]
+    padding = (0, 0, 0, 0 if form == "single" else 13)
+    own = [torch.nn.functional.pad(part[:, reference:], padding, value=3.0) for part in (x, condition)]
+    left = torch.tensor([frames - reference])
+    first, *kept = keys(*own, *at, left, x[:, :reference], condition[:, :reference])
+    for found in (first, reply(*own, *at, left, tuple(kept))):
+        assert relative(found[:, : frames - reference].numpy(), whole.numpy()) <= PARITY
 
 
 def test_products_that_overflow_in_half_are_named() -> None:
@@ -297,15 +323,16 @@ def test_a_bundle_of_each_precision_passes_the_gate_and_speaks(
     assert (m.batch_invariant, m.reference) == (precision == "fp16", "zipvoice")
     found = {row["what"]: row for row in m.parity["rows"]}
     assert found["condition"]["bound"] == zipvoice.DECLARATION.bounds[precision]["condition"]
-    given = [asked(bundle, frames, 4, 3.0) for frames in (77, 131)]
-    engine = Synthesizer(bundle, OrtBackend(1), lanes=2)
+    given = [asked(bundle, 77, 4, 3.0), asked(bundle, 131, 4, 3.0), asked(bundle, 131, 4, 3.0, "short-kv")]
+    engine = Synthesizer(bundle, OrtBackend(1), lanes=3)
     alone = [solo(engine, one) for one in given]
     for one, other in zip(staggered(engine, given), alone, strict=True):
         assert relative(one, other) <= PARITY
     if precision == "fp16":  # the device's own CPU widens the same weights
         device = Device()
         on_device = Synthesizer(bundle, open_on(device), lanes=1)
-        assert relative(small.reply(on_device, given[0]), small.reply(engine, given[0])) <= 5e-3
+        for one in (given[0], given[-1]):
+            assert relative(small.reply(on_device, one), small.reply(engine, one)) <= 5e-3
         assert not device.wrong
         assert "default" in m.variants and {"ort-cpu", "float32", "float32-sums"} < m.variants.keys()
     else:
@@ -322,19 +349,83 @@ def bundles(workshop: Workshop) -> dict[str, Bundle]:
     return {kind: made(workshop, distilled=kind == "distill") for kind in KINDS}
 
 
+@torch.inference_mode()
+def text_of_segment(model: ZipVoice, given: Segment) -> torch.Tensor:
+    return text_of(model, given.ids, given.frames)
+
+
 def wanted(model: ZipVoice, given: Segment, sampler: Sampler) -> FloatArray:
     """(reply, M) by the torch model, which upstream's answers prove; `ids` are upstream's numbers."""
-    with torch.inference_mode():
-        text = text_of(model, given.ids, given.frames)
+    text = text_of_segment(model, given)
     cond, noise = (torch.from_numpy(np.asarray(a)) for a in (given.reference_log_mel, given.noise))
     *_, (mel, _) = zipformer.states(model, cond, text, noise, given.times.tolist(), given.guidance, sampler)
     return mel[len(cond) :].numpy()
 
 
-def asked(bundle: Bundle, frames: int, nfe: int, w: float) -> Segment:
-    given = segment(frames, nfe=nfe, guidance=w, seed=frames)
+@torch.inference_mode()
+def reusing(model: ZipVoice, given: Segment, sampler: Sampler, keys: set[int]) -> FloatArray:
+    """(reply, M) by the torch model where the reference follows its path, and steps beside `keys` reuse it.
+
+    A row of another condition than before makes its own. Frames of the last group begin the reply.
+    """
+    decoder, known, texts = (
+        model.fm_decoder,
+        len(given.reference_log_mel) // 4 * 4,
+        text_of_segment(model, given),
+    )
+    noise, speech = (
+        torch.from_numpy(np.asarray(a))
+        for a in (given.noise, padded_mel(given.reference_log_mel, given.frames))
+    )
+    shown = {"full": (texts, speech), "speech": (texts * 0, speech), "none": (texts * 0, speech * 0)}
+    table, kept = zipformer.offsets_table(given.frames, model.arch.pos_dim), dict[int, tuple[str, Any]]()
+    weights = torch.from_numpy(sampler.weights(given.times, given.guidance))
+
+    def velocity(row: int, name: str, x: torch.Tensor, step: int) -> torch.Tensor:
+        now = torch.tensor([float(given.times[step])], dtype=torch.float32)
+        fresh = step in keys or kept[row][0] != name
+        path = torch.cat([(1 - now) * noise[:known] + now * speech[:known], x]) if fresh else x
+        whole = decoder.in_proj(torch.cat([path, *(part[-len(path) :] for part in shown[name])], dim=-1))
+        w = torch.tensor([given.guidance]) if sampler.guidance == "embedded" else None
+        pasts = [
+            zipformer.Keeping(known // rate) if fresh else zipformer.Kept(of)
+            for rate, of in zip(
+                TRACED.fm_decoder_downsampling_factor, kept.get(row, ("", [[], []]))[1], strict=True
+            )
+        ]
+        rows = decoder.time_rows(now, w).split(1, dim=1)
+        v = decoder(whole[None], table, rows, zipformer.Frames(len(path)), pasts)[0]
+        if fresh:
+            kept[row] = name, [past.kept for past in pasts]
+        return v[-len(x) :]
+
+    x = noise[known:]
+    for step, now in enumerate(given.times[:-1].tolist()):
+        names = ["full", sampler.unguided_at(now).condition][: sampler.rows(given.guidance)]
+        v = [velocity(row, name, x, step) for row, name in enumerate(names)]
+        x = x + weights[step, 0] * v[0] + weights[step, 1] * v[-1]
+    return x[len(given.reference_log_mel) - known :].numpy()
+
+
+def asked(bundle: Bundle, frames: int, nfe: int, w: float, sampling: Sampling = "exact") -> Segment:
+    given = segment(frames, nfe=nfe, guidance=w, seed=frames, sampling=sampling)
     ids = given.ids % bundle.manifest.vocab_size
     return dataclasses.replace(given, ids=ids, times=bundle.manifest.times(nfe))
+
+
+def numbered(given: Segment, tokens: Sequence[str]) -> Segment:
+    """With upstream's numbers."""
+    return dataclasses.replace(given, ids=np.array([TOKENS.index(tokens[i]) + 1 for i in given.ids]))
+
+
+REUSED: list[tuple[int, int, Sampling, set[int]]] = [
+    # Of a third: references of whole groups and not, and of less than one.
+    (98, 4, "short", set(range(4))),
+    (93, 4, "short-kv", {0, 1}),
+    (150, 8, "short-kv", {0, 1}),
+    (86, 4, "short-once", {0}),
+    (10, 4, "short-kv", {0, 1}),
+]
 
 
 @pytest.mark.slow
@@ -350,17 +441,15 @@ def test_bundles_speak(bundles: dict[str, Bundle], tmp_path: Path) -> None:
             for number, (frames, nfe) in enumerate(((77, 8), (131, 4), (90, 8), (201, 5)))
         ]
         tokens = bundle.vocabulary().tokens
-        answers = [
-            wanted(
-                model,
-                dataclasses.replace(given, ids=np.array([TOKENS.index(tokens[i]) + 1 for i in given.ids])),
-                m.sampler,
-            )
-            for given in segments
-        ]
+
+        answers = [wanted(model, numbered(given, tokens), m.sampler) for given in segments]
+        for frames, nfe, sampling, keys in REUSED:
+            segments.append(asked(bundle, frames, nfe, strengths[0], sampling))
+            answers.append(reusing(model, numbered(segments[-1], tokens), m.sampler, keys))
         device = Device()
         on_device = Synthesizer(bundle, open_on(device), lanes=1)
-        assert relative(small.reply(on_device, segments[0]), answers[0]) <= PARITY
+        for number in (0, 5):
+            assert relative(small.reply(on_device, segments[number]), answers[number]) <= PARITY
         assert not device.wrong
         for backend in (OrtBackend(1), Padded()):
             engine = Synthesizer(bundle, backend, lanes=len(segments))
@@ -369,8 +458,6 @@ def test_bundles_speak(bundles: dict[str, Bundle], tmp_path: Path) -> None:
             alone = [solo(engine, given) for given in segments]
             for found, expected in zip(staggered(engine, segments), alone, strict=True):
                 assert relative(found, expected) <= PARITY
-            with pytest.raises(ValueError, match="sampling must be exact with this bundle, not 'short'"):
-                engine.open(dataclasses.replace(segments[0], sampling="short"))
             with pytest.raises(ValueError, match="ids must be fewer than 77 frames, not 77"):
                 engine.open(dataclasses.replace(segments[0], ids=np.zeros(77, np.int32)))
     folder, stormed = bundles["distill"].folder, tmp_path / "storm.json"
@@ -456,5 +543,5 @@ def test_limits_are_counted_and_modelled(
         step = next(row for row in told["graphs"] if row["graph"] == "step")
         wanted = 4 * rows * sum(found.at(told["frames"]).values()) / 1e9
         assert step["gflop"] == pytest.approx(wanted, rel=1e-6)
-        assert [one["sampling"] for one in told["times"]] == ["exact"]
+        assert [one["sampling"] for one in told["times"]] == list(SAMPLINGS)
         assert 0.0 < told["floor_s"] < told["times"][0]["s"]

@@ -120,7 +120,7 @@ def made(
             given,
             precision,
             folder / "bundle",
-            lambda trial: parity.measure(trial, expected),
+            lambda trial: parity.measure(trial, expected, given.declaration.samplings),
             max_frames=MAX_FRAMES,
         )
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from appliance.contract.graphs import GraphSpec, TensorSpec
+from appliance.contract.graphs import GraphSpec, TensorSpec, rate_of
 from appliance.durable import locked, replace_file, sha256
 from appliance.engine.backend import Ranges
 from appliance.engine.cuda import fault_of
@@ -65,7 +65,9 @@ def profiles_of(spec: GraphSpec, ranges: Ranges) -> tuple[Profile, ...]:
     """
     axes = dict.fromkeys(a for t in spec.inputs for a in t.axes if isinstance(a, str))
     wide = {
-        a: (least, min(max(USUAL_FRAMES, least), most), most) for a in axes for least, most in [ranges[a]]
+        a: (least, min(max(USUAL_FRAMES // rate_of(a)[1], least), most), most)
+        for a in axes
+        for least, most in [ranges[a]]
     }
     if "R" not in wide:
         return (Profile(wide),)
