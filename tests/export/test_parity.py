@@ -336,7 +336,7 @@ def lossy(made: BuiltBundle, references: list[oracles.Oracle]) -> oracles.Expect
 def test_int8_is_held_to_a_share_of_what_few_steps_cost(
     int8: BuiltBundle, lossy: oracles.Expectations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parity, "HEARD", 0.0)
+    monkeypatch.setitem(parity.BOUNDS["int8"], "heard", 0.0)
     report = parity.measure(int8.bundle, lossy)
     assert report.failed == []
     rows = {row.what: row for row in report.rows}
@@ -367,7 +367,7 @@ def test_int8_fails_by_its_mel_and_by_its_waveform(
         coarse = dataclasses.replace(lossy.coarse, **{field: nearer})
         error = 0.4 * nearer
         for heard, failed in ((0.9 * error, [what]), (1.1 * error, [])):
-            monkeypatch.setattr(parity, "HEARD", heard)
+            monkeypatch.setitem(parity.BOUNDS["int8"], "heard", heard)
             report = parity.measure(int8.bundle, dataclasses.replace(lossy, coarse=coarse))
             assert [line.split(" at ")[0] for line in report.failed] == failed
 
