@@ -88,7 +88,7 @@ class Shapes(Ranged):
     time_rows: Count
     upsampling: graphs.Upsampling
     kept: graphs.Kept | None = None
-    """What steps reuse of a reference; None: they compute it anew, and sampling is `exact`."""
+    """Sizes of a reference's states that steps reuse; None: they compute it anew, and sampling is `exact`."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ ROWS_PER_BLOCK = 6  # shift, scale, gate of attention, then of the feed-forward
 FINAL_ROWS = 2  # shift, scale of the last norm (upstream: scale, shift)
 CONTEXT = 30
 """C: one-sided receptive field of the convolutional position embedding (two kernels of 31)."""
+FRAME_MULTIPLE = 64
+"""Frames of which a row's number is a multiple on a GPU, where tiles of products have 64 rows or more."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,11 @@ class GraphSpec:
 
 @dataclass(frozen=True)
 class Kept:
-    """What the layers of a Zipformer keep of a reference, each at its own rate: keys, the gated values of the
-    non-linear attention, and twice values and the last frames before a convolution."""
+    """Sizes of a reference's states in the layers of a Zipformer, each at its own rate.
+
+    Keys, the gated values of the non-linear attention, and twice values and the last frames before a
+    convolution.
+    """
 
     keys: int
     """Width of the keys of all heads."""
@@ -115,7 +120,7 @@ class Dimensions:
     keeps_keys: bool = True
     """Steps have a reference on a known path, with keys and values: `step_keys` and `step_reply`."""
     kept: Kept | None = None
-    """Of layers that are no blocks of a DiT. There the unguided row has the reference too."""
+    """States of layers that are no blocks of a DiT. There the unguided row has the reference too."""
 
     @property
     def stride(self) -> int:
@@ -191,7 +196,7 @@ def step_reply(d: Dimensions) -> GraphSpec:
 
 
 def kept(d: Dimensions) -> tuple[TensorSpec, ...]:
-    """The reference's part of what a later step reuses."""
+    """States of the reference that later steps reuse."""
     if d.kept is None:
         names = (f"{what}_{block}" for block in range(d.depth) for what in ("keys", "values"))
         return tuple(TensorSpec(name, d.compute, ("R", "P", d.inner)) for name in names)

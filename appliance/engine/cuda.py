@@ -13,13 +13,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from appliance.contract.graphs import FRAME_MULTIPLE
 from appliance.engine.backend import HostArray, Tensor
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
 
 STAGING_BYTES = 4 << 20
 """Bytes of each of two pinned buffers."""
-FRAME_MULTIPLE = 64
-"""Tiles of products have 64 rows or more."""
 
 CAPTURING = threading.Lock()
 """Held while ONNX Runtime captures a CUDA graph, when no other thread may allocate, and while an engine is

@@ -237,7 +237,7 @@ class Flow:
         if lane.unguided and self.dimensions.conditions > 2:
             for index in range(1, self.dimensions.conditions):
                 own = backend.view(condition, (segment.frames, dim), (index, 0))
-                backend.copy(own, self._kept(lane, index, 0, segment.frames))
+                backend.copy(own, self._unguided(lane, index, 0, segment.frames))
         for number, rows in enumerate(lane.referring):
             backend.upload(lane.noise[: lane.start], rows.view("path_noise", lane.start))
             backend.upload(segment.reference_log_mel[: lane.start], rows.view("path_mel", lane.start))
@@ -245,7 +245,7 @@ class Flow:
             backend.copy(before, rows.view("reference_condition", lane.start))
         self._copy_context(lane, "reference_condition", "context_condition")
 
-    def _kept(self, lane: LaneState, index: int, begin: int, frames: int) -> Tensor:
+    def _unguided(self, lane: LaneState, index: int, begin: int, frames: int) -> Tensor:
         """(frames, D) from frame `begin` on of a condition that an unguided row has at some time."""
         if index not in lane.place.unguided:
             shape = (*self._next.shape[:1], self.dimensions.dim)
@@ -257,10 +257,10 @@ class Flow:
         if changes(lane.unguided, lane.done):
             index, rows, copy = lane.unguided[lane.done], lane.parts[-1], self.backend.copy
             last = len(rows.lengths) - 1
-            own = self._kept(lane, index, lane.start, lane.frames)
+            own = self._unguided(lane, index, lane.start, lane.frames)
             copy(own, rows.view("condition", lane.frames, row=last))
             if rows.reference:
-                before = self._kept(lane, index, 0, lane.start)
+                before = self._unguided(lane, index, 0, lane.start)
                 copy(before, rows.view("reference_condition", lane.start))
 
     def _copy_context(self, lane: LaneState, reference: str, context: str) -> None:
@@ -324,9 +324,10 @@ def calls_alone(
     keys, reply = (StepCall(name, frames, start, 1) for name in KEYED)
     renews = step in segment.key_steps
     calls = [keys if renews else reply]
-    if rows == 2:
-        other = keys if renews or changes(unguided(sampler, segment), step) else reply
-        calls.append(other if d.kept else plain)
+    if rows == 2 and d.kept:
+        calls.append(keys if renews or changes(unguided(sampler, segment), step) else reply)
+    elif rows == 2:
+        calls.append(plain)
     return calls
 
 

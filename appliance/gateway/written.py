@@ -49,8 +49,8 @@ AT_ONCE_S = 0.01
 """Time from which on it is an interruption all the same, if its first sound came meanwhile or another context
 begins with the next message."""
 PASSES = 4
-"""Of the event loop, in which a message arrives that the client has sent already: one reads the connection,
-the others hand it on."""
+"""Passes of the event loop in which a message arrives that the client has sent already: one reads the
+connection, the others hand it on."""
 MAX_WAITING = 32_768
 """Characters of a context that wait for the daemon."""
 MAX_NAME = 128

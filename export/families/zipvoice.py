@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Defaults, Shapes
-from appliance.contract.graphs import Kept
+from appliance.contract.graphs import FRAME_MULTIPLE, Kept
 from appliance.contract.mel import MelSpec
 from appliance.contract.sampler import Condition, Sampler, Unguided
 from appliance.contract.tokens import Tokenizer, Vocabulary
@@ -48,8 +48,6 @@ TWO_ROWS = Sampler(unguided=(Unguided("speech", 0.5, 2.0), Unguided("none", 1.0,
 DISTILLED = Sampler(guidance="embedded")
 EMILIA, LIBRITTS = 0.5, 0.7
 """Shifts of the grid."""
-MOST_PADDING = 64
-"""Frames; a device's rows are of a multiple of it."""
 
 
 _PARTS = {
@@ -252,7 +250,7 @@ class Step(nn.Module):
         self.rows, self.single, self.compute = 1 if form == "single" else None, form == "single", compute
         self.from_latents = modules.Matrix(decoder.in_proj.weight[:, :mels], None, compute)
         # Reference and padded reply together may exceed `max_frames`; the tracer knows no bound of their sum.
-        self.most = max_frames + MOST_PADDING
+        self.most = max_frames + FRAME_MULTIPLE
         self.table = modules.kept(zipformer.offsets_table(2 * self.most, arch.pos_dim), compute)
         self.decoder = with_matrices(decoder, compute)
         self.rates, self.layers = arch.fm_decoder_downsampling_factor, arch.fm_decoder_num_layers
@@ -279,12 +277,12 @@ class Step(nn.Module):
         begin: int = 0,
     ) -> Tensor:
         """(R, N − begin, M) from frame `begin` on of rows of N; `lengths` are of what follows it."""
-        for frames_before in (latents.shape[1] - begin, begin, *(past.frames for past in pasts or ())):
-            torch._check(frames_before <= self.most)
+        for frames in (latents.shape[1] - begin, begin, *(past.frames for past in pasts or ())):
+            torch._check(frames <= self.most)
         times = mod_table.index_select(0, step_index).to(self.compute).split(1, dim=1)
         x = self.from_latents(latents.to(self.compute)) + condition
-        frames = Frames(latents.shape[1] - begin, None if self.single else lengths).after(begin)
-        velocity: Tensor = self.decoder(x, self.table, times, frames, pasts, begin)
+        own = Frames(latents.shape[1] - begin, None if self.single else lengths)
+        velocity: Tensor = self.decoder(x, self.table, times, own.after(begin), pasts, begin)
         return velocity.float()
 
 

@@ -101,7 +101,7 @@ class Frames:
 
 
 class Past:
-    """What stands before the frames of a stack where its layers mix frames: nothing."""
+    """Frames before those of a stack, which its layers mix in: none."""
 
     frames = 0
     """Number of the reference's frames that are not among the stack's own."""

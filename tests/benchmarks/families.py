@@ -320,7 +320,7 @@ ENGINE = {
 }
 TORCH = "our torch", "upstream torch", "upstream onnx", "upstream onnx int8"
 BASE = f"{ZIPVOICE} fp32 exact whole"
-"""Of which the ratios are."""
+"""Contender whose processor time is the unit of the ratios."""
 
 
 def compare(work: Path, rounds: int, threads: int, only: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.graphs import FRAME_MULTIPLE
 from appliance.engine.costs import StepCall
-from appliance.engine.cuda import FRAME_MULTIPLE
 from appliance.engine.flow import calls_alone
 from appliance.request import Segment
 from tests.benchmarks.devices import Mode

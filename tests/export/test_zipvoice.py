@@ -419,7 +419,7 @@ def numbered(given: Segment, tokens: Sequence[str]) -> Segment:
 
 
 REUSED: list[tuple[int, int, Sampling, set[int]]] = [
-    # Of a third: references of whole groups and not, and of less than one.
+    # References, a third of the frames, of whole groups and not, and of less than one.
     (98, 4, "short", set(range(4))),
     (93, 4, "short-kv", {0, 1}),
     (150, 8, "short-kv", {0, 1}),

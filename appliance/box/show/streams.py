@@ -1,4 +1,4 @@
-"""What a terminal is sent: nothing that it obeys, and marks for letters that its encoding lacks."""
+"""Text for terminals: without control characters, and with marks for letters that an encoding lacks."""
 
 from __future__ import annotations
 
