@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import gc
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -191,8 +190,16 @@ def _repeated(vocabulary: Vocabulary) -> str:
 
 
 Measure = Callable[[contract.Bundle], parity.Report]
+PEER_STEP = "step_upstream_int8.onnx"
 NAMED_FAILURES = 6
 """Most failures listed in an error message."""
+ACCEPT = "--accept REASON writes this one, for you to hear"
+REMEDIES: dict[contract.Precision, str] = {
+    "fp32": f"--precision fp16 has wider bounds; {ACCEPT}",
+    "fp16": f"--precision fp32 rounds less; {ACCEPT}",
+    "int8": f"--precision fp32 rounds less; {ACCEPT}",
+    "int8-qdq": f"--keep-float and --precision fp16 round less; {ACCEPT}",
+}
 
 
 @dataclass(frozen=True)
@@ -211,8 +218,9 @@ class Gate:
         if failed and (report.broken or not self.accept):
             named = failed[:NAMED_FAILURES]
             rest = f"; and {len(failed) - len(named)} more" if len(failed) > len(named) else ""
+            remedy = "" if report.broken else f"; {REMEDIES[manifest.precision]}"
             raise BundleFailed(
-                f"no bundle was written, the parity bounds are broken: {'; '.join(named)}{rest}"
+                f"no bundle was written, the parity bounds are broken: {'; '.join(named)}{rest}{remedy}"
             )
         accepted = {"accepted_by": self.accept, "failed": failed} if failed else {}
         defaults = dataclasses.replace(manifest.defaults, sampling=sampling)
@@ -231,10 +239,12 @@ def build(
     keep_float: Collection[str] = qdq.KEEPS_FLOAT,
     evidence: Mapping[str, Any] = MappingProxyType({}),
     int8_beside: bool = False,
+    alone: Sequence[oracles.ExpectedGraph] = (),
 ) -> contract.Bundle:
     """Write a bundle and publish it as `out` if it passes the gate. Raises BundleFailed.
 
-    With `int8_beside` an fp16 bundle gets the variant INT8 too, if it is within its bounds.
+    With `int8_beside` an fp16 bundle gets the variant INT8 too, if it is within its bounds. The graphs that
+    run once have to make what `alone` says before the others are traced.
     """
     check_absent(out)
     gate = gate or Gate()
@@ -244,11 +254,22 @@ def build(
         partial.mkdir()
         _say(2, "the graphs")
         writer = Writer(loaded, name, partial, max_frames, keep_float, int8_beside)
+
+        def check(files: dict[str, str]) -> None:
+            traced = contract.Bundle(partial, writer.manifest({"default": files}, created_by))
+            bounds = loaded.declaration.bounds[name]
+            rows = list(parity.single(parity.Graphs(traced, "default", bounds), alone, set()))
+            report = parity.Report(name, rows)
+            if not report.broken:  # else the peaks, which come later, tell where
+                gate.judge(traced.manifest, report)
+
         with writer.bar:
-            variants = writer.write()
+            variants = writer.write(check)
         manifest = dataclasses.replace(writer.manifest(variants, created_by), evidence=dict(evidence))
         _say(3, "parity of the graphs")
         report = measure(contract.Bundle(partial, manifest))
+        if parity.PEER in manifest.variants:
+            manifest = _without(partial, manifest, parity.PEER)
         if beyond := report.drop(contract.INT8):
             print(f"int8 for CPUs is left out: {'; '.join(beyond)}", file=sys.stderr)
             manifest = _without(partial, manifest, contract.INT8)
@@ -306,7 +327,8 @@ class Writer:
         traced = len(self.declaration.single) + forms * len(self.declaration.steps)
         self.bar = tqdm(total=4 + traced, desc="tracing")
 
-    def write(self) -> Variants:
+    def write(self, check: Callable[[dict[str, str]], None]) -> Variants:
+        """Write all graphs; `check` gets the files of those that run once when there are no others yet."""
         text = "".join(f"{token}\n" for token in self.loaded.vocabulary.tokens)
         (self.folder / contract.VOCAB).write_bytes(text.encode())
         stored = torch.float32 if self.precision == "fp32" else torch.float16
@@ -321,6 +343,7 @@ class Writer:
             "vocoder": lambda: modules.scaled(self._vocoder(), self.loaded.mel.scale),
         }
         files = {name: self._trace(name, make) for name, make in default.items()}
+        check(files)
         variants = self._write_steps(files)
         self.bar.close()
         if self.precision == "int8-qdq":
@@ -375,9 +398,14 @@ class Writer:
     def _write_steps(self, files: dict[str, str]) -> Variants:
         files = {**files, "update": self._trace("update", modules.Update)}
         if self.precision == "int8":
-            cpu = self._cpu_steps(functools.partial(precision.quantise, roles=self.declaration.roles), "int8")
+
+            def quantise(traced: Path, out: Path) -> None:
+                precision.quantise(traced, out, roles=self.declaration.roles)
+                self._write_peer(traced)
+
+            cpu = self._cpu_steps(quantise, "int8")
             self._share(cpu)
-            return {"default": files | cpu}
+            return self._with_peer({"default": files | cpu}, "default")
         steps = self.declaration.steps
         for name, kind in steps.items():
             files[name] = self._trace_step(name, kind, files.get("step"))
@@ -405,8 +433,22 @@ class Writer:
                     self.folder / cpu[name], self.folder / file, self.declaration.roles
                 )
             self._share(quick)
+            for file in cpu.values():
+                self._write_peer(self.folder / file)
             variants[contract.INT8] = wide | quick
+            variants = self._with_peer(variants, contract.INT8)
         return variants | {"ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
+
+    def _write_peer(self, step: Path) -> None:
+        """Write upstream's INT8 of the whole step, where it has one."""
+        if self.declaration.upstream_int8 and step.name.startswith(("step_traced", "step_float32")):
+            precision.quantise_as_upstream(step, self.folder / PEER_STEP)
+
+    def _with_peer(self, variants: Variants, like: str) -> Variants:
+        """Add the variant that `parity` measures beside `like`, and no bundle keeps."""
+        if not self.declaration.upstream_int8:
+            return variants
+        return {**variants, parity.PEER: variants[like] | {"step": PEER_STEP}}
 
     def _share(self, steps: Mapping[str, str]) -> None:
         """Let step graphs have the weights of the first."""
@@ -456,14 +498,25 @@ class Writer:
         return file
 
 
+def graphs_alone(loaded: Loaded, max_frames: int = MAX_FRAMES) -> list[oracles.ExpectedGraph]:
+    """What the graphs that run once have to make: seconds, where `expectations` takes minutes."""
+    _say(1, "what the weights compute")
+    oracle = loaded.declaration.oracles(loaded.weights, loaded.given)[0]()
+    assert isinstance(oracle, oracles.TorchOracle)
+    cases = oracles.short_and_long(
+        loaded.mel, loaded.vocabulary, max_frames, loaded.sources.defaults.guidance
+    )
+    return oracles.alone(oracle, loaded.reference_vocoder(), cases)
+
+
 def expectations(
     loaded: Loaded,
     name: contract.Precision = "fp32",
     max_frames: int = MAX_FRAMES,
     int8_beside: bool = False,
+    graphs: Sequence[oracles.ExpectedGraph] | None = None,
 ) -> oracles.Expectations:
-    """Results of the parity cases by torch and, if installed, upstream's package."""
-    _say(1, "what the weights compute")
+    """Results of the parity cases by torch and, if installed, upstream's package; see `oracles.expect`."""
     sampler, defaults, declared = loaded.sources.sampler, loaded.sources.defaults, loaded.declaration
     guidance = defaults.guidance
     made = oracles.expect(
@@ -478,6 +531,7 @@ def expectations(
         guidance=guidance,
         renoises=sampler.update == "renoise",
         grid=defaults.times,
+        graphs=graphs,
     )
     made = dataclasses.replace(made, bounds=declared.bounds[name])
     if name in ("fp32", "int8") or declared.peaks is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import gc
 import re
 import shlex
@@ -275,22 +274,24 @@ def _bundle(arguments: argparse.Namespace) -> None:
     found = evidence.weigh(loaded, recordings, accept=arguments.accept)
     for line in found.advice:
         print(line, file=sys.stderr)
+    alone = assemble.graphs_alone(loaded, arguments.max_frames)
+
+    def measure(bundle: contract.Bundle) -> parity.Report:
+        expected = assemble.expectations(loaded, name, arguments.max_frames, beside, alone)
+        return parity.measure(bundle, expected, loaded.declaration.samplings, arguments.sampling)
+
     made = assemble.build(
         loaded,
         name,
         arguments.out,
-        functools.partial(
-            parity.measure,
-            expected=assemble.expectations(loaded, name, arguments.max_frames, beside),
-            choices=loaded.declaration.samplings,
-            named=arguments.sampling,
-        ),
+        measure,
         max_frames=arguments.max_frames,
         created_by="python -m export bundle",
         gate=_gate(arguments),
         keep_float=keep_float,
         int8_beside=beside,
         evidence=found.record(),
+        alone=alone,
     )
     print("\n".join(inspection.parity_lines(made.manifest)))
     size = sum(f.size_bytes for f in made.manifest.files.values())

@@ -152,6 +152,8 @@ class Declaration:
     vocabulary: Callable[[Path, Tokenizer], Vocabulary] = read_vocabulary
     roles: Roles = DIT
     """Roles of products, of which dynamic INT8 leaves some in float."""
+    upstream_int8: bool = False
+    """True where upstream hands out dynamic INT8 of its own: an export's may be as far from float as that."""
     fused: bool = False
     """Step graphs also have a form with ONNX Runtime's fused attention."""
     duration: Duration = "script"

@@ -405,10 +405,12 @@ class Oracle(oracles.TorchOracle):
     model: Any
     upsampling = "floor"  # type: ignore[assignment]
 
-    def _states(self, case: oracles.Case, times: NDArray[np.float64]) -> Iterator[tuple[Tensor, Tensor]]:
+    def _states(
+        self, case: oracles.Case, times: NDArray[np.float64], dtype: torch.dtype
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         with torch.inference_mode():
-            text, cond = _text(self.model, case), torch.from_numpy(case.cond)
-        noise = torch.from_numpy(case.noise)
+            text = _text(self.model, case)
+        cond, noise = (torch.from_numpy(array).to(dtype) for array in (case.cond, case.noise))
         at = times.tolist()
         return zipformer.states(self.model, cond, text, noise, at, case.guidance, self.sampler)
 
@@ -417,8 +419,8 @@ class Oracle(oracles.TorchOracle):
         rows: Tensor = self.model.fm_decoder.time_rows(t[None], w)[0]
         return rows
 
-    def _condition(self, case: oracles.Case) -> Tensor:
-        text, speech = _text(self.model, case), torch.zeros(case.frames, self.model.mels)
+    def _condition(self, case: oracles.Case, dtype: torch.dtype) -> Tensor:
+        text, speech = _text(self.model, case), torch.zeros(case.frames, self.model.mels, dtype=dtype)
         speech[: len(case.cond)] = torch.from_numpy(case.cond)
         shown = {"full": (speech, text), "speech": (speech, text * 0), "none": (speech * 0, text * 0)}
         parts = zip(*(shown[name] for name in self.sampler.conditions), strict=True)
@@ -505,6 +507,7 @@ DECLARATION = Declaration(
     peaks=_peaks,
     vocabulary=vocabulary,
     roles=ROLES,
+    upstream_int8=True,
     duration="tokens",
     reference="zipvoice",
 )
