@@ -31,7 +31,7 @@ from export.licence import licence, recognised
 from export.model.bigvgan import BigVGANConfig
 from export.model.hifigan import HiFiGANConfig
 from export.model.vocos import VocosConfig
-from export.reading import text_of
+from export.reading import framing, text_of
 
 MAX_FRAMES = 4096
 """43.7 s with the reference; the models were trained on at most 30 s."""
@@ -67,6 +67,12 @@ class Sources:
     """None: those of known weights, or guessed."""
     sampler: Sampler = field(default_factory=Sampler)
     defaults: contract.Defaults = field(default_factory=contract.Defaults)
+    voice: str = ""
+    """Of the tokenizer `espeak`."""
+    around: tuple[str, str] | None = None
+    """Signs before and after a text; None: those of known weights."""
+    dialect: str = ""
+    """One of known weights, by their makers' name; empty: their usual one."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,8 @@ def load(sources: Sources) -> Loaded:
     _check_mark(sources.checkpoint, declared)
     family = dataclasses.replace(family, mel=declared.mel(family.mel, sources.checkpoint))
     sources = dataclasses.replace(sources, family=family)
-    vocabulary = declared.vocabulary(sources.vocab, sources.tokenizer or sources.family.tokenizer)
+    tokenizer = sources.tokenizer or family.tokenizer
+    vocabulary = declared.vocabulary(sources.vocab, tokenizer, sources.voice)
     loaded = Loaded(sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path))
     config, spec = loaded.vocoder_config, loaded.mel
     found: dict[str, int | None]
@@ -164,8 +171,13 @@ def load(sources: Sources) -> Loaded:
     if strangers := vocabulary.lacks(family.durations):
         raise BundleFailed(f"{family.name}: model.durations: {strangers} not in {sources.vocab}")
     text = dataclasses.replace(
-        text, duration=family.duration or declared.duration, durations=dict(family.durations)
+        text,
+        duration=family.duration or declared.duration,
+        durations=dict(family.durations),
+        **framing(row, sources.around, sources.dialect),
     )
+    if strangers := vocabulary.lacks(text.framed("")):
+        raise BundleFailed(f"{sources.vocab}: lacks {strangers}, which are to stand around a text")
     return dataclasses.replace(loaded, text=text)
 
 

@@ -16,12 +16,11 @@ from typing import Literal, get_args
 from appliance.contract import bundle as contract
 from appliance.contract.mel import Kind
 from appliance.contract.sampler import Guidance, Sampler, Update
-from appliance.contract.tokens import Tokenizer
-from appliance.errors import BundleError, EngineFault
+from appliance.errors import BundleError, EngineFault, PhonesMissing
 from export import assemble, evidence, fetch, inspection, parity, precision, qdq, weights
 from export.checkpoint import CheckpointError
 from export.families import NAMED, Family, FamilyError, family, of
-from export.reading import parse_languages
+from export.reading import read_options
 from export.to_onnx import ExportError
 
 FAILED = 1
@@ -41,6 +40,7 @@ EXPECTED = (
     EngineFault,
     ExportError,
     FamilyError,
+    PhonesMissing,
     assemble.BundleFailed,
     fetch.FetchError,
     ValueError,
@@ -215,19 +215,33 @@ def _add_sources(parser: argparse.ArgumentParser, *, required: bool = True) -> N
     )
     parser.add_argument(
         "--tokenizer",
-        choices=get_args(Tokenizer),
-        help="char: every character as it is; pinyin: F5's; letters, emilia: ZipVoice's; phones: of English; "
-        "default: the family's",
+        metavar="NAME",
+        help="pinyin: F5's; char: every character as it is; ZipVoice's: letters (its libritts), simple, "
+        "emilia, espeak:LANG; phones: of English; default: the family's",
     )
     parser.add_argument(
         "--language",
         metavar="CODE[,CODE]",
-        help="ISO 639-1 codes of what the weights speak, the main one first; default: known or guessed",
+        help="ISO 639-1 codes of what the weights speak, the main one first; for espeak its own too, as "
+        "en-gb; default: known or guessed",
+    )
+    parser.add_argument(
+        "--text-around",
+        nargs=2,
+        metavar=("BEFORE", "AFTER"),
+        help="signs in which the weights read each text; default: those of known weights",
+    )
+    parser.add_argument(
+        "--dialect",
+        default="",
+        metavar="NAME",
+        help="of known weights that mark it in those signs: for Habibi-Unified UNK, MSA, EGY …",
     )
 
 
 def _sources(arguments: argparse.Namespace, sampler: Sampler, defaults: contract.Defaults) -> assemble.Loaded:
     named = family(arguments.family)
+    tokenizer, voice, languages = read_options(arguments.tokenizer, arguments.language)
     return assemble.load(
         assemble.Sources(
             named,
@@ -238,10 +252,13 @@ def _sources(arguments: argparse.Namespace, sampler: Sampler, defaults: contract
             getattr(arguments, "licence", None),
             getattr(arguments, "vocoder_licence", None),
             arguments.weights,
-            arguments.tokenizer,
-            None if arguments.language is None else parse_languages(arguments.language),
+            tokenizer,
+            languages,
             sampler,
             defaults,
+            voice,
+            None if arguments.text_around is None else tuple(arguments.text_around),
+            arguments.dialect,
         )
     )
 
@@ -322,6 +339,7 @@ def _fetch(arguments: argparse.Namespace) -> None:
         "--language": ",".join(row.languages),
         "--tokenizer": row.tokenizer,
         "--weights": row.weights,
+        **({"--dialect": next(iter(row.dialects))} if row.dialects else {}),
         "--precision": "fp16",
         "--out": "bundle",
     }

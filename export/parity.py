@@ -27,7 +27,6 @@ from appliance.contract.bundle import (
 from appliance.contract.graphs import CONTEXT, kept, signatures
 from appliance.contract.mel import log_mel
 from appliance.contract.sampler import Sampler
-from appliance.contract.tokens import read_vocabulary
 from appliance.engine.backend import Graph
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
@@ -305,7 +304,7 @@ def measure_samplings(
     """
     m = bundle.manifest
     d, nfe = m.defaults, m.sampler.nearest(GATE_NFES[0])
-    case = case or read_cases(READINGS, m.mel, read_vocabulary(bundle.vocab), m.max_frames, d.guidance)[0]
+    case = case or read_cases(READINGS, m.mel, bundle.vocabulary(), m.max_frames, d.guidance)[0]
     start = len(case.cond)
     coarse, fine = (d.times(n) for n in (nfe, FINE_NFE))
     report = Report(m.precision, absent="not measured")

@@ -149,7 +149,7 @@ class Declaration:
     """Largest magnitudes of what is computed in float16, where a precision has it."""
     mel: Callable[[MelSpec, Path], MelSpec] = lambda mel, checkpoint: mel
     """Mels of a checkpoint, which may name a scale."""
-    vocabulary: Callable[[Path, Tokenizer], Vocabulary] = read_vocabulary
+    vocabulary: Callable[[Path, Tokenizer, str], Vocabulary] = read_vocabulary
     roles: Roles = DIT
     """Roles of products, of which dynamic INT8 leaves some in float."""
     upstream_int8: bool = False

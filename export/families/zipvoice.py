@@ -11,8 +11,9 @@ import json
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,13 +21,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from appliance.contract.bundle import Defaults, Shapes
+from appliance.contract.bundle import Count, Defaults, Shapes
 from appliance.contract.graphs import FRAME_MULTIPLE, Kept
 from appliance.contract.mel import MelSpec
 from appliance.contract.sampler import Condition, Sampler, Unguided
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.errors import BundleError
-from appliance.fields import from_mapping
+from appliance.fields import Ranged, from_mapping
 from export import checkpoint, modules, oracles, parity, peaks
 from export.checkpoint import CheckpointError, Weights
 from export.families.declaration import Declaration, Family, FamilyError, Given
@@ -38,6 +39,7 @@ PAD = "_"
 """Token that pads texts."""
 CLEANED = frozenset(f" {string.ascii_uppercase}!',.?")
 """Characters that upstream's English cleaners leave; rarer signs are spoken in words here."""
+LETTERS = frozenset(f" {string.ascii_uppercase}")
 INITIAL = "zh0"
 """Token of pinyin alone."""
 EMBED = "embed.weight"
@@ -104,23 +106,49 @@ def find(name: str) -> Family | None:
     if not isinstance(raw, Mapping) or "model" not in raw:
         raise FamilyError(f"{path}: must be a mapping with the key model")
     arch = from_mapping(ZipVoiceArch, raw["model"], where=f"{path}: model", error=FamilyError)
-    return dataclasses.replace(NAMED[0], name=path.parent.name or path.stem, arch=arch)
+    mel = _mel(raw.get("feature", {}), f"{path}: feature")
+    return dataclasses.replace(NAMED[0], name=path.parent.name or path.stem, arch=arch, mel=mel)
 
 
-def vocabulary(path: Path, tokenizer: Tokenizer) -> Vocabulary:
+@dataclass(frozen=True)
+class _Feature(Ranged):
+    """`feature` of a model.json."""
+
+    sampling_rate: Count = MEL.sample_rate_hz
+    type: Literal["vocos"] = "vocos"
+
+
+def _mel(raw: object, where: str) -> MelSpec:
+    feature: _Feature = from_mapping(_Feature, raw, where=where, error=FamilyError)
+    try:
+        return dataclasses.replace(MEL, sample_rate_hz=feature.sampling_rate)
+    except ValueError as error:
+        raise FamilyError(f"{where}: {error}") from error
+
+
+def vocabulary(path: Path, tokenizer: Tokenizer, voice: str = "") -> Vocabulary:
     """Vocabulary of a `tokens.txt`, without the token that pads, the space first. Raises BundleError.
 
     For `letters` it has what the model saw alone: the file's characters are those of LibriTTS's transcripts,
-    of which upstream's cleaners leave capitals and few marks.
+    of which upstream's cleaners leave capitals and few marks. `char` is `simple` here.
     """
     numbers = _numbers(path)
-    if (INITIAL in numbers) != (tokenizer == "emilia"):
-        has, remedy = ("phones and pinyin", "emilia") if INITIAL in numbers else ("letters", "letters")
+    if tokenizer == "char":
+        tokenizer = "simple"
+    if (INITIAL in numbers) != (tokenizer == "emilia") and tokenizer != "espeak":
+        has, remedy = "letters", "letters, or simple for others than LibriTTS's"
+        if INITIAL in numbers:
+            has, remedy = "phones and pinyin", "emilia, or espeak:LANG for other languages"
         raise BundleError(f"{path}: has {has}: --tokenizer {remedy}, not {tokenizer}")
+    if tokenizer == "letters" and (missing := LETTERS - numbers.keys()):
+        raise BundleError(
+            f"{path}: lacks {', '.join(map(repr, sorted(missing)[:3]))} of LibriTTS's letters: for those of "
+            "other texts pass --tokenizer simple"
+        )
     known = numbers.keys() - {PAD} if tokenizer != "letters" else numbers.keys() & CLEANED
     tokens = sorted(known, key=lambda token: (token != " ", numbers[token]))
     try:
-        return Vocabulary(tuple(tokens), tokenizer)
+        return Vocabulary(tuple(tokens), tokenizer, voice)
     except ValueError as error:
         raise BundleError(f"{path}: not a vocabulary: {error}") from error
 

@@ -170,6 +170,15 @@ def test_a_model_json_is_a_family(tmp_path: Path) -> None:
     assert torch.equal(kept, whole[numbers])
     as_it_is = dataclasses.replace(one.sources, tokenizer="char")
     assert assemble.load(as_it_is).vocabulary.tokens == tuple(TOKENS)
+    stated = json.loads((tmp_path / "zipvoice/model/model.json").read_text())
+    for feature, message in (
+        ({"sampling_rate": 44_100}, "sample_rate_hz must be 44100, not 24000"),
+        ({"type": "encodec"}, "feature: type: must be one of vocos, not 'encodec'"),
+        ({"sampling_rate": 0}, "feature: sampling_rate: must be at least 1, not 0"),
+    ):
+        (tmp_path / "other.json").write_text(json.dumps({**stated, "feature": feature}))
+        with pytest.raises((FamilyError, assemble.BundleFailed), match=message):
+            assemble.load(dataclasses.replace(one.sources, family=family(str(tmp_path / "other.json"))))
     assert one.text.duration == "tokens"
     (tmp_path / "odd.json").write_text(json.dumps({"model": {"fm_decoder_depth": 3}}))
     with pytest.raises(FamilyError, match="unknown key fm_decoder_depth; valid keys: fm_decoder_down"):
