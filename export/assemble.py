@@ -68,6 +68,7 @@ class Sources:
     """None: those of known weights, or guessed."""
     sampler: Sampler = field(default_factory=Sampler)
     defaults: contract.Defaults = field(default_factory=contract.Defaults)
+    vocoder_weights: WeightsKind = "ema"
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Loaded:
         return checkpoint.build_bigvgan(self.vocoder_config, self.vocoder)
 
 
-LOADERS: dict[Kind, Callable[[Path], Any]] = {
+LOADERS: dict[Kind, Callable[[Path, WeightsKind], Any]] = {
     "vocos": checkpoint.load_vocos,
     "bigvgan": checkpoint.load_bigvgan,
     "hifigan": checkpoint.load_hifigan,
@@ -133,7 +134,9 @@ def load(sources: Sources) -> Loaded:
     family = dataclasses.replace(family, mel=declared.mel(family.mel, sources.checkpoint))
     sources = dataclasses.replace(sources, family=family)
     vocabulary = declared.vocabulary(sources.vocab, sources.tokenizer or sources.family.tokenizer)
-    loaded = Loaded(sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path))
+    loaded = Loaded(
+        sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path, sources.vocoder_weights)
+    )
     config, spec = loaded.vocoder_config, loaded.mel
     found: dict[str, int | None]
     if isinstance(config, VocosConfig):
