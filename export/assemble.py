@@ -73,6 +73,7 @@ class Sources:
     """Signs before and after a text; None: those of known weights."""
     dialect: str = ""
     """One of known weights, by their makers' name; empty: their usual one."""
+    vocoder_weights: WeightsKind = "ema"
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Loaded:
         return checkpoint.build_bigvgan(self.vocoder_config, self.vocoder)
 
 
-LOADERS: dict[Kind, Callable[[Path], Any]] = {
+LOADERS: dict[Kind, Callable[[Path, WeightsKind], Any]] = {
     "vocos": checkpoint.load_vocos,
     "bigvgan": checkpoint.load_bigvgan,
     "hifigan": checkpoint.load_hifigan,
@@ -139,7 +140,9 @@ def load(sources: Sources) -> Loaded:
     sources = dataclasses.replace(sources, family=family)
     tokenizer = sources.tokenizer or family.tokenizer
     vocabulary = declared.vocabulary(sources.vocab, tokenizer, sources.voice)
-    loaded = Loaded(sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path))
+    loaded = Loaded(
+        sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path, sources.vocoder_weights)
+    )
     config, spec = loaded.vocoder_config, loaded.mel
     found: dict[str, int | None]
     if isinstance(config, VocosConfig):

@@ -44,6 +44,13 @@ INITIAL = "zh0"
 """Token of pinyin alone."""
 EMBED = "embed.weight"
 GUIDANCE = "fm_decoder.guidance_scale_embed.weight"
+DIALOG = "is a ZipVoice-Dialog (two speakers), which is not supported; only ZipVoice and ZipVoice-Distill are"
+KIN = checkpoint.Kin(
+    "ZipVoice",
+    frozenset(("embed", "text_encoder", "fm_decoder")),
+    "fm_decoder.",
+    ((re.compile(r"(?:^|\.)(?:spk_embed\.|fm_decoder\.in_proj\.\d)"), DIALOG),),
+)
 MEL = MelSpec("vocos", scale=10.0, floor=1e-7, rounded=True)
 TWO_ROWS = Sampler(unguided=(Unguided("speech", 0.5, 2.0), Unguided("none", 1.0, 1.0)))
 """Up to t = ½ the unguided row hears the reference, and the strength counts twice."""
@@ -171,7 +178,9 @@ def _numbers(path: Path) -> dict[str, int]:
 
 def load(given: Given) -> Weights:
     """Weights under the names of `export.model.zipformer`, the embedding in the order of the vocabulary."""
-    stored = checkpoint.read(given.checkpoint, given.weights)
+    stored = checkpoint.load(given.checkpoint, given.weights, KIN)
+    if EMBED not in stored:
+        raise CheckpointError(f"{given.checkpoint}: no ZipVoice checkpoint, it has no {EMBED}")
     embeds = given.sampler.guidance == "embedded"
     if embeds != (GUIDANCE in stored):
         remedy = "does not have it: --guidance two-row" if embeds else "has it: --guidance embedded"
@@ -190,7 +199,8 @@ def load(given: Given) -> Weights:
     entries = {name: stored.entry(name) for name in stored} | {EMBED: ordered}
     with torch.device("meta"):
         wanted = ZipVoice(given.arch, size, embeds_guidance=embeds)
-    return checkpoint.checked(given.checkpoint, entries, wanted)
+    found = checkpoint.checked(given.checkpoint, entries, wanted)
+    return Weights({name: found.entry(name) for name in found}, averaged=stored.averaged)
 
 
 def build(weights: Mapping[str, Tensor], given: Given) -> ZipVoice:
@@ -534,6 +544,7 @@ DECLARATION = Declaration(
     velocity=_velocity,
     peaks=_peaks,
     vocabulary=vocabulary,
+    weights="raw",
     roles=ROLES,
     upstream_int8=True,
     duration="tokens",

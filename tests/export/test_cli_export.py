@@ -121,7 +121,7 @@ def without(arguments: list[str], option: str, value: str) -> list[str]:
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--family", "F5TTS_v9", "F5TTS_v9: no such family; known: F5TTS_v1_Base"),
+        ("--family", "F5TTS_v9", "F5TTS_v9: no such family; a training's own is the path of its YAML file"),
         ("--family", "F5TTS_v1_Base", "is not of the given architecture|was trained with"),
         ("--checkpoint", "nothing.safetensors", "nothing.safetensors: no such file"),
         ("--vocoder-path", "nowhere", "nowhere/config.yaml: no such file"),
