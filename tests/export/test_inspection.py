@@ -25,7 +25,7 @@ def test_a_float_bundle_is_described_in_full(workshop: Workshop) -> None:
     bundle = workshop.make("v0").bundle
     text = describe(bundle)
     assert text.startswith(
-        "small, fp32, format 1.7; backends ort-cpu, ort-cuda, tensorrt; batch-invariant: yes; "
+        "small, fp32, format 1.8; backends ort-cpu, ort-cuda, tensorrt; batch-invariant: yes; "
     )
     assert f"up to {small.MAX_FRAMES} frames (24.6 s)" in text
     assert "vocoder vocos (center), 33 vocabulary entries" in text
