@@ -102,5 +102,5 @@ def test_every_variant_has_its_line(workshop: Workshop) -> None:
 
 def test_int8_shows_in_types_and_operators(workshop: Workshop) -> None:
     text = describe(workshop.make("v1", precision="int8").bundle)
-    assert "small, int8, format 1.7; backends ort-cpu; batch-invariant: no" in text
+    assert "small, int8, format 1.8; backends ort-cpu; batch-invariant: no" in text
     assert "int8" in rows(text)["step_keys_int8.onnx"][4]
