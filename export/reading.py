@@ -153,7 +153,7 @@ def text_of(
     letters = {token for token in vocabulary.tokens if len(token) == 1 and not phones}
     if tokenizer == "espeak":
         said += unheard(vocabulary)
-    return Text(languages, tokenizer, vocabulary.voice, case=_case(letters), form=_form(letters)), said
+    return Text(languages, tokenizer, _case(letters), _form(letters), voice=vocabulary.voice), said
 
 
 def unheard(vocabulary: Vocabulary) -> list[str]:

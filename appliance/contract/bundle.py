@@ -138,12 +138,6 @@ class Text:
     languages: tuple[str, ...] = ()
     """ISO 639-1, the first for lines that could be of any; none: nothing is put into a text."""
     tokenizer: Tokenizer = "pinyin"
-    voice: str = ""
-    """Language, as espeak names it, of the tokenizer `espeak`."""
-    around: tuple[str, ...] = ("", "")
-    """Signs before transcript and text, and after them, which count for no length."""
-    dialect: str = ""
-    """Its makers' name of the dialect for which `around` stands; for a person."""
     case: Literal["both", "lower", "upper"] = "both"
     form: Literal["NFC", "NFD"] = "NFC"
     duration: Duration = "script"
@@ -152,6 +146,12 @@ class Text:
     durations: dict[str, tuple[float, ...]] = field(default_factory=dict, hash=False)
     """Token → its mean frames at each place (`Placement.table`), by which lengths go and tokens are placed;
     empty: all tokens are equally long."""
+    voice: str = ""
+    """Language, as espeak names it, of the tokenizer `espeak`."""
+    around: tuple[str, ...] = ("", "")
+    """Signs before transcript and text, and after them, which count for no length."""
+    dialect: str = ""
+    """Its makers' name of the dialect for which `around` stands; for a person."""
 
     @property
     def lengths(self) -> str:

@@ -49,7 +49,7 @@ def test_the_devices_command_speaks_as_upstream(vocoder: str, workshop: Workshop
 def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
     made = workshop.make("v0")
     manifest = made.bundle.manifest
-    assert (manifest.format, manifest.family, manifest.precision) == ("1.7", "small", "fp32")
+    assert (manifest.format, manifest.family, manifest.precision) == ("1.8", "small", "fp32")
     assert manifest.arch == made.arch
     assert manifest.vocoder == contract.Vocoder("vocos", "center")
     assert (manifest.vocab_size, manifest.max_frames) == (len(small.VOCABULARY), small.MAX_FRAMES)

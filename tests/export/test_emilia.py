@@ -158,8 +158,8 @@ def missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_says_what_it_reads(bundle: Bundle) -> None:
     text = bundle.manifest.text
     assert dataclasses.astuple(text) == (
-        *(("en", "zh"), "emilia", "", ("", ""), "", "both", "NFC", "tokens"),
-        {},
+        *(("en", "zh"), "emilia", "both", "NFC", "tokens", {}),
+        *("", ("", ""), ""),
     )
 
 

@@ -25,7 +25,7 @@ def test_a_float_bundle_is_described_in_full(workshop: Workshop) -> None:
     bundle = workshop.make("v0").bundle
     text = describe(bundle)
     assert text.startswith(
-        "small, fp32, format 1.7; backends ort-cpu, ort-cuda, tensorrt; batch-invariant: yes; "
+        "small, fp32, format 1.8; backends ort-cpu, ort-cuda, tensorrt; batch-invariant: yes; "
     )
     assert f"up to {small.MAX_FRAMES} frames (24.6 s)" in text
     assert "vocoder vocos (center), 33 vocabulary entries" in text
@@ -102,5 +102,5 @@ def test_every_variant_has_its_line(workshop: Workshop) -> None:
 
 def test_int8_shows_in_types_and_operators(workshop: Workshop) -> None:
     text = describe(workshop.make("v1", precision="int8").bundle)
-    assert "small, int8, format 1.7; backends ort-cpu; batch-invariant: no" in text
+    assert "small, int8, format 1.8; backends ort-cpu; batch-invariant: no" in text
     assert "int8" in rows(text)["step_keys_int8.onnx"][4]
