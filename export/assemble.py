@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from appliance.contract import bundle as contract
 from appliance.contract import graphs as signatures
@@ -24,7 +23,7 @@ from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.sampler import Sampler
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.durable import publish
-from export import calibration, checkpoint, modules, oracles, parity, precision, qdq, to_onnx
+from export import calibration, checkpoint, modules, oracles, parity, precision, progress, qdq, to_onnx
 from export.checkpoint import WeightsKind
 from export.families import DECLARATIONS, Declaration, Family, of, with_mels_for
 from export.families.declaration import Given, Graph, StepGraph
@@ -38,6 +37,8 @@ MAX_FRAMES = 4096
 """43.7 s with the reference; the models were trained on at most 30 s."""
 SHORTEST = 24
 """Frames of the shortest case whose peaks are measured."""
+SMALL_GRAPH = 0.25
+"""Time of another graph's trace, in that of a step graph's."""
 Variants = dict[str, dict[str, str]]
 BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
     "fp32": ("ort-cpu", "ort-cuda", "tensorrt"),
@@ -242,15 +243,12 @@ def build(
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         partial = Path(scratch) / "bundle"  # has the usual mode, unlike the scratch folder
         partial.mkdir()
-        _say(2, "the graphs")
         writer = Writer(loaded, name, partial, max_frames, keep_float, int8_beside)
-        with writer.bar:
-            variants = writer.write()
+        variants = writer.write()
         manifest = dataclasses.replace(writer.manifest(variants, created_by), evidence=dict(evidence))
-        _say(3, "parity of the graphs")
         report = measure(contract.Bundle(partial, manifest))
         if beyond := report.drop(contract.INT8):
-            print(f"int8 for CPUs is left out: {'; '.join(beyond)}", file=sys.stderr)
+            progress.say(f"int8 for CPUs is left out: {'; '.join(beyond)}")
             manifest = _without(partial, manifest, contract.INT8)
         contract.write(partial, gate.judge(manifest, report))
         check_absent(out)
@@ -266,10 +264,6 @@ def _without(folder: Path, manifest: contract.Manifest, variant: str) -> contrac
         for path in (folder / file, folder / f"{file}.data"):
             path.unlink(missing_ok=True)
     return dataclasses.replace(manifest, variants=left)
-
-
-def _say(stage: int, what: str) -> None:
-    print(f"{stage} of 3: {what}", file=sys.stderr)
 
 
 def check_absent(out: Path) -> None:
@@ -303,8 +297,7 @@ class Writer:
         self.compute = torch.float16 if self.dimensions.compute == "float16" else torch.float32
         self.fuses = self.declaration.fused and contract.FUSED in BACKENDS[precision]
         forms = (precision != "int8") + self.fuses  # beside that of one row
-        traced = len(self.declaration.single) + forms * len(self.declaration.steps)
-        self.bar = tqdm(total=4 + traced, desc="tracing")
+        self.work = 4 * SMALL_GRAPH + len(self.declaration.single) + forms * len(self.declaration.steps)
 
     def write(self) -> Variants:
         text = "".join(f"{token}\n" for token in self.loaded.vocabulary.tokens)
@@ -322,7 +315,6 @@ class Writer:
         }
         files = {name: self._trace(name, make) for name, make in default.items()}
         variants = self._write_steps(files)
-        self.bar.close()
         if self.precision == "int8-qdq":
             half = contract.Bundle(self.folder, self.manifest(variants, ""))
             floats, roles = qdq.floats_of(half.graph("step"))
@@ -431,11 +423,11 @@ class Writer:
     def _trace(self, name: str, make: Callable[[], nn.Module], suffix: str = "") -> str:
         """Write one graph, free its module, and return its file name."""
         path = self.folder / f"{name}{suffix}.onnx"
-        self.bar.set_description(f"tracing {path.stem}")
+        progress.begin("graphs", f"tracing {path.stem}")
         with torch.no_grad():
             to_onnx.export(make(), signatures.signatures(self.dimensions)[name], path)
         gc.collect()
-        self.bar.update()
+        progress.part((1.0 if name in self.declaration.steps else SMALL_GRAPH) / self.work)
         return path.name
 
     def _trace_step(
@@ -463,7 +455,6 @@ def expectations(
     int8_beside: bool = False,
 ) -> oracles.Expectations:
     """Results of the parity cases by torch and, if installed, upstream's package."""
-    _say(1, "what the weights compute")
     sampler, defaults, declared = loaded.sources.sampler, loaded.sources.defaults, loaded.declaration
     guidance = defaults.guidance
     made = oracles.expect(
@@ -483,5 +474,6 @@ def expectations(
     if name in ("fp32", "int8") or declared.peaks is None:
         return made
     short = oracles.random_case(SHORTEST, loaded.mel, loaded.vocabulary.size, guidance=guidance)
+    progress.begin("peaks")
     reached = declared.peaks(loaded.reference(), loaded.reference_vocoder(), made.trajectories, short)
     return dataclasses.replace(made, peaks=tuple(reached))

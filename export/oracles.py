@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from appliance.contract.bundle import Arch, Sampling, dimensions
 from appliance.contract.graphs import Upsampling
@@ -26,6 +25,7 @@ from appliance.engine.cases import FEMALE, MALE, TEXT, samples, transcript
 from appliance.request import Segment
 from appliance.text.spelling import Spelling
 from appliance.text.tokenizers import maker
+from export import progress
 from export.model.dit import states
 
 FloatArray = NDArray[np.float32]
@@ -200,7 +200,8 @@ class TorchOracle:
 
     def trajectory(self, case: Case, times: NDArray[np.float64]) -> Trajectory:
         """Solve a case, keeping all steps."""
-        *steps, (last, _) = [(x.numpy(), v.numpy()) for x, v in self._states(case, times)]
+        solving = progress.each(self._states(case, times), case.frames, self.sampler.most_rows)
+        *steps, (last, _) = [(x.numpy(), v.numpy()) for x, v in solving]
         mel = np.concatenate([case.cond, last[len(case.cond) :]])
         return Trajectory(case, times, [x for x, _ in steps], [v for _, v in steps], mel)
 
@@ -294,6 +295,7 @@ class UpstreamOracle:
                     y = (1.0 - float(then)) * noises[step + 1] + float(then) * y
             else:
                 y = y + float(then - now) * v
+            progress.did(case.frames, self.sampler.most_rows)
         y[0, : len(case.cond)] = cond[0, : len(case.cond)]
         return y[0].numpy()
 
@@ -415,19 +417,20 @@ def expect(
         except ImportError as error:
             made = replace(made, absent=f"not installed here ({error})")
             continue
+        progress.begin(f"oracle {oracle.name}")
         if isinstance(oracle, TorchOracle):
             made.graphs.extend(oracle.graphs(drawn(step_frames[0]), GRAPH_TIMES))
             cases = read_cases(readings, mel, vocabulary, max_frames, guidance)
             times = grid(GATE_NFES[0])
             made.trajectories.extend(
                 oracle.trajectory(case, times[LONG_TIMES] if case.frames > LONG_FRAMES else times)
-                for case in tqdm(cases, desc="solving with torch")
+                for case in cases
             )
             if lossy:
                 made = replace(
                     made, coarse=_coarse(oracle, decode, made.trajectories[0], gate_nfe, mel, grid)
                 )
-        for what, case, times in tqdm(random, desc=f"sampling with {oracle.name}"):
+        for what, case, times in random:
             out = oracle.sample(case, times)
             wave = _decoded(decode, out) if what == "sample" else None
             made.samples.append(Expected(what, oracle.name, case, times, out, wave))

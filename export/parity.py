@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from appliance.contract.bundle import (
     FLOAT32,
@@ -33,6 +32,7 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
 from appliance.errors import EngineFault
+from export import progress
 from export.oracles import (
     GATE_NFES,
     READINGS,
@@ -234,13 +234,15 @@ def measure(
     names = variants(bundle)
     paths: set[Path] = set()
     for variant in names:
+        progress.begin(f"gate of {variant}")
         graphs = Graphs(bundle, variant, bounds_of(bundle.manifest, variant, expected))
         report.rows.extend(_single(graphs, expected.graphs, paths))
-        for solved in tqdm(expected.trajectories, desc=f"stepping {variant}"):
+        for solved in expected.trajectories:
             report.rows.extend(velocities(graphs, solved))
         del graphs
     for variant in (FUSED, FLOAT32_SUMS):  # their other graphs are the default's
         if variant in bundle.manifest.variants and expected.trajectories:
+            progress.begin(f"gate of {variant}")
             report.rows.extend(velocities(Graphs(bundle, variant, expected.bounds), expected.trajectories[0]))
     case = expected.trajectories[0].case if expected.trajectories else None
     tried = MEASURED if choices or named in MEASURED else ()
@@ -287,6 +289,7 @@ def measure_samplings(
     report = Report(m.precision, absent="not measured")
     wanted: FloatArray | None = None
     for variant in reversed(variants(bundle)):
+        progress.begin(f"samples of {variant}")
         with _samples_of(bundle, variant) as made:
             if more is not None:
                 more(made)
@@ -295,7 +298,7 @@ def measure_samplings(
             if wanted is None:
                 wanted = made(case, fine)[0][start:]
             exact = distance(made(case, coarse)[0][start:], wanted)
-            for sampling in tqdm(tried, desc=f"cheaper samplings of {variant}"):
+            for sampling in tried:
                 error = _ratio(distance(made(case, coarse, sampling)[0][start:], wanted), exact)
                 row = Row(sampling, variant, "exact", case.frames, nfe, error, SAMPLING_BOUND)
                 report.samplings.append(row)
@@ -319,6 +322,8 @@ class Samples:
                 self._made[key] = replay(self._engine, case.segment(times, sampling))
             except EngineFault:
                 self._made[key] = np.full_like(case.noise, np.nan), np.full(1, np.nan, np.float32)
+            frames = case.frames if sampling == "exact" else case.frames - len(case.cond)
+            progress.did(frames, self.manifest.sampler.most_rows, len(times) - 1)
         return self._made[key]
 
 
@@ -339,7 +344,7 @@ def _samples(made: Samples, expected: Expectations) -> Iterator[Row]:
         if expected.coarse is not None:
             yield from _lossy(made, expected.coarse, bounds)
         return
-    for e in tqdm(expected.samples, desc=f"measuring {made.variant}"):
+    for e in expected.samples:
         nfe, start = len(e.times) - 1, len(e.case.cond)
         mel, wave = made(e.case, e.times)
         base = e.case.noise if e.what == "step" else np.float32(0.0)  # compares a step's velocity
@@ -399,6 +404,9 @@ class Graphs:
         except EngineFault:
             for array in outputs.values():
                 array.fill(np.nan)
+        if "latents" in given:
+            rows, frames, _ = given["latents"].shape
+            progress.did(frames, rows)
         return outputs
 
     def output(
