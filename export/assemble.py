@@ -250,6 +250,7 @@ def build(
         if beyond := report.drop(contract.INT8):
             progress.say(f"int8 for CPUs is left out: {'; '.join(beyond)}")
             manifest = _without(partial, manifest, contract.INT8)
+        progress.begin("writing")
         contract.write(partial, gate.judge(manifest, report))
         check_absent(out)
         publish(partial, out)

@@ -33,6 +33,7 @@ from appliance.contract import bundle as contract
 from appliance.contract.bundle import Manifest
 from appliance.durable import replace_file
 from appliance.engine.cases import FEMALE, VOICES
+from appliance.text.languages import LANGUAGES
 from export import fetch, hearing
 from export.fetch import Fetched
 from export.licence import RECORD, read_record, terms
@@ -398,9 +399,11 @@ def _say_all(
     record.content["lines"] = spoken
     for number, line in enumerate(lines, 1):
         used, told = Used(), {"language": line.language, "text": line.text}
+        # The device knows words of few languages, and speaks all.
+        language = line.language if line.language in LANGUAGES else None
         try:
             stream = client.stream(
-                line.text, VOICE, timeout=SPEAK_S, language=line.language, seed=number, encoding="pcm16"
+                line.text, VOICE, timeout=SPEAK_S, language=language, seed=number, encoding="pcm16"
             )
             reply = stream.reply()
         except CallFailed as error:
@@ -436,7 +439,7 @@ def _of_reply(reply: Reply, made: Manifest) -> dict[str, Any]:
         "rtf": round(reply.wall_s / audio_s, 3) if audio_s else None,
         "finite": True,
         **{f"{name}_db": round(20 * float(np.log10(max(value, 1e-6))), 1) for name, value in level.items()},
-        "skipped": reply.header.skipped_reason,
+        **({} if reply.audio else {"error": f"no sound: {reply.header.skipped_reason or 'empty'}"}),
     }
 
 

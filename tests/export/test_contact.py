@@ -125,7 +125,7 @@ FAILING: dict[str, tuple[Callable[[Sequence[str]], None], str, list[str]]] = {
         r"exit status 65; .*step\.onnx",
         ["bundle"],
     ),
-    "speak": (of_tiny(unspeakable), "1 of 2 lines, the first: .*INVALID_ARGUMENT", ["voice", "lines"]),
+    "speak": (of_tiny(unspeakable), "2 of 3 lines, the first: .*INVALID_ARGUMENT", ["voice", "lines"]),
 }
 """Stage that fails → exporter, error, what is known all the same."""
 
@@ -134,7 +134,7 @@ FAILING: dict[str, tuple[Callable[[Sequence[str]], None], str, list[str]]] = {
 def test_a_stage_that_fails_leaves_what_is_known(stage: str, published: Path, out: Path) -> None:
     make, message, left = FAILING[stage]
     texts = out / "lines.txt"
-    texts.write_text(f"hello\n{'word ' * 1_000}")
+    texts.write_text(f"hello\n{'word ' * 1_000}\n。")
     with rehearsing(published) as hub:
         if stage == "fetch":
             del hub.files["charactr/vocos-mel-24khz/config.yaml"]
@@ -148,7 +148,7 @@ def test_a_stage_that_fails_leaves_what_is_known(stage: str, published: Path, ou
     assert {"licence", "versions", "machine", *left} <= found.keys()
     broken = ["parity: step at 77 frames"] if stage == "speak" else []
     assert found["findings"][:-1] == broken and re.search(message, found["findings"][-1])
-    assert ["error" in line for line in found.get("lines", [])] == [False, True] * (stage == "speak")
+    assert ["error" in line for line in found.get("lines", [])] == [False, True, True] * (stage == "speak")
 
 
 def test_words_are_counted_where_the_judge_is_installed(
@@ -196,7 +196,7 @@ def test_each_row_has_twenty_lines_or_is_asked_for_them(name: str, tmp_path: Pat
     try:
         lines = lines_of(languages)
     except ContactFailed as error:
-        assert "--lines FILE" in str(error) and languages[0] not in ("en", "zh", "de")
+        assert "--lines FILE" in str(error) and languages == ("lv",)
         (tmp_path / "own.txt").write_text("one\n\n two \n")
         assert [line.text for line in lines_of(languages, tmp_path / "own.txt")] == ["one", "two"]
         return
