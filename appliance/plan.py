@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from appliance.contract.bundle import Manifest
 from appliance.contract.mel import MelSpec
 from appliance.contract.placement import SPACE, Placement
-from appliance.contract.tokens import Vocabulary
+from appliance.contract.tokens import BY_ESPEAK, Vocabulary
 from appliance.errors import InvalidRequest
 from appliance.request import Change, Reference, Request, Segment, Segmentation
 from appliance.text.ended import ended
@@ -56,7 +56,7 @@ class Planner:
     @property
     def waits(self) -> bool:
         """True if another process makes the tokens."""
-        return self.vocabulary.tokenizer == "emilia"
+        return self.vocabulary.tokenizer in BY_ESPEAK
 
     def plan(self, request: Request) -> list[Segment]:
         """Segments in order of playout.
@@ -243,7 +243,8 @@ class Planner:
         Raises InvalidRequest for a text without tokens, whose speech would have no length.
         """
         if not self._by_tokens:
-            return (), self.vocabulary.split(self._before(room) + text, self.to_tokens)
+            whole = self.manifest.text.framed(self._before(room) + text)
+            return (), self.vocabulary.split(whole, self.to_tokens)
         before, after = self._parts(room.reference.transcript, text)
         if not after:
             raise InvalidRequest("text", f"{_begin(ended(text))} has nothing that the bundle can say")

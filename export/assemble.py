@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import gc
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -31,7 +30,7 @@ from export.licence import licence, recognised
 from export.model.bigvgan import BigVGANConfig
 from export.model.hifigan import HiFiGANConfig
 from export.model.vocos import VocosConfig
-from export.reading import text_of
+from export.reading import framing, text_of
 
 MAX_FRAMES = 4096
 """43.7 s with the reference; the models were trained on at most 30 s."""
@@ -69,6 +68,13 @@ class Sources:
     """None: those of known weights, or guessed."""
     sampler: Sampler = field(default_factory=Sampler)
     defaults: contract.Defaults = field(default_factory=contract.Defaults)
+    voice: str = ""
+    """Of the tokenizer `espeak`."""
+    around: tuple[str, str] | None = None
+    """Signs before and after a text; None: those of known weights."""
+    dialect: str = ""
+    """One of known weights, by their makers' name; empty: their usual one."""
+    vocoder_weights: WeightsKind = "ema"
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ class Loaded:
         return checkpoint.build_bigvgan(self.vocoder_config, self.vocoder)
 
 
-LOADERS: dict[Kind, Callable[[Path], Any]] = {
+LOADERS: dict[Kind, Callable[[Path, WeightsKind], Any]] = {
     "vocos": checkpoint.load_vocos,
     "bigvgan": checkpoint.load_bigvgan,
     "hifigan": checkpoint.load_hifigan,
@@ -133,8 +139,11 @@ def load(sources: Sources) -> Loaded:
     _check_mark(sources.checkpoint, declared)
     family = dataclasses.replace(family, mel=declared.mel(family.mel, sources.checkpoint))
     sources = dataclasses.replace(sources, family=family)
-    vocabulary = declared.vocabulary(sources.vocab, sources.tokenizer or sources.family.tokenizer)
-    loaded = Loaded(sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path))
+    tokenizer = sources.tokenizer or family.tokenizer
+    vocabulary = declared.vocabulary(sources.vocab, tokenizer, sources.voice)
+    loaded = Loaded(
+        sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path, sources.vocoder_weights)
+    )
     config, spec = loaded.vocoder_config, loaded.mel
     found: dict[str, int | None]
     if isinstance(config, VocosConfig):
@@ -166,8 +175,13 @@ def load(sources: Sources) -> Loaded:
     if strangers := vocabulary.lacks(family.durations):
         raise BundleFailed(f"{family.name}: model.durations: {strangers} not in {sources.vocab}")
     text = dataclasses.replace(
-        text, duration=family.duration or declared.duration, durations=dict(family.durations)
+        text,
+        duration=family.duration or declared.duration,
+        durations=dict(family.durations),
+        **framing(row, sources.around, sources.dialect),
     )
+    if strangers := vocabulary.lacks(text.framed("")):
+        raise BundleFailed(f"{sources.vocab}: lacks {strangers}, which are to stand around a text")
     return dataclasses.replace(loaded, text=text)
 
 
@@ -192,8 +206,16 @@ def _repeated(vocabulary: Vocabulary) -> str:
 
 
 Measure = Callable[[contract.Bundle], parity.Report]
+PEER_STEP = "step_upstream_int8.onnx"
 NAMED_FAILURES = 6
 """Most failures listed in an error message."""
+ACCEPT = "--accept REASON writes this one, for you to hear"
+REMEDIES: dict[contract.Precision, str] = {
+    "fp32": f"--precision fp16 has wider bounds; {ACCEPT}",
+    "fp16": f"--precision fp32 rounds less; {ACCEPT}",
+    "int8": f"--precision fp32 rounds less; {ACCEPT}",
+    "int8-qdq": f"--keep-float and --precision fp16 round less; {ACCEPT}",
+}
 
 
 @dataclass(frozen=True)
@@ -212,8 +234,9 @@ class Gate:
         if failed and (report.broken or not self.accept):
             named = failed[:NAMED_FAILURES]
             rest = f"; and {len(failed) - len(named)} more" if len(failed) > len(named) else ""
+            remedy = "" if report.broken else f"; {REMEDIES[manifest.precision]}"
             raise BundleFailed(
-                f"no bundle was written, the parity bounds are broken: {'; '.join(named)}{rest}"
+                f"no bundle was written, the parity bounds are broken: {'; '.join(named)}{rest}{remedy}"
             )
         accepted = {"accepted_by": self.accept, "failed": failed} if failed else {}
         defaults = dataclasses.replace(manifest.defaults, sampling=sampling)
@@ -232,10 +255,12 @@ def build(
     keep_float: Collection[str] = qdq.KEEPS_FLOAT,
     evidence: Mapping[str, Any] = MappingProxyType({}),
     int8_beside: bool = False,
+    alone: Sequence[oracles.ExpectedGraph] = (),
 ) -> contract.Bundle:
     """Write a bundle and publish it as `out` if it passes the gate. Raises BundleFailed.
 
-    With `int8_beside` an fp16 bundle gets the variant INT8 too, if it is within its bounds.
+    With `int8_beside` an fp16 bundle gets the variant INT8 too, if it is within its bounds. The graphs that
+    run once have to make what `alone` says before the others are traced.
     """
     check_absent(out)
     gate = gate or Gate()
@@ -244,9 +269,20 @@ def build(
         partial = Path(scratch) / "bundle"  # has the usual mode, unlike the scratch folder
         partial.mkdir()
         writer = Writer(loaded, name, partial, max_frames, keep_float, int8_beside)
-        variants = writer.write()
+
+        def check(files: dict[str, str]) -> None:
+            traced = contract.Bundle(partial, writer.manifest({"default": files}, created_by))
+            bounds = loaded.declaration.bounds[name]
+            rows = list(parity.single(parity.Graphs(traced, "default", bounds), alone, set()))
+            report = parity.Report(name, rows)
+            if not report.broken:  # else the peaks, which come later, tell where
+                gate.judge(traced.manifest, report)
+
+        variants = writer.write(check)
         manifest = dataclasses.replace(writer.manifest(variants, created_by), evidence=dict(evidence))
         report = measure(contract.Bundle(partial, manifest))
+        if parity.PEER in manifest.variants:
+            manifest = _without(partial, manifest, parity.PEER)
         if beyond := report.drop(contract.INT8):
             progress.say(f"int8 for CPUs is left out: {'; '.join(beyond)}")
             manifest = _without(partial, manifest, contract.INT8)
@@ -300,7 +336,8 @@ class Writer:
         forms = (precision != "int8") + self.fuses  # beside that of one row
         self.work = 4 * SMALL_GRAPH + len(self.declaration.single) + forms * len(self.declaration.steps)
 
-    def write(self) -> Variants:
+    def write(self, check: Callable[[dict[str, str]], None]) -> Variants:
+        """Write all graphs; `check` gets the files of those that run once when there are no others yet."""
         text = "".join(f"{token}\n" for token in self.loaded.vocabulary.tokens)
         (self.folder / contract.VOCAB).write_bytes(text.encode())
         stored = torch.float32 if self.precision == "fp32" else torch.float16
@@ -315,6 +352,7 @@ class Writer:
             "vocoder": lambda: modules.scaled(self._vocoder(), self.loaded.mel.scale),
         }
         files = {name: self._trace(name, make) for name, make in default.items()}
+        check(files)
         variants = self._write_steps(files)
         if self.precision == "int8-qdq":
             half = contract.Bundle(self.folder, self.manifest(variants, ""))
@@ -368,9 +406,14 @@ class Writer:
     def _write_steps(self, files: dict[str, str]) -> Variants:
         files = {**files, "update": self._trace("update", modules.Update)}
         if self.precision == "int8":
-            cpu = self._cpu_steps(functools.partial(precision.quantise, roles=self.declaration.roles), "int8")
+
+            def quantise(traced: Path, out: Path) -> None:
+                precision.quantise(traced, out, roles=self.declaration.roles)
+                self._write_peer(traced)
+
+            cpu = self._cpu_steps(quantise, "int8")
             self._share(cpu)
-            return {"default": files | cpu}
+            return self._with_peer({"default": files | cpu}, "default")
         steps = self.declaration.steps
         for name, kind in steps.items():
             files[name] = self._trace_step(name, kind, files.get("step"))
@@ -398,8 +441,22 @@ class Writer:
                     self.folder / cpu[name], self.folder / file, self.declaration.roles
                 )
             self._share(quick)
+            for file in cpu.values():
+                self._write_peer(self.folder / file)
             variants[contract.INT8] = wide | quick
+            variants = self._with_peer(variants, contract.INT8)
         return variants | {"ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
+
+    def _write_peer(self, step: Path) -> None:
+        """Write upstream's INT8 of the whole step, where it has one."""
+        if self.declaration.upstream_int8 and step.name.startswith(("step_traced", "step_float32")):
+            precision.quantise_as_upstream(step, self.folder / PEER_STEP)
+
+    def _with_peer(self, variants: Variants, like: str) -> Variants:
+        """Add the variant that `parity` measures beside `like`, and no bundle keeps."""
+        if not self.declaration.upstream_int8:
+            return variants
+        return {**variants, parity.PEER: variants[like] | {"step": PEER_STEP}}
 
     def _share(self, steps: Mapping[str, str]) -> None:
         """Let step graphs have the weights of the first."""
@@ -449,13 +506,25 @@ class Writer:
         return file
 
 
+def graphs_alone(loaded: Loaded, max_frames: int = MAX_FRAMES) -> list[oracles.ExpectedGraph]:
+    """What the graphs that run once have to make: seconds, where `expectations` takes minutes."""
+    progress.begin("graphs alone")
+    oracle = loaded.declaration.oracles(loaded.weights, loaded.given)[0]()
+    assert isinstance(oracle, oracles.TorchOracle)
+    cases = oracles.short_and_long(
+        loaded.mel, loaded.vocabulary, max_frames, loaded.sources.defaults.guidance
+    )
+    return oracles.alone(oracle, loaded.reference_vocoder(), cases)
+
+
 def expectations(
     loaded: Loaded,
     name: contract.Precision = "fp32",
     max_frames: int = MAX_FRAMES,
     int8_beside: bool = False,
+    graphs: Sequence[oracles.ExpectedGraph] | None = None,
 ) -> oracles.Expectations:
-    """Results of the parity cases by torch and, if installed, upstream's package."""
+    """Results of the parity cases by torch and, if installed, upstream's package; see `oracles.expect`."""
     sampler, defaults, declared = loaded.sources.sampler, loaded.sources.defaults, loaded.declaration
     guidance = defaults.guidance
     made = oracles.expect(
@@ -470,6 +539,7 @@ def expectations(
         guidance=guidance,
         renoises=sampler.update == "renoise",
         grid=defaults.times,
+        graphs=graphs,
     )
     made = dataclasses.replace(made, bounds=declared.bounds[name])
     if name in ("fp32", "int8") or declared.peaks is None:

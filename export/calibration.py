@@ -16,7 +16,6 @@ from onnx import TensorProto, helper
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import GraphSpec
 from appliance.contract.schedule import time_grid
-from appliance.contract.tokens import read_vocabulary
 from appliance.engine.backend import Bound, Graph, Ranges, Tensor
 from appliance.engine.cases import FEMALE, MALE
 from appliance.engine.engine import Synthesizer
@@ -85,7 +84,7 @@ def observe(bundle: Bundle, cases: list[Case] | None = None) -> Observations:
 
 
 def readings(bundle: Bundle) -> list[Case]:
-    m, vocabulary = bundle.manifest, read_vocabulary(bundle.vocab)
+    m, vocabulary = bundle.manifest, bundle.vocabulary()
     return [
         read_case(voice, frames, m.mel, vocabulary, m.max_frames, TEXT, len(TEXT), m.defaults.guidance)
         for voice, frames in READINGS

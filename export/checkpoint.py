@@ -3,80 +3,65 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import yaml
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
 from appliance.contract.sampler import UPSTREAM, Sampler
+from export import stored as files
+from export.header import (
+    AVERAGING,
+    NO_DIT,
+    STUDENT,
+    UNMERGED,
+    VOCODER_FILES,
+    Others,
+    check_names,
+    config_beside,
+    some,
+    vocoder_file,
+)
+from export.header import CheckpointError as CheckpointError
+from export.header import WeightsKind as WeightsKind
 from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_norm_pairs
 from export.model.dit import DiT, rotary_frequencies
 from export.model.hifigan import HiFiGAN, HiFiGANConfig
 from export.model.source import Source
 from export.model.vocos import Vocos, VocosConfig
+from export.stored import Entry as Entry
+from export.stored import Weights as Weights
 
 Format = Literal["safetensors", "pt", "pruned_pt"]
-WeightsKind = Literal["ema", "raw"]
 
 EMBEDDING = "text_embed.text_embed.weight"
 ROTARY = "rotary_embed.inv_freq"
 GUIDANCE = "time_embed.guidance_embed.weight"
-STUDENT = "feedforward_model."
-"""Prefix of DMOSpeech 2's generator; its teacher and critic have others."""
-VOCOS_FILES = ("model.safetensors", "pytorch_model.bin")
-BIGVGAN_FILE = "bigvgan_generator.pt"
-HIFIGAN_FILES = ("generator.ckpt", "generator.pt", "model.safetensors")
+BIGVGAN_FILE = VOCODER_FILES["bigvgan"][0]
+HIFIGAN_FILES = VOCODER_FILES["hifigan"]
 HIFIGAN_CONFIGS = ("config.json", "hyperparams.yaml", "hyperparameters.yaml")
 
 _COUNTERS = ("initted", "step", "n_averaged")  # of a moving average; scalars beside the weights
-_RAW_DICTS = ("model_state_dict", "state_dict", "model", "module")  # upstream's, Lightning's, DeepSpeed's
-_AVERAGED_DICTS = ("ema_model_state_dict", "ema_state_dict", "ema")
-_STATE_DICTS = {"ema": _AVERAGED_DICTS + _RAW_DICTS, "raw": _RAW_DICTS + _AVERAGED_DICTS}
 _COMPILED = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
 """Components that wrapping puts anywhere into a name."""
-_AVERAGED = frozenset(("ema_model", "ema"))
-_WRAPPERS = _AVERAGED | {"module", "model", "online_model", "base_model", "transformer"}
+_WRAPPERS = AVERAGING | {"module", "model", "online_model", "base_model", "transformer"}
 """Components that averaging, distributing and adapting put before a DiT's own."""
 _DIT = frozenset(
     ("time_embed", "text_embed", "input_embed", "rotary_embed", "transformer_blocks", "norm_out", "proj_out")
 ) | {"long_skip_connection"}
 _VOCODERS = frozenset(("vocoder", "vocos"))
+_IN_TRAINING = re.compile(r"(?:^|\.)(?:\w*disc(?:riminators?)?|mpd|msd|mrd|\w*_loss)\.")
+"""Parts of a vocoder's training that its inference lacks."""
 _VOCOS = frozenset(("feature_extractor", "backbone", "head"))
 _GENERATOR = frozenset(("conv_pre", "ups", "resblocks", "activation_post", "conv_post"))
-UNMERGED = (
-    "holds LoRA or other PEFT adapters that are not merged; merge them into the model that they were trained "
-    "on, PeftModel.from_pretrained(model, FOLDER).merge_and_unload(), and save its state_dict()"
-)
-_OTHERS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (
-        re.compile(r"\.(?:lora_|hada_|lokr_|ia3_|oft_|vera_|base_layer\.|modules_to_save\.)"),
-        UNMERGED,
-    ),
-    (
-        re.compile(r"(?:^|\.)layers\.\d+\."),
-        "is an E2-TTS checkpoint (UNetT backbone); only F5-TTS's DiT is supported, such as F5TTS_v1_Base",
-    ),
-    (
-        re.compile(r"(?:^|\.)(?:audio_embed\.|transformer_blocks\.\d+\.attn\.to_q_c\.)"),
-        "has an MMDiT backbone; only F5-TTS's DiT is supported, such as F5TTS_v1_Base",
-    ),
-)
-"""Names of models that are no plain DiT: pattern, and the rest of the sentence about the file."""
-_NAMED_IN_ERRORS = 4
 _FLOAT32_ROUNDING = 1e-6  # relative; powers differ in their last digits between machines
-
-
-class CheckpointError(ValueError):
-    """No checkpoint, or one of another architecture."""
 
 
 class OtherVocabulary(CheckpointError):
@@ -84,36 +69,23 @@ class OtherVocabulary(CheckpointError):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """Shape and reader of a stored tensor."""
+class Kin:
+    """Names by which a model's tensors are found in a file, whatever wraps them."""
 
-    shape: tuple[int, ...]
-    read: Callable[[], Tensor]
+    name: str
+    own: Collection[str]
+    """First components of its names."""
+    mark: str
+    """Begin of a name that only it has."""
+    others: Others = ()
+    """Names of models that it is not: pattern, and the rest of the sentence about the file."""
+    skipped: Collection[str] = frozenset(("mel_spec", *_VOCODERS))
+    """Components of names that are no part of it."""
 
 
-class Weights(Mapping[str, Tensor]):
-    """Reads a tensor on each access; floats become float32."""
-
-    def __init__(self, entries: Mapping[str, Entry], *, averaged: bool = False) -> None:
-        self._entries = dict(entries)
-        self.averaged = averaged
-        """True for a moving average of the trained weights."""
-
-    def __getitem__(self, name: str) -> Tensor:
-        tensor = self._entries[name].read()
-        return tensor.float() if tensor.is_floating_point() else tensor
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
-
-    def entry(self, name: str) -> Entry:
-        return self._entries[name]
+DIT = Kin("F5-TTS", _DIT, EMBEDDING, NO_DIT)
+VOCOS = Kin("Vocos", _VOCOS, "backbone.embed.", skipped=())
+GENERATOR = Kin("HiFi-GAN or BigVGAN", _GENERATOR, "conv_pre.", skipped=())
 
 
 def load_dit(
@@ -131,7 +103,7 @@ def load_dit(
     the filler's row. Of a DMOSpeech 2 file, which re-noises, the student is taken without its second time
     embedding, whose time its own inference never gives. Raises CheckpointError.
     """
-    stored = _read(path, _STATE_DICTS[kind])
+    stored = read(path, kind)
     if any(name.startswith(STUDENT) for name in stored):
         if sampler.update != "renoise":
             raise CheckpointError(
@@ -140,13 +112,8 @@ def load_dit(
             )
         names = [name for name in stored if name.startswith(STUDENT) and ".time_embed2." not in name]
         stored = Weights({name.removeprefix(STUDENT): stored.entry(name) for name in names})
-    for pattern, sentence in _OTHERS:
-        if found := [name for name in stored if pattern.search(name)]:
-            raise CheckpointError(f"{path}: {sentence} (it has {_some(found)})")
-    averaged, entries = _unwrapped(path, stored, kind)
-    if EMBEDDING not in entries:
-        have = ", ".join(list(entries)[:_NAMED_IN_ERRORS])
-        raise CheckpointError(f"{path}: no F5-TTS checkpoint, it has no {EMBEDDING}; it has {have}")
+    found = unwrapped(path, stored, kind, DIT)
+    entries = {name: found.entry(name) for name in found}
     if (rows := entries[EMBEDDING].shape[0]) != vocab_size + 1:
         raise OtherVocabulary(
             f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
@@ -161,52 +128,75 @@ def load_dit(
     weights = checked(path, entries, wanted)
     table = _exact_rotary(path, weights.entry(ROTARY).read(), rotary_frequencies(arch.dim_head))
     exact = {ROTARY: Entry(tuple(table.shape), lambda: table)}
-    return Weights({name: weights.entry(name) for name in weights} | exact, averaged=averaged)
+    return Weights({name: weights.entry(name) for name in weights} | exact, averaged=found.averaged)
 
 
 def read(path: Path, kind: WeightsKind = "raw") -> Weights:
     """A file's tensors under their names. Raises CheckpointError."""
-    return _read(path, _STATE_DICTS[kind])
+    if (path / "adapter_config.json").is_file():
+        raise CheckpointError(f"{path}: {UNMERGED}")
+    return files.read(path).weights(kind)
+
+
+def load(path: Path, kind: WeightsKind, kin: Kin) -> Weights:
+    """A model's tensors under its own names. Raises CheckpointError."""
+    return unwrapped(path, read(path, kind), kind, kin)
+
+
+def preferred(path: Path, kind: WeightsKind) -> WeightsKind:
+    """`kind`, or `ema` for a file that has averaged weights alone. Raises CheckpointError."""
+    names = read(path, kind)
+    return (
+        "ema" if names.averaged or all(not AVERAGING.isdisjoint(name.split(".")) for name in names) else kind
+    )
 
 
 def mel_scale(path: Path) -> float:
     """By what a DMOSpeech 2 file's log-mels are divided; 1 for others. Raises CheckpointError."""
-    if path.suffix == ".safetensors" or not path.is_file():
+    if not path.is_file():
         return 1.0
-    whole = _unpickled(path)
-    state = whole.get("model_state_dict") if isinstance(whole, dict) else None
-    if not isinstance(state, Mapping) or not any(str(name).startswith(STUDENT) for name in state):
+    whole = files.read(path)
+    if not any(name.startswith(STUDENT) for name in whole.dicts.get("model_state_dict", ())):
         return 1.0
-    if "scale" not in whole:
+    if "scale" not in whole.settings:
         raise CheckpointError(f"{path}: names no scale of its log-mels, which DMOSpeech 2's files have")
-    return float(whole["scale"])
+    return float(whole.settings["scale"])
 
 
-def _unwrapped(path: Path, stored: Weights, kind: WeightsKind) -> tuple[bool, dict[str, Entry]]:
-    """A DiT's entries under their own names, and whether they are averaged.
+def unwrapped(path: Path, stored: Weights, kind: WeightsKind, kin: Kin) -> Weights:
+    """A model's entries under their own names. Raises CheckpointError for another model's.
 
     The prefixes in a file tell its models apart: averaged or raw, and whatever is no wrapper.
     """
+    check_names(path, stored, kin.others)
     models: dict[tuple[bool, str], dict[str, Entry]] = {}
     for raw in stored:
-        prefix, name = _split(raw, _DIT)
-        if name in _COUNTERS or {"mel_spec", *_VOCODERS} & set(raw.split(".")):
+        prefix, name = _split(raw, kin.own)
+        if name in _COUNTERS or not set(raw.split(".")).isdisjoint(kin.skipped):
             continue
-        key = not _AVERAGED.isdisjoint(prefix), ".".join(part for part in prefix if part not in _WRAPPERS)
+        averaged = stored.averaged or not AVERAGING.isdisjoint(prefix)
+        key = averaged, ".".join(part for part in prefix if part not in _WRAPPERS)
         entries = models.setdefault(key, {})
         if name in entries:
             raise CheckpointError(f"{path}: holds {name} twice, under different prefixes")
         entries[name] = stored.entry(raw)
-    whole = [key for key, entries in models.items() if EMBEDDING in entries]
-    if kind == "raw" and whole and all(averaged for averaged, _ in whole):
-        names = [name for name in stored if not _AVERAGED.isdisjoint(name.split("."))]
-        raise CheckpointError(f"{path}: has no raw weights, only the moving average: {_some(names)}")
+    whole = [key for key, entries in models.items() if any(name.startswith(kin.mark) for name in entries)]
+    if not whole:
+        have = some([name for entries in models.values() for name in entries])
+        raise CheckpointError(
+            f"{path}: no {kin.name} checkpoint, it has no {kin.mark.rstrip('.')}; it has {have}"
+        )
+    if kind == "raw" and all(averaged for averaged, _ in whole):
+        averages = [n for n in stored if stored.averaged or not AVERAGING.isdisjoint(n.split("."))]
+        raise CheckpointError(
+            f"{path}: has no raw weights, only the moving average: {some(averages)}; --weights ema takes it"
+        )
     wanted = [key for key in whole if key[0] == (kind == "ema")] or whole
     chosen = [key for key in wanted if not key[1]] or wanted
     if len(chosen) > 1:
         raise CheckpointError(f"{path}: holds several models: {', '.join(name for _, name in chosen)}")
     loose = {k: v for key, entries in models.items() if key not in whole for k, v in entries.items()}
-    return (chosen[0][0], loose | models[chosen[0]]) if chosen else (False, loose)
+    return Weights(loose | models[chosen[0]], averaged=chosen[0][0])
 
 
 def _split(name: str, own: Collection[str]) -> tuple[list[str], str]:
@@ -218,28 +208,37 @@ def _split(name: str, own: Collection[str]) -> tuple[list[str], str]:
     return parts[:at], ".".join(parts[at:])
 
 
-def _vocoder_in(path: Path, own: Collection[str], inside: Sequence[str] = ()) -> Weights:
+def _vocoder_in(path: Path, kin: Kin, kind: WeightsKind) -> Weights:
     """Entries of a vocoder under their own names; in a file with a DiT, those under `vocoder.`."""
-    stored = _read(path, inside)
+    stored = read(path, kind)
     mixed = [name for name in stored if not _VOCODERS.isdisjoint(name.split("."))]
-    names = {_split(name, own)[1]: name for name in mixed or stored}
-    return Weights({name: stored.entry(raw) for name, raw in names.items()})
+    names = [name for name in mixed or stored if not _IN_TRAINING.search(name)]
+    return unwrapped(
+        path, Weights({name: stored.entry(name) for name in names}, averaged=stored.averaged), kind, kin
+    )
 
 
-def load_vocos(place: Path) -> tuple[VocosConfig, Weights]:
-    """Read `config.yaml` and the weights of a folder, or a file with a model and its vocoder.
+def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Weights]:
+    """Read `config.yaml` and the weights of a folder or of a file there, published or as its trainer left
+    them, or a file with a model and its vocoder.
 
-    Such a file (IndicF5's) has no configuration: its sizes are those of its tensors, the rest is that of
+    The latter (IndicF5's) has no configuration: its sizes are those of its tensors, the rest is that of
     charactr/vocos-mel-24khz. Raises CheckpointError.
     """
-    if place.is_file():
-        path, stored = place, _vocoder_in(place, _VOCOS)
-        config = _vocos_config(path, stored)
-    else:
-        config = _config(place / "config.yaml", yaml.safe_load, VocosConfig.parse)
-        path = _first_of(place, VOCOS_FILES)
-        stored = _vocoder_in(path, _VOCOS)
+    beside = config_beside(place if place.is_file() else place / "config.yaml", "config.yaml")
+    alone = not place.is_file() or (beside.is_file() and DIT.mark not in "".join(read(place)))
+    config = _config(beside, yaml.safe_load, VocosConfig.parse) if alone else None
+    path = vocoder_file(place, "vocos")
+    try:
+        stored = _vocoder_in(path, VOCOS, kind)
+    except CheckpointError as error:
+        if alone:
+            raise
+        raise CheckpointError(
+            f"{path}: holds no Vocos; give a folder with config.yaml and weights"
+        ) from error
     entries = {name: stored.entry(name) for name in stored if not name.startswith("feature_extractor.")}
+    config = config or _vocos_config(path, stored)
     with torch.device("meta"):
         wanted = _vocos(config)
     return config, checked(path, entries, wanted)
@@ -260,11 +259,15 @@ def _vocos_config(path: Path, stored: Weights) -> VocosConfig:
     return VocosConfig(mels, dim, intermediate, layers, n_fft, n_fft // 4, "center")
 
 
-def load_bigvgan(folder: Path) -> tuple[BigVGANConfig, Weights]:
-    """Read `config.json` and the weights of a folder, folding weight norm. Raises CheckpointError."""
-    config = _config(folder / "config.json", json.loads, BigVGANConfig.parse)
-    path = _first_of(folder, (BIGVGAN_FILE,))
-    entries = _folded(path, _vocoder_in(path, _GENERATOR, ("generator",)))
+def load_bigvgan(place: Path, kind: WeightsKind = "ema") -> tuple[BigVGANConfig, Weights]:
+    """Read `config.json` and the weights of a folder or of a file there, folding weight norm.
+
+    Raises CheckpointError.
+    """
+    beside = config_beside(place, "config.json") if place.is_file() else place / "config.json"
+    config = _config(beside, json.loads, BigVGANConfig.parse)
+    path = vocoder_file(place, "bigvgan")
+    entries = _folded(path, _vocoder_in(path, GENERATOR, kind))
     with torch.device("meta"):
         wanted = BigVGAN(config)
     for name, tensor in wanted.named_buffers():  # some files lack the filters, which are constants
@@ -272,16 +275,16 @@ def load_bigvgan(folder: Path) -> tuple[BigVGANConfig, Weights]:
     return config, checked(path, entries, wanted)
 
 
-def load_hifigan(folder: Path) -> tuple[HiFiGANConfig, Weights]:
-    """Read the weights of a folder, folding weight norm, and the authors' `config.json` or SpeechBrain's
-    hyperparameters if they are there. Raises CheckpointError.
+def load_hifigan(place: Path, kind: WeightsKind = "ema") -> tuple[HiFiGANConfig, Weights]:
+    """Read the weights of a folder or of a file there, folding weight norm, and the authors' `config.json` or
+    SpeechBrain's hyperparameters if they are there. Raises CheckpointError.
     """
-    path = _first_of(folder, HIFIGAN_FILES)
-    stored = _vocoder_in(path, _GENERATOR, ("generator",))
+    path = vocoder_file(place, "hifigan")
+    stored = _vocoder_in(path, GENERATOR, kind)
     plain = {name.replace(".conv.", "."): stored.entry(name) for name in stored}  # as SpeechBrain wraps them
     entries = _folded(path, Weights(plain))
-    beside = next((folder / name for name in HIFIGAN_CONFIGS if (folder / name).is_file()), None)
-    if beside is not None:
+    beside = config_beside(path, *HIFIGAN_CONFIGS)
+    if beside.is_file():
         read = json.loads if beside.suffix == ".json" else _hyperparameters
         config = _config(beside, read, HiFiGANConfig.parse)
     else:
@@ -412,56 +415,6 @@ def _bytes(tensor: Tensor) -> memoryview:
     return memoryview(flat)
 
 
-def _read(path: Path, inside: Sequence[str] = ()) -> Weights:
-    """Tensors of a file; of a `.pt`, of its first dictionary in `inside`."""
-    if (path / "adapter_config.json").is_file():
-        raise CheckpointError(f"{path}: {UNMERGED}")
-    if not path.is_file():
-        raise CheckpointError(
-            f"{path}: {'is a folder; name the file in it' if path.is_dir() else 'no such file'}"
-        )
-    if path.suffix != ".safetensors":
-        return _read_pickle(path, inside)
-    try:
-        file = safe_open(path, framework="pt")
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: no safetensors file: {error}") from error
-
-    def entry(name: str) -> Entry:
-        return Entry(tuple(file.get_slice(name).get_shape()), lambda: file.get_tensor(name))
-
-    return Weights({name: entry(name) for name in file.keys()})  # noqa: SIM118 - it is no mapping
-
-
-def _unpickled(path: Path) -> Any:
-    """What a file of torch holds, mapped. Raises CheckpointError."""
-    try:
-        with path.open("rb") as stream:
-            zipped = stream.read(4) == b"PK\x03\x04"  # the format since torch 1.6; others cannot be mapped
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(f"{path}: holds more than weights, or is damaged; it is not opened") from error
-    except (RuntimeError, EOFError, OSError, KeyError, ValueError) as error:
-        raise CheckpointError(f"{path}: no torch checkpoint: {_first_line(error)}") from error
-
-
-def _read_pickle(path: Path, inside: Sequence[str]) -> Weights:
-    whole = _unpickled(path)
-    state = next((whole[key] for key in inside if key in whole), whole) if isinstance(whole, dict) else whole
-    if not isinstance(state, Mapping):
-        raise CheckpointError(f"{path}: must hold a dictionary of weights, not {type(state).__name__}")
-    tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
-    if not tensors:
-        have = ", ".join(str(key) for key in list(state)[:_NAMED_IN_ERRORS])
-        wanted = f" under {' or '.join(inside)}" if inside else ""
-        raise CheckpointError(f"{path}: holds no weights{wanted}; its keys: {have or 'none'}")
-
-    def entry(tensor: Tensor) -> Entry:
-        return Entry(tuple(tensor.shape), lambda: tensor)
-
-    return Weights({name: entry(tensor) for name, tensor in tensors.items()})
-
-
 def _folded(path: Path, stored: Weights) -> dict[str, Entry]:
     pairs = weight_norm_pairs(stored)
     halves = {half for pair in pairs.values() for half in pair}
@@ -494,24 +447,25 @@ def checked(path: Path, entries: Mapping[str, Entry], model: nn.Module) -> Weigh
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     wrong = []
     if missing := [name for name in wanted if name not in entries]:
-        wrong.append(f"{len(missing)} tensors are missing: {_some(missing)}")
+        wrong.append(f"{len(missing)} tensors are missing: {some(missing)}")
     if extra := [name for name in entries if name not in wanted]:
-        wrong.append(f"{len(extra)} are not known: {_some(extra)}")
+        wrong.append(f"{len(extra)} are not known: {some(extra)}")
     other = [
         f"{name} is {entries[name].shape}, not {shape}"
         for name, shape in wanted.items()
         if name in entries and entries[name].shape != shape
     ]
     if other:
-        wrong.append(f"{len(other)} have another shape: {_some(other)}")
+        wrong.append(f"{len(other)} have another shape: {some(other)}")
+    if other and all(
+        sorted(entries[name].shape) == sorted(wanted[name]) and len(wanted[name]) == 3
+        for name in wanted
+        if name in entries and entries[name].shape != wanted[name]
+    ):
+        wrong.append("all of these are convolutions, transposed as in MLX")
     if wrong:
         raise CheckpointError(f"{path}: is not of the given architecture: {'; '.join(wrong)}")
     return Weights({name: entries[name] for name in wanted})
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _NAMED_IN_ERRORS
-    return ", ".join(names[:_NAMED_IN_ERRORS]) + (f" and {more} more" if more > 0 else "")
 
 
 def filled(model: Any, weights: Mapping[str, Tensor]) -> Any:
@@ -526,13 +480,6 @@ def _config(path: Path, read: Callable[[str], Any], parse: Callable[[Any], Any])
         raise CheckpointError(f"{path}: no such file; the folder must have the vocoder's config") from error
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise CheckpointError(f"{path}: {_first_line(error)}") from error
-
-
-def _first_of(folder: Path, names: Iterable[str]) -> Path:
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    raise CheckpointError(f"{folder}: has no {' or '.join(names)}")
 
 
 def _first_line(error: Exception) -> str:

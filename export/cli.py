@@ -1,9 +1,8 @@
-"""`python -m export`: bundle · fetch · first-contact · parity · inspect."""
+"""`python -m export`: bundle · fetch · first-contact · look · parity · inspect."""
 
 from __future__ import annotations
 
 import argparse
-import functools
 import gc
 import re
 import shlex
@@ -17,14 +16,14 @@ from typing import Literal, get_args
 from appliance.contract import bundle as contract
 from appliance.contract.mel import Kind
 from appliance.contract.sampler import Guidance, Sampler, Update
-from appliance.contract.tokens import Tokenizer
-from appliance.errors import BundleError, EngineFault
+from appliance.errors import BundleError, EngineFault, PhonesMissing
 from export import (
     assemble,
     contact,
     evidence,
     fetch,
     inspection,
+    look,
     parity,
     precision,
     progress,
@@ -32,9 +31,9 @@ from export import (
     weights,
     workload,
 )
-from export.checkpoint import CheckpointError
+from export.checkpoint import CheckpointError, preferred
 from export.families import NAMED, Family, FamilyError, family, of
-from export.reading import parse_languages
+from export.reading import read_options
 from export.to_onnx import ExportError
 
 FAILED = 1
@@ -54,6 +53,7 @@ EXPECTED = (
     EngineFault,
     ExportError,
     FamilyError,
+    PhonesMissing,
     assemble.BundleFailed,
     contact.ContactFailed,
     fetch.FetchError,
@@ -64,7 +64,9 @@ EXPECTED = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; print an expected failure as one line on standard error and return 1."""
-    arguments = _parser().parse_args(argv)
+    typed = sys.argv[1:] if argv is None else list(argv)
+    arguments = _parser().parse_args(typed)
+    arguments.typed = typed[1:]
     try:
         arguments.run(arguments)
     except EXPECTED as error:
@@ -80,6 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     make = commands.add_parser("bundle", help="weights in, a measured bundle out")
+    make.add_argument(
+        "folder", nargs="?", metavar="FOLDER", help="of a training: what `look` says of it is the default"
+    )
     _add_sources(make)
     _add_export(make)
     make.add_argument(
@@ -91,10 +96,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     make.add_argument("--licence", help="terms of the weights, where they cannot be told from the files")
     make.add_argument("--vocoder-licence", help="terms of the vocoder, likewise")
-    make.add_argument("--out", type=Path, required=True)
+    make.add_argument("--out", type=Path)
     _add_sampler(make)
     _add_gate(make)
-    make.set_defaults(run=_bundle)
+    make.set_defaults(run=_bundle, usage_error=make.error)
 
     get = commands.add_parser("fetch", help="known weights and their vocoder from the hub, resumable")
     get.add_argument("name", nargs="?", help="name or repository; without it all that are known are listed")
@@ -109,14 +114,18 @@ def _parser() -> argparse.ArgumentParser:
     meet.add_argument("--lines", type=Path, metavar="FILE", help="a text to speak on each line")
     meet.set_defaults(run=_first_contact)
 
+    see = commands.add_parser("look", help="what a training's folder holds, and the command for it")
+    look.add_arguments(see)
+    see.set_defaults(run=lambda arguments: print(look.describe(arguments.folder, look.given(arguments))))
+
     check = commands.add_parser("parity", help="measure a bundle against the weights that it was made of")
     check.add_argument("bundle", type=Path)
-    _add_sources(check, required=False)
+    _add_sources(check)
     check.set_defaults(run=_parity)
 
-    look = commands.add_parser("inspect", help="sizes, parameters, operators, precision, licences, parity")
-    look.add_argument("bundle", type=Path)
-    look.set_defaults(run=lambda arguments: print(inspection.describe(contract.read(arguments.bundle))))
+    show = commands.add_parser("inspect", help="sizes, parameters, operators, precision, licences, parity")
+    show.add_argument("bundle", type=Path, help="or, as `look`, a checkpoint or its folder")
+    show.set_defaults(run=_inspect)
     return parser
 
 
@@ -218,42 +227,61 @@ def _gate(arguments: argparse.Namespace) -> assemble.Gate:
     return assemble.Gate(arguments.sampling, arguments.accept)
 
 
-def _add_sources(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+def _add_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--family",
-        required=required,
         help=f"{', '.join(NAMED)}, a name that `fetch` lists, or an upstream-style YAML file or model.json",
     )
-    parser.add_argument("--checkpoint", type=Path, required=required, help=".safetensors or .pt")
+    parser.add_argument("--checkpoint", type=Path, help="of safetensors or torch, published or of a training")
     parser.add_argument(
         "--weights",
         choices=("ema", "raw"),
-        default="ema",
-        help="the moving average, or what it was made of, which short fine-tunes need",
+        help="the moving average, or what it was made of, which short fine-tunes need; default: what "
+        "upstream speaks from, F5-TTS's average, ZipVoice's raw weights",
     )
-    parser.add_argument("--vocab", type=Path, required=required)
+    parser.add_argument("--vocab", type=Path)
     parser.add_argument("--vocoder", choices=get_args(Kind), help="default: that of the family's mels")
     parser.add_argument(
         "--vocoder-path",
         type=Path,
-        required=required,
-        help="folder with its config and weights, or the checkpoint's file if it holds the vocoder",
+        help="folder with its config and weights, published or of a training, a file of weights there, or "
+        "the checkpoint's if it holds the vocoder",
+    )
+    parser.add_argument(
+        "--vocoder-weights",
+        choices=("ema", "raw"),
+        default="ema",
+        help="of a vocoder's training that has both",
     )
     parser.add_argument(
         "--tokenizer",
-        choices=get_args(Tokenizer),
-        help="char: every character as it is; pinyin: F5's; letters, emilia: ZipVoice's; phones: of English; "
-        "default: the family's",
+        metavar="NAME",
+        help="pinyin: F5's; char: every character as it is; ZipVoice's: letters (its libritts), simple, "
+        "emilia, espeak:LANG; phones: of English; default: the family's",
     )
     parser.add_argument(
         "--language",
         metavar="CODE[,CODE]",
-        help="ISO 639-1 codes of what the weights speak, the main one first; default: known or guessed",
+        help="ISO 639-1 codes of what the weights speak, the main one first; for espeak its own too, as "
+        "en-gb; default: known or guessed",
+    )
+    parser.add_argument(
+        "--text-around",
+        nargs=2,
+        metavar=("BEFORE", "AFTER"),
+        help="signs in which the weights read each text; default: those of known weights",
+    )
+    parser.add_argument(
+        "--dialect",
+        default="",
+        metavar="NAME",
+        help="of known weights that mark it in those signs: for Habibi-Unified UNK, MSA, EGY …",
     )
 
 
 def _sources(arguments: argparse.Namespace, sampler: Sampler, defaults: contract.Defaults) -> assemble.Loaded:
     named = family(arguments.family)
+    tokenizer, voice, languages = read_options(arguments.tokenizer, arguments.language)
     return assemble.load(
         assemble.Sources(
             named,
@@ -263,16 +291,52 @@ def _sources(arguments: argparse.Namespace, sampler: Sampler, defaults: contract
             arguments.vocoder_path,
             getattr(arguments, "licence", None),
             getattr(arguments, "vocoder_licence", None),
-            arguments.weights,
-            arguments.tokenizer,
-            None if arguments.language is None else parse_languages(arguments.language),
+            arguments.weights or preferred(arguments.checkpoint, of(named.arch).weights),
+            tokenizer,
+            languages,
             sampler,
             defaults,
+            voice,
+            None if arguments.text_around is None else tuple(arguments.text_around),
+            arguments.dialect,
+            arguments.vocoder_weights,
         )
     )
 
 
+NEEDED = ("family", "checkpoint", "vocab", "vocoder_path", "out")
+"""Options that `bundle` has no default for."""
+
+
+def _of_folder(arguments: argparse.Namespace) -> None:
+    """Run the command that `look` prints. Raises BundleFailed for what is missing."""
+    found = look.look(Path(arguments.folder), look.given(arguments))
+    print("\n".join(found.lines()))
+    if found.is_vocoder:
+        raise assemble.BundleFailed(f"{arguments.folder}: is a vocoder's, which a voice's bundle takes")
+    if found.missing:
+        lacks = "; ".join(f"{name}: {remedy}" for name, remedy in found.missing.items())
+        raise assemble.BundleFailed(f"{arguments.folder}: missing: {lacks}")
+    more = list(arguments.typed)
+    more.remove(arguments.folder)
+    print(found.command(more), flush=True)
+    again = _parser().parse_args(found.arguments(more))
+    again.run(again)
+
+
+def _inspect(arguments: argparse.Namespace) -> None:
+    place = arguments.bundle
+    is_bundle = (place / contract.MANIFEST).is_file() or not place.exists()
+    print(inspection.describe(contract.read(place)) if is_bundle else look.describe(place))
+
+
 def _bundle(arguments: argparse.Namespace) -> None:
+    if arguments.folder is not None:
+        _of_folder(arguments)
+        return
+    if lacking := [name for name in NEEDED if getattr(arguments, name) is None]:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in lacking)
+        arguments.usage_error(f"the following arguments are required: {options}; or the FOLDER of a training")
     started = time.monotonic()
     if arguments.max_frames not in contract.FRAMES_ALLOWED:
         low, high = contract.FRAMES_ALLOWED[0], contract.FRAMES_ALLOWED[-1]
@@ -304,22 +368,24 @@ def _bundle(arguments: argparse.Namespace) -> None:
         found = evidence.weigh(loaded, recordings, accept=arguments.accept)
         for line in found.advice:
             progress.say(line)
+        alone = assemble.graphs_alone(loaded, arguments.max_frames)
+
+        def measure(bundle: contract.Bundle) -> parity.Report:
+            expected = assemble.expectations(loaded, name, arguments.max_frames, beside, alone)
+            return parity.measure(bundle, expected, loaded.declaration.samplings, arguments.sampling)
+
         made = assemble.build(
             loaded,
             name,
             arguments.out,
-            functools.partial(
-                parity.measure,
-                expected=assemble.expectations(loaded, name, arguments.max_frames, beside),
-                choices=loaded.declaration.samplings,
-                named=arguments.sampling,
-            ),
+            measure,
             max_frames=arguments.max_frames,
             created_by="python -m export bundle",
             gate=_gate(arguments),
             keep_float=keep_float,
             int8_beside=beside,
             evidence=found.record(),
+            alone=alone,
         )
     print("\n".join(inspection.parity_lines(made.manifest)))
     size = sum(f.size_bytes for f in made.manifest.files.values())

@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from appliance.contract.bundle import Text
 from appliance.contract.mel import Kind, MelSpec, log_mel
-from appliance.contract.placement import Placement, Table
+from appliance.contract.placement import Placement
 from appliance.contract.tokens import Vocabulary
 from appliance.engine.cases import FEMALE, MALE, TARGET_RMS, samples, transcript
 from appliance.text.spelling import Spelling
@@ -55,6 +55,7 @@ OTHERS_FIT_BETTER = 0.95
 HEARS_TEXT = 0.95
 """Ratio to the loss without text: 0.91 for the demo voice, a student, and 0.59 for its teacher; above 1 with
 a vocabulary in another order."""
+PLAIN = Text()
 GIVEN, WITHOUT_TEXT = "given", "without text"
 TAKEN: Mapping[WeightsKind, str] = {"ema": "averaged", "raw": "raw"}
 OTHER: Mapping[WeightsKind, WeightsKind] = {"ema": "raw", "raw": "ema"}
@@ -180,7 +181,7 @@ class Trial:
         return loss(
             *(model, loaded.vocabulary, self.mel, recordings, times, strength),
             drops_text=drops_text,
-            durations=loaded.text.durations,
+            text=loaded.text,
         )
 
 
@@ -236,25 +237,26 @@ def loss(
     strength: float = 0.0,
     *,
     drops_text: bool = False,
-    durations: Table = MappingProxyType({}),
+    text: Text = PLAIN,
 ) -> float:
     """Mean squared error of the velocity over the frames that the model is not given.
 
-    `strength` is for weights that embed it, `durations` for those whose tokens are placed by it.
+    `strength` is for weights that embed it; of `text` what is around it, and durations that place tokens.
     """
-    errors, velocity, make = [], of(model.arch).velocity, maker(vocabulary.tokenizer)
+    errors, velocity, make = [], of(model.arch).velocity, maker(vocabulary.tokenizer, vocabulary.voice)
     seeds = SEEDS[: 1 if len(recordings) > 1 else None]
     for one in recordings:
         mel = torch.from_numpy(log_mel(one.samples(spec.sample_rate_hz), spec))  # (N, M)
         known = int(len(mel) * CONDITION)
         cond = mel.clone()
         cond[known:] = 0.0
-        words = Spelling(vocabulary).read(one.words) if vocabulary.tokenizer == "letters" else one.words
-        tokens = vocabulary.split(words, make)
+        reads = vocabulary.tokenizer in ("letters", "simple")  # which may have one case alone
+        words = Spelling(vocabulary).read(one.words) if reads else one.words
+        tokens = vocabulary.split(text.framed(words), make)
         ids = torch.from_numpy(vocabulary.ids(tokens)).long()
         index = None
-        if durations:
-            index = torch.from_numpy(Placement(durations).index(len(mel), tokens, (), len(mel))).long()
+        if text.durations:
+            index = torch.from_numpy(Placement(text.durations).index(len(mel), tokens, (), len(mel))).long()
         for seed, time in itertools.product(seeds, times):
             noise = torch.randn(mel.shape, generator=torch.Generator().manual_seed(seed))
             at = (1 - time) * noise + time * mel

@@ -81,6 +81,8 @@ class Fetched:
             "--language": ",".join(row.languages),
             "--weights": row.weights,
         }
+        if row.dialects:
+            options["--dialect"] = next(iter(row.dialects))
         # A row's YAML file has it.
         return options if self.config else options | {"--tokenizer": row.tokenizer}
 

@@ -32,8 +32,10 @@ def describe(bundle: Bundle) -> str:
         f"licence of the vocoder: {m.licence.vocoder} ({m.licence.vocoder_source or 'source unknown'})",
         *([f"terms: {m.licence.note}"] if m.licence.note else []),
         f"weights: {m.weights or 'not recorded'}; languages: {', '.join(m.text.languages) or 'not known'}; "
-        f"tokenizer {m.text.tokenizer}; letters of {CASES[m.text.case]}, {m.text.form}; "
+        f"tokenizer {':'.join(filter(None, (m.text.tokenizer, m.text.voice)))}; "
+        f"letters of {CASES[m.text.case]}, {m.text.form}; "
         f"lengths by {m.text.lengths}",
+        *([f"text stands in {' … '.join(m.text.around)}{_dialect(m)}"] if any(m.text.around) else []),
         _sampler(m),
         f"size: {sum(f.size_bytes for f in m.files.values()) / 1e6:.1f} MB",
         "",
@@ -43,6 +45,13 @@ def describe(bundle: Bundle) -> str:
         for file in dict.fromkeys(v[name] for v in m.variants.values() if name in v):
             lines.append(_graph_line(name, bundle.folder / file))
     return "\n".join([*lines, "", *parity_lines(m)])
+
+
+def _dialect(manifest: Manifest) -> str:
+    dialect = manifest.text.dialect
+    return (
+        f", for the dialect {dialect}; --dialect or --text-around of a new export set it" if dialect else ""
+    )
 
 
 def _sampler(manifest: Manifest) -> str:

@@ -12,6 +12,7 @@ import yaml
 
 from appliance.contract.bundle import Licence
 from appliance.durable import sha256
+from export.header import TRAINED_VOCODERS, newest
 from export.weights import HUB, KNOWN, VOCODERS, Known
 
 RECORD = "licence.yaml"
@@ -48,14 +49,16 @@ _OFFICIAL_PLACES = {
 }
 _VOCODER_FOLDERS = {vocoder.folder: vocoder.repository for vocoder in VOCODERS.values()}
 _VOCODER_FILES = ("pytorch_model.bin", "model.safetensors", "bigvgan_generator.pt", "generator.ckpt")
+_VOCODERS_LEFT = tuple(dict.fromkeys(name for names in TRAINED_VOCODERS.values() for name in names))
 
 
 def licence(
     checkpoint: Path, vocoder: Path, *, weights: str | None = None, vocoder_terms: str | None = None
 ) -> Licence:
     """Terms of a checkpoint and of a vocoder's folder or file; `weights`, `vocoder_terms` override them."""
-    files = (vocoder, *(vocoder / name for name in _VOCODER_FILES))
-    voice_file = next((file for file in files if file.is_file()), vocoder / "weights")
+    voice_file = vocoder
+    if not vocoder.is_file():
+        voice_file = newest(vocoder, (*_VOCODER_FILES, *_VOCODERS_LEFT)) or vocoder / "weights"
     model = _stated(terms_of(checkpoint), weights)
     voice = _stated(terms_of(voice_file, vocoder=True), vocoder_terms)
     notes = {f"weights {checkpoint.name}": model.note, f"vocoder {voice_file.name}": voice.note}
@@ -85,6 +88,14 @@ def terms_of(file: Path, *, vocoder: bool = False) -> Terms:
         return Terms(UNKNOWN, file.name)
     note = "; ".join(filter(None, (found.note, "recognised by its name, not by its hash")))
     return dataclasses.replace(found, note=note)
+
+
+def stated_by(file: Path) -> Terms | None:
+    """Terms by record or by name, without reading the file for its hash; None if nothing states them."""
+    recorded = read_record(file.parent)
+    if recorded is not None and file.name in recorded.files:
+        return recorded
+    return _OFFICIAL_PLACES.get(f"{file.absolute().parent.name}/{file.stem}")
 
 
 def recognised(checkpoint: Path) -> Known | None:

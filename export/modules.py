@@ -94,10 +94,15 @@ class Modulation(nn.Module):
         wave = self._waves(t)
         if self.guidance is not None and strength is not None:
             wave = wave + F.linear(self._waves(strength), self.guidance.float())
-        seen = F.silu(self.out(F.silu(self.hidden(wave))))
+        seen = silu(self.out(silu(self.hidden(wave))))
         *blocks, last = [head(seen).unflatten(-1, (-1, self.dim)) for head in self.heads]
         scale, shift = last.unbind(1)  # upstream's final linear has scale first, unlike its blocks
         return torch.cat([*blocks, torch.stack([shift, scale], dim=1)], dim=1)
+
+
+def silu(x: Tensor) -> Tensor:
+    """x / (1 + e^(−x)), since ONNX Runtime's Sigmoid on a CPU is 1e-5 of itself wrong at −5 (1.31.1)."""
+    return x / (1.0 + (-x).exp())
 
 
 class RowLinear(nn.Module):
@@ -130,12 +135,12 @@ class TextBlock(nn.Module):
         )
         self.gamma, self.beta = (kept_float(weights[f"{name}.grn.{k}"]) for k in ("gamma", "beta"))
 
-    def forward(self, x: Tensor, counts: Tensor | None) -> Tensor:  # (G, N, text_dim), (N)
+    def forward(self, x: Tensor, counts: Tensor) -> Tensor:  # (G, N, text_dim), (N)
         y = F.conv1d(x.transpose(1, 2), self.conv, self.conv_bias, padding=3, groups=x.shape[2])
         y = layer_norm(y.transpose(1, 2), self.norm_weight, self.norm_bias).to(self.compute)
         y = F.gelu(self.up(y)).float()
-        square = y * y if counts is None else y * y * counts[:, None]
-        energy = square.sum(dim=1, keepdim=True).sqrt()
+        # A product sums in blocks; ONNX Runtime's ReduceSum adds one by one, and thousands of squares alike.
+        energy = (counts @ (y * y)).sqrt()[:, None]
         response = energy / (energy.mean(dim=-1, keepdim=True) + NORM_EPS)
         y = self.gamma * (y * response) + self.beta + y
         return x + self.down(y.to(self.compute))
@@ -183,6 +188,7 @@ class Condition(nn.Module):
             text = (text.float() + self.positions[: ids.shape[0]]).to(self.compute)
         if self.masks:
             text = text.masked_fill(filler, 0.0)
+        counts = torch.ones_like(ids, dtype=torch.float32) if counts is None else counts
         for block in self.blocks:
             text = block(text, counts)
             if self.masks:

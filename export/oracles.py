@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from appliance.request import Segment
 from appliance.text.spelling import Spelling
 from appliance.text.tokenizers import maker
 from export import progress
+from export.exact import in_float64
 from export.model.dit import states
 
 FloatArray = NDArray[np.float32]
@@ -33,7 +35,7 @@ FloatArray = NDArray[np.float32]
 STEP_FRAMES = (77, 190)
 """Lengths that differ from the traced one."""
 SAMPLE_FRAMES = 128
-SAMPLE_NFES = (5, 7, 16)
+SAMPLE_NFES = (7,)
 GATE_NFES = (7, 32)
 """A coarse and a fine solution, whose distance is the unit of lossy errors."""
 REFERENCE_SHARE = 0.4
@@ -41,16 +43,21 @@ TOKENS_PER_FRAME = 0.16
 MID_TIME = 0.3
 GRAPH_TIMES = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
 SEED = 20
+EXACT = "float64"
+"""Name of what single graphs and steps are measured against."""
 LARGEST_HALF = 65_504.0
 """Largest float16."""
 ALLOWED_PEAK = LARGEST_HALF / 4
 """Largest accepted peak: other texts and voices go beyond those of the cases."""
 
-READINGS = ((MALE, 500), (FEMALE, 2003))
+READINGS = ((FEMALE, 420), (MALE, 2003))
 """Voice and length in frames: a usual one, and one for errors that grow with it."""
+SOLVED_TIMES = [0, 3, 6, 7]
+"""Of the grid of GATE_NFES[0]: its beginning, middle and end are enough to judge single steps."""
 LONG_FRAMES = 1000
-LONG_TIMES = [0, 3, 6, 7]
-"""Steps of the grid of 7 above LONG_FRAMES, where one of Base takes 10 s."""
+LONG_TIMES = [3, 7]
+"""Those above LONG_FRAMES, where one row of Base takes half a minute in float64."""
+VOCODER_FRAMES = 1000
 
 
 @dataclass(frozen=True)
@@ -170,7 +177,7 @@ class Oracle(Protocol):
 
 
 class TorchOracle:
-    """Plain torch model of `export.model`."""
+    """Plain torch model of `export.model`: samples in float32, single graphs and steps in float64."""
 
     name = "torch"
 
@@ -178,41 +185,74 @@ class TorchOracle:
         """`model` is a DiT; other families override what calls it."""
         self.model, self.sampler = model, sampler
 
-    def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
-        return self.trajectory(case, times).mel
+    def modulation(self, times: FloatArray, guidance: float) -> ExpectedGraph:
+        inputs: dict[str, NDArray[Any]] = {"t": times}
+        inputs |= modulation_strength(self.sampler, times, guidance)
+        given = list(zip(times, inputs.get("strength", times), strict=True))
 
-    def graphs(self, case: Case, times: FloatArray) -> Iterator[ExpectedGraph]:
-        with torch.inference_mode():
-            inputs: dict[str, NDArray[Any]] = {"t": times}
-            inputs |= modulation_strength(self.sampler, times, case.guidance)
-            strengths = inputs.get("strength", times)
-            rows = [
-                self._rows(*map(torch.tensor, pair)).numpy() for pair in zip(times, strengths, strict=True)
-            ]
-            yield ExpectedGraph("modulation", inputs, np.stack(rows))
-            inputs = condition_inputs(case, self.upsampling)
-            yield ExpectedGraph("condition", inputs, self._condition(case).numpy())
+        def rows(dtype: torch.dtype) -> Tensor:
+            return torch.stack([self._rows(*(torch.tensor(x, dtype=dtype) for x in pair)) for pair in given])
+
+        return judged("modulation", inputs, self.model, rows)
+
+    def condition(self, case: Case) -> ExpectedGraph:
+        inputs = condition_inputs(case, self.upsampling)
+        return judged("condition", inputs, self.model, functools.partial(self._condition, case))
 
     @property
     def upsampling(self) -> Upsampling:
         arch: Arch = self.model.arch
         return dimensions(arch, self.model.mels, "fp32", encodes=arch.encodes).upsampling
 
-    def trajectory(self, case: Case, times: NDArray[np.float64]) -> Trajectory:
-        """Solve a case, keeping all steps."""
-        solving = progress.each(self._states(case, times), case.frames, self.sampler.most_rows)
-        *steps, (last, _) = [(x.numpy(), v.numpy()) for x, v in solving]
-        mel = np.concatenate([case.cond, last[len(case.cond) :]])
-        return Trajectory(case, times, [x for x, _ in steps], [v for _, v in steps], mel)
+    def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
+        """In float32."""
+        return self._sample(case, times, torch.float32)
 
-    def _states(self, case: Case, times: NDArray[np.float64]) -> Iterator[tuple[Tensor, Tensor]]:
+    def exact(self, case: Case, times: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same in float64."""
+        with in_float64(self.model):
+            return self._sample(case, times, torch.float64)
+
+    def _sample(self, case: Case, times: NDArray[np.float64], dtype: torch.dtype) -> NDArray[Any]:
+        solving = progress.each(
+            self._states(case, times, dtype), case.frames, self.sampler.rows(case.guidance)
+        )
+        *_, (last, _) = solving
+        return np.concatenate([case.cond.astype(last.numpy().dtype), last.numpy()[len(case.cond) :]])
+
+    def trajectory(self, case: Case, times: NDArray[np.float64]) -> Trajectory:
+        """Solve a case in float64, keeping all steps. Times after 0 begin as training does, between noise and
+        speech, which is the reference repeated."""
+        if times[0] > 0.0:
+            speech = np.resize(case.cond, case.noise.shape)
+            case = replace(case, noise=speech + np.float32(1.0 - times[0]) * (case.noise - speech))
+        with in_float64(self.model):
+            solving = self._states(case, times, torch.float64)
+            *steps, (last, _) = progress.each(solving, case.frames, self.sampler.rows(case.guidance))
+            with torch.inference_mode():
+                condition = self._condition(case, torch.float64).numpy()
+        _, first = next(self._states(case, times, torch.float32))
+        return Trajectory(
+            case,
+            times,
+            [x.float().numpy() for x, _ in steps],
+            [v.numpy() for _, v in steps],
+            np.concatenate([case.cond, last.float().numpy()[len(case.cond) :]]),
+            condition,
+            self.modulation(times[:-1].astype(np.float32), case.guidance).wanted,
+            relative_error(first.numpy(), steps[0][1].numpy()),
+        )
+
+    def _states(
+        self, case: Case, times: NDArray[np.float64], dtype: torch.dtype
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Latents before each step and the velocities of its rows."""
         return states(
             self.model,
-            torch.from_numpy(case.cond),
+            torch.from_numpy(case.cond).to(dtype),
             torch.from_numpy(case.ids).long(),
             case.frames,
-            case.noises(len(times) - 1, self.sampler),
+            case.noises(len(times) - 1, self.sampler).to(dtype),
             times.tolist(),
             case.guidance,
             self.sampler,
@@ -225,11 +265,11 @@ class TorchOracle:
         scale, shift = self.model.norm_out(time)
         return torch.stack([*rows, shift, scale])
 
-    def _condition(self, case: Case) -> Tensor:
+    def _condition(self, case: Case, dtype: torch.dtype) -> Tensor:
         """Input projection of zero latents."""
         rows = self.sampler.most_rows
         text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames, rows)
-        seen = torch.zeros(rows, case.frames, self.model.mels)
+        seen = torch.zeros(rows, case.frames, self.model.mels, dtype=dtype)
         seen[0, : len(case.cond)] = torch.from_numpy(case.cond)
         projected: Tensor = self.model.input_embed.proj(
             torch.cat((torch.zeros_like(seen), seen, text), dim=-1)
@@ -302,19 +342,47 @@ class UpstreamOracle:
 
 @dataclass(frozen=True)
 class Expected:
-    what: str
+    what: Literal["step", "sample"]
     against: str
     case: Case
     times: NDArray[np.float64]
-    mel: FloatArray
-    wave: FloatArray | None = None
+    mel: NDArray[Any]
+    wave: NDArray[Any] | None = None
+    own: float = 0.0
+    """Relative error of torch's float32 in the generated frames, and in the waveform."""
+    own_wave: float = 0.0
+
+    def error(self, mel: FloatArray) -> float:
+        """Of a log-mel's generated frames; of a step's velocity, which it adds to the noise."""
+        start, base = len(self.case.cond), self.case.noise if self.what == "step" else np.float32(0.0)
+        return relative_error((mel - base)[start:], (self.mel - base)[start:])
+
+    def wave_error(self, wave: FloatArray) -> float:
+        return 0.0 if self.wave is None else relative_error(wave, self.wave)
 
 
 @dataclass(frozen=True)
 class ExpectedGraph:
     graph: str
     inputs: dict[str, NDArray[Any]]
-    wanted: FloatArray
+    wanted: NDArray[np.float64]
+    own: float
+    """Relative error of torch's float32."""
+
+    @property
+    def frames(self) -> int:
+        return 0 if self.graph == "modulation" else len(self.inputs["log_mel"])
+
+
+def judged(
+    graph: str, inputs: dict[str, NDArray[Any]], model: nn.Module, compute: Callable[[torch.dtype], Tensor]
+) -> ExpectedGraph:
+    """What a graph has to make of its inputs: what `compute` makes on `model` in float64."""
+    with torch.inference_mode():
+        rough = compute(torch.float32).numpy()
+        with in_float64(model):
+            wanted = compute(torch.float64).numpy()
+    return ExpectedGraph(graph, inputs, wanted, relative_error(rough, wanted))
 
 
 @dataclass(frozen=True)
@@ -325,10 +393,27 @@ class Trajectory:
     times: NDArray[np.float64]
     latents: list[FloatArray]
     """(N, M) before each step."""
-    velocities: list[FloatArray]
+    velocities: list[NDArray[Any]]
     """(rows, N, M) at each step: guided row, then any unguided one."""
     mel: FloatArray
     """(N, M) with the reference's frames of the case."""
+    condition: NDArray[Any]
+    """Of the graph `condition`."""
+    table: NDArray[Any]
+    """Of the graph `modulation` at all steps."""
+    own: float = 0.0
+    """Relative error of torch's float32 in the first velocities."""
+
+    @property
+    def last(self) -> Trajectory:
+        """Its last step."""
+        return replace(
+            self,
+            times=self.times[-2:],
+            latents=self.latents[-1:],
+            velocities=self.velocities[-1:],
+            table=self.table[-1:],
+        )
 
 
 @dataclass(frozen=True)
@@ -396,10 +481,12 @@ def expect(
     guidance: float = Case.guidance,
     renoises: bool = False,
     grid: Callable[[int], NDArray[np.float64]] = time_grid,
+    graphs: Sequence[ExpectedGraph] | None = None,
 ) -> Expectations:
     """Run all installed oracles on the random cases, torch's on `readings` too.
 
-    `lossy` adds samples at `gate_nfe`, one that the model takes, and at the fine one.
+    `lossy` adds samples at `gate_nfe`, one that the model takes, and at the fine one. `graphs` are those of
+    `alone`, if they are known.
     """
 
     def drawn(frames: int) -> Case:
@@ -409,6 +496,7 @@ def expect(
     decode = vocoder()
     # A step of length 1 adds the whole velocity to the noise; a re-noising one ends at 1.
     one_step = np.array([MID_TIME, 1.0 if renoises else MID_TIME + 1.0])
+    random: list[tuple[Literal["step", "sample"], Case, NDArray[np.float64]]]
     random = [("step", drawn(frames), one_step) for frames in step_frames]
     random += [("sample", drawn(sample_frames), grid(nfe)) for nfe in nfes]
     for make in oracles:
@@ -419,24 +507,68 @@ def expect(
             continue
         progress.begin(f"oracle {oracle.name}")
         if isinstance(oracle, TorchOracle):
-            made.graphs.extend(oracle.graphs(drawn(step_frames[0]), GRAPH_TIMES))
             cases = read_cases(readings, mel, vocabulary, max_frames, guidance)
+            if graphs is None:
+                graphs = alone(oracle, decode, [drawn(step_frames[0]), cases[-1]])
+            made.graphs.extend(graphs)
             times = grid(GATE_NFES[0])
             made.trajectories.extend(
-                oracle.trajectory(case, times[LONG_TIMES] if case.frames > LONG_FRAMES else times)
+                oracle.trajectory(unguided(case, oracle.sampler), times[LONG_TIMES])
+                if case.frames > LONG_FRAMES
+                else oracle.trajectory(case, times[SOLVED_TIMES])
                 for case in cases
             )
             if lossy:
                 made = replace(
                     made, coarse=_coarse(oracle, decode, made.trajectories[0], gate_nfe, mel, grid)
                 )
-        for what, case, times in random:
+        for place, (what, case, times) in enumerate(random):
             out = oracle.sample(case, times)
-            wave = _decoded(decode, out) if what == "sample" else None
-            made.samples.append(Expected(what, oracle.name, case, times, out, wave))
-    log_mels = (drawn(SAMPLE_FRAMES).noise - 2.0) / mel.scale
-    made.graphs.append(ExpectedGraph("vocoder", {"log_mel": log_mels}, _decoded(decode, log_mels)))
+            wave = _decoded(decode, out).numpy() if what == "sample" else None
+            if isinstance(oracle, TorchOracle):
+                made.samples.append(_exactly(oracle, decode, Expected(what, EXACT, case, times, out, wave)))
+            else:  # after the torch model, which tells what float32 makes of these weights
+                known = (
+                    made.samples[place] if place < len(made.samples) else Expected(what, "", case, times, out)
+                )
+                made.samples.append(
+                    Expected(what, oracle.name, case, times, out, wave, known.own, known.own_wave)
+                )
     return made
+
+
+def _exactly(oracle: TorchOracle, decode: nn.Module, rough: Expected) -> Expected:
+    """What float64 makes of a case, with the errors of float32's `rough`."""
+    mel = oracle.exact(rough.case, rough.times)
+    exact = replace(rough, mel=mel, own=0.0)
+    if rough.wave is not None:
+        with in_float64(decode):
+            exact = replace(exact, wave=_decoded(decode, mel, torch.float64).numpy())
+        exact = replace(exact, own_wave=exact.wave_error(rough.wave))
+    return replace(exact, own=exact.error(rough.mel))
+
+
+def short_and_long(mel: MelSpec, vocabulary: Vocabulary, max_frames: int, guidance: float) -> list[Case]:
+    """The shortest random case and the longest reading."""
+    short = random_case(STEP_FRAMES[0], mel, vocabulary.size, guidance=guidance)
+    return [short, read_cases(READINGS[-1:], mel, vocabulary, max_frames, guidance)[0]]
+
+
+def alone(oracle: TorchOracle, decode: nn.Module, cases: Sequence[Case]) -> list[ExpectedGraph]:
+    """What the graphs that run once have to make of `cases`, a short one and a long one.
+
+    The vocoder, which no sum over a text's length is in, has at most VOCODER_FRAMES of them.
+    """
+    made = [oracle.modulation(GRAPH_TIMES, cases[0].guidance), *map(oracle.condition, cases)]
+    for case in cases:
+        mel = np.resize(case.cond, (min(case.frames, VOCODER_FRAMES), case.cond.shape[1]))
+        made.append(judged("vocoder", {"log_mel": mel}, decode, functools.partial(_decoded, decode, mel)))
+    return made
+
+
+def unguided(case: Case, sampler: Sampler) -> Case:
+    """The case with one row, which costs half."""
+    return case if sampler.guidance == "embedded" else replace(case, guidance=0.0)
 
 
 def _coarse(
@@ -447,10 +579,9 @@ def _coarse(
     spec: MelSpec,
     grid: Callable[[int], NDArray[np.float64]],
 ) -> Coarse:
-    case, is_solved = solved.case, len(solved.times) - 1 == nfe
-    coarse = solved.mel if is_solved else oracle.sample(case, grid(nfe))
-    fine = oracle.sample(case, grid(GATE_NFES[1]))
-    spoken, finest = (log_mel(_decoded(decode, mel), spec) for mel in (coarse, fine))
+    case = solved.case
+    coarse, fine = (oracle.sample(case, grid(steps)) for steps in (nfe, GATE_NFES[1]))
+    spoken, finest = (log_mel(_decoded(decode, mel).numpy(), spec) for mel in (coarse, fine))
     start = len(case.cond)
     return Coarse(
         case,
@@ -463,9 +594,21 @@ def _coarse(
 
 
 @torch.inference_mode()
-def _decoded(decode: nn.Module, mel: FloatArray) -> FloatArray:
-    samples: FloatArray = decode(torch.from_numpy(mel)).numpy()
+def _decoded(decode: nn.Module, mel: NDArray[Any], dtype: torch.dtype = torch.float32) -> Tensor:
+    samples: Tensor = decode(torch.from_numpy(mel).to(dtype))
     return samples
+
+
+def relative_error(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """‖a − b‖ / ‖b‖; infinite if shapes differ or a value is not finite."""
+    if a.shape != b.shape or not np.isfinite(a).all():
+        return math.inf
+    return ratio(float(np.linalg.norm(a.astype(np.float64) - b)), float(np.linalg.norm(b.astype(np.float64))))
+
+
+def ratio(error: float, to: float) -> float:
+    """error / to, with a lower bound on `to`; infinite if either is not finite."""
+    return error / max(to, 1e-12) if math.isfinite(error) and math.isfinite(to) else math.inf
 
 
 def distance(a: FloatArray, b: FloatArray) -> float:

@@ -191,6 +191,23 @@ def quantise(source: Path, out: Path, keep_float: Collection[str] | None = None,
     save(model, out)
 
 
+def quantise_as_upstream(source: Path, out: Path) -> None:
+    """Write the step graph `source` as ZipVoice's `bin/onnx_export.py` (2f7326f) makes its INT8."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder, _without_advice():
+        wide = Path(folder) / source.name
+        _with_wide_weights(source, wide)
+        quantize_dynamic(
+            wide,
+            out,
+            op_types_to_quantize=["MatMul"],
+            weight_type=QuantType.QInt8,
+            use_external_data_format=True,
+            extra_options={"DefaultTensorType": TensorProto.FLOAT},
+        )
+
+
 @contextlib.contextmanager
 def _without_advice() -> Iterator[None]:
     """Silence the quantiser's advice on the root logger."""

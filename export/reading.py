@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from appliance.contract.bundle import Text
-from appliance.contract.tokens import Tokenizer, Vocabulary
-from appliance.text.languages import LANGUAGES
+from appliance.contract.tokens import BY_ESPEAK, ESPEAK_VOICE, Tokenizer, Vocabulary
+from appliance.errors import BundleError
+from appliance.fields import shown
+from appliance.text.languages import LANGUAGES, base_code
+from appliance.text.tokenizers import maker
 from export.weights import Known
 
 HOW = "--language CODE[,CODE] sets them"
@@ -59,6 +62,52 @@ _ALPHABETS = {
 """Script → language → its letters beyond ASCII, all that a vocabulary may have, and those that it must."""
 
 
+_ISO_OF = {"cmn": "zh", "yue": "zh", "hak": "zh"}
+"""ISO 639-1 of espeak's languages that have another code there."""
+NUMBERS = ". ".join(map(str, (*range(21), *range(30, 110, 10), 1000, 1_000_000)))
+"""A text in every language: espeak reads numbers in the voice's."""
+MOST_UNKNOWN = 0.5
+"""Share of a voice's symbols that a vocabulary may lack."""
+
+
+def parse_tokenizer(text: str) -> tuple[Tokenizer, str]:
+    """Parse a tokenizer's name, or `espeak:LANG`, to it and the voice. Raises ValueError."""
+    name, colon, voice = text.partition(":")
+    known: tuple[Tokenizer, ...] = get_args(Tokenizer)
+    for tokenizer in known:
+        if name == tokenizer and (not colon or name == "espeak"):
+            return tokenizer, parse_voice(voice, "--tokenizer espeak:LANG") if colon else ""
+    names = ", ".join(f"{name}[:LANG]" if name == "espeak" else name for name in known)
+    raise ValueError(f"--tokenizer: must be one of {names}, not {shown(text)}")
+
+
+def parse_voice(text: str, where: str) -> str:
+    """Parse a language of espeak; capitals and underscores do not matter. Raises ValueError."""
+    voice = text.strip().replace("_", "-").lower()
+    if not ESPEAK_VOICE.fullmatch(voice):
+        raise ValueError(
+            f"{where}: must be a language of espeak, such as de, en-gb or pt-br, not {shown(text)}"
+        )
+    return voice
+
+
+def read_options(
+    tokenizer: str | None, languages: str | None
+) -> tuple[Tokenizer | None, str, tuple[str, ...] | None]:
+    """Tokenizer, its voice and the languages of `--tokenizer` and `--language`; None for what is not given.
+
+    For `espeak` the first language may be one of espeak's, as pt_BR, and is the voice. Raises ValueError.
+    """
+    name, voice = (None, "") if tokenizer is None else parse_tokenizer(tokenizer)
+    if name != "espeak":
+        return name, "", None if languages is None else parse_languages(languages)
+    if languages is None and not voice:
+        raise ValueError("--tokenizer espeak: needs a language: --tokenizer espeak:de, or --language de")
+    voices = [parse_voice(one, "--language") for one in (languages or voice).split(",")]
+    codes = (_ISO_OF.get(base_code(one), base_code(one)) for one in voices)
+    return name, voice or voices[0], tuple(dict.fromkeys(code for code in codes if code in ISO_639_1))
+
+
 def parse_languages(text: str) -> tuple[str, ...]:
     """Parse `de,en`. Raises ValueError for what is no ISO 639-1 code."""
     codes = tuple(part.strip() for part in text.split(","))
@@ -74,9 +123,16 @@ def text_of(
 ) -> tuple[Text, list[str]]:
     """Text block, and what is to be said of it.
 
-    Languages are those stated, else those of the known weights, else guessed from the vocabulary.
+    Languages are those stated, else those of the known weights, else guessed from the vocabulary. Raises
+    BundleError for those that the tokenizer cannot read.
     """
     said = []
+    others = [code for code in stated or () if tokenizer == "emilia" and code not in ("en", "zh")]
+    if others:
+        raise BundleError(
+            f"--tokenizer emilia: reads English and Chinese alone, and would say {', '.join(others)} by "
+            f"American phones; for weights tuned as run_finetune.sh does, pass --tokenizer espeak:{others[0]}"
+        )
     if stated is not None:
         languages = tuple(stated)
     elif tokenizer == "emilia":
@@ -93,10 +149,30 @@ def text_of(
     if unread := [code for code in languages if code not in LANGUAGES]:
         said.append(f"{', '.join(unread)}: no words are known here, so none are put into texts of it")
     # Those of phones say nothing of a text's.
-    letters = {
-        token for token in vocabulary.tokens if len(token) == 1 and tokenizer not in ("emilia", "phones")
-    }
-    return Text(languages, tokenizer, _case(letters), _form(letters)), said
+    phones = tokenizer in (*BY_ESPEAK, "phones")
+    letters = {token for token in vocabulary.tokens if len(token) == 1 and not phones}
+    if tokenizer == "espeak":
+        said += unheard(vocabulary)
+    return Text(languages, tokenizer, vocabulary.voice, case=_case(letters), form=_form(letters)), said
+
+
+def unheard(vocabulary: Vocabulary) -> list[str]:
+    """What is to be said of a voice's symbols that a vocabulary of `espeak` lacks.
+
+    Raises BundleError where it lacks most, and PhonesMissing.
+    """
+    made = maker("espeak", vocabulary.voice)(NUMBERS)
+    unknown = [symbol for symbol in made if symbol not in vocabulary.index]
+    if not unknown:
+        return []
+    share = len(unknown) / len(made)
+    told = (
+        f"{share:.0%} of the symbols by which espeak's {vocabulary.voice} says numbers are not in the tokens:"
+        f" {' '.join(dict.fromkeys(unknown))}"
+    )
+    if share > MOST_UNKNOWN:
+        raise BundleError(f"{told}; they belong to another tokenizer or language: --tokenizer")
+    return [f"{told}; they are left out"]
 
 
 def guess(vocabulary: Vocabulary) -> tuple[str, ...]:
@@ -130,3 +206,17 @@ def _form(letters: set[str]) -> Literal["NFC", "NFD"]:
     pairs = (unicodedata.normalize("NFC", base + mark) for mark in marks for base in letters)
     composed = {pair for pair in pairs if len(pair) == 1}
     return "NFD" if composed and not composed & letters else "NFC"
+
+
+def framing(row: Known | None, around: tuple[str, str] | None, dialect: str) -> dict[str, Any]:
+    """`around` and `dialect` of a text block: as stated, else as known weights want. Raises ValueError."""
+    known = row.dialects if row is not None else {}
+    if dialect and dialect not in known:
+        there = f"one of {', '.join(known)}" if known else "left out: these weights mark none"
+        raise ValueError(f"--dialect: must be {there}, not {dialect}")
+    if around is not None:
+        return {"around": around, "dialect": dialect}
+    if not known:
+        return {}
+    dialect = dialect or next(iter(known))
+    return {"around": known[dialect], "dialect": dialect}

@@ -6,7 +6,8 @@ law; a repository's licence is not its weights' licence. `unverified` names what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from appliance.contract.mel import Kind
@@ -66,6 +67,8 @@ class Known:
     tokenizer: Tokenizer = "pinyin"
     weights: Literal["ema", "raw"] = "ema"
     gated: bool = False
+    dialects: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
+    """Dialect → signs before and after each text by which the weights know it; the usual one first."""
     sha256: str | None = None
     """Hash of the checkpoint; None: recorded at its first download."""
     unverified: str = ""
@@ -79,6 +82,14 @@ class Known:
         return "; ".join(filter(None, (self.note, "gated: accept its terms there" if self.gated else "")))
 
 
+MARKED = dict(
+    zip(
+        ("UNK", "MSA", "SAU", "UAE", "ALG", "IRQ", "EGY", "MAR", "OMN", "TUN", "LEV", "SDN", "LBY"),
+        ((f"{number}〈", "〉") for number in "⓪①②③④⑤⑥⑦⑧⑨⑩⑪⑫"),
+        strict=True,
+    )
+)
+"""Dialects of Habibi's unified model, as habibi-tts 0.1.1 marks them (`model/utils.py`)."""
 LIBRITTS, EMILIA = "LibriTTS (CC-BY-4.0)", "Emilia (CC-BY-NC-4.0)"
 """Training data of ZipVoice's weights."""
 
@@ -118,6 +129,30 @@ def _zipvoice(name: str, folder: str, languages: tuple[str, ...], data: str, unv
         tokenizer="letters" if data == LIBRITTS else "emilia",
         weights="raw",
         unverified=unverified,
+    )
+
+
+def _habibi(name: str, folder: str, steps: int, *, free: bool, **more: object) -> Known:
+    """Row of SWivid/Habibi-TTS, whose card states two licences for its folders."""
+    if free:
+        note = (
+            "doubtful: the card names F5-TTS, whose weights are CC-BY-NC-4.0, as its base; the makers are "
+            "asked (SWivid/Habibi-TTS, issue 9)"
+        )
+    else:
+        note = f"{NOT_FOR_MONEY}; what is made from it stands under the same terms"
+    return Known(
+        name,
+        "SWivid/Habibi-TTS",
+        f"{folder}/model_{steps}.safetensors",
+        f"{folder}/vocab.txt",
+        "F5TTS_v1_Base",
+        ("ar",),
+        "Apache-2.0" if free else "CC-BY-NC-SA-4.0",
+        note,
+        tokenizer="char",
+        unverified="flags and file names, as in habibi-tts 0.1.1",
+        **more,  # type: ignore[arg-type]
     )
 
 
@@ -251,6 +286,19 @@ _ROWS = (
         vocab="F5TTS_Base/vocab.txt",
         vocab_repository="SWivid/F5-TTS",
         unverified="all of it; it is said to want small letters",
+    ),
+    _habibi("Habibi-Unified", "Unified", 200_000, free=False, dialects=MARKED),
+    *(
+        _habibi(f"Habibi-{name}", f"Specialized/{name}", steps, free=free)
+        for name, steps, free in (
+            ("MSA", 200_000, True),
+            ("SAU", 200_000, False),
+            ("UAE", 100_000, False),
+            ("ALG", 100_000, True),
+            ("IRQ", 100_000, True),
+            ("EGY", 100_000, True),
+            ("MAR", 100_000, True),
+        )
     ),
     _zipvoice("ZipVoice", "zipvoice", ("en", "zh"), EMILIA),
     _zipvoice("ZipVoice-Distill", "zipvoice_distill", ("en", "zh"), EMILIA),

@@ -10,12 +10,20 @@ import torch
 from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, FUSED, INT8, Precision
 from export import assemble, calibration, oracles, parity
 from export.evidence import SEEDS, TIMES, Recording
-from export.oracles import GATE_NFES, LONG_FRAMES, LONG_TIMES, READINGS, SAMPLE_FRAMES, STEP_FRAMES
+from export.oracles import (
+    GATE_NFES,
+    LONG_FRAMES,
+    LONG_TIMES,
+    READINGS,
+    SAMPLE_FRAMES,
+    SOLVED_TIMES,
+    STEP_FRAMES,
+)
 from export.progress import Plan, Stage
 
 S_OF_PRODUCT = 2.7e-11
 """Guessed seconds of a core for a multiplication in torch: v1_Base on an AMD EPYC."""
-RATES = {"torch": 1.0, "engine": 0.45, "peaks": 2.0}
+RATES = {"torch": 1.0, "exact": 2.0, "engine": 0.45, "peaks": 2.0}
 """Guessed share of that, by kind of stage; `trace` is in seconds."""
 TRACE_S, TRACE_PARAMETER_S = 0.025, 4.5e-8
 """Guessed seconds of a step graph's trace for each tensor and each parameter of the weights."""
@@ -81,21 +89,21 @@ class _Work:
         passes = sum(map(self.evaluation, lengths)) * seeds
         # All trials at one time, all at all times, the given one without its text.
         yield Stage("evidence", "torch", passes * (trials + (trials + 1) * len(TIMES)))
-        random = self._random()
-        lossy = self._beside or self._precision in parity.LOSSY
-        fine = self._sampled(self._readings[0], GATE_NFES[1]) if lossy else 0.0
-        solved = sum(self._sampled(frames, _steps(frames)) for frames in self._readings)
-        yield Stage("oracle torch", "torch", random + solved + fine)
-        yield Stage("oracle upstream", "torch", random)
-        if self._precision not in ("fp32", "int8") and declared.peaks is not None:
-            points = 2 * sum(map(self.evaluation, self._readings))
-            yield Stage("peaks", "peaks", points)
         steps = len(declared.single) + self._forms * len(declared.steps)
         step_s = TRACE_S * self._tensors + TRACE_PARAMETER_S * self._parameters
         yield Stage("graphs", "trace", step_s * (steps + 4 * assemble.SMALL_GRAPH))
         if self._precision == "int8-qdq":
             sampled = sum(self._sampled(self._readings[0], nfe) for nfe, _ in calibration.RUNS)
             yield Stage("calibrating", "engine", 2 * sampled)
+        random = self._random()
+        lossy = self._beside or self._precision in parity.LOSSY
+        coarse = self._sampled(self._readings[0], sum(GATE_NFES)) if lossy else 0.0
+        # In float32, and in float64.
+        yield Stage("oracle torch", "exact", 2 * random + sum(map(self._solved, self._readings)) + coarse)
+        yield Stage("oracle upstream", "torch", random)
+        if self._precision not in ("fp32", "int8") and declared.peaks is not None:
+            points = 2 * sum(map(self.evaluation, self._readings))
+            yield Stage("peaks", "peaks", points)
 
     @property
     def _forms(self) -> int:
@@ -107,24 +115,39 @@ class _Work:
         names = list(VARIANTS[self._precision])
         if self._beside:
             names.insert(-1, INT8)
-        # Rows that are padded, keys and the reply after them come once for each reading.
-        each = [self._sampled(n, _steps(n)) + 4 * self.evaluation(n) for n in self._readings]
+        short = self._readings[0]
+        one, each = self.evaluation(short), sum(map(self._stepped, self._readings))
         for name in names:
-            yield Stage(f"gate of {name}", "engine", sum(each))
+            yield Stage(f"gate of {name}", "engine", each)
         if self._forms > 1:
-            yield Stage(f"gate of {FUSED}", "engine", each[0])
+            yield Stage(f"gate of {FUSED}", "engine", (5 + REPLY) * one)
         if self._precision == "fp16":
-            yield Stage(f"gate of {FLOAT32_SUMS}", "engine", each[0])
-        declared, frames = self._loaded.declaration, self._readings[0]
-        tried = parity.MEASURED if declared.samplings or self._named in parity.MEASURED else ()
-        fine = self._sampled(frames, GATE_NFES[1]) if tried else 0.0
+            yield Stage(f"gate of {FLOAT32_SUMS}", "engine", (5 + REPLY) * one)
+        tried = self._loaded.declaration.samplings or self._named in parity.MEASURED
+        steps = GATE_NFES[0] * (1 + REPLY) + parity.FINE_NFE if tried else 0.0
         for name in reversed(names):
-            coarse = self._sampled(frames, GATE_NFES[0]) * (1 + REPLY * len(tried)) if tried else 0.0
             lossy = name == INT8 or self._precision in parity.LOSSY
-            yield Stage(f"samples of {name}", "engine", (0.0 if lossy else self._random()) + coarse + fine)
-            fine = 0.0
+            steps = max(steps, GATE_NFES[0]) if lossy else steps
+            yield Stage(
+                f"samples of {name}",
+                "engine",
+                (0.0 if lossy else self._random()) + self._sampled(short, steps),
+            )
+            steps = 0.0  # the cheaper samplings are measured once
 
-    def _sampled(self, frames: int, steps: int) -> float:
+    def _stepped(self, frames: int) -> float:
+        """Of each step of a short reading a row, of the middle one another; of each reading keys, the reply
+        after them, and rows that are padded."""
+        alone = 0 if frames > LONG_FRAMES else len(SOLVED_TIMES)
+        return (alone + 2 + REPLY) * self.evaluation(frames)
+
+    def _solved(self, frames: int) -> float:
+        """A reading in float64, a long one with one row."""
+        if frames > LONG_FRAMES:
+            return (len(LONG_TIMES) - 1) * self.evaluation(frames)
+        return self._sampled(frames, len(SOLVED_TIMES) - 1)
+
+    def _sampled(self, frames: int, steps: float) -> float:
         return self._rows * steps * self.evaluation(frames)
 
     def _random(self) -> float:
@@ -132,7 +155,3 @@ class _Work:
         nfes = self._loaded.sources.sampler.steps or oracles.SAMPLE_NFES
         drawn = sum(self._sampled(frames, 1) for frames in STEP_FRAMES)
         return drawn + self._sampled(SAMPLE_FRAMES, sum(nfes))
-
-
-def _steps(frames: int) -> int:
-    return len(LONG_TIMES) - 1 if frames > LONG_FRAMES else GATE_NFES[0]

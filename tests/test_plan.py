@@ -63,7 +63,11 @@ def make_planner(reference: Reference | None = None, **fields: Any) -> Planner:
         arch=replace(MANIFEST.arch, text_embedding_average_upsampling=bool(durations)),
         mel=fields.pop("spec", VOCOS),
         max_frames=fields.pop("max_frames", 8192),
-        text=Text(duration=fields.pop("duration", "script"), durations=durations),
+        text=Text(
+            duration=fields.pop("duration", "script"),
+            durations=durations,
+            around=fields.pop("around", ("", "")),
+        ),
     )
     settings = {"vocabulary": Vocabulary((" ", *"abcdefghij")), "to_tokens": list, **fields}
     return Planner(manifest, reference=lambda voice, style: made, **settings)
@@ -83,6 +87,19 @@ def test_ids_are_those_of_the_vocabularys_tokenizer() -> None:
     (segment,) = characters.plan(make_request("ab c"))
     assert segment.ids.tolist() == vocabulary.ids(list(given[0])).tolist()
     assert given[0].endswith("ab c") and len(given) == 1
+
+
+def test_signs_around_a_text_stand_around_the_transcript_too_and_count_for_no_length() -> None:
+    """As habibi-tts 0.1.1 has it: ①〈, transcript, text, 〉, and durations by the bytes of the two within."""
+    vocabulary = Vocabulary((" ", *"abcdefghij", *"①〈〉"), "char")
+    plain, framed = (
+        make_planner(vocabulary=vocabulary, around=around).plan(make_request("abc. " * 60))
+        for around in (("", ""), ("①〈", "〉"))
+    )
+    assert len(framed) > 1
+    for without, within in zip(plain, framed, strict=True):
+        assert [*vocabulary.ids("①〈"), *without.ids, *vocabulary.ids("〉")] == within.ids.tolist()
+        assert (without.text, without.frames) == (within.text, within.frames)
 
 
 @pytest.mark.parametrize("segmentation", Segmentation)

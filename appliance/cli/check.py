@@ -177,7 +177,8 @@ def _is_forbidden(error: BaseException | None) -> bool:
 
 
 def _bundle(inspection: Inspection) -> Finding:
-    from appliance.text.emilia import phones
+    from appliance.contract.tokens import BY_ESPEAK
+    from appliance.text.emilia import espeak, phones
 
     folder = inspection.config.bundle.path
     read = bundle.read(folder, verify=not inspection.options.quick)
@@ -190,11 +191,14 @@ def _bundle(inspection: Inspection) -> Finding:
     figures = {"family": manifest.family, "precision": manifest.precision}
     if manifest.text.durations:
         summary += f", lengths by {manifest.text.lengths}"
-    if manifest.text.tokenizer == "emilia":
+    text = manifest.text
+    if text.tokenizer in BY_ESPEAK:
+        what = "English" if text.tokenizer == "emilia" else f"text in {text.voice}"
         try:
-            summary += f", English read by espeak-ng {phones.SHARED.version}"
+            phones.SHARED.phones("", text.voice or espeak.VOICE)
+            summary += f", {what} read by espeak-ng {phones.SHARED.version}"
         except PhonesMissing as error:
-            limit = "espeak-ng, through which the bundle reads English"
+            limit = f"espeak-ng, through which the bundle reads {what}"
             return Finding("bundle", Level.FAIL, str(error), limit, phones.REMEDY, figures)
     return checks.passed("bundle", summary, LIMITS["bundle"], figures)
 
@@ -282,7 +286,9 @@ def _precision(inspection: Inspection) -> Finding:
     store = open_store(config.voices, read)
     if not (names := store.names()):
         return checks.skipped("precision", NO_VOICE)
-    planner = Planner(read.manifest, read.vocabulary(), store.reference, maker(read.manifest.text.tokenizer))
+    vocabulary = read.vocabulary()
+    make = maker(vocabulary.tokenizer, vocabulary.voice)
+    planner = Planner(read.manifest, vocabulary, store.reference, make)
     nfe, guidance = read.manifest.sampler.nearest(gate.NFE), read.manifest.defaults.guidance
     request = Request(MEASURED, names[0], nfe, SEED, guidance, Segmentation.UPSTREAM)
     alone = replace(config.engine, lanes=1)

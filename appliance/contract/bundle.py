@@ -18,16 +18,16 @@ from appliance.contract.mel import MelSpec
 from appliance.contract.placement import PLACES
 from appliance.contract.sampler import UPSTREAM, Sampler
 from appliance.contract.schedule import time_grid
-from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
+from appliance.contract.tokens import ESPEAK_VOICE, Tokenizer, Vocabulary, read_vocabulary
 from appliance.contract.yaml_text import parse_yaml
 from appliance.durable import sha256
 from appliance.errors import BundleError
 from appliance.fields import AtLeast, Ranged, from_mapping, shown, to_plain
 
-FORMAT = "1.7"
+FORMAT = "1.8"
 OLDEST = "1.1"
 """Oldest format that is read: 1.2 adds keys, 1.3 `sampler`, 1.4 `shapes` and `model` in place of `arch`, 1.5
-`reference`, 1.6 `encodes` and `text.durations`, 1.7 `shapes.kept`."""
+`reference`, 1.6 `encodes` and `text.durations`, 1.7 `shapes.kept`, 1.8 `text.voice`, `around`, `dialect`."""
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
@@ -138,6 +138,12 @@ class Text:
     languages: tuple[str, ...] = ()
     """ISO 639-1, the first for lines that could be of any; none: nothing is put into a text."""
     tokenizer: Tokenizer = "pinyin"
+    voice: str = ""
+    """Language, as espeak names it, of the tokenizer `espeak`."""
+    around: tuple[str, ...] = ("", "")
+    """Signs before transcript and text, and after them, which count for no length."""
+    dialect: str = ""
+    """Its makers' name of the dialect for which `around` stands; for a person."""
     case: Literal["both", "lower", "upper"] = "both"
     form: Literal["NFC", "NFD"] = "NFC"
     duration: Duration = "script"
@@ -152,7 +158,22 @@ class Text:
         """Measure of lengths, for a person."""
         return f"{self.duration}, placed by a table" if self.durations else self.duration
 
+    def framed(self, text: str) -> str:
+        """Transcript and text as the model reads them."""
+        before, after = self.around
+        return f"{before}{text}{after}"
+
     def __post_init__(self) -> None:
+        if self.tokenizer == "espeak" and not ESPEAK_VOICE.fullmatch(self.voice):
+            raise ValueError(
+                f"voice: must be a language of espeak, such as de or pt-br, not {shown(self.voice)}"
+            )
+        if self.tokenizer != "espeak" and self.voice:
+            raise ValueError(f"voice: only with tokenizer: espeak, not {self.tokenizer}")
+        if len(self.around) != 2:
+            raise ValueError(f"around: must be two texts, before and after, not {len(self.around)}")
+        if any(self.around) and self.duration == "tokens":
+            raise ValueError("around: only with duration: script or bytes, not tokens")
         if self.durations and self.duration != "tokens":
             raise ValueError(f"durations: only with duration: tokens, not {self.duration}")
         for token, frames in self.durations.items():
@@ -321,14 +342,15 @@ class Bundle:
         return self.folder / VOCAB
 
     def vocabulary(self) -> Vocabulary:
-        return read_vocabulary(self.vocab, self.manifest.text.tokenizer)
+        return read_vocabulary(self.vocab, self.manifest.text.tokenizer, self.manifest.text.voice)
 
 
 def read(folder: Path, *, verify: bool = True) -> Bundle:
     """Read a bundle; `verify`: check the hash of every file.
 
     Raises BundleError: no manifest, another format, unknown or missing keys, values out of range, files that
-    are missing, altered or not listed, a vocabulary of another size or without a token of `text.durations`.
+    are missing, altered or not listed, a vocabulary of another size or without a token of `text.durations` or
+    `text.around`.
     """
     path = folder / MANIFEST
     try:
@@ -352,6 +374,8 @@ def read(folder: Path, *, verify: bool = True) -> Bundle:
         )
     if strangers := vocabulary.lacks(bundle.manifest.text.durations):
         raise BundleError(f"{path}: text: durations: {strangers} not in {VOCAB}")
+    if strangers := vocabulary.lacks(bundle.manifest.text.framed("")):
+        raise BundleError(f"{path}: text: around: {strangers} not in {VOCAB}")
     return bundle
 
 

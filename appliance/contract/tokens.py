@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,10 +21,15 @@ Segmenter = Callable[[str], Sequence[str]]
 Pinyin = Callable[[str], Sequence[str]]
 """Word → a syllable per character, its tone a digit ("ni3")."""
 
-Tokenizer = Literal["pinyin", "char", "letters", "emilia", "phones"]
-"""`pinyin`: upstream's, Chinese as syllables. `char`: every character as it is. `letters`: as `char`, but
-unknown ones are left out, as in ZipVoice. `emilia`: ZipVoice's phones, initials and finals, likewise.
-`phones`: phones of English (text/phones), likewise."""
+Tokenizer = Literal["pinyin", "char", "letters", "simple", "emilia", "espeak", "phones"]
+"""`pinyin`: upstream's, Chinese as syllables. `char`: every character as it is. Those of ZipVoice leave out
+what they lack: `letters`, of LibriTTS; `simple`, every character as it is; `emilia`, phones, initials and
+finals; `espeak`, phones of a voice of espeak. So does `phones`, of English (text/phones)."""
+
+BY_ESPEAK = ("emilia", "espeak")
+"""Tokenizers that read through the process of espeak."""
+ESPEAK_VOICE = re.compile(r"[a-z]{2,3}(-[a-z0-9]+)*")
+"""Language as espeak names it: de, en-gb, pt-br, cmn."""
 
 UNKNOWN = 0
 """Index of unknown tokens: the space, as in upstream."""
@@ -39,8 +45,12 @@ _FIRST_IDEOGRAPH, _LAST_IDEOGRAPH = "\u3100", "\u9fff"
 class Vocabulary:
     tokens: tuple[str, ...]
     tokenizer: Tokenizer = "pinyin"
+    voice: str = ""
+    """Voice of `espeak`."""
 
     def __post_init__(self) -> None:
+        if self.tokens and self.tokenizer in ("simple", "espeak"):
+            return
         if not self.tokens or self.tokens[0] not in FIRST:
             found = repr(self.tokens[0]) if self.tokens else "nothing"
             raise ValueError(f"the first line must be a single space, not {found}")
@@ -69,31 +79,40 @@ class Vocabulary:
         """Independent of line endings."""
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
 
+    @property
+    def leaves_out(self) -> bool:
+        """True if unknown tokens are left out, False if they are read as spaces."""
+        return self.tokenizer not in ("pinyin", "char")
+
+    @property
+    def spells(self) -> bool:
+        """True if each character is a token by itself."""
+        return self.tokenizer in ("char", "letters", "simple")
+
     def lacks(self, tokens: Iterable[str]) -> str:
         """Tokens that are not in the vocabulary, for a message; "" for none."""
         return ", ".join(shown(token) for token in tokens if token not in self.index)[:MOST_SHOWN]
 
     def split(self, text: str, make: Callable[[str], Sequence[str]]) -> Sequence[str]:
-        """Tokens of a text; `make` makes those of all but `char` and `letters`."""
-        made = list(text) if self.tokenizer in ("char", "letters") else make(text)
-        leaves_out = self.tokenizer in ("letters", "emilia", "phones")
-        return [token for token in made if token in self.index] if leaves_out else made
+        """Tokens of a text; `make` makes those of tokenizers that do not spell."""
+        made = list(text) if self.spells else make(text)
+        return [token for token in made if token in self.index] if self.leaves_out else made
 
     def ids(self, tokens: Iterable[str]) -> NDArray[np.int32]:
         """(T,) indices, not yet shifted by one."""
         return np.array([self.index.get(token, UNKNOWN) for token in tokens], dtype=np.int32)
 
 
-def parse_vocabulary(text: str, tokenizer: Tokenizer = "pinyin") -> Vocabulary:
-    """One token per line. Raises ValueError when the first is not a single space."""
+def parse_vocabulary(text: str, tokenizer: Tokenizer = "pinyin", voice: str = "") -> Vocabulary:
+    """One token per line. Raises ValueError when the first is not a single space, where one is needed."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return Vocabulary(tuple(lines[:-1] if lines[-1] == "" else lines), tokenizer)
+    return Vocabulary(tuple(lines[:-1] if lines[-1] == "" else lines), tokenizer, voice)
 
 
-def read_vocabulary(path: Path, tokenizer: Tokenizer = "pinyin") -> Vocabulary:
+def read_vocabulary(path: Path, tokenizer: Tokenizer = "pinyin", voice: str = "") -> Vocabulary:
     """Raises BundleError when the file is missing or no vocabulary."""
     try:
-        return parse_vocabulary(path.read_bytes().decode("utf-8"), tokenizer)
+        return parse_vocabulary(path.read_bytes().decode("utf-8"), tokenizer, voice)
     except OSError as error:
         raise BundleError(f"{path}: unreadable: {error.strerror}") from error
     except ValueError as error:

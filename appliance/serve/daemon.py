@@ -41,8 +41,8 @@ from appliance.box.show.streams import plain
 from appliance.box.system import Box
 from appliance.config import Config, LogConfig, ServerConfig, SynthesisConfig, load
 from appliance.contract import bundle
-from appliance.contract.bundle import Bundle, Manifest
-from appliance.contract.tokens import Tokenizer, Vocabulary
+from appliance.contract.bundle import Bundle, Manifest, Text
+from appliance.contract.tokens import Vocabulary
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_beside, load_for
 from appliance.errors import (
@@ -179,8 +179,12 @@ class Daemon:
         """Set at the second signal."""
         manifest = self._bundle.manifest
         self._front: FrontEnd
+        text = manifest.text
         planner = Planner(
-            manifest, self._bundle.vocabulary(), self._prompts.reference, maker(manifest.text.tokenizer)
+            manifest,
+            self._bundle.vocabulary(),
+            self._prompts.reference,
+            maker(text.tokenizer, text.voice),
         )
         defaults = RequestDefaults(
             config.synthesis,
@@ -326,7 +330,7 @@ class Daemon:
             bundle.verify_files(read)
         _log_licence(read)
         self._store.sweep()
-        _warm_tokens(read.manifest.text.tokenizer)
+        _warm_tokens(read.manifest.text)
         self._front.speakable("warm 1 😂 你好")
         loaded: Synthesizer | None
         try:
@@ -540,7 +544,7 @@ class Daemon:
             vocabulary = read.vocabulary()
             # Made first: it refuses a `text.language` that the bundle does not know.
             front = FrontEnd(vocabulary, self._front.choices, then.text.languages)
-            _warm_tokens(then.text.tokenizer)
+            _warm_tokens(then.text)
             beside = load_beside(read, config.engine, nfe, self._report_progress)
             return read, nfe, guidance, vocabulary, front, beside
 
@@ -555,7 +559,7 @@ class Daemon:
                 components.planner,
                 manifest=read.manifest,
                 vocabulary=vocabulary,
-                to_tokens=maker(vocabulary.tokenizer),
+                to_tokens=maker(vocabulary.tokenizer, vocabulary.voice),
             )
             components.change(
                 generation=self._scheduler.engines.generation,
@@ -658,13 +662,13 @@ def _call_access(config: ServerConfig) -> CallAccess:
     return CallAccess(tokens)
 
 
-def _warm_tokens(tokenizer: Tokenizer) -> None:
-    if tokenizer in ("char", "letters"):  # which read no dictionary; the Chinese ones take 84 MB
+def _warm_tokens(text: Text) -> None:
+    if text.tokenizer in ("char", "letters", "simple"):  # no dictionary; the Chinese ones take 84 MB
         return
     try:
-        warm(tokenizer)
+        warm(text.tokenizer, text.voice)
     except PhonesMissing as error:  # Chinese is spoken without
-        logger.error("English is refused: %s", error)
+        logger.error("%s is refused: %s", "English" if text.tokenizer == "emilia" else "speech", error)
 
 
 def _log_licence(read: Bundle) -> None:

@@ -41,13 +41,13 @@ _BLOCKS = """
     KATAKANA 30a0-30ff 31f0-31ff ff66-ff9d
 """
 _LANGUAGES = """
-    CYRILLIC ru uk bg be sr mk kk ky mn tg tt
-    GREEK el
-    ARMENIAN hy
+    CYRILLIC ru uk bg be sr mk kk ky mn tg tt ba cv nog
+    GREEK el grc
+    ARMENIAN hy hyw
     HEBREW he yi
     ARABIC ar fa ur ps ug sd
-    DEVANAGARI hi mr ne sa
-    BENGALI bn as
+    DEVANAGARI hi mr ne sa kok
+    BENGALI bn as bpy
     GURMUKHI pa
     GUJARATI gu
     ORIYA or
@@ -59,12 +59,12 @@ _LANGUAGES = """
     THAI th
     LAO lo
     TIBETAN bo dz
-    MYANMAR my
+    MYANMAR my shn
     GEORGIAN ka
     HANGUL ko
     ETHIOPIC am ti
     KHMER km
-    CJK zh yue
+    CJK zh yue cmn hak
 """
 _SCRIPT_OF = {code: row.split()[0] for row in _LANGUAGES.strip().splitlines() for code in row.split()[1:]}
 

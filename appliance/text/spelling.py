@@ -101,6 +101,7 @@ class Spelling:
             return character == " " or says(vocabulary, character)
 
         self.can_say: Callable[[str], bool] = can_say
+        self.leaves_out = vocabulary.leaves_out
         self.omits = vocabulary.tokenizer in ("letters", "phones")
         """True if what the tokenizer leaves out has a nearest letter or sign."""
         self._word = lru_cache(maxsize=4096)(self._best)

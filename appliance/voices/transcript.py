@@ -37,7 +37,7 @@ class Reader:
         found = []
         if unread:
             share = len(unread) / len(letters)
-            instead = "leaves them out" if self.spelling.omits else "reads them as spaces"
+            instead = "leaves them out" if self.spelling.leaves_out else "reads them as spaces"
             told = (
                 f"{share:.0%} of its letters are not in the bundle's vocabulary, which {instead}: "
                 f"{_listed(unread)}"

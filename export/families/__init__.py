@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib
 import pkgutil
+from pathlib import Path
 from typing import Any
 
 from appliance.contract.mel import Kind
@@ -41,8 +43,20 @@ def family(name: str) -> Family:
     for declared in DECLARATIONS:
         if (found := declared.find(name)) is not None:
             return found
-    there = ", ".join([*NAMED, *(other for other in KNOWN if other not in NAMED)])
-    raise FamilyError(f"{name}: no such family; known: {there}; or the path of a YAML file")
+    raise FamilyError(f"{name}: {_not_found(name)}")
+
+
+def _not_found(name: str) -> str:
+    """Sentence about a name that is none, with those that are close."""
+    path = next((path for path in (Path(f"{name}.yaml"), Path(f"{name}.yml")) if path.is_file()), None)
+    example = path or f"PATH/{Path(name).stem}.yaml"
+    names = {other.lower(): other for other in (*NAMED, *KNOWN)}
+    close = [names[other] for other in difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)]
+    hint = f"; close names: {', '.join(close)}" if close else ""
+    return (
+        "no such family; a training's own is the path of its YAML file (F5-TTS) or model.json (ZipVoice): "
+        f"--family {example}{hint}; `python -m export fetch` lists all names"
+    )
 
 
 def with_mels_for(family: Family, vocoder: Kind) -> Family:

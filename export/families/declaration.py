@@ -149,9 +149,13 @@ class Declaration:
     """Largest magnitudes of what is computed in float16, where a precision has it."""
     mel: Callable[[MelSpec, Path], MelSpec] = lambda mel, checkpoint: mel
     """Mels of a checkpoint, which may name a scale."""
-    vocabulary: Callable[[Path, Tokenizer], Vocabulary] = read_vocabulary
+    vocabulary: Callable[[Path, Tokenizer, str], Vocabulary] = read_vocabulary
+    weights: WeightsKind = "ema"
+    """What its makers' inference takes of a training's checkpoint."""
     roles: Roles = DIT
     """Roles of products, of which dynamic INT8 leaves some in float."""
+    upstream_int8: bool = False
+    """True where upstream hands out dynamic INT8 of its own: an export's may be as far from float as that."""
     fused: bool = False
     """Step graphs also have a form with ONNX Runtime's fused attention."""
     duration: Duration = "script"

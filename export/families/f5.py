@@ -126,6 +126,11 @@ def parse_family(raw: object, *, name: str) -> Family:
     except ValueError as error:
         raise FamilyError(f"model.mel_spec: {error}") from error
     tokenizer = str(model.get("tokenizer", "custom"))
+    if tokenizer == "byte":
+        raise FamilyError(
+            "model.tokenizer: byte (a text's UTF-8 bytes as 256 tokens, no vocab.txt) is not supported; "
+            f"weights trained with {', '.join(_TOKENIZERS)} are"
+        )
     if tokenizer not in _TOKENIZERS:
         raise FamilyError(f"model.tokenizer: must be one of {', '.join(_TOKENIZERS)}, not {tokenizer!r}")
     arch = _parse_arch(_mapping(model.get("arch"), "model.arch"), mel.mels)

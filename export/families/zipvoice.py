@@ -11,8 +11,9 @@ import json
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,13 +21,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from appliance.contract.bundle import Defaults, Shapes
+from appliance.contract.bundle import Count, Defaults, Shapes
 from appliance.contract.graphs import FRAME_MULTIPLE, Kept
 from appliance.contract.mel import MelSpec
 from appliance.contract.sampler import Condition, Sampler, Unguided
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.errors import BundleError
-from appliance.fields import from_mapping
+from appliance.fields import Ranged, from_mapping
 from export import checkpoint, modules, oracles, parity, peaks
 from export.checkpoint import CheckpointError, Weights
 from export.families.declaration import Declaration, Family, FamilyError, Given
@@ -38,10 +39,18 @@ PAD = "_"
 """Token that pads texts."""
 CLEANED = frozenset(f" {string.ascii_uppercase}!',.?")
 """Characters that upstream's English cleaners leave; rarer signs are spoken in words here."""
+LETTERS = frozenset(f" {string.ascii_uppercase}")
 INITIAL = "zh0"
 """Token of pinyin alone."""
 EMBED = "embed.weight"
 GUIDANCE = "fm_decoder.guidance_scale_embed.weight"
+DIALOG = "is a ZipVoice-Dialog (two speakers), which is not supported; only ZipVoice and ZipVoice-Distill are"
+KIN = checkpoint.Kin(
+    "ZipVoice",
+    frozenset(("embed", "text_encoder", "fm_decoder")),
+    "fm_decoder.",
+    ((re.compile(r"(?:^|\.)(?:spk_embed\.|fm_decoder\.in_proj\.\d)"), DIALOG),),
+)
 MEL = MelSpec("vocos", scale=10.0, floor=1e-7, rounded=True)
 TWO_ROWS = Sampler(unguided=(Unguided("speech", 0.5, 2.0), Unguided("none", 1.0, 1.0)))
 """Up to t = ½ the unguided row hears the reference, and the strength counts twice."""
@@ -104,23 +113,49 @@ def find(name: str) -> Family | None:
     if not isinstance(raw, Mapping) or "model" not in raw:
         raise FamilyError(f"{path}: must be a mapping with the key model")
     arch = from_mapping(ZipVoiceArch, raw["model"], where=f"{path}: model", error=FamilyError)
-    return dataclasses.replace(NAMED[0], name=path.parent.name or path.stem, arch=arch)
+    mel = _mel(raw.get("feature", {}), f"{path}: feature")
+    return dataclasses.replace(NAMED[0], name=path.parent.name or path.stem, arch=arch, mel=mel)
 
 
-def vocabulary(path: Path, tokenizer: Tokenizer) -> Vocabulary:
+@dataclass(frozen=True)
+class _Feature(Ranged):
+    """`feature` of a model.json."""
+
+    sampling_rate: Count = MEL.sample_rate_hz
+    type: Literal["vocos"] = "vocos"
+
+
+def _mel(raw: object, where: str) -> MelSpec:
+    feature: _Feature = from_mapping(_Feature, raw, where=where, error=FamilyError)
+    try:
+        return dataclasses.replace(MEL, sample_rate_hz=feature.sampling_rate)
+    except ValueError as error:
+        raise FamilyError(f"{where}: {error}") from error
+
+
+def vocabulary(path: Path, tokenizer: Tokenizer, voice: str = "") -> Vocabulary:
     """Vocabulary of a `tokens.txt`, without the token that pads, the space first. Raises BundleError.
 
     For `letters` it has what the model saw alone: the file's characters are those of LibriTTS's transcripts,
-    of which upstream's cleaners leave capitals and few marks.
+    of which upstream's cleaners leave capitals and few marks. `char` is `simple` here.
     """
     numbers = _numbers(path)
-    if (INITIAL in numbers) != (tokenizer == "emilia"):
-        has, remedy = ("phones and pinyin", "emilia") if INITIAL in numbers else ("letters", "letters")
+    if tokenizer == "char":
+        tokenizer = "simple"
+    if (INITIAL in numbers) != (tokenizer == "emilia") and tokenizer != "espeak":
+        has, remedy = "letters", "letters, or simple for others than LibriTTS's"
+        if INITIAL in numbers:
+            has, remedy = "phones and pinyin", "emilia, or espeak:LANG for other languages"
         raise BundleError(f"{path}: has {has}: --tokenizer {remedy}, not {tokenizer}")
+    if tokenizer == "letters" and (missing := LETTERS - numbers.keys()):
+        raise BundleError(
+            f"{path}: lacks {', '.join(map(repr, sorted(missing)[:3]))} of LibriTTS's letters: for those of "
+            "other texts pass --tokenizer simple"
+        )
     known = numbers.keys() - {PAD} if tokenizer != "letters" else numbers.keys() & CLEANED
     tokens = sorted(known, key=lambda token: (token != " ", numbers[token]))
     try:
-        return Vocabulary(tuple(tokens), tokenizer)
+        return Vocabulary(tuple(tokens), tokenizer, voice)
     except ValueError as error:
         raise BundleError(f"{path}: not a vocabulary: {error}") from error
 
@@ -143,7 +178,9 @@ def _numbers(path: Path) -> dict[str, int]:
 
 def load(given: Given) -> Weights:
     """Weights under the names of `export.model.zipformer`, the embedding in the order of the vocabulary."""
-    stored = checkpoint.read(given.checkpoint, given.weights)
+    stored = checkpoint.load(given.checkpoint, given.weights, KIN)
+    if EMBED not in stored:
+        raise CheckpointError(f"{given.checkpoint}: no ZipVoice checkpoint, it has no {EMBED}")
     embeds = given.sampler.guidance == "embedded"
     if embeds != (GUIDANCE in stored):
         remedy = "does not have it: --guidance two-row" if embeds else "has it: --guidance embedded"
@@ -162,7 +199,8 @@ def load(given: Given) -> Weights:
     entries = {name: stored.entry(name) for name in stored} | {EMBED: ordered}
     with torch.device("meta"):
         wanted = ZipVoice(given.arch, size, embeds_guidance=embeds)
-    return checkpoint.checked(given.checkpoint, entries, wanted)
+    found = checkpoint.checked(given.checkpoint, entries, wanted)
+    return Weights({name: found.entry(name) for name in found}, averaged=stored.averaged)
 
 
 def build(weights: Mapping[str, Tensor], given: Given) -> ZipVoice:
@@ -405,10 +443,12 @@ class Oracle(oracles.TorchOracle):
     model: Any
     upsampling = "floor"  # type: ignore[assignment]
 
-    def _states(self, case: oracles.Case, times: NDArray[np.float64]) -> Iterator[tuple[Tensor, Tensor]]:
+    def _states(
+        self, case: oracles.Case, times: NDArray[np.float64], dtype: torch.dtype
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         with torch.inference_mode():
-            text, cond = _text(self.model, case), torch.from_numpy(case.cond)
-        noise = torch.from_numpy(case.noise)
+            text = _text(self.model, case)
+        cond, noise = (torch.from_numpy(array).to(dtype) for array in (case.cond, case.noise))
         at = times.tolist()
         return zipformer.states(self.model, cond, text, noise, at, case.guidance, self.sampler)
 
@@ -417,8 +457,8 @@ class Oracle(oracles.TorchOracle):
         rows: Tensor = self.model.fm_decoder.time_rows(t[None], w)[0]
         return rows
 
-    def _condition(self, case: oracles.Case) -> Tensor:
-        text, speech = _text(self.model, case), torch.zeros(case.frames, self.model.mels)
+    def _condition(self, case: oracles.Case, dtype: torch.dtype) -> Tensor:
+        text, speech = _text(self.model, case), torch.zeros(case.frames, self.model.mels, dtype=dtype)
         speech[: len(case.cond)] = torch.from_numpy(case.cond)
         shown = {"full": (speech, text), "speech": (speech, text * 0), "none": (speech * 0, text * 0)}
         parts = zip(*(shown[name] for name in self.sampler.conditions), strict=True)
@@ -504,7 +544,9 @@ DECLARATION = Declaration(
     velocity=_velocity,
     peaks=_peaks,
     vocabulary=vocabulary,
+    weights="raw",
     roles=ROLES,
+    upstream_int8=True,
     duration="tokens",
     reference="zipvoice",
 )

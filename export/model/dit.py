@@ -28,10 +28,10 @@ EPS = 1e-6
 
 
 def time_features(t: Tensor) -> Tensor:
-    """Sinusoidal features of a time in 0…1, sines first: () → (256,)."""
+    """Sinusoidal features of a time in 0…1, sines first: () → (256,). Angles are rounded to float32."""
     decay = math.log(10_000.0) / (TIME_FREQUENCIES - 1)
-    frequencies = torch.exp(torch.arange(TIME_FREQUENCIES, dtype=t.dtype, device=t.device) * -decay)
-    angles = TIME_SCALE * t * frequencies
+    frequencies = torch.exp(torch.arange(TIME_FREQUENCIES, dtype=torch.float32, device=t.device) * -decay)
+    angles = (TIME_SCALE * t.float() * frequencies).to(t)
     return torch.cat((angles.sin(), angles.cos()))
 
 
@@ -267,8 +267,9 @@ class Rotary(nn.Module):
         self.register_buffer("inv_freq", rotary_frequencies(dim_head))
 
     def forward(self, frames: int) -> Tensor:
-        """Angles (frames, dim_head / 2)."""
-        return torch.outer(torch.arange(frames).to(self.inv_freq), self.inv_freq)
+        """Angles (frames, dim_head / 2), rounded to float32."""
+        rates = self.inv_freq.float()
+        return torch.outer(torch.arange(frames).to(rates), rates).to(self.inv_freq)
 
 
 class DiT(nn.Module):

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from export.exact import wide
 from export.model.vocos import Backbone, VocosConfig
 
 LOWEST_HZ, HIGHEST_HZ, PITCHES = 50.0, 600.0, 128
@@ -100,14 +101,17 @@ class Source(nn.Module):
         """(B, N, M) → (B, (N - 1)·hop). In training pulses begin at `phase` (B,), and the noise is rolled."""
         with torch.no_grad():
             spectrum = self._pulses(self.pitch.hz(log_mel), phase)
-        harmonics, loudness = self.head(self.backbone(log_mel.mT).float())
+        harmonics, loudness = self.head(wide(self.backbone(log_mel.mT)))
         frames = torch.arange(roll, roll + log_mel.shape[1], device=log_mel.device) % NOISE_FRAMES
         real, imaginary = self.head.noise[frames].chunk(2, dim=-1)
         config = self.config
         excited = F.pad(spectrum * harmonics, (0, config.n_fft // 2 + 1 - PULSE_BINS))
         made = excited + torch.complex(real * loudness, imaginary * loudness)
         return torch.istft(
-            made.mT, config.n_fft, config.hop, window=torch.hann_window(config.n_fft, device=made.device)
+            made.mT,
+            config.n_fft,
+            config.hop,
+            window=torch.hann_window(config.n_fft, dtype=made.real.dtype, device=made.device),
         )
 
     def _pulses(self, hz: Tensor, phase: Tensor | None) -> Tensor:

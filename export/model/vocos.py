@@ -60,7 +60,12 @@ class VocosConfig:
 
     @classmethod
     def parse(cls, raw: object) -> VocosConfig:
-        """Convert a parsed `config.yaml`. Raises ValueError naming section and expected value."""
+        """Convert a `config.yaml`, published or of a training, whose sections are in `model.init_args`.
+
+        Raises ValueError naming section and expected value.
+        """
+        if isinstance(raw, Mapping) and isinstance(model := raw.get("model"), Mapping):
+            raw = model.get("init_args")
         _, features = _section(raw, "feature_extractor", _Features, "MelSpectrogramFeatures")
         _, backbone = _section(raw, "backbone", _Backbone, "VocosBackbone")
         kind, head = _section(raw, "head", _HeadArguments, *get_args(Head))

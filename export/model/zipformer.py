@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from appliance.contract.bundle import Count
 from appliance.contract.sampler import Sampler
 from appliance.fields import Ranged
+from export.exact import wide
 
 MASKED_SCORE = -1000.0
 PERIOD = 10_000.0
@@ -176,10 +177,10 @@ SWOOSH_L, SWOOSH_R = Swoosh(4.0, 0.035), Swoosh(1.0, 0.313261687)
 
 
 def waves(values: Tensor, width: int) -> Tensor:
-    """(K,) → (K, width): cosines, then sines, of the value at falling rates."""
+    """(K,) → (K, width): cosines, then sines, of the value at falling rates, as float32 rounds them."""
     half = width // 2
     rates = torch.exp(-math.log(PERIOD) * torch.arange(half, dtype=torch.float32) / half)
-    angles = values.float()[:, None] * rates
+    angles = (values.float()[:, None] * rates).to(values)
     return torch.cat([angles.cos(), angles.sin()], dim=-1)
 
 
@@ -231,7 +232,7 @@ class AttentionWeights(nn.Module):
         near = (p @ places).flatten(2)  # (R, heads, n·span): row i has offsets from -(keys - 1) on
         # A shift of n − 1 and rows that are one shorter put the offset of key j to frame i at (i, j).
         near = near.narrow(2, n - 1, n * (span - 1)).unflatten(2, (n, span - 1))[..., :keys]
-        scores = q.float() @ k.float().mT + near.float()
+        scores = wide(q) @ wide(k).mT + wide(near)
         if heard is not None:
             scores = scores.masked_fill(~heard[:, None, None], MASKED_SCORE)
         return scores.softmax(dim=-1).to(x.dtype)
@@ -258,7 +259,7 @@ class NonlinearAttention(nn.Module):
 
     def forward(self, x: Tensor, shares: Tensor, past: Past) -> Tensor:
         s, x, y = self.in_proj(x).chunk(3, dim=-1)
-        gated = past.joined(x * s.float().tanh().to(x.dtype))
+        gated = past.joined(x * wide(s).tanh().to(x.dtype))
         z: Tensor = self.out_proj(attend(gated, shares[:, :1]) * y)
         return z
 
@@ -300,9 +301,9 @@ class BiasNorm(nn.Module):
         self.bias, self.log_scale = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.tensor(1.0))
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        scale = (wide - self.bias.float()).square().mean(dim=-1, keepdim=True).rsqrt()
-        return (wide * (scale * self.log_scale.float().exp())).to(x.dtype)
+        y = wide(x)
+        scale = (y - wide(self.bias)).square().mean(dim=-1, keepdim=True).rsqrt()
+        return (y * (scale * wide(self.log_scale).exp())).to(x.dtype)
 
 
 class Bypass(nn.Module):
@@ -396,8 +397,8 @@ class Downsample(nn.Module):
             x = torch.where(valid[..., None], x, last)
         n = frames.fewer(factor).n
         whole = torch.cat([x, last.expand(-1, factor - 1, -1)], dim=1).narrow(1, 0, n * factor)
-        shares = self.bias.float().softmax(dim=0)[:, None]
-        return (whole.float().unflatten(1, (n, factor)) * shares).sum(dim=2).to(x.dtype)
+        shares = wide(self.bias).softmax(dim=0)[:, None]
+        return (wide(whole).unflatten(1, (n, factor)) * shares).sum(dim=2).to(x.dtype)
 
 
 class DownsampledStack(nn.Module):
@@ -569,7 +570,7 @@ def states(
             names.append(other.condition)
             weight = guidance * other.factor
         texts, speeches = (torch.stack(part) for part in zip(*(shown[name] for name in names), strict=True))
-        t = torch.full((len(names),), now, dtype=torch.float32)
+        t = torch.full((len(names),), now, dtype=latents.dtype)
         w = torch.full_like(t, guidance) if sampler.guidance == "embedded" else None
         velocity = model(latents.expand(len(names), -1, -1), speeches, texts, t, w)
         yield latents, velocity

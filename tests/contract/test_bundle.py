@@ -195,6 +195,12 @@ WRONG: list[tuple[str, object, str]] = [
             ([math.inf, 1.0, 2.0], "[inf, 1.0, 2.0]"),
         )
     ),
+    ("text|tokenizer", "espeak", "text: voice: must be a language of espeak, such as de or pt-br, not ''"),
+    ("text", {"tokenizer": "espeak", "voice": "pt_BR"}, "such as de or pt-br, not 'pt_BR'"),
+    ("text|voice", "de", "text: voice: only with tokenizer: espeak, not pinyin"),
+    ("text|around", ["a"], "text: around: must be two texts, before and after, not 1"),
+    ("text", {"around": ["a", ""], "duration": "tokens"}, "around: only with duration: script or bytes"),
+    ("text|around", ["①〈", "〉"], "text: around: '①', '〈', '〉' not in vocab.txt"),
     ("encodes", "tokens", "encodes: must be frames where no arch upsamples a masked text, not tokens"),
     (
         "defaults|sampling",
@@ -263,15 +269,15 @@ def test_two_mistakes_are_named_together(edit: Edit, message: str, folder: Path)
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ("1.8", "format 1.8 is newer than 1.7, which this reads; update f5-appliance"),
-        ("1.10", "format 1.10 is newer than 1.7"),
-        ("2.0", "format 2.0 is newer than 1.7"),
+        ("1.9", "format 1.9 is newer than 1.8, which this reads; update f5-appliance"),
+        ("1.10", "format 1.10 is newer than 1.8"),
+        ("2.0", "format 2.0 is newer than 1.8"),
         (
             "1.0",
             "format 1.0 is older than 1.1, the oldest that this reads; export it again from its checkpoint",
         ),
         ("0.9", "format 0.9 is older than 1.1"),
-        (None, "format None is not a version; this reads 1.7"),
+        (None, "format None is not a version; this reads 1.8"),
         ("one", "format 'one' is not a version"),
         ("1.0.0", "format '1.0.0' is not a version"),
         ([1, 0], "is not a version"),

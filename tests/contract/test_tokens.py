@@ -74,6 +74,22 @@ def test_ids_are_lines_and_unknown_reads_as_space():
     assert vocabulary.size == 3
 
 
+def test_tokens_of_zipvoice_need_no_space_and_leave_out_what_they_lack():
+    text = "こんにちは 世界_é"
+    kept = {"simple": "こに世 ", "espeak": "に世 ", "letters": " こに世", "char": " こに世"}
+    for tokenizer, tokens in kept.items():
+        vocabulary = parse_vocabulary("\n".join(tokens) + "\n", tokenizer, "ja" * (tokenizer == "espeak"))
+        split = vocabulary.split(text, list)
+        leaves_out = tokenizer != "char"
+        assert split == [c for c in text if c in tokens or not leaves_out]
+        assert vocabulary.leaves_out == leaves_out
+    for tokenizer in ("char", "letters", "pinyin", "emilia"):
+        with pytest.raises(ValueError, match="the first line must be a single space, not 'こ'"):
+            parse_vocabulary("こ\n", tokenizer)
+    with pytest.raises(ValueError, match="not nothing"):
+        parse_vocabulary("", "simple")
+
+
 @pytest.mark.parametrize("text", [" \na\nb\n", " \r\na\r\nb\r\n", " \na\nb", " \r\na\r\nb", " \ra\rb\r"])
 def test_line_ends_do_not_matter(text):
     vocabulary = parse_vocabulary(text)

@@ -10,7 +10,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -294,17 +294,19 @@ def brief_gate() -> Iterator[None]:
         name: Precision = "fp32",
         max_frames: int = assemble.MAX_FRAMES,
         int8_beside: bool = False,
+        graphs: Sequence[oracles.ExpectedGraph] | None = None,
     ) -> oracles.Expectations:
         lossy = int8_beside or name in parity.LOSSY
         key = loaded.sources, sha256(loaded.sources.checkpoint), lossy, max_frames
         if key not in _expected:
-            _expected[key] = compute(loaded, name, max_frames, int8_beside)
+            _expected[key] = compute(loaded, name, max_frames, int8_beside, graphs)
         return _expected[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assemble, "expectations", once)
         patch.setattr(oracles, "expect", functools.partial(oracles.expect, readings=readings))
         patch.setattr(parity, "READINGS", readings)
+        patch.setattr(oracles, "READINGS", readings)
         yield
 
 

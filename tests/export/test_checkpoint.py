@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import pickle
 import re
 import subprocess
 import sys
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import helper
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from appliance.contract.bundle import Arch
 from export import checkpoint
 from export.checkpoint import ROTARY, CheckpointError, load_bigvgan, load_dit, load_vocos, save_official
+from export.header import read_header
 from export.model.dit import DiT
 from export.model.redraw import redraw
 from export.model.vocos import VocosConfig
@@ -334,13 +341,120 @@ class Sneaky:
 
 
 def test_a_file_that_would_run_code_is_not_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    zipped, plain = tmp_path / "zipped.pt", tmp_path / "plain.pt"
-    torch.save({"ema_model_state_dict": {"x": Sneaky()}}, zipped)
+    zipped, old, plain = tmp_path / "zipped.pt", tmp_path / "old.pt", tmp_path / "plain.pt"
+    whole = {"ema_model_state_dict": {"x": Sneaky(), "y": torch.zeros(1)}}
+    torch.save(whole, zipped)
+    torch.save(whole, old, _use_new_zipfile_serialization=False)
     plain.write_bytes(pickle.dumps(Sneaky(), protocol=2))
-    for path in (zipped, plain):
-        with pytest.raises(CheckpointError, match="holds more than weights, or is damaged"):
+    for path in (zipped, old, plain):
+        with pytest.raises(
+            CheckpointError, match=r"holds more than weights: [\w.]*print, .* save the weights"
+        ):
             load(path)
+    for path in (zipped, old):
+        assert list(read_header(path).names) == ["y"]
     assert capsys.readouterr().out == ""
+
+
+def test_settings_of_a_training_are_read_as_they_are(state: dict[str, Tensor], tmp_path: Path) -> None:
+    """ZipVoice's hold paths, others a namespace; a path of another system or Python is one, too."""
+    path = tmp_path / "model.pt"
+    settings = argparse.Namespace(out=Path("exp/de"), steps=3)
+    torch.save({"model": state, "args": settings, "exp_dir": Path("exp/de")}, path)
+    assert_same(load(path), state)
+    ours = type(Path()).__module__.encode() + b"\nPosixPath"
+    for theirs in (b"pathlib\nPosixPath", b"pathlib\nWindowsPath", b"pathlib._local\nPosixPath"):
+        other = tmp_path / "other.pt"
+        with zipfile.ZipFile(path) as made, zipfile.ZipFile(other, "w", zipfile.ZIP_STORED) as changed:
+            for name in made.namelist():
+                changed.writestr(name, made.read(name).replace(ours, theirs))
+        assert_same(load(other), state)
+
+
+@pytest.mark.parametrize("written", ["zip", "legacy", "safetensors", "safetensors named .pt", "pt named so"])
+def test_a_header_has_what_the_tensors_have(written: str, state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / ("m.pt" if written in ("zip", "legacy", "safetensors named .pt") else "m.safetensors")
+    wanted = {**state, "half": torch.zeros(2, dtype=torch.bfloat16), "count": torch.tensor(3)}
+    if written.startswith("safetensors"):
+        save_file(wanted, path)
+    else:
+        whole = {
+            "model_state_dict": {n: torch.nn.Parameter(v, v.is_floating_point()) for n, v in wanted.items()}
+        }
+        with path.open("wb") as stream:
+            torch.save({**whole, "step": 7}, stream, _use_new_zipfile_serialization=written != "legacy")
+    header, found = read_header(path), checkpoint.read(path)
+    assert {name: one.shape for name, one in header.names.items()} == {
+        n: tuple(v.shape) for n, v in wanted.items()
+    }
+    assert all(torch.equal(found.entry(name).read(), value) for name, value in wanted.items())
+    assert header.progress == ("" if written.startswith("safetensors") else "step 7")
+    assert header.kinds(checkpoint.EMBEDDING) == ("raw",)
+
+
+def onnx_file(path: Path) -> None:
+    node = helper.make_node("Identity", ["a"], ["b"])
+    ends = [helper.make_tensor_value_info(name, 1, [1]) for name in "ab"]
+    onnx.save(helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:])), path)
+
+
+WRONG: dict[str, tuple[Callable[[Path, dict[str, Tensor]], object], str]] = {
+    "gguf": (lambda path, _: path.write_bytes(b"GGUF\x03\0\0\0"), "GGUF file .* from which it was made"),
+    "pointer": (
+        lambda path, _: path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+        "pointer of Git LFS, .*`git lfs pull`",
+    ),
+    "onnx": (lambda path, _: onnx_file(path), "ONNX graph, .* from which it was made"),
+    "page": (lambda path, _: path.write_text("<!doctype html>"), "web page, .* download it again"),
+    "empty": (lambda path, _: path.write_bytes(b""), "is empty"),
+    "mlx arrays": (lambda path, state: npz_file(path, state), r"\.npz.* Apple's MLX, "),
+    "mlx metadata": (
+        lambda path, state: save_file(state, path, {"format": "mlx"}),
+        "Apple's MLX, .* give the checkpoint of torch",
+    ),
+    "mlx names": (
+        lambda path, state: save_file(
+            {n.replace(".to_out", ".to_out.layers"): v for n, v in state.items()}, path
+        ),
+        "Apple's MLX, .* give the checkpoint of torch",
+    ),
+    "mlx shapes": (
+        lambda path, state: save_file(
+            {n: v.mT.contiguous() if v.ndim == 3 else v for n, v in state.items()}, path
+        ),
+        "convolutions, transposed as in MLX",
+    ),
+    "fp8": (
+        lambda path, state: save_file({n: v.to(torch.float8_e4m3fn) for n, v in state.items()}, path),
+        "tensors of F8_E4M3 .*: fp8 .* not supported; give the float32",
+    ),
+    "fp8 of torch": (
+        lambda path, state: torch.save({n: v.to(torch.float8_e5m2) for n, v in state.items()}, path),
+        "tensors of float8_e5m2 .*: fp8 .* not supported; give the float32",
+    ),
+    "program": (
+        lambda path, _: torch.jit.script(torch.nn.Linear(2, 2)).save(str(path)),
+        "TorchScript program, .* from which it was made",
+    ),
+    "text": (lambda path, _: path.write_text('{"error": 404}'), "no torch checkpoint, nor safetensors"),
+}
+
+
+def npz_file(path: Path, state: dict[str, Tensor]) -> None:
+    with path.open("wb") as stream:
+        np.savez(stream, **{name: value.numpy() for name, value in state.items()})  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("wrong", WRONG)
+def test_other_files_are_named_by_their_first_bytes(
+    wrong: str, state: dict[str, Tensor], tmp_path: Path
+) -> None:
+    write, message = WRONG[wrong]
+    path = tmp_path / "model.pt"
+    write(path, state)
+    with pytest.raises(CheckpointError, match=f"model\\.pt: .*{message}"):
+        load(path)
 
 
 def test_files_that_are_no_checkpoints_are_named(state: dict[str, Tensor], tmp_path: Path) -> None:

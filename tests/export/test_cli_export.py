@@ -61,7 +61,7 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
     assert code == 0
     lines = printed.splitlines()
     assert lines[0].startswith("what ")
-    assert sum(line.startswith("sample ") for line in lines) == 12
+    assert sum(line.startswith("sample ") for line in lines) == 4
     assert any(line.startswith("sampling: ") for line in lines)
     assert "licence: Apache-2.0 (weights), unknown (vocoder)" in lines
     assert lines[-1].startswith(f"{out}: ") and " MB, written in " in lines[-1]
@@ -69,7 +69,7 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
     assert {"evidence", "graphs tracing step_keys_traced", "gate of default", "samples of ort-cpu"} <= {*log}
     gate = [stage for stage in plans[0].stages if stage.kind == "engine"]
     assert [line for line in log if re.match("gate|samples", line)] == [stage.name for stage in gate]
-    assert all(0.6 < stage.done / stage.work < 1.6 for stage in gate), gate
+    assert all(0.5 < stage.done / stage.work < 2.0 for stage in gate), gate
     assert contract.read(out).manifest.files == made.bundle.manifest.files
 
 
@@ -136,7 +136,7 @@ def without(arguments: list[str], option: str, value: str) -> list[str]:
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--family", "F5TTS_v9", "F5TTS_v9: no such family; known: F5TTS_v1_Base"),
+        ("--family", "F5TTS_v9", "F5TTS_v9: no such family; a training's own is the path of its YAML file"),
         ("--family", "F5TTS_v1_Base", "is not of the given architecture|was trained with"),
         ("--checkpoint", "nothing.safetensors", "nothing.safetensors: no such file"),
         ("--vocoder-path", "nowhere", "nowhere/config.yaml: no such file"),

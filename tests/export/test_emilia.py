@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from appliance import cli
 from appliance.client import CallFailed, Client
 from appliance.contract.bundle import Bundle
-from appliance.errors import BundleError
-from appliance.text.emilia import espeak
+from appliance.contract.tokens import Tokenizer
+from appliance.errors import BundleError, PhonesMissing
+from appliance.plan import Planner
+from appliance.request import Features, Reference, Request, Segmentation
+from appliance.text.emilia import espeak, phones
+from appliance.text.tokenizers import maker
 from export.families import NAMED, zipvoice
+from export.reading import read_options, text_of, unheard
 from tests.daemons import reference_wav, running
 from tests.export.small import Workshop
 from tests.export.zipvoice import made
-from tests.text.emilia.spoken import NUMBERS, TOKENS
+from tests.text.emilia.spoken import NUMBERS, TOKENS, TONGUES, needs_library
 
 pytestmark = [pytest.mark.torch, pytest.mark.once]
 
+GERMAN = [row for row in map(json.loads, TONGUES.read_text("utf-8").splitlines()) if row["voice"] == "de"]
+GERMAN_PHONES = sorted({phone for row in GERMAN for phone in row["phones"]} - {*" .,!?;:"})
 WORDS = "Hello there, my friend."
 TRANSCRIPT_TOKENS, TOKENS_SAID = 59, 24
 """Numbers of tokens of `Running.add_voice`'s transcript and of WORDS, by espeak's voice."""
@@ -41,15 +50,84 @@ def test_named_families_are_upstreams() -> None:
     assert (letters.defaults.guidance, letters.defaults.shift, letters.tokenizer) == (3.0, 0.7, "letters")
 
 
+def written(path: Path, tokens: str) -> Path:
+    path.write_text("".join(f"{token}\t{number}\n" for number, token in enumerate(["_", *tokens])), "utf-8")
+    return path
+
+
 def test_a_tokens_file_tells_its_tokenizer(tmp_path: Path) -> None:
     vocabulary = zipvoice.vocabulary(TOKENS, "emilia")
     assert vocabulary.tokens[0] == " " and vocabulary.size == len(NUMBERS) - 1
-    with pytest.raises(BundleError, match="has phones and pinyin: --tokenizer emilia, not letters"):
-        zipvoice.vocabulary(TOKENS, "letters")
-    letters = tmp_path / "tokens.txt"
-    letters.write_text("_\t0\n \t1\na\t2\n")
-    with pytest.raises(BundleError, match="has letters: --tokenizer letters, not emilia"):
-        zipvoice.vocabulary(letters, "emilia")
+    assert zipvoice.vocabulary(TOKENS, "espeak", "de").tokens == vocabulary.tokens
+    letters, kana = written(tmp_path / "letters.txt", " a"), written(tmp_path / "kana.txt", "あい。")
+    for file, tokenizer, message in (
+        (TOKENS, "letters", "has phones and pinyin: --tokenizer emilia, or espeak:LANG .*, not letters"),
+        (TOKENS, "char", "has phones and pinyin: .*, not simple"),
+        (letters, "emilia", "has letters: --tokenizer letters, or simple .*, not emilia"),
+        (kana, "letters", "lacks ' ', 'A', 'B' of LibriTTS's letters: .* --tokenizer simple"),
+    ):
+        with pytest.raises(BundleError, match=message):
+            zipvoice.vocabulary(file, tokenizer)
+
+
+@pytest.mark.parametrize("tokenizer", ["simple", "char"])
+def test_characters_need_no_space_and_unknown_ones_are_left_out(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """As `SimpleTokenizer` skips them; but `_`, which it reads as its padding, is left out too."""
+    vocabulary = zipvoice.vocabulary(written(tmp_path / "tokens.txt", "のあい。"), tokenizer)
+    assert (vocabulary.tokens, vocabulary.tokenizer) == (tuple("のあい。"), "simple")
+    for text in ("あい の。", "hé: 1 あ_ok。", "\u3000\n漢", ""):
+        assert vocabulary.split(text, list) == [c for c in text if c in "のあい。"]
+
+
+OPTIONS = [
+    (("espeak:pt_BR", None), ("espeak", "pt-br", ("pt",))),
+    (("espeak", "EN-gb,de"), ("espeak", "en-gb", ("en", "de"))),
+    (("espeak:cmn", "zh"), ("espeak", "cmn", ("zh",))),
+    (("espeak", "grc"), ("espeak", "grc", ())),
+    (("emilia", "zh,en"), ("emilia", "", ("zh", "en"))),
+    ((None, "de"), (None, "", ("de",))),
+    ((None, None), (None, "", None)),
+    (("espeak", None), "--tokenizer espeak: needs a language: --tokenizer espeak:de, or --language de"),
+    (("espeak:", "de"), "--tokenizer espeak:LANG: must be a language of espeak, such as de, en-gb or pt-br"),
+    (
+        ("espeak", "german"),
+        "--language: must be a language of espeak, such as de, en-gb or pt-br, not 'german'",
+    ),
+    (
+        ("emilia:de", None),
+        r"--tokenizer: must be one of pinyin, .*, emilia, espeak\[:LANG\], phones, not 'emilia",
+    ),
+    (("emilia", "pt_BR"), "--language: must be ISO 639-1 codes"),
+]
+
+
+@pytest.mark.parametrize(("given", "read"), OPTIONS)
+def test_a_language_of_espeak_is_its_voice(given: tuple[str | None, str | None], read: Any) -> None:
+    if isinstance(read, str):
+        with pytest.raises(ValueError, match=read):
+            read_options(*given)
+    else:
+        assert read_options(*given) == read
+
+
+def test_emilia_is_refused_for_other_languages_and_the_voice_is_named() -> None:
+    vocabulary = zipvoice.vocabulary(TOKENS, "emilia")
+    with pytest.raises(BundleError, match=r"would say de, tr by American phones; .* --tokenizer espeak:de"):
+        text_of(vocabulary, "emilia", None, ("en", "de", "tr"))
+
+
+@needs_library
+def test_symbols_that_the_tokens_lack_are_named_with_their_share(tmp_path: Path) -> None:
+    assert unheard(zipvoice.vocabulary(TOKENS, "espeak", "en-us")) == []
+    [told] = unheard(zipvoice.vocabulary(TOKENS, "espeak", "de"))
+    assert re.match(
+        r"\d% of the symbols by which espeak's de says numbers .* tokens: .*y.*; they are left", told
+    )
+    letters = written(tmp_path / "tokens.txt", " ABCDEF.")
+    with pytest.raises(BundleError, match=r"[6-9]\d% of .* they belong to another tokenizer or language"):
+        unheard(zipvoice.vocabulary(letters, "espeak", "de"))
+    with pytest.raises(PhonesMissing, match="has no language 'xx'"):
+        unheard(zipvoice.vocabulary(TOKENS, "espeak", "xx"))
 
 
 @pytest.fixture(scope="module")
@@ -64,20 +142,21 @@ def missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / espeak.LIBRARY).write_bytes(b"")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "lib"))
+    monkeypatch.setattr(phones, "SHARED", phones.Espeak())
 
 
 @pytest.mark.slow
 def test_it_says_what_it_reads(bundle: Bundle) -> None:
     text = bundle.manifest.text
-    assert dataclasses.astuple(text) == (("en", "zh"), "emilia", "both", "NFC", "tokens", {})
+    assert dataclasses.astuple(text) == (
+        *(("en", "zh"), "emilia", "", ("", ""), "", "both", "NFC", "tokens"),
+        {},
+    )
 
 
+@needs_library
 @pytest.mark.slow
 def test_english_and_chinese_are_spoken(bundle: Bundle, tmp_path: Path) -> None:
-    try:
-        espeak.opened()
-    except OSError:
-        pytest.skip("libespeak-ng1 is not installed")
     with (
         running(tmp_path, speaks_from=bundle.folder, synthesis={"nfe": 4}) as box,
         Client(box.address) as client,
@@ -108,3 +187,27 @@ def test_without_espeak_english_is_refused_with_the_remedy(
     assert cli.main(["check", "--json", "--only", "bundle", "--config", str(tmp_path / "config.yaml")]) == 2
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert (finding["level"], finding["remedy"]) == ("FAIL", "sudo apt install libespeak-ng1")
+
+
+@needs_library
+@pytest.mark.slow
+def test_german_is_spoken_by_a_german_voice(workshop: Workshop, tmp_path: Path) -> None:
+    """Indices and lengths are those of upstream's `EspeakTokenizer`."""
+    bundle = made(workshop, distilled=True, name="ZipVoice", tokens=[*" .,!?;:", *GERMAN_PHONES], voice="de")
+    text, vocabulary = bundle.manifest.text, bundle.vocabulary()
+    assert (text.languages, text.tokenizer, text.voice, text.form) == (("de",), "espeak", "de", "NFC")
+    transcript, line = (row for row in GERMAN if row["text"].startswith(("Wir", "Im Team")))
+    given = Reference(
+        transcript["text"], Features(np.zeros(72_000, np.float32), np.zeros((281, 100), np.float32), 0.1)
+    )
+    planner = Planner(bundle.manifest, vocabulary, lambda *_: given, maker("espeak", "de"))
+    (segment,) = planner.plan(Request(line["text"], "ann", 4, 3, 3.0, Segmentation.UPSTREAM))
+    assert [vocabulary.tokens[i] for i in segment.ids] == list(transcript["phones"] + line["phones"])
+    with (
+        running(tmp_path, speaks_from=bundle.folder, synthesis={"nfe": 4}) as box,
+        Client(box.address) as client,
+    ):
+        client.add_voice("ann", reference_wav(), transcript["text"])
+        spoken: Any = client.speak(text=line["text"], voice="ann", seed=3)
+        expected_s = 3.0 * len(line["phones"]) / len(transcript["phones"])
+        assert abs(len(spoken.audio) / 2 / 24_000 - expected_s) < 0.3

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from appliance.contract.bundle import Arch
+from appliance.contract.bundle import Arch, Text
 from appliance.contract.mel import MelSpec, log_mel
 from appliance.engine.cases import FEMALE, samples
 from appliance.text.tokenizers import maker
@@ -99,7 +99,8 @@ def test_tokens_are_placed_as_the_weights_were_trained(loaded: assemble.Loaded) 
     [one] = [r for r in evidence.DEMO if r.name == FEMALE]
     given, [first, *_] = (loaded.reference(), loaded.vocabulary, loaded.mel, [one], (0.3,)), tokens_of(loaded)
     even, long = dict.fromkeys(loaded.vocabulary.tokens, (4.0,) * 3), {first: (900.0,) * 3}
-    plain, alike, astray = (evidence.loss(*given, durations=table) for table in ({}, even, even | long))
+    tables = (Text(duration="tokens", durations=table) for table in ({}, even, even | long))
+    plain, alike, astray = (evidence.loss(*given, text=table) for table in tables)
     assert alike == pytest.approx(plain, rel=0.02) and astray > 1.05 * plain
 
 
@@ -170,7 +171,7 @@ def test_a_recording_of_ones_own_is_measured_with_its_words(loaded: assemble.Loa
         (loaded.reference(), loaded.vocabulary, loaded.mel),
         dataclasses.replace(own, words=OTHERS),
     )
-    said, other = (evidence.loss(*given, [one], durations=loaded.text.durations) for one in (own, others))
+    said, other = (evidence.loss(*given, [one], text=loaded.text) for one in (own, others))
     assert found.losses[GIVEN] == pytest.approx(said, rel=1e-3) and other > said
 
 

@@ -74,7 +74,8 @@ def publish(row: Known, folder: Path) -> dict[str, bytes]:
             f"{row.repository}/{name}": (made / Path(name).name).read_bytes()
             for name in (row.checkpoint, row.vocab)
         }
-    model = DiT(families.NAMED[row.family].arch, len(VOCAB), families.MELS[row.vocoder].mels)
+    marks = sorted({sign for around in row.dialects.values() for sign in "".join(around)})
+    model = DiT(families.NAMED[row.family].arch, len(VOCAB) + len(marks), families.MELS[row.vocoder].mels)
     redraw(model, 7)
     state = {name: value.clone() for name, value in model.state_dict().items()}
     written = folder / Path(row.checkpoint).name
@@ -88,7 +89,7 @@ def publish(row: Known, folder: Path) -> dict[str, bytes]:
         torch.save({"model_state_dict": named("transformer.", state)}, written)
     else:
         torch.save({"ema_model_state_dict": named("ema_model.transformer.", state)}, written)
-    vocab = "".join(f"{token}\n" for token in VOCAB).encode()
+    vocab = "".join(f"{token}\n" for token in [*VOCAB, *marks]).encode()
     files = {
         f"{row.repository}/{row.checkpoint}": written.read_bytes(),
         f"{row.vocab_repository or row.repository}/{row.vocab}": vocab,
@@ -138,6 +139,8 @@ def test_a_row_is_fetched_with_its_terms_first_and_its_command_is_taken(
     assert one.text.languages == row.languages
     assert one.text.tokenizer == row.tokenizer
     assert one.mel == (zipvoice.MEL if name in ZIPVOICES else families.MELS[row.vocoder])
+    usual = next(iter(row.dialects.items()), ("", ("", "")))
+    assert (one.text.dialect, one.text.around) == usual
     assert one.weights().averaged == (row.weights == "ema")
     assert one.sources.family.arch == families.NAMED[row.family].arch
     assert assemble.licence(one.sources.checkpoint, one.sources.vocoder_path).weights == row.licence

@@ -29,7 +29,7 @@ from appliance.engine.tensorrt import build as tensorrt
 from appliance.engine.tensorrt.build import EngineSource, Profile
 from appliance.errors import BundleError
 from appliance.request import FloatArray, Segment
-from export import assemble, modules, oracles
+from export import assemble, modules, oracles, parity, precision
 from export.checkpoint import CheckpointError
 from export.cli import main
 from export.families import NAMED, FamilyError, family, of, zipvoice
@@ -46,6 +46,7 @@ from tests.export.zipvoice import (
     ARCH,
     FRAMES,
     KEPT,
+    MAX_FRAMES,
     STEPS,
     TOKENS,
     TRACED,
@@ -169,6 +170,15 @@ def test_a_model_json_is_a_family(tmp_path: Path) -> None:
     assert torch.equal(kept, whole[numbers])
     as_it_is = dataclasses.replace(one.sources, tokenizer="char")
     assert assemble.load(as_it_is).vocabulary.tokens == tuple(TOKENS)
+    stated = json.loads((tmp_path / "zipvoice/model/model.json").read_text())
+    for feature, message in (
+        ({"sampling_rate": 44_100}, "sample_rate_hz must be 44100, not 24000"),
+        ({"type": "encodec"}, "feature: type: must be one of vocos, not 'encodec'"),
+        ({"sampling_rate": 0}, "feature: sampling_rate: must be at least 1, not 0"),
+    ):
+        (tmp_path / "other.json").write_text(json.dumps({**stated, "feature": feature}))
+        with pytest.raises((FamilyError, assemble.BundleFailed), match=message):
+            assemble.load(dataclasses.replace(one.sources, family=family(str(tmp_path / "other.json"))))
     assert one.text.duration == "tokens"
     (tmp_path / "odd.json").write_text(json.dumps({"model": {"fm_decoder_depth": 3}}))
     with pytest.raises(FamilyError, match="unknown key fm_decoder_depth; valid keys: fm_decoder_down"):
@@ -339,6 +349,36 @@ def test_a_bundle_of_each_precision_passes_the_gate_and_speaks(
         kinds = [node.op_type for node in onnx.load(bundle.graph("step")).graph.node]
         kept = sum(kind == "MatMul" for kind in kinds)
         assert kinds.count("MatMulInteger") > kept
+
+
+@pytest.mark.slow
+def test_int8_may_be_as_far_from_float_as_upstreams_own(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none = {"mel": 0.0, "wave mel": 0.0, "heard": 0.0}
+    given = assemble.load(published(tmp_path, distilled=False))
+    monkeypatch.setitem(given.declaration.bounds, "int8", given.declaration.bounds["int8"] | none)  # type: ignore[arg-type]
+    expected = assemble.expectations(given, "int8", MAX_FRAMES)
+
+    def build(name: str) -> Bundle:
+        with workshop.reusing_traces():
+            return assemble.build(
+                given, "int8", tmp_path / name, lambda b: parity.measure(b, expected), max_frames=MAX_FRAMES
+            )
+
+    bundle = build("bundle")
+    rows = {(row["what"], row["variant"]): row for row in bundle.manifest.parity["rows"]}
+    for what in ("mel", "wave mel"):
+        theirs, ours = rows[what, parity.PEER], rows[what, "default"]
+        assert 0 < ours["error"] <= ours["bound"] == pytest.approx(theirs["error"], rel=1e-2)
+    assert parity.PEER not in bundle.manifest.variants
+    assert not list(bundle.folder.glob("*upstream*"))
+    # A peer without any error allows none.
+    monkeypatch.setattr(
+        precision, "quantise_as_upstream", lambda source, out: precision.save(onnx.load(source), out)
+    )
+    with pytest.raises(assemble.BundleFailed, match=r"mel at .* NFE 7, variant default"):
+        build("other")
 
 
 # Bundles

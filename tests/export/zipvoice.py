@@ -107,11 +107,15 @@ def made(
     measured: bool = False,
     name: str = "ZipVoice-LibriTTS",
     tokens: Sequence[str] = TOKENS,
+    voice: str = "",
 ) -> Bundle:
-    """The bundle of a random model; `measured` by the gate."""
+    """The bundle of a random model; `measured` by the gate; `voice` of espeak."""
 
     def write(folder: Path) -> None:
-        given = assemble.load(published(folder, distilled=distilled, name=name, tokens=tokens))
+        sources = published(folder, distilled=distilled, name=name, tokens=tokens)
+        if voice:
+            sources = dataclasses.replace(sources, tokenizer="espeak", voice=voice, languages=(voice,))
+        given = assemble.load(sources)
         if not measured:
             small.unmeasured(given, folder / "bundle", precision, MAX_FRAMES)
             return
@@ -124,5 +128,5 @@ def made(
             max_frames=MAX_FRAMES,
         )
 
-    given = hashlib.sha256(repr((distilled, measured, tokens)).encode()).hexdigest()[:8]
+    given = hashlib.sha256(repr((distilled, measured, tokens, voice)).encode()).hexdigest()[:8]
     return workshop.bundle(f"{name}-{precision}-{given}", write)

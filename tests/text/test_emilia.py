@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import signal
 import sys
@@ -20,14 +21,17 @@ from appliance.text.emilia.phones import PROGRAM, Espeak
 from appliance.text.emilia.tokens import Emilia, segments
 from appliance.text.emilia.words import cardinal, chinese_words, english_words
 from appliance.text.sayable import FrontEnd
-from tests.text.emilia.spoken import GOLDEN, LINES, NUMBERS, VOCABULARY, recorded
-
-try:
-    espeak.opened()
-    LIBRARY = True
-except OSError:
-    LIBRARY = False
-needs_library = pytest.mark.skipif(not LIBRARY, reason="libespeak-ng1 is not installed")
+from appliance.text.tokenizers import says
+from tests.text.emilia.spoken import (
+    GOLDEN,
+    LIBRARY,
+    LINES,
+    NUMBERS,
+    TONGUES,
+    VOCABULARY,
+    needs_library,
+    recorded,
+)
 
 
 def numbers(emilia: Emilia, line: str) -> list[int]:
@@ -51,6 +55,56 @@ def test_tokens_are_upstreams_with_the_library_that_is_installed() -> None:
         assert [numbers(Emilia(process.phones), line) for line in LINES[::-1]] == found[::-1]
     finally:
         process.close()
+
+
+@pytest.fixture(scope="module")
+def library() -> Iterator[Espeak]:
+    process = Espeak()
+    yield process
+    process.close()
+
+
+@needs_library
+def test_phones_of_other_voices_are_upstreams(library: Espeak) -> None:
+    """Of `EspeakTokenizer`, from piper_phonemize 1.1.0; one process reads all."""
+    if library.version != "1.51":
+        pytest.skip("other releases say some words otherwise")
+    for row in map(json.loads, TONGUES.read_text("utf-8").splitlines()):
+        assert "".join(library.phones(row["text"], row["voice"])) == row["phones"], row
+        assert library.phones("Hi. X") == (*"hˈaɪ.ˈɛks",)
+
+
+@needs_library
+def test_a_text_leaves_no_voice_behind(library: Espeak) -> None:
+    """A sign of tone, and letters of another script, put 1.51 into another voice."""
+    before = library.phones("Guten Tag", "de")
+    for text in ("Tag ꜆", "Тag ஃ", "你"):
+        library.phones(text, "de")
+        assert library.phones("Guten Tag", "de") == before
+
+
+@needs_library
+def test_a_voice_is_found_as_the_command_finds_it(library: Espeak) -> None:
+    british, own = library.phones("rather", "en-gb"), library.phones("rather", "en-gb-x-rp")
+    assert british[-1] == "ə" != library.phones("rather")[-1] and own
+    assert library.phones("hei", "no") == library.phones("hei", "nb")
+    with pytest.raises(PhonesMissing, match=r"has no language 'xx'; of its \d+ there are .*\bde, en-"):
+        library.phones("a", "xx")
+    with pytest.raises(PhonesMissing, match=r"has no language 'pt-xx'; of its \d+ there are pt, pt-br, "):
+        library.phones("a", "pt-xx")
+    assert library.phones("Hi. X") == (*"hˈaɪ.ˈɛks",)
+
+
+def test_what_a_voice_can_say_is_of_its_script() -> None:
+    german, hindi = (Vocabulary(("a", "."), "espeak", voice) for voice in ("de", "hi"))
+    sayable = {
+        german: "aäßé5%'-.,!?:;…؟。€\u0301",
+        hindi: "aनि।5\u200d",
+    }
+    for vocabulary, characters in sayable.items():
+        assert [c for c in characters if not says(vocabulary, c)] == []
+    assert [c for c in "ж你न^_#" if says(german, c)] == [c for c in "ж你^" if says(hindi, c)] == []
+    assert says(Vocabulary(("a",), "espeak", "cmn"), "你")
 
 
 def test_a_text_is_cut_by_language() -> None:
@@ -111,7 +165,7 @@ PROCESS = """
     import json, sys, time
     print(json.dumps({"version": "1"}), flush=True)
     for line in sys.stdin:
-        text = json.loads(line)
+        _, text = json.loads(line)
         if "die" in text:
             break
         while "hang" in text:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.contract.tokens import Vocabulary
+from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.errors import InvalidReference
 from appliance.text.spelling import Spelling
 from appliance.voices.store import VoiceStore
@@ -49,6 +49,17 @@ def test_half_of_the_letters_may_be_unknown(store: VoiceStore) -> None:
     assert "м а ы" in warning and "44%" in warning
     with pytest.raises(InvalidReference, match="at most 50% are allowed"):
         store.create("most", reference_wav(), "мама мыла раму and so")
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "fate"), [("char", "reads them as spaces"), ("simple", "leaves them out")]
+)
+def test_what_becomes_of_unknown_letters_is_the_tokenizers(
+    store: VoiceStore, tokenizer: Tokenizer, fate: str
+) -> None:
+    store.reader = Reader(Spelling(Vocabulary(ENGLISH.tokens, tokenizer)), ("en",))
+    [warning] = warned(store, "half", "мама мыла раму and the window too")
+    assert f"vocabulary, which {fate}: м а ы" in warning
 
 
 def test_digits_are_to_be_written_in_words(store: VoiceStore) -> None:

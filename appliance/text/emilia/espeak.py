@@ -1,22 +1,37 @@
-"""Program: lines of JSON texts on standard input → JSON lists of [phones, text read] of their clauses.
+"""Program: lines of JSON [voice, text] on standard input → JSON lists of their clauses [phones, text read].
 
 Apart from the package and with the standard library alone, so that what loads libespeak-ng, which is under
 the GPL and reads in C what strangers write, is a process of its own. The first line that it prints is
-{"version": …}, or {"missing": why} before it ends.
+{"version": …}, or {"missing": why} before it ends. A voice that the library lacks is answered by
+{"languages": [[those of a voice], …]}.
 """
 
 import ctypes
+import functools
 import json
 import signal
 import sys
 from typing import Any
 
 LIBRARY = "libespeak-ng.so.1"
-VOICE = b"en-us"
+VOICE = "en-us"
 SYNCHRONOUS, DONT_EXIT, UTF_8, IPA = 2, 1 << 15, 1, 2
 """Values that speak_lib.h names."""
 MOST_S = 20
 """Time for a text, in which millions of characters are read; then the process is ended, in C too."""
+
+
+class Voice(ctypes.Structure):
+    """`espeak_VOICE`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("languages", ctypes.c_void_p),
+        ("identifier", ctypes.c_char_p),
+        ("kind", ctypes.c_ubyte * 4),
+        ("score", ctypes.c_int),
+        ("spare", ctypes.c_void_p),
+    )
 
 
 def opened() -> Any:
@@ -24,11 +39,41 @@ def opened() -> Any:
     library = ctypes.CDLL(LIBRARY)
     library.espeak_TextToPhonemes.restype = ctypes.c_char_p
     library.espeak_Info.restype = ctypes.c_char_p
+    library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(Voice))
     if library.espeak_Initialize(SYNCHRONOUS, 0, None, DONT_EXIT) <= 0:
         raise OSError(f"{LIBRARY} does not find its data (espeak-ng-data)")
-    if library.espeak_SetVoiceByName(VOICE) != 0:
-        raise OSError(f"{LIBRARY} has no voice {VOICE.decode()} (espeak-ng-data)")
+    if not choose(library, VOICE):
+        raise OSError(f"{LIBRARY} has no voice {VOICE} (espeak-ng-data)")
     return library
+
+
+@functools.cache
+def languages(library: Any) -> list[list[str]]:
+    """Languages of each voice, its own first."""
+    found, listed, place = [], library.espeak_ListVoices(None), 0
+    while listed[place]:
+        voice = listed[place].contents
+        at, names = voice.languages, []
+        while ctypes.c_ubyte.from_address(at).value:  # a priority, then the name up to NUL
+            name = ctypes.string_at(at + 1)
+            names.append(name.decode("utf-8", "replace").lower())
+            at += len(name) + 2
+        if names and not voice.identifier.startswith(b"mb/"):  # of another program, MBROLA
+            found.append(names)
+        place += 1
+    return found
+
+
+def choose(library: Any, voice: str) -> bool:
+    """Set the voice as `espeak-ng -v` does: by its name, else by a language that it has too, as en-gb."""
+    name = voice.encode()
+    if library.espeak_SetVoiceByName(name) == 0:
+        return True
+    if not any(voice in names for names in languages(library)):
+        return False
+    held = ctypes.create_string_buffer(name)
+    wanted = Voice(languages=ctypes.addressof(held))
+    return bool(library.espeak_SetVoiceByProperties(ctypes.byref(wanted)) == 0)
 
 
 def clauses(library: Any, text: str) -> list[tuple[str, str]]:
@@ -49,6 +94,13 @@ def clauses(library: Any, text: str) -> list[tuple[str, str]]:
     return found
 
 
+def answer(library: Any, voice: str, text: str) -> object:
+    # Anew for each text: 1.51 stays in the voice of a foreign sign, as of a tone letter, that it has read.
+    if not choose(library, voice):
+        return {"languages": languages(library)}
+    return clauses(library, text)
+
+
 def main() -> None:
     # It ends when its input does: while a service stops, texts may still come.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -61,9 +113,9 @@ def main() -> None:
     print(json.dumps({"version": library.espeak_Info(None).decode().split()[0]}), flush=True)
     for line in sys.stdin.buffer:
         signal.alarm(MOST_S)
-        answer = json.dumps(clauses(library, json.loads(line)))
+        found = json.dumps(answer(library, *json.loads(line)))
         signal.alarm(0)
-        print(answer, flush=True)
+        print(found, flush=True)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,25 @@ import unicodedata
 from collections.abc import Iterable
 
 _LANGUAGE_FLAG = re.compile(r"\([^)]*\)?")
-_MARKS = "?!.,;:…—–"
-_BRACKETS = frozenset("?\"'`()[]{}<>‘’“”«»\0")
+_READ_AS = {
+    ".": "\u06d4\u0701\u0704\u1362\u166e\u1803\u1809\uff61",
+    ",": "\u055d\u060c\u0702\u07f8\u1363\u1802\u1808\uff64",
+    "?": "\u037e\u061f\u0709\u1367\u1945\u2047\u2753\u2754",
+    "!": "\u0703\u07f9\u1944\u203c\u2755\u2757",
+    ":": "\u0706\u0707\u1365\u1366\u1804",
+    ";": "\u0387\u061b\u0708\u1364\u204f—–\u2e3a\u2e3b",
+}
+"""Mark → those of other scripts that piper_phonemize 1.1.0 gives as it."""
+_SILENT = (
+    "¡¿\u055b\u055c\u055e\u0589\u0700\u0964\u0965\u0df4\u0f0d\u0f0e\u1368"
+    "\u3001\u3002\uff01\uff0c\uff0e\uff1a\uff1b\uff1f"
+)
+"""Marks that end a clause and that it drops."""
+_SAME = {other: mark for mark, others in _READ_AS.items() for other in others}
+_MARKS = "?!.,;:…" + "".join(_SAME)
+KNOWN = frozenset(_MARKS + _SILENT)
+"""Marks that end a clause."""
+_BRACKETS = frozenset("?\"'`()[]{}<>‘’“”„‚«»\0")
 """Before these a mark ends its clause without a space."""
 
 _RUN = re.compile(rf"([{_MARKS}])[{_MARKS}]+")
@@ -20,7 +37,7 @@ _RUN = re.compile(rf"([{_MARKS}])[{_MARKS}]+")
 
 def single(text: str) -> str:
     """Text with the first of each run of marks, which alone counts; espeak-ng 1.50 says the others."""
-    return _RUN.sub(r"\1", text)
+    return _RUN.sub(r"\1", text.replace("...", "…"))
 
 
 def joined(clauses: Iterable[tuple[str, str]]) -> str:
@@ -36,11 +53,11 @@ def _mark(read: str) -> str:
     """Mark that ended a clause, of what it has read with one character of the next."""
     body, after = read[:-1], read[-1:]
     bare = body.rstrip()
-    run = bare[len(bare.rstrip(_MARKS)) :]
-    is_set_off = len(bare) < len(body) or after in _BRACKETS
+    run = bare[len(bare.rstrip(_MARKS + _SILENT)) :]
+    is_set_off = len(bare) < len(body) or after in _BRACKETS or run[-1:] in _SILENT
     if not run or not is_set_off or not any(map(str.isalnum, body)):
         return ""
-    if run[0] == "…" or run.startswith("...") or (run[0] == "." and after.islower()):
+    if run[0] in _SILENT or run[0] == "…" or run.startswith("...") or (run[0] == "." and after.islower()):
         return ""
-    mark = ";" if run[0] in "—–" else run[0]
+    mark = _SAME.get(run[0], run[0])
     return mark + " " * (mark in ",;:")

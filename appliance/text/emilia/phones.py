@@ -1,9 +1,10 @@
-"""English text → phones of espeak's voice en-us, one by one, by a process that lives as long as this one."""
+"""Text → phones of a voice of espeak, one by one, by a process that lives as long as this one."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import difflib
 import json
 import logging
 import re
@@ -12,10 +13,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from appliance.errors import InvalidRequest, PhonesMissing
+from appliance.text.emilia.espeak import VOICE
 from appliance.text.emilia.marks import joined, single
 
 logger = logging.getLogger(__name__)
@@ -28,6 +31,11 @@ START_S = 20.0
 RETRY_S = 30.0
 """Time until a library that was missing is looked for again."""
 LARGEST_ANSWER = 64 << 20
+NAMED_LANGUAGES = 8
+"""Most languages that a message names."""
+USUAL_LANGUAGES = ("de", "en-gb", "es", "fr-fr", "hi", "pt-br", "ru", "tr")
+REPLACED = {"pt-br": {"c": "k"}}
+"""Phones for which piper_phonemize has others, by voice."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -53,21 +61,39 @@ class Espeak:
             self._started()
             return self._version
 
-    def phones(self, text: str) -> tuple[str, ...]:
-        """Raises PhonesMissing, and InvalidRequest for a text on which the library fails."""
+    def phones(self, text: str, voice: str = VOICE) -> tuple[str, ...]:
+        """Raises PhonesMissing, also for a voice that the library lacks, and InvalidRequest for a text on
+        which it fails.
+        """
         with self._lock:
-            return tuple(joined(self._clauses(single(_CONTROL.sub(" ", text)))))
+            found = self._answer(voice, single(_CONTROL.sub(" ", text)))
+        if isinstance(found, dict):
+            raise PhonesMissing(self._unknown(voice, found["languages"]))
+        replaced = REPLACED.get(voice, {})
+        return tuple(replaced.get(phone, phone) for phone in joined(found))
 
     def close(self) -> None:
         with self._lock:
             self._end()
 
-    def _clauses(self, text: str) -> Any:
+    def _unknown(self, voice: str, known: Sequence[Sequence[str]]) -> str:
+        own = {names[0] for names in known}
+        near = [
+            names[0] for names in known if voice.partition("-")[0] in (n.partition("-")[0] for n in names)
+        ]
+        near += difflib.get_close_matches(voice, own, NAMED_LANGUAGES)
+        named = list(dict.fromkeys([*near, *(name for name in USUAL_LANGUAGES if name in own)]))
+        return (
+            f"espeak-ng {self._version} has no language {voice!r}; of its {len(own)} there are "
+            f"{', '.join(named[:NAMED_LANGUAGES])}: `espeak-ng --voices` lists all"
+        )
+
+    def _answer(self, voice: str, text: str) -> Any:
         # It may have died before this text, which then is not at fault.
         for _ in range(2):
             channel = self._started()
             try:
-                return self._exchange(channel, json.dumps(text).encode() + b"\n", self._patience_s)
+                return self._exchange(channel, json.dumps([voice, text]).encode() + b"\n", self._patience_s)
             except (OSError, ValueError) as error:
                 logger.warning("espeak is started anew, after %d characters: %s", len(text), error)
                 self._end()
@@ -103,7 +129,7 @@ class Espeak:
         return ours
 
     def _refusal(self) -> PhonesMissing:
-        return PhonesMissing(f"this bundle reads English through espeak-ng: {self._missing}; {REMEDY}")
+        return PhonesMissing(f"this bundle reads text through espeak-ng: {self._missing}; {REMEDY}")
 
     def _exchange(self, channel: socket.socket, line: bytes, patience_s: float) -> Any:
         """Raises OSError, also where the process has ended or is too slow, and ValueError."""

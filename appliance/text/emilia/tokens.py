@@ -26,16 +26,24 @@ LONGEST_KEPT = 400
 KEPT = 2_048
 
 
-class Emilia:
+class Kept:
+    """Maker of tokens that keeps those of short texts. Thread-safe, as `make` is."""
+
+    def __init__(self, make: Callable[[str], tuple[str, ...]]) -> None:
+        self._make = make
+        self._kept = functools.lru_cache(maxsize=KEPT)(make)
+
+    def __call__(self, text: str) -> tuple[str, ...]:
+        """Tokens, also such as no vocabulary has. Raises what `make` raises."""
+        return self._kept(text) if len(text) <= LONGEST_KEPT else self._make(text)
+
+
+class Emilia(Kept):
     """Thread-safe, as `phones` is."""
 
     def __init__(self, phones: Callable[[str], Sequence[str]]) -> None:
+        super().__init__(self._made)
         self._phones = phones
-        self._kept = functools.lru_cache(maxsize=KEPT)(self._made)
-
-    def __call__(self, text: str) -> tuple[str, ...]:
-        """Tokens, also such as no vocabulary has. Raises what `phones` raises."""
-        return self._kept(text) if len(text) <= LONGEST_KEPT else self._made(text)
 
     def _made(self, text: str) -> tuple[str, ...]:
         made: list[str] = []

@@ -1,4 +1,5 @@
-"""Make `tokens.txt` and `golden.json` anew: what upstream's tokenizer makes of `lines.txt`, as numbers.
+"""Make `tokens.txt` and `golden.json` anew: what upstream's tokenizer makes of `lines.txt`, as numbers;
+and the phones in `tongues.jsonl`, of lines in the languages of other voices.
 
 Run from the repository root with a checkout of k2-fsa/ZipVoice at 2f7326f, in an environment with its
 tokenizer's needs (piper-phonemize 1.1.0, jieba 0.42.1, cn2an 0.5.24, inflect 7.6.0) and this project's
@@ -69,12 +70,26 @@ def recorded() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
+def write_tongues() -> None:
+    """Keep each row's voice and text, as `EspeakTokenizer.g2p` reads it."""
+    from piper_phonemize import phonemize_espeak
+
+    path = FOLDER / "tongues.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    for row in rows:
+        row["phones"] = "".join(
+            phone for part in phonemize_espeak(row["text"], row["voice"]) for phone in part
+        )
+    path.write_text("".join(f"{written(row)}\n" for row in rows), "utf-8")
+
+
 def written(row: object) -> str:
     return json.dumps(row, ensure_ascii=False)
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
+    write_tongues()
     golden = {"ids": upstream(write_tokens()), "clauses": list(recorded().items())}
     rows = [
         f"{json.dumps(key)}: [\n" + ",\n".join(map(written, value)) + "\n]" for key, value in golden.items()

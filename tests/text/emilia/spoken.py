@@ -6,11 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from appliance.contract.tokens import Vocabulary
+from appliance.text.emilia import espeak
 from appliance.text.emilia.marks import joined
+
+try:
+    espeak.opened()
+    LIBRARY = True
+except OSError:
+    LIBRARY = False
+needs_library = pytest.mark.skipif(not LIBRARY, reason="libespeak-ng1 is not installed")
 
 FOLDER = Path(__file__).parent
 TOKENS = FOLDER / "tokens.txt"
+TONGUES = FOLDER / "tongues.jsonl"
 LINES = (FOLDER / "lines.txt").read_text("utf-8").splitlines()
 GOLDEN: dict[str, Any] = json.loads((FOLDER / "golden.json").read_text("utf-8"))
 NUMBERS = {

@@ -1,0 +1,397 @@
+"""Names, types and shapes of a checkpoint's tensors, read in milliseconds: no tensor is, and torch is not
+imported (1.4 s and 280 MB). What a file is, its first bytes tell, whatever its name.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import re
+import struct
+import zipfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from appliance.contract.mel import Kind
+
+Format = Literal["safetensors", "zip", "pickle"]
+WeightsKind = Literal["ema", "raw"]
+Others = Sequence[tuple[re.Pattern[str], str]]
+"""Names of tensors that tell another model: pattern, and the rest of the sentence about the file."""
+
+RAW_DICTS = ("model_state_dict", "state_dict", "model", "module", "generator")
+"""Keys of weights in a checkpoint: upstream's, Lightning's, ZipVoice's, DeepSpeed's, a vocoder's."""
+NAMED_AVERAGES = ("ema_model_state_dict", "ema_state_dict", "ema")
+"""Keys whose averaged weights have a prefix that says so; without it upstream's page wrote raw ones there."""
+AVERAGES = ("model_avg", "model_ema", "generator_ema", "g_ema")
+"""Keys of averaged weights: ZipVoice's since the start of its training and its teacher's, a vocoder's."""
+AVERAGING = frozenset(("ema_model", "ema"))
+"""Components of a name that say so."""
+DICTS = frozenset(RAW_DICTS + NAMED_AVERAGES + AVERAGES)
+PROGRESS = {
+    "update": "update",
+    "batch_idx_train": "update",
+    "global_step": "step",
+    "steps": "step",
+    "step": "step",
+    "cur_epoch": "epoch",
+    "epoch": "epoch",
+}
+"""Keys of a training's progress, the finest first, and what they count."""
+
+VOCODER_FILES: Mapping[Kind, tuple[str, ...]] = {
+    "vocos": ("model.safetensors", "pytorch_model.bin"),
+    "bigvgan": ("bigvgan_generator.pt",),
+    "hifigan": ("generator.ckpt", "generator.pt", "model.safetensors"),
+}
+"""Published names of a vocoder's weights."""
+_GENERATORS = ("g_*[0-9]", "g_*[0-9].pt", "g_*[0-9].pth")
+TRAINED_VOCODERS: Mapping[Kind, tuple[str, ...]] = {
+    "vocos": tuple(f"{folder}{name}.ckpt" for name in ("last*", "*") for folder in ("", "checkpoints/")),
+    "bigvgan": _GENERATORS,
+    "hifigan": _GENERATORS,
+}
+"""Patterns of what trainers leave: Lightning's, and `g_NNNNNNNN` with the number of updates."""
+
+_WHERE = "give the .safetensors or .pt from which it was made"
+_MAGIC: tuple[tuple[bytes, str], ...] = (
+    (b"GGUF", f"is a GGUF file (quantised, for ggml programs), which cannot be turned back; {_WHERE}"),
+    (
+        b"version https://git-lfs",
+        "is a pointer of Git LFS, not the file: `git lfs pull` in its repository, or download it again",
+    ),
+    (b"\x93NUMPY", f"is a NumPy array, no checkpoint; {_WHERE}"),
+    (b"\x89HDF", f"is an HDF5 file, no checkpoint of torch; {_WHERE}"),
+    (b"\x1f\x8b", "is compressed (gzip); unpack it"),
+    (b"(\xb5/\xfd", "is compressed (zstd); unpack it"),
+    (b"7z\xbc\xaf", "is an archive (7z); unpack it"),
+    (b"Rar!", "is an archive (rar); unpack it"),
+    (b"<", "is a web page, not the file; download it again, by the link to the raw file"),
+)
+"""First bytes of what is no checkpoint of torch, and the rest of the sentence about the file."""
+_ONNX = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
+"""ir_version, the first field of a ModelProto, and the tag of a later field."""
+_PICKLED = b"\x80"
+_ZIPPED = b"PK\x03\x04"
+_FLOATS = re.compile(r"float[48]_|float6_|F[468]_|F4$|F8$")
+"""Types of less than 16 bits, as torch or safetensors names them."""
+_NAMED_IN_ERRORS = 4
+_MOST_HEADER_BYTES = 100_000_000  # as the library of safetensors allows
+_LEGACY = 0x1950A86A20F9469CFC6C
+"""First number of torch's format before 1.6; two more pickles stand before the object."""
+
+
+class CheckpointError(ValueError):
+    """No checkpoint, or one of another architecture."""
+
+
+MLX = (
+    "holds weights converted for Apple's MLX, with other names and transposed convolutions; give the "
+    "checkpoint of torch from which they were converted"
+)
+
+
+STUDENT = "feedforward_model."
+"""Prefix of DMOSpeech 2's generator; its teacher and critic have others."""
+UNMERGED = (
+    "holds LoRA or other PEFT adapters that are not merged; merge them into the model that they were trained "
+    "on, PeftModel.from_pretrained(model, FOLDER).merge_and_unload(), and save its state_dict()"
+)
+NO_DIT: Others = (
+    (
+        re.compile(r"\.(?:lora_|hada_|lokr_|ia3_|oft_|vera_|base_layer\.|modules_to_save\.)"),
+        UNMERGED,
+    ),
+    (re.compile(r"\.(?:to_out|text_blocks|ff|time_mlp|conv1d)\.layers\.\d+\."), MLX),
+    (
+        re.compile(r"(?:^|\.)layers\.\d+\."),
+        "is an E2-TTS checkpoint (UNetT backbone); only F5-TTS's DiT is supported, such as F5TTS_v1_Base",
+    ),
+    (
+        re.compile(r"(?:^|\.)(?:audio_embed\.|transformer_blocks\.\d+\.attn\.to_q_c\.)"),
+        "has an MMDiT backbone; only F5-TTS's DiT is supported, such as F5TTS_v1_Base",
+    ),
+)
+"""Models that are no plain DiT."""
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """A tensor that was not read."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+Names = Mapping[str, Shaped]
+
+
+@dataclass(frozen=True)
+class Header:
+    """Tensors of a file by the key of their dictionary, "" for a flat file, and what else it holds."""
+
+    path: Path
+    dicts: Mapping[str, Names]
+    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Other keys of a checkpoint, such as a step."""
+
+    @property
+    def names(self) -> Names:
+        """The weights that are trained, else the averaged ones."""
+        key = choose(self.dicts, "raw")
+        return {} if key is None else self.dicts[key]
+
+    @property
+    def progress(self) -> str:
+        """Updates or epochs of the training, such as "update 12000"; "" where the file has none."""
+        for key, called in PROGRESS.items():
+            number = self.settings.get(key)
+            if isinstance(number, int) and not isinstance(number, bool):
+                return f"{called} {number}"
+        return ""
+
+    def kinds(self, mark: str) -> tuple[WeightsKind, ...]:
+        """Kinds of weights that are there, of a model that has `mark` in a name."""
+        found: list[WeightsKind] = []
+        for kind in ("ema", "raw"):
+            key = choose(self.dicts, kind)
+            averaged = {
+                key in AVERAGES or is_averaged(name) for name in self.dicts.get(key or "", ()) if mark in name
+            }
+            if (kind == "ema") in averaged:
+                found.append(kind)
+        return tuple(found)
+
+
+def choose(dicts: Mapping[str, Collection[str]], kind: WeightsKind) -> str | None:
+    """Key of the weights of a kind if they are there, else of the others; None if there are none."""
+    raw = [key for key in RAW_DICTS if key in dicts]
+    # ZipVoice's first stage of distillation keeps its teacher, another model, under an average's name.
+    averages = [
+        key for key in AVERAGES if key in dicts and (not raw or set(dicts[key]) == set(dicts[raw[0]]))
+    ]
+    named = [key for key in NAMED_AVERAGES if key in dicts]
+    order = [*named, *averages, *raw] if kind == "ema" else [*raw, *named, *averages]
+    return next((key for key in (*order, "") if key in dicts), None)
+
+
+def is_averaged(name: str) -> bool:
+    return not AVERAGING.isdisjoint(name.split("."))
+
+
+def told(path: Path) -> Format:
+    """Format of a file by its first bytes. Raises CheckpointError naming another, and the remedy."""
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path}: {'is a folder; name the file in it' if path.is_dir() else 'no such file'}"
+        )
+    try:
+        with path.open("rb") as stream:
+            first = stream.read(64)
+    except OSError as error:
+        raise CheckpointError(f"{path}: unreadable: {error.strerror}") from error
+    if not first:
+        raise CheckpointError(f"{path}: is empty; the copy or download was cut short")
+    for magic, sentence in _MAGIC:
+        if first.startswith(magic):
+            raise CheckpointError(f"{path}: {sentence}")
+    if _ONNX.match(first):
+        raise CheckpointError(f"{path}: is an ONNX graph, which is what is made here; {_WHERE}")
+    if first.startswith(_ZIPPED):
+        _check_archive(path)
+        return "zip"
+    if first[8:9] == b"{" or (path.suffix == ".safetensors" and not first.startswith(_PICKLED)):
+        return "safetensors"
+    if not first.startswith(_PICKLED):
+        raise CheckpointError(f"{path}: no torch checkpoint, nor safetensors; copy or download it again")
+    return "pickle"
+
+
+def read_header(path: Path) -> Header:
+    """Header of a file. Raises CheckpointError naming what is wrong with it."""
+    format = told(path)
+    if format == "safetensors":
+        return _safetensors(path)
+    try:
+        whole = _zipped(path) if format == "zip" else _legacy(path)
+    except Exception as error:  # a damaged pickle raises anything
+        line = str(error).strip().split("\n", 1)[0]
+        raise CheckpointError(f"{path}: no torch checkpoint, or a damaged one: {line}") from error
+    if not isinstance(whole, dict):
+        raise CheckpointError(f"{path}: must hold a dictionary of weights, not {type(whole).__name__}")
+    dicts = {str(key): found for key, value in whole.items() if (found := _tensors(value))}
+    if flat := _tensors(whole):
+        dicts = {**{key: value for key, value in dicts.items() if key in DICTS}, "": flat}
+    for names in dicts.values():
+        check_types(path, ((name, one.dtype) for name, one in names.items()))
+    return Header(path, dicts, {str(key): value for key, value in whole.items() if str(key) not in dicts})
+
+
+def _tensors(value: object) -> Names:
+    if not isinstance(value, dict):
+        return {}
+    return {str(name): one for name, one in value.items() if isinstance(one, Shaped)}
+
+
+def _safetensors(path: Path) -> Header:
+    try:
+        with path.open("rb") as stream:
+            (size,) = struct.unpack("<Q", stream.read(8))
+            if size > _MOST_HEADER_BYTES:
+                raise ValueError("header too large")
+            raw = json.loads(stream.read(size))
+        about = raw.pop("__metadata__", {})
+        names = {name: Shaped(tuple(one["shape"]), str(one["dtype"])) for name, one in raw.items()}
+        ends = max((one["data_offsets"][1] for one in raw.values()), default=0)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, struct.error) as error:
+        raise CheckpointError(f"{path}: no safetensors file: {error}; copy it again") from error
+    if 8 + size + ends != path.stat().st_size:
+        raise CheckpointError(f"{path}: no safetensors file: it was cut short; copy it again")
+    check_metadata(path, about)
+    check_types(path, ((name, one.dtype) for name, one in names.items()))
+    return Header(path, {"": names})
+
+
+def check_names(path: Path, names: Iterable[str], others: Others) -> None:
+    """Raise CheckpointError for another model's names."""
+    for pattern, sentence in others:
+        if found := [name for name in names if pattern.search(name)]:
+            raise CheckpointError(f"{path}: {sentence} (it has {some(found)})")
+
+
+def check_metadata(path: Path, about: Mapping[str, str]) -> None:
+    """Raise CheckpointError for weights that MLX wrote."""
+    if about.get("format") == "mlx":
+        raise CheckpointError(f"{path}: {MLX}")
+
+
+class _Object:
+    """Stands for what a pickle holds beside plain values: nothing of it is imported or called."""
+
+    def __new__(cls, *arguments: Any, **_: Any) -> Any:
+        made = super().__new__(cls)
+        made.__dict__["arguments"] = arguments
+        return made
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Take any arguments."""
+
+    def __setstate__(self, state: object) -> None:
+        """Forget a state."""
+
+    def __setitem__(self, key: object, value: object) -> None:
+        """Forget an item."""
+
+    def append(self, value: object) -> None:
+        """Forget a value."""
+
+
+def _rebuilt(storage: Any, offset: int, size: Sequence[int], *rest: Any) -> Shaped:
+    """Stands for `torch._utils._rebuild_tensor_v2`; v3 names the type."""
+    kinds = [one for one in rest if isinstance(one, type)]
+    kind = kinds[0] if kinds else storage[1]
+    return Shaped(tuple(size), kind.__name__.removesuffix("Storage"))
+
+
+_FUNCTIONS: Mapping[tuple[str, str], Any] = {
+    ("torch._utils", "_rebuild_tensor_v2"): _rebuilt,
+    ("torch._utils", "_rebuild_tensor_v3"): _rebuilt,
+    ("torch._utils", "_rebuild_parameter"): lambda data, *_: data,
+    ("collections", "OrderedDict"): type("OrderedDict", (dict,), {}),  # a module's has attributes, too
+}
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        found = _FUNCTIONS.get((module, name))
+        return type(name, (_Object,), {"__module__": module}) if found is None else found
+
+    def persistent_load(self, pid: Any) -> Any:
+        return pid
+
+
+def _zipped(path: Path) -> object:
+    with zipfile.ZipFile(path) as archive:
+        name = next(name for name in archive.namelist() if name.split("/")[-1] == "data.pkl")
+        return _Reader(io.BytesIO(archive.read(name))).load()
+
+
+def _legacy(path: Path) -> object:
+    with path.open("rb") as stream:
+        if (whole := _Reader(stream).load()) != _LEGACY:
+            return whole
+        return [_Reader(stream).load() for _ in range(3)][-1]
+
+
+def check_types(path: Path, types: Iterable[tuple[str, str]]) -> None:
+    """Raise CheckpointError for floats of 8 bits or fewer."""
+    if found := [(name, kind) for name, kind in types if _FLOATS.search(kind)]:
+        name, kind = found[0]
+        raise CheckpointError(
+            f"{path}: holds {len(found)} tensors of {kind} ({name}): fp8 keeps two or three bits of a weight "
+            "and is not supported; give the float32, float16 or bfloat16 checkpoint"
+        )
+
+
+def _check_archive(path: Path) -> None:
+    """Raise CheckpointError for a zip file that is no checkpoint of torch."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError) as error:
+        raise CheckpointError(
+            f"{path}: no torch checkpoint, or a damaged one: {error}; if it was copied, copy it again"
+        ) from error
+    if names and all(name.endswith(".npy") for name in names):
+        raise CheckpointError(f"{path}: is an archive of NumPy arrays (.npz); as MLX writes it, it {MLX}")
+    if any(name.split("/")[-1] == "constants.pkl" for name in names):
+        raise CheckpointError(f"{path}: is a TorchScript program, not weights; {_WHERE}")
+    if not any(name.split("/")[-1] == "data.pkl" for name in names):
+        raise CheckpointError(f"{path}: is a zip archive that torch did not write; unpack it")
+
+
+def some(names: Sequence[str]) -> str:
+    """First names of a list, and how many more there are."""
+    more = len(names) - _NAMED_IN_ERRORS
+    return ", ".join(names[:_NAMED_IN_ERRORS]) + (f" and {more} more" if more > 0 else "")
+
+
+def newest(folder: Path, patterns: Iterable[str]) -> Path | None:
+    """File of the first pattern that has any, with the highest numbers in its name."""
+    for pattern in patterns:
+        if found := [path for path in folder.glob(pattern) if path.is_file()]:
+            return max(found, key=numbers)
+    return None
+
+
+def numbers(path: Path) -> tuple[int, ...]:
+    """Numbers in a file's name, such as (12, 340) of `epoch=12-step=340.ckpt`."""
+    return tuple(map(int, re.findall(r"\d+", path.stem)))
+
+
+def vocoder_file(place: Path, kind: Kind) -> Path:
+    """File of a vocoder's weights: `place`, or in that folder the published one, else the newest of training.
+
+    Raises CheckpointError.
+    """
+    if place.is_file():
+        return place
+    published = VOCODER_FILES[kind]
+    found = newest(place, (*published, *TRAINED_VOCODERS[kind]))
+    if found is None:
+        example = "last.ckpt" if kind == "vocos" else "g_NNNNNNNN"
+        raise CheckpointError(
+            f"{place}: has no {' or '.join(published)}, nor what training leaves ({example})"
+        )
+    return found
+
+
+def config_beside(file: Path, *names: str) -> Path:
+    """Configuration in a file's folder; of Lightning's `checkpoints`, in the folder above."""
+    folders = (file.parent, file.parent.parent) if file.parent.name == "checkpoints" else (file.parent,)
+    beside = [folder / name for folder in folders for name in names]
+    return next((path for path in beside if path.is_file()), beside[0])

@@ -1,0 +1,315 @@
+"""Folders as trainers leave them: what `look` says, and that `bundle` takes its command."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path, PosixPath
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from export import assemble, look
+from export.cli import main
+from export.families import NAMED
+from export.families.f5 import flags
+from export.header import CheckpointError
+from export.model.zipformer import ZipVoiceArch
+from tests.export import small
+from tests.export.random_checkpoint import (
+    write_random_bigvgan,
+    write_random_hifigan,
+    write_random_vocos,
+    write_random_zipvoice,
+)
+from tests.export.zipvoice import TRACED
+
+pytestmark = pytest.mark.torch
+
+LETTERS = [" ", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *"!',.?"]
+PHONES = [" ", *"abdeis.", "zh0", "ao3"]
+
+
+def f5(folder: Path, update: int = 12_000, last: str = "model_last.pt") -> Path:
+    """`ckpts/NAME` of f5-tts, with its `data/NAME_pinyin` beside it."""
+    made = small.write_files(folder / "made", small.V1)
+    stored = {n: v for n, v in torch_tensors(made.checkpoint).items() if "transformer" in n}
+    place, data = folder / "ckpts/stimme", folder / "data/stimme_pinyin"
+    place.mkdir(parents=True)
+    data.mkdir(parents=True)
+    shutil.copy(made.vocab, data / "vocab.txt")
+    shutil.copy(made.family, place / "small.yaml")
+    shutil.copytree(made.vocoder_path, place / "vocos")
+    whole = {
+        "model_state_dict": {n.removeprefix("ema_model."): v + 1 for n, v in stored.items()},
+        "ema_model_state_dict": {**stored, "initted": torch.tensor(True), "step": torch.tensor(update)},
+        "optimizer_state_dict": {"state": {}, "param_groups": []},
+        "scheduler_state_dict": {},
+    }
+    torch.save({**whole, "update": update}, place / last)
+    torch.save({**whole, "update": 10_000}, place / "model_10000.pt")
+    shutil.copy(made.checkpoint, place / "pretrained_model_1250000.safetensors")
+    (place / "samples").mkdir()
+    return place
+
+
+def torch_tensors(path: Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    return dict(load_file(path))
+
+
+def zipvoice(folder: Path, tokenizer: str, tokens: list[str], *, distilled: bool = False) -> Path:
+    """`exp/NAME` of ZipVoice, its checkpoints as `save_checkpoint` writes them."""
+    place = write_random_zipvoice(folder / "exp/zv", TRACED, tokens, embeds_guidance=distilled)
+    write_random_vocos(place / "vocos", small.VOCOS)
+    state = torch.load(place / "model.pt", weights_only=True)["model"]
+    (place / "model.pt").unlink()
+    whole: dict[str, Any] = {
+        "model": state,
+        "optimizer": {"state": {}, "param_groups": []},
+        "scheduler": {"epoch": 0, "batch": 9},
+        "grad_scaler": None,
+        "sampler": {"epoch": 0},
+        "model_avg": {name: value + 1 for name, value in state.items()},
+        "exp_dir": PosixPath("exp/zv"),
+        "device": torch.device("cpu"),
+        "tokenizer": tokenizer,
+        "lang": "de",
+    }
+    torch.save({**whole, "batch_idx_train": 9000}, place / "checkpoint-9000.pt")
+    torch.save({**whole, "batch_idx_train": 10_000}, place / "checkpoint-10000.pt")
+    torch.save(whole, place / "bad-model-0.pt")
+    return place
+
+
+def averaged(folder: Path) -> Path:
+    """What is left of a folder once only the average is kept."""
+    place = zipvoice(folder, "espeak", PHONES)
+    state = torch.load(place / "checkpoint-10000.pt", weights_only=False)["model_avg"]
+    for path in place.glob("*.pt"):
+        path.unlink()
+    torch.save({"model": state}, place / "iter-10000-avg-2.pt")
+    return place
+
+
+def lightning(folder: Path) -> Path:
+    """`lightning_logs/version_0` of Vocos: its configuration above, the checkpoints in a folder."""
+    made = write_random_vocos(folder / "made", small.VOCOS)
+    place = folder / "version_0"
+    (place / "checkpoints").mkdir(parents=True)
+    state = torch.load(made / "pytorch_model.bin", weights_only=True)
+    others = ("multiperioddisc.discriminators.0.convs.0.weight", "melspec_loss.mel_spec.mel_scale.fb")
+    whole = {"state_dict": state | {name: torch.zeros(1) for name in others}, "epoch": 3, "global_step": 900}
+    torch.save(whole, place / "checkpoints/last.ckpt")
+    torch.save(whole, place / "checkpoints/vocos_checkpoint_epoch=2_step=600_val_loss=3.1.ckpt")
+    arguments = {"sample_rate": 24_000, **small.VOCOS.sections()}
+    config = {"model": {"class_path": "vocos.experiment.VocosExp", "init_args": arguments}, "trainer": {}}
+    (place / "config.yaml").write_text(yaml.safe_dump(config))
+    return place
+
+
+def bigvgan(folder: Path) -> Path:
+    place = write_random_bigvgan(folder / "bigvgan", small.BIGVGAN)
+    (place / "bigvgan_generator.pt").rename(place / "g_05000000")
+    torch.save({"mpd": {}, "steps": 5_000_000}, place / "do_05000000")
+    (place / "g_00100000").write_bytes(b"older")
+    return place
+
+
+def hifigan(folder: Path) -> Path:
+    place = folder / "hifigan"
+    write_random_hifigan(place, small.HIFIGAN)
+    state = torch.load(place / "generator.ckpt", weights_only=True)
+    (place / "generator.ckpt").unlink()
+    plain = {name.replace(".conv.", "."): value for name, value in state.items()}
+    torch.save({"generator": plain}, place / "g_02500000")
+    more = {"sampling_rate": 16_000, "n_fft": 1024, "win_size": 1024, "hop_size": 256}
+    (place / "config.json").write_text(json.dumps(asdict(small.HIFIGAN) | more))
+    return place
+
+
+def accepts(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> assemble.Loaded:
+    """What `bundle` opened and checked before any work."""
+    taken: list[assemble.Loaded] = []
+
+    def stop(loaded: assemble.Loaded, *_: object, **__: object) -> None:
+        taken.append(loaded)
+        raise assemble.BundleFailed("stopped")
+
+    monkeypatch.setattr("export.evidence.weigh", stop)
+    assert main(arguments) == 1
+    assert taken, capsys.readouterr().err
+    return taken[0]
+
+
+VOICES: Mapping[str, tuple[Callable[[Path], Path], list[str], str]] = {
+    "f5": (
+        f5,
+        [
+            "training of F5-TTS",
+            "small, of ",
+            "pe_attn_head: null, text_mask_padding: true; 64 × 2",
+            "stimme_pinyin/vocab.txt",
+            "averaged and raw; averaged are taken",
+            "update 12000",
+            "model_10000.pt",
+            "SWivid/F5-TTS's, CC-BY-NC-4.0",
+        ],
+        "model_last.pt",
+    ),
+    "f5 whose last file is old": (lambda at: f5(at, update=9000), ["update 10000"], "model_10000.pt"),
+    "f5 pruned": (
+        lambda at: f5(at, last="model_last.safetensors"),  # by a name that lies
+        ["averaged and raw"],
+        "model_last.safetensors",
+    ),
+    "zipvoice of letters": (
+        lambda at: zipvoice(at, "libritts", LETTERS),
+        ["letters, recorded in checkpoint-10000.pt", "en, of", "raw are taken", "update 10000", "24000 Hz"],
+        "checkpoint-10000.pt",
+    ),
+    "distilled": (
+        lambda at: zipvoice(at, "libritts", LETTERS, distilled=True),
+        ["ZipVoice-Distill", "--guidance embedded"],
+        "checkpoint-10000.pt",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VOICES)
+def test_a_folder_is_described_and_its_command_is_taken(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, told, checkpoint = VOICES[name]
+    place = make(tmp_path)
+    assert main(["look", str(place)]) == 0
+    said = capsys.readouterr().out
+    assert [text for text in told if text not in said] == []
+    assert "missing" not in said
+    command = shlex.split(said.splitlines()[-1])
+    assert command[:4] == ["python", "-m", "export", "bundle"]
+    loaded = accepts(command[3:], monkeypatch, capsys)
+    assert loaded.sources.checkpoint == place / checkpoint
+    assert loaded.weights().averaged == name.startswith("f5")
+    # The folder alone does the same, and says so; options are as usual.
+    other = accepts(["bundle", str(place), "--weights", "ema"], monkeypatch, capsys)
+    assert "python -m export bundle --family" in capsys.readouterr().out
+    assert other.weights().averaged
+    with (place / checkpoint).open("rb") as stream:  # torch goes by the name .safetensors
+        raw = torch.load(stream, weights_only=False)
+    if "model_avg" in raw:
+        key = "fm_decoder.in_proj.weight"
+        assert torch.equal(loaded.weights()[key], raw["model"][key])
+        assert torch.equal(other.weights()[key], raw["model_avg"][key])
+
+
+def test_the_tokenizer_of_zipvoice_is_recorded_or_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = zipvoice(tmp_path / "a", "espeak", PHONES)
+    assert "--tokenizer espeak:de --language de" in look.describe(place)
+    simple = zipvoice(tmp_path / "b", "simple", ["a", "あ"])
+    assert "--tokenizer simple --language ja" in look.describe(simple)
+    left = averaged(tmp_path / "c")
+    said = look.describe(left)
+    assert "averaged over checkpoints" in said and "--tokenizer TOKENIZER" in said
+    assert "missing: --tokenizer: emilia for English and Chinese, espeak:LANG" in said
+    assert main(["bundle", str(left), "--out", str(tmp_path / "out")]) == 1
+    assert "missing: --tokenizer: emilia for" in capsys.readouterr().err
+    assert "missing" not in look.describe(left, {"--tokenizer": "emilia"})
+    # Upstream's log has the settings, too.
+    (left / "log").mkdir()
+    (left / "log/log-train-2026").write_text('INFO {\n "lang": "pt-br",\n "tokenizer": "espeak"\n}')
+    assert "--tokenizer espeak:pt-br --language pt" in look.describe(left)
+
+
+def test_the_family_of_f5_is_recorded_or_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = f5(tmp_path)
+    monkeypatch.setattr(look, "FLAGS", {n: (64, 2, told) for n, (_, _, told) in look.FLAGS.items()})
+    (place / "small.yaml").unlink()
+    assert "F5TTS_v1_Base, by the name of the pretrained file" in look.describe(place)
+    (place / "pretrained_model_1250000.safetensors").unlink()
+    assert "missing: --family: no YAML file, setting.json or pretrained_* says it" in look.describe(place)
+    (place / "setting.json").write_text(json.dumps({"exp_name": "F5TTS_Base", "tokenizer_type": "char"}))
+    said = look.describe(place)
+    assert "F5TTS_Base, as setting.json says; pe_attn_head: 1, text_mask_padding: false" in said
+    assert "--tokenizer char" in said
+    (tmp_path / "data/stimme_pinyin/vocab.txt").write_text(" \na\n")
+    assert "missing: --vocab: no vocab.txt with 33 tokens is there (" in look.describe(place)
+
+
+VOCODERS = {
+    "vocos": (lightning, "a Vocos, a vocoder", "raw, step 900"),
+    "bigvgan": (bigvgan, "a BigVGAN, a vocoder", "raw, update 5000000"),
+    "hifigan": (hifigan, "a HiFi-GAN, a vocoder", "raw, update 2500000"),
+}
+
+
+@pytest.mark.parametrize("kind", VOCODERS)
+def test_a_vocoders_training_is_named_and_read(
+    kind: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, called, weights = VOCODERS[kind]
+    torch.manual_seed(0)
+    place = make(tmp_path)
+    said = look.describe(place)
+    assert called in said and weights in said and f"--vocoder {kind} --vocoder-path {place}" in said
+    published = {
+        "vocos": write_random_vocos,
+        "bigvgan": write_random_bigvgan,
+        "hifigan": write_random_hifigan,
+    }
+    write: Any = published[kind]
+    configs: dict[str, Any] = {"vocos": small.VOCOS, "bigvgan": small.BIGVGAN, "hifigan": small.HIFIGAN}
+    torch.manual_seed(0)
+    _, wanted = assemble.LOADERS[kind](write(tmp_path / "published", configs[kind]), "ema")
+    files = [path for path in place.rglob("*") if path.name in ("last.ckpt", "g_05000000", "g_02500000")]
+    for given in (place, files[0], files[0].parent):
+        _, found = assemble.LOADERS[kind](given, "ema")
+        assert found.keys() == wanted.keys()
+        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    assert main(["bundle", str(place)]) == 1
+    assert "is a vocoder's" in capsys.readouterr().err
+
+
+def test_what_look_knows_by_heart_is_what_the_families_have() -> None:
+    for name, (dim, depth, told) in look.FLAGS.items():
+        arch = NAMED[name].arch
+        assert (arch.dim, arch.depth, flags(arch)) == (dim, depth, told)
+    sizes = asdict(ZipVoiceArch())
+    for key, value in look.PUBLISHED_ZIPVOICE.items():
+        assert sizes[key] == (tuple(value) if isinstance(value, list) else value)
+
+
+def test_folders_without_a_training_are_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no such folder"):
+        look.look(tmp_path / "nothing")
+    with pytest.raises(CheckpointError, match="has no checkpoint of a training"):
+        look.look(tmp_path)
+    (tmp_path / "pretrained_model_1250000.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="only what it started from"):
+        look.look(tmp_path)
+    (tmp_path / "model.gguf").write_bytes(b"GGUF\x03")
+    with pytest.raises(CheckpointError, match="is a GGUF file"):
+        look.look(tmp_path)
+
+
+def test_looking_imports_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; from export.__main__ import _run; "
+        "assert _run(sys.argv[1:]) == 0; assert 'torch' not in sys.modules"
+    )
+    place = f5(tmp_path)
+    for command in (["look", place], ["inspect", place / "model_last.pt"]):
+        subprocess.run([sys.executable, "-c", code, *map(str, command)], check=True, capture_output=True)
