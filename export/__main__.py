@@ -7,12 +7,12 @@ from pathlib import Path
 
 def _run(argv: Sequence[str]) -> int:
     """Run the command line; what looks at files alone without torch, whose import takes 1.4 s and 280 MB."""
-    command, place = argv[0] if argv else "", Path(argv[1] if len(argv) > 1 else "")
-    is_bundle = (place / "manifest.yaml").is_file() or not place.exists()
-    if command == "look" or (command == "inspect" and not is_bundle):
+    command = argv[0] if argv else ""
+    if command in ("look", "inspect"):
         from export import look
 
-        return look.main(argv[1:])
+        if command == "look" or (len(argv) > 1 and look.is_training(Path(argv[1]))):
+            return look.main(argv[1:])
     from export import cli
 
     return cli.main(argv)

@@ -299,7 +299,7 @@ def _sources(arguments: argparse.Namespace, sampler: Sampler, defaults: contract
             voice,
             None if arguments.text_around is None else tuple(arguments.text_around),
             arguments.dialect,
-            arguments.vocoder_weights,
+            vocoder_weights=arguments.vocoder_weights,
         )
     )
 
@@ -326,8 +326,7 @@ def _of_folder(arguments: argparse.Namespace) -> None:
 
 def _inspect(arguments: argparse.Namespace) -> None:
     place = arguments.bundle
-    is_bundle = (place / contract.MANIFEST).is_file() or not place.exists()
-    print(inspection.describe(contract.read(place)) if is_bundle else look.describe(place))
+    print(look.describe(place) if look.is_training(place) else inspection.describe(contract.read(place)))
 
 
 def _bundle(arguments: argparse.Namespace) -> None:

@@ -65,6 +65,8 @@ class Verdict(enum.Enum):
     FITS = "fits"
     UNTRAINED = "untrained"
     """Weights that predict no speech tell nothing."""
+    UNREAD = "unread"
+    """The vocabulary lacks the words of the recordings."""
     MISFIT = "misfit"
     """Other flags or mels fit better."""
 
@@ -103,6 +105,16 @@ def weigh(loaded: Loaded, recordings: Sequence[Recording] = DEMO, *, accept: str
     """
     progress.begin("evidence")
     found = Evidence(tuple(one.name for one in recordings))
+    recordings = [one for one in recordings if _is_read(loaded.vocabulary, loaded.text, one)]
+    if not recordings:
+        found.verdict = Verdict.UNREAD
+        found.advice.append(
+            f"the loss of the weights is not measured: their tokens lack the words of "
+            f"{', '.join(found.recordings)}; pass --recording FILE --transcript TEXT in their language"
+        )
+        _compare_weights(loaded, (), found)
+        return found
+    found.recordings = tuple(one.name for one in recordings)
     tried = {trial.name: trial for trial in _trials(loaded)}
     most = SPEAKS * idle(loaded.mel, recordings)
     # Random weights, as of tests, are told from two passes each.
@@ -243,16 +255,14 @@ def loss(
 
     `strength` is for weights that embed it; of `text` what is around it, and durations that place tokens.
     """
-    errors, velocity, make = [], of(model.arch).velocity, maker(vocabulary.tokenizer, vocabulary.voice)
+    errors, velocity = [], of(model.arch).velocity
     seeds = SEEDS[: 1 if len(recordings) > 1 else None]
     for one in recordings:
         mel = torch.from_numpy(log_mel(one.samples(spec.sample_rate_hz), spec))  # (N, M)
         known = int(len(mel) * CONDITION)
         cond = mel.clone()
         cond[known:] = 0.0
-        reads = vocabulary.tokenizer in ("letters", "simple")  # which may have one case alone
-        words = Spelling(vocabulary).read(one.words) if reads else one.words
-        tokens = vocabulary.split(text.framed(words), make)
+        tokens = _tokens(vocabulary, text, one)
         ids = torch.from_numpy(vocabulary.ids(tokens)).long()
         index = None
         if text.durations:
@@ -264,6 +274,17 @@ def loss(
             progress.did(len(mel))
             errors.append(float((found - (mel - noise))[known:].square().mean()))
     return float(np.mean(errors))
+
+
+def _tokens(vocabulary: Vocabulary, text: Text, one: Recording) -> Sequence[str]:
+    reads = vocabulary.tokenizer in ("letters", "simple")  # which may have one case alone
+    words = Spelling(vocabulary).read(one.words) if reads else one.words
+    return vocabulary.split(text.framed(words), maker(vocabulary.tokenizer, vocabulary.voice))
+
+
+def _is_read(vocabulary: Vocabulary, text: Text, one: Recording) -> bool:
+    """True unless most of the words are left out."""
+    return not vocabulary.leaves_out or 2 * len(_tokens(vocabulary, text, one)) >= len(one.words)
 
 
 def idle(spec: MelSpec, recordings: Sequence[Recording]) -> float:

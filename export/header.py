@@ -145,6 +145,13 @@ class Header:
         key = choose(self.dicts, "raw")
         return {} if key is None else self.dicts[key]
 
+    def named(self, name: str) -> Shaped:
+        """The tensor of a name, whatever wraps it. Raises CheckpointError without a matrix of that name."""
+        found = [one for whole, one in self.names.items() if f".{whole}".endswith(f".{name}")]
+        if not found or len(found[0].shape) < 2:
+            raise CheckpointError(f"{self.path}: no whole checkpoint, it has no matrix {name}")
+        return found[0]
+
     @property
     def progress(self) -> str:
         """Updates or epochs of the training, such as "update 12000"; "" where the file has none."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from appliance.contract.bundle import MANIFEST
 from appliance.contract.mel import Kind
 from appliance.contract.tokens import Vocabulary, read_vocabulary
 from appliance.errors import BundleError
@@ -64,10 +65,26 @@ FLAGS = {
 }
 """Width, depth and flags of `families.f5.NAMED`, which cannot be imported without torch."""
 PUBLISHED_ZIPVOICE = {
-    "text_encoder_dim": 192,
-    "fm_decoder_dim": 512,
+    "fm_decoder_downsampling_factor": [1, 2, 4, 2, 1],
     "fm_decoder_num_layers": [2, 2, 4, 4, 4],
+    "fm_decoder_cnn_module_kernel": [31, 15, 7, 15, 31],
+    "fm_decoder_feedforward_dim": 1536,
+    "fm_decoder_num_heads": 4,
+    "fm_decoder_dim": 512,
+    "text_encoder_num_layers": 4,
+    "text_encoder_feedforward_dim": 512,
+    "text_encoder_cnn_module_kernel": 9,
+    "text_encoder_num_heads": 4,
+    "text_encoder_dim": 192,
+    "query_head_dim": 32,
+    "value_head_dim": 12,
+    "pos_head_dim": 4,
+    "pos_dim": 48,
+    "time_embed_dim": 192,
+    "text_embed_dim": 192,
+    "feat_dim": 100,
 }
+"""Defaults of `model.zipformer.ZipVoiceArch`."""
 ZIPVOICE_TOKENIZERS = {"emilia": "emilia", "libritts": "letters", "simple": "simple", "espeak": "espeak"}
 """Upstream's `--tokenizer` → the one here."""
 MEL_KINDS: dict[str, Kind] = {"vocos": "vocos", "bigvgan": "bigvgan", "sbhifigan16k": "hifigan"}
@@ -127,14 +144,14 @@ def look(place: Path, given: Mapping[str, str] | None = None) -> Found:
     path = Path(given["--checkpoint"]) if "--checkpoint" in given else place
     header = read_header(path) if path.is_file() else _newest(folder)
     names = header.names
-    if any(F5_MARK in name for name in names):
-        read: Callable[[_Folder], None] = _look_at_f5
-    elif any(ZIPVOICE_MARK in name for name in names):
-        read = _look_at_zipvoice
+    if any(ZIPVOICE_MARK in name for name in names):
+        read: Callable[[_Folder], None] = _look_at_zipvoice
     else:
-        raise CheckpointError(
-            f"{header.path}: neither F5-TTS nor ZipVoice; it has {some(list(names)) or 'no weights'}"
-        )
+        check_names(header.path, names, NO_DIT)
+        read = _look_at_f5
+        if not any(F5_MARK in name for name in names):
+            have = some(list(names)) or "no weights"
+            raise CheckpointError(f"{header.path}: neither F5-TTS nor ZipVoice; it has {have}")
     found.options |= {"--family": "NAME", "--checkpoint": str(header.path), "--vocab": "FILE"}
     found.facts |= {name: "" for name in FACTS}
     read(_Folder(found, folder, header, given))
@@ -158,10 +175,9 @@ class _Folder:
         how = "averaged over checkpoints, by its name" if "-avg-" in path.name else ""
         how = how or " and ".join(CALLED[kind] for kind in kinds)
         if len(kinds) == 2:
-            self.found.options["--weights"] = self.given.get("--weights", default)
-            how += f"; {CALLED[self.found.options['--weights']]} are taken, as upstream's inference does"
-            if "--weights" in self.given:
-                how = how.removesuffix(", as upstream's inference does")
+            taken = self.found.options["--weights"] = self.given.get("--weights", default)
+            why = "" if "--weights" in self.given else ", as upstream's inference does"
+            how += f"; {CALLED.get(taken, taken)} are taken{why}"
         progress = f", {self.header.progress}" if self.header.progress else ""
         self.found.facts["weights"] = f"{_sized(path)}: {how}{progress}"
         others = [one for one in _weights_in(self.folder) if one != path]
@@ -218,62 +234,13 @@ class _Folder:
 
 def _look_at_f5(at: _Folder) -> None:
     found, header = at.found, at.header
-    check_names(header.path, header.names, NO_DIT)
     if any(name.startswith(STUDENT) for name in header.names):
         renoising = {"--sampler": "renoise", "--guidance": "none", "--steps": "4", "--grid": "sway"}
         found.options |= renoising
-    embedding = next(one for name, one in header.names.items() if name.endswith(F5_MARK))
-    blocks = {
-        part.group(1) for name in header.names if (part := re.search(r"transformer_blocks\.(\d+)\.", name))
-    }
-    width = next((one.shape[1] for name, one in header.names.items() if name.endswith("proj_out.weight")), 0)
-    sizes = f"{width} × {len(blocks)}"
+    embedding = header.named(F5_MARK)
     settings = _json(at.folder / "setting.json")
-    configs = [path for path in _yamls(at.folder) if _mapping(_mapping(_yaml(path), "model"), "arch")]
-    family = at.given.get("--family", "")
-    if family and Path(family).suffix in (".yaml", ".yml"):
-        configs = [Path(family)]
-    model = (
-        _mapping(_yaml(configs[0]), "model") if configs and (not family or configs == [Path(family)]) else {}
-    )
-    fit = [name for name, (dim, depth, _) in FLAGS.items() if (dim, depth) == (width, len(blocks))]
     found.facts["folder"] = f"{at.folder}: a training of F5-TTS"
-    if model:
-        arch = _mapping(model, "arch")
-        family = family or str(configs[0])
-        how = f"{model.get('name', configs[0].stem)}, of {configs[0]}; {_flags(arch)}"
-        if (arch.get("dim"), arch.get("depth", 8)) != (width, len(blocks)):
-            found.missing["--family"] = f"{configs[0]} is of another width or depth than the weights, {sizes}"
-        if (
-            len({json.dumps(_mapping(_yaml(path), "model"), sort_keys=True, default=str) for path in configs})
-            > 1
-        ):
-            found.missing["--family"] = f"several YAML files differ: one of {', '.join(map(str, configs))}"
-    elif family:
-        how = family
-    elif (named := str(settings.get("exp_name", ""))) in FLAGS:
-        family, how = named, f"{named}, as setting.json says; {FLAGS[named][2]}"
-    elif (
-        len(
-            based := {
-                KNOWN[name].family for path in at.folder.glob("pretrained_*") for name in _published(path)
-            }
-        )
-        == 1
-    ):
-        (family,) = based
-        how = f"{family}, by the name of the pretrained file; {FLAGS[family][2]}; `bundle` proves it"
-    else:
-        how = "not known"
-        either = " or ".join(f"{name} ({FLAGS[name][2]})" for name in fit)
-        found.missing["--family"] = (
-            f"no YAML file, setting.json or pretrained_* says it, and no tensor: {either or 'a YAML file'}; "
-            "`bundle` proves which"
-        )
-    if family in FLAGS and family not in fit:
-        found.missing["--family"] = f"{family} has another width or depth than the weights, {sizes}"
-    found.options["--family"] = family or "NAME"
-    found.facts["family"] = f"{how}; {sizes}"
+    model = _say_f5_family(at, settings)
     _say_f5_text(at, model, settings, embedding.shape[0])
     mel_spec = _mapping(model, "mel_spec")
     mels = at.given.get("--vocoder") or mel_spec.get("mel_spec_type", "vocos")
@@ -283,6 +250,53 @@ def _look_at_f5(at: _Folder) -> None:
     at.say_weights(F5_MARK, "ema")
     at.say_vocoder(kind, rate)
     at.say_licence()
+
+
+def _say_f5_family(at: _Folder, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Say the family by a YAML file, the fine-tuning page's settings or a pretrained file's name, and return
+    the section `model` of the first, empty without one.
+    """
+    found, names = at.found, at.header.names
+    blocks = {part.group(1) for part in map(re.compile(r"transformer_blocks\.(\d+)\.").search, names) if part}
+    size = at.header.named("proj_out.weight").shape[-1], len(blocks)
+    sizes = f"{size[0]} × {size[1]}"
+    family = at.given.get("--family", "")
+    model: Mapping[str, Any] = {}
+    models = {path: _mapping(_yaml(path), "model") for path in _yamls(at.folder)}
+    if Path(family).suffix in (".yaml", ".yml"):
+        models = {Path(family): _mapping(_yaml(Path(family)), "model")}
+    elif family:
+        models = {}
+    models = {path: one for path, one in models.items() if _mapping(one, "arch")}
+    based = {KNOWN[row].family for path in at.folder.glob("pretrained_*") for row in _published(path)}
+    named = str(settings.get("exp_name", ""))
+    if models:
+        path, model = next(iter(models.items()))
+        family, arch = str(path), _mapping(model, "arch")
+        how = f"{model.get('name', path.stem)}, of {path}; {_flags(arch)}"
+        if (arch.get("dim"), arch.get("depth", 8)) != size:
+            found.missing["--family"] = f"{path} is of another width or depth than the weights, {sizes}"
+        if any(one != model for one in models.values()):
+            found.missing["--family"] = f"several YAML files differ: one of {', '.join(map(str, models))}"
+    elif family:
+        how = family
+    elif named in FLAGS:
+        family, how = named, f"{named}, as setting.json says; {FLAGS[named][2]}"
+    elif len(based) == 1:
+        (family,) = based
+        how = f"{family}, by the name of the pretrained file; {FLAGS[family][2]}; `bundle` proves it"
+    else:
+        how = "not known"
+        fit = " or ".join(f"{name} ({flags})" for name, (*of, flags) in FLAGS.items() if tuple(of) == size)
+        found.missing["--family"] = (
+            f"no YAML file, setting.json or pretrained_* says it, and no tensor: {fit or 'a YAML file'}; "
+            "`bundle` proves which"
+        )
+    if family in FLAGS and FLAGS[family][:2] != size:
+        found.missing["--family"] = f"{family} has another width or depth than the weights, {sizes}"
+    found.options["--family"] = family or "NAME"
+    found.facts["family"] = f"{how}; {sizes}"
+    return model
 
 
 def _say_f5_text(at: _Folder, model: Mapping[str, Any], settings: Mapping[str, Any], rows: int) -> None:
@@ -426,7 +440,7 @@ def _zipvoice_reading(at: _Folder) -> tuple[str, str, str]:
 def _tokens(at: _Folder) -> tuple[bool, tuple[str, ...]]:
     """True if `tokens.txt` has pinyin, and its tokens."""
     path = Path(at.given.get("--vocab", at.folder / "tokens.txt"))
-    rows = next(one.shape[0] for name, one in at.header.names.items() if f".{name}".endswith(f".{EMBED}"))
+    rows = at.header.named(EMBED).shape[0]
     at.found.options["--vocab"] = str(path)
     try:
         tokens = tuple(line.rpartition("\t")[0] for line in path.read_text("utf-8").split("\n") if line)
@@ -584,6 +598,14 @@ def _yaml(path: Path) -> Mapping[str, Any]:
 def _mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = raw.get(key)
     return value if isinstance(value, Mapping) else {}
+
+
+def is_training(place: Path) -> bool:
+    """True for a checkpoint, or a folder with one that is no bundle."""
+    if not place.is_dir():
+        return place.is_file()
+    weights = bool(_weights_in(place)) or _vocoder_kind(place) is not None
+    return weights and not (place / MANIFEST).is_file()
 
 
 def describe(place: Path, given: Mapping[str, str] | None = None) -> str:

@@ -167,7 +167,7 @@ def unheard(vocabulary: Vocabulary) -> list[str]:
         return []
     share = len(unknown) / len(made)
     told = (
-        f"{share:.0%} of the symbols by which espeak's {vocabulary.voice} says numbers are not in the tokens:"
+        f"{share:.1%} of the symbols by which espeak's {vocabulary.voice} says numbers are not in the tokens:"
         f" {' '.join(dict.fromkeys(unknown))}"
     )
     if share > MOST_UNKNOWN:

@@ -158,7 +158,7 @@ def segments(bundle: Bundle, nfe: int, sampling: Sampling, segmentation: Segment
     given = Reference(
         read(TRANSCRIPT), prepare(reference(), m.mel, m.defaults.target_rms, rule=RULES[m.reference])
     )
-    planner = Planner(m, vocabulary, lambda *_: given, maker(vocabulary.tokenizer))
+    planner = Planner(m, vocabulary, lambda *_: given, maker(vocabulary.tokenizer, vocabulary.voice))
     request = Request(read(TEXT), "", nfe, SEED, m.defaults.guidance, segmentation, stream=True)
     [(_, planned)] = planner.ways([request])
     return [dataclasses.replace(one, sampling=sampling) for one in planned]

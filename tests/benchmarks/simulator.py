@@ -453,7 +453,7 @@ def replay(trace: Path, folder: Path, voice: Path, threads: int) -> dict[str, fl
         read.manifest,
         read.vocabulary(),
         lambda *_: Reference(transcript, features),
-        maker(m.text.tokenizer),
+        maker(m.text.tokenizer, m.text.voice),
     )
 
     def planned(line: dict[str, Any]) -> Message:

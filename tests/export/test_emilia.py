@@ -20,11 +20,12 @@ from appliance.plan import Planner
 from appliance.request import Features, Reference, Request, Segmentation
 from appliance.text.emilia import espeak, phones
 from appliance.text.tokenizers import maker
+from export import assemble, evidence
 from export.families import NAMED, zipvoice
 from export.reading import read_options, text_of, unheard
 from tests.daemons import reference_wav, running
 from tests.export.small import Workshop
-from tests.export.zipvoice import made
+from tests.export.zipvoice import made, published
 from tests.text.emilia.spoken import NUMBERS, TOKENS, TONGUES, needs_library
 
 pytestmark = [pytest.mark.torch, pytest.mark.once]
@@ -79,6 +80,14 @@ def test_characters_need_no_space_and_unknown_ones_are_left_out(tokenizer: Token
         assert vocabulary.split(text, list) == [c for c in text if c in "のあい。"]
 
 
+def test_weights_that_lack_the_words_of_the_recordings_are_not_judged_by_them(tmp_path: Path) -> None:
+    given = published(tmp_path, tokens="のあい。")
+    loaded = assemble.load(dataclasses.replace(given, tokenizer="simple", languages=("ja",)))
+    found = evidence.weigh(loaded)
+    assert (found.verdict, found.losses) == (evidence.Verdict.UNREAD, {})
+    assert "lack the words of heart, michael; pass --recording FILE --transcript TEXT" in found.advice[0]
+
+
 OPTIONS = [
     (("espeak:pt_BR", None), ("espeak", "pt-br", ("pt",))),
     (("espeak", "EN-gb,de"), ("espeak", "en-gb", ("en", "de"))),
@@ -121,10 +130,10 @@ def test_symbols_that_the_tokens_lack_are_named_with_their_share(tmp_path: Path)
     assert unheard(zipvoice.vocabulary(TOKENS, "espeak", "en-us")) == []
     [told] = unheard(zipvoice.vocabulary(TOKENS, "espeak", "de"))
     assert re.match(
-        r"\d% of the symbols by which espeak's de says numbers .* tokens: .*y.*; they are left", told
+        r"\d\.\d% of the symbols by which espeak's de says numbers .* tokens: .*y.*; they are left", told
     )
     letters = written(tmp_path / "tokens.txt", " ABCDEF.")
-    with pytest.raises(BundleError, match=r"[6-9]\d% of .* they belong to another tokenizer or language"):
+    with pytest.raises(BundleError, match=r"[6-9]\d\.\d% of .* they belong to another tokenizer or language"):
         unheard(zipvoice.vocabulary(letters, "espeak", "de"))
     with pytest.raises(PhonesMissing, match="has no language 'xx'"):
         unheard(zipvoice.vocabulary(TOKENS, "espeak", "xx"))

@@ -288,8 +288,7 @@ def test_what_look_knows_by_heart_is_what_the_families_have() -> None:
         arch = NAMED[name].arch
         assert (arch.dim, arch.depth, flags(arch)) == (dim, depth, told)
     sizes = asdict(ZipVoiceArch())
-    for key, value in look.PUBLISHED_ZIPVOICE.items():
-        assert sizes[key] == (tuple(value) if isinstance(value, list) else value)
+    assert {n: tuple(v) if isinstance(v, list) else v for n, v in look.PUBLISHED_ZIPVOICE.items()} == sizes
 
 
 def test_folders_without_a_training_are_named(tmp_path: Path) -> None:
@@ -300,6 +299,10 @@ def test_folders_without_a_training_are_named(tmp_path: Path) -> None:
     (tmp_path / "pretrained_model_1250000.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match="only what it started from"):
         look.look(tmp_path)
+    torch.save({"base_model.model.attn.to_q.lora_A.weight": torch.zeros(1)}, tmp_path / "adapter.pt")
+    with pytest.raises(CheckpointError, match=r"LoRA .*merge_and_unload"):
+        look.look(tmp_path)
+    (tmp_path / "adapter.pt").unlink()
     (tmp_path / "model.gguf").write_bytes(b"GGUF\x03")
     with pytest.raises(CheckpointError, match="is a GGUF file"):
         look.look(tmp_path)

@@ -57,7 +57,9 @@ class Mouth:
         for name, reference in references.items():
             store.create(name, reference.audio.read_bytes(), reference.transcript)
         vocabulary = self.bundle.vocabulary()
-        self._planner = Planner(manifest, vocabulary, store.reference, maker(vocabulary.tokenizer))
+        self._planner = Planner(
+            manifest, vocabulary, store.reference, maker(vocabulary.tokenizer, vocabulary.voice)
+        )
         self.rate_hz = manifest.mel.sample_rate_hz
         backend = OrtBackend(threads)
         self.variant = variant or cpu_variant(self.bundle)
