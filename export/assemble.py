@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from appliance.contract import bundle as contract
 from appliance.contract import graphs as signatures
@@ -23,7 +22,7 @@ from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.sampler import Sampler
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.durable import publish
-from export import calibration, checkpoint, modules, oracles, parity, precision, qdq, to_onnx
+from export import calibration, checkpoint, modules, oracles, parity, precision, progress, qdq, to_onnx
 from export.checkpoint import WeightsKind
 from export.families import DECLARATIONS, Declaration, Family, of, with_mels_for
 from export.families.declaration import Given, Graph, StepGraph
@@ -37,6 +36,8 @@ MAX_FRAMES = 4096
 """43.7 s with the reference; the models were trained on at most 30 s."""
 SHORTEST = 24
 """Frames of the shortest case whose peaks are measured."""
+SMALL_GRAPH = 0.25
+"""Time of another graph's trace, in that of a step graph's."""
 Variants = dict[str, dict[str, str]]
 BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
     "fp32": ("ort-cpu", "ort-cuda", "tensorrt"),
@@ -267,7 +268,6 @@ def build(
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         partial = Path(scratch) / "bundle"  # has the usual mode, unlike the scratch folder
         partial.mkdir()
-        _say(2, "the graphs")
         writer = Writer(loaded, name, partial, max_frames, keep_float, int8_beside)
 
         def check(files: dict[str, str]) -> None:
@@ -278,16 +278,15 @@ def build(
             if not report.broken:  # else the peaks, which come later, tell where
                 gate.judge(traced.manifest, report)
 
-        with writer.bar:
-            variants = writer.write(check)
+        variants = writer.write(check)
         manifest = dataclasses.replace(writer.manifest(variants, created_by), evidence=dict(evidence))
-        _say(3, "parity of the graphs")
         report = measure(contract.Bundle(partial, manifest))
         if parity.PEER in manifest.variants:
             manifest = _without(partial, manifest, parity.PEER)
         if beyond := report.drop(contract.INT8):
-            print(f"int8 for CPUs is left out: {'; '.join(beyond)}", file=sys.stderr)
+            progress.say(f"int8 for CPUs is left out: {'; '.join(beyond)}")
             manifest = _without(partial, manifest, contract.INT8)
+        progress.begin("writing")
         contract.write(partial, gate.judge(manifest, report))
         check_absent(out)
         publish(partial, out)
@@ -302,10 +301,6 @@ def _without(folder: Path, manifest: contract.Manifest, variant: str) -> contrac
         for path in (folder / file, folder / f"{file}.data"):
             path.unlink(missing_ok=True)
     return dataclasses.replace(manifest, variants=left)
-
-
-def _say(stage: int, what: str) -> None:
-    print(f"{stage} of 3: {what}", file=sys.stderr)
 
 
 def check_absent(out: Path) -> None:
@@ -339,8 +334,7 @@ class Writer:
         self.compute = torch.float16 if self.dimensions.compute == "float16" else torch.float32
         self.fuses = self.declaration.fused and contract.FUSED in BACKENDS[precision]
         forms = (precision != "int8") + self.fuses  # beside that of one row
-        traced = len(self.declaration.single) + forms * len(self.declaration.steps)
-        self.bar = tqdm(total=4 + traced, desc="tracing")
+        self.work = 4 * SMALL_GRAPH + len(self.declaration.single) + forms * len(self.declaration.steps)
 
     def write(self, check: Callable[[dict[str, str]], None]) -> Variants:
         """Write all graphs; `check` gets the files of those that run once when there are no others yet."""
@@ -360,7 +354,6 @@ class Writer:
         files = {name: self._trace(name, make) for name, make in default.items()}
         check(files)
         variants = self._write_steps(files)
-        self.bar.close()
         if self.precision == "int8-qdq":
             half = contract.Bundle(self.folder, self.manifest(variants, ""))
             floats, roles = qdq.floats_of(half.graph("step"))
@@ -488,11 +481,11 @@ class Writer:
     def _trace(self, name: str, make: Callable[[], nn.Module], suffix: str = "") -> str:
         """Write one graph, free its module, and return its file name."""
         path = self.folder / f"{name}{suffix}.onnx"
-        self.bar.set_description(f"tracing {path.stem}")
+        progress.begin("graphs", f"tracing {path.stem}")
         with torch.no_grad():
             to_onnx.export(make(), signatures.signatures(self.dimensions)[name], path)
         gc.collect()
-        self.bar.update()
+        progress.part((1.0 if name in self.declaration.steps else SMALL_GRAPH) / self.work)
         return path.name
 
     def _trace_step(
@@ -515,7 +508,7 @@ class Writer:
 
 def graphs_alone(loaded: Loaded, max_frames: int = MAX_FRAMES) -> list[oracles.ExpectedGraph]:
     """What the graphs that run once have to make: seconds, where `expectations` takes minutes."""
-    _say(1, "what the weights compute")
+    progress.begin("graphs alone")
     oracle = loaded.declaration.oracles(loaded.weights, loaded.given)[0]()
     assert isinstance(oracle, oracles.TorchOracle)
     cases = oracles.short_and_long(
@@ -552,5 +545,6 @@ def expectations(
     if name in ("fp32", "int8") or declared.peaks is None:
         return made
     short = oracles.random_case(SHORTEST, loaded.mel, loaded.vocabulary.size, guidance=guidance)
+    progress.begin("peaks")
     reached = declared.peaks(loaded.reference(), loaded.reference_vocoder(), made.trajectories, short)
     return dataclasses.replace(made, peaks=tuple(reached))

@@ -12,7 +12,6 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
-from tqdm import tqdm
 
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import GraphSpec
@@ -22,6 +21,7 @@ from appliance.engine.cases import FEMALE, MALE
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend, OrtGraph
 from appliance.engine.replay import replay
+from export import progress
 from export.oracles import Case, FloatArray, read_case
 from export.precision import products_of
 
@@ -74,8 +74,10 @@ def observe(bundle: Bundle, cases: list[Case] | None = None) -> Observations:
     engine = Synthesizer(bundle, backend, lanes=1, variant="ort-cpu")
     try:
         runs = [(case, nfe, sampling) for case in cases or readings(bundle) for nfe, sampling in RUNS]
-        for case, nfe, sampling in tqdm(runs, desc="calibrating"):
+        progress.begin("calibrating")
+        for case, nfe, sampling in runs:
             replay(engine, case.segment(time_grid(nfe), sampling))
+            progress.part(1 / len(runs))
     finally:
         engine.shutdown()
     return backend.observations

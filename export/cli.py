@@ -1,4 +1,4 @@
-"""`python -m export`: bundle · fetch · look · parity · inspect."""
+"""`python -m export`: bundle · fetch · first-contact · look · parity · inspect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,20 @@ from appliance.contract import bundle as contract
 from appliance.contract.mel import Kind
 from appliance.contract.sampler import Guidance, Sampler, Update
 from appliance.errors import BundleError, EngineFault, PhonesMissing
-from export import assemble, evidence, fetch, inspection, look, parity, precision, qdq, weights
+from export import (
+    assemble,
+    contact,
+    evidence,
+    fetch,
+    inspection,
+    look,
+    parity,
+    precision,
+    progress,
+    qdq,
+    weights,
+    workload,
+)
 from export.checkpoint import CheckpointError, preferred
 from export.families import NAMED, Family, FamilyError, family, of
 from export.reading import read_options
@@ -42,6 +55,7 @@ EXPECTED = (
     FamilyError,
     PhonesMissing,
     assemble.BundleFailed,
+    contact.ContactFailed,
     fetch.FetchError,
     ValueError,
     OSError,
@@ -72,12 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         "folder", nargs="?", metavar="FOLDER", help="of a training: what `look` says of it is the default"
     )
     _add_sources(make)
-    make.add_argument(
-        "--precision",
-        choices=(*get_args(contract.Precision), AUTO),
-        default="fp32",
-        help=f"{AUTO}: fp16 for GPUs; on CPUs int8 where they are quick at it, else float32",
-    )
+    _add_export(make)
     make.add_argument(
         "--keep-float",
         nargs="*",
@@ -85,15 +94,8 @@ def _parser() -> argparse.ArgumentParser:
         help=f"products that int8-qdq leaves in float16: {', '.join(precision.ROLES)} "
         f"(default: {', '.join(qdq.KEEPS_FLOAT)})",
     )
-    make.add_argument(
-        "--max-frames", type=int, default=assemble.MAX_FRAMES, help="reference and reply together"
-    )
     make.add_argument("--licence", help="terms of the weights, where they cannot be told from the files")
     make.add_argument("--vocoder-licence", help="terms of the vocoder, likewise")
-    make.add_argument(
-        "--recording", type=Path, metavar="FILE", help="up to 12 s of speech in a language of the weights"
-    )
-    make.add_argument("--transcript", metavar="TEXT", help="the words of --recording")
     make.add_argument("--out", type=Path)
     _add_sampler(make)
     _add_gate(make)
@@ -103,6 +105,14 @@ def _parser() -> argparse.ArgumentParser:
     get.add_argument("name", nargs="?", help="name or repository; without it all that are known are listed")
     get.add_argument("--out", type=Path, default=Path("weights"))
     get.set_defaults(run=_fetch)
+
+    meet = commands.add_parser("first-contact", help="fetch, export, speak, and one JSON to send back")
+    meet.add_argument("name", help="as of fetch")
+    meet.add_argument("--out", type=Path, help="default: first-contact/NAME")
+    meet.add_argument("--fetched", type=Path, default=Path("weights"), metavar="FOLDER", help="of fetch")
+    _add_export(meet)
+    meet.add_argument("--lines", type=Path, metavar="FILE", help="a text to speak on each line")
+    meet.set_defaults(run=_first_contact)
 
     see = commands.add_parser("look", help="what a training's folder holds, and the command for it")
     look.add_arguments(see)
@@ -117,6 +127,22 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("bundle", type=Path, help="or, as `look`, a checkpoint or its folder")
     show.set_defaults(run=_inspect)
     return parser
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--precision",
+        choices=(*get_args(contract.Precision), AUTO),
+        default="fp32",
+        help=f"{AUTO}: fp16 for GPUs; on CPUs int8 where they are quick at it, else float32",
+    )
+    parser.add_argument(
+        "--max-frames", type=int, default=assemble.MAX_FRAMES, help="reference and reply together"
+    )
+    parser.add_argument(
+        "--recording", type=Path, metavar="FILE", help="up to 12 s of speech in a language of the weights"
+    )
+    parser.add_argument("--transcript", metavar="TEXT", help="the words of --recording")
 
 
 def _add_sampler(parser: argparse.ArgumentParser) -> None:
@@ -334,28 +360,32 @@ def _bundle(arguments: argparse.Namespace) -> None:
     gc.freeze()  # what is imported is in no later search for garbage
     recordings = _recordings(arguments)
     loaded = _sources(arguments, *sampled)
-    found = evidence.weigh(loaded, recordings, accept=arguments.accept)
-    for line in found.advice:
-        print(line, file=sys.stderr)
-    alone = assemble.graphs_alone(loaded, arguments.max_frames)
-
-    def measure(bundle: contract.Bundle) -> parity.Report:
-        expected = assemble.expectations(loaded, name, arguments.max_frames, beside, alone)
-        return parity.measure(bundle, expected, loaded.declaration.samplings, arguments.sampling)
-
-    made = assemble.build(
-        loaded,
-        name,
-        arguments.out,
-        measure,
-        max_frames=arguments.max_frames,
-        created_by="python -m export bundle",
-        gate=_gate(arguments),
-        keep_float=keep_float,
-        int8_beside=beside,
-        evidence=found.record(),
-        alone=alone,
+    plan = workload.plan(
+        *(loaded, name, arguments.max_frames, recordings), int8_beside=beside, sampling=arguments.sampling
     )
+    with progress.shown(plan):
+        found = evidence.weigh(loaded, recordings, accept=arguments.accept)
+        for line in found.advice:
+            progress.say(line)
+        alone = assemble.graphs_alone(loaded, arguments.max_frames)
+
+        def measure(bundle: contract.Bundle) -> parity.Report:
+            expected = assemble.expectations(loaded, name, arguments.max_frames, beside, alone)
+            return parity.measure(bundle, expected, loaded.declaration.samplings, arguments.sampling)
+
+        made = assemble.build(
+            loaded,
+            name,
+            arguments.out,
+            measure,
+            max_frames=arguments.max_frames,
+            created_by="python -m export bundle",
+            gate=_gate(arguments),
+            keep_float=keep_float,
+            int8_beside=beside,
+            evidence=found.record(),
+            alone=alone,
+        )
     print("\n".join(inspection.parity_lines(made.manifest)))
     size = sum(f.size_bytes for f in made.manifest.files.values())
     print(f"licence: {made.manifest.licence.weights} (weights), {made.manifest.licence.vocoder} (vocoder)")
@@ -375,22 +405,32 @@ def _fetch(arguments: argparse.Namespace) -> None:
         print(weights.table())
         return
     got = fetch.fetch(arguments.name, arguments.out)
-    row = got.row
-    options = {
-        "--family": got.config or (row.family if row.name.startswith(row.family) else row.name),
-        "--checkpoint": got.checkpoint,
-        "--vocab": got.vocab,
-        "--vocoder": row.vocoder,
-        "--vocoder-path": got.vocoder,
-        "--language": ",".join(row.languages),
-        "--tokenizer": row.tokenizer,
-        "--weights": row.weights,
-        **({"--dialect": next(iter(row.dialects))} if row.dialects else {}),
-        "--precision": "fp16",
-        "--out": "bundle",
-    }
+    options = got.options | {"--precision": "fp16", "--out": "bundle"}
     words = (str(word) for option in options.items() for word in option)
     print("python -m export bundle", shlex.join(words))
+
+
+def _first_contact(arguments: argparse.Namespace) -> None:
+    options = ["--precision", arguments.precision, "--max-frames", str(arguments.max_frames)]
+    reference = None
+    if _recordings(arguments) is not evidence.DEMO:
+        path = arguments.recording
+        reference = contact.Reference("own", path.read_bytes(), arguments.transcript, path)
+    name = fetch.row_of(arguments.name).name
+    visit = contact.Visit(
+        name,
+        arguments.out or Path("first-contact") / name,
+        arguments.fetched,
+        options,
+        arguments.lines,
+        reference,
+    )
+
+    def run(command: Sequence[str]) -> None:
+        parsed = _parser().parse_args(command)
+        parsed.run(parsed)
+
+    contact.meet(visit, run)
 
 
 def _parity(arguments: argparse.Namespace) -> None:

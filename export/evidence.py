@@ -29,6 +29,7 @@ from appliance.text.spelling import Spelling
 from appliance.text.tokenizers import maker
 from appliance.voices.decode import decode
 from appliance.voices.reference import MAX_REFERENCE_MS, MIN_RMS, resample, trim
+from export import progress
 from export.assemble import BundleFailed, Loaded
 from export.checkpoint import CheckpointError, WeightsKind
 from export.families import NAMED, of
@@ -102,6 +103,7 @@ def weigh(loaded: Loaded, recordings: Sequence[Recording] = DEMO, *, accept: str
 
     Raises BundleFailed for a misfit without `accept`, its reason to be written.
     """
+    progress.begin("evidence")
     found = Evidence(tuple(one.name for one in recordings))
     recordings = [one for one in recordings if _is_read(loaded.vocabulary, loaded.text, one)]
     if not recordings:
@@ -269,6 +271,7 @@ def loss(
             noise = torch.randn(mel.shape, generator=torch.Generator().manual_seed(seed))
             at = (1 - time) * noise + time * mel
             found = velocity(model, at, cond, ids, time, strength, drops_text=drops_text, index=index)
+            progress.did(len(mel))
             errors.append(float((found - (mel - noise))[known:].square().mean()))
     return float(np.mean(errors))
 

@@ -68,6 +68,24 @@ class Fetched:
     """Folder, or the checkpoint where that holds the vocoder."""
     licence: Licence
 
+    @property
+    def options(self) -> dict[str, object]:
+        """Options of `bundle` that name the files and say how they are read."""
+        row = self.row
+        options: dict[str, object] = {
+            "--family": self.config or (row.family if row.name.startswith(row.family) else row.name),
+            "--checkpoint": self.checkpoint,
+            "--vocab": self.vocab,
+            "--vocoder": row.vocoder,
+            "--vocoder-path": self.vocoder,
+            "--language": ",".join(row.languages),
+            "--weights": row.weights,
+        }
+        if row.dialects:
+            options["--dialect"] = next(iter(row.dialects))
+        # A row's YAML file has it.
+        return options if self.config else options | {"--tokenizer": row.tokenizer}
+
 
 @dataclass(frozen=True)
 class _Remote:

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from appliance.contract.bundle import Arch, Sampling, dimensions
 from appliance.contract.graphs import Upsampling
@@ -27,6 +26,7 @@ from appliance.engine.cases import FEMALE, MALE, TEXT, samples, transcript
 from appliance.request import Segment
 from appliance.text.spelling import Spelling
 from appliance.text.tokenizers import maker
+from export import progress
 from export.exact import in_float64
 from export.model.dit import states
 
@@ -214,7 +214,10 @@ class TorchOracle:
             return self._sample(case, times, torch.float64)
 
     def _sample(self, case: Case, times: NDArray[np.float64], dtype: torch.dtype) -> NDArray[Any]:
-        *_, (last, _) = self._states(case, times, dtype)
+        solving = progress.each(
+            self._states(case, times, dtype), case.frames, self.sampler.rows(case.guidance)
+        )
+        *_, (last, _) = solving
         return np.concatenate([case.cond.astype(last.numpy().dtype), last.numpy()[len(case.cond) :]])
 
     def trajectory(self, case: Case, times: NDArray[np.float64]) -> Trajectory:
@@ -224,7 +227,8 @@ class TorchOracle:
             speech = np.resize(case.cond, case.noise.shape)
             case = replace(case, noise=speech + np.float32(1.0 - times[0]) * (case.noise - speech))
         with in_float64(self.model):
-            *steps, (last, _) = self._states(case, times, torch.float64)
+            solving = self._states(case, times, torch.float64)
+            *steps, (last, _) = progress.each(solving, case.frames, self.sampler.rows(case.guidance))
             with torch.inference_mode():
                 condition = self._condition(case, torch.float64).numpy()
         _, first = next(self._states(case, times, torch.float32))
@@ -331,6 +335,7 @@ class UpstreamOracle:
                     y = (1.0 - float(then)) * noises[step + 1] + float(then) * y
             else:
                 y = y + float(then - now) * v
+            progress.did(case.frames, self.sampler.most_rows)
         y[0, : len(case.cond)] = cond[0, : len(case.cond)]
         return y[0].numpy()
 
@@ -500,6 +505,7 @@ def expect(
         except ImportError as error:
             made = replace(made, absent=f"not installed here ({error})")
             continue
+        progress.begin(f"oracle {oracle.name}")
         if isinstance(oracle, TorchOracle):
             cases = read_cases(readings, mel, vocabulary, max_frames, guidance)
             if graphs is None:
@@ -510,13 +516,13 @@ def expect(
                 oracle.trajectory(unguided(case, oracle.sampler), times[LONG_TIMES])
                 if case.frames > LONG_FRAMES
                 else oracle.trajectory(case, times[SOLVED_TIMES])
-                for case in tqdm(cases, desc="solving with torch")
+                for case in cases
             )
             if lossy:
                 made = replace(
                     made, coarse=_coarse(oracle, decode, made.trajectories[0], gate_nfe, mel, grid)
                 )
-        for place, (what, case, times) in enumerate(tqdm(random, desc=f"sampling with {oracle.name}")):
+        for place, (what, case, times) in enumerate(random):
             out = oracle.sample(case, times)
             wave = _decoded(decode, out).numpy() if what == "sample" else None
             if isinstance(oracle, TorchOracle):

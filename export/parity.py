@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from appliance.contract.bundle import (
     FLOAT32,
@@ -32,6 +31,7 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
 from appliance.errors import EngineFault
+from export import progress
 from export.oracles import (
     EXACT,
     GATE_NFES,
@@ -247,13 +247,15 @@ def measure(
     names = variants(bundle)
     paths: set[Path] = set()
     for variant in names:
+        progress.begin(f"gate of {variant}")
         graphs = Graphs(bundle, variant, bounds_of(bundle.manifest, variant, expected))
         report.rows.extend(single(graphs, expected.graphs, paths))
-        for solved in tqdm(expected.trajectories, desc=f"stepping {variant}"):
+        for solved in expected.trajectories:
             report.rows.extend(velocities(graphs, solved))
         del graphs
     for variant in (FUSED, FLOAT32_SUMS):  # their other graphs are the default's
         if variant in bundle.manifest.variants and expected.trajectories:
+            progress.begin(f"gate of {variant}")
             graphs = Graphs(bundle, variant, expected.bounds)
             report.rows.extend(velocities(graphs, expected.trajectories[0].last))
     case = expected.trajectories[0].case if expected.trajectories else None
@@ -311,6 +313,7 @@ def measure_samplings(
     if m.sampler.update == "renoise" or not m.dimensions.keeps_keys:
         tried = ()
     for variant in reversed(variants(bundle)):
+        progress.begin(f"samples of {variant}")
         with _samples_of(bundle, variant) as made:
             if more is not None:
                 more(made)
@@ -318,7 +321,7 @@ def measure_samplings(
                 continue
             wanted = made(case, fine)[0][start:]
             exact = distance(made(case, coarse)[0][start:], wanted)
-            for sampling in tqdm(tried, desc=f"cheaper samplings of {variant}"):
+            for sampling in tried:
                 error = ratio(distance(made(case, coarse, sampling)[0][start:], wanted), exact)
                 row = Row(sampling, variant, "exact", case.frames, nfe, error, SAMPLING_BOUND)
                 report.samplings.append(row)
@@ -345,6 +348,8 @@ class Samples:
                 self._made[key] = replay(self._engine, case.segment(times, sampling))
             except EngineFault:
                 self._made[key] = np.full_like(case.noise, np.nan), np.full(1, np.nan, np.float32)
+            frames = case.frames if sampling == "exact" else case.frames - len(case.cond)
+            progress.did(frames, self.manifest.sampler.most_rows, len(times) - 1)
         return self._made[key]
 
 
@@ -365,7 +370,7 @@ def _samples(made: Samples, expected: Expectations) -> Iterator[Row]:
         if expected.coarse is not None:
             yield from _lossy(made, expected.coarse, bounds)
         return
-    for e in tqdm(expected.samples, desc=f"measuring {made.variant}"):
+    for e in expected.samples:
         mel, wave = made(e.case, e.times)
         found: list[tuple[str, float, float]] = [(e.what, e.error(mel), e.own)]
         if e.wave is not None:
@@ -439,6 +444,9 @@ class Graphs:
         except EngineFault:
             for array in outputs.values():
                 array.fill(np.nan)
+        if "latents" in given:
+            rows, frames, _ = given["latents"].shape
+            progress.did(frames, rows)
         return outputs
 
     def output(

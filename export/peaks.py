@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from appliance.engine.condition import padded_mel
+from export import progress
 from export.model.dit import DiT
 from export.model.vocos import ConvNeXtBlock
 from export.oracles import Case, FloatArray, Peak, Trajectory
@@ -36,6 +37,7 @@ def measure(model: DiT, decode: nn.Module, solved: Sequence[Trajectory], short: 
             text = model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
             at = (torch.tensor(value, dtype=torch.float32) for value in (time, case.guidance))
             model(torch.from_numpy(latents), cond, text, *at)
+            progress.did(case.frames)
     return found.with_vocoder(decode, solved)
 
 

@@ -13,6 +13,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from export import progress
+
 ROLES = ("from_latents", "qkv", "attention.out", "up", "down", "final")
 """Roles of weight products, in execution order."""
 INT8_KEEPS_FLOAT = ("from_latents", "final")
@@ -24,6 +26,7 @@ def widen(source: Path, out: Path) -> None:
 
     ONNX Runtime has no float16 products on a CPU: it would cast around each. Weights are widened at loading.
     """
+    progress.begin("graphs", f"converting {out.stem}")
     model = onnx.load(source, load_external_data=False)
     graph = model.graph
     stored = [one for one in graph.initializer if one.data_type == TensorProto.FLOAT16]
@@ -98,6 +101,7 @@ def sum_in_float32(source: Path, out: Path) -> None:
 
     TensorRT then multiplies float16 numbers and sums in float32.
     """
+    progress.begin("graphs", f"converting {out.stem}")
     model = onnx.load(source, load_external_data=False)
     graph = model.graph
     names = {product.node.name for product in products_of(graph)}
@@ -157,6 +161,8 @@ def quantise(source: Path, out: Path, keep_float: Collection[str] | None = None,
     Without `keep_float` it has those of `roles`.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    progress.begin("graphs", f"converting {out.stem}")
 
     kept = roles.check(roles.floats if keep_float is None else keep_float)
     graph = onnx.load(source, load_external_data=False).graph

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from appliance.contract.bundle import Bundle
+from export import progress
 from export.calibration import Observations, Observed
 from export.oracles import FloatArray
 from export.precision import DIT, Product, products_of, save
@@ -148,6 +149,7 @@ def _rounded(values: FloatArray, scale: FloatArray | np.float32) -> FloatArray:
 
 
 def choices(floats: Floats, observations: Observations, *, smooth: bool = True) -> dict[str, Choice]:
+    progress.begin("calibrating", "scales")
     choose = search if smooth else plain
     return {name: choose(floats[name], observed) for name, observed in observations.products.items()}
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from appliance.contract.bundle import Licence
 from appliance.contract.schedule import time_grid
 from appliance.engine.replay import replay
 from appliance.errors import EngineFault
-from export import assemble, fetch, parity
+from export import assemble, fetch, parity, progress, workload
 from export.cli import main
 from export.weights import KNOWN
 from tests import lookups
@@ -43,18 +45,31 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     brief_gate: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    out = tmp_path / "out"
+    out, plans = tmp_path / "out", []
+    monkeypatch.setattr(workload, "READINGS", parity.READINGS)
+
+    def plan(*arguments: Any, **options: Any) -> progress.Plan:
+        plans.append(compute(*arguments, **options))
+        return plans[-1]
+
+    compute = workload.plan
+    monkeypatch.setattr(workload, "plan", plan)
     with workshop.reusing_traces():
-        code, printed, progress = told(capsys, *small.bundle_command(made.files, out))
+        code, printed, shown = told(capsys, *small.bundle_command(made.files, out))
     assert code == 0
     lines = printed.splitlines()
     assert lines[0].startswith("what ")
-    assert sum(line.startswith("sample ") for line in lines) == 12
+    assert sum(line.startswith("sample ") for line in lines) == 4
     assert any(line.startswith("sampling: ") for line in lines)
     assert "licence: Apache-2.0 (weights), unknown (vocoder)" in lines
     assert lines[-1].startswith(f"{out}: ") and " MB, written in " in lines[-1]
-    assert "tracing vocoder" in progress and "3 of 3: parity" in progress and "stepping default" in progress
+    log = re.findall(r"^\d:\d\d:\d\d (.+), (?:about|under) \d+ (?:s|min) left$", shown, re.MULTILINE)
+    assert {"evidence", "graphs tracing step_keys_traced", "gate of default", "samples of ort-cpu"} <= {*log}
+    gate = [stage for stage in plans[0].stages if stage.kind == "engine"]
+    assert [line for line in log if re.match("gate|samples", line)] == [stage.name for stage in gate]
+    assert all(0.5 < stage.done / stage.work < 2.0 for stage in gate), gate
     assert contract.read(out).manifest.files == made.bundle.manifest.files
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from appliance.contract import bundle
 from appliance.request import Handling, Segmentation
 from appliance.text.sayable import FrontEnd
-from tests.quality.judges import Errors, MetricError, Recogniser, word_errors
+from export.hearing import Errors, MetricError, Recogniser, word_errors
 from tests.quality.mouth import Mouth, references_in
 
 BUNDLE = Path("appliance/demo/bundle")

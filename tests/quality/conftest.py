@@ -12,18 +12,19 @@ collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
 
 @pytest.fixture(scope="session")
 def panel():  # type: ignore[no-untyped-def]
-    from tests.quality import judges
+    from export.hearing import PACKAGES, missing
     from tests.quality.scoring import Panel
 
-    if absent := judges.missing(set(judges.PACKAGES) - {"pocketsphinx"}):
+    if absent := missing(set(PACKAGES) - {"pocketsphinx"}):
         pytest.skip(f"judges not installed (scripts/requirements/quality.txt): {', '.join(absent)}")
     return Panel()
 
 
 @pytest.fixture(scope="session")
 def aligner():  # type: ignore[no-untyped-def]
+    from export.hearing import missing
     from tests.quality import judges
 
-    if absent := judges.missing(["pocketsphinx"]):
+    if absent := missing(["pocketsphinx"]):
         pytest.skip(f"judge not installed (scripts/requirements/quality.txt): {', '.join(absent)}")
     return judges.Aligner()

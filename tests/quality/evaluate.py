@@ -37,7 +37,7 @@ from appliance.errors import ApplianceError
 from appliance.request import FloatArray, Segmentation
 from export.demo.corpus import sentences, store
 from export.demo.corpus.teachers import HEART, MICHAEL, SAMPLE_RATE_HZ, Teachers
-from tests.quality.judges import PACKAGES, MetricError, Sound
+from export.hearing import PACKAGES, MetricError, Sound
 from tests.quality.mouth import Mouth, read_sound, references_in
 from tests.quality.scoring import Judges, Kept, Panel, Reply, Scores, pooled, score
 

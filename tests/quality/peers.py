@@ -220,7 +220,7 @@ def measure(contenders: list[Contender], lines: list[str], rounds: int) -> None:
 
 
 def row(one: Contender, judges: Any) -> dict[str, Any]:
-    from tests.quality.judges import Errors
+    from export.hearing import Errors
     from tests.quality.scoring import Reply, errors
 
     replies = [Reply(text, one.name, samples, rate_hz) for text, samples, rate_hz in one.replies]

@@ -15,18 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tests.quality.judges import (
-    MIN_SIMILARITY_S,
-    Errors,
-    FloatArray,
-    Naturalness,
-    Recogniser,
-    Silence,
-    Sound,
-    Speaker,
-    VoiceActivity,
-    word_errors,
-)
+from export.hearing import Errors, FloatArray, Recogniser, Sound, word_errors
+from tests.quality.judges import MIN_SIMILARITY_S, Naturalness, Silence, Speaker, VoiceActivity
 
 NOBODY = -1.0
 """Similarity to the others where there is no other voice: the lowest that a cosine can be."""

@@ -16,11 +16,12 @@ from appliance.request import FloatArray, Segmentation
 from export.demo.corpus import sentences
 from export.demo.corpus.sentences import Sentence
 from export.demo.corpus.teachers import HEART, MICHAEL, Utterance
+from export.hearing import Sound
 from tests.daemons import BUNDLE, reference_wav
 from tests.quality import evaluate
 from tests.quality.broken import BROKEN
 from tests.quality.evaluate import Line, Record, table, texts_of
-from tests.quality.judges import Silence, Sound
+from tests.quality.judges import Silence
 from tests.quality.mouth import Mouth, Reference, references_in
 from tests.quality.scoring import Kept, Reply, pooled, score
 

@@ -11,16 +11,8 @@ import pytest
 
 from appliance.request import FloatArray
 from export.demo.corpus.teachers import HEART, SAMPLE_RATE_HZ, Teachers
-from tests.quality.judges import (
-    RATE_HZ,
-    Errors,
-    MetricError,
-    Recogniser,
-    Silence,
-    plain,
-    resample,
-    word_errors,
-)
+from export.hearing import RATE_HZ, Errors, MetricError, Recogniser, plain, resample, word_errors
+from tests.quality.judges import Silence
 from tests.quality.mouth import read_sound
 from tests.quality.scoring import Panel, Reply, errors
 

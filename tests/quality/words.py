@@ -21,7 +21,8 @@ import numpy as np
 from appliance.audio import words
 from appliance.audio.words import Word
 from appliance.request import Segmentation
-from tests.quality.judges import Aligner, MetricError
+from export.hearing import MetricError
+from tests.quality.judges import Aligner
 from tests.quality.mouth import Mouth, references_in
 
 BUNDLE = Path("appliance/demo/bundle")

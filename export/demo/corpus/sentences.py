@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from appliance.text.languages import language
+from export.hearing import spelled
 
 HELD_OUT = 200
 """Size of the test split."""
@@ -71,7 +71,6 @@ _PLAIN = {ord("’"): "'", ord("‘"): "'", ord("“"): '"', ord("”"): '"', or
 _SENTENCE_END = re.compile(r"(?<=[.?!])['\"]*\s+(?=['\"]?[A-Z])")
 _PLAIN_WORD = re.compile(r"[A-Z]?[a-z]{3,12}")
 _SLOT = re.compile(r"\{(\w+)\}")
-_NUMERIC = re.compile(r"(?<![^\W_])(?:[-+]?[$€£]?\d|[A-Za-z]\w*\d)|[&%]")
 
 
 @dataclass(frozen=True)
@@ -184,16 +183,6 @@ def clean(text: str) -> str:
     text = re.sub(r"\s+([.,?!])", r"\1", text)
     text = re.sub(r",+([.?!])", r"\1", re.sub(r"(?:, ?){2,}", ", ", text))
     return re.sub(r"\s+", " ", text).strip(" ,-")
-
-
-def spelled(text: str) -> str:
-    """Numbers, amounts, & and % as the device says them in English; what it has no words for stays."""
-    english, said, place = language("en"), "", 0
-    for match in _NUMERIC.finditer(text):
-        readings = english.signs if match[0] in "&%" else english.numbers
-        if match.start() >= place and (span := readings.at(text, match.start())):
-            said, place = said + text[place : span.start] + span.said, span.end
-    return said + text[place:]
 
 
 def _drawn(templates: Sequence[str], slots: Mapping[str, Sequence[str]], count: int) -> list[tuple[str, str]]:

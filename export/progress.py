@@ -1,0 +1,216 @@
+"""Progress of a long command on standard error: its stages, and the time left by the work that is planned.
+
+    with progress.shown(plan):
+        progress.begin("gate of ort-cpu")     # a line of a log; on a terminal the bar's words
+        progress.did(frames=500, rows=2)      # evaluations of the velocity
+
+`begin`, `did` and `part` may be called anywhere; outside of `shown` they do nothing. The gate is measured by
+stages that are planned in `workload`; one that is not planned there is shown all the same, and adds nothing
+to the time left.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import IO, Any, TypeVar
+
+from tqdm import tqdm
+
+T = TypeVar("T")
+
+SHOWN_S = 0.2
+"""Least time between two changes of a terminal's line."""
+MAX_DRIFT = 4.0
+"""Most that one kind's distance from its guess says of another's: small models have costs of their own."""
+CALIBRATED_S = 0.5
+"""Time of a kind of work from which it tells its own rate."""
+
+
+@dataclass
+class Stage:
+    """Work of one kind, in units of its own."""
+
+    name: str
+    kind: str
+    """Stages of a kind share a rate, which the first of them measure."""
+    work: float
+    done: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True)
+class Plan:
+    stages: Sequence[Stage] = ()
+    """In the order in which they begin."""
+    evaluation: Callable[[int], float] = lambda frames: 0.0
+    """Work of a row of so many frames."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Guessed seconds of a unit of work by kind; 1 where none is given."""
+
+
+class Progress:
+    def __init__(
+        self, plan: Plan, stream: IO[str] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream = stream or sys.stderr
+        self._clock, self._plan = clock, plan
+        self._waiting = list(plan.stages)
+        self._stage = Stage("", "", 0.0)
+        self._took: dict[str, float] = {}
+        self._done_by: dict[str, float] = {}
+        self._begun = self._stage_begun = clock()
+        self._shown_at, self._share = -SHOWN_S, 0.0
+        self._bar: Any = None
+        if self._stream.isatty():
+            form = "{desc} {percentage:3.0f} % |{bar}| {elapsed}{postfix}"
+            self._bar = tqdm(total=1.0, file=self._stream, bar_format=form, dynamic_ncols=True)
+
+    def begin(self, name: str, detail: str = "") -> None:
+        """Enter a stage, or another part of it; stages planned before it are over."""
+        if name != self._stage.name:
+            self._settle()
+            found = next((n for n, stage in enumerate(self._waiting) if stage.name == name), None)
+            if found is None:
+                self._stage = Stage(name, "", 0.0)
+            else:
+                self._stage = self._waiting[found]
+                del self._waiting[: found + 1]
+        shown = f"{name} {detail}".rstrip()
+        if self._bar is None:
+            print(
+                f"{_clock(self._clock() - self._begun)} {shown}{self._left()}", file=self._stream, flush=True
+            )
+        else:
+            self._bar.set_description_str(shown, refresh=False)
+            self._show()
+
+    def did(self, frames: int, rows: int = 1, steps: int = 1) -> None:
+        """Count evaluations of the velocity."""
+        self._advance(rows * steps * self._plan.evaluation(frames))
+
+    def part(self, share: float) -> None:
+        """Count a share of the stage's work."""
+        self._advance(share * self._stage.work)
+
+    def left_s(self) -> float | None:
+        """Seconds left; None where nothing is planned."""
+        if not self._plan.stages:
+            return None
+        took, done = dict(self._took), dict(self._done_by)
+        kind = self._stage.kind
+        took[kind] = took.get(kind, 0.0) + self._clock() - self._stage_begun
+        done[kind] = done.get(kind, 0.0) + self._stage.done
+        measured = [one for one in took if done.get(one, 0.0) > 0.0 and took[one] >= CALIBRATED_S]
+        # What no stage has measured yet is as far from its guess as what has been.
+        expected_s = sum(done[one] * self._guess(one) for one in measured)
+        drift = sum(took[one] for one in measured) / expected_s if measured else 1.0
+        drift = min(max(drift, 1 / MAX_DRIFT), MAX_DRIFT)
+
+        def rate(one: str) -> float:
+            return took[one] / done[one] if one in measured else drift * self._guess(one)
+
+        here = max(self._stage.work - self._stage.done, 0.0) * rate(kind)
+        return here + sum(stage.work * rate(stage.kind) for stage in self._waiting)
+
+    def _guess(self, kind: str) -> float:
+        return self._plan.rates.get(kind, 1.0)
+
+    def say(self, line: str) -> None:
+        """Print a line above the bar."""
+        if self._bar is None:
+            print(line, file=self._stream, flush=True)
+        else:
+            self._bar.write(line, file=self._stream)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def _settle(self) -> None:
+        now, kind = self._clock(), self._stage.kind
+        if self._stage.done:
+            self._took[kind] = self._took.get(kind, 0.0) + now - self._stage_begun
+            self._done_by[kind] = self._done_by.get(kind, 0.0) + self._stage.done
+        self._stage_begun = now
+
+    def _advance(self, work: float) -> None:
+        self._stage.done += work
+        if self._bar is not None and self._clock() >= self._shown_at + SHOWN_S:
+            self._show()
+
+    def _show(self) -> None:
+        self._shown_at = self._clock()
+        if (left := self.left_s()) is not None:
+            passed = self._shown_at - self._begun
+            # A bar that goes back would be read as an error.
+            self._share = max(self._share, passed / max(passed + left, 1e-9))
+        self._bar.n = min(self._share, 1.0)
+        self._bar.set_postfix_str(self._left().removeprefix(", "), refresh=False)
+        self._bar.refresh()
+
+    def _left(self) -> str:
+        left = self.left_s()
+        return "" if left is None else f", {_rounded(left)} left"
+
+
+def _clock(seconds: float) -> str:
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def _rounded(seconds: float) -> str:
+    if seconds < 10:
+        return "under 10 s"
+    return f"about {round(seconds, -1):.0f} s" if seconds < 95 else f"about {seconds / 60:.0f} min"
+
+
+_CURRENT: ContextVar[Progress | None] = ContextVar("_CURRENT", default=None)
+
+
+@contextmanager
+def shown(plan: Plan, stream: IO[str] | None = None) -> Iterator[Progress]:
+    """Show the progress of what runs within."""
+    progress = Progress(plan, stream)
+    token = _CURRENT.set(progress)
+    try:
+        yield progress
+    finally:
+        _CURRENT.reset(token)
+        progress.close()
+
+
+def begin(name: str, detail: str = "") -> None:
+    """See `Progress.begin`."""
+    if (progress := _CURRENT.get()) is not None:
+        progress.begin(name, detail)
+
+
+def did(frames: int, rows: int = 1, steps: int = 1) -> None:
+    """See `Progress.did`."""
+    if (progress := _CURRENT.get()) is not None:
+        progress.did(frames, rows, steps)
+
+
+def part(share: float) -> None:
+    """See `Progress.part`."""
+    if (progress := _CURRENT.get()) is not None:
+        progress.part(share)
+
+
+def each(items: Iterable[T], frames: int, rows: int = 1) -> Iterator[T]:
+    """Yield states, and count the evaluation before each but the first."""
+    for number, item in enumerate(items):
+        did(frames, rows * (number > 0))
+        yield item
+
+
+def say(line: str) -> None:
+    """Print a line on standard error, above any bar."""
+    if (progress := _CURRENT.get()) is not None:
+        progress.say(line)
+    else:
+        print(line, file=sys.stderr)

@@ -1,0 +1,157 @@
+"""Work of a bundle by stage, for the time left: what the weights are measured with, before it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, FUSED, INT8, Precision
+from export import assemble, calibration, oracles, parity
+from export.evidence import SEEDS, TIMES, Recording
+from export.oracles import (
+    GATE_NFES,
+    LONG_FRAMES,
+    LONG_TIMES,
+    READINGS,
+    SAMPLE_FRAMES,
+    SOLVED_TIMES,
+    STEP_FRAMES,
+)
+from export.progress import Plan, Stage
+
+S_OF_PRODUCT = 2.7e-11
+"""Guessed seconds of a core for a multiplication in torch: v1_Base on an AMD EPYC."""
+RATES = {"torch": 1.0, "exact": 2.0, "engine": 0.45, "peaks": 2.0}
+"""Guessed share of that, by kind of stage; `trace` is in seconds."""
+TRACE_S, TRACE_PARAMETER_S = 0.025, 4.5e-8
+"""Guessed seconds of a step graph's trace for each tensor and each parameter of the weights."""
+REPLY = 0.5
+"""Share of a reading's frames that are not the reference's."""
+VARIANTS: dict[Precision, tuple[str, ...]] = {
+    "fp32": ("default", "ort-cpu"),
+    "fp16": ("default", FLOAT32, "ort-cpu"),
+    "int8": ("default",),
+    "int8-qdq": ("default", FLOAT32, "ort-cpu"),
+}
+"""What `parity.variants` finds in a bundle, in its order."""
+
+
+def plan(
+    loaded: assemble.Loaded,
+    precision: Precision,
+    max_frames: int,
+    recordings: Sequence[Recording],
+    *,
+    int8_beside: bool = False,
+    sampling: str = "auto",
+) -> Plan:
+    """Stages of `python -m export bundle` in their order; those that do not come are passed over."""
+    return _Work(loaded, precision, max_frames, int8_beside, sampling).plan(recordings)
+
+
+class _Work:
+    def __init__(
+        self, loaded: assemble.Loaded, precision: Precision, max_frames: int, int8_beside: bool, sampling: str
+    ) -> None:
+        self._loaded, self._precision, self._named = loaded, precision, sampling
+        self._beside = int8_beside
+        weights = loaded.weights()
+        self._tensors = len(weights)
+        shapes = {name: weights.entry(name).shape for name in weights}
+        self._parameters = sum(map(math.prod, shapes.values()))
+        # Those that see only the time do not work on frames.
+        self._products = sum(
+            math.prod(shape)
+            for name, shape in shapes.items()
+            if len(shape) > 1 and "norm" not in name and "time" not in name
+        )
+        arch = loaded.given.arch
+        sizes = getattr(arch, "dim", 0), getattr(arch, "depth", 0)
+        self._scores = 2 * sizes[0] * sizes[1] if all(isinstance(size, int) for size in sizes) else 0
+        self._rows = loaded.sources.sampler.most_rows
+        self._readings = [min(frames, max_frames) for _, frames in READINGS]
+
+    def plan(self, recordings: Sequence[Recording]) -> Plan:
+        return Plan([*self._before(recordings), *self._gate()], self.evaluation, RATES)
+
+    def evaluation(self, frames: int) -> float:
+        """Guessed seconds of torch for a row."""
+        products = frames * (self._products + self._scores * frames)
+        return products * S_OF_PRODUCT / torch.get_num_threads()
+
+    def _before(self, recordings: Sequence[Recording]) -> Iterator[Stage]:
+        spec, declared = self._loaded.mel, self._loaded.declaration
+        trials = 2 + len(declared.others(self._loaded.given.arch))
+        seeds = 1 if len(recordings) > 1 else len(SEEDS)
+        lengths = [len(one.samples(spec.sample_rate_hz)) // spec.hop for one in recordings]
+        passes = sum(map(self.evaluation, lengths)) * seeds
+        # All trials at one time, all at all times, the given one without its text.
+        yield Stage("evidence", "torch", passes * (trials + (trials + 1) * len(TIMES)))
+        steps = len(declared.single) + self._forms * len(declared.steps)
+        step_s = TRACE_S * self._tensors + TRACE_PARAMETER_S * self._parameters
+        yield Stage("graphs", "trace", step_s * (steps + 4 * assemble.SMALL_GRAPH))
+        if self._precision == "int8-qdq":
+            sampled = sum(self._sampled(self._readings[0], nfe) for nfe, _ in calibration.RUNS)
+            yield Stage("calibrating", "engine", 2 * sampled)
+        random = self._random()
+        lossy = self._beside or self._precision in parity.LOSSY
+        coarse = self._sampled(self._readings[0], sum(GATE_NFES)) if lossy else 0.0
+        # In float32, and in float64.
+        yield Stage("oracle torch", "exact", 2 * random + sum(map(self._solved, self._readings)) + coarse)
+        yield Stage("oracle upstream", "torch", random)
+        if self._precision not in ("fp32", "int8") and declared.peaks is not None:
+            points = 2 * sum(map(self.evaluation, self._readings))
+            yield Stage("peaks", "peaks", points)
+
+    @property
+    def _forms(self) -> int:
+        """Of the step graphs for rows, as `assemble.Writer` writes them."""
+        fuses = self._loaded.declaration.fused and FUSED in assemble.BACKENDS[self._precision]
+        return (self._precision != "int8") + fuses
+
+    def _gate(self) -> Iterator[Stage]:
+        names = list(VARIANTS[self._precision])
+        if self._beside:
+            names.insert(-1, INT8)
+        short = self._readings[0]
+        one, each = self.evaluation(short), sum(map(self._stepped, self._readings))
+        for name in names:
+            yield Stage(f"gate of {name}", "engine", each)
+        if self._forms > 1:
+            yield Stage(f"gate of {FUSED}", "engine", (5 + REPLY) * one)
+        if self._precision == "fp16":
+            yield Stage(f"gate of {FLOAT32_SUMS}", "engine", (5 + REPLY) * one)
+        tried = self._loaded.declaration.samplings or self._named in parity.MEASURED
+        steps = GATE_NFES[0] * (1 + REPLY) + parity.FINE_NFE if tried else 0.0
+        for name in reversed(names):
+            lossy = name == INT8 or self._precision in parity.LOSSY
+            steps = max(steps, GATE_NFES[0]) if lossy else steps
+            yield Stage(
+                f"samples of {name}",
+                "engine",
+                (0.0 if lossy else self._random()) + self._sampled(short, steps),
+            )
+            steps = 0.0  # the cheaper samplings are measured once
+
+    def _stepped(self, frames: int) -> float:
+        """Of each step of a short reading a row, of the middle one another; of each reading keys, the reply
+        after them, and rows that are padded."""
+        alone = 0 if frames > LONG_FRAMES else len(SOLVED_TIMES)
+        return (alone + 2 + REPLY) * self.evaluation(frames)
+
+    def _solved(self, frames: int) -> float:
+        """A reading in float64, a long one with one row."""
+        if frames > LONG_FRAMES:
+            return (len(LONG_TIMES) - 1) * self.evaluation(frames)
+        return self._sampled(frames, len(SOLVED_TIMES) - 1)
+
+    def _sampled(self, frames: int, steps: float) -> float:
+        return self._rows * steps * self.evaluation(frames)
+
+    def _random(self) -> float:
+        """The random cases of `oracles.expect`."""
+        nfes = self._loaded.sources.sampler.steps or oracles.SAMPLE_NFES
+        drawn = sum(self._sampled(frames, 1) for frames in STEP_FRAMES)
+        return drawn + self._sampled(SAMPLE_FRAMES, sum(nfes))
