@@ -296,8 +296,7 @@ def brief_gate() -> Iterator[None]:
         int8_beside: bool = False,
         graphs: Sequence[oracles.ExpectedGraph] | None = None,
     ) -> oracles.Expectations:
-        lossy = int8_beside or name in parity.LOSSY
-        key = loaded.sources, sha256(loaded.sources.checkpoint), lossy, max_frames
+        key = loaded.sources, sha256(loaded.sources.checkpoint), name, int8_beside, max_frames
         if key not in _expected:
             _expected[key] = compute(loaded, name, max_frames, int8_beside, graphs)
         return _expected[key]

@@ -93,7 +93,7 @@ def test_it_runs_as_a_module_without_the_tests_helpers_and_asks_nobody(
         subprocess.run([sys.executable, *command], env=environment, check=True)
     alone = contract.read(out)
     assert "not installed here" in alone.manifest.parity["upstream"]
-    assert {row["against"] for row in alone.manifest.parity["rows"]} == {"torch", "exact"}
+    assert {row["against"] for row in alone.manifest.parity["rows"]} == {"float64", "torch", "exact"}
     given = small.case(71).segment(time_grid(5))
     engines = made.engine(), small.BuiltBundle(made.arch, made.files, alone).engine()
     (one, _), (two, _) = (replay(engine, given) for engine in engines)
@@ -115,7 +115,7 @@ def test_parity_against_other_weights_fails(
     other = small.write_files(tmp_path, small.V1, seed=12)
     code, printed, error = told(capsys, "parity", str(made.bundle.folder), *other.arguments())
     assert code == 1
-    assert "step at 77 frames, NFE 1, variant ort-cpu, against torch: " in error
+    assert "step at 77 frames, NFE 1, variant ort-cpu, against float64: " in error
     assert printed.startswith("what ")
 
 
