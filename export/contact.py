@@ -421,7 +421,7 @@ def _say_all(
 
 
 def _of_reply(reply: Reply, made: Manifest) -> dict[str, Any]:
-    """Length, times and level of a reply; samples that are not finite are an error of the daemon's."""
+    """Length, times and level of a reply."""
     samples = np.frombuffer(reply.audio, "<i2") / FULL_SCALE
     level = {
         "peak": np.abs(samples).max(initial=0.0),
@@ -437,7 +437,6 @@ def _of_reply(reply: Reply, made: Manifest) -> dict[str, Any]:
         "first_sound_s": round(reply.first_audio_s, 3),
         "wall_s": round(reply.wall_s, 3),
         "rtf": round(reply.wall_s / audio_s, 3) if audio_s else None,
-        "finite": True,
         **{f"{name}_db": round(20 * float(np.log10(max(value, 1e-6))), 1) for name, value in level.items()},
         **({} if reply.audio else {"error": f"no sound: {reply.header.skipped_reason or 'empty'}"}),
     }

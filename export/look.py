@@ -506,14 +506,14 @@ def _vocoder_rate(folder: Path, kind: Kind) -> int | None:
 
 
 def _vocoders(folder: Path, kind: Kind) -> Iterator[Path]:
-    """Folders with a vocoder: in the training's, in those of `fetch`, in the hub's cache, where upstream's
-    inference has it."""
+    """Folders with a vocoder: in the training's, beside it, in those of `fetch`, in the hub's cache, where
+    upstream's inference has it."""
     home = Path(os.environ.get("HF_HOME", Path("~/.cache/huggingface").expanduser()))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
     owner, name = VOCODERS[kind].repository.split("/")
     places = [
-        *sorted(path for path in folder.iterdir() if path.is_dir()),
-        *(folder.parent / name, Path("weights") / name),
+        *(path for where in (folder, folder.parent) for path in sorted(where.iterdir()) if path.is_dir()),
+        Path("weights") / name,
         *sorted(cache.glob(f"models--{owner}--{name}/snapshots/*")),
     ]
     for place in places:

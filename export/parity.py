@@ -258,6 +258,7 @@ def measure(
             progress.begin(f"gate of {variant}")
             graphs = Graphs(bundle, variant, expected.bounds)
             report.rows.extend(velocities(graphs, expected.trajectories[0].last))
+            del graphs
     case = expected.trajectories[0].case if expected.trajectories else None
     tried = choices if named == "auto" else (named,) if named in MEASURED else ()
     sampled = measure_samplings(
@@ -440,7 +441,7 @@ class Graphs:
             t.name: np.zeros(shape or t.shape(axes), t.dtype) for t in spec.outputs
         }
         try:
-            self._loaded[name].bind(given, outputs).run()
+            self._loaded[name].bind(given, outputs).run(release=True)
         except EngineFault:
             for array in outputs.values():
                 array.fill(np.nan)
