@@ -275,6 +275,7 @@ def build(
             bounds = loaded.declaration.bounds[name]
             rows = list(parity.single(parity.Graphs(traced, "default", bounds), alone, set()))
             report = parity.Report(name, rows)
+            parity.give_back()
             if not report.broken:  # else the peaks, which come later, tell where
                 gate.judge(traced.manifest, report)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby, islice
 from pathlib import Path
@@ -101,8 +103,8 @@ SHIFTED = 1e-8
 """Error of each frame of a row whose reference does not begin at position 0: a rotary angle n·w is rounded to
 float32 as upstream's is, elsewhere to another number."""
 SAMPLING_BOUND = 1.65
-"""Largest distance to the fine solution, in that of `exact` at the same NFE; 1.5 if that were of NFE 32, in six
-readings of the demo's guided weights."""
+"""Largest distance to the fine solution, in that of `exact` at the same NFE. Were the fine one of NFE 32, it
+would be 1.5, by six readings of the demo's weights."""
 FINE_NFE = 16
 """Of that solution."""
 OWN_ERRORS = 8.0
@@ -254,12 +256,14 @@ def measure(
         for solved in expected.trajectories:
             report.rows.extend(velocities(graphs, solved))
         del graphs
+        give_back()
     for variant in (FUSED, FLOAT32_SUMS):  # their other graphs are the default's
         if variant in bundle.manifest.variants and expected.trajectories:
             progress.begin(f"gate of {variant}")
             graphs = Graphs(bundle, variant, expected.bounds)
             report.rows.extend(velocities(graphs, expected.trajectories[0].last))
             del graphs
+            give_back()
     case = expected.trajectories[0].case if expected.trajectories else None
     tried = choices if named == "auto" else (named,) if named in MEASURED else ()
     sampled = measure_samplings(
@@ -338,7 +342,7 @@ class Samples:
 
     def __init__(self, engine: Synthesizer, variant: str) -> None:
         self.manifest, self.variant = engine.manifest, variant
-        self._engine = engine
+        self._engine: Synthesizer | None = engine
         self._made: dict[tuple[int, bytes, Sampling], tuple[FloatArray, FloatArray]] = {}
 
     def __call__(
@@ -347,6 +351,7 @@ class Samples:
         key = id(case), times.tobytes(), sampling
         if key not in self._made:
             try:
+                assert self._engine is not None, "closed"
                 self._made[key] = replay(self._engine, case.segment(times, sampling))
             except EngineFault:
                 self._made[key] = np.full_like(case.noise, np.nan), np.full(1, np.nan, np.float32)
@@ -354,15 +359,28 @@ class Samples:
             progress.did(frames, self.manifest.sampler.most_rows, len(times) - 1)
         return self._made[key]
 
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.shutdown()
+        self._engine = None
 
-@contextmanager
+
+def give_back() -> None:
+    """Return freed memory to the system: what one variant's graphs have taken, the next would add to."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # a C library without it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+@contextlib.contextmanager
 def _samples_of(bundle: Bundle, variant: str) -> Iterator[Samples]:
     # Any variant, not only the CPU's: the default one computes in FP16 as a device does.
-    engine = Synthesizer(bundle, OrtBackend(), lanes=1, variant=variant)
+    samples = Samples(Synthesizer(bundle, OrtBackend(), lanes=1, variant=variant), variant)
     try:
-        yield Samples(engine, variant)
+        yield samples
     finally:
-        engine.shutdown()
+        samples.close()
+        give_back()
 
 
 def _samples(made: Samples, expected: Expectations) -> Iterator[Row]:
