@@ -126,7 +126,7 @@ def sum_in_float32(source: Path, out: Path) -> None:
 
 def role_of(weight: str) -> str:
     """Role of a step graph's product by its weight's name. Raises ValueError for other names."""
-    if weight.startswith("out."):
+    if weight.startswith(("out.", "skip.")):  # the long skip connection is beside it
         return "final"
     for role in ROLES:
         if f"{role}." in weight:

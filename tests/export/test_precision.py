@@ -241,6 +241,14 @@ def test_every_product_but_the_kept_ones_is_int8(name: str, int8: BuiltBundle, w
             assert weights[node.input[1]].data_type == TensorProto.INT8
 
 
+def test_every_product_of_every_option_has_a_role(workshop: Workshop) -> None:
+    """That of a long skip connection is beside the last, in float."""
+    graph = onnx.load(workshop.make(small.TRACED[-1]).bundle.graph("step"), load_external_data=False).graph
+    roles = {product.weight: product.role for product in precision.products_of(graph)}
+    assert roles["skip.weight"] == roles["out.weight"] == "final"
+    assert set(roles.values()) == set(precision.ROLES)
+
+
 def test_what_stays_float_can_be_chosen_by_role(workshop: Workshop, tmp_path: Path) -> None:
     source = workshop.make("v1").bundle.graph("step_keys", "ort-cpu")
     precision.quantise(source, tmp_path / "step.onnx", ("qkv", "final"))
