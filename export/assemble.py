@@ -69,7 +69,7 @@ class Sources:
     sampler: Sampler = field(default_factory=Sampler)
     defaults: contract.Defaults = field(default_factory=contract.Defaults)
     voice: str = ""
-    """Of the tokenizer `espeak`."""
+    """Language of the tokenizer `espeak`."""
     around: tuple[str, str] | None = None
     """Signs before and after a text; None: those of known weights."""
     dialect: str = ""
@@ -410,7 +410,8 @@ class Writer:
 
             def quantise(traced: Path, out: Path) -> None:
                 precision.quantise(traced, out, roles=self.declaration.roles)
-                self._write_peer(traced)
+                if out.stem == "step_int8":
+                    self._write_peer(traced)
 
             cpu = self._cpu_steps(quantise, "int8")
             self._share(cpu)
@@ -442,15 +443,15 @@ class Writer:
                     self.folder / cpu[name], self.folder / file, self.declaration.roles
                 )
             self._share(quick)
-            for file in cpu.values():
-                self._write_peer(self.folder / file)
+            if "step" in cpu:
+                self._write_peer(self.folder / cpu["step"])
             variants[contract.INT8] = wide | quick
             variants = self._with_peer(variants, contract.INT8)
         return variants | {"ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
 
     def _write_peer(self, step: Path) -> None:
         """Write upstream's INT8 of the whole step, where it has one."""
-        if self.declaration.upstream_int8 and step.name.startswith(("step_traced", "step_float32")):
+        if self.declaration.upstream_int8:
             precision.quantise_as_upstream(step, self.folder / PEER_STEP)
 
     def _with_peer(self, variants: Variants, like: str) -> Variants:
@@ -508,7 +509,7 @@ class Writer:
 
 
 def graphs_alone(loaded: Loaded, max_frames: int = MAX_FRAMES) -> list[oracles.ExpectedGraph]:
-    """What the graphs that run once have to make: seconds, where `expectations` takes minutes."""
+    """Expected output of the graphs that run once: seconds, where `expectations` takes minutes."""
     progress.begin("graphs alone")
     oracle = loaded.declaration.oracles(loaded.weights, loaded.given)[0]()
     assert isinstance(oracle, oracles.TorchOracle)

@@ -73,7 +73,7 @@ class Reference:
     audio: bytes
     words: str
     path: Path | None = None
-    """Where somebody's own is, of which the record has only length, level and hash."""
+    """Place of somebody's own, of which the record has only length, level and hash."""
 
     @property
     def options(self) -> Sequence[str]:
@@ -173,7 +173,7 @@ class Record:
         self._path = visit.record
         self._clean = impersonal({visit.out: "OUT", visit.fetched: "WEIGHTS"})
         self.findings: list[str] = []
-        """What is wrong: failed stages and broken bounds."""
+        """Failed stages and broken bounds."""
         self.content: dict[str, Any] = {
             "format": FORMAT,
             "name": visit.name,
@@ -212,7 +212,7 @@ class Record:
             self.write()
 
     def gist(self) -> str:
-        """What a person wants to know at the end."""
+        """Summary for a person at the end."""
         lines = [f"{self._path}:"]
         stages = self.content["stages"].items()
         took = ", ".join(f"{name} {stage['wall_s']:.0f} s" for name, stage in stages)
@@ -295,7 +295,7 @@ def _summary(made: Manifest) -> dict[str, Any]:
 
 
 def _worst(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each graph and variant the row nearest to its bound, or beyond it."""
+    """Rows nearest to their bound or beyond it, one of each graph and variant."""
 
     def key(row: dict[str, Any]) -> tuple[str, str]:
         return row["variant"], row["what"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,23 +21,21 @@ def in_float64(model: nn.Module) -> Iterator[None]:
 
     Tensors that it is given must be float64.
     """
-    narrow: dict[nn.Module, dict[str, Tensor]] = {}
+    narrow: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
 
     def widen(module: nn.Module, given: object) -> None:
         # By `data`, so that tied weights stay one and no parameter is registered anew.
-        own = {f"{kind} {name}": tensor for kind, name, tensor in _own(module)}
-        narrow[module] = {place: tensor.data for place, tensor in own.items()}
-        for tensor in own.values():
-            tensor.data = tensor.data.double()
+        narrow[module] = [(tensor, tensor.data) for tensor in _own(module)]
+        for tensor, data in narrow[module]:
+            tensor.data = data.double()
 
     def restore(module: nn.Module, given: object, made: object) -> None:
-        before = narrow.pop(module)
-        for kind, name, tensor in _own(module):
-            tensor.data = before[f"{kind} {name}"]
+        for tensor, data in narrow.pop(module):
+            tensor.data = data
 
     handles = []
     for module in model.modules():
-        if next(_own(module), None) is not None:
+        if _own(module):
             handles.append(module.register_forward_pre_hook(widen))
             handles.append(module.register_forward_hook(restore, always_call=True))
     try:
@@ -46,9 +45,7 @@ def in_float64(model: nn.Module) -> Iterator[None]:
             handle.remove()
 
 
-def _own(module: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
+def _own(module: nn.Module) -> list[Tensor]:
     """Floating-point tensors of a module but not of those inside it."""
-    for kind, tensors in (("parameter", module._parameters), ("buffer", module._buffers)):
-        for name, tensor in tensors.items():
-            if tensor is not None and tensor.is_floating_point():
-                yield kind, name, tensor
+    tensors = itertools.chain(module.parameters(recurse=False), module.buffers(recurse=False))
+    return [tensor for tensor in tensors if tensor.is_floating_point()]

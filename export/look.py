@@ -103,12 +103,12 @@ LOG_BYTES = 1 << 16
 
 @dataclass
 class Found:
-    """What a folder holds."""
+    """Content of a folder."""
 
     place: Path
     facts: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
-    """Of `bundle`, in their order."""
+    """Options of `bundle`, in their order."""
     missing: dict[str, str] = field(default_factory=dict)
     """Option, or what is wrong, and what to do."""
     is_vocoder: bool = False
@@ -511,8 +511,9 @@ def _vocoders(folder: Path, kind: Kind) -> Iterator[Path]:
     home = Path(os.environ.get("HF_HOME", Path("~/.cache/huggingface").expanduser()))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
     owner, name = VOCODERS[kind].repository.split("/")
+    around = (folder, folder.parent if folder.name else folder / "..")
     places = [
-        *(path for where in (folder, folder.parent) for path in sorted(where.iterdir()) if path.is_dir()),
+        *(path for where in around for path in sorted(where.glob("*")) if path.is_dir()),
         Path("weights") / name,
         *sorted(cache.glob(f"models--{owner}--{name}/snapshots/*")),
     ]

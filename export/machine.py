@@ -37,7 +37,7 @@ FLAGS = {
     *("avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16"),
     *("asimd", "fphp", "asimdhp", "asimddp", "i8mm", "bf16", "sve", "sve2", "sme"),
 }
-"""Of /proc/cpuinfo, those by which products of matrices are chosen."""
+"""Features in /proc/cpuinfo by which products of matrices are chosen."""
 THREADS = "OMP_NUM_THREADS"
 ROOT = Path(__file__).resolve().parents[1]
 COMMON_NAMES = frozenset(("root", "user", "ubuntu", "debian", "localhost", "audio", "voice", "demo"))

@@ -53,10 +53,10 @@ ALLOWED_PEAK = LARGEST_HALF / 4
 READINGS = ((MALE, 500), (FEMALE, 2003))
 """Voice and length in frames: a usual one, and one for errors that grow with it."""
 SOLVED_TIMES = [0, 3, 6, 7]
-"""Of the grid of GATE_NFES[0]: its beginning, middle and end are enough to judge single steps."""
+"""Places in the grid of GATE_NFES[0]: its beginning, middle and end are enough to judge single steps."""
 LONG_FRAMES = 1000
 LONG_TIMES = [3, 7]
-"""Those above LONG_FRAMES, where one row of Base takes half a minute in float64."""
+"""Places above LONG_FRAMES, where one row of Base takes half a minute in float64."""
 VOCODER_FRAMES = 1000
 
 
@@ -205,11 +205,11 @@ class TorchOracle:
         return dimensions(arch, self.model.mels, "fp32", encodes=arch.encodes).upsampling
 
     def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
-        """In float32."""
+        """Log-mel (frames, M) of a case, in float32."""
         return self._sample(case, times, torch.float32)
 
     def exact(self, case: Case, times: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The same in float64."""
+        """Log-mel (frames, M) of a case, in float64."""
         with in_float64(self.model):
             return self._sample(case, times, torch.float64)
 
@@ -353,7 +353,7 @@ class Expected:
     own_wave: float = 0.0
 
     def error(self, mel: FloatArray) -> float:
-        """Of a log-mel's generated frames; of a step's velocity, which it adds to the noise."""
+        """Relative error of generated frames; of a step's velocity, which it adds to the noise."""
         start, base = len(self.case.cond), self.case.noise if self.what == "step" else np.float32(0.0)
         return relative_error((mel - base)[start:], (self.mel - base)[start:])
 
@@ -377,7 +377,7 @@ class ExpectedGraph:
 def judged(
     graph: str, inputs: dict[str, NDArray[Any]], model: nn.Module, compute: Callable[[torch.dtype], Tensor]
 ) -> ExpectedGraph:
-    """What a graph has to make of its inputs: what `compute` makes on `model` in float64."""
+    """Expected output of a graph: what `compute` makes on `model` in float64."""
     with torch.inference_mode():
         rough = compute(torch.float32).numpy()
         with in_float64(model):
@@ -398,9 +398,9 @@ class Trajectory:
     mel: FloatArray
     """(N, M) with the reference's frames of the case."""
     condition: NDArray[Any]
-    """Of the graph `condition`."""
+    """Output of the graph `condition`."""
     table: NDArray[Any]
-    """Of the graph `modulation` at all steps."""
+    """Output of the graph `modulation` at all steps."""
     own: float = 0.0
     """Relative error of torch's float32 in the first velocities."""
 
@@ -528,17 +528,13 @@ def expect(
             if isinstance(oracle, TorchOracle):
                 made.samples.append(_exactly(oracle, decode, Expected(what, EXACT, case, times, out, wave)))
             else:  # after the torch model, which tells what float32 makes of these weights
-                known = (
-                    made.samples[place] if place < len(made.samples) else Expected(what, "", case, times, out)
-                )
-                made.samples.append(
-                    Expected(what, oracle.name, case, times, out, wave, known.own, known.own_wave)
-                )
+                drawn_first = made.samples[place : place + 1] or [Expected(what, "", case, times, out)]
+                made.samples.append(replace(drawn_first[0], against=oracle.name, mel=out, wave=wave))
     return made
 
 
 def _exactly(oracle: TorchOracle, decode: nn.Module, rough: Expected) -> Expected:
-    """What float64 makes of a case, with the errors of float32's `rough`."""
+    """Sample in float64, with the errors of float32's `rough`."""
     mel = oracle.exact(rough.case, rough.times)
     exact = replace(rough, mel=mel, own=0.0)
     if rough.wave is not None:
@@ -555,7 +551,7 @@ def short_and_long(mel: MelSpec, vocabulary: Vocabulary, max_frames: int, guidan
 
 
 def alone(oracle: TorchOracle, decode: nn.Module, cases: Sequence[Case]) -> list[ExpectedGraph]:
-    """What the graphs that run once have to make of `cases`, a short one and a long one.
+    """Expected output of the graphs that run once, of a short case and a long one.
 
     The vocoder, which no sum over a text's length is in, has at most VOCODER_FRAMES of them.
     """

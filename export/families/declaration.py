@@ -151,7 +151,7 @@ class Declaration:
     """Mels of a checkpoint, which may name a scale."""
     vocabulary: Callable[[Path, Tokenizer, str], Vocabulary] = read_vocabulary
     weights: WeightsKind = "ema"
-    """What its makers' inference takes of a training's checkpoint."""
+    """Kind that its makers' inference takes of a training's checkpoint."""
     roles: Roles = DIT
     """Roles of products, of which dynamic INT8 leaves some in float."""
     upstream_int8: bool = False
