@@ -43,6 +43,11 @@ class Box:
         return self.root.text(paths.BOOT_ID) or ""
 
     @property
+    def reset_source(self) -> str:
+        """Of the reset before this boot, as the Tegra's power management controller names it, or empty."""
+        return next(filter(None, map(self.root.text, paths.RESET_REASONS)), "")
+
+    @property
     def is_root(self) -> bool:
         return self.user() == 0
 

@@ -18,7 +18,7 @@ from appliance.box import paths
 from appliance.box.checks import Level, run_checks
 from appliance.box.checks.finding import Finding
 from appliance.box.checks.health import _note_backend
-from appliance.box.clocks import boots
+from appliance.box.clocks import boots, clocks_json
 from appliance.box.clocks.boots import Boot, history, losses
 from appliance.box.clocks.pinning import NotRoot, check, end, lock, unlock
 from appliance.box.clocks.reason import Reason
@@ -146,6 +146,9 @@ def ended(mode: str = "MAXN", after_s: float = 60.0, **more: object) -> Boot:
         ([ended(), ended(rebooting_for="MAXN"), ended()], 2),
         ([ended(), ended(tried_again=True), ended()], 2),  # with another supply
         ([ended(), Boot("x", applied="MAXN"), ended()], 2),  # not pinned
+        ([ended(), ended(end_unknown=True), ended()], 2),  # its shutdown may have left no note
+        ([ended(), ended(hung=True), ended()], 2),
+        ([ended(), ended(on_trial=("MAXN",)), ended(on_trial=("MODE_50W",))], 2),
         ([], 0),
     ],
 )
@@ -179,6 +182,89 @@ def test_a_mode_that_ended_three_boots_is_not_pinned_a_fourth_time(
     jetson.write(paths.CONFIG, "device:\n  power_mode: MODE_50W\n")
     boot(jetson, clock)
     assert (lock(box).state, lock(box).mode) == ("pinned", "MODE_50W"), "a lower one is another matter"
+
+
+def evening(jetson: Jetson, box: Box, clock: Clock, minutes: float, *, shutdown: bool = False) -> None:
+    """Play a boot as systemd does: pinned, checked; then a shutdown, or the power is gone."""
+    boot(jetson, clock)
+    lock(box)
+    checks = 14 if minutes > 60 else 1
+    for _ in range(checks):
+        clock.advance(60 * minutes / checks)
+        check(box)
+    end(box) if shutdown else None
+
+
+def barred(box: Box) -> tuple[str, ...]:
+    return boots.recorded(box, print).barred
+
+
+def test_a_plug_that_is_pulled_after_the_hour_counts_nothing(jetson: Jetson, box: Box, clock: Clock) -> None:
+    for _ in range(3):
+        evening(jetson, box, clock, 70)
+    assert all(one.held_s > boots.SOON_S for one in history(box)) and losses(history(box), "MAXN") == 0
+
+
+@pytest.mark.parametrize(
+    ("unit", "lost"), [({}, 0), ({"ActiveState": "failed"}, 0), ({"ActiveState": "active"}, 3)]
+)
+def test_after_a_failed_lock_systemd_says_whether_an_end_would_be_noted(
+    jetson: Jetson, box: Box, clock: Clock, unit: dict[str, str], lost: int
+) -> None:
+    """Hot at the one try of f5-clocks.service, pinned by the timer a minute later."""
+    if unit:
+        jetson.unit("f5-clocks.service", **unit)
+    for _ in range(3):
+        boot(jetson, clock)
+        jetson.fault("thermal_throttle", degrees=99.5, cap_khz=1190400)
+        assert lock(box).state == "unpinned"
+        jetson.heal("thermal_throttle")
+        clock.advance(60)
+        assert check(box).state == "pinned"
+    assert losses(history(box), "MAXN") == lost
+    boot(jetson, clock)
+    assert (lock(box).state == "pinned") is (lost < boots.LOSSES)
+
+
+def test_a_watchdogs_reset_is_no_power_loss(jetson: Jetson, box: Box, clock: Clock) -> None:
+    """As the next boot learns from the PMC; it is on record for the boots after that too."""
+    for source in ("SYS_RESET_N", "TMRWDT", "SYS_RESET_N", "BCCPLEXWDT", "SYS_RESET_N"):
+        jetson.write("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", source)
+        evening(jetson, box, clock, 2)
+    assert [one.hung for one in history(box)] == [True, False, True, False, False]
+    assert losses(history(box)[:-1], "MAXN") == 2 and not barred(box)
+
+
+def test_a_bar_says_how_it_is_lifted_and_lifts_itself(
+    jetson: Jetson, box: Box, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supply that does not bear MAXN costs one boot in ever more; one that does is tried once."""
+    monkeypatch.setattr(boots, "LONGEST_WAIT", 4)
+    for _ in range(3):
+        evening(jetson, box, clock, 2)
+    for wait in (3, 4, 4):
+        evening(jetson, box, clock, 2)  # the plug is pulled
+        for calm in range(wait):
+            # One of them outlasts the hour, and has no shutdown.
+            evening(jetson, box, clock, 70 if calm == 1 else 1, shutdown=calm != 1)
+            left = f"after {wait - calm} boot"
+            [told] = run_checks(box, only={"boots"})
+            assert told.level is Level.FAIL and left in told.value and boots.TRY_AGAIN in told.value
+            assert left in clocks_json.read(box).why
+        evening(jetson, box, clock, 30, shutdown=True)  # proves nothing: it stays on trial
+        [told] = run_checks(box, only={"boots"})
+        assert not barred(box) and told.level is Level.PASS and "on trial" in told.value
+        evening(jetson, box, clock, 2)
+        assert clocks_json.read(box).state == "pinned"
+    for _ in range(5):
+        evening(jetson, box, clock, 1, shutdown=True)
+    evening(jetson, box, clock, 90)
+    assert history(box)[-1].on_trial and clocks_json.read(box).state == "pinned"
+    for _ in range(3):
+        evening(jetson, box, clock, 2)
+        assert clocks_json.read(box).state == "pinned", "it bore the trial: losses count as ever"
+    evening(jetson, box, clock, 2)
+    assert barred(box)
 
 
 def test_the_power_is_gone_before_jetson_clocks_returns(jetson: Jetson, box: Box, clock: Clock) -> None:

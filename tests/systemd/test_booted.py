@@ -34,21 +34,15 @@ exec unshare --pid --fork --kill-child --mount --mount-proc --cgroup --net sh -e
     mount --bind {cgroup} {cgroups}
     mkdir /run/test
     echo 75 > /run/test/status
+    echo 3 > /run/test/clocks
+    cp {units}/../f5-clock-lock /run/test
     export container=lxc
     exec {systemd} --system --unit=multi-user.target --log-target=null --show-status=no
 '
 """
 DROP_INS = {
     "nvpmodel.service": "[Service]\nExecStart=\nExecStart=/bin/sh -c 'echo nvpmodel >> /run/test/log'\n",
-    "f5-clocks.service": """\
-[Unit]
-ConditionPathExists=
-[Service]
-ExecStart=
-ExecStart=/bin/sh -c 'echo lock >> /run/test/log; exit 3'
-ExecReload=
-ExecReload=/bin/sh -c 'echo lock --unless-unlocked >> /run/test/log'
-""",
+    "f5-clocks.service": "[Unit]\nConditionPathExists=\n",
     "f5-appliance.service": """\
 [Service]
 Type=exec
@@ -65,6 +59,11 @@ ReadWritePaths=/run/test
 """,
 }
 """Differences in the test: programs, and the time between starts."""
+CLOCK_LOCK = """\
+#!/bin/sh
+echo "$*" >> /run/test/log
+[ "$1" = end ] || exit $(cat /run/test/clocks)
+"""
 
 pytestmark = [
     pytest.mark.once,
@@ -99,6 +98,8 @@ class Booted:
 
 def stage(units: Path) -> None:
     units.mkdir()
+    (units.parent / "f5-clock-lock").write_text(CLOCK_LOCK)
+    (units.parent / "f5-clock-lock").chmod(0o755)
     for name in EMPTY:
         (units / name).write_text("[Unit]\nDefaultDependencies=no\n")
     shutil.copy(SYSTEM_UNITS / "multi-user.target", units)
@@ -108,7 +109,8 @@ def stage(units: Path) -> None:
     for name, text in DROP_INS.items():
         (units / f"{name}.d").mkdir()
         if name != "nvpmodel.service":
-            shutil.copy(SOURCE / name, units)
+            unit = (SOURCE / name).read_text()
+            (units / name).write_text(unit.replace("/usr/bin/f5-clock", "/run/test/f5-clock"))
         else:
             shutil.copy(SOURCE / f"{name}.d/f5-appliance.conf", units / f"{name}.d")
         (units / f"{name}.d/test.conf").write_text(text)
@@ -159,6 +161,19 @@ def test_clocks_are_pinned_once_at_boot_and_again_when_nvpmodel_has_run_again(bo
     booted.systemctl("restart", "nvpmodel.service")
     again = ["nvpmodel", "lock", "nvpmodel", "lock --unless-unlocked"]
     until(lambda: booted.lines("log") == again, lambda: str(booted.lines("log")))
+
+
+def test_a_shutdown_is_noted_however_the_pin_ended(booted: Booted) -> None:
+    """systemd runs no ExecStop of a unit that failed."""
+    for status in ("4", "0", "1"):
+        booted.write("clocks", status)
+        booted.systemctl("restart", "f5-clocks.service")
+        assert booted.show("f5-clocks.service", "ActiveState") == "active", status
+    # Nor does it reload such a unit, when nvpmodel has run again.
+    booted.systemctl("restart", "nvpmodel.service")
+    until(lambda: booted.lines("log")[-1] == "lock --unless-unlocked")
+    booted.systemctl("start", "--no-block", "shutdown.target")
+    until(lambda: booted.lines("log")[-1] == "end", lambda: str(booted.lines("log")))
 
 
 def test_the_daemon_is_started_without_end_but_for_what_waits_for_somebody(booted: Booted) -> None:

@@ -165,11 +165,8 @@ def test_it_is_started_again_without_end_and_ever_more_slowly(text: str) -> None
 
 def test_what_waits_for_a_technician_is_no_failure_of_a_unit() -> None:
     """Statuses as scripts/clock-lock has them: 1 not pinned, 3 a reboot is pending, 4 not a supported box."""
-    assert values(CLOCKS, "SuccessExitStatus") == ["3"]
     check = (SOURCE / "f5-clocks-check.service").read_text()
-    assert values(check, "SuccessExitStatus") == ["1 3 4"], (
-        "clocks.json says it, not three lines of the journal"
-    )
+    assert values(CLOCKS, "SuccessExitStatus") == values(check, "SuccessExitStatus") == ["1 3 4"]
 
 
 @needs_systemd
@@ -178,10 +175,10 @@ def test_systemds_own_watchdog_is_on(tmp_path: Path) -> None:
     shutil.copytree(SOURCE / "system.conf.d", tmp_path / "usr/lib/systemd/system.conf.d")
     of_l4t = tmp_path / "etc/systemd/system.conf.d/watchdog.conf"
     of_l4t.parent.mkdir(parents=True)
-    of_l4t.write_text("[Manager]\nRuntimeWatchdogSec=120s\n")
+    of_l4t.write_text("[Manager]\nRuntimeWatchdogSec=60s\n")
     command = ["systemd-analyze", "cat-config", f"--root={tmp_path}", "systemd/system.conf"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert values(ran.stdout, "RuntimeWatchdogSec") == ["120s", "30s"], f"the last one counts: {ran.stderr}"
+    assert values(ran.stdout, "RuntimeWatchdogSec") == ["60s", "120s"], f"the last one counts: {ran.stderr}"
     spans = [*values(ran.stdout, "RuntimeWatchdogSec"), *values(ran.stdout, "RebootWatchdogSec")]
     assert subprocess.run(["systemd-analyze", "timespan", *spans], capture_output=True).returncode == 0
 

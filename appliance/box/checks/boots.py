@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from appliance.box import paths
 from appliance.box.checks.clocks import bear_it
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.clocks.boots import LOSSES, SOON_S, Boot, losses
+from appliance.box.clocks.boots import LOSSES, SOON_S, TRIAL_AFTER, Boot, lifted, losses
 
 MORE_THAN_ONE = 2
 FORGET = f"send the maker a bundle: sudo f5-support-bundle; then sudo rm {paths.DAMAGED_BOOTS}"
@@ -29,20 +29,25 @@ def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, 
     past = boots[:-1] if now else boots
     unclean = [boot for boot in past if boot.unclean]
     mode = now.asked if now else unclean[-1].pinned if unclean else ""
-    lost = losses([*past, now] if now and now.tried_again else past, mode)
+    anew = now is not None and (now.tried_again or mode in now.on_trial)
+    lost = 0 if anew else losses(past, mode)
     figures |= {"boots": len(boots), "unclean": len(unclean), "lost": lost}
     least = min((boot.held_s for boot in past if boot.unclean and boot.pinned == mode), default=0.0)
     barred = [name for name in (now.asked, now.applied) if name in now.barred] if now else []
-    if barred:
+    if now and barred:
         value = f"{LOSSES} ended soon after pinning in {barred[0]}, in which clocks are pinned no more"
-        return finding(Level.FAIL, value, bear_it(lower))
+        return finding(Level.FAIL, f"{value}; {lifted(now)}", bear_it(lower))
     if lost >= MORE_THAN_ONE:
         value = f"{lost} of the last {len(past)} ended within {SOON_S / 3600:.0f} h of pinning in {mode}"
-        value += f", one after {least:.0f} s; at {LOSSES} it is pinned no more"
+        value += f", one after {least:.0f} s; at {LOSSES} it is pinned no more for {TRIAL_AFTER} boots"
         return finding(Level.WARN, value, f"if nobody switched it off: {bear_it(lower)}")
     if now is None and boots:
         return finding(Level.WARN, f"this boot is not on record: {paths.BOOTS} is not written", RECORD)
     ended = f"{len(unclean)} of {len(past)} before this one ended without a shutdown" if past else "the first"
+    if now and mode in now.on_trial:
+        ended += (
+            f"; {mode} is on trial: a loss of power within {SOON_S / 3600:.0f} h of pinning bars it again"
+        )
     return finding(Level.PASS, ended)
 
 

@@ -6,9 +6,7 @@ occur in public captures. A name that is not listed here gives SKIP.
 
 from __future__ import annotations
 
-from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.root import Root
 
 WELL = {"SYS_RESET_N": "power on, or the reset button", "MAINSWRST": "a reboot"}
 HEAT = ("SENSOR", "FSI_THERM")
@@ -18,14 +16,9 @@ LAST_WORDS = (
 )
 
 
-def name(root: Root) -> str:
-    """Empty if the kernel gives none."""
-    return next(filter(None, map(root.text, paths.RESET_REASONS)), "")
-
-
-def check_reset(root: Root) -> Finding:
+def check_reset(source: str) -> Finding:
     """WARN until the next boot if a watchdog, heat or the supply reset the box."""
-    source, limit = name(root), "switched on or rebooted"
+    limit = "switched on or rebooted"
     if source in WELL:
         return passed("reset", f"{WELL[source]} ({source})", limit)
     if source.endswith("WDT"):

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 from dataclasses import dataclass
 
-from appliance.box.clocks.boots import LOSSES, Boot
+from appliance.box.clocks.boots import LOSSES, Boot, lifted
 from appliance.box.clocks.clocks_json import Clocks, Unpin
 from appliance.box.clocks.modes import Mode
 from appliance.box.clocks.reason import Reason
@@ -84,7 +84,7 @@ class Assessment:
         elif state == "unpinned" and self.bars:
             reason = Reason.POWER_LOSSES
             ends = f"{LOSSES} boots ended soon after pinning in {self.bars}, and not by a shutdown"
-            parts = (f"{ends}, so clocks are not pinned in it", *parts)
+            parts = (f"{ends}, so clocks are not pinned in it", lifted(record), *parts)
         elif state == "unpinned" and self.reboot_pending and record.reboot_failed:
             state, reason = "reboot_pending", Reason.REBOOT_FAILED
             parts = (f"power mode {record.reboot_for} takes a reboot, and one for it did not help", *parts)

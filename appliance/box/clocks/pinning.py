@@ -18,8 +18,9 @@ from appliance.box.clocks.readings import read
 from appliance.box.clocks.suspects import suspects
 from appliance.box.clocks.verdict import judge
 from appliance.box.root import error_text
-from appliance.box.system import Box
+from appliance.box.system import Box, unit
 
+UNIT = "f5-clocks.service"
 LOCK_PATIENCE_S = 60.0
 """Longest wait for the GPU's driver early at boot."""
 CHECK_PATIENCE_S = 5.0
@@ -64,7 +65,7 @@ def lock(
     if dry_run:
         now = _look(box, no_report)
         if try_again:
-            now = dataclasses.replace(now, record=dataclasses.replace(now.record, barred=()))
+            now = dataclasses.replace(now, record=boots.tried_again(now.record))
         if not now.reading.refusal and not (unless_unlocked and now.record.unlocked_at is not None):
             for line in acting.plan(box, now, allow_reboot=allow_reboot):
                 report(line)
@@ -74,9 +75,12 @@ def lock(
             return _publish(box, found, report)
         record = dataclasses.replace(found.record, unlocked_at=None)
         if try_again:
-            record = dataclasses.replace(record, barred=(), tried_again=True)
+            record = boots.tried_again(record)
         before = _noted(box, dataclasses.replace(found, record=record))
-        return _pin(box, before, LOCK_PATIENCE_S, report, allow_reboot=allow_reboot)
+        after = _pin(box, before, LOCK_PATIENCE_S, report, allow_reboot=allow_reboot)
+        failed = after.clocks.state not in ("pinned", "reboot_pending")
+        record = dataclasses.replace(after.record, end_unknown=failed)
+        return _publish(box, dataclasses.replace(after, record=record), report)
 
 
 def unlock(box: Box, *, dry_run: bool = False, report: Report = no_report) -> Clocks:
@@ -114,13 +118,13 @@ def check(box: Box, *, report: Report = no_report) -> Clocks:
     Pins at most REPINS_PER_HOUR times an hour. Raises NotRoot, NotPublished, ClockError.
     """
     with _turn(box, "watch", report) as found:
-        step, now = decide(_noted(box, found), box.uptime())
+        step, now = decide(_noted(box, _with_end(box, found)), box.uptime())
         if step is not Step.PIN:
             return _publish(box, now, report)
         report("unpinned: " + "; ".join(now.reading.faults))
         # The attempt counts even if it never returns.
         boots.try_save(box, now.record, report)
-        return _pin(box, now, CHECK_PATIENCE_S, report)
+        return _publish(box, _pin(box, now, CHECK_PATIENCE_S, report), report)
 
 
 def end(box: Box) -> None:
@@ -159,6 +163,13 @@ def _look(box: Box, report: Report) -> Assessment:
     return assess(judge(read(box)), boots.recorded(box, report) if box.is_root else Boot())
 
 
+def _with_end(box: Box, found: Assessment) -> Assessment:
+    """Note that a shutdown will be noted after a failed `lock`: systemd knows whether its unit failed too."""
+    if not (found.record.end_unknown and (state := unit(box, UNIT)) and state.active == "active"):
+        return found
+    return dataclasses.replace(found, record=dataclasses.replace(found.record, end_unknown=False))
+
+
 def _noted(box: Box, found: Assessment) -> Assessment:
     """Note that the clocks are pinned, or unpinned since, with the suspects."""
     if found.unpinned:
@@ -168,12 +179,11 @@ def _noted(box: Box, found: Assessment) -> Assessment:
 
 def _pin(
     box: Box, now: Assessment, patience_s: float, report: Report, *, allow_reboot: bool = False
-) -> Clocks:
+) -> Assessment:
     def save(record: Boot) -> None:
         boots.try_save(box, record, report)
 
-    after = acting.pin(box, now, allow_reboot=allow_reboot, patience_s=patience_s, save=save, report=report)
-    return _publish(box, after, report)
+    return acting.pin(box, now, allow_reboot=allow_reboot, patience_s=patience_s, save=save, report=report)
 
 
 def _publish(box: Box, now: Assessment, report: Report) -> Clocks:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from appliance.box import paths
-from appliance.box.checks import reset
 from appliance.box.checks.application import Application
 from appliance.box.checks.finding import document
 from appliance.box.checks.health import APPLICATION_CHECKS
@@ -248,7 +247,7 @@ def _boots(box: Box) -> str:
     ran = box.tools.execute("journalctl", "--no-pager", "-q", "--list-boots", timeout_s=TOOL_S)
     found = (BOOT.fullmatch(line) for line in ran.output.splitlines())
     lines = [f"{line[1]} {line[2]}" for line in found if line] or ["the journal tells no boots"]
-    source = reset.name(box.root)
+    source = box.reset_source
     known = source if re.fullmatch(r"[A-Z0-9_]{1,20}", source) else "not known"
     return "\n".join([f"reset: {known}", *lines]) + "\n"
 
