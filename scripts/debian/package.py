@@ -45,6 +45,13 @@ BACK_OFF = re.compile(rb"^Restart(?:Steps|MaxDelaySec)=.*\n", re.MULTILINE)
 SOURCES = (".cpp", ".pxd", ".pxi", ".pyc", ".pyx")
 """Ends of the names of files that no program reads."""
 HERE = ROOT / "scripts/debian"
+PAGES = {
+    "systemd/README.md": "README.md",
+    "appliance/gateway/README.md": "gateway.md",
+    "appliance/rpc/README.md": "rpc.md",
+    "scripts/debian/README.md": "package.md",
+}
+"""Page of this checkout → its name in /usr/share/doc/f5-appliance."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +193,8 @@ def _name_python(root: Path, version: str) -> None:
 
 def _documents(share: Path, flavour: Flavour, epoch: int) -> None:
     folder = share / "doc" / NAME
-    _put(folder / "README.md", (ROOT / "systemd/README.md").read_bytes())
+    for page, name in PAGES.items():
+        _put(folder / name, _linked(page).encode())
     _put(folder / "copyright", (HERE / "copyright").read_bytes())
     entry = (
         f"{NAME} ({flavour.version}) stable; urgency=medium\n\n"
@@ -195,6 +203,20 @@ def _documents(share: Path, flavour: Flavour, epoch: int) -> None:
     )
     _put(folder / "changelog.gz", gzip.compress(entry.encode(), 9, mtime=0))
     _put(share / "lintian/overrides" / NAME, (HERE / "lintian-overrides").read_bytes())
+
+
+def _linked(page: str) -> str:
+    """A page whose links lead to the other PAGES as they lie on a box; of other files only the words stay."""
+
+    def link(found: re.Match[str]) -> str:
+        words, target = found.groups()
+        path, mark, section = target.partition("#")
+        if not path or ":" in path:
+            return found[0]
+        name = PAGES.get(os.path.normpath(os.path.join(os.path.dirname(page), path)))
+        return f"[{words}]({name}{mark}{section})" if name else words
+
+    return re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", link, (ROOT / page).read_text("utf-8"))
 
 
 def _control(root: Path, flavour: Flavour) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import signal
 import subprocess
@@ -58,6 +59,22 @@ def test_names_modes_and_owners(deb: Path, tree: Path) -> None:
     listed = [line.split() for line in run("dpkg-deb", "-c", deb).splitlines()]
     assert {line[1] for line in listed} == {"root/root"}
     assert not [line[5] for line in listed if line[5].endswith(".pyc")]
+
+
+def test_every_link_of_the_pages_leads_somewhere_on_a_box(tree: Path) -> None:
+    folder = tree / "usr/share/doc/f5-appliance"
+    followed = 0
+    for page in folder.glob("*.md"):
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if not target.startswith("https://"):
+                name, _, section = target.partition("#")
+                text = (folder / (name or page.name)).read_text()
+                headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+                anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+                anchors |= set(re.findall(r'<a id="([^"]+)">', text))
+                assert not section or section in anchors, (page.name, target)
+                followed += 1
+    assert followed > 20
 
 
 def test_what_dpkg_is_told(deb: Path, tree: Path, tmp_path: Path) -> None:
