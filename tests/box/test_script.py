@@ -22,6 +22,7 @@ from tests.box.boxes import answering, process, quick, run_script, well
 from tests.daemons import BUNDLE, ROOT, free_port, running
 from tests.fakes.jetson import Jetson
 from tests.patience import PATIENCE_S
+from tests.systemd.page import PAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -85,6 +86,28 @@ def test_some_checks(jetson: Jetson) -> None:
     wrong = health(jetson, "--only", "clocks,weather")
     assert wrong.returncode == 2
     assert "no check is called weather; there are platform" in wrong.stderr
+
+
+def test_only_what_is_wrong_and_what_hurts_first(jetson: Jetson) -> None:
+    jetson.fault("clock_1970")
+    jetson.fault("thermal_throttle", degrees=86.0, cap_khz=0)
+    jetson.path(paths.GPU_NODE).unlink()
+    names = "time,clocks,temperature,gpu_node,fan"
+    found = findings(ran := health(jetson, "--json", "--wrong", "--only", names))
+    assert list(found) == ["gpu_node", "temperature", "time"] and ran.returncode == 2
+    lines = health(jetson, "--wrong", "--only", names).stdout.splitlines()
+    assert [line.split()[1] for line in lines if line[:4] in ("FAIL", "WARN")] == list(found)
+    well_done = health(jetson, "--wrong", "--only", "clocks,fan")
+    assert (well_done.returncode, well_done.stdout.count("\n")) == (0, 1)
+    assert "nothing is wrong: 2 checks" in well_done.stdout
+
+
+def test_the_page_is_in_the_order_of_what_hurts() -> None:
+    order = health_run.BY_HARM
+    assert set(health_run.NAMES) <= set(order) and len(set(order)) == len(order)
+    rows = re.findall(r"^\| (?:WARN or FAIL|WARN|FAIL) ([a-z0-9_]+(?:, [a-z0-9_]+)*)[ ,]", PAGE, re.MULTILINE)
+    named = [name for row in rows for name in row.split(", ")]
+    assert len(named) > 20 and named == sorted(named, key=order.index)
 
 
 def test_the_exit_status_is_the_worst(jetson: Jetson) -> None:

@@ -31,6 +31,12 @@ PUT_BACK = (
     "libnvinfer10=VERSION python3-libnvinfer=VERSION, with the version of repo.download.nvidia.com, and "
     "sudo systemctl restart f5-appliance"
 )
+SET_CLOCK = (
+    "nothing needs it but certificates and logs. With a network: sudo timedatectl set-ntp true; without one: "
+    "sudo timedatectl set-ntp false, sudo date -s 'YEAR-MONTH-DAY HOUR:MINUTE', then sudo hwclock -w -f "
+    "/dev/rtcN for each RTC (`grep . /sys/class/rtc/*/name`): which one a battery keeps differs, and without "
+    "a battery nvvrs-pseq-rtc sets 1970 again at each boot"
+)
 INSTALL_AGAIN = "install the package for this JetPack again: sudo apt install --reinstall ./FILE.deb"
 
 
@@ -87,15 +93,8 @@ def check_time(seconds: float, synchronised: bool | None) -> Finding:
     now = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     value = f"{now:%Y-%m-%d %H:%M} UTC"
     limit = f"{FIRST_YEAR} or later; synchronised"
-    remedy = (
-        "connect the box to a time server: sudo timedatectl set-ntp true; without a network set it with "
-        "`sudo timedatectl set-time`, and replace the clock's battery if it forgets"
-    )
-    if now.year < FIRST_YEAR:
-        return Finding("time", Level.FAIL, value, limit, remedy, {"synchronised": synchronised})
-    if synchronised is False:
-        return Finding(
-            "time", Level.WARN, f"{value}, not synchronised", limit, remedy, {"synchronised": False}
-        )
+    if now.year < FIRST_YEAR or synchronised is False:
+        value += ", not synchronised" if synchronised is False else ""
+        return Finding("time", Level.WARN, value, limit, SET_CLOCK, {"synchronised": synchronised})
     value += ", synchronised" if synchronised else "; nothing says whether it is synchronised"
     return passed("time", value, limit, {"synchronised": synchronised})

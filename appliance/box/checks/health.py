@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from appliance.box import platform
 from appliance.box.checks import application
 from appliance.box.checks.application import Application
-from appliance.box.checks.finding import Finding, skipped
+from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.readiness import READYZ, merge_application
 from appliance.box.checks.runner import CHECKS, run_checks
 from appliance.box.clocks import boots
@@ -17,6 +18,21 @@ from appliance.box.system import Box
 APPLICATION_CHECKS = ("config", "bundle", "voices", "engines", "daemon", "synthesis")
 NAMES = tuple(dict.fromkeys((*CHECKS, *APPLICATION_CHECKS)))
 NOT_REQUESTED = "not asked for (--speak)"
+SILENCE = (
+    *("application", "daemon", "synthesis", "config", "bundle", "voices", "engines", "platform", "gpu_node"),
+    "restarts",
+)
+SLOW_SPEECH = (
+    *("reboot", "boots", "power_mode", "clocks", "cores", "caps", "temperature", "cooling", "fan"),
+    *("backend", "speed"),
+)
+LATER = (
+    *("l4t", "versions", "disk", "memory", "lfb", "swap", "oc1", "oc2", "oc3", "power", "reset", "wear"),
+    "sleep",
+)
+BOOKKEEPING = ("packages", "journal", "desktop", "time", "jtop")
+BY_HARM = (*SILENCE, *SLOW_SPEECH, *LATER, *BOOKKEEPING)
+"""Checks by what their failure costs, most first: of `--wrong`, and of the table in systemd/README.md."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +60,12 @@ def run_health(box: Box, app: Application, selection: Selection) -> list[Finding
     if "synthesis" not in names and (not only or "synthesis" in only):
         findings.append(skipped("synthesis", NOT_REQUESTED))
     return findings
+
+
+def wrong(findings: Iterable[Finding]) -> list[Finding]:
+    """Return WARN and FAIL in the order of BY_HARM, and then checks of other releases."""
+    found = [finding for finding in findings if finding.level in (Level.WARN, Level.FAIL)]
+    return sorted(found, key=lambda finding: (*BY_HARM, finding.check).index(finding.check))
 
 
 def _note_backend(box: Box, findings: list[Finding]) -> None:
