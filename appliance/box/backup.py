@@ -22,7 +22,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import sys
 import tarfile
 import time
@@ -30,7 +29,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 from appliance.box import paths, platform
 from appliance.box.system import Box, add_box_options, open_box
@@ -109,14 +107,11 @@ class Backup:
     def of(self, part: str) -> list[Entry]:
         return [entry for entry in self.entries if entry.part == part]
 
-    def describe(self) -> list[str]:
+    def describe(self, say: Say) -> None:
         """One line for each part."""
-        lines = []
         for part in self.parts:
-            files = [entry for entry in self.of(part) if not entry.folder]
-            size = sum(entry.size for entry in files)
-            lines.append(f"{part:<14} {len(files):>5} files  {size / 1e6:>8,.1f} MB")
-        return lines
+            sizes = [entry.size for entry in self.of(part) if not entry.folder]
+            say(f"{part:<14} {len(sizes):>5} files  {sum(sizes) / 1e6:>8,.1f} MB")
 
 
 # Backing up.
@@ -131,8 +126,7 @@ def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
         if voices.is_dir():
             stack.enter_context(locked(voices, fcntl.LOCK_SH))
         backup = _collect(box, say)
-        for line in backup.describe():
-            say(line)
+        backup.describe(say)
         if dry_run:
             return
         new = file.with_name(f".{file.name}.new")
@@ -141,9 +135,8 @@ def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
             _write_archive(box, backup, new)
             read(new)
             os.rename(new, file)
-        except BaseException:
+        finally:
             new.unlink(missing_ok=True)
-            raise
         sync(file.parent)
     say(f"{file}: {file.stat().st_size / 1e6:,.1f} MB, for its owner only: it may hold keys")
 
@@ -157,19 +150,10 @@ def _collect(box: Box, say: Say) -> Backup:
             say(f"{part}: {path} is not there, and so not in the backup")
             continue
         for inside, found in _walk(part, place, say):
-            state = found.stat()
-            hashed = "" if found.is_dir() else sha256(found)
-            entries.append(
-                Entry(
-                    inside,
-                    found.is_dir(),
-                    stat.S_IMODE(state.st_mode) & 0o777,
-                    users.get(state.st_uid, ""),
-                    groups.get(state.st_gid, ""),
-                    state.st_size if hashed else 0,
-                    hashed,
-                )
-            )
+            state, folder = found.stat(), found.is_dir()
+            owners = users.get(state.st_uid, ""), groups.get(state.st_gid, "")
+            content = (0, "") if folder else (state.st_size, sha256(found))
+            entries.append(Entry(inside, folder, state.st_mode & 0o777, *owners, *content))
     _report_files_elsewhere(box, say)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(box.wall()))
     return Backup(created, platform.identify(box.root).module, _version(box), tuple(entries))
@@ -224,14 +208,14 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 # Reading.
 
-Members = Iterator[tuple[Entry, IO[bytes]]]
+Members = Iterator[tuple[Entry, bytes]]
 
 
 def read(file: Path) -> Backup:
     """Verify every hash of a backup and return its listing. Raises Failure, OSError."""
     with _opened(file) as (backup, members):
-        for entry, stream in members:
-            _copied(file, entry, stream, None)
+        for _ in members:
+            pass
     return backup
 
 
@@ -246,9 +230,7 @@ def _opened(file: Path) -> Iterator[tuple[Backup, Members]]:
                     raise Failure(f"{file}: no backup of f5-backup: it does not begin with {LISTING}")
                 if first.size > LISTING_BYTES:
                     raise Failure(f"{file}: {LISTING} has {first.size} bytes; at most {LISTING_BYTES}")
-                stream = tar.extractfile(first)
-                assert stream is not None  # it is a regular file
-                backup = _parse(file, stream.read())
+                backup = _parse(file, _data(tar, first))
                 yield backup, _members(file, tar, backup)
             # Read to the end, where gzip has its checksum.
             if len(plain.read(BLOCK_BYTES)) == BLOCK_BYTES:
@@ -259,9 +241,15 @@ def _opened(file: Path) -> Iterator[tuple[Backup, Members]]:
         ) from error
 
 
+def _data(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    stream = tar.extractfile(member)
+    assert stream is not None  # it is a regular file
+    return stream.read()
+
+
 def _members(file: Path, tar: tarfile.TarFile, backup: Backup) -> Members:
-    listed = [entry for entry in backup.entries if not entry.folder]
-    for entry in listed:
+    """Content of every file, which has the hash of its entry. Raises Failure."""
+    for entry in (entry for entry in backup.entries if not entry.folder):
         member = tar.next()
         if member is None:
             raise Failure(f"{file}: cut off: {entry.name} is not in it; copy it again")
@@ -269,9 +257,10 @@ def _members(file: Path, tar: tarfile.TarFile, backup: Backup) -> Members:
             raise Failure(
                 f"{file}: {shown(member.name)} is not what is listed there: {entry.name}; do not use it"
             )
-        stream = tar.extractfile(member)
-        assert stream is not None  # it is a regular file
-        yield entry, stream
+        data = _data(tar, member)
+        if hashlib.sha256(data).hexdigest() != entry.sha256:
+            raise Failure(f"{file}: {entry.name} is damaged: its hash is another; copy the backup again")
+        yield entry, data
     if (more := tar.next()) is not None:
         raise Failure(f"{file}: {shown(more.name)} is not listed; do not use it")
 
@@ -290,28 +279,14 @@ def _parse(file: Path, text: bytes) -> Backup:
         backup: Backup = from_mapping(Backup, raw, where=LISTING, error=ValueError, ignore_unknown=True)
     except ValueError as error:
         raise Failure(f"{file}: {error}; do not use it") from error
-    entries = backup.entries
-    folders: set[str] = set()
-    names: set[str] = set()
-    for entry in entries:
-        parent = str(PurePosixPath(entry.name).parent)
-        if entry.name in names or parent not in folders | {"."} or (parent == "." and not entry.folder):
+    is_folder: dict[str, bool] = {}
+    for entry in backup.entries:
+        # A part is a folder, in none of the backup's.
+        inside = is_folder.get(str(PurePosixPath(entry.name).parent), entry.folder and entry.name in PARTS)
+        if entry.name in is_folder or not inside:
             raise Failure(f"{file}: {LISTING}: {shown(entry.name)} is listed twice, or outside of any folder")
-        names.add(entry.name)
-        if entry.folder:
-            folders.add(entry.name)
+        is_folder[entry.name] = entry.folder
     return backup
-
-
-def _copied(file: Path, entry: Entry, stream: IO[bytes], out: IO[bytes] | None) -> None:
-    """Read a file to its end, into `out` if given. Raises Failure if its hash differs."""
-    digest = hashlib.sha256()
-    while block := stream.read(BLOCK_BYTES):
-        digest.update(block)
-        if out is not None:
-            out.write(block)
-    if digest.hexdigest() != entry.sha256:
-        raise Failure(f"{file}: {entry.name} is damaged: its hash is another; copy the backup again")
 
 
 # Restoring.
@@ -320,15 +295,18 @@ def _copied(file: Path, entry: Entry, stream: IO[bytes], out: IO[bytes] | None) 
 def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     """The replaced folders are kept. Raises Failure, OSError."""
     backup = read(file)
-    parts = [part for part in backup.parts if _applies_here(box, backup, part, say)]
+    parts, module = list(backup.parts), platform.identify(box.root).module
+    if BASELINE in parts and backup.module != module:
+        parts.remove(BASELINE)
+        other = f"baseline: of the module {backup.module or 'unknown'}, this is {module or 'unknown'}"
+        say(f"{other}: not restored; f5-clock-lock writes one of this module")
     owners = {entry: _owner(box, entry, say) for part in parts for entry in backup.of(part)}
     if backup.version and backup.version != (here := _version(box)):
         say(f"made by f5-appliance {backup.version}, here is {here or 'none'}: appliance check --only config")
     places = {part: _place(box, PARTS[part]) for part in parts}
     for part, place in places.items():
         _check_room(place, sum(entry.size for entry in backup.of(part)))
-    for line in backup.describe():
-        say(line)
+    backup.describe(say)
     if dry_run:
         for place in places.values():
             say(f"would replace {place}" if place.exists() else f"would make {place}")
@@ -336,8 +314,8 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     for place in places.values():
         _sweep(place)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(box.wall()))
-    staged = {part: _beside(place, f"restoring-{stamp}-{_inode(place)}") for part, place in places.items()}
-    aside = {part: _beside(place, f"before-{stamp}") for part, place in places.items()}
+    staged = {part: Path(f"{place}.restoring-{stamp}-{_inode(place)}") for part, place in places.items()}
+    aside = {part: Path(f"{place}.before-{stamp}") for part, place in places.items()}
     if taken := next((str(new) for new in (*staged.values(), *aside.values()) if os.path.lexists(new)), ""):
         raise Failure(f"{taken} is there already: wait a second, and try again")
     with contextlib.ExitStack() as stack:
@@ -363,29 +341,19 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     say("the daemon takes it over after: sudo systemctl restart f5-appliance")
 
 
-def _applies_here(box: Box, backup: Backup, part: str, say: Say) -> bool:
-    here = platform.identify(box.root).module
-    if part != BASELINE or backup.module == here:
-        return True
-    say(
-        f"baseline: of the module {backup.module or 'unknown'}, this is {here or 'unknown'}: not restored; "
-        "f5-clock-lock writes one of this module"
-    )
-    return False
-
-
 def _owner(box: Box, entry: Entry, say: Say) -> tuple[int, int]:
     """Find uid and gid by name. Raises Failure."""
-    numbers = []
-    for name, path, kind in ((entry.user, paths.USERS, "user"), (entry.group, paths.GROUPS, "group")):
+
+    def number(name: str, path: str, kind: str) -> int:
         ids = {known: number for number, known in _names(box, path).items()}
         other = OWNERS[entry.part]
         if name not in ids:
             say(f"{entry.name}: the {kind} {name or 'of the backup'} is not here: {other} gets it")
         if name not in ids and other not in ids:
             raise Failure(f"there is no {kind} {other}: install the package first")
-        numbers.append(ids.get(name, ids.get(other, 0)))
-    return numbers[0], numbers[1]
+        return ids.get(name, ids.get(other, 0))
+
+    return number(entry.user, paths.USERS, "user"), number(entry.group, paths.GROUPS, "group")
 
 
 def _check_room(place: Path, needed: int) -> None:
@@ -409,17 +377,14 @@ def _stage(
     with _opened(file) as (again, members):
         if again != backup:
             raise Failure(f"{file} changed while it was read: try again")
-        for entry, stream in members:
-            if entry not in owners:
-                _copied(file, entry, stream, None)
-                continue
-            with _inside(staged, entry).open("xb") as out:
-                os.fchmod(out.fileno(), 0o600)
-                _copied(file, entry, stream, out)
-                os.fchown(out.fileno(), *owners[entry])
-                os.fchmod(out.fileno(), entry.mode)
-                out.flush()
-                os.fsync(out.fileno())
+        for entry, data in members:
+            if entry in owners:
+                with _inside(staged, entry).open("xb") as out:
+                    os.fchown(out.fileno(), *owners[entry])
+                    os.fchmod(out.fileno(), entry.mode)
+                    out.write(data)
+                    out.flush()
+                    os.fsync(out.fileno())
     for entry in reversed(list(owners)):
         if entry.folder:
             folder = _inside(staged, entry)
@@ -463,10 +428,6 @@ def _clear(staged: Path) -> None:
         sync(staged.parent)
     else:
         shutil.rmtree(staged)
-
-
-def _beside(place: Path, ending: str) -> Path:
-    return place.with_name(f"{place.name}.{ending}")
 
 
 def _inode(folder: Path) -> int:

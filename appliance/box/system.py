@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from appliance.box import paths
-from appliance.box.root import Root
+from appliance.box.root import Root, parse_int
 from appliance.box.tools import Tools
 
 PROPERTIES = (
@@ -70,44 +70,35 @@ def open_box(sysroot: str = "", tools: str = "") -> Box:
 
 @dataclass(frozen=True)
 class Unit:
-    """Properties as `systemctl show` prints them; unknown ones are empty."""
+    """State as `systemctl show` prints it; what it does not know is empty."""
 
-    name: str
     properties: Mapping[str, str]
+    installed: bool
+    active: str
+    """active, activating, inactive, failed, …"""
+    result: str
+    """Result of the last run: success, exit-code, watchdog, start-limit-hit, …"""
+    exit_status: int
+    """Exit status of the main process."""
+    restarts: int
+    """Automatic restarts since the last manual start."""
+    status: str
+    """The line that the daemon gives of itself."""
+    queued: bool
+    """A start or stop of it is under way or waits for other units."""
 
-    @property
-    def installed(self) -> bool:
-        return self.properties.get("LoadState", "loaded") == "loaded"
-
-    @property
-    def active(self) -> str:
-        """active, activating, inactive, failed, …"""
-        return self.properties.get("ActiveState", "")
-
-    @property
-    def result(self) -> str:
-        """Result of the last run: success, exit-code, watchdog, start-limit-hit, …"""
-        return self.properties.get("Result", "")
-
-    @property
-    def exit_status(self) -> int:
-        """Exit status of the main process."""
-        return _number(self.properties.get("ExecMainStatus", ""))
-
-    @property
-    def restarts(self) -> int:
-        """Automatic restarts since the last manual start."""
-        return _number(self.properties.get("NRestarts", ""))
-
-    @property
-    def status(self) -> str:
-        """The line that the daemon gives of itself."""
-        return self.properties.get("StatusText", "")
-
-    @property
-    def queued(self) -> bool:
-        """A start or stop of it is under way or waits for other units."""
-        return _number(self.properties.get("Job", "")) > 0
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Unit:
+        return cls(
+            properties,
+            installed=properties.get("LoadState", "loaded") == "loaded",
+            active=properties.get("ActiveState", ""),
+            result=properties.get("Result", ""),
+            exit_status=parse_int(properties.get("ExecMainStatus")) or 0,
+            restarts=parse_int(properties.get("NRestarts")) or 0,
+            status=properties.get("StatusText", ""),
+            queued=bool(parse_int(properties.get("Job"))),
+        )
 
     @property
     def summary(self) -> str:
@@ -123,8 +114,4 @@ def unit(box: Box, name: str) -> Unit | None:
     ran = box.tools.execute("systemctl", "show", "-p", ",".join(PROPERTIES), name, timeout_s=ASK_S)
     pairs = (line.partition("=") for line in ran.output.splitlines())
     properties = {key: value.strip() for key, equals, value in pairs if equals and key in PROPERTIES}
-    return Unit(name, properties) if ran.code == 0 and properties.get("ActiveState") else None
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 19 else 0
+    return Unit.of(properties) if ran.code == 0 and properties.get("ActiveState") else None

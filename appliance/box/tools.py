@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,7 +74,7 @@ class Tools:
         if isinstance(process, Completed):
             return process
         command = (name, *arguments)
-        with process:
+        with _session(process):
             try:
                 output, errors = process.communicate(answer or None, timeout=timeout_s)
             except subprocess.TimeoutExpired:
@@ -82,10 +82,6 @@ class Tools:
                 os.killpg(process.pid, signal.SIGKILL)
                 output, errors = process.communicate()
                 return Completed(command, -signal.SIGKILL, output, errors, timed_out=True)
-            except BaseException:
-                # E.g. Ctrl-C, which does not reach a session of its own.
-                _end_session(process)
-                raise
         return Completed(command, process.returncode, output, errors)
 
     def follow(self, name: str, *arguments: str, say: Callable[[str], None], period_s: float) -> Completed:
@@ -104,23 +100,18 @@ class Tools:
                 lines.put(line.rstrip())
             lines.put(None)
 
-        with process:
+        with _session(process):
             threading.Thread(target=read, daemon=True).start()
-            try:
-                while True:
-                    try:
-                        line = lines.get(timeout=period_s)
-                    except queue.Empty:
-                        say("")
-                        continue
-                    if line is None:
-                        break
-                    output.append(line)
-                    say(line)
-                process.wait()
-            except BaseException:
-                _end_session(process)
-                raise
+            while True:
+                try:
+                    line = lines.get(timeout=period_s)
+                except queue.Empty:
+                    say("")
+                    continue
+                if line is None:
+                    break
+                output.append(line)
+                say(line)
         return Completed((name, *arguments), process.returncode, "\n".join(output))
 
     def _started(
@@ -146,6 +137,17 @@ class Tools:
             )
         except OSError as error:
             return Completed(command, NOT_FOUND, "", f"{name} cannot be run: {error_text(error)}")
+
+
+@contextlib.contextmanager
+def _session(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Wait for it to end. An exception, e.g. Ctrl-C, which does not reach it, ends its whole session."""
+    with process:
+        try:
+            yield
+        except BaseException:
+            _end_session(process)
+            raise
 
 
 def _end_session(process: subprocess.Popen[str]) -> None:

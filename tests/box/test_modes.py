@@ -76,10 +76,10 @@ def test_what_only_says_that_we_are_not_root_is_no_complaint() -> None:
 
 def test_the_best_mode_is_chosen_by_name() -> None:
     conf = modes.parse_conf(SUPER)
-    best = modes.target_mode(modes.Site(), conf, "").mode
+    best = modes.target_mode("", conf, "").mode
     assert best is not None
     assert (best.id, best.name, best.cores) == (2, "MAXN_SUPER", (0, 4))
-    lesser = modes.target_mode(modes.Site(), modes.parse_conf("< POWER_MODEL ID=0 NAME=15W >"), "")
+    lesser = modes.target_mode("", modes.parse_conf("< POWER_MODEL ID=0 NAME=15W >"), "")
     assert lesser.mode is None and "no power mode MAXN_SUPER or MAXN; it has 15W" in lesser.problem
 
 
@@ -137,8 +137,8 @@ def test_caps_and_masks() -> None:
     conf = modes.parse_conf(SUPER)
     weak = conf.by_id(0)
     assert weak is not None and weak.cores == (0,) and weak.tpc_mask == 0xF8
-    assert weak.cap("CPU_A78_0") == 1_113_600
-    assert [weak.cap(name) for name in ("GPU", "EMC", "CPU_A78_1")] == [None, None, None]
+    assert weak.limit("CPU_A78_0") == 1_113_600
+    assert [weak.limit(name) for name in ("GPU", "EMC", "CPU_A78_1")] == [None, None, None]
     assert [conf.cpu_parameter(core) for core in (0, 3, 4, 7)] == ["CPU_A78_0"] * 2 + ["CPU_A78_1"] * 2
     assert conf.default == 1
 
@@ -160,14 +160,14 @@ def test_a_mode_without_an_id_is_an_error(tmp_path: Path) -> None:
 def test_a_profile_is_read_as_it_was_written(tmp_path: Path, profile: str) -> None:
     jetson = Jetson(tmp_path, profile)
     conf = modes.parse_conf(jetson.read(paths.NVPMODEL_CONF))
-    best = modes.target_mode(modes.Site(), conf, "MODE_30W").mode
+    best = modes.target_mode("", conf, "MODE_30W").mode
     assert best is not None and best.name == "MAXN"
     for written in jetson.profile.modes:
         mode = conf.by_name(written.name)
         assert mode is not None and mode.id == written.id
         assert mode.cores == tuple(range(written.cpus))
         assert mode.tpc_mask == written.tpc_mask
-        assert mode.cap("GPU") == (written.gpu_hz if written.gpu_hz > 0 else None)
+        assert mode.limit("GPU") == (written.gpu_hz if written.gpu_hz > 0 else None)
     assert readings.read(quick(jetson)).modes.current == modes.CurrentMode("MODE_30W", 2)
     as_anybody = readings.read(quick(jetson, user=lambda: 1000)).modes.current
     assert (as_anybody.name, as_anybody.problem) == ("MODE_30W", "")

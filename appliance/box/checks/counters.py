@@ -6,14 +6,16 @@ samples before the reset are ignored. Times are seconds since boot.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Annotated
 
 from appliance.box import paths
 from appliance.box.clocks.clocks_json import Count, Number
 from appliance.box.system import Box
-from appliance.fields import Ranged
+from appliance.fields import Between, Ranged
 
 SCHEMA = 1
 KEPT_S = 2 * 3600.0
@@ -30,10 +32,10 @@ class Sample(Ranged):
 
 
 @dataclass(frozen=True)
-class _Record:
+class _Record(Ranged):
     """The fields are the keys of the file."""
 
-    schema: int
+    schema: Annotated[int, Between(SCHEMA, SCHEMA)]
     boot_id: str
     samples: tuple[Sample, ...]
 
@@ -83,14 +85,12 @@ def _unbroken(samples: Sequence[Sample], now: Sample, name: str) -> Iterator[Sam
 
 def read(box: Box) -> tuple[Sample, ...]:
     """Samples of this boot, oldest first."""
-    try:
-        if not box.root.is_private(paths.COUNTERS):
-            return ()
-        record = box.root.load(paths.COUNTERS, _Record)
-    except (OSError, ValueError):
-        # The mean since boot is reported instead, and labelled so.
-        return ()
-    return record.samples if (record.schema, record.boot_id) == (SCHEMA, box.boot_id) else ()
+    with contextlib.suppress(OSError, ValueError):
+        if box.root.is_private(paths.COUNTERS):
+            record = box.root.load(paths.COUNTERS, _Record)
+            return record.samples if record.boot_id == box.boot_id else ()
+    # The mean since boot is reported instead, and labelled so.
+    return ()
 
 
 def keep(box: Box, samples: Sequence[Sample], now: Sample) -> None:

@@ -26,6 +26,10 @@ class Level(str, enum.Enum):
         """SKIP < PASS < WARN < FAIL."""
         return (Level.SKIP, Level.PASS, Level.WARN, Level.FAIL).index(self)
 
+    @classmethod
+    def of(cls, *, warn: bool, fail: bool = False) -> Level:
+        return cls.FAIL if fail else cls.WARN if warn else cls.PASS
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -40,6 +44,11 @@ class Finding:
     """Numbers behind the value; names end in the unit."""
     reason: Reason = Reason.NONE
     """Why the level is what it is, for programs; NONE of most checks."""
+
+    def __post_init__(self) -> None:
+        """A check may pass the remedy of a worse level along."""
+        if self.level in (Level.PASS, Level.SKIP):
+            object.__setattr__(self, "remedy", "")
 
 
 @dataclass(frozen=True)

@@ -32,14 +32,13 @@ class HealthRun:
     @property
     def numbers(self) -> dict[tuple[str, str], float]:
         """(check, figure) → value, if numeric; a figure that is a mapping gives one `figure.key` each."""
-        flat: dict[tuple[str, str], object] = {}
-        for finding in self.findings:
-            for name, value in finding.figures.items():
-                if isinstance(value, dict):
-                    flat |= {(finding.check, f"{name}.{key}"): inner for key, inner in value.items()}
-                else:
-                    flat[finding.check, name] = value
-        return {key: float(value) for key, value in flat.items() if isinstance(value, (int, float))}
+        return {
+            (finding.check, f"{name}.{key}" if key else name): float(number)
+            for finding in self.findings
+            for name, value in finding.figures.items()
+            for key, number in (value if isinstance(value, dict) else {"": value}).items()
+            if isinstance(number, (int, float))
+        }
 
 
 def publish(box: Box, findings: Collection[Finding]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.box import paths
-from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.clocks.verdict import Verdict
 from appliance.box.system import Box
 
@@ -49,25 +49,24 @@ def query(box: Box) -> Report:
         return Report(problem="jtop.service is not running")
     # -I: nothing is imported from the current folder or our environment.
     ran = box.tools.execute(*_python(box), "-I", "-c", SCRIPT, timeout_s=ANSWER_S)
-    lines = ran.output.strip().splitlines()
     try:
-        raw: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        raw: dict[str, Any] = json.loads(ran.output.strip().splitlines()[-1])
         if "problem" in raw:
             return Report(problem=str(raw["problem"]))
         return Report(str(raw["version"]), bool(raw["pinned"]), str(raw["mode"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return Report(problem="jtop gave no answer")
 
 
 def _python(box: Box) -> tuple[str, ...]:
     """Interpreter of jtop's first line, run as its owner; else the system's."""
     found = INTERPRETER.match(box.root.text(paths.JTOP) or "")
+    if found is None:
+        return ("python3",)
     try:
-        place = box.root.at(found[1] or found[2]) if found else None
-        owners = [place.lstat(), place.stat()] if place else []
+        place = box.root.at(found[1] or found[2])
+        owners = place.lstat(), place.stat()
     except OSError:
-        place = None
-    if place is None:
         return ("python3",)
     # Root must not run a file that a user could have changed.
     user = next((owner for owner in owners if owner.st_uid), None)
@@ -91,7 +90,6 @@ def check_jtop(report: Report, reading: Verdict) -> Finding:
         differs.append("claims that jetson_clocks is off, and the readings say that all is pinned")
     if report.mode and reading.mode and report.mode != reading.mode:
         differs.append(f"claims power mode {report.mode}, and it is {reading.mode}")
-    if differs:
-        remedy = "believe the readings: go by the checks clocks and power_mode; sudo systemctl restart jtop"
-        return Finding("jtop", Level.WARN, "; ".join(differs), limit, remedy, figures)
-    return passed("jtop", f"jetson-stats {report.version} agrees", limit, figures)
+    value = "; ".join(differs) or f"jetson-stats {report.version} agrees"
+    remedy = "believe the readings: go by the checks clocks and power_mode; sudo systemctl restart jtop"
+    return Finding("jtop", Level.of(warn=bool(differs)), value, limit, remedy, figures)

@@ -11,15 +11,13 @@ from appliance.box import paths
 from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, skipped
 
-HOUR_S = 3600.0
-MINUTE_S = 60.0
-UNDER_VOLTAGE_S = HOUR_S
-AVERAGE_S = 10 * MINUTE_S
-INSTANT_S = MINUTE_S
+SPANS_S = {"an hour": 3600.0, "a minute": 60.0}
+UNDER_VOLTAGE_S, AVERAGE_S, INSTANT_S = 3600.0, 600.0, 60.0
 """Window in which each kind of event is counted."""
 UNDER_VOLTAGES_PER_HOUR = 5
 AVERAGES_PER_MINUTE = 1
 INSTANTS_PER_SECOND = 20
+NO_COUNTERS = "no over-current counters"
 
 MODULE_W = {"p3701-0000": 60.0, "p3701-0005": 60.0, "p3701-0004": 40.0, "p3701-0008": 75.0}
 """Highest rated power by module."""
@@ -27,35 +25,38 @@ MODULE_W = {"p3701-0000": 60.0, "p3701-0005": 60.0, "p3701-0004": 40.0, "p3701-0
 
 def check_under_voltage(events: Rise | None) -> Finding:
     """OC1: the supply voltage dropped."""
-    limit = f"WARN above 0, FAIL above {UNDER_VOLTAGES_PER_HOUR} an hour"
     remedy = (
         "check the power supply and its cable, and replace whichever is weak: the voltage sags under load"
     )
-    broken = events is not None and events.per(HOUR_S) > UNDER_VOLTAGES_PER_HOUR
-    return _counted("oc1", "under-voltage", events, limit, remedy, broken=broken)
+    return _counted("oc1", "under-voltage", events, UNDER_VOLTAGES_PER_HOUR, "an hour", remedy)
 
 
 def check_average_current(events: Rise | None, lower_mode: str) -> Finding:
     """OC2: average current too high. `lower_mode`: the next lower power mode, "" if unknown."""
-    limit = f"WARN above 0, FAIL above {AVERAGES_PER_MINUTE} a minute"
     remedy = f"use a stronger power supply, or {less_power(lower_mode)}"
-    broken = events is not None and events.per(MINUTE_S) > AVERAGES_PER_MINUTE
-    return _counted("oc2", "over-current (average)", events, limit, remedy, broken=broken)
+    return _counted("oc2", "over-current (average)", events, AVERAGES_PER_MINUTE, "a minute", remedy)
+
+
+def _counted(check: str, name: str, events: Rise | None, most: int, over: str, remedy: str) -> Finding:
+    if events is None:
+        return skipped(check, NO_COUNTERS)
+    level = Level.of(warn=events.count > 0, fail=events.per(SPANS_S[over]) > most)
+    limit = f"WARN above 0, FAIL above {most} {over}"
+    figures = {"events": events.count, "span_s": round(events.span_s), "recorded": events.recorded}
+    return Finding(check, level, f"{name}: {events.summary}", limit, remedy, figures)
 
 
 def check_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
     """OC3: short current peaks, some of them normal at full clocks. `slower`: speech is slower, too."""
     if events is None:
-        return skipped("oc3", "no over-current counters")
+        return skipped("oc3", NO_COUNTERS)
     limit = f"WARN above {INSTANTS_PER_SECOND} a second, FAIL when speech is slower too"
     rate = events.count / max(events.span_s, 1.0)
+    many = rate > INSTANTS_PER_SECOND
     value = f"{rate:.1f} bursts a second ({events.summary})"
     figures = {"per_second": round(rate, 3), "events": events.count, "recorded": events.recorded}
-    if rate <= INSTANTS_PER_SECOND:
-        return Finding("oc3", Level.PASS, value, limit, figures=figures)
-    level = Level.FAIL if slower else Level.WARN
     remedy = f"use a stronger power supply; where speech is slower than it was, {less_power(lower_mode)}"
-    return Finding("oc3", level, value, limit, remedy, figures)
+    return Finding("oc3", Level.of(warn=many, fail=many and slower), value, limit, remedy, figures)
 
 
 def check_power(rails_mw: Mapping[str, float], total_mw: float | None, module: str) -> Finding:
@@ -65,22 +66,10 @@ def check_power(rails_mw: Mapping[str, float], total_mw: float | None, module: s
     most_w = MODULE_W.get(module)
     parts = ", ".join(f"{name} {value / 1000:.1f}" for name, value in rails_mw.items())
     value = f"{total_mw / 1000:.1f} W" + (f" ({parts})" if parts else "")
-    figures = {"total_mw": total_mw, "rails_mw": dict(rails_mw)}
+    level = Level.of(warn=most_w is not None and total_mw > most_w * 1000)
     limit = f"at most {most_w:g} W" if most_w else ""
-    if most_w and total_mw > most_w * 1000:
-        remedy = "other programs load the module: look with `top` and tegrastats, and stop what is not needed"
-        return Finding("power", Level.WARN, value, limit, remedy, figures)
-    return Finding("power", Level.PASS, value, limit, figures=figures)
-
-
-def _counted(check: str, name: str, events: Rise | None, limit: str, remedy: str, *, broken: bool) -> Finding:
-    if events is None:
-        return skipped(check, "no over-current counters")
-    value = f"{name}: {events.summary}"
-    figures = {"events": events.count, "span_s": round(events.span_s), "recorded": events.recorded}
-    if not events.count:
-        return Finding(check, Level.PASS, value, limit, figures=figures)
-    return Finding(check, Level.FAIL if broken else Level.WARN, value, limit, remedy, figures)
+    remedy = "other programs load the module: look with `top` and tegrastats, and stop what is not needed"
+    return Finding("power", level, value, limit, remedy, {"total_mw": total_mw, "rails_mw": dict(rails_mw)})
 
 
 def less_power(mode: str) -> str:

@@ -41,6 +41,5 @@ def last(box: Box) -> Finding:
     if line.boot_id != box.boot_id or not 0.0 <= age_s <= LAST_S:
         return never
     figures = {"rtf": line.rtf, "first_audio_s": line.first_audio_s}
-    is_bad = line.level in (Level.WARN, Level.FAIL)
-    remedy = f"see to the cause that it names, then measure again: {MEASURE}" if is_bad else ""
+    remedy = f"see to the cause that it names, then measure again: {MEASURE}"
     return Finding("speed", line.level, f"{line.value} ({age_s / 3600:.0f} h ago)", "", remedy, figures)

@@ -34,12 +34,12 @@ def check_memory(memory: Memory | None) -> Finding:
     limit = f"WARN below {MEMORY_WARN:.0%}, FAIL below {MEMORY_FAIL:.0%}"
     value = f"{share:.0%} of {memory.total / GIB:.0f} GiB available"
     figures = {"available_bytes": memory.available, "total_bytes": memory.total}
-    level = _level(share < MEMORY_WARN, share < MEMORY_FAIL)
+    level = Level.of(warn=share < MEMORY_WARN, fail=share < MEMORY_FAIL)
     remedy = (
         "stop what else uses memory or the GPU, which share it: the desktop with "
         "`sudo systemctl stop display-manager`, for good with `sudo systemctl disable display-manager`"
     )
-    return Finding("memory", level, value, limit, _needed(level, remedy), figures)
+    return Finding("memory", level, value, limit, remedy, figures)
 
 
 def check_large_blocks(blocks: int | None, memory: Memory | None) -> Finding:
@@ -50,19 +50,13 @@ def check_large_blocks(blocks: int | None, memory: Memory | None) -> Finding:
     if blocks is None:
         return skipped("lfb", "/proc/buddyinfo cannot be read")
     short = memory is None or memory.available < PLENTY * memory.total
-    level = _level(blocks < LARGE_BLOCKS and short, False)
+    level = Level.of(warn=blocks < LARGE_BLOCKS and short)
     remedy = (
         "gather free memory: `echo 3 | sudo tee /proc/sys/vm/drop_caches` and "
         "`echo 1 | sudo tee /proc/sys/vm/compact_memory`; if that is not enough, restart the box"
     )
-    return Finding(
-        "lfb",
-        level,
-        f"{blocks} free blocks of 4 MB",
-        f"at least {LARGE_BLOCKS} where less than {PLENTY:.0%} of memory is available",
-        _needed(level, remedy),
-        {"blocks": blocks},
-    )
+    limit = f"at least {LARGE_BLOCKS} where less than {PLENTY:.0%} of memory is available"
+    return Finding("lfb", level, f"{blocks} free blocks of 4 MB", limit, remedy, {"blocks": blocks})
 
 
 def check_swap(memory: Memory | None, pages: Rise | None) -> Finding:
@@ -75,32 +69,25 @@ def check_swap(memory: Memory | None, pages: Rise | None) -> Finding:
     value += "" if pages.recorded else " (mean since boot)"
     figures = {"used_bytes": memory.swap_used, "pages_per_second": round(rate, 3), "recorded": pages.recorded}
     used = memory.swap_used > 0
-    level = _level(used and rate >= SWAP_WARN_PAGES, used and rate >= SWAP_FAIL_PAGES)
+    level = Level.of(warn=used and rate >= SWAP_WARN_PAGES, fail=used and rate >= SWAP_FAIL_PAGES)
     remedy = (
         "find what fills memory with `ps aux --sort -rss | head`, and stop it; without compressed swap "
         "from the next boot on: sudo systemctl disable nvzramconfig"
     )
-    return Finding("swap", level, value, limit, _needed(level, remedy), figures)
+    return Finding("swap", level, value, limit, remedy, figures)
 
 
 def check_disk(volumes: Sequence[Volume]) -> Finding:
-    findings = [_check_volume(volume) for volume in volumes]
-    if not findings:
-        return skipped("disk", "no file system could be asked")
-    return max(findings, key=lambda finding: finding.level.rank)
+    nothing = skipped("disk", "no file system could be asked")
+    return max(map(_check_volume, volumes), key=lambda finding: finding.level.rank, default=nothing)
 
 
 def _check_volume(volume: Volume) -> Finding:
     limit = "WARN below 15 % or 5 GiB, FAIL below 5 % or 1 GiB; inodes the same; writable"
     share = volume.free_bytes / volume.total_bytes if volume.total_bytes else 0.0
     value = f"{volume.mount}: {volume.free_bytes / GIB:.1f} GiB ({share:.0%}) free"
-    figures = {
-        "mount": volume.mount,
-        "free_bytes": volume.free_bytes,
-        "total_bytes": volume.total_bytes,
-        "free_inodes": volume.free_inodes,
-        "read_only": volume.read_only,
-    }
+    shown = ("mount", "free_bytes", "total_bytes", "free_inodes", "read_only")
+    figures = {name: getattr(volume, name) for name in shown}
     if volume.volatile:
         remedy = (
             "what is written there is lost when the box is switched off: give it a disk of its own, "
@@ -113,12 +100,12 @@ def _check_volume(volume: Volume) -> Finding:
             f"save the data, then sudo mount -o remount,rw {volume.mount} or replace the disk"
         )
         return Finding("disk", Level.FAIL, f"{volume.mount}: mounted read-only", limit, remedy, figures)
-    space = _level(
-        share < DISK_WARN or volume.free_bytes < DISK_WARN_BYTES,
-        share < DISK_FAIL or volume.free_bytes < DISK_FAIL_BYTES,
+    space = Level.of(
+        warn=share < DISK_WARN or volume.free_bytes < DISK_WARN_BYTES,
+        fail=share < DISK_FAIL or volume.free_bytes < DISK_FAIL_BYTES,
     )
     free_inodes = volume.free_inodes / volume.inodes if volume.inodes else 1.0
-    inodes = _level(free_inodes < DISK_WARN, free_inodes < DISK_FAIL)
+    inodes = Level.of(warn=free_inodes < DISK_WARN, fail=free_inodes < DISK_FAIL)
     if inodes.rank > space.rank:
         value = f"{volume.mount}: {free_inodes:.0%} of inodes free"
         return Finding("disk", inodes, value, limit, FEW_INODES.format(mount=volume.mount), figures)
@@ -126,12 +113,4 @@ def _check_volume(volume: Volume) -> Finding:
         "make room: sudo journalctl --vacuum-size=200M, sudo apt-get clean, and remove old logs; "
         f"sudo du -xh {volume.mount} | sort -h | tail shows what is large"
     )
-    return Finding("disk", space, value, limit, _needed(space, remedy), figures)
-
-
-def _level(warn: bool, fail: bool) -> Level:
-    return Level.FAIL if fail else Level.WARN if warn else Level.PASS
-
-
-def _needed(level: Level, remedy: str) -> str:
-    return "" if level is Level.PASS else remedy
+    return Finding("disk", space, value, limit, remedy, figures)

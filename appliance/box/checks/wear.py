@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from appliance.box import paths
-from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.root import Root
 
 WARN_AT, SPENT = 0x09, 0x0B
@@ -37,9 +37,8 @@ def _check_disk(root: Root, disk: str) -> Finding | None:
     value = f"{disk}: beyond its life" if spent >= SPENT else value
     value += ", few spare blocks" if end >= NEAR_ITS_END else ""
     figures = {"life_tenths": spent, "pre_eol": end}
-    if spent < WARN_AT and end < NEAR_ITS_END:
-        return passed("wear", value, LIMIT, figures)
-    level = Level.FAIL if spent >= SPENT or end >= AT_ITS_END else Level.WARN
+    worn, gone = spent >= WARN_AT or end >= NEAR_ITS_END, spent >= SPENT or end >= AT_ITS_END
+    level = Level.of(warn=worn, fail=gone)
     return Finding("wear", level, value, LIMIT, REMEDY, figures)
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from appliance.box import paths
 from appliance.box.clocks import readings
-from appliance.box.clocks.boots import Boot, Report
+from appliance.box.clocks.boots import Report, no_report, try_save
 from appliance.box.clocks.decision import Assessment, assess, noted, with_pin
 from appliance.box.clocks.modes import Mode, nvpmodel_errors
 from appliance.box.clocks.readings import KHZ, Readings
@@ -35,26 +34,13 @@ GPU_IS_LATE = ("GPU frequency scaling not supported!", "No GPU found!", "Unknown
 """Messages before the GPU's driver is up."""
 
 
-Save = Callable[[Boot], None]
-
-
-@dataclass(frozen=True)
-class ModeChange:
-    reboot: bool = False
-    rebooting: bool = False
-    problem: str = ""
-
-
 # Pin.
 
 
-def pin(
-    box: Box, before: Assessment, *, allow_reboot: bool, patience_s: float, save: Save, report: Report
-) -> Assessment:
+def pin(box: Box, before: Assessment, *, allow_reboot: bool, patience_s: float, report: Report) -> Assessment:
     """Set the target mode if it is due, pin every clock, and verify.
 
-    `patience_s`: longest wait for the GPU's driver; `save`: called with the record before a reboot and before
-    pinning.
+    `patience_s`: longest wait for the GPU's driver. Saves the record before a reboot and before pinning.
     """
     now, mode = before, before.mode_to_set(allow_reboot=allow_reboot)
     if mode is not None:
@@ -64,18 +50,19 @@ def pin(
         report(f"nvpmodel -m {mode.id}  ({mode.name})")
         if allow_reboot:
             # The box may be gone before nvpmodel returns.
-            save(dataclasses.replace(now.record, reboot_for=mode.name, rebooting_for=mode.name))
-        change = _set_mode(box, mode, allow_reboot=allow_reboot)
-        due, begun = (mode.name if so else "" for so in (change.reboot, change.rebooting))
+            gone = dataclasses.replace(now.record, reboot_for=mode.name, rebooting_for=mode.name)
+            try_save(box, gone, report)
+        reboot, rebooting, problem = _set_mode(box, mode, allow_reboot=allow_reboot)
+        due, begun = (mode.name if so else "" for so in (reboot, rebooting))
+        problems = filter(None, (problem, problem and indicator(box)))
         record = dataclasses.replace(now.record, reboot_for=due, rebooting_for=begun)
-        problems = filter(None, (change.problem, change.problem and indicator(box)))
-        now = Assessment(take_reading(box), record, tuple(problems), change.rebooting)
+        now = Assessment(take_reading(box), record, tuple(problems), rebooting)
         if now.rebooting:
             return now
     if now.barred:
         return assess(now.reading, now.record, now.problems)
     # The power may be gone before jetson_clocks returns.
-    save(with_pin(now.record, now.reading.mode, box.uptime()))
+    try_save(box, with_pin(now.record, now.reading.mode, box.uptime()), report)
     found = (*now.problems, *filter(None, _pin_clocks(box, now.reading, patience_s, report)))
     reading = _verify(box)
     after = assess(reading, dataclasses.replace(now.record, problem="; ".join(found)), found)
@@ -158,22 +145,21 @@ def _switch(box: Box, path: str, value: str, problem: str, report: Report) -> st
     return ""
 
 
-def _set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> ModeChange:
-    """`allow_reboot` answers nvpmodel's question with yes."""
+def _set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> tuple[bool, bool, str]:
+    """`allow_reboot` answers nvpmodel's question with yes.
+
+    Returns whether a reboot is due, whether it has begun, and what went wrong.
+    """
     completed = box.tools.execute(
         "nvpmodel", "-m", str(mode.id), timeout_s=MODE_S, answer="YES\n" if allow_reboot else ""
     )
     if "Reboot required" not in completed.text:
         failed = nvpmodel_errors(completed) or (completed.summary if completed.code else "")
-        return ModeChange(problem=f"power mode {mode.name} was not set: {failed}" if failed else "")
-    if not allow_reboot:
-        return ModeChange(reboot=True)
-    if "rebooting" in completed.text.lower():
-        return ModeChange(reboot=True, rebooting=True)
+        return False, False, f"power mode {mode.name} was not set: {failed}" if failed else ""
+    if not allow_reboot or "rebooting" in completed.text.lower():
+        return True, allow_reboot, ""
     reboot = box.tools.execute("systemctl", "reboot")
-    if reboot.code:
-        return ModeChange(reboot=True, problem=f"the reboot did not begin: {reboot.summary}")
-    return ModeChange(reboot=True, rebooting=True)
+    return True, not reboot.code, f"the reboot did not begin: {reboot.summary}" if reboot.code else ""
 
 
 def _await_gpu(box: Box, patience_s: float) -> bool:
@@ -193,33 +179,26 @@ def release(box: Box, report: Report) -> tuple[Verdict, tuple[str, ...]]:
     reading = take_reading(box)
     if not reading.is_free:
         report("; ".join(filter(None, [*problems, f"so {MINIMA} is written"])))
-        problems += _write_minima(box, reading.seen)
+        problems += [
+            _switch(box, path, str(value), path, no_report) for path, value in _minima(box, reading.seen)
+        ]
         reading = take_reading(box)
     return reading, tuple(filter(None, problems))
 
 
-def _write_minima(box: Box, seen: Readings) -> Iterator[str]:
-    """Undo all that pinning has set. Yields what failed."""
-    for path, value in _minima(box, seen):
-        try:
-            box.root.write(path, str(value))
-        except OSError as error:
-            yield f"{path}: {error_text(error)}"
-
-
 def _minima(box: Box, seen: Readings) -> Iterator[tuple[str, int]]:
-    """Files and values: the power mode's MIN_FREQ, else the hardware's, in the file's unit."""
+    """Files and values that undo pinning: the mode's MIN_FREQ, else the hardware's, in the file's unit."""
     root, conf = box.root, seen.modes.conf
     mode = conf.by_name(seen.modes.current.name) if conf else None
     for core in seen.cpus:
         parameter = conf.cpu_parameter(core.number) if conf else ""
         hardware = root.number(f"{paths.CPUS}/cpu{core.number}/cpufreq/cpuinfo_min_freq")
-        if (low := (mode.floor(parameter) if mode else None) or hardware) is not None:
+        if (low := (mode.limit(parameter, "MIN_FREQ") if mode else None) or hardware) is not None:
             yield readings.core_limit(core.number), low
         yield from ((path, 0) for path in readings.idle_switches(root, core.number))
     for folder, parameter in ((seen.gpu_folder, "GPU"), (paths.BWMGR, "EMC")):
         hardware = min(readings.frequency_table(root, folder), default=None) if folder else None
-        if folder and (low := (mode.floor(parameter) if mode else None) or hardware):
+        if folder and (low := (mode.limit(parameter, "MIN_FREQ") if mode else None) or hardware):
             yield f"{folder}/min_freq", low
     if seen.railgate is not None:
         yield readings.railgate_switch(seen.gpu_folder), 1
@@ -248,8 +227,15 @@ def _store_baseline(box: Box, reading: Verdict, patience_s: float, report: Repor
         if not _await_gpu(box, patience_s):
             return False
         report(f"jetson_clocks --store {BASELINE}")
-        if problem := _write_baseline(box):
-            report(problem)
+        place = box.root.private_folder(paths.BASELINE_FOLDER) / "baseline.conf"
+        # jetson_clocks asks before it overwrites, and a file that is there is incomplete.
+        place.unlink(missing_ok=True)
+        completed = _jetson_clocks(box, "--store", BASELINE)
+        if place.exists():
+            place.chmod(0o600)
+        if not _is_complete(box):
+            place.unlink(missing_ok=True)
+            report(f"no baseline was stored: {_errors(completed) or completed.summary}")
     except OSError as error:
         report(f"no baseline was stored, so unlock will use {MINIMA}: {error_text(error)}")
     return True
@@ -262,20 +248,6 @@ def _lacks_baseline(box: Box, reading: Verdict) -> bool:
 def _has_baseline(box: Box) -> bool:
     """Raises PermissionError when others than root may have written it."""
     return box.root.is_private(BASELINE) and _is_complete(box)
-
-
-def _write_baseline(box: Box) -> str:
-    """Returns what went wrong, if anything. Raises OSError."""
-    place = box.root.private_folder(paths.BASELINE_FOLDER) / "baseline.conf"
-    # jetson_clocks asks before it overwrites, and a file that is there is incomplete.
-    place.unlink(missing_ok=True)
-    completed = _jetson_clocks(box, "--store", BASELINE)
-    if place.exists():
-        place.chmod(0o600)
-        if _is_complete(box):
-            return ""
-        place.unlink()
-    return f"no baseline was stored: {_errors(completed) or completed.summary}"
 
 
 def _is_complete(box: Box) -> bool:

@@ -259,6 +259,10 @@ def try_save(box: Box, boot: Boot, report: Report) -> None:
         report(f"cannot write {paths.THIS_BOOT}, so re-pins are not counted: {error_text(error)}")
 
 
+def no_report(line: str) -> None:
+    pass
+
+
 def note_end(box: Box) -> None:
     """Note that the box is being shut down, as root. Raises OSError."""
     _change(box, lambda boot: replace(boot, ended=True, seen_at=box.uptime()))
@@ -272,13 +276,9 @@ def note_backend(box: Box, backend: str, passed_over: Sequence[str] = ()) -> Non
 
 def _change(box: Box, change: Callable[[Boot], Boot]) -> None:
     with mutex(box):
-        before = recorded(box, _silent)
+        before = recorded(box, no_report)
         if (after := change(before)) != before:
-            save(box, after, _silent)
-
-
-def _silent(line: str) -> None:
-    pass
+            save(box, after, no_report)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 from dataclasses import dataclass
 
 from appliance.box.clocks.boots import LOSSES, Boot, lifted
@@ -100,15 +99,6 @@ class Assessment:
         )
 
 
-class Step(enum.Enum):
-    """Next step of root's check."""
-
-    LEAVE = enum.auto()
-    """Nothing that pinning could or should change."""
-    PIN = enum.auto()
-    GIVE_UP = enum.auto()
-
-
 def assess(reading: Verdict, record: Boot, problems: tuple[str, ...] = ()) -> Assessment:
     """Note in the record the mode asked and applied, and whether a reboot is due."""
     record = dataclasses.replace(record, asked=reading.target_name, applied=reading.mode, ended=False)
@@ -143,14 +133,14 @@ def with_unpin(now: Assessment, at: float, who: tuple[str, ...]) -> Assessment:
     return dataclasses.replace(now, record=record)
 
 
-def decide(now: Assessment, at: float) -> tuple[Step, Assessment]:
-    """`at`: seconds since boot. Returns the step, and the state that it begins with."""
+def decide(now: Assessment, at: float) -> tuple[bool, Assessment]:
+    """`at`: seconds since boot. Returns whether root's check is to pin, and the state that it begins with."""
     record = now.record
     if now.reading.refusal or now.pinned or record.unlocked_at is not None or not now.fixable:
-        return Step.LEAVE, now
+        return False, now
     recent = tuple(before for before in record.attempts if 0 <= at - before < HOUR_S)
     if len(recent) < REPINS_PER_HOUR:
-        return Step.PIN, dataclasses.replace(now, record=dataclasses.replace(record, attempts=(*recent, at)))
+        return True, dataclasses.replace(now, record=dataclasses.replace(record, attempts=(*recent, at)))
     wait_s = HOUR_S - (at - recent[-REPINS_PER_HOUR])
     # After an attempt that worked the clocks were pinned, and an unpin is noted when they are so no more.
     last_unpin = record.last_unpin.at if record.last_unpin else 0.0
@@ -160,4 +150,4 @@ def decide(now: Assessment, at: float) -> tuple[Step, Assessment]:
     tried = f"tried {REPINS_PER_HOUR} times within an hour to pin"
     problem = f"{tried}, so not again for {wait_s / 60:.0f} min: find out {cause}, then `{LOCK_COMMAND}`"
     last = (f"the last time: {record.problem}",) if record.problem else ()
-    return Step.GIVE_UP, dataclasses.replace(now, problems=(problem, *last), given_up=reason)
+    return False, dataclasses.replace(now, problems=(problem, *last), given_up=reason)

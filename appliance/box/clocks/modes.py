@@ -55,17 +55,13 @@ class Mode:
         """A bit for each GPU cluster that is off."""
         return parse_int(self.settings.get(("TPC_POWER_GATING", "TPC_PG_MASK")))
 
-    def cap(self, parameter: str) -> int | None:
-        """MAX_FREQ: CPU in kHz, GPU and EMC in Hz; None when uncapped."""
-        return limit_or_none(parse_int(self.settings.get((parameter, "MAX_FREQ"))))
-
-    def floor(self, parameter: str) -> int | None:
-        """MIN_FREQ in the same units."""
-        return limit_or_none(parse_int(self.settings.get((parameter, "MIN_FREQ"))))
+    def limit(self, parameter: str, kind: str = "MAX_FREQ") -> int | None:
+        """MAX_FREQ or MIN_FREQ: CPU in kHz, GPU and EMC in Hz; None where there is no limit."""
+        return limit_or_none(parse_int(self.settings.get((parameter, kind))))
 
     def allows(self, other: Mode) -> bool:
         """It has every core and TPC of the other, and no cap below the other's."""
-        caps = [(self.cap(name), other.cap(name)) for name, kind in self.settings if kind == "MAX_FREQ"]
+        caps = [(self.limit(name), other.limit(name)) for name, kind in self.settings if kind == "MAX_FREQ"]
         return (
             set(self.cores) >= set(other.cores)
             and not (self.tpc_mask or 0) & ~(other.tpc_mask or 0)
@@ -100,17 +96,6 @@ class Conf:
             if argument == "MAX_FREQ" and (found := re.search(r"/cpu/cpu([0-9]{1,4})/", path))
         }
         return max(((first, name) for first, name in clusters.items() if first <= core), default=(0, ""))[1]
-
-
-@dataclass(frozen=True)
-class Site:
-    """The power mode that the daemon's configuration names."""
-
-    name: str = ""
-    """Empty: the best one."""
-    problem: str = ""
-    """Reason why it is unknown."""
-    needs_root: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,18 +138,7 @@ def power_modes(conf: str | Exception, site: str | Exception, asked: Completed, 
         target = TargetMode(problem=f"{why}; nvpower.service makes it for this module")
         return PowerModes(None, current_mode(asked, status, None), target)
     current = current_mode(asked, status, parsed)
-    return PowerModes(parsed, current, target_mode(parse_site(site), parsed, current.name))
-
-
-def parse_site(text: str | Exception) -> Site:
-    try:
-        return Site(power_mode(_text(text)))
-    except FileNotFoundError:
-        return Site()
-    except PermissionError:
-        return Site(needs_root=True)
-    except (OSError, ValueError) as error:
-        return Site(problem=f"{paths.CONFIG}: {error_text(error)}")
+    return PowerModes(parsed, current, target_mode(site, parsed, current.name))
 
 
 def _text(read: str | Exception) -> str:
@@ -201,17 +175,22 @@ def parse_conf(text: str) -> Conf:
     return Conf(paths, tuple(Mode(*mode) for mode in modes), default)
 
 
-def target_mode(site: Site, conf: Conf, current: str) -> TargetMode:
+def target_mode(site: str | Exception, conf: Conf, current: str) -> TargetMode:
     """The site's, else the best known, or the present one if it allows as much: it may be newer."""
-    if site.needs_root:
+    try:
+        name = power_mode(_text(site))
+    except FileNotFoundError:
+        name = ""
+    except PermissionError:
         problem = "its configuration needs root"
         return TargetMode(conf.by_name(current), by_site=True, problem=problem, needs_root=True)
-    if site.problem:
-        return TargetMode(problem=f"which power mode it is to be in is unknown: {site.problem}")
-    if site.name:
-        if mode := conf.by_name(site.name):
+    except (OSError, ValueError) as error:
+        problem = f"which power mode it is to be in is unknown: {paths.CONFIG}: {error_text(error)}"
+        return TargetMode(problem=problem)
+    if name:
+        if mode := conf.by_name(name):
             return TargetMode(mode, by_site=True)
-        problem = f"no power mode {site.name}, which device.power_mode of {paths.CONFIG} asks for"
+        problem = f"no power mode {name}, which device.power_mode of {paths.CONFIG} asks for"
         return TargetMode(problem=f"{paths.NVPMODEL_CONF} has {problem}; it has {conf.names}")
     best = next((mode for known in BEST if (mode := conf.by_name(known))), None)
     if best is None:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from appliance.box import paths
 from appliance.box.clocks import acting, boots
-from appliance.box.clocks.boots import Boot, Report
+from appliance.box.clocks.boots import Boot, Report, no_report
 from appliance.box.clocks.clocks_json import Clocks, publish
-from appliance.box.clocks.decision import Assessment, Step, assess, decide, noted, with_unpin
+from appliance.box.clocks.decision import Assessment, assess, decide, noted, with_unpin
 from appliance.box.clocks.readings import read
 from appliance.box.clocks.suspects import suspects
 from appliance.box.clocks.verdict import judge
@@ -40,10 +40,6 @@ class NotPublished(ClockError):
     def __init__(self, clocks: Clocks, message: str) -> None:
         super().__init__(message)
         self.clocks = clocks
-
-
-def no_report(line: str) -> None:
-    pass
 
 
 def lock(
@@ -77,7 +73,7 @@ def lock(
         if try_again:
             record = boots.tried_again(record)
         before = _noted(box, dataclasses.replace(found, record=record))
-        after = _pin(box, before, LOCK_PATIENCE_S, report, allow_reboot=allow_reboot)
+        after = acting.pin(box, before, allow_reboot=allow_reboot, patience_s=LOCK_PATIENCE_S, report=report)
         failed = after.clocks.state not in ("pinned", "reboot_pending")
         record = dataclasses.replace(after.record, end_unknown=failed)
         return _publish(box, dataclasses.replace(after, record=record), report)
@@ -118,13 +114,14 @@ def check(box: Box, *, report: Report = no_report) -> Clocks:
     Pins at most REPINS_PER_HOUR times an hour. Raises NotRoot, NotPublished, ClockError.
     """
     with _turn(box, "watch", report) as found:
-        step, now = decide(_noted(box, _with_end(box, found)), box.uptime())
-        if step is not Step.PIN:
+        to_pin, now = decide(_noted(box, _with_end(box, found)), box.uptime())
+        if not to_pin:
             return _publish(box, now, report)
         report("unpinned: " + "; ".join(now.reading.faults))
         # The attempt counts even if it never returns.
         boots.try_save(box, now.record, report)
-        return _publish(box, _pin(box, now, CHECK_PATIENCE_S, report), report)
+        after = acting.pin(box, now, allow_reboot=False, patience_s=CHECK_PATIENCE_S, report=report)
+        return _publish(box, after, report)
 
 
 def end(box: Box) -> None:
@@ -175,15 +172,6 @@ def _noted(box: Box, found: Assessment) -> Assessment:
     if found.unpinned:
         return with_unpin(found, box.uptime(), suspects(box, found))
     return noted(found, box.uptime()) if found.record.unlocked_at is None else found
-
-
-def _pin(
-    box: Box, now: Assessment, patience_s: float, report: Report, *, allow_reboot: bool = False
-) -> Assessment:
-    def save(record: Boot) -> None:
-        boots.try_save(box, record, report)
-
-    return acting.pin(box, now, allow_reboot=allow_reboot, patience_s=patience_s, save=save, report=report)
 
 
 def _publish(box: Box, now: Assessment, report: Report) -> Clocks:

@@ -16,10 +16,9 @@ from typing import Any
 from appliance.box import paths
 from appliance.box.clocks import readings
 from appliance.box.clocks.clocks_json import Clocks, State
-from appliance.box.clocks.modes import Conf, Mode, PowerModes, TargetMode
+from appliance.box.clocks.modes import Mode, PowerModes, TargetMode
 from appliance.box.clocks.readings import KHZ, Cpu, Emc, Range, Readings
 from appliance.box.clocks.reason import Reason
-from appliance.box.platform import Platform
 from appliance.box.system import Box
 
 NEEDS_ROOT = "needs root"
@@ -66,10 +65,6 @@ class Verdict:
     mode_fault: str = ""
     """Why the mode that is set is not the target, if so."""
     domains: Mapping[str, Domain] = field(default_factory=dict)
-
-    @property
-    def platform(self) -> Platform:
-        return self.seen.platform
 
     @property
     def mode(self) -> str:
@@ -165,12 +160,9 @@ class Verdict:
 
     @property
     def reason(self) -> Reason:
-        if self.state == "unpinned":
-            return self._fault
-        return {"unsupported": Reason.UNSUPPORTED, "unknown": Reason.UNREADABLE}.get(self.state, Reason.NONE)
-
-    @property
-    def _fault(self) -> Reason:
+        others = {"unsupported": Reason.UNSUPPORTED, "unknown": Reason.UNREADABLE, "pinned": Reason.NONE}
+        if self.state in others:
+            return others[self.state]
         if self.only_capped:
             return Reason.CAPPED
         if self.wrong_conf:
@@ -227,19 +219,21 @@ def _mode_fault(modes: PowerModes) -> str:
 
 
 def _domains(seen: Readings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
-    mode, limits = modes.target.mode, Limits(modes.conf, modes.target, modes.current.name)
+    mode, limits = modes.target.mode, Limits(modes.target, modes.current.name)
     hidden = Domain({}, None, NEEDS_ROOT, cause=Cause.ROOT)
     if modes.target.needs_root:
         yield "mode", hidden
     online = [core for core in seen.cpus if core.online]
     for core in online:
-        yield f"cpu{core.number}", _clock(core.range, limits.cpu_ceiling(core), limits)
+        parameter = modes.conf.cpu_parameter(core.number) if modes.conf else ""
+        yield f"cpu{core.number}", _clock(core.range, limits.ceiling(parameter, core.range, KHZ), limits)
     if seen.gpu is None:
         yield "gpu", Domain({}, False, "has no devfreq node: the GPU's driver is not up", fixable=True)
     else:
         yield "gpu", _clock(seen.gpu, limits.ceiling("GPU", seen.gpu), limits)
     if seen.railgate is not None:
-        yield "railgate", _railgate(seen.railgate)
+        fault = "the GPU may be powered down when idle (railgate_enable is 1)"
+        yield "railgate", _counted(seen.railgate, 0, fault)
     if seen.emc is not None:
         yield "emc", _emc(seen.emc, limits)
     else:
@@ -247,7 +241,8 @@ def _domains(seen: Readings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
         yield "emc", Domain({}, False, seen.emc_problem, cause=cause) if seen.is_root else hidden
     yield "cores", _cores(seen.cpus, mode, modes.current.name)
     if states := [state for core in online for state in core.idle]:
-        yield "idle", _idle(states)
+        fault = f"{states.count(False)} of {len(states)} idle states of the cores are allowed"
+        yield "idle", _counted(sum(states), len(states), fault)
     if mode is not None and mode.tpc_mask is not None:
         yield "tpc", _tpc(seen, mode.tpc_mask)
 
@@ -256,18 +251,13 @@ def _domains(seen: Readings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
 class Limits:
     """Frequency limits in Hz."""
 
-    conf: Conf | None
     target: TargetMode
     current: str
 
-    def cpu_ceiling(self, core: Cpu) -> int | None:
+    def ceiling(self, parameter: str, clock: Range, unit: int = 1) -> int | None:
         """Highest that mode and hardware allow; None when the hardware's is unknown."""
-        parameter = self.conf.cpu_parameter(core.number) if self.conf else ""
-        cap = self.target.mode.cap(parameter) if self.target.mode and parameter else None
-        return _lower(core.range.top, cap * KHZ if cap else None)
-
-    def ceiling(self, parameter: str, clock: Range) -> int | None:
-        return _lower(clock.top, self.target.mode.cap(parameter) if self.target.mode else None)
+        cap = self.target.mode.limit(parameter) if self.target.mode else None
+        return _lower(clock.top, cap * unit if cap else None)
 
     @property
     def target_name(self) -> str:
@@ -358,17 +348,10 @@ def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
     return Domain(values, not why, why, fixable, Cause.CONF if absent else Cause.OTHER)
 
 
-def _idle(states: list[bool]) -> Domain:
-    """Waking up from one delays a burst."""
-    forbidden, known = sum(states), len(states)
-    why = "" if forbidden == known else f"{known - forbidden} of {known} idle states of the cores are allowed"
-    return Domain({"value": forbidden, "expected": known}, not why, why, fixable=bool(why))
-
-
-def _railgate(enabled: int) -> Domain:
-    """Waking up an idle GPU delays a burst."""
-    why = "the GPU may be powered down when idle (railgate_enable is 1)" if enabled else ""
-    return Domain({"value": enabled, "expected": 0}, not why, why, fixable=bool(why))
+def _counted(value: int, expected: int, fault: str) -> Domain:
+    """Waking up from an idle state, or an idle GPU, delays a burst."""
+    why = "" if value == expected else fault
+    return Domain({"value": value, "expected": expected}, not why, why, fixable=bool(why))
 
 
 def _tpc(seen: Readings, expected: int) -> Domain:

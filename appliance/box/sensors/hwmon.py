@@ -57,33 +57,20 @@ def junction(root: Root) -> float | None:
 
 def rails(root: Root) -> dict[str, float]:
     """mW by the label of the rail (VDD_GPU_SOC …), of all monitors."""
-    return {
-        label: milliwatts
-        for folder in _chips(root, "ina3221")
-        for label, milliwatts in _rails_of(root, folder)
-    }
+    return {label: milliwatts for _, label, milliwatts in _measured(root)}
 
 
 def total_power(root: Root) -> float | None:
     """mW of the module: the sum of the first monitor's rails."""
-    measured = [
-        milliwatts
-        for folder in _chips(root, "ina3221")
-        if _address(root, folder) == MODULE_MONITOR
-        for _, milliwatts in _rails_of(root, folder)
-    ]
+    measured = [milliwatts for monitor, _, milliwatts in _measured(root) if monitor == MODULE_MONITOR]
     return sum(measured) if measured else None
 
 
 def over_current(root: Root) -> dict[str, int]:
     """Since boot: oc1 under-voltage, oc2 average, oc3 instantaneous over-current."""
-    counts: dict[str, int] = {}
-    for folder in _chips(root, "soctherm_oc"):
-        for number in OVER_CURRENT:
-            count = root.number(f"{folder}/oc{number}_event_cnt")
-            if count is not None:
-                counts[f"oc{number}"] = count
-    return counts
+    kinds = [(folder, f"oc{number}") for folder in _chips(root, "soctherm_oc") for number in OVER_CURRENT]
+    counts = {kind: root.number(f"{folder}/{kind}_event_cnt") for folder, kind in kinds}
+    return {kind: count for kind, count in counts.items() if count is not None}
 
 
 def cooling(root: Root) -> dict[str, int] | None:
@@ -101,29 +88,25 @@ def cooling(root: Root) -> dict[str, int] | None:
 
 def fan(root: Root) -> Fan | None:
     """None where there is no fan."""
-    for folder in _chips(root, "pwmfan"):
-        pwm = root.number(f"{folder}/pwm1")
-        if pwm is not None:
-            return Fan(pwm, _speed(root, folder))
-    return None
+    fans = ((folder, root.number(f"{folder}/pwm1")) for folder in _chips(root, "pwmfan"))
+    return next((Fan(pwm, _speed(root, folder)) for folder, pwm in fans if pwm is not None), None)
 
 
 def _speed(root: Root, fan_folder: str) -> int | None:
     """Of the fan, else of a tachometer, which is a chip of its own."""
-    own = root.number(f"{fan_folder}/fan1_input")
-    if own is not None:
-        return own
-    others = (root.number(f"{folder}/rpm") for folder in _entries(root, paths.HWMON, "hwmon"))
-    return next((rpm for rpm in others if rpm is not None), None)
+    files = [f"{fan_folder}/fan1_input", *(f"{one}/rpm" for one in _entries(root, paths.HWMON, "hwmon"))]
+    return next((rpm for rpm in map(root.number, files) if rpm is not None), None)
 
 
-def _rails_of(root: Root, folder: str) -> Iterator[tuple[str, float]]:
-    for number in RAILS:
-        label = root.text(f"{folder}/in{number}_label")
-        millivolts = root.number(f"{folder}/in{number}_input")
-        milliamperes = root.number(f"{folder}/curr{number}_input")
-        if label and label != NO_RAIL and millivolts is not None and milliamperes is not None:
-            yield label, millivolts * milliamperes / 1000
+def _measured(root: Root) -> Iterator[tuple[str, str, float]]:
+    """Address of the monitor, label of the rail, mW."""
+    for folder in _chips(root, "ina3221"):
+        for number in RAILS:
+            label = root.text(f"{folder}/in{number}_label")
+            millivolts = root.number(f"{folder}/in{number}_input")
+            milliamperes = root.number(f"{folder}/curr{number}_input")
+            if label and label != NO_RAIL and millivolts is not None and milliamperes is not None:
+                yield _address(root, folder), label, millivolts * milliamperes / 1000
 
 
 def _address(root: Root, folder: str) -> str:

@@ -6,6 +6,7 @@ Without root EMC cannot be read: the published state is used instead while it is
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -36,10 +37,13 @@ def status(box: Box) -> Status:
     """Read the status. Does not raise."""
     reading, last = take_reading(box), clocks_json.read(box)
     if reading.refusal:
-        return Status(reading.platform, reading.clocks)
+        return Status(reading.seen.platform, reading.clocks)
     notes = [f"published state: {last.why}"] if last.state == "unknown" else []
-    clocks = _as_root(box, reading, notes) if box.is_root else _with_published(box, reading, last, notes)
-    return Status(reading.platform, stamped(box, clocks), tuple(notes))
+    if box.is_root:
+        clocks = Assessment(reading, recorded(box, notes.append)).clocks
+    else:
+        clocks = _with_published(box, reading, last, notes)
+    return Status(reading.seen.platform, stamped(box, clocks), tuple(notes))
 
 
 def document(status: Status) -> str:
@@ -49,13 +53,6 @@ def document(status: Status) -> str:
 
 def table(status: Status) -> str:
     return "\n".join(map(plain, [*_head(status), *_rows(status.clocks.domains)]))
-
-
-# State as root published it.
-
-
-def _as_root(box: Box, reading: Verdict, notes: list[str]) -> Clocks:
-    return Assessment(reading, recorded(box, notes.append)).clocks
 
 
 def _with_published(box: Box, reading: Verdict, last: Clocks, notes: list[str]) -> Clocks:
@@ -123,12 +120,8 @@ def _rows(domains: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         yield f"{names:12}{cells:>{14 * len(COLUMNS)}}  {word}"
 
 
-def _alike(domains: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+def _alike(domains: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Group consecutive cores with equal values into one row."""
-    rows: list[tuple[list[str], Mapping[str, Any]]] = []
-    for name, domain in domains.items():
-        if rows and rows[-1][1] == domain and name.startswith("cpu"):
-            rows[-1][0].append(name)
-        else:
-            rows.append(([name], domain))
-    return [(span(names), domain) for names, domain in rows]
+    for _, rows in itertools.groupby(domains.items(), lambda row: row[1] if row[0][:3] == "cpu" else row[0]):
+        same = list(rows)
+        yield span([name for name, _ in same]), same[0][1]

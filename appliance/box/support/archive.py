@@ -20,7 +20,7 @@ from typing import Any
 
 from appliance.box import paths
 from appliance.box.checks.application import Application
-from appliance.box.checks.finding import document
+from appliance.box.checks.finding import Finding, document
 from appliance.box.checks.health import APPLICATION_CHECKS
 from appliance.box.checks.readiness import merge_application
 from appliance.box.checks.runner import run_checks
@@ -32,25 +32,18 @@ from appliance.box.support.redact import outline
 from appliance.box.system import Box, unit
 from appliance.durable import replace_file
 
-UNITS = (
-    "f5-appliance.service",
-    "f5-gateway.service",
-    "f5-wyoming.service",
-    "f5-clocks.service",
-    "f5-clocks-check.service",
-    "f5-clocks-check.timer",
-    "f5-health.service",
-    "f5-health.timer",
-    "f5-guard.service",
-    "f5-guard.timer",
-    "nvpmodel.service",
-    "nvpower.service",
-    "nvfancontrol.service",
+SERVICES = (
+    "f5-appliance",
+    "f5-gateway",
+    "f5-wyoming",
+    "f5-clocks",
+    "f5-clocks-check",
+    "f5-health",
+    "f5-guard",
 )
-JOURNALS = (
-    *("f5-appliance", "f5-gateway", "f5-wyoming", "f5-clocks", "f5-clocks-check", "f5-health", "f5-guard"),
-    "nvpmodel",
-)
+TIMERS = ("f5-clocks-check.timer", "f5-health.timer", "f5-guard.timer")
+JOURNALS = (*SERVICES, "nvpmodel")
+UNITS = (*(f"{name}.service" for name in (*JOURNALS, "nvpower", "nvfancontrol")), *TIMERS)
 LINES = "2000"
 TOOL_S = 15.0
 THIS_BOOT, BOOT_BEFORE = "0", "-1"
@@ -168,20 +161,21 @@ class Unavailable(Exception):
 
 
 def _health(box: Box, app: Application) -> str:
-    of_box = []
-    for finding in run_checks(box):
-        # The other values are made from our own words; these may quote other programs.
-        if finding.check in ("jtop", "speed") or finding.reason is Reason.CRASHED:
-            finding = dataclasses.replace(finding, value=outline(finding.value), figures={})
-        of_box.append(finding)
     names = ",".join(name for name in APPLICATION_CHECKS if name != "synthesis")
-    of_application = []
-    for finding in app.run(box, "--quick", "--no-speak", "--only", names):
-        figures = {name: value for name, value in finding.figures.items() if isinstance(value, (int, float))}
-        of_application.append(
-            dataclasses.replace(finding, value=outline(finding.value), remedy="", figures=figures)
-        )
-    return _json(document(merge_application(of_box, of_application)))
+    of_application = map(_numbers, app.run(box, "--quick", "--no-speak", "--only", names))
+    return _json(document(merge_application(map(_our_words, run_checks(box)), of_application)))
+
+
+def _our_words(finding: Finding) -> Finding:
+    """Most values are made from our own words; these may quote other programs."""
+    if finding.check in ("jtop", "speed") or finding.reason is Reason.CRASHED:
+        return dataclasses.replace(finding, value=outline(finding.value), figures={})
+    return finding
+
+
+def _numbers(finding: Finding) -> Finding:
+    figures = {name: value for name, value in finding.figures.items() if isinstance(value, (int, float))}
+    return dataclasses.replace(finding, value=outline(finding.value), remedy="", figures=figures)
 
 
 def _published_clocks(box: Box) -> str:
@@ -222,19 +216,8 @@ def _journal_of(box: Box, unit: str, boot: str) -> Callable[[], str]:
 
 
 def _journal(box: Box, boot: str, *arguments: str) -> str:
-    ran = box.tools.execute(
-        "journalctl",
-        "--no-pager",
-        "-q",
-        "-b",
-        boot,
-        "-n",
-        LINES,
-        "-o",
-        "short-monotonic",
-        *arguments,
-        timeout_s=TOOL_S,
-    )
+    options = ("--no-pager", "-q", "-b", boot, "-n", LINES, "-o", "short-monotonic", *arguments)
+    ran = box.tools.execute("journalctl", *options, timeout_s=TOOL_S)
     if ran.code == 1 and boot == BOOT_BEFORE:
         raise Unavailable("the boot before is not in the journal")
     if ran.code:
@@ -254,11 +237,8 @@ def _boots(box: Box) -> str:
 
 def _packages(box: Box) -> str:
     """Ours and NVIDIA's, with version and dpkg's state."""
-    found = re.findall(
-        r"^Package: (\S+)\n(?:.+\n)*?Status: (.+)\n(?:.+\n)*?Version: (\S+)$",
-        box.root.read(paths.PACKAGES),
-        re.M,
-    )
+    fields = r"^Package: (\S+)\n(?:.+\n)*?Status: (.+)\n(?:.+\n)*?Version: (\S+)$"
+    found = re.findall(fields, box.root.read(paths.PACKAGES), re.MULTILINE)
     lines = [f"{name} {version} {state}" for name, state, version in found if OURS_AND_NVIDIAS.match(name)]
     return "\n".join(lines) + "\n"
 
@@ -272,13 +252,11 @@ def _versions(box: Box, app: Application) -> str:
 
 
 def _installed(box: Box) -> str:
+    def is_plain(value: Any) -> bool:
+        return all(PLAIN.fullmatch(str(part)) for part in (value if isinstance(value, list) else [value]))
+
     raw = box.root.record(paths.INSTALLED)
-    shown = {}
-    for key in INSTALLED:
-        values = raw[key] if isinstance(raw.get(key), list) else [raw.get(key)]
-        if key in raw and all(PLAIN.fullmatch(str(value)) for value in values):
-            shown[key] = raw[key]
-    return _json(shown)
+    return _json({key: raw[key] for key in INSTALLED if key in raw and is_plain(raw[key])})
 
 
 def _contents(box: Box) -> str:

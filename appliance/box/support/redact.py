@@ -95,11 +95,9 @@ def outline(message: str) -> str:
 def journal(text: str) -> str:
     """Without host names; messages of programs outside of SYSTEM as outlines."""
     lines = []
-    for line in text.splitlines():
-        if found := JOURNAL.match(line):
-            at, name, message = found.groups()
-            shown = message if name in SYSTEM else outline(message)
-            lines.append(f"[{at}] {name if name in SYSTEM else outline(name)}: {shown}")
+    for at, name, message in (found.groups() for found in map(JOURNAL.match, text.splitlines()) if found):
+        show = str if name in SYSTEM else outline
+        lines.append(f"[{at}] {show(name)}: {show(message)}")
     return "\n".join(lines) + "\n"
 
 
