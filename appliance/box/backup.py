@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
 from appliance.box import paths, platform
+from appliance.box.root import error_text
 from appliance.box.system import Box, add_box_options, open_box
 from appliance.durable import exchange, locked, sha256, sync
 from appliance.fields import from_mapping, shown
@@ -309,7 +310,7 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     backup.describe(say)
     if dry_run:
         for place in places.values():
-            say(f"would replace {place}" if place.exists() else f"would make {place}")
+            say(f"would {'replace' if place.exists() else 'make'} {place}")
         return
     for place in places.values():
         _sweep(place)
@@ -471,10 +472,9 @@ def main(name: str, description: str, act: Callable[..., None]) -> int:
         act(open_box(options.sysroot, options.tools), options.file, print, dry_run=options.dry_run)
     except Failure as error:
         print(f"{name}: {error}", file=sys.stderr)
-    except PermissionError as error:
-        print(f"{name}: {error.filename}: {error.strerror}: run it with sudo", file=sys.stderr)
     except OSError as error:
-        print(f"{name}: {error.filename or options.file}: {error.strerror or error}", file=sys.stderr)
+        sudo = ": run it with sudo" if isinstance(error, PermissionError) else ""
+        print(f"{name}: {error.filename or options.file}: {error_text(error)}{sudo}", file=sys.stderr)
     else:
         return 0
     return 1

@@ -74,7 +74,8 @@ COMMANDS: Mapping[str, Typed] = {
 """Effects of commands on the box."""
 OTHERS = re.compile(
     r"sudo (?:apt install (?:--reinstall )?\./FILE\.deb|apt remove f5-appliance|f5-upgrade --back|f5-quiet"
-    r"|usermod -aG \S+|timedatectl set-ntp (?:true|false)|date -s '[A-Z: -]+'|hwclock -w -f /dev/rtcN|mount -o remount,rw|apt-get clean|tee /proc/sys/vm/"
+    r"|usermod -aG \S+|timedatectl set-ntp (?:true|false)|date -s '[A-Z: -]+'|hwclock -w -f /dev/rtcN"
+    r"|mount -o remount,rw|apt-get clean|tee /proc/sys/vm/"
     r"|systemd-tmpfiles --create)"
 )
 """Commands that only other checks name, by their form alone."""
