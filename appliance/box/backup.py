@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from appliance.box import paths, platform
+from appliance.box import dpkg, paths, platform
 from appliance.box.system import Box, add_box_options, open_box
 from appliance.durable import exchange, locked, sha256, sync
 from appliance.fields import from_mapping, shown
@@ -489,9 +489,8 @@ def _names(box: Box, path: str) -> dict[int, str]:
 
 
 def _version(box: Box) -> str:
-    status = box.root.text(paths.PACKAGES) or ""
-    package = re.search(r"^Package: f5-appliance\n(?:.+\n)*?Version: (\S+)", status, re.MULTILINE)
-    return package[1] if package else ""
+    package = dpkg.packages(box.root).get("f5-appliance")
+    return package.version if package else ""
 
 
 # The commands.

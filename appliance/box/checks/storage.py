@@ -109,7 +109,7 @@ def _check_volume(volume: Volume) -> Finding:
         return Finding("disk", Level.WARN, f"{volume.mount}: only in memory", limit, remedy, figures)
     if volume.read_only:
         remedy = (
-            f"the kernel found the disk damaged or it is mounted so: read `sudo dmesg | grep -i 'error'`, "
+            "the kernel found the disk damaged or it is mounted so: read `sudo journalctl -k -b -g error`, "
             f"save the data, then sudo mount -o remount,rw {volume.mount} or replace the disk"
         )
         return Finding("disk", Level.FAIL, f"{volume.mount}: mounted read-only", limit, remedy, figures)

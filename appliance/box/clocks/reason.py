@@ -52,6 +52,10 @@ class Reason(str, enum.Enum):
     # Findings.
     CRASHED = "crashed"
     """The check ended in an exception."""
+    # Of the check l4t.
+    DPKG_UNFINISHED = "dpkg-unfinished"
+    MIXED_RELEASES = "mixed-releases"
+    REBOOT_OWED = "reboot-owed"
 
     @classmethod
     def _missing_(cls, value: object) -> Reason:

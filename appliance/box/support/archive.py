@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.box import paths
+from appliance.box import dpkg, paths
 from appliance.box.checks import reset
 from appliance.box.checks.application import Application
 from appliance.box.checks.finding import document
@@ -55,9 +55,9 @@ JOURNALS = (
 LINES = "2000"
 TOOL_S = 15.0
 THIS_BOOT, BOOT_BEFORE = "0", "-1"
-BOOT = re.compile(
-    r"\s*(-?\d+) [0-9a-f]{32} ([A-Z][a-z]{2} [\d-]{10} [\d:]{8} [A-Z]{2,5}\W[A-Za-z\d: -]{15,40})\s*"
-)
+# A zone without letters is the difference to UTC: -03, +0545. systemd 249 prints a dash between the times.
+TIME = r"[A-Z][a-z]{2} [\d-]{10} [\d:]{8} (?:[A-Za-z]{2,6}|[+-]\d{2,4})"
+BOOT = re.compile(rf"\s*(-?\d+)\s+[0-9a-f]{{32}}\s+({TIME}(?:—|\s+){TIME})\s*")
 """A line of `journalctl --list-boots`: offset, id, times of first and last entry."""
 OURS_AND_NVIDIAS = re.compile(r"f5-appliance|(?:nvidia|cuda|tensorrt|(?:python3-)?lib(?:nv|cu))")
 INSTALLED = ("version", "l4t", "jetpack", "module", "tensorrt", "python")
@@ -172,7 +172,7 @@ def _health(box: Box, app: Application) -> str:
     of_box = []
     for finding in run_checks(box):
         # The other values are made from our own words; these may quote other programs.
-        if finding.check in ("jtop", "speed") or finding.reason is Reason.CRASHED:
+        if finding.check in ("jtop", "speed", "l4t") or finding.reason is Reason.CRASHED:
             finding = dataclasses.replace(finding, value=outline(finding.value), figures={})
         of_box.append(finding)
     names = ",".join(name for name in APPLICATION_CHECKS if name != "synthesis")
@@ -255,13 +255,10 @@ def _boots(box: Box) -> str:
 
 def _packages(box: Box) -> str:
     """Ours and NVIDIA's, with version and dpkg's state."""
-    found = re.findall(
-        r"^Package: (\S+)\n(?:.+\n)*?Status: (.+)\n(?:.+\n)*?Version: (\S+)$",
-        box.root.read(paths.PACKAGES),
-        re.M,
-    )
-    lines = [f"{name} {version} {state}" for name, state, version in found if OURS_AND_NVIDIAS.match(name)]
-    return "\n".join(lines) + "\n"
+    shown = [one for one in dpkg.packages(box.root).values() if OURS_AND_NVIDIAS.match(one.name)]
+    if not shown:
+        raise FileNotFoundError
+    return "\n".join(f"{one.name} {one.version} {one.want} {one.flag} {one.state}" for one in shown) + "\n"
 
 
 def _versions(box: Box, app: Application) -> str:

@@ -1,0 +1,108 @@
+"""NVIDIA's packages: dpkg has finished, all are of one L4T release, and no reboot is owed."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from appliance.box import paths, versions
+from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.clocks.reason import Reason
+from appliance.box.dpkg import CORE, NAME, Package
+from appliance.box.quiet import PACKAGES
+from appliance.box.system import Box
+from appliance.box.versions import Version, differ, dotted
+
+LIMIT = "dpkg has finished; one L4T release; no reboot owed after an upgrade"
+APART = ("nvidia-l4t-dla-compiler", "nvidia-l4t-jetson-multimedia-api")
+"""Of NVIDIA's source `common`: 36.4.1 of the first lies beside 36.4.0 and 36.5.0 (public reports)."""
+TEGRA = "-tegra-"
+"""Between kernel and release in a version: 5.15.148-tegra-36.4.4-20250616085344."""
+NEEDS_BOOT = re.compile(r"nvidia-l4t-(?:(?:display-|rt-)?kernel|bootloader)(?!.*-headers)")
+NAMED = 12
+FINISH = (
+    "when no apt is at work, run: sudo dpkg --configure -a, and if a package is missing then: sudo apt "
+    "--fix-broken install; do not reboot before, since the boot files may be half made. Where "
+    "nvidia-l4t-bootloader refuses the board, its maker has to say how it is configured"
+)
+ONE_RELEASE = (
+    "on a carrier whose maker supplies the kernel, ask the maker first; else: sudo apt install --reinstall "
+    "--allow-downgrades {}, then sudo reboot"
+)
+WHICH = "; for VERSION take the one of {} that `apt-cache madison {}` shows"
+REBOOT = "run: sudo reboot. If it is said again then, another kernel boots: see /boot/extlinux/extlinux.conf"
+
+
+def check_l4t(known: Mapping[str, Package], release_file: Version, owed: Sequence[str]) -> Finding:
+    """`release_file`: L4T of /etc/nv_tegra_release, which is CORE's; `owed`: evidence that a reboot is.
+
+    `reason` is the first of DPKG_UNFINISHED, MIXED_RELEASES, REBOOT_OWED, whose remedy comes first too.
+    """
+    half = [package for package in known.values() if not package.is_finished]
+    bsp = {
+        name: _release(p) for name, p in known.items() if name.startswith("nvidia-l4t-") and name not in APART
+    }
+    if not bsp and not half:
+        return skipped("l4t", "dpkg lists no package of L4T")
+    release = bsp.get(CORE) or release_file
+    odd = [name for name, found in bsp.items() if differ(found, release)]
+    odd_file = [f"{paths.RELEASE} {dotted(release_file)}"] * differ(release_file, release)
+    others = [*(f"{name} {dotted(bsp[name])}" for name in odd), *odd_file]
+    figures = {"unfinished": len(half), "mixed": len(others), "reboot_owed": bool(owed)}
+    faults = []
+    if half:
+        value = f"dpkg has not finished {_listed([f'{p.name} ({p.state})' for p in half])}"
+        faults.append((Reason.DPKG_UNFINISHED, value, FINISH))
+    if others:
+        value = f"L4T is mixed: {dotted(release)}, but {_listed(others)}"
+        faults.append((Reason.MIXED_RELEASES, value, _of_one_release(known, odd or [CORE], release)))
+    if owed:
+        faults.append((Reason.REBOOT_OWED, f"a reboot is owed: {_listed(owed)}", REBOOT))
+    if not faults:
+        return passed("l4t", f"{len(bsp)} packages of {dotted(release)}", LIMIT, figures)
+    level = Level.FAIL if any(PACKAGES.match(package.name) for package in half) else Level.WARN
+    reason, _, remedy = faults[0]
+    return Finding("l4t", level, "; ".join(value for _, value, _ in faults), LIMIT, remedy, figures, reason)
+
+
+def _release(package: Package) -> Version:
+    return versions.version(package.version.rpartition(TEGRA)[2])[:3]
+
+
+def _listed(shown: Sequence[str]) -> str:
+    return ", ".join([*shown[:NAMED], *[f"{len(shown) - NAMED} more"] * (len(shown) > NAMED)])
+
+
+def _of_one_release(known: Mapping[str, Package], names: Sequence[str], release: Version) -> str:
+    """The version of a package of the same kind, kernel or not, that is of the release already."""
+    right = {TEGRA in p.version: p.version for p in known.values() if _release(p) == release}
+    wanted = {name: right.get(TEGRA in known[name].version, "VERSION") for name in names}
+    remedy = ONE_RELEASE.format(" ".join(f"{name}={version}" for name, version in wanted.items()))
+    unknown = [name for name, version in wanted.items() if version == "VERSION"]
+    return remedy + (WHICH.format(dotted(release), unknown[0]) if unknown else "")
+
+
+def reboot_owed(box: Box, known: Mapping[str, Package]) -> list[str]:
+    """Evidence that something installed takes effect at the next boot."""
+    return list(dict.fromkeys(_evidence(box, known)))
+
+
+def _evidence(box: Box, known: Mapping[str, Package]) -> Iterator[str]:
+    root, now = box.root, box.wall()
+    if root.exists(paths.REBOOT_REQUIRED):
+        named = filter(NAME.fullmatch, (root.text(f"{paths.REBOOT_REQUIRED}.pkgs") or "").split())
+        yield from [*named] or [paths.REBOOT_REQUIRED]
+    kernels = [package for name, package in known.items() if NEEDS_BOOT.match(name)]
+    for file, package in ((f"{p.name}{arch}.list", p) for p in kernels for arch in ("", ":arm64")):
+        with contextlib.suppress(OSError):
+            unpacked = root.at(f"{paths.PACKAGE_INFO}/{file}").stat().st_mtime
+            # A time to come says that the clock is wrong, as on a box without network and battery.
+            if now - box.uptime() < unpacked <= now:
+                yield package.name
+    running, modules = root.text(paths.KERNEL_RELEASE) or "", root.names(paths.KERNEL_MODULES)
+    installed = {p.version.partition(TEGRA)[0] + TEGRA[:-1] for p in kernels if TEGRA in p.version}
+    # The same name proves nothing: 6.8.12-1021-tegra is 39.2.0's and 39.2.1's. A maker's own ends otherwise.
+    other = running.endswith(TEGRA[:-1]) and installed and running not in installed
+    if running and (other or (modules and running not in modules)):
+        yield f"the kernel that runs is still {running[:100]}"
