@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from appliance.box import checks, platform
+from appliance.box import checks, dpkg, platform
 from appliance.box.checks import Finding, Level
 from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.box.show.findings import table, wants_colour
@@ -40,7 +40,7 @@ EXACT_BACKEND: Final = "ort-cpu"
 GPU_BACKENDS = ("tensorrt", "ort-cuda")
 GPU_REMEDY = (
     "mend what it names; then engine.backend: auto, and sudo systemctl restart f5-appliance. TensorRT: "
-    "sudo apt install python3-libnvinfer; cuda-python: sudo apt install --reinstall ./FILE.deb"
+    "sudo apt install --reinstall {python3-libnvinfer}; cuda-python: sudo apt install --reinstall ./FILE.deb"
 )
 NEEDS_ROOT = "needs root, or a member of the group f5-appliance"
 
@@ -263,7 +263,8 @@ def _synthesis(inspection: Inspection) -> Finding:
     is_jetson = platform.identify(inspection.box.root).is_jetson
     if is_jetson and reply.header.backend.partition(" ")[0] not in GPU_BACKENDS:
         value += f", which is its CPU; {passed_over or 'engine.backend or its bundle allows no other'}"
-        return Finding("synthesis", Level.FAIL, value, "a Jetson speaks from its GPU", GPU_REMEDY, figures)
+        remedy = dpkg.pin(GPU_REMEDY, dpkg.packages(inspection.box.root))
+        return Finding("synthesis", Level.FAIL, value, "a Jetson speaks from its GPU", remedy, figures)
     if passed_over:
         value += f"; {passed_over}"
     return checks.passed("synthesis", value, LIMITS["synthesis"], figures)
