@@ -95,9 +95,8 @@ class Platform:
         if self.small:
             return Refusal(f"the module is {self.small}, for which this appliance is not made")
         if not self.l4t:
-            return Refusal(
-                f"{paths.RELEASE} is absent or names no release, so JetPack is unknown", by_flashing=True
-            )
+            problem = f"{paths.RELEASE} is absent or names no release, so JetPack is unknown"
+            return Refusal(problem, by_flashing=True)
         major, minor = (*self.l4t, 0)[:2]
         if minor >= OLDEST.get(major, 10**6):
             return None

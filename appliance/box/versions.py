@@ -40,18 +40,15 @@ def tensorrt(root: Root) -> Version:
     for package in dpkg.packages(root).values():
         if re.fullmatch(r"libnvinfer\d+", package.name):
             return version(package.version)[:3]
-    for folder in paths.LIBRARIES:
-        for name in root.names(folder):
-            if found := re.fullmatch(r"libnvinfer\.so\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})", name):
-                return tuple(int(part) for part in found.groups())
-    return ()
+    names = (name for folder in paths.LIBRARIES for name in root.names(folder))
+    files = (re.fullmatch(r"libnvinfer\.so\.([0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9})", name) for name in names)
+    return next((version(found[1]) for found in files if found), ())
 
 
 def driver(root: Root) -> str:
     """Version of NVIDIA's display driver, e.g. 540.4.0 on JetPack 6; empty without one."""
-    found = re.search(
-        r"^NVRM version:.* Kernel Module\b.*?\s([0-9]{1,4}(?:\.[0-9]{1,4})+)\s", root.text(paths.DRIVER) or ""
-    )
+    form = r"^NVRM version:.* Kernel Module\b.*?\s([0-9]{1,4}(?:\.[0-9]{1,4})+)\s"
+    found = re.search(form, root.text(paths.DRIVER) or "")
     return found[1] if found else ""
 
 

@@ -85,16 +85,16 @@ L4T: list[tuple[Callable[[Jetson], object], Level, Reason, str]] = [
     (lambda j: j.write(paths.RELEASE, j.read(paths.RELEASE).replace("4.3", "5.0")), WARN,
      Reason.MIXED_RELEASES, "36.4.3, but /etc/nv_tegra_release 36.5.0"),
     (others("ok installed", "nvidia-l4t-dla-compiler"), PASS, Reason.NONE, "7 packages"),
-    (owed("linux-base", "linux-base", "$(evil)"), WARN, Reason.REBOOT_OWED, "owed: linux-base"),
-    (owed(), WARN, Reason.REBOOT_OWED, "owed: /run/reboot-required"),
-    (unpacked(WALL - 599), WARN, Reason.REBOOT_OWED, f"owed: {KERNEL}"),
-    (unpacked(WALL - 5, "nvidia-l4t-bootloader:arm64"), WARN, Reason.REBOOT_OWED, "nvidia-l4t-bootloader"),
+    (owed("linux-base", "linux-base", "$(evil)"), WARN, Reason.REBOOT_DUE, "owed: linux-base"),
+    (owed(), WARN, Reason.REBOOT_DUE, "owed: /run/reboot-required"),
+    (unpacked(WALL - 599), FAIL, Reason.REBOOT_DUE, f"owed: {KERNEL}"),
+    (unpacked(WALL - 5, "nvidia-l4t-bootloader:arm64"), FAIL, Reason.REBOOT_DUE, "nvidia-l4t-bootloader"),
     (unpacked(WALL - 601), PASS, Reason.NONE, ""),
     (unpacked(WALL + 9), PASS, Reason.NONE, ""),  # the clock is wrong, and nothing follows
     (unpacked(WALL - 5, "nvidia-l4t-tools"), PASS, Reason.NONE, ""),
-    (other_kernel_runs, WARN, Reason.REBOOT_OWED, "runs is still 5.15.148-tegra"),
+    (other_kernel_runs, FAIL, Reason.REBOOT_DUE, "5.15.148-tegra still runs"),
     (of_packages("5.15.148", "5.15.185", *DRIVERS),
-     WARN, Reason.REBOOT_OWED, "runs is still 5.15.148-tegra"),
+     WARN, Reason.REBOOT_DUE, "5.15.148-tegra runs, 5.15.185-tegra is installed"),
     (lambda j: (j.write(paths.KERNEL_RELEASE, "5.15.148-ark"), j.write("/lib/modules/5.15.148-ark/x", "")),
      PASS, Reason.NONE, ""),
     (lambda j: (state("hold ok unpacked", KERNEL)(j), other_core(j), owed("libc6")(j)), FAIL,
@@ -112,7 +112,7 @@ def test_what_apt_left(
     assert (found.level, found.reason) == (level, reason) and value in found.value, found
     assert "evil" not in found.value + found.remedy
     assert ("dpkg --configure -a" in found.remedy) == (reason is Reason.DPKG_UNFINISHED)
-    assert ("sudo reboot" in found.remedy) == (reason in (Reason.REBOOT_OWED, Reason.MIXED_RELEASES))
+    assert ("sudo reboot" in found.remedy) == (reason in (Reason.REBOOT_DUE, Reason.MIXED_RELEASES))
     assert found.figures["reboot_owed"] is ("owed" in found.value)
 
 
@@ -121,7 +121,7 @@ def test_an_upgrade_without_its_reboot_is_no_matter_of_our_package(tmp_path: Pat
     jetson.write(paths.INSTALLED, jetson.read(paths.INSTALLED).replace("36.4.3", "36.4.0"))
     owed("linux-base")(jetson)
     [found] = checks.run_checks(quick(jetson), only={"versions"})
-    assert (found.level, found.reason) == (WARN, Reason.REBOOT_OWED) and "FILE.deb" not in found.remedy
+    assert (found.level, found.reason) == (WARN, Reason.REBOOT_DUE) and "FILE.deb" not in found.remedy
 
 
 def test_a_record_of_dpkg_is_read_as_dpkg_reads_it(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ WARM_C = 85.0
 HOT_C = 95.0
 """The module lowers its clocks at 99 °C."""
 FAN_NEEDED_C = 60.0
+RESTART_FAN = "run: sudo systemctl restart nvfancontrol; if it still stands, check its plug or replace it"
 START_FAN = "run: sudo systemctl enable --now nvfancontrol"
 REPAIR_FAN = (
     "`sudo journalctl -b -u nvfancontrol` says more. FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf must name "
@@ -22,12 +23,8 @@ COOL_IT = "clean the fan and the heat sink, give the box air, or lower the tempe
 def check_temperature(junction_c: float | None, zones: Mapping[str, float]) -> Finding:
     """`junction_c`: the hottest spot on the chip; None if no thermal zone can be read."""
     if junction_c is None:
-        return Finding(
-            "temperature",
-            Level.WARN,
-            "no thermal zone can be read",
-            remedy="restart the box; if this stays, its kernel does not fit its JetPack: install it again",
-        )
+        remedy = "restart the box; if this stays, its kernel does not fit its JetPack: install it again"
+        return Finding("temperature", Level.WARN, "no thermal zone can be read", remedy=remedy)
     limit = f"WARN from {WARM_C:g} °C, FAIL from {HOT_C:g} °C"
     value = f"{junction_c:.1f} °C"
     figures = {"junction_c": junction_c, "zones_c": dict(zones)}
@@ -62,10 +59,7 @@ def check_fan(
     failed = service == "failed"
     if (pwm == 0 or rpm == 0) and junction_c is not None and junction_c > FAN_NEEDED_C:
         value = f"stands still at {junction_c:.0f} °C ({turning})"
-        remedy = (
-            "run: sudo systemctl restart nvfancontrol; if the fan still stands, check its plug or replace it"
-        )
-        return Finding("fan", Level.FAIL, value, limit, REPAIR_FAN if failed else remedy, figures)
+        return Finding("fan", Level.FAIL, value, limit, REPAIR_FAN if failed else RESTART_FAN, figures)
     if service not in ("", "active"):
         value = f"nvfancontrol is {service}" + (f" ({turning})" if turning else "") + (said and f": {said}")
         return Finding("fan", Level.WARN, value, limit, REPAIR_FAN if failed else START_FAN, figures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from appliance.box import paths, versions
 from appliance.box.checks.finding import Finding, Level, passed, skipped
@@ -28,21 +28,20 @@ FINISH = (
 )
 ONE_RELEASE = (
     "on a carrier whose maker supplies the kernel, ask the maker first; else: sudo apt install --reinstall "
-    "--allow-downgrades {}, then sudo reboot"
+    "--allow-downgrades {}, then sudo reboot. `apt-cache madison NAME` lists what may stand for VERSION"
 )
-WHICH = "; for VERSION take the one of {} that `apt-cache madison {}` shows"
 REBOOT = "run: sudo reboot. If it is said again then, another kernel boots: see /boot/extlinux/extlinux.conf"
 
 
-def check_l4t(known: Mapping[str, Package], release_file: Version, owed: Sequence[str]) -> Finding:
-    """`release_file`: L4T of /etc/nv_tegra_release, which is CORE's; `owed`: evidence that a reboot is.
+def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Iterable[str]) -> Finding:
+    """`release_file`: L4T of /etc/nv_tegra_release, which is CORE's; `evidence`: that a reboot is owed.
 
-    `reason` is the first of DPKG_UNFINISHED, MIXED_RELEASES, REBOOT_OWED, whose remedy comes first too.
+    `reason` is the first of DPKG_UNFINISHED, MIXED_RELEASES, REBOOT_DUE, whose remedy comes first too.
     """
+    owed = list(dict.fromkeys(evidence))
     half = [package for package in known.values() if not package.is_finished]
-    bsp = {
-        name: _release(p) for name, p in known.items() if name.startswith("nvidia-l4t-") and name not in APART
-    }
+    mine = [one for name, one in known.items() if name.startswith("nvidia-l4t-") and name not in APART]
+    bsp = {one.name: versions.version(one.version.rpartition(TEGRA)[2])[:3] for one in mine}
     if not bsp and not half:
         return skipped("l4t", "dpkg lists no package of L4T")
     release = bsp.get(CORE) or release_file
@@ -56,39 +55,25 @@ def check_l4t(known: Mapping[str, Package], release_file: Version, owed: Sequenc
         faults.append((Reason.DPKG_UNFINISHED, value, FINISH))
     if others:
         value = f"L4T is mixed: {dotted(release)}, but {_listed(others)}"
-        faults.append((Reason.MIXED_RELEASES, value, _of_one_release(known, odd or [CORE], release)))
+        # The version of a package of the same kind, kernel or not, that is of the release already.
+        right = {TEGRA in one.version: one.version for one in mine if bsp[one.name] == release}
+        pairs = (f"{name}={right.get(TEGRA in known[name].version, 'VERSION')}" for name in odd or [CORE])
+        faults.append((Reason.MIXED_RELEASES, value, ONE_RELEASE.format(" ".join(pairs))))
     if owed:
-        faults.append((Reason.REBOOT_OWED, f"a reboot is owed: {_listed(owed)}", REBOOT))
+        faults.append((Reason.REBOOT_DUE, f"a reboot is owed: {_listed(owed)}", REBOOT))
     if not faults:
         return passed("l4t", f"{len(bsp)} packages of {dotted(release)}", LIMIT, figures)
-    level = Level.FAIL if any(PACKAGES.match(package.name) for package in half) else Level.WARN
+    level = Level.FAIL if any(map(PACKAGES.match, (*(p.name for p in half), *owed))) else Level.WARN
     reason, _, remedy = faults[0]
     return Finding("l4t", level, "; ".join(value for _, value, _ in faults), LIMIT, remedy, figures, reason)
-
-
-def _release(package: Package) -> Version:
-    return versions.version(package.version.rpartition(TEGRA)[2])[:3]
 
 
 def _listed(shown: Sequence[str]) -> str:
     return ", ".join([*shown[:NAMED], *[f"{len(shown) - NAMED} more"] * (len(shown) > NAMED)])
 
 
-def _of_one_release(known: Mapping[str, Package], names: Sequence[str], release: Version) -> str:
-    """The version of a package of the same kind, kernel or not, that is of the release already."""
-    right = {TEGRA in p.version: p.version for p in known.values() if _release(p) == release}
-    wanted = {name: right.get(TEGRA in known[name].version, "VERSION") for name in names}
-    remedy = ONE_RELEASE.format(" ".join(f"{name}={version}" for name, version in wanted.items()))
-    unknown = [name for name, version in wanted.items() if version == "VERSION"]
-    return remedy + (WHICH.format(dotted(release), unknown[0]) if unknown else "")
-
-
-def reboot_owed(box: Box, known: Mapping[str, Package]) -> list[str]:
+def reboot_owed(box: Box, known: Mapping[str, Package]) -> Iterator[str]:
     """Evidence that something installed takes effect at the next boot."""
-    return list(dict.fromkeys(_evidence(box, known)))
-
-
-def _evidence(box: Box, known: Mapping[str, Package]) -> Iterator[str]:
     root, now = box.root, box.wall()
     if root.exists(paths.REBOOT_REQUIRED):
         named = filter(NAME.fullmatch, (root.text(f"{paths.REBOOT_REQUIRED}.pkgs") or "").split())
@@ -102,7 +87,8 @@ def _evidence(box: Box, known: Mapping[str, Package]) -> Iterator[str]:
                 yield package.name
     running, modules = root.text(paths.KERNEL_RELEASE) or "", root.names(paths.KERNEL_MODULES)
     installed = {p.version.partition(TEGRA)[0] + TEGRA[:-1] for p in kernels if TEGRA in p.version}
-    # The same name proves nothing: 6.8.12-1021-tegra is 39.2.0's and 39.2.1's. A maker's own ends otherwise.
-    other = running.endswith(TEGRA[:-1]) and installed and running not in installed
-    if running and (other or (modules and running not in modules)):
-        yield f"the kernel that runs is still {running[:100]}"
+    # The same name proves nothing: 6.8.12-1021-tegra is 39.2.0's and 39.2.1's. Another may be a maker's own.
+    if running and modules and running not in modules:
+        yield f"nvidia-l4t-kernel: {running[:100]} still runs, without its modules"
+    elif running.endswith(TEGRA[:-1]) and installed and running not in installed:
+        yield f"{running[:100]} runs, {', '.join(sorted(installed))} is installed"

@@ -66,12 +66,7 @@ def _is_volatile(mount: str, mounts: Mounts) -> bool:
 def _volume(box: Box, mount: str, mounts: Mounts) -> Volume:
     options = mounts.get(mount, ("", ()))[1]
     stat = box.statvfs(box.root.at(mount))
-    return Volume(
-        mount=mount,
-        total_bytes=stat.f_blocks * stat.f_frsize,
-        free_bytes=stat.f_bavail * stat.f_frsize,
-        inodes=stat.f_files,
-        free_inodes=stat.f_favail,
-        read_only="ro" in options or bool(stat.f_flag & os.ST_RDONLY),
-        volatile=mount in _needed(mounts) and _is_volatile(mount, mounts),
-    )
+    total, free = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+    read_only = "ro" in options or bool(stat.f_flag & os.ST_RDONLY)
+    volatile = mount in _needed(mounts) and _is_volatile(mount, mounts)
+    return Volume(mount, total, free, stat.f_files, stat.f_favail, read_only, volatile)

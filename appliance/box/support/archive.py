@@ -33,24 +33,13 @@ from appliance.box.support.redact import outline
 from appliance.box.system import Box, unit
 from appliance.durable import replace_file
 
-UNITS = (
-    "f5-appliance.service",
-    "f5-gateway.service",
-    "f5-wyoming.service",
-    "f5-clocks.service",
-    "f5-clocks-check.service",
-    "f5-clocks-check.timer",
-    "f5-health.service",
-    "f5-health.timer",
-    "f5-guard.service",
-    "f5-guard.timer",
-    "nvpmodel.service",
-    "nvpower.service",
-    "nvfancontrol.service",
+OURS = tuple(
+    f"f5-{n}" for n in ("appliance", "gateway", "wyoming", "clocks", "clocks-check", "health", "guard")
 )
-JOURNALS = (
-    *("f5-appliance", "f5-gateway", "f5-wyoming", "f5-clocks", "f5-clocks-check", "f5-health", "f5-guard"),
-    "nvpmodel",
+JOURNALS = (*OURS, "nvpmodel")
+UNITS = (
+    *(f"{name}.service" for name in (*OURS, "nvpmodel", "nvpower", "nvfancontrol")),
+    *(f"f5-{name}.timer" for name in ("clocks-check", "health", "guard")),
 )
 LINES = "2000"
 TOOL_S = 15.0
@@ -133,13 +122,11 @@ def _part(name: str, text: Callable[[], str], scrub: redact.Scrubber) -> Part:
 
 def index(parts: Iterable[Part]) -> str:
     """A line for each part."""
-    lines = [
-        f"MISSING  {part.name}: {part.problem}"
-        if part.problem
-        else f"{len(part.text.encode()):>7}  {part.name}"
-        for part in parts
-    ]
-    return "\n".join(lines) + "\n"
+    shown = ((part, part.problem or len(part.text.encode())) for part in parts)
+    return "".join(
+        f"{what:>7}  {part.name}\n" if isinstance(what, int) else f"MISSING  {part.name}: {what}\n"
+        for part, what in shown
+    )
 
 
 def write(out: Path, parts: Iterable[Part], wall_s: float) -> None:
@@ -179,9 +166,8 @@ def _health(box: Box, app: Application) -> str:
     of_application = []
     for finding in app.run(box, "--quick", "--no-speak", "--only", names):
         figures = {name: value for name, value in finding.figures.items() if isinstance(value, (int, float))}
-        of_application.append(
-            dataclasses.replace(finding, value=outline(finding.value), remedy="", figures=figures)
-        )
+        shown = dataclasses.replace(finding, value=outline(finding.value), remedy="", figures=figures)
+        of_application.append(shown)
     return _json(document(merge_application(of_box, of_application)))
 
 
@@ -223,19 +209,8 @@ def _journal_of(box: Box, unit: str, boot: str) -> Callable[[], str]:
 
 
 def _journal(box: Box, boot: str, *arguments: str) -> str:
-    ran = box.tools.execute(
-        "journalctl",
-        "--no-pager",
-        "-q",
-        "-b",
-        boot,
-        "-n",
-        LINES,
-        "-o",
-        "short-monotonic",
-        *arguments,
-        timeout_s=TOOL_S,
-    )
+    words = ("--no-pager", "-q", "-b", boot, "-n", LINES, "-o", "short-monotonic", *arguments)
+    ran = box.tools.execute("journalctl", *words, timeout_s=TOOL_S)
     if ran.code == 1 and boot == BOOT_BEFORE:
         raise Unavailable("the boot before is not in the journal")
     if ran.code:
