@@ -13,7 +13,10 @@ from appliance.box import paths
 from appliance.box.root import Root
 from appliance.box.tools import Tools
 
-PROPERTIES = ("LoadState", "ActiveState", "SubState", "Result", "ExecMainStatus", "NRestarts")
+PROPERTIES = (
+    *("LoadState", "ActiveState", "SubState", "Result", "ExecMainStatus", "NRestarts"),
+    *("StatusText", "Job"),
+)
 ASK_S = 10.0
 
 
@@ -90,6 +93,16 @@ class Unit:
     def restarts(self) -> int:
         """Automatic restarts since the last manual start."""
         return _number(self.properties.get("NRestarts", ""))
+
+    @property
+    def status(self) -> str:
+        """The line that the daemon gives of itself."""
+        return self.properties.get("StatusText", "")
+
+    @property
+    def queued(self) -> bool:
+        """A start or stop of it is under way or waits for other units."""
+        return _number(self.properties.get("Job", "")) > 0
 
     @property
     def summary(self) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import shutil
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,26 +70,10 @@ class Tools:
 
     def execute(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
         """Run a program; `answer` is its standard input. Does not raise."""
-        path = self.find(name)
-        if path is None:
-            return Completed((name, *arguments), NOT_FOUND)
-        command = (path, *arguments)
-        passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        # Without HOME jetson_clocks writes its store into the current folder; systemd sets none.
-        environment = {"PATH": SEARCH, "HOME": "/root", "LC_ALL": "C", **passed_on, **self.environment}
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE if answer else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=environment,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-            )
-        except OSError as error:
-            return Completed(command, NOT_FOUND, "", f"{name} cannot be run: {error_text(error)}")
+        process = self._started(name, arguments, stdin=bool(answer))
+        if isinstance(process, Completed):
+            return process
+        command = (name, *arguments)
         with process:
             try:
                 output, errors = process.communicate(answer or None, timeout=timeout_s)
@@ -101,6 +87,65 @@ class Tools:
                 _end_session(process)
                 raise
         return Completed(command, process.returncode, output, errors)
+
+    def follow(self, name: str, *arguments: str, say: Callable[[str], None], period_s: float) -> Completed:
+        """Run a program as long as it takes; `say` gets its lines, and "" after `period_s` without one.
+
+        Both streams are in the output. Does not raise.
+        """
+        process = self._started(name, arguments, errors=subprocess.STDOUT)
+        if isinstance(process, Completed):
+            return process
+        output: list[str] = []
+        lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+        def read() -> None:
+            for line in process.stdout or ():
+                lines.put(line.rstrip())
+            lines.put(None)
+
+        with process:
+            threading.Thread(target=read, daemon=True).start()
+            try:
+                while True:
+                    try:
+                        line = lines.get(timeout=period_s)
+                    except queue.Empty:
+                        say("")
+                        continue
+                    if line is None:
+                        break
+                    output.append(line)
+                    say(line)
+                process.wait()
+            except BaseException:
+                _end_session(process)
+                raise
+        return Completed((name, *arguments), process.returncode, "\n".join(output))
+
+    def _started(
+        self, name: str, arguments: Sequence[str], *, stdin: bool = False, errors: int = subprocess.PIPE
+    ) -> subprocess.Popen[str] | Completed:
+        path = self.find(name)
+        if path is None:
+            return Completed((name, *arguments), NOT_FOUND)
+        command = (path, *arguments)
+        passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        # Without HOME jetson_clocks writes its store into the current folder; systemd sets none.
+        environment = {"PATH": SEARCH, "HOME": "/root", "LC_ALL": "C", **passed_on, **self.environment}
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Completed(command, NOT_FOUND, "", f"{name} cannot be run: {error_text(error)}")
 
 
 def _end_session(process: subprocess.Popen[str]) -> None:

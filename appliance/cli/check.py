@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from appliance.box import checks, dpkg, platform
-from appliance.box.checks import Finding, Level
+from appliance.box.checks import Finding, Level, readiness
 from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.box.show.findings import table, wants_colour
 from appliance.box.system import Box, open_box
@@ -37,11 +37,6 @@ SENTENCE = "Ready."
 MEASURED = "Thanks for the follow, and welcome to the stream."
 SEED = 1
 EXACT_BACKEND: Final = "ort-cpu"
-GPU_BACKENDS = ("tensorrt", "ort-cuda")
-GPU_REMEDY = (
-    "mend what it names; then engine.backend: auto, and sudo systemctl restart f5-appliance. TensorRT: "
-    "sudo apt install --reinstall {python3-libnvinfer}; cuda-python: sudo apt install --reinstall ./FILE.deb"
-)
 NEEDS_ROOT = "needs root, or a member of the group f5-appliance"
 
 
@@ -94,9 +89,11 @@ def _application_findings(inspection: Inspection, only: set[str]) -> list[Findin
     if config.level is Level.FAIL:
         return [config]
     findings = [config] if every or "config" in only else []
+    packages = dpkg.packages(inspection.box.root)
     for name, check in CHECKS.items():
         if name in selected - {"config"}:
-            findings.append(_run_check(name, check, inspection))
+            found = _run_check(name, check, inspection)
+            findings.append(replace(found, remedy=dpkg.pin(found.remedy, packages)))
     return findings
 
 
@@ -130,6 +127,10 @@ class Inspection:
     @property
     def address(self) -> str:
         return self.config.server.listen
+
+    @cached_property
+    def is_jetson(self) -> bool:
+        return platform.identify(self.box.root).is_jetson
 
     @cached_property
     def serving(self) -> str:
@@ -228,9 +229,17 @@ def _voices(inspection: Inspection) -> Finding:
 
 
 def _daemon(inspection: Inspection) -> Finding:
-    value = f"{inspection.address}: {inspection.serving}"
+    value, metrics = f"{inspection.address}: {inspection.serving}", inspection.config.server.metrics
+    told = readiness.told(metrics) if metrics else readiness.SILENT
+    if told.state == "starting":
+        value += f", starting for {told.for_s:.0f} s: {told.step}"
+        remedy = f"wait; {readiness.FOLLOW} shows how far it has come"
+        return Finding("daemon", Level.WARN, value, LIMITS["daemon"], remedy)
     if inspection.serving != "SERVING":
         raise CheckFailed(value)
+    if inspection.is_jetson and told.on_cpu:
+        value += f" on {told.on_cpu}"
+        return Finding("daemon", Level.FAIL, value, readiness.ON_ITS_GPU, readiness.GPU_REMEDY)
     return checks.passed("daemon", value)
 
 
@@ -251,7 +260,7 @@ def _synthesis(inspection: Inspection) -> Finding:
                 raise CheckFailed(str(error)) from error
             remedy = "wait, then look again"
             return Finding("synthesis", Level.WARN, "the daemon is too busy", LIMITS["synthesis"], remedy)
-    figures = {
+    figures: dict[str, Any] = {
         "audio_s": round(reply.audio_s, 3),
         "wall_s": round(reply.wall_s, 3),
         "peak": peak(reply),
@@ -259,13 +268,10 @@ def _synthesis(inspection: Inspection) -> Finding:
         "passed_over": {one.backend: one.reason for one in reply.header.passed_over},
     }
     value = f"{reply.audio_s:.1f} s of audio in {reply.wall_s:.2f} s on {reply.header.backend}"
-    passed_over = "; ".join(f"{one.backend} passed over: {one.reason}" for one in reply.header.passed_over)
-    is_jetson = platform.identify(inspection.box.root).is_jetson
-    if is_jetson and reply.header.backend.partition(" ")[0] not in GPU_BACKENDS:
-        value += f", which is its CPU; {passed_over or 'engine.backend or its bundle allows no other'}"
-        remedy = dpkg.pin(GPU_REMEDY, dpkg.packages(inspection.box.root))
-        return Finding("synthesis", Level.FAIL, value, "a Jetson speaks from its GPU", remedy, figures)
-    if passed_over:
+    if inspection.is_jetson and (cpu := readiness.on_cpu(reply.header.backend, figures["passed_over"])):
+        value = f"{reply.audio_s:.1f} s of audio in {reply.wall_s:.2f} s on {cpu}"
+        return Finding("synthesis", Level.FAIL, value, readiness.ON_ITS_GPU, readiness.GPU_REMEDY, figures)
+    if passed_over := "; ".join(f"{name} passed over: {why}" for name, why in figures["passed_over"].items()):
         value += f"; {passed_over}"
     return checks.passed("synthesis", value, LIMITS["synthesis"], figures)
 

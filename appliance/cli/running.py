@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from appliance import hangups
+from appliance.box import paths
 from appliance.cli.options import Failure, add_config, print_line
 
 
@@ -51,6 +52,11 @@ def _wyoming(options: argparse.Namespace) -> int:
 def add_prepare(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument("--dry-run", action="store_true", help="say what is missing, and what it will take")
+    parser.add_argument(
+        "--beside",
+        action="store_true",
+        help="run from a package that is only unpacked: for its own demo in place of the installed one's",
+    )
     parser.set_defaults(run=_prepare)
 
 
@@ -60,7 +66,11 @@ def _prepare(options: argparse.Namespace) -> int:
     from appliance.engine import loading
 
     loaded = config.load(options.config, options.set)
-    read = bundle.read(loaded.bundle.path).up_to(loaded.engine.longest_s)
+    folder = loaded.bundle.path
+    if options.beside and folder.resolve().is_relative_to(paths.INSTALLATION):
+        library = Path(__file__).resolve().parents[2]
+        folder = library / folder.resolve().relative_to(paths.INSTALLATION)
+    read = bundle.read(folder).up_to(loaded.engine.longest_s)
     loading.prepare_for(read, loaded.engine, print_line, dry_run=options.dry_run)
     return 0
 

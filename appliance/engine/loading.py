@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import partial
 from typing import cast
 
 from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, INT8, Bundle
 from appliance.contract.tokens import read_vocabulary
-from appliance.engine.backend import Backend
+from appliance.engine.backend import Arithmetic, Backend
 from appliance.engine.cases import DemoSpeech
 from appliance.engine.cuda import CAPTURING
 from appliance.engine.engine import Synthesizer
@@ -56,14 +57,17 @@ def open_backend(name: str, config: EngineConfig = DEFAULTS, report: Report = lo
     raise BundleError(f"backend {name!r} is not built in; available: {', '.join(BACKENDS)}")
 
 
-def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug) -> Synthesizer:
+def load_for(
+    bundle: Bundle, config: EngineConfig, report: Report = logger.debug, postponed: str = ""
+) -> Synthesizer:
     """Load by a configuration, under "auto" on the first of BACKENDS that synthesises a silence.
 
-    Raises BundleError naming what each backend lacks, EngineFault where one failed otherwise, and what
-    `report` raises.
+    `postponed`: reason for which "auto" builds no engines now, and takes the next backend. Raises
+    BundleError naming what each backend lacks, EngineFault where one failed otherwise, and what `report`
+    raises.
     """
     try:
-        return _load(bundle, config, report)
+        return _load(bundle, config, report, postponed)
     except (ApplianceError, Interrupted):
         raise
     except (MemoryError, OSError) as error:
@@ -85,7 +89,7 @@ def load_beside(bundle: Bundle, config: EngineConfig, nfe: int, report: Report) 
         return loaded
 
 
-def _load(bundle: Bundle, config: EngineConfig, report: Report) -> Synthesizer:
+def _load(bundle: Bundle, config: EngineConfig, report: Report, postponed: str) -> Synthesizer:
     open_ = partial(open_backend, config=config, report=report)
     if config.backend != "auto":
         return _synthesizer_on(config.backend, bundle, open_, config.lanes)
@@ -93,7 +97,7 @@ def _load(bundle: Bundle, config: EngineConfig, report: Report) -> Synthesizer:
     kind: type[ApplianceError] = BundleError
     for name in (name for name in BACKENDS if name in bundle.manifest.backends):
         try:
-            engine = _synthesizer_on(name, bundle, open_, config.lanes)
+            engine = _synthesizer_on(name, bundle, open_, config.lanes, postponed)
             try:
                 engine.prove()
             except BaseException:
@@ -148,10 +152,14 @@ def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run
         device.close()
 
 
-def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -> Synthesizer:
+def _synthesizer_on(
+    name: str, bundle: Bundle, open_: OpenBackend, lanes: int, postponed: str = ""
+) -> Synthesizer:
     device = open_(name)
     try:
-        safer = prepare.ensure(bundle, cast(TrtBackend, device), open_, lanes) if device.builds else {}
+        safer: Mapping[str, Arithmetic] = {}
+        if device.builds:
+            safer = prepare.ensure(bundle, cast(TrtBackend, device), open_, lanes, postponed)
         variant = None
         if name == FUSED and FUSED in bundle.manifest.variants and (wrong := _fused_is_wrong(bundle, open_)):
             logger.warning(

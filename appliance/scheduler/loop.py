@@ -221,6 +221,10 @@ class Scheduler:
             if workload.life is Life.STARTING:
                 workload.life = Life.RUNNING
 
+    def starting(self, step: str) -> None:
+        """Note what the daemon does before `start`; Unavailable says it."""
+        self._workload.step = step
+
     def check_open(self, request_id: str = "", *, taken: bool = False) -> None:
         with self._workload.changed:
             self._workload.check_running(request_id, taken=taken)

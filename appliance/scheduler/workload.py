@@ -112,6 +112,8 @@ class Workload:
     observer: Observer
     on_change: Callable[[], None] = lambda: None
     life: Life = Life.STARTING
+    step: str = ""
+    """What it does while it starts, for those who ask too soon."""
     engine: Engine | None = None
     generation: int = 0
     """Replacements of it."""
@@ -142,7 +144,8 @@ class Workload:
     def check_running(self, request_id: str = "", *, taken: bool = False) -> None:
         """Raise Unavailable, InvalidRequest if the id is in use: by a job, or `taken`."""
         if self.life is not Life.RUNNING:
-            raise Unavailable(f"the daemon is {self.life.value}")
+            step = f": {self.step}" if self.step and self.life is Life.STARTING else ""
+            raise Unavailable(f"the daemon is {self.life.value}{step}")
         if taken or request_id in self.jobs:
             raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
 

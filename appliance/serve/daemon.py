@@ -97,6 +97,7 @@ AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
 """Time from the end of the drain to that of the process; f5-appliance.service allows it."""
 STALLED_S = 1.0
 """Pause of a reader, once it has played what it has, for which a drain does not wait."""
+REBOOT_FIRST = "the power mode takes effect at a reboot, which changes the GPU: sudo f5-setup"
 LIVE_SECTIONS = ("synthesis", "text", "audio", "scheduler", "log")
 """Sections that a reload can change."""
 
@@ -172,6 +173,7 @@ class Daemon:
         self._loop = asyncio.get_running_loop()
         self._engine: threading.Thread | None = None
         self._begun = time.monotonic()
+        self._step = ""
         self._warm = asyncio.Event()
         """Set while the engine takes requests."""
         self._stop = asyncio.Event()
@@ -253,7 +255,11 @@ class Daemon:
         )
         servers: dict[str, Callable[[str], ProbeServer]] = {
             "metrics": partial(
-                MetricsServer, metrics=self._metrics, alive=self._alive, ready=self._warm.is_set
+                MetricsServer,
+                metrics=self._metrics,
+                alive=self._alive,
+                ready=self._warm.is_set,
+                state=self._tell,
             ),
             "agent": partial(AgentServer, state=self._fleet_state, busy=lambda: self._scheduler.busy),
         }
@@ -325,7 +331,7 @@ class Daemon:
 
     def _run_engine(self) -> None:
         config, read = self._config, self._bundle
-        self._supervision.set_status(f"loading the bundle {config.bundle.path}")
+        self._note_step(f"loading the bundle {config.bundle.path}")
         if config.bundle.verify:
             bundle.verify_files(read)
         _log_licence(read)
@@ -334,16 +340,16 @@ class Daemon:
         self._front.speakable("warm 1 😂 你好")
         loaded: Synthesizer | None
         try:
-            loaded = load_for(read, config.engine, self._report_progress)
+            # Another power mode has other parts of the GPU, for which all would be built anew.
+            pending = self._clocks.status.clocks.state == "reboot_pending"
+            loaded = load_for(read, config.engine, self._report_progress, REBOOT_FIRST if pending else "")
         except Interrupted:
             logger.info("stopped while engines were built; the next start goes on")
             return
         try:
             begun = time.monotonic()
             manifest = read.manifest
-            self._supervision.set_status(
-                f"warming up {manifest.family} {manifest.precision} on {loaded.backend}"
-            )
+            self._note_step(f"warming up {manifest.family} {manifest.precision} on {loaded.backend}")
             loaded.warm_up(self._components.defaults.nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
@@ -359,7 +365,13 @@ class Daemon:
         """Raises Interrupted once the daemon is to stop."""
         if self._stop.is_set():
             raise Interrupted
-        self._supervision.set_status(line)
+        self._note_step(line)
+
+    def _note_step(self, step: str) -> None:
+        """Say what the start is at: to systemd, and to those who call too soon."""
+        self._step = step
+        self._supervision.set_status(step)
+        self._scheduler.starting(step)
 
     def _call_at(self, when: float, act: Callable[[], None]) -> None:
         """Call at a time of the monotonic clock, which is the event loop's too. Any thread."""
@@ -450,6 +462,17 @@ class Daemon:
         passed_over = ", ".join(one.backend for one in self._scheduler.engines.passed_over)
         others = (clocks, f"passed over: {passed_over}" if passed_over else "")
         return "; ".join((f"{state}: {counts}", *filter(None, others)))
+
+    def _tell(self) -> dict[str, object]:
+        """State for programs without gRPC: the keys are `readiness.Told`'s."""
+        engines = self._scheduler.engines
+        return {
+            "state": self._state,
+            "for_s": round(time.monotonic() - self._begun, 1),
+            "step": self._step if self._state == "starting" else "",
+            "backend": engines.backend,
+            "passed_over": {one.backend: one.reason for one in engines.passed_over},
+        }
 
     def describe(self) -> admin_pb2.Status:
         manifest, load = self._bundle.manifest, self._scheduler.load

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import socket
 import socketserver
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -67,12 +68,18 @@ class ProbeServer(socketserver.ThreadingTCPServer):
 
 
 class MetricsServer(ProbeServer):
-    """HTTP server of /metrics, /livez and /readyz."""
+    """HTTP server of /metrics, /livez, /readyz and /state."""
 
     def __init__(
-        self, address: str, metrics: Metrics, *, alive: Callable[[], bool], ready: Callable[[], bool]
+        self,
+        address: str,
+        metrics: Metrics,
+        *,
+        alive: Callable[[], bool],
+        ready: Callable[[], bool],
+        state: Callable[[], Mapping[str, object]],
     ) -> None:
-        """Raises OSError."""
+        """`state`: what /state tells as JSON. Raises OSError."""
 
         def answer(path: str) -> tuple[int, str, bytes]:
             if path == "/metrics":
@@ -80,7 +87,9 @@ class MetricsServer(ProbeServer):
             if path in ("/livez", "/readyz"):
                 good = alive() if path == "/livez" else ready()
                 return (200 if good else 503), "text/plain", b"ok\n" if good else b"no\n"
-            return 404, "text/plain", b"try /metrics, /livez or /readyz\n"
+            if path == "/state":
+                return 200, "application/json", json.dumps(state()).encode() + b"\n"
+            return 404, "text/plain", b"try /metrics, /livez, /readyz or /state\n"
 
         class Handler(BaseHTTPRequestHandler):
             timeout = PAUSE_S

@@ -34,7 +34,7 @@ L4T = {"6": ("36.4", "37"), "7": ("39.2", "40")}
 LIBRARY = "usr/lib/f5-appliance"
 UNITS = "usr/lib/systemd/system"
 CONFIG = "etc/f5-appliance/appliance.yaml"
-COMMANDS = ("backup", "clock-lock", "health", "quiet", "restore", "support-bundle", "upgrade")
+COMMANDS = ("backup", "clock-lock", "health", "quiet", "restore", "setup", "support-bundle", "upgrade")
 """Root's programs, standard library only; a command f5-NAME for each."""
 AT_INSTALL = ("first-voices", "record-install")
 CLOCKS = "f5-clocks.service"

@@ -14,9 +14,9 @@ import pytest
 from appliance.box import checks, dpkg, paths
 from appliance.box.checks import Level
 from appliance.box.checks.fitness import MODULES
+from appliance.box.checks.readiness import GPU_REMEDY
 from appliance.box.clocks.reason import Reason
 from appliance.box.root import Root
-from appliance.cli.check import GPU_REMEDY
 from tests.box.boxes import quick, well
 from tests.box.cases import CASES
 from tests.box.test_remedies import TABLE, of_packages

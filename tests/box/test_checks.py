@@ -119,7 +119,7 @@ EDGES: list[tuple[Callable[..., Finding], tuple[Any, ...], Level, str]] = [
         ((37.0, True), FAIL), ((1_704_067_199.0, True), FAIL), ((1_704_067_200.0, True), PASS),
         ((1_704_067_200.0, None), PASS), ((1_704_067_200.0, False), WARN))),
     (daemon, (200, 200, unit()), PASS, ""),
-    (daemon, (503, 200, unit(ActiveState="activating")), WARN, "wait some minutes"),
+    (daemon, (503, 200, unit(ActiveState="activating")), WARN, "f5-setup"),
     (daemon, (200, 503, unit()), FAIL, "journalctl -u f5-appliance"),
     (daemon, (503, 503, unit(ActiveState="activating")), FAIL, "journalctl -u f5-appliance"),
     (daemon, (503, 200, unit()), FAIL, "journalctl -u f5-appliance"),

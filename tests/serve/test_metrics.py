@@ -163,7 +163,7 @@ def test_what_another_boot_found_is_not_shown(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def served(address: str = "127.0.0.1:0", good: Callable[[], bool] = lambda: True) -> Iterator[MetricsServer]:
-    server = MetricsServer(address, Metrics(), alive=good, ready=good)
+    server = MetricsServer(address, Metrics(), alive=good, ready=good, state=lambda: {"state": "running"})
     try:
         yield server
     finally:
@@ -182,7 +182,7 @@ def test_pages(good: bool, status: int) -> None:
         for page in ("livez", "readyz", "readyz?verbose"):
             assert status_of(server.port, page) == status
             assert status_of(server.port, page, "HEAD") == status
-        assert status_of(server.port, "metrics") == 200
+        assert status_of(server.port, "metrics") == status_of(server.port, "state") == 200
         assert status_of(server.port, "else") == 404
         # Clients leave out what would follow.
         with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as client:

@@ -62,7 +62,7 @@ def test_starting_asks_for_time_and_feeds_nothing(bench: Bench) -> None:
     bench.supervision.tick("not yet")
     assert bench.received() == ["STATUS=loading the bundle", f"EXTEND_TIMEOUT_USEC={EXTENSION_S:.0f}000000"]
     bench.now += START_LIMIT_S - 1.0
-    bench.supervision.set_status("building the engine of step: Building 1 of 2")
+    bench.supervision.set_status("building the engine of step, 1 of 6: Building 1 of 2")
     bench.now += START_LIMIT_S - 1.0
     bench.supervision.tick("not yet")
     assert bench.received()[1:] == [f"EXTEND_TIMEOUT_USEC={EXTENSION_S:.0f}000000"], "it gets on"

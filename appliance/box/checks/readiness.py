@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from appliance.box import paths
 from appliance.box.checks.counters import Rise
@@ -11,6 +14,7 @@ from appliance.box.checks.finding import Finding, Level, merged, passed, skipped
 from appliance.box.root import error_text
 from appliance.box.system import Unit
 from appliance.exits import NOT_RETRIED, Exit
+from appliance.fields import from_mapping
 
 READYZ = "127.0.0.1:9464"
 ANSWER_S = 3.0
@@ -19,6 +23,13 @@ HOUR_S = 3600.0
 RESTARTS_WARN, RESTARTS_FAIL = 1, 3
 LOG = "read why: sudo journalctl -u f5-appliance -n 50"
 RESTART = "sudo systemctl restart f5-appliance"
+FOLLOW = "sudo f5-setup"
+GPU_BACKENDS = ("tensorrt", "ort-cuda")
+ON_ITS_GPU = "a Jetson speaks from its GPU"
+GPU_REMEDY = (
+    "mend what it names; then engine.backend: auto, and sudo systemctl restart f5-appliance. TensorRT: "
+    "sudo apt install --reinstall {python3-libnvinfer}; cuda-python: sudo apt install --reinstall ./FILE.deb"
+)
 ANSWERS = "answers"
 """Figure of a finding: false if nothing answers at /readyz."""
 STATUS_REMEDIES: Mapping[int, str] = {
@@ -34,25 +45,76 @@ RETRIES = 4
 """Our unit has no start limit: if it failed after so many restarts, the site has set one."""
 
 
-def http_status(address: str, path: str) -> int | str:
-    """GET: the HTTP status, or why there was no response."""
+@dataclass(frozen=True)
+class Told:
+    """What the daemon tells at /state; empty of one that does not, or is not there."""
+
+    state: str = ""
+    """starting, running, draining."""
+    for_s: float = 0.0
+    """Seconds since the process began."""
+    step: str = ""
+    """What a start is at."""
+    backend: str = ""
+    passed_over: Mapping[str, str] = field(default_factory=dict)
+    """Backend that cannot be used → reason."""
+
+    @property
+    def on_cpu(self) -> str:
+        """Words for a box that speaks, but not from a GPU; empty for others."""
+        return on_cpu(self.backend, self.passed_over) if self.state == "running" else ""
+
+
+SILENT = Told()
+
+
+def on_cpu(backend: str, passed_over: Mapping[str, str]) -> str:
+    """Words for a backend that is no GPU's; empty for others."""
+    if backend.partition(" ")[0] in ("", *GPU_BACKENDS):
+        return ""
+    reasons = "; ".join(f"{name} passed over: {reason}" for name, reason in passed_over.items())
+    return f"{backend}, which is its CPU; {reasons or 'engine.backend or its bundle allows no other'}"
+
+
+def fetch(address: str, path: str) -> tuple[int | str, bytes]:
+    """GET: the HTTP status and body, or why there was no response."""
     try:
         connection = http.client.HTTPConnection(address, timeout=ANSWER_S)
         try:
             connection.request("GET", path)
-            return connection.getresponse().status
+            reply = connection.getresponse()
+            return reply.status, reply.read()
         finally:
             connection.close()
     except OSError as error:
-        return error_text(error)
+        return error_text(error), b""
     except (http.client.InvalidURL, ValueError, OverflowError):
-        return "is no host:port"
+        return "is no host:port", b""
     except http.client.HTTPException:
-        return "what answers there speaks no HTTP"
+        return "what answers there speaks no HTTP", b""
 
 
-def check_daemon(ready: int | str, alive: int | str, address: str, unit: Unit | None) -> Finding:
-    """`ready`, `alive`: `http_status` of /readyz and /livez; `unit`: None without systemd."""
+def told(address: str) -> Told:
+    """Ask the daemon at /state."""
+    status, body = fetch(address, "/state")
+    try:
+        raw: Any = json.loads(body) if status == 200 else {}
+        read: Told = from_mapping(Told, raw, where="/state", error=ValueError, ignore_unknown=True)
+        return read
+    except (ValueError, RecursionError):
+        return SILENT
+
+
+def check_daemon(
+    ready: int | str,
+    alive: int | str,
+    address: str,
+    unit: Unit | None,
+    now: Told = SILENT,
+    *,
+    needs_gpu: bool = False,
+) -> Finding:
+    """`ready`, `alive`: statuses of /readyz and /livez; `unit`: None without systemd."""
     limit = f"http://{address}/readyz answers 200"
     known = unit if unit is not None and unit.installed else None
     systemd = f"; systemd: {known.summary}" if known else ""
@@ -62,11 +124,16 @@ def check_daemon(ready: int | str, alive: int | str, address: str, unit: Unit | 
     # Checked first: /readyz stays 200 while the engine hangs, once it has been warm.
     if isinstance(alive, int) and alive != 200:
         return Finding("daemon", Level.FAIL, f"its engine hangs{systemd}", limit, _log_remedy(known))
+    figures = {"backend": now.backend, "passed_over": dict(now.passed_over)} if now.backend else {}
+    if ready == 200 and needs_gpu and now.on_cpu:
+        value = f"ready at {address}, on {now.on_cpu}"
+        return Finding("daemon", Level.FAIL, value, ON_ITS_GPU, GPU_REMEDY, figures)
     if ready == 200:
-        return passed("daemon", f"ready at {address}", limit)
-    if known and known.active == "activating":
-        remedy = "wait some minutes; systemctl status f5-appliance shows how far it has come"
-        return Finding("daemon", Level.WARN, f"starting{systemd}", limit, remedy)
+        value = f"ready at {address}" + (f", on {now.backend}" if now.backend else "")
+        return passed("daemon", value, limit, figures)
+    if now.state == "starting" or (known and known.active == "activating"):
+        value = f"starting for {now.for_s:.0f} s: {now.step}" if now.step else f"starting{systemd}"
+        return Finding("daemon", Level.WARN, value, limit, f"wait; {FOLLOW} shows how far it has come")
     return Finding("daemon", Level.FAIL, f"not ready (HTTP {ready}){systemd}", limit, _log_remedy(known))
 
 

@@ -195,9 +195,10 @@ def _time(now: Snapshot) -> Finding:
 
 
 def _daemon(now: Snapshot) -> Finding:
-    ready = readiness.http_status(now.readyz, "/readyz")
-    alive = readiness.http_status(now.readyz, "/livez") if isinstance(ready, int) else ready
-    return readiness.check_daemon(ready, alive, now.readyz, now.unit)
+    ready, _ = readiness.fetch(now.readyz, "/readyz")
+    alive = readiness.fetch(now.readyz, "/livez")[0] if isinstance(ready, int) else ready
+    told = readiness.told(now.readyz) if isinstance(ready, int) else readiness.SILENT
+    return readiness.check_daemon(ready, alive, now.readyz, now.unit, told, needs_gpu=now.platform.is_jetson)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -312,6 +312,26 @@ def _hold_types(runtime: Any, network: Any, config: Any) -> None:
     config.set_flag(runtime.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
 
 
+@dataclass
+class Tally:
+    """Engines that are built one after the other, for the progress lines of each."""
+
+    total: int
+    number: int = 0
+    """The one that is built now, from 1."""
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def so_far(self) -> str:
+        """Time since the first was begun, e.g. "7 min so far"."""
+        seconds = time.monotonic() - self.begun
+        return f"{seconds:.0f} s so far" if seconds < 60 else f"{seconds / 60:.0f} min so far"
+
+    def line(self, what: str, detail: str) -> str:
+        """A progress line; what comes before its colon changes with each engine."""
+        return f"{what}, {self.number} of {self.total}: {self.so_far}, {detail}"
+
+
 class EngineCache:
     """A folder of engines, named by the hash of all that each depends on."""
 
@@ -321,6 +341,7 @@ class EngineCache:
         self.folder, self.platform, self.report = folder, platform, report
         self._runtime, self._log = runtime, log
         self._hashes: dict[Path, str] = {}
+        self.tally = Tally(0)
 
     def announce(self, line: str, level: int = logging.INFO) -> None:
         logger.log(level, line)
@@ -374,8 +395,11 @@ class EngineCache:
     def _build(self, source: EngineSource, kept: Path, ingredients: Mapping[str, Any]) -> bytes:
         for left in self.folder.glob("*.new"):  # from a build that was killed
             left.unlink()
+        self.tally.number += 1
+        self.tally.total = max(self.tally.total, self.tally.number)
         what, count = f"the engine of {source.spec.name}", len(source.profiles)
-        self.announce(f"building {what} for {self.platform.device}, profiles: {count}; it takes minutes")
+        where = f"for {self.platform.device}, profiles: {count}; it takes minutes"
+        self.announce(self.tally.line(f"building {what}", where))
         platform = hashlib.sha256(_json(asdict(self.platform))).hexdigest()
         timings = self.folder / f"{platform}.timing"
         timing = timings.read_bytes() if timings.exists() else b""
@@ -384,11 +408,11 @@ class EngineCache:
             self._runtime,
             self._log,
             timing,
-            lambda line: self.report(f"building {what}: {line}"),
+            lambda line: self.report(self.tally.line(f"building {what}", line)),
             keep=partial(replace_file, timings),
         )
         replace_file(kept, _json(_header(ingredients, engine)) + b"\n" + engine)
-        self.announce(f"built {what}: {len(engine) >> 20} MiB in {kept}")
+        self.announce(self.tally.line(f"built {what}", f"{len(engine) >> 20} MiB in {kept}"))
         return engine
 
     def _ingredients(self, source: EngineSource) -> dict[str, Any]:

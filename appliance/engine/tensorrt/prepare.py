@@ -26,7 +26,7 @@ from appliance.durable import locked, replace_file
 from appliance.engine.backend import Arithmetic, Backend, Bound, Graph, HostArray, Ranges, Tensor
 from appliance.engine.engine import Synthesizer, ranges
 from appliance.engine.host import HostMemory
-from appliance.engine.tensorrt.build import WORKSPACE_BYTES, EngineSource, files_of, profiles_of
+from appliance.engine.tensorrt.build import WORKSPACE_BYTES, EngineSource, Tally, files_of, profiles_of
 from appliance.engine.tensorrt.gate import WHOLE, Comparison, compare, graphs_of
 from appliance.engine.tensorrt.trt import TrtBackend
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory, StorageError
@@ -125,14 +125,17 @@ class Plan:
 
 
 def ensure(
-    bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int
+    bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int, postponed: str = ""
 ) -> Mapping[str, Arithmetic]:
     """Prepare engines where no valid record is found. Returns graphs that do not compute as exported.
 
-    Raises BundleError when the bundle is not for this device, StorageError when the cache cannot be used.
+    `postponed`: reason for building none now. Raises BundleError when the bundle is not for this device or
+    building is postponed, StorageError when the cache cannot be used.
     """
     record = read_record(backend.cache.folder, bundle)
     if record is None or not _is_valid(record, bundle, backend):
+        if postponed:
+            raise BundleError(f"engines are not built yet: {postponed}")
         record = prepare(bundle, backend, open_backend, lanes)
     for graph, value in record.arithmetic.items():
         logger.warning("%s is computed in %s: %s", graph, value, record.refused[graph])
@@ -302,12 +305,18 @@ def _build_and_compare(
     backend.safer = safer
     engine: Synthesizer | None = None
     try:
-        for graph, source in engine_sources(bundle, backend, safer).items():
-            if not backend.cache.size(source):
+        cache, sources = backend.cache, engine_sources(bundle, backend, safer)
+        due = {
+            graph: [part for part in cache.parts(source) if not cache.size(part)]
+            for graph, source in sources.items()
+        }
+        cache.tally = Tally(sum(map(len, due.values())))
+        for graph, parts in due.items():
+            if parts:
                 begun = time.monotonic()
                 try:
-                    for part in backend.cache.parts(source):
-                        backend.cache.engine(part)
+                    for part in parts:
+                        cache.engine(part)
                 except BundleError as error:
                     return {graph: str(error)}, {}
                 build_s[graph] = round(time.monotonic() - begun, 1)
@@ -337,7 +346,7 @@ def _compare(
     worst: dict[str, float] = {}
     try:
         for one in compare(engine, exact, read_vocabulary(bundle.vocab)):
-            backend.cache.report(f"comparing: {one}")
+            backend.cache.report(f"comparing: {backend.cache.tally.so_far}, {one}")
             worst[one.graph] = max(worst.get(one.graph, 0.0), float(f"{one.error:.2e}"))
             if not one.holds:
                 failed.setdefault(one.graph, one)
