@@ -178,12 +178,11 @@ def _walk(name: str, path: Path, say: Say) -> Iterator[tuple[str, Path]]:
 
 
 def _report_files_elsewhere(box: Box, say: Say) -> None:
-    for line in (box.root.text(paths.CONFIG) or "").splitlines():
-        if named := NAMED.match(line):
-            key, path = named.groups()
-            folder = paths.VOICES if key == "folder" else CONFIG_FOLDER
-            if path != folder and not path.startswith(f"{folder}/"):
-                say(f"{key}: {path} lies outside of {folder}, and so not in the backup")
+    named = map(NAMED.match, (box.root.text(paths.CONFIG) or "").splitlines())
+    for key, path in (found.groups() for found in named if found):
+        folder = paths.VOICES if key == "folder" else CONFIG_FOLDER
+        if path != folder and not path.startswith(f"{folder}/"):
+            say(f"{key}: {path} lies outside of {folder}, and so not in the backup")
 
 
 def _write_archive(box: Box, backup: Backup, file: Path) -> None:
@@ -246,8 +245,7 @@ def _opened(file: Path) -> Iterator[tuple[Backup, Members]]:
 
 
 def _members(file: Path, tar: tarfile.TarFile, backup: Backup) -> Members:
-    listed = [entry for entry in backup.entries if not entry.folder]
-    for entry in listed:
+    for entry in (entry for entry in backup.entries if not entry.folder):
         member = tar.next()
         if member is None:
             raise Failure(f"{file}: cut off: {entry.name} is not in it; copy it again")

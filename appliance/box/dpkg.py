@@ -12,7 +12,6 @@ from appliance.box.root import Root
 FIELDS = ("Package: ", "Status: ", "Version: ")
 NAME = re.compile(r"[a-z0-9][a-z0-9+.-]{0,99}")
 VERSION = re.compile(r"[A-Za-z0-9.+:~-]{1,200}")
-GONE = ("not-installed", "config-files")
 CORE = "nvidia-l4t-core"
 TWINS = {"nvidia-l4t-nvpmodel": CORE, "nvidia-l4t-tools": CORE, "python3-libnvinfer": "libnvinfer10"}
 """Package → one that has the same version in every release."""
@@ -31,7 +30,7 @@ class Package(NamedTuple):
     @property
     def is_finished(self) -> bool:
         """False if dpkg was interrupted at it, or one of its scripts failed."""
-        return self.state in ("installed", *GONE) and self.flag == "ok"
+        return (self.state, self.flag) == ("installed", "ok")
 
 
 def packages(root: Root) -> dict[str, Package]:
@@ -43,7 +42,7 @@ def packages(root: Root) -> dict[str, Package]:
         name, version, status = (fields.get(key, "") for key in ("Package", "Version", "Status"))
         if len(words := status.split(" ")) == 3 and all(map(NAME.fullmatch, (name, *words))):
             found[name] = Package(name, version if VERSION.fullmatch(version) else "", *words)
-    return {name: package for name, package in found.items() if package.state not in GONE}
+    return {n: one for n, one in found.items() if one.state not in ("not-installed", "config-files")}
 
 
 def pin(remedy: str, known: Mapping[str, Package]) -> str:

@@ -125,9 +125,8 @@ def undo(box: Box, *, dry_run: bool, say: Say) -> None:
             say(f"{path}: {_describe(change.before)}")
         elif _state(box.root, path) != change.before:
             say(f"{path}: left as it is, since somebody has changed it")
-    held = tuple(
-        p.name for p in dpkg.packages(box.root).values() if p.want == "hold" and p.name in record.held
-    )
+    known = dpkg.packages(box.root)
+    held = tuple(name for name in record.held if name in known and known[name].want == "hold")
     if held:
         say(f"apt-mark unhold {' '.join(held)}")
     if dry_run:

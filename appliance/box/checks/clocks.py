@@ -23,7 +23,6 @@ TIMER_COMMAND = "sudo systemctl enable --now f5-clocks.service f5-clocks-check.t
 TIMER = f"run: {TIMER_COMMAND}"
 MAKE_CONF = "sudo systemctl restart nvpower nvpmodel && sudo f5-clock-lock lock"
 INSTALL_CONFS = "sudo apt install --reinstall {nvidia-l4t-nvpmodel} && " + MAKE_CONF
-"""A name in braces is printed with its installed version (dpkg.pin)."""
 REMAKE_CONF = (
     "have NVIDIA's link made anew, which is done only where none lies: "
     f"sudo rm {paths.NVPMODEL_CONF} && {MAKE_CONF}"

@@ -26,7 +26,6 @@ MODULES = (
     "then sudo apt install --reinstall {nvidia-l4t-kernel nvidia-l4t-kernel-oot-modules "
     "nvidia-l4t-kernel-nvgpu nvidia-l4t-display-kernel}, and sudo reboot"
 )
-"""Names in braces are printed with their installed versions (dpkg.pin); nvgpu's is JetPack 7's."""
 POWER_CYCLE = (
     "`sudo journalctl -k -b -g nvgpu` says why; if it names ACR, switch the box off, unplug it for ten "
     "seconds, and switch it on: a restart is not enough"
@@ -75,10 +74,7 @@ def check_versions(
 
 
 def gpu_services(l4t: Version) -> str:
-    """Command that shows the services that load JetPack 7's nvgpu and libcuda; empty on others.
-
-    nvgpu is on a deny list there (docs.nvidia.com, r39.2, nv-load-display-modules Service).
-    """
+    """What loads JetPack 7's libcuda, and nvgpu, which is on a deny list (docs.nvidia.com, r39.2)."""
     return "`systemctl status nv-load-display-modules nv-load-gpu-libs`" if l4t >= (39,) else ""
 
 

@@ -11,7 +11,6 @@ HOT_C = 95.0
 """The module lowers its clocks at 99 °C."""
 FAN_NEEDED_C = 60.0
 RESTART_FAN = "run: sudo systemctl restart nvfancontrol; if it still stands, check its plug or replace it"
-START_FAN = "run: sudo systemctl enable --now nvfancontrol"
 REPAIR_FAN = (
     "`sudo journalctl -b -u nvfancontrol` says more. FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf must name "
     "a FAN_PROFILE of that file, else it does not start (NVIDIA's fan page): correct it, then sudo rm -f "
@@ -62,7 +61,8 @@ def check_fan(
         return Finding("fan", Level.FAIL, value, limit, REPAIR_FAN if failed else RESTART_FAN, figures)
     if service not in ("", "active"):
         value = f"nvfancontrol is {service}" + (f" ({turning})" if turning else "") + (said and f": {said}")
-        return Finding("fan", Level.WARN, value, limit, REPAIR_FAN if failed else START_FAN, figures)
+        remedy = REPAIR_FAN if failed else "run: sudo systemctl enable --now nvfancontrol"
+        return Finding("fan", Level.WARN, value, limit, remedy, figures)
     if not turning:
         return skipped("fan", "no fan can be read")
     return Finding("fan", Level.PASS, turning, limit, figures=figures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from appliance.box import paths, versions
 from appliance.box.checks.finding import Finding, Level, passed, skipped
@@ -46,30 +46,25 @@ def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Ite
         return skipped("l4t", "dpkg lists no package of L4T")
     release = bsp.get(CORE) or release_file
     odd = [name for name, found in bsp.items() if differ(found, release)]
-    odd_file = [f"{paths.RELEASE} {dotted(release_file)}"] * differ(release_file, release)
-    others = [*(f"{name} {dotted(bsp[name])}" for name in odd), *odd_file]
+    others = [f"{name} {dotted(bsp[name])}" for name in odd]
+    others += [f"{paths.RELEASE} {dotted(release_file)}"] * differ(release_file, release)
+    # The version of a package of the same kind, kernel or not, that is of the release already.
+    right = {TEGRA in one.version: one.version for one in mine if bsp[one.name] == release}
+    kinds = {name: TEGRA in known[name].version for name in odd or (others and [CORE])}
+    pairs = " ".join(f"{name}={right.get(kind, 'VERSION')}" for name, kind in kinds.items())
+    halves = [f"{one.name} ({one.state})" for one in half]
+    parts = (
+        (Reason.DPKG_UNFINISHED, "dpkg has not finished ", halves, FINISH),
+        (Reason.MIXED_RELEASES, f"L4T is mixed: {dotted(release)}, but ", others, ONE_RELEASE.format(pairs)),
+        (Reason.REBOOT_DUE, "a reboot is owed: ", owed, REBOOT),
+    )
+    faults = [part for part in parts if part[2]]
     figures = {"unfinished": len(half), "mixed": len(others), "reboot_owed": bool(owed)}
-    faults = []
-    if half:
-        value = f"dpkg has not finished {_listed([f'{p.name} ({p.state})' for p in half])}"
-        faults.append((Reason.DPKG_UNFINISHED, value, FINISH))
-    if others:
-        value = f"L4T is mixed: {dotted(release)}, but {_listed(others)}"
-        # The version of a package of the same kind, kernel or not, that is of the release already.
-        right = {TEGRA in one.version: one.version for one in mine if bsp[one.name] == release}
-        pairs = (f"{name}={right.get(TEGRA in known[name].version, 'VERSION')}" for name in odd or [CORE])
-        faults.append((Reason.MIXED_RELEASES, value, ONE_RELEASE.format(" ".join(pairs))))
-    if owed:
-        faults.append((Reason.REBOOT_DUE, f"a reboot is owed: {_listed(owed)}", REBOOT))
     if not faults:
         return passed("l4t", f"{len(bsp)} packages of {dotted(release)}", LIMIT, figures)
-    level = Level.FAIL if any(map(PACKAGES.match, (*(p.name for p in half), *owed))) else Level.WARN
-    reason, _, remedy = faults[0]
-    return Finding("l4t", level, "; ".join(value for _, value, _ in faults), LIMIT, remedy, figures, reason)
-
-
-def _listed(shown: Sequence[str]) -> str:
-    return ", ".join([*shown[:NAMED], *[f"{len(shown) - NAMED} more"] * (len(shown) > NAMED)])
+    level = Level.FAIL if any(map(PACKAGES.match, (*halves, *owed))) else Level.WARN
+    value = "; ".join(what + ", ".join(n[:NAMED] + ["…"] * (len(n) > NAMED)) for _, what, n, _ in faults)
+    return Finding("l4t", level, value, LIMIT, faults[0][3], figures, faults[0][0])
 
 
 def reboot_owed(box: Box, known: Mapping[str, Package]) -> Iterator[str]:

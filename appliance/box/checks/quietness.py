@@ -44,8 +44,7 @@ def check_packages(root: Root) -> Finding:
     if half:
         value = f"not held, since dpkg has not finished: {', '.join(half)}"
         return Finding("packages", Level.WARN, value, limit, quiet.FINISH_FIRST, {"loose": len(half)})
-    if loose:
-        figures = {"loose": len(loose)}
-        shown = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
-        return Finding("packages", Level.WARN, f"not held: {shown}", limit, REMEDY, figures)
-    return passed("packages", "held", limit, {"loose": 0})
+    if not loose:
+        return passed("packages", "held", limit, {"loose": 0})
+    shown = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
+    return Finding("packages", Level.WARN, f"not held: {shown}", limit, REMEDY, {"loose": len(loose)})

@@ -171,11 +171,12 @@ def _gpu(now: Snapshot) -> Finding:
     groups = fitness.groups_of(now.root.text(paths.GROUPS) or "")
     nodes = {pattern: list(_nodes(now.root, pattern)) for pattern in fitness.NODES}
     missing = [pattern for pattern, found in nodes.items() if not found]
-    closed = [
-        p for p, found in nodes.items() if found and not any(fitness.may_read(n, groups) for n in found)
-    ]
-    known = groups if has_user(now.box) else None
-    return fitness.check_gpu(missing, now.root.exists(paths.NVGPU), known, closed, now.platform.l4t)
+    readable = {
+        pattern for pattern, found in nodes.items() if any(fitness.may_read(n, groups) for n in found)
+    }
+    closed = [pattern for pattern in nodes if pattern not in {*missing, *readable}]
+    driver, ours = now.root.exists(paths.NVGPU), groups if has_user(now.box) else None
+    return fitness.check_gpu(missing, driver, ours, closed, now.platform.l4t)
 
 
 def _nodes(root: Root, pattern: str) -> Iterator[os.stat_result]:

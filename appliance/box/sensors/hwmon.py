@@ -38,7 +38,7 @@ def temperatures(root: Root) -> dict[str, float]:
     degrees: dict[str, float] = {}
     for folder in _entries(root, paths.THERMAL, "thermal_zone"):
         kind, milli = root.text(f"{folder}/type"), root.number(f"{folder}/temp")
-        if kind and milli is not None and milli > POWERED_DOWN_MILLIDEGREES and milli != 0:
+        if kind and milli and milli > POWERED_DOWN_MILLIDEGREES:
             name = zone_name(kind)
             degrees[name] = max(milli / 1000, degrees.get(name, -273.15))
     return degrees
@@ -111,8 +111,7 @@ def _address(root: Root, folder: str) -> str:
         device = root.at(f"{folder}/device").resolve().name
     except (OSError, RuntimeError):
         return ""
-    match = re.fullmatch(r"\d+-([0-9a-f]{4})", device)
-    return match[1] if match else ""
+    return "".join(re.findall(r"^\d+-([0-9a-f]{4})$", device))
 
 
 def _chips(root: Root, name: str) -> Iterator[str]:

@@ -196,12 +196,9 @@ def _release(box: Box) -> str:
 
 
 def _units(box: Box) -> str:
-    shown = {}
-    for name in UNITS:
-        state = unit(box, name)
-        properties = state.properties if state else {"problem": "systemd does not tell"}
-        shown[name] = {key: value for key, value in properties.items() if PLAIN.fullmatch(value)}
-    return _json(shown)
+    states = {name: unit(box, name) for name in UNITS}
+    told = {n: one.properties if one else {"problem": "systemd does not tell"} for n, one in states.items()}
+    return _json({n: {key: v for key, v in p.items() if PLAIN.fullmatch(v)} for n, p in told.items()})
 
 
 def _journal_of(box: Box, unit: str, boot: str) -> Callable[[], str]:
@@ -246,12 +243,9 @@ def _versions(box: Box, app: Application) -> str:
 
 def _installed(box: Box) -> str:
     raw = box.root.record(paths.INSTALLED)
-    shown = {}
-    for key in INSTALLED:
-        values = raw[key] if isinstance(raw.get(key), list) else [raw.get(key)]
-        if key in raw and all(PLAIN.fullmatch(str(value)) for value in values):
-            shown[key] = raw[key]
-    return _json(shown)
+    lists = {key: raw[key] if isinstance(raw[key], list) else [raw[key]] for key in INSTALLED if key in raw}
+    shown = (key for key, values in lists.items() if all(PLAIN.fullmatch(str(value)) for value in values))
+    return _json({key: raw[key] for key in shown})
 
 
 def _contents(box: Box) -> str:
