@@ -16,7 +16,6 @@ from appliance.box.versions import SHIPPED, BuildInfo, Version, dotted
 
 GROUPS = ("video", "render")
 Groups = Mapping[str, tuple[str, Sequence[str]]]
-"""Group → its number and members."""
 FIRST_YEAR = 2024
 NODES = (paths.GPU_NODE, paths.NVMAP, f"{paths.RENDER_NODES}/renderD*")
 """Without one of them cuInit ends with 801 or 999 (public reports). /dev/nvidia* is Thor's."""
@@ -110,7 +109,7 @@ def may_read(node: os.stat_result, groups: Groups) -> bool:
 
 
 def groups_of(etc_group: str) -> Groups:
-    """Parse /etc/group."""
+    """Parse /etc/group: group → number and members."""
     lines = (line.split(":") for line in etc_group.splitlines())
     return {fields[0]: (fields[2], fields[3].split(",")) for fields in lines if len(fields) == 4}
 

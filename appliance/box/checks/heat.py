@@ -10,9 +10,10 @@ WARM_C = 85.0
 HOT_C = 95.0
 """The module lowers its clocks at 99 °C."""
 FAN_NEEDED_C = 60.0
+STOPPED = ("inactive", "deactivating")
 RESTART_FAN = "run: sudo systemctl restart nvfancontrol; if it still stands, check its plug or replace it"
 REPAIR_FAN = (
-    "`sudo journalctl -b -u nvfancontrol` says more. FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf must name "
+    "`sudo journalctl -u nvfancontrol -b` says more. FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf must name "
     "a FAN_PROFILE of that file, else it does not start (NVIDIA's fan page): correct it, then sudo rm -f "
     "/var/lib/nvfancontrol/status, which names the last one, and sudo systemctl restart nvfancontrol"
 )
@@ -49,13 +50,13 @@ def check_fan(
 ) -> Finding:
     """`pwm`: 0 to 255; `pwm`, `rpm`: None if unreadable; `service`: nvfancontrol's state, "" if unknown.
 
-    `said`: the last line of nvfancontrol, if it failed.
+    `said`: last line of one that fails, or starts again and again.
     """
     limit = f"nvfancontrol active; turning above {FAN_NEEDED_C:g} °C"
     figures = {"pwm": pwm, "rpm": rpm, "service": service}
     known = (("rpm", rpm), ("of 255 pwm", pwm))
     turning = ", ".join(f"{value} {name}" for name, value in known if value is not None)
-    failed = service == "failed"
+    failed = service not in ("", "active", *STOPPED)
     if (pwm == 0 or rpm == 0) and junction_c is not None and junction_c > FAN_NEEDED_C:
         value = f"stands still at {junction_c:.0f} °C ({turning})"
         return Finding("fan", Level.FAIL, value, limit, REPAIR_FAN if failed else RESTART_FAN, figures)

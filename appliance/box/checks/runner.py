@@ -156,9 +156,9 @@ def _fan(now: Snapshot) -> Finding:
     fan, service = sensors.fan(now.root), unit(now.box, FAN_SERVICE)
     pwm, rpm = (fan.pwm, fan.rpm) if fan else (None, None)
     state, said = service.active if service else "", ""
-    if state == "failed":
+    if state not in ("", "active", *heat.STOPPED):
         words = ("-q", "--no-pager", "-b", "-t", "nvfancontrol", "-n", "1", "-o", "cat")
-        said = now.box.tools.execute("journalctl", *words).output.strip()
+        said = now.box.tools.execute("journalctl", *words).output.strip()[:200]
     return heat.check_fan(pwm, rpm, state, now.junction_c, said)
 
 
