@@ -22,7 +22,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import sys
 import tarfile
 import time
@@ -32,7 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from appliance.box import paths, platform
+from appliance.box import dpkg, paths, platform
 from appliance.box.system import Box, add_box_options, open_box
 from appliance.durable import exchange, locked, sha256, sync
 from appliance.fields import from_mapping, shown
@@ -59,6 +58,7 @@ NAMED = re.compile(r"\s+(tls_certificate|tls_key|tls_clients|tokens|folder):\s*[
 """A key of the configuration that may name files elsewhere."""
 
 Say = Callable[[str], None]
+Owners = Mapping["Entry", tuple[int, int]]
 
 
 class Failure(Exception):
@@ -111,12 +111,8 @@ class Backup:
 
     def describe(self) -> list[str]:
         """One line for each part."""
-        lines = []
-        for part in self.parts:
-            files = [entry for entry in self.of(part) if not entry.folder]
-            size = sum(entry.size for entry in files)
-            lines.append(f"{part:<14} {len(files):>5} files  {size / 1e6:>8,.1f} MB")
-        return lines
+        sizes = {part: [entry.size for entry in self.of(part) if not entry.folder] for part in self.parts}
+        return [f"{part:<14} {len(s):>5} files  {sum(s) / 1e6:>8,.1f} MB" for part, s in sizes.items()]
 
 
 # Backing up.
@@ -157,19 +153,10 @@ def _collect(box: Box, say: Say) -> Backup:
             say(f"{part}: {path} is not there, and so not in the backup")
             continue
         for inside, found in _walk(part, place, say):
-            state = found.stat()
-            hashed = "" if found.is_dir() else sha256(found)
-            entries.append(
-                Entry(
-                    inside,
-                    found.is_dir(),
-                    stat.S_IMODE(state.st_mode) & 0o777,
-                    users.get(state.st_uid, ""),
-                    groups.get(state.st_gid, ""),
-                    state.st_size if hashed else 0,
-                    hashed,
-                )
-            )
+            state, hashed = found.stat(), "" if found.is_dir() else sha256(found)
+            owner = users.get(state.st_uid, ""), groups.get(state.st_gid, "")
+            size = state.st_size if hashed else 0
+            entries.append(Entry(inside, found.is_dir(), state.st_mode & 0o777, *owner, size, hashed))
     _report_files_elsewhere(box, say)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(box.wall()))
     return Backup(created, platform.identify(box.root).module, _version(box), tuple(entries))
@@ -191,12 +178,11 @@ def _walk(name: str, path: Path, say: Say) -> Iterator[tuple[str, Path]]:
 
 
 def _report_files_elsewhere(box: Box, say: Say) -> None:
-    for line in (box.root.text(paths.CONFIG) or "").splitlines():
-        if named := NAMED.match(line):
-            key, path = named.groups()
-            folder = paths.VOICES if key == "folder" else CONFIG_FOLDER
-            if path != folder and not path.startswith(f"{folder}/"):
-                say(f"{key}: {path} lies outside of {folder}, and so not in the backup")
+    named = map(NAMED.match, (box.root.text(paths.CONFIG) or "").splitlines())
+    for key, path in (found.groups() for found in named if found):
+        folder = paths.VOICES if key == "folder" else CONFIG_FOLDER
+        if path != folder and not path.startswith(f"{folder}/"):
+            say(f"{key}: {path} lies outside of {folder}, and so not in the backup")
 
 
 def _write_archive(box: Box, backup: Backup, file: Path) -> None:
@@ -254,21 +240,18 @@ def _opened(file: Path) -> Iterator[tuple[Backup, Members]]:
             if len(plain.read(BLOCK_BYTES)) == BLOCK_BYTES:
                 raise Failure(f"{file}: more lies behind its end; do not use it")
     except DAMAGED as error:
-        raise Failure(
-            f"{file}: damaged, or no backup ({' '.join(str(error).split())}); copy it again"
-        ) from error
+        why = " ".join(str(error).split())
+        raise Failure(f"{file}: damaged, or no backup ({why}); copy it again") from error
 
 
 def _members(file: Path, tar: tarfile.TarFile, backup: Backup) -> Members:
-    listed = [entry for entry in backup.entries if not entry.folder]
-    for entry in listed:
+    for entry in (entry for entry in backup.entries if not entry.folder):
         member = tar.next()
         if member is None:
             raise Failure(f"{file}: cut off: {entry.name} is not in it; copy it again")
         if member.name != entry.name or not member.isreg() or member.size != entry.size:
-            raise Failure(
-                f"{file}: {shown(member.name)} is not what is listed there: {entry.name}; do not use it"
-            )
+            other = f"{shown(member.name)} is not what is listed there: {entry.name}"
+            raise Failure(f"{file}: {other}; do not use it")
         stream = tar.extractfile(member)
         assert stream is not None  # it is a regular file
         yield entry, stream
@@ -290,16 +273,13 @@ def _parse(file: Path, text: bytes) -> Backup:
         backup: Backup = from_mapping(Backup, raw, where=LISTING, error=ValueError, ignore_unknown=True)
     except ValueError as error:
         raise Failure(f"{file}: {error}; do not use it") from error
-    entries = backup.entries
-    folders: set[str] = set()
-    names: set[str] = set()
-    for entry in entries:
+    known: dict[str, bool] = {}
+    """Name → is a folder."""
+    for entry in backup.entries:
         parent = str(PurePosixPath(entry.name).parent)
-        if entry.name in names or parent not in folders | {"."} or (parent == "." and not entry.folder):
+        if entry.name in known or not known.get(parent, parent == "." and entry.folder):
             raise Failure(f"{file}: {LISTING}: {shown(entry.name)} is listed twice, or outside of any folder")
-        names.add(entry.name)
-        if entry.folder:
-            folders.add(entry.name)
+        known[entry.name] = entry.folder
     return backup
 
 
@@ -367,10 +347,8 @@ def _applies_here(box: Box, backup: Backup, part: str, say: Say) -> bool:
     here = platform.identify(box.root).module
     if part != BASELINE or backup.module == here:
         return True
-    say(
-        f"baseline: of the module {backup.module or 'unknown'}, this is {here or 'unknown'}: not restored; "
-        "f5-clock-lock writes one of this module"
-    )
+    modules = f"of the module {backup.module or 'unknown'}, this is {here or 'unknown'}"
+    say(f"baseline: {modules}: not restored; f5-clock-lock writes one of this module")
     return False
 
 
@@ -393,15 +371,11 @@ def _check_room(place: Path, needed: int) -> None:
     existing = next(folder for folder in (place, *place.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
     if needed + SPARE_BYTES > free:
-        raise Failure(
-            f"{place}: {needed / 1e6:,.0f} MB are to be written and {SPARE_BYTES / 1e6:,.0f} MB stay free, "
-            f"{free / 1e6:,.0f} MB are left on the disk"
-        )
+        to_be = f"{needed / 1e6:,.0f} MB are to be written and {SPARE_BYTES / 1e6:,.0f} MB stay free"
+        raise Failure(f"{place}: {to_be}, {free / 1e6:,.0f} MB are left on the disk")
 
 
-def _stage(
-    file: Path, backup: Backup, staged: Mapping[str, Path], owners: Mapping[Entry, tuple[int, int]]
-) -> None:
+def _stage(file: Path, backup: Backup, staged: Mapping[str, Path], owners: Owners) -> None:
     """Write the parts, readable by root only until they are complete."""
     for entry in owners:
         if entry.folder and "/" in entry.name:
@@ -489,9 +463,8 @@ def _names(box: Box, path: str) -> dict[int, str]:
 
 
 def _version(box: Box) -> str:
-    status = box.root.text(paths.PACKAGES) or ""
-    package = re.search(r"^Package: f5-appliance\n(?:.+\n)*?Version: (\S+)", status, re.MULTILINE)
-    return package[1] if package else ""
+    package = dpkg.packages(box.root).get("f5-appliance")
+    return package.version if package else ""
 
 
 # The commands.

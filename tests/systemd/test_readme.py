@@ -30,6 +30,8 @@ ELSEWHERE = {
     "sudo appliance bundle install FOLDER": "FOLDER stands for one",
     "sudo apt install --reinstall ./FILE.deb": "FILE stands for one",
     "systemctl edit f5-appliance": "opens an editor",
+    "sudo dpkg --configure -a": "tests/box/test_remedies.py",
+    "sudo reboot": "tests/box/test_remedies.py",
 }
 """Commands on the page that no test runs, and why."""
 REPORTING = ("f5-health", "f5-clock-lock status", "--allow-reboot", "appliance check", "systemctl status")

@@ -6,6 +6,7 @@ samples before the reset are ignored. Times are seconds since boot.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -83,14 +84,12 @@ def _unbroken(samples: Sequence[Sample], now: Sample, name: str) -> Iterator[Sam
 
 def read(box: Box) -> tuple[Sample, ...]:
     """Samples of this boot, oldest first."""
-    try:
-        if not box.root.is_private(paths.COUNTERS):
-            return ()
-        record = box.root.load(paths.COUNTERS, _Record)
-    except (OSError, ValueError):
-        # The mean since boot is reported instead, and labelled so.
-        return ()
-    return record.samples if (record.schema, record.boot_id) == (SCHEMA, box.boot_id) else ()
+    # Without them the mean since boot is reported, and labelled so.
+    with contextlib.suppress(OSError, ValueError):
+        if box.root.is_private(paths.COUNTERS):
+            record = box.root.load(paths.COUNTERS, _Record)
+            return record.samples if (record.schema, record.boot_id) == (SCHEMA, box.boot_id) else ()
+    return ()
 
 
 def keep(box: Box, samples: Sequence[Sample], now: Sample) -> None:

@@ -28,9 +28,7 @@ MODULE_W = {"p3701-0000": 60.0, "p3701-0005": 60.0, "p3701-0004": 40.0, "p3701-0
 def check_under_voltage(events: Rise | None) -> Finding:
     """OC1: the supply voltage dropped."""
     limit = f"WARN above 0, FAIL above {UNDER_VOLTAGES_PER_HOUR} an hour"
-    remedy = (
-        "check the power supply and its cable, and replace whichever is weak: the voltage sags under load"
-    )
+    remedy = "check the power supply and its cable, and replace the weak one: the voltage sags under load"
     broken = events is not None and events.per(HOUR_S) > UNDER_VOLTAGES_PER_HOUR
     return _counted("oc1", "under-voltage", events, limit, remedy, broken=broken)
 

@@ -13,9 +13,7 @@ from appliance.box.root import Root
 WELL = {"SYS_RESET_N": "power on, or the reset button", "MAINSWRST": "a reboot"}
 HEAT = ("SENSOR", "FSI_THERM")
 SUPPLY = ("VREFRO_POWERBAD", "VMON", "FSI_VMON")
-LAST_WORDS = (
-    "`sudo journalctl -b -1 -e` shows its last words; send the maker a bundle: sudo f5-support-bundle"
-)
+LAST_WORDS = "`sudo journalctl -b -1 -e` shows the end; send the maker a bundle: sudo f5-support-bundle"
 
 
 def name(root: Root) -> str:

@@ -38,7 +38,7 @@ def temperatures(root: Root) -> dict[str, float]:
     degrees: dict[str, float] = {}
     for folder in _entries(root, paths.THERMAL, "thermal_zone"):
         kind, milli = root.text(f"{folder}/type"), root.number(f"{folder}/temp")
-        if kind and milli is not None and milli > POWERED_DOWN_MILLIDEGREES and milli != 0:
+        if kind and milli and milli > POWERED_DOWN_MILLIDEGREES:
             name = zone_name(kind)
             degrees[name] = max(milli / 1000, degrees.get(name, -273.15))
     return degrees
@@ -57,64 +57,43 @@ def junction(root: Root) -> float | None:
 
 def rails(root: Root) -> dict[str, float]:
     """mW by the label of the rail (VDD_GPU_SOC …), of all monitors."""
-    return {
-        label: milliwatts
-        for folder in _chips(root, "ina3221")
-        for label, milliwatts in _rails_of(root, folder)
-    }
+    return {label: mw for folder in _chips(root, "ina3221") for label, mw in _rails_of(root, folder)}
 
 
 def total_power(root: Root) -> float | None:
     """mW of the module: the sum of the first monitor's rails."""
-    measured = [
-        milliwatts
-        for folder in _chips(root, "ina3221")
-        if _address(root, folder) == MODULE_MONITOR
-        for _, milliwatts in _rails_of(root, folder)
-    ]
+    monitors = [folder for folder in _chips(root, "ina3221") if _address(root, folder) == MODULE_MONITOR]
+    measured = [milliwatts for folder in monitors for _, milliwatts in _rails_of(root, folder)]
     return sum(measured) if measured else None
 
 
 def over_current(root: Root) -> dict[str, int]:
     """Since boot: oc1 under-voltage, oc2 average, oc3 instantaneous over-current."""
-    counts: dict[str, int] = {}
-    for folder in _chips(root, "soctherm_oc"):
-        for number in OVER_CURRENT:
-            count = root.number(f"{folder}/oc{number}_event_cnt")
-            if count is not None:
-                counts[f"oc{number}"] = count
-    return counts
+    files = ((n, f"{folder}/oc{n}_event_cnt") for folder in _chips(root, "soctherm_oc") for n in OVER_CURRENT)
+    return {f"oc{n}": count for n, file in files if (count := root.number(file)) is not None}
 
 
 def cooling(root: Root) -> dict[str, int] | None:
     """Device slowed by heat → its state, without fans and alarms; None if unreadable."""
     states: dict[str, int] = {}
-    is_readable = False
     for folder in _entries(root, paths.THERMAL, "cooling_device"):
         kind, state = root.text(f"{folder}/type"), root.number(f"{folder}/cur_state")
         if kind and state is not None and "fan" not in kind and kind not in ALERTS:
-            is_readable = True
-            if state > 0:
-                states[kind] = max(state, states.get(kind, 0))
-    return states if is_readable else None
+            states[kind] = max(state, states.get(kind, 0))
+    return {kind: state for kind, state in states.items() if state} if states else None
 
 
 def fan(root: Root) -> Fan | None:
     """None where there is no fan."""
-    for folder in _chips(root, "pwmfan"):
-        pwm = root.number(f"{folder}/pwm1")
-        if pwm is not None:
-            return Fan(pwm, _speed(root, folder))
-    return None
+    found = ((root.number(f"{folder}/pwm1"), folder) for folder in _chips(root, "pwmfan"))
+    return next((Fan(pwm, _speed(root, folder)) for pwm, folder in found if pwm is not None), None)
 
 
 def _speed(root: Root, fan_folder: str) -> int | None:
     """Of the fan, else of a tachometer, which is a chip of its own."""
-    own = root.number(f"{fan_folder}/fan1_input")
-    if own is not None:
-        return own
-    others = (root.number(f"{folder}/rpm") for folder in _entries(root, paths.HWMON, "hwmon"))
-    return next((rpm for rpm in others if rpm is not None), None)
+    files = (f"{folder}/rpm" for folder in _entries(root, paths.HWMON, "hwmon"))
+    rates = map(root.number, (f"{fan_folder}/fan1_input", *files))
+    return next((rpm for rpm in rates if rpm is not None), None)
 
 
 def _rails_of(root: Root, folder: str) -> Iterator[tuple[str, float]]:
@@ -132,8 +111,7 @@ def _address(root: Root, folder: str) -> str:
         device = root.at(f"{folder}/device").resolve().name
     except (OSError, RuntimeError):
         return ""
-    match = re.fullmatch(r"\d+-([0-9a-f]{4})", device)
-    return match[1] if match else ""
+    return "".join(re.findall(r"^\d+-([0-9a-f]{4})$", device))
 
 
 def _chips(root: Root, name: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.box import paths
+from appliance.box import dpkg, paths
 from appliance.box.checks import reset
 from appliance.box.checks.application import Application
 from appliance.box.checks.finding import document
@@ -33,31 +33,20 @@ from appliance.box.support.redact import outline
 from appliance.box.system import Box, unit
 from appliance.durable import replace_file
 
-UNITS = (
-    "f5-appliance.service",
-    "f5-gateway.service",
-    "f5-wyoming.service",
-    "f5-clocks.service",
-    "f5-clocks-check.service",
-    "f5-clocks-check.timer",
-    "f5-health.service",
-    "f5-health.timer",
-    "f5-guard.service",
-    "f5-guard.timer",
-    "nvpmodel.service",
-    "nvpower.service",
-    "nvfancontrol.service",
+OURS = tuple(
+    f"f5-{n}" for n in ("appliance", "gateway", "wyoming", "clocks", "clocks-check", "health", "guard")
 )
-JOURNALS = (
-    *("f5-appliance", "f5-gateway", "f5-wyoming", "f5-clocks", "f5-clocks-check", "f5-health", "f5-guard"),
-    "nvpmodel",
+JOURNALS = (*OURS, "nvpmodel")
+UNITS = (
+    *(f"{name}.service" for name in (*OURS, "nvpmodel", "nvpower", "nvfancontrol")),
+    *(f"f5-{name}.timer" for name in ("clocks-check", "health", "guard")),
 )
 LINES = "2000"
 TOOL_S = 15.0
 THIS_BOOT, BOOT_BEFORE = "0", "-1"
-BOOT = re.compile(
-    r"\s*(-?\d+) [0-9a-f]{32} ([A-Z][a-z]{2} [\d-]{10} [\d:]{8} [A-Z]{2,5}\W[A-Za-z\d: -]{15,40})\s*"
-)
+# A zone without letters is the difference to UTC: -03, +0545. systemd 249 prints a dash between the times.
+TIME = r"[A-Z][a-z]{2} [\d-]{10} [\d:]{8} (?:[A-Za-z]{2,6}|[+-]\d{2,4})"
+BOOT = re.compile(rf"\s*(-?\d+)\s+[0-9a-f]{{32}}\s+({TIME}(?:—|\s+){TIME})\s*")
 """A line of `journalctl --list-boots`: offset, id, times of first and last entry."""
 OURS_AND_NVIDIAS = re.compile(r"f5-appliance|(?:nvidia|cuda|tensorrt|(?:python3-)?lib(?:nv|cu))")
 INSTALLED = ("version", "l4t", "jetpack", "module", "tensorrt", "python")
@@ -133,13 +122,11 @@ def _part(name: str, text: Callable[[], str], scrub: redact.Scrubber) -> Part:
 
 def index(parts: Iterable[Part]) -> str:
     """A line for each part."""
-    lines = [
-        f"MISSING  {part.name}: {part.problem}"
-        if part.problem
-        else f"{len(part.text.encode()):>7}  {part.name}"
-        for part in parts
-    ]
-    return "\n".join(lines) + "\n"
+    shown = ((part, part.problem or len(part.text.encode())) for part in parts)
+    return "".join(
+        f"{what:>7}  {part.name}\n" if isinstance(what, int) else f"MISSING  {part.name}: {what}\n"
+        for part, what in shown
+    )
 
 
 def write(out: Path, parts: Iterable[Part], wall_s: float) -> None:
@@ -172,16 +159,15 @@ def _health(box: Box, app: Application) -> str:
     of_box = []
     for finding in run_checks(box):
         # The other values are made from our own words; these may quote other programs.
-        if finding.check in ("jtop", "speed") or finding.reason is Reason.CRASHED:
+        if finding.check in ("jtop", "speed", "l4t") or finding.reason is Reason.CRASHED:
             finding = dataclasses.replace(finding, value=outline(finding.value), figures={})
         of_box.append(finding)
     names = ",".join(name for name in APPLICATION_CHECKS if name != "synthesis")
     of_application = []
     for finding in app.run(box, "--quick", "--no-speak", "--only", names):
         figures = {name: value for name, value in finding.figures.items() if isinstance(value, (int, float))}
-        of_application.append(
-            dataclasses.replace(finding, value=outline(finding.value), remedy="", figures=figures)
-        )
+        shown = dataclasses.replace(finding, value=outline(finding.value), remedy="", figures=figures)
+        of_application.append(shown)
     return _json(document(merge_application(of_box, of_application)))
 
 
@@ -210,12 +196,9 @@ def _release(box: Box) -> str:
 
 
 def _units(box: Box) -> str:
-    shown = {}
-    for name in UNITS:
-        state = unit(box, name)
-        properties = state.properties if state else {"problem": "systemd does not tell"}
-        shown[name] = {key: value for key, value in properties.items() if PLAIN.fullmatch(value)}
-    return _json(shown)
+    states = {name: unit(box, name) for name in UNITS}
+    told = {n: one.properties if one else {"problem": "systemd does not tell"} for n, one in states.items()}
+    return _json({n: {key: v for key, v in p.items() if PLAIN.fullmatch(v)} for n, p in told.items()})
 
 
 def _journal_of(box: Box, unit: str, boot: str) -> Callable[[], str]:
@@ -223,19 +206,8 @@ def _journal_of(box: Box, unit: str, boot: str) -> Callable[[], str]:
 
 
 def _journal(box: Box, boot: str, *arguments: str) -> str:
-    ran = box.tools.execute(
-        "journalctl",
-        "--no-pager",
-        "-q",
-        "-b",
-        boot,
-        "-n",
-        LINES,
-        "-o",
-        "short-monotonic",
-        *arguments,
-        timeout_s=TOOL_S,
-    )
+    words = ("--no-pager", "-q", "-b", boot, "-n", LINES, "-o", "short-monotonic", *arguments)
+    ran = box.tools.execute("journalctl", *words, timeout_s=TOOL_S)
     if ran.code == 1 and boot == BOOT_BEFORE:
         raise Unavailable("the boot before is not in the journal")
     if ran.code:
@@ -255,13 +227,10 @@ def _boots(box: Box) -> str:
 
 def _packages(box: Box) -> str:
     """Ours and NVIDIA's, with version and dpkg's state."""
-    found = re.findall(
-        r"^Package: (\S+)\n(?:.+\n)*?Status: (.+)\n(?:.+\n)*?Version: (\S+)$",
-        box.root.read(paths.PACKAGES),
-        re.M,
-    )
-    lines = [f"{name} {version} {state}" for name, state, version in found if OURS_AND_NVIDIAS.match(name)]
-    return "\n".join(lines) + "\n"
+    shown = [one for one in dpkg.packages(box.root).values() if OURS_AND_NVIDIAS.match(one.name)]
+    if not shown:
+        raise FileNotFoundError
+    return "\n".join(f"{one.name} {one.version} {one.want} {one.flag} {one.state}" for one in shown) + "\n"
 
 
 def _versions(box: Box, app: Application) -> str:
@@ -274,12 +243,9 @@ def _versions(box: Box, app: Application) -> str:
 
 def _installed(box: Box) -> str:
     raw = box.root.record(paths.INSTALLED)
-    shown = {}
-    for key in INSTALLED:
-        values = raw[key] if isinstance(raw.get(key), list) else [raw.get(key)]
-        if key in raw and all(PLAIN.fullmatch(str(value)) for value in values):
-            shown[key] = raw[key]
-    return _json(shown)
+    lists = {key: raw[key] if isinstance(raw[key], list) else [raw[key]] for key in INSTALLED if key in raw}
+    shown = (key for key, values in lists.items() if all(PLAIN.fullmatch(str(value)) for value in values))
+    return _json({key: raw[key] for key in shown})
 
 
 def _contents(box: Box) -> str:
