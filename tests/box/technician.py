@@ -13,7 +13,7 @@ from tests.fakes.jetson import Jetson
 
 Typed = Callable[[Jetson, re.Match[str]], object]
 LOOKS = re.compile(
-    r"sudo (?:journalctl|nvpmodel|ss|du|nvme|appliance check|f5-health|f5-support-bundle"
+    r"sudo (?:journalctl|nvpmodel|ss|du|nvme|appliance check|f5-health|f5-setup|f5-support-bundle"
     r"|f5-clock-lock status)\b"
 )
 """They change nothing."""
