@@ -19,7 +19,7 @@ from appliance.box import paths
 from appliance.box.checks.application import Application
 from appliance.box.support import archive, redact
 from appliance.config import Config
-from tests.box.boxes import process, quick, well
+from tests.box.boxes import lay, process, quick, well
 from tests.daemons import ROOT
 from tests.fakes.jetson import TOOLS, Jetson
 
@@ -269,6 +269,17 @@ def test_the_boot_before_is_in_it_and_what_reset_the_box(tmp_path: Path) -> None
     assert reset == "reset: BCCPLEXWDT" and before.startswith("-1 ") and now.startswith("0 ")
     assert "nvidia-l4t-core 36.4.3-20250107174145 hold ok installed\n" in parts["packages.txt"].text
     assert told(parts) == []
+
+
+def test_boots_are_listed_in_every_zone(tmp_path: Path) -> None:
+    """tzdata has no letters for many: São Paulo, Dubai, Kathmandu. systemd 249 has a dash, 255 blanks."""
+    jetson = well(tmp_path / "box")
+    zones, between = ("UTC", "CEST", "ChST", "-03", "+04", "+0545"), ("—", " ", "  ")
+    times = [f"Thu 2026-11-26 21:03:11 {z}{b}Fri 2026-11-27 04:55:02 {z}" for z in zones for b in between]
+    rows = "\n".join(f"{number:3} {'0123456789abcdef' * 2} {time}" for number, time in enumerate(times, -17))
+    lay(jetson, "journalctl", f"cat <<END\nIDX BOOT ID FIRST ENTRY LAST ENTRY\n{rows}\nEND")
+    shown = collected(jetson)["boots.txt"].text.splitlines()
+    assert shown == ["reset: MAINSWRST", *(f"{number} {time}" for number, time in enumerate(times, -17))]
 
 
 def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
-from appliance.box import paths, platform
+from appliance.box import dpkg, paths, platform
 from appliance.box.root import error_text
 from appliance.box.system import Box, add_box_options, open_box
 from appliance.durable import exchange, locked, sha256, sync
@@ -58,6 +58,7 @@ NAMED = re.compile(r"\s+(tls_certificate|tls_key|tls_clients|tokens|folder):\s*[
 """A key of the configuration that may name files elsewhere."""
 
 Say = Callable[[str], None]
+Owners = Mapping["Entry", tuple[int, int]]
 
 
 class Failure(Exception):
@@ -176,12 +177,11 @@ def _walk(name: str, path: Path, say: Say) -> Iterator[tuple[str, Path]]:
 
 
 def _report_files_elsewhere(box: Box, say: Say) -> None:
-    for line in (box.root.text(paths.CONFIG) or "").splitlines():
-        if named := NAMED.match(line):
-            key, path = named.groups()
-            folder = paths.VOICES if key == "folder" else CONFIG_FOLDER
-            if path != folder and not path.startswith(f"{folder}/"):
-                say(f"{key}: {path} lies outside of {folder}, and so not in the backup")
+    named = map(NAMED.match, (box.root.text(paths.CONFIG) or "").splitlines())
+    for key, path in (found.groups() for found in named if found):
+        folder = paths.VOICES if key == "folder" else CONFIG_FOLDER
+        if path != folder and not path.startswith(f"{folder}/"):
+            say(f"{key}: {path} lies outside of {folder}, and so not in the backup")
 
 
 def _write_archive(box: Box, backup: Backup, file: Path) -> None:
@@ -237,9 +237,8 @@ def _opened(file: Path) -> Iterator[tuple[Backup, Members]]:
             if len(plain.read(BLOCK_BYTES)) == BLOCK_BYTES:
                 raise Failure(f"{file}: more lies behind its end; do not use it")
     except DAMAGED as error:
-        raise Failure(
-            f"{file}: damaged, or no backup ({' '.join(str(error).split())}); copy it again"
-        ) from error
+        why = " ".join(str(error).split())
+        raise Failure(f"{file}: damaged, or no backup ({why}); copy it again") from error
 
 
 def _data(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -280,13 +279,13 @@ def _parse(file: Path, text: bytes) -> Backup:
         backup: Backup = from_mapping(Backup, raw, where=LISTING, error=ValueError, ignore_unknown=True)
     except ValueError as error:
         raise Failure(f"{file}: {error}; do not use it") from error
-    is_folder: dict[str, bool] = {}
+    known: dict[str, bool] = {}
+    """Name → is a folder."""
     for entry in backup.entries:
-        # A part is a folder, in none of the backup's.
-        inside = is_folder.get(str(PurePosixPath(entry.name).parent), entry.folder and entry.name in PARTS)
-        if entry.name in is_folder or not inside:
+        parent = str(PurePosixPath(entry.name).parent)
+        if entry.name in known or not known.get(parent, parent == "." and entry.folder):
             raise Failure(f"{file}: {LISTING}: {shown(entry.name)} is listed twice, or outside of any folder")
-        is_folder[entry.name] = entry.folder
+        known[entry.name] = entry.folder
     return backup
 
 
@@ -362,15 +361,11 @@ def _check_room(place: Path, needed: int) -> None:
     existing = next(folder for folder in (place, *place.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
     if needed + SPARE_BYTES > free:
-        raise Failure(
-            f"{place}: {needed / 1e6:,.0f} MB are to be written and {SPARE_BYTES / 1e6:,.0f} MB stay free, "
-            f"{free / 1e6:,.0f} MB are left on the disk"
-        )
+        to_be = f"{needed / 1e6:,.0f} MB are to be written and {SPARE_BYTES / 1e6:,.0f} MB stay free"
+        raise Failure(f"{place}: {to_be}, {free / 1e6:,.0f} MB are left on the disk")
 
 
-def _stage(
-    file: Path, backup: Backup, staged: Mapping[str, Path], owners: Mapping[Entry, tuple[int, int]]
-) -> None:
+def _stage(file: Path, backup: Backup, staged: Mapping[str, Path], owners: Owners) -> None:
     """Write the parts, readable by root only until they are complete."""
     for entry in owners:
         if entry.folder and "/" in entry.name:
@@ -451,9 +446,8 @@ def _names(box: Box, path: str) -> dict[int, str]:
 
 
 def _version(box: Box) -> str:
-    status = box.root.text(paths.PACKAGES) or ""
-    package = re.search(r"^Package: f5-appliance\n(?:.+\n)*?Version: (\S+)", status, re.MULTILINE)
-    return package[1] if package else ""
+    package = dpkg.packages(box.root).get("f5-appliance")
+    return package.version if package else ""
 
 
 # The commands.

@@ -21,7 +21,8 @@ class Lines:
 
     def __init__(self, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
         self._say, self._clock = say, clock
-        self._last, self._said_at, self._begun = "", -math.inf, clock()
+        self._last, self._begun = "", clock()
+        self._said_at = self._begun
 
     def __call__(self, line: str) -> None:
         """`line`: empty where nothing new is known."""

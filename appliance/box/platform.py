@@ -16,14 +16,15 @@ OLDEST = {36: 4, 39: 2}
 
 JETPACKS = {
     (36, 3): "6.0",
-    (36, 4): "6.1",
+    (36, 4, 0): "6.1",
     (36, 4, 3): "6.2",
     (36, 4, 4): "6.2.1",
     (36, 4, 7): "6.2.1",
-    (36, 5): "6.2.2",
+    (36, 5, 0): "6.2.2",
+    (36, 5, 2): "6.2.3",
     (38,): "7.0",
     (38, 4): "7.1",
-    (39, 2): "7.2",
+    (39, 2, 0): "7.2",
     (39, 2, 1): "7.2.1",
     (39, 2, 2): "7.2.2",
     (35,): "5",
@@ -94,9 +95,8 @@ class Platform:
         if self.small:
             return Refusal(f"the module is {self.small}, for which this appliance is not made")
         if not self.l4t:
-            return Refusal(
-                f"{paths.RELEASE} is absent or names no release, so JetPack is unknown", by_flashing=True
-            )
+            problem = f"{paths.RELEASE} is absent or names no release, so JetPack is unknown"
+            return Refusal(problem, by_flashing=True)
         major, minor = (*self.l4t, 0)[:2]
         if minor >= OLDEST.get(major, 10**6):
             return None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 
-from appliance.box import paths
+from appliance.box import dpkg, paths
 from appliance.box.root import Root
 from appliance.box.system import Box
 
@@ -32,6 +32,7 @@ SystemMaxUse=500M
 """
 PACKAGES = re.compile(r"nvidia-(?:l4t-|jetpack)|(?:python3-)?libnvinfer|tensorrt")
 """Prefixes of packages that an update of JetPack replaces; TensorRT engines then have to be rebuilt."""
+FINISH_FIRST = "run first: sudo dpkg --configure -a, then: sudo f5-quiet"
 APT_S = 60.0
 SCHEMA = 1
 Say = Callable[[str], None]
@@ -85,24 +86,22 @@ def is_journal_capped(root: Root) -> bool:
     return any(CAPPED.search(root.text(path) or "") for path in files)
 
 
-def loose_packages(root: Root) -> list[str]:
-    """NVIDIA's, installed and not held."""
-    return sorted(filter(PACKAGES.match, _packages(root, "install")))
-
-
-def _packages(root: Root, wanted: str) -> list[str]:
-    """Installed packages that somebody wants so: install, hold."""
-    pattern = rf"^Package: (\S+)\nStatus: {wanted} ok installed$"
-    return re.findall(pattern, root.text(paths.PACKAGES) or "", re.M)
+def loose_packages(root: Root) -> tuple[list[str], list[str]]:
+    """NVIDIA's that are not held; and those, with states, which dpkg has to finish first."""
+    mine = sorted(package for name, package in dpkg.packages(root).items() if PACKAGES.match(name))
+    loose = [package.name for package in mine if package.want == "install" and package.is_finished]
+    return loose, [f"{package.name} ({package.state})" for package in mine if not package.is_finished]
 
 
 def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
     """Raises QuietError, OSError."""
-    files, packages = dict(_changes(box.root)), loose_packages(box.root)
+    files, (packages, half) = dict(_changes(box.root)), loose_packages(box.root)
     for path, new in files.items():
         say(f"{path}: {_describe(new)}")
     if packages:
         say(f"apt-mark hold {' '.join(packages)}")
+    if half:
+        say(f"not held, since dpkg has not finished: {', '.join(half)}; {FINISH_FIRST}")
     if dry_run or not (files or packages):
         return
     record = _read_record(box)
@@ -126,7 +125,8 @@ def undo(box: Box, *, dry_run: bool, say: Say) -> None:
             say(f"{path}: {_describe(change.before)}")
         elif _state(box.root, path) != change.before:
             say(f"{path}: left as it is, since somebody has changed it")
-    held = tuple(name for name in _packages(box.root, "hold") if name in record.held)
+    known = dpkg.packages(box.root)
+    held = tuple(name for name in record.held if name in known and known[name].want == "hold")
     if held:
         say(f"apt-mark unhold {' '.join(held)}")
     if dry_run:

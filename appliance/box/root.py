@@ -190,10 +190,8 @@ def _check_owner(place: Path, path: str, is_kind: Callable[[int], bool], kind: s
     if not is_kind(info.st_mode):
         raise PermissionError(f"{path} is no {kind} of its own: remove it")
     if info.st_uid not in (0, os.geteuid()) or info.st_mode & OTHERS_WRITE:
-        raise PermissionError(
-            f"{path} belongs to user {info.st_uid} with mode {stat.S_IMODE(info.st_mode):o}, "
-            "so others than root may have written it: remove it"
-        )
+        whose = f"belongs to user {info.st_uid} with mode {stat.S_IMODE(info.st_mode):o}"
+        raise PermissionError(f"{path} {whose}, so others than root may have written it: remove it")
 
 
 def _natural_order(name: str) -> tuple[tuple[int, str], ...]:

@@ -23,6 +23,7 @@ SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PASSED_ON = ("F5_SYSROOT", "F5_TOOLS")
 """To programs, of our environment."""
 NOT_FOUND = 127
+FOLLOW_S = 1.0
 GRACE_S = 5.0
 """Time between SIGTERM and SIGKILL: enough for dpkg to leave its records whole."""
 
@@ -84,8 +85,8 @@ class Tools:
                 return Completed(command, -signal.SIGKILL, output, errors, timed_out=True)
         return Completed(command, process.returncode, output, errors)
 
-    def follow(self, name: str, *arguments: str, say: Callable[[str], None], period_s: float) -> Completed:
-        """Run a program as long as it takes; `say` gets its lines, and "" after `period_s` without one.
+    def follow(self, name: str, *arguments: str, say: Callable[[str], None]) -> Completed:
+        """Run a program as long as it takes; `say` gets its lines, and "" after FOLLOW_S without one.
 
         Both streams are in the output. Does not raise.
         """
@@ -104,7 +105,7 @@ class Tools:
             threading.Thread(target=read, daemon=True).start()
             while True:
                 try:
-                    line = lines.get(timeout=period_s)
+                    line = lines.get(timeout=FOLLOW_S)
                 except queue.Empty:
                     say("")
                     continue

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from appliance.box import paths
+from appliance.box import dpkg, paths
 from appliance.box.root import Root, error_text
 
 Version = tuple[int, ...]
@@ -28,8 +28,7 @@ class BuildInfo:
         """In the parts of versions that both have."""
         found = []
         for name, then, today in (("L4T", self.l4t, now.l4t), ("TensorRT", self.tensorrt, now.tensorrt)):
-            common = min(len(then), len(today))
-            if then[:common] != today[:common]:
+            if differ(then, today):
                 found.append(f"{name} {dotted(then)}, now {dotted(today)}")
         if self.module and now.module and self.module != now.module:
             found.append(f"module {self.module}, now {now.module}")
@@ -38,24 +37,18 @@ class BuildInfo:
 
 def tensorrt(root: Root) -> Version:
     """By its Debian package, or its library's name; () without one."""
-    packages = re.split(r"\n\n+", root.text(paths.PACKAGES) or "")
-    for package in packages:
-        if re.match(r"Package: libnvinfer\d+\n(?:.*\n)*?Status: (?:install|hold) ok installed\n", package):
-            found = re.search(r"^Version: ([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})", package, re.MULTILINE)
-            if found:
-                return tuple(int(part) for part in found.groups())
-    for folder in paths.LIBRARIES:
-        for name in root.names(folder):
-            if found := re.fullmatch(r"libnvinfer\.so\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})", name):
-                return tuple(int(part) for part in found.groups())
-    return ()
+    for package in dpkg.packages(root).values():
+        if re.fullmatch(r"libnvinfer\d+", package.name):
+            return version(package.version)[:3]
+    names = (name for folder in paths.LIBRARIES for name in root.names(folder))
+    files = (re.fullmatch(r"libnvinfer\.so\.([0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9})", name) for name in names)
+    return next((version(found[1]) for found in files if found), ())
 
 
 def driver(root: Root) -> str:
     """Version of NVIDIA's display driver, e.g. 540.4.0 on JetPack 6; empty without one."""
-    found = re.search(
-        r"^NVRM version:.* Kernel Module\b.*?\s([0-9]{1,4}(?:\.[0-9]{1,4})+)\s", root.text(paths.DRIVER) or ""
-    )
+    form = r"^NVRM version:.* Kernel Module\b.*?\s([0-9]{1,4}(?:\.[0-9]{1,4})+)\s"
+    found = re.search(form, root.text(paths.DRIVER) or "")
     return found[1] if found else ""
 
 
@@ -77,6 +70,12 @@ def version(value: object) -> Version:
     text = ".".join(map(str, value)) if isinstance(value, list) else str(value or "")
     found = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", text)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def differ(one: Version, other: Version) -> bool:
+    """In the parts that both have."""
+    common = min(len(one), len(other))
+    return one[:common] != other[:common]
 
 
 def dotted(version: Version) -> str:

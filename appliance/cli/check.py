@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from appliance.box import checks, platform
+from appliance.box import checks, dpkg, platform
 from appliance.box.checks import Finding, Level, readiness
 from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.box.show.findings import table, wants_colour
@@ -89,9 +89,11 @@ def _application_findings(inspection: Inspection, only: set[str]) -> list[Findin
     if config.level is Level.FAIL:
         return [config]
     findings = [config] if every or "config" in only else []
+    packages = dpkg.packages(inspection.box.root)
     for name, check in CHECKS.items():
         if name in selected - {"config"}:
-            findings.append(_run_check(name, check, inspection))
+            found = _run_check(name, check, inspection)
+            findings.append(replace(found, remedy=dpkg.pin(found.remedy, packages)))
     return findings
 
 

@@ -69,7 +69,7 @@ TEXTS = {
 """Messages (`cudaGetErrorString`) → status: TensorRT quotes them without a number."""
 REMEDIES: Mapping[type[EngineFault], str] = {
     OutOfDeviceMemory: "lower engine.lanes, or end what else uses the device's memory",
-    DeviceLost: "the daemon has to start again; look at dmesg where it repeats",
+    DeviceLost: "the daemon has to start again; where it repeats, `sudo journalctl -k -b` says why",
 }
 
 

@@ -13,7 +13,7 @@ from tests.fakes.jetson import Jetson
 
 Typed = Callable[[Jetson, re.Match[str]], object]
 LOOKS = re.compile(
-    r"sudo (?:journalctl|dmesg|nvpmodel|ss|du|nvme|appliance check|f5-health|f5-support-bundle"
+    r"sudo (?:journalctl|nvpmodel|ss|du|nvme|appliance check|f5-health|f5-setup|f5-support-bundle"
     r"|f5-clock-lock status)\b"
 )
 """They change nothing."""
@@ -48,6 +48,17 @@ def _apt(jetson: Jetson, typed: re.Match[str]) -> None:
     assert ran.code == 0, ran
 
 
+def _configure(jetson: Jetson, typed: re.Match[str]) -> None:
+    status = jetson.path(paths.PACKAGES)
+    status.write_text(
+        re.sub(r"(?m)^(Status: \w+) ok (?:half-configured|unpacked)$", r"\1 ok installed", status.read_text())
+    )
+
+
+def _trigger(jetson: Jetson, typed: re.Match[str]) -> None:
+    jetson.path(paths.NVMAP).chmod(0o644)
+
+
 def _boot(jetson: Jetson, typed: re.Match[str]) -> None:
     jetson.boot()
     lock(quick(jetson))
@@ -62,10 +73,12 @@ COMMANDS: Mapping[str, Typed] = {
     r"sudo systemctl ((?:restart|enable --now|start|stop|unmask|disable|reset-failed)(?: (?!&&)[\w.@-]+)+)":
         _systemctl,
     r"sudo f5-clock-lock lock((?: --[\w-]+)*)": _lock,
-    r"sudo rm (/[\w./-]+)": lambda jetson, typed: (jetson.root / typed[1][1:]).unlink(),
+    r"sudo rm (?:-f )?(/[\w./-]+)": lambda jetson, typed: (jetson.root / typed[1][1:]).unlink(),
     r"sudo pkill -f (\w+)": _end,
     r"sudo apt install ((?:--[\w-]+ |[\w.+-]+(?:=\S+[\w])? ?)+)": _apt,
-    r"(?:sudo |then )reboot": _boot,
+    r"(?:sudo |then )reboot\b": _boot,
+    r"sudo dpkg --configure -a": _configure,
+    r"sudo udevadm control --reload && sudo udevadm trigger": _trigger,
     r"sudo mount -t debugfs debugfs (/[\w/]+)": _mount,
     r"echo (\S+) \| sudo tee (/[\w/]+)": lambda jetson, typed: jetson.write(typed[2], f"{typed[1]}\n"),
     r"`  power_mode: (\S+)`": lambda jetson, typed: jetson.write(
@@ -76,7 +89,7 @@ OTHERS = re.compile(
     r"sudo (?:apt install (?:--reinstall )?\./FILE\.deb|apt remove f5-appliance|f5-upgrade --back|f5-quiet"
     r"|usermod -aG \S+|timedatectl set-ntp (?:true|false)|date -s '[A-Z: -]+'|hwclock -w -f /dev/rtcN"
     r"|mount -o remount,rw|apt-get clean|tee /proc/sys/vm/"
-    r"|systemd-tmpfiles --create)"
+    r"|systemd-tmpfiles --create|apt --fix-broken install)"
 )
 """Commands that only other checks name, by their form alone."""
 

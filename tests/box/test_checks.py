@@ -78,7 +78,9 @@ EDGES: list[tuple[Callable[..., Finding], tuple[Any, ...], Level, str]] = [
     (heat.check_fan, (80, 0, "active", 60.1), FAIL, "replace it"),
     (heat.check_fan, (0, 0, "active", None), PASS, ""),
     (heat.check_fan, (255, 5000, "inactive", 50.0), WARN, "enable --now nvfancontrol"),
-    (heat.check_fan, (None, None, "failed", 50.0), WARN, "enable --now nvfancontrol"),
+    (heat.check_fan, (None, None, "failed", 50.0), WARN, "FAN_DEFAULT_PROFILE"),
+    (heat.check_fan, (0, 0, "failed", 60.1), FAIL, "FAN_DEFAULT_PROFILE"),
+    (heat.check_fan, (255, 5000, "activating", 50.0), WARN, "FAN_DEFAULT_PROFILE"),  # starts again and again
     (heat.check_fan, (None, None, "", 50.0), SKIP, ""),
     (heat.check_fan, (66, None, "", 50.0), PASS, ""),
     *((power.check_under_voltage, (events,), level, "") for events, level in (

@@ -42,6 +42,7 @@ COMMANDS = {
     "lock": ("clock-lock", ("lock",), {0, 1, 2, 3, 4}),
     "end": ("clock-lock", ("end",), {0, 1, 2}),
     "unlock": ("clock-lock", ("unlock",), {0, 1, 2, 4}),
+    "quiet": ("quiet", ("--dry-run",), {0, 1}),
     "health": ("health", ("--only", ",".join(CHECKS)), {0, 1, 2}),
 }
 PYTHON = re.compile(
@@ -183,6 +184,9 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
             ("/etc/f5-appliance/appliance.yaml", (ROOT / "configs/appliance.yaml").read_text()),
             ("/usr/local/bin/jtop", "#!/usr/bin/python3\nimport jtop\n"),
             ("/run/jtop.sock", ""),
+            ("/run/reboot-required", ""),
+            ("/run/reboot-required.pkgs", "linux-base\n"),
+            ("/var/lib/dpkg/updates/0001", "Package: libc6\nStatus: install ok unpacked\nVersion: 2.35-0\n"),
             ("/proc/4711/comm", "python3\n"),
             ("/proc/4711/cmdline", "python3\0/usr/share/nvpmodel_indicator/nvpmodel_indicator.py\0"),
         ):

@@ -42,7 +42,8 @@ def test_captured_release_is_read() -> None:
 
 
 @pytest.mark.parametrize(("release", "jetpack"), [
-    ("36.4.0", "6.1"), ("36.4.3", "6.2"), ("36.4.7", "6.2.1"), ("36.5.0", "6.2.2"), ("39.2.0", "7.2"),
+    ("36.4.0", "6.1"), ("36.4.3", "6.2"), ("36.4.7", "6.2.1"), ("36.5.0", "6.2.2"), ("36.5.2", "6.2.3"),
+    ("36.5.9", "6"), ("39.2.0", "7.2"),
     ("39.2.2", "7.2.2"), ("39.3.0", "7"),
 ])  # fmt: skip
 def test_supported_releases(tmp_path: Path, release: str, jetpack: str) -> None:

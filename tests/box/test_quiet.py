@@ -13,6 +13,7 @@ from appliance.box import checks, quiet, versions
 from appliance.box.checks import Level
 from appliance.box.paths import INDICATOR, QUIET
 from tests.box.boxes import process, quick, well
+from tests.box.test_remedies import of_packages
 from tests.fakes.jetson import Jetson
 
 pytestmark = pytest.mark.once
@@ -90,6 +91,16 @@ def test_what_was_held_before_stays_held(tmp_path: Path) -> None:
     run(jetson)
     run(jetson, quiet.undo)
     assert "Package: nvidia-l4t-core\nStatus: hold" in jetson.path("/var/lib/dpkg/status").read_text()
+
+
+def test_what_dpkg_has_not_finished_is_named_and_not_held(tmp_path: Path) -> None:
+    """Half an upgrade on a carrier whose bootloader package refuses the board (Seeed Linux_for_Tegra 41)."""
+    jetson = Jetson(tmp_path / "box", "jp6-0005")
+    of_packages("ok installed", "ok half-configured", "nvidia-l4t-kernel")(jetson)
+    said = run(jetson)
+    assert "nvidia-l4t-core" in said[-2] and "nvidia-l4t-kernel " not in f"{said[-2]} "
+    assert "nvidia-l4t-kernel (half-configured)" in said[-1] and "sudo dpkg --configure -a" in said[-1]
+    assert run(jetson) == said[-1:] and levels(jetson)["packages"] is Level.WARN
 
 
 def test_a_held_tensorrt_is_still_seen(tmp_path: Path) -> None:

@@ -42,6 +42,12 @@ SEEN = {
     "brown-out": "an AGX on a carrier of another maker that dies in MAXN, and not in MODE_50W",
     "golden": "prompts of JetPack 6 and 7; the status file as the way without one (almond-bot/axol 220)",
     "isaac": "isaac-ros-cli's apt pin of TensorRT 10.13.3",
+    "half": "eight packages half-configured on a carrier (Seeed Linux_for_Tegra 41, 57; jetson_stats 653)",
+    "mixed": "a kernel of 36.5.0 that is held beside a core of 36.5.2 (a public long-term review)",
+    "ubuntu": "/run/reboot-required and .pkgs of Ubuntu's update-notifier",
+    "udev": "a Tegra's node that came as root:root 0600 after a boot (a public robot's notes on nvhost-vic)",
+    "fan": "NVIDIA's page on nvfancontrol: a default that names a missing profile; its status file",
+    "r39.2": "docs.nvidia.com, r39.2, nv-load-display-modules Service; lists of Orins' packages and services",
     "cuInit": "801 without render nodes (WendyOS 1699, OpenShell 3348), 999 without nvmap; reports of ACR",
     "overlayroot": "Ubuntu's package overlayroot",
 }
@@ -179,6 +185,32 @@ def other_tensorrt(jetson: Jetson) -> None:
     jetson.write(paths.INSTALLED, jetson.read(paths.INSTALLED).replace("10.3.0.30-1+cuda12.5", "10.13.3"))
 
 
+def of_packages(old: str, new: str, *names: str) -> Callable[[Jetson], None]:
+    """Change what dpkg has on record of packages."""
+
+    def arrange(jetson: Jetson) -> None:
+        stanzas = f"{jetson.read(paths.PACKAGES)}\n".split("\n\n")
+        changed = [s.replace(old, new) if s.split("\n")[0][9:] in names else s for s in stanzas]
+        assert changed != stanzas
+        jetson.write(paths.PACKAGES, "\n\n".join(changed))
+
+    return arrange
+
+
+half_configured = of_packages(
+    " ok installed", " ok half-configured", "nvidia-l4t-kernel", "nvidia-l4t-bootloader"
+)
+other_kernel = of_packages("36.4.3-20250107174145", "36.4.0-20240912212859", "nvidia-l4t-kernel")
+FAN = "nvfancontrol.service"
+
+
+def fan_without_profile(jetson: Jetson) -> None:
+    """Starting it fails until the file is corrected."""
+    jetson.unit(FAN, ActiveState="failed", Result="exit-code", StartFails="the control process exited")
+    jetson.journal("no profile loud", identifier="nvfancontrol")
+    jetson.write("/var/lib/nvfancontrol/status", "fan1:profile:loud\n")
+
+
 def node_gone(path: str, driver: bool = True) -> Callable[[Jetson], None]:
     def arrange(jetson: Jetson) -> None:
         found = jetson.path(path)
@@ -293,9 +325,30 @@ TABLE = [
         "echo pmode:0000 | sudo tee /var/lib/nvpmodel/status", "golden"),
     Row("another TensorRT, installed again", other_tensorrt, "versions", WARN, "not its JetPack's 10.3",
         "apt policy libnvinfer10", "isaac", words={"=VERSION": "=10.3.0.30-1+cuda12.5"}),
+    Row("JetPack 7: a reboot that did not help", reboot_without_help, "reboot", FAIL, "did not help",
+        "sets the mode. `systemctl status nv-load-display-modules nv-load-gpu-libs`", "r39.2",
+        lambda j: site_mode("MODE_30W")(j), profile="jp7-0005"),
+    Row("JetPack 7: no nvgpu", node_gone("/dev/dri", driver=False), "gpu_node", FAIL, "missing: /dev/dri",
+        "`systemctl status nv-load-display-modules nv-load-gpu-libs`", "r39.2", profile="jp7-0005"),
+    Row("nvmap is root's", lambda j: j.path(paths.NVMAP).chmod(0o600), "gpu_node", FAIL,
+        "not for video and render to open: /dev/nvmap", "sudo udevadm trigger", "udev"),
+    Row("nvfancontrol without its profile", fan_without_profile, "fan", WARN, "pwm): no profile loud",
+        "FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf", "fan", lambda j: j.unit(FAN, StartFails="")),
+    Row("dpkg did not finish", half_configured, "l4t", FAIL, "nvidia-l4t-kernel (half-configured)",
+        "sudo dpkg --configure -a", "half"),
+    Row("dpkg did not finish: packages", half_configured, "packages", WARN,
+        "nvidia-l4t-kernel (half-configured)", "sudo dpkg --configure -a", "half"),
+    Row("a kernel of another release", other_kernel, "l4t", WARN,
+        "mixed: 36.4.3, but nvidia-l4t-kernel 36.4.0",
+        "nvidia-l4t-kernel=5.15.148-tegra-36.4.3-20250107174145", "mixed"),
+    Row("a kernel of another release: versions", other_kernel, "versions", WARN, "mixed: 36.4.3",
+        "ask the maker first", "mixed"),
+    Row("not rebooted", lambda j: j.write(paths.REBOOT_REQUIRED, ""), "l4t", WARN,
+        "a reboot is owed: /run/reboot-required", "sudo reboot", "ubuntu"),
     Row("no render node", node_gone("/dev/dri"), "gpu_node", FAIL, "missing: /dev/dri/renderD*",
         "nvidia-l4t-kernel-oot-modules", "cuInit"),
-    Row("no nvmap", node_gone("/dev/nvmap"), "gpu_node", FAIL, "missing: /dev/nvmap", "dmesg", "cuInit"),
+    Row("no nvmap", node_gone("/dev/nvmap"), "gpu_node", FAIL, "missing: /dev/nvmap", "journalctl -k -b",
+        "cuInit"),
     Row("no nvgpu", node_gone(paths.GPU_NODE, driver=False), "gpu_node", FAIL, "igpu0/ctrl", "lsmod",
         "cuInit"),
     Row("a GPU that did not start", node_gone(paths.GPU_NODE), "gpu_node", FAIL, "igpu0/ctrl", "unplug it",

@@ -25,6 +25,10 @@ RELEASES = {
     "TARGET_USERSPACE_LIB_DIR=nvidia\n"
     "TARGET_USERSPACE_LIB_DIR_PATH=usr/lib/aarch64-linux-gnu/nvidia\n",
 }
+L4T = ("nvidia-l4t-core", "nvidia-l4t-nvpmodel", "nvidia-l4t-tools", "nvidia-l4t-bootloader")
+DRIVERS = ("nvidia-l4t-kernel", "nvidia-l4t-kernel-oot-modules", "nvidia-l4t-display-kernel")
+"""Packages whose versions begin with the kernel's; 7 has nvgpu in one of its own (public lists of both)."""
+KERNELS = {5: "5.10.104-tegra", 6: "5.15.148-tegra", 7: "6.8.12-1021-tegra"}
 PACKAGES: dict[int, dict[str, str]] = {
     5: {
         "nvidia-jetpack": "5.1.1-b56",
@@ -35,14 +39,16 @@ PACKAGES: dict[int, dict[str, str]] = {
     },
     6: {
         "nvidia-jetpack": "6.2+b77",
-        "nvidia-l4t-core": "36.4.3-20250107174145",
+        **dict.fromkeys(L4T, "36.4.3-20250107174145"),
+        **dict.fromkeys(DRIVERS, "5.15.148-tegra-36.4.3-20250107174145"),
         "libnvinfer10": "10.3.0.30-1+cuda12.5",
         "python3-libnvinfer": "10.3.0.30-1+cuda12.5",
         "libcudnn9-cuda-12": "9.3.0.75-1",
     },
     7: {
         "nvidia-jetpack": "7.2+b40",
-        "nvidia-l4t-core": "39.2.0-20260612032051",
+        **dict.fromkeys(L4T, "39.2.0-20260612032051"),
+        **dict.fromkeys((*DRIVERS, "nvidia-l4t-kernel-nvgpu"), "6.8.12-1021-tegra-39.2.0-20260612032051"),
         "libnvinfer10": "10.16.2.10-1+cuda13.2",
         "python3-libnvinfer": "10.16.2.10-1+cuda13.2",
         "libcudnn9-cuda-13": "9.20.0.48-1",

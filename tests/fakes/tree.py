@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.fakes import conf
 from tests.fakes.monitors import Monitors
-from tests.fakes.profiles import BWMGR, EMC, UBUNTU
+from tests.fakes.profiles import BWMGR, EMC, KERNELS, UBUNTU
 
 DEVICE_TREE = "/sys/firmware/devicetree/base"
 DRIVERS = {5: "35.3.1", 6: "540.4.0", 7: "595.58.03"}
@@ -139,6 +139,8 @@ class Tree(Monitors):
         self.put("/proc/mounts", mounts("rw"))
         self.put("/proc/uptime", "183.52 2101.10\n")
         self.put("/proc/sys/kernel/hostname", "ward-7-box\n")
+        self.put("/proc/sys/kernel/osrelease", f"{KERNELS[self.profile.jetpack]}\n")
+        self.put(f"/lib/modules/{KERNELS[self.profile.jetpack]}/modules.dep")
         self.boot_id()
 
     def _zram(self, swap_kb: int) -> str:

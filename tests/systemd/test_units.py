@@ -214,7 +214,9 @@ def test_the_check_comes_as_often_as_readers_of_its_file_count_on() -> None:
 
 def test_clocks_wait_for_what_unpins_and_for_nothing_late_in_the_boot() -> None:
     (after,) = values(CLOCKS, "After")
-    assert after.split() == ["nvpower.service", "nvpmodel.service", "nvfancontrol.service"]
+    driver = ["nv-load-display-modules.service", "nv-load-gpu-libs.service"]
+    assert after.split() == ["nvpower.service", "nvpmodel.service", "nvfancontrol.service", *driver]
+    assert values(DAEMON, "After")[0].split()[-2:] == driver
     assert values(CLOCKS, "Before") == ["f5-appliance.service"]
     assert values(DAEMON, "Wants") == ["f5-clocks.service"]
     assert not values(DAEMON, "Requires")

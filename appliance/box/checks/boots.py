@@ -69,6 +69,6 @@ def check_backend(boots: Sequence[Boot] | Exception, boot_id: str) -> Finding:
     value = f"{now.backend}, and {before.backend} in an earlier boot: {since}"
     remedy = (
         f"{HEAR} says why; put back what changed (see the check versions), or for TensorRT: sudo apt install "
-        "--reinstall python3-libnvinfer; then sudo systemctl restart f5-appliance"
+        "--reinstall {python3-libnvinfer}; then sudo systemctl restart f5-appliance"
     )
     return Finding("backend", Level.WARN, value, "the one of the boots before", remedy)

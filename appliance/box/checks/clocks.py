@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.checks.fitness import gpu_services
 from appliance.box.checks.power import less_power
 from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.decision import LOCK_COMMAND
@@ -21,7 +22,7 @@ RESTART = f"run: {RESTART_COMMAND}"
 TIMER_COMMAND = "sudo systemctl enable --now f5-clocks.service f5-clocks-check.timer"
 TIMER = f"run: {TIMER_COMMAND}"
 MAKE_CONF = "sudo systemctl restart nvpower nvpmodel && sudo f5-clock-lock lock"
-INSTALL_CONFS = f"sudo apt install --reinstall nvidia-l4t-nvpmodel && {MAKE_CONF}"
+INSTALL_CONFS = "sudo apt install --reinstall {nvidia-l4t-nvpmodel} && " + MAKE_CONF
 REMAKE_CONF = (
     "have NVIDIA's link made anew, which is done only where none lies: "
     f"sudo rm {paths.NVPMODEL_CONF} && {MAKE_CONF}"
@@ -39,17 +40,19 @@ MENU = (
     "nvpmodel_indicator; then "
 )
 REBOOT_FAILED = (
-    "do not reboot for it again: something opens the GPU before nvpmodel sets the mode. Have it set at the "
-    "next boot without being asked for: echo pmode:{id:04d} | sudo tee /var/lib/nvpmodel/status; then "
-    "reboot; if it is not set then, `sudo journalctl -b -u nvpmodel` and `sudo dmesg | grep -i nvgpu` show "
-    "what comes first; until that is mended, name the present mode for `power_mode:` below `device:` in "
-    f"{paths.CONFIG}"
+    "do not reboot for it again: something opens the GPU before nvpmodel sets the mode. {first}"
+    "`sudo journalctl -b -u nvpmodel` and `sudo journalctl -k -b -g nvgpu` show what comes first; until that "
+    f"is mended, name the present mode for `power_mode:` below `device:` in {paths.CONFIG}"
+)
+SET_AT_BOOT = (
+    "Have it set at the next boot without being asked for: echo pmode:{id:04d} | sudo tee "
+    "/var/lib/nvpmodel/status; then reboot; if it is not set then, "
 )
 MOUNT = (
     "run: sudo mount -t debugfs debugfs /sys/kernel/debug && sudo f5-clock-lock lock; to have it mounted at "
     "each boot: sudo systemctl unmask sys-kernel-debug.mount"
 )
-INSTALL_TOOLS = "run: sudo apt install --reinstall nvidia-l4t-tools && sudo systemctl restart f5-clocks"
+INSTALL_TOOLS = "run: sudo apt install --reinstall {nvidia-l4t-tools} && sudo systemctl restart f5-clocks"
 HELD_DOWN = (
     "if the check temperature or cooling is not PASS, cool the box: clean the fan and the heat sink, give it "
     "air; else something holds them down: `systemctl --type=service` shows what runs (jtop?); "
@@ -131,8 +134,10 @@ def conf_remedy(reading: Verdict) -> str:
 
 def _reboot_remedy(published: Clocks, reading: Verdict) -> str:
     target = reading.target_mode
-    failed = published.reason is Reason.REBOOT_FAILED
-    return REBOOT_FAILED.format(id=target.id) if failed and target is not None else REBOOT
+    if published.reason is not Reason.REBOOT_FAILED or target is None:
+        return REBOOT
+    driver = gpu_services(reading.seen.platform.l4t)
+    return REBOOT_FAILED.format(first=f"{driver}, " if driver else SET_AT_BOOT.format(id=target.id))
 
 
 def check_reboot(published: Clocks, reading: Verdict) -> Finding:

@@ -84,15 +84,8 @@ def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]
 def document(findings: Iterable[Finding]) -> dict[str, Any]:
     listed = list(findings)
     worst = max((finding.level for finding in listed), key=lambda level: level.rank, default=Level.PASS)
-    return {
-        "schema": SCHEMA,
-        "level": worst.value,
-        "exit": exit_code(listed),
-        "findings": [
-            {**asdict(finding), "level": finding.level.value, "reason": finding.reason.value}
-            for finding in listed
-        ],
-    }
+    shown = [{**asdict(one), "level": one.level.value, "reason": one.reason.value} for one in listed]
+    return {"schema": SCHEMA, "level": worst.value, "exit": exit_code(listed), "findings": shown}
 
 
 def from_document(raw: object) -> list[Finding]:

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import datetime
+import os
+import stat
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from appliance.box import paths
 from appliance.box.checks.application import USER
 from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.clocks.reason import Reason
 from appliance.box.versions import SHIPPED, BuildInfo, Version, dotted
 
 GROUPS = ("video", "render")
+Groups = Mapping[str, tuple[str, Sequence[str]]]
 FIRST_YEAR = 2024
 NODES = (paths.GPU_NODE, paths.NVMAP, f"{paths.RENDER_NODES}/renderD*")
 """Without one of them cuInit ends with 801 or 999 (public reports). /dev/nvidia* is Thor's."""
 MODULES = (
     "a driver did not load, mostly since modules and kernel differ (after a camera's driver or half an "
-    "upgrade): `lsmod | grep -e nvgpu -e nvidia` and `sudo dmesg | grep -i -e nvgpu -e nvidia` show which; "
-    "then sudo apt install --reinstall nvidia-l4t-kernel nvidia-l4t-kernel-oot-modules "
-    "nvidia-l4t-display-kernel, and sudo reboot"
+    "upgrade): `lsmod | grep -e nvgpu -e nvidia` and `sudo journalctl -k -b -g 'nvgpu|nvidia'` show which; "
+    "then sudo apt install --reinstall {nvidia-l4t-kernel nvidia-l4t-kernel-oot-modules "
+    "nvidia-l4t-kernel-nvgpu nvidia-l4t-display-kernel}, and sudo reboot"
 )
 POWER_CYCLE = (
-    "`sudo dmesg | grep -i nvgpu` says why; if it names ACR, switch the box off, unplug it for ten "
+    "`sudo journalctl -k -b -g nvgpu` says why; if it names ACR, switch the box off, unplug it for ten "
     "seconds, and switch it on: a restart is not enough"
+)
+OPEN_IT = (
+    "udev gives it to the groups video and render: sudo udevadm control --reload && sudo udevadm trigger, "
+    "then sudo systemctl restart f5-appliance; if `ls -l {}` shows the same, its rule is lacking in "
+    "/etc/udev/rules.d/99-tegra-devices.rules (of nvidia-l4t-init)"
 )
 PUT_BACK = (
     "put JetPack's TensorRT back, since another may have no code for this GPU: `apt policy libnvinfer10` "
@@ -40,11 +49,13 @@ SET_CLOCK = (
 INSTALL_AGAIN = "install the package for this JetPack again: sudo apt install --reinstall ./FILE.deb"
 
 
-def check_versions(now: BuildInfo, installed: BuildInfo | None, spoken: Collection[Version] = ()) -> Finding:
+def check_versions(
+    now: BuildInfo, installed: BuildInfo | None, spoken: Collection[Version] = (), l4t: Finding | None = None
+) -> Finding:
     """Compare the box with what it was at the install, and TensorRT with its JetPack's.
 
-    `installed`: None if no package is; `spoken`: versions of TensorRT that have spoken on this L4T. The
-    daemon itself checks the versions of its TensorRT engines.
+    `installed`: None if no package is; `spoken`: versions of TensorRT that have spoken on this L4T; `l4t`:
+    finding of that check, which is mended first. The daemon itself checks its TensorRT engines' versions.
     """
     if installed is None:
         return skipped("versions", "the package is not installed")
@@ -57,6 +68,9 @@ def check_versions(now: BuildInfo, installed: BuildInfo | None, spoken: Collecti
     if shipped and now.tensorrt[:2] != shipped and not known:
         strange = f"TensorRT is {dotted(now.tensorrt)}, and not its JetPack's {dotted(shipped)}"
         return Finding("versions", Level.WARN, "; ".join([*wrong, strange]), limit, PUT_BACK)
+    if l4t and (l4t.reason is Reason.MIXED_RELEASES or (wrong and l4t.reason is not Reason.NONE)):
+        value = "; ".join([*wrong, f"first the check l4t: {l4t.value}"])
+        return Finding("versions", Level.WARN, value, limit, l4t.remedy, reason=l4t.reason)
     if wrong:
         others = installed.problem or installed.differences(replace(compared, tensorrt=()))
         remedy = INSTALL_AGAIN if others or known else PUT_BACK
@@ -64,28 +78,46 @@ def check_versions(now: BuildInfo, installed: BuildInfo | None, spoken: Collecti
     return passed("versions", "as installed", limit)
 
 
-def check_gpu(missing: Sequence[str], driver: bool, groups: Mapping[str, Sequence[str]] | None) -> Finding:
-    """`missing`: nodes that CUDA opens; `driver`: nvgpu's module is loaded.
+def gpu_services(l4t: Version) -> str:
+    """What loads JetPack 7's libcuda, and nvgpu, which is on a deny list (docs.nvidia.com, r39.2)."""
+    return "`systemctl status nv-load-display-modules nv-load-gpu-libs`" if l4t >= (39,) else ""
 
-    `groups`: members by group, None if there is no user f5-appliance.
+
+def check_gpu(
+    missing: Sequence[str], driver: bool, groups: Groups | None, closed: Sequence[str] = (), l4t: Version = ()
+) -> Finding:
+    """`missing`: nodes that CUDA opens; `driver`: nvgpu's module is loaded; `groups`: None without USER.
+
+    `closed`: nodes that GROUPS may not read.
     """
-    limit = f"{', '.join(NODES)} there; {USER} in {' and '.join(GROUPS)}"
+    limit = f"{', '.join(NODES)} for {' and '.join(GROUPS)}; {USER} in both"
     if missing:
-        remedy = POWER_CYCLE if driver and paths.GPU_NODE in missing else MODULES
+        services = gpu_services(l4t)
+        remedy = f"first look at {services}, which load it; {MODULES}" if services else MODULES
+        remedy = POWER_CYCLE if driver and paths.GPU_NODE in missing else remedy
         return Finding("gpu_node", Level.FAIL, f"missing: {', '.join(missing)}", limit, remedy)
+    if closed:
+        value = f"not for {' and '.join(GROUPS)} to open: {', '.join(closed)}"
+        return Finding("gpu_node", Level.FAIL, value, limit, OPEN_IT.format(" ".join(closed)))
     if groups is None:
         return passed("gpu_node", f"{paths.GPU_NODE}; no user {USER} here", limit)
-    lacking = [name for name in GROUPS if USER not in groups.get(name, ())]
+    lacking = [name for name in GROUPS if USER not in groups.get(name, ("", ()))[1]]
     if lacking:
         remedy = f"run: sudo usermod -aG {','.join(lacking)} {USER} && sudo systemctl restart f5-appliance"
         return Finding("gpu_node", Level.FAIL, f"{USER} is not in {', '.join(lacking)}", limit, remedy)
     return passed("gpu_node", f"{paths.GPU_NODE}; {USER} in {', '.join(GROUPS)}", limit)
 
 
-def members(etc_group: str) -> dict[str, list[str]]:
-    """Parse /etc/group: group → members."""
+def may_read(node: os.stat_result, groups: Groups) -> bool:
+    """GROUPS may; /dev/nvmap is opened for reading alone, and has mode 440 (a public listing)."""
+    ours = [groups[name][0] for name in GROUPS if name in groups]
+    return bool(node.st_mode & stat.S_IROTH or (node.st_mode & stat.S_IRGRP and str(node.st_gid) in ours))
+
+
+def groups_of(etc_group: str) -> Groups:
+    """Parse /etc/group: group → number and members."""
     lines = (line.split(":") for line in etc_group.splitlines())
-    return {fields[0]: fields[3].split(",") for fields in lines if len(fields) == 4}
+    return {fields[0]: (fields[2], fields[3].split(",")) for fields in lines if len(fields) == 4}
 
 
 def check_time(seconds: float, synchronised: bool | None) -> Finding:

@@ -10,18 +10,21 @@ WARM_C = 85.0
 HOT_C = 95.0
 """The module lowers its clocks at 99 °C."""
 FAN_NEEDED_C = 60.0
+STOPPED = ("inactive", "deactivating")
+RESTART_FAN = "run: sudo systemctl restart nvfancontrol; if it still stands, check its plug or replace it"
+REPAIR_FAN = (
+    "`sudo journalctl -u nvfancontrol -b` says more. FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf must name "
+    "a FAN_PROFILE of that file, else it does not start (NVIDIA's fan page): correct it, then sudo rm -f "
+    "/var/lib/nvfancontrol/status, which names the last one, and sudo systemctl restart nvfancontrol"
+)
 COOL_IT = "clean the fan and the heat sink, give the box air, or lower the temperature around it"
 
 
 def check_temperature(junction_c: float | None, zones: Mapping[str, float]) -> Finding:
     """`junction_c`: the hottest spot on the chip; None if no thermal zone can be read."""
     if junction_c is None:
-        return Finding(
-            "temperature",
-            Level.WARN,
-            "no thermal zone can be read",
-            remedy="restart the box; if this stays, its kernel does not fit its JetPack: install it again",
-        )
+        remedy = "restart the box; if this stays, its kernel does not fit its JetPack: install it again"
+        return Finding("temperature", Level.WARN, "no thermal zone can be read", remedy=remedy)
     limit = f"WARN from {WARM_C:g} °C, FAIL from {HOT_C:g} °C"
     value = f"{junction_c:.1f} °C"
     figures = {"junction_c": junction_c, "zones_c": dict(zones)}
@@ -42,32 +45,25 @@ def check_cooling(devices: Mapping[str, int] | None) -> Finding:
     return Finding("cooling", Level.WARN, value, "no passive cooling at work", COOL_IT, {"states": active})
 
 
-def check_fan(pwm: int | None, rpm: int | None, service: str, junction_c: float | None) -> Finding:
-    """`pwm`: 0 to 255; `pwm`, `rpm`: None if unreadable; `service`: nvfancontrol's state, "" if unknown."""
+def check_fan(
+    pwm: int | None, rpm: int | None, service: str, junction_c: float | None, said: str = ""
+) -> Finding:
+    """`pwm`: 0 to 255; `pwm`, `rpm`: None if unreadable; `service`: nvfancontrol's state, "" if unknown.
+
+    `said`: last line of one that fails, or starts again and again.
+    """
     limit = f"nvfancontrol active; turning above {FAN_NEEDED_C:g} °C"
     figures = {"pwm": pwm, "rpm": rpm, "service": service}
-    turning = ", ".join(
-        f"{value} {name}" for name, value in (("rpm", rpm), ("of 255 pwm", pwm)) if value is not None
-    )
-    stopped = pwm == 0 or rpm == 0
-    if stopped and junction_c is not None and junction_c > FAN_NEEDED_C:
-        return Finding(
-            "fan",
-            Level.FAIL,
-            f"stands still at {junction_c:.0f} °C ({turning})",
-            limit,
-            "run: sudo systemctl restart nvfancontrol; if the fan still stands, check its plug or replace it",
-            figures,
-        )
+    known = (("rpm", rpm), ("of 255 pwm", pwm))
+    turning = ", ".join(f"{value} {name}" for name, value in known if value is not None)
+    failed = service not in ("", "active", *STOPPED)
+    if (pwm == 0 or rpm == 0) and junction_c is not None and junction_c > FAN_NEEDED_C:
+        value = f"stands still at {junction_c:.0f} °C ({turning})"
+        return Finding("fan", Level.FAIL, value, limit, REPAIR_FAN if failed else RESTART_FAN, figures)
     if service not in ("", "active"):
-        return Finding(
-            "fan",
-            Level.WARN,
-            f"nvfancontrol is {service}" + (f" ({turning})" if turning else ""),
-            limit,
-            "run: sudo systemctl enable --now nvfancontrol",
-            figures,
-        )
+        value = f"nvfancontrol is {service}" + (f" ({turning})" if turning else "") + (said and f": {said}")
+        remedy = REPAIR_FAN if failed else "run: sudo systemctl enable --now nvfancontrol"
+        return Finding("fan", Level.WARN, value, limit, remedy, figures)
     if not turning:
         return skipped("fan", "no fan can be read")
     return Finding("fan", Level.PASS, turning, limit, figures=figures)

@@ -60,12 +60,11 @@ def query(box: Box) -> Report:
 
 def _python(box: Box) -> tuple[str, ...]:
     """Interpreter of jtop's first line, run as its owner; else the system's."""
-    found = INTERPRETER.match(box.root.text(paths.JTOP) or "")
-    if found is None:
+    if not (found := INTERPRETER.match(box.root.text(paths.JTOP) or "")):
         return ("python3",)
     try:
         place = box.root.at(found[1] or found[2])
-        owners = place.lstat(), place.stat()
+        owners = (place.lstat(), place.stat())
     except OSError:
         return ("python3",)
     # Root must not run a file that a user could have changed.

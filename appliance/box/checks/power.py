@@ -25,9 +25,7 @@ MODULE_W = {"p3701-0000": 60.0, "p3701-0005": 60.0, "p3701-0004": 40.0, "p3701-0
 
 def check_under_voltage(events: Rise | None) -> Finding:
     """OC1: the supply voltage dropped."""
-    remedy = (
-        "check the power supply and its cable, and replace whichever is weak: the voltage sags under load"
-    )
+    remedy = "check the power supply and its cable, and replace the weak one: the voltage sags under load"
     return _counted("oc1", "under-voltage", events, UNDER_VOLTAGES_PER_HOUR, "an hour", remedy)
 
 

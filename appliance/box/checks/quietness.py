@@ -40,8 +40,11 @@ def check_journal(root: Root) -> Finding:
 def check_packages(root: Root) -> Finding:
     """An unattended upgrade of TensorRT invalidates every engine; one of L4T may not boot."""
     limit = "NVIDIA's packages are held"
-    if loose := quiet.loose_packages(root):
-        figures = {"loose": len(loose)}
-        shown = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
-        return Finding("packages", Level.WARN, f"not held: {shown}", limit, REMEDY, figures)
-    return passed("packages", "held", limit, {"loose": 0})
+    loose, half = quiet.loose_packages(root)
+    if half:
+        value = f"not held, since dpkg has not finished: {', '.join(half)}"
+        return Finding("packages", Level.WARN, value, limit, quiet.FINISH_FIRST, {"loose": len(half)})
+    if not loose:
+        return passed("packages", "held", limit, {"loose": 0})
+    shown = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
+    return Finding("packages", Level.WARN, f"not held: {shown}", limit, REMEDY, {"loose": len(loose)})

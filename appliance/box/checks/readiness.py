@@ -28,7 +28,7 @@ GPU_BACKENDS = ("tensorrt", "ort-cuda")
 ON_ITS_GPU = "a Jetson speaks from its GPU"
 GPU_REMEDY = (
     "mend what it names; then engine.backend: auto, and sudo systemctl restart f5-appliance. TensorRT: "
-    "sudo apt install python3-libnvinfer; cuda-python: sudo apt install --reinstall ./FILE.deb"
+    "sudo apt install --reinstall {python3-libnvinfer}; cuda-python: sudo apt install --reinstall ./FILE.deb"
 )
 ANSWERS = "answers"
 """Figure of a finding: false if nothing answers at /readyz."""

@@ -11,9 +11,7 @@ from appliance.box.checks.finding import Finding, Level, passed, skipped
 WELL = {"SYS_RESET_N": "power on, or the reset button", "MAINSWRST": "a reboot"}
 HEAT = ("SENSOR", "FSI_THERM")
 SUPPLY = ("VREFRO_POWERBAD", "VMON", "FSI_VMON")
-LAST_WORDS = (
-    "`sudo journalctl -b -1 -e` shows its last words; send the maker a bundle: sudo f5-support-bundle"
-)
+LAST_WORDS = "`sudo journalctl -b -1 -e` shows the end; send the maker a bundle: sudo f5-support-bundle"
 
 
 def check_reset(source: str) -> Finding:

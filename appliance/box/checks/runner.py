@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import math
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from appliance.box import paths, platform, versions
+from appliance.box import dpkg, paths, platform, versions
 from appliance.box.checks import boots as record
 from appliance.box.checks import clocks as pinned
 from appliance.box.checks import (
@@ -18,6 +19,7 @@ from appliance.box.checks import (
     fitness,
     heat,
     jtop,
+    l4t,
     power,
     quietness,
     readiness,
@@ -36,6 +38,7 @@ from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.suspects import indicator
 from appliance.box.clocks.verdict import Verdict
+from appliance.box.dpkg import Package
 from appliance.box.platform import Platform
 from appliance.box.root import Root, error_location
 from appliance.box.sensors import disk, ram
@@ -94,6 +97,14 @@ class Snapshot:
         return BuildInfo(self.platform.l4t, versions.tensorrt(self.root), self.platform.module)
 
     @cached_property
+    def packages(self) -> Mapping[str, Package]:
+        return dpkg.packages(self.root)
+
+    @cached_property
+    def l4t(self) -> Finding:
+        return l4t.check_l4t(self.packages, self.platform.l4t, l4t.reboot_owed(self.box, self.packages))
+
+    @cached_property
     def boots(self) -> tuple[Boot, ...] | Exception:
         """On record, or why they cannot be read."""
         try:
@@ -142,10 +153,13 @@ def _clocks(now: Snapshot) -> Finding:
 
 
 def _fan(now: Snapshot) -> Finding:
-    fan = sensors.fan(now.root)
-    service = unit(now.box, FAN_SERVICE)
+    fan, service = sensors.fan(now.root), unit(now.box, FAN_SERVICE)
     pwm, rpm = (fan.pwm, fan.rpm) if fan else (None, None)
-    return heat.check_fan(pwm, rpm, service.active if service else "", now.junction_c)
+    state, said = service.active if service else "", ""
+    if state not in ("", "active", *heat.STOPPED):
+        words = ("-q", "--no-pager", "-b", "-t", "nvfancontrol", "-n", "1", "-o", "cat")
+        said = now.box.tools.execute("journalctl", *words).output.strip()[:200]
+    return heat.check_fan(pwm, rpm, state, now.junction_c, said)
 
 
 def _bursts(now: Snapshot) -> Finding:
@@ -154,14 +168,22 @@ def _bursts(now: Snapshot) -> Finding:
 
 
 def _gpu(now: Snapshot) -> Finding:
-    groups = fitness.members(now.root.text(paths.GROUPS) or "") if has_user(now.box) else None
-    missing = [node for node in fitness.NODES if not _is_there(now.root, node)]
-    return fitness.check_gpu(missing, now.root.exists(paths.NVGPU), groups)
+    groups = fitness.groups_of(now.root.text(paths.GROUPS) or "")
+    nodes = {pattern: list(_nodes(now.root, pattern)) for pattern in fitness.NODES}
+    missing = [pattern for pattern, found in nodes.items() if not found]
+    readable = {
+        pattern for pattern, found in nodes.items() if any(fitness.may_read(n, groups) for n in found)
+    }
+    closed = [pattern for pattern in nodes if pattern not in {*missing, *readable}]
+    driver, ours = now.root.exists(paths.NVGPU), groups if has_user(now.box) else None
+    return fitness.check_gpu(missing, driver, ours, closed, now.platform.l4t)
 
 
-def _is_there(root: Root, pattern: str) -> bool:
+def _nodes(root: Root, pattern: str) -> Iterator[os.stat_result]:
     folder, _, name = pattern.rpartition("/")
-    return bool(fnmatch.filter(root.names(folder), name))
+    for node in fnmatch.filter(root.names(folder), name):
+        with contextlib.suppress(OSError):
+            yield root.at(f"{folder}/{node}").stat()
 
 
 def _time(now: Snapshot) -> Finding:
@@ -188,6 +210,7 @@ class Check:
 
 CHECKS: Mapping[str, Check] = {
     "platform": Check(lambda now: pinned.check_platform(now.platform)),
+    "l4t": Check(lambda now: now.l4t),
     "power_mode": Check(
         lambda now: pinned.check_mode(now.reading, now.published, indicator(now.box), now.lower_mode)
     ),
@@ -222,7 +245,7 @@ CHECKS: Mapping[str, Check] = {
     "journal": Check(lambda now: quietness.check_journal(now.root)),
     "packages": Check(lambda now: quietness.check_packages(now.root)),
     "versions": Check(
-        lambda now: fitness.check_versions(now.build, versions.installed(now.root), now.spoken)
+        lambda now: fitness.check_versions(now.build, versions.installed(now.root), now.spoken, now.l4t)
     ),
     "backend": Check(lambda now: record.check_backend(now.boots, now.box.boot_id)),
     "gpu_node": Check(_gpu),
@@ -256,7 +279,8 @@ def _findings(snapshot: Snapshot, only: Collection[str]) -> Iterator[Finding]:
             if check.needs_jetson and not snapshot.platform.is_jetson:
                 yield skipped(name, NOT_A_JETSON)
             else:
-                yield check.run(snapshot)
+                found = check.run(snapshot)
+                yield replace(found, remedy=dpkg.pin(found.remedy, snapshot.packages))
         except Exception as error:
             yield crashed(name, error)
 

@@ -21,9 +21,8 @@ DISK_WARN_BYTES, DISK_FAIL_BYTES = 5 * GIB, 1 * GIB
 SWAP_S = 300.0
 SWAP_WARN_PAGES, SWAP_FAIL_PAGES = 1.0, 1000.0
 """Pages swapped in per second: steady swapping, and thrashing."""
-FEW_INODES = (
-    "remove small files that are not needed: sudo du --inodes -x {mount} | sort -n | tail shows where"
-)
+FIGURES = ("mount", "free_bytes", "total_bytes", "free_inodes", "read_only")
+FEW_INODES = "remove small files: `sudo du --inodes -x {mount} | sort -n | tail` shows where most are"
 
 
 def check_memory(memory: Memory | None) -> Finding:
@@ -86,8 +85,7 @@ def _check_volume(volume: Volume) -> Finding:
     limit = "WARN below 15 % or 5 GiB, FAIL below 5 % or 1 GiB; inodes the same; writable"
     share = volume.free_bytes / volume.total_bytes if volume.total_bytes else 0.0
     value = f"{volume.mount}: {volume.free_bytes / GIB:.1f} GiB ({share:.0%}) free"
-    shown = ("mount", "free_bytes", "total_bytes", "free_inodes", "read_only")
-    figures = {name: getattr(volume, name) for name in shown}
+    figures = {name: getattr(volume, name) for name in FIGURES}
     if volume.volatile:
         remedy = (
             "what is written there is lost when the box is switched off: give it a disk of its own, "
@@ -96,14 +94,13 @@ def _check_volume(volume: Volume) -> Finding:
         return Finding("disk", Level.WARN, f"{volume.mount}: only in memory", limit, remedy, figures)
     if volume.read_only:
         remedy = (
-            f"the kernel found the disk damaged or it is mounted so: read `sudo dmesg | grep -i 'error'`, "
+            "the kernel found the disk damaged or it is mounted so: read `sudo journalctl -k -b -g error`, "
             f"save the data, then sudo mount -o remount,rw {volume.mount} or replace the disk"
         )
         return Finding("disk", Level.FAIL, f"{volume.mount}: mounted read-only", limit, remedy, figures)
-    space = Level.of(
-        warn=share < DISK_WARN or volume.free_bytes < DISK_WARN_BYTES,
-        fail=share < DISK_FAIL or volume.free_bytes < DISK_FAIL_BYTES,
-    )
+    free = volume.free_bytes
+    little, least = share < DISK_WARN or free < DISK_WARN_BYTES, share < DISK_FAIL or free < DISK_FAIL_BYTES
+    space = Level.of(warn=little, fail=least)
     free_inodes = volume.free_inodes / volume.inodes if volume.inodes else 1.0
     inodes = Level.of(warn=free_inodes < DISK_WARN, fail=free_inodes < DISK_FAIL)
     if inodes.rank > space.rank:

@@ -20,9 +20,8 @@ REMEDY = "save what is in /etc/f5-appliance and /var/lib/f5-appliance, and repla
 
 
 def check_wear(root: Root) -> Finding:
-    found = [
-        _check_disk(root, disk) for disk in root.names(paths.DISKS) if re.fullmatch(r"mmcblk[0-9]+", disk)
-    ]
+    disks = (disk for disk in root.names(paths.DISKS) if re.fullmatch(r"mmcblk[0-9]+", disk))
+    found = [_check_disk(root, disk) for disk in disks]
     nothing = skipped("wear", "no eMMC tells it; an NVMe disk does: sudo nvme smart-log /dev/nvme0")
     return max(filter(None, found), key=lambda finding: finding.level.rank, default=nothing)
 

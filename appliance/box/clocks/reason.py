@@ -52,6 +52,9 @@ class Reason(str, enum.Enum):
     # Findings.
     CRASHED = "crashed"
     """The check ended in an exception."""
+    # Of the check l4t, beside REBOOT_DUE.
+    DPKG_UNFINISHED = "dpkg-unfinished"
+    MIXED_RELEASES = "mixed-releases"
 
     @classmethod
     def _missing_(cls, value: object) -> Reason:

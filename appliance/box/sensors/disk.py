@@ -31,8 +31,9 @@ def volumes(box: Box) -> tuple[Volume, ...]:
     """
     mounts = _mounts(box)
     used = dict.fromkeys(_mount_of(path, mounts) for path in paths.WRITTEN)
-    found = [_volume(box, mount, mounts) for mount in used]
-    return tuple(one for one in found if one.mount in _needed(mounts) or not one.read_only) or tuple(found)
+    needed = {_mount_of(path, mounts) for path in paths.NEEDED}
+    found = [_volume(box, mount, mounts, mount in needed) for mount in used]
+    return tuple(one for one in found if one.mount in needed or not one.read_only) or tuple(found)
 
 
 Mounts = dict[str, tuple[str, tuple[str, ...]]]
@@ -49,10 +50,6 @@ def _mount_of(path: str, mounts: Mounts) -> str:
     return next((str(folder) for folder in (place, *place.parents) if str(folder) in mounts), "/")
 
 
-def _needed(mounts: Mounts) -> set[str]:
-    return {_mount_of(path, mounts) for path in paths.NEEDED}
-
-
 def _is_volatile(mount: str, mounts: Mounts) -> bool:
     """tmpfs, or an overlay whose upper folder is in one, as overlayroot=tmpfs makes it."""
     kind, options = mounts.get(mount, ("", ()))
@@ -63,15 +60,10 @@ def _is_volatile(mount: str, mounts: Mounts) -> bool:
     return kind in ("tmpfs", "ramfs")
 
 
-def _volume(box: Box, mount: str, mounts: Mounts) -> Volume:
+def _volume(box: Box, mount: str, mounts: Mounts, needed: bool) -> Volume:
     options = mounts.get(mount, ("", ()))[1]
     stat = box.statvfs(box.root.at(mount))
-    return Volume(
-        mount=mount,
-        total_bytes=stat.f_blocks * stat.f_frsize,
-        free_bytes=stat.f_bavail * stat.f_frsize,
-        inodes=stat.f_files,
-        free_inodes=stat.f_favail,
-        read_only="ro" in options or bool(stat.f_flag & os.ST_RDONLY),
-        volatile=mount in _needed(mounts) and _is_volatile(mount, mounts),
-    )
+    total, free = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+    read_only = "ro" in options or bool(stat.f_flag & os.ST_RDONLY)
+    volatile = needed and _is_volatile(mount, mounts)
+    return Volume(mount, total, free, stat.f_files, stat.f_favail, read_only, volatile)

@@ -38,7 +38,7 @@ def temperatures(root: Root) -> dict[str, float]:
     degrees: dict[str, float] = {}
     for folder in _entries(root, paths.THERMAL, "thermal_zone"):
         kind, milli = root.text(f"{folder}/type"), root.number(f"{folder}/temp")
-        if kind and milli is not None and milli > POWERED_DOWN_MILLIDEGREES and milli != 0:
+        if kind and milli and milli > POWERED_DOWN_MILLIDEGREES:
             name = zone_name(kind)
             degrees[name] = max(milli / 1000, degrees.get(name, -273.15))
     return degrees
@@ -76,14 +76,11 @@ def over_current(root: Root) -> dict[str, int]:
 def cooling(root: Root) -> dict[str, int] | None:
     """Device slowed by heat → its state, without fans and alarms; None if unreadable."""
     states: dict[str, int] = {}
-    is_readable = False
     for folder in _entries(root, paths.THERMAL, "cooling_device"):
         kind, state = root.text(f"{folder}/type"), root.number(f"{folder}/cur_state")
         if kind and state is not None and "fan" not in kind and kind not in ALERTS:
-            is_readable = True
-            if state > 0:
-                states[kind] = max(state, states.get(kind, 0))
-    return states if is_readable else None
+            states[kind] = max(state, states.get(kind, 0))
+    return {kind: state for kind, state in states.items() if state} if states else None
 
 
 def fan(root: Root) -> Fan | None:
@@ -115,8 +112,7 @@ def _address(root: Root, folder: str) -> str:
         device = root.at(f"{folder}/device").resolve().name
     except (OSError, RuntimeError):
         return ""
-    match = re.fullmatch(r"\d+-([0-9a-f]{4})", device)
-    return match[1] if match else ""
+    return "".join(re.findall(r"^\d+-([0-9a-f]{4})$", device))
 
 
 def _chips(root: Root, name: str) -> Iterator[str]:

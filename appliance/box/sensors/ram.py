@@ -31,12 +31,8 @@ def memory(root: Root) -> Memory | None:
     if not kib.get("MemTotal") or "MemAvailable" not in kib:
         return None
     swap = kib.get("SwapTotal", 0)
-    return Memory(
-        total=kib["MemTotal"] * KIB,
-        available=kib["MemAvailable"] * KIB,
-        swap_total=swap * KIB,
-        swap_used=(swap - kib.get("SwapFree", swap)) * KIB,
-    )
+    sizes = (kib["MemTotal"], kib["MemAvailable"], swap, swap - kib.get("SwapFree", swap))
+    return Memory(*(size * KIB for size in sizes))
 
 
 def swapped_in_pages(root: Root) -> int | None:
@@ -50,9 +46,8 @@ def free_large_blocks(root: Root, page_bytes: int = mmap.PAGESIZE) -> int | None
 
     Its column n counts free blocks of 2ⁿ pages; a larger block counts as many times as it holds 4 MiB.
     """
-    zones = re.findall(
-        r"^Node \d+, zone\s+\w+((?:\s+[0-9]{1,18})+)$", root.text(paths.FREE_PIECES) or "", re.MULTILINE
-    )
+    text = root.text(paths.FREE_PIECES) or ""
+    zones = re.findall(r"^Node \d+, zone\s+\w+((?:\s+[0-9]{1,18})+)$", text, re.MULTILINE)
     if not zones:
         return None
     counts = [(order, int(count)) for zone in zones for order, count in enumerate(zone.split())]

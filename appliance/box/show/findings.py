@@ -28,9 +28,8 @@ def table(findings: Sequence[Finding], *, colour: bool = False) -> str:
             skipped.setdefault(plain(finding.value), []).append(finding.check)
     lines += [f"{_level(Level.SKIP, colour)}  {', '.join(checks)}: {why}" for why, checks in skipped.items()]
     counts = {level: sum(finding.level is level for finding in findings) for level in Level}
-    return "\n".join(
-        [*lines, " · ".join(f"{count} {level.value}" for level, count in counts.items() if count)]
-    )
+    totals = " · ".join(f"{count} {level.value}" for level, count in counts.items() if count)
+    return "\n".join([*lines, totals])
 
 
 def _lines(finding: Finding, width: int, colour: bool) -> list[str]:

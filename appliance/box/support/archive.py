@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.box import paths
+from appliance.box import dpkg, paths
 from appliance.box.checks.application import Application
 from appliance.box.checks.finding import Finding, document
 from appliance.box.checks.health import APPLICATION_CHECKS
@@ -47,9 +47,9 @@ UNITS = (*(f"{name}.service" for name in (*JOURNALS, "nvpower", "nvfancontrol"))
 LINES = "2000"
 TOOL_S = 15.0
 THIS_BOOT, BOOT_BEFORE = "0", "-1"
-BOOT = re.compile(
-    r"\s*(-?\d+) [0-9a-f]{32} ([A-Z][a-z]{2} [\d-]{10} [\d:]{8} [A-Z]{2,5}\W[A-Za-z\d: -]{15,40})\s*"
-)
+# A zone without letters is the difference to UTC: -03, +0545. systemd 249 prints a dash between the times.
+TIME = r"[A-Z][a-z]{2} [\d-]{10} [\d:]{8} (?:[A-Za-z]{2,6}|[+-]\d{2,4})"
+BOOT = re.compile(rf"\s*(-?\d+)\s+[0-9a-f]{{32}}\s+({TIME}(?:—|\s+){TIME})\s*")
 """A line of `journalctl --list-boots`: offset, id, times of first and last entry."""
 OURS_AND_NVIDIAS = re.compile(r"f5-appliance|(?:nvidia|cuda|tensorrt|(?:python3-)?lib(?:nv|cu))")
 INSTALLED = ("version", "l4t", "jetpack", "module", "tensorrt", "python")
@@ -125,13 +125,11 @@ def _part(name: str, text: Callable[[], str], scrub: redact.Scrubber) -> Part:
 
 def index(parts: Iterable[Part]) -> str:
     """A line for each part."""
-    lines = [
-        f"MISSING  {part.name}: {part.problem}"
-        if part.problem
-        else f"{len(part.text.encode()):>7}  {part.name}"
-        for part in parts
-    ]
-    return "\n".join(lines) + "\n"
+    shown = ((part, part.problem or len(part.text.encode())) for part in parts)
+    return "".join(
+        f"{what:>7}  {part.name}\n" if isinstance(what, int) else f"MISSING  {part.name}: {what}\n"
+        for part, what in shown
+    )
 
 
 def write(out: Path, parts: Iterable[Part], wall_s: float) -> None:
@@ -168,7 +166,7 @@ def _health(box: Box, app: Application) -> str:
 
 def _our_words(finding: Finding) -> Finding:
     """Most values are made from our own words; these may quote other programs."""
-    if finding.check in ("jtop", "speed") or finding.reason is Reason.CRASHED:
+    if finding.check in ("jtop", "speed", "l4t") or finding.reason is Reason.CRASHED:
         return dataclasses.replace(finding, value=outline(finding.value), figures={})
     return finding
 
@@ -203,12 +201,9 @@ def _release(box: Box) -> str:
 
 
 def _units(box: Box) -> str:
-    shown = {}
-    for name in UNITS:
-        state = unit(box, name)
-        properties = state.properties if state else {"problem": "systemd does not tell"}
-        shown[name] = {key: value for key, value in properties.items() if PLAIN.fullmatch(value)}
-    return _json(shown)
+    states = {name: unit(box, name) for name in UNITS}
+    told = {n: one.properties if one else {"problem": "systemd does not tell"} for n, one in states.items()}
+    return _json({n: {key: v for key, v in p.items() if PLAIN.fullmatch(v)} for n, p in told.items()})
 
 
 def _journal_of(box: Box, unit: str, boot: str) -> Callable[[], str]:
@@ -237,10 +232,10 @@ def _boots(box: Box) -> str:
 
 def _packages(box: Box) -> str:
     """Ours and NVIDIA's, with version and dpkg's state."""
-    fields = r"^Package: (\S+)\n(?:.+\n)*?Status: (.+)\n(?:.+\n)*?Version: (\S+)$"
-    found = re.findall(fields, box.root.read(paths.PACKAGES), re.MULTILINE)
-    lines = [f"{name} {version} {state}" for name, state, version in found if OURS_AND_NVIDIAS.match(name)]
-    return "\n".join(lines) + "\n"
+    shown = [one for one in dpkg.packages(box.root).values() if OURS_AND_NVIDIAS.match(one.name)]
+    if not shown:
+        raise FileNotFoundError
+    return "\n".join(f"{one.name} {one.version} {one.want} {one.flag} {one.state}" for one in shown) + "\n"
 
 
 def _versions(box: Box, app: Application) -> str:

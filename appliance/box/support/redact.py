@@ -160,9 +160,8 @@ def scrubber(box: Box) -> Scrubber:
     """Does not raise."""
     secrets = {secret.strip() for secret in _identities(box)}
     ours = {"root", "f5-appliance", "localhost", "audio", "voice"}
-    return Scrubber(
-        tuple(sorted((s for s in secrets if len(s) > 2 and s not in ours), key=len, reverse=True))
-    )
+    known = (secret for secret in secrets if len(secret) > 2 and secret not in ours)
+    return Scrubber(tuple(sorted(known, key=len, reverse=True)))
 
 
 def _identities(box: Box) -> Iterator[str]:

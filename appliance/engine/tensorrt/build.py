@@ -106,7 +106,11 @@ def import_runtime(backend: str) -> Any:
         else:
             reason = f"TensorRT cannot be imported: {_line(str(error))}"
         if "libnvdla_compiler" in str(error):
-            reason += "; on a Jetson the package nvidia-l4t-dla-compiler holds that library"
+            # Public reports: JetPack 7.2's own TensorRT 10.16 loads without it, an image's 10.11 does not.
+            reason += (
+                "; JetPack 6 has that library in the package nvidia-l4t-dla-compiler, JetPack 7.2 nowhere: "
+                "there, take its own TensorRT, or a container whose base image has that one"
+            )
         raise BundleError(f"backend {backend!r}: {reason}") from error
     return tensorrt
 

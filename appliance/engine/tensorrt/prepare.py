@@ -26,6 +26,7 @@ from appliance.durable import locked, replace_file
 from appliance.engine.backend import Arithmetic, Backend, Bound, Graph, HostArray, Ranges, Tensor
 from appliance.engine.engine import Synthesizer, ranges
 from appliance.engine.host import HostMemory
+from appliance.engine.tensorrt import build
 from appliance.engine.tensorrt.build import WORKSPACE_BYTES, EngineSource, Tally, files_of, profiles_of
 from appliance.engine.tensorrt.gate import WHOLE, Comparison, compare, graphs_of
 from appliance.engine.tensorrt.trt import TrtBackend
@@ -44,7 +45,7 @@ OpenBackend = Callable[[str], Backend]
 
 @dataclass(frozen=True)
 class Record:
-    """Engines that passed, by graph, stored in `<manifest's sha256>.json`."""
+    """Engines that passed, by graph, stored in `<manifest's sha256>.<versions>.json`."""
 
     format: int
     platform: dict[str, Any]
@@ -268,6 +269,8 @@ def engine_sources(
 def read_record(folder: Path, bundle: Bundle) -> Record | None:
     """A bundle's record; None if missing or damaged. Raises StorageError if unreadable."""
     path = _record_path(folder, bundle)
+    if not path.exists():  # as named until 0.27
+        path = folder / f"{identity(bundle.folder)}.json"
     try:
         record: Record = from_mapping(
             Record, json.loads(path.read_bytes()), where=str(path), error=BundleError
@@ -283,7 +286,8 @@ def read_record(folder: Path, bundle: Bundle) -> Record | None:
 
 
 def _record_path(folder: Path, bundle: Bundle) -> Path:
-    return folder / f"{identity(bundle.folder)}.json"
+    """Each version that builds other engines has its own: an upgrade that is undone finds what it had."""
+    return folder / f"{identity(bundle.folder)}.{FORMAT}.{build.FORMAT}.json"
 
 
 def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:

@@ -94,6 +94,8 @@ class TensorRT:
         """What happens while a build makes no callback, which is nearly all of its time."""
         self.falsify: Callable[[str, dict[str, NDArray[Any]], NDArray[Any]], NDArray[Any]] | None = None
         """Given a graph's stem, its inputs and its first output, what the engine writes instead."""
+        self.located: Callable[[str], str] = str
+        """Where the graph of an engine lies now; an engine of TensorRT holds its weights."""
         self.patch = 0
         """Of the libraries: engines depend on it, and nothing tells it."""
         self.Builder = partial(self._start, Builder)
@@ -348,7 +350,7 @@ class Engine:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self.session = onnxruntime.InferenceSession(
-            described["graph"], options, providers=["CPUExecutionProvider"]
+            trt.located(described["graph"]), options, providers=["CPUExecutionProvider"]
         )
         self.inputs = {i.name: DTYPES[i.type] for i in self.session.get_inputs()}
         self.outputs = [o.name for o in self.session.get_outputs()]

@@ -1,6 +1,6 @@
 """journalctl: the lines that a test planted, chosen by unit, identifier and boot.
 
-Known: -u -t -k -b --list-boots -n -o {short, short-monotonic} -q. Anything else, priorities too, is ignored.
+Known: -u -t -k -b --list-boots -n -o {short, short-monotonic, cat} -q. All else is ignored.
 """
 
 from __future__ import annotations
@@ -93,6 +93,8 @@ def _shown(entry: Entry, form: str) -> str:
     source = (
         entry["identifier"] if entry["identifier"] == "kernel" else f"{entry['identifier']}[{entry['pid']}]"
     )
+    if form == "cat":
+        return str(entry["message"])
     if form == "short-monotonic":
         return f"[{entry['at']:12.6f}] ward-7-box {source}: {entry['message']}"
     spelled = time.strftime("%b %d %H:%M:%S", time.gmtime(entry["wall"]))

@@ -1,0 +1,89 @@
+"""NVIDIA's packages: dpkg has finished, all are of one L4T release, and no reboot is owed."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from appliance.box import paths, versions
+from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.clocks.reason import Reason
+from appliance.box.dpkg import CORE, NAME, Package
+from appliance.box.quiet import PACKAGES
+from appliance.box.system import Box
+from appliance.box.versions import Version, differ, dotted
+
+LIMIT = "dpkg has finished; one L4T release; no reboot owed after an upgrade"
+APART = ("nvidia-l4t-dla-compiler", "nvidia-l4t-jetson-multimedia-api")
+"""Of NVIDIA's source `common`: 36.4.1 of the first lies beside 36.4.0 and 36.5.0 (public reports)."""
+TEGRA = "-tegra-"
+"""Between kernel and release in a version: 5.15.148-tegra-36.4.4-20250616085344."""
+NEEDS_BOOT = re.compile(r"nvidia-l4t-(?:(?:display-|rt-)?kernel|bootloader)(?!.*-headers)")
+NAMED = 12
+FINISH = (
+    "when no apt is at work, run: sudo dpkg --configure -a, and if a package is missing then: sudo apt "
+    "--fix-broken install; do not reboot before, since the boot files may be half made. Where "
+    "nvidia-l4t-bootloader refuses the board, its maker has to say how it is configured"
+)
+ONE_RELEASE = (
+    "on a carrier whose maker supplies the kernel, ask the maker first; else: sudo apt install --reinstall "
+    "--allow-downgrades {}, then sudo reboot. `apt-cache madison NAME` lists what may stand for VERSION"
+)
+REBOOT = "run: sudo reboot. If it is said again then, another kernel boots: see /boot/extlinux/extlinux.conf"
+
+
+def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Iterable[str]) -> Finding:
+    """`release_file`: L4T of /etc/nv_tegra_release, which is CORE's; `evidence`: that a reboot is owed.
+
+    `reason` is the first of DPKG_UNFINISHED, MIXED_RELEASES, REBOOT_DUE, whose remedy comes first too.
+    """
+    owed = list(dict.fromkeys(evidence))
+    half = [package for package in known.values() if not package.is_finished]
+    mine = [one for name, one in known.items() if name.startswith("nvidia-l4t-") and name not in APART]
+    bsp = {one.name: versions.version(one.version.rpartition(TEGRA)[2])[:3] for one in mine}
+    if not bsp and not half:
+        return skipped("l4t", "dpkg lists no package of L4T")
+    release = bsp.get(CORE) or release_file
+    odd = [name for name, found in bsp.items() if differ(found, release)]
+    others = [f"{name} {dotted(bsp[name])}" for name in odd]
+    others += [f"{paths.RELEASE} {dotted(release_file)}"] * differ(release_file, release)
+    # The version of a package of the same kind, kernel or not, that is of the release already.
+    right = {TEGRA in one.version: one.version for one in mine if bsp[one.name] == release}
+    kinds = {name: TEGRA in known[name].version for name in odd or (others and [CORE])}
+    pairs = " ".join(f"{name}={right.get(kind, 'VERSION')}" for name, kind in kinds.items())
+    halves = [f"{one.name} ({one.state})" for one in half]
+    parts = (
+        (Reason.DPKG_UNFINISHED, "dpkg has not finished ", halves, FINISH),
+        (Reason.MIXED_RELEASES, f"L4T is mixed: {dotted(release)}, but ", others, ONE_RELEASE.format(pairs)),
+        (Reason.REBOOT_DUE, "a reboot is owed: ", owed, REBOOT),
+    )
+    faults = [part for part in parts if part[2]]
+    figures = {"unfinished": len(half), "mixed": len(others), "reboot_owed": bool(owed)}
+    if not faults:
+        return passed("l4t", f"{len(bsp)} packages of {dotted(release)}", LIMIT, figures)
+    level = Level.FAIL if any(map(PACKAGES.match, (*halves, *owed))) else Level.WARN
+    value = "; ".join(what + ", ".join(n[:NAMED] + ["…"] * (len(n) > NAMED)) for _, what, n, _ in faults)
+    return Finding("l4t", level, value, LIMIT, faults[0][3], figures, faults[0][0])
+
+
+def reboot_owed(box: Box, known: Mapping[str, Package]) -> Iterator[str]:
+    """Evidence that something installed takes effect at the next boot."""
+    root, now = box.root, box.wall()
+    if root.exists(paths.REBOOT_REQUIRED):
+        named = filter(NAME.fullmatch, (root.text(f"{paths.REBOOT_REQUIRED}.pkgs") or "").split())
+        yield from [*named] or [paths.REBOOT_REQUIRED]
+    kernels = [package for name, package in known.items() if NEEDS_BOOT.match(name)]
+    for file, package in ((f"{p.name}{arch}.list", p) for p in kernels for arch in ("", ":arm64")):
+        with contextlib.suppress(OSError):
+            unpacked = root.at(f"{paths.PACKAGE_INFO}/{file}").stat().st_mtime
+            # A time to come says that the clock is wrong, as on a box without network and battery.
+            if now - box.uptime() < unpacked <= now:
+                yield package.name
+    running, modules = root.text(paths.KERNEL_RELEASE) or "", root.names(paths.KERNEL_MODULES)
+    installed = {p.version.partition(TEGRA)[0] + TEGRA[:-1] for p in kernels if TEGRA in p.version}
+    # The same name proves nothing: 6.8.12-1021-tegra is 39.2.0's and 39.2.1's. Another may be a maker's own.
+    if running and modules and running not in modules:
+        yield f"nvidia-l4t-kernel: {running[:100]} still runs, without its modules"
+    elif running.endswith(TEGRA[:-1]) and installed and running not in installed:
+        yield f"{running[:100]} runs, {', '.join(sorted(installed))} is installed"

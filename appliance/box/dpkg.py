@@ -1,0 +1,61 @@
+"""dpkg's record of packages, and commands of apt that keep the installed versions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from appliance.box import paths
+from appliance.box.root import Root
+
+FIELDS = ("Package: ", "Status: ", "Version: ")
+NAME = re.compile(r"[a-z0-9][a-z0-9+.-]{0,99}")
+VERSION = re.compile(r"[A-Za-z0-9.+:~-]{1,200}")
+CORE = "nvidia-l4t-core"
+TWINS = {"nvidia-l4t-nvpmodel": CORE, "nvidia-l4t-tools": CORE, "python3-libnvinfer": "libnvinfer10"}
+"""Package → one that has the same version in every release."""
+
+
+class Package(NamedTuple):
+    name: str
+    version: str
+    want: str
+    """install, hold, deinstall or purge."""
+    flag: str
+    """ok or reinstreq."""
+    state: str
+    """installed, unpacked, half-configured, …"""
+
+    @property
+    def is_finished(self) -> bool:
+        """False if dpkg was interrupted at it, or one of its scripts failed."""
+        return (self.state, self.flag) == ("installed", "ok")
+
+
+def packages(root: Root) -> dict[str, Package]:
+    """Read what dpkg has on record, also in the journal of an interrupted run. Does not raise."""
+    found = {}
+    journal = [f"{paths.PACKAGE_UPDATES}/{n}" for n in root.names(paths.PACKAGE_UPDATES) if n.isdecimal()]
+    for stanza in "\n\n".join(root.text(path) or "" for path in (paths.PACKAGES, *journal)).split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in stanza.split("\n") if line.startswith(FIELDS))
+        name, version, status = (fields.get(key, "") for key in ("Package", "Version", "Status"))
+        if len(words := status.split(" ")) == 3 and all(map(NAME.fullmatch, (name, *words))):
+            found[name] = Package(name, version if VERSION.fullmatch(version) else "", *words)
+    return {n: one for n, one in found.items() if one.state not in ("not-installed", "config-files")}
+
+
+def pin(remedy: str, known: Mapping[str, Package]) -> str:
+    """Replace each `{NAME …}` by `NAME=VERSION …` as installed: of a bare name apt takes its newest.
+
+    Names that are not installed are left out beside others; alone they get the version of their twin.
+    """
+
+    def pinned(found: re.Match[str]) -> str:
+        names = found[1].split()
+        pairs = [f"{name}={known[name].version}" for name in names if name in known and known[name].version]
+        pairs = pairs or [f"{n}={known[twin].version}" for n in names if (twin := TWINS.get(n, "")) in known]
+        shell = "{0}=$(dpkg-query -W -f='${{Version}}' {1})"
+        return " ".join(pairs or [shell.format(name, TWINS.get(name, name)) for name in names])
+
+    return re.sub(r"\{([a-z0-9][a-z0-9+. -]*)\}", pinned, remedy)

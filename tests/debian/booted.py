@@ -1,0 +1,179 @@
+"""A Debian 12 with the package, a fake Jetson's files and GPU, and systemd 252 that boots in namespaces."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fakes.jetson import Jetson
+from tests.patience import PATIENCE_S, until
+from tests.systemd.test_booted import CGROUPS, _left
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TOOLS = ("jetson_clocks", "nvpmodel", "tegrastats")
+"""NVIDIA's; the others are the system's own."""
+PYTHON = "/usr/bin/python3"
+MASKED = (
+    "getty.target",
+    "getty@.service",
+    "console-getty.service",
+    "systemd-networkd.service",
+    "apt-daily.timer",
+)
+BOOT = """\
+echo $$ > {cgroup}/cgroup.procs
+exec unshare --pid --fork --kill-child --mount --cgroup --net --uts sh -ec '
+    mount --bind {root} {root}
+    cd {root}
+    mount -t proc proc proc
+    mount --bind proc/sys proc/sys
+    mount -o remount,ro,bind proc/sys
+    mount --rbind /sys sys
+    mount --bind {cgroup} .{cgroups}
+    mount --rbind /dev dev
+    # RemoveIPC=yes removes files of its user from dev/shm, where this root may lie.
+    for place in run tmp dev/shm; do mount -t tmpfs tmpfs $place; done
+    mount --bind {repository} .{repository}
+    export container=lxc
+    exec chroot . /lib/systemd/systemd --system --unit=multi-user.target --log-target=null --show-status=no
+'
+"""
+CONFIG = """\
+device: {sysroot: /jetson/root}
+engine: {lanes: 1, threads: 1, longest_s: 15}
+"""
+
+
+def staged(root: Path) -> Jetson:
+    """Lay a factory Jetson's files, tools and GPU into a Debian's folder."""
+    jetson = Jetson(root / "jetson", "jp6-0005")
+    for tool in TOOLS:
+        text = (jetson.bin / tool).read_text().replace(str(root), "")
+        program = root / "usr/bin" / tool
+        program.write_text(f"#!{PYTHON} -IS\n{text.partition(chr(10))[2]}")
+        program.chmod(0o755)
+    shutil.copy(jetson.path("/etc/nv_tegra_release"), root / "etc")
+    (root / "jetson/build_s").write_text("0")
+    packages = root / "usr/lib/python3/dist-packages"
+    (packages / "cuda/bindings").mkdir(parents=True)
+    text = Path(__file__).with_name("fake_gpu.py").read_text().replace("@REPOSITORY@", str(REPOSITORY))
+    (packages / "f5_fake_gpu.py").write_text(text)
+    (packages / "cuda/__init__.py").touch()
+    (packages / "cuda/bindings/__init__.py").write_text("from f5_fake_gpu import runtime\n")
+    (packages / "tensorrt.py").write_text(
+        "import sys, f5_fake_gpu\nsys.modules[__name__] = f5_fake_gpu.trt\n"
+    )
+    for place, text in (
+        ("etc/systemd/system.conf.d/test.conf", "[Manager]\nDefaultEnvironment=F5_SYSROOT=/jetson/root\n"),
+        ("etc/dpkg/dpkg.cfg.d/test", "force-confold\n"),
+        ("etc/f5-appliance/appliance.yaml", CONFIG),
+    ):
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / place).write_text(text)
+    for unit in MASKED:
+        (root / "etc/systemd/system" / unit).symlink_to("/dev/null")
+    (root / REPOSITORY.relative_to("/")).mkdir(parents=True)
+    return jetson
+
+
+@dataclass(frozen=True)
+class Line:
+    at: float
+    """Seconds of the monotonic clock."""
+    text: str
+
+
+class Booted:
+    """A box that is switched on."""
+
+    def __init__(self, root: Path, pid: int) -> None:
+        self.root, self.pid = root, pid
+
+    def command(self, line: str, *prefix: str) -> list[str]:
+        inside = ("nsenter", "--target", str(self.pid), "--mount", "--pid", "--net", "--root")
+        environment = (
+            "env",
+            "-i",
+            "--chdir=/root",
+            "F5_SYSROOT=/jetson/root",
+            "DEBIAN_FRONTEND=noninteractive",
+        )
+        path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+        return [
+            *inside,
+            *environment,
+            path,
+            "HOME=/root",
+            "LC_ALL=C.UTF-8",
+            *prefix,
+            "sh",
+            "-c",
+            line,
+        ]
+
+    def run(self, line: str, *prefix: str) -> subprocess.CompletedProcess[str]:
+        command = self.command(line.removeprefix("sudo "), *prefix)
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=5 * PATIENCE_S,
+            stdin=subprocess.DEVNULL,
+            cwd="/",
+        )
+
+    def switch_off(self) -> None:
+        """Shut it down; wait until nothing of it runs."""
+        self.run("systemctl poweroff")
+        until(lambda: not Path(f"/proc/{self.pid}").exists(), lambda: self.run("systemctl list-jobs").stdout)
+
+    def watch(self, line: str) -> tuple[int, list[Line]]:
+        """Run a line as typed; its status, and each line that it printed with its time."""
+        lines = [Line(time.monotonic(), "")]
+        with subprocess.Popen(
+            self.command(line.removeprefix("sudo ")), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, text=True, errors="replace", cwd="/",
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            lines += [Line(time.monotonic(), printed.rstrip()) for printed in process.stdout]
+        return process.returncode, [*lines, Line(time.monotonic(), "")]
+
+
+@contextlib.contextmanager
+def switched_on(root: Path) -> Iterator[Booted]:
+    """Boot; at the end the plug is pulled."""
+    assert CGROUPS is not None
+    cgroup = CGROUPS / f"f5-hour-{os.getpid()}"
+    cgroup.mkdir()
+    script = BOOT.format(
+        cgroup=cgroup,
+        cgroups=CGROUPS,
+        root=root,
+        repository=REPOSITORY,
+    )
+    process = subprocess.Popen(["sh", "-ec", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        box = Booted(root, 0)
+
+        def is_up() -> bool:
+            assert process.poll() is None, "systemd ended"
+            with contextlib.suppress(OSError):
+                if inside := children.read_text().split():
+                    box.pid = int(inside[0])
+                    return "ActiveState=active" in box.run("systemctl show basic.target").stdout
+            return False
+
+        until(is_up, lambda: box.run("systemctl list-jobs").stdout)
+        yield box
+    finally:
+        process.kill()
+        process.wait()
+        until(lambda: not _left(cgroup), lambda: "processes of the box are still there")

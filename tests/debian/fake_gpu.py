@@ -1,0 +1,33 @@
+"""The fake GPU of tests/fakes as modules of a Debian, where JetPack lays its own.
+
+An engine takes as many seconds as /jetson/build_s says, and is a line of /var/cache/f5-appliance/builds.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.append("@REPOSITORY@")
+from appliance.engine.tensorrt.trt import TrtBackend
+from tests.fakes.gpu.cudart import Runtime
+from tests.fakes.gpu.device import Device
+from tests.fakes.gpu.tensorrt import TensorRT
+
+JETSON, BUILDS = Path("/jetson"), Path("/var/cache/f5-appliance/builds")
+device = Device()
+masks = [int(path.read_text()) for path in JETSON.glob("root/sys/devices/**/tpc_pg_mask")]
+# Of eight clusters, with two multiprocessors each.
+device.multiprocessors = 16 - 2 * bin(masks[0]).count("1")
+TrtBackend.max_batch = 2  # a quick warm-up
+runtime, trt = Runtime(device), TensorRT(device)
+
+
+def build() -> None:
+    with BUILDS.open("a") as builds:
+        builds.write(f"{time.time():.1f} {device.multiprocessors}\n")
+    time.sleep(float((JETSON / "build_s").read_text()))
+
+
+trt.before_build = build
+# Of a package that was unpacked beside the installed one.
+trt.located = lambda path: path[path.index("/usr/lib/f5-appliance/") :]

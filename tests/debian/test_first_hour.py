@@ -1,0 +1,196 @@
+"""A box's first hour, upgrade and evenings, typed as on the technician's page, under a systemd that boots.
+
+The package is the real one. The Jetson's files, tools, GPU and TensorRT are those of tests/fakes, where each
+engine takes F5_BUILD_S seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.box.following import PERIOD_S
+from appliance.engine.cases import FEMALE
+from tests.debian.booted import Booted, staged, switched_on
+from tests.debian.made import built, run
+from tests.debian.test_chroot import INCLUDED, SOURCES
+from tests.patience import SLOWNESS, until
+from tests.systemd.page import INSTALL, UPGRADE, in_blocks
+from tests.systemd.test_booted import pytestmark as needs_systemd
+
+MULTIPROCESSORS = 16
+BUILD_S = float(os.environ.get("F5_BUILD_S", "2"))
+LONGEST_SILENCE_S = 30.0
+LATER_S = 70 * 60
+SETUP = "sudo f5-setup"
+METRICS = "http://127.0.0.1:9464"
+
+pytestmark = [
+    *needs_systemd,
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("mmdebstrap"), reason="mmdebstrap is not installed"),
+    pytest.mark.skipif(not Path(SOURCES).is_file(), reason=f"no {SOURCES}: name one in F5_DEBIAN_SOURCES"),
+]
+
+
+class Place:
+    """A flashed box with two packages in root's home."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.jetson = staged(root)
+        (root / "jetson/build_s").write_text(str(BUILD_S))
+        deb = built("--python", "3.11", "--arch", "amd64")
+        shutil.copy(deb, root / "root" / Path(INSTALL).name)
+        later = root / "later"
+        run("dpkg-deb", "-R", deb, later)
+        control = later / "DEBIAN/control"
+        control.write_text(control.read_text().replace("\nVersion: ", "\nVersion: 9+"))
+        # Engines of another format: all are built anew.
+        source = later / "usr/lib/f5-appliance/appliance/engine/tensorrt/build.py"
+        source.write_text(source.read_text().replace("\nFORMAT = ", "\nFORMAT = 1"))
+        run("dpkg-deb", "--root-owner-group", "-Znone", "-b", later, root / "root" / Path(UPGRADE).name)
+        shutil.rmtree(later)
+
+    @property
+    def builds(self) -> list[tuple[float, int]]:
+        """Time and multiprocessors of each engine that was built."""
+        record = self.root / "var/cache/f5-appliance/builds"
+        lines = record.read_text().splitlines() if record.exists() else ()
+        return [(float(line.split()[0]), int(line.split()[1])) for line in lines]
+
+    @property
+    def engines(self) -> list[Path]:
+        return list((self.root / "var/cache/f5-appliance").rglob("*.engine"))
+
+    def boots(self) -> list[dict[str, object]]:
+        record: list[dict[str, object]] = json.loads(self.jetson.read("/var/lib/f5-appliance/boots.json"))[
+            "boots"
+        ]
+        return record
+
+
+WATCH = f"""\
+import time, urllib.request
+while True:
+    try:
+        ready = urllib.request.urlopen("{METRICS}/readyz", timeout=5).status == 200
+    except OSError:
+        ready = False
+    print(time.time(), int(ready), flush=True)
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    folder = tmp_path / "debian"
+    run("mmdebstrap", "--variant=minbase", f"--include={INCLUDED}", "bookworm", folder, SOURCES)
+    return Place(folder)
+
+
+def typed(box: Booted, line: str) -> tuple[int, str]:
+    """Type a line of the page's; no wait may be longer than LONGEST_SILENCE_S without one printed."""
+    assert line in in_blocks()
+    # Longer by what a loaded machine adds between a program's wait and its line.
+    allowed_s = PERIOD_S + (LONGEST_SILENCE_S - PERIOD_S) * SLOWNESS
+    code, lines = box.watch(f"yes | {line[5:]}" if line == INSTALL else line)
+    for before, after in itertools.pairwise(lines):
+        assert after.at - before.at <= allowed_s, (before, after)
+    return code, "\n".join(printed.text for printed in lines)
+
+
+def test_the_first_hour_and_an_upgrade(place: Place) -> None:
+    with switched_on(place.root) as box:
+        code, printed = typed(box, INSTALL)
+        assert code == 0 and SETUP in printed, printed
+        until(lambda: "tensorrt" in told(box).get("passed_over", {}), lambda: str(told(box)))
+        assert "takes effect at a reboot" in told(box)["passed_over"]["tensorrt"]
+        code, printed = typed(box, SETUP)
+        assert (code, place.jetson.reboots) == (3, 1), printed
+        assert place.builds == [], "none before the mode is the final one"
+        box.switch_off()
+    place.jetson.boot()
+    with switched_on(place.root) as box:
+        code, printed = typed(box, SETUP)
+        assert code == 0 and printed.splitlines()[-1].startswith("ready: "), printed
+        count = len(place.engines)
+        assert f"1 of {count}: " in printed and f"{count} of {count}: " in printed
+        assert [units for _, units in place.builds] == [MULTIPROCESSORS] * count, "each is built once"
+        heard = box.run(f'appliance say "Hello, chat." --voice {FEMALE} --out hello.wav --table')
+        assert heard.returncode == 0 and "tensorrt" in heard.stdout, heard
+        begun, count = time.time(), len(place.builds)
+        with silences(box, place) as silent:
+            code, printed = typed(box, UPGRADE)
+        assert code == 0 and "runs and speaks" in printed, printed
+        assert len(place.builds) == 2 * count
+        assert len(silent) == 1, silent
+        [(off, _)] = silent
+        # Built while it spoke: the restart alone is silent.
+        assert all(begun < at < off for at, _ in place.builds[count:]), (silent, place.builds)
+        assert box.run(SETUP).stdout.splitlines()[-1].startswith("ready: ")
+        box.switch_off()
+
+
+def test_evenings(place: Place) -> None:
+    """A hot start is no power loss, nor a plug pulled after 70 minutes; one pulled soon after a pin is."""
+    place.jetson.set_mode("MAXN")
+    with switched_on(place.root) as box:
+        assert box.run(f"yes | {INSTALL[5:]}").returncode == 0
+        # Nothing is to be spoken.
+        box.run("systemctl mask --now f5-appliance f5-gateway f5-health.timer f5-clocks-check.timer")
+        box.switch_off()
+    for evening in ("hot", "hot", "hot", "long", "long", "long", "cut off"):
+        place.jetson.boot()
+        if evening == "hot":
+            place.jetson.fault("thermal_throttle", degrees=99.5, cap_khz=1190400)
+        with switched_on(place.root) as box:
+            until(lambda box=box: "=activat" not in box.run("systemctl show -p ActiveState f5-clocks").stdout)
+            if evening == "hot":
+                place.jetson.heal("thermal_throttle")
+            box.run("systemctl start f5-clocks-check")
+            assert "pinned" in box.run("f5-clock-lock status").stdout
+            if evening == "long":
+                # Seventy minutes later, for the program that looks.
+                late = box.run(f"unshare --time --boottime {LATER_S} f5-clock-lock watch --once")
+                assert late.returncode == 0, late
+            if evening == "hot":
+                box.switch_off()
+    place.jetson.boot()
+    with switched_on(place.root) as box:
+        until(lambda: "=activat" not in box.run("systemctl show -p ActiveState f5-clocks").stdout)
+        [found] = json.loads(box.run("f5-health --json --only boots").stdout)["findings"]
+        assert (found["level"], found["figures"]["lost"]) == ("PASS", 1), found
+
+
+def told(box: Booted) -> dict[str, dict[str, str]]:
+    """What the daemon tells of itself; nothing while it is not there."""
+    fetch = f"import urllib.request as u; print(u.urlopen('{METRICS}/state', timeout=5).read().decode())"
+    ran = box.run(f'python3 -c "{fetch}"')
+    return json.loads(ran.stdout) if ran.returncode == 0 else {}
+
+
+@contextlib.contextmanager
+def silences(box: Booted, place: Place) -> Iterator[list[tuple[float, float]]]:
+    """Note, at the end, from and to when the daemon was not ready, by Unix time."""
+    found: list[tuple[float, float]] = []
+    (place.root / "root/watch.py").write_text(WATCH)
+    process = subprocess.Popen(box.command("exec python3 watch.py > ready"), cwd="/")
+    try:
+        yield found
+    finally:
+        process.kill()
+        process.wait()
+        lines = [line.split() for line in (place.root / "root/ready").read_text().splitlines()]
+        for ready, span in itertools.groupby(lines, key=lambda line: line[1]):
+            times = [float(at) for at, _ in span]
+            found += [(times[0], times[-1])] if ready == "0" else []
