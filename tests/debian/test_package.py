@@ -23,7 +23,7 @@ from tests.patience import PATIENCE_S, until
 from tests.systemd.staging import stand_in_programs, unit_names, values
 
 pytestmark = [pytest.mark.slow, needs_dpkg]
-SCRIPTS = ("backup", "clock-lock", "health", "quiet", "restore", "support-bundle", "upgrade")
+SCRIPTS = ("backup", "clock-lock", "health", "quiet", "restore", "setup", "support-bundle", "upgrade")
 COMMANDS = tuple(f"f5-{name}" for name in SCRIPTS)
 LIBRARY = "usr/lib/f5-appliance"
 """Its Python packages are compiled when it first starts."""
