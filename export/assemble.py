@@ -22,15 +22,19 @@ from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.sampler import Sampler
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.durable import publish
-from export import calibration, checkpoint, modules, oracles, parity, precision, progress, qdq, to_onnx
-from export.checkpoint import WeightsKind
+from export import progress
 from export.families import DECLARATIONS, Declaration, Family, of, with_mels_for
 from export.families.declaration import Given, Graph, StepGraph
-from export.licence import licence, recognised
+from export.graphs import modules, to_onnx
 from export.model.bigvgan import BigVGANConfig
 from export.model.hifigan import HiFiGANConfig
 from export.model.vocos import VocosConfig
-from export.reading import framing, text_of
+from export.precision import calibration, qdq, rewrites
+from export.proof import oracles, parity
+from export.sources import checkpoint
+from export.sources.checkpoint import WeightsKind
+from export.sources.licence import licence, recognised
+from export.sources.reading import framing, text_of
 
 MAX_FRAMES = 4096
 """43.7 s with the reference; the models were trained on at most 30 s."""
@@ -409,7 +413,7 @@ class Writer:
         if self.precision == "int8":
 
             def quantise(traced: Path, out: Path) -> None:
-                precision.quantise(traced, out, roles=self.declaration.roles)
+                rewrites.quantise(traced, out, roles=self.declaration.roles)
                 if out.stem == "step_int8":
                     self._write_peer(traced)
 
@@ -430,18 +434,16 @@ class Writer:
         wide = {name: f"{name}_float32.onnx" for name in ("condition", "vocoder")}
         rows = {name: f"{name}_rows_float32.onnx" for name in steps}
         for name, file in {**wide, **rows}.items():
-            precision.widen(self.folder / files[name], self.folder / file)
+            rewrites.widen(self.folder / files[name], self.folder / file)
         if self.precision == "fp16":  # INT8 products are summed exactly
             variants[contract.FLOAT32_SUMS] = sums = {n: f"{n}_float32_sums.onnx" for n in steps}
             for name, file in sums.items():
-                precision.sum_in_float32(self.folder / files[name], self.folder / file)
-        cpu = self._cpu_steps(precision.widen, "float32", files["step"])
+                rewrites.sum_in_float32(self.folder / files[name], self.folder / file)
+        cpu = self._cpu_steps(rewrites.widen, "float32", files["step"])
         if self.int8_beside:
             quick = {name: f"{name}_int8.onnx" for name in cpu}
             for name, file in quick.items():
-                precision.quantise_widened(
-                    self.folder / cpu[name], self.folder / file, self.declaration.roles
-                )
+                rewrites.quantise_widened(self.folder / cpu[name], self.folder / file, self.declaration.roles)
             self._share(quick)
             if "step" in cpu:
                 self._write_peer(self.folder / cpu["step"])
@@ -452,7 +454,7 @@ class Writer:
     def _write_peer(self, step: Path) -> None:
         """Write upstream's INT8 of the whole step, where it has one."""
         if self.declaration.upstream_int8:
-            precision.quantise_as_upstream(step, self.folder / PEER_STEP)
+            rewrites.quantise_as_upstream(step, self.folder / PEER_STEP)
 
     def _with_peer(self, variants: Variants, like: str) -> Variants:
         """Add the variant that `parity` measures beside `like`, and no bundle keeps."""

@@ -17,10 +17,12 @@ from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.tokens import Tokenizer
 from appliance.contract.yaml_text import parse_yaml
 from appliance.fields import Ranged, from_mapping
-from export import checkpoint, modules, oracles, parity, peaks
-from export.checkpoint import Weights
 from export.families.declaration import VOCOS_MEL, Declaration, Family, FamilyError, Given
+from export.graphs import modules
 from export.model.dit import CONV_GROUPS, DiT
+from export.proof import oracles, parity, peaks
+from export.sources import checkpoint
+from export.sources.checkpoint import Weights
 
 
 def _base(**changes: Any) -> Arch:

@@ -28,12 +28,14 @@ from appliance.contract.sampler import Condition, Sampler, Unguided
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.errors import BundleError
 from appliance.fields import Ranged, from_mapping
-from export import checkpoint, modules, oracles, parity, peaks
-from export.checkpoint import CheckpointError, Weights
 from export.families.declaration import Declaration, Family, FamilyError, Given
+from export.graphs import modules
 from export.model import zipformer
 from export.model.zipformer import Frames, Keeping, Past, ZipVoice, ZipVoiceArch
-from export.precision import Roles
+from export.precision.rewrites import Roles
+from export.proof import oracles, parity, peaks
+from export.sources import checkpoint
+from export.sources.checkpoint import CheckpointError, Weights
 
 PAD = "_"
 """Token that pads texts."""

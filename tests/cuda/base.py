@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import FUSED, Bundle, Licence, Manifest, Vocoder
 from appliance.contract.graphs import STEPS, signatures
-from export import modules, to_onnx
 from export.families import NAMED
+from export.graphs import modules, to_onnx
 from export.model.dit import DiT
 from export.model.vocos import Vocos, VocosConfig
 

@@ -24,9 +24,9 @@ from appliance.engine.replay import replay
 from appliance.plan import Planner
 from appliance.request import Reference, Request, Segmentation
 from appliance.voices.reference import prepare
-from export import modules
-from export.checkpoint import CheckpointError, build_hifigan, load_hifigan
+from export.graphs import modules
 from export.model.hifigan import HiFiGANConfig
+from export.sources.checkpoint import CheckpointError, build_hifigan, load_hifigan
 from tests.export import small
 from tests.export.random_checkpoint import write_random_hifigan
 from tests.export.small import Workshop

@@ -14,7 +14,7 @@ from torch import Tensor
 from appliance.contract.bundle import Vocoder
 from appliance.contract.graphs import Dimensions, vocoder
 from appliance.contract.mel import MelSpec
-from export import modules, to_onnx
+from export.graphs import modules, to_onnx
 from export.model import source
 from export.model.redraw import redraw
 from export.model.source import BAND_HZ, NOISE_FRAMES, PULSE_BINS, Source

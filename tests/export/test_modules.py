@@ -16,10 +16,10 @@ from appliance.contract import bundle as contract
 from appliance.contract.graphs import TAIL
 from appliance.contract.mel import MelSpec
 from appliance.engine.condition import condition_inputs, padded_mel
-from export import modules
-from export.checkpoint import Weights, load_dit
+from export.graphs import modules
 from export.model.bigvgan import BigVGAN, BigVGANConfig
 from export.model.vocos import VocosConfig
+from export.sources.checkpoint import Weights, load_dit
 from tests import upstream
 from tests.export import small
 from tests.export.small import Workshop

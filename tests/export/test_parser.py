@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from appliance.contract import bundle as contract
 from appliance.contract.graphs import Dimensions, vocoder
 from appliance.contract.mel import MelSpec
-from export import modules, to_onnx
+from export.graphs import modules, to_onnx
 from export.model.source import Source
 from export.model.vocos import VocosConfig
 from tests.export.small import MELS, TRACED, Workshop

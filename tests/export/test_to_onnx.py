@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from appliance.contract import graphs as contract
 from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.graphs import STEPS
-from export import modules, to_onnx
-from export.checkpoint import load_dit
+from export.graphs import modules, to_onnx
+from export.sources.checkpoint import load_dit
 from tests.export import small
 from tests.export.small import Workshop
 

@@ -29,13 +29,16 @@ from appliance.engine.tensorrt import build as tensorrt
 from appliance.engine.tensorrt.build import EngineSource, Profile
 from appliance.errors import BundleError
 from appliance.request import FloatArray, Segment
-from export import assemble, modules, oracles, parity, precision
-from export.checkpoint import CheckpointError
+from export import assemble
 from export.cli import main
 from export.families import NAMED, FamilyError, family, of, zipvoice
+from export.graphs import modules
 from export.model import zipformer
 from export.model.vocos import Vocos
 from export.model.zipformer import ZipVoice, ZipVoiceArch
+from export.precision import rewrites
+from export.proof import oracles, parity
+from export.sources.checkpoint import CheckpointError
 from tests.benchmarks import graph_work
 from tests.benchmarks.__main__ import main as benchmarks
 from tests.daemons import running
@@ -375,7 +378,7 @@ def test_int8_may_be_as_far_from_float_as_upstreams_own(
     assert not list(bundle.folder.glob("*upstream*"))
     # A peer without any error allows none.
     monkeypatch.setattr(
-        precision, "quantise_as_upstream", lambda source, out: precision.save(onnx.load(source), out)
+        rewrites, "quantise_as_upstream", lambda source, out: rewrites.save(onnx.load(source), out)
     )
     with pytest.raises(assemble.BundleFailed, match=r"mel at .* NFE 7, variant default"):
         build("other")

@@ -328,7 +328,7 @@ def test_what_is_made_already_is_delivered_at_once_and_plays_in_its_turn(bench: 
     assert behind.due == pytest.approx(again.due + again.audio_s)
     assert bench.engine.calls == [] and bench.scheduler.load.waiting == 2
     bench.scheduler.queue.cancel(again)
-    bench.scheduler.queue.written(again, 1.0)
+    bench.scheduler.queue.sent(again, 1.0)
     bench.serve()
     assert bench.opened() == ["before0", "behind0"]
     assert set(bench.ends().values()) == {SegmentAudio}

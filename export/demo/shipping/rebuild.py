@@ -19,12 +19,13 @@ from torch import Tensor, nn
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
 from appliance.fields import to_plain
-from export import modules, parity
-from export.checkpoint import save_official
 from export.demo.shipping.ship import CHECKPOINT, FAMILY, VOCAB, VOCODER, write_family
+from export.graphs import modules
 from export.model.dit import DiT
 from export.model.source import Source
 from export.model.vocos import Head, Vocos, VocosConfig
+from export.proof import parity
+from export.sources.checkpoint import save_official
 
 HEADS: dict[str, Head] = {"vocos": "ISTFTHead", "source-filter": "SourceFilterHead"}
 Weights = dict[str, Tensor]

@@ -12,8 +12,8 @@ import yaml
 
 from appliance.contract.bundle import Licence
 from appliance.durable import sha256
-from export.header import TRAINED_VOCODERS, newest
-from export.weights import HUB, KNOWN, VOCODERS, Known
+from export.sources.header import TRAINED_VOCODERS, newest
+from export.sources.weights import HUB, KNOWN, VOCODERS, Known
 
 RECORD = "licence.yaml"
 UNKNOWN = "unknown"

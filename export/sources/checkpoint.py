@@ -16,8 +16,13 @@ from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
 from appliance.contract.sampler import UPSTREAM, Sampler
-from export import stored as files
-from export.header import (
+from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_norm_pairs
+from export.model.dit import DiT, rotary_frequencies
+from export.model.hifigan import HiFiGAN, HiFiGANConfig
+from export.model.source import Source
+from export.model.vocos import Vocos, VocosConfig
+from export.sources import stored as files
+from export.sources.header import (
     AVERAGING,
     NO_DIT,
     STUDENT,
@@ -29,15 +34,10 @@ from export.header import (
     some,
     vocoder_file,
 )
-from export.header import CheckpointError as CheckpointError
-from export.header import WeightsKind as WeightsKind
-from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_norm_pairs
-from export.model.dit import DiT, rotary_frequencies
-from export.model.hifigan import HiFiGAN, HiFiGANConfig
-from export.model.source import Source
-from export.model.vocos import Vocos, VocosConfig
-from export.stored import Entry as Entry
-from export.stored import Weights as Weights
+from export.sources.header import CheckpointError as CheckpointError
+from export.sources.header import WeightsKind as WeightsKind
+from export.sources.stored import Entry as Entry
+from export.sources.stored import Weights as Weights
 
 Format = Literal["safetensors", "pt", "pruned_pt"]
 

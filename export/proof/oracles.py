@@ -25,10 +25,10 @@ from appliance.engine import condition
 from appliance.engine.cases import FEMALE, MALE, TEXT, samples, transcript
 from appliance.request import Segment
 from appliance.text.spelling import Spelling
-from appliance.text.tokenizers import maker
+from appliance.text.tokens.tokenizers import maker
 from export import progress
-from export.exact import in_float64
 from export.model.dit import states
+from export.model.exact import in_float64
 
 FloatArray = NDArray[np.float32]
 

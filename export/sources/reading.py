@@ -12,8 +12,8 @@ from appliance.contract.tokens import BY_ESPEAK, ESPEAK_VOICE, Tokenizer, Vocabu
 from appliance.errors import BundleError
 from appliance.fields import shown
 from appliance.text.languages import LANGUAGES, base_code
-from appliance.text.tokenizers import maker
-from export.weights import Known
+from appliance.text.tokens.tokenizers import maker
+from export.sources.weights import Known
 
 HOW = "--language CODE[,CODE] sets them"
 _CODES = (

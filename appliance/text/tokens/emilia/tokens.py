@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 
-from appliance.text.chinese import segment
-from appliance.text.emilia.words import chinese_words, english_words
+from appliance.text.tokens.chinese import segment
+from appliance.text.tokens.emilia.words import chinese_words, english_words
 
 _MARKS = str.maketrans("，。！？；：、‘’“”⋯", ",.!?;:,''\"\"…")
 _ELLIPSIS = re.compile(r"···|・・・|\.\.\.")

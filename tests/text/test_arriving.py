@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.text.split import Budgets
-from appliance.text.written import TextSplitter
+from appliance.text.pieces.arriving import TextSplitter
+from appliance.text.pieces.split import Budgets
 
 BUDGETS = Budgets(10, 40, 80)
 

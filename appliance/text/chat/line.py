@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from appliance.config import TextConfig
+from appliance.text.chat.marks import Marks
 from appliance.text.languages.plain import PLAIN
-from appliance.text.marks import Marks
 from appliance.text.scripts import HAN, KANA, LETTERS, WIDE
 from appliance.text.spans import Language
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from appliance.text.split import Budgets, Rank, breaks, finished
+from appliance.text.pieces.split import Budgets, Rank, breaks, finished
 
 
 class TextSplitter:

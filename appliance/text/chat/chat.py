@@ -9,11 +9,11 @@ from typing import Any
 import emoji
 
 from appliance.config import TextConfig
-from appliance.text import letters, scan
-from appliance.text.line import Languages, Line
-from appliance.text.marks import TEXT_MARKS, Marks
+from appliance.text.chat import letters, scan
+from appliance.text.chat.line import Languages, Line
+from appliance.text.chat.marks import TEXT_MARKS, Marks
+from appliance.text.chat.rewrite import Rewriting
 from appliance.text.normalise import normalise
-from appliance.text.rewrite import Rewriting
 from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 

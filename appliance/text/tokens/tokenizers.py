@@ -8,12 +8,12 @@ import unicodedata
 from collections.abc import Callable, Sequence
 
 from appliance.contract.tokens import Tokenizer, Vocabulary
-from appliance.text import chinese
-from appliance.text.emilia import marks, phones
-from appliance.text.emilia.tokens import Emilia, Kept, can_say
 from appliance.text.languages import known
 from appliance.text.phones import front
 from appliance.text.scripts import JOINERS, LETTERS
+from appliance.text.tokens import chinese
+from appliance.text.tokens.emilia import marks, phones
+from appliance.text.tokens.emilia.tokens import Emilia, Kept, can_say
 
 WARM = "Hello, frobnicator"
 """Words that the dictionary of `phones` has and lacks."""

@@ -22,8 +22,8 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend, OrtGraph
 from appliance.engine.replay import replay
 from export import progress
-from export.oracles import Case, FloatArray, read_case
-from export.precision import products_of
+from export.precision.rewrites import products_of
+from export.proof.oracles import Case, FloatArray, read_case
 
 READINGS = ((MALE, 520), (FEMALE, 610))
 """Voice and length in frames; the parity gate uses others."""

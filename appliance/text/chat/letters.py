@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
-from appliance.text.rewrite import Rewriting
+from appliance.text.chat.rewrite import Rewriting
 from appliance.text.spans import Kind
 
 _SYMBOLS = {

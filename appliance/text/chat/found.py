@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from appliance.text.directions import is_direction, pause_s
+from appliance.text.chat.directions import is_direction, pause_s
+from appliance.text.chat.line import LINK, MAIL, Line
+from appliance.text.chat.marks import TEXT_MARKS, Silent
 from appliance.text.languages.capitals import is_initials
-from appliance.text.line import LINK, MAIL, Line
-from appliance.text.marks import TEXT_MARKS, Silent
 from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 

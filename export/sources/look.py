@@ -24,7 +24,7 @@ from appliance.contract.bundle import MANIFEST
 from appliance.contract.mel import Kind
 from appliance.contract.tokens import Vocabulary, read_vocabulary
 from appliance.errors import BundleError
-from export.header import (
+from export.sources.header import (
     NO_DIT,
     STUDENT,
     TRAINED_VOCODERS,
@@ -39,9 +39,9 @@ from export.header import (
     some,
     vocoder_file,
 )
-from export.licence import stated_by
-from export.reading import guess
-from export.weights import KNOWN, VOCODERS
+from export.sources.licence import stated_by
+from export.sources.reading import guess
+from export.sources.weights import KNOWN, VOCODERS
 
 F5_MARK = "text_embed.text_embed.weight"
 ZIPVOICE_MARK = "fm_decoder."

@@ -23,10 +23,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from appliance.contract.bundle import Bundle
 from export import progress
-from export.calibration import Observations, Observed
-from export.oracles import FloatArray
-from export.precision import DIT, Product, products_of, save
-from export.to_onnx import share_weights
+from export.graphs.to_onnx import share_weights
+from export.precision.calibration import Observations, Observed
+from export.precision.rewrites import DIT, Product, products_of, save
+from export.proof.oracles import FloatArray
 
 STEPS = ("step", "step_keys", "step_reply")
 

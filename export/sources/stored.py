@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from export.header import (
+from export.sources.header import (
     AVERAGES,
     DICTS,
     NAMED_AVERAGES,

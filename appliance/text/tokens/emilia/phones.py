@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from appliance.errors import InvalidRequest, PhonesMissing
-from appliance.text.emilia.espeak import VOICE
-from appliance.text.emilia.marks import joined, single
+from appliance.text.tokens.emilia.espeak import VOICE
+from appliance.text.tokens.emilia.marks import joined, single
 
 logger = logging.getLogger(__name__)
 

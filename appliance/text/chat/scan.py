@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from appliance.text.found import find
-from appliance.text.line import Line
-from appliance.text.marks import PRIVATE, TEXT_MARKS
-from appliance.text.quantity import CURRENCY
+from appliance.text.chat.found import find
+from appliance.text.chat.line import Line
+from appliance.text.chat.marks import PRIVATE, TEXT_MARKS
+from appliance.text.languages.quantity import CURRENCY
 from appliance.text.scripts import HAN, JOINERS, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from appliance.contract.bundle import Arch, Vocoder
 from appliance.contract.graphs import MAX_OPSET, TAIL
 from appliance.contract.mel import MelSpec
+from export.graphs.to_onnx import ANY_ROWS
 from export.model import bigvgan, hifigan, source
-from export.to_onnx import ANY_ROWS
 
 Weights = Mapping[str, Tensor]
 Form = Literal["standard", "single", "cuda"]

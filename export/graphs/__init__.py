@@ -1,0 +1,1 @@
+"""Torch modules of the graphs, and their trace to ONNX."""
