@@ -25,7 +25,8 @@ from appliance.durable import publish
 from export import progress
 from export.families import DECLARATIONS, Declaration, Family, of, with_mels_for
 from export.families.declaration import Given, Graph, StepGraph
-from export.graphs import modules, to_onnx
+from export.graphs import fourier, parts, to_onnx, vocoders
+from export.graphs.step import Update
 from export.model.bigvgan import BigVGANConfig
 from export.model.hifigan import HiFiGANConfig
 from export.model.vocos import VocosConfig
@@ -119,7 +120,7 @@ class Loaded:
         return self.declaration.build(self.weights(), self.given)
 
     def reference_vocoder(self) -> nn.Module:
-        return modules.scaled(self._reference_vocoder(), self.mel.scale)
+        return vocoders.scaled(self._reference_vocoder(), self.mel.scale)
 
     def _reference_vocoder(self) -> nn.Module:
         if isinstance(self.vocoder_config, VocosConfig):
@@ -163,7 +164,7 @@ def load(sources: Sources) -> Loaded:
             f"{loaded.sources.vocoder_path}: this vocoder cannot read what {loaded.sources.family.name} "
             f"makes: {'; '.join(wrong)}"
         )
-    if isinstance(config, VocosConfig) and config.n_fft != (need := modules.InverseSTFT.OVERLAP * config.hop):
+    if isinstance(config, VocosConfig) and config.n_fft != (need := fourier.InverseSTFT.OVERLAP * config.hop):
         raise BundleFailed(f"{sources.vocoder_path}: n_fft must be 4 hops, {need}, not {config.n_fft}")
     try:
         loaded.weights()  # fail here rather than after minutes of work
@@ -354,7 +355,7 @@ class Writer:
         default: dict[str, Callable[[], nn.Module]] = {
             "modulation": of_family(self.declaration.modulation),
             "condition": of_family(self.declaration.condition),
-            "vocoder": lambda: modules.scaled(self._vocoder(), self.loaded.mel.scale),
+            "vocoder": lambda: vocoders.scaled(self._vocoder(), self.loaded.mel.scale),
         }
         files = {name: self._trace(name, make) for name, make in default.items()}
         check(files)
@@ -402,14 +403,14 @@ class Writer:
     def _vocoder(self) -> nn.Module:
         config, weights = self.loaded.vocoder_config, self.loaded.vocoder
         if isinstance(config, VocosConfig):
-            kind = modules.Vocos if config.head == "ISTFTHead" else modules.SourceFilter
+            kind = vocoders.Vocos if config.head == "ISTFTHead" else vocoders.SourceFilter
             return kind(weights, self.loaded.mel, self.loaded.record, self.compute)
         if isinstance(config, HiFiGANConfig):
-            return modules.HiFiGAN(checkpoint.build_hifigan(config, weights), self.compute)
-        return modules.BigVGAN(checkpoint.build_bigvgan(config, weights), self.compute)
+            return vocoders.HiFiGAN(checkpoint.build_hifigan(config, weights), self.compute)
+        return vocoders.BigVGAN(checkpoint.build_bigvgan(config, weights), self.compute)
 
     def _write_steps(self, files: dict[str, str]) -> Variants:
-        files = {**files, "update": self._trace("update", modules.Update)}
+        files = {**files, "update": self._trace("update", Update)}
         if self.precision == "int8":
 
             def quantise(traced: Path, out: Path) -> None:
@@ -497,7 +498,7 @@ class Writer:
         name: str,
         kind: StepGraph,
         weights: str | None,
-        form: modules.Form = "standard",
+        form: parts.Form = "standard",
         suffix: str = "",
     ) -> str:
 

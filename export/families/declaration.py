@@ -14,7 +14,7 @@ from appliance.contract.bundle import Conditioning, Defaults, Duration, Precisio
 from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.sampler import Sampler
 from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
-from export.graphs.modules import Form
+from export.graphs.parts import Form
 from export.precision.rewrites import DIT, Roles
 from export.proof.oracles import Case, Oracle, Peak, Trajectory
 from export.sources.checkpoint import Weights, WeightsKind

@@ -20,7 +20,7 @@ from appliance.engine.cases import FEMALE, MALE
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
-from export.graphs.modules import POSITION_CONV_GROUPS
+from export.graphs.step import POSITION_CONV_GROUPS
 from export.precision import calibration, qdq
 from export.precision.calibration import CALIBRATED
 from export.precision.qdq import Floats, Scheme

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from appliance.contract.bundle import Arch
-from export.graphs.modules import rates
+from export.graphs.condition import rates
 from export.model.dit import DiT
 from export.model.redraw import redraw
 from export.model.vocos import VocosConfig

@@ -36,7 +36,9 @@ from export.demo.corpus.sentences import Sentence
 from export.demo.shipping import rebuild, ship
 from export.demo.training import loop, train
 from export.families import family
-from export.graphs import modules
+from export.graphs.condition import Condition
+from export.graphs.modulation import Modulation
+from export.graphs.step import Step
 from export.model.dit import DiT
 from export.model.redraw import redraw
 from export.sources.checkpoint import load_dit
@@ -225,9 +227,9 @@ def test_weights_of_every_option_are_recovered(arch: contract.Arch, compute: tor
     alike = compute if compute == torch.float32 else torch.float64
     for made, probe in zip(*(
         [
-            lambda w, c=c: modules.Modulation(w, arch, c),
-            lambda w, c=c: modules.Condition(w, arch, MELS, 1, c),
-            lambda w, c=c: modules.Step(w, arch, MELS, 1, c),
+            lambda w, c=c: Modulation(w, arch, c),
+            lambda w, c=c: Condition(w, arch, MELS, 1, c),
+            lambda w, c=c: Step(w, arch, MELS, 1, c),
         ]
         for c in (compute, alike)
     ), strict=True):  # fmt: skip

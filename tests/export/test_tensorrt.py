@@ -24,7 +24,7 @@ from appliance.engine.tensorrt.build import EngineSource, Profile
 from export.assemble import MAX_FRAMES
 from export.families import NAMED
 from export.graphs import to_onnx
-from export.graphs.modules import Step
+from export.graphs.step import Step
 from export.precision import qdq
 from export.sources.checkpoint import load_dit
 from tests.engine.lanes import Padded

@@ -32,7 +32,7 @@ from appliance.request import FloatArray, Segment
 from export import assemble
 from export.cli import main
 from export.families import NAMED, FamilyError, family, of, zipvoice
-from export.graphs import modules
+from export.graphs import parts
 from export.model import zipformer
 from export.model.vocos import Vocos
 from export.model.zipformer import ZipVoice, ZipVoiceArch
@@ -258,7 +258,7 @@ class Kinds(TorchFunctionMode):
 
 @pytest.mark.parametrize("form", ["standard", "single"])
 @torch.inference_mode()
-def test_a_half_precision_step_has_float32_where_it_must(form: modules.Form, tmp_path: Path) -> None:
+def test_a_half_precision_step_has_float32_where_it_must(form: parts.Form, tmp_path: Path) -> None:
     given = assemble.load(published(tmp_path, distilled=True, arch=ARCH, name="ZipVoice-LibriTTS"))
     rows, frames = (1, [90]) if form == "single" else (3, [90, 71, 86])
     rng = torch.Generator().manual_seed(4)
@@ -286,7 +286,7 @@ def test_a_half_precision_step_has_float32_where_it_must(form: modules.Form, tmp
 @pytest.mark.parametrize(("frames", "reference"), [(90, 40), (77, 4), (61, 12), (200, 196)])
 @torch.inference_mode()
 def test_a_reply_after_what_is_kept_of_the_reference_equals_the_whole(
-    form: modules.Form, frames: int, reference: int, tmp_path: Path
+    form: parts.Form, frames: int, reference: int, tmp_path: Path
 ) -> None:
     """At every rate, after references shorter than a convolution sees, whatever stands in the padding."""
     weights = assemble.load(
