@@ -1,6 +1,30 @@
-"""Errors of the domain. `rpc/status.py` holds the one table to gRPC codes."""
+"""Errors of the domain, and the exit statuses of what ends by one.
+
+`rpc/status.py` holds the one table to gRPC codes, `serve/daemon.py` that to exit statuses.
+"""
 
 from __future__ import annotations
+
+import enum
+import errno
+
+
+class Exit(enum.IntEnum):
+    """Exit statuses of the daemon and the gateway, numbered as in sysexits.h."""
+
+    OK = 0
+    BUNDLE = 65
+    ADDRESS_NOT_OURS = 68
+    MEMORY = 69
+    ENGINE = 70
+    DEVICE = 71
+    STORAGE = 74
+    ADDRESS_IN_USE = 75
+    CONFIG = 78
+
+
+NOT_RETRIED = (Exit.BUNDLE, Exit.STORAGE, Exit.CONFIG)
+"""Statuses after which systemd does not start again: RestartPreventExitStatus of the units."""
 
 
 class ApplianceError(Exception):
@@ -154,3 +178,18 @@ class OutOfDeviceMemory(EngineFault):
 
 class DeviceLost(EngineFault):
     """The device is gone for this process; another can use it again."""
+
+
+class AddressInUse(Exception):
+    """Another process listens there already."""
+
+
+class AddressNotOurs(Exception):
+    """No interface of this machine has the address."""
+
+
+def cannot_listen(key: str, address: str, error: OSError) -> AddressInUse | AddressNotOurs:
+    """Error for an address, configured under `key`, that could not be bound."""
+    if error.errno == errno.EADDRNOTAVAIL:
+        return AddressNotOurs(f"{key}: cannot listen on {address}: this machine has no such address")
+    return AddressInUse(f"{key}: cannot listen on {address}: {error.strerror}")

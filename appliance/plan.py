@@ -20,11 +20,11 @@ from appliance.contract.placement import SPACE, Placement
 from appliance.contract.tokens import BY_ESPEAK, Vocabulary
 from appliance.errors import InvalidRequest
 from appliance.request import Change, Reference, Request, Segment, Segmentation
-from appliance.text.ended import ended
-from appliance.text.pace import exchange
-from appliance.text.rewrite import MOST_CHARACTERS
-from appliance.text.split import Budgets, chunk_text, cut_to_fit, first_within, split_low_latency
-from appliance.text.written import TextSplitter
+from appliance.text.chat.rewrite import MOST_CHARACTERS
+from appliance.text.pieces.arriving import TextSplitter
+from appliance.text.pieces.ended import ended
+from appliance.text.pieces.pace import exchange
+from appliance.text.pieces.split import Budgets, chunk_text, cut_to_fit, first_within, split_low_latency
 
 WINDOW_S = 22.0
 """Reference and speech in one pass of upstream; the models were trained on up to 30 s."""

@@ -9,7 +9,7 @@ def _run(argv: Sequence[str]) -> int:
     """Run the command line; what looks at files alone without torch, whose import takes 1.4 s and 280 MB."""
     command = argv[0] if argv else ""
     if command in ("look", "inspect"):
-        from export import look
+        from export.sources import look
 
         if command == "look" or (len(argv) > 1 and look.is_training(Path(argv[1]))):
             return look.main(argv[1:])

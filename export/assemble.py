@@ -22,15 +22,20 @@ from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.sampler import Sampler
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.durable import publish
-from export import calibration, checkpoint, modules, oracles, parity, precision, progress, qdq, to_onnx
-from export.checkpoint import WeightsKind
+from export import progress
 from export.families import DECLARATIONS, Declaration, Family, of, with_mels_for
 from export.families.declaration import Given, Graph, StepGraph
-from export.licence import licence, recognised
+from export.graphs import fourier, parts, to_onnx, vocoders
+from export.graphs.step import Update
 from export.model.bigvgan import BigVGANConfig
 from export.model.hifigan import HiFiGANConfig
 from export.model.vocos import VocosConfig
-from export.reading import framing, text_of
+from export.precision import calibration, qdq, rewrites
+from export.proof import oracles, parity
+from export.sources import checkpoint
+from export.sources.checkpoint import WeightsKind
+from export.sources.licence import licence, recognised
+from export.sources.reading import framing, text_of
 
 MAX_FRAMES = 4096
 """43.7 s with the reference; the models were trained on at most 30 s."""
@@ -115,7 +120,7 @@ class Loaded:
         return self.declaration.build(self.weights(), self.given)
 
     def reference_vocoder(self) -> nn.Module:
-        return modules.scaled(self._reference_vocoder(), self.mel.scale)
+        return vocoders.scaled(self._reference_vocoder(), self.mel.scale)
 
     def _reference_vocoder(self) -> nn.Module:
         if isinstance(self.vocoder_config, VocosConfig):
@@ -159,7 +164,7 @@ def load(sources: Sources) -> Loaded:
             f"{loaded.sources.vocoder_path}: this vocoder cannot read what {loaded.sources.family.name} "
             f"makes: {'; '.join(wrong)}"
         )
-    if isinstance(config, VocosConfig) and config.n_fft != (need := modules.InverseSTFT.OVERLAP * config.hop):
+    if isinstance(config, VocosConfig) and config.n_fft != (need := fourier.InverseSTFT.OVERLAP * config.hop):
         raise BundleFailed(f"{sources.vocoder_path}: n_fft must be 4 hops, {need}, not {config.n_fft}")
     try:
         loaded.weights()  # fail here rather than after minutes of work
@@ -350,7 +355,7 @@ class Writer:
         default: dict[str, Callable[[], nn.Module]] = {
             "modulation": of_family(self.declaration.modulation),
             "condition": of_family(self.declaration.condition),
-            "vocoder": lambda: modules.scaled(self._vocoder(), self.loaded.mel.scale),
+            "vocoder": lambda: vocoders.scaled(self._vocoder(), self.loaded.mel.scale),
         }
         files = {name: self._trace(name, make) for name, make in default.items()}
         check(files)
@@ -398,18 +403,18 @@ class Writer:
     def _vocoder(self) -> nn.Module:
         config, weights = self.loaded.vocoder_config, self.loaded.vocoder
         if isinstance(config, VocosConfig):
-            kind = modules.Vocos if config.head == "ISTFTHead" else modules.SourceFilter
+            kind = vocoders.Vocos if config.head == "ISTFTHead" else vocoders.SourceFilter
             return kind(weights, self.loaded.mel, self.loaded.record, self.compute)
         if isinstance(config, HiFiGANConfig):
-            return modules.HiFiGAN(checkpoint.build_hifigan(config, weights), self.compute)
-        return modules.BigVGAN(checkpoint.build_bigvgan(config, weights), self.compute)
+            return vocoders.HiFiGAN(checkpoint.build_hifigan(config, weights), self.compute)
+        return vocoders.BigVGAN(checkpoint.build_bigvgan(config, weights), self.compute)
 
     def _write_steps(self, files: dict[str, str]) -> Variants:
-        files = {**files, "update": self._trace("update", modules.Update)}
+        files = {**files, "update": self._trace("update", Update)}
         if self.precision == "int8":
 
             def quantise(traced: Path, out: Path) -> None:
-                precision.quantise(traced, out, roles=self.declaration.roles)
+                rewrites.quantise(traced, out, roles=self.declaration.roles)
                 if out.stem == "step_int8":
                     self._write_peer(traced)
 
@@ -430,18 +435,16 @@ class Writer:
         wide = {name: f"{name}_float32.onnx" for name in ("condition", "vocoder")}
         rows = {name: f"{name}_rows_float32.onnx" for name in steps}
         for name, file in {**wide, **rows}.items():
-            precision.widen(self.folder / files[name], self.folder / file)
+            rewrites.widen(self.folder / files[name], self.folder / file)
         if self.precision == "fp16":  # INT8 products are summed exactly
             variants[contract.FLOAT32_SUMS] = sums = {n: f"{n}_float32_sums.onnx" for n in steps}
             for name, file in sums.items():
-                precision.sum_in_float32(self.folder / files[name], self.folder / file)
-        cpu = self._cpu_steps(precision.widen, "float32", files["step"])
+                rewrites.sum_in_float32(self.folder / files[name], self.folder / file)
+        cpu = self._cpu_steps(rewrites.widen, "float32", files["step"])
         if self.int8_beside:
             quick = {name: f"{name}_int8.onnx" for name in cpu}
             for name, file in quick.items():
-                precision.quantise_widened(
-                    self.folder / cpu[name], self.folder / file, self.declaration.roles
-                )
+                rewrites.quantise_widened(self.folder / cpu[name], self.folder / file, self.declaration.roles)
             self._share(quick)
             if "step" in cpu:
                 self._write_peer(self.folder / cpu["step"])
@@ -452,7 +455,7 @@ class Writer:
     def _write_peer(self, step: Path) -> None:
         """Write upstream's INT8 of the whole step, where it has one."""
         if self.declaration.upstream_int8:
-            precision.quantise_as_upstream(step, self.folder / PEER_STEP)
+            rewrites.quantise_as_upstream(step, self.folder / PEER_STEP)
 
     def _with_peer(self, variants: Variants, like: str) -> Variants:
         """Add the variant that `parity` measures beside `like`, and no bundle keeps."""
@@ -495,7 +498,7 @@ class Writer:
         name: str,
         kind: StepGraph,
         weights: str | None,
-        form: modules.Form = "standard",
+        form: parts.Form = "standard",
         suffix: str = "",
     ) -> str:
 

@@ -17,24 +17,14 @@ from appliance.contract import bundle as contract
 from appliance.contract.mel import Kind
 from appliance.contract.sampler import Guidance, Sampler, Update
 from appliance.errors import BundleError, EngineFault, PhonesMissing
-from export import (
-    assemble,
-    contact,
-    evidence,
-    fetch,
-    inspection,
-    look,
-    parity,
-    precision,
-    progress,
-    qdq,
-    weights,
-    workload,
-)
-from export.checkpoint import CheckpointError, preferred
+from export import assemble, contact, evidence, fetch, inspection, progress, workload
 from export.families import NAMED, Family, FamilyError, family, of
-from export.reading import read_options
-from export.to_onnx import ExportError
+from export.graphs.to_onnx import ExportError
+from export.precision import qdq, rewrites
+from export.proof import parity
+from export.sources import look, weights
+from export.sources.checkpoint import CheckpointError, preferred
+from export.sources.reading import read_options
 
 FAILED = 1
 AUTO = "auto"
@@ -91,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         "--keep-float",
         nargs="*",
         metavar="ROLE",
-        help=f"products that int8-qdq leaves in float16: {', '.join(precision.ROLES)} "
+        help=f"products that int8-qdq leaves in float16: {', '.join(rewrites.ROLES)} "
         f"(default: {', '.join(qdq.KEEPS_FLOAT)})",
     )
     make.add_argument("--licence", help="terms of the weights, where they cannot be told from the files")
@@ -343,7 +333,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
     if arguments.keep_float is not None and arguments.precision != "int8-qdq":
         raise assemble.BundleFailed("--keep-float: only --precision int8-qdq has it")
     keep_float = qdq.KEEPS_FLOAT if arguments.keep_float is None else arguments.keep_float
-    precision.DIT.check(keep_float)
+    rewrites.DIT.check(keep_float)
     assemble.check_absent(arguments.out)
     named = family(arguments.family)
     sampled = _sampler(arguments, named)

@@ -36,8 +36,8 @@ from appliance.engine.cases import FEMALE, VOICES
 from appliance.text.languages import LANGUAGES
 from export import fetch, hearing
 from export.fetch import Fetched
-from export.licence import RECORD, read_record, terms
 from export.machine import Used, espeak_version, impersonal, machine, versions
+from export.sources.licence import RECORD, read_record, terms
 
 FORMAT = 1
 LINES = 20

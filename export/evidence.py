@@ -26,13 +26,13 @@ from appliance.contract.placement import Placement
 from appliance.contract.tokens import Vocabulary
 from appliance.engine.cases import FEMALE, MALE, TARGET_RMS, samples, transcript
 from appliance.text.spelling import Spelling
-from appliance.text.tokenizers import maker
+from appliance.text.tokens.tokenizers import maker
 from appliance.voices.decode import decode
 from appliance.voices.reference import MAX_REFERENCE_MS, MIN_RMS, resample, trim
 from export import progress
 from export.assemble import BundleFailed, Loaded
-from export.checkpoint import CheckpointError, WeightsKind
 from export.families import NAMED, of
+from export.sources.checkpoint import CheckpointError, WeightsKind
 
 TIMES = (0.05, 0.1, 0.2, 0.3, 0.5)
 """Near the noise, where the text and the masks act; from 0.7 on the loss is that of the noise itself."""

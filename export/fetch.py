@@ -26,7 +26,7 @@ from tqdm import tqdm
 from appliance.contract.bundle import Licence
 from appliance.durable import publish, sha256
 from export.families import NAMED
-from export.licence import (
+from export.sources.licence import (
     RECORD,
     VOCODER_TERMS,
     Terms,
@@ -36,7 +36,7 @@ from export.licence import (
     terms,
     write_record,
 )
-from export.weights import HUB, KNOWN, VOCODERS, Known, known
+from export.sources.weights import HUB, KNOWN, VOCODERS, Known, known
 
 BLOCK_BYTES = 1 << 18
 TIMEOUT_S = 30.0  # without a byte

@@ -11,9 +11,9 @@ from onnx import TensorProto
 
 from appliance.contract.bundle import Bundle, Manifest
 from appliance.contract.graphs import GRAPHS
-from export import parity
-from export.oracles import ALLOWED_PEAK
-from export.weights import KNOWN
+from export.proof import parity
+from export.proof.oracles import ALLOWED_PEAK
+from export.sources.weights import KNOWN
 
 COMMONEST = 8
 CASES = {"both": "both cases", "lower": "lower case", "upper": "upper case"}

@@ -57,7 +57,7 @@ def versions() -> dict[str, str]:
 
 def espeak_version() -> str:
     """Version of libespeak-ng, or why there is none."""
-    command = [sys.executable, "-m", "appliance.text.emilia.espeak"]
+    command = [sys.executable, "-m", "appliance.text.tokens.emilia.espeak"]
     try:
         ran = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ESPEAK_S

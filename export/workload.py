@@ -8,9 +8,12 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, FUSED, INT8, Precision
-from export import assemble, calibration, oracles, parity
+from export import assemble
 from export.evidence import SEEDS, TIMES, Recording
-from export.oracles import (
+from export.precision import calibration
+from export.progress import Plan, Stage
+from export.proof import oracles, parity
+from export.proof.oracles import (
     GATE_NFES,
     LONG_FRAMES,
     LONG_TIMES,
@@ -19,7 +22,6 @@ from export.oracles import (
     SOLVED_TIMES,
     STEP_FRAMES,
 )
-from export.progress import Plan, Stage
 
 S_OF_PRODUCT = 2.7e-11
 """Guessed seconds of a core for a multiplication in torch: v1_Base on an AMD EPYC."""

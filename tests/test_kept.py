@@ -40,7 +40,7 @@ def test_a_folder_whose_making_failed_is_made_again() -> None:
 
 def test_sources_follow_imports_and_stop_at_the_repository() -> None:
     found = {path.relative_to(kept.ROOT).as_posix() for path in kept.sources("tests.cuda.base")}
-    assert {"tests/cuda/base.py", "export/modules.py", "appliance/contract/mel.py"} <= found
+    assert {"tests/cuda/base.py", "export/graphs/step.py", "appliance/contract/mel.py"} <= found
     assert not any(path.startswith(("export/demo/train", "appliance/rpc")) for path in found)
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import grpc
 import pytest
 
-from appliance import access
-from appliance.access import Role
+from appliance.access import token_file
+from appliance.access.token_file import Role
 from appliance.cli import main
 from appliance.client import CallFailed, Client, Credentials, Piece
 from appliance.config import ServerConfig
@@ -86,7 +86,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
     folder = tmp_path_factory.mktemp("locked")
     readme_certificate(folder)
     file = folder / "tokens.json"
-    tokens = {role.value: access.add(file, role.value, [role]) for role in Role}
+    tokens = {role.value: token_file.add(file, role.value, [role]) for role in Role}
     server = {
         "tls_certificate": str(folder / "tls.crt"),
         "tls_key": str(folder / "tls.key"),
@@ -152,12 +152,12 @@ def test_health_and_the_unix_socket_need_no_token(locked: Locked) -> None:
 
 
 def test_a_revoked_token_is_refused_at_the_next_call(locked: Locked) -> None:
-    token = access.add(locked.file, "guest", [Role.SPEAK])
+    token = token_file.add(locked.file, "guest", [Role.SPEAK])
     with locked.client(token) as client:
         stream = iter(client.stream(TEXT, "ann", nfe=1))
         next(stream)
         assert status(lambda: SPEAK(client)) == "OK"
-        access.revoke(locked.file, "guest")
+        token_file.revoke(locked.file, "guest")
         assert status(lambda: SPEAK(client)) == "UNAUTHENTICATED"
         assert sum(isinstance(event, Piece) for event in stream) > 1  # what sounds is spoken to its end
 
@@ -388,7 +388,7 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path, capsys: pytest.Captu
     assert "a token is named 'bot' already" in capsys.readouterr().err
     assert main(["tokens", "list", "--file", str(file)]) == 0
     assert re.fullmatch(r"bot +speak, voices +made 20.*\n", capsys.readouterr().out)
-    tokens = access.Tokens(file)
+    tokens = token_file.Tokens(file)
     assert tokens.find(token) is not None
     assert main(["tokens", "revoke", "bot", *place]) == 0
     assert tokens.find(token) is None

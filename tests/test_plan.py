@@ -23,8 +23,8 @@ from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
 from appliance.plan import LONGEST_PIECE_S, SHORT_TEXT_BYTES, Planner, duration_frames, spoken_transcript
 from appliance.request import Direction, Features, Pause, Reference, Request, Segment, Segmentation, Switch
-from appliance.text.chinese import to_tokens
-from appliance.text.pace import exchange
+from appliance.text.pieces.pace import exchange
+from appliance.text.tokens.chinese import to_tokens
 from tests.contract.golden import generate
 from tests.daemons import BUNDLE
 

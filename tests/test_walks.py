@@ -29,18 +29,17 @@ else:
     import tomli as tomllib  # which pytest needs there
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [
-    ROOT / "README.md",
-    *(
-        page
-        for folder in ("appliance", "export", "scripts", "systemd", "tests")
-        for page in (ROOT / folder).rglob("*.md")
-    ),
-]
+FOLDERS = ("appliance", "configs", "export", "findings", "scripts", "systemd", "tests")
+PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))]
 LINK = re.compile(r"\[`([^`\]]+):([A-Za-z_][\w.]*)`\]\(([^)\s]+)\)")
 PATH = re.compile(r"(^\| )?`((?:[\w-]+/)*[\w.-]+\.(?:py|sh|md))`", re.MULTILINE)
-OTHERS = {"api_v2.py", "socket_server.py", "src/infer.py", "talk.py"}
-"""Programs of other projects."""
+FROM_ROOT = re.compile(rf"()`((?:{'|'.join(FOLDERS)})/[\w./-]*)`")
+BELOW = re.compile(r"()`((?:[\w-]+/)+)`")
+"""A folder; on pages about the box (`scripts`, `systemd`, `tests`) one of the box."""
+TARGET = re.compile(r"\]\(((?!\w+:)[^)#\s]*[./][^)#\s]*)")
+MODULE = re.compile(r"python3? -m ((?:appliance|export|tests)(?:\.\w+)*)")
+OTHERS = {"api_v2.py", "socket_server.py", "src/infer.py", "talk.py", "weights/"}
+"""Programs of other projects, and a folder of a command's example."""
 FIGURE = ROOT / "appliance" / "README.md"
 
 Function = tuple[Path, str]
@@ -131,11 +130,20 @@ def test_every_named_function_is_where_its_link_leads(page: Path) -> None:
 def test_every_path_exists(page: Path) -> None:
     """From the page's folder, its tests, the package or the root; a bare name within a text may lie below."""
     folders = (page.parent, ROOT / "tests" / page.parent.name, ROOT / "appliance", ROOT)
-    for begins_row, path in PATH.findall(page.read_text("utf-8")):
+    is_of_code = page.relative_to(ROOT).parts[0] in ("appliance", "export")
+    text = page.read_text("utf-8")
+    kinds = (PATH, FROM_ROOT, BELOW) if is_of_code else (PATH, FROM_ROOT)
+    for begins_row, path in itertools.chain.from_iterable(kind.findall(text) for kind in kinds):
         exists = any((folder / path).exists() for folder in folders)
         if not exists and "/" not in path and not begins_row:
             exists = any(page.parent.rglob(path))
         assert exists or path in OTHERS, f"{page.relative_to(ROOT)} names {path}"
+    for target in TARGET.findall(text):
+        assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} leads to {target}"
+    for name in MODULE.findall(text):
+        place = ROOT.joinpath(*name.split("."))
+        runs = place.with_suffix(".py").is_file() or (place / "__main__.py").is_file()
+        assert runs, f"{page.relative_to(ROOT)}: python -m {name}"
 
 
 def test_the_walks_are_a_request_an_upload_an_export_and_a_clock_check() -> None:

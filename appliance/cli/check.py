@@ -179,7 +179,7 @@ def _is_forbidden(error: BaseException | None) -> bool:
 
 def _bundle(inspection: Inspection) -> Finding:
     from appliance.contract.tokens import BY_ESPEAK
-    from appliance.text.emilia import espeak, phones
+    from appliance.text.tokens.emilia import espeak, phones
 
     folder = inspection.config.bundle.path
     read = bundle.read(folder, verify=not inspection.options.quick)
@@ -282,7 +282,7 @@ def _precision(inspection: Inspection) -> Finding:
     from appliance.engine.ort import check_integers
     from appliance.engine.tensorrt import gate
     from appliance.plan import Planner
-    from appliance.text.tokenizers import maker
+    from appliance.text.tokens.tokenizers import maker
     from appliance.voices.store import open_store
 
     config = inspection.config

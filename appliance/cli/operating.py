@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_tokens(parser: argparse.ArgumentParser) -> None:
-    from appliance.access import Role
+    from appliance.access.token_file import Role
 
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     making = actions.add_parser(
@@ -34,7 +34,7 @@ def add_tokens(parser: argparse.ArgumentParser) -> None:
 
 
 def _tokens(options: argparse.Namespace) -> int:
-    from appliance import access
+    from appliance.access import token_file
 
     path = options.file
     if path is None:
@@ -45,11 +45,11 @@ def _tokens(options: argparse.Namespace) -> int:
             raise Failure("server.tokens is empty: name a file there, or with --file")
         path = Path(configured)
     if options.action == "add":
-        print_line(access.add(path, options.name, map(access.Role, options.role or ["speak"])))
+        print_line(token_file.add(path, options.name, map(token_file.Role, options.role or ["speak"])))
     elif options.action == "revoke":
-        access.revoke(path, options.name)
+        token_file.revoke(path, options.name)
     else:
-        for token in access.listed(path):
+        for token in token_file.listed(path):
             roles = ", ".join(role.value for role in token.roles)
             print_line(f"{token.name:<24}  {roles:<24}  made {token.created}")
     return 0

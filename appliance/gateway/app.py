@@ -15,11 +15,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from appliance.access import Tokens
+from appliance.access.token_file import Tokens
 from appliance.client import AsyncClient, CallFailed
 from appliance.config import Config
 from appliance.errors import ConfigError
-from appliance.gateway import elevenlabs, openai, pages, sovits, voices, written
+from appliance.gateway import elevenlabs, openai, pages, sovits, stream_input, voices
 from appliance.gateway.authorisation import AccessMiddleware
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.sites import SitesMiddleware
@@ -64,7 +64,7 @@ def make_app(config: Config) -> Starlette:
             Route("/readyz", _ready),
             *openai.ROUTES,
             *elevenlabs.ROUTES,
-            *written.ROUTES,
+            *stream_input.ROUTES,
             *voices.ROUTES,
             *sovits.ROUTES,
             *pages.ROUTES,

@@ -6,7 +6,7 @@ from anyio import move_on_after
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from appliance.access import Role, Tokens
+from appliance.access.token_file import Role, Tokens
 from appliance.client.connection import CALLER
 from appliance.errors import AccessDenied, Unauthenticated
 from appliance.gateway.refusals import Refusal

@@ -1,4 +1,4 @@
-"""The gateway's process: listen → serve until SIGTERM or SIGINT → let replies finish; statuses: exits.py."""
+"""The gateway's process: listen → serve until SIGTERM or SIGINT → let replies finish; statuses: errors.py."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from wsproto.events import BytesMessage, TextMessage
 
-from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
+from appliance.access.certificates import tls_context
 from appliance.box.show.streams import plain
-from appliance.certificates import tls_context
 from appliance.config import Config, GatewayConfig, WyomingConfig, is_loopback, load, split_address
-from appliance.errors import ConfigError, StorageError
-from appliance.exits import Exit
+from appliance.errors import AddressInUse, AddressNotOurs, ConfigError, Exit, StorageError, cannot_listen
 from appliance.gateway.app import daemon_address, make_app
-from appliance.gateway.written import RESTART
+from appliance.gateway.stream_input import RESTART
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 

@@ -40,14 +40,14 @@ from appliance.client import (
 from appliance.client import Event as Heard
 from appliance.client.connection import CALLER
 from appliance.config import Config
-from appliance.exits import Exit
+from appliance.errors import Exit
 from appliance.gateway.app import daemon_address
 from appliance.gateway.body import Fields, invalid, shown
 from appliance.gateway.openai import models_of
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
 from appliance.gateway.speech import SILENCE_S, SPEAK_TIMEOUT_S, is_blank, not_stored
-from appliance.gateway.written import Writer
+from appliance.gateway.stream_input import Writer
 from appliance.serve.notify import Notifier
 
 NAME = "f5-appliance"

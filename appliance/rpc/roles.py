@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from appliance.access import Role, Tokens
+from appliance.access.token_file import Role, Tokens
 from appliance.rpc.context import CALLER_KEY, Context
 
 HEADER = "authorization"

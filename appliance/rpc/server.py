@@ -17,10 +17,9 @@ from google.protobuf.runtime_version import VersionError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from appliance.addresses import AddressInUse, cannot_listen
 from appliance.config import ServerConfig, split_address
 from appliance.durable import locked, storage_errors
-from appliance.errors import StorageError
+from appliance.errors import AddressInUse, StorageError, cannot_listen
 from appliance.rpc import admin_pb2_grpc, appliance_pb2, appliance_pb2_grpc
 from appliance.rpc.admin import AdminService
 from appliance.rpc.callers import Callers

@@ -16,7 +16,7 @@ from appliance.rpc.replies import timings_message, word_messages
 from appliance.rpc.requests import ParsedRequest, request_id_of, request_of
 from appliance.rpc.speaking import Speaking, SynthesisCall
 from appliance.rpc.status import reason_of, rule_for
-from appliance.text.written import TextSplitter
+from appliance.text.pieces.arriving import TextSplitter
 
 MAX_CLAUSES_ADMITTED = 4
 """Clauses that are with the scheduler at a time; later ones wait here."""

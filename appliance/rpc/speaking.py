@@ -30,7 +30,7 @@ from appliance.rpc.requests import ParsedRequest, RequestDefaults, may_hold_tags
 from appliance.scheduler import Scheduler
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.workload import Clock
-from appliance.text.written import TextSplitter
+from appliance.text.pieces.arriving import TextSplitter
 
 logger = logging.getLogger(__name__)
 
@@ -239,7 +239,7 @@ class SynthesisCall(OpenCall):
         """Send a message that holds so many samples. Raises Cancelled if the caller is gone."""
         await self.send(message)
         if samples:
-            self.components.scheduler.queue.written(self.job, samples / self.request.sample_rate_hz)
+            self.components.scheduler.queue.sent(self.job, samples / self.request.sample_rate_hz)
 
     def stalled_s(self, now: float) -> float:
         """Seconds for which its reader has taken nothing, after what it can play.
@@ -250,7 +250,7 @@ class SynthesisCall(OpenCall):
             return 0.0
         since = self.writing_since
         if not math.isnan(self.first_audio):
-            since = max(since, self.first_audio + self.job.written_s)
+            since = max(since, self.first_audio + self.job.sent_s)
         return now - since
 
     # The end.

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from appliance.certificates import tls_context
+from appliance.access.certificates import tls_context
 from appliance.config import ServerConfig
 from appliance.durable import version_of
 from appliance.errors import ConfigError

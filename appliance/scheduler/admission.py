@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -23,7 +23,8 @@ from appliance.errors import (
     RateLimited,
     Superseded,
 )
-from appliance.request import Cost, Priority, Segment, Terms
+from appliance.request import Cost, Priority, Segment
+from appliance.scheduler.fairness import SCOPES, expected_newcomers, finest_name, share_of
 from appliance.scheduler.job import Channel, Demand, Job
 from appliance.scheduler.proof import blocking, earliest
 from appliance.scheduler.release import Delivery
@@ -31,8 +32,6 @@ from appliance.scheduler.workload import Presence, Workload
 
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
 """Shortest target, in multiples of the request's own cost."""
-SCOPES = ("channel", "user", "unnamed", "caller")
-"""Properties of a job's terms, each with a share of the promised work."""
 MOST_RETRY_S = 300.0
 ROOM = 1.5
 """Factor on a newcomer's usual engine time that is kept free: estimates grow on a busy machine."""
@@ -304,42 +303,34 @@ class Admission:
     def _is_first_beside_many(self, job: Job) -> bool:
         """True if nothing of its name, or of its caller, is promised yet, and of another more than one."""
         present = [other.terms for other in self._workload.jobs.values() if other.guaranteed]
-        for key in (_name_of, attrgetter("caller")):
+        for key in (finest_name, attrgetter("caller")):
             counts = Counter(map(key, present))
             if counts[key(job.terms)] == 0 and any(count > 1 for count in counts.values()):
                 return True
         return False
 
-    def _newcomers(self, job: Job, now: float) -> Iterator[Demand]:
-        """Demands of newcomers, as their share allows, where one it belongs to has its own."""
-        workload, typical_s = self._workload, ROOM * self._newcomer_s(job.terms.caller)
-        if not typical_s:
-            return
+    def _newcomers(self, job: Job, now: float) -> Sequence[Demand]:
+        """Demands of newcomers beside a job whose channel, user or caller is beyond its share."""
+        workload = self._workload
+        newcomer_s = ROOM * self._newcomer_s(job.terms.caller)
+        if not newcomer_s:
+            return ()
         work_s = {
             other: sum(other.cost_s(i) for i in range(other.done, len(other.segments)))
             for other in [*workload.jobs.values(), job]
             if other.guaranteed and other.channel.paused is None
         }
-        all_s = sum(work_s.values()) + typical_s
         for scope in SCOPES:
-            own = getattr(job.terms, scope)
-            owners = {getattr(other.terms, scope) or _name_of(other.terms) for other in work_s}
             weights = workload.config.weights if scope == "channel" else {}
-            share = weights.get(own, 1.0) / (sum(weights.get(owner, 1.0) for owner in owners) + 1.0)
-            others = [other for other in work_s if other is not job and getattr(other.terms, scope) == own]
-            if own and others and work_s[job] + sum(work_s[other] for other in others) > share * all_s:
-                due = now + max(workload.config.normal_s, STRETCH[Priority.NORMAL] * typical_s)
-                apart_s = (len(owners) + 1) * typical_s * workload.bias
-                count = min(math.ceil(all_s / typical_s / len(owners)), len(work_s))
-                if scope == "caller" and len(workload.present) == 1:
-                    count = 2  # until another comes
-                yield from (Demand(due + number * apart_s, typical_s, job) for number in range(count))
-                return
-
-
-def _name_of(terms: Terms) -> str:
-    """Its finest name."""
-    return terms.channel or terms.user or terms.caller or terms.request_id
+            share = share_of(job, scope, work_s, newcomer_s, weights)
+            if share is None or not share.is_exceeded:
+                continue
+            expected = expected_newcomers(share, newcomer_s, workload.bias, len(work_s))
+            # Until another caller comes.
+            count = 2 if scope == "caller" and len(workload.present) == 1 else expected.count
+            due = now + max(workload.config.normal_s, STRETCH[Priority.NORMAL] * newcomer_s)
+            return [Demand(due + number * expected.apart_s, newcomer_s, job) for number in range(count)]
+        return ()
 
 
 def _first_s(job: Job, way: Way) -> float:

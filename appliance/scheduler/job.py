@@ -71,7 +71,7 @@ class Job:
     alarm: float | None = None
     """Latest release of held audio."""
     made_s: float = 0.0
-    written_s: float = 0.0
+    sent_s: float = 0.0
     """Taken by the transport."""
     ended: bool = False
     timings: Timings = field(default_factory=Timings)
@@ -103,7 +103,7 @@ class Job:
 
     @property
     def has_room(self) -> bool:
-        return self.made_s - self.written_s <= self.buffer_s
+        return self.made_s - self.sent_s <= self.buffer_s
 
     def cost_s(self, index: int) -> float:
         if index == self.done:
@@ -123,7 +123,7 @@ class Job:
     def demands(self, now: float, free: float, starts: float) -> Iterator[Demand]:
         """Remaining ones; its channel is `free` and its playout `starts` at these times."""
         # A reader cannot have played more than it was given.
-        empty = max(starts, now - self.written_s) if self.audible is not None else starts
+        empty = max(starts, now - self.sent_s) if self.audible is not None else starts
         empty += sum(segment.audio_s for segment in self.segments[: self.done])
         for index in range(self.done, len(self.segments)):
             if not self.guaranteed:

@@ -82,11 +82,11 @@ class Queue:
             elif not job.ended:
                 self._delivery.end(job, why or Cancelled("the caller went away"))
 
-    def written(self, job: Job, seconds: float) -> None:
+    def sent(self, job: Job, seconds: float) -> None:
         """The transport has taken more audio."""
         with self._workload.changed:
             had_room = job.has_room
-            job.written_s += seconds
+            job.sent_s += seconds
             if job.has_room and not had_room:
                 self._workload.notify()
 

@@ -32,8 +32,7 @@ from typing import Any, cast
 import grpc
 
 from appliance import hangups
-from appliance.access import Tokens
-from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
+from appliance.access.token_file import Tokens
 from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
@@ -46,18 +45,21 @@ from appliance.contract.tokens import Vocabulary
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_beside, load_for
 from appliance.errors import (
+    AddressInUse,
+    AddressNotOurs,
     ApplianceError,
     BundleError,
     ConfigError,
     DeviceLost,
     EngineFault,
+    Exit,
     Interrupted,
     OutOfDeviceMemory,
     PhonesMissing,
     StorageError,
     Unavailable,
+    cannot_listen,
 )
-from appliance.exits import Exit
 from appliance.plan import Planner
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import AdminService
@@ -82,7 +84,7 @@ from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
 from appliance.serve.supervision import Supervision
 from appliance.text.sayable import FrontEnd
-from appliance.text.tokenizers import maker, warm
+from appliance.text.tokens.tokenizers import maker, warm
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import open_store
 from appliance.voices.transcript import Reader

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from appliance.errors import InvalidRequest
-from appliance.text.line import LINK, MAIL
-from appliance.text.marks import Marks
+from appliance.text.chat.line import LINK, MAIL
+from appliance.text.chat.marks import Marks
+from appliance.text.chat.rewrite import Rewriting
 from appliance.text.normalise import normalise
-from appliance.text.rewrite import Rewriting
 from appliance.text.scripts import HAN
 
 MOST_WORDS = 500

@@ -14,14 +14,14 @@ from appliance.contract.tokens import Vocabulary
 from appliance.errors import ConfigError, InvalidRequest
 from appliance.request import Change, Direction, Handling, Pause, Spoken, Switch
 from appliance.text import ssml
-from appliance.text.chat import rewrite, tidied
+from appliance.text.chat.chat import rewrite, tidied
+from appliance.text.chat.line import Languages
+from appliance.text.chat.marks import PRIVATE, Marks, Silent
+from appliance.text.chat.rewrite import Rewriting, shortened
 from appliance.text.languages import UnknownLanguage, base_code, known, muted
 from appliance.text.languages import language as registered
-from appliance.text.line import Languages
-from appliance.text.marks import PRIVATE, Marks, Silent
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import pronounce
-from appliance.text.rewrite import Rewriting, shortened
 from appliance.text.scripts import HAN, JOINERS, KANA
 from appliance.text.spans import Language
 from appliance.text.spelling import Spelling

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from appliance.contract.tokens import Vocabulary
 from appliance.text.scripts import JOINERS, LETTERS, MARKS
-from appliance.text.tokenizers import says
+from appliance.text.tokens.tokenizers import says
 
 _NEAREST = {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"} | {
     "đ": "d",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from appliance.text.marks import Marks, Silent
-from appliance.text.rewrite import Rewriting
+from appliance.text.chat.marks import Marks, Silent
+from appliance.text.chat.rewrite import Rewriting
 from appliance.text.spans import Kind
 
 NEUTRAL = "neutral"

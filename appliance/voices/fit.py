@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from appliance.config import TextConfig
 from appliance.request import FloatArray
-from appliance.text import pace
-from appliance.text.chat import rewrite
+from appliance.text.chat.chat import rewrite
+from appliance.text.chat.line import LINK, MAIL, Languages
+from appliance.text.chat.marks import Marks
+from appliance.text.chat.rewrite import Rewriting
 from appliance.text.languages import known
-from appliance.text.line import LINK, MAIL, Languages
-from appliance.text.marks import Marks
-from appliance.text.rewrite import Rewriting
+from appliance.text.pieces import pace
 from appliance.text.scripts import LETTERS
 
 USUAL_PACE = 16.0

@@ -193,7 +193,7 @@ def _content(place: Place, path: Path, most: int) -> bytes:
         os.close(descriptor)
 
 
-def written(recorded: Recorded) -> bytes:
+def record_text(recorded: Recorded) -> bytes:
     fields = {**dataclasses.asdict(recorded), "warnings": list(recorded.warnings)}
     for name in UNRECORDED:
         fields.pop(name, None)

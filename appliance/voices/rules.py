@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from appliance.contract.bundle import Conditioning
 from appliance.request import MAX_REFERENCE_S
-from appliance.text.ended import ended
+from appliance.text.pieces.ended import ended
 
 
 @dataclass(frozen=True)

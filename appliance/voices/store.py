@@ -62,9 +62,9 @@ from appliance.voices.records import (
     is_style,
     read_audio,
     read_record,
+    record_text,
     stored_names,
     style_names,
-    written,
 )
 from appliance.voices.reference import prepare
 from appliance.voices.rules import F5, RULES, Rule
@@ -382,7 +382,7 @@ class VoiceStore:
             changes["pronunciations"] = dict(pronunciations)
         with storage_errors(f"voice {name!r}"), locked(self._folder):
             voice = dataclasses.replace(self.get(name), **changes)  # type: ignore[arg-type]
-            replace_file(Place(self._folder, name).record, written(voice))
+            replace_file(Place(self._folder, name).record, record_text(voice))
         return self._with_styles(voice)
 
     def delete(self, name: str) -> None:
@@ -530,7 +530,7 @@ class VoiceStore:
         try:
             new.mkdir()
             write_synced(new / AUDIO, audio)
-            write_synced(new / place.record.name, written(recorded))
+            write_synced(new / place.record.name, record_text(recorded))
             if place.style and not parent.is_dir():
                 parent.mkdir()
                 sync(parent.parent)

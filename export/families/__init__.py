@@ -11,7 +11,7 @@ from typing import Any
 
 from appliance.contract.mel import Kind
 from export.families.declaration import MELS, Declaration, Family, FamilyError
-from export.weights import KNOWN, known
+from export.sources.weights import KNOWN, known
 
 __all__ = ["DECLARATIONS", "MELS", "NAMED", "Declaration", "Family", "FamilyError", "family", "of"]
 

@@ -14,11 +14,11 @@ from appliance.contract.bundle import Conditioning, Defaults, Duration, Precisio
 from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.sampler import Sampler
 from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
-from export.checkpoint import Weights, WeightsKind
-from export.modules import Form
-from export.oracles import Case, Oracle, Peak, Trajectory
-from export.precision import DIT, Roles
-from export.weights import Known
+from export.graphs.parts import Form
+from export.precision.rewrites import DIT, Roles
+from export.proof.oracles import Case, Oracle, Peak, Trajectory
+from export.sources.checkpoint import Weights, WeightsKind
+from export.sources.weights import Known
 
 VOCOS_MEL = MelSpec("vocos")
 MELS: dict[Kind, MelSpec] = {

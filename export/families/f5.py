@@ -17,10 +17,14 @@ from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.tokens import Tokenizer
 from appliance.contract.yaml_text import parse_yaml
 from appliance.fields import Ranged, from_mapping
-from export import checkpoint, modules, oracles, parity, peaks
-from export.checkpoint import Weights
 from export.families.declaration import VOCOS_MEL, Declaration, Family, FamilyError, Given
+from export.graphs.condition import Condition
+from export.graphs.modulation import Modulation
+from export.graphs.step import Step, StepKeys, StepReply
 from export.model.dit import CONV_GROUPS, DiT
+from export.proof import oracles, parity, peaks
+from export.sources import checkpoint
+from export.sources.checkpoint import Weights
 
 
 def _base(**changes: Any) -> Arch:
@@ -243,14 +247,14 @@ def _build(weights: Mapping[str, Tensor], given: Given) -> DiT:
 def _modulation(
     weights: Weights, given: Given, max_frames: int, stored: torch.dtype, compute: torch.dtype
 ) -> nn.Module:
-    return modules.Modulation(weights, given.arch, stored)
+    return Modulation(weights, given.arch, stored)
 
 
 def _condition(
     weights: Weights, given: Given, max_frames: int, stored: torch.dtype, compute: torch.dtype
 ) -> nn.Module:
     conditions = len(given.sampler.conditions)
-    return modules.Condition(weights, given.arch, given.mel.mels, max_frames, compute, conditions)
+    return Condition(weights, given.arch, given.mel.mels, max_frames, compute, conditions)
 
 
 def _oracles(load: Callable[[], Weights], given: Given) -> Sequence[Callable[[], oracles.Oracle]]:
@@ -288,7 +292,7 @@ DECLARATION = Declaration(
     shapes=None,
     modulation=_modulation,
     condition=_condition,
-    steps={"step": modules.Step, "step_keys": modules.StepKeys, "step_reply": modules.StepReply},
+    steps={"step": Step, "step_keys": StepKeys, "step_reply": StepReply},
     single=("step_keys", "step_reply"),
     samplings=parity.CHEAPER,
     fused=True,

@@ -28,12 +28,14 @@ from appliance.contract.sampler import Condition, Sampler, Unguided
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.errors import BundleError
 from appliance.fields import Ranged, from_mapping
-from export import checkpoint, modules, oracles, parity, peaks
-from export.checkpoint import CheckpointError, Weights
 from export.families.declaration import Declaration, Family, FamilyError, Given
+from export.graphs import parts
 from export.model import zipformer
 from export.model.zipformer import Frames, Keeping, Past, ZipVoice, ZipVoiceArch
-from export.precision import Roles
+from export.precision.rewrites import Roles
+from export.proof import oracles, parity, peaks
+from export.sources import checkpoint
+from export.sources.checkpoint import CheckpointError, Weights
 
 PAD = "_"
 """Token that pads texts."""
@@ -252,11 +254,11 @@ class TextCondition(nn.Module):
         super().__init__()
         self.compute, self.conditions, mels = compute, conditions, model.mels
         weight = model.fm_decoder.in_proj.weight  # (D, [latents M | text M | reference M])
-        self.from_text = modules.Matrix(weight[:, mels : 2 * mels], None, compute)
-        self.from_mel = modules.Matrix(weight[:, 2 * mels :], model.fm_decoder.in_proj.bias, compute)
-        self.embedding = modules.kept(model.embed.weight, compute)
+        self.from_text = parts.Matrix(weight[:, mels : 2 * mels], None, compute)
+        self.from_mel = parts.Matrix(weight[:, 2 * mels :], model.fm_decoder.in_proj.bias, compute)
+        self.embedding = parts.kept(model.embed.weight, compute)
         self.encoder = with_matrices(model.text_encoder, compute)
-        self.table = modules.kept(zipformer.offsets_table(max_frames, model.arch.pos_dim), compute)
+        self.table = parts.kept(zipformer.offsets_table(max_frames, model.arch.pos_dim), compute)
 
     def forward(self, ids: Tensor, log_mel: Tensor, upsample_index: Tensor) -> Tensor:
         x = self.encoder.in_proj(nn.functional.embedding(ids, self.embedding)[None])
@@ -278,7 +280,7 @@ class Step(nn.Module):
         mels: int,
         max_frames: int,
         compute: torch.dtype,
-        form: modules.Form = "standard",
+        form: parts.Form = "standard",
     ) -> None:
         super().__init__()
         vocab_size = weights.entry(EMBED).shape[0] - 1
@@ -286,10 +288,10 @@ class Step(nn.Module):
             model = ZipVoice(arch, vocab_size, embeds_guidance=GUIDANCE in weights)
         decoder = checkpoint.filled(model, weights).fm_decoder
         self.rows, self.single, self.compute = 1 if form == "single" else None, form == "single", compute
-        self.from_latents = modules.Matrix(decoder.in_proj.weight[:, :mels], None, compute)
+        self.from_latents = parts.Matrix(decoder.in_proj.weight[:, :mels], None, compute)
         # Reference and padded reply together may exceed `max_frames`; the tracer knows no bound of their sum.
         self.most = max_frames + FRAME_MULTIPLE
-        self.table = modules.kept(zipformer.offsets_table(2 * self.most, arch.pos_dim), compute)
+        self.table = parts.kept(zipformer.offsets_table(2 * self.most, arch.pos_dim), compute)
         self.decoder = with_matrices(decoder, compute)
         self.rates, self.layers = arch.fm_decoder_downsampling_factor, arch.fm_decoder_num_layers
         # What runs in the other graphs.
@@ -367,7 +369,7 @@ class FeedForward(nn.Module):
     def __init__(self, plain: zipformer.FeedForward, compute: torch.dtype) -> None:
         super().__init__()
         first, second = plain.in_proj, plain.out_proj
-        self.in_proj = modules.Matrix(first.weight, first.bias - zipformer.SWOOSH_L.right, compute)
+        self.in_proj = parts.Matrix(first.weight, first.bias - zipformer.SWOOSH_L.right, compute)
         self.out_proj = after_swoosh(second, zipformer.SWOOSH_L, compute)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -381,11 +383,11 @@ class Convolution(nn.Module):
 
     def __init__(self, plain: zipformer.Convolution, compute: torch.dtype) -> None:
         super().__init__()
-        self.in_proj = modules.Matrix(plain.in_proj.weight, plain.in_proj.bias, compute)
+        self.in_proj = parts.Matrix(plain.in_proj.weight, plain.in_proj.bias, compute)
         depthwise = plain.depthwise_conv
         assert depthwise.bias is not None
-        self.weight = modules.kept(depthwise.weight[:, :, None], compute)
-        self.bias = modules.kept(depthwise.bias - zipformer.SWOOSH_R.right, compute)
+        self.weight = parts.kept(depthwise.weight[:, :, None], compute)
+        self.bias = parts.kept(depthwise.bias - zipformer.SWOOSH_R.right, compute)
         self.out_proj = after_swoosh(plain.out_proj, zipformer.SWOOSH_R, compute)
 
     def forward(self, x: Tensor, valid: Tensor | None, past: Past) -> Tensor:
@@ -408,18 +410,18 @@ def swoosh(x: Tensor) -> Tensor:
     return torch.maximum(x, (x.clamp(max=20.0).exp() + 1.0).log()) - zipformer.SLOPE * x
 
 
-def after_swoosh(linear: nn.Linear, of: zipformer.Swoosh, compute: torch.dtype) -> modules.Matrix:
+def after_swoosh(linear: nn.Linear, of: zipformer.Swoosh, compute: torch.dtype) -> parts.Matrix:
     """The product after `swoosh` of x − right: its bias has what that lacks, −0.08·right − down."""
     sums = linear.weight.to(compute).double().sum(dim=1)
     bias = linear.bias - (zipformer.SLOPE * of.right + of.down) * sums
-    return modules.Matrix(linear.weight, bias.float(), compute)
+    return parts.Matrix(linear.weight, bias.float(), compute)
 
 
 def with_matrices(module: Any, compute: torch.dtype) -> Any:
     """Replace layers by those of graphs, in place, and the types of other weights but of norms."""
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear):
-            module.add_module(name, modules.Matrix(child.weight, child.bias, compute))
+            module.add_module(name, parts.Matrix(child.weight, child.bias, compute))
         elif isinstance(child, zipformer.FeedForward):
             module.add_module(name, FeedForward(child, compute))
         elif isinstance(child, zipformer.Convolution):

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from export.exact import wide
+from export.model.exact import wide
 from export.model.vocos import Backbone, VocosConfig
 
 LOWEST_HZ, HIGHEST_HZ, PITCHES = 50.0, 600.0, 128

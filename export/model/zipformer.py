@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from appliance.contract.bundle import Count
 from appliance.contract.sampler import Sampler
 from appliance.fields import Ranged
-from export.exact import wide
+from export.model.exact import wide
 
 MASKED_SCORE = -1000.0
 PERIOD = 10_000.0

@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc
 
-from appliance import access
+from appliance.access import token_file
 from appliance.client import Client, Credentials, Options, Piece
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc as rpc
@@ -288,11 +288,11 @@ def attacked(folder: Path, bundle: Path, **options: Any) -> Iterator[tuple[Runni
     """A daemon, the token of a hostile bot, and another caller."""
     tokens = folder / "tokens.json"
     bot, other, voices = (
-        access.add(tokens, name, [role])
+        token_file.add(tokens, name, [role])
         for name, role in (
-            ("bot", access.Role.SPEAK),
-            ("other", access.Role.SPEAK),
-            ("voices", access.Role.VOICES),
+            ("bot", token_file.Role.SPEAK),
+            ("other", token_file.Role.SPEAK),
+            ("voices", token_file.Role.VOICES),
         )
     )
     server = {"tokens": str(tokens), "write_timeout_s": 5.0}

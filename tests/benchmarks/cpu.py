@@ -30,9 +30,9 @@ from appliance.contract.bundle import Sampling
 from appliance.engine.engine import SAMPLINGS, Synthesizer
 from appliance.engine.loading import load_for
 from appliance.request import Segment
-from export import precision
 from export.cli import main as export
 from export.families import family
+from export.precision import rewrites
 from tests.benchmarks import random_base
 from tests.benchmarks.random_base import GUIDANCE, FloatArray
 
@@ -184,7 +184,7 @@ def curve_bundle(work: Path, kept: str) -> contract.Bundle:
     step = work / "curve" / f"{kept.replace(' + ', '_')}.onnx"
     if not step.exists():
         step.parent.mkdir(exist_ok=True)
-        precision.quantise(whole.graph("step_keys", "ort-cpu"), step, CURVE[kept])
+        rewrites.quantise(whole.graph("step_keys", "ort-cpu"), step, CURVE[kept])
     files = {**whole.manifest.variants["default"], "step_keys": f"../curve/{step.name}"}
     return contract.Bundle(whole.folder, dataclasses.replace(whole.manifest, variants={"default": files}))
 

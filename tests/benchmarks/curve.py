@@ -20,11 +20,12 @@ from appliance.engine.cases import FEMALE, MALE
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
-from export import calibration, parity, qdq
-from export.calibration import CALIBRATED
-from export.modules import POSITION_CONV_GROUPS
-from export.oracles import GATE_NFES, Trajectory, distance, read_case
-from export.qdq import Floats, Scheme
+from export.graphs.step import POSITION_CONV_GROUPS
+from export.precision import calibration, qdq
+from export.precision.calibration import CALIBRATED
+from export.precision.qdq import Floats, Scheme
+from export.proof import parity
+from export.proof.oracles import GATE_NFES, Trajectory, distance, read_case
 
 READINGS = ((MALE, 500), (FEMALE, 500))
 """Voice and length in frames of the cases; the first is also the gate's."""

@@ -35,7 +35,7 @@ from appliance.engine.loading import load_for
 from appliance.plan import Planner
 from appliance.request import Reference, Request, Segment, Segmentation
 from appliance.text.spelling import Spelling
-from appliance.text.tokenizers import maker
+from appliance.text.tokens.tokenizers import maker
 from appliance.voices.reference import prepare
 from appliance.voices.rules import RULES
 from tests.benchmarks.cpu import Run, answer, speaking, take_turns
@@ -62,8 +62,9 @@ def prepare_bundle(work: Path, name: str, precision: Precision = "fp32") -> Bund
     """The bundle of a family, unmeasured; WORK/name is made if it is missing."""
     folder = work / name / precision
     if not folder.exists():
-        from export import assemble, parity
+        from export import assemble
         from export.families import NAMED
+        from export.proof import parity
         from tests.benchmarks import random_base
         from tests.export.random_checkpoint import write_random_vocos, write_random_zipvoice
         from tests.export.zipvoice import TOKENS

@@ -48,7 +48,7 @@ def upstream_noise(frames: int, device: str = "cpu") -> FloatArray:
 
 
 def stored(work: Path, arch: Arch, vocabulary: int) -> Callable[[Any], Mapping[str, Any]]:
-    from export.checkpoint import load_dit
+    from export.sources.checkpoint import load_dit
 
     return lambda _: dict(load_dit(work / "checkpoint/model.safetensors", arch, vocabulary))
 

@@ -48,7 +48,7 @@ from appliance.request import (
 from appliance.scheduler import Scheduler
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.workload import Observer
-from appliance.text.tokenizers import maker
+from appliance.text.tokens.tokenizers import maker
 from appliance.voices.reference import prepare
 from appliance.voices.rules import RULES
 from tests.benchmarks import devices
@@ -338,7 +338,7 @@ class World:
                 seconds = message.job.segments[result.segment].audio_s
                 message.heard.append((self.now, seconds))
                 # A reader that takes everything at once, after this call of the scheduler.
-                self.at(self.now, lambda: self.scheduler.queue.written(message.job, seconds))  # type: ignore[arg-type]
+                self.at(self.now, lambda: self.scheduler.queue.sent(message.job, seconds))  # type: ignore[arg-type]
             if isinstance(result, ApplianceError) or result.last:
                 message.ended = type(result).__name__
 

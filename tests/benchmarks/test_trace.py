@@ -156,7 +156,7 @@ def test_a_paused_channel_and_a_slow_reader(tmp_path: Path) -> None:
         pass
     bench.scheduler.run_once()
     bench.now += 2.0
-    bench.scheduler.queue.written(slow, 10.0)
+    bench.scheduler.queue.sent(slow, 10.0)
     bench.scheduler.run_once()
     bench.now += 1.0
     bench.scheduler.queue.resume("music")

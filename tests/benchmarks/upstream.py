@@ -192,11 +192,11 @@ def upstream_model(folder: Path) -> Path:
     """A DiT of the demo's size and a Vocos, of random weights, as upstream's own loaders want them."""
     import torch
 
-    from export.checkpoint import save_official
     from export.demo.shipping import ship
     from export.model.dit import DiT
     from export.model.redraw import redraw
     from export.model.vocos import Vocos, VocosConfig
+    from export.sources.checkpoint import save_official
 
     path, spec = folder / "vocos" / "pytorch_model.bin", MelSpec("vocos")
     path.parent.mkdir(parents=True)

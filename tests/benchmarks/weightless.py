@@ -119,7 +119,7 @@ NAMES: Mapping[str, Sequence[tuple[str, str]]] = {
 def arranged(
     graph: str, name: str, tensor: Callable[[str], FloatArray], arch: Arch, mels: int, precision: Precision
 ) -> FloatArray | None:
-    """A tensor of a graph, from the checkpoint's, as `export.modules` arranges them; None for a constant."""
+    """A tensor of a graph, from the checkpoint's, as the exporter arranges them; None for a constant."""
     for here, there in NAMES[graph]:
         found = re.match(here.replace("{depth}", str(arch.depth)), name)
         if found:
@@ -182,8 +182,9 @@ def make(
     """Write WORK/checkpoint and WORK/vocos with drawn weights, and export them to WORK/bundle."""
     import torch
 
-    from export import assemble, parity
+    from export import assemble
     from export.model import redraw
+    from export.proof import parity
     from tests.benchmarks import random_base
     from tests.export import random_checkpoint
 
@@ -202,7 +203,7 @@ def pack(work: Path, archive: Path) -> None:
     """Write the archive of WORK/bundle. Raises ValueError for a weight that is not what would be drawn."""
     import torch
 
-    from export import checkpoint
+    from export.sources import checkpoint
 
     bundle = contract.read(work / "bundle", verify=False)
     stored = torch.load(work / "vocos/pytorch_model.bin", weights_only=True)

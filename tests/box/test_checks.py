@@ -18,7 +18,7 @@ from appliance.box.sensors.ram import Memory
 from appliance.box.show.findings import table, wants_colour
 from appliance.box.system import Unit
 from appliance.box.versions import BuildInfo
-from appliance.exits import NOT_RETRIED
+from appliance.errors import NOT_RETRIED
 
 GIB = 1 << 30
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP

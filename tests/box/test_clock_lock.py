@@ -82,7 +82,7 @@ def test_it_runs_from_a_copy_of_what_is_installed(maxn: Jetson, tmp_path: Path) 
     release = tmp_path / "releases" / "1"
     (release / "scripts").mkdir(parents=True)
     (release / "appliance").mkdir()
-    for name in ("__init__.py", "durable.py", "errors.py", "exits.py", "fields.py"):
+    for name in ("__init__.py", "durable.py", "errors.py", "fields.py"):
         shutil.copy(SCRIPT.parents[1] / "appliance" / name, release / "appliance")
     shutil.copytree(SCRIPT.parents[1] / "appliance" / "box", release / "appliance" / "box")
     shutil.copy(SCRIPT, release / "scripts")

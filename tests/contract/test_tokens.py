@@ -8,7 +8,7 @@ import pytest
 from appliance.contract.tokens import Vocabulary, parse_vocabulary, read_vocabulary
 from appliance.contract.tokens import to_tokens as to_tokens_with
 from appliance.errors import BundleError
-from appliance.text.chinese import to_tokens
+from appliance.text.tokens.chinese import to_tokens
 from tests import upstream
 from tests.contract.golden import generate
 

@@ -17,8 +17,11 @@ from torch import Tensor, nn
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import FUSED, Bundle, Licence, Manifest, Vocoder
 from appliance.contract.graphs import STEPS, signatures
-from export import modules, to_onnx
 from export.families import NAMED
+from export.graphs import to_onnx, vocoders
+from export.graphs.condition import Condition
+from export.graphs.modulation import Modulation
+from export.graphs.step import Step, StepKeys, StepReply, Update
 from export.model.dit import DiT
 from export.model.vocos import Vocos, VocosConfig
 
@@ -42,15 +45,15 @@ def write(folder: Path, blocks: int, forms: Sequence[str]) -> Bundle:
     dit, vocos = map(_constant, models)
     sizes = (dit, arch, mel.mels, MAX_FRAMES, torch.float16)
     others: dict[str, Callable[[], nn.Module]] = {
-        "modulation": lambda: modules.Modulation(dit, arch, torch.float16),
-        "condition": lambda: modules.Condition(*sizes),
-        "update": modules.Update,
-        "vocoder": lambda: modules.Vocos(vocos, mel, vocoder, torch.float16),
+        "modulation": lambda: Modulation(dit, arch, torch.float16),
+        "condition": lambda: Condition(*sizes),
+        "update": Update,
+        "vocoder": lambda: vocoders.Vocos(vocos, mel, vocoder, torch.float16),
     }
     specs = signatures(contract.dimensions(arch, mel.mels, "fp16"))
     for name, make in others.items():
         to_onnx.export(make(), specs[name], folder / f"{name}.onnx")
-    kinds = dict(zip(STEPS, (modules.Step, modules.StepKeys, modules.StepReply), strict=True))
+    kinds = dict(zip(STEPS, (Step, StepKeys, StepReply), strict=True))
     files = {form: {name: f"{name}{FORMS[form]}.onnx" for name in STEPS} for form in forms}
     for form, names in files.items():
         for name, file in names.items():

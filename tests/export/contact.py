@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from export import cli, fetch, weights
-from export.weights import Known
+from export import cli, fetch
+from export.sources import weights
+from export.sources.weights import Known
 from tests.export.hub import Hub, serving
 
 NAME = "Rehearsal"

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
 from appliance.contract.mel import MelSpec, filterbank
-from export.checkpoint import BIGVGAN_FILE, HIFIGAN_FILES, write_safetensors
 from export.model.bigvgan import BigVGAN, BigVGANConfig
 from export.model.dit import DiT, rotary_frequencies
 from export.model.hifigan import HiFiGAN, HiFiGANConfig
 from export.model.redraw import draw, redraw
 from export.model.vocos import Vocos, VocosConfig
 from export.model.zipformer import ZipVoice, ZipVoiceArch
+from export.sources.checkpoint import BIGVGAN_FILE, HIFIGAN_FILES, write_safetensors
 
 VOCOS_MEL_24KHZ = VocosConfig(100, 512, 1536, 8, n_fft=1024, hop=256, padding="center")
 """Configuration of charactr/vocos-mel-24khz."""

@@ -35,13 +35,15 @@ from appliance.engine.cases import FEMALE, MALE
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.request import FloatArray, Segment
-from export import assemble, oracles, parity, to_onnx
+from export import assemble
 from export.cli import main
 from export.families import family
+from export.graphs import to_onnx
 from export.model.bigvgan import fold, weight_norm_pairs
 from export.model.hifigan import HiFiGANConfig
 from export.model.vocos import VocosConfig
-from export.oracles import Case
+from export.proof import oracles, parity
+from export.proof.oracles import Case
 from tests import upstream
 from tests.engine.lanes import Padded
 from tests.export.random_checkpoint import (

@@ -17,10 +17,11 @@ from appliance import cli as device
 from appliance.contract import bundle as contract
 from appliance.contract.mel import Kind
 from appliance.durable import publish
-from export import assemble, parity
-from export.checkpoint import CheckpointError
+from export import assemble
 from export.cli import main
 from export.families import family
+from export.proof import parity
+from export.sources.checkpoint import CheckpointError
 from tests.export import small
 from tests.export.random_checkpoint import write_random_bigvgan, write_random_hifigan, write_random_vocos
 from tests.export.small import Workshop

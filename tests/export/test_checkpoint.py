@@ -22,13 +22,20 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from appliance.contract.bundle import Arch
-from export import checkpoint
-from export.checkpoint import ROTARY, CheckpointError, load_bigvgan, load_dit, load_vocos, save_official
-from export.header import read_header
+from export.graphs.condition import rates
 from export.model.dit import DiT
 from export.model.redraw import redraw
 from export.model.vocos import VocosConfig
-from export.modules import rates
+from export.sources import checkpoint
+from export.sources.checkpoint import (
+    ROTARY,
+    CheckpointError,
+    load_bigvgan,
+    load_dit,
+    load_vocos,
+    save_official,
+)
+from export.sources.header import read_header
 from tests import upstream
 from tests.export import small
 from tests.export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
@@ -573,7 +580,7 @@ MEASURE = """
 import resource, sys
 from pathlib import Path
 from appliance.contract.bundle import Arch
-from export.checkpoint import load_dit
+from export.sources.checkpoint import load_dit
 from tests.export.random_checkpoint import write_random
 
 arch = Arch(dim=1024, depth=3, heads=16, ff_mult=2)

@@ -17,9 +17,10 @@ from appliance.contract.bundle import Licence
 from appliance.contract.schedule import time_grid
 from appliance.engine.replay import replay
 from appliance.errors import EngineFault
-from export import assemble, fetch, parity, progress, workload
+from export import assemble, fetch, progress, workload
 from export.cli import main
-from export.weights import KNOWN
+from export.proof import parity
+from export.sources.weights import KNOWN
 from tests import lookups
 from tests.export import small
 from tests.export.small import BuiltBundle, Workshop

@@ -20,7 +20,7 @@ from export.assemble import BundleFailed
 from export.cli import main
 from export.contact import ContactFailed, Visit, lines_of
 from export.machine import impersonal
-from export.weights import KNOWN
+from export.sources.weights import KNOWN
 from tests.daemons import BUNDLE
 from tests.export import small
 from tests.export.contact import NAME, REPOSITORY, command, rehearsing

@@ -26,11 +26,9 @@ from appliance.engine.ort import OrtBackend
 from appliance.plan import Planner
 from appliance.request import Reference, Request, Segmentation
 from appliance.text.phones.alphabet import TOKENS
-from appliance.text.tokenizers import maker
+from appliance.text.tokens.tokenizers import maker
 from appliance.voices.reference import prepare
 from appliance.voices.rules import complete_transcript
-from export import modules
-from export.checkpoint import load_dit
 from export.demo import commands
 from export.demo.commands import main
 from export.demo.corpus import sentences, store
@@ -38,8 +36,12 @@ from export.demo.corpus.sentences import Sentence
 from export.demo.shipping import rebuild, ship
 from export.demo.training import loop, train
 from export.families import family
+from export.graphs.condition import Condition
+from export.graphs.modulation import Modulation
+from export.graphs.step import Step
 from export.model.dit import DiT
 from export.model.redraw import redraw
+from export.sources.checkpoint import load_dit
 from tests.export.demo import PASSES, STAND_IN, Hums
 from tests.export.small import ARCHS, MELS, Workshop, brief_gate
 
@@ -225,9 +227,9 @@ def test_weights_of_every_option_are_recovered(arch: contract.Arch, compute: tor
     alike = compute if compute == torch.float32 else torch.float64
     for made, probe in zip(*(
         [
-            lambda w, c=c: modules.Modulation(w, arch, c),
-            lambda w, c=c: modules.Condition(w, arch, MELS, 1, c),
-            lambda w, c=c: modules.Step(w, arch, MELS, 1, c),
+            lambda w, c=c: Modulation(w, arch, c),
+            lambda w, c=c: Condition(w, arch, MELS, 1, c),
+            lambda w, c=c: Step(w, arch, MELS, 1, c),
         ]
         for c in (compute, alike)
     ), strict=True):  # fmt: skip

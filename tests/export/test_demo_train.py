@@ -27,7 +27,6 @@ from appliance.plan import Planner
 from appliance.request import Features, Reference, Request, Segment, Segmentation
 from appliance.text.phones.alphabet import TOKENS, tokens
 from appliance.voices.rules import complete_transcript
-from export.checkpoint import build_vocos, load_vocos
 from export.demo.commands import main
 from export.demo.corpus import durations, store
 from export.demo.corpus.store import Clip, Store
@@ -39,6 +38,7 @@ from export.demo.training.muon import Muon, orthogonal
 from export.demo.training.train import Trainer
 from export.model.dit import DiT, upsample_index
 from export.model.redraw import redraw
+from export.sources.checkpoint import build_vocos, load_vocos
 from tests import upstream
 from tests.daemons import BUNDLE
 from tests.export.demo import RECIPE, VOICES, write_store

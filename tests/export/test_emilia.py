@@ -18,11 +18,11 @@ from appliance.contract.tokens import Tokenizer
 from appliance.errors import BundleError, PhonesMissing
 from appliance.plan import Planner
 from appliance.request import Features, Reference, Request, Segmentation
-from appliance.text.emilia import espeak, phones
-from appliance.text.tokenizers import maker
+from appliance.text.tokens.emilia import espeak, phones
+from appliance.text.tokens.tokenizers import maker
 from export import assemble, evidence
 from export.families import NAMED, zipvoice
-from export.reading import read_options, text_of, unheard
+from export.sources.reading import read_options, text_of, unheard
 from tests.daemons import reference_wav, running
 from tests.export.small import Workshop
 from tests.export.zipvoice import made, published

@@ -17,7 +17,7 @@ import torch
 from appliance.contract.bundle import Arch, Text
 from appliance.contract.mel import MelSpec, log_mel
 from appliance.engine.cases import FEMALE, samples
-from appliance.text.tokenizers import maker
+from appliance.text.tokens.tokenizers import maker
 from export import assemble, cli, evidence
 from export.evidence import GIVEN, WITHOUT_TEXT, Verdict, recording_of, weigh
 from export.families import f5, family

@@ -18,8 +18,8 @@ from appliance.contract.bundle import Licence
 from appliance.durable import sha256
 from export import fetch as fetching
 from export.fetch import FetchError, fetch
-from export.licence import licence, recognised, terms_of
-from export.weights import KNOWN, NOT_FOR_MONEY
+from export.sources.licence import licence, recognised, terms_of
+from export.sources.weights import KNOWN, NOT_FOR_MONEY
 from tests.export.hub import COMMIT, Hub, serving
 
 pytestmark = pytest.mark.torch

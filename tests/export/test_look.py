@@ -17,12 +17,13 @@ import torch
 import yaml
 from torch import Tensor
 
-from export import assemble, look
+from export import assemble
 from export.cli import main
 from export.families import NAMED
 from export.families.f5 import flags
-from export.header import CheckpointError
 from export.model.zipformer import ZipVoiceArch
+from export.sources import look
+from export.sources.header import CheckpointError
 from tests.export import small
 from tests.export.random_checkpoint import (
     write_random_bigvgan,

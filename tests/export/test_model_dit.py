@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
 from appliance.contract.schedule import time_grid
-from export.checkpoint import Weights, build_dit, load_dit
 from export.families import NAMED
 from export.model.dit import DiT, sample, upsample_index
 from export.model.redraw import redraw
+from export.sources.checkpoint import Weights, build_dit, load_dit
 from tests import upstream
 from tests.export.random_checkpoint import write_random
 from tests.export.small import upstream_dit

@@ -24,9 +24,9 @@ from appliance.engine.replay import replay
 from appliance.plan import Planner
 from appliance.request import Reference, Request, Segmentation
 from appliance.voices.reference import prepare
-from export import modules
-from export.checkpoint import CheckpointError, build_hifigan, load_hifigan
+from export.graphs import vocoders
 from export.model.hifigan import HiFiGANConfig
+from export.sources.checkpoint import CheckpointError, build_hifigan, load_hifigan
 from tests.export import small
 from tests.export.random_checkpoint import write_random_hifigan
 from tests.export.small import Workshop
@@ -151,7 +151,7 @@ def test_half_the_bits_are_nearly_the_same(tmp_path: Path) -> None:
     folder = write_random_hifigan(tmp_path, small.HIFIGAN, seed=3)
     log_mel = torch.randn(60, 80, generator=torch.Generator().manual_seed(1)) - 4
     state = torch.load(folder / "generator.ckpt")
-    module = modules.HiFiGAN(build_hifigan(*load_hifigan(folder)), torch.float16)
+    module = vocoders.HiFiGAN(build_hifigan(*load_hifigan(folder)), torch.float16)
     with torch.inference_mode():
         found, wanted = module(log_mel), paper(state, small.HIFIGAN, log_mel)
     assert found.dtype == torch.float32

@@ -14,7 +14,7 @@ from torch import Tensor
 from appliance.contract.bundle import Vocoder
 from appliance.contract.graphs import Dimensions, vocoder
 from appliance.contract.mel import MelSpec
-from export import modules, to_onnx
+from export.graphs import to_onnx, vocoders
 from export.model import source
 from export.model.redraw import redraw
 from export.model.source import BAND_HZ, NOISE_FRAMES, PULSE_BINS, Source
@@ -108,7 +108,7 @@ def test_training_shifts_the_pulses_and_rolls_the_noise(model: Source) -> None:
 @pytest.mark.parametrize("compute", [torch.float32, torch.float16])
 def test_the_graph_gives_the_models_samples(model: Source, tmp_path: Path, compute: torch.dtype) -> None:
     record = Vocoder("source-filter", "center")
-    module = modules.SourceFilter(model.state_dict(), MelSpec("vocos"), record, compute)
+    module = vocoders.SourceFilter(model.state_dict(), MelSpec("vocos"), record, compute)
     path = tmp_path / "vocoder.onnx"
     to_onnx.export(module, vocoder(Dimensions(dim=1, depth=1, mels=MELS, inner=1)), path)
     for frames in LENGTHS:

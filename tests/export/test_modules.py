@@ -16,10 +16,14 @@ from appliance.contract import bundle as contract
 from appliance.contract.graphs import TAIL
 from appliance.contract.mel import MelSpec
 from appliance.engine.condition import condition_inputs, padded_mel
-from export import modules
-from export.checkpoint import Weights, load_dit
+from export.graphs import fourier, parts, vocoders
+from export.graphs.attention import Attention, Positions
+from export.graphs.condition import Condition, angles, rates
+from export.graphs.modulation import TIME_FREQUENCIES, Modulation
+from export.graphs.step import Step
 from export.model.bigvgan import BigVGAN, BigVGANConfig
 from export.model.vocos import VocosConfig
+from export.sources.checkpoint import Weights, load_dit
 from tests import upstream
 from tests.export import small
 from tests.export.small import Workshop
@@ -58,7 +62,7 @@ def relative(found: Tensor, wanted: Tensor) -> float:
 
 
 def condition(pair: Pair, given: small.Case) -> Tensor:
-    module = modules.Condition(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
+    module = Condition(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
     d = contract.dimensions(pair.arch, small.MELS, "fp32", encodes=pair.arch.encodes)
     inputs = condition_inputs(given.ids, given.cond, given.frames, d.upsampling)
     out: Tensor = module(**{name: torch.from_numpy(array) for name, array in inputs.items()})
@@ -66,7 +70,7 @@ def condition(pair: Pair, given: small.Case) -> Tensor:
 
 
 def modulation(pair: Pair, times: tuple[float, ...]) -> Tensor:
-    rows: Tensor = modules.Modulation(pair.weights, pair.arch)(torch.tensor(times))
+    rows: Tensor = Modulation(pair.weights, pair.arch)(torch.tensor(times))
     return rows
 
 
@@ -93,7 +97,7 @@ def test_condition_is_the_part_of_upstreams_projection_that_latents_do_not_reach
 @torch.inference_mode()
 def test_the_rows_of_a_step_are_upstreams_velocities(pair: Pair) -> None:
     given = small.case(FRAMES)
-    step = modules.Step(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
+    step = Step(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
     noise = torch.from_numpy(given.noise)[None]
     cond = torch.from_numpy(padded_mel(given.cond, FRAMES))[None]
     ids = torch.from_numpy(given.ids).long()[None]
@@ -116,9 +120,9 @@ def test_one_product_of_q_k_and_v_turned_as_one_tensor_is_upstreams_attention(pa
     last = pair.arch.depth - 1
     theirs = pair.theirs.transformer_blocks[last].attn
     wanted = theirs(x=x, rope=pair.theirs.rotary_embed.forward_from_seq_len(FRAMES))
-    ours = modules.Attention(pair.weights, f"transformer_blocks.{last}.attn", pair.arch, torch.float32)
-    angle = modules.angles(FRAMES, modules.rates(pair.arch.dim_head))
-    found, _, values = ours(x, modules.Positions(angle.cos(), angle.sin()), None)
+    ours = Attention(pair.weights, f"transformer_blocks.{last}.attn", pair.arch, torch.float32)
+    angle = angles(FRAMES, rates(pair.arch.dim_head))
+    found, _, values = ours(x, Positions(angle.cos(), angle.sin()), None)
     assert relative(found, wanted) <= 2e-6
     assert relative(values, theirs.to_v(x)) <= 2e-6
 
@@ -133,7 +137,7 @@ def test_an_option_read_as_v1s_gives_another_velocity(pair: Pair) -> None:
 
 @torch.inference_mode()
 def velocity(pair: Pair, given: small.Case) -> Tensor:
-    step = modules.Step(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
+    step = Step(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
     seen, rows = condition(pair, given), modulation(pair, TIMES)
     noise = torch.from_numpy(given.noise)[None].expand(2, -1, -1)
     guided, plain = step(noise, seen, rows, whole(2, 2), whole(FRAMES, FRAMES))
@@ -143,7 +147,7 @@ def velocity(pair: Pair, given: small.Case) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_mish_equals_torchs_wherever_it_is_asked(dtype: torch.dtype) -> None:
     x = torch.cat([torch.linspace(-30, 30, 6001), torch.tensor([-6e4, -100.0, 0.0, 100.0, 6e4])]).to(dtype)
-    found, wanted = modules.mish(x), F.mish(x.double())
+    found, wanted = parts.mish(x), F.mish(x.double())
     assert found.dtype == torch.float32
     assert bool(found.isfinite().all())
     assert float((found - wanted).abs().max() / 6e4) <= 1e-7
@@ -160,7 +164,7 @@ def test_vocos_without_a_complex_number_equals_its_package(padding: str, frames:
     config = dataclasses.replace(small.VOCOS, padding=padding)  # type: ignore[arg-type]
     theirs, weights = upstream_vocos(config, tmp_path)
     vocoder = contract.Vocoder("vocos", config.padding)
-    module = modules.Vocos(weights, MelSpec("vocos"), vocoder, torch.float32)
+    module = vocoders.Vocos(weights, MelSpec("vocos"), vocoder, torch.float32)
     log_mel = torch.from_numpy(small.case(frames + 3).noise[:frames]) - 4.0
     found, wanted = module(log_mel), theirs.decode(log_mel.T[None])[0]
     assert found.shape == (vocoder.samples(frames, 256),)
@@ -181,7 +185,7 @@ def test_dfts_in_two_factors_equal_torchs(hop: int) -> None:
     n_fft, window = 4 * hop, torch.hann_window(4 * hop, dtype=torch.float64)
     generator = torch.Generator().manual_seed(hop)
     spectrum = torch.randn(9, 2 * (n_fft // 2 + 1), generator=generator)
-    module = modules.InverseSTFT(MelSpec("vocos", hop=hop, n_fft=n_fft, win=n_fft), contract.Vocoder("vocos"))
+    module = fourier.InverseSTFT(MelSpec("vocos", hop=hop, n_fft=n_fft, win=n_fft), contract.Vocoder("vocos"))
     real, imaginary = spectrum.double().chunk(2, dim=1)
     imaginary[:, [0, -1]] = 0  # in the lowest and the highest bin they are no signal
     wanted = torch.istft(torch.complex(real, imaginary).T, n_fft, hop, window=window)
@@ -189,12 +193,12 @@ def test_dfts_in_two_factors_equal_torchs(hop: int) -> None:
 
     frames, bins = torch.randn(9, n_fft, generator=generator), n_fft // 5
     wanted = torch.fft.rfft(frames * window * (4 / n_fft))[:, :bins]
-    assert relative(torch.stack(modules.LowBins(n_fft, bins)(frames), -1), torch.view_as_real(wanted)) <= 5e-7
+    assert relative(torch.stack(fourier.LowBins(n_fft, bins)(frames), -1), torch.view_as_real(wanted)) <= 5e-7
 
 
 def test_vocos_of_another_hop_is_refused() -> None:
     with pytest.raises(ValueError, match=r"needs win = n_fft = 4·hop, not 1024, 1024, 300"):
-        modules.InverseSTFT(MelSpec("vocos", hop=300), contract.Vocoder("vocos"))
+        fourier.InverseSTFT(MelSpec("vocos", hop=300), contract.Vocoder("vocos"))
 
 
 @torch.inference_mode()
@@ -204,7 +208,7 @@ def test_bigvgan_without_strides_equals_its_package(name: str, frames: int) -> N
     theirs = upstream_bigvgan(CONFIGS[name])
     reference = BigVGAN(BigVGANConfig.parse(CONFIGS[name])).eval()
     reference.load_state_dict(small.folded(theirs.state_dict()), strict=True)
-    module = modules.BigVGAN(reference, torch.float32)
+    module = vocoders.BigVGAN(reference, torch.float32)
     log_mel = torch.randn(frames, 12, generator=torch.Generator().manual_seed(frames))
     assert relative(module(log_mel), theirs(log_mel.T[None])[0, 0]) <= 1e-5
 
@@ -237,7 +241,7 @@ def test_every_parameter_is_in_exactly_one_kind_of_graph(name: str, workshop: Wo
     longest = 2 * small.MAX_FRAMES  # a reference and a reply, each padded
     steps = longest * arch.dim_head + norms  # cosines, sines
     tables = {
-        "modulation": modules.TIME_FREQUENCIES,
+        "modulation": TIME_FREQUENCIES,
         "condition": (small.MAX_FRAMES + TAIL * (arch.encodes == "tokens"))
         * arch.text_dim
         * (arch.conv_layers > 0),

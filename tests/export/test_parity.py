@@ -22,8 +22,9 @@ from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary, read_vocabulary
 from appliance.engine.cases import FEMALE, MALE, transcript
 from appliance.errors import EngineFault
-from export import checkpoint, oracles, parity
-from export.checkpoint import load_dit
+from export.proof import oracles, parity
+from export.sources import checkpoint
+from export.sources.checkpoint import load_dit
 from tests import upstream
 from tests.export import small
 from tests.export.small import BuiltBundle, Workshop

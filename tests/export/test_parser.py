@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from appliance.contract import bundle as contract
 from appliance.contract.graphs import Dimensions, vocoder
 from appliance.contract.mel import MelSpec
-from export import modules, to_onnx
+from export.graphs import to_onnx, vocoders
 from export.model.source import Source
 from export.model.vocos import VocosConfig
 from tests.export.small import MELS, TRACED, Workshop
@@ -181,7 +181,7 @@ def graphs_of(bundle: contract.Bundle) -> list[Path]:
 def test_committed_bundles_a_source_filter_and_the_table_agree(tmp_path: Path) -> None:
     config = VocosConfig(MELS, 32, 64, 1, 1024, 256, "center", head="SourceFilterHead")
     weights, record = Source(config).state_dict(), contract.Vocoder("source-filter", "center")
-    module = modules.SourceFilter(weights, MelSpec("vocos"), record, torch.float16)
+    module = vocoders.SourceFilter(weights, MelSpec("vocos"), record, torch.float16)
     to_onnx.export(module, vocoder(Dimensions(1, 1, MELS, 1)), tmp_path / "vocoder.onnx")
     found = check(tmp_path / "vocoder.onnx")
     for folder in BUNDLES.values():

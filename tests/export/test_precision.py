@@ -20,8 +20,10 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
 from appliance.engine.replay import replay
 from appliance.errors import BundleError
-from export import assemble, parity, precision
-from export.parity import BOUNDS
+from export import assemble
+from export.precision import rewrites
+from export.proof import parity
+from export.proof.parity import BOUNDS
 from tests.engine import lanes
 from tests.export import small
 from tests.export.small import BuiltBundle, Workshop
@@ -220,7 +222,7 @@ def test_modulation_is_computed_in_float32_from_weights_in_float16(fp16: BuiltBu
 @pytest.mark.parametrize("name", ["step_keys", "step_reply"])
 def test_every_product_but_the_kept_ones_is_int8(name: str, int8: BuiltBundle, workshop: Workshop) -> None:
     traced = onnx.load(workshop.make("v1").bundle.graph(name, "ort-cpu"), load_external_data=False)
-    floats = {product.node.name: product.role for product in precision.products_of(traced.graph)}
+    floats = {product.node.name: product.role for product in rewrites.products_of(traced.graph)}
     roles = Counter(floats.values())
     assert roles == {
         "from_latents": 1,
@@ -229,7 +231,7 @@ def test_every_product_but_the_kept_ones_is_int8(name: str, int8: BuiltBundle, w
     }
     graph = onnx.load(int8.bundle.graph(name)).graph
     kinds = Counter(node.op_type for node in graph.node)
-    kept = sum(roles[role] for role in precision.INT8_KEEPS_FLOAT)
+    kept = sum(roles[role] for role in rewrites.INT8_KEEPS_FLOAT)
     assert kinds["MatMulInteger"] == sum(roles.values()) - kept
     assert kinds["MultiHeadAttention"] == small.V1.depth  # quantised is the form for one row
     names = {tensor.name for tensor in graph.initializer}
@@ -244,14 +246,14 @@ def test_every_product_but_the_kept_ones_is_int8(name: str, int8: BuiltBundle, w
 def test_every_product_of_every_option_has_a_role(workshop: Workshop) -> None:
     """That of a long skip connection is beside the last, in float."""
     graph = onnx.load(workshop.make(small.TRACED[-1]).bundle.graph("step"), load_external_data=False).graph
-    roles = {product.weight: product.role for product in precision.products_of(graph)}
+    roles = {product.weight: product.role for product in rewrites.products_of(graph)}
     assert roles["skip.weight"] == roles["out.weight"] == "final"
-    assert set(roles.values()) == set(precision.ROLES)
+    assert set(roles.values()) == set(rewrites.ROLES)
 
 
 def test_what_stays_float_can_be_chosen_by_role(workshop: Workshop, tmp_path: Path) -> None:
     source = workshop.make("v1").bundle.graph("step_keys", "ort-cpu")
-    precision.quantise(source, tmp_path / "step.onnx", ("qkv", "final"))
+    rewrites.quantise(source, tmp_path / "step.onnx", ("qkv", "final"))
     graph = onnx.load(tmp_path / "step.onnx").graph
     left = {
         node.input[1]
@@ -261,7 +263,7 @@ def test_what_stays_float_can_be_chosen_by_role(workshop: Workshop, tmp_path: Pa
     assert left == {"out.weight", *(f"blocks.{i}.attention.qkv.weight" for i in range(small.V1.depth))}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step.onnx", "step.onnx.data"]
     with pytest.raises(ValueError, match=re.escape("unknown role attention; roles: from_latents, qkv")):
-        precision.quantise(source, tmp_path / "other.onnx", ("attention",))
+        rewrites.quantise(source, tmp_path / "other.onnx", ("attention",))
 
 
 def test_int8_is_for_one_row_at_a_time(int8: BuiltBundle) -> None:
@@ -324,7 +326,7 @@ def test_every_weight_product_is_summed_in_float32(name: str, fp16: BuiltBundle)
         onnx.shape_inference.infer_shapes(onnx.load(fp16.bundle.graph(name, variant)))
         for variant in ("default", FLOAT32_SUMS)
     )
-    products = {product.node.name for product in precision.products_of(usual.graph)}
+    products = {product.node.name for product in rewrites.products_of(usual.graph)}
     made = {n.name: n for n in summed.graph.node if n.op_type == "MatMul"}
     makers = {output: node for node in summed.graph.node for output in node.output}
     assert products and products < made.keys(), "attention's are as they were"

@@ -21,10 +21,11 @@ from appliance.contract.schedule import time_grid
 from appliance.engine.cases import FEMALE
 from appliance.engine.ort import session_options
 from appliance.errors import BundleError
-from export import calibration, parity, precision, qdq
-from export.calibration import Observations, Observed
 from export.cli import main
-from export.oracles import condition_inputs
+from export.precision import calibration, qdq, rewrites
+from export.precision.calibration import Observations, Observed
+from export.proof import parity
+from export.proof.oracles import condition_inputs
 from tests.benchmarks import curve
 from tests.engine import lanes
 from tests.export import small
@@ -169,7 +170,7 @@ def test_calibration_sees_every_step_of_both_rows(observations: Observations) ->
 def test_calibration_sees_what_the_float_graph_computes(half: BuiltBundle) -> None:
     """The largest magnitudes of a step's products, computed here once more."""
     model = onnx.load(half.bundle.graph("step_keys", "ort-cpu"))
-    taken = {one.weight: one.node.input[0] for one in precision.products_of(model.graph)}
+    taken = {one.weight: one.node.input[0] for one in rewrites.products_of(model.graph)}
     for name in taken.values():
         model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
     feed = inputs(half.bundle)

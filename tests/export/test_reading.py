@@ -10,8 +10,8 @@ import pytest
 from appliance.contract.bundle import Text
 from appliance.contract.tokens import Vocabulary, parse_vocabulary
 from appliance.text.phones import alphabet
-from export.reading import guess, parse_languages, text_of
-from export.weights import KNOWN
+from export.sources.reading import guess, parse_languages, text_of
+from export.sources.weights import KNOWN
 from tests import upstream
 
 ASCII = [chr(code) for code in range(32, 127)]

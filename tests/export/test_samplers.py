@@ -24,9 +24,10 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.errors import InvalidRequest
 from appliance.request import FloatArray, Segment
-from export import assemble, oracles, parity
-from export.checkpoint import CheckpointError, build_dit, build_vocos, load_dit, load_vocos
+from export import assemble
 from export.cli import main
+from export.proof import oracles, parity
+from export.sources.checkpoint import CheckpointError, build_dit, build_vocos, load_dit, load_vocos
 from tests.daemons import BUNDLE, running
 from tests.engine.lanes import (
     BATCHED,

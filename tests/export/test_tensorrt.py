@@ -21,11 +21,12 @@ from appliance.contract.graphs import STEPS
 from appliance.engine.engine import ranges
 from appliance.engine.tensorrt import build
 from appliance.engine.tensorrt.build import EngineSource, Profile
-from export import qdq, to_onnx
 from export.assemble import MAX_FRAMES
-from export.checkpoint import load_dit
 from export.families import NAMED
-from export.modules import Step
+from export.graphs import to_onnx
+from export.graphs.step import Step
+from export.precision import qdq
+from export.sources.checkpoint import load_dit
 from tests.engine.lanes import Padded
 from tests.export import plan
 from tests.export.plan import Plan, PlanError

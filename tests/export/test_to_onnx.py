@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from appliance.contract import graphs as contract
 from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.graphs import STEPS
-from export import modules, to_onnx
-from export.checkpoint import load_dit
+from export.graphs import to_onnx
+from export.graphs.condition import Condition
+from export.sources.checkpoint import load_dit
 from tests.export import small
 from tests.export.small import Workshop
 
@@ -216,7 +217,7 @@ def test_two_traces_are_equal_to_the_byte(tmp_path: Path) -> None:
     written = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        module = modules.Condition(weights, small.V1, M, 64, torch.float32)
+        module = Condition(weights, small.V1, M, 64, torch.float32)
         to_onnx.export(module, spec, tmp_path / name / "condition.onnx")
         written.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
     assert set(written[0]) == {"condition.onnx", "condition.onnx.data"}

@@ -16,12 +16,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from appliance.contract.bundle import Arch
-from export import assemble, families, fetch, weights
+from export import assemble, families, fetch
 from export.cli import main
 from export.families import f5, zipvoice
 from export.model.dit import DiT
 from export.model.redraw import redraw
-from export.weights import KNOWN, VOCODERS, Known
+from export.sources import weights
+from export.sources.weights import KNOWN, VOCODERS, Known
 from tests.export import small
 from tests.export.hub import Hub, serving
 from tests.export.random_checkpoint import (

@@ -29,13 +29,16 @@ from appliance.engine.tensorrt import build as tensorrt
 from appliance.engine.tensorrt.build import EngineSource, Profile
 from appliance.errors import BundleError
 from appliance.request import FloatArray, Segment
-from export import assemble, modules, oracles, parity, precision
-from export.checkpoint import CheckpointError
+from export import assemble
 from export.cli import main
 from export.families import NAMED, FamilyError, family, of, zipvoice
+from export.graphs import parts
 from export.model import zipformer
 from export.model.vocos import Vocos
 from export.model.zipformer import ZipVoice, ZipVoiceArch
+from export.precision import rewrites
+from export.proof import oracles, parity
+from export.sources.checkpoint import CheckpointError
 from tests.benchmarks import graph_work
 from tests.benchmarks.__main__ import main as benchmarks
 from tests.daemons import running
@@ -255,7 +258,7 @@ class Kinds(TorchFunctionMode):
 
 @pytest.mark.parametrize("form", ["standard", "single"])
 @torch.inference_mode()
-def test_a_half_precision_step_has_float32_where_it_must(form: modules.Form, tmp_path: Path) -> None:
+def test_a_half_precision_step_has_float32_where_it_must(form: parts.Form, tmp_path: Path) -> None:
     given = assemble.load(published(tmp_path, distilled=True, arch=ARCH, name="ZipVoice-LibriTTS"))
     rows, frames = (1, [90]) if form == "single" else (3, [90, 71, 86])
     rng = torch.Generator().manual_seed(4)
@@ -283,7 +286,7 @@ def test_a_half_precision_step_has_float32_where_it_must(form: modules.Form, tmp
 @pytest.mark.parametrize(("frames", "reference"), [(90, 40), (77, 4), (61, 12), (200, 196)])
 @torch.inference_mode()
 def test_a_reply_after_what_is_kept_of_the_reference_equals_the_whole(
-    form: modules.Form, frames: int, reference: int, tmp_path: Path
+    form: parts.Form, frames: int, reference: int, tmp_path: Path
 ) -> None:
     """At every rate, after references shorter than a convolution sees, whatever stands in the padding."""
     weights = assemble.load(
@@ -375,7 +378,7 @@ def test_int8_may_be_as_far_from_float_as_upstreams_own(
     assert not list(bundle.folder.glob("*upstream*"))
     # A peer without any error allows none.
     monkeypatch.setattr(
-        precision, "quantise_as_upstream", lambda source, out: precision.save(onnx.load(source), out)
+        rewrites, "quantise_as_upstream", lambda source, out: rewrites.save(onnx.load(source), out)
     )
     with pytest.raises(assemble.BundleFailed, match=r"mel at .* NFE 7, variant default"):
         build("other")

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
-from appliance import access
-from appliance.access import Role
+from appliance.access import token_file
+from appliance.access.token_file import Role
 from appliance.client import Client, Credentials
 from tests.daemons import Program, Running, followed, free_port, reference_wav, running, start
 from tests.patience import PATIENCE_S, until
@@ -169,7 +169,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=box"
     names = ("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
     subprocess.run([*new.split(), *names, "-keyout", key, "-out", crt], check=True, capture_output=True)
-    held = {role: access.add(tokens, role.value, [role]) for role in Role}
+    held = {role: token_file.add(tokens, role.value, [role]) for role in Role}
     server = {"tls_certificate": str(crt), "tls_key": str(key), "tokens": str(tokens)}
     (folder / "box").mkdir()
     with running(folder / "box", server=server) as daemon, gateway_of(daemon) as gateway:

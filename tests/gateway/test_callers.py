@@ -13,8 +13,8 @@ import grpc
 import pytest
 import yaml
 
-from appliance import access
-from appliance.access import Role
+from appliance.access import token_file
+from appliance.access.token_file import Role
 from tests.daemons import Running, free_port, write_config
 from tests.gateway.conftest import LINE, Gateway, gateway_of
 from tests.gateway.sockets import Refused, connected
@@ -72,7 +72,7 @@ def recorded(folder: Path, **server: str) -> Iterator[tuple[Gateway, Recorder]]:
 
 def test_every_call_names_the_token_or_the_address(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.json"
-    token = access.add(tokens, "stage.bot-1", [Role.ADMIN])
+    token = token_file.add(tokens, "stage.bot-1", [Role.ADMIN])
     with recorded(tmp_path, tokens=str(tokens)) as (gateway, recorder):
         for method, (path, sent) in CALLS.items():
             gateway.ask(path, sent, authorization=f"Bearer {token}")

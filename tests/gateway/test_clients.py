@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import soundfile
 
-from appliance.access import Role
+from appliance.access.token_file import Role
 from appliance.client import Client
 from tests.gateway.conftest import Gateway, Guarded, until_idle
 from tests.gateway.test_elevenlabs import session_audio

@@ -18,11 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.client import AsyncClient, Client, End, Header, Piece, WordTiming
-from appliance.gateway import elevenlabs
-from appliance.gateway import written as written_texts
+from appliance.gateway import elevenlabs, stream_input
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.serving import LimitedSocket
-from appliance.gateway.written import AT_ONCE_S, MAX_CONTEXTS, TURN_END_S, ClientClock, Context
+from appliance.gateway.stream_input import AT_ONCE_S, MAX_CONTEXTS, TURN_END_S, ClientClock, Context
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
 from tests.gateway.sockets import Refused, Socket, connected
@@ -255,8 +254,8 @@ async def test_a_close_after_the_first_sound_that_followed_the_flush_interrupts(
     monkeypatch: pytest.MonkeyPatch, is_heard: bool
 ) -> None:
     """Also right after the flush, when a turn that was not heard would be spoken to its end."""
-    monkeypatch.setattr(written_texts, "TURN_END_S", math.inf)
-    monkeypatch.setattr(written_texts, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(stream_input, "TURN_END_S", math.inf)
+    monkeypatch.setattr(stream_input, "AT_ONCE_S", 0.0)
     going, audible = asyncio.Event(), asyncio.Event()
 
     class Speaking:

@@ -20,8 +20,8 @@ import pytest
 import soundfile as sf
 import soxr
 
-from appliance import access
-from appliance.access import Role
+from appliance.access import token_file
+from appliance.access.token_file import Role
 from appliance.box.clocks import clocks_json
 from appliance.box.sensors import hwmon as sensors
 from appliance.box.system import seconds_since_boot
@@ -339,7 +339,7 @@ def test_a_page_asks_for_the_token_and_moderates_with_an_admins(
     gateway: Gateway, browser: Browser, tmp_path: Path
 ) -> None:
     path = tmp_path / "tokens.json"
-    tokens = {role: access.add(path, role.value, [role]) for role in Role}
+    tokens = {role: token_file.add(path, role.value, [role]) for role in Role}
     server = {**gateway.daemon.config["server"], "tokens": str(path)}
     daemon = dataclasses.replace(gateway.daemon, config={**gateway.daemon.config, "server": server})
     with gateway_of(daemon) as closed:

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from appliance import access, config
-from appliance.access import Role
-from appliance.certificates import tls_context
+from appliance import config
+from appliance.access import token_file
+from appliance.access.certificates import tls_context
+from appliance.access.token_file import Role
 from appliance.client import CallFailed, Client
 from appliance.config import Config, load
-from appliance.errors import ApplianceError, ConfigError
-from appliance.exits import Exit
+from appliance.errors import ApplianceError, ConfigError, Exit
 from appliance.gateway import app, serving
 from appliance.gateway.refusals import REASONS, STATUSES, refusal_of
 from appliance.rpc.status import TABLE, reason_of
@@ -80,9 +80,9 @@ def test_tokens_are_asked_for_by_role(
 
 
 def test_a_token_in_the_address_and_one_that_is_revoked(guarded: Guarded) -> None:
-    token = access.add(guarded.tokens, "leaver", [Role.SPEAK])
+    token = token_file.add(guarded.tokens, "leaver", [Role.SPEAK])
     assert guarded.ask(f"/v1/audio/voices?token={token}", "").status == 200
-    access.revoke(guarded.tokens, "leaver")
+    token_file.revoke(guarded.tokens, "leaver")
     answer = guarded.ask("/v1/audio/speech", token, LINE)
     assert (answer.status, answer.json["error"]["type"]) == (401, "authentication_error")
     assert guarded.ask("/tts?text=Hi", "").json["message"].startswith("a token is needed")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from appliance.access import Role
+from appliance.access.token_file import Role
 from appliance.client import Client
 from appliance.gateway.voices import stored_name
 from tests.daemons import reference_wav

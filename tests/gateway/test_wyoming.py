@@ -16,8 +16,7 @@ import pytest
 
 from appliance.client import Client
 from appliance.config import Config
-from appliance.errors import ConfigError
-from appliance.exits import Exit
+from appliance.errors import ConfigError, Exit
 from appliance.gateway import serving
 from appliance.serve.notify import Notifier
 from tests.daemons import Running, followed, start

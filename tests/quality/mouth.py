@@ -21,7 +21,7 @@ from appliance.engine.ort import OrtBackend, cpu_variant
 from appliance.plan import Planner
 from appliance.request import FloatArray, Request, Segment, Segmentation
 from appliance.text.normalise import clean
-from appliance.text.tokenizers import maker
+from appliance.text.tokens.tokenizers import maker
 from appliance.voices.store import open_store
 
 AUDIO_SUFFIXES = (".wav", ".flac")

@@ -40,8 +40,8 @@ from appliance.rpc.status import DETAILS_KEY
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
-from appliance.text.split import Budgets
-from appliance.text.written import TextSplitter
+from appliance.text.pieces.arriving import TextSplitter
+from appliance.text.pieces.split import Budgets
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import VoiceStore
 from tests.daemons import BUNDLE

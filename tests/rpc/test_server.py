@@ -24,10 +24,9 @@ from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from appliance.addresses import AddressInUse
 from appliance.config import ServerConfig
 from appliance.durable import locked
-from appliance.errors import StorageError
+from appliance.errors import AddressInUse, StorageError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import server as module

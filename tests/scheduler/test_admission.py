@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ from appliance.errors import (
     Unavailable,
 )
 from appliance.request import Playout, Priority, RequestCounts, SegmentAudio
+from appliance.scheduler.admission import ROOM, STRETCH
+from appliance.scheduler.fairness import expected_newcomers, share_of
 from appliance.scheduler.job import Demand, Job
 from appliance.scheduler.loop import BIAS, MARGIN_S
 from appliance.scheduler.proof import earliest, shortfall_s
@@ -262,6 +265,31 @@ def test_places_in_the_line_are_shared() -> None:
         bench.admit("c", caller="c", **BULK)
 
 
+def test_the_pages_example_of_shares(bench: Bench) -> None:
+    jobs = [bench.job(f"chat{number}", channel="chat") for number in range(8)]
+    work_s = dict.fromkeys([*jobs, bench.job("alert", channel="alerts")], 0.6)
+    newcomer_s = ROOM * 0.4
+    share = share_of(jobs[-1], "channel", work_s, newcomer_s, {})
+    assert share is not None and share.is_exceeded
+    expected = expected_newcomers(share, newcomer_s, BIAS, most=len(work_s))
+    first_s = STRETCH[Priority.NORMAL] * newcomer_s
+    last_s = (expected.count - 1) * expected.apart_s
+    page = (Path(__file__).parents[2] / "appliance/README.md").read_text("utf-8")
+    for line in (
+        f"newcomer = 1.5 · 0.4 s = {newcomer_s:.1f} s\n",
+        f"used     = 8 · 0.6 s = {share.used_s:.1f} s\n",
+        f"allowed  = 1 / (1 + 1 + 1) · (9 · 0.6 s + 0.6 s) = {share.allowed_s:.1f} s\n",
+        f"count    = ⌈{share.all_s:.1f} s / 0.6 s / 2⌉ = {expected.count}\n",
+        f"apart    = (2 + 1) · 0.6 s · 1.1 = {expected.apart_s:.2f} s\n",
+        f"the first due in {first_s:.2f} s (2.2 · 0.6 s), the last {last_s:.2f} s later.",
+    ):
+        assert line in page
+    lighter = share_of(jobs[-1], "channel", work_s, newcomer_s, {"chat": 8.0})
+    assert lighter is not None and lighter.allowed_s == pytest.approx(8 / 10 * 6.0)
+    assert not lighter.is_exceeded
+    assert share_of(jobs[-1], "user", work_s, newcomer_s, {}) is None
+
+
 def test_the_rate_of_one_user_and_a_refused_request_replaces_nothing() -> None:
     bench = Bench(user_rate=2.0)
     bench.admit("a", user="ann", **STATUS)
@@ -328,7 +356,7 @@ def test_what_is_made_already_is_delivered_at_once_and_plays_in_its_turn(bench: 
     assert behind.due == pytest.approx(again.due + again.audio_s)
     assert bench.engine.calls == [] and bench.scheduler.load.waiting == 2
     bench.scheduler.queue.cancel(again)
-    bench.scheduler.queue.written(again, 1.0)
+    bench.scheduler.queue.sent(again, 1.0)
     bench.serve()
     assert bench.opened() == ["before0", "behind0"]
     assert set(bench.ends().values()) == {SegmentAudio}

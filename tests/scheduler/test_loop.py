@@ -156,7 +156,7 @@ def test_a_reader_that_lags_is_set_aside_and_holds_up_nobody(bench: Bench) -> No
     bench.work()
     assert bench.ends()["next"] is SPOKEN
     assert slow.done == 1 and bench.scheduler.load == RequestCounts(running=1, parked=1)
-    bench.scheduler.queue.written(slow, 1.0)
+    bench.scheduler.queue.sent(slow, 1.0)
     bench.serve()
     assert bench.ends()["slow"] is SPOKEN
 
@@ -361,7 +361,7 @@ def test_an_idle_loop_wakes(asleep: None, what: str) -> None:
         scheduler.admit(job, [pieces("a", parts)])
         if parts == 2:
             await_(lambda: scheduler.load.parked and not scheduler._workload.has_news)
-            scheduler.queue.written(job, 10.0)
+            scheduler.queue.sent(job, 10.0)
         result = ended.get(timeout=PATIENCE_S)
     assert isinstance(result, DeadlineMissed if what == "a deadline" else SegmentAudio)
 

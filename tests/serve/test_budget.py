@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 
-from appliance import access
+from appliance.access import token_file
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc as rpc
 from tests.benchmarks import attack
@@ -96,7 +96,7 @@ def test_a_revoked_token_ends_what_is_open(tmp_path: Path) -> None:
             ]
             for call in open_calls:
                 next(call)
-            access.revoke(tmp_path / "tokens.json", "bot")
+            token_file.revoke(tmp_path / "tokens.json", "bot")
             for call in (*open_calls, session):
                 with pytest.raises(grpc.RpcError) as caught:
                     for _ in call:

@@ -27,8 +27,7 @@ from appliance.config import load
 from appliance.contract import bundle
 from appliance.engine.cuda import fault_of
 from appliance.engine.engine import Synthesizer
-from appliance.errors import EngineFault
-from appliance.exits import Exit
+from appliance.errors import EngineFault, Exit
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.serve import daemon

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
+from appliance.errors import AddressInUse, AddressNotOurs, cannot_listen
 from appliance.serve.daemon import Exit, main
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier

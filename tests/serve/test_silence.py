@@ -50,7 +50,7 @@ def test_where_it_is_on_a_device_id_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["appliance.client", "appliance.engine.ort", "export", "export.precision", "tests"]
+    "module", ["appliance.client", "appliance.engine.ort", "export", "export.precision.rewrites", "tests"]
 )
 def test_no_way_in_leaves_it_on(module: str, tmp_path: Path) -> None:
     if module.startswith("export."):

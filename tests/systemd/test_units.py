@@ -12,7 +12,7 @@ import pytest
 
 from appliance.box.clocks import clocks_json
 from appliance.config import GatewayConfig, ServerConfig, WyomingConfig
-from appliance.exits import Exit
+from appliance.errors import Exit
 from appliance.gateway import serving
 from appliance.serve import daemon
 from appliance.serve.notify import Notifier

@@ -14,13 +14,13 @@ from appliance.config import TextConfig
 from appliance.contract import bundle
 from appliance.contract.tokens import Vocabulary
 from appliance.request import Handling, Spoken
-from appliance.text.chinese import pinyin
+from appliance.text.chat.marks import PRIVATE
+from appliance.text.chat.rewrite import MOST_CHARACTERS
 from appliance.text.languages.numbers import chinese, english, english_ordinal, english_year
-from appliance.text.marks import PRIVATE
 from appliance.text.normalise import normalise
-from appliance.text.rewrite import MOST_CHARACTERS
 from appliance.text.sayable import FrontEnd
-from appliance.text.tokenizers import says
+from appliance.text.tokens.chinese import pinyin
+from appliance.text.tokens.tokenizers import says
 from tests.daemons import ROOT
 
 LINES = [

@@ -8,7 +8,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.text import chinese
+from appliance.text.tokens import chinese
 
 CHARACTERS = st.one_of(
     st.characters(exclude_categories=["Cs"]), st.characters(min_codepoint=0x3000, max_codepoint=0xFAFF)
@@ -31,6 +31,7 @@ def test_third_tones_shift_as_when_spoken():
 
 def test_dictionaries_are_loaded_when_first_needed():
     code = (
-        "import sys, appliance.text.chinese; sys.exit('pypinyin' in sys.modules or 'rjieba' in sys.modules)"
+        "import sys, appliance.text.tokens.chinese; "
+        "sys.exit('pypinyin' in sys.modules or 'rjieba' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

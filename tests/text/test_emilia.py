@@ -15,13 +15,13 @@ import pytest
 
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest, PhonesMissing
-from appliance.text.emilia import espeak
-from appliance.text.emilia.marks import joined, single
-from appliance.text.emilia.phones import PROGRAM, Espeak
-from appliance.text.emilia.tokens import Emilia, segments
-from appliance.text.emilia.words import cardinal, chinese_words, english_words
 from appliance.text.sayable import FrontEnd
-from appliance.text.tokenizers import says
+from appliance.text.tokens.emilia import espeak
+from appliance.text.tokens.emilia.marks import joined, single
+from appliance.text.tokens.emilia.phones import PROGRAM, Espeak
+from appliance.text.tokens.emilia.tokens import Emilia, segments
+from appliance.text.tokens.emilia.words import cardinal, chinese_words, english_words
+from appliance.text.tokens.tokenizers import says
 from tests.text.emilia.spoken import (
     GOLDEN,
     LIBRARY,

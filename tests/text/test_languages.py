@@ -16,11 +16,11 @@ from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import ConfigError, InvalidRequest
 from appliance.request import Handling
-from appliance.text.chinese import to_tokens
 from appliance.text.languages import LANGUAGES, UnknownLanguage, base_code, known, language
 from appliance.text.languages.plain import PLAIN
 from appliance.text.sayable import FrontEnd
 from appliance.text.scripts import LETTERS
+from appliance.text.tokens.chinese import to_tokens
 from tests.text.test_chat import chinese_too
 from tests.text.test_spans import lines
 
@@ -163,7 +163,7 @@ def test_emoji_are_named_in_the_lines_language(code: str, text: str, spoken: str
 
 
 def test_no_name_of_an_emoji_tells_a_skin_tone_in_any_language() -> None:
-    from appliance.text.chat import _emoji_name
+    from appliance.text.chat.chat import _emoji_name
 
     toned = [character for character in emoji.EMOJI_DATA if re.search("[🏻-🏿]", character[1:])]
     assert len(toned) > 2_000

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from appliance.errors import InvalidRequest
 from appliance.request import Handling, Pause, Spoken
 from appliance.text import pronounce, ssml
-from appliance.text.line import LINK, MAIL
-from appliance.text.marks import Marks
+from appliance.text.chat.line import LINK, MAIL
+from appliance.text.chat.marks import Marks
+from appliance.text.chat.rewrite import Rewriting
 from appliance.text.normalise import normalise
-from appliance.text.rewrite import Rewriting
 from tests.text.test_chat import front
 
 SSML = Handling.SSML

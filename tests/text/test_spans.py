@@ -13,7 +13,7 @@ import pytest
 from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary
 from appliance.request import Handling, Pause, Spoken
-from appliance.text import rewrite
+from appliance.text.chat import rewrite
 from appliance.text.sayable import FrontEnd
 from tests.text.test_chat import BOTH, chinese_too, front
 

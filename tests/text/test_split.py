@@ -12,7 +12,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from appliance.text.split import GROWTH, Budgets, Rank, breaks, chunk_text, cut_to_fit, split_low_latency
+from appliance.text.pieces.split import (
+    GROWTH,
+    Budgets,
+    Rank,
+    breaks,
+    chunk_text,
+    cut_to_fit,
+    split_low_latency,
+)
 from tests import upstream
 from tests.contract.golden import generate
 

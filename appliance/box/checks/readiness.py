@@ -13,7 +13,7 @@ from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, merged, passed, skipped
 from appliance.box.root import error_text
 from appliance.box.system import Unit
-from appliance.exits import NOT_RETRIED, Exit
+from appliance.errors import NOT_RETRIED, Exit
 from appliance.fields import from_mapping
 
 READYZ = "127.0.0.1:9464"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from appliance.text import quantity
+from appliance.text.languages import quantity
 from appliance.text.languages.capitals import SPELT, capitals, is_spelt
 from appliance.text.languages.numbers import (
     LONGEST,
@@ -15,7 +15,7 @@ from appliance.text.languages.numbers import (
     english_year,
     is_code,
 )
-from appliance.text.quantity import DASH, END, NUMBER, Quantity
+from appliance.text.languages.quantity import DASH, END, NUMBER, Quantity
 from appliance.text.spans import Kind, Language, Readings, before
 
 _MONTHS = str.split("January February March April May June July August September October November December")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from appliance.text import quantity
+from appliance.text.languages import quantity
 from appliance.text.languages.numbers import chinese, chinese_decimal, chinese_digits, is_code, roman
-from appliance.text.quantity import DASH, END, NUMBER, Quantity
+from appliance.text.languages.quantity import DASH, END, NUMBER, Quantity
 from appliance.text.spans import Kind, Language, Readings, before
 
 _MEASURES = (

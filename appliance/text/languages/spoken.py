@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from appliance.text import quantity
+from appliance.text.languages import quantity
 from appliance.text.languages.numbers import is_code
 from appliance.text.languages.plain import unshouted
-from appliance.text.quantity import CURRENCY, DASH
+from appliance.text.languages.quantity import CURRENCY, DASH
 from appliance.text.spans import Kind, Language, Readings, Say, Table, before
 
 _VERSION_BEFORE = re.compile(

@@ -19,12 +19,16 @@ from torch import Tensor, nn
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
 from appliance.fields import to_plain
-from export import modules, parity
-from export.checkpoint import save_official
 from export.demo.shipping.ship import CHECKPOINT, FAMILY, VOCAB, VOCODER, write_family
+from export.graphs import vocoders
+from export.graphs.condition import Condition
+from export.graphs.modulation import Modulation
+from export.graphs.step import Step
 from export.model.dit import DiT
 from export.model.source import Source
 from export.model.vocos import Head, Vocos, VocosConfig
+from export.proof import parity
+from export.sources.checkpoint import save_official
 
 HEADS: dict[str, Head] = {"vocos": "ISTFTHead", "source-filter": "SourceFilterHead"}
 Weights = dict[str, Tensor]
@@ -46,14 +50,14 @@ def rebuild(made: Bundle, out: Path) -> None:
     config = _vocoder_config(graphs["vocoder"], manifest)
     is_vocos = config.head == "ISTFTHead"
     dit, vocoder = DiT(arch, manifest.vocab_size, mel.mels), Vocos(config) if is_vocos else Source(config)
-    kind = modules.Vocos if is_vocos else modules.SourceFilter
+    kind = vocoders.Vocos if is_vocos else vocoders.SourceFilter
     state, voice = dit.state_dict(), vocoder.state_dict()
     voice |= {name: torch.ones_like(voice[name]) for name in voice if name.endswith(".gamma")}
     free = [name for name, _ in dit.named_parameters()]
     for name, make in {
-        "modulation": lambda w: modules.Modulation(w, arch, compute),
-        "condition": lambda w: modules.Condition(w, arch, mel.mels, 1, compute),
-        "step": lambda w: modules.Step(w, arch, mel.mels, 1, compute),
+        "modulation": lambda w: Modulation(w, arch, compute),
+        "condition": lambda w: Condition(w, arch, mel.mels, 1, compute),
+        "step": lambda w: Step(w, arch, mel.mels, 1, compute),
     }.items():
         recover(make, state, free, graphs[name])
     free = [name for name, _ in vocoder.named_parameters() if not name.endswith(".gamma")]

@@ -17,10 +17,10 @@ from appliance.contract.bundle import Arch
 from appliance.contract.placement import Table
 from appliance.text.phones.alphabet import TOKENS
 from export import cli
-from export.checkpoint import save_official
 from export.demo.corpus import store
 from export.demo.corpus.teachers import HEART, MICHAEL, Teachers
 from export.demo.training import train
+from export.sources.checkpoint import save_official
 
 NAME = "demo"
 MAX_FRAMES = 2304

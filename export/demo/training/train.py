@@ -21,7 +21,6 @@ from appliance.contract.bundle import Arch
 from appliance.contract.placement import Placement, Table
 from appliance.contract.schedule import time_grid
 from appliance.text.phones.alphabet import TOKENS
-from export import checkpoint
 from export.demo.corpus import durations
 from export.demo.corpus.store import SPEC, Store
 from export.demo.training import loop, matching
@@ -30,6 +29,7 @@ from export.demo.training.loop import Progress, autocast
 from export.demo.training.model import AttentionGuide, BatchedDiT, Prediction
 from export.demo.training.muon import Muon
 from export.model.dit import DiT, rotary_frequencies
+from export.sources import checkpoint
 
 AVERAGE, SHIPPED = "average-0.pt", "model.safetensors"
 BETAS, WEIGHT_DECAY = (0.9, 0.98), 0.01

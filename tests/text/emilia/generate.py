@@ -16,9 +16,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from appliance.text.emilia import espeak
-from appliance.text.emilia.marks import joined, single
-from appliance.text.emilia.tokens import Emilia
+from appliance.text.tokens.emilia import espeak
+from appliance.text.tokens.emilia.marks import joined, single
+from appliance.text.tokens.emilia.tokens import Emilia
 
 FOLDER = Path(__file__).parent
 LINES = (FOLDER / "lines.txt").read_text("utf-8").splitlines()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from appliance.contract.tokens import Vocabulary
-from appliance.text.emilia import espeak
-from appliance.text.emilia.marks import joined
+from appliance.text.tokens.emilia import espeak
+from appliance.text.tokens.emilia.marks import joined
 
 try:
     espeak.opened()

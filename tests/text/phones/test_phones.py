@@ -15,7 +15,7 @@ from appliance.text.phones import alphabet
 from appliance.text.phones.front import OWN, Phones, front, rows
 from appliance.text.phones.table import Table
 from appliance.text.sayable import FrontEnd
-from appliance.text.tokenizers import maker, warm
+from appliance.text.tokens.tokenizers import maker, warm
 from tests.text.phones import generate
 
 GOLDEN: dict[str, str] = dict(map(json.loads, generate.GOLDEN.read_text("utf-8").splitlines()))

@@ -1,0 +1,1 @@
+"""Lines of chat → speakable text."""

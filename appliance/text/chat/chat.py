@@ -1,0 +1,173 @@
+"""Chat → speakable text: letters made plain, spans found and said, words joined."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import emoji
+
+from appliance.config import TextConfig
+from appliance.text.chat import letters, scan
+from appliance.text.chat.line import Languages, Line
+from appliance.text.chat.marks import TEXT_MARKS, Marks
+from appliance.text.chat.rewrite import Rewriting
+from appliance.text.normalise import normalise
+from appliance.text.scripts import HAN, KANA, MARKS
+from appliance.text.spans import Kind, Language, Span
+
+_SKIN = re.compile("[\U0001f3fb-\U0001f3ff]")
+_COUPLES = {
+    "🧑\u200d❤\u200d🧑": "💑",
+    "🧑\u200d❤\u200d💋\u200d🧑": "💏",
+    "👨\u200d🤝\u200d👨": "👬",
+    "👩\u200d🤝\u200d👨": "👫",
+    "👩\u200d🤝\u200d👩": "👭",
+    "👨\u200d🐰\u200d👨": "👯\u200d♂",
+    "🧑\u200d🐰\u200d🧑": "👯",
+    "👩\u200d🐰\u200d👩": "👯\u200d♀",
+    "👨\u200d🫯\u200d👨": "🤼\u200d♂",
+    "🧑\u200d🫯\u200d🧑": "🤼",
+    "👩\u200d🫯\u200d👩": "🤼\u200d♀",
+    "🫱\u200d🫲": "🤝",
+}
+"""Sequences that exist with two skin tones alone, and the emoji without."""
+_ASIDE = re.compile(r"\s?\([^()]*\)|[:：]")
+"""künstler(in), O button (blood type)"""
+MOST_EMOJI = 3
+MOST_REPEATS = 3
+_REPEATED = (Kind.WORD, Kind.MARK, Kind.EMOTE, Kind.NAME, Kind.ACRONYM, Kind.SHOUTING, Kind.REPEAT)
+_HAN_DIGITS = frozenset("零一二三四五六七八九十百千万亿")
+_MARK = re.compile(f"[{MARKS}]")
+_POINTS = ",.!?;:，。！？；：।॥؟۔،؛"
+_UNSPACED = re.compile(f"[{HAN}{KANA}]")
+
+
+def rewrite(
+    text: Rewriting, choices: TextConfig, marks: Marks, languages: Languages, can_say: Callable[[str], bool]
+) -> None:
+    """Make a chat line speakable, in words of the languages in force; accents that can be said stay."""
+    letters.plain(text, can_say)
+    # Before `normalise` removes the joiners within an emoji.
+    if emojis := [] if text.text.isascii() else emoji.emoji_list(text.text):
+        _name_emoji(text, emojis, choices, marks, languages.of(text.text))
+    text.text = normalise(text.text, lines=True)
+    line = Line(text.text, choices, marks, languages)
+    found = scan.spans(line)
+    for span in found:
+        _note(text, line, span)
+    text.text = tidied(_joined(_without_repeats(text, line, found)))
+
+
+def tidied(text: str) -> str:
+    text = re.sub(r"\s+", " ", text)
+    text = re.sub(rf"(?<=[{HAN}，。！？：；、]) (?=[{HAN}，。！？：；、])", "", text)
+    text = re.sub(r"\s+([,.!?;:，。！？、…)])|(\()\s+", r"\1\2", text)
+    text = re.sub(r"([,，、])(?:\s?[,，、])+", r"\1", text)
+    text = re.sub(r"[,，、:：]\s?([.!?。！？])", r"\1", text)
+    text = re.sub(r"([.!?。！？])\s?[,，]", r"\1", text)
+    text = re.sub(r"([.!?])(?:\s?\.)+(?!\d)", r"\1", text)
+    return re.sub(rf"^(?:[\s,.;:，。、：!?！？…]|-(?!\d))+(?=-?[\w({TEXT_MARKS}])", "", text).strip()
+
+
+def _note(text: Rewriting, line: Line, span: Span) -> None:
+    written, said = line.text[span.start : span.end], span.said.strip()
+    if span.kind in (Kind.PAUSE, Kind.DIRECTION):
+        text.note(span.kind.value, written, "" if not said or not said[0].isascii() else said)
+    elif span.kind is not Kind.SPACE and said != written.strip():
+        text.note(span.kind.value, written, said)
+
+
+def _joined(found: list[Span]) -> str:
+    """Words of spans; two that meet are kept apart, but beside Chinese characters."""
+    parts: list[str] = []
+    last = before = ""
+    is_word = False
+    for span in found:
+        if not span.said:
+            continue
+        if is_word and _is_letter(span.said[0]):
+            parts.append(" ")
+        elif last == " " and before in _HAN_DIGITS and span.said[0] in _HAN_DIGITS:
+            parts.append("，")  # 三 十五 is not 三十五
+        parts.append(span.said)
+        last = span.said[-1]
+        is_word = _is_letter(last) or (span.kind is not Kind.PUNCTUATION and bool(_MARK.match(last)))
+        before = span.said.rstrip()[-1:] or before
+    return "".join(parts)
+
+
+def _is_letter(character: str) -> bool:
+    return character.isalnum() and not _UNSPACED.match(character)
+
+
+def _without_repeats(text: Rewriting, line: Line, found: list[Span]) -> list[Span]:
+    """Keep at most MOST_REPEATS of a word that follows itself."""
+    kept: list[Span] = []
+    run: list[Span] = []
+
+    def close() -> None:
+        if len(run) > MOST_REPEATS:
+            said = run[0].said.strip()
+            text.note(
+                Kind.REPEAT.value, line.text[run[0].start : run[-1].end], " ".join([said] * MOST_REPEATS)
+            )
+            cut = kept.index(run[MOST_REPEATS])
+            del kept[cut:]
+        run.clear()
+
+    for span in found:
+        word = span.said.strip().lower()
+        if span.kind is Kind.SPACE and span.said == " ":
+            kept.append(span)
+            continue
+        is_word = span.kind in _REPEATED and (len(word) > 1 or span.kind is Kind.MARK)
+        if not is_word or (run and word != run[0].said.strip().lower()):
+            close()
+        if is_word:
+            run.append(span)
+        kept.append(span)
+    close()
+    return kept
+
+
+def _name_emoji(
+    text: Rewriting, found: list[Any], choices: TextConfig, marks: Marks, language: Language
+) -> None:
+    """Put marks for the names of each run of emoji, each emoji of the line once."""
+    original, rewritten, at = text.text, "", 0
+    runs: list[list[Any]] = []
+    for match in found:
+        if runs and not original[int(runs[-1][-1]["match_end"]) : int(match["match_start"])].strip():
+            runs[-1].append(match)
+        else:
+            runs.append([match])
+    named: set[str] = set()
+    for run in runs:
+        start, end = int(run[0]["match_start"]), int(run[-1]["match_end"])
+        names = list(dict.fromkeys(_emoji_name(str(match["emoji"]), language) for match in run))
+        new = [name for name in names if name and name not in named][:MOST_EMOJI]
+        named.update(new)
+        words = language.comma.join(new) if choices.emoji == "name" else ""
+        before = original[at:start].rstrip()
+        joint = language.comma if words and before and before[-1] not in _POINTS else " "
+        rewritten += before + (joint + marks.text(words) if words else "")
+        after = original[end:].lstrip()[:1]
+        rewritten += language.comma if words and after and after not in _POINTS else " "
+        text.note(Kind.EMOJI.value, original[start:end], words)
+        at = end
+    text.text = rewritten + original[at:].lstrip()
+
+
+def _emoji_name(character: str, language: Language) -> str:
+    """Name without its skin tone; "" in a language that `emoji` lacks."""
+    if language.code not in emoji.LANGUAGES:
+        return ""
+    bare = _SKIN.sub("", character)
+    bare = _COUPLES.get(bare.replace("\ufe0f", ""), bare)
+    name = emoji.demojize(bare, language=language.code, delimiters=("", ""), version=None)
+    if name == bare:  # a skin tone alone, too
+        return ""
+    name = _ASIDE.sub("", name.replace("_", " ")).strip()
+    return re.sub(r"\d+\w*", lambda m: span.said if (span := language.numbers.at(m[0], 0)) else m[0], name)

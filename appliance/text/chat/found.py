@@ -1,0 +1,306 @@
+"""Spans that may hold anything: links, tags, markup, directions, emotes, faces, names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from appliance.text.chat.directions import is_direction, pause_s
+from appliance.text.chat.line import LINK, MAIL, Line
+from appliance.text.chat.marks import TEXT_MARKS, Silent
+from appliance.text.languages.capitals import is_initials
+from appliance.text.scripts import HAN, KANA, MARKS
+from appliance.text.spans import Kind, Language, Span
+
+Reading = Callable[[Line, re.Match[str]], "str | tuple[Kind, str] | None"]
+"""Words of a match, with another kind than the table's if need be; None if it is no such span."""
+
+
+def _link(line: Line, match: re.Match[str]) -> str:
+    return f" {line.language_at(match.start()).link} " if line.choices.links == "name" else " "
+
+
+def _mail(line: Line, match: re.Match[str]) -> str:
+    return f" {line.language_at(match.start()).mail} " if line.choices.links == "name" else " "
+
+
+def _emote(line: Line, match: re.Match[str]) -> str:
+    return _emote_named(line, match, match[1])
+
+
+def _emote_named(line: Line, match: re.Match[str], name: str) -> str:
+    return f" {_words(line.language_at(match.start()), name)} " if line.choices.emoji == "name" else " "
+
+
+def _name(line: Line, match: re.Match[str]) -> str:
+    return _words(line.language_at(match.start()), match[1])
+
+
+def _words(language: Language, name: str) -> str:
+    """Words of an identifier: user_name9 → user name nine, catJAM → cat JAM."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub("[_-]", " ", name))
+    return " ".join(re.sub(r"[0-9]", lambda digit: language.digit(digit[0]), words).split())
+
+
+def _phone(line: Line, match: re.Match[str]) -> str | None:
+    language = line.language_at(match.start())
+    if not language.says_digits:
+        return None
+    groups = re.findall(r"\d+", match[0])
+    said = language.comma.join(" ".join("".join(map(language.digit, group)).split()) for group in groups)
+    return f"{language.alone.get('+', '').lstrip()}{said}" if match[0][0] == "+" else said
+
+
+def _cheer(line: Line, match: re.Match[str]) -> str | None:
+    """Cheer500"""
+    language = line.language_at(match.start())
+    if not language.says_digits:
+        return None
+    named = f"{_words(language, match[1])} {language.number(match[2], False)}"
+    return f" {named} " if line.choices.emoji == "name" else " "
+
+
+def _file(line: Line, match: re.Match[str]) -> str | None:
+    """report-2026.pdf"""
+    language = line.language_at(match.start())
+    if not language.says_digits:
+        return None
+    said = []
+    for part in re.findall(r"[^\W\d_]+|\d+|\.", match[1]):
+        if not part.isdecimal():
+            said.append(language.point if part == "." else part)
+        elif len(part) > 4 or part[0] == "0":
+            said += [language.digit(digit).strip() for digit in part]
+        else:
+            said.append(language.number(part, False))
+    ending = match[2].upper() if is_initials(re.sub(r"\d", "", match[2]).upper()) else match[2]
+    letters = [c if c.isalpha() else language.digit(c).strip() for c in ending]
+    said += [language.point, *([" ".join(letters)] if ending.isupper() else [ending])]
+    return f" {' '.join(said)} "
+
+
+def _pause_element(line: Line, match: re.Match[str]) -> str:
+    seconds = pause_s(f"pause {match[1] or ''}")
+    return f" {line.marks.silent(Silent(pause_s=seconds or 0.0))} "
+
+
+def _bracketed(line: Line, match: re.Match[str]) -> tuple[Kind, str] | None:
+    bracket, inside = match[0][0], match[0][1:-1].strip(" /")
+    if (seconds := pause_s(inside)) is not None and (bracket != "*" or inside != "beat"):
+        return Kind.PAUSE, f" {line.marks.silent(Silent(pause_s=seconds))} "
+    bracket = {"（": "(", "<": "["}.get(bracket, bracket)
+    if is_direction(inside, bracket, line.text[: match.start()], line.text[match.end() :]):
+        if line.choices.directions == "speak":
+            return Kind.DIRECTION, f" {inside} "
+        return Kind.DIRECTION, f" {line.marks.silent(Silent(direction=inside))} "
+    if match[0][0] == "[" and re.fullmatch(r"\w{1,12}", inside) and not inside.isdigit():
+        return Kind.EMOTE, _emote_named(line, match, inside)
+    return None
+
+
+def _face(line: Line, match: re.Match[str]) -> str:
+    return f" {line.language_at(match.start()).heart} " if match[0] == "<3" else " "
+
+
+def _tag(line: Line, match: re.Match[str]) -> str | None:
+    name, before = match["tag"], line.text[match.start() - 1 : match.start()]
+    if len(name) == 1 and before.isalnum() and match[0][1] != "/" and f"</{name}>" not in line.text:
+        return None  # a<b>c
+    return " "
+
+
+def _escape(line: Line, match: re.Match[str]) -> str | None:
+    path = re.search(r"\S*$", line.text[: match.start()])
+    return None if path and re.match(r"[A-Za-z]:|\\\\", path[0]) else "\n"
+
+
+def _item(line: Line, match: re.Match[str]) -> str | None:
+    language = line.language_at(match.start())
+    own = language.numbers.at(line.text, match.start())
+    if own and own.end > match.end(1):
+        return None  # 1. Platz
+    if not language.says_digits:
+        return match[0]
+    return f"{language.number(match[1], False).capitalize()}{language.comma}"
+
+
+def _nothing(line: Line, match: re.Match[str]) -> str:
+    return ""
+
+
+def _space(line: Line, match: re.Match[str]) -> str:
+    return " "
+
+
+def _direction_tag(line: Line, match: re.Match[str]) -> tuple[Kind, str] | None:
+    found = _bracketed(line, match)
+    return found if found and found[0] in (Kind.DIRECTION, Kind.PAUSE) else None
+
+
+_FACE = re.compile(
+    r"(?<!\S)(?:(?:[:;=]['’]?-?[)(DdPpOo3|/\\\]\[*]|[xX]D+|xd|X\)|[xX]-[D)]|8-[)D]|B-\)|<3|</3|\^_*\^|[Tt]_[Tt]|[oO]_[oO]|-_-+|>_<|>\.<"
+    r"|>:[(\[]|[(\[]:|QAQ|QWQ|\\o/|¯\\_\(ツ\)_/¯))(?=$|[\s,.!?，。！？])|(?<=[a-z])[:;]-?[)(](?=$|\s)"
+)
+_KAOMOJI = re.compile(
+    rf"[(（](?=[^()（）]*[°□◕‿﹏ω・｡´｀╯╰ಠಥ▽△∀≧≦\u0361])[^()（）A-Za-z0-9{HAN}]{{1,16}}[)）]"
+    rf"[^\sA-Za-z0-9{HAN},.!?，。！？{TEXT_MARKS}]*(?:\s?┻[━─]+┻)?"
+)
+_SECRET = re.compile(
+    r"(?<![\w-])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{16,}"
+    r"|(?=[A-Za-z+/_-]*\d)(?=[^\s]*[A-Z])(?=[^\s]*[a-z])[A-Za-z0-9+/_-]{24,}=*)(?![\w-])"
+)
+"""Identifiers of machines, hashes, keys."""
+_CHEERS = (
+    "Cheer|BibleThump|CheerWhal|Corgo|Uni|ShowLove|Party|SeemsGood|Pride|Kappa|FrankerZ|HeyGuys|DansGame|EleGiggle"
+    "|TriHard|Kreygasm|4Head|SwiftRage|NotLikeThis|FailFish|VoHiYo|PJSalt|MrDestructoid|bday|RIPCheer|Shamrock|PogChamp"
+    "|DoodleCheer|BitBoss|Streamlabs|Muxy|HolidayCheer|Goal|Anon|Charity"
+)
+"""Twitch's names of cheers, which stand before their bits."""
+_ENDINGS = (
+    "pdf|png|jpe?g|gif|webp|svg|bmp|mp[34]|m4a|wav|ogg|opus|flac|mkv|avi|mov|webm|txt|md|csv|jsonl?|ya?ml|toml|ini"
+    "|cfg|conf|log|xml|html?|css|js|tsx?|jsx|py|rs|cpp|hpp|java|kt|swift|rb|php|sh|bat|ps1|lua|sql|exe|dll|msi|dmg"
+    "|iso|zip|rar|7z|gz|tar|docx?|xlsx?|pptx?|psd|fbx|ttf|otf|bak|tmp|apk|jar|onnx|safetensors|gguf|ckpt|srt|sav"
+)
+"""Endings of file names."""
+_IN_NAME = rf"(?:-|[^\W{HAN}{KANA}])"
+_ATTRIBUTE = r"""\s+[\w:-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>=]+)"""
+_FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
+    (
+        "<",
+        Kind.THINKING,
+        re.compile(r"(?s)<(think|thinking|reasoning|analysis|tool_call|function_call)>.*?</\1>"),
+        _space,
+    ),
+    ("<", Kind.MARKUP, re.compile(r"(?is)<(script|style)\b[^<>]*>.*?</\1>"), _space),
+    (
+        "`",
+        Kind.CODE,
+        re.compile(r"(?ms)^```.*?^```[^\n]*$|```.*?```"),
+        lambda line, m: f" {line.language_at(m.start()).listing} ",
+    ),
+    (":", Kind.DATA, re.compile(r"data:[\w/+.-]*(?:;[\w=-]+)*,[\w+/=%-]*"), _space),
+    ("", Kind.CODE, _SECRET, _space),
+    (
+        "[",
+        Kind.MARKUP,
+        re.compile(
+            r"(?i)\[/?(?:b|i|u|s|url|img|color|size|font|quote|code|spoiler|center|list|inst)(?:=[^\[\]\n]*)?\]"
+        ),
+        _space,
+    ),
+    ("]", Kind.LINK, re.compile(r"\]\([^()\s]+(?:\s+\"[^\"]*\")?\)"), _space),
+    ("]", Kind.MARKUP, re.compile(r"!?\[(?=[^\[\]\n]*\]\([^()\s]+(?:\s+\"[^\"]*\")?\))"), _space),
+    ("@", Kind.MAIL, re.compile(MAIL, re.IGNORECASE), _mail),
+    (".:", Kind.LINK, re.compile(f"(?i:{LINK})"), _link),
+    ("<", Kind.EMOTE, re.compile(r"<a?:(\w{2,40}):\d+>"), _emote),
+    ("[", Kind.EMOTE, re.compile(r"\[(?:emote|emoji|sticker):(?:\d+:)?([\w-]{0,40})\]"), _emote),
+    (
+        "",
+        Kind.EMOTE,
+        re.compile(rf"(?i)(?<![^\W{HAN}{KANA}])({_CHEERS})(\d{{1,7}})(?![^\W{HAN}{KANA}])"),
+        _cheer,
+    ),
+    (
+        ".",
+        Kind.CODE,
+        re.compile(
+            rf"(?i)(?<![^\W{HAN}{KANA}])(?<![.-])([^\W{HAN}{KANA}]{_IN_NAME}*(?:\.{_IN_NAME}+)*)"
+            rf"\.({_ENDINGS})(?!{_IN_NAME}|\.\w)"
+        ),
+        _file,
+    ),
+    (
+        "<",
+        Kind.PAUSE,
+        re.compile(r"<(?:break|pause)(?:\s+time=[\"']?|[\s:]+)?(\d[\w.]*)?[\"']?\s*/?>"),
+        _pause_element,
+    ),
+    ("<", Kind.DIRECTION, re.compile(r"<[a-z]{3,12}/?>"), _direction_tag),
+    (
+        "<",
+        Kind.MARKUP,
+        re.compile(
+            rf"<!--.*?-->|<\|\w+\|>|<[@#][!&]?\d+>|<t:\d+(?::\w)?>|</?(?P<tag>[A-Za-z][\w:-]*)(?:=[^\s<>]+)?(?:{_ATTRIBUTE})*\s*/?>",
+            re.S,
+        ),
+        lambda line, m: _tag(line, m) if m["tag"] else " ",
+    ),
+    ("[", Kind.LAYOUT, re.compile(r"(?m)^[-*+] \[[ xX]\] (?=\S)"), _nothing),
+    (
+        "[*(（【",
+        Kind.DIRECTION,
+        re.compile(
+            r"\[[^\[\]\n]{1,60}\]|(?<![\w*])\*[^*\n]{1,80}\*(?![\w*])|\([^()\n]{1,40}\)|（[^（）\n]{1,20}）|【[^【】\n]{1,20}】"
+        ),
+        _bracketed,
+    ),
+    (
+        "(",
+        Kind.PHONE,
+        re.compile(r"(?<!\w)(?:\+?\d{1,3}[ -]?)?\(\d{2,4}\)[ .-]?\d{3,5}(?:[ .-]\d{2,4}){0,3}(?!\w)"),
+        _phone,
+    ),
+    (":", Kind.EMOTE, re.compile(r"(?<!\w):(?=[\d_-]*[a-zA-Z])([a-zA-Z0-9_-]{1,40}):(?!\w)"), _emote),
+    ("", Kind.EMOTICON, _FACE, _face),
+    ("(（", Kind.EMOTICON, _KAOMOJI, _space),
+    ("@", Kind.NAME, re.compile(rf"(?<!\w)@([\w{MARKS}]+)"), _name),
+    ("#", Kind.HASHTAG, re.compile(rf"(?<!\w)#([^\W\d][\w{MARKS}]*)#?"), _name),
+    ("#", Kind.LAYOUT, re.compile(r"(?m)^#{1,6}\s+(?=\S)"), _nothing),
+    ("-*_=|", Kind.LAYOUT, re.compile(r"(?m)^(?:[-*_=]{3,}|[\s|:-]{5,})$"), _nothing),
+    ("-*+•>", Kind.LAYOUT, re.compile(r"(?m)^(?:[-*+•–] |>+ )(?=\S)"), _nothing),
+    (
+        ".)",
+        Kind.LAYOUT,
+        re.compile(r"(?m)^(\d{1,2})[.)] (?=\S)"),
+        _item,
+    ),
+    ("\\", Kind.MARKUP, re.compile(r"\\[()\[\]]"), _space),
+    ("\\", Kind.MARKUP, re.compile(r"\\r\\n|\\[nrt](?![\\])"), _escape),
+    ("`", Kind.MARKUP, re.compile(r"(?<=\w)`(?=\w)"), lambda line, m: "'"),
+    ("`", Kind.MARKUP, re.compile("`+"), _nothing),
+    ("$", Kind.MARKUP, re.compile(r"\$\$"), _space),
+)
+"""Characters of which one must be there, kind, pattern, words, in order of precedence."""
+_PAIRED = (
+    re.compile(r"(\*\*\*|\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)(\1)"),
+    re.compile(r"(?<![\w*])(\*)(?=[^\s*])([^*]{1,300})(?<=\S)(\*)(?![\w*])"),
+    re.compile(r"(\$)(?=[^\s\d$])([^$\n]{0,80}?[\\^=_][^$\n]{0,80}?)(?<=\S)(\$)(?!\w)"),
+    re.compile(r"(?<![\w_])(_)(?=[^\s_])([^_]{1,300})(?<=\S)(_)(?![\w_])"),
+)
+"""Marks of emphasis and formulas are spans; what is between is read as the rest."""
+
+
+@dataclass
+class _Found:
+    """Spans that do not overlap."""
+
+    taken: bytearray
+    spans: dict[int, Span] = field(default_factory=dict)
+
+    def add(self, kind: Kind, start: int, end: int, said: str) -> None:
+        if end > start and not any(self.taken[start:end]):
+            self.taken[start:end] = b"\1" * (end - start)
+            self.spans[start] = Span(kind, start, end, said)
+
+
+def find(line: Line) -> dict[int, Span]:
+    text = line.text
+    found = _Found(bytearray(len(text)))
+    for signs, kind, pattern, read in _FOUND:
+        if signs and not any(sign in text for sign in signs):
+            continue
+        for match in pattern.finditer(text):
+            if found.taken[match.start()]:
+                continue
+            said = read(line, match)
+            if isinstance(said, str):
+                found.add(kind, *match.span(), said)
+            elif said is not None:
+                found.add(said[0], *match.span(), said[1])
+    for pattern in _PAIRED if any(sign in text for sign in "*_~|$") else ():
+        for match in pattern.finditer(text):
+            if not (any(found.taken[slice(*match.span(1))]) or any(found.taken[slice(*match.span(3))])):
+                found.add(Kind.MARKUP, *match.span(1), "")
+                found.add(Kind.MARKUP, *match.span(3), "")
+    return found.spans

@@ -1,0 +1,1 @@
+"""Texts in pieces, one per segment."""

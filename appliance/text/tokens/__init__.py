@@ -1,0 +1,1 @@
+"""Texts as the tokens of a bundle."""

@@ -1,0 +1,125 @@
+"""A text's tokens: segments by language, English by its phones, Chinese by initials and finals with tones.
+
+Tags `[…]` are tokens as they stand, `<hao3>` is pinyin. Letters of other languages go with the segment that
+they stand in, and a text without English and Chinese has no tokens.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby
+
+from appliance.text.tokens.chinese import segment
+from appliance.text.tokens.emilia.words import chinese_words, english_words
+
+_MARKS = str.maketrans("，。！？；：、‘’“”⋯", ",.!?;:,''\"\"…")
+_ELLIPSIS = re.compile(r"···|・・・|\.\.\.")
+_PART = re.compile(r"[<\[].*?[>\]]|.")
+_BRACKETS = {"<>": "pinyin", "[]": "tag"}
+_SYLLABLE = re.compile(r"[^\W\d_]+[1-5]")
+_READ = frozenset("0123456789%&@+=£")
+"""Characters beside letters that are read though no token stands for them."""
+LONGEST_KEPT = 400
+"""Characters; longer texts are read anew each time, others, as transcripts, before each reply."""
+KEPT = 2_048
+
+
+class Kept:
+    """Maker of tokens that keeps those of short texts. Thread-safe, as `make` is."""
+
+    def __init__(self, make: Callable[[str], tuple[str, ...]]) -> None:
+        self._make = make
+        self._kept = functools.lru_cache(maxsize=KEPT)(make)
+
+    def __call__(self, text: str) -> tuple[str, ...]:
+        """Tokens, also such as no vocabulary has. Raises what `make` raises."""
+        return self._kept(text) if len(text) <= LONGEST_KEPT else self._make(text)
+
+
+class Emilia(Kept):
+    """Thread-safe, as `phones` is."""
+
+    def __init__(self, phones: Callable[[str], Sequence[str]]) -> None:
+        super().__init__(self._made)
+        self._phones = phones
+
+    def _made(self, text: str) -> tuple[str, ...]:
+        made: list[str] = []
+        for part, language in segments(_ELLIPSIS.sub("…", text.translate(_MARKS))):
+            if language == "en":
+                made += self._phones(english_words(part))
+            elif language == "zh":
+                made += _chinese(part)
+            elif language == "pinyin":
+                syllable = part.strip("<>")
+                made += _split(syllable) if _SYLLABLE.fullmatch(syllable) else ()
+            elif language == "tag":
+                made.append(part)
+        return tuple(made)
+
+
+def segments(text: str) -> Iterator[tuple[str, str]]:
+    """(part, "en" | "zh" | "pinyin" | "tag" | ""); what is of no language goes with what stands before it."""
+    text = text.replace("\n", "")
+    # Brackets that open after the last that closes would each be looked for to the end.
+    closed = max(text.rfind(">"), text.rfind("]")) + 1
+    language = ""
+    parts: list[tuple[str, str]] = []
+    for part in (*_PART.findall(text[:closed]), *text[closed:]):
+        own = _language(part)
+        parts.append((part, language := own or language))
+    first = next((language for _, language in parts if language), "")
+    kinds = ((part, _BRACKETS.get(part[0] + part[-1], language or first)) for part, language in parts)
+    for kind, run in groupby(kinds, lambda part: part[1]):
+        if kind in _BRACKETS.values():
+            yield from run
+        else:
+            yield "".join(part for part, _ in run), kind
+
+
+def can_say(character: str, tokens: Collection[str]) -> bool:
+    """True for letters of English and Chinese, and for signs that are tokens or are read as words."""
+    if _is_chinese(character):
+        return all(token in tokens for token in _chinese(character))
+    if character.isalpha():
+        # Letters of the phones' alphabet are no letters of a text; é and its like go with the English.
+        return character < "\u0250"
+    return character in _READ or (character not in "_^#" and character in tokens)
+
+
+def _language(part: str) -> str:
+    if _is_chinese(part) or part[0] + part[-1] == "<>":
+        return "zh"
+    return "en" if part.isascii() and part.isalpha() else ""
+
+
+def _is_chinese(part: str) -> bool:
+    return "\u4e00" <= part <= "\u9fa5"
+
+
+def _chinese(text: str) -> list[str]:
+    from pypinyin import Style, lazy_pinyin
+
+    syllables = lazy_pinyin(
+        list(segment(chinese_words(text))),
+        style=Style.TONE3,
+        tone_sandhi=True,
+        neutral_tone_with_five=True,
+    )
+    return [
+        token
+        for syllable in syllables
+        for token in (_split(syllable) if _SYLLABLE.fullmatch(syllable) else (syllable,))
+    ]
+
+
+@functools.lru_cache(maxsize=2048)
+def _split(syllable: str) -> tuple[str, ...]:
+    """hao3 → h0, ao3."""
+    from pypinyin.contrib.tone_convert import to_finals_tone3, to_initials
+
+    initial = to_initials(syllable, strict=False)
+    final = to_finals_tone3(syllable, strict=False, neutral_tone_with_five=True)
+    return tuple(filter(None, (initial and f"{initial}0", final)))

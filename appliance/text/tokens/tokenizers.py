@@ -1,0 +1,70 @@
+"""Tokenizers by name; what they need, as dictionaries and the process of espeak, begins when first used."""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+
+from appliance.contract.tokens import Tokenizer, Vocabulary
+from appliance.text.languages import known
+from appliance.text.phones import front
+from appliance.text.scripts import JOINERS, LETTERS
+from appliance.text.tokens import chinese
+from appliance.text.tokens.emilia import marks, phones
+from appliance.text.tokens.emilia.tokens import Emilia, Kept, can_say
+
+WARM = "Hello, frobnicator"
+"""Words that the dictionary of `phones` has and lacks."""
+_emilia = Emilia(phones.SHARED.phones)
+_READ = frozenset("%&@+=£$€'-" + JOINERS) | marks.KNOWN
+"""Signs that espeak reads, or reads across, though no token stands for them."""
+
+
+def maker(tokenizer: Tokenizer, voice: str = "") -> Callable[[str], Sequence[str]]:
+    """For `Vocabulary.split`; those of espeak raise PhonesMissing. `voice` is that of `espeak`."""
+    if tokenizer == "phones":
+        return lambda text: front.front()(text)
+    if tokenizer == "espeak":
+        return _espeak(voice)
+    return _emilia if tokenizer == "emilia" else chinese.to_tokens
+
+
+@functools.cache
+def _espeak(voice: str) -> Kept:
+    return Kept(lambda text: phones.SHARED.phones(text, voice))
+
+
+def warm(tokenizer: Tokenizer, voice: str = "") -> None:
+    """Load dictionaries, most of a second, and start what it needs. Raises PhonesMissing."""
+    if tokenizer == "phones":
+        front.front()(WARM)
+        return
+    if tokenizer == "espeak":
+        _espeak(voice)(WARM)
+        return
+    chinese.warm()
+    if tokenizer == "emilia":
+        _emilia("你好 hello")
+
+
+def says(vocabulary: Vocabulary, character: str) -> bool:
+    """True if a vocabulary has what one character is made into."""
+    if vocabulary.tokenizer == "emilia":
+        return can_say(character, vocabulary.index)
+    if vocabulary.tokenizer == "espeak":
+        return _spoken_by_espeak(vocabulary, character)
+    if vocabulary.tokenizer == "phones":
+        return front.can_say(character)
+    made = vocabulary.split(character, chinese.to_tokens)  # none where the tokenizer leaves it out
+    return bool(made) and all(token in vocabulary.index for token in made if token != " ")
+
+
+def _spoken_by_espeak(vocabulary: Vocabulary, character: str) -> bool:
+    """True for letters of the voice's script and of Latin's; of others espeak says what they are called."""
+    if unicodedata.category(character)[0] in "LM":
+        scripts = dict.fromkeys(("LATIN", *known(vocabulary.voice).scripts))
+        own = "".join(LETTERS[script] for script in scripts)
+        return unicodedata.category(character)[0] == "M" or re.match(f"[{own}]", character) is not None
+    return character.isdecimal() or character in _READ or character in vocabulary.index

@@ -1,0 +1,1 @@
+"""Precisions of a traced graph: float32 arithmetic, float32 sums, INT8."""

@@ -1,0 +1,598 @@
+"""Parity of a bundle with its weights: every variant on the device's engine against the oracles."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from appliance.contract.bundle import (
+    FLOAT32,
+    FLOAT32_SUMS,
+    FUSED,
+    INT8,
+    Bundle,
+    Manifest,
+    Precision,
+    Sampling,
+)
+from appliance.contract.graphs import CONTEXT, kept, signatures
+from appliance.contract.mel import log_mel
+from appliance.contract.sampler import Sampler
+from appliance.engine.backend import Graph
+from appliance.engine.engine import Synthesizer
+from appliance.engine.ort import OrtBackend
+from appliance.engine.replay import replay
+from appliance.errors import EngineFault
+from export import progress
+from export.proof.oracles import (
+    EXACT,
+    GATE_NFES,
+    LONG_FRAMES,
+    READINGS,
+    Case,
+    Coarse,
+    Expectations,
+    ExpectedGraph,
+    FloatArray,
+    Peak,
+    TorchOracle,
+    Trajectory,
+    condition_inputs,
+    distance,
+    modulation_strength,
+    ratio,
+    read_cases,
+    relative_error,
+)
+
+BOUNDS: dict[Precision, dict[str, float]] = {
+    "fp32": {
+        "modulation": 5e-6,
+        "condition": 5e-6,
+        "step": 5e-6,
+        "vocoder": 1e-5,
+        "sample": 5e-5,
+        "wave": 5e-4,
+    },
+    "fp16": {
+        "modulation": 2e-3,
+        "condition": 5e-3,
+        "step": 5e-3,
+        "vocoder": 1e-2,
+        "sample": 1e-2,
+        "wave": 1e-1,
+    },
+    "int8": {
+        "modulation": 2e-3,
+        "condition": 5e-6,
+        "vocoder": 1e-5,
+        "mel": 0.35,
+        "wave mel": 0.35,
+        "heard": 0.05,
+    },
+    "int8-qdq": {
+        "modulation": 2e-3,
+        "condition": 5e-3,
+        "vocoder": 1e-2,
+        "mel": 0.25,
+        "wave mel": 0.25,
+    },
+}
+"""Largest accepted errors. Steps of lossy precisions have none: guidance amplifies their errors, later steps
+correct them; nor have samples, whose phase is arbitrary. `heard`: mean distance of log-mels in nepers that
+passes whatever few steps cost; INT8 of the demo voice is 0.03 to 0.05 from its float32, and as often wrong in
+its words (appliance/demo/README.md)."""
+LOSSY: tuple[Precision, ...] = ("int8", "int8-qdq")
+BESIDE_HALF = BOUNDS["int8-qdq"] | {name: BOUNDS["int8"][name] for name in ("mel", "wave mel", "heard")}
+"""Bounds of the variant INT8 of an fp16 bundle, whose other graphs read float16 weights."""
+CHEAPER: tuple[Sampling, ...] = ("short-kv", "short")
+"""Samplings other than `exact` that the export of a DiT chooses from, cheapest first."""
+MEASURED: tuple[Sampling, ...] = ("short-once", *CHEAPER)
+"""`short-once` is chosen by name: whether words allow it must be heard."""
+SHIFTED = 1e-8
+"""Error of each frame of a row whose reference does not begin at position 0: a rotary angle n·w is rounded to
+float32 as upstream's is, elsewhere to another number."""
+SAMPLING_BOUND = 1.65
+"""Largest distance to the fine solution, in that of `exact` at the same NFE. Were the fine one of NFE 32, it
+would be 1.5, by six readings of the demo's weights."""
+FINE_NFE = 16
+"""Of that solution."""
+OWN_ERRORS = 8.0
+"""Error of a float32 graph that passes whatever its bound, in those of torch's own float32 on these weights,
+both from float64. It is what `BOUNDS` are of the 6e-7 that torch has with usual ones."""
+RATIOS = ("mel", "wave mel", *CHEAPER)
+"""Rows whose error is a ratio of mean absolute distances."""
+PEER = "upstream-int8"
+"""Variant with upstream's own INT8 of the step."""
+KEPT_BYTES = 64 << 20
+SHOWN_PEAKS = 3
+"""Peaks of each graph in the report."""
+PADDING = 37
+"""Most padding frames in graphs with masks."""
+
+
+@dataclass(frozen=True)
+class Row:
+    what: str
+    variant: str
+    against: str
+    frames: int
+    nfe: int
+    """Number of steps; 0 if none."""
+    error: float
+    """‖a − b‖ / ‖b‖ or a ratio of distances; infinite if the engine failed."""
+    bound: float | None
+    """None if only reported."""
+    time: float | None = None
+    """Flow time of a single velocity."""
+
+    @property
+    def holds(self) -> bool:
+        return math.isfinite(self.error) and (self.bound is None or self.error <= self.bound)
+
+    @property
+    def snr_db(self) -> float | None:
+        """None for ratios of distances."""
+        return None if self.what in RATIOS else -20.0 * float(np.log10(max(self.error, 1e-12)))
+
+    def __str__(self) -> str:
+        place = "" if self.time is None else f", t {self.time:.3f}"
+        limit = "not finite" if self.bound is None else f"allowed {self.bound:.1e}"
+        return (
+            f"{self.what} at {self.frames} frames, NFE {self.nfe}{place}, variant {self.variant}, "
+            f"against {self.against}: {self.error:.1e}, {limit}"
+        )
+
+
+@dataclass
+class Report:
+    precision: str
+    rows: list[Row] = field(default_factory=list)
+    absent: str = ""
+    """Reason why upstream's package was not compared."""
+    samplings: list[Row] = field(default_factory=list)
+    """Cheaper samplings against `exact`."""
+    choices: tuple[Sampling, ...] = CHEAPER
+    """Those that `sampling` may be."""
+    peaks: tuple[Peak, ...] = ()
+    """In float16."""
+
+    @property
+    def broken(self) -> list[Row | Peak]:
+        """Rows with non-finite errors, and peaks beyond float16: the bundle cannot synthesise."""
+        rows = [row for row in (*self.rows, *self.samplings) if not math.isfinite(row.error)]
+        return [*rows, *(peak for peak in self.peaks if not peak.is_finite)]
+
+    @property
+    def failed(self) -> list[str]:
+        """Rows beyond their bound; of samplings, only non-finite ones."""
+        beyond = [str(peak) for peak in self.peaks if not peak.holds]
+        beyond += [str(row) for row in self.rows if not row.holds]
+        return beyond + [str(row) for row in self.samplings if not math.isfinite(row.error)]
+
+    @property
+    def sampling(self) -> Sampling:
+        """Cheapest measured sampling within its bound."""
+        for sampling in self.choices:
+            if any(row.what == sampling for row in self.samplings) and not self.beyond(sampling):
+                return sampling
+        return "exact"
+
+    def drop(self, variant: str) -> list[str]:
+        """If a row of a variant is beyond its bound, remove all its rows; return those beyond."""
+        beyond = [str(row) for row in self.rows if row.variant == variant and not row.holds]
+        if beyond:
+            self.rows = [row for row in self.rows if row.variant != variant]
+            self.samplings = [row for row in self.samplings if row.variant != variant]
+        return beyond
+
+    def beyond(self, sampling: Sampling) -> list[str]:
+        return [str(row) for row in self.samplings if row.what == sampling and not row.holds]
+
+    def record(self) -> dict[str, Any]:
+        rows = []
+        for row in (*self.rows, *self.samplings):
+            snr_db = None if row.snr_db is None else round(row.snr_db, 1)
+            rows.append({**asdict(row), "error": float(f"{row.error:.3g}"), "snr_db": snr_db})
+        record = {"rows": rows, "upstream": self.absent or "measured", "sampling": self.sampling}
+        if self.peaks:
+            largest = [p for _, of in groupby(self.peaks, lambda p: p.graph) for p in islice(of, SHOWN_PEAKS)]
+            record["peaks"] = [{**asdict(peak), "value": float(f"{peak.value:.3g}")} for peak in largest]
+        return record
+
+    def table(self) -> str:
+        return table(self.record()["rows"], self.absent)
+
+
+def table(rows: list[Mapping[str, Any]], absent: str = "") -> str:
+    lines = [
+        f"{'what':10s} {'variant':8s} {'against':12s} {'frames':>6s} {'NFE':>4s} {'t':>6s} {'error':>10s} "
+        f"{'SNR dB':>7s} {'bound':>8s}"
+    ]
+    for r in rows:
+        time, snr, bound = (
+            "–" if r.get(key) is None else format(r[key], form)
+            for key, form in (("time", ".3f"), ("snr_db", ".1f"), ("bound", ".1e"))
+        )
+        lines.append(
+            f"{r['what']:10s} {r.get('variant', 'default'):8s} {r['against']:12s} {r['frames']:6d} "
+            f"{r['nfe']:4d} {time:>6s} {r['error']:10.2e} {snr:>7s} {bound:>8s}"
+        )
+    return "\n".join([*lines, f"upstream's package: {absent}"] if absent else lines)
+
+
+def variants(bundle: Bundle) -> list[str]:
+    """Variants of some backend that a CPU can run, its own last."""
+    found = {bundle.variant_for(backend) for backend in bundle.manifest.backends} - {FUSED}
+    found |= {FLOAT32, INT8} & bundle.manifest.variants.keys()
+    return sorted(found, key=lambda name: (name == "ort-cpu", name))
+
+
+def measure(
+    bundle: Bundle, expected: Expectations, choices: tuple[Sampling, ...] = CHEAPER, named: str = "auto"
+) -> Report:
+    """Compare graphs, generated frames and waveforms of every variant with the oracles.
+
+    `choices`: samplings that the report may choose, cheapest first; `named`: the one to measure in their
+    place, or none.
+    """
+    report = Report(bundle.manifest.precision, absent=expected.absent, peaks=expected.peaks, choices=choices)
+    names = variants(bundle)
+    paths: set[Path] = set()
+    for variant in names:
+        progress.begin(f"gate of {variant}")
+        graphs = Graphs(bundle, variant, bounds_of(bundle.manifest, variant, expected))
+        report.rows.extend(single(graphs, expected.graphs, paths))
+        for solved in expected.trajectories:
+            report.rows.extend(velocities(graphs, solved))
+        del graphs
+        give_back()
+    for variant in (FUSED, FLOAT32_SUMS):  # their other graphs are the default's
+        if variant in bundle.manifest.variants and expected.trajectories:
+            progress.begin(f"gate of {variant}")
+            graphs = Graphs(bundle, variant, expected.bounds)
+            report.rows.extend(velocities(graphs, expected.trajectories[0].last))
+            del graphs
+            give_back()
+    case = expected.trajectories[0].case if expected.trajectories else None
+    tried = choices if named == "auto" else (named,) if named in MEASURED else ()
+    sampled = measure_samplings(
+        bundle,
+        case,
+        lambda made: report.rows.extend(_samples(made, expected)),
+        tried,
+        first=named == "auto",
+    )
+    report.samplings = sampled.samplings
+    if PEER in bundle.manifest.variants and expected.coarse is not None:
+        _beside_peer(bundle, report, expected.coarse)
+    report.rows.sort(key=lambda row: names.index(row.variant) if row.variant in names else len(names))
+    return report
+
+
+def bounds_of(manifest: Manifest, variant: str, expected: Expectations) -> Mapping[str, float]:
+    """Largest accepted errors of a variant: those of `expected`, else of the bundle's precision."""
+    return BESIDE_HALF if variant == INT8 else expected.bounds or BOUNDS[manifest.precision]
+
+
+def single(graphs: Graphs, expected: Sequence[ExpectedGraph], seen: set[Path]) -> Iterator[Row]:
+    """Rows of the graphs that run once, but for files in `seen`; theirs are added."""
+    known = frozenset(seen)
+    for one in expected:
+        if (path := graphs.bundle.graph(one.graph, graphs.variant)) not in known:
+            seen.add(path)
+            error = relative_error(graphs.output(one.graph, one.inputs, one.wanted.shape), one.wanted)
+            bound = max(graphs.bounds[one.graph], OWN_ERRORS * one.own)
+            yield Row(one.graph, graphs.variant, EXACT, one.frames, 0, error, bound)
+
+
+def measure_samplings(
+    bundle: Bundle,
+    case: Case | None = None,
+    more: Callable[[Samples], None] | None = None,
+    tried: tuple[Sampling, ...] = MEASURED,
+    *,
+    first: bool = False,
+) -> Report:
+    """Compare the cheaper samplings `tried` with `exact` on `case` (the first of READINGS) without an oracle,
+    in the CPU's variant; those after the first within its bound not, if `first`.
+
+    Not where steps renoise, of which more are no finer solution, nor where no keys are kept. Calls `more`
+    with each variant's samples before its engine closes.
+    """
+    m = bundle.manifest
+    d, nfe = m.defaults, m.sampler.nearest(GATE_NFES[0])
+    case = case or read_cases(READINGS, m.mel, bundle.vocabulary(), m.max_frames, d.guidance)[0]
+    start = len(case.cond)
+    coarse, fine = (d.times(n) for n in (nfe, FINE_NFE))
+    report = Report(m.precision, absent="not measured")
+    if m.sampler.update == "renoise" or not m.dimensions.keeps_keys:
+        tried = ()
+    for variant in reversed(variants(bundle)):
+        progress.begin(f"samples of {variant}")
+        with _samples_of(bundle, variant) as made:
+            if more is not None:
+                more(made)
+            if not tried:
+                continue
+            wanted = made(case, fine)[0][start:]
+            exact = distance(made(case, coarse)[0][start:], wanted)
+            for sampling in tried:
+                error = ratio(distance(made(case, coarse, sampling)[0][start:], wanted), exact)
+                row = Row(sampling, variant, "exact", case.frames, nfe, error, SAMPLING_BOUND)
+                report.samplings.append(row)
+                if first and row.holds:
+                    break
+            tried = ()  # what they leave out is the weights' matter, not the arithmetic's
+    return report
+
+
+class Samples:
+    """Log-mel (N, M) and waveform of one variant, each made once; NaN if the engine fails."""
+
+    def __init__(self, engine: Synthesizer, variant: str) -> None:
+        self.manifest, self.variant = engine.manifest, variant
+        self._engine: Synthesizer | None = engine
+        self._made: dict[tuple[int, bytes, Sampling], tuple[FloatArray, FloatArray]] = {}
+
+    def __call__(
+        self, case: Case, times: NDArray[np.float64], sampling: Sampling = "exact"
+    ) -> tuple[FloatArray, FloatArray]:
+        key = id(case), times.tobytes(), sampling
+        if key not in self._made:
+            try:
+                assert self._engine is not None, "closed"
+                self._made[key] = replay(self._engine, case.segment(times, sampling))
+            except EngineFault:
+                self._made[key] = np.full_like(case.noise, np.nan), np.full(1, np.nan, np.float32)
+            frames = case.frames if sampling == "exact" else case.frames - len(case.cond)
+            progress.did(frames, self.manifest.sampler.most_rows, len(times) - 1)
+        return self._made[key]
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.shutdown()
+        self._engine = None
+
+
+def give_back() -> None:
+    """Return freed memory to the system: what one variant's graphs have taken, the next would add to."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # a C library without it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+@contextlib.contextmanager
+def _samples_of(bundle: Bundle, variant: str) -> Iterator[Samples]:
+    # Any variant, not only the CPU's: the default one computes in FP16 as a device does.
+    samples = Samples(Synthesizer(bundle, OrtBackend(), lanes=1, variant=variant), variant)
+    try:
+        yield samples
+    finally:
+        samples.close()
+        give_back()
+
+
+def _samples(made: Samples, expected: Expectations) -> Iterator[Row]:
+    """Rows of the random cases; of a lossy precision, its two ratios."""
+    bounds = bounds_of(made.manifest, made.variant, expected)
+    if made.variant == INT8 or made.manifest.precision in LOSSY:
+        if expected.coarse is not None:
+            yield from _lossy(made, expected.coarse, bounds)
+        return
+    for e in expected.samples:
+        mel, wave = made(e.case, e.times)
+        found: list[tuple[str, float, float]] = [(e.what, e.error(mel), e.own)]
+        if e.wave is not None:
+            found.append(("wave", e.wave_error(wave), e.own_wave))
+        for what, error, own in found:
+            bound = max(bounds[what], OWN_ERRORS * own)
+            yield Row(what, made.variant, e.against, e.case.frames, len(e.times) - 1, error, bound)
+
+
+def _lossy(made: Samples, coarse: Coarse, bounds: Mapping[str, float]) -> Iterator[Row]:
+    spec, nfe = made.manifest.mel, coarse.nfe
+    start = len(coarse.case.cond)
+    mel, wave = made(coarse.case, made.manifest.defaults.times(nfe))
+    spoken = log_mel(wave, spec)[start:] if np.isfinite(wave).all() else np.full(1, np.nan, np.float32)
+    heard = bounds.get("heard", 0.0)
+    for what, error, unit, near in (
+        ("mel", distance(mel[start:], coarse.mel[start:]), coarse.mel_distance, heard / spec.scale),
+        ("wave mel", distance(spoken, coarse.wave_mel[start:]), coarse.wave_mel_distance, heard),
+    ):
+        bound = max(bounds[what], ratio(near, unit))
+        yield Row(what, made.variant, TorchOracle.name, coarse.case.frames, nfe, ratio(error, unit), bound)
+
+
+def _beside_peer(bundle: Bundle, report: Report, coarse: Coarse) -> None:
+    """Let INT8 that is beyond its bounds be as far from float as upstream's own, whose rows are added."""
+    if all(row.holds for row in report.rows if row.what in RATIOS):
+        return
+    with _samples_of(bundle, PEER) as made:
+        theirs = list(_lossy(made, coarse, dict.fromkeys(("mel", "wave mel"), 0.0)))
+    allowed = {row.what: row.error for row in theirs}
+    report.rows = [
+        replace(row, bound=max(row.bound, allowed[row.what]))
+        if row.what in allowed and row.bound is not None
+        else row
+        for row in report.rows
+    ] + [replace(row, bound=None) for row in theirs]
+
+
+class Graphs:
+    """Runs graphs of one variant; of large ones the last stays loaded."""
+
+    def __init__(self, bundle: Bundle, variant: str, bounds: Mapping[str, float] | None = None) -> None:
+        self.bundle, self.variant = bundle, variant
+        self.bounds = bounds or BOUNDS[bundle.manifest.precision]
+        self.dimensions = bundle.manifest.dimensions
+        self._backend, self._loaded = OrtBackend(), dict[str, Graph]()
+
+    @property
+    def masks(self) -> bool:
+        m = self.bundle.manifest
+        return self.variant not in ("ort-cpu", INT8) and m.batch_invariant and "step" in m.variants["default"]
+
+    def run(
+        self, name: str, inputs: Mapping[str, NDArray[Any]], shape: tuple[int, ...] = ()
+    ) -> dict[str, NDArray[Any]]:
+        """Outputs by name, NaN on a fault; `shape` is for sizes that no input has."""
+        spec = signatures(self.dimensions)[name]
+        if name not in self._loaded:
+            path = self.bundle.graph(name, self.variant)
+            weights = path.with_name(f"{path.name}.data")  # those of a shared file are as many
+            if not weights.exists() or weights.stat().st_size > KEPT_BYTES:
+                self._loaded.clear()
+            self._loaded[name] = self._backend.load(name, path, spec, {})
+        given = {t.name: np.ascontiguousarray(inputs[t.name], t.dtype) for t in spec.inputs}
+        axes = {str(a): n for t in spec.inputs for a, n in zip(t.axes, given[t.name].shape, strict=True)}
+        outputs: dict[str, NDArray[Any]] = {
+            t.name: np.zeros(shape or t.shape(axes), t.dtype) for t in spec.outputs
+        }
+        try:
+            self._loaded[name].bind(given, outputs).run(release=True)
+        except EngineFault:
+            for array in outputs.values():
+                array.fill(np.nan)
+        if "latents" in given:
+            rows, frames, _ = given["latents"].shape
+            progress.did(frames, rows)
+        return outputs
+
+    def output(
+        self, name: str, inputs: Mapping[str, NDArray[Any]], shape: tuple[int, ...] = ()
+    ) -> FloatArray:
+        """The first output, as float32."""
+        return next(iter(self.run(name, inputs, shape).values())).astype(np.float32)
+
+
+def solve(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> Trajectory:
+    """Solve a case with graphs instead of an oracle, by Euler's method."""
+    d, sampler = graphs.dimensions, graphs.bundle.manifest.sampler
+    condition = graphs.run("condition", condition_inputs(case, d.upsampling))["condition"]
+    table = _table(graphs, case, times)
+    y, latents, found = case.noise, list[FloatArray](), list[FloatArray]()
+    for step, (guided, unguided) in enumerate(sampler.weights(times, case.guidance)):
+        v = np.stack([_alone(graphs, y, condition[i], table, step) for i in _shown(sampler, times[step])])
+        latents.append(y)
+        found.append(v)
+        y = y + guided * v[0] + unguided * v[-1]
+    mel = np.concatenate([case.cond, y[len(case.cond) :]])
+    return Trajectory(case, times, latents, found, mel, condition, table)
+
+
+def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
+    """Errors of velocities at the oracle's latents, through each step graph."""
+    d, n, known = graphs.dimensions, solved.case.frames, len(solved.case.cond)
+    bound, sampler = graphs.bounds.get("step"), graphs.bundle.manifest.sampler
+    bound = bound and max(bound, OWN_ERRORS * solved.own)
+    given = signatures(d)["step_keys" if d.keeps_keys else "step"].inputs
+    with np.errstate(over="ignore"):  # in half precision; its rows say so
+        condition, table = (
+            made.astype(next(t.dtype for t in given if t.name == name))
+            for name, made in (("condition", solved.condition), ("mod_table", solved.table))
+        )
+    middle = len(solved.latents) // 2
+
+    def row(what: str, step: int, found: FloatArray, wanted: NDArray[Any], more: float = 0.0) -> Row:
+        time = round(float(solved.times[step]), 4)
+        error = relative_error(found, wanted)
+        return Row(what, graphs.variant, EXACT, n, 1, error, bound and bound + more, time)
+
+    for step, (x, wanted) in enumerate(zip(solved.latents, solved.velocities, strict=True)):
+        if d.keeps_keys and n > LONG_FRAMES:
+            break  # the other rows tell as much, and cost as much again
+        shown = _shown(sampler, solved.times[step])
+        rows = zip(("guided", "unguided"), shown, wanted)  # noqa: B905 - or the first alone
+        for what, i, v in islice(rows, 1 + (step == middle)):
+            yield row(what, step, _alone(graphs, x, condition[i], table, step), v)
+    x, wanted = solved.latents[middle], solved.velocities[middle]
+    padding = min(PADDING, (graphs.bundle.manifest.max_frames - n) // 2) if graphs.masks else 0
+    if d.keeps_keys:
+        known = known // d.stride * d.stride
+        before, seen = x[None, :known], condition[:1, :known]
+        inputs = _rows(x[None, known:], condition[:1, known:], table, middle, padding)
+        # The CPU kernel ignores the start of keys.
+        first = 0 if graphs.variant == FUSED or d.kept else padding
+        keys = graphs.run("step_keys", inputs | _reference(before, seen, first))
+        later = SHIFTED * n if first else 0.0
+        yield row("keys", middle, keys["velocity"][0, : n - known], wanted[0, known:], later)
+        context = min(known, CONTEXT)
+        missing = CONTEXT - context if graphs.masks else 0
+        inputs |= _reference(before[:, -context:], seen[:, -context:], missing, "context")
+        inputs |= {t.name: keys[t.name] for t in kept(d)} | {"reference_lengths": np.array([known])}
+        found = graphs.output("step_reply", inputs)
+        yield row("reply", middle, found[0, : n - known], wanted[0, known:], later)
+    if graphs.masks:
+        # Two rows, but of a long case.
+        both = np.resize(_shown(sampler, solved.times[middle])[: len(wanted)], 1 + (n <= LONG_FRAMES))
+        found = graphs.output(
+            "step", _rows(np.stack([x] * len(both)), condition[both], table, middle, padding)
+        )
+        yield row("padded", middle, found[:, :n], np.resize(wanted, (len(both), *wanted.shape[1:])))
+
+
+def _shown(sampler: Sampler, t: float) -> list[int]:
+    """Places in `Sampler.conditions` of a lane's rows at a time."""
+    if sampler.most_rows == 1:
+        return [0]
+    return [0, sampler.conditions.index(sampler.unguided_at(t).condition)]
+
+
+def _alone(
+    graphs: Graphs, x: NDArray[Any], condition: NDArray[Any], table: NDArray[Any], step: int
+) -> FloatArray:
+    """(N, M) velocity of one row."""
+    inputs = _rows(x[None], condition[None], table, step)
+    if "step" in graphs.dimensions.required:
+        return graphs.output("step", inputs)[0]
+    return graphs.output("step_keys", inputs | _reference(x[None, :0], condition[None, :0]))[0]
+
+
+def _table(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> NDArray[Any]:
+    """(NFE, 6·depth + 2, D) modulation rows of a case."""
+    t = times[:-1].astype(np.float32)
+    strength = modulation_strength(graphs.bundle.manifest.sampler, t, case.guidance)
+    return graphs.run("modulation", {"t": t} | strength)["rows"]
+
+
+def _rows(
+    latents: NDArray[Any], condition: NDArray[Any], table: NDArray[Any], step: int, padding: int = 0
+) -> dict[str, NDArray[Any]]:
+    count, frames, _ = latents.shape
+    return {
+        "latents": _padded(latents, (0, padding)),
+        "condition": _padded(condition, (0, padding)),
+        "mod_table": table,
+        "step_index": np.full(count, step),
+        "lengths": np.full(count, frames),
+    }
+
+
+def _reference(
+    latents: NDArray[Any], condition: NDArray[Any], padding: int = 0, name: str = "reference"
+) -> dict[str, NDArray[Any]]:
+    return {
+        name: _padded(latents, (padding, 0)),
+        f"{name}_condition": _padded(condition, (padding, 0)),
+        "reference_lengths": np.array([latents.shape[1]]),
+    }
+
+
+def _padded(array: NDArray[Any], widths: tuple[int, int]) -> NDArray[Any]:
+    """Pad (R, N, …) with noise, on which no result may depend."""
+    rng = np.random.default_rng(0)
+    before, after = (
+        rng.standard_normal((array.shape[0], width, array.shape[2])).astype(array.dtype) for width in widths
+    )
+    return np.concatenate([before, array, after], axis=1)

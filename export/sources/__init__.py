@@ -1,0 +1,1 @@
+"""Files of weights: what they are, what they hold, on what terms."""

@@ -1,0 +1,486 @@
+"""Checkpoints of F5-TTS, Vocos and BigVGAN, memory-mapped: no export holds two copies of a model."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import yaml
+from torch import Tensor, nn
+
+from appliance.contract.bundle import Arch
+from appliance.contract.sampler import UPSTREAM, Sampler
+from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_norm_pairs
+from export.model.dit import DiT, rotary_frequencies
+from export.model.hifigan import HiFiGAN, HiFiGANConfig
+from export.model.source import Source
+from export.model.vocos import Vocos, VocosConfig
+from export.sources import stored as files
+from export.sources.header import (
+    AVERAGING,
+    NO_DIT,
+    STUDENT,
+    UNMERGED,
+    VOCODER_FILES,
+    Others,
+    check_names,
+    config_beside,
+    some,
+    vocoder_file,
+)
+from export.sources.header import CheckpointError as CheckpointError
+from export.sources.header import WeightsKind as WeightsKind
+from export.sources.stored import Entry as Entry
+from export.sources.stored import Weights as Weights
+
+Format = Literal["safetensors", "pt", "pruned_pt"]
+
+EMBEDDING = "text_embed.text_embed.weight"
+ROTARY = "rotary_embed.inv_freq"
+GUIDANCE = "time_embed.guidance_embed.weight"
+BIGVGAN_FILE = VOCODER_FILES["bigvgan"][0]
+HIFIGAN_FILES = VOCODER_FILES["hifigan"]
+HIFIGAN_CONFIGS = ("config.json", "hyperparams.yaml", "hyperparameters.yaml")
+
+_COUNTERS = ("initted", "step", "n_averaged")  # of a moving average; scalars beside the weights
+_COMPILED = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
+"""Components that wrapping puts anywhere into a name."""
+_WRAPPERS = AVERAGING | {"module", "model", "online_model", "base_model", "transformer"}
+"""Components that averaging, distributing and adapting put before a DiT's own."""
+_DIT = frozenset(
+    ("time_embed", "text_embed", "input_embed", "rotary_embed", "transformer_blocks", "norm_out", "proj_out")
+) | {"long_skip_connection"}
+_VOCODERS = frozenset(("vocoder", "vocos"))
+_IN_TRAINING = re.compile(r"(?:^|\.)(?:\w*disc(?:riminators?)?|mpd|msd|mrd|\w*_loss)\.")
+"""Parts of a vocoder's training that its inference lacks."""
+_VOCOS = frozenset(("feature_extractor", "backbone", "head"))
+_GENERATOR = frozenset(("conv_pre", "ups", "resblocks", "activation_post", "conv_post"))
+_FLOAT32_ROUNDING = 1e-6  # relative; powers differ in their last digits between machines
+
+
+class OtherVocabulary(CheckpointError):
+    """The embedding has another size than the vocabulary."""
+
+
+@dataclass(frozen=True)
+class Kin:
+    """Names by which a model's tensors are found in a file, whatever wraps them."""
+
+    name: str
+    own: Collection[str]
+    """First components of its names."""
+    mark: str
+    """Begin of a name that only it has."""
+    others: Others = ()
+    """Names of models that it is not: pattern, and the rest of the sentence about the file."""
+    skipped: Collection[str] = frozenset(("mel_spec", *_VOCODERS))
+    """Components of names that are no part of it."""
+
+
+DIT = Kin("F5-TTS", _DIT, EMBEDDING, NO_DIT)
+VOCOS = Kin("Vocos", _VOCOS, "backbone.embed.", skipped=())
+GENERATOR = Kin("HiFi-GAN or BigVGAN", _GENERATOR, "conv_pre.", skipped=())
+
+
+def load_dit(
+    path: Path,
+    arch: Arch,
+    vocab_size: int,
+    mels: int = 100,
+    kind: WeightsKind = "ema",
+    sampler: Sampler = UPSTREAM,
+) -> Weights:
+    """Load a DiT from safetensors or a full or pruned `.pt`, under the names of `export.model.dit`.
+
+    Wrappers before a name are ignored, a vocoder in the same file is left out. `ema` prefers the moving
+    average, `raw` requires unaveraged weights; a rounded rotary table becomes exact. `vocab_size` excludes
+    the filler's row. Of a DMOSpeech 2 file, which re-noises, the student is taken without its second time
+    embedding, whose time its own inference never gives. Raises CheckpointError.
+    """
+    stored = read(path, kind)
+    if any(name.startswith(STUDENT) for name in stored):
+        if sampler.update != "renoise":
+            raise CheckpointError(
+                f"{path}: is a distilled student (DMOSpeech 2, {STUDENT}*), which re-noises between its "
+                "steps: --sampler renoise --guidance none --steps 4 --grid sway"
+            )
+        names = [name for name in stored if name.startswith(STUDENT) and ".time_embed2." not in name]
+        stored = Weights({name.removeprefix(STUDENT): stored.entry(name) for name in names})
+    found = unwrapped(path, stored, kind, DIT)
+    entries = {name: found.entry(name) for name in found}
+    if (rows := entries[EMBEDDING].shape[0]) != vocab_size + 1:
+        raise OtherVocabulary(
+            f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
+            f"the given vocabulary has {vocab_size}; give the vocab.txt that belongs to this checkpoint"
+        )
+    embeds_guidance = sampler.guidance == "embedded"
+    if embeds_guidance != (GUIDANCE in entries):
+        remedy = "does not have it: another --guidance" if embeds_guidance else "has it: --guidance embedded"
+        raise CheckpointError(f"{path}: a strength is embedded by {GUIDANCE}, and this checkpoint {remedy}")
+    with torch.device("meta"):
+        wanted = DiT(arch, vocab_size, mels, embeds_guidance=embeds_guidance)
+    weights = checked(path, entries, wanted)
+    table = _exact_rotary(path, weights.entry(ROTARY).read(), rotary_frequencies(arch.dim_head))
+    exact = {ROTARY: Entry(tuple(table.shape), lambda: table)}
+    return Weights({name: weights.entry(name) for name in weights} | exact, averaged=found.averaged)
+
+
+def read(path: Path, kind: WeightsKind = "raw") -> Weights:
+    """A file's tensors under their names. Raises CheckpointError."""
+    if (path / "adapter_config.json").is_file():
+        raise CheckpointError(f"{path}: {UNMERGED}")
+    return files.read(path).weights(kind)
+
+
+def load(path: Path, kind: WeightsKind, kin: Kin) -> Weights:
+    """A model's tensors under its own names. Raises CheckpointError."""
+    return unwrapped(path, read(path, kind), kind, kin)
+
+
+def preferred(path: Path, kind: WeightsKind) -> WeightsKind:
+    """`kind`, or `ema` for a file that has averaged weights alone. Raises CheckpointError."""
+    names = read(path, kind)
+    return (
+        "ema" if names.averaged or all(not AVERAGING.isdisjoint(name.split(".")) for name in names) else kind
+    )
+
+
+def mel_scale(path: Path) -> float:
+    """By what a DMOSpeech 2 file's log-mels are divided; 1 for others. Raises CheckpointError."""
+    if not path.is_file():
+        return 1.0
+    whole = files.read(path)
+    if not any(name.startswith(STUDENT) for name in whole.dicts.get("model_state_dict", ())):
+        return 1.0
+    if "scale" not in whole.settings:
+        raise CheckpointError(f"{path}: names no scale of its log-mels, which DMOSpeech 2's files have")
+    return float(whole.settings["scale"])
+
+
+def unwrapped(path: Path, stored: Weights, kind: WeightsKind, kin: Kin) -> Weights:
+    """A model's entries under their own names. Raises CheckpointError for another model's.
+
+    The prefixes in a file tell its models apart: averaged or raw, and whatever is no wrapper.
+    """
+    check_names(path, stored, kin.others)
+    models: dict[tuple[bool, str], dict[str, Entry]] = {}
+    for raw in stored:
+        prefix, name = _split(raw, kin.own)
+        if name in _COUNTERS or not set(raw.split(".")).isdisjoint(kin.skipped):
+            continue
+        averaged = stored.averaged or not AVERAGING.isdisjoint(prefix)
+        key = averaged, ".".join(part for part in prefix if part not in _WRAPPERS)
+        entries = models.setdefault(key, {})
+        if name in entries:
+            raise CheckpointError(f"{path}: holds {name} twice, under different prefixes")
+        entries[name] = stored.entry(raw)
+    whole = [key for key, entries in models.items() if any(name.startswith(kin.mark) for name in entries)]
+    if not whole:
+        have = some([name for entries in models.values() for name in entries])
+        raise CheckpointError(
+            f"{path}: no {kin.name} checkpoint, it has no {kin.mark.rstrip('.')}; it has {have}"
+        )
+    if kind == "raw" and all(averaged for averaged, _ in whole):
+        averages = [n for n in stored if stored.averaged or not AVERAGING.isdisjoint(n.split("."))]
+        raise CheckpointError(
+            f"{path}: has no raw weights, only the moving average: {some(averages)}; --weights ema takes it"
+        )
+    wanted = [key for key in whole if key[0] == (kind == "ema")] or whole
+    chosen = [key for key in wanted if not key[1]] or wanted
+    if len(chosen) > 1:
+        raise CheckpointError(f"{path}: holds several models: {', '.join(name for _, name in chosen)}")
+    loose = {k: v for key, entries in models.items() if key not in whole for k, v in entries.items()}
+    return Weights(loose | models[chosen[0]], averaged=chosen[0][0])
+
+
+def _split(name: str, own: Collection[str]) -> tuple[list[str], str]:
+    """Wrappers of a stored name and a model's own name, which begins with one of `own`."""
+    parts = [part for part in name.split(".") if part not in _COMPILED]
+    at = next((i for i, part in enumerate(parts) if part in own), None)
+    if at is None:
+        at = next((i for i, part in enumerate(parts) if part not in _WRAPPERS), 0)
+    return parts[:at], ".".join(parts[at:])
+
+
+def _vocoder_in(path: Path, kin: Kin, kind: WeightsKind) -> Weights:
+    """Entries of a vocoder under their own names; in a file with a DiT, those under `vocoder.`."""
+    stored = read(path, kind)
+    mixed = [name for name in stored if not _VOCODERS.isdisjoint(name.split("."))]
+    names = [name for name in mixed or stored if not _IN_TRAINING.search(name)]
+    return unwrapped(
+        path, Weights({name: stored.entry(name) for name in names}, averaged=stored.averaged), kind, kin
+    )
+
+
+def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Weights]:
+    """Read `config.yaml` and the weights of a folder or of a file there, published or as its trainer left
+    them, or a file with a model and its vocoder.
+
+    The latter (IndicF5's) has no configuration: its sizes are those of its tensors, the rest is that of
+    charactr/vocos-mel-24khz. Raises CheckpointError.
+    """
+    beside = config_beside(place if place.is_file() else place / "config.yaml", "config.yaml")
+    alone = not place.is_file() or (beside.is_file() and DIT.mark not in "".join(read(place)))
+    config = _config(beside, yaml.safe_load, VocosConfig.parse) if alone else None
+    path = vocoder_file(place, "vocos")
+    try:
+        stored = _vocoder_in(path, VOCOS, kind)
+    except CheckpointError as error:
+        if alone:
+            raise
+        raise CheckpointError(
+            f"{path}: holds no Vocos; give a folder with config.yaml and weights"
+        ) from error
+    entries = {name: stored.entry(name) for name in stored if not name.startswith("feature_extractor.")}
+    config = config or _vocos_config(path, stored)
+    with torch.device("meta"):
+        wanted = _vocos(config)
+    return config, checked(path, entries, wanted)
+
+
+def _vocos(config: VocosConfig) -> Vocos | Source:
+    return Vocos(config) if config.head == "ISTFTHead" else Source(config)
+
+
+def _vocos_config(path: Path, stored: Weights) -> VocosConfig:
+    try:
+        dim, mels, _ = stored.entry("backbone.embed.weight").shape
+        intermediate, _ = stored.entry("backbone.convnext.0.pwconv1.weight").shape
+        n_fft = stored.entry("head.out.weight").shape[0] - 2
+    except (KeyError, ValueError):
+        raise CheckpointError(f"{path}: holds no Vocos; give a folder with config.yaml and weights") from None
+    layers = sum(name.endswith("pwconv1.weight") for name in stored)
+    return VocosConfig(mels, dim, intermediate, layers, n_fft, n_fft // 4, "center")
+
+
+def load_bigvgan(place: Path, kind: WeightsKind = "ema") -> tuple[BigVGANConfig, Weights]:
+    """Read `config.json` and the weights of a folder or of a file there, folding weight norm.
+
+    Raises CheckpointError.
+    """
+    beside = config_beside(place, "config.json") if place.is_file() else place / "config.json"
+    config = _config(beside, json.loads, BigVGANConfig.parse)
+    path = vocoder_file(place, "bigvgan")
+    entries = _folded(path, _vocoder_in(path, GENERATOR, kind))
+    with torch.device("meta"):
+        wanted = BigVGAN(config)
+    for name, tensor in wanted.named_buffers():  # some files lack the filters, which are constants
+        entries.setdefault(name, Entry(tuple(tensor.shape), low_pass))
+    return config, checked(path, entries, wanted)
+
+
+def load_hifigan(place: Path, kind: WeightsKind = "ema") -> tuple[HiFiGANConfig, Weights]:
+    """Read the weights of a folder or of a file there, folding weight norm, and the authors' `config.json` or
+    SpeechBrain's hyperparameters if they are there. Raises CheckpointError.
+    """
+    path = vocoder_file(place, "hifigan")
+    stored = _vocoder_in(path, GENERATOR, kind)
+    plain = {name.replace(".conv.", "."): stored.entry(name) for name in stored}  # as SpeechBrain wraps them
+    entries = _folded(path, Weights(plain))
+    beside = config_beside(path, *HIFIGAN_CONFIGS)
+    if beside.is_file():
+        read = json.loads if beside.suffix == ".json" else _hyperparameters
+        config = _config(beside, read, HiFiGANConfig.parse)
+    else:
+        try:
+            config = HiFiGANConfig.of({name: entry.shape for name, entry in entries.items()})
+        except (KeyError, ValueError, ZeroDivisionError) as error:
+            raise CheckpointError(f"{path}: no HiFi-GAN's generator ({error} is missing or odd)") from error
+    with torch.device("meta"):
+        wanted = HiFiGAN(config)
+    return config, checked(path, entries, wanted)
+
+
+class _Plain(yaml.SafeLoader):
+    """Reads HyperPyYAML's tags as what they are written before."""
+
+
+def _untagged(loader: yaml.SafeLoader, _: str, node: yaml.Node) -> object:
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    return loader.construct_sequence(node) if isinstance(node, yaml.SequenceNode) else str(node.value)
+
+
+_Plain.add_multi_constructor("!", _untagged)
+
+
+def _hyperparameters(text: str) -> object:
+    return yaml.load(text, _Plain)
+
+
+def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
+    with torch.device("meta"):
+        model = DiT(arch, vocab_size, mels, embeds_guidance=GUIDANCE in weights)
+    return filled(model, weights)
+
+
+def build_vocos(config: VocosConfig, weights: Mapping[str, Tensor]) -> Vocos | Source:
+    with torch.device("meta"):
+        model = _vocos(config)
+    return filled(model, weights)
+
+
+def build_bigvgan(config: BigVGANConfig, weights: Mapping[str, Tensor]) -> BigVGAN:
+    with torch.device("meta"):
+        model = BigVGAN(config)
+    return filled(model, weights)
+
+
+def build_hifigan(config: HiFiGANConfig, weights: Mapping[str, Tensor]) -> HiFiGAN:
+    with torch.device("meta"):
+        model = HiFiGAN(config)
+    return filled(model, weights)
+
+
+def save_official(
+    state: Mapping[str, Tensor],
+    path: Path,
+    format: Format = "safetensors",
+    *,
+    raw: Mapping[str, Tensor] | None = None,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Write averaged weights under the names of `export.model.dit` in upstream's layouts.
+
+    They are stored as `dtype` (None: unchanged); a full `pt` has the unaveraged `raw` and an optimiser too.
+    """
+
+    def stored(tensor: Tensor) -> Tensor:
+        return (tensor if dtype is None else tensor.to(dtype)).contiguous()
+
+    counters = {"initted": torch.tensor(True), "step": torch.tensor(1)}
+    if format == "safetensors":
+        shapes = {
+            f"ema_model.transformer.{name}": state.entry(name).shape
+            if isinstance(state, Weights)
+            else tuple(state[name].shape)
+            for name in state
+        }
+        write_safetensors(path, shapes, lambda key: stored(state[key.split(".", 2)[2]]), dtype, counters)
+        return
+    averaged = {f"ema_model.transformer.{name}": stored(tensor) for name, tensor in state.items()}
+    whole: dict[str, Any] = {"ema_model_state_dict": {**averaged, **counters}}
+    if format == "pt":
+        current = {f"transformer.{name}": stored(tensor) for name, tensor in (raw or state).items()}
+        whole |= {
+            "model_state_dict": current,
+            "optimizer_state_dict": {"state": {}, "param_groups": []},
+            "scheduler_state_dict": {"last_epoch": 1},
+            "update": 1,
+        }
+    torch.save(whole, path)
+
+
+_SAFETENSORS_TYPES = {torch.float32: ("F32", 4), torch.float16: ("F16", 2), torch.bfloat16: ("BF16", 2)}
+_SCALARS = {torch.bool: "BOOL", torch.int64: "I64"}
+
+
+def write_safetensors(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    tensor: Callable[[str], Tensor],
+    dtype: torch.dtype | None = None,
+    scalars: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write a safetensors file of `dtype` (None: float32), with one tensor in memory at a time."""
+    kind, width = _SAFETENSORS_TYPES[dtype or torch.float32]
+    header: dict[str, Any] = {}
+    at = 0
+    for name, shape in shapes.items():
+        end = at + width * int(torch.Size(shape).numel())
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, end]}
+        at = end
+    for name, value in (scalars or {}).items():
+        end = at + value.element_size()
+        header[name] = {"dtype": _SCALARS[value.dtype], "shape": [], "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # aligns the data
+    with path.open("wb") as stream:
+        stream.write(struct.pack("<Q", len(text)) + text)
+        for name in shapes:
+            stream.write(_bytes(tensor(name)))
+        for value in (scalars or {}).values():
+            stream.write(_bytes(value))
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    flat: Any = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(flat)
+
+
+def _folded(path: Path, stored: Weights) -> dict[str, Entry]:
+    pairs = weight_norm_pairs(stored)
+    halves = {half for pair in pairs.values() for half in pair}
+    entries = {name: stored.entry(name) for name in stored if name not in halves}
+    for name, (magnitude, direction) in pairs.items():
+        if direction not in stored:
+            raise CheckpointError(f"{path}: has {magnitude} without {direction}")
+        entries[name] = _folding(stored, magnitude, direction)
+    return entries
+
+
+def _folding(stored: Weights, magnitude: str, direction: str) -> Entry:
+    return Entry(stored.entry(direction).shape, lambda: fold(stored[magnitude], stored[direction]))
+
+
+def _exact_rotary(path: Path, stored: Tensor, exact: Tensor) -> Tensor:
+    """`exact`, of which `stored` must be a rounding: bfloat16's turns frame 1000 by 0.44 rad."""
+    difference = float(((stored.float() - exact) / exact).abs().max())
+    rounding = torch.finfo(stored.dtype).eps / 2 if stored.is_floating_point() else 0.0
+    if not difference <= rounding + _FLOAT32_ROUNDING:
+        raise CheckpointError(
+            f"{path}: {ROTARY} differs from 10000^(-2i/{2 * len(exact)}) by up to {difference:.1e} of its "
+            f"values, more than {stored.dtype} rounds; only that table is supported"
+        )
+    return exact
+
+
+def checked(path: Path, entries: Mapping[str, Entry], model: nn.Module) -> Weights:
+    """Entries in the model's order. Raises CheckpointError for other names or shapes."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    wrong = []
+    if missing := [name for name in wanted if name not in entries]:
+        wrong.append(f"{len(missing)} tensors are missing: {some(missing)}")
+    if extra := [name for name in entries if name not in wanted]:
+        wrong.append(f"{len(extra)} are not known: {some(extra)}")
+    other = [
+        f"{name} is {entries[name].shape}, not {shape}"
+        for name, shape in wanted.items()
+        if name in entries and entries[name].shape != shape
+    ]
+    if other:
+        wrong.append(f"{len(other)} have another shape: {some(other)}")
+    if other and all(
+        sorted(entries[name].shape) == sorted(wanted[name]) and len(wanted[name]) == 3
+        for name in wanted
+        if name in entries and entries[name].shape != wanted[name]
+    ):
+        wrong.append("all of these are convolutions, transposed as in MLX")
+    if wrong:
+        raise CheckpointError(f"{path}: is not of the given architecture: {'; '.join(wrong)}")
+    return Weights({name: entries[name] for name in wanted})
+
+
+def filled(model: Any, weights: Mapping[str, Tensor]) -> Any:
+    model.load_state_dict({name: weights[name] for name in weights}, strict=True, assign=True)
+    return model.requires_grad_(False).eval()
+
+
+def _config(path: Path, read: Callable[[str], Any], parse: Callable[[Any], Any]) -> Any:
+    try:
+        return parse(read(path.read_text("utf-8")))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: no such file; the folder must have the vocoder's config") from error
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise CheckpointError(f"{path}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]

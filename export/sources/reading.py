@@ -1,0 +1,222 @@
+"""`text` of a manifest: the languages, letters and tokenizer with which weights were trained to read."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from appliance.contract.bundle import Text
+from appliance.contract.tokens import BY_ESPEAK, ESPEAK_VOICE, Tokenizer, Vocabulary
+from appliance.errors import BundleError
+from appliance.fields import shown
+from appliance.text.languages import LANGUAGES, base_code
+from appliance.text.tokens.tokenizers import maker
+from export.sources.weights import Known
+
+HOW = "--language CODE[,CODE] sets them"
+_CODES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de "
+    "dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id "
+    "ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu "
+    "lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu "
+    "rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr "
+    "ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+)
+ISO_639_1 = frozenset(_CODES.split())
+_PINYIN = re.compile(r"[a-zü]{2,6}[1-5]")
+_SCRIPTS = {
+    "HIRAGANA": "ja",
+    "KATAKANA": "ja",
+    "HANGUL": "ko",
+    "THAI": "th",
+    "GREEK": "el",
+    "HEBREW": "he",
+    "GEORGIAN": "ka",
+    "ARMENIAN": "hy",
+    "TAMIL": "ta",
+    "TELUGU": "te",
+    "KANNADA": "kn",
+    "MALAYALAM": "ml",
+    "GUJARATI": "gu",
+    "GURMUKHI": "pa",
+    "ORIYA": "or",
+    "SINHALA": "si",
+    "KHMER": "km",
+    "LAO": "lo",
+    "MYANMAR": "my",
+}
+"""Scripts that one language is mostly written in, by the first word of their letters' Unicode names."""
+_ALPHABETS = {
+    "LATIN": {
+        "de": ("äöüß", "ß"),
+        "es": ("áéíóúüñ", "ñ"),
+        "fr": ("àâæçèéêëîïôœùûüÿ", "çèê"),
+        "it": ("àèéìíîòóùú", "òù"),
+        "pt": ("áâãàçéêíóôõúü", "ãõ"),
+    },
+    "CYRILLIC": {"ru": ("абвгдеёжзийклмнопрстуфхцчшщъыьэюя", "ъыэ")},
+    "ARABIC": {"ar": ("ءآأؤإئابةتثجحخدذرزسشصضطظعغـفقكلمنهوىي", "ةضظ")},
+}
+"""Script → language → its letters beyond ASCII, all that a vocabulary may have, and those that it must."""
+
+
+_ISO_OF = {"cmn": "zh", "yue": "zh", "hak": "zh"}
+"""ISO 639-1 of espeak's languages that have another code there."""
+NUMBERS = ". ".join(map(str, (*range(21), *range(30, 110, 10), 1000, 1_000_000)))
+"""A text in every language: espeak reads numbers in the voice's."""
+MOST_UNKNOWN = 0.5
+"""Share of a voice's symbols that a vocabulary may lack."""
+
+
+def parse_tokenizer(text: str) -> tuple[Tokenizer, str]:
+    """Parse a tokenizer's name, or `espeak:LANG`, to it and the voice. Raises ValueError."""
+    name, colon, voice = text.partition(":")
+    known: tuple[Tokenizer, ...] = get_args(Tokenizer)
+    for tokenizer in known:
+        if name == tokenizer and (not colon or name == "espeak"):
+            return tokenizer, parse_voice(voice, "--tokenizer espeak:LANG") if colon else ""
+    names = ", ".join(f"{name}[:LANG]" if name == "espeak" else name for name in known)
+    raise ValueError(f"--tokenizer: must be one of {names}, not {shown(text)}")
+
+
+def parse_voice(text: str, where: str) -> str:
+    """Parse a language of espeak; capitals and underscores do not matter. Raises ValueError."""
+    voice = text.strip().replace("_", "-").lower()
+    if not ESPEAK_VOICE.fullmatch(voice):
+        raise ValueError(
+            f"{where}: must be a language of espeak, such as de, en-gb or pt-br, not {shown(text)}"
+        )
+    return voice
+
+
+def read_options(
+    tokenizer: str | None, languages: str | None
+) -> tuple[Tokenizer | None, str, tuple[str, ...] | None]:
+    """Tokenizer, its voice and the languages of `--tokenizer` and `--language`; None for what is not given.
+
+    For `espeak` the first language may be one of espeak's, as pt_BR, and is the voice. Raises ValueError.
+    """
+    name, voice = (None, "") if tokenizer is None else parse_tokenizer(tokenizer)
+    if name != "espeak":
+        return name, "", None if languages is None else parse_languages(languages)
+    if languages is None and not voice:
+        raise ValueError("--tokenizer espeak: needs a language: --tokenizer espeak:de, or --language de")
+    voices = [parse_voice(one, "--language") for one in (languages or voice).split(",")]
+    codes = (_ISO_OF.get(base_code(one), base_code(one)) for one in voices)
+    return name, voice or voices[0], tuple(dict.fromkeys(code for code in codes if code in ISO_639_1))
+
+
+def parse_languages(text: str) -> tuple[str, ...]:
+    """Parse `de,en`. Raises ValueError for what is no ISO 639-1 code."""
+    codes = tuple(part.strip() for part in text.split(","))
+    if wrong := [code for code in codes if code not in ISO_639_1]:
+        raise ValueError(
+            f"--language: must be ISO 639-1 codes of two small letters, such as de or de,en, not {wrong[0]!r}"
+        )
+    return tuple(dict.fromkeys(codes))
+
+
+def text_of(
+    vocabulary: Vocabulary, tokenizer: Tokenizer, row: Known | None, stated: Sequence[str] | None
+) -> tuple[Text, list[str]]:
+    """Text block, and what is to be said of it.
+
+    Languages are those stated, else those of the known weights, else guessed from the vocabulary. Raises
+    BundleError for those that the tokenizer cannot read.
+    """
+    said = []
+    others = [code for code in stated or () if tokenizer == "emilia" and code not in ("en", "zh")]
+    if others:
+        raise BundleError(
+            f"--tokenizer emilia: reads English and Chinese alone, and would say {', '.join(others)} by "
+            f"American phones; for weights tuned as run_finetune.sh does, pass --tokenizer espeak:{others[0]}"
+        )
+    if stated is not None:
+        languages = tuple(stated)
+    elif tokenizer == "emilia":
+        languages = ("en", "zh")
+    elif tokenizer == "phones":
+        languages = ("en",)
+    elif row is not None:
+        languages = row.languages
+        said.append(f"languages: {', '.join(languages)}, those of {row.name}; {HOW}")
+    elif languages := guess(vocabulary):
+        said.append(f"languages: {', '.join(languages)}, guessed from the vocabulary; {HOW}")
+    else:
+        said.append(f"languages: not known, so no words are put into texts, as for numbers and signs; {HOW}")
+    if unread := [code for code in languages if code not in LANGUAGES]:
+        said.append(f"{', '.join(unread)}: no words are known here, so none are put into texts of it")
+    # Those of phones say nothing of a text's.
+    phones = tokenizer in (*BY_ESPEAK, "phones")
+    letters = {token for token in vocabulary.tokens if len(token) == 1 and not phones}
+    if tokenizer == "espeak":
+        said += unheard(vocabulary)
+    return Text(languages, tokenizer, _case(letters), _form(letters), voice=vocabulary.voice), said
+
+
+def unheard(vocabulary: Vocabulary) -> list[str]:
+    """What is to be said of a voice's symbols that a vocabulary of `espeak` lacks.
+
+    Raises BundleError where it lacks most, and PhonesMissing.
+    """
+    made = maker("espeak", vocabulary.voice)(NUMBERS)
+    unknown = [symbol for symbol in made if symbol not in vocabulary.index]
+    if not unknown:
+        return []
+    share = len(unknown) / len(made)
+    told = (
+        f"{share:.1%} of the symbols by which espeak's {vocabulary.voice} says numbers are not in the tokens:"
+        f" {' '.join(dict.fromkeys(unknown))}"
+    )
+    if share > MOST_UNKNOWN:
+        raise BundleError(f"{told}; they belong to another tokenizer or language: --tokenizer")
+    return [f"{told}; they are left out"]
+
+
+def guess(vocabulary: Vocabulary) -> tuple[str, ...]:
+    """Language that the letters tell, or none; upstream's own vocabulary, of pinyin, has most scripts."""
+    if any(_PINYIN.fullmatch(token) for token in vocabulary.tokens):
+        return ()
+    scripts: dict[str, set[str]] = {}
+    for token in vocabulary.tokens:
+        if len(token) == 1 and not token.isascii() and token.isalpha():
+            script = unicodedata.name(token, "?").split()[0].split("-")[0]
+            scripts.setdefault(script, set()).add(token.lower())
+    found = {_SCRIPTS[script] for script in scripts if script in _SCRIPTS}
+    for script, letters in scripts.items():
+        alphabets = _ALPHABETS.get(script, {})
+        found |= {code for code, (all_, own) in alphabets.items() if set(own) <= letters <= set(all_)}
+    others = scripts.keys() - _SCRIPTS.keys() - _ALPHABETS.keys() - {"CJK"}
+    return tuple(found) if len(found) == 1 and not others else ()
+
+
+def _case(letters: set[str]) -> Literal["both", "lower", "upper"]:
+    small = sum(letter.islower() and letter.upper() != letter for letter in letters)
+    capital = sum(letter.isupper() and letter.lower() != letter for letter in letters)
+    if not small + capital or min(small, capital) * 4 >= max(small, capital):
+        return "both"
+    return "lower" if small > capital else "upper"
+
+
+def _form(letters: set[str]) -> Literal["NFC", "NFD"]:
+    """NFD for combining marks without any of the letters that they would compose."""
+    marks = [letter for letter in letters if unicodedata.combining(letter)]
+    pairs = (unicodedata.normalize("NFC", base + mark) for mark in marks for base in letters)
+    composed = {pair for pair in pairs if len(pair) == 1}
+    return "NFD" if composed and not composed & letters else "NFC"
+
+
+def framing(row: Known | None, around: tuple[str, str] | None, dialect: str) -> dict[str, Any]:
+    """`around` and `dialect` of a text block: as stated, else as known weights want. Raises ValueError."""
+    known = row.dialects if row is not None else {}
+    if dialect and dialect not in known:
+        there = f"one of {', '.join(known)}" if known else "left out: these weights mark none"
+        raise ValueError(f"--dialect: must be {there}, not {dialect}")
+    if around is not None:
+        return {"around": around, "dialect": dialect}
+    if not known:
+        return {}
+    dialect = dialect or next(iter(known))
+    return {"around": known[dialect], "dialect": dialect}

@@ -1,0 +1,173 @@
+"""Tensors of one file, memory-mapped, whatever its name: told by its first bytes."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import pickle
+import re
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from export.sources.header import (
+    AVERAGES,
+    DICTS,
+    NAMED_AVERAGES,
+    RAW_DICTS,
+    CheckpointError,
+    WeightsKind,
+    check_metadata,
+    check_types,
+    choose,
+    some,
+    told,
+)
+
+SAFE_TYPES: tuple[tuple[type[Any], str], ...] = (
+    (argparse.Namespace, "argparse.Namespace"),
+    *(
+        (getattr(pathlib, f"Pure{system}Path"), f"{module}.{pure}{system}Path")
+        for module in ("pathlib", "pathlib._local")  # the latter in Python 3.13
+        for pure in ("", "Pure")
+        for system in ("Posix", "Windows")
+    ),
+)
+"""Types that a pickle may hold beside torch's own, and their names there. A path is read as a pure one, which
+reaches no disk and may be another system's."""
+
+_REFUSED = re.compile(r"GLOBAL ([\w.]+)")
+"""A type in torch's message about a pickle that it did not read."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Shape and reader of a stored tensor."""
+
+    shape: tuple[int, ...]
+    read: Callable[[], Tensor]
+
+
+class Weights(Mapping[str, Tensor]):
+    """Reads a tensor on each access; floats become float32."""
+
+    def __init__(self, entries: Mapping[str, Entry], *, averaged: bool = False) -> None:
+        self._entries = dict(entries)
+        self.averaged = averaged
+        """True for a moving average of the trained weights."""
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor = self._entries[name].read()
+        return tensor.float() if tensor.is_floating_point() else tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def entry(self, name: str) -> Entry:
+        return self._entries[name]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Content of a file: tensors by the key of their dictionary, "" for a flat file, and the rest."""
+
+    path: Path
+    dicts: Mapping[str, Weights]
+    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Other keys of a checkpoint, such as a step."""
+
+    def weights(self, kind: WeightsKind) -> Weights:
+        """Weights of a kind if they are there, else the others. Raises CheckpointError if none are."""
+        key = choose(self.dicts, kind)
+        if key is None:
+            have = some([*self.dicts, *self.settings])
+            wanted = " or ".join(RAW_DICTS + NAMED_AVERAGES + AVERAGES)
+            raise CheckpointError(f"{self.path}: holds no weights under {wanted}; its keys: {have or 'none'}")
+        found = self.dicts[key]
+        return Weights({name: found.entry(name) for name in found}, averaged=key in AVERAGES)
+
+
+def read(path: Path) -> Stored:
+    """Open a file of safetensors or torch by its first bytes. Raises CheckpointError naming what it is."""
+    format = told(path)
+    return _safetensors(path) if format == "safetensors" else _unpickled(path, zipped=format == "zip")
+
+
+def _safetensors(path: Path) -> Stored:
+    try:
+        file = safe_open(path, framework="pt")
+        metadata = file.metadata() or {}
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: no safetensors file: {error}; copy it again") from error
+    check_metadata(path, metadata)
+    check_types(path, ((name, one.get_dtype()) for name, one in slices.items()))
+
+    def entry(name: str) -> Entry:
+        return Entry(tuple(slices[name].get_shape()), lambda: file.get_tensor(name))
+
+    return Stored(path, {"": Weights({name: entry(name) for name in slices})})
+
+
+def _unpickled(path: Path, *, zipped: bool) -> Stored:
+    """Content of a file of torch, mapped where it is zipped, as since torch 1.6."""
+    try:
+        with torch.serialization.safe_globals(list(SAFE_TYPES)), tempfile.TemporaryDirectory() as folder:
+            link = Path(folder, "model.pt")  # torch 2.13 goes by the name, too: .safetensors
+            link.symlink_to(path.absolute())
+            whole = torch.load(link, map_location="cpu", weights_only=True, mmap=zipped)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(f"{path}: {_refusal(path, error)}") from error
+    except Exception as error:  # a damaged pickle raises anything
+        line = str(error).strip().split("\n", 1)[0]
+        raise CheckpointError(f"{path}: no torch checkpoint, or a damaged one: {line}") from error
+    if not isinstance(whole, Mapping):
+        raise CheckpointError(f"{path}: must hold a dictionary of weights, not {type(whole).__name__}")
+    dicts = {str(key): found for key, value in whole.items() if (found := _tensors(path, value)) is not None}
+    flat = _tensors(path, whole)
+    if flat is not None:
+        dicts = {**{key: value for key, value in dicts.items() if key in DICTS}, "": flat}
+    return Stored(path, dicts, {str(key): value for key, value in whole.items() if str(key) not in dicts})
+
+
+def _tensors(path: Path, value: object) -> Weights | None:
+    """Tensors of a dictionary; None if there are none."""
+    if not isinstance(value, Mapping):
+        return None
+    tensors = {str(name): one for name, one in value.items() if isinstance(one, Tensor)}
+    check_types(path, ((name, str(one.dtype).removeprefix("torch.")) for name, one in tensors.items()))
+
+    def entry(tensor: Tensor) -> Entry:
+        return Entry(tuple(tensor.shape), lambda: tensor)
+
+    return Weights({name: entry(tensor) for name, tensor in tensors.items()}) if tensors else None
+
+
+def _refusal(path: Path, error: pickle.UnpicklingError) -> str:
+    """Sentence about a pickle that was refused, which names the types where torch tells them."""
+    try:
+        with torch.serialization.safe_globals(list(SAFE_TYPES)):  # type: ignore[arg-type]
+            names: Collection[str] = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+    except Exception:  # not zipped, or damaged
+        names = _REFUSED.findall(str(error))
+    if not names:
+        return "no torch checkpoint, or a damaged one; it is not opened further"
+    return (
+        f"holds more than weights: {some(list(names))}, and reading a type that is not known could run code. "
+        "Where it was made, in an environment that you trust, save the weights alone: "
+        'w = torch.load(FILE, weights_only=False); torch.save({"model": w["model"]}, "weights.pt"), with the '
+        "key that has them"
+    )
