@@ -23,6 +23,7 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.audio.loudness import loudness
+from appliance.box.checks import readiness
 from appliance.config import load
 from appliance.contract import bundle
 from appliance.engine.cuda import fault_of
@@ -257,11 +258,15 @@ def test_not_serving_until_every_path_is_warm(tmp_path: Path, monkeypatch: pytes
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request())
             seen.append((caught.value.code().name, caught.value.details()))
+            told = readiness.told(config.server.metrics)
+            seen.append((told.state, told.step, told.backend, told.on_cpu))
             # Voices need no engine.
             voices = await appliance_pb2_grpc.VoicesStub(channel).ListVoices(pb.ListVoicesRequest())
             seen.append(list(voices.voices))
             go.set()
             seen.append((await health.read()).status)
+            told = readiness.told(config.server.metrics)
+            seen.append((told.state, told.step, told.backend, told.on_cpu.partition(",")[0]))
             box.stop()
             seen.append((await health.read()).status)
             health.cancel()
@@ -269,7 +274,9 @@ def test_not_serving_until_every_path_is_warm(tmp_path: Path, monkeypatch: pytes
 
     asyncio.run(watch())
     no, yes = health_pb2.HealthCheckResponse.NOT_SERVING, health_pb2.HealthCheckResponse.SERVING
-    assert seen == [no, ("UNAVAILABLE", "the daemon is starting"), [], yes, no]
+    step = "warming up tiny fp32 on ort-cpu"
+    starting, running = ("starting", step, "", ""), ("running", "", "ort-cpu", "ort-cpu")
+    assert seen == [no, ("UNAVAILABLE", f"the daemon is starting: {step}"), starting, [], yes, running, no]
 
 
 def test_readers_that_do_not_read_do_not_hold_up_the_end(tmp_path: Path) -> None:

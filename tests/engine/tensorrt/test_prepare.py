@@ -23,6 +23,7 @@ from appliance.cli import main
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, Bundle
+from appliance.engine import loading
 from appliance.engine.backend import Arithmetic
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
@@ -89,10 +90,14 @@ def opened(
     *,
     backend: str = "tensorrt",
     report: Callable[[str], None] = lambda line: None,
+    postponed: str = "",
 ) -> Synthesizer:
-    trt = trt or TensorRT(Device())
+    trt, settings = (
+        trt or TensorRT(Device()),
+        EngineConfig(backend=backend, threads=1, lanes=2, cache=engines),
+    )
     with installed(trt.device, trt):
-        return load_for(bundle, EngineConfig(backend=backend, threads=1, lanes=2, cache=engines), report)
+        return load_for(bundle, settings, report, postponed)
 
 
 def started(bundle: Bundle, engines: Path, trt: TensorRT | None = None, **options: Any) -> Device:
@@ -113,6 +118,33 @@ def records(engines: Path) -> list[Path]:
 
 
 # What is right
+
+
+def test_before_a_reboot_for_the_power_mode_none_is_built(
+    made: Bundle, prepared: Path, engines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`auto` takes the next backend meanwhile; engines that are there are used."""
+    monkeypatch.setattr(loading, "BACKENDS", ("tensorrt", "ort-cpu"))
+    reboot = {"backend": "auto", "postponed": "a reboot is due"}
+    waiting = opened(made, engines, **reboot)
+    waiting.shutdown()
+    [passed] = waiting.passed_over
+    assert (passed.backend, passed.reason) == ("tensorrt", "engines are not built yet: a reboot is due")
+    assert not list(engines.glob("*.engine"))
+    ready = opened(made, prepared, **reboot)
+    ready.shutdown()
+    assert (ready.backend, ready.passed_over) == ("tensorrt", ())
+
+
+def test_a_version_that_builds_other_engines_leaves_those_of_the_one_before(
+    made: Bundle, prepared: Path, engines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that an upgrade that is undone builds nothing."""
+    shutil.copytree(prepared, engines, dirs_exist_ok=True)
+    with monkeypatch.context() as other:
+        other.setattr(build, "FORMAT", build.FORMAT + 1)
+        assert started(made, engines).counts["build"] == len(ENGINES)
+    assert started(made, engines).counts["build"] == 0 and len(records(engines)) == 2
 
 
 def test_engines_are_built_and_compared_once(made: Bundle, prepared: Path) -> None:
