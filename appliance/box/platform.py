@@ -58,7 +58,6 @@ class Platform:
     """Unknown parts are empty."""
 
     model: str = ""
-    compatible: tuple[str, ...] = ()
     module: str = ""
     """E.g. p3701-0005, the 64 GB production module."""
     soc: str = ""
@@ -111,7 +110,6 @@ def identify(root: Root) -> Platform:
     l4t = parse_release(root.text(paths.RELEASE) or "")
     return Platform(
         model=(root.text(paths.MODEL) or "").strip("\0 \n"),
-        compatible=compatible,
         module=_module(compatible),
         soc=next((found[1] for entry in compatible if (found := TEGRA.fullmatch(entry))), ""),
         l4t=l4t,

@@ -13,10 +13,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
+from typing import Annotated
 
 from appliance.box import dpkg, paths
 from appliance.box.root import Root
 from appliance.box.system import Box
+from appliance.fields import Between, Ranged
 
 SLEEP = tuple(
     f"{name}.target" for name in ("sleep", "suspend", "hibernate", "hybrid-sleep", "suspend-then-hibernate")
@@ -47,10 +49,10 @@ class _Change:
 
 
 @dataclass(frozen=True)
-class _Record:
+class _Record(Ranged):
     """The fields are the keys of the file."""
 
-    schema: int
+    schema: Annotated[int, Between(SCHEMA, SCHEMA)]
     files: dict[str, _Change]
     held: tuple[str, ...]
 
@@ -203,9 +205,6 @@ def _read_record(box: Box) -> _Record:
     if not box.root.is_private(paths.QUIET):
         return _Record(SCHEMA, {}, ())
     try:
-        record = box.root.load(paths.QUIET, _Record)
-        if record.schema != SCHEMA:
-            raise ValueError("another schema")
+        return box.root.load(paths.QUIET, _Record)
     except ValueError as error:
         raise QuietError(f"{paths.QUIET} is damaged: move it away") from error
-    return record

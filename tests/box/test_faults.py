@@ -131,7 +131,7 @@ def test_jtop_is_asked_through_the_interpreter_of_its_command(
             return Completed((name,), 0, '{"version": "7.2.2", "pinned": true, "mode": "MAXN"}\n')
 
     report = jtop.query(dataclasses.replace(jetson.box(), tools=Asked()))
-    assert (report.version, report.pinned) == ("7.2.2", True)
+    assert (report["version"], report["pinned"]) == ("7.2.2", True)
     assert asked[:-2] == [word.format(python=jetson.path(python)) for word in command]
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from appliance.box import paths
@@ -34,28 +33,23 @@ print(json.dumps(report))
 """
 
 
-@dataclass(frozen=True)
-class Report:
-    version: str = ""
-    pinned: bool = False
-    mode: str = ""
-    problem: str = ""
-    """Why there is no report, if so."""
-
-
-def query(box: Box) -> Report:
-    """Does not raise."""
+def query(box: Box) -> dict[str, Any]:
+    """Version, pinned and mode as jtop reports them, or the problem. Does not raise."""
     if not box.root.exists(paths.JTOP_SOCKET):
-        return Report(problem="jtop.service is not running")
+        return {"problem": "jtop.service is not running"}
     # -I: nothing is imported from the current folder or our environment.
     ran = box.tools.execute(*_python(box), "-I", "-c", SCRIPT, timeout_s=ANSWER_S)
     try:
-        raw: dict[str, Any] = json.loads(ran.output.strip().splitlines()[-1])
-        if "problem" in raw:
-            return Report(problem=str(raw["problem"]))
-        return Report(str(raw["version"]), bool(raw["pinned"]), str(raw["mode"]))
+        report = json.loads(ran.output.strip().splitlines()[-1])
+        if "problem" in report:
+            return {"problem": str(report["problem"])}
+        return {
+            "version": str(report["version"]),
+            "pinned": bool(report["pinned"]),
+            "mode": str(report["mode"]),
+        }
     except (ValueError, LookupError, TypeError, RecursionError):
-        return Report(problem="jtop gave no answer")
+        return {"problem": "jtop gave no answer"}
 
 
 def _python(box: Box) -> tuple[str, ...]:
@@ -75,20 +69,16 @@ def _python(box: Box) -> tuple[str, ...]:
     return ("setpriv", *identity, str(place))
 
 
-def check_jtop(report: Report, reading: Verdict) -> Finding:
+def check_jtop(report: dict[str, Any], reading: Verdict) -> Finding:
     """WARN if jetson-stats disagrees with the kernel's files, which are right."""
-    if report.problem:
-        return skipped("jtop", report.problem)
-    limit = "the same as the readings"
-    figures = {"version": report.version, "pinned": report.pinned, "mode": report.mode}
+    if "problem" in report:
+        return skipped("jtop", report["problem"])
     differs = []
     # Without root some clocks cannot be read: only what was read can contradict.
-    if report.pinned and reading.faults:
-        differs.append("claims that jetson_clocks is on, and the readings say: " + "; ".join(reading.faults))
-    if not report.pinned and reading.state == "pinned":
-        differs.append("claims that jetson_clocks is off, and the readings say that all is pinned")
-    if report.mode and reading.mode and report.mode != reading.mode:
-        differs.append(f"claims power mode {report.mode}, and it is {reading.mode}")
-    value = "; ".join(differs) or f"jetson-stats {report.version} agrees"
+    if reading.faults if report["pinned"] else reading.state == "pinned":
+        differs.append(f"claims that jetson_clocks is {'on' if report['pinned'] else 'off'}")
+    if report["mode"] and reading.mode and report["mode"] != reading.mode:
+        differs.append(f"claims power mode {report['mode']}, and it is {reading.mode}")
+    value = "; ".join(differs) or f"jetson-stats {report['version']} agrees"
     remedy = "believe the readings: go by the checks clocks and power_mode; sudo systemctl restart jtop"
-    return Finding("jtop", Level.of(warn=bool(differs)), value, limit, remedy, figures)
+    return Finding("jtop", Level.of(warn=bool(differs)), value, "the same as the readings", remedy, report)
