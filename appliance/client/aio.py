@@ -83,11 +83,11 @@ class AsyncClient(AsyncCalls):
                 call = attempts.begin()
                 try:
                     with grpc_failures(self.address):
-                        await call.initial_metadata()
+                        metadata = await call.initial_metadata()
                         if not call.done():  # refused
                             attempts.admitted()
                         [response] = [message async for message in call]
-                        return whole_reply(response, attempts.begun)
+                        return whole_reply(response, attempts.begun, metadata)
                 except CallFailed as failure:
                     await asyncio.sleep(attempts.wait_s(failure))
                 finally:
@@ -191,7 +191,9 @@ class AsyncStream:
 
     async def reply(self) -> Reply:
         """Receive the whole stream."""
-        return streamed_reply([event async for event in self], self._attempts.begun)
+        events = [event async for event in self]
+        metadata = await self._call.initial_metadata() if self._call is not None else ()
+        return streamed_reply(events, self._attempts.begun, metadata)
 
 
 class Session:
