@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-SYNTHESIZE = "/appliance.v1.Synthesizer/Synthesize"
-
-
 class AsyncClient(AsyncCalls):
     """Client for asyncio, with the same methods; make it inside its event loop."""
 
@@ -69,12 +66,7 @@ class AsyncClient(AsyncCalls):
 
         `on_admitted` is called, once or more, when the daemon has admitted or refused it.
         """
-        # As a stream of one message, which it is on the wire: else grpc.aio gives its metadata at the end.
-        method = self._connection.unary_stream(
-            SYNTHESIZE,
-            request_serializer=pb.SynthesizeRequest.SerializeToString,
-            response_deserializer=pb.SynthesizeResponse.FromString,
-        )
+        method = self._synthesize
         attempts = self._attempts(method, text, voice, timeout, options, hold_s, on_admitted)
         try:
             while True:

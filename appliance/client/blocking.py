@@ -51,17 +51,20 @@ class Client(BlockingCalls):
     def speak(
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
     ) -> Reply:
-        attempts = self._attempts(self._synthesizer.Synthesize.with_call, text, voice, timeout, options)
+        attempts = self._attempts(self._synthesize, text, voice, timeout, options)
         try:
             while True:
                 while attempts.must_wait():
                     time.sleep(LOOK_S)
+                call = attempts.begin()
                 try:
                     with grpc_failures(self.address):
-                        response, call = attempts.begin()
+                        [response] = call
                         return whole_reply(response, attempts.begun, call.initial_metadata())
                 except CallFailed as failure:
                     time.sleep(attempts.wait_s(failure))
+                finally:
+                    call.cancel()
         finally:
             attempts.admitted()
 
