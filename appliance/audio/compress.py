@@ -84,11 +84,11 @@ class Compressor:
         # would play it, as 24 ms of silence.
         if self._is_mp3 and data and not self._begun and not any(data[4:40]):
             data = data[4:].lstrip(b"\0")
-        if data and not self._begun:
-            data, self._begun = self._head + data, True
         if last:
             self._file.close()
             data += self._sink.take()
+        if data and not self._begun:
+            data, self._begun = self._head + data, True
         return data
 
     def whole(self, samples: NDArray[np.int16]) -> bytes:

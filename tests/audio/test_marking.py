@@ -51,6 +51,14 @@ def test_files_and_streams_are_marked_and_sound_as_before(encoding: Encoding) ->
 
 
 @pytest.mark.parametrize("encoding", ROOMY)
+def test_the_shortest_stream_is_marked(encoding: Encoding) -> None:
+    """Its only bytes come with its end."""
+    data = Encoder(encoding, RATE_HZ).push(SAMPLES[:100], last=True)
+    with soundfile.SoundFile(io.BytesIO(data)) as file:
+        assert file.comment == MARK
+
+
+@pytest.mark.parametrize("encoding", ROOMY)
 def test_without_a_mark_nothing_is_said(encoding: Encoding) -> None:
     for data in (encode(SAMPLES, encoding, RATE_HZ, ""), b"".join(streamed(encoding, ""))):
         assert b"digitalSourceType" not in data and b"LIST" not in data and b"ID3" not in data
