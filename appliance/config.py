@@ -104,6 +104,7 @@ class AudioConfig(Ranged):
     loudness_lufs: Annotated[float | None, Between(-40.0, -10.0)] = -18.0
     """None: what the model makes of the voice's recording."""
     channel_gain_db: dict[str, float] = field(default_factory=dict)
+    marked: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,6 +3,7 @@
 reply        segments → the bytes of a reply, off the engine's thread
 loudness     a segment's level and true peak
 join         cross-fades between segments
-encode compress ogg    sample rate and PCM; FLAC, MP3, Opus, μ-law; bare Opus packets
+encode wav compress ogg    sample rate and PCM; WAV; FLAC, MP3, Opus, μ-law; bare Opus packets
+marking      the mark of synthetic audio
 words phrases    word timings; cache of finished replies
 """

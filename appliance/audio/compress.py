@@ -10,6 +10,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from appliance.audio.marking import MARK, id3_tag
 from appliance.encodings import Encoding
 
 
@@ -38,6 +39,8 @@ FORMATS: dict[Encoding, Format] = {
     Encoding.OGG_OPUS: Format("OGG", "OPUS", (8_000, 12_000, 16_000, 24_000, 48_000)),
     Encoding.MULAW: Format("RAW", "ULAW"),
 }
+COMMENTED = (Encoding.FLAC, Encoding.OGG_OPUS)
+"""Formats whose Vorbis comment libsndfile writes before the first sample."""
 SET_OGG_PAGE_LATENCY_MS = 0x1302
 """libsndfile's command of that name, which soundfile lacks."""
 OGG_PAGE_MS = 50.0
@@ -53,7 +56,7 @@ def is_available(encoding: Encoding) -> bool:
 class Compressor:
     """The output does not depend on how the samples are cut into chunks."""
 
-    def __init__(self, encoding: Encoding, rate_hz: int) -> None:
+    def __init__(self, encoding: Encoding, rate_hz: int, mark: str = MARK) -> None:
         """Raises soundfile.SoundFileError for an unsupported rate."""
         form = FORMATS[encoding]
         self._sink = _Sink()
@@ -66,6 +69,9 @@ class Compressor:
         if encoding is Encoding.OGG_OPUS:
             page_ms = soundfile._ffi.new("double *", OGG_PAGE_MS)
             soundfile._snd.sf_command(self._file._file, SET_OGG_PAGE_LATENCY_MS, page_ms, 8)
+        if mark and encoding in COMMENTED:
+            self._file.comment = mark
+        self._head = id3_tag(mark) if self._is_mp3 else b""
         self._begun = False
 
     def push(self, samples: NDArray[np.int16], *, last: bool = False) -> bytes:
@@ -78,17 +84,18 @@ class Compressor:
         # would play it, as 24 ms of silence.
         if self._is_mp3 and data and not self._begun and not any(data[4:40]):
             data = data[4:].lstrip(b"\0")
-        self._begun = self._begun or bool(data)
         if last:
             self._file.close()
             data += self._sink.take()
+        if data and not self._begun:
+            data, self._begun = self._head + data, True
         return data
 
     def whole(self, samples: NDArray[np.int16]) -> bytes:
         """A file of all (samples,), with its length where the format has one."""
         self._file.write(samples)
         self._file.close()
-        return bytes(self._sink.written)
+        return self._head + bytes(self._sink.written)
 
 
 def alaw(samples: bytes) -> bytes:

@@ -1,22 +1,19 @@
-"""Float samples → bytes: rate conversion, 16-bit PCM, WAV; others are in compress.py."""
+"""Float samples → bytes: rate conversion, 16-bit PCM; others are in wav.py and compress.py."""
 
 from __future__ import annotations
-
-import struct
 
 import numpy as np
 import soxr
 from numpy.typing import NDArray
 
 from appliance.audio import compress
+from appliance.audio.marking import MARK
+from appliance.audio.wav import wav_file, wav_header
 from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
 
 RATES_HZ = (8_000, 48_000)
 PCM_SCALE = 32_767
-BYTES_PER_SAMPLE = 2
-UNKNOWN_SIZE = 0xFFFFFFFF
-"""Size in the header of a stream."""
 
 
 def check_encoding(encoding: Encoding, field: str = "audio_config.encoding") -> Encoding:
@@ -64,9 +61,11 @@ class Resampler:
 class Encoder:
     """A WAV's header precedes the first samples."""
 
-    def __init__(self, encoding: Encoding, rate_hz: int) -> None:
-        self._head = wav_header(rate_hz) if encoding is Encoding.WAV else b""
-        self._compressor = compress.Compressor(encoding, rate_hz) if encoding in compress.FORMATS else None
+    def __init__(self, encoding: Encoding, rate_hz: int, mark: str = MARK) -> None:
+        self._head = wav_header(rate_hz, mark=mark) if encoding is Encoding.WAV else b""
+        self._compressor = (
+            compress.Compressor(encoding, rate_hz, mark) if encoding in compress.FORMATS else None
+        )
 
     def push(self, samples: NDArray[np.float32], *, last: bool = False) -> bytes:
         """Encode the next (samples,); with `last` all that is left."""
@@ -76,12 +75,12 @@ class Encoder:
         return head + pcm16(samples)
 
 
-def encode(samples: NDArray[np.float32], encoding: Encoding, rate_hz: int) -> bytes:
+def encode(samples: NDArray[np.float32], encoding: Encoding, rate_hz: int, mark: str = MARK) -> bytes:
     """A stream's audio as a file, with its length in the header."""
     if encoding in compress.FORMATS:
-        return compress.Compressor(encoding, rate_hz).whole(_int16(samples))
-    head = wav_header(rate_hz, len(samples)) if encoding is Encoding.WAV else b""
-    return head + pcm16(samples)
+        return compress.Compressor(encoding, rate_hz, mark).whole(_int16(samples))
+    pcm = pcm16(samples)
+    return wav_file(pcm, rate_hz, mark) if encoding is Encoding.WAV else pcm
 
 
 def pcm16(samples: NDArray[np.float32]) -> bytes:
@@ -92,15 +91,3 @@ def pcm16(samples: NDArray[np.float32]) -> bytes:
 def _int16(samples: NDArray[np.float32]) -> NDArray[np.int16]:
     scaled = np.clip(samples, -1.0, 1.0) * PCM_SCALE
     return np.rint(scaled, out=scaled).astype("<i2")
-
-
-def wav_header(rate_hz: int, samples: int | None = None) -> bytes:
-    """44 bytes for 16-bit mono; `samples` None: unknown."""
-    size = UNKNOWN_SIZE if samples is None else samples * BYTES_PER_SAMPLE
-    riff_size = UNKNOWN_SIZE if samples is None else 36 + size
-    return struct.pack(
-        "<4sI4s4sIHHIIHH4sI",
-        *(b"RIFF", riff_size, b"WAVE"),
-        *(b"fmt ", 16, 1, 1, rate_hz, rate_hz * BYTES_PER_SAMPLE, BYTES_PER_SAMPLE, 16),
-        *(b"data", size),
-    )

@@ -13,6 +13,7 @@ import numpy as np
 
 from appliance.audio import compress, encode, join
 from appliance.audio.loudness import levelled
+from appliance.audio.marking import MARK
 from appliance.contract.bundle import Manifest
 from appliance.encodings import Encoding
 from appliance.request import AS_MADE, FloatArray, Level, SegmentAudio
@@ -30,13 +31,14 @@ class Reply:
         rate_hz: int,
         message_s: float,
         level: Level = AS_MADE,
+        mark: str = MARK,
     ) -> None:
         """`message_s`: longest audio of one message."""
         self._model_hz, self._rate_hz = manifest.mel.sample_rate_hz, rate_hz
         self._joiner = join.Joiner(join.overlap_samples(manifest.defaults.cross_fade_s, self._model_hz))
         self._resampler = encode.Resampler(self._model_hz, self._rate_hz)
-        self._encoding = encoding
-        self._encoder = encode.Encoder(encoding, self._rate_hz)
+        self._encoding, self._mark = encoding, mark
+        self._encoder = encode.Encoder(encoding, self._rate_hz, mark)
         self._longest = round(message_s * self._rate_hz)
         self._level = level
         self._kept: list[FloatArray] = []
@@ -87,7 +89,7 @@ class Reply:
         samples = kept[0] if len(kept) == 1 else np.concatenate(kept)
         self._kept = []
         begun = time.perf_counter()
-        data = encode.encode(samples, self._encoding, self._rate_hz)
+        data = encode.encode(samples, self._encoding, self._rate_hz, self._mark)
         self.encode_s += time.perf_counter() - begun
         return data
 

@@ -23,6 +23,10 @@ COMMANDS = {
     "wyoming": ("running", "speech for Home Assistant"),
     "prepare": ("running", "build the GPU's engines before the first start"),
     "say": ("saying", "speak a text through the daemon"),
+    "marked": (
+        "marking",
+        "does a file say that it is synthetic? exits with 0, 1 if not, 2 if it is unreadable",
+    ),
     "cancel": ("saying", "end a request by its id"),
     "queue": ("saying", "what waits and sounds; skip, clear, pause, resume"),
     "voices": ("enrolling", "list, add, show, remove and copy reference voices"),

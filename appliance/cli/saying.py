@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import wave
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -32,7 +31,6 @@ from appliance.client import (
     Reply,
     Utterance,
 )
-from appliance.client.messages import SAMPLE_BYTES
 from appliance.encodings import SUFFIXES, EncodingName
 from appliance.rpc.appliance_pb2 import UtteranceState
 
@@ -188,19 +186,13 @@ def _sensible_numbers() -> Iterator[None]:
 def _write(path: Path, encoding: EncodingName, reply: Reply) -> None:
     try:
         if encoding == "wav":
-            _write_wav(path, reply.audio, reply.header.sample_rate_hertz)
+            from appliance.audio.wav import wav_file
+
+            path.write_bytes(wav_file(reply.audio, reply.header.sample_rate_hertz, reply.mark))
         else:
             path.write_bytes(reply.audio)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}") from error
-
-
-def _write_wav(path: Path, pcm: bytes, rate_hz: int) -> None:
-    with path.open("wb") as stream, wave.open(stream, "wb") as out:
-        out.setnchannels(1)
-        out.setsampwidth(SAMPLE_BYTES)
-        out.setframerate(rate_hz)
-        out.writeframes(pcm)
 
 
 def table(reply: Reply) -> str:

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-SYNTHESIZE = "/appliance.v1.Synthesizer/Synthesize"
-
-
 class AsyncClient(AsyncCalls):
     """Client for asyncio, with the same methods; make it inside its event loop."""
 
@@ -69,12 +66,7 @@ class AsyncClient(AsyncCalls):
 
         `on_admitted` is called, once or more, when the daemon has admitted or refused it.
         """
-        # As a stream of one message, which it is on the wire: else grpc.aio gives its metadata at the end.
-        method = self._connection.unary_stream(
-            SYNTHESIZE,
-            request_serializer=pb.SynthesizeRequest.SerializeToString,
-            response_deserializer=pb.SynthesizeResponse.FromString,
-        )
+        method = self._synthesize
         attempts = self._attempts(method, text, voice, timeout, options, hold_s, on_admitted)
         try:
             while True:
@@ -83,11 +75,11 @@ class AsyncClient(AsyncCalls):
                 call = attempts.begin()
                 try:
                     with grpc_failures(self.address):
-                        await call.initial_metadata()
+                        metadata = await call.initial_metadata()
                         if not call.done():  # refused
                             attempts.admitted()
                         [response] = [message async for message in call]
-                        return whole_reply(response, attempts.begun)
+                        return whole_reply(response, attempts.begun, metadata)
                 except CallFailed as failure:
                     await asyncio.sleep(attempts.wait_s(failure))
                 finally:
@@ -191,7 +183,9 @@ class AsyncStream:
 
     async def reply(self) -> Reply:
         """Receive the whole stream."""
-        return streamed_reply([event async for event in self], self._attempts.begun)
+        events = [event async for event in self]
+        metadata = await self._call.initial_metadata() if self._call is not None else ()
+        return streamed_reply(events, self._attempts.begun, metadata)
 
 
 class Session:

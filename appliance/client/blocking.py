@@ -51,16 +51,20 @@ class Client(BlockingCalls):
     def speak(
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
     ) -> Reply:
-        attempts = self._attempts(self._synthesizer.Synthesize, text, voice, timeout, options)
+        attempts = self._attempts(self._synthesize, text, voice, timeout, options)
         try:
             while True:
                 while attempts.must_wait():
                     time.sleep(LOOK_S)
+                call = attempts.begin()
                 try:
                     with grpc_failures(self.address):
-                        return whole_reply(attempts.begin(), attempts.begun)
+                        [response] = call
+                        return whole_reply(response, attempts.begun, call.initial_metadata())
                 except CallFailed as failure:
                     time.sleep(attempts.wait_s(failure))
+                finally:
+                    call.cancel()
         finally:
             attempts.admitted()
 
@@ -144,4 +148,5 @@ class Stream:
         for event in self:
             each(event)
             events.append(event)
-        return streamed_reply(events, self._attempts.begun)
+        metadata = self._call.initial_metadata() if self._call is not None else ()
+        return streamed_reply(events, self._attempts.begun, metadata)

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2_grpc
 from appliance.addresses import LOOPBACK_GRPC
 from appliance.client.messages import Options, synthesize_request
 from appliance.client.retries import Attempts, Lines
+from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.context import CALLER_KEY
 
@@ -26,6 +27,8 @@ CHANNEL_KEY = "x-channel"
 """Metadata by which a proxy finds the box that plays a channel."""
 CALLER: ContextVar[str] = ContextVar("CALLER", default="")
 """Value of CALLER_KEY in this context; empty: it is not sent."""
+
+SYNTHESIZE = "/appliance.v1.Synthesizer/Synthesize"
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -68,6 +71,12 @@ class ClientBase:
         self._connection = _connect(self._grpc, address, credentials, own_connection, self._interceptors())
         self._retries, self._lines = retries, Lines()
         self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
+        # As a stream of one message, which it is on the wire: its metadata comes before the answer.
+        self._synthesize = self._connection.unary_stream(
+            SYNTHESIZE,
+            request_serializer=pb.SynthesizeRequest.SerializeToString,
+            response_deserializer=pb.SynthesizeResponse.FromString,
+        )
         self._voices = appliance_pb2_grpc.VoicesStub(self._connection)
         self._queue = appliance_pb2_grpc.QueueStub(self._connection)
         self._health: Any = health_pb2_grpc.HealthStub(self._connection)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypedDict, cast, get_args
 
 from google.protobuf.message import Message
 
+from appliance.audio.marking import KEY
 from appliance.encodings import EncodingName
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.appliance_pb2 import (
@@ -24,7 +25,6 @@ from appliance.rpc.appliance_pb2 import (
 )
 
 SAMPLE_BYTES = 2
-WAV_HEADER_BYTES = 44
 
 Encoding = EncodingName
 ENCODINGS: tuple[str, ...] = get_args(Encoding)
@@ -125,6 +125,7 @@ class Piece:
 
 
 Event = Header | Piece | End
+Metadata = Iterable[tuple[str, str | bytes]]
 Heard = PausedChannels | UtteranceBegin | UtteranceAudio | UtteranceEnd
 """Messages of `listen`; see appliance.proto."""
 
@@ -141,15 +142,16 @@ class Reply:
     """Equal to `wall_s` for a reply in one message."""
     words: Sequence[WordTiming] = ()
     """With the option `word_timings`."""
+    mark: str = ""
+    """The daemon's statement that the audio is synthetic; empty: it makes none."""
 
     @property
     def audio_s(self) -> float:
-        """From the size of WAV and PCM16, otherwise the daemon's figure."""
-        if self.header.encoding not in (pb.WAV, pb.PCM16):
+        """From the size of PCM16, otherwise the daemon's figure."""
+        if self.header.encoding != pb.PCM16:
             return self.timings.audio_ms / 1e3
-        size = len(self.audio) - (WAV_HEADER_BYTES if self.header.encoding == pb.WAV else 0)
         rate_hz = self.header.sample_rate_hertz
-        return size / SAMPLE_BYTES / rate_hz if rate_hz else 0.0
+        return len(self.audio) / SAMPLE_BYTES / rate_hz if rate_hz else 0.0
 
 
 def synthesize_request(text: str, voice: str, options: Options) -> pb.SynthesizeRequest:
@@ -211,21 +213,25 @@ def heard_of(response: pb.ListenResponse) -> Heard:
     return response.end if kind == "end" else response.paused
 
 
-def whole_reply(response: pb.SynthesizeResponse, begun: float) -> Reply:
-    """`begun`: time.monotonic() at the call."""
-    wall_s = time.monotonic() - begun
-    return Reply(response.audio, response.header, response.timings, wall_s, wall_s, response.words)
+def whole_reply(response: pb.SynthesizeResponse, begun: float, metadata: Metadata) -> Reply:
+    """`begun`: time.monotonic() at the call; `metadata`: the call's initial."""
+    wall_s, mark = time.monotonic() - begun, _mark(metadata)
+    return Reply(response.audio, response.header, response.timings, wall_s, wall_s, response.words, mark)
 
 
-def streamed_reply(events: Sequence[Event], begun: float) -> Reply:
-    """`begun`: time.monotonic() at the call."""
+def streamed_reply(events: Sequence[Event], begun: float, metadata: Metadata) -> Reply:
+    """`begun`: time.monotonic() at the call; `metadata`: the call's initial."""
     wall_s = time.monotonic() - begun
     pieces = [event for event in events if isinstance(event, Piece)]
     header = next((event for event in events if isinstance(event, Header)), Header())
     end = next((event for event in events if isinstance(event, End)), End())
     first_audio_s = pieces[0].arrived - begun if pieces else wall_s
     audio = b"".join(piece.data for piece in pieces)
-    return Reply(audio, header, end.timings, wall_s, first_audio_s, end.words)
+    return Reply(audio, header, end.timings, wall_s, first_audio_s, end.words, _mark(metadata))
+
+
+def _mark(metadata: Metadata) -> str:
+    return next((str(value) for key, value in metadata if key == KEY), "")
 
 
 def plain(message: Message) -> dict[str, Any]:

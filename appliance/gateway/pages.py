@@ -19,6 +19,7 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from appliance.audio.marking import mark_of
 from appliance.box.clocks import clocks_json
 from appliance.box.platform import identify
 from appliance.box.root import Root
@@ -37,7 +38,7 @@ from appliance.client import (
 from appliance.config import DeviceConfig
 from appliance.gateway.body import Fields, json_body
 from appliance.gateway.refusals import Refusal
-from appliance.gateway.speech import while_connected
+from appliance.gateway.speech import mark_headers, while_connected
 
 FOLDER = Path(__file__).with_name("pages")
 ASSETS = {file.name: file for file in FOLDER.iterdir() if file.suffix in (".css", ".js")}
@@ -86,7 +87,8 @@ async def _asset(request: Request) -> Response:
 
 async def _listen(request: Request) -> Response:
     client, channel = _client(request), request.query_params.get("channel", "")
-    return _stream(_broadcast(client, channel), _changes(client, channel))
+    mark = mark_of(request.app.state.config.audio.marked)
+    return _stream(_broadcast(client, channel), _changes(client, channel), mark=mark)
 
 
 async def _queue(request: Request) -> Response:
@@ -209,8 +211,8 @@ class EventStream(StreamingResponse):
             await while_connected(receive, stream)
 
 
-def _stream(*sources: Events) -> Response:
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+def _stream(*sources: Events, mark: str = "") -> Response:
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no", **mark_headers(mark)}
     return EventStream(_merged(sources), media_type=EVENTS, headers=headers)
 
 

@@ -15,6 +15,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from appliance.audio.marking import KEY
 from appliance.config import HOST, GatewayConfig, is_loopback, split_address
 from appliance.gateway.authorisation import CONNECTIONS, PROBES, changes_voices, is_open, method_of
 from appliance.gateway.body import shown
@@ -158,7 +159,7 @@ def _cors(app: ASGIApp, origins: list[str]) -> ASGIApp:
         allow_origins=origins,
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["retry-after", "x-request-id", IGNORED],
+        expose_headers=["retry-after", "x-request-id", IGNORED, KEY],
         # Chromium asks for this where a page of the internet calls a private address.
         allow_private_network=True,
     )

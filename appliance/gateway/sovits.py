@@ -42,7 +42,7 @@ async def tts(request: Request) -> Response:
     voice = name_in(fields.text("ref_audio_path") or "")
     to_speak = await speech_of(request, text, voice, audio_format, options, NAMES, fields.not_read(OWN))
     if request.method == "HEAD":
-        return Response(media_type=audio_format.media_type, headers=to_speak.headers)
+        return Response(media_type=audio_format.media_type, headers=to_speak.audio_headers)
     return (StreamedSpeech if streamed else WholeSpeech)(request.app.state.client, to_speak)
 
 

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from appliance.audio.encode import encode
+from appliance.audio.marking import KEY, mark_of
 from appliance.client import AsyncClient, CallFailed, Encoding, End, Event, Header, Options, Reply
 from appliance.client.retries import HOLD_S
 from appliance.encodings import Encoding as AudioEncoding
@@ -63,6 +64,8 @@ class SpeechRequest:
     """Parameters without effect, to be named in the reply."""
     until: float = 0.0
     """Time of `time.monotonic` until which it awaits a daemon that is away."""
+    mark: str = ""
+    """Mark of its audio; empty: none."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -82,11 +85,16 @@ class SpeechRequest:
             headers[IGNORED] = ", ".join(quote(name[:MAX_NAME]) for name in self.ignored[:MAX_NAMES])
         return headers
 
+    @property
+    def audio_headers(self) -> dict[str, str]:
+        """Headers of a reply that has audio."""
+        return {**self.headers, **mark_headers(self.mark)}
+
     def silence(self) -> bytes:
         """A short file for a text with nothing to speak."""
         rate_hz = self.format.rate_hz or 24_000
         samples = np.zeros(round(SILENCE_S * rate_hz), np.float32)
-        return encode(samples, AudioEncoding(self.format.encoding), rate_hz)
+        return encode(samples, AudioEncoding(self.format.encoding), rate_hz, self.mark)
 
     async def refusal(self, error: CallFailed) -> Refusal:
         return await refusal_of(error, {**COMMON_NAMES, **self.names})
@@ -118,7 +126,7 @@ class StreamedSpeech(Response):
     def __init__(self, client: AsyncClient, speech: SpeechRequest, framing: Framing | None = None) -> None:
         self._client, self._speech, self._framing = client, speech, framing or Framing()
         super().__init__(
-            media_type=self._framing.media_type or speech.format.media_type, headers=speech.headers
+            media_type=self._framing.media_type or speech.format.media_type, headers=speech.audio_headers
         )
         del self.headers["content-length"]
 
@@ -187,7 +195,9 @@ class WholeSpeech(Response):
             response = await self._response(None if is_blank(speech.text) else await self._speak())
         except CallFailed as error:
             response = (await speech.refusal(error)).response(scope["path"])
-        response.headers.update(speech.headers)
+            response.headers.update(speech.headers)
+        else:
+            response.headers.update(speech.audio_headers)
         await response(scope, receive, send)
 
     async def _response(self, reply: Reply | None) -> Response:
@@ -204,6 +214,11 @@ class WholeSpeech(Response):
                 speech.text, speech.voice, on_admitted=turn.close, **speech.arguments
             )
         return None if reply.header.skipped_reason or not reply.audio else reply
+
+
+def mark_headers(mark: str) -> dict[str, str]:
+    """Headers that mark audio; an empty `mark` has none."""
+    return {KEY: mark} if mark else {}
 
 
 def is_blank(text: str) -> bool:
@@ -250,7 +265,8 @@ async def speech_of(
         until = time.monotonic() + (HOLD_S if patience_s is None else patience_s)
     async with turn:
         voice = await _awaited_voice(request, voice, until)
-    return SpeechRequest(text, voice, audio_format, options, names, turn, ignored, until)
+    mark = mark_of(request.app.state.config.audio.marked)
+    return SpeechRequest(text, voice, audio_format, options, names, turn, ignored, until, mark)
 
 
 async def _awaited_voice(request: HTTPConnection, name: str, until: float) -> str:

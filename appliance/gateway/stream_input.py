@@ -21,7 +21,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from appliance.audio.compress import FORMATS as COMPRESSED
 from appliance.audio.compress import Compressor
-from appliance.audio.encode import wav_header
+from appliance.audio.marking import mark_of
+from appliance.audio.wav import wav_header
 from appliance.client import (
     CallFailed,
     End,
@@ -37,7 +38,7 @@ from appliance.gateway.alignment import spoken, written
 from appliance.gateway.body import Fields, invalid, shown
 from appliance.gateway.elevenlabs import format_of, options_of, settings_of
 from appliance.gateway.refusals import Refusal, refusal_of
-from appliance.gateway.speech import SILENCE_S, AudioFormat, voice_of
+from appliance.gateway.speech import SILENCE_S, AudioFormat, mark_headers, voice_of
 
 MAX_CONTEXTS = 8
 """Contexts of a connection that are spoken at a time: the sessions that the daemon gives one caller."""
@@ -88,8 +89,10 @@ async def _serve(websocket: WebSocket, *, is_multi: bool) -> None:
     voice = await voice_of(websocket, websocket.path_params["voice_id"])
     # A voice that is not there is refused before the connection is a WebSocket.
     await websocket.app.state.client.voice(voice)
-    await websocket.accept()
-    connection = Connection(websocket, voice, audio_format, options, is_multi=is_multi)
+    mark = mark_of(websocket.app.state.config.audio.marked)
+    headers = [(name.encode(), value.encode()) for name, value in mark_headers(mark).items()]
+    await websocket.accept(headers=headers)
+    connection = Connection(websocket, voice, audio_format, options, mark, is_multi=is_multi)
     with suppress(WebSocketDisconnect):
         try:
             await connection.serve(inactivity_s)
@@ -104,10 +107,11 @@ class Connection:
         voice: str,
         audio_format: AudioFormat,
         options: Options,
+        mark: str,
         *,
         is_multi: bool,
     ) -> None:
-        self._websocket, self._voice = websocket, voice
+        self._websocket, self._voice, self._mark = websocket, voice, mark
         self._format, self._options, self._is_multi = audio_format, options, is_multi
         self._contexts: dict[str, Context] = {}
         """Latest by id."""
@@ -250,7 +254,8 @@ class Connection:
         most = state.config.synthesis.max_text_characters
         session = partial(state.client.session, self._voice, **options)
         tell = partial(self._tell, name)
-        context = Context(session, self._format, tell, most, self._places, self._clock)
+        encoder = Encoder(self._format, self._mark)
+        context = Context(session, encoder, tell, most, self._places, self._clock)
         self._contexts[name] = context
         task = asyncio.ensure_future(context.run())
         self._tasks[task] = context
@@ -324,7 +329,7 @@ class Context:
     def __init__(
         self,
         session: Callable[[], Session],
-        audio_format: AudioFormat,
+        encoder: Encoder,
         send: Send,
         most_characters: int,
         places: asyncio.Semaphore,
@@ -333,7 +338,7 @@ class Context:
         """`session` opens one with the first words, in one of `places`; `most_characters` of an utterance."""
         self._session, self._send, self._most = session, send, most_characters
         self._places, self._clock = places, clock
-        self._encoder = Encoder(audio_format)
+        self._encoder = encoder
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
         """Texts, "" for a flush, None at the end."""
         self._waiting = 0
@@ -520,10 +525,10 @@ class Writer:
 class Encoder:
     """Encodes what a session sends, which is PCM16."""
 
-    def __init__(self, audio_format: AudioFormat) -> None:
+    def __init__(self, audio_format: AudioFormat, mark: str) -> None:
         encoding, self.rate_hz = Encoding(audio_format.encoding), audio_format.rate_hz or 24_000
-        self._head = wav_header(self.rate_hz) if encoding is Encoding.WAV else b""
-        self._compressor = Compressor(encoding, self.rate_hz) if encoding in COMPRESSED else None
+        self._head = wav_header(self.rate_hz, mark=mark) if encoding is Encoding.WAV else b""
+        self._compressor = Compressor(encoding, self.rate_hz, mark) if encoding in COMPRESSED else None
 
     async def push(self, data: bytes, *, last: bool = False) -> bytes:
         if self._compressor is not None:

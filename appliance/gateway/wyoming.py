@@ -27,6 +27,7 @@ from wyoming.tts import (
     SynthesizeTextFormat,
 )
 
+from appliance.audio.marking import KEY, mark_of
 from appliance.client import (
     AsyncClient,
     CallFailed,
@@ -271,7 +272,10 @@ class Connection:
         """Send audio that comes after so many samples; the number of its own."""
         form, at_ms = (rate_hz, WIDTH, CHANNELS), round(samples / rate_hz * 1e3)
         if not samples:
-            await self._send(AudioStart(*form, timestamp=at_ms).event())
+            start = AudioStart(*form, timestamp=at_ms).event()
+            if mark := mark_of(self._config.audio.marked):
+                start.data[KEY] = mark
+            await self._send(start)
         await self._send(AudioChunk(*form, data, timestamp=at_ms).event())
         return len(data) // WIDTH
 

@@ -33,6 +33,14 @@ async def send(context: Context, message: object) -> None:
         raise Cancelled("the caller went away") from error
 
 
+async def send_metadata(context: Context, metadata: tuple[tuple[str, str], ...]) -> None:
+    """Send the initial metadata. Raises Cancelled if the caller is gone."""
+    try:
+        await context.send_initial_metadata(metadata)
+    except grpc.aio.InternalError as error:
+        raise Cancelled("the caller went away") from error
+
+
 @dataclass(eq=False, kw_only=True)
 class OpenCall:
     """A call that sends messages, and that the daemon can end."""

@@ -180,6 +180,7 @@ class Broadcaster:
     async def listen(self, channel: str) -> None:
         """Serve a Listen call."""
         listener = Listener(call=current_call(), channel=channel)
+        await self._speaking.begin(listener.call.context)
         with self._joined(listener):
             await listener.send_waiting()
 

@@ -19,8 +19,8 @@ from riva.client.proto.riva_audio_pb2 import AudioEncoding
 from riva.client.proto.riva_common_pb2 import RequestId
 
 from appliance.audio.compress import alaw
-from appliance.audio.encode import wav_header
 from appliance.audio.ogg import OpusPackets
+from appliance.audio.wav import wav_header
 from appliance.errors import (
     DeadlineMissed,
     InvalidReference,
@@ -135,17 +135,25 @@ class RivaService:
 
     async def SynthesizeOnline(self, messages: AsyncIterator[Any], context: Context) -> None:
         """Speak each message before the next one is read."""
+        is_first = True
         while (message := await _next(messages, self._speaking.session_idle_s)) is not None:
             with _errors_of_riva(message):
                 async with self._translated(message, context) as request:
-                    await self._stream(message, request, context)
+                    await self._stream(message, request, context, is_first=is_first)
+            is_first = False
 
-    async def _stream(self, message: Any, request: pb.SynthesizeRequest, context: Context) -> None:
+    async def _stream(
+        self, message: Any, request: pb.SynthesizeRequest, context: Context, *, is_first: bool
+    ) -> None:
         parsed = await self._speaking.read_message(request, context, stream=True)
         if parsed.is_empty:
+            if is_first:
+                await self._speaking.begin(context)
             await context.write(_reply(message, self._speaking.skip(parsed, context)))
             return
         async with self._speaking.call(parsed, context) as call:
+            if is_first:
+                await self._speaking.begin(context)
             header, encoder = call.header(), _encoder(message)
             async for audio, samples in call.audio():
                 await call.write(_reply(message, header, encoder(audio.data)), samples)

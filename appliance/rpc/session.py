@@ -157,7 +157,7 @@ class SessionCall:
         request = request_of(with_text, self._speaking.components.defaults, stream=True)
         self._splitter = await self._speaking.text_splitter(request)
         # Tells a client that writes on that it may: one whose message meets an ended call loses the status.
-        await self._context.send_initial_metadata(())
+        await self._speaking.begin(self._context)
 
     def _add(self, text: str) -> None:
         assert self._splitter is not None

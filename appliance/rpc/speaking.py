@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from appliance.audio import words
+from appliance.audio.marking import KEY, mark_of
 from appliance.audio.phrases import Key, Phrase, Phrases, key_of
 from appliance.audio.reply import AudioWorkers, Reply
 from appliance.audio.words import Word
@@ -24,7 +25,7 @@ from appliance.plan import Planner
 from appliance.request import Level, Request, Segment, SegmentAudio, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.callers import current_call
-from appliance.rpc.context import Context, OpenCall, current_task, remaining_s
+from appliance.rpc.context import Context, OpenCall, current_task, remaining_s, send_metadata
 from appliance.rpc.replies import header_message, timings_message, trailers, word_messages
 from appliance.rpc.requests import ParsedRequest, RequestDefaults, may_hold_tags, parse
 from appliance.scheduler import Scheduler
@@ -151,7 +152,8 @@ class SynthesisCall(OpenCall):
             return False
         self.request = ways[way][0]
         self.reply = Reply(
-            *(self.manifest, self.request.encoding, self.request.sample_rate_hz, self.message_s, self.level)
+            *(self.manifest, self.request.encoding, self.request.sample_rate_hz, self.message_s, self.level),
+            mark_of(reading.defaults.audio.marked),
         )
         self.cached = kept is not None
         self.phrase_key = keys[way] if keys and not kept else None
@@ -314,17 +316,25 @@ class Speaking:
         if parsed.is_empty:
             request = parsed.ways[0]
             manifest, message_s = self.components.planner.manifest, self._server.message_s
-            empty = Reply(manifest, request.encoding, request.sample_rate_hz, message_s).whole()
+            mark = mark_of(self.components.defaults.audio.marked)
+            reply = Reply(manifest, request.encoding, request.sample_rate_hz, message_s, mark=mark)
+            empty = reply.whole()
             header = self.skip(parsed, context)
+            await self.begin(context)
             await context.write(reply_of(pb.SynthesizeResponse(audio=empty, header=header, timings={})))
             return
         async with self.call(parsed, context) as call:
             # Tells a client, whose next request is to come after this one, that it has been admitted.
-            await context.send_initial_metadata(())
+            await self.begin(context)
             response = pb.SynthesizeResponse(audio=await call.whole_audio(), header=call.header())
             response.timings.CopyFrom(timings_message(call.finish()))
             response.words.extend(word_messages(call.words))
             await call.write(await self.workers.run(call.reply.samples, reply_of, response))
+
+    async def begin(self, context: Context) -> None:
+        """Send the initial metadata of a call that will have audio: its mark. Raises Cancelled."""
+        mark = mark_of(self.components.defaults.audio.marked)
+        await send_metadata(context, ((KEY, mark),) if mark else ())
 
     async def read_message(
         self, message: pb.SynthesizeRequest, context: Context, *, stream: bool

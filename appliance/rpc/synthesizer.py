@@ -26,10 +26,12 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
         parsed = await self._speaking.read_message(message, context, stream=True)
         if parsed.is_empty:
             header = self._speaking.skip(parsed, context)
+            await self._speaking.begin(context)
             await context.write(pb.StreamSynthesizeResponse(header=header))
             await context.write(pb.StreamSynthesizeResponse(end={}))
             return
         async with self._speaking.call(parsed, context) as call:
+            await self._speaking.begin(context)
             await call.write(pb.StreamSynthesizeResponse(header=call.header()))
             async for audio, samples in call.audio():
                 await call.write(pb.StreamSynthesizeResponse(audio=audio), samples)

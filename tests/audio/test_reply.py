@@ -30,7 +30,7 @@ def reply_of(
     manifest: Manifest = MANIFEST,
     level: Level = AS_MADE,
 ) -> Reply:
-    return Reply(manifest, encoding, rate_hz, MESSAGE_S, level)
+    return Reply(manifest, encoding, rate_hz, MESSAGE_S, level, mark="")
 
 
 def made_of(lengths: list[int], pauses_s: Sequence[float] = ()) -> list[SegmentAudio]:
@@ -105,7 +105,7 @@ def test_coded_messages_are_the_coded_samples(lengths: list[int], rate_hz: int, 
     if not len(wanted):
         assert messages == []
     elif encoding is not Encoding.OGG_OPUS:  # its serial number is drawn anew each time
-        compressor = compress.Compressor(encoding, rate_hz)
+        compressor = compress.Compressor(encoding, rate_hz, mark="")
         pcm = np.frombuffer(encode.pcm16(wanted), np.int16)
         assert b"".join(data for data, _ in messages) == compressor.push(pcm, last=True)
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from appliance.audio.marking import KEY, MARK, info_chunk
 from appliance.client import Client
 from appliance.gateway.sovits import name_in
 from tests.gateway.conftest import Gateway, read, request
@@ -60,7 +61,8 @@ def test_a_posted_request_is_a_whole_file(gateway: Gateway) -> None:
     assert answer.body == said(gateway) and "x-ignored-parameters" not in answer.headers
     assert int(answer.headers["content-length"]) == len(answer.body)
     with wave.open(io.BytesIO(answer.body)) as file:
-        assert file.getnframes() * 2 + 44 == len(answer.body)
+        assert answer.body[44 + file.getnframes() * 2 :] == info_chunk(MARK)
+    assert answer.headers[KEY] == MARK
 
 
 @pytest.mark.parametrize("query", [VTUBER, ASTRBOT, VTUBER.replace("=false", "=0")])

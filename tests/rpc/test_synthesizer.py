@@ -15,7 +15,9 @@ import soundfile
 from google.protobuf.duration_pb2 import Duration
 
 from appliance.audio import encode
-from appliance.config import SchedulerConfig
+from appliance.audio.marking import KEY, MARK
+from appliance.audio.wav import wav_header
+from appliance.config import AudioConfig, SchedulerConfig
 from appliance.errors import EngineFault
 from appliance.request import FloatArray, RequestCounts
 from appliance.rpc import appliance_pb2 as pb
@@ -129,8 +131,23 @@ async def test_a_stream_is_header_audio_end(box: Box) -> None:
 async def test_a_streamed_wav_has_its_header_once(synthesizer: Stub) -> None:
     asked = request(audio_config={"encoding": pb.WAV})
     data = b"".join([m.audio.data async for m in synthesizer.StreamSynthesize(asked)])
-    assert data[:4] == b"RIFF"
-    assert data[44:] == encode.pcm16(expected("one", "two"))
+    assert data == wav_header(24_000, mark=MARK) + encode.pcm16(expected("one", "two"))
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+async def test_what_has_audio_is_marked_by_configuration_alone(
+    box: Box, synthesizer: Stub, is_marked: bool
+) -> None:
+    box.components.change(audio=AudioConfig(loudness_lufs=None, marked=is_marked))
+    asked = request(audio_config={"encoding": pb.WAV})
+    whole, stream = synthesizer.Synthesize(asked), synthesizer.StreamSynthesize(asked)
+    async with grpc.aio.insecure_channel(box.address) as channel:
+        listen = appliance_pb2_grpc.QueueStub(channel).Listen(pb.ListenRequest())
+        for call in (whole, stream, listen):
+            assert dict(list(await call.initial_metadata())).get(KEY) == (MARK if is_marked else None)
+    audio = b"".join([message.audio.data async for message in stream])
+    for data in (audio, (await whole).audio):
+        assert (MARK.encode() in data) is is_marked
 
 
 @pytest.mark.parametrize("stream", [False, True])

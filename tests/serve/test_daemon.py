@@ -336,7 +336,7 @@ def rewrite(box: Running, **sections: dict[str, Any]) -> None:
 
 
 def loudness_of(reply: pb.SynthesizeResponse) -> float:
-    samples = np.frombuffer(reply.audio[44:], "<i2") / np.float32(32_767)
+    samples = np.frombuffer(reply.audio[44:].partition(b"LIST")[0], "<i2") / np.float32(32_767)
     return loudness(samples, reply.header.sample_rate_hertz)
 
 
