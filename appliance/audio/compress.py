@@ -10,7 +10,8 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from appliance.audio.marking import MARK, id3_tag
+from appliance.audio.marking import MARK
+from appliance.audio.tags import id3_tag
 from appliance.encodings import Encoding
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from appliance.audio.marking import info_chunk
+from appliance.audio.tags import info_chunk
 
 SAMPLE_BYTES = 2
 UNKNOWN_SIZE = 0xFFFFFFFF

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import soundfile
 
-from appliance.audio.marking import SOURCE_TYPE
+from appliance.audio.tags import SOURCE_TYPE
 from appliance.cli.options import print_line
 
 MARKED, UNMARKED, UNREADABLE = 0, 1, 2

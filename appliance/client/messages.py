@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict, cast, get_args
 
 from google.protobuf.message import Message
 
-from appliance.audio.marking import KEY
+from appliance.audio.tags import KEY
 from appliance.encodings import EncodingName
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.appliance_pb2 import (

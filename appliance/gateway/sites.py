@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from appliance.audio.marking import KEY
+from appliance.audio.tags import KEY
 from appliance.config import HOST, GatewayConfig, is_loopback, split_address
 from appliance.gateway.authorisation import CONNECTIONS, PROBES, changes_voices, is_open, method_of
 from appliance.gateway.body import shown

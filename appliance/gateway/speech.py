@@ -18,7 +18,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from appliance.audio.encode import encode
-from appliance.audio.marking import KEY, mark_of
+from appliance.audio.marking import mark_of
+from appliance.audio.tags import KEY
 from appliance.client import AsyncClient, CallFailed, Encoding, End, Event, Header, Options, Reply
 from appliance.client.retries import HOLD_S
 from appliance.encodings import Encoding as AudioEncoding

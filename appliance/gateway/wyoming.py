@@ -27,7 +27,8 @@ from wyoming.tts import (
     SynthesizeTextFormat,
 )
 
-from appliance.audio.marking import KEY, mark_of
+from appliance.audio.marking import mark_of
+from appliance.audio.tags import KEY
 from appliance.client import (
     AsyncClient,
     CallFailed,

@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any
 
 from appliance.audio import words
-from appliance.audio.marking import KEY, mark_of
+from appliance.audio.marking import mark_of
 from appliance.audio.phrases import Key, Phrase, Phrases, key_of
 from appliance.audio.reply import AudioWorkers, Reply
+from appliance.audio.tags import KEY
 from appliance.audio.words import Word
 from appliance.config import ServerConfig
 from appliance.contract.bundle import Manifest

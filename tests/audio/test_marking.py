@@ -12,7 +12,8 @@ import pytest
 import soundfile
 
 from appliance.audio.encode import Encoder, encode, pcm16
-from appliance.audio.marking import MARK, SOURCE_TYPE
+from appliance.audio.marking import MARK
+from appliance.audio.tags import SOURCE_TYPE
 from appliance.cli import main
 from appliance.encodings import Encoding
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from appliance.audio.marking import KEY, MARK
+from appliance.audio.marking import MARK
+from appliance.audio.tags import KEY
 from appliance.client import Client, PausedChannels, UtteranceBegin
 from appliance.gateway.body import MAX_COMPARED, Fields
 from appliance.rpc.appliance_pb2 import Playout

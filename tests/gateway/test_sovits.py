@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from appliance.audio.marking import KEY, MARK, info_chunk
+from appliance.audio.marking import MARK
+from appliance.audio.tags import KEY, info_chunk
 from appliance.client import Client
 from appliance.gateway.sovits import name_in
 from tests.gateway.conftest import Gateway, read, request

@@ -15,7 +15,8 @@ import soundfile
 from google.protobuf.duration_pb2 import Duration
 
 from appliance.audio import encode
-from appliance.audio.marking import KEY, MARK
+from appliance.audio.marking import MARK
+from appliance.audio.tags import KEY
 from appliance.audio.wav import wav_header
 from appliance.config import AudioConfig, SchedulerConfig
 from appliance.errors import EngineFault
