@@ -45,7 +45,7 @@ def start_daemon(box: Box, say: Say, patience_s: float = math.inf) -> str:
     if ran.code:
         return f"the daemon cannot be started: {ran.summary}"
     while (now := unit(box, UNIT)) is not None:
-        if now.active == "active":
+        if now.active == "active" and not now.queued:  # else it is yet to be restarted
             return ""
         if problem := _failed(now, first):
             return problem
