@@ -21,7 +21,7 @@ from appliance.client import AsyncClient, Client, End, Header, Piece, WordTiming
 from appliance.gateway import elevenlabs, stream_input
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.serving import LimitedSocket
-from appliance.gateway.stream_input import AT_ONCE_S, MAX_CONTEXTS, TURN_END_S, ClientClock, Context
+from appliance.gateway.stream_input import AT_ONCE_S, MAX_CONTEXTS, TURN_END_S, ClientClock, Context, Encoder
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
 from tests.gateway.sockets import Refused, Socket, connected
@@ -273,7 +273,7 @@ async def test_a_close_after_the_first_sound_that_followed_the_flush_interrupts(
     async def send(message: dict[str, Any]) -> None:
         told.append(message)
 
-    pcm = elevenlabs.FORMATS["pcm_24000"]
+    pcm = Encoder(elevenlabs.FORMATS["pcm_24000"], "")
     context = Context(Speaking, pcm, send, 100, asyncio.Semaphore(), ClientClock())  # type: ignore[arg-type]
     speaking = asyncio.ensure_future(context.run())
     context.say("Hello.")
@@ -322,7 +322,7 @@ async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
     async def send(message: dict[str, Any]) -> None:
         told.append(message)
 
-    pcm = elevenlabs.FORMATS["pcm_24000"]
+    pcm = Encoder(elevenlabs.FORMATS["pcm_24000"], "")
     context = Context(lambda: recorder, pcm, send, 100, asyncio.Semaphore(), ClientClock())  # type: ignore[arg-type,return-value]
     speaking = asyncio.ensure_future(context.run())
     texts = ["A sentence of 30 characters. "] * 10 + ["word "] * 30
