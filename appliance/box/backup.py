@@ -429,11 +429,10 @@ def main(name: str, description: str, act: Callable[..., None]) -> int:
     options = parser.parse_args()
     try:
         act(open_box(options.sysroot, options.tools), options.file, print, dry_run=options.dry_run)
+        return 0
     except Failure as error:
         print(f"{name}: {error}", file=sys.stderr)
     except OSError as error:
         sudo = ": run it with sudo" if isinstance(error, PermissionError) else ""
         print(f"{name}: {error.filename or options.file}: {error_text(error)}{sudo}", file=sys.stderr)
-    else:
-        return 0
     return 1

@@ -24,25 +24,21 @@ class Volume:
     """In memory, so that a boot empties it."""
 
 
+Mounts = dict[str, tuple[str, tuple[str, ...]]]
+"""Mount point → type and options; of several on one the last counts."""
+
+
 def volumes(box: Box) -> tuple[Volume, ...]:
     """Volume of each folder of paths.WRITTEN, once. Raises OSError.
 
     A root that is read-only, with the needed folders elsewhere, is so on purpose, and is left out.
     """
-    mounts = _mounts(box)
+    lines = (line.split() for line in (box.root.text(paths.MOUNTS) or "").splitlines())
+    mounts = {fields[1]: (fields[2], tuple(fields[3].split(","))) for fields in lines if len(fields) >= 4}
     used = dict.fromkeys(_mount_of(path, mounts) for path in paths.WRITTEN)
     needed = {_mount_of(path, mounts) for path in paths.NEEDED}
     found = [_volume(box, mount, mounts, mount in needed) for mount in used]
     return tuple(one for one in found if one.mount in needed or not one.read_only) or tuple(found)
-
-
-Mounts = dict[str, tuple[str, tuple[str, ...]]]
-"""Mount point → type and options; of several on one the last counts."""
-
-
-def _mounts(box: Box) -> Mounts:
-    lines = (line.split() for line in (box.root.text(paths.MOUNTS) or "").splitlines())
-    return {fields[1]: (fields[2], tuple(fields[3].split(","))) for fields in lines if len(fields) >= 4}
 
 
 def _mount_of(path: str, mounts: Mounts) -> str:

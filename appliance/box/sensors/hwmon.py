@@ -6,6 +6,7 @@ left out; nothing here raises.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -108,11 +109,8 @@ def _measured(root: Root) -> Iterator[tuple[str, str, float]]:
 
 def _address(root: Root, folder: str) -> str:
     """0040 of the device 1-0040; empty without one."""
-    try:
-        device = root.at(f"{folder}/device").resolve().name
-    except (OSError, RuntimeError):
-        return ""
-    return "".join(re.findall(r"^\d+-([0-9a-f]{4})$", device))
+    device = os.path.realpath(root.unresolved(f"{folder}/device"))
+    return "".join(re.findall(r"/\d+-([0-9a-f]{4})$", device))
 
 
 def _chips(root: Root, name: str) -> Iterator[str]:
