@@ -291,7 +291,9 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
         say(f"made by f5-appliance {backup.version}, here is {here or 'none'}: appliance check --only config")
     places = {part: _place(box, PARTS[part]) for part in parts}
     for part, place in places.items():
-        _check_room(place, sum(entry.size for entry in backup.of(part)))
+        free = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
+        if (needed := sum(entry.size for entry in backup.of(part)) + SPARE_BYTES) > free:
+            raise Failure(f"{place}: needs {needed / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are left on the disk")
     backup.describe(say)
     if dry_run:
         for place in places.values():
@@ -332,15 +334,6 @@ def _owner(box: Box, entry: Entry) -> tuple[int, int]:
             raise Failure(f"{path} has no {known}: install the package first")
         numbers.append(ids[known])
     return numbers[0], numbers[1]
-
-
-def _check_room(place: Path, needed: int) -> None:
-    """Raises Failure."""
-    existing = next(folder for folder in (place, *place.parents) if folder.exists())
-    free = shutil.disk_usage(existing).free
-    if needed + SPARE_BYTES > free:
-        to_be = f"{needed / 1e6:,.0f} MB are to be written and {SPARE_BYTES / 1e6:,.0f} MB stay free"
-        raise Failure(f"{place}: {to_be}, {free / 1e6:,.0f} MB are left on the disk")
 
 
 def _stage(file: Path, backup: Backup, staged: Mapping[str, Path], owners: Owners) -> None:
