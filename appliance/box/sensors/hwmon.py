@@ -97,20 +97,17 @@ def _speed(root: Root, fan_folder: str) -> int | None:
 
 
 def _measured(root: Root) -> Iterator[tuple[str, str, float]]:
-    """Address of the monitor, label of the rail, mW."""
+    """Address of the monitor or "", label of the rail, mW."""
     for folder in _chips(root, "ina3221"):
+        # E.g. 1-0040.
+        device = os.path.realpath(root.unresolved(f"{folder}/device"))
+        monitor = "".join(re.findall(r"/\d+-([0-9a-f]{4})$", device))
         for number in RAILS:
             label = root.text(f"{folder}/in{number}_label")
             millivolts = root.number(f"{folder}/in{number}_input")
             milliamperes = root.number(f"{folder}/curr{number}_input")
             if label and label != NO_RAIL and millivolts is not None and milliamperes is not None:
-                yield _address(root, folder), label, millivolts * milliamperes / 1000
-
-
-def _address(root: Root, folder: str) -> str:
-    """0040 of the device 1-0040; empty without one."""
-    device = os.path.realpath(root.unresolved(f"{folder}/device"))
-    return "".join(re.findall(r"/\d+-([0-9a-f]{4})$", device))
+                yield monitor, label, millivolts * milliamperes / 1000
 
 
 def _chips(root: Root, name: str) -> Iterator[str]:
