@@ -294,7 +294,7 @@ def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
     assert {"health.json", "units.json", "contents.json", "installed.json"} & missing == set()
     index = archive.index(parts.values())
     assert "MISSING  nvpmodel.txt: nvpmodel ended with 3" in index
-    assert "MISSING  configuration.yaml: there is none" in index
+    assert "MISSING  configuration.yaml: No such file or directory" in index
     assert "Wilhelmina" not in index
 
 

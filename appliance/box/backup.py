@@ -33,7 +33,7 @@ from pathlib import Path, PurePosixPath
 from appliance.box import dpkg, paths, platform
 from appliance.box.root import error_text
 from appliance.box.system import Box, add_box_options, open_box
-from appliance.durable import exchange, locked, sha256, sync
+from appliance.durable import exchange, locked, replace_file, sha256, sync
 from appliance.fields import from_mapping, shown
 
 FORMAT = 1
@@ -52,8 +52,16 @@ LISTING_BYTES = 16 << 20
 SPARE_BYTES = 64 << 20
 """Space that a restore leaves free on the disk."""
 BLOCK_BYTES = 1 << 20
-DAMAGED = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError)
-STAGED = re.compile(r"(?P<folder>.+)\.restoring-(?P<time>\d{8}-\d{6})-(?P<inode>\d+)")
+DAMAGED = (
+    tarfile.TarError,
+    EOFError,
+    zlib.error,
+    gzip.BadGzipFile,
+    ValueError,
+    OverflowError,
+    RecursionError,
+)
+STAGED = re.compile(r".+\.restoring-(?P<time>\d{8}-\d{6})-(?P<inode>\d+)")
 NAMED = re.compile(r"\s+(tls_certificate|tls_key|tls_clients|tokens|folder):\s*[\"']?(/[^\"'#\s]*)")
 """A key of the configuration that may name files elsewhere."""
 
@@ -123,23 +131,14 @@ def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     """Raises Failure, OSError."""
     if os.path.lexists(file):
         raise Failure(f"{file} is there already: name another, or remove it")
-    with contextlib.ExitStack() as stack:
-        voices = _place(box, paths.VOICES)
-        if voices.is_dir():
-            stack.enter_context(locked(voices, fcntl.LOCK_SH))
+    voices = _place(box, paths.VOICES)
+    with locked(voices, fcntl.LOCK_SH) if voices.is_dir() else contextlib.nullcontext():
         backup = _collect(box, say)
         backup.describe(say)
         if dry_run:
             return
-        new = file.with_name(f".{file.name}.new")
-        new.unlink(missing_ok=True)
-        try:
-            _write_archive(box, backup, new)
-            read(new)
-            os.rename(new, file)
-        finally:
-            new.unlink(missing_ok=True)
-        sync(file.parent)
+        replace_file(file, _packed(box, backup), 0o600)
+    read(file)
     say(f"{file}: {file.stat().st_size / 1e6:,.1f} MB, for its owner only: it may hold keys")
 
 
@@ -184,21 +183,18 @@ def _report_files_elsewhere(box: Box, say: Say) -> None:
             say(f"{key}: {path} lies outside of {folder}, and so not in the backup")
 
 
-def _write_archive(box: Box, backup: Backup, file: Path) -> None:
-    document = {"format": FORMAT, **asdict(backup)}
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "wb") as out:
-        with tarfile.open(fileobj=out, mode="w:gz", compresslevel=6) as tar:
-            _add(tar, LISTING, json.dumps(document, indent=1).encode())
-            for entry in backup.entries:
-                if not entry.folder:
-                    inside = PurePosixPath(entry.name).relative_to(entry.part)
-                    data = (_place(box, PARTS[entry.part]) / inside).read_bytes()
-                    if hashlib.sha256(data).hexdigest() != entry.sha256:
-                        raise Failure(f"{entry.name} changed while it was read: try again")
-                    _add(tar, entry.name, data)
-        out.flush()
-        os.fsync(out.fileno())
+def _packed(box: Box, backup: Backup) -> bytes:
+    """Raises Failure, OSError."""
+    places, buffer = {part: _place(box, path) for part, path in PARTS.items()}, io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as tar:
+        _add(tar, LISTING, json.dumps({"format": FORMAT, **asdict(backup)}, indent=1).encode())
+        for entry in backup.entries:
+            if not entry.folder:
+                data = _inside(places, entry).read_bytes()
+                if hashlib.sha256(data).hexdigest() != entry.sha256:
+                    raise Failure(f"{entry.name} changed while it was read: try again")
+                _add(tar, entry.name, data)
+    return buffer.getvalue()
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -224,18 +220,15 @@ def read(file: Path) -> Backup:
 def _opened(file: Path) -> Iterator[tuple[Backup, Members]]:
     """Raises Failure, OSError."""
     try:
-        with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) as plain:
-            with tarfile.open(fileobj=plain, mode="r:") as tar:
-                first = tar.next()
-                if first is None or first.name != LISTING or not first.isreg():
-                    raise Failure(f"{file}: no backup of f5-backup: it does not begin with {LISTING}")
-                if first.size > LISTING_BYTES:
-                    raise Failure(f"{file}: {LISTING} has {first.size} bytes; at most {LISTING_BYTES}")
-                backup = _parse(file, _data(tar, first))
-                yield backup, _members(file, tar, backup)
+        with gzip.open(file) as plain, tarfile.open(fileobj=plain, mode="r:") as tar:
+            first = tar.next()
+            if first is None or first.name != LISTING or not first.isreg() or first.size > LISTING_BYTES:
+                raise Failure(f"{file}: no backup of f5-backup: it does not begin with {LISTING}")
+            backup = _parse(file, _data(tar, first))
+            yield backup, _members(file, tar, backup)
             # Read to the end, where gzip has its checksum.
-            if len(plain.read(BLOCK_BYTES)) == BLOCK_BYTES:
-                raise Failure(f"{file}: more lies behind its end; do not use it")
+            while plain.read(BLOCK_BYTES):
+                pass
     except DAMAGED as error:
         why = " ".join(str(error).split())
         raise Failure(f"{file}: damaged, or no backup ({why}); copy it again") from error
@@ -266,25 +259,18 @@ def _members(file: Path, tar: tarfile.TarFile, backup: Backup) -> Members:
 
 
 def _parse(file: Path, text: bytes) -> Backup:
-    """Raises Failure."""
-    try:
-        raw = json.loads(text)
-        given = int(raw["format"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Failure(f"{file}: {LISTING} cannot be read: {error}; copy it again") from error
+    """Raises Failure, ValueError."""
+    raw = json.loads(text)
+    given = raw.get("format") if isinstance(raw, dict) else None
     if given != FORMAT:
-        age = "a newer" if given > FORMAT else "another"
-        raise Failure(f"{file}: made by {age} f5-backup (format {given}, this reads {FORMAT}); update first")
-    try:
-        backup: Backup = from_mapping(Backup, raw, where=LISTING, error=ValueError, ignore_unknown=True)
-    except ValueError as error:
-        raise Failure(f"{file}: {error}; do not use it") from error
+        raise Failure(f"{file}: of format {shown(given)}, this f5-backup reads {FORMAT}; update first")
+    backup: Backup = from_mapping(Backup, raw, where=LISTING, error=ValueError, ignore_unknown=True)
     known: dict[str, bool] = {}
     """Name → is a folder."""
     for entry in backup.entries:
         parent = str(PurePosixPath(entry.name).parent)
         if entry.name in known or not known.get(parent, parent == "." and entry.folder):
-            raise Failure(f"{file}: {LISTING}: {shown(entry.name)} is listed twice, or outside of any folder")
+            raise ValueError(f"{LISTING}: {shown(entry.name)} is listed twice, or outside of any folder")
         known[entry.name] = entry.folder
     return backup
 
@@ -300,12 +286,14 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
         parts.remove(BASELINE)
         other = f"baseline: of the module {backup.module or 'unknown'}, this is {module or 'unknown'}"
         say(f"{other}: not restored; f5-clock-lock writes one of this module")
-    owners = {entry: _owner(box, entry, say) for part in parts for entry in backup.of(part)}
+    owners = {entry: _owner(box, entry) for part in parts for entry in backup.of(part)}
     if backup.version and backup.version != (here := _version(box)):
         say(f"made by f5-appliance {backup.version}, here is {here or 'none'}: appliance check --only config")
     places = {part: _place(box, PARTS[part]) for part in parts}
     for part, place in places.items():
-        _check_room(place, sum(entry.size for entry in backup.of(part)))
+        free = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
+        if (needed := sum(entry.size for entry in backup.of(part)) + SPARE_BYTES) > free:
+            raise Failure(f"{place}: needs {needed / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are left on the disk")
     backup.describe(say)
     if dry_run:
         for place in places.values():
@@ -318,51 +306,34 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     aside = {part: Path(f"{place}.before-{stamp}") for part, place in places.items()}
     if taken := next((str(new) for new in (*staged.values(), *aside.values()) if os.path.lexists(new)), ""):
         raise Failure(f"{taken} is there already: wait a second, and try again")
-    with contextlib.ExitStack() as stack:
-        try:
+    try:
+        with contextlib.ExitStack() as stack:
             for new in staged.values():
                 new.parent.mkdir(parents=True, exist_ok=True)
                 new.mkdir(mode=0o700)
                 stack.enter_context(locked(new))
             _stage(file, backup, staged, owners)
-        except BaseException:
-            for new in staged.values():
-                shutil.rmtree(new, ignore_errors=True)
-            raise
-        for part, place in places.items():
-            try:
-                kept = _replace(place, staged[part], aside[part])
-            except OSError as error:
-                for rest in staged.values():
-                    with contextlib.suppress(OSError):
-                        _clear(rest)
-                raise Failure(f"{place} cannot be replaced ({error.strerror}): try again") from error
-            say(f"{part}: {place}" + (f"; what was there: {aside[part]}" if kept else ""))
+            for part, place in places.items():
+                _replace(place, staged[part], aside[part])
+                kept = f"; what was there: {aside[part]}" if aside[part].exists() else ""
+                say(f"{part}: {place}{kept}")
+    except BaseException:
+        for place in places.values():
+            _sweep(place)
+        raise
     say("the daemon takes it over after: sudo systemctl restart f5-appliance")
 
 
-def _owner(box: Box, entry: Entry, say: Say) -> tuple[int, int]:
+def _owner(box: Box, entry: Entry) -> tuple[int, int]:
     """Find uid and gid by name. Raises Failure."""
-
-    def number(name: str, path: str, kind: str) -> int:
+    numbers = []
+    for path, name in ((paths.USERS, entry.user), (paths.GROUPS, entry.group)):
         ids = {known: number for number, known in _names(box, path).items()}
-        other = OWNERS[entry.part]
-        if name not in ids:
-            say(f"{entry.name}: the {kind} {name or 'of the backup'} is not here: {other} gets it")
-        if name not in ids and other not in ids:
-            raise Failure(f"there is no {kind} {other}: install the package first")
-        return ids.get(name, ids.get(other, 0))
-
-    return number(entry.user, paths.USERS, "user"), number(entry.group, paths.GROUPS, "group")
-
-
-def _check_room(place: Path, needed: int) -> None:
-    """Raises Failure."""
-    existing = next(folder for folder in (place, *place.parents) if folder.exists())
-    free = shutil.disk_usage(existing).free
-    if needed + SPARE_BYTES > free:
-        to_be = f"{needed / 1e6:,.0f} MB are to be written and {SPARE_BYTES / 1e6:,.0f} MB stay free"
-        raise Failure(f"{place}: {to_be}, {free / 1e6:,.0f} MB are left on the disk")
+        known = name if name in ids else OWNERS[entry.part]
+        if known not in ids:
+            raise Failure(f"{path} has no {known}: install the package first")
+        numbers.append(ids[known])
+    return numbers[0], numbers[1]
 
 
 def _stage(file: Path, backup: Backup, staged: Mapping[str, Path], owners: Owners) -> None:
@@ -375,55 +346,42 @@ def _stage(file: Path, backup: Backup, staged: Mapping[str, Path], owners: Owner
             raise Failure(f"{file} changed while it was read: try again")
         for entry, data in members:
             if entry in owners:
-                with _inside(staged, entry).open("xb") as out:
-                    os.fchown(out.fileno(), *owners[entry])
-                    os.fchmod(out.fileno(), entry.mode)
-                    out.write(data)
-                    out.flush()
-                    os.fsync(out.fileno())
+                _inside(staged, entry).write_bytes(data)
     for entry in reversed(list(owners)):
-        if entry.folder:
-            folder = _inside(staged, entry)
-            sync(folder)
-            os.chown(folder, *owners[entry])
-            folder.chmod(entry.mode)
-    for folder in {new.parent for new in staged.values()}:
-        sync(folder)
+        path = _inside(staged, entry)
+        os.chown(path, *owners[entry])
+        path.chmod(entry.mode)
+        sync(path)
 
 
-def _inside(staged: Mapping[str, Path], entry: Entry) -> Path:
-    return staged[entry.part] / PurePosixPath(entry.name).relative_to(entry.part)
+def _inside(places: Mapping[str, Path], entry: Entry) -> Path:
+    return places[entry.part] / PurePosixPath(entry.name).relative_to(entry.part)
 
 
-def _replace(place: Path, new: Path, aside: Path) -> bool:
-    """True if there was one before, which then is `aside`. Raises OSError."""
-    if not place.is_dir():
+def _replace(place: Path, new: Path, aside: Path) -> None:
+    """Make `new` the folder; one that was there is `aside` then. Raises OSError."""
+    if place.is_dir():
+        with locked(place):
+            exchange(new, place)
+        os.rename(new, aside)
+    else:
         os.rename(new, place)
-        sync(place.parent)
-        return False
-    with locked(place):
-        exchange(new, place)
-    os.rename(new, aside)
     sync(place.parent)
-    return True
 
 
 def _sweep(place: Path) -> None:
-    """Clear what killed restores left beside a folder; one that runs holds a lock. Raises OSError."""
+    """Remove what unfinished restores left beside a folder; one that runs holds a lock. Raises OSError.
+
+    What was there, and is replaced already, is named FOLDER.before-TIME.
+    """
     for left in place.parent.glob(f"{place.name}.restoring-*"):
-        with contextlib.suppress(BlockingIOError), locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            _clear(left)
-
-
-def _clear(staged: Path) -> None:
-    """Remove what was being restored; name it FOLDER.before-TIME if it is what was there. Raises OSError."""
-    if (named := STAGED.fullmatch(staged.name)) is None or not os.path.lexists(staged):
-        return
-    if _inode(staged) == int(named["inode"]):
-        os.rename(staged, staged.with_name(f"{named['folder']}.before-{named['time']}"))
-        sync(staged.parent)
-    else:
-        shutil.rmtree(staged)
+        if named := STAGED.fullmatch(left.name):
+            with contextlib.suppress(BlockingIOError), locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                if _inode(left) == int(named["inode"]):
+                    os.rename(left, f"{place}.before-{named['time']}")
+                    sync(place.parent)
+                else:
+                    shutil.rmtree(left)
 
 
 def _inode(folder: Path) -> int:
@@ -464,11 +422,10 @@ def main(name: str, description: str, act: Callable[..., None]) -> int:
     options = parser.parse_args()
     try:
         act(open_box(options.sysroot, options.tools), options.file, print, dry_run=options.dry_run)
+        return 0
     except Failure as error:
         print(f"{name}: {error}", file=sys.stderr)
     except OSError as error:
         sudo = ": run it with sudo" if isinstance(error, PermissionError) else ""
         print(f"{name}: {error.filename or options.file}: {error_text(error)}{sudo}", file=sys.stderr)
-    else:
-        return 0
     return 1

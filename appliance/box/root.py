@@ -25,8 +25,6 @@ T = TypeVar("T")
 
 READ_BYTES = 1 << 16
 MAX_LINKS = 40
-MAX_RECORD_BYTES = 1 << 24
-OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def error_text(error: Exception) -> str:
@@ -42,10 +40,8 @@ def error_location(error: Exception) -> str:
 
 def parse_int(text: str | None) -> int | None:
     """Decimal or 0x…; None for anything else."""
-    found = re.fullmatch(r"(-?[0-9]{1,19})|(0x[0-9a-fA-F]{1,16})", (text or "").strip())
-    if not found:
-        return None
-    return int(found[1]) if found[1] else int(found[2], 16)
+    found = re.fullmatch(r"-?[0-9]{1,19}|0(x)[0-9a-fA-F]{1,16}", (text or "").strip())
+    return int(found[0], 16 if found[1] else 10) if found else None
 
 
 @dataclass(frozen=True)
@@ -67,20 +63,19 @@ class Root:
         links = 0
         while todo:
             part = todo.pop()
+            here = os.path.join(self.folder, *done, part)
             if part == "..":
                 done = done[:-1]
-                continue
-            here = os.path.join(self.folder, *done, part)
-            if not os.path.islink(here):
+            elif not os.path.islink(here):
                 done.append(part)
-                continue
-            links += 1
-            if links > MAX_LINKS:
+            elif links == MAX_LINKS:
                 raise OSError(f"{path}: too many symbolic links")
-            target = os.readlink(here)
-            if target.startswith("/"):
-                done = []
-            todo.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
+            else:
+                links += 1
+                target = os.readlink(here)
+                if target.startswith("/"):
+                    done = []
+                todo.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
         return self.folder.joinpath(*done)
 
     def read(self, path: str) -> str:
@@ -89,19 +84,16 @@ class Root:
             raise OSError(errno.EINVAL, "its name holds a NUL")
         handle = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            parts = []
-            while part := os.read(handle, READ_BYTES):
-                parts.append(part)
+            data = b"".join(iter(lambda: os.read(handle, READ_BYTES), b""))
         finally:
             os.close(handle)
-        return b"".join(parts).decode("utf-8", "replace").strip("\0\n\t ")
+        return data.decode("utf-8", "replace").strip("\0\n\t ")
 
     def text(self, path: str) -> str | None:
         """Like `read`; None when the file cannot be read."""
-        try:
+        with contextlib.suppress(OSError):
             return self.read(path)
-        except OSError:
-            return None
+        return None
 
     def number(self, path: str) -> int | None:
         """None when the file holds no whole number or cannot be read."""
@@ -111,7 +103,7 @@ class Root:
         """Read a JSON object. Raises OSError, and ValueError with a message for a person."""
         text = self.read(path)
         try:
-            raw = json.loads(text) if len(text) <= MAX_RECORD_BYTES else None
+            raw = json.loads(text)
         except (ValueError, RecursionError):
             raw = None
         if not isinstance(raw, dict):
@@ -132,10 +124,9 @@ class Root:
         return tuple(sorted(names, key=_natural_order))
 
     def exists(self, path: str) -> bool:
-        try:
+        with contextlib.suppress(OSError):
             return self.at(path).exists()
-        except OSError:
-            return False
+        return False
 
     def write(self, path: str, text: str) -> None:
         """Write to an existing file, e.g. a kernel attribute. Raises OSError."""
@@ -156,8 +147,8 @@ class Root:
 
     def unresolved(self, path: str) -> Path:
         """Resolve all but the last part: a link is found itself, not its target."""
-        pure = PurePosixPath(path)
-        return self.at(str(pure.parent)) / pure.name
+        folder, name = os.path.split(path)
+        return self.at(folder) / name
 
     # Files and folders that only root can have written: root acts on them, e.g. restores a baseline.
 
@@ -189,7 +180,7 @@ def _check_owner(place: Path, path: str, is_kind: Callable[[int], bool], kind: s
     info = os.lstat(place)
     if not is_kind(info.st_mode):
         raise PermissionError(f"{path} is no {kind} of its own: remove it")
-    if info.st_uid not in (0, os.geteuid()) or info.st_mode & OTHERS_WRITE:
+    if info.st_uid not in (0, os.geteuid()) or info.st_mode & 0o022:
         whose = f"belongs to user {info.st_uid} with mode {stat.S_IMODE(info.st_mode):o}"
         raise PermissionError(f"{path} {whose}, so others than root may have written it: remove it")
 

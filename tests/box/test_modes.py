@@ -66,7 +66,8 @@ def test_query(text: str, name: str, number: int | None) -> None:
     ("pmode:0000", 0), ("pmode:0002\n", 2), ("pmode:0003 fmode:quiet", 3), ("fmode:quiet", None), ("", None),
 ])  # fmt: skip
 def test_status_file(text: str, number: int | None) -> None:
-    assert modes.parse_status(text) == number
+    silent = Completed(("nvpmodel",), 0, "", "")
+    assert modes.current_mode(silent, text, modes.parse_conf(SUPER)).id == number
 
 
 def test_what_only_says_that_we_are_not_root_is_no_complaint() -> None:
@@ -135,7 +136,7 @@ def test_the_shipped_configuration_is_read(root: Path) -> None:
 
 def test_caps_and_masks() -> None:
     conf = modes.parse_conf(SUPER)
-    weak = conf.by_id(0)
+    weak = conf.by_name("15W")
     assert weak is not None and weak.cores == (0,) and weak.tpc_mask == 0xF8
     assert weak.limit("CPU_A78_0") == 1_113_600
     assert [weak.limit(name) for name in ("GPU", "EMC", "CPU_A78_1")] == [None, None, None]

@@ -43,12 +43,9 @@ class Mode:
 
     @property
     def cores(self) -> tuple[int, ...]:
-        cores = [
-            int(argument.rpartition("_")[2])
-            for (parameter, argument), value in self.settings.items()
-            if parameter == "CPU_ONLINE" and re.fullmatch(r"CORE_[0-9]{1,4}", argument) and value == "1"
-        ]
-        return tuple(sorted(cores))
+        on = [name for (kind, name), value in self.settings.items() if (kind, value) == ("CPU_ONLINE", "1")]
+        cores = (re.fullmatch(r"CORE_([0-9]{1,4})", name) for name in on)
+        return tuple(sorted(int(core[1]) for core in cores if core))
 
     @property
     def tpc_mask(self) -> int | None:
@@ -77,9 +74,6 @@ class Conf:
     modes: tuple[Mode, ...]
     default: int | None = None
     """Id; of a box in which none has been set."""
-
-    def by_id(self, number: int) -> Mode | None:
-        return next((mode for mode in self.modes if mode.id == number), None)
 
     def by_name(self, name: str) -> Mode | None:
         return next((mode for mode in self.modes if mode.name == name), None)
@@ -134,8 +128,8 @@ def power_modes(conf: str | Exception, site: str | Exception, asked: Completed, 
     try:
         parsed = parse_conf(_text(conf))
     except (OSError, ValueError) as error:
-        why = f"{paths.NVPMODEL_CONF} cannot be used ({error_text(error)})"
-        target = TargetMode(problem=f"{why}; nvpower.service makes it for this module")
+        why = f"cannot be used ({error_text(error)}); nvpower.service makes it for this module"
+        target = TargetMode(problem=f"{paths.NVPMODEL_CONF} {why}")
         return PowerModes(None, current_mode(asked, status, None), target)
     current = current_mode(asked, status, parsed)
     return PowerModes(parsed, current, target_mode(site, parsed, current.name))
@@ -164,7 +158,7 @@ def parse_conf(text: str) -> Conf:
                 modes.append((number, name, {}))
             elif head[1] == "PM_CONFIG":
                 default = parse_int(values.get("DEFAULT"))
-        elif not line or line.startswith("#"):
+        elif line.startswith("#"):
             continue
         elif parameter and len(words := line.split()) == 2:
             paths[parameter, words[0]] = words[1]
@@ -182,22 +176,17 @@ def target_mode(site: str | Exception, conf: Conf, current: str) -> TargetMode:
     except FileNotFoundError:
         name = ""
     except PermissionError:
-        problem = "its configuration needs root"
-        return TargetMode(conf.by_name(current), by_site=True, problem=problem, needs_root=True)
+        return TargetMode(conf.by_name(current), by_site=True, needs_root=True)
     except (OSError, ValueError) as error:
         problem = f"which power mode it is to be in is unknown: {paths.CONFIG}: {error_text(error)}"
         return TargetMode(problem=problem)
-    if name:
-        if mode := conf.by_name(name):
-            return TargetMode(mode, by_site=True)
-        problem = f"no power mode {name}, which device.power_mode of {paths.CONFIG} asks for"
-        return TargetMode(problem=f"{paths.NVPMODEL_CONF} has {problem}; it has {conf.names}")
-    best = next((mode for known in BEST if (mode := conf.by_name(known))), None)
+    best = next((mode for known in ((name,) if name else BEST) if (mode := conf.by_name(known))), None)
     if best is None:
-        problem = f"{paths.NVPMODEL_CONF} has no power mode {' or '.join(BEST)}; it has {conf.names}"
-        return TargetMode(problem=problem)
+        wanted = f"{name}, which device.power_mode of {paths.CONFIG} asks for" if name else " or ".join(BEST)
+        return TargetMode(problem=f"{paths.NVPMODEL_CONF} has no power mode {wanted}; it has {conf.names}")
     other = conf.by_name(current)
-    return TargetMode(other if other and other.name not in BEST and other.allows(best) else best)
+    is_better = other is not None and not name and other.name not in BEST and other.allows(best)
+    return TargetMode(other if is_better else best, by_site=bool(name))
 
 
 def power_mode(text: str) -> str:
@@ -222,7 +211,7 @@ def power_mode(text: str) -> str:
 
 
 def current_mode(asked: Completed, status: str, conf: Conf | None) -> CurrentMode:
-    """Take the answer of `nvpmodel -q`, else the mode of its status file.
+    """Take the answer of `nvpmodel -q`, else the mode of its status file, e.g. `pmode:0000`.
 
     The default of nvpmodel.conf counts only where nvpmodel is not installed: a hanging or garbled nvpmodel
     does not mean the default mode.
@@ -232,11 +221,12 @@ def current_mode(asked: Completed, status: str, conf: Conf | None) -> CurrentMod
         return CurrentMode(answer.name, answer.id, errors)
     if NOT_SET in asked.text:
         return CurrentMode(problem="nvpmodel has set none in this boot", unset=True)
-    number = parse_status(status)
+    written = re.search(r"\bpmode:([0-9]{1,9})\b", status)
+    number = int(written[1]) if written else None
     if number is None and conf is not None and asked.missing:
         number = conf.default
-    mode = conf.by_id(number) if conf is not None and number is not None else None
-    return CurrentMode(mode.name if mode else "", number, errors or asked.summary)
+    name = next((mode.name for mode in (conf.modes if conf else ()) if mode.id == number), "")
+    return CurrentMode(name, number, errors or asked.summary)
 
 
 def parse_query(text: str) -> CurrentMode:
@@ -246,12 +236,6 @@ def parse_query(text: str) -> CurrentMode:
         return CurrentMode()
     number = re.search(r"^\s*([0-9]{1,9})\s*$", text[found.end() :], re.MULTILINE)
     return CurrentMode(found[1], int(number[1]) if number else None)
-
-
-def parse_status(text: str) -> int | None:
-    """Parse the status file, e.g. `pmode:0000` → 0."""
-    found = re.search(r"\bpmode:([0-9]{1,9})\b", text)
-    return int(found[1]) if found else None
 
 
 def nvpmodel_errors(completed: Completed) -> str:

@@ -24,25 +24,27 @@ class Volume:
     """In memory, so that a boot empties it."""
 
 
+Mounts = dict[str, tuple[str, tuple[str, ...]]]
+"""Mount point → type and options; of several on one the last counts."""
+
+
 def volumes(box: Box) -> tuple[Volume, ...]:
     """Volume of each folder of paths.WRITTEN, once. Raises OSError.
 
     A root that is read-only, with the needed folders elsewhere, is so on purpose, and is left out.
     """
-    mounts = _mounts(box)
+    lines = (line.split() for line in (box.root.text(paths.MOUNTS) or "").splitlines())
+    mounts = {fields[1]: (fields[2], tuple(fields[3].split(","))) for fields in lines if len(fields) >= 4}
     used = dict.fromkeys(_mount_of(path, mounts) for path in paths.WRITTEN)
     needed = {_mount_of(path, mounts) for path in paths.NEEDED}
-    found = [_volume(box, mount, mounts, mount in needed) for mount in used]
+    found = []
+    for mount in used:
+        stat = box.statvfs(box.root.at(mount))
+        total, free = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+        read_only = "ro" in mounts.get(mount, ("", ()))[1] or bool(stat.f_flag & os.ST_RDONLY)
+        volatile = mount in needed and _is_volatile(mount, mounts)
+        found.append(Volume(mount, total, free, stat.f_files, stat.f_favail, read_only, volatile))
     return tuple(one for one in found if one.mount in needed or not one.read_only) or tuple(found)
-
-
-Mounts = dict[str, tuple[str, tuple[str, ...]]]
-"""Mount point → type and options; of several on one the last counts."""
-
-
-def _mounts(box: Box) -> Mounts:
-    lines = (line.split() for line in (box.root.text(paths.MOUNTS) or "").splitlines())
-    return {fields[1]: (fields[2], tuple(fields[3].split(","))) for fields in lines if len(fields) >= 4}
 
 
 def _mount_of(path: str, mounts: Mounts) -> str:
@@ -58,12 +60,3 @@ def _is_volatile(mount: str, mounts: Mounts) -> bool:
         above = _mount_of(upper, mounts)
         return above != mount and _is_volatile(above, mounts)
     return kind in ("tmpfs", "ramfs")
-
-
-def _volume(box: Box, mount: str, mounts: Mounts, needed: bool) -> Volume:
-    options = mounts.get(mount, ("", ()))[1]
-    stat = box.statvfs(box.root.at(mount))
-    total, free = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
-    read_only = "ro" in options or bool(stat.f_flag & os.ST_RDONLY)
-    volatile = needed and _is_volatile(mount, mounts)
-    return Volume(mount, total, free, stat.f_files, stat.f_favail, read_only, volatile)

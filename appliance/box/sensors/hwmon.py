@@ -6,6 +6,7 @@ left out; nothing here raises.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -96,23 +97,17 @@ def _speed(root: Root, fan_folder: str) -> int | None:
 
 
 def _measured(root: Root) -> Iterator[tuple[str, str, float]]:
-    """Address of the monitor, label of the rail, mW."""
+    """Address of the monitor or "", label of the rail, mW."""
     for folder in _chips(root, "ina3221"):
+        # E.g. 1-0040.
+        device = os.path.realpath(root.unresolved(f"{folder}/device"))
+        monitor = "".join(re.findall(r"/\d+-([0-9a-f]{4})$", device))
         for number in RAILS:
             label = root.text(f"{folder}/in{number}_label")
             millivolts = root.number(f"{folder}/in{number}_input")
             milliamperes = root.number(f"{folder}/curr{number}_input")
             if label and label != NO_RAIL and millivolts is not None and milliamperes is not None:
-                yield _address(root, folder), label, millivolts * milliamperes / 1000
-
-
-def _address(root: Root, folder: str) -> str:
-    """0040 of the device 1-0040; empty without one."""
-    try:
-        device = root.at(f"{folder}/device").resolve().name
-    except (OSError, RuntimeError):
-        return ""
-    return "".join(re.findall(r"^\d+-([0-9a-f]{4})$", device))
+                yield monitor, label, millivolts * milliamperes / 1000
 
 
 def _chips(root: Root, name: str) -> Iterator[str]:

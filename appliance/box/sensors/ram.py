@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from appliance.box import paths
 from appliance.box.root import Root
 
-KIB = 1 << 10
 LARGE_BLOCK_BYTES = 4 << 20
 """Block size in which tegrastats counts, and which NvMap prefers."""
 
@@ -32,7 +31,7 @@ def memory(root: Root) -> Memory | None:
         return None
     swap = kib.get("SwapTotal", 0)
     sizes = (kib["MemTotal"], kib["MemAvailable"], swap, swap - kib.get("SwapFree", swap))
-    return Memory(*(size * KIB for size in sizes))
+    return Memory(*(size << 10 for size in sizes))
 
 
 def swapped_in_pages(root: Root) -> int | None:

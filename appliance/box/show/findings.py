@@ -9,7 +9,6 @@ from appliance.box.checks.finding import Finding, Level
 from appliance.box.show.streams import plain
 
 COLOURS = {Level.PASS: "32", Level.WARN: "33", Level.FAIL: "31;1", Level.SKIP: "2"}
-INDENT = " " * 6
 
 
 def wants_colour(is_terminal: bool, environment: Mapping[str, str]) -> bool:
@@ -36,7 +35,7 @@ def _lines(finding: Finding, width: int, colour: bool) -> list[str]:
     finding = dataclasses.replace(finding, value=plain(finding.value), remedy=plain(finding.remedy))
     limit = f"  [{finding.threshold}]" if finding.threshold and finding.level is not Level.PASS else ""
     first = f"{_level(finding.level, colour)}  {finding.check:<{width}}  {finding.value}{limit}"
-    return [first.rstrip(), *([f"{INDENT}→ {finding.remedy}"] if finding.remedy else [])]
+    return [first.rstrip(), *([f"      → {finding.remedy}"] if finding.remedy else [])]
 
 
 def _level(level: Level, colour: bool) -> str:

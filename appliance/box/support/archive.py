@@ -13,7 +13,7 @@ import json
 import re
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,18 +32,10 @@ from appliance.box.support.redact import outline
 from appliance.box.system import Box, unit
 from appliance.durable import replace_file
 
-SERVICES = (
-    "f5-appliance",
-    "f5-gateway",
-    "f5-wyoming",
-    "f5-clocks",
-    "f5-clocks-check",
-    "f5-health",
-    "f5-guard",
-)
-TIMERS = ("f5-clocks-check.timer", "f5-health.timer", "f5-guard.timer")
-JOURNALS = (*SERVICES, "nvpmodel")
-UNITS = (*(f"{name}.service" for name in (*JOURNALS, "nvpower", "nvfancontrol")), *TIMERS)
+TIMED = ("f5-clocks-check", "f5-health", "f5-guard")
+JOURNALS = ("f5-appliance", "f5-gateway", "f5-wyoming", "f5-clocks", *TIMED, "nvpmodel")
+SERVICES = (*JOURNALS, "nvpower", "nvfancontrol")
+UNITS = (*(f"{name}.service" for name in SERVICES), *(f"{name}.timer" for name in TIMED))
 LINES = "2000"
 TOOL_S = 15.0
 THIS_BOOT, BOOT_BEFORE = "0", "-1"
@@ -110,32 +102,28 @@ def collect(box: Box, app: Application) -> list[Part]:
     return [_part(name, text, scrub) for name, text in texts.items()]
 
 
-def _part(name: str, text: Callable[[], str], scrub: redact.Scrubber) -> Part:
+def _part(name: str, text: Callable[[], str], scrub: Callable[[str], str]) -> Part:
     try:
         return Part(name, scrub(text()))
-    except FileNotFoundError:
-        return Part(name, problem="there is none")
-    except PermissionError:
-        return Part(name, problem="needs root")
     except Unavailable as error:
         return Part(name, problem=scrub(str(error)))
+    except OSError as error:
+        return Part(name, problem=error.strerror or outline(str(error)))
     except Exception as error:
         return Part(name, problem=f"{type(error).__name__}: {outline(str(error))}")
 
 
 def index(parts: Iterable[Part]) -> str:
     """A line for each part."""
-    shown = ((part, part.problem or len(part.text.encode())) for part in parts)
+    rows = ((part.problem and f": {part.problem}", part) for part in parts)
     return "".join(
-        f"{what:>7}  {part.name}\n" if isinstance(what, int) else f"MISSING  {part.name}: {what}\n"
-        for part, what in shown
+        f"{'MISSING' if why else len(part.text.encode()):>7}  {part.name}{why}\n" for why, part in rows
     )
 
 
-def write(out: Path, parts: Iterable[Part], wall_s: float) -> None:
+def write(out: Path, parts: Collection[Part], wall_s: float) -> None:
     """Write the archive atomically, readable by its owner only. Raises OSError."""
-    listed = list(parts)
-    files = {"INDEX": index(listed), **{part.name: part.text for part in listed if not part.problem}}
+    files = {"INDEX": index(parts), **{part.name: part.text for part in parts if not part.problem}}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, text in files.items():
@@ -213,10 +201,9 @@ def _journal_of(box: Box, unit: str, boot: str) -> Callable[[], str]:
 def _journal(box: Box, boot: str, *arguments: str) -> str:
     options = ("--no-pager", "-q", "-b", boot, "-n", LINES, "-o", "short-monotonic", *arguments)
     ran = box.tools.execute("journalctl", *options, timeout_s=TOOL_S)
-    if ran.code == 1 and boot == BOOT_BEFORE:
-        raise Unavailable("the boot before is not in the journal")
     if ran.code:
-        raise Unavailable(f"journalctl ended with {ran.code}" if not ran.missing else ran.summary)
+        before = ", as where the boot before is not in the journal" if boot == BOOT_BEFORE else ""
+        raise Unavailable(f"journalctl ended with {ran.code}{before}")
     return ran.output
 
 
@@ -224,34 +211,30 @@ def _boots(box: Box) -> str:
     """Reset reason, and the times of each boot without its id."""
     ran = box.tools.execute("journalctl", "--no-pager", "-q", "--list-boots", timeout_s=TOOL_S)
     found = (BOOT.fullmatch(line) for line in ran.output.splitlines())
-    lines = [f"{line[1]} {line[2]}" for line in found if line] or ["the journal tells no boots"]
-    source = box.reset_source
-    known = source if re.fullmatch(r"[A-Z0-9_]{1,20}", source) else "not known"
-    return "\n".join([f"reset: {known}", *lines]) + "\n"
+    lines = [f"{line[1]} {line[2]}" for line in found if line]
+    reset = re.fullmatch(r"[A-Z0-9_]{1,20}", box.reset_source)
+    return "\n".join([f"reset: {reset[0] if reset else 'not known'}", *lines]) + "\n"
 
 
 def _packages(box: Box) -> str:
     """Ours and NVIDIA's, with version and dpkg's state."""
     shown = [one for one in dpkg.packages(box.root).values() if OURS_AND_NVIDIAS.match(one.name)]
     if not shown:
-        raise FileNotFoundError
+        raise Unavailable("there is none")
     return "\n".join(f"{one.name} {one.version} {one.want} {one.flag} {one.state}" for one in shown) + "\n"
 
 
 def _versions(box: Box, app: Application) -> str:
     ran = box.tools.execute(app.python, "-I", "-c", VERSIONS, app.folder, timeout_s=TOOL_S)
     if ran.code:
-        raise Unavailable(f"Python ended with {ran.code}" if not ran.missing else "its Python is not there")
+        raise Unavailable(f"Python ended with {ran.code}")
     lines = (line for line in ran.output.splitlines() if re.fullmatch(r"[\w.-]+==[\w.+!-]+", line))
     return "\n".join(lines) + "\n"
 
 
 def _installed(box: Box) -> str:
-    def is_plain(value: Any) -> bool:
-        return all(PLAIN.fullmatch(str(part)) for part in (value if isinstance(value, list) else [value]))
-
     raw = box.root.record(paths.INSTALLED)
-    return _json({key: raw[key] for key in INSTALLED if key in raw and is_plain(raw[key])})
+    return _json({key: raw[key] for key in INSTALLED if key in raw and PLAIN.fullmatch(str(raw[key]))})
 
 
 def _contents(box: Box) -> str:

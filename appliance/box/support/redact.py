@@ -1,14 +1,13 @@
 """Redaction by allow-lists: only what is known to be harmless leaves the box.
 
 Free text keeps technical words only and shows the rest as `…`, so nothing that a person said, named or typed
-remains. A last pass, `Scrubber`, removes identifiers of this box that came through all the same.
+remains. A last pass, `scrubber`, removes identifiers of this box that came through all the same.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from appliance.box import paths
@@ -77,6 +76,8 @@ IPV4 = re.compile(r"\b(?!127\.0\.0\.1\b|0\.0\.0\.0\b)(?:\d{1,3}\.){3}\d{1,3}\b")
 IPV6 = re.compile(r"\b(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}\b|\bfe80:[0-9A-Fa-f:]+")
 EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b")
 HOME = re.compile(r"/(?:home|media|mnt)/[^\s\"']+")
+OURS = {"root", "f5-appliance", "localhost", "audio", "voice"}
+"""Names that do not tell one box from another."""
 
 
 def outline(message: str) -> str:
@@ -114,19 +115,17 @@ def kernel(text: str) -> str:
 
 def configuration(text: str) -> str:
     """Of unknown keys and values only that they are there. Raises OSError."""
-    return "\n".join(_settings(text)) + "\n"
-
-
-def _settings(text: str) -> Iterator[str]:
     known = {(section, key) for section, key, _ in _lines(SHIPPED.read_text("utf-8"))}
+    lines = []
     for section, key, value in _lines(text):
         if not key:
             shown = section if (section, "") in known else WITHHELD
-            yield f"{shown}:" + (f" {WITHHELD}" if value not in ("", "{}") else "")
+            lines.append(f"{shown}:" + (f" {WITHHELD}" if value not in ("", "{}") else ""))
         elif (section, key) in known:
-            yield f"  {key}: {value if SHOWN_VALUE.fullmatch(value) else WITHHELD}"
+            lines.append(f"  {key}: {value if SHOWN_VALUE.fullmatch(value) else WITHHELD}")
         else:
-            yield f"  {WITHHELD}"
+            lines.append(f"  {WITHHELD}")
+    return "\n".join(lines) + "\n"
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, str]]:
@@ -142,26 +141,18 @@ def _lines(text: str) -> Iterator[tuple[str, str, str]]:
             yield section, found[2] if found else WITHHELD, (found[3] or "").strip() if found else ""
 
 
-@dataclass(frozen=True)
-class Scrubber:
-    """Replaces addresses and the identifiers in `known` by `…`."""
+def scrubber(box: Box) -> Callable[[str], str]:
+    """Function that replaces addresses and the identifiers of this box by `…`. Does not raise."""
+    secrets = {secret.strip() for secret in _identities(box)} - OURS
+    known = sorted((re.escape(secret) for secret in secrets if len(secret) > 2), key=len, reverse=True)
+    patterns = (MAC, IPV6, IPV4, EMAIL, HOME, *(re.compile(rf"(?<!\w){secret}(?!\w)") for secret in known))
 
-    known: tuple[str, ...] = ()
-
-    def __call__(self, text: str) -> str:
-        for pattern in (MAC, IPV6, IPV4, EMAIL, HOME):
+    def scrub(text: str) -> str:
+        for pattern in patterns:
             text = pattern.sub(WITHHELD, text)
-        for secret in self.known:
-            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", WITHHELD, text)
         return text
 
-
-def scrubber(box: Box) -> Scrubber:
-    """Does not raise."""
-    secrets = {secret.strip() for secret in _identities(box)}
-    ours = {"root", "f5-appliance", "localhost", "audio", "voice"}
-    known = (secret for secret in secrets if len(secret) > 2 and secret not in ours)
-    return Scrubber(tuple(sorted(known, key=len, reverse=True)))
+    return scrub
 
 
 def _identities(box: Box) -> Iterator[str]:
