@@ -227,8 +227,8 @@ def _opened(file: Path) -> Iterator[tuple[Backup, Members]]:
             backup = _parse(file, _data(tar, first))
             yield backup, _members(file, tar, backup)
             # Read to the end, where gzip has its checksum.
-            while plain.read(BLOCK_BYTES):
-                pass
+            if len(plain.read(BLOCK_BYTES)) == BLOCK_BYTES:
+                raise Failure(f"{file}: more lies behind its end; do not use it")
     except DAMAGED as error:
         why = " ".join(str(error).split())
         raise Failure(f"{file}: damaged, or no backup ({why}); copy it again") from error

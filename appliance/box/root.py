@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 READ_BYTES = 1 << 16
 MAX_LINKS = 40
+MAX_RECORD_BYTES = 1 << 24
 
 
 def error_text(error: Exception) -> str:
@@ -103,7 +104,7 @@ class Root:
         """Read a JSON object. Raises OSError, and ValueError with a message for a person."""
         text = self.read(path)
         try:
-            raw = json.loads(text)
+            raw = json.loads(text) if len(text) <= MAX_RECORD_BYTES else None
         except (ValueError, RecursionError):
             raw = None
         if not isinstance(raw, dict):
