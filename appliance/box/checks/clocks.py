@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from appliance.box import paths
-from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.fitness import gpu_services
 from appliance.box.checks.power import less_power
 from appliance.box.clocks.clocks_json import Clocks
@@ -141,10 +141,9 @@ def _reboot_remedy(published: Clocks, reading: Verdict) -> str:
 def check_reboot(published: Clocks, reading: Verdict) -> Finding:
     if published.state == "unknown":
         return skipped("reboot", published.why)
-    if published.state == "reboot_pending":
-        value = published.why or "the power mode takes effect after a reboot"
-        return Finding("reboot", Level.FAIL, value, "none pending", _reboot_remedy(published, reading))
-    return passed("reboot", "none pending")
+    due = published.state == "reboot_pending"
+    value, remedy = published.why if due else "none pending", _reboot_remedy(published, reading)
+    return Finding("reboot", Level.of(warn=False, fail=due), value, "none pending", remedy)
 
 
 def check_clocks(
@@ -165,7 +164,7 @@ def check_clocks(
     faults = "; ".join(_faults(reading))
     if not has_tool:
         return finding(Level.FAIL, "jetson_clocks is not installed, so nobody pins", INSTALL_TOOLS)
-    if reading.no_debugfs:
+    if reading.domains["emc"].cause is Cause.NO_DEBUGFS:
         return finding(Level.FAIL, reading.domains["emc"].why, MOUNT)
     if published.reason is Reason.POWER_LOSSES:
         return finding(Level.WARN, f"not pinned: {published.why}", bear_it(lower))
@@ -241,9 +240,8 @@ def _faults(reading: Verdict) -> tuple[str, ...]:
 
 def _pinned_summary(published: Clocks, reading: Verdict, age_s: float) -> str:
     parts = [f"pinned in {reading.mode}"]
-    gpu = reading.domains.get("gpu")
-    if gpu is not None and gpu.values.get("max"):
-        parts.append(f"GPU {megahertz(gpu.values['max'])}")
+    if top := reading.domains["gpu"].values.get("max"):
+        parts.append(f"GPU {megahertz(top)}")
     if reading.unknowns:
         names = ", ".join(name for name, domain in reading.domains.items() if domain.pinned is None)
         parts.append(f"{names} as root's check saw it {age_s:.0f} s ago")
