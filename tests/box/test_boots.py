@@ -351,7 +351,7 @@ class Year:
     def speak(self) -> None:
         """Note on record what speaks: the last to do so in a start counts."""
         self.backends[-1] = "ort-cuda" if self.swapped else "tensorrt"
-        boots.note_backend(self.box, self.backends[-1], ["tensorrt"] if self.swapped else [])
+        boots.note_backend(self.box, self.backends[-1], ("tensorrt",) if self.swapped else ())
 
     def hold(self, seconds: float) -> None:
         for _ in range(2):

@@ -229,7 +229,7 @@ def fell_back(jetson: Jetson) -> None:
     boots.note_backend(quick(jetson), "tensorrt")
     jetson.boot()
     lock(quick(jetson))
-    boots.note_backend(quick(jetson), "ort-cuda", ["tensorrt"])
+    boots.note_backend(quick(jetson), "ort-cuda", ("tensorrt",))
 
 
 def in_memory(jetson: Jetson) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from appliance.box import paths
-from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.fitness import gpu_services
 from appliance.box.checks.power import less_power
 from appliance.box.clocks.clocks_json import Clocks
@@ -78,7 +76,7 @@ def check_platform(platform: Platform) -> Finding:
     value = ", ".join(part for part in named if part) or "unknown"
     figures = {"module": platform.module, "l4t": list(platform.l4t), "jetpack": platform.jetpack}
     if not (wrong := platform.refusal):
-        return passed("platform", value, figures=figures)
+        return Finding("platform", Level.PASS, value, figures=figures)
     remedy = "flash the module with JetPack 6.2 or 7.2, then install its package: sudo apt install ./FILE.deb"
     if not wrong.by_flashing:
         remedy = "use a Jetson AGX Orin: this module cannot be made to fit; sudo apt remove f5-appliance"
@@ -143,10 +141,9 @@ def _reboot_remedy(published: Clocks, reading: Verdict) -> str:
 def check_reboot(published: Clocks, reading: Verdict) -> Finding:
     if published.state == "unknown":
         return skipped("reboot", published.why)
-    if published.state == "reboot_pending":
-        value = published.why or "the power mode takes effect after a reboot"
-        return Finding("reboot", Level.FAIL, value, "none pending", _reboot_remedy(published, reading))
-    return passed("reboot", "none pending")
+    due = published.state == "reboot_pending"
+    value, remedy = published.why if due else "none pending", _reboot_remedy(published, reading)
+    return Finding("reboot", Level.of(warn=False, fail=due), value, "none pending", remedy)
 
 
 def check_clocks(
@@ -167,21 +164,32 @@ def check_clocks(
     faults = "; ".join(_faults(reading))
     if not has_tool:
         return finding(Level.FAIL, "jetson_clocks is not installed, so nobody pins", INSTALL_TOOLS)
-    if reading.no_debugfs:
+    if reading.domains["emc"].cause is Cause.NO_DEBUGFS:
         return finding(Level.FAIL, reading.domains["emc"].why, MOUNT)
     if published.reason is Reason.POWER_LOSSES:
         return finding(Level.WARN, f"not pinned: {published.why}", bear_it(lower))
     if published.state == "unknown" and published.reason is Reason.UNREADABLE:
         return finding(Level.WARN, f"not all of it can be looked at: {published.why}", SEND)
+    if published.state == "unknown" and faults:
+        return finding(Level.FAIL, f"{faults}; {published.why}", f"{RESTART}; then {TIMER_COMMAND}")
     if published.state == "unknown":
-        if faults:
-            return finding(Level.FAIL, f"{faults}; {published.why}", f"{RESTART}; then {TIMER_COMMAND}")
         return finding(Level.WARN, f"nothing loose to be seen, but nobody checks: {published.why}", TIMER)
     if published.state == "reboot_pending":
         value = f"as high as the present power mode allows; {published.why}"
         return finding(Level.WARN, value, _reboot_remedy(published, reading))
+    if published.state != "pinned" and not reading.faults:
+        value = "pinned again; root's check has yet to see it"
+        return finding(Level.WARN, value, "wait 30 s and look again")
+    if published.reason in (Reason.UNLOCKED, Reason.UNPINNED_AGAIN):
+        return finding(Level.WARN, published.why, f"{LOCK}; {FIND_CAUSE}")
+    if published.state != "pinned" and reading.reason is Reason.CAPPED:
+        return finding(Level.WARN, f"held down: {published.why}", HELD_DOWN)
+    if published.state != "pinned" and reading.reason in (Reason.NO_TARGET, Reason.WRONG_CONF):
+        no_target = reading.reason is Reason.NO_TARGET
+        return finding(Level.FAIL, published.why, NAME_MODE if no_target else conf_remedy(reading))
     if published.state != "pinned":
-        return finding(*_not_pinned(published, reading))
+        remedy = f"{RESTART}; `{LOG_COMMAND}` shows why"
+        return finding(Level.FAIL, f"pinning failed: {published.why}", remedy)
     if faults and reading.only_capped:
         return finding(Level.WARN, f"held down in the last {age_s:.0f} s: {faults}", HELD_DOWN)
     if faults:
@@ -199,14 +207,10 @@ def check_caps(reading: Verdict) -> Finding:
         cap = domain.values.get("max") if name != "emc" else emc.cap if emc else None
         if ceiling and cap and cap < ceiling:
             found[name] = f"at most {megahertz(cap)} of {megahertz(ceiling)}"
-    capped = grouped(found)
-    limit = f"every limit {ALLOWED}"
-    if not capped:
-        return passed("caps", "none", limit)
-    remedy = HELD_DOWN
-    if not reading.in_target_mode:
-        remedy = f"the power mode {reading.mode or 'that is set'} allows no more; {LOCK}"
-    return Finding("caps", Level.WARN, "; ".join(capped), limit, remedy)
+    mode = reading.mode or "that is set"
+    remedy = HELD_DOWN if reading.in_target_mode else f"the power mode {mode} allows no more; {LOCK}"
+    value = "; ".join(grouped(found)) or "none"
+    return Finding("caps", Level.of(warn=bool(found)), value, f"every limit {ALLOWED}", remedy)
 
 
 def check_cores(reading: Verdict, published: Clocks) -> Finding:
@@ -234,31 +238,10 @@ def _faults(reading: Verdict) -> tuple[str, ...]:
     return grouped(loose) or reading.faults
 
 
-NOT_PINNED: Mapping[Reason, tuple[Level, str, str]] = {
-    Reason.CAPPED: (Level.WARN, "held down: ", HELD_DOWN),
-    Reason.NO_TARGET: (Level.FAIL, "", NAME_MODE),
-}
-"""Level, start of the value and remedy if pinning cannot help."""
-
-
-def _not_pinned(published: Clocks, reading: Verdict) -> tuple[Level, str, str]:
-    """Level, value and remedy."""
-    if not reading.faults:
-        return Level.WARN, "pinned again; root's check has yet to see it", "wait 30 s and look again"
-    if published.reason in (Reason.UNLOCKED, Reason.UNPINNED_AGAIN):
-        return Level.WARN, published.why, f"{LOCK}; {FIND_CAUSE}"
-    failed = (Level.FAIL, "pinning failed: ", f"{RESTART}; `{LOG_COMMAND}` shows why")
-    level, start, remedy = NOT_PINNED.get(reading.reason, failed)
-    if reading.reason is Reason.WRONG_CONF:
-        level, start, remedy = Level.FAIL, "", conf_remedy(reading)
-    return level, f"{start}{published.why}", remedy
-
-
 def _pinned_summary(published: Clocks, reading: Verdict, age_s: float) -> str:
     parts = [f"pinned in {reading.mode}"]
-    gpu = reading.domains.get("gpu")
-    if gpu is not None and gpu.values.get("max"):
-        parts.append(f"GPU {megahertz(gpu.values['max'])}")
+    if top := reading.domains["gpu"].values.get("max"):
+        parts.append(f"GPU {megahertz(top)}")
     if reading.unknowns:
         names = ", ".join(name for name, domain in reading.domains.items() if domain.pinned is None)
         parts.append(f"{names} as root's check saw it {age_s:.0f} s ago")

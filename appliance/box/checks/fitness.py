@@ -102,10 +102,9 @@ def check_gpu(
     if groups is None:
         return passed("gpu_node", f"{paths.GPU_NODE}; no user {USER} here", limit)
     lacking = [name for name in GROUPS if USER not in groups.get(name, ("", ()))[1]]
-    if lacking:
-        remedy = f"run: sudo usermod -aG {','.join(lacking)} {USER} && sudo systemctl restart f5-appliance"
-        return Finding("gpu_node", Level.FAIL, f"{USER} is not in {', '.join(lacking)}", limit, remedy)
-    return passed("gpu_node", f"{paths.GPU_NODE}; {USER} in {', '.join(GROUPS)}", limit)
+    remedy = f"run: sudo usermod -aG {','.join(lacking)} {USER} && sudo systemctl restart f5-appliance"
+    value = f"{USER} is not in {', '.join(lacking)}" if lacking else f"{paths.GPU_NODE}; {USER} may open it"
+    return Finding("gpu_node", Level.of(warn=False, fail=bool(lacking)), value, limit, remedy)
 
 
 def may_read(node: os.stat_result, groups: Groups) -> bool:
@@ -123,10 +122,8 @@ def groups_of(etc_group: str) -> Groups:
 def check_time(seconds: float, synchronised: bool | None) -> Finding:
     """`seconds`: Unix time; `synchronised`: None if unknown."""
     now = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
-    value = f"{now:%Y-%m-%d %H:%M} UTC"
+    known = {True: "synchronised", False: "not synchronised", None: "nothing says whether synchronised"}
+    value = f"{now:%Y-%m-%d %H:%M} UTC, {known[synchronised]}"
+    level = Level.of(warn=now.year < FIRST_YEAR or synchronised is False)
     limit = f"{FIRST_YEAR} or later; synchronised"
-    if now.year < FIRST_YEAR or synchronised is False:
-        value += ", not synchronised" if synchronised is False else ""
-        return Finding("time", Level.WARN, value, limit, SET_CLOCK, {"synchronised": synchronised})
-    value += ", synchronised" if synchronised else "; nothing says whether it is synchronised"
-    return passed("time", value, limit, {"synchronised": synchronised})
+    return Finding("time", level, value, limit, SET_CLOCK, {"synchronised": synchronised})

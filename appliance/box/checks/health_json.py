@@ -53,9 +53,8 @@ def last_run(box: Box) -> HealthRun | None:
         stamp, findings = box.root.load(paths.HEALTH, _Stamp), from_document(box.root.record(paths.HEALTH))
     except (OSError, ValueError):
         return None
-    if stamp.boot_id != box.boot_id:
-        return None
-    return HealthRun(tuple(findings), max(box.uptime() - stamp.checked_at, 0.0))
+    age_s = max(box.uptime() - stamp.checked_at, 0.0)
+    return HealthRun(tuple(findings), age_s) if stamp.boot_id == box.boot_id else None
 
 
 def changes(before: HealthRun | None, findings: Iterable[Finding]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.checks.finding import Finding, Level, skipped
 
 WARM_C = 85.0
 HOT_C = 95.0
@@ -26,12 +26,9 @@ def check_temperature(junction_c: float | None, zones: Mapping[str, float]) -> F
         remedy = "restart the box; if this stays, its kernel does not fit its JetPack: install it again"
         return Finding("temperature", Level.WARN, "no thermal zone can be read", remedy=remedy)
     limit = f"WARN from {WARM_C:g} °C, FAIL from {HOT_C:g} °C"
-    value = f"{junction_c:.1f} °C"
     figures = {"junction_c": junction_c, "zones_c": dict(zones)}
-    if junction_c < WARM_C:
-        return Finding("temperature", Level.PASS, value, limit, figures=figures)
-    level = Level.FAIL if junction_c >= HOT_C else Level.WARN
-    return Finding("temperature", level, value, limit, COOL_IT, figures)
+    level = Level.of(warn=junction_c >= WARM_C, fail=junction_c >= HOT_C)
+    return Finding("temperature", level, f"{junction_c:.1f} °C", limit, COOL_IT, figures)
 
 
 def check_cooling(devices: Mapping[str, int] | None) -> Finding:
@@ -39,10 +36,9 @@ def check_cooling(devices: Mapping[str, int] | None) -> Finding:
     if devices is None:
         return skipped("cooling", "no passive cooling device can be read")
     active = {name: state for name, state in devices.items() if state > 0}
-    if not active:
-        return passed("cooling", "nothing is throttled by heat", "no passive cooling at work")
-    value = "throttled by heat: " + ", ".join(f"{name} at {state}" for name, state in active.items())
-    return Finding("cooling", Level.WARN, value, "no passive cooling at work", COOL_IT, {"states": active})
+    value = "throttled by heat: " + (", ".join(f"{n} at {state}" for n, state in active.items()) or "nothing")
+    limit, figures = "no passive cooling at work", {"states": active}
+    return Finding("cooling", Level.of(warn=bool(active)), value, limit, COOL_IT, figures)
 
 
 def check_fan(

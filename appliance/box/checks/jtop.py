@@ -41,13 +41,8 @@ def query(box: Box) -> dict[str, Any]:
     ran = box.tools.execute(*_python(box), "-I", "-c", SCRIPT, timeout_s=ANSWER_S)
     try:
         report = json.loads(ran.output.strip().splitlines()[-1])
-        if "problem" in report:
-            return {"problem": str(report["problem"])}
-        return {
-            "version": str(report["version"]),
-            "pinned": bool(report["pinned"]),
-            "mode": str(report["mode"]),
-        }
+        keys = ("problem",) if "problem" in report else ("version", "pinned", "mode")
+        return {key: report[key] for key in keys}
     except (ValueError, LookupError, TypeError, RecursionError):
         return {"problem": "jtop gave no answer"}
 

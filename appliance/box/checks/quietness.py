@@ -24,17 +24,16 @@ def check_desktop(root: Root) -> Finding:
     wrong = [f"boots into {target}"] if target != quiet.TARGET else []
     wrong += ["nvpmodel_indicator starts with a desktop"] if quiet.shows_indicator(root) else []
     limit = f"boots into {quiet.TARGET}; no nvpmodel_indicator"
-    if wrong:
-        remedy = f"{REMEDY}; from the next boot on, and now: sudo systemctl stop display-manager"
-        return Finding("desktop", Level.WARN, "; ".join(wrong), limit, remedy)
-    return passed("desktop", f"boots into {target}", limit)
+    remedy = f"{REMEDY}; from the next boot on, and now: sudo systemctl stop display-manager"
+    value = "; ".join(wrong) or f"boots into {target}"
+    return Finding("desktop", Level.of(warn=bool(wrong)), value, limit, remedy)
 
 
 def check_journal(root: Root) -> Finding:
     """Warn without a limit: journald then takes a tenth of the disk."""
-    if not quiet.is_journal_capped(root):
-        return Finding("journal", Level.WARN, "no SystemMaxUse", "SystemMaxUse of journald is set", REMEDY)
-    return passed("journal", "capped", "SystemMaxUse of journald is set")
+    level = Level.of(warn=not quiet.is_journal_capped(root))
+    value = "capped" if level is Level.PASS else "no SystemMaxUse"
+    return Finding("journal", level, value, "SystemMaxUse of journald is set", REMEDY)
 
 
 def check_packages(root: Root) -> Finding:

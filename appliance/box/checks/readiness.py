@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 from collections.abc import Iterable, Mapping
@@ -79,13 +80,10 @@ def on_cpu(backend: str, passed_over: Mapping[str, str]) -> str:
 def fetch(address: str, path: str) -> tuple[int | str, bytes]:
     """GET: the HTTP status and body, or why there was no response."""
     try:
-        connection = http.client.HTTPConnection(address, timeout=ANSWER_S)
-        try:
+        with contextlib.closing(http.client.HTTPConnection(address, timeout=ANSWER_S)) as connection:
             connection.request("GET", path)
             reply = connection.getresponse()
             return reply.status, reply.read()
-        finally:
-            connection.close()
     except OSError as error:
         return error_text(error), b""
     except (http.client.InvalidURL, ValueError, OverflowError):
@@ -178,20 +176,16 @@ def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
     watchdog = unit.result == "watchdog" and unit.active in ("activating", "failed")
     value = restarts.summary + ("; last by the watchdog" if watchdog else "")
     figures = {"restarts": restarts.count, "recorded": restarts.recorded, "result": unit.result}
-    hourly = restarts.per(HOUR_S)
     if _given_up(unit):
         value = "systemd has given up starting it" + ("; last by the watchdog" if watchdog else "")
         return Finding("restarts", Level.FAIL, value, limit, _log_remedy(unit), figures)
-    if hourly < RESTARTS_WARN:
-        return Finding("restarts", Level.PASS, value, limit, figures=figures)
-    level = Level.FAIL if hourly >= RESTARTS_FAIL else Level.WARN
+    hourly = restarts.per(HOUR_S)
+    level = Level.of(warn=hourly >= RESTARTS_WARN, fail=hourly >= RESTARTS_FAIL)
     remedy = "send the maker a bundle: sudo f5-support-bundle; " + _log_remedy(unit)
     return Finding("restarts", level, value, limit, remedy, figures)
 
 
 def _given_up(unit: Unit) -> bool:
     """True if a start limit ended the restarts. Of a crashed daemon the result stays that of the crash."""
-    if unit.active != "failed":
-        return False
     out_of_retries = unit.restarts >= RETRIES and unit.exit_status not in NOT_RETRIED
-    return unit.result == "start-limit-hit" or out_of_retries
+    return unit.active == "failed" and (unit.result == "start-limit-hit" or out_of_retries)

@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from appliance.box import dpkg, paths, platform, versions
@@ -43,12 +43,10 @@ from appliance.box.platform import Platform
 from appliance.box.root import Root, error_location
 from appliance.box.sensors import disk, ram
 from appliance.box.sensors import hwmon as sensors
-from appliance.box.sensors.ram import Memory
 from appliance.box.system import Box, Unit, unit
 from appliance.box.versions import BuildInfo, Version, version
 
 FAN_SERVICE = "nvfancontrol.service"
-NOT_A_JETSON = "not a Jetson"
 
 
 class Snapshot:
@@ -68,33 +66,12 @@ class Snapshot:
         return clocks_json.read(self.box)
 
     @cached_property
-    def age_s(self) -> float:
-        """Age of the published clock state."""
-        return max(self.box.uptime() - self.published.checked_at, 0.0)
-
-    @cached_property
     def reading(self) -> Verdict:
         return verdict.take_reading(self.box)
 
     @cached_property
-    def junction_c(self) -> float | None:
-        return sensors.junction(self.root)
-
-    @cached_property
-    def memory(self) -> Memory | None:
-        return ram.memory(self.root)
-
-    @cached_property
     def unit(self) -> Unit | None:
         return unit(self.box, readiness.UNIT)
-
-    @cached_property
-    def speed(self) -> Finding:
-        return speed.last(self.box)
-
-    @cached_property
-    def build(self) -> BuildInfo:
-        return BuildInfo(self.platform.l4t, versions.tensorrt(self.root), self.platform.module)
 
     @cached_property
     def packages(self) -> Mapping[str, Package]:
@@ -149,7 +126,13 @@ def _watts(mode: str) -> int:
 
 def _clocks(now: Snapshot) -> Finding:
     has_tool = now.root.exists(paths.JETSON_CLOCKS) and now.box.tools.find("jetson_clocks") is not None
-    return pinned.check_clocks(now.published, now.reading, now.age_s, has_tool, now.lower_mode)
+    age_s = max(now.box.uptime() - now.published.checked_at, 0.0)
+    return pinned.check_clocks(now.published, now.reading, age_s, has_tool, now.lower_mode)
+
+
+def _boots(now: Snapshot) -> Finding:
+    damaged = now.root.exists(paths.DAMAGED_BOOTS)
+    return record.check_boots(now.boots, now.box.boot_id, damaged, now.lower_mode)
 
 
 def _fan(now: Snapshot) -> Finding:
@@ -159,12 +142,17 @@ def _fan(now: Snapshot) -> Finding:
     if state not in ("", "active", *heat.STOPPED):
         words = ("-q", "--no-pager", "-b", "-t", "nvfancontrol", "-n", "1", "-o", "cat")
         said = now.box.tools.execute("journalctl", *words).output.strip()[:200]
-    return heat.check_fan(pwm, rpm, state, now.junction_c, said)
+    return heat.check_fan(pwm, rpm, state, sensors.junction(now.root), said)
 
 
 def _bursts(now: Snapshot) -> Finding:
-    slower = now.speed.level in (Level.WARN, Level.FAIL)
+    slower = speed.last(now.box).level in (Level.WARN, Level.FAIL)
     return power.check_bursts(now.rise("oc3", power.INSTANT_S), slower, now.lower_mode)
+
+
+def _versions(now: Snapshot) -> Finding:
+    build = BuildInfo(now.platform.l4t, versions.tensorrt(now.root), now.platform.module)
+    return fitness.check_versions(build, versions.installed(now.root), now.spoken, now.l4t)
 
 
 def _gpu(now: Snapshot) -> Finding:
@@ -202,62 +190,49 @@ def _daemon(now: Snapshot) -> Finding:
     return readiness.check_daemon(ready, alive, now.readyz, now.unit, told, needs_gpu=now.platform.is_jetson)
 
 
-@dataclass(frozen=True)
-class Check:
-    run: Callable[[Snapshot], Finding]
-    needs_jetson: bool = True
-
-
-CHECKS: Mapping[str, Check] = {
-    "platform": Check(lambda now: pinned.check_platform(now.platform)),
-    "l4t": Check(lambda now: now.l4t),
-    "power_mode": Check(
-        lambda now: pinned.check_mode(now.reading, now.published, indicator(now.box), now.lower_mode)
+CHECKS: Mapping[str, Callable[[Snapshot], Finding]] = {
+    "platform": lambda now: pinned.check_platform(now.platform),
+    "l4t": lambda now: now.l4t,
+    "power_mode": lambda now: pinned.check_mode(
+        now.reading, now.published, indicator(now.box), now.lower_mode
     ),
-    "reboot": Check(lambda now: pinned.check_reboot(now.published, now.reading)),
-    "boots": Check(
-        lambda now: record.check_boots(
-            now.boots, now.box.boot_id, now.root.exists(paths.DAMAGED_BOOTS), now.lower_mode
-        )
+    "reboot": lambda now: pinned.check_reboot(now.published, now.reading),
+    "boots": _boots,
+    "clocks": _clocks,
+    "caps": lambda now: pinned.check_caps(now.reading),
+    "cores": lambda now: pinned.check_cores(now.reading, now.published),
+    "temperature": lambda now: heat.check_temperature(
+        sensors.junction(now.root), sensors.temperatures(now.root)
     ),
-    "clocks": Check(_clocks),
-    "caps": Check(lambda now: pinned.check_caps(now.reading)),
-    "cores": Check(lambda now: pinned.check_cores(now.reading, now.published)),
-    "temperature": Check(lambda now: heat.check_temperature(now.junction_c, sensors.temperatures(now.root))),
-    "cooling": Check(lambda now: heat.check_cooling(sensors.cooling(now.root))),
-    "oc1": Check(lambda now: power.check_under_voltage(now.rise("oc1", power.UNDER_VOLTAGE_S))),
-    "oc2": Check(lambda now: power.check_average_current(now.rise("oc2", power.AVERAGE_S), now.lower_mode)),
-    "oc3": Check(_bursts),
-    "power": Check(
-        lambda now: power.check_power(
-            sensors.rails(now.root), sensors.total_power(now.root), now.platform.module
-        )
+    "cooling": lambda now: heat.check_cooling(sensors.cooling(now.root)),
+    "oc1": lambda now: power.check_under_voltage(now.rise("oc1", power.UNDER_VOLTAGE_S)),
+    "oc2": lambda now: power.check_average_current(now.rise("oc2", power.AVERAGE_S), now.lower_mode),
+    "oc3": _bursts,
+    "power": lambda now: power.check_power(
+        sensors.rails(now.root), sensors.total_power(now.root), now.platform.module
     ),
-    "fan": Check(_fan),
-    "memory": Check(lambda now: storage.check_memory(now.memory), needs_jetson=False),
-    "lfb": Check(lambda now: storage.check_large_blocks(ram.free_large_blocks(now.root), now.memory)),
-    "swap": Check(lambda now: storage.check_swap(now.memory, now.rise("pswpin", storage.SWAP_S))),
-    "disk": Check(lambda now: storage.check_disk(disk.volumes(now.box)), needs_jetson=False),
-    "wear": Check(lambda now: wear.check_wear(now.root)),
-    "reset": Check(lambda now: reset.check_reset(now.box.reset_source)),
-    "sleep": Check(lambda now: quietness.check_sleep(now.root)),
-    "desktop": Check(lambda now: quietness.check_desktop(now.root)),
-    "journal": Check(lambda now: quietness.check_journal(now.root)),
-    "packages": Check(lambda now: quietness.check_packages(now.root)),
-    "versions": Check(
-        lambda now: fitness.check_versions(now.build, versions.installed(now.root), now.spoken, now.l4t)
-    ),
-    "backend": Check(lambda now: record.check_backend(now.boots, now.box.boot_id)),
-    "gpu_node": Check(_gpu),
-    "time": Check(_time, needs_jetson=False),
-    "jtop": Check(lambda now: jtop.check_jtop(jtop.query(now.box), now.reading)),
-    "daemon": Check(_daemon, needs_jetson=False),
-    "restarts": Check(
-        lambda now: readiness.check_restarts(now.unit, now.rise("restarts", readiness.HOUR_S)),
-        needs_jetson=False,
-    ),
-    "speed": Check(lambda now: now.speed, needs_jetson=False),
+    "fan": _fan,
+    "memory": lambda now: storage.check_memory(ram.memory(now.root)),
+    "lfb": lambda now: storage.check_large_blocks(ram.free_large_blocks(now.root), ram.memory(now.root)),
+    "swap": lambda now: storage.check_swap(ram.memory(now.root), now.rise("pswpin", storage.SWAP_S)),
+    "disk": lambda now: storage.check_disk(disk.volumes(now.box)),
+    "wear": lambda now: wear.check_wear(now.root),
+    "reset": lambda now: reset.check_reset(now.box.reset_source),
+    "sleep": lambda now: quietness.check_sleep(now.root),
+    "desktop": lambda now: quietness.check_desktop(now.root),
+    "journal": lambda now: quietness.check_journal(now.root),
+    "packages": lambda now: quietness.check_packages(now.root),
+    "versions": _versions,
+    "backend": lambda now: record.check_backend(now.boots, now.box.boot_id),
+    "gpu_node": _gpu,
+    "time": _time,
+    "jtop": lambda now: jtop.check_jtop(jtop.query(now.box), now.reading),
+    "daemon": _daemon,
+    "restarts": lambda now: readiness.check_restarts(now.unit, now.rise("restarts", readiness.HOUR_S)),
+    "speed": lambda now: speed.last(now.box),
 }
+ANYWHERE = ("memory", "disk", "time", "daemon", "restarts", "speed")
+"""Checks that need no Jetson."""
 
 
 def run_checks(box: Box, *, readyz: str = READYZ, only: Collection[str] = ()) -> list[Finding]:
@@ -276,10 +251,10 @@ def _findings(snapshot: Snapshot, only: Collection[str]) -> Iterator[Finding]:
         if only and name not in only:
             continue
         try:
-            if check.needs_jetson and not snapshot.platform.is_jetson:
-                yield skipped(name, NOT_A_JETSON)
+            if name not in ANYWHERE and not snapshot.platform.is_jetson:
+                yield skipped(name, "not a Jetson")
             else:
-                found = check.run(snapshot)
+                found = check(snapshot)
                 yield replace(found, remedy=dpkg.pin(found.remedy, snapshot.packages))
         except Exception as error:
             yield crashed(name, error)

@@ -24,8 +24,7 @@ from appliance.box.tools import Completed
 
 BASELINE = f"{paths.BASELINE_FOLDER}/baseline.conf"
 """The clocks before they were first pinned, as jetson_clocks --store writes them."""
-MODE_S = 60.0
-CLOCKS_S = 60.0
+TOOL_S = 60.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 8.0
 VERIFY_PAUSES_S = (0.25, 0.5, 1.0)
 """Pinning may take effect with a delay."""
@@ -73,12 +72,11 @@ def _pin_clocks(box: Box, reading: Verdict, patience_s: float, report: Report) -
     """Yields what failed."""
     # To set the mode again, which turns cores on and lowers limits, may ask for a reboot.
     for number, wanted in reading.cores_to_switch.items():
-        yield _switch(
-            box, readings.core_switch(number), str(int(wanted)), f"cpu{number} stays as it is", report
-        )
+        switch, value = readings.core_switch(number), str(int(wanted))
+        yield _switch(box, switch, value, f"cpu{number} stays as it is", report)
     if reading.above:
-        for path, value in _lower_limits(reading):
-            yield _switch(box, path, str(value), f"{path} stays above the power mode", report)
+        for path, limit in _lower_limits(reading):
+            yield _switch(box, path, str(limit), f"{path} stays above the power mode", report)
         reading = take_reading(box)
     if reading.above:
         yield f"clocks are not pinned: they would be held above {reading.target_name}"
@@ -110,10 +108,9 @@ def _lower_limits(reading: Verdict) -> Iterator[tuple[str, int]]:
 def _verify(box: Box) -> Verdict:
     reading = take_reading(box)
     for pause_s in VERIFY_PAUSES_S:
-        if not reading.fixable:
-            break
-        box.sleep(pause_s)
-        reading = take_reading(box)
+        if reading.fixable:
+            box.sleep(pause_s)
+            reading = take_reading(box)
     return reading
 
 
@@ -150,9 +147,8 @@ def _set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> tuple[bool, bool, 
 
     Returns whether a reboot is due, whether it has begun, and what went wrong.
     """
-    completed = box.tools.execute(
-        "nvpmodel", "-m", str(mode.id), timeout_s=MODE_S, answer="YES\n" if allow_reboot else ""
-    )
+    answer = "YES\n" if allow_reboot else ""
+    completed = box.tools.execute("nvpmodel", "-m", str(mode.id), timeout_s=TOOL_S, answer=answer)
     if "Reboot required" not in completed.text:
         failed = nvpmodel_errors(completed) or (completed.summary if completed.code else "")
         return False, False, f"power mode {mode.name} was not set: {failed}" if failed else ""
@@ -179,9 +175,8 @@ def release(box: Box, report: Report) -> tuple[Verdict, tuple[str, ...]]:
     reading = take_reading(box)
     if not reading.is_free:
         report("; ".join(filter(None, [*problems, f"so {MINIMA} is written"])))
-        problems += [
-            _switch(box, path, str(value), path, no_report) for path, value in _minima(box, reading.seen)
-        ]
+        least = _minima(box, reading.seen)
+        problems += [_switch(box, path, str(value), path, no_report) for path, value in least]
         reading = take_reading(box)
     return reading, tuple(filter(None, problems))
 
@@ -278,7 +273,7 @@ def _run_once_gpu_is_up(box: Box, patience_s: float, *arguments: str) -> Complet
 
 
 def _jetson_clocks(box: Box, *arguments: str) -> Completed:
-    return box.tools.execute("jetson_clocks", *arguments, timeout_s=CLOCKS_S)
+    return box.tools.execute("jetson_clocks", *arguments, timeout_s=TOOL_S)
 
 
 def _gpu_is_late(box: Box, completed: Completed) -> bool:
@@ -288,6 +283,5 @@ def _gpu_is_late(box: Box, completed: Completed) -> bool:
 def _errors(completed: Completed) -> str:
     """Some come with an exit status of 0."""
     lines = [line.strip() for line in completed.text.splitlines() if re.match(r"\s*Error\b", line)]
-    return "; ".join(f"jetson_clocks: {line}" for line in lines) or (
-        completed.summary if completed.code else ""
-    )
+    said = "; ".join(f"jetson_clocks: {line}" for line in lines)
+    return said or (completed.summary if completed.code else "")

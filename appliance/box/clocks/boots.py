@@ -204,9 +204,8 @@ def _carried_on(fresh: Boot, past: Sequence[Boot], last: Boot) -> Boot:
 
 
 def _with_versions(box: Box, boot: Boot) -> Boot:
-    l4t, tensorrt = platform.identify(box.root).l4t, versions.tensorrt(box.root)
-    found = versions.dotted(l4t), versions.dotted(tensorrt), versions.driver(box.root)
-    return replace(boot, l4t=found[0], tensorrt=found[1], driver=found[2])
+    l4t, tensorrt = map(versions.dotted, (platform.identify(box.root).l4t, versions.tensorrt(box.root)))
+    return replace(boot, l4t=l4t, tensorrt=tensorrt, driver=versions.driver(box.root))
 
 
 def _stored(box: Box, report: Report) -> tuple[Boot, ...]:
@@ -268,10 +267,9 @@ def note_end(box: Box) -> None:
     _change(box, lambda boot: replace(boot, ended=True, seen_at=box.uptime()))
 
 
-def note_backend(box: Box, backend: str, passed_over: Sequence[str] = ()) -> None:
+def note_backend(box: Box, backend: str, passed_over: tuple[str, ...] = ()) -> None:
     """Note what speaks now, with the versions that it speaks on, as root. Raises OSError."""
-    others = tuple(passed_over)
-    _change(box, lambda boot: _with_versions(box, replace(boot, backend=backend, passed_over=others)))
+    _change(box, lambda boot: _with_versions(box, replace(boot, backend=backend, passed_over=passed_over)))
 
 
 def _change(box: Box, change: Callable[[Boot], Boot]) -> None:
@@ -298,8 +296,7 @@ def mutex(box: Box) -> Iterator[None]:
             except BlockingIOError:
                 box.sleep(MUTEX_POLL_S)
         else:
-            locked = f"{paths.CLOCK_MUTEX} is locked"
-            raise TimeoutError(f"another clock-lock has been at work for {MUTEX_WAIT_S:.0f} s ({locked})")
+            raise TimeoutError(f"another clock-lock has been at work for {MUTEX_WAIT_S:.0f} s")
         yield
     finally:
         os.close(handle)

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from appliance.box.clocks.boots import LOSSES, Boot, lifted
-from appliance.box.clocks.clocks_json import Clocks, Unpin
+from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.modes import Mode
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import Verdict
@@ -67,9 +67,7 @@ class Assessment:
         done = self.reading.target_in_effect if allow_reboot else self.reading.in_target_mode
         if target is None or done or target.name in self.record.barred:
             return None
-        if self.record.reboot_for == target.name and not allow_reboot:
-            return None
-        return target
+        return None if self.record.reboot_for == target.name and not allow_reboot else target
 
     @property
     def clocks(self) -> Clocks:
@@ -93,20 +91,16 @@ class Assessment:
             parts = (f"power mode {record.reboot_for} takes a reboot: {reboot}", *parts)
         elif state == "unpinned" and self.given_up:
             reason = self.given_up
-        more = {"mode": seen.mode, "domains": seen.domains}
-        return Clocks.because(
-            state, reason, parts, repins=record.repins, last_unpin=record.last_unpin, **more
-        )
+        kept = {"repins": record.repins, "last_unpin": record.last_unpin}
+        return Clocks.because(state, reason, parts, mode=seen.mode, domains=seen.domains, **kept)
 
 
 def assess(reading: Verdict, record: Boot, problems: tuple[str, ...] = ()) -> Assessment:
     """Note in the record the mode asked and applied, and whether a reboot is due."""
     record = dataclasses.replace(record, asked=reading.target_name, applied=reading.mode, ended=False)
-    if reading.target_in_effect:
-        record = dataclasses.replace(record, reboot_for="")
-    elif reading.in_target_mode and reading.tpcs_differ:
-        # The mode is set by name, but not yet on the GPU.
-        record = dataclasses.replace(record, reboot_for=reading.mode)
+    if reading.in_target_mode:
+        # The mode may be set by name, but not yet on the GPU.
+        record = dataclasses.replace(record, reboot_for="" if reading.target_in_effect else reading.mode)
     return Assessment(reading, record, problems)
 
 
@@ -127,12 +121,6 @@ def with_pin(record: Boot, mode: str, at: float) -> Boot:
     return dataclasses.replace(record, pinned=mode, pinned_at=at if first is None else first)
 
 
-def with_unpin(now: Assessment, at: float, who: tuple[str, ...]) -> Assessment:
-    unpin = Unpin(round(at, 3), now.reading.faults, who)
-    record = dataclasses.replace(now.record, held_at=None, lost=True, last_unpin=unpin)
-    return dataclasses.replace(now, record=record)
-
-
 def decide(now: Assessment, at: float) -> tuple[bool, Assessment]:
     """`at`: seconds since boot. Returns whether root's check is to pin, and the state that it begins with."""
     record = now.record
@@ -146,8 +134,8 @@ def decide(now: Assessment, at: float) -> tuple[bool, Assessment]:
     last_unpin = record.last_unpin.at if record.last_unpin else 0.0
     again = last_unpin > record.attempts[-1] + ROUNDED_S
     reason = Reason.UNPINNED_AGAIN if again else Reason.PINNING_FAILS
-    cause = "who unpins" if reason is Reason.UNPINNED_AGAIN else "why it fails"
     tried = f"tried {REPINS_PER_HOUR} times within an hour to pin"
+    cause = "who unpins" if again else "why it fails"
     problem = f"{tried}, so not again for {wait_s / 60:.0f} min: find out {cause}, then `{LOCK_COMMAND}`"
     last = (f"the last time: {record.problem}",) if record.problem else ()
     return False, dataclasses.replace(now, problems=(problem, *last), given_up=reason)

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from appliance.box import paths
 from appliance.box.clocks import acting, boots
 from appliance.box.clocks.boots import Boot, Report, no_report
-from appliance.box.clocks.clocks_json import Clocks, publish
-from appliance.box.clocks.decision import Assessment, assess, decide, noted, with_unpin
-from appliance.box.clocks.readings import read
+from appliance.box.clocks.clocks_json import Clocks, Unpin, publish
+from appliance.box.clocks.decision import Assessment, assess, decide, noted
 from appliance.box.clocks.suspects import suspects
-from appliance.box.clocks.verdict import judge
+from appliance.box.clocks.verdict import take_reading
 from appliance.box.root import error_text
 from appliance.box.system import Box, unit
 
@@ -114,7 +113,10 @@ def check(box: Box, *, report: Report = no_report) -> Clocks:
     Pins at most REPINS_PER_HOUR times an hour. Raises NotRoot, NotPublished, ClockError.
     """
     with _turn(box, "watch", report) as found:
-        to_pin, now = decide(_noted(box, _with_end(box, found)), box.uptime())
+        if found.record.end_unknown and (state := unit(box, UNIT)) and state.active == "active":
+            # The shutdown will be noted after all: systemd knows whether the unit of `lock` failed too.
+            found = dataclasses.replace(found, record=dataclasses.replace(found.record, end_unknown=False))
+        to_pin, now = decide(_noted(box, found), box.uptime())
         if not to_pin:
             return _publish(box, now, report)
         report("unpinned: " + "; ".join(now.reading.faults))
@@ -148,8 +150,7 @@ def _turn(box: Box, command: str, report: Report) -> Iterator[Assessment]:
         except TimeoutError as error:
             raise ClockError(error_text(error)) from None
         except OSError as error:
-            why = f"so another clock-lock may interfere: {error_text(error)}"
-            report(f"cannot lock {paths.CLOCK_MUTEX}, {why}")
+            report(f"cannot lock {paths.CLOCK_MUTEX}: {error_text(error)}")
         found = _look(box, report)
         if not (box.is_root or found.reading.refusal):
             raise NotRoot(f"{command} takes root: sudo f5-clock-lock {command}")
@@ -157,20 +158,15 @@ def _turn(box: Box, command: str, report: Report) -> Iterator[Assessment]:
 
 
 def _look(box: Box, report: Report) -> Assessment:
-    return assess(judge(read(box)), boots.recorded(box, report) if box.is_root else Boot())
-
-
-def _with_end(box: Box, found: Assessment) -> Assessment:
-    """Note that a shutdown will be noted after a failed `lock`: systemd knows whether its unit failed too."""
-    if not (found.record.end_unknown and (state := unit(box, UNIT)) and state.active == "active"):
-        return found
-    return dataclasses.replace(found, record=dataclasses.replace(found.record, end_unknown=False))
+    return assess(take_reading(box), boots.recorded(box, report) if box.is_root else Boot())
 
 
 def _noted(box: Box, found: Assessment) -> Assessment:
     """Note that the clocks are pinned, or unpinned since, with the suspects."""
     if found.unpinned:
-        return with_unpin(found, box.uptime(), suspects(box, found))
+        unpin = Unpin(round(box.uptime(), 3), found.reading.faults, suspects(box, found))
+        record = dataclasses.replace(found.record, held_at=None, lost=True, last_unpin=unpin)
+        return dataclasses.replace(found, record=record)
     return noted(found, box.uptime()) if found.record.unlocked_at is None else found
 
 

@@ -91,7 +91,6 @@ class Readings:
     `auto` in every mode that nvpmodel sets.
     """
     emc: Emc | None = None
-    emc_problem: str = ""
     has_debugfs: bool = True
     tpc_mask: int | None = None
     """A bit for each cluster (TPC) that is off."""
@@ -104,7 +103,7 @@ def read(box: Box) -> Readings:
     asked = box.tools.execute("nvpmodel", "-q", timeout_s=QUERY_S)
     status = root.text(paths.NVPMODEL_STATUS) or ""
     modes = power_modes(_text(root, paths.NVPMODEL_CONF), _text(root, paths.CONFIG), asked, status)
-    folder, memory = gpu_folder(root), emc(root)
+    folder = gpu_folder(root)
     railgate = root.number(railgate_switch(folder)) if folder else None
     return Readings(
         machine,
@@ -115,8 +114,7 @@ def read(box: Box) -> Readings:
         folder,
         _devfreq(root, folder) if folder else None,
         railgate if railgate in (0, 1) else None,
-        memory,
-        "" if memory else _emc_absent(root),
+        emc(root),
         bool(root.names(paths.DEBUGFS)),
         _tpc_mask(root, modes),
     )
@@ -203,15 +201,6 @@ def _cpu(root: Root, number: int) -> Cpu:
 def _devfreq(root: Root, folder: str) -> Range:
     low, high, now = (root.number(f"{folder}/{name}_freq") for name in ("min", "max", "cur"))
     return Range(low, high, now, max(frequency_table(root, folder), default=None))
-
-
-def _emc_absent(root: Root) -> str:
-    if not root.names(paths.DEBUGFS):
-        return f"debugfs is not mounted at {paths.DEBUGFS}"
-    if not root.names(paths.EMC):
-        return f"{paths.EMC} cannot be read"
-    files = [f"{paths.EMC}/{name}" for name in ("rate", "max_rate")]
-    return f"{' and '.join(path for path in files if root.number(path) is None)} cannot be read"
 
 
 def _tpc_mask(root: Root, modes: PowerModes) -> int | None:

@@ -9,9 +9,8 @@ limit below it is a fault.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from appliance.box import paths
 from appliance.box.clocks import readings
@@ -52,10 +51,6 @@ class Domain:
     above: bool = False
     """Its upper limit is above the target mode's."""
 
-    @property
-    def published(self) -> dict[str, Any]:
-        return {**self.values, "pinned": self.pinned, "why": self.why}
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -89,11 +84,6 @@ class Verdict:
     def above(self) -> dict[str, Domain]:
         """Clocks that may go above what the target mode allows."""
         return {name: domain for name, domain in self.domains.items() if domain.above}
-
-    @property
-    def no_debugfs(self) -> bool:
-        """EMC is hidden from root, since debugfs is not mounted."""
-        return self.domains.get("emc", Domain({}, None)).cause is Cause.NO_DEBUGFS
 
     @property
     def wrong_conf(self) -> bool:
@@ -137,12 +127,6 @@ class Verdict:
         return self.in_target_mode and (tpc is None or tpc.pinned is not False)
 
     @property
-    def tpcs_differ(self) -> bool:
-        """Until a reboot."""
-        tpc = self.domains.get("tpc")
-        return tpc is not None and tpc.values["value"] not in (None, tpc.values["expected"])
-
-    @property
     def cores_to_switch(self) -> dict[int, bool]:
         """Cores that are off although the target mode has them, or the reverse; none in another mode."""
         wanted = self.target_mode.cores if self.target_mode and self.in_target_mode else ()
@@ -173,17 +157,14 @@ class Verdict:
 
     @property
     def clocks(self) -> Clocks:
-        domains = {name: domain.published for name, domain in self.domains.items()}
+        domains = {n: {**d.values, "pinned": d.pinned, "why": d.why} for n, d in self.domains.items()}
         parts = (self.refusal,) if self.refusal else self.faults or self.unknowns
         return Clocks.because(self.state, self.reason, parts, mode=self.mode, domains=domains)
 
 
 def take_reading(box: Box) -> Verdict:
     """Read and judge; without root the state is `unknown` at best. Does not raise."""
-    return judge(readings.read(box))
-
-
-def judge(seen: Readings) -> Verdict:
+    seen = readings.read(box)
     refusal = str(seen.platform.refusal or "")
     if not seen.platform.is_jetson:
         return Verdict(seen, refusal)
@@ -204,7 +185,7 @@ def grouped(faults: Mapping[str, str]) -> tuple[str, ...]:
 
 def span(names: list[str]) -> str:
     """First and last name: `cpu0–cpu7`."""
-    return names[0] if len(names) == 1 else f"{names[0]}–{names[-1]}"
+    return "–".join(dict.fromkeys((*names[:1], *names[-1:])))
 
 
 def _mode_fault(modes: PowerModes) -> str:
@@ -236,9 +217,13 @@ def _domains(seen: Readings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
         yield "railgate", _counted(seen.railgate, 0, fault)
     if seen.emc is not None:
         yield "emc", _emc(seen.emc, limits)
+    elif not seen.is_root:
+        yield "emc", hidden
+    elif seen.has_debugfs:
+        yield "emc", Domain({}, False, f"{paths.EMC} cannot be read")
     else:
-        cause = Cause.OTHER if seen.has_debugfs else Cause.NO_DEBUGFS
-        yield "emc", Domain({}, False, seen.emc_problem, cause=cause) if seen.is_root else hidden
+        why = f"debugfs is not mounted at {paths.DEBUGFS}"
+        yield "emc", Domain({}, False, why, cause=Cause.NO_DEBUGFS)
     yield "cores", _cores(seen.cpus, mode, modes.current.name)
     if states := [state for core in online for state in core.idle]:
         fault = f"{states.count(False)} of {len(states)} idle states of the cores are allowed"
@@ -336,13 +321,12 @@ def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
     absent = sorted(set(expected) - {core.number for core in cores})
     off = sorted(set(expected) - online - set(absent))
     extra = sorted(online - set(expected))
-    why = ""
+    why, wrong = "", span([f"cpu{number}" for number in absent or off or extra])
     if absent:
-        why = f"{_cpus(absent)} of {paths.NVPMODEL_CONF} do not exist: it is not the one for this module"
-    elif off:
-        why = f"{_cpus(off)} offline, which {mode.name if mode else 'this box'} has"
-    elif extra and mode:
-        why = f"{_cpus(extra)} online, which {mode.name} has not"
+        why = f"{wrong} of {paths.NVPMODEL_CONF} do not exist: it is not the one for this module"
+    elif off or extra:
+        name, has = mode.name if mode else "this box", "has" if off else "has not"
+        why = f"{wrong} {'offline' if off else 'online'}, which {name} {has}"
     # A lower mode has them off on purpose: there only the mode is at fault.
     fixable = bool(off or extra) and mode is not None and current == mode.name
     return Domain(values, not why, why, fixable, Cause.CONF if absent else Cause.OTHER)
@@ -364,10 +348,6 @@ def _tpc(seen: Readings, expected: int) -> Domain:
         return Domain(values, None, "the TPC mask cannot be read")
     why = "" if mask == expected else f"TPC mask is {mask}, not {expected} (it changes only by a reboot)"
     return Domain(values, not why, why)
-
-
-def _cpus(numbers: Iterable[int]) -> str:
-    return span([f"cpu{number}" for number in numbers])
 
 
 def _lower(top: int | None, cap: int | None) -> int | None:
