@@ -25,7 +25,7 @@ import psutil
 import torch
 
 from appliance.bench.machine import processor
-from appliance.box.support.redact import Scrubber
+from appliance.box.support.redact import replacing
 
 PACKAGES = (
     *("torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu", "numpy"),
@@ -144,7 +144,7 @@ def impersonal(places: Mapping[Path, str]) -> Callable[[Any], Any]:
     labels.pop("/", None)
     longest = sorted(labels, key=len, reverse=True)
     names = {name for name in _names() if len(name) > 2 and name not in COMMON_NAMES}
-    scrub = Scrubber(tuple(sorted(names, key=len, reverse=True)))
+    scrub = replacing(names)
 
     def clean(value: Any) -> Any:
         if isinstance(value, str):

@@ -53,13 +53,8 @@ SPARE_BYTES = 64 << 20
 """Space that a restore leaves free on the disk."""
 BLOCK_BYTES = 1 << 20
 DAMAGED = (
-    tarfile.TarError,
-    EOFError,
-    zlib.error,
-    gzip.BadGzipFile,
-    ValueError,
-    OverflowError,
-    RecursionError,
+    *(tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile),
+    *(ValueError, OverflowError, RecursionError),
 )
 STAGED = re.compile(r".+\.restoring-(?P<time>\d{8}-\d{6})-(?P<inode>\d+)")
 NAMED = re.compile(r"\s+(tls_certificate|tls_key|tls_clients|tokens|folder):\s*[\"']?(/[^\"'#\s]*)")

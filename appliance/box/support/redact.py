@@ -7,7 +7,7 @@ remains. A last pass, `scrubber`, removes identifiers of this box that came thro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from appliance.box import paths
@@ -142,10 +142,15 @@ def _lines(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def scrubber(box: Box) -> Callable[[str], str]:
-    """Function that replaces addresses and the identifiers of this box by `…`. Does not raise."""
+    """`replacing` the identifiers of this box. Does not raise."""
     secrets = {secret.strip() for secret in _identities(box)} - OURS
-    known = sorted((re.escape(secret) for secret in secrets if len(secret) > 2), key=len, reverse=True)
-    patterns = (MAC, IPV6, IPV4, EMAIL, HOME, *(re.compile(rf"(?<!\w){secret}(?!\w)") for secret in known))
+    return replacing(secret for secret in secrets if len(secret) > 2)
+
+
+def replacing(secrets: Iterable[str]) -> Callable[[str], str]:
+    """Function that replaces addresses and `secrets` by `…`."""
+    known = (rf"(?<!\w){re.escape(secret)}(?!\w)" for secret in sorted(secrets, key=len, reverse=True))
+    patterns = (MAC, IPV6, IPV4, EMAIL, HOME, *map(re.compile, known))
 
     def scrub(text: str) -> str:
         for pattern in patterns:
