@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import math
 import os
@@ -11,6 +12,7 @@ import signal
 import socket
 import threading
 import time
+import wave
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -130,7 +132,8 @@ def test_a_kept_phrase_is_counted_and_sounds_as_one_that_is_made(box: Running, t
         assert reply.words == fresh.words and reply.header.words == fresh.header.words
     assert "f5_phrases_hits 2.0" in page and "f5_phrases_misses 1.0" in page
     kept = float(next(line for line in page.splitlines() if line.startswith("f5_phrases_bytes")).split()[1])
-    assert 2 * len(fresh.audio) - 100 < kept < 1 << 20  # floats, and no less than what was sent
+    with wave.open(io.BytesIO(fresh.audio)) as sent:
+        assert 4 * sent.getnframes() <= kept < 1 << 20  # floats, and no less than what was sent
 
 
 def test_bad_input_is_refused_and_counted_and_the_daemon_goes_on(box: Running) -> None:
