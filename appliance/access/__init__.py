@@ -1,1 +1,1 @@
-"""Who may call: tokens, certificates."""
+"""Access of callers: tokens by role, certificates."""

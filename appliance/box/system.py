@@ -44,7 +44,7 @@ class Box:
 
     @property
     def reset_source(self) -> str:
-        """Of the reset before this boot, as the Tegra's power management controller names it, or empty."""
+        """Source of the reset before this boot, by the Tegra's power management controller, or empty."""
         return next(filter(None, map(self.root.text, paths.RESET_REASONS)), "")
 
     @property

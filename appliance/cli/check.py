@@ -233,8 +233,7 @@ def _daemon(inspection: Inspection) -> Finding:
     told = readiness.told(metrics) if metrics else readiness.SILENT
     if told.state == "starting":
         value += f", starting for {told.for_s:.0f} s: {told.step}"
-        remedy = f"wait; {readiness.FOLLOW} shows how far it has come"
-        return Finding("daemon", Level.WARN, value, LIMITS["daemon"], remedy)
+        return Finding("daemon", Level.WARN, value, LIMITS["daemon"], readiness.WAIT)
     if inspection.serving != "SERVING":
         raise CheckFailed(value)
     if inspection.is_jetson and told.on_cpu:
@@ -267,12 +266,13 @@ def _synthesis(inspection: Inspection) -> Finding:
         "backend": reply.header.backend,
         "passed_over": {one.backend: one.reason for one in reply.header.passed_over},
     }
-    value = f"{reply.audio_s:.1f} s of audio in {reply.wall_s:.2f} s on {reply.header.backend}"
+    spoken = f"{reply.audio_s:.1f} s of audio in {reply.wall_s:.2f} s on"
     if inspection.is_jetson and (cpu := readiness.on_cpu(reply.header.backend, figures["passed_over"])):
-        value = f"{reply.audio_s:.1f} s of audio in {reply.wall_s:.2f} s on {cpu}"
-        return Finding("synthesis", Level.FAIL, value, readiness.ON_ITS_GPU, readiness.GPU_REMEDY, figures)
-    if passed_over := "; ".join(f"{name} passed over: {why}" for name, why in figures["passed_over"].items()):
-        value += f"; {passed_over}"
+        return Finding(
+            "synthesis", Level.FAIL, f"{spoken} {cpu}", readiness.ON_ITS_GPU, readiness.GPU_REMEDY, figures
+        )
+    others = (f"{name} passed over: {why}" for name, why in figures["passed_over"].items())
+    value = "; ".join((f"{spoken} {reply.header.backend}", *others))
     return checks.passed("synthesis", value, LIMITS["synthesis"], figures)
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
+from appliance.audio.wav import SAMPLE_BYTES
 from appliance.cli.options import Failure
 from appliance.client import Event, Header, Piece
-from appliance.client.messages import SAMPLE_BYTES
 
 AHEAD_S = 1.0
 """Seconds that are left to play when the next line is asked for."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict, cast, get_args
 from google.protobuf.message import Message
 
 from appliance.audio.tags import KEY
+from appliance.audio.wav import SAMPLE_BYTES
 from appliance.encodings import EncodingName
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.appliance_pb2 import (
@@ -23,8 +24,6 @@ from appliance.rpc.appliance_pb2 import (
     UtteranceEnd,
     WordTiming,
 )
-
-SAMPLE_BYTES = 2
 
 Encoding = EncodingName
 ENCODINGS: tuple[str, ...] = get_args(Encoding)
@@ -125,7 +124,8 @@ class Piece:
 
 
 Event = Header | Piece | End
-Metadata = Iterable[tuple[str, str | bytes]]
+Received = Iterable[tuple[str, str | bytes]]
+"""Initial metadata of a call."""
 Heard = PausedChannels | UtteranceBegin | UtteranceAudio | UtteranceEnd
 """Messages of `listen`; see appliance.proto."""
 
@@ -213,13 +213,13 @@ def heard_of(response: pb.ListenResponse) -> Heard:
     return response.end if kind == "end" else response.paused
 
 
-def whole_reply(response: pb.SynthesizeResponse, begun: float, metadata: Metadata) -> Reply:
+def whole_reply(response: pb.SynthesizeResponse, begun: float, metadata: Received) -> Reply:
     """`begun`: time.monotonic() at the call; `metadata`: the call's initial."""
     wall_s, mark = time.monotonic() - begun, _mark(metadata)
     return Reply(response.audio, response.header, response.timings, wall_s, wall_s, response.words, mark)
 
 
-def streamed_reply(events: Sequence[Event], begun: float, metadata: Metadata) -> Reply:
+def streamed_reply(events: Sequence[Event], begun: float, metadata: Received) -> Reply:
     """`begun`: time.monotonic() at the call; `metadata`: the call's initial."""
     wall_s = time.monotonic() - begun
     pieces = [event for event in events if isinstance(event, Piece)]
@@ -230,7 +230,7 @@ def streamed_reply(events: Sequence[Event], begun: float, metadata: Metadata) ->
     return Reply(audio, header, end.timings, wall_s, first_audio_s, end.words, _mark(metadata))
 
 
-def _mark(metadata: Metadata) -> str:
+def _mark(metadata: Received) -> str:
     return next((str(value) for key, value in metadata if key == KEY), "")
 
 

@@ -18,7 +18,7 @@ SCOPES = ("channel", "user", "unnamed", "caller")
 
 @dataclass(frozen=True)
 class Share:
-    """What one owner (a channel, user or caller) has of the promised work, and may have."""
+    """Promised work of one owner (a channel, user or caller), and how much it may have."""
 
     used_s: float
     allowed_s: float

@@ -113,7 +113,7 @@ class Workload:
     on_change: Callable[[], None] = lambda: None
     life: Life = Life.STARTING
     step: str = ""
-    """What it does while it starts, for those who ask too soon."""
+    """Step of the start, for those who ask too soon."""
     engine: Engine | None = None
     generation: int = 0
     """Replacements of it."""

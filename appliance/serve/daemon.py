@@ -175,7 +175,6 @@ class Daemon:
         self._loop = asyncio.get_running_loop()
         self._engine: threading.Thread | None = None
         self._begun = time.monotonic()
-        self._step = ""
         self._warm = asyncio.Event()
         """Set while the engine takes requests."""
         self._stop = asyncio.Event()
@@ -371,7 +370,6 @@ class Daemon:
 
     def _note_step(self, step: str) -> None:
         """Say what the start is at: to systemd, and to those who call too soon."""
-        self._step = step
         self._supervision.set_status(step)
         self._scheduler.starting(step)
 
@@ -471,7 +469,7 @@ class Daemon:
         return {
             "state": self._state,
             "for_s": round(time.monotonic() - self._begun, 1),
-            "step": self._step if self._state == "starting" else "",
+            "step": self._supervision.status if self._state == "starting" else "",
             "backend": engines.backend,
             "passed_over": {one.backend: one.reason for one in engines.passed_over},
         }

@@ -45,7 +45,8 @@ class Supervision:
         self._notifier, self._silence_s, self._clock = notifier, silence_s, clock
         self._progressed = self._ticked = clock()
         self._stage: Literal["starting", "ready", "stopping"] = "starting"
-        self._status = ""
+        self.status = ""
+        """The line in `systemctl status`."""
         self._was_alive = True
 
     def alive(self) -> bool:
@@ -53,8 +54,8 @@ class Supervision:
 
     def set_status(self, text: str) -> None:
         """Set the line in `systemctl status`; a new text counts as progress."""
-        if text != self._status:
-            self._status = text
+        if text != self.status:
+            self.status = text
             self._progressed = self._clock()
             self._notifier.status(text)
 

@@ -80,7 +80,7 @@ class Rows:
     def attended(
         self, tables: Tables, valid: Tensor | None, like: Tensor, lengths: Tensor, queries: int, keys: int
     ) -> Tensor | None:
-        """What `attention` takes to leave padding out: here a bias of scores (R, 1, 1, keys).
+        """Input of `attention` that leaves padding out: here a bias of scores (R, 1, 1, keys).
 
         `lengths` (R) are numbers of keys that are `valid`.
         """

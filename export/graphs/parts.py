@@ -17,8 +17,7 @@ from appliance.contract.graphs import MAX_OPSET
 
 Weights = Mapping[str, Tensor]
 Form = Literal["standard", "single", "cuda"]
-"""Of step graphs: standard operators for rows; ONNX Runtime's own for one unpadded row on a CPU, for rows on
-a GPU."""
+"""Operators of step graphs: standard for rows; ONNX Runtime's own for one unpadded row, or rows on a GPU."""
 
 NORM_EPS = 1e-6
 MASKED_SCORE = -3e4  # finite in float16, and far below any score that a softmax can still see

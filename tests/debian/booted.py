@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.fakes.jetson import Jetson
 from tests.patience import PATIENCE_S, until
-from tests.systemd.test_booted import CGROUPS, _left
+from tests.systemd.namespaces import booting
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOOLS = ("jetson_clocks", "nvpmodel", "tegrastats")
@@ -44,6 +44,13 @@ exec unshare --pid --fork --kill-child --mount --cgroup --net --uts sh -ec '
     exec chroot . /lib/systemd/systemd --system --unit=multi-user.target --log-target=null --show-status=no
 '
 """
+ENVIRONMENT = {
+    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/root",
+    "LC_ALL": "C.UTF-8",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "F5_SYSROOT": "/jetson/root",
+}
 CONFIG = """\
 device: {sysroot: /jetson/root}
 engine: {lanes: 1, threads: 1, longest_s: 15}
@@ -95,39 +102,15 @@ class Booted:
     def __init__(self, root: Path, pid: int) -> None:
         self.root, self.pid = root, pid
 
-    def command(self, line: str, *prefix: str) -> list[str]:
+    def command(self, line: str) -> list[str]:
+        """A line of the page in a shell of root's."""
         inside = ("nsenter", "--target", str(self.pid), "--mount", "--pid", "--net", "--root")
-        environment = (
-            "env",
-            "-i",
-            "--chdir=/root",
-            "F5_SYSROOT=/jetson/root",
-            "DEBIAN_FRONTEND=noninteractive",
-        )
-        path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
-        return [
-            *inside,
-            *environment,
-            path,
-            "HOME=/root",
-            "LC_ALL=C.UTF-8",
-            *prefix,
-            "sh",
-            "-c",
-            line,
-        ]
+        given = (f"{key}={value}" for key, value in ENVIRONMENT.items())
+        return [*inside, "env", "-i", "--chdir=/root", *given, "sh", "-c", line.removeprefix("sudo ")]
 
-    def run(self, line: str, *prefix: str) -> subprocess.CompletedProcess[str]:
-        command = self.command(line.removeprefix("sudo "), *prefix)
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=5 * PATIENCE_S,
-            stdin=subprocess.DEVNULL,
-            cwd="/",
-        )
+    def run(self, line: str) -> subprocess.CompletedProcess[str]:
+        given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "timeout": 5 * PATIENCE_S, "cwd": "/"}
+        return subprocess.run(self.command(line), capture_output=True, text=True, errors="replace", **given)
 
     def switch_off(self) -> None:
         """Shut it down; wait until nothing of it runs."""
@@ -138,7 +121,7 @@ class Booted:
         """Run a line as typed; its status, and each line that it printed with its time."""
         lines = [Line(time.monotonic(), "")]
         with subprocess.Popen(
-            self.command(line.removeprefix("sudo ")), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            self.command(line), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL, text=True, errors="replace", cwd="/",
         ) as process:  # fmt: skip
             assert process.stdout is not None
@@ -149,31 +132,13 @@ class Booted:
 @contextlib.contextmanager
 def switched_on(root: Path) -> Iterator[Booted]:
     """Boot; at the end the plug is pulled."""
-    assert CGROUPS is not None
-    cgroup = CGROUPS / f"f5-hour-{os.getpid()}"
-    cgroup.mkdir()
-    script = BOOT.format(
-        cgroup=cgroup,
-        cgroups=CGROUPS,
-        root=root,
-        repository=REPOSITORY,
-    )
-    process = subprocess.Popen(["sh", "-ec", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    with booting(BOOT, root=root, repository=REPOSITORY) as pid:
         box = Booted(root, 0)
 
         def is_up() -> bool:
-            assert process.poll() is None, "systemd ended"
-            with contextlib.suppress(OSError):
-                if inside := children.read_text().split():
-                    box.pid = int(inside[0])
-                    return "ActiveState=active" in box.run("systemctl show basic.target").stdout
-            return False
+            box.pid = pid()
+            assert box.pid >= 0, "systemd ended"
+            return box.pid > 0 and "=active" in box.run("systemctl show -p ActiveState basic.target").stdout
 
         until(is_up, lambda: box.run("systemctl list-jobs").stdout)
         yield box
-    finally:
-        process.kill()
-        process.wait()
-        until(lambda: not _left(cgroup), lambda: "processes of the box are still there")

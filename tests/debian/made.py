@@ -23,6 +23,13 @@ PARTS = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
 ALONE = ("-I", "-S")
 """Without the packages of the tests' environment: what is imported is the package's own."""
 UNPACKED_PYTHON = (sys.executable, *ALONE)
+SOURCES = os.environ.get("F5_DEBIAN_SOURCES", "/etc/apt/sources.list.d/debian.sources")
+INCLUDED = "python3,systemd,init-system-helpers,procps"
+NEEDS_DEBIAN = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("mmdebstrap"), reason="mmdebstrap is not installed"),
+    pytest.mark.skipif(not Path(SOURCES).is_file(), reason=f"no {SOURCES}: name one in F5_DEBIAN_SOURCES"),
+]
 needs_dpkg = pytest.mark.skipif(
     not (ARCH and shutil.which("dpkg-deb")), reason="no dpkg-deb, or no package is for this machine"
 )
@@ -32,6 +39,12 @@ def run(*command: object) -> str:
     ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=5 * PATIENCE_S)
     assert ran.returncode == 0, f"{command}\n{ran.stdout}\n{ran.stderr}"
     return ran.stdout
+
+
+def debian(folder: Path) -> Path:
+    """Make Debian 12's smallest system with Python and systemd's programs."""
+    run("mmdebstrap", "--variant=minbase", f"--include={INCLUDED}", "bookworm", folder, SOURCES)
+    return folder
 
 
 def package() -> Path:

@@ -22,13 +22,12 @@ from pathlib import Path
 import pytest
 
 from appliance.engine.cases import FEMALE, MALE
-from tests.debian.made import built, run
+from tests.debian import made
+from tests.debian.made import NEEDS_DEBIAN, built, run
 from tests.patience import PATIENCE_S
 from tests.systemd.page import BACK, BUILD, IN_THE_CHROOT, INSTALL, KEPT, PURGE, REMOVE, UPGRADE, in_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = os.environ.get("F5_DEBIAN_SOURCES", "/etc/apt/sources.list.d/debian.sources")
-INCLUDED = "python3,systemd,init-system-helpers,procps"
 CONFIG = "etc/f5-appliance/appliance.yaml"
 GOOD, LATER_DEB = (f"/root/{line.rpartition('/')[2]}" for line in (INSTALL, UPGRADE))
 TIMER = "usr/lib/systemd/system/f5-guard.timer"
@@ -40,11 +39,9 @@ LEFT = {"etc/group-", "etc/gshadow-", "etc/passwd-", "etc/shadow-"}
 
 pytestmark = [
     pytest.mark.once,
-    pytest.mark.slow,
+    *NEEDS_DEBIAN,
     pytest.mark.packaging,
     pytest.mark.skipif(os.geteuid() != 0, reason="not root: a chroot is made and entered"),
-    pytest.mark.skipif(not shutil.which("mmdebstrap"), reason="mmdebstrap is not installed"),
-    pytest.mark.skipif(not Path(SOURCES).is_file(), reason=f"no {SOURCES}: name one in F5_DEBIAN_SOURCES"),
 ]
 
 
@@ -156,9 +153,7 @@ def broken(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fresh") / "debian"
-    run("mmdebstrap", "--variant=minbase", f"--include={INCLUDED}", "bookworm", folder, SOURCES)
-    return folder
+    return made.debian(tmp_path_factory.mktemp("fresh") / "debian")
 
 
 @pytest.fixture

@@ -21,11 +21,10 @@ import pytest
 from appliance.box.following import PERIOD_S
 from appliance.engine.cases import FEMALE
 from tests.debian.booted import Booted, staged, switched_on
-from tests.debian.made import built, run
-from tests.debian.test_chroot import INCLUDED, SOURCES
+from tests.debian.made import NEEDS_DEBIAN, built, debian, run
 from tests.patience import SLOWNESS, until
+from tests.systemd.namespaces import NEEDS_SYSTEMD
 from tests.systemd.page import INSTALL, UPGRADE, in_blocks
-from tests.systemd.test_booted import pytestmark as needs_systemd
 
 MULTIPROCESSORS = 16
 BUILD_S = float(os.environ.get("F5_BUILD_S", "2"))
@@ -34,12 +33,7 @@ LATER_S = 70 * 60
 SETUP = "sudo f5-setup"
 METRICS = "http://127.0.0.1:9464"
 
-pytestmark = [
-    *needs_systemd,
-    pytest.mark.slow,
-    pytest.mark.skipif(not shutil.which("mmdebstrap"), reason="mmdebstrap is not installed"),
-    pytest.mark.skipif(not Path(SOURCES).is_file(), reason=f"no {SOURCES}: name one in F5_DEBIAN_SOURCES"),
-]
+pytestmark = [*NEEDS_SYSTEMD, *NEEDS_DEBIAN]
 
 
 class Place:
@@ -93,9 +87,7 @@ while True:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    folder = tmp_path / "debian"
-    run("mmdebstrap", "--variant=minbase", f"--include={INCLUDED}", "bookworm", folder, SOURCES)
-    return Place(folder)
+    return Place(debian(tmp_path / "debian"))
 
 
 def typed(box: Booted, line: str) -> tuple[int, str]:
@@ -154,7 +146,7 @@ def test_evenings(place: Place) -> None:
         if evening == "hot":
             place.jetson.fault("thermal_throttle", degrees=99.5, cap_khz=1190400)
         with switched_on(place.root) as box:
-            until(lambda box=box: "=activat" not in box.run("systemctl show -p ActiveState f5-clocks").stdout)
+            settle(box)
             if evening == "hot":
                 place.jetson.heal("thermal_throttle")
             box.run("systemctl start f5-clocks-check")
@@ -167,9 +159,14 @@ def test_evenings(place: Place) -> None:
                 box.switch_off()
     place.jetson.boot()
     with switched_on(place.root) as box:
-        until(lambda: "=activat" not in box.run("systemctl show -p ActiveState f5-clocks").stdout)
+        settle(box)
         [found] = json.loads(box.run("f5-health --json --only boots").stdout)["findings"]
         assert (found["level"], found["figures"]["lost"]) == ("PASS", 1), found
+
+
+def settle(box: Booted) -> None:
+    """Wait until f5-clocks.service has run."""
+    until(lambda: "=activat" not in box.run("systemctl show -p ActiveState f5-clocks").stdout)
 
 
 def told(box: Booted) -> dict[str, dict[str, str]]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE_S, until
+from tests.systemd.namespaces import NEEDS_SYSTEMD, SYSTEMD, booting
 from tests.systemd.staging import SOURCE, SYSTEM_UNITS
 
-SYSTEMD = Path("/usr/lib/systemd/systemd")
-CGROUPS = next(
-    (path for path in map(Path, ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup")) if path.is_dir()), None
-)
 EMPTY = ("sysinit.target", "basic.target", "shutdown.target", "network.target")
 """Targets that are empty, so that nothing of this machine is started."""
 BOOT = """\
@@ -65,14 +59,7 @@ echo "$*" >> /run/test/log
 [ "$1" = end ] || exit $(cat /run/test/clocks)
 """
 
-pytestmark = [
-    pytest.mark.once,
-    pytest.mark.packaging,
-    pytest.mark.skipif(
-        os.geteuid() != 0 or not (SYSTEMD.exists() and CGROUPS and shutil.which("unshare")),
-        reason="needs root, systemd, cgroups and unshare",
-    ),
-]
+pytestmark = NEEDS_SYSTEMD
 
 
 @dataclass(frozen=True)
@@ -120,39 +107,16 @@ def stage(units: Path) -> None:
 
 @pytest.fixture
 def booted(tmp_path: Path) -> Iterator[Booted]:
-    assert CGROUPS is not None
     stage(tmp_path / "units")
-    cgroup = CGROUPS / f"f5-test-{os.getpid()}"
-    cgroup.mkdir()
-    script = BOOT.format(
-        cgroup=cgroup, cgroups=CGROUPS, units=tmp_path / "units", system=SYSTEM_UNITS, systemd=SYSTEMD
-    )
-    process = subprocess.Popen(["sh", "-ec", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        end = time.monotonic() + PATIENCE_S
-        while time.monotonic() < end and process.poll() is None:
-            with contextlib.suppress(OSError):
-                if (inside := children.read_text().split()) and Booted(int(inside[0])).systemctl(
-                    "is-system-running"
-                ) in ("running", "degraded"):
-                    break
-            time.sleep(0.1)
-        else:
-            pytest.skip(f"systemd does not boot in a namespace here: {process.poll()}")
-        yield Booted(int(inside[0]))
-    finally:
-        process.kill()
-        process.wait()
-        until(lambda: not _left(cgroup), lambda: "processes of the test are still there")
+    with booting(BOOT, units=tmp_path / "units", system=SYSTEM_UNITS, systemd=SYSTEMD) as pid:
 
+        def is_up() -> bool:
+            if pid() < 0:
+                pytest.skip("systemd does not boot in a namespace here")
+            return pid() > 0 and Booted(pid()).systemctl("is-system-running") in ("running", "degraded")
 
-def _left(cgroup: Path) -> bool:
-    """Try to remove a control group; True if it still exists, since its processes take a moment to end."""
-    for folder in (*sorted(cgroup.rglob("*/"), reverse=True), cgroup):
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-    return cgroup.exists()
+        until(is_up)
+        yield Booted(pid())
 
 
 def test_clocks_are_pinned_once_at_boot_and_again_when_nvpmodel_has_run_again(booted: Booted) -> None:

@@ -16,6 +16,7 @@ from appliance.box.versions import SHIPPED, BuildInfo, Version, dotted
 
 GROUPS = ("video", "render")
 Groups = Mapping[str, tuple[str, Sequence[str]]]
+"""Group → its number and members."""
 FIRST_YEAR = 2024
 NODES = (paths.GPU_NODE, paths.NVMAP, f"{paths.RENDER_NODES}/renderD*")
 """Without one of them cuInit ends with 801 or 999 (public reports). /dev/nvidia* is Thor's."""
@@ -79,7 +80,7 @@ def check_versions(
 
 
 def gpu_services(l4t: Version) -> str:
-    """What loads JetPack 7's libcuda, and nvgpu, which is on a deny list (docs.nvidia.com, r39.2)."""
+    """Services that load JetPack 7's libcuda, and nvgpu, which is on a deny list (docs.nvidia.com, r39.2)."""
     return "`systemctl status nv-load-display-modules nv-load-gpu-libs`" if l4t >= (39,) else ""
 
 

@@ -16,7 +16,7 @@ from appliance.box.versions import Version, differ, dotted
 
 LIMIT = "dpkg has finished; one L4T release; no reboot owed after an upgrade"
 APART = ("nvidia-l4t-dla-compiler", "nvidia-l4t-jetson-multimedia-api")
-"""Of NVIDIA's source `common`: 36.4.1 of the first lies beside 36.4.0 and 36.5.0 (public reports)."""
+"""Packages of NVIDIA's source `common`: the first is 36.4.1 beside 36.4.0 and 36.5.0 (public reports)."""
 TEGRA = "-tegra-"
 """Between kernel and release in a version: 5.15.148-tegra-36.4.4-20250616085344."""
 NEEDS_BOOT = re.compile(r"nvidia-l4t-(?:(?:display-|rt-)?kernel|bootloader)(?!.*-headers)")

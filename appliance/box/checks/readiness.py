@@ -24,7 +24,7 @@ HOUR_S = 3600.0
 RESTARTS_WARN, RESTARTS_FAIL = 1, 3
 LOG = "read why: sudo journalctl -u f5-appliance -n 50"
 RESTART = "sudo systemctl restart f5-appliance"
-FOLLOW = "sudo f5-setup"
+WAIT = "wait; sudo f5-setup shows how far it has come"
 GPU_BACKENDS = ("tensorrt", "ort-cuda")
 ON_ITS_GPU = "a Jetson speaks from its GPU"
 GPU_REMEDY = (
@@ -48,14 +48,14 @@ RETRIES = 4
 
 @dataclass(frozen=True)
 class Told:
-    """What the daemon tells at /state; empty of one that does not, or is not there."""
+    """State that the daemon tells at /state; empty of one that does not, or is not there."""
 
     state: str = ""
     """starting, running, draining."""
     for_s: float = 0.0
     """Seconds since the process began."""
     step: str = ""
-    """What a start is at."""
+    """Step that a start is at."""
     backend: str = ""
     passed_over: Mapping[str, str] = field(default_factory=dict)
     """Backend that cannot be used → reason."""
@@ -131,7 +131,7 @@ def check_daemon(
         return passed("daemon", value, limit, figures)
     if now.state == "starting" or (known and known.active == "activating"):
         value = f"starting for {now.for_s:.0f} s: {now.step}" if now.step else f"starting{systemd}"
-        return Finding("daemon", Level.WARN, value, limit, f"wait; {FOLLOW} shows how far it has come")
+        return Finding("daemon", Level.WARN, value, limit, WAIT)
     return Finding("daemon", Level.FAIL, f"not ready (HTTP {ready}){systemd}", limit, _log_remedy(known))
 
 

@@ -50,7 +50,7 @@ FAN_SERVICE = "nvfancontrol.service"
 
 
 class Snapshot:
-    """Readings of one run, each made once, when a check needs it."""
+    """Readings of one run that several checks need or that take long, each made once, when it is needed."""
 
     def __init__(self, box: Box, readyz: str = READYZ) -> None:
         self.box, self.root = box, box.root

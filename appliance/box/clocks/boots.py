@@ -29,9 +29,9 @@ LOSSES = 3
 SOON_S = 3600.0
 """Supply and cooling that bear a pinned mode for longer bear it."""
 TRIAL_AFTER, LONGEST_WAIT = 3, 24
-"""Calm boots before a barred mode is tried again: as few as barred it, since plugs pulled by hand do too.
+"""Calm boots before a barred mode is tried again: as few as bar it, since plugs pulled by hand bar it too.
 
-A trial that ends in a loss doubles them, so that a supply which is too weak costs a box one boot in 24.
+A trial that ends in a loss doubles them, up to one boot in LONGEST_WAIT for a supply that is too weak.
 """
 GROWTH, LEAST_S = 1.5, 60.0
 """Growth of `held_s` between two writes of BOOTS that have no other reason: a disk wears out."""

@@ -52,7 +52,7 @@ class Reason(str, enum.Enum):
     # Findings.
     CRASHED = "crashed"
     """The check ended in an exception."""
-    # Of the check l4t, beside REBOOT_DUE.
+    # Reasons of the check l4t, beside REBOOT_DUE.
     DPKG_UNFINISHED = "dpkg-unfinished"
     MIXED_RELEASES = "mixed-releases"
 
