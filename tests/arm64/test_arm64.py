@@ -17,8 +17,7 @@ import pytest
 from appliance.engine.cases import FEMALE, MALE
 from tests.arm64.enter import QEMU
 from tests.arm64.tensors import tensors
-from tests.debian.made import ROOT, built, run
-from tests.debian.test_chroot import SOURCES
+from tests.debian.made import ROOT, SOURCES, built, run
 from tests.engine.lanes import relative
 
 SUITE, PYTHON = "bookworm", "3.11"
