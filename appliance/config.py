@@ -57,6 +57,8 @@ class EngineConfig(Ranged):
     lanes: Annotated[int, Between(1, 64)] = 8
     spinning: bool = False
     longest_s: Annotated[float | None, Between(LEAST_PIECE_S, 3_600.0)] = None
+    idle_unload_s: Annotated[float | None, AtLeast(1)] = None
+    """Seconds without a request after which the engine gives its memory back; None: never."""
 
 
 USUAL_NFE = 7

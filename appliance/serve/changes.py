@@ -15,7 +15,7 @@ from appliance.contract import bundle
 from appliance.contract.bundle import Bundle, Manifest, Text
 from appliance.contract.tokens import Vocabulary
 from appliance.engine.engine import Synthesizer
-from appliance.engine.loading import load_beside
+from appliance.engine.loading import load_beside, that_rests
 from appliance.errors import (
     ApplianceError,
     BundleError,
@@ -128,7 +128,8 @@ class Changes:
                 self.speech = replace(speech, generation=self._scheduler.engines.generation)
                 self.bundle, self.front = read, front
 
-            self._scheduler.engines.replace(loaded, switch)
+            engine = that_rests(loaded, read, self.config.engine, speech.defaults.nfe)
+            self._scheduler.engines.replace(engine, switch)
         except ApplianceError:
             loaded.shutdown()
             raise

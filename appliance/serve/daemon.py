@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
+import math
 import os
 import signal
 import sys
@@ -41,7 +42,8 @@ from appliance.config import Config, LogConfig, ServerConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
 from appliance.engine.engine import Synthesizer
-from appliance.engine.loading import load_for
+from appliance.engine.loading import load_for, that_rests
+from appliance.engine.resting import RestingEngine
 from appliance.errors import (
     AddressInUse,
     AddressNotOurs,
@@ -158,6 +160,7 @@ class Daemon:
         self._trace = trace
         self._recorder = None if trace is None else Recorder()
         self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
+        self._scheduler.engines.idle_s = config.engine.idle_unload_s or math.inf
         self._write_trace()  # an empty one: an error comes now rather than at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
@@ -228,6 +231,7 @@ class Daemon:
             self._warm.is_set,
             planning=lambda: speaking.planning,
             sending=lambda: speaking.sending,
+            resting=lambda: self._scheduler.engines.is_resting,
         )
         servers: dict[str, Callable[[str], ProbeServer]] = {
             "metrics": partial(
@@ -326,15 +330,20 @@ class Daemon:
             begun = time.monotonic()
             manifest = read.manifest
             self._note_step(f"warming up {manifest.family} {manifest.precision} on {loaded.backend}")
-            loaded.warm_up(self._changes.speech.defaults.nfe)
+            nfe = self._changes.speech.defaults.nfe
+            loaded.warm_up(nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
-            self._scheduler.start(loaded)  # before the daemon is ready: it must not refuse its first call
+            # Before the daemon is ready: it must not refuse its first call.
+            self._scheduler.start(that_rests(loaded, read, config.engine, nfe))
             loaded = None  # so that a bundle swap frees it
             self._loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run()
         finally:
-            if engine := cast("Synthesizer | None", self._scheduler.engines.present) or loaded:
+            if (
+                engine := cast("Synthesizer | RestingEngine | None", self._scheduler.engines.present)
+                or loaded
+            ):
                 engine.shutdown()
 
     def _report_progress(self, line: str) -> None:
@@ -435,7 +444,8 @@ class Daemon:
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
         state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.status.message
         passed_over = ", ".join(one.backend for one in self._scheduler.engines.passed_over)
-        others = (clocks, f"passed over: {passed_over}" if passed_over else "")
+        resting = "resting: the engine gave its memory back" if self._scheduler.engines.is_resting else ""
+        others = (resting, clocks, f"passed over: {passed_over}" if passed_over else "")
         return "; ".join((f"{state}: {counts}", *filter(None, others)))
 
     def _tell(self) -> dict[str, object]:
@@ -446,6 +456,7 @@ class Daemon:
             "for_s": round(time.monotonic() - self._begun, 1),
             "step": self._supervision.status if self._state == "starting" else "",
             "backend": engines.backend,
+            "resting": engines.is_resting,
             "passed_over": {one.backend: one.reason for one in engines.passed_over},
         }
 

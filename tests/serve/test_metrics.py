@@ -39,7 +39,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
 def test_what_was_spoken_is_counted() -> None:
     metrics = Metrics()
     load = RequestCounts(waiting=3, running=2, parked=1)
-    metrics.watch(lambda: load, lambda: True, planning=lambda: 4, sending=lambda: 5)
+    metrics.watch(lambda: load, lambda: True, planning=lambda: 4, sending=lambda: 5, resting=lambda: True)
     metrics.observe("Synthesize", "OK", "")
     metrics.observe("Synthesize", "RESOURCE_EXHAUSTED", "QUEUE_FULL")
     metrics.spoken(
