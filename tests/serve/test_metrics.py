@@ -56,6 +56,7 @@ def test_what_was_spoken_is_counted() -> None:
         )
     )
     read = samples(metrics)
+    assert read["f5_resting",] == 1.0
     assert read["f5_requests_total", "Synthesize", "OK"] == 1.0
     assert read["f5_requests_total", "Synthesize", "RESOURCE_EXHAUSTED"] == 1.0
     assert read["f5_rejects_total", "QUEUE_FULL"] == 1.0
