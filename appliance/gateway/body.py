@@ -178,13 +178,18 @@ async def json_body(request: Request) -> Fields:
     with within(limits.stall_s):
         async for part in body_parts(request, limits.max_body_bytes):
             body += part
+    return Fields(json_object(bytes(body), "the body"))
+
+
+def json_object(raw: str | bytes, what: str) -> dict[str, Any]:
+    """`what` names it in an error. Raises Refusal for what is none."""
     try:
-        given = json.loads(bytes(body))
+        given = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the body is not JSON: {shown(str(error))}", code="invalid_json") from None
+        raise Refusal(400, f"{what} is not JSON: {shown(str(error))}", code="invalid_json") from None
     if not isinstance(given, dict):
-        raise Refusal(400, f"the body must be a JSON object, not {shown(given)}", code="invalid_json")
-    return Fields(given)
+        raise Refusal(400, f"{what} must be a JSON object, not {shown(given)}", code="invalid_json")
+    return given
 
 
 def invalid(name: str, message: str) -> Refusal:

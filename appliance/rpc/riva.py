@@ -37,8 +37,9 @@ from appliance.rpc.speaking import Speaking
 from appliance.text import ssml
 from appliance.text.languages import LANGUAGES, base_code
 from appliance.text.pronounce import MOST_SAY, MOST_WORD, MOST_WORDS
+from appliance.voices.index import MAX_PAGE
 from appliance.voices.prompts import Prompts
-from appliance.voices.store import MAX_PAGE, VoiceStore
+from appliance.voices.store import VoiceStore
 
 SERVICE = "nvidia.riva.tts.RivaSpeechSynthesis"
 add_to_server = riva_tts_pb2_grpc.add_RivaSpeechSynthesisServicer_to_server

@@ -44,6 +44,7 @@ from appliance.scheduler import Scheduler
 from appliance.text.pieces.arriving import TextSplitter
 from appliance.text.pieces.split import Budgets
 from appliance.voices.prompts import Prompts
+from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
 from tests.daemons import BUNDLE
 from tests.fakes_engine import FakeEngine, segment
@@ -275,7 +276,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     store = VoiceStore(
         tmp_path / "voices", tmp_path / "cache", SPEC, 0.1, memory_entries=8, max_reference_bytes=12 << 20
     )
-    store.create("ann", speech_wav(), "Hello there.")
+    store.create(Place("ann"), speech_wav(), "Hello there.")
     prompts = Prompts(store)
     manifest = bundle.read(BUNDLE, verify=False).manifest
     planner = SentencePlanner(

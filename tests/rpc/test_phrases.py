@@ -15,6 +15,7 @@ from appliance.audio.phrases import Phrases
 from appliance.request import Request, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.voices.records import Place
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, refused, request, speech_wav, start
 
@@ -86,7 +87,7 @@ async def test_every_encoding_and_both_calls_share_a_phrase(box: Box, phrases: P
     ids=lambda fields: next(iter(fields)),
 )
 async def test_another_phrase_is_made(box: Box, phrases: Phrases, fields: dict[str, Any]) -> None:
-    box.store.create("bob", speech_wav(level=0.2), "Hello there.")
+    box.store.create(Place("bob"), speech_wav(level=0.2), "Hello there.")
     box.planner.cut = with_references(box)
     await box.say()
     assert not (await box.say(**fields)).header.cached
@@ -96,8 +97,8 @@ async def test_another_phrase_is_made(box: Box, phrases: Phrases, fields: dict[s
 async def test_a_voice_that_was_replaced_does_not_speak_again(box: Box, phrases: Phrases) -> None:
     box.planner.cut = with_references(box)
     await box.say()
-    box.store.delete("ann")
-    box.store.create("ann", speech_wav(level=0.2), "Hello there.")
+    box.store.delete(Place("ann"))
+    box.store.create(Place("ann"), speech_wav(level=0.2), "Hello there.")
     assert not (await box.say()).header.cached
 
 
