@@ -26,6 +26,7 @@ from export.model.dit import DiT, sample, upsample_index
 from export.model.redraw import redraw
 from export.sources.checkpoint import Weights, build_dit, load_dit
 from tests import upstream
+from tests.engine import lanes
 from tests.export import small
 from tests.export.random_checkpoint import write_random
 
@@ -76,7 +77,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def relative(found: Tensor, wanted: Tensor) -> float:
-    return small.relative(found.numpy(), wanted.numpy())
+    return lanes.relative(found.numpy(), wanted.numpy())
 
 
 def case(shape: tuple[int, int, int], guidance: float = 2.0) -> tuple[small.Case, Tensor, Tensor, Tensor]:
@@ -115,7 +116,7 @@ def test_modulation_rows_are_upstreams_shifts_scales_and_gates(pair: Pair) -> No
     assert rows.shape == (len(TIMES), 6 * pair.arch.depth + 2, pair.arch.dim)
     wanted = small.upstream_rows(pair.flow, np.array(TIMES, np.float32))
     for row in range(rows.shape[1]):
-        assert small.relative(rows[:, row].numpy(), wanted[:, row]) <= 2e-6
+        assert lanes.relative(rows[:, row].numpy(), wanted[:, row]) <= 2e-6
 
 
 @torch.inference_mode()
@@ -126,7 +127,7 @@ def test_condition_is_the_part_of_upstreams_projection_that_latents_do_not_reach
     given = small.case(FRAMES, tokens=tokens)
     found, wanted = condition(pair, given).numpy(), small.upstream_condition(pair.flow, given)
     for row in (0, 1):
-        assert small.relative(found[row], wanted[row]) <= 2e-6
+        assert lanes.relative(found[row], wanted[row]) <= 2e-6
 
 
 @torch.inference_mode()

@@ -26,7 +26,7 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
 from export.families import NAMED
-from tests.engine.lanes import Padded
+from tests.engine.lanes import Padded, relative
 from tests.export import small
 from tests.export.random_checkpoint import write_random, write_random_vocos
 
@@ -156,13 +156,13 @@ def check_against_upstream(made: contract.Bundle, weights: Path, capsys: pytest.
         for frames, case in given.items():
             mel, _ = replay(engine, case.segment(np.array([0.3, 1.3])))
             start = len(case.cond)
-            errors[f"step, {form}, {frames} frames"] = small.relative(
+            errors[f"step, {form}, {frames} frames"] = relative(
                 (mel - case.noise)[start:], wanted[frames][start:]
             )
         mel, wave = replay(engine, sample.segment(time_grid(5)))
         start = len(sample.cond)
-        errors[f"sample, {form}, NFE 5"] = small.relative(mel[start:], finished[start:])
-        errors[f"vocoder, {form}"] = small.relative(wave, small.upstream_wave(files, mel))
+        errors[f"sample, {form}, NFE 5"] = relative(mel[start:], finished[start:])
+        errors[f"vocoder, {form}"] = relative(wave, small.upstream_wave(files, mel))
         engine.shutdown()
     with capsys.disabled():
         for what, error in errors.items():
