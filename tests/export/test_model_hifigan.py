@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import soundfile
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -31,6 +29,7 @@ from tests.engine.lanes import relative
 from tests.export import small
 from tests.export.random_checkpoint import write_random_hifigan
 from tests.export.small import Workshop
+from tests.sounds import to_file
 
 pytestmark = pytest.mark.torch
 
@@ -174,9 +173,8 @@ def test_a_bundle_of_16_khz_and_80_mels_speaks_as_the_paper(workshop: Workshop) 
 def test_a_voice_at_16_khz_is_planned_and_spoken_to_the_sample(workshop: Workshop) -> None:
     """Its log-mel is three frames shorter than the reference; the output starts where upstream's does."""
     made = workshop.make("one_block", "hifigan")
-    manifest, buffer = made.bundle.manifest, io.BytesIO()
-    soundfile.write(buffer, samples(FEMALE, 24_000), 24_000, format="WAV")
-    features = prepare(buffer.getvalue(), manifest.mel, 0.1)
+    manifest = made.bundle.manifest
+    features = prepare(to_file(samples(FEMALE, 24_000)[:, None]), manifest.mel, 0.1)
     reference = Reference("hello there. ", features)
     planner = Planner(manifest, Vocabulary(tuple(small.VOCABULARY)), lambda *_: reference, list)
     request = Request("a voice at another rate.", FEMALE, 4, 1, 2.0, Segmentation.UPSTREAM)
