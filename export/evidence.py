@@ -46,7 +46,7 @@ SPEAKS = 0.6
 ALIKE = 0.98
 """Ratio of losses that tell nothing: rotary heads of weights that were trained for minutes have 0.99."""
 FITS_BETTER = 0.9
-"""Ratio of losses from which other flags or mels are right. Of the demo voice and four small models (README)
+"""Ratio of losses from which other flags or mels are right. Of models in tests/records/export.md
 v1's in place of v0's have 0.73 to 0.83, the demo voice's others at most 0.76; the right ones are never beaten
 by more than 0.99, on words of another text too."""
 FITS_SOMEWHAT = 0.95

@@ -150,7 +150,7 @@ def test_the_walks_are_a_request_an_upload_an_export_and_a_clock_check() -> None
     assert sorted(IDS) == sorted(
         [
             "appliance-SynthesizerService.StreamSynthesize",
-            "appliance-_voices_add",
+            "voices-_voices_add",
             "box-main",
             "export-_bundle",
         ]

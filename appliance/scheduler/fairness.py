@@ -1,6 +1,6 @@
 """Shares of the promised work, and the newcomers for whom one beyond its share leaves room.
 
-All work is seconds of the engine; appliance/README.md computes an example under "Fairness".
+All work is seconds of the engine; README.md computes an example under "Shares".
 """
 
 from __future__ import annotations

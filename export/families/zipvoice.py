@@ -531,7 +531,7 @@ DECLARATION = Declaration(
             "sample": 5e-5,
             "wave": 5e-4,
         },
-        # Three to ten times what full-size random weights reach: export/README.md.
+        # Three to ten times what full-size random weights reach: tests/records/precision.md.
         "fp16": {
             "modulation": 5e-6,
             "condition": 3e-3,

@@ -31,7 +31,7 @@ from export.proof.oracles import FloatArray
 STEPS = ("step", "step_keys", "step_reply")
 
 KEEPS_FLOAT = ("from_latents", "final")
-"""Roles in float16, chosen by the curve in export/README.md."""
+"""Roles in float16, chosen by the curve in tests/records/precision.md."""
 LARGEST = 127
 SMALLEST_SCALE = 2.0**-14
 """Smallest normal number of float16."""

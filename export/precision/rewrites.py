@@ -18,7 +18,7 @@ from export import progress
 ROLES = ("from_latents", "qkv", "attention.out", "up", "down", "final")
 """Roles of weight products, in execution order."""
 INT8_KEEPS_FLOAT = ("from_latents", "final")
-"""The narrow ends; see the curve in export/README.md."""
+"""The narrow ends; see the curve in tests/records/precision.md."""
 
 
 def widen(source: Path, out: Path) -> None:

@@ -6,6 +6,7 @@ law; a repository's licence is not its weights' licence. `unverified` names what
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -327,10 +328,15 @@ def known(name: str) -> Known | None:
 
 
 def table() -> str:
-    """Markdown table of all rows."""
+    """Markdown table of all rows; neighbours that differ by their names alone share a line."""
     lines = ["| `fetch` | repository | languages | stated licence | note |", "|---|---|---|---|---|"]
-    for row in _ROWS:
-        note = "; ".join(filter(None, (row.warning, row.unverified and f"unverified: {row.unverified}")))
-        cells = (f"`{row.name}`", row.repository, ", ".join(row.languages), row.licence, note)
-        lines.append(f"| {' | '.join(cells)} |")
+    for cells, rows in itertools.groupby(_ROWS, _cells):
+        names = ", ".join(f"`{row.name}`" for row in rows)
+        lines.append(f"| {' | '.join((names, *cells))} |")
     return "\n".join(lines)
+
+
+def _cells(row: Known) -> tuple[str, str, str, str]:
+    """Of the table: repository, languages, licence, note."""
+    note = "; ".join(filter(None, (row.warning, row.unverified and f"unverified: {row.unverified}")))
+    return row.repository, ", ".join(row.languages), row.licence, note

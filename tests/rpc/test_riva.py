@@ -104,7 +104,7 @@ def expected(*texts: str) -> bytes:
 
 
 def seeded(box: Box, **changes: Any) -> None:
-    synthesis = replace(box.components.defaults.synthesis, seed=5)
+    synthesis = replace(box.speech.defaults.synthesis, seed=5)
     box.set_defaults(synthesis=synthesis, **changes)
 
 
@@ -226,7 +226,7 @@ async def test_the_nearest_voice_of_a_language_speaks(
     box.store.create(Place("mei"), speech_wav(1.4), "你好，大家好。")
     await stub.Synthesize(asked(voice_name="", language_code="zh-CN"))
     box.store.create(Place("jo"), speech_wav(1.2), "Guten Tag allerseits.")
-    box.components.change(languages=("de", "zh"), language_of=lambda text: "zh" if "你" in text else "de")
+    box.set_defaults(languages=("de", "zh"), language_of=lambda text: "zh" if "你" in text else "de")
     listed = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
     assert [one.parameters["language_code"] for one in listed.model_config] == ["de-DE", "zh-CN"]
     for code in ("de-AT", "de", "", "zh-TW"):

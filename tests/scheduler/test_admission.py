@@ -274,7 +274,7 @@ def test_the_pages_example_of_shares(bench: Bench) -> None:
     expected = expected_newcomers(share, newcomer_s, BIAS, most=len(work_s))
     first_s = STRETCH[Priority.NORMAL] * newcomer_s
     last_s = (expected.count - 1) * expected.apart_s
-    page = (Path(__file__).parents[2] / "appliance/README.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "appliance/scheduler/README.md").read_text("utf-8")
     for line in (
         f"newcomer = 1.5 · 0.4 s = {newcomer_s:.1f} s\n",
         f"used     = 8 · 0.6 s = {share.used_s:.1f} s\n",
