@@ -99,7 +99,7 @@ class Engines:
 
     def shut_down_idle(self) -> None:
         for engine in list(self._retired):
-            if all(job.engine is not engine for job in self._workload.jobs.values()):
+            if all(job.made or job.engine is not engine for job in self._workload.jobs.values()):
                 self._retired.remove(engine)
                 self._forget(engine)
                 engine.shutdown()

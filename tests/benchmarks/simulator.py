@@ -227,6 +227,8 @@ class Message:
     supersede: str = ""
     queue_timeout_s: float | None = None
     caller: str = ""
+    approve_after_s: float = math.inf
+    """On a channel that is moderated."""
 
     refused: str = ""
     job: Job | None = None
@@ -353,11 +355,16 @@ class World:
             return
         if math.isfinite(message.cancel_after_s):
             self.at(self.now + message.cancel_after_s, lambda: self.scheduler.queue.cancel(job))
+        if math.isfinite(message.approve_after_s):
+            self.at(
+                self.now + message.approve_after_s,
+                lambda: self.scheduler.queue.approve(lambda utterance: utterance.job is job),
+            )
 
 
 GIVEN = (
     "at", "pieces", "planned", "reference_s", "nfe", "priority", "channel", "stream", "cancel_after_s",
-    "user", "supersede", "queue_timeout_s",
+    "user", "supersede", "queue_timeout_s", "approve_after_s",
 )  # fmt: skip
 """Fields of a message that a workload sets."""
 
