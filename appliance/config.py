@@ -138,6 +138,8 @@ class SchedulerConfig(Ranged):
     backlog_s: Hour = 120.0
     user_rate: Annotated[float, Between(0.0, 60_000.0)] = 0.0
     weights: dict[str, float] = field(default_factory=dict)
+    approval_channels: tuple[str, ...] = ()
+    """Channels whose requests are held until a moderator approves."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -122,6 +122,10 @@ class Cleared(ApplianceError):
     """A moderator ended this request before it was heard."""
 
 
+class Rejected(ApplianceError):
+    """A moderator did not approve this request."""
+
+
 class ReaderStalled(ApplianceError):
     """The caller stopped reading its stream."""
 

@@ -28,7 +28,7 @@ COMMANDS = {
         "does a file say that it is synthetic? exits with 0, 1 if not, 2 if it is unreadable",
     ),
     "cancel": ("saying", "end a request by its id"),
-    "queue": ("saying", "what waits and sounds; skip, clear, pause, resume"),
+    "queue": ("saying", "what waits and sounds; skip, clear, pause, approve, …"),
     "voices": ("enrolling", "list, add, show, remove and copy reference voices"),
     "tokens": ("operating", "make, list and revoke the tokens of clients, on the box"),
     "admin": ("operating", "operate the running daemon, on the box"),

@@ -31,6 +31,7 @@ from appliance.config import Config, load
 from appliance.contract import bundle
 from appliance.errors import ApplianceError, BundleError, ConfigError, PhonesMissing
 from appliance.request import Request, Segmentation
+from appliance.rpc.appliance_pb2 import UtteranceState
 
 SPEAK_S = 60.0
 SENTENCE = "Ready."
@@ -250,7 +251,8 @@ def _synthesis(inspection: Inspection) -> Finding:
         if voice is None:
             return checks.skipped("synthesis", NO_VOICE)
         queue = client.queue()
-        if busy := sum(utterance.channel not in queue.paused for utterance in queue.utterances):
+        active = (u for u in queue.utterances if u.state != UtteranceState.HELD)
+        if busy := sum(utterance.channel not in queue.paused for utterance in active):
             return checks.skipped("synthesis", f"not disturbed: it speaks, {busy} waiting or heard now")
         try:
             reply = speak_anew(client, SENTENCE, voice.name, SPEAK_S)

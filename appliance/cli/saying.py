@@ -229,9 +229,15 @@ def add_queue(parser: argparse.ArgumentParser) -> None:
         ("clear", "end what waits"),
         ("pause", "hold a channel"),
         ("resume", "let it go on"),
+        ("moderate", "hold each request of a channel until it is approved"),
+        ("unmoderate", "no more"),
+        ("approve", "let held requests of a channel be heard"),
+        ("reject", "end them"),
     ):
         action = actions.add_parser(name, help=about)
         action.add_argument("channel")
+        if name in ("approve", "reject"):
+            action.add_argument("request_ids", nargs="*", metavar="REQUEST_ID", help="absent: all of it")
         action.set_defaults(run=_queue_verb)
         add_address(action)
 
@@ -241,8 +247,9 @@ def _queue_list(options: argparse.Namespace) -> int:
         queue = daemon.queue(options.channel)
     for utterance in queue.utterances:
         print_line(_format_utterance(utterance))
-    for channel in queue.paused:
-        print_line(f"paused: {channel}")
+    for mode in ("paused", "moderated"):
+        for channel in getattr(queue, mode):
+            print_line(f"{mode}: {channel}")
     return 0
 
 
@@ -254,20 +261,22 @@ def _queue_cancel(options: argparse.Namespace) -> int:
 
 
 def _queue_watch(options: argparse.Namespace) -> int:
-    paused: list[str] = []
+    modes: dict[str, list[str]] = {"paused": [], "moderated": []}
     with client(options) as daemon:
         for event in daemon.watch(options.channel):
             for utterance in event.utterances:
                 print_line(_format_utterance(utterance))
-            if list(event.paused) != paused:
-                paused = list(event.paused)
-                print_line(f"paused: {', '.join(paused) or 'none'}")
+            for mode, told in modes.items():
+                if (channels := list(getattr(event, mode))) != told:
+                    modes[mode] = channels
+                    print_line(f"{mode}: {', '.join(channels) or 'none'}")
     return 0
 
 
 def _queue_verb(options: argparse.Namespace) -> int:
     with client(options) as daemon:
-        for utterance in getattr(daemon, options.action)(options.channel) or ():
+        chosen = (options.request_ids,) if "request_ids" in options else ()
+        for utterance in getattr(daemon, options.action)(options.channel, *chosen) or ():
             print_line(_format_utterance(utterance))
     return 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
@@ -67,7 +67,7 @@ class Calls(ClientBase):
 
     @call
     def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> Asked[ListUtterancesResponse]:
-        """`utterances`, and which channels are paused."""
+        """`utterances`, and which channels are paused or moderated."""
         request = pb.ListUtterancesRequest(channel=channel)
         return Asked(self._queue.ListUtterances, request, timeout)
 
@@ -97,6 +97,32 @@ class Calls(ClientBase):
     @call
     def resume(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[None]:
         return Asked(self._queue.Resume, pb.ChannelRequest(channel=channel), timeout, _nothing)
+
+    @call
+    def moderate(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[None]:
+        """Hold what comes on a channel until `approve`."""
+        return Asked(self._queue.Moderate, pb.ChannelRequest(channel=channel), timeout, _nothing)
+
+    @call
+    def unmoderate(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[None]:
+        """Speak what comes on a channel unasked; what is held stays so."""
+        return Asked(self._queue.Unmoderate, pb.ChannelRequest(channel=channel), timeout, _nothing)
+
+    @call
+    def approve(
+        self, channel: str, request_ids: Sequence[str] = (), *, timeout: float | None = REACH_S
+    ) -> Asked[list[Utterance]]:
+        """Let held requests of a channel be heard, or all of them; return them as they then are."""
+        request = pb.ApprovalRequest(channel=channel, request_ids=request_ids)
+        return Asked(self._queue.Approve, request, timeout, _utterances)
+
+    @call
+    def reject(
+        self, channel: str, request_ids: Sequence[str] = (), *, timeout: float | None = REACH_S
+    ) -> Asked[list[Utterance]]:
+        """End and return these requests of a channel, or all that it holds."""
+        request = pb.ApprovalRequest(channel=channel, request_ids=request_ids)
+        return Asked(self._queue.Reject, request, timeout, _utterances)
 
     @call
     def _voices_page(self, token: str, timeout: float | None) -> Asked[pb.ListVoicesResponse]:

@@ -62,7 +62,9 @@ RETRY_MS = 1_000
 MAX_WAITING = 64
 """Most events that wait here for one page; more wait in the daemon."""
 RECENT = 50
-VERBS = ("skip", "clear", "pause", "resume")
+VERBS = ("skip", "clear", "pause", "resume", "moderate", "unmoderate", "approve", "reject")
+OF_REQUESTS = ("approve", "reject")
+"""Verbs that may name one request."""
 ENDED = "ENDED"
 EVENTS = "text/event-stream"
 EVENT_NAMES = {
@@ -152,21 +154,30 @@ async def _moderate(request: Request) -> Response:
     channel, verb = request.path_params["channel"], request.path_params["verb"]
     if verb not in VERBS:
         raise Refusal(404, f"{verb}: must be {', '.join(VERBS)}")
-    ended = await getattr(_client(request), verb)(channel)
-    return _ended(ended or ())
+    chosen: list[list[str]] = []
+    if verb in OF_REQUESTS:
+        request_id = (await _given(request)).text("request_id")
+        chosen = [[request_id] if request_id else []]
+    utterances = await getattr(_client(request), verb)(channel, *chosen)
+    return _utterances(utterances or (), "approved" if verb == "approve" else "ended")
 
 
 async def _cancel_user(request: Request) -> Response:
     _check_type(request)
     if not (user := request.path_params["user"]):
         raise Refusal(400, "user: is missing", code="invalid_request", param="user")
+    channel = (await _given(request)).text("channel") or ""
+    return _utterances(await _client(request).cancel_of(user=user, channel=channel), "ended")
+
+
+async def _given(request: Request) -> Fields:
+    """Parameters in a body, which may be absent, or in the address."""
     has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
-    fields = (await json_body(request) if has_body else Fields({})).beside(request.query_params)
-    return _ended(await _client(request).cancel_of(user=user, channel=fields.text("channel") or ""))
+    return (await json_body(request) if has_body else Fields({})).beside(request.query_params)
 
 
-def _ended(utterances: Iterable[Utterance]) -> Response:
-    return JSONResponse({"ended": [plain(utterance) for utterance in utterances]})
+def _utterances(utterances: Iterable[Utterance], name: str) -> Response:
+    return JSONResponse({name: [plain(utterance) for utterance in utterances]})
 
 
 async def _cancel(request: Request) -> Response:

@@ -53,6 +53,7 @@ class UtteranceState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WAITING: _ClassVar[UtteranceState]
     SOUNDING: _ClassVar[UtteranceState]
     ENDED: _ClassVar[UtteranceState]
+    HELD: _ClassVar[UtteranceState]
 
 class VoiceState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -85,6 +86,7 @@ UTTERANCE_STATE_UNSPECIFIED: UtteranceState
 WAITING: UtteranceState
 SOUNDING: UtteranceState
 ENDED: UtteranceState
+HELD: UtteranceState
 VOICE_STATE_UNSPECIFIED: VoiceState
 READY: VoiceState
 DAMAGED: VoiceState
@@ -401,12 +403,14 @@ class ListUtterancesRequest(_message.Message):
     def __init__(self, channel: _Optional[str] = ...) -> None: ...
 
 class ListUtterancesResponse(_message.Message):
-    __slots__ = ("utterances", "paused")
+    __slots__ = ("utterances", "paused", "moderated")
     UTTERANCES_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
+    MODERATED_FIELD_NUMBER: _ClassVar[int]
     utterances: _containers.RepeatedCompositeFieldContainer[Utterance]
     paused: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ..., paused: _Optional[_Iterable[str]] = ...) -> None: ...
+    moderated: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ..., paused: _Optional[_Iterable[str]] = ..., moderated: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WatchQueueRequest(_message.Message):
     __slots__ = ("channel",)
@@ -415,12 +419,14 @@ class WatchQueueRequest(_message.Message):
     def __init__(self, channel: _Optional[str] = ...) -> None: ...
 
 class QueueEvent(_message.Message):
-    __slots__ = ("utterances", "paused")
+    __slots__ = ("utterances", "paused", "moderated")
     UTTERANCES_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
+    MODERATED_FIELD_NUMBER: _ClassVar[int]
     utterances: _containers.RepeatedCompositeFieldContainer[Utterance]
     paused: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ..., paused: _Optional[_Iterable[str]] = ...) -> None: ...
+    moderated: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ..., paused: _Optional[_Iterable[str]] = ..., moderated: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListenRequest(_message.Message):
     __slots__ = ("channel",)
@@ -507,6 +513,20 @@ class ChannelResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class EndedUtterances(_message.Message):
+    __slots__ = ("utterances",)
+    UTTERANCES_FIELD_NUMBER: _ClassVar[int]
+    utterances: _containers.RepeatedCompositeFieldContainer[Utterance]
+    def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ...) -> None: ...
+
+class ApprovalRequest(_message.Message):
+    __slots__ = ("channel", "request_ids")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_IDS_FIELD_NUMBER: _ClassVar[int]
+    channel: str
+    request_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, channel: _Optional[str] = ..., request_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ApprovedUtterances(_message.Message):
     __slots__ = ("utterances",)
     UTTERANCES_FIELD_NUMBER: _ClassVar[int]
     utterances: _containers.RepeatedCompositeFieldContainer[Utterance]

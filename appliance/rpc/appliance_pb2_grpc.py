@@ -289,6 +289,26 @@ class QueueStub(object):
                 request_serializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
                 response_deserializer=appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.FromString,
                 _registered_method=True)
+        self.Moderate = channel.unary_unary(
+                '/appliance.v1.Queue/Moderate',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.FromString,
+                _registered_method=True)
+        self.Unmoderate = channel.unary_unary(
+                '/appliance.v1.Queue/Unmoderate',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.FromString,
+                _registered_method=True)
+        self.Approve = channel.unary_unary(
+                '/appliance.v1.Queue/Approve',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.ApprovalRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.ApprovedUtterances.FromString,
+                _registered_method=True)
+        self.Reject = channel.unary_unary(
+                '/appliance.v1.Queue/Reject',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.ApprovalRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.FromString,
+                _registered_method=True)
 
 
 class QueueServicer(object):
@@ -336,7 +356,7 @@ class QueueServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Clear(self, request, context):
-        """Ends what waits on a channel and is not heard yet (ABORTED, CLEARED).
+        """Ends what waits or is held on a channel and is not heard yet (ABORTED, CLEARED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -351,6 +371,37 @@ class QueueServicer(object):
 
     def Resume(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Moderate(self, request, context):
+        """From now on each request of a channel is HELD: made in idle time, and sent to nobody until Approve. Deadlines
+        of calls still count. After Unmoderate what comes is spoken unasked; what is held stays so.
+        `scheduler.approval_channels` has channels that are moderated from the start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Unmoderate(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Approve(self, request, context):
+        """Gives held requests the next turns on their channel, in order of arrival. Only from then on are they promised
+        a first sound. The answer has them as they are then: one that would come later than its `queue_timeout` has
+        ENDED (OVERLOADED).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reject(self, request, context):
+        """Ends held requests, and of those that are named also what was approved before (ABORTED, REJECTED).
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -397,6 +448,26 @@ def add_QueueServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.FromString,
                     response_serializer=appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.SerializeToString,
+            ),
+            'Moderate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Moderate,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.SerializeToString,
+            ),
+            'Unmoderate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unmoderate,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.SerializeToString,
+            ),
+            'Approve': grpc.unary_unary_rpc_method_handler(
+                    servicer.Approve,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.ApprovalRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.ApprovedUtterances.SerializeToString,
+            ),
+            'Reject': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reject,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.ApprovalRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -618,6 +689,114 @@ class Queue(object):
             '/appliance.v1.Queue/Resume',
             appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
             appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Moderate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Queue/Moderate',
+            appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unmoderate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Queue/Unmoderate',
+            appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Approve(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Queue/Approve',
+            appliance_dot_rpc_dot_appliance__pb2.ApprovalRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.ApprovedUtterances.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Queue/Reject',
+            appliance_dot_rpc_dot_appliance__pb2.ApprovalRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.FromString,
             options,
             channel_credentials,
             insecure,

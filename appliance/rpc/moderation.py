@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Skipped
+from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Rejected, Skipped
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.callers import current_call
@@ -21,7 +21,7 @@ from appliance.scheduler.queue import Queue, next_change
 from appliance.scheduler.workload import Clock
 
 MAX_IDS = 1_000
-"""Requests of one CancelUtterances."""
+"""Requests of one CancelUtterances, Approve or Reject."""
 MOVED_S = 0.05
 """Smallest change of an expected start that is sent to watchers."""
 
@@ -53,7 +53,8 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         channel = checked_key("channel", message.channel)
         present, _, _ = self._queue.utterances()
         found = [utterance_message(u, self._clock()) for u in present if _is_on(u, channel)]
-        return pb.ListUtterancesResponse(utterances=found, paused=self._paused(channel))
+        paused, moderated = self._modes(channel)
+        return pb.ListUtterancesResponse(utterances=found, paused=paused, moderated=moderated)
 
     async def WatchQueue(self, message: pb.WatchQueueRequest, context: Context) -> None:
         channel = checked_key("channel", message.channel)
@@ -62,7 +63,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         try:
             _, _, number = self._queue.utterances()
             shown: dict[str, tuple[State, float]] = {}
-            paused: list[str] | None = None
+            told: tuple[list[str], list[str]] | None = None
             while True:
                 changed.clear()
                 present, ended, number = self._queue.utterances(number)
@@ -70,11 +71,11 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
                 gone = [u for u in ended if _is_on(u, channel)]
                 new = [u for u in here if _differs(u, shown.get(u.job.terms.request_id))]
                 shown = {u.job.terms.request_id: (u.state, u.starts) for u in here}
-                held = self._paused(channel)
-                if gone or new or held != paused:
+                modes = self._modes(channel)
+                if gone or new or modes != told:
                     utterances = [utterance_message(u, self._clock()) for u in (*gone, *new)]
-                    await call.send(pb.QueueEvent(utterances=utterances, paused=held))
-                    paused = held
+                    paused, moderated = told = modes
+                    await call.send(pb.QueueEvent(utterances=utterances, paused=paused, moderated=moderated))
                 with contextlib.suppress(asyncio.TimeoutError):
                     left_s = max(next_change(here, now := self._clock()) - now, 0.0) + 1e-3
                     await asyncio.wait_for(changed.wait(), left_s if math.isfinite(left_s) else None)
@@ -87,11 +88,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
     async def CancelUtterances(
         self, message: pb.CancelUtterancesRequest, context: Context
     ) -> pb.EndedUtterances:
-        if len(message.request_ids) > MAX_IDS:
-            raise InvalidRequest(
-                "request_ids", f"are {len(message.request_ids)}; at most {MAX_IDS} are allowed"
-            )
-        ids, user = set(message.request_ids), checked_key("user_key", message.user_key)
+        ids, user = _ids_of(message), checked_key("user_key", message.user_key)
         channel = checked_key("channel", message.channel)
         if not (ids or user or channel):
             raise InvalidRequest("request_ids", "or user_key or channel must say which requests to end")
@@ -115,7 +112,8 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
     async def Clear(self, message: pb.ChannelRequest, context: Context) -> pb.EndedUtterances:
         channel = _channel_of(message)
         return self._end(
-            lambda u: u.state is State.WAITING and _is_on(u, channel), Cleared("cleared by a moderator")
+            lambda u: u.state in (State.WAITING, State.HELD) and _is_on(u, channel),
+            Cleared("cleared by a moderator"),
         )
 
     async def Pause(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
@@ -126,6 +124,30 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         self._queue.resume(_channel_of(message))
         return pb.ChannelResponse()
 
+    async def Moderate(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
+        self._queue.moderate(_channel_of(message), True)
+        return pb.ChannelResponse()
+
+    async def Unmoderate(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
+        self._queue.moderate(_channel_of(message), False)
+        return pb.ChannelResponse()
+
+    async def Approve(self, message: pb.ApprovalRequest, context: Context) -> pb.ApprovedUtterances:
+        channel, ids = _channel_of(message), _ids_of(message)
+        approved = self._queue.approve(
+            lambda u: _is_on(u, channel) and (not ids or u.job.terms.request_id in ids)
+        )
+        return pb.ApprovedUtterances(utterances=[utterance_message(u, self._clock()) for u in approved])
+
+    async def Reject(self, message: pb.ApprovalRequest, context: Context) -> pb.EndedUtterances:
+        channel, ids = _channel_of(message), _ids_of(message)
+        return self._end(
+            lambda u: (
+                _is_on(u, channel) and (u.job.terms.request_id in ids if ids else u.state is State.HELD)
+            ),
+            Rejected("rejected by a moderator"),
+        )
+
     def _end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> pb.EndedUtterances:
         ended = self._queue.end(chosen, why)
         for utterance in ended:
@@ -135,8 +157,13 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         gone = (replace(utterance, why=why) for utterance in ended)
         return pb.EndedUtterances(utterances=[utterance_message(u, self._clock()) for u in gone])
 
-    def _paused(self, channel: str) -> list[str]:
-        return [name for name in self._queue.paused if channel in ("", name)]
+    def _modes(self, channel: str) -> tuple[list[str], list[str]]:
+        """Channels that are paused, and moderated."""
+        paused, moderated = (
+            [name for name in names if channel in ("", name)]
+            for names in (self._queue.paused, self._queue.moderated)
+        )
+        return paused, moderated
 
     def _changed(self) -> None:
         # Under the scheduler's lock; a closed loop has no watcher left.
@@ -153,7 +180,13 @@ def _is_on(utterance: Utterance, channel: str) -> bool:
     return not channel or utterance.job.terms.channel == channel
 
 
-def _channel_of(message: pb.ChannelRequest) -> str:
+def _ids_of(message: pb.CancelUtterancesRequest | pb.ApprovalRequest) -> set[str]:
+    if len(message.request_ids) > MAX_IDS:
+        raise InvalidRequest("request_ids", f"are {len(message.request_ids)}; at most {MAX_IDS} are allowed")
+    return set(message.request_ids)
+
+
+def _channel_of(message: pb.ChannelRequest | pb.ApprovalRequest) -> str:
     if not (channel := checked_key("channel", message.channel)):
         raise InvalidRequest("channel", "is missing")
     return channel

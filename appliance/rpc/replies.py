@@ -15,7 +15,7 @@ from appliance.rpc.status import reason_of
 from appliance.scheduler.job import State, Utterance
 from appliance.text.sayable import NOTHING
 
-STATES = {State.WAITING: pb.WAITING, State.SOUNDING: pb.SOUNDING, State.ENDED: pb.ENDED}
+STATES = {State.WAITING: pb.WAITING, State.HELD: pb.HELD, State.SOUNDING: pb.SOUNDING, State.ENDED: pb.ENDED}
 SPOKEN = "SPOKEN"
 
 Value = TypeVar("Value", Encoding, Segmentation)
@@ -71,7 +71,7 @@ def utterance_message(utterance: Utterance, now: float) -> pb.Utterance:
     job, terms = utterance.job, utterance.job.terms
     ended = utterance.state is State.ENDED
     starts_s = 0.0
-    if not ended and math.isfinite(utterance.starts):
+    if not ended and utterance.state is not State.HELD and math.isfinite(utterance.starts):
         starts_s = utterance.starts - (now if job.channel.paused is None else job.channel.paused)
     return pb.Utterance(
         request_id=terms.request_id,

@@ -34,6 +34,7 @@ from appliance.errors import (
     QueueFull,
     RateLimited,
     ReaderStalled,
+    Rejected,
     RequestNotFound,
     Skipped,
     StorageError,
@@ -90,6 +91,7 @@ TABLE: dict[type[ApplianceError], Rule] = {
     Merged: Rule(grpc.StatusCode.ABORTED),
     Skipped: Rule(grpc.StatusCode.ABORTED),
     Cleared: Rule(grpc.StatusCode.ABORTED),
+    Rejected: Rule(grpc.StatusCode.ABORTED),
     # Not DEADLINE_EXCEEDED: that counts replies that came too late, which this one did not.
     ReaderStalled: Rule(grpc.StatusCode.ABORTED),
     DeadlineMissed: Rule(grpc.StatusCode.DEADLINE_EXCEEDED),

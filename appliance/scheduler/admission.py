@@ -91,18 +91,21 @@ class Admission:
         workload.check_running(job.terms.request_id)
         if merging is not None and (merging.begun or merging.ended):
             return None
+        needs_approval = workload.is_moderated(job.terms.channel)
+        if merging is not None and merging.channel.unapproved is not needs_approval:
+            return None
         if generation is not None and generation != workload.generation:
             return None
         assert workload.engine is not None
         job.engine, now = workload.engine, workload.clock()
         workload.see(job.terms.caller, now)
+        job.channel = channel = workload.channel_of(job.terms, unapproved=needs_approval)
         replaced = workload.superseded_by(job, now)
         if merging is not None and merging not in replaced:
             replaced.append(merging)
         if not job.kept:
             self._check_places(job, without=len(replaced))
         rate = self._check_rate(job, now)
-        channel = workload.channel_of(job.terms)
         place = channel.jobs.index(merging) if merging in channel.jobs else len(channel.jobs)
         try:
             plan = self._prove(job, ways, channel, place, replaced, now)
@@ -132,6 +135,46 @@ class Admission:
             self._wake(job)
         workload.on_change()
         return plan.way.index
+
+    def approve(self, job: Job) -> None:
+        """Give a held job the next turn on its channel, as early as all deadlines hold with its rest.
+
+        It ends as Overloaded if that is beyond its queue_timeout.
+        """
+        workload, now = self._workload, self._workload.clock()
+        job.channel.remove(job, now)
+        job.channel = channel = workload.channel_of(job.terms)
+        for old in workload.superseded_by(job, now):
+            self._delivery.end(old, Superseded(f"replaced by {job.terms.request_id}"))
+        free = channel.free_from(now)
+        channel.jobs.append(job)
+        workload.channels[channel.key] = channel
+        if not job.made:
+            job.costs = tuple(map(job.engine.costs.of, job.segments))
+            workload.leave_lane(job)
+        try:
+            if job.guaranteed and channel.paused is None:
+                self._prove_again(job, free, now)
+        except Overloaded as error:
+            self._delivery.end(job, error)
+            return
+        if job.held:
+            self._delivery.release(job)
+        self._wake(job)
+        workload.on_change()
+
+    def _prove_again(self, job: Job, free: float, now: float) -> None:
+        """Set the deadline of an approved job. Raises Overloaded."""
+        workload = self._workload
+        demands = list(workload.demands(now))
+        blocking_s = blocking(workload, now, demands)
+        job.due, _, latest = self._window(job, job.audible_in_s(), free, now)
+        if job.made:
+            return
+        others = [demand for demand in demands if demand.job is not job]
+        job.due = earliest(workload, job, now, [*others, *self._newcomers(job, now)], blocking_s)
+        if job.terms.queue_timeout_s is not None and job.due > latest:
+            raise _too_late(job.due - latest)
 
     def _wake(self, job: Job) -> None:
         workload, call = self._workload, self._workload.call
@@ -182,7 +225,8 @@ class Admission:
 
     def _check_backlog(self, channel: Channel, own_s: float, now: float) -> float:
         """Time at which the channel is free. Raises QueueFull. `own_s`: audio of the job."""
-        free, waiting_s = channel.free_from(now), channel.waiting_s(now)
+        free = now if channel.unapproved else channel.free_from(now)
+        waiting_s = channel.waiting_s(now)
         most_s = self._workload.config.backlog_s
         # The player of a connection's replies is unknown, and so is the time of their sound.
         if channel.name and waiting_s > most_s:
@@ -259,8 +303,7 @@ class Admission:
                 limit = job.deadline if job.terms.queue_timeout_s is None else latest
                 chosen = Plan(min(in_time, key=lambda plan: plan.way.total_s).way, min(best.due, limit))
             elif chosen.due > plan(chosen.way, alone=True).due:
-                reason = f"would come {late_s:.2f} s too late beside what was admitted before"
-                raise Overloaded(reason, retry_s=max(late_s, 0.1))
+                raise _too_late(late_s)
         elif best.due > max(usual, plan(best.way, alone=True).due):
             # It waits for others, and others will for it: it is made by the way that costs least.
             on_time = (plan for plan in plans if plan.due <= latest)
@@ -331,6 +374,11 @@ class Admission:
             due = now + max(workload.config.normal_s, STRETCH[Priority.NORMAL] * newcomer_s)
             return [Demand(due + number * expected.apart_s, newcomer_s, job) for number in range(count)]
         return ()
+
+
+def _too_late(late_s: float) -> Overloaded:
+    reason = f"would come {late_s:.2f} s too late beside what was admitted before"
+    return Overloaded(reason, retry_s=max(late_s, 0.1))
 
 
 def _first_s(job: Job, way: Way) -> float:

@@ -108,7 +108,7 @@ class Engines:
 
     def shut_down_idle(self) -> None:
         for engine in list(self._retired):
-            if all(job.engine is not engine for job in self._workload.jobs.values()):
+            if all(job.made or job.engine is not engine for job in self._workload.jobs.values()):
                 self._retired.remove(engine)
                 self._forget(engine)
                 engine.shutdown()
@@ -153,7 +153,6 @@ class Engines:
             if rests:
                 # From here on a job is promised its first sound after the wake.
                 workload.wake_s, workload.waking = engine.wake_s, math.inf
-                self._forget(cast("Engine", engine))
             elif is_wanted and workload.wake_s:
                 workload.waking = now
             else:

@@ -64,6 +64,8 @@ class Job:
     lane: int | None = None
     steps: int = 0
     """Count within the present segment."""
+    restarts: bool = False
+    """Gives up its lane after the call under way."""
     begun: bool = False
     audible: float | None = None
     """Time of its delivery, as `due`."""
@@ -99,7 +101,7 @@ class Job:
 
     @property
     def guaranteed(self) -> bool:
-        return self.terms.priority is not Priority.BULK
+        return self.terms.priority is not Priority.BULK and not self.channel.unapproved
 
     @property
     def has_room(self) -> bool:
@@ -107,7 +109,8 @@ class Job:
 
     def cost_s(self, index: int) -> float:
         if index == self.done:
-            return self.costs[index].left_s(self.lane is not None, self.steps)
+            has_lane = self.lane is not None and not self.restarts
+            return self.costs[index].left_s(has_lane, self.steps if has_lane else 0)
         return self.costs[index].left_s(False, 0)
 
     def starts(self, now: float) -> float:
@@ -153,6 +156,8 @@ class Channel:
     """End of earlier jobs' playout."""
     paused: float | None = None
     """Start of the pause."""
+    unapproved: bool = False
+    """True of a room: a channel, always paused, of requests that wait for a moderator's approval."""
 
     def playing(self, now: float) -> Iterator[tuple[Job, float, float]]:
         """(job, channel free for it, start of its playout)"""
@@ -166,7 +171,8 @@ class Channel:
         now = self.paused or now
         for job, _, starts in self.playing(now):
             sounds = job.audible is not None and starts <= now
-            yield Utterance(job, State.SOUNDING if sounds else State.WAITING, starts)
+            waits = State.HELD if self.unapproved else State.WAITING
+            yield Utterance(job, State.SOUNDING if sounds else waits, starts)
 
     def free_from(self, now: float) -> float:
         free = self.free
@@ -222,6 +228,8 @@ class Channel:
 
 class State(enum.Enum):
     WAITING = "waiting"
+    HELD = "held"
+    """Until a moderator approves."""
     SOUNDING = "sounding"
     """Sent, and the reply before it has ended."""
     ENDED = "ended"

@@ -52,7 +52,7 @@ class Scheduler:
         self._delivery = delivery = Delivery(workload, call_at)
         self._admission = Admission(workload, delivery)
         self._heartbeat: float | None = None
-        self.queue = Queue(workload, delivery)
+        self.queue = Queue(workload, delivery, self._admission)
         self.engines = Engines(workload)
 
     # The loop, on the engine's thread.
@@ -110,7 +110,7 @@ class Scheduler:
         for job in [job for job in jobs.values() if job.deadline <= now]:
             stage = "the request was worked on" if job.begun else "the request waited for the engine"
             if job.channel.paused is not None:
-                stage = "its channel was paused"
+                stage = "it was held for approval" if job.channel.unapproved else "its channel was paused"
             self._delivery.end(job, DeadlineMissed.passed(f"while {stage}"))
         for job in [job for job in jobs.values() if job.held]:
             self._delivery.release(job)
@@ -166,7 +166,7 @@ class Scheduler:
             workload.observer.settled(call, Outcome.DONE, now)
             self._advance(call, made, now - call.begun)
         for job in call.jobs:
-            if job.ended:
+            if job.ended or job.restarts:
                 workload.give_up_lane(job)
 
     def _fail(self, call: EngineCall, fault: EngineFault) -> None:
@@ -294,7 +294,8 @@ class Scheduler:
         with workload.changed:
             workload.life = Life.DRAINING
             for job in [job for job in workload.jobs.values() if job.channel.paused is not None]:
-                self._delivery.end(job, Unavailable("the daemon stops and the channel is paused"))
+                held = "it was not approved" if job.channel.unapproved else "the channel is paused"
+                self._delivery.end(job, Unavailable(f"the daemon stops and {held}"))
             workload.notify()
 
     def cancel_all(self) -> None:

@@ -93,13 +93,8 @@ def blocking(workload: Workload, now: float, demands: Iterable[Demand]) -> Block
     if workload.can_preempt(call):
         under_way_s = min(under_way_s, INTERRUPT_S)
     call_due = call.due if call else -math.inf
-    opening = call.jobs if call and call.kind == "open" else ()
     current = {demand.job: demand for demand in reversed(list(demands))}
-    held = [
-        demand
-        for job, demand in current.items()
-        if job.guaranteed and job.engine is engine and (job.lane is not None or job in opening)
-    ]
+    held = [current[job] for job in workload.promised_lanes() if job in current]
     # Without a free lane the most urgent segment under way has to end first.
     first = min(held, key=workload.urgency) if len(held) >= engine.max_lanes else None
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from appliance.errors import ApplianceError, Cancelled, QueueFull
 from appliance.request import Terms
-from appliance.scheduler.admission import target
+from appliance.scheduler.admission import Admission, target
 from appliance.scheduler.job import Job, State, Utterance
 from appliance.scheduler.proof import blocking, shortfall_s
 from appliance.scheduler.release import Delivery
 from appliance.scheduler.workload import Workload
 
 MAX_PAUSED = 1_000
+"""Channels paused, or moderated otherwise than configured."""
 
 
 def next_change(present: Iterable[Utterance], now: float) -> float:
@@ -29,8 +30,8 @@ def next_change(present: Iterable[Utterance], now: float) -> float:
 
 
 class Queue:
-    def __init__(self, workload: Workload, delivery: Delivery) -> None:
-        self._workload, self._delivery = workload, delivery
+    def __init__(self, workload: Workload, delivery: Delivery, admission: Admission) -> None:
+        self._workload, self._delivery, self._admission = workload, delivery, admission
 
     # Reading.
 
@@ -67,8 +68,10 @@ class Queue:
         with self._workload.changed:
             if not terms.merge:
                 return None
+            needs_approval = self._workload.is_moderated(terms.channel)
             for job in reversed(self._workload.jobs.values()):
-                if job.terms.merge_scope == terms.merge_scope and not job.begun:
+                is_like = job.terms.merge_scope == terms.merge_scope
+                if is_like and not job.begun and job.channel.unapproved is needs_approval:
                     return job
             return None
 
@@ -109,6 +112,33 @@ class Queue:
                 elif job in job.channel.jobs:
                     self._workload.take_off(job, why)
             return found
+
+    @property
+    def moderated(self) -> list[str]:
+        workload = self._workload
+        with workload.changed:
+            names = {*workload.config.approval_channels, *workload.moderated}
+            return sorted(filter(workload.is_moderated, names))
+
+    def moderate(self, name: str, on: bool) -> None:
+        """Hold what comes on a channel until it is approved, or no more. Raises QueueFull."""
+        workload = self._workload
+        with workload.changed:
+            workload.moderated.pop(name, None)
+            if workload.is_moderated(name) is not on:
+                if len(workload.moderated) >= MAX_PAUSED:
+                    raise QueueFull(f"{MAX_PAUSED} channels are moderated otherwise than configured")
+                workload.moderated[name] = on
+            workload.on_change()
+
+    def approve(self, chosen: Callable[[Utterance], bool]) -> list[Utterance]:
+        """Approve the chosen requests of those held, and return them as they then are."""
+        with self._workload.changed:
+            held = [utterance for utterance in self.utterances()[0] if utterance.state is State.HELD]
+            jobs = [utterance.job for utterance in held if chosen(utterance)]
+            for job in jobs:
+                self._admission.approve(job)
+            return [self.position_of(job)[0] for job in jobs]
 
     @property
     def paused(self) -> list[str]:

@@ -21,8 +21,8 @@ from appliance.scheduler.workload import Clock, EngineCall, Observer, Outcome, W
 
 LIMIT = 100_000
 """Slices kept, of at most 500 bytes each."""
-TEXT, QUEUE, TURN, LANES, BATCH, PAUSED, READER, HELD, LOOP = (
-    "text", "queue", "turn", "lanes", "batch", "paused", "reader", "held", "loop",
+TEXT, QUEUE, TURN, LANES, BATCH, PAUSED, APPROVAL, READER, HELD, LOOP = (
+    "text", "queue", "turn", "lanes", "batch", "paused", "approval", "reader", "held", "loop",
 )  # fmt: skip
 REASONS = {
     TEXT: "not admitted yet: its text is cut and planned",
@@ -31,6 +31,7 @@ REASONS = {
     LANES: "due first, but all lanes are taken",
     BATCH: "due first, but a lane is opened that shall share its steps",
     PAUSED: "its channel is paused",
+    APPROVAL: "it waits for a moderator's approval",
     READER: "its reader is slow: it is set aside",
     HELD: "made, and held until its first sound is due",
     LOOP: "between two calls of the engine",
@@ -161,7 +162,7 @@ class Recorder(Observer):
 
 def _reason(job: Job, call: EngineCall | None, ranks: dict[Job, int]) -> str:
     if job.channel.paused is not None:
-        return PAUSED
+        return APPROVAL if job.channel.unapproved else PAUSED
     if job.made:
         return HELD
     if not job.has_room:

@@ -127,6 +127,8 @@ class Workload:
     channels: dict[str, Channel] = field(default_factory=dict)
     paused: dict[str, float] = field(default_factory=dict)
     """Name → start of the pause."""
+    moderated: dict[str, bool] = field(default_factory=dict)
+    """Channel → its requests need approval, where that is not as configured."""
     used_s: dict[str, float] = field(default_factory=dict)
     """Payer → weighted engine time without a promise."""
     present: dict[str, Presence] = field(default_factory=dict)
@@ -180,20 +182,44 @@ class Workload:
     def give_up_lane(self, job: Job) -> None:
         if job.lane is not None:
             self.unclosed.append((job.engine, job.lane))
-        job.lane, job.steps = None, 0
+        job.lane, job.steps, job.restarts = None, 0, False
 
-    def channel_of(self, terms: Terms) -> Channel:
-        """The one in use, else a new one."""
+    def promised_lanes(self) -> list[Job]:
+        """Jobs that keep a lane of the present engine to the end of a segment."""
+        opening = self.call.jobs if self.call and self.call.kind == "open" else ()
+        having = [job for job in self.jobs.values() if job.lane is not None or job in opening]
+        return [job for job in having if job.guaranteed and job.engine is self.engine and not job.restarts]
+
+    def leave_lane(self, job: Job) -> None:
+        """Have a job that is promised from now on give up the last lane, if others count on it."""
+        lanes = self.promised_lanes()
+        others = (other for other in self.jobs.values() if other.guaranteed and other not in lanes)
+        is_last = job in lanes and len(lanes) >= job.engine.max_lanes
+        if is_last and any(not other.made and other.channel.paused is None for other in others):
+            if self.call is not None and job in self.call.jobs:
+                job.restarts = True
+            else:
+                self.give_up_lane(job)
+
+    def is_moderated(self, name: str) -> bool:
+        return self.moderated.get(name, name in self.config.approval_channels)
+
+    def channel_of(self, terms: Terms, *, unapproved: bool = False) -> Channel:
+        """The one in use, or the room where its requests wait for approval; else a new one."""
+        if unapproved:
+            key = f"approval {terms.channel}"
+            room = Channel(key, terms.channel, paused=self.clock(), unapproved=True)
+            return self.channels.get(key, room)
         kind = "channel" if terms.channel else "connection"
         key = f"{kind} {terms.line}" if terms.line else f"request {terms.request_id}"
         return self.channels.get(key) or Channel(key, terms.channel, paused=self.paused.get(terms.channel))
 
     def channels_named(self, name: str) -> list[Channel]:
         """The serial one, and those that overlap."""
-        return [channel for channel in self.channels.values() if channel.name == name]
+        return [one for one in self.channels.values() if one.name == name and not one.unapproved]
 
     def superseded_by(self, job: Job, now: float) -> list[Job]:
-        """Jobs of the same supersede scope that do not sound yet."""
+        """Jobs of the same supersede scope that do not sound yet; what is held replaces only what is held."""
         if not job.terms.supersede:
             return []
         sounding = {
@@ -205,7 +231,10 @@ class Workload:
         return [
             other
             for other in self.jobs.values()
-            if other.terms.supersede_scope == job.terms.supersede_scope and other not in sounding
+            if other.terms.supersede_scope == job.terms.supersede_scope
+            and other not in sounding
+            and other is not job
+            and (other.channel.unapproved or not job.channel.unapproved)
         ]
 
     def take_off(self, job: Job, why: ApplianceError) -> None:

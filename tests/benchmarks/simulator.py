@@ -227,6 +227,8 @@ class Message:
     supersede: str = ""
     queue_timeout_s: float | None = None
     caller: str = ""
+    approve_after_s: float = math.inf
+    """On a channel that is moderated."""
 
     refused: str = ""
     job: Job | None = None
@@ -353,6 +355,11 @@ class World:
             return
         if math.isfinite(message.cancel_after_s):
             self.at(self.now + message.cancel_after_s, lambda: self.scheduler.queue.cancel(job))
+        if math.isfinite(message.approve_after_s):
+            self.at(
+                self.now + message.approve_after_s,
+                lambda: self.scheduler.queue.approve(lambda utterance: utterance.job is job),
+            )
 
 
 def segments_of(message: Message, pieces: Sequence[float]) -> list[Segment]:

@@ -141,6 +141,10 @@ class Page:
         self.run(f"document.querySelector({selector!r}).focus()")
         self.send("Input.insertText", text=text)
 
+    def press(self, key: str) -> None:
+        for kind in ("keyDown", "keyUp"):
+            self.send("Input.dispatchKeyEvent", type=kind, key=key, text=key if kind == "keyDown" else "")
+
     def click(self, selector: str) -> None:
         """Click the middle of an element."""
         x, y = self.run(

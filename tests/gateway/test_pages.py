@@ -9,8 +9,8 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,7 +31,7 @@ from appliance.gateway.pages import box_status
 from tests.box.boxes import well
 from tests.daemons import ROOT, reference_wav
 from tests.gateway.browser import CHROMIUM, Browser, Page, chromium
-from tests.gateway.conftest import LINE, Gateway, gateway_of
+from tests.gateway.conftest import LINE, Answer, Gateway, gateway_of
 from tests.patience import PATIENCE_S, until
 
 # On one Python: what comes over HTTP is no matter of its version.
@@ -139,7 +139,7 @@ def test_a_users_lines_are_ended_and_the_queue_is_read(gateway: Gateway) -> None
 
         def queue(path: str = "/api/queue", **headers: str) -> list[tuple[str, str]]:
             read = gateway.ask(path, **headers).json
-            assert set(read) == {"utterances", "paused"}
+            assert set(read) == {"utterances", "paused", "moderated"}
             return sorted((one["user_key"], one["channel"]) for one in read["utterances"])
 
         def cancel(user: str, query: str = "", **sent: str) -> list[tuple[str, str]]:
@@ -164,6 +164,52 @@ def test_a_users_lines_are_ended_and_the_queue_is_read(gateway: Gateway) -> None
         for path, sent in (("//cancel", {"channel": "hall"}), ("/mo/cancel", {"channel": 1})):
             assert gateway.ask(f"/api/users{path}", sent).status == 400
         assert gateway.ask("/api/users/mo/cancel", {}, content_type="text/plain").status == 415
+
+
+@contextmanager
+def held(gateway: Gateway, names: str) -> Iterator[dict[str, Future[Answer]]]:
+    """Lines that wait for approval on the channel "door": the text of "b" is "b."."""
+    with (
+        Client(gateway.daemon.address) as client,
+        ThreadPoolExecutor(len(names)) as pool,
+        ExitStack() as ended,
+    ):
+        client.moderate("door")
+        ended.callback(client.clear, "door")
+        ended.callback(client.unmoderate, "door")
+        waiting = {}
+        for name in names:
+            line = {**LINE, "input": f"{name}.", "channel": "door", "request_id": name}
+            waiting[name] = pool.submit(gateway.ask, "/v1/audio/speech", line)
+            until(lambda name=name: name in held_of(gateway))
+        yield waiting
+
+
+def held_of(gateway: Gateway) -> list[str]:
+    queue = gateway.ask("/api/queue?channel=door").json
+    return [one["request_id"] for one in queue["utterances"] if one["state"] == "HELD"]
+
+
+def test_held_lines_are_approved_and_rejected(gateway: Gateway) -> None:
+    path = "/api/channels/door"
+    with held(gateway, "bcde") as waiting:
+        assert gateway.ask("/api/queue").json["moderated"] == ["door"]
+
+        def ids(verb: str, sent: object = b"", query: str = "") -> dict[str, list[str]]:
+            answer = gateway.ask(f"{path}/{verb}{query}", sent, content_type="application/json")
+            assert answer.status == 200
+            return {name: [one["request_id"] for one in found] for name, found in answer.json.items()}
+
+        assert ids("approve", {"request_id": "nobody"}) == {"approved": []}
+        assert ids("reject", {"request_id": "b"}) == {"ended": ["b"]}
+        assert ids("approve", query="?request_id=d") == {"approved": ["d"]}
+        assert waiting["d"].result(PATIENCE_S).status == 200 and held_of(gateway) == ["c", "e"]
+        assert ids("reject") == {"ended": ["c", "e"]}
+        for name in "bce":
+            refused = waiting[name].result(PATIENCE_S)
+            assert (refused.status, refused.json["error"]["code"]) == (409, "rejected")
+        assert gateway.ask(f"{path}/approve", {"request_id": 1}).status == 400
+        assert gateway.ask(f"{path}/approve", {}, content_type="text/plain").status == 415
 
 
 def test_a_page_that_is_left_is_forgotten(gateway: Gateway) -> None:
@@ -210,6 +256,33 @@ def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -
     assert page.run("stopped") == [name] and page.run("player.sounding().length") == 0
     page.until("/skipped/.test(document.querySelector('#recent').innerText)")
     assert page.run("document.querySelector('#said').innerText") == "Ended: skipped."
+    page.close()
+
+
+@needs_chromium
+def test_held_lines_are_decided_by_buttons_and_by_keys(gateway: Gateway, browser: Browser) -> None:
+    page = browser.page(gateway.url)
+    page.until("document.querySelector('#voice').value === 'ann'")
+    with held(gateway, "bcdef") as waiting:
+        page.until("document.querySelector('[aria-label=\"reject f.\"]')")
+        page.click("[aria-label='approve c.']")
+        assert waiting["c"].result(PATIENCE_S).status == 200
+        page.until("!document.querySelector('[aria-label=\"approve c.\"]')")
+        page.press("r")
+        assert waiting["b"].result(PATIENCE_S).status == 409
+        page.until("!document.querySelector('[aria-label=\"approve b.\"]')")
+        # What is typed decides nothing.
+        page.run("document.querySelector('#text').focus()")
+        page.press("r")
+        page.run("document.activeElement.blur()")
+        page.press("a")
+        assert waiting["d"].result(PATIENCE_S).status == 200
+        page.until("!document.querySelector('[aria-label=\"approve d.\"]')")
+        page.click("[aria-label='reject f.']")
+        assert waiting["f"].result(PATIENCE_S).status == 409
+        assert held_of(gateway) == ["e"]
+        page.click("[aria-label='unmoderate door']")
+        page.until("document.querySelector('[aria-label=\"moderate door\"]')")
     page.close()
 
 

@@ -27,7 +27,7 @@ from appliance.errors import (
 from appliance.request import Playout, Priority, RequestCounts, SegmentAudio
 from appliance.scheduler.admission import ROOM, STRETCH
 from appliance.scheduler.fairness import expected_newcomers, share_of
-from appliance.scheduler.job import Demand, Job
+from appliance.scheduler.job import Channel, Demand, Job
 from appliance.scheduler.loop import BIAS, MARGIN_S
 from appliance.scheduler.proof import earliest, shortfall_s
 from tests.fakes_engine import samples_of
@@ -224,6 +224,7 @@ def test_the_earliest_deadline_is_the_least_with_which_every_one_holds(
 ) -> None:
     bench = Bench()
     now, job = bench.now, bench.job("own", stream=stream)
+    job.channel = Channel("")
     segments = [replace(piece, audio_s=s) for piece, s in zip(pieces("own", len(audio)), audio, strict=True)]
     job.take(segments, [bench.engine.costs.of(piece) for piece in segments])
     job.due = now + soonest_s

@@ -80,11 +80,15 @@ at("stop").addEventListener("click", () => {
 
 // The queue.
 
+const STATES = { WAITING: "waits", HELD: "waits for approval", SOUNDING: "sounds now" };
+const KEYS = { a: "approve", r: "reject" };
 const present = new Map();
 let pausedChannels = [];
+let moderatedChannels = [];
 
-function changed({ utterances, paused }) {
+function changed({ utterances, paused, moderated }) {
   pausedChannels = paused;
+  moderatedChannels = moderated;
   for (const utterance of utterances) {
     if (utterance.state === "ENDED") {
       present.delete(utterance.request_id);
@@ -92,7 +96,7 @@ function changed({ utterances, paused }) {
       if (utterance.reason !== "SPOKEN") stopOwn(utterance);
     } else present.set(utterance.request_id, utterance);
   }
-  const channels = new Set([...pausedChannels, ...[...present.values()].map((one) => one.channel)]);
+  const channels = new Set([...pausedChannels, ...moderatedChannels, ...[...present.values()].map((one) => one.channel)]);
   at("channels").replaceChildren(...[...channels].sort().map(channelElement));
   at("nothing").hidden = channels.size > 0;
 }
@@ -116,26 +120,45 @@ function channelElement(channel) {
   const row = block.appendChild(element("div", "row"));
   row.append(element("h3", "", (channel || "No channel") + (isPaused ? " (paused)" : "")));
   if (channel) {
-    const verbs = ["skip", "clear", isPaused ? "resume" : "pause"];
+    const isModerated = moderatedChannels.includes(channel);
+    const verbs = ["skip", "clear", isPaused ? "resume" : "pause", isModerated ? "unmoderate" : "moderate"];
     for (const verb of verbs) row.append(button(verb, `${verb} ${channel}`, () => moderate(channel, verb)));
   }
   const list = block.appendChild(element("ol"));
   for (const utterance of mine) {
     const item = list.appendChild(element("li", utterance.state === "SOUNDING" ? "sounds" : ""));
-    item.append(describe(utterance, utterance.state === "SOUNDING" ? "sounds now" : "waits"));
+    item.append(describe(utterance, STATES[utterance.state]));
+    if (utterance.state === "HELD") {
+      for (const verb of Object.values(KEYS))
+        item.append(button(verb, `${verb} ${utterance.text}`, () => decide(utterance, verb)));
+      continue;
+    }
     const path = `/api/requests/${encodeURIComponent(utterance.request_id)}/cancel`;
     item.append(button("cancel", `cancel ${utterance.text}`, () => act(path, `cancel: done`)));
   }
   return block;
 }
 
-function moderate(channel, verb) {
-  return act(`/api/channels/${encodeURIComponent(channel)}/${verb}`, `${verb} ${channel}: done`);
+function moderate(channel, verb, body) {
+  return act(`/api/channels/${encodeURIComponent(channel)}/${verb}`, `${verb} ${channel}: done`, body);
 }
 
-async function act(path, done) {
+function decide(utterance, verb) {
+  return moderate(utterance.channel, verb, { request_id: utterance.request_id });
+}
+
+// A key decides on the oldest held line.
+document.addEventListener("keydown", (event) => {
+  const verb = KEYS[event.key];
+  if (!verb || event.repeat || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, textarea, select")) return;
+  const oldest = [...present.values()].find((one) => one.state === "HELD");
+  if (oldest) decide(oldest, verb);
+});
+
+async function act(path, done, body = {}) {
   try {
-    await call(path, { body: {} });
+    await call(path, { body });
     at("message").className = "hint";
     at("message").textContent = done;
   } catch (error) {

@@ -1,0 +1,107 @@
+"""A daemon on the demo bundle whose channel is moderated from its start: when approved lines are heard."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from appliance.client import CallFailed, Client, Piece, UtteranceAudio, UtteranceEnd
+from tests.daemons import DEMO, SPEECH, Running, running
+from tests.patience import PATIENCE_S, scaled, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
+HEARD_S = 0.05
+"""From the call that approves until the first audio, on a quiet machine."""
+LINES = [f"That is donation number {number}, thank you." for number in range(1, 8)]
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("daemon")
+    moderated = {"scheduler": {"approval_channels": ["stage"]}}
+    with running(folder, speaks_from=DEMO / "bundle", **moderated) as box:
+        with Client(box.address) as client:
+            client.add_voice(
+                "ann", SPEECH.read_bytes(), SPEECH.with_suffix(".txt").read_text("utf-8").strip()
+            )
+        yield box
+
+
+class Ears:
+    """A listener of the channel: when each line's first audio came, and all that came."""
+
+    def __init__(self, address: str) -> None:
+        self.first: dict[str, float] = {}
+        self.audio: defaultdict[str, bytes] = defaultdict(bytes)
+        self._client = Client(address)
+        self._events = self._client.listen("stage")
+        next(self._events)  # from now on it hears
+        self._thread = threading.Thread(target=self._hear, daemon=True)
+        self._thread.start()
+
+    def _hear(self) -> None:
+        for event in self._events:
+            if isinstance(event, UtteranceAudio):
+                self.first.setdefault(event.request_id, time.monotonic())
+                self.audio[event.request_id] += event.data
+            elif isinstance(event, UtteranceEnd) and event.request_id == "last":
+                return
+
+    def close(self) -> None:
+        self._thread.join(PATIENCE_S)
+        self._client.close()
+
+
+def test_a_made_line_is_heard_within_50_ms_of_its_approval(box: Running) -> None:
+    own_s, ear_s = [], []
+    request: dict[str, Any] = {"seed": 7, "encoding": "pcm16"}
+    with Client(box.address) as client, ThreadPoolExecutor(1) as pool:
+        ears = Ears(box.address)
+
+        def pieces(name: str, line: str) -> list[Piece]:
+            stream = client.stream(line, "ann", channel="stage", request_id=name, **request)
+            return [event for event in stream if isinstance(event, Piece)]
+
+        for number, line in enumerate(LINES):
+            name = "last" if number == len(LINES) - 1 else f"line-{number}"
+            reply = pool.submit(pieces, name, line)
+            until(lambda name=name: name in [u.request_id for u in client.utterances("stage")])
+            # What nobody is promised is made in turn: this is made after it, and the engine is free again.
+            client.speak("After it.", "ann", channel="other", priority="bulk")
+            assert name not in ears.first and not reply.done()
+            at = time.monotonic()
+            [approved] = client.approve("stage", [name])
+            got = reply.result(PATIENCE_S)
+            until(lambda name=name: name in ears.first)
+            own_s.append(got[0].arrived - at)
+            ear_s.append(ears.first[name] - at)
+            assert approved.request_id == name and min(own_s[-1], ear_s[-1]) > 0.0
+            audio = b"".join(piece.data for piece in got)
+            until(lambda name=name, audio=audio: len(ears.audio[name]) >= len(audio))
+            assert ears.audio[name] == audio
+            assert client.speak(line, "ann", channel="free", **request).audio == audio
+            client.skip("stage")
+        ears.close()
+    print(f"caller {[round(1e3 * s, 1) for s in own_s]} ms, listener {[round(1e3 * s, 1) for s in ear_s]} ms")
+    assert statistics.median(own_s) <= scaled(HEARD_S)
+    assert statistics.median(ear_s) <= scaled(HEARD_S)
+
+
+def test_a_rejected_line_is_never_heard(box: Running) -> None:
+    with Client(box.address) as client, ThreadPoolExecutor(1) as pool:
+        heard: list[bytes] = []
+        stream = client.stream(LINES[0], "ann", channel="stage", request_id="bad")
+        reply = pool.submit(lambda: heard.extend(e.data for e in stream if isinstance(e, Piece)))
+        until(lambda: client.utterances("stage"))
+        assert [u.reason for u in client.reject("stage")] == ["REJECTED"]
+        with pytest.raises(CallFailed) as failed:
+            reply.result(PATIENCE_S)
+    assert (failed.value.status, failed.value.reason) == ("ABORTED", "REJECTED") and heard == []
