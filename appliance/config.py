@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from appliance.addresses import LOOPBACK_GRPC
 from appliance.box.clocks.modes import MODE_LETTERS, MODE_NAME
-from appliance.contract.limits import MAX_GUIDANCE, MAX_NFE
+from appliance.contract.limits import MAX_GAIN_DB, MAX_GUIDANCE, MAX_NFE
 from appliance.contract.yaml_text import parse_yaml
 from appliance.errors import ConfigError
 from appliance.fields import AtLeast, Between, Ranged, check_path, from_mapping, shown
@@ -32,8 +32,6 @@ LOOPBACK_WYOMING = "127.0.0.1:10200"
 MIB = 1 << 20
 LEAST_PIECE_S = 15.0
 """Seconds: the longest reference and some speech after it."""
-MAX_GAIN_DB = 20.0
-"""Largest gain of a request, and of a channel."""
 Count = Annotated[int, AtLeast(1)]
 Target = Annotated[float, Between(0.0, 60.0)]
 Hour = Annotated[float, Between(0.0, 3_600.0)]
@@ -59,6 +57,8 @@ class EngineConfig(Ranged):
     lanes: Annotated[int, Between(1, 64)] = 8
     spinning: bool = False
     longest_s: Annotated[float | None, Between(LEAST_PIECE_S, 3_600.0)] = None
+    idle_unload_s: Annotated[float | None, AtLeast(1)] = None
+    """Seconds without a request after which the engine gives its memory back; None: never."""
 
 
 USUAL_NFE = 7

@@ -137,19 +137,19 @@ def _voices_sync(options: argparse.Namespace) -> int:
     source = replicate.read_source(folder)
     if not source.voices:
         raise Failure(f"{folder} holds no voice that can be used")
-    rows = [("here", str(name), f"damaged: {problem}") for name, problem in source.damaged.items()]
+    rows = [("here", place.short, f"damaged: {problem}") for place, problem in source.damaged.items()]
     failed = bool(rows)
     for address in options.boxes:
         try:
             with Client(address, credentials(options)) as box:
                 steps = replicate.plan(source, box.voices(), remove=options.remove)
                 if options.dry_run:
-                    rows += [(address, str(step.name), step.kind) for step in steps]
+                    rows += [(address, step.place.short, step.kind) for step in steps]
                     continue
                 for step, problem in replicate.apply(steps, source, box):
                     failed = failed or bool(problem)
                     rows.append(
-                        (address, str(step.name), f"{step.kind}: {problem}" if problem else step.kind)
+                        (address, step.place.short, f"{step.kind}: {problem}" if problem else step.kind)
                     )
         except CallFailed as error:
             failed = True

@@ -14,21 +14,10 @@ from appliance import client
 from appliance.client import CallFailed, Client
 from appliance.errors import StorageError
 from appliance.rpc.appliance_pb2 import VoiceState
-from appliance.voices.records import Recorded, Voice, read_stored, read_style, stored_names, style_names
+from appliance.voices.records import Place, Recorded, Voice, read_stored, stored_names, style_names
 
 Kind = Literal["same", "add", "update", "replace", "remove", "extra"]
 """extra: only the other box has it, and keeps it."""
-
-
-@dataclass(frozen=True, order=True)
-class Name:
-    """Recording of a voice, or of one of its styles."""
-
-    voice: str
-    style: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.voice}/{self.style}" if self.style else self.voice
 
 
 @dataclass(frozen=True)
@@ -36,57 +25,52 @@ class Step:
     """Change to one voice or style of another box."""
 
     kind: Kind
-    name: Name
+    place: Place
 
 
 @dataclass(frozen=True)
 class Source:
     folder: Path
-    voices: Mapping[Name, Recorded]
+    voices: Mapping[Place, Recorded]
     """With their styles."""
-    damaged: Mapping[Name, str]
+    damaged: Mapping[Place, str]
     """Problems of those that are neither copied nor removed, nor are their styles."""
 
 
 def read_source(folder: Path) -> Source:
     """Read every voice and compare its audio with its hash. Raises StorageError."""
-    voices: dict[Name, Recorded] = {}
-    damaged: dict[Name, str] = {}
+    voices: dict[Place, Recorded] = {}
+    damaged: dict[Place, str] = {}
 
-    def read(name: Name) -> None:
+    def read(place: Place) -> None:
         try:
-            voices[name] = _stored(folder, name)[0]
+            voices[place] = read_stored(folder, place)[0]
         except StorageError as error:
-            damaged[name] = str(error)
+            damaged[place] = str(error)
 
     for voice in stored_names(folder):
-        read(Name(voice))
-        if Name(voice) in voices:
+        read(Place(voice))
+        if Place(voice) in voices:
             for style in style_names(folder, voice):
-                read(Name(voice, style))
+                read(Place(voice, style))
     return Source(folder, voices, damaged)
-
-
-def _stored(folder: Path, name: Name) -> tuple[Recorded, bytes]:
-    """Raises StorageError."""
-    return read_style(folder, name.voice, name.style) if name.style else read_stored(folder, name.voice)
 
 
 def plan(source: Source, there: Iterable[client.Voice], *, remove: bool) -> list[Step]:
     """Steps that make another box's voices equal to these, a voice before its styles."""
-    found: dict[Name, client.Voice | client.Style] = {}
+    found: dict[Place, client.Voice | client.Style] = {}
     for voice in there:
-        found[Name(voice.name)] = voice
-        found.update({Name(voice.name, style.name): style for style in voice.styles})
-    kinds = {name: _kind(here, found.get(name)) for name, here in source.voices.items()}
+        found[Place(voice.name)] = voice
+        found.update({Place(voice.name, style.name): style for style in voice.styles})
+    kinds = {place: _kind(here, found.get(place)) for place, here in source.voices.items()}
     # The styles of a voice go with it.
-    gone = {name.voice for name, kind in kinds.items() if kind == "replace" and not name.style}
-    for name in found.keys() - kinds.keys() - source.damaged.keys():
-        whole = Name(name.voice)
-        if name.voice not in gone and (name == whole or whole in kinds):
-            kinds[name] = "remove" if remove else "extra"
-    kinds.update({name: "add" for name in source.voices if name.style and name.voice in gone})
-    return [Step(kinds[name], name) for name in sorted(kinds)]
+    gone = {place.voice for place, kind in kinds.items() if kind == "replace" and not place.style}
+    for place in found.keys() - kinds.keys() - source.damaged.keys():
+        whole = Place(place.voice)
+        if place.voice not in gone and (place == whole or whole in kinds):
+            kinds[place] = "remove" if remove else "extra"
+    kinds.update({place: "add" for place in source.voices if place.style and place.voice in gone})
+    return [Step(kinds[place], place) for place in sorted(kinds, key=lambda it: (it.voice, it.style or ""))]
 
 
 def _kind(here: Recorded, there: client.Voice | client.Style | None) -> Kind:
@@ -110,36 +94,37 @@ def apply(steps: Iterable[Step], source: Source, box: Client) -> Iterator[tuple[
 
 
 def _take(step: Step, source: Source, box: Client) -> None:
-    name = step.name
+    place = step.place
     if step.kind == "remove":
-        _remove(box, name)
+        _remove(box, place)
     elif step.kind == "update":
-        here, _ = read_stored(source.folder, name.voice)
+        here, _ = read_stored(source.folder, place)
+        assert isinstance(here, Voice)
         box.update_voice(here.name, display_name=here.display_name, pronunciations=here.pronunciations)
     elif step.kind in ("add", "replace"):
-        recorded, audio = _stored(source.folder, name)
+        recorded, audio = read_stored(source.folder, place)
         if step.kind == "replace":
             # Under another name, since a stored one is compared before anything is checked.
-            _add(box, recorded, audio, Name(f"{name.voice[:58]}-check"), validate_only=True)
-            _remove(box, name)
-        _add(box, recorded, audio, name)
+            _add(box, recorded, audio, Place(f"{place.voice[:58]}-check"), validate_only=True)
+            _remove(box, place)
+        _add(box, recorded, audio, place)
 
 
-def _remove(box: Client, name: Name) -> None:
-    if name.style:
-        box.remove_style(name.voice, name.style)
+def _remove(box: Client, place: Place) -> None:
+    if place.style:
+        box.remove_style(place.voice, place.style)
     else:
-        box.remove_voice(name.voice)
+        box.remove_voice(place.voice)
 
 
-def _add(box: Client, recorded: Recorded, audio: bytes, name: Name, *, validate_only: bool = False) -> None:
+def _add(box: Client, recorded: Recorded, audio: bytes, place: Place, *, validate_only: bool = False) -> None:
     transcript, consent_note = recorded.transcript, recorded.consent_note
-    if name.style:
-        box.add_style(name.voice, name.style, audio, transcript, consent_note=consent_note)
+    if place.style:
+        box.add_style(place.voice, place.style, audio, transcript, consent_note=consent_note)
         return
     voice = recorded if isinstance(recorded, Voice) else None
     box.add_voice(
-        name.voice,
+        place.voice,
         audio,
         transcript,
         consent_note=consent_note,

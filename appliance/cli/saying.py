@@ -19,53 +19,44 @@ from appliance.cli.options import (
     pronunciations,
 )
 from appliance.client import (
-    ENCODINGS,
-    PRIORITIES,
     SPEAK_S,
     CallFailed,
     Client,
     Event,
     Header,
-    Options,
     Piece,
     Reply,
     Utterance,
 )
 from appliance.encodings import SUFFIXES, EncodingName
+from appliance.options import ENCODINGS, OPTIONS, Kind, Options
 from appliance.rpc.appliance_pb2 import UtteranceState
 
 if TYPE_CHECKING:
     from appliance.cli.playing import Player
 
+NUMBERS = {Kind.WHOLE: int, Kind.NUMBER: float, Kind.DURATION: float}
+
 
 def add_say(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="?", help="absent: each line of standard input, as it comes")
     parser.add_argument("--voice", required=True)
-    parser.add_argument("--style", metavar="NAME", help="of the voice's; absent: its own recording")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=f"its suffix: {', '.join(SUFFIXES)}")
     parser.add_argument("--play", action="store_true", help="play the audio while it is made")
     parser.add_argument("--encoding", choices=ENCODINGS, help="absent: by the suffix of FILE")
     parser.add_argument("--stream", action="store_true", help="receive the audio while it is made")
-    parser.add_argument("--nfe", type=int, help="function evaluations; absent: the daemon's")
-    parser.add_argument("--min-nfe", type=int, metavar="N", help="take fewer rather than be refused")
-    parser.add_argument("--seed", type=int, help="absent: drawn by the daemon")
-    parser.add_argument("--rate", type=int, metavar="HZ", help="absent: the model's own")
-    parser.add_argument("--speed", type=float, help="speaking rate; 1 is the voice's own")
-    parser.add_argument("--gain", type=float, metavar="DB", help="louder or quieter: -20 to 20")
-    parser.add_argument("--language", metavar="CODE", help="of the text: de, pt-BR; absent: the bundle's")
-    parser.add_argument("--text-handling", choices=("chat", "verbatim", "ssml"), help="absent: chat")
-    add_pronounce(parser)
-    parser.add_argument("--segmentation", choices=("upstream", "low-latency"), help="how texts are cut")
-    parser.add_argument("--priority", choices=PRIORITIES, help="how soon the first sound is due")
-    parser.add_argument("--channel", help="replies of one channel play one after the other")
-    parser.add_argument("--user", metavar="KEY", help="whose message it is, for rate limits")
-    parser.add_argument(
-        "--supersede", metavar="KEY", help="abort waiting requests of the channel with this key"
-    )
-    parser.add_argument(
-        "--queue-timeout", type=float, metavar="S", help="wait so long rather than be refused"
-    )
-    parser.add_argument("--request-id", metavar="ID", help="name for `appliance cancel`")
+    for option in OPTIONS:
+        if option.kind is Kind.WORDS:
+            add_pronounce(parser)
+        elif option.flag is not None:
+            parser.add_argument(
+                option.flag.name,
+                dest=option.name,
+                type=NUMBERS.get(option.kind, str),
+                choices=[choice.replace("_", "-") for choice in option.choices] or None,
+                metavar=option.flag.metavar,
+                help=option.flag.about,
+            )
     parser.add_argument("--timeout", type=float, default=SPEAK_S, metavar="S", help="give up (%(default)s s)")
     parser.add_argument("--table", action="store_true", help="print where the time went")
     add_address(parser)
@@ -153,26 +144,13 @@ def _encoding(options: argparse.Namespace) -> EncodingName:
 
 
 def _request(options: argparse.Namespace, encoding: EncodingName) -> Options:
-    return {
-        "encoding": encoding,
-        "rate": options.rate,
-        "speed": options.speed,
-        "gain_db": options.gain,
-        "nfe": options.nfe,
-        "min_nfe": options.min_nfe,
-        "seed": options.seed,
-        "style": options.style,
-        "language": options.language,
-        "text_handling": options.text_handling,
-        "pronunciations": pronunciations(options),
-        "segmentation": options.segmentation and options.segmentation.replace("-", "_"),
-        "priority": options.priority,
-        "channel": options.channel,
-        "user": options.user,
-        "supersede": options.supersede,
-        "queue_timeout": options.queue_timeout,
-        "request_id": options.request_id,
-    }
+    request: Options = {"encoding": encoding, "pronunciations": pronunciations(options)}
+    for option in OPTIONS:
+        if option.flag is not None and option.kind is not Kind.WORDS:
+            value = getattr(options, option.name)
+            is_choice = option.kind is Kind.CHOICE and value
+            request[option.name] = value.replace("-", "_") if is_choice else value  # type: ignore[literal-required]
+    return request
 
 
 @contextmanager

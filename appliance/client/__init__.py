@@ -20,19 +20,8 @@ from appliance.addresses import ADMIN_SOCKET
 from appliance.client.blocking import Client, Stream
 from appliance.client.connection import ADDRESS, NO_CREDENTIALS, SPEAK_S, Credentials
 from appliance.client.failures import CallFailed
-from appliance.client.messages import (
-    ENCODINGS,
-    FIELDS,
-    PRIORITIES,
-    Encoding,
-    Event,
-    Heard,
-    Options,
-    Piece,
-    Priority,
-    Reply,
-    plain,
-)
+from appliance.client.messages import Event, Heard, Piece, Reply, plain
+from appliance.options import ENCODINGS, PRIORITIES, Encoding, Options, Priority
 from appliance.rpc.appliance_pb2 import (
     End,
     Header,
@@ -58,7 +47,6 @@ __all__ = [
     "ADDRESS",
     "ADMIN_SOCKET",
     "ENCODINGS",
-    "FIELDS",
     "NO_CREDENTIALS",
     "PRIORITIES",
     "SPEAK_S",

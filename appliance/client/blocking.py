@@ -16,7 +16,6 @@ from appliance.client.failures import CallFailed, grpc_failures
 from appliance.client.messages import (
     Event,
     Heard,
-    Options,
     Reply,
     event_of,
     heard_of,
@@ -24,6 +23,7 @@ from appliance.client.messages import (
     whole_reply,
 )
 from appliance.client.retries import LOOK_S, Attempts
+from appliance.options import Options
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.appliance_pb2 import QueueEvent, Voice
 

@@ -11,8 +11,9 @@ import grpc
 from grpc_health.v1 import health_pb2_grpc
 
 from appliance.addresses import LOOPBACK_GRPC
-from appliance.client.messages import Options, synthesize_request
+from appliance.client.messages import synthesize_request
 from appliance.client.retries import Attempts, Lines
+from appliance.options import Options
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.context import CALLER_KEY

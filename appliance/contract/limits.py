@@ -2,3 +2,5 @@
 
 MAX_NFE = 64
 MAX_GUIDANCE = 10.0
+MAX_GAIN_DB = 20.0
+"""Largest gain of a request, and of a channel."""

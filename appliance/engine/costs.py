@@ -10,10 +10,10 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from appliance.engine.calls import StepCall, Steps
 from appliance.request import Cost, Segment
 
 logger = logging.getLogger(__name__)
@@ -26,28 +26,8 @@ MOST_KEPT = 10_000
 TRUSTED = 1.3
 """Ratio of a request's time to its prediction above which all estimates are raised."""
 
-Steps = Sequence[tuple[Segment, int]]
 Work = tuple[float, float, float]
 """Runtime calls, tokens, token pairs."""
-
-
-@dataclass(frozen=True)
-class StepCall:
-    """A runtime call: rows of one size through a step graph."""
-
-    graph: str
-    frames: int
-    reference: int
-    rows: int
-
-    @property
-    def tokens(self) -> int:
-        return self.rows * (self.frames + (self.reference if self.graph != "step_reply" else 0))
-
-    @property
-    def pairs(self) -> int:
-        """Positions times positions attended to."""
-        return self.tokens * (self.frames + self.reference)
 
 
 class CostTable:

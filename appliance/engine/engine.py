@@ -16,9 +16,10 @@ from appliance.contract.graphs import CONTEXT, STEPS, TAIL, signatures
 from appliance.contract.limits import MAX_NFE
 from appliance.contract.schedule import check_nfe
 from appliance.engine.backend import Arithmetic, Backend, Graph, HostArray, Ranges
+from appliance.engine.calls import Calls, Steps, padded
 from appliance.engine.condition import Conditioner
-from appliance.engine.costs import TRUSTED, CostTable, Steps
-from appliance.engine.flow import Flow, LaneState, padded
+from appliance.engine.costs import TRUSTED, CostTable
+from appliance.engine.flow import Flow, LaneState
 from appliance.engine.modulation import ModulationTable, capacity
 from appliance.engine.vocoder import Decoder
 from appliance.errors import BundleError, EngineFault
@@ -61,6 +62,7 @@ class Synthesizer:
                 f"{bundle.folder}: precision {manifest.precision} is for {', '.join(manifest.backends)}, "
                 f"not for {backend.name}"
             )
+        begun = time.monotonic()
         self.manifest, self._backend, self._host = manifest, backend, host or backend
         self.max_lanes = lanes
         self._safer = safe = safer or {}
@@ -78,7 +80,8 @@ class Synthesizer:
         # Memory of a CPU is taken when it is first written.
         beside = longest if backend.frame_multiple == 1 else self.longest_reference
         table = self._modulation.table
-        self._flow = Flow(backend, d, load, table, longest, beside, lanes, manifest.sampler)
+        calls = Calls(backend.frame_multiple, backend.max_batch, manifest.sampler, d)
+        self._flow = Flow(backend, d, load, table, longest, beside, lanes, manifest.sampler, calls)
         vocoder, mel = manifest.vocoder, manifest.mel
         self._decoder = Decoder(load("vocoder"), backend, vocoder, mel.hop, mel.mels, longest)
         # With `exact` both rows of a guided lane share a call; otherwise their lengths differ.
@@ -89,13 +92,15 @@ class Synthesizer:
         """Of the warm-up: one for each number of rows, the usual first."""
         self.max_batch = max(backend.max_batch // rows, 1) if manifest.batch_invariant else 1
         """Lanes that may share a step."""
-        self.costs = CostTable(self._flow.calls_of)
+        self.costs = CostTable(calls.together)
         self.captures = False
         """Makes CUDA graphs of steps; set by the warm-up."""
         self.passed_over: tuple[PassedOver, ...] = ()
         """Backends that `auto` tried before this one."""
         self._lanes: dict[int, LaneState] = {}
         self._ids = itertools.count(1)
+        self.ready_s = time.monotonic() - begun
+        """Seconds in which its graphs were loaded and its paths run."""
 
     @property
     def backend(self) -> str:
@@ -103,6 +108,11 @@ class Synthesizer:
         by_answer = {a: [g for g, found in self._safer.items() if found is a] for a in Arithmetic}
         safer = "; ".join(f"{', '.join(graphs)} in {a.value}" for a, graphs in by_answer.items() if graphs)
         return f"{self._backend.label} ({safer})" if safer else self._backend.label
+
+    @property
+    def runtime(self) -> str:
+        """The backend's name."""
+        return self._backend.name
 
     def open(self, segment: Segment) -> Lane:
         """Take a lane and compute its condition.
@@ -198,9 +208,9 @@ class Synthesizer:
             for lane in opened:
                 self.close(lane.id)
 
-    def warm_up(self, nfe: int) -> None:
-        """Run every path, then measure and fit the costs."""
-        guidance = self.manifest.defaults.guidance
+    def run_paths(self, nfe: int) -> None:
+        """Run every path once."""
+        begun = time.monotonic()
         self.reserve()
         longest = self.manifest.max_frames
         # What a device computes in is allocated by its first runs. Shorter tensors fit into other pieces of
@@ -211,8 +221,14 @@ class Synthesizer:
             for w in self._strengths:
                 silence = self._silence(frames, reference, steps, w)
                 self._speak([silence] * min(self.max_batch, self.max_lanes))
+        self.ready_s += time.monotonic() - begun
+
+    def warm_up(self, nfe: int) -> None:
+        """Run every path, then measure and fit the costs."""
+        self.run_paths(nfe)
         self._measure(nfe)
         self.costs.fit()
+        guidance, longest = self.manifest.defaults.guidance, self.manifest.max_frames
         segment = self._silence(min(400, longest), 150, nfe, guidance)
         predicted_s, took_s = self.costs.of(segment).left_s(False, 0), math.inf
         for _ in range(3):  # the fastest is the least disturbed, and one as fast as predicted suffices

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from appliance.contract.graphs import CONTEXT, KEYED, Dimensions, signatures
 from appliance.contract.sampler import Sampler
 from appliance.contract.schedule import noise
 from appliance.engine.backend import Backend, Bound, Graph, Tensor
-from appliance.engine.costs import StepCall
+from appliance.engine.calls import Calls, StepCall, changes, joined_calls, padded, unguided
 from appliance.engine.rows import PADDED, Rows
 from appliance.request import FloatArray, Segment
 
@@ -82,6 +82,7 @@ class Flow:
     longest_reference: int  # frames
     max_lanes: int
     sampler: Sampler
+    calls: Calls
     _graphs: dict[str, Graph] = field(default_factory=dict)
     _batch: Rows | None = None
 
@@ -179,18 +180,6 @@ class Flow:
         self.backend.upload(share * drawn[lane.start :], place)
         return drawn
 
-    def calls_of(self, steps: Sequence[tuple[Segment, int]]) -> list[StepCall]:
-        """The runtime calls of these steps together."""
-        calls = [call for segment, step in steps for call in self._calls(segment, step)]
-        return [
-            replace(
-                calls[shared[0]],
-                frames=max(calls[i].frames for i in shared),
-                rows=sum(calls[i].rows for i in shared),
-            )
-            for shared in joined_calls(calls, self.backend.max_batch)
-        ]
-
     def latents(self, lane: LaneState, skip: int = 0) -> Tensor:
         """(frames, M) on the device, from frame `start` + `skip`."""
         return lane.parts[0].view("latents", lane.frames - skip, skip=skip)
@@ -199,8 +188,7 @@ class Flow:
         self._free.append(lane.place)
 
     def _calls(self, segment: Segment, step: int) -> list[StepCall]:
-        multiple, most = self.backend.frame_multiple, self.backend.max_batch
-        return calls_alone(segment, step, multiple, most, self.sampler, self.dimensions)
+        return self.calls.alone(segment, step)
 
     def _rows(self, place: Places, number: int, call: StepCall) -> Rows:
         has_reference = call.graph in KEYED
@@ -308,54 +296,3 @@ class Flow:
             "weights": self._weights,
         }
         return self._load("update").bind(inputs, {"latents_out": out})
-
-
-def calls_alone(
-    segment: Segment, step: int, multiple: int, max_batch: int, sampler: Sampler, dimensions: Dimensions
-) -> list[StepCall]:
-    """The calls of a segment of one or two rows that makes this step alone."""
-    d, rows, start = dimensions, sampler.rows(segment.guidance), 0
-    if segment.sampling != "exact":
-        start = len(segment.reference_log_mel) // d.stride * d.stride
-    frames = padded(segment.frames - start, multiple)
-    plain = StepCall("step_keys" if "step" not in d.required and multiple == 1 else "step", frames, 0, 1)
-    if not start:
-        return [replace(plain, rows=2)] if rows == 2 and max_batch > 1 else [plain] * rows
-    keys, reply = (StepCall(name, frames, start, 1) for name in KEYED)
-    renews = step in segment.key_steps
-    calls = [keys if renews else reply]
-    if rows == 2 and d.kept:
-        calls.append(keys if renews or changes(unguided(sampler, segment), step) else reply)
-    elif rows == 2:
-        calls.append(plain)
-    return calls
-
-
-def unguided(sampler: Sampler, segment: Segment) -> tuple[int, ...]:
-    """(NFE,) places in `Sampler.conditions` of the unguided row's; empty without one."""
-    if sampler.rows(segment.guidance) == 1:
-        return ()
-    places = {name: place for place, name in enumerate(sampler.conditions)}
-    return tuple(places[sampler.unguided_at(float(t)).condition] for t in segment.times[:-1])
-
-
-def changes(conditions: Sequence[int], step: int) -> bool:
-    """True where a step has another condition than that before."""
-    return bool(conditions) and step > 0 and conditions[step] != conditions[step - 1]
-
-
-def padded(frames: int, multiple: int) -> int:
-    return -(-frames // multiple) * multiple
-
-
-def joined_calls(calls: Sequence[StepCall], most: int) -> list[list[int]]:
-    """Groups of calls, by index, that become one: rows without a reference, by length."""
-    joined: list[list[int]] = []
-    room = 0
-    for i in sorted(range(len(calls)), key=lambda i: (calls[i].reference > 0, calls[i].frames)):
-        if calls[i].reference or calls[i].rows > room:
-            joined.append([])
-            room = most
-        joined[-1].append(i)
-        room = 0 if calls[i].reference else room - calls[i].rows
-    return joined

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, INT8, Bundle
@@ -16,6 +17,7 @@ from appliance.engine.cuda import CAPTURING
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend, check_integers, cpu_variant
 from appliance.engine.ort_cuda import OrtCudaBackend
+from appliance.engine.resting import RestingEngine
 from appliance.engine.tensorrt import prepare
 from appliance.engine.tensorrt.build import Report
 from appliance.engine.tensorrt.gate import Comparison, compare_steps
@@ -87,6 +89,16 @@ def load_beside(bundle: Bundle, config: EngineConfig, nfe: int, report: Report) 
             loaded.shutdown()
             raise
         return loaded
+
+
+def that_rests(
+    engine: Synthesizer, bundle: Bundle, config: EngineConfig, nfe: int
+) -> Synthesizer | RestingEngine:
+    """The engine as the scheduler gets it: one that rests, where `idle_unload_s` has it."""
+    if config.idle_unload_s is None:
+        return engine
+    again = partial(load_for, bundle, replace(config, backend=cast(Any, engine.runtime)))
+    return RestingEngine(engine, again, nfe)
 
 
 def _load(bundle: Bundle, config: EngineConfig, report: Report, postponed: str) -> Synthesizer:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from appliance.audio.matching import matched
 from appliance.client import Header, WordTiming
-from appliance.gateway.matching import matched
 
 TOKEN = re.compile(r"\d+|[^\W\d\u2e80-\uffff_]+|\S")
 """A number, a word of a script with spaces, or a single character."""

@@ -12,34 +12,22 @@ from typing import Any
 from anyio import fail_after
 from starlette.requests import Request
 
-from appliance.client import FIELDS, PRIORITIES, Options
-from appliance.config import MAX_GAIN_DB
 from appliance.gateway.refusals import Refusal
+from appliance.options import BY_FIELD, OPTIONS, Kind, Option, Options
 
-MAX_SEED = 2**64 - 1
-MAX_NFE = 64
 SHOWN_CHARACTERS = 60
-HANDLINGS = ("chat", "verbatim", "ssml")
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
-PLAYOUTS = ("serial", "overlap")
-MAX_QUEUE_S, MAX_SPOKEN_S, MAX_COUNT = 3_600, 3_600, 2**32 - 1
-COMMON = (
-    *("channel", "user", "priority", "seed", "nfe", "language", "style", "gain_db", "text_handling"),
-    *("queue_timeout", "playout", "max_spoken_seconds", "request_id"),
-    *("supersede_key", "merge_key", "merge_count", "merge_text"),
-)
-"""Parameters of every API."""
+COMMON = tuple(option for option in OPTIONS if option.http)
+"""Options of every API."""
 FOREIGN = ("user_id", "aux_ref_audio_paths")
 """Other servers' parameters that resemble ours."""
 MAX_COMPARED, LONGEST_NAME = 64, 64
 """Most parameters that are compared with ours, and characters of each."""
+ANY_SEED = -1
+"""As GPT-SoVITS's clients send it."""
 ALIKE = 0.8
 """Least similarity of a misspelt parameter (difflib's ratio)."""
-COMMON_NAMES: Mapping[str, str] = {
-    "nfe_steps": "nfe",
-    "user_key": "user",
-    "language_code": "language",
-}
+COMMON_NAMES: Mapping[str, str] = {option.field: option.http for option in COMMON}
 """Field of the gRPC request → parameter of every API here."""
 
 
@@ -48,7 +36,7 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
-GRPC_NAMES = frozenset(map(_plain, (*FIELDS, *Options.__annotations__)))
+GRPC_NAMES = frozenset(map(_plain, ("text", "voice", "audio_config", *Options.__annotations__)))
 """Fields of gRPC's request and options of its client."""
 
 
@@ -122,28 +110,27 @@ class Fields:
             raise invalid(name, f"must be true or false, not {shown(self._given[name])}")
         return word not in FALSE
 
+    def option(self, option: Option, name: str) -> Any:
+        """Value of an option, from the parameter of this name."""
+        if option.kind is Kind.CHOICE:
+            return self.choice(name, option.choices)
+        if option.between is None:
+            return self.text(name)
+        least, most = option.between
+        if option.kind is Kind.WHOLE:
+            return self.whole(name, ANY_SEED if option.field == "seed" else int(least), int(most))
+        return self.number(name, least, most)
+
+    def speed(self, name: str) -> float | None:
+        speed: float | None = self.option(BY_FIELD["audio_config.speaking_rate"], name)
+        return speed
+
     def common(self) -> Options:
         """Options from COMMON."""
-        options: Options = {
-            "channel": self.text("channel"),
-            "user": self.text("user"),
-            "priority": self.choice("priority", PRIORITIES),  # type: ignore[typeddict-item]
-            "seed": self.whole("seed", -1, MAX_SEED),
-            "nfe": self.whole("nfe", 1, MAX_NFE),
-            "language": self.text("language"),
-            "style": self.text("style"),
-            "text_handling": self.choice("text_handling", HANDLINGS),  # type: ignore[typeddict-item]
-            "queue_timeout": self.number("queue_timeout", 0, MAX_QUEUE_S),
-            "playout": self.choice("playout", PLAYOUTS),  # type: ignore[typeddict-item]
-            "supersede": self.text("supersede_key"),
-            "merge": self.text("merge_key"),
-            "merge_count": self.whole("merge_count", 0, MAX_COUNT),
-            "merge_text": self.text("merge_text"),
-            "max_spoken": self.number("max_spoken_seconds", 0, MAX_SPOKEN_S),
-            "gain_db": self.number("gain_db", -MAX_GAIN_DB, MAX_GAIN_DB),
-            "request_id": self.text("request_id"),
-        }
-        if options["seed"] == -1:
+        options: Options = {}
+        for option in COMMON:
+            options[option.name] = self.option(option, option.http)  # type: ignore[literal-required]
+        if options["seed"] == ANY_SEED:
             options["seed"] = None
         if not options["channel"] and not options["playout"]:
             # All requests share one gRPC connection: without a channel they would wait for each other.
@@ -152,7 +139,7 @@ class Fields:
 
     def not_read(self, own: Iterable[str]) -> list[str]:
         """Parameters without effect that resemble `own` or COMMON, or are gRPC's."""
-        known = (*own, *COMMON)
+        known = (*own, *(option.http for option in COMMON))
         plain = [_plain(name) for name in known]
         # A body may have thousands, and the event loop is everybody's.
         short = (name for name in islice(self._given, MAX_COMPARED) if len(name) <= LONGEST_NAME)
@@ -191,13 +178,18 @@ async def json_body(request: Request) -> Fields:
     with within(limits.stall_s):
         async for part in body_parts(request, limits.max_body_bytes):
             body += part
+    return Fields(json_object(bytes(body), "the body"))
+
+
+def json_object(raw: str | bytes, what: str) -> dict[str, Any]:
+    """`what` names it in an error. Raises Refusal for what is none."""
     try:
-        given = json.loads(bytes(body))
+        given = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the body is not JSON: {shown(str(error))}", code="invalid_json") from None
+        raise Refusal(400, f"{what} is not JSON: {shown(str(error))}", code="invalid_json") from None
     if not isinstance(given, dict):
-        raise Refusal(400, f"the body must be a JSON object, not {shown(given)}", code="invalid_json")
-    return Fields(given)
+        raise Refusal(400, f"{what} must be a JSON object, not {shown(given)}", code="invalid_json")
+    return given
 
 
 def invalid(name: str, message: str) -> Refusal:

@@ -108,7 +108,7 @@ def settings_of(fields: Fields) -> Options:
     if not isinstance(settings, dict):
         raise invalid("voice_settings", "must be an object")
     named = Fields({"voice_settings.speed": settings.get("speed")})
-    return {"speed": named.number("voice_settings.speed", 0.25, 4.0)}
+    return {"speed": named.speed("voice_settings.speed")}
 
 
 def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> dict[str, Any]:

@@ -49,7 +49,7 @@ async def speech(request: Request) -> Response:
         raise invalid("input", "is missing: the text to speak")
     audio_format = FORMATS[fields.format("response_format", FORMATS) or "mp3"]
     options = fields.common()
-    options["speed"] = fields.number("speed", 0.25, 4.0)
+    options["speed"] = fields.speed("speed")
     streamed = fields.choice("stream_format", ("audio", "sse"))
     options["word_timings"] = streamed == "sse"
     to_speak = await speech_of(

@@ -37,6 +37,7 @@ from appliance.client import (
 )
 from appliance.config import DeviceConfig
 from appliance.gateway.body import Fields, json_body
+from appliance.gateway.connection import running
 from appliance.gateway.refusals import Refusal
 from appliance.gateway.speech import mark_headers, while_connected
 
@@ -208,7 +209,7 @@ class EventStream(StreamingResponse):
                 await self.stream_response(send)
 
         async with aclosing(self.body_iterator):  # type: ignore[type-var]
-            await while_connected(receive, stream)
+            await while_connected(receive, stream())
 
 
 def _stream(*sources: Events, mark: str = "") -> Response:
@@ -228,8 +229,7 @@ async def _merged(sources: tuple[Events, ...]) -> AsyncIterator[str]:
             await waiting.put(("fault", {"message": error.message, "reason": error.reason or error.status}))
         await waiting.put(None)
 
-    tasks = [asyncio.ensure_future(read(source)) for source in sources]
-    try:
+    async with running(*map(read, sources)):
         yield f"retry: {RETRY_MS}\n\n"
         while True:
             try:
@@ -241,10 +241,6 @@ async def _merged(sources: tuple[Events, ...]) -> AsyncIterator[str]:
                 return
             kind, fields = event
             yield f"event: {kind}\ndata: {json.dumps(fields, ensure_ascii=False)}\n\n"
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _recent(request: Request) -> deque[dict[str, Any]]:

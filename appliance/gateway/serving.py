@@ -14,40 +14,24 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.utils import ClientDisconnected
-from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
-from wsproto.events import BytesMessage, TextMessage
 
 from appliance.access.certificates import tls_context
 from appliance.box.show.streams import plain
 from appliance.config import Config, GatewayConfig, WyomingConfig, is_loopback, load, split_address
 from appliance.errors import AddressInUse, AddressNotOurs, ConfigError, Exit, StorageError, cannot_listen
 from appliance.gateway.app import daemon_address, make_app
-from appliance.gateway.stream_input import RESTART
+from appliance.gateway.limits import limited
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 
 logger = logging.getLogger(__name__)
 
-MAX_HEAD_BYTES = 64 << 10
-"""Request line and headers: a text of 4,096 Chinese characters in a URL takes 37 KB."""
-MAX_MESSAGE_BYTES = 64 << 10
-"""Message of a WebSocket, as a text of 4,096 characters with escapes in JSON."""
-MAX_MESSAGES = 4_096
-"""Messages of a WebSocket that have come and are not worked on."""
-HANDSHAKE = (b"host", b"connection", b"upgrade", b"sec-websocket-")
-POLICY_VIOLATION = 1008
-KEEP_ALIVE_S = 30
 BEAT_S = 5
 """Period of watchdog messages, less than half of f5-gateway.service's WatchdogSec."""
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 EXHAUSTED_AGAIN_S = 60.0
 """Seconds after which it is said again that no connection can be taken."""
-EVENTS = "/api/"
-"""Paths of endless streams."""
 
 
 def main(path: Path | None, overrides: Iterable[str]) -> int:
@@ -106,18 +90,13 @@ def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> i
     server = Server(
         uvicorn.Config(
             app,
-            http=type("Protocol", (LimitedProtocol,), {"limits": config.gateway}),
-            ws=type("Socket", (LimitedSocket,), {"limits": config.gateway}),
-            ws_max_size=MAX_MESSAGE_BYTES,
-            ws_per_message_deflate=False,
+            **limited(config.gateway),
             lifespan="on",
             log_config=None,
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=round(config.gateway.drain_s),
-            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             backlog=config.gateway.max_connections,
             callback_notify=beat,
             timeout_notify=BEAT_S,
@@ -194,115 +173,6 @@ class Server(uvicorn.Server):
         elif loop.time() >= self._exhausted_at + EXHAUSTED_AGAIN_S:
             self._exhausted_at = loop.time()
             logger.error("a connection cannot be taken now: %s (ulimit -n, LimitNOFILE)", error.strerror)
-
-
-class LimitedProtocol(H11Protocol):
-    """A connection, limited in number, closed when it makes no progress for `stall_s`."""
-
-    limits = GatewayConfig()
-    _timer: asyncio.TimerHandle | None = None
-    _last_cycle: object = None
-    _last_unsent = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if len(self.connections) > self.limits.max_connections:
-            transport.abort()
-            return
-        self._timer = self.loop.call_later(self.limits.stall_s, self._check_progress)
-
-    def data_received(self, data: bytes) -> None:
-        """Take letters in the address as they are: scripts for GPT-SoVITS do not percent-encode a text."""
-        is_head = self.cycle is None or self.cycle.response_complete
-        line, end, rest = data.partition(b"\r\n")
-        if is_head and end and line.startswith(b"GET ") and not line.isascii():
-            line = b"".join(b"%%%02X" % byte if byte >= 0x80 else bytes((byte,)) for byte in line)
-        super().data_received(line + end + rest)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        # wsproto reads these as ASCII, whatever they are.
-        if not all(value.isascii() for name, value in self.headers if name.startswith(HANDSHAKE)):
-            self.send_400_response("A WebSocket begins with headers in ASCII.")
-            return
-        # The connection is another protocol's from now on.
-        self._stop_timer()
-        super().handle_websocket_upgrade(event)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _check_progress(self) -> None:
-        """Close it if since the last check no request was completed, or no byte taken."""
-        cycle, unsent = self.cycle, self.transport.get_write_buffer_size()
-        idle = cycle is None or cycle.response_complete
-        if (idle and cycle is self._last_cycle) or (unsent and unsent >= self._last_unsent > 0):
-            # close() would wait until the rest is read.
-            self.transport.abort()
-            return
-        self._last_cycle, self._last_unsent = cycle if idle else object(), unsent
-        self._timer = self.loop.call_later(self.limits.stall_s, self._check_progress)
-
-    def shutdown(self) -> None:
-        """Let a reply finish, but not a stream of events, which has no end."""
-        is_busy = self.cycle is not None and not self.cycle.response_complete
-        if is_busy and self.scope["path"].startswith(EVENTS):
-            self.transport.close()
-        else:
-            super().shutdown()
-
-
-class LimitedSocket(WSProtocol):
-    """A WebSocket, closed when it takes nothing for `stall_s`; what it has begun to say it may finish."""
-
-    limits = GatewayConfig()
-    _timer: asyncio.TimerHandle | None = None
-    _last_unsent = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._timer = self.loop.call_later(self.limits.stall_s, self._check_progress)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        super().connection_lost(exc)
-
-    def handle_message(self, event: TextMessage | BytesMessage) -> None:
-        super().handle_message(event)
-        if self.queue.qsize() > MAX_MESSAGES and not self.close_sent:
-            self._disconnect(POLICY_VIOLATION)
-            self.transport.close()
-
-    async def send(self, message: Any) -> None:
-        """Raises ClientDisconnected also where uvicorn has closed, as after a message that is too long."""
-        await self.writable.wait()
-        if self.close_sent and message["type"] in ("websocket.send", "websocket.close"):
-            raise ClientDisconnected
-        await super().send(message)
-
-    def _check_progress(self) -> None:
-        """Close it if since the last check no byte was taken."""
-        unsent = self.transport.get_write_buffer_size()
-        if unsent and unsent >= self._last_unsent > 0:
-            self.transport.abort()
-            return
-        self._last_unsent = unsent
-        self._timer = self.loop.call_later(self.limits.stall_s, self._check_progress)
-
-    def shutdown(self) -> None:
-        """Have the application finish, which then closes."""
-        if self.handshake_complete and not self.close_sent:
-            self._disconnect(RESTART)
-        else:
-            super().shutdown()
-
-    def _disconnect(self, code: int) -> None:
-        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": ""})
 
 
 def _is_a_fault(record: logging.LogRecord) -> bool:

@@ -37,7 +37,7 @@ async def tts(request: Request) -> Response:
     options = fields.common()
     given = (fields.text("text_lang") or "").lower().removeprefix("all_")
     options["language"] = options["language"] or LANGUAGES.get(given)
-    options["speed"] = fields.number("speed_factor", 0.25, 4.0)
+    options["speed"] = fields.speed("speed_factor")
     streamed = fields.flag("streaming_mode")
     voice = name_in(fields.text("ref_audio_path") or "")
     to_speak = await speech_of(request, text, voice, audio_format, options, NAMES, fields.not_read(OWN))

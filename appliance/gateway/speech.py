@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -24,6 +24,7 @@ from appliance.client import AsyncClient, CallFailed, Encoding, End, Event, Head
 from appliance.client.retries import HOLD_S
 from appliance.encodings import Encoding as AudioEncoding
 from appliance.gateway.body import COMMON_NAMES, shown
+from appliance.gateway.connection import running
 from appliance.gateway.refusals import Refusal, refusal_of
 
 logger = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class StreamedSpeech(Response):
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await while_connected(receive, lambda: self._send(scope, receive, send))
+        await while_connected(receive, self._send(scope, receive, send))
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         speech, framing, end, is_begun = self._speech, self._framing, End(), False
@@ -188,7 +189,7 @@ class WholeSpeech(Response):
         self._client, self._speech = client, speech
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await while_connected(receive, lambda: self._send(scope, receive, send))
+        await while_connected(receive, self._send(scope, receive, send))
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         speech = self._speech
@@ -227,17 +228,10 @@ def is_blank(text: str) -> bool:
     return not any(letter.isprintable() and not letter.isspace() for letter in text)
 
 
-async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
     """Do the work; cancel it when the client disconnects."""
-    # Not a task group: a call of grpc.aio ends with a CancelledError of its own, which that would pass on.
-    working = asyncio.ensure_future(work())
-    disconnect = asyncio.ensure_future(_disconnected(receive))
-    try:
+    async with running(work, _disconnected(receive)) as (working, disconnect):
         await asyncio.wait((working, disconnect), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in (working, disconnect):
-            task.cancel()
-        await asyncio.wait((working, disconnect))
     if not working.cancelled():
         working.result()
 

@@ -11,7 +11,7 @@ import base64
 import json
 import math
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any
 
@@ -31,11 +31,11 @@ from appliance.client import (
     Options,
     Piece,
     Session,
-    UtteranceError,
 )
 from appliance.encodings import Encoding
 from appliance.gateway.alignment import spoken, written
-from appliance.gateway.body import Fields, invalid, shown
+from appliance.gateway.body import Fields, invalid, json_object
+from appliance.gateway.connection import Writer, cancel, heard, running
 from appliance.gateway.elevenlabs import format_of, options_of, settings_of
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.speech import SILENCE_S, AudioFormat, mark_headers, voice_of
@@ -58,7 +58,6 @@ MAX_NAME = 128
 """Characters of a context's id."""
 INACTIVITY_S, LONGEST_INACTIVITY_S = 20.0, 180.0
 """Time without a message and with nothing to speak, after which a connection is closed."""
-SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 RESTART = 1012
 """Code with which uvicorn says that the gateway ends (RFC 6455's registry: service restart)."""
 OK, ABNORMAL, REFUSED = 1000, 1006, 1008
@@ -141,7 +140,8 @@ class Connection:
                     context.finish()
             else:
                 try:
-                    if await self._take(_read(message.get("text") or message.get("bytes") or "")):
+                    raw = message.get("text") or message.get("bytes") or ""
+                    if await self._take(Fields(json_object(raw, "a message"))):
                         break
                 except Refusal as refusal:
                     code, reason = REFUSED, refusal.message
@@ -159,9 +159,8 @@ class Connection:
 
     async def _next(self, limit_s: float) -> Any:
         """Next message; None if none comes in time, or the only context has failed."""
-        receiving = asyncio.ensure_future(self._websocket.receive())
-        waits = (receiving,) if self._is_multi else (receiving, *self._tasks)
-        try:
+        async with running(self._websocket.receive()) as (receiving,):
+            waits = (receiving,) if self._is_multi else (receiving, *self._tasks)
             for _ in range(PASSES):
                 if not receiving.done():
                     await asyncio.sleep(0)
@@ -170,17 +169,12 @@ class Connection:
             await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
             self._clock.stop()
             return receiving.result() if receiving.done() else None
-        finally:
-            receiving.cancel()
 
     async def _until_spoken(self) -> None:
         """Wait until all contexts have ended, or the client leaves."""
-        leaving = asyncio.ensure_future(self._left())
-        try:
+        async with running(self._left()) as (leaving,):
             while self._tasks and not leaving.done():
                 await asyncio.wait((leaving, *self._tasks), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            leaving.cancel()
 
     async def _left(self) -> None:
         """Wait until the client leaves; what it says now has no effect."""
@@ -191,11 +185,7 @@ class Connection:
 
     async def end(self) -> None:
         """Cancel what is still spoken."""
-        tasks = [*self._tasks]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel([*self._tasks])
 
     async def _take(self, fields: Fields) -> bool:
         """Do what a message says; True if it is the last. Raises Refusal."""
@@ -284,17 +274,6 @@ class Connection:
 
     async def _tell_error(self, name: str, message: str, code: str) -> None:
         await self._tell(name, {"error": message, "message": message, "code": code})
-
-
-def _read(raw: str | bytes) -> Fields:
-    """Raises Refusal."""
-    try:
-        given = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"a message is not JSON: {shown(str(error))}", code="invalid_json") from None
-    if not isinstance(given, dict):
-        raise Refusal(400, f"a message must be a JSON object, not {shown(given)}", code="invalid_json")
-    return Fields(given)
 
 
 class ClientClock:
@@ -415,11 +394,7 @@ class Context:
 
     async def run(self) -> None:
         """Speak until it is closed, and send its last message."""
-        self._speaking = asyncio.ensure_future(self._speak())
-        try:
-            await asyncio.wait((self._speaking,))
-        finally:
-            self._speaking.cancel()
+        async with running(self._speak()) as (self._speaking,):
             await asyncio.wait((self._speaking,))
         self.is_closing = True
         error = None if self._speaking.cancelled() else self._speaking.exception()
@@ -439,13 +414,9 @@ class Context:
             return
         async with self._places:
             session = self._session()
-            writing = asyncio.ensure_future(self._write(session))
-            try:
-                async for _, event in session:
+            async with running(self._write(session)), aclosing(heard(session)) as events:
+                async for event in events:
                     await self._take(event)
-            finally:
-                writing.cancel()
-                await asyncio.wait((writing,))
         if data := await self._encoder.push(b"", last=True):
             await self._send_audio(data, {})
 
@@ -461,9 +432,7 @@ class Context:
                     self._in_flight -= 1
             await session.close()
 
-    async def _take(self, event: Event | UtteranceError) -> None:
-        if isinstance(event, UtteranceError):
-            raise CallFailed(event.reason, event.message, event.reason)
+    async def _take(self, event: Event) -> None:
         if isinstance(event, Header):
             if event.text:
                 await self._send_audio(b"", await asyncio.to_thread(self._alignments, event))
@@ -492,34 +461,6 @@ class Context:
         nothing = {"alignment": None, "normalizedAlignment": None}
         audio = base64.b64encode(data).decode()
         await self._send({"audio": audio, "isFinal": None, **nothing, **alignments})
-
-
-class Writer:
-    """Writes to a session; a text of any length, whose utterances end with sentences before the limit."""
-
-    def __init__(self, session: Session, most_characters: int) -> None:
-        self._session, self._most = session, most_characters
-        self._said = 0
-        """Characters of the utterance."""
-
-    async def say(self, text: str) -> int:
-        """Say it; the number of utterances that were ended. Raises CallFailed."""
-        ended = 0
-        if self._said + len(text) > self._most:
-            ended += await self.flush()
-        await self._session.say(text)
-        self._said += len(text)
-        if self._said > self._most // 2 and text.rstrip().endswith(SENTENCE_ENDS):
-            ended += await self.flush()
-        return ended
-
-    async def flush(self) -> int:
-        """End the utterance, if there is one. Raises CallFailed."""
-        if not self._said:
-            return 0
-        self._said = 0
-        await self._session.flush()
-        return 1
 
 
 class Encoder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterable
@@ -36,7 +35,6 @@ from appliance.client import (
     Options,
     Piece,
     Session,
-    UtteranceError,
     Voice,
 )
 from appliance.client import Event as Heard
@@ -44,12 +42,12 @@ from appliance.client.connection import CALLER
 from appliance.config import Config
 from appliance.errors import Exit
 from appliance.gateway.app import daemon_address
-from appliance.gateway.body import Fields, invalid, shown
+from appliance.gateway.body import Fields, invalid, json_object
+from appliance.gateway.connection import Writer, cancel, heard, running
 from appliance.gateway.openai import models_of
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
 from appliance.gateway.speech import SILENCE_S, SPEAK_TIMEOUT_S, is_blank, not_stored
-from appliance.gateway.stream_input import Writer
 from appliance.serve.notify import Notifier
 
 NAME = "f5-appliance"
@@ -122,10 +120,7 @@ class Server:
                 task.cancel()
         if self._connections:
             await asyncio.wait([*self._connections], timeout=limit_s)
-        for task in self._connections:
-            task.cancel()
-        if self._connections:
-            await asyncio.wait([*self._connections])
+        await cancel([*self._connections])
 
 
 class Connection:
@@ -144,14 +139,11 @@ class Connection:
     async def run(self) -> None:
         address, *_ = self._writer.get_extra_info("peername") or ("unknown",)
         CALLER.set(f"wyoming {address}")
-        reading, answering = (asyncio.ensure_future(work) for work in (self._read(), self._answer()))
         try:
-            await asyncio.wait((reading, answering), return_when=asyncio.FIRST_COMPLETED)
+            async with running(self._read(), self._answer()) as tasks:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (reading, answering):
-                task.cancel()
-            await asyncio.wait((reading, answering))
-            await self._close([task.exception() for task in (reading, answering) if not task.cancelled()])
+            await self._close([task.exception() for task in tasks if not task.cancelled()])
 
     async def _close(self, failures: list[BaseException | None]) -> None:
         """Tell why, where there is a failure, and close."""
@@ -170,13 +162,10 @@ class Connection:
     async def _read(self) -> None:
         """Read events until the client leaves, or is idle for too long. Raises Refusal."""
         while True:
-            reading = asyncio.ensure_future(read_event(self._reader))
-            try:
+            async with running(read_event(self._reader)) as (reading,):
                 while not (await asyncio.wait((reading,), timeout=self._config.wyoming.idle_s))[0]:
                     if not self.is_speaking:
                         return
-            finally:
-                reading.cancel()
             if (event := reading.result()) is None:
                 break
             await self._events.put(event)
@@ -219,11 +208,17 @@ class Connection:
         voice, options = await self._voice(fields)
         options["playout"] = None
         session = self._client.session(voice, **options)
+        async with running(self._write(session), self._send_audio(heard(session))) as tasks:
+            await asyncio.gather(*tasks)
+        await self._send(SynthesizeStopped().event())
+
+    async def _write(self, session: Session) -> None:
+        """Write the text of the chunks that come, until their end. Raises Refusal."""
         writer = Writer(session, self._config.synthesis.max_text_characters)
-        speaking = asyncio.ensure_future(self._send_audio(_heard(session)))
-        try:
+        with suppress(CallFailed):  # the reader is told as well
             while True:
-                event = await self._next(speaking)
+                event = await self._events.get()
+                self._events.task_done()
                 # `synthesize` repeats the text for servers that cannot stream.
                 if SynthesizeChunk.is_type(event.type):
                     if text := _text_of(Fields(event.data)):
@@ -231,28 +226,6 @@ class Connection:
                 elif SynthesizeStop.is_type(event.type):
                     break
             await session.close()
-            await speaking
-        except CallFailed:
-            # Of what the session was refused for, its reader has the details.
-            await speaking
-            raise
-        finally:
-            speaking.cancel()
-            await asyncio.wait((speaking,))
-        await self._send(SynthesizeStopped().event())
-
-    async def _next(self, speaking: asyncio.Future[None]) -> Event:
-        """Next event, unless speaking fails before. Raises what that raised."""
-        getting = asyncio.ensure_future(self._events.get())
-        try:
-            await asyncio.wait((getting, speaking), return_when=asyncio.FIRST_COMPLETED)
-            if not getting.done():
-                speaking.result()
-            event = await getting
-            self._events.task_done()
-            return event
-        finally:
-            getting.cancel()
 
     async def _send_audio(self, events: AsyncIterator[Heard] | None) -> None:
         """Send a reply; None: of a text with nothing to speak."""
@@ -361,7 +334,7 @@ async def read_event(reader: asyncio.StreamReader) -> Event | None:
         line = await reader.readline()
         if not line:
             return None
-        head = _object(line)
+        head = json_object(line, "an event")
         parts = []
         for name in ("data_length", "payload_length"):
             size = Fields(head).whole(name, 0, MAX_EVENT_BYTES) or 0
@@ -373,17 +346,8 @@ async def read_event(reader: asyncio.StreamReader) -> Event | None:
     data = head.get("data") or {}
     if not isinstance(data, dict):
         raise invalid("data", "must be an object")
-    return Event(Fields(head).text("type") or "", {**data, **(_object(parts[0]) if parts[0] else {})})
-
-
-def _object(raw: bytes) -> dict[str, Any]:
-    try:
-        given = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"an event is not JSON: {shown(str(error))}", code="invalid_json") from None
-    if not isinstance(given, dict):
-        raise Refusal(400, f"an event must be a JSON object, not {shown(given)}", code="invalid_json")
-    return given
+    more = json_object(parts[0], "an event") if parts[0] else {}
+    return Event(Fields(head).text("type") or "", {**data, **more})
 
 
 def _text_of(fields: Fields) -> str:
@@ -391,12 +355,3 @@ def _text_of(fields: Fields) -> str:
     if text is None:
         raise invalid("text", "is missing: the text to speak")
     return text
-
-
-async def _heard(session: Session) -> AsyncIterator[Heard]:
-    """Events of a session; a failure of an utterance is raised."""
-    async with aclosing(cast("Any", aiter(session))) as events:
-        async for _, event in events:
-            if isinstance(event, UtteranceError):
-                raise CallFailed(event.reason, event.message, event.reason)
-            yield event

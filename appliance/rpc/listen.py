@@ -21,9 +21,10 @@ from appliance.encodings import Encoding
 from appliance.errors import EngineFault, ReaderStalled
 from appliance.request import Playout, SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import Call, current_call
 from appliance.rpc.replies import utterance_message, word_messages
-from appliance.rpc.speaking import Speaking, SynthesisCall
+from appliance.rpc.speaking import Speaking
 from appliance.scheduler.job import Job, State, Utterance
 from appliance.scheduler.queue import next_change
 
@@ -148,7 +149,7 @@ class Broadcaster:
 
     def __init__(self, speaking: Speaking, message_s: float) -> None:
         self._speaking, self._workers, self._message_s = speaking, speaking.workers, message_s
-        self._clock, self._queue = speaking.components.clock, speaking.components.scheduler.queue
+        self._clock, self._queue = speaking.speech.clock, speaking.speech.scheduler.queue
         self._listeners: set[Listener] = set()
         self._broadcasts: dict[Job, Broadcast] = {}
         self._kept_bytes = 0
@@ -170,8 +171,8 @@ class Broadcaster:
         """Take a finished segment; ignored where the request's first one was not published."""
         job = call.job
         if segment.segment == 0:
-            rate_hz = call.manifest.mel.sample_rate_hz
-            reply = Reply(call.manifest, Encoding.PCM16, rate_hz, self._message_s, call.level)
+            rate_hz = call.speech.manifest.mel.sample_rate_hz
+            reply = Reply(call.speech.manifest, Encoding.PCM16, rate_hz, self._message_s, call.level)
             self._broadcasts[job] = Broadcast(job, reply, rate_hz)
         if (broadcast := self._broadcasts.get(job)) is not None:
             broadcast.waiting.append(segment)

@@ -8,19 +8,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+
 from appliance.audio.encode import check_encoding, check_rate
-from appliance.config import MAX_GAIN_DB, AudioConfig, SynthesisConfig
-from appliance.contract.limits import MAX_GUIDANCE
+from appliance.config import AudioConfig, SynthesisConfig
 from appliance.contract.sampler import Sampler
 from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
+from appliance.options import BY_FIELD, MAX_KEY_CHARACTERS, Kind
 from appliance.request import Handling, Level, Playout, Priority, Request, Segmentation, Spoken, Terms
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.normalise import clean, normalise
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.text.styles import NEUTRAL
 
-MIN_SPEAKING_RATE, MAX_SPEAKING_RATE = 0.25, 4.0
 SEED_BITS = 32
 """Size of drawn seeds: exact in every client's numbers, also in JavaScript's."""
 
@@ -42,15 +44,10 @@ PRIORITIES: dict[int, Priority] = {
     pb.HIGH: Priority.HIGH,
     pb.REALTIME: Priority.REALTIME,
 }
-MAX_KEY_CHARACTERS = 128
-"""Longest channel, user_key or supersede_key."""
-MAX_SPOKEN_S = 3_600.0
-MAX_MERGE_COUNT = 1_000_000
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
 """Form of BCP 47's tags, and of locales."""
 HAN, KANA = re.compile("[\u4e00-\u9fff]"), re.compile("[\u3041-\u30ff]")
-MAX_QUEUE_TIMEOUT_S = 3_600.0
 FEWER_STEPS = 0.75
 """Ratio of steps from one way to serve a request to the next."""
 
@@ -98,8 +95,7 @@ class ParsedRequest:
 
     @property
     def merge_count(self) -> int:
-        """Raises InvalidRequest."""
-        return _within("merge_count", self.message.merge_count or 1, 1, MAX_MERGE_COUNT)
+        return self.message.merge_count or 1
 
     def ways_for(self, count: int, defaults: RequestDefaults) -> tuple[Request, ...]:
         """Ways to speak for so many merged requests, by the defaults that hold now.
@@ -125,7 +121,7 @@ def parse(
     is_short: bool,
 ) -> ParsedRequest:
     """Raises InvalidRequest, UnsupportedEncoding."""
-    ways = ways_of(message, defaults, stream=stream)
+    ways = ways_of(message, defaults, stream=stream)  # checks the message
     terms = terms_of(message, client, caller)
     seeded = _is_seeded(message, defaults.synthesis)
     return ParsedRequest(message, defaults, stream, ways, terms, seeded, is_short)
@@ -155,6 +151,28 @@ def _fewer(nfe: int, fewest: int, allowed: tuple[int, ...]) -> Iterator[int]:
         yield nfe
 
 
+def check_options(message: Message, path: str = "") -> None:
+    """Check what is set by its row in OPTIONS. Raises InvalidRequest."""
+    for descriptor, value in message.ListFields():
+        option = BY_FIELD.get(path + descriptor.name)
+        if descriptor.name == "audio_config":
+            check_options(value, "audio_config.")
+        elif option is None:
+            continue
+        elif option.kind is Kind.KEY:
+            checked_key(option.field, value)
+        elif descriptor.enum_type is not None and value not in descriptor.enum_type.values_by_number:
+            *others, last = (choice.upper() for choice in option.choices)
+            raise InvalidRequest(option.field, f"must be {', '.join(others)} or {last}, not {value}")
+        elif option.between is not None:
+            number = _seconds(value) if option.kind is Kind.DURATION else value
+            _within(option.field, number, *option.between)
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
+
+
 def request_id_of(message: pb.SynthesizeRequest) -> str:
     """Message's id, or a new one. Raises InvalidRequest."""
     request_id = message.request_id or secrets.token_hex(6)
@@ -166,14 +184,7 @@ def request_id_of(message: pb.SynthesizeRequest) -> str:
 def terms_of(message: pb.SynthesizeRequest, client: str, caller: str) -> Terms:
     """Raises InvalidRequest."""
     request_id = request_id_of(message)
-    if message.priority not in PRIORITIES:
-        raise InvalidRequest("priority", f"must be BULK, NORMAL, HIGH or REALTIME, not {message.priority}")
-    if message.playout not in (pb.PLAYOUT_UNSPECIFIED, pb.SERIAL, pb.OVERLAP):
-        raise InvalidRequest("playout", f"must be SERIAL or OVERLAP, not {message.playout}")
-    timeout_s = None
-    if message.HasField("queue_timeout"):
-        timeout_s = message.queue_timeout.seconds + message.queue_timeout.nanos / 1e9
-        timeout_s = _within("queue_timeout", timeout_s, 0.0, MAX_QUEUE_TIMEOUT_S)
+    timeout_s = _seconds(message.queue_timeout) if message.HasField("queue_timeout") else None
     priority = PRIORITIES[message.priority]
     is_bulk = priority is Priority.BULK and message.playout == pb.PLAYOUT_UNSPECIFIED
     overlaps = message.playout == pb.OVERLAP or is_bulk
@@ -181,10 +192,10 @@ def terms_of(message: pb.SynthesizeRequest, client: str, caller: str) -> Terms:
         request_id=request_id,
         client=client,
         caller=caller,
-        channel=checked_key("channel", message.channel),
-        user=checked_key("user_key", message.user_key),
-        supersede=checked_key("supersede_key", message.supersede_key),
-        merge=checked_key("merge_key", message.merge_key),
+        channel=message.channel,
+        user=message.user_key,
+        supersede=message.supersede_key,
+        merge=message.merge_key,
         priority=priority,
         playout=Playout.OVERLAP if overlaps else Playout.SERIAL,
         queue_timeout_s=timeout_s,
@@ -209,13 +220,10 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
     nfe = message.nfe_steps if message.HasField("nfe_steps") else defaults.nfe
     guidance = message.guidance if message.HasField("guidance") else defaults.guidance
     nfe = _within("nfe_steps", nfe, 1, synthesis.max_nfe)
-    guidance = _within("guidance", guidance, 0.0, MAX_GUIDANCE)
     # Zero is what an absent field reads as, and neither rate can be zero.
     rate_hz = audio.sample_rate_hertz or defaults.sample_rate_hz
     encoding = _encoding(audio.encoding, stream=stream)
-    speed = audio.speaking_rate or 1.0
-    if message.text_handling not in HANDLINGS:
-        raise InvalidRequest("text_handling", f"must be CHAT, VERBATIM or SSML, not {message.text_handling}")
+    check_options(message)
     written = clean(message.text, limit_characters=synthesis.max_text_characters)
     check_pronunciations(message.pronunciations)
     words = {**defaults.pronunciations(message.voice), **message.pronunciations}
@@ -231,13 +239,13 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
         directions=spoken.directions,
         style="" if style == NEUTRAL else style,
         switches=spoken.switches,
-        max_spoken_s=_within("max_spoken_seconds", message.max_spoken_seconds, 0.0, MAX_SPOKEN_S),
+        max_spoken_s=message.max_spoken_seconds,
         voice=_voice(message.voice),
         nfe=_allowed("nfe_steps", nfe, defaults.sampler.check_steps),
         seed=_seed(message, synthesis),
         guidance=_allowed("guidance", guidance, defaults.sampler.check_strength),
         segmentation=_segmentation(message.segmentation, synthesis, stream=stream),
-        speaking_rate=_within("audio_config.speaking_rate", speed, MIN_SPEAKING_RATE, MAX_SPEAKING_RATE),
+        speaking_rate=audio.speaking_rate or 1.0,
         encoding=encoding,
         sample_rate_hz=check_rate(rate_hz, encoding),
         stream=stream,
@@ -270,8 +278,7 @@ def _allowed(field: str, value: Number, check: Callable[[Number], None]) -> Numb
 
 
 def _level(message: pb.SynthesizeRequest, audio: AudioConfig) -> Level:
-    gain_db = _within("gain_db", message.gain_db, -MAX_GAIN_DB, MAX_GAIN_DB)
-    return Level(audio.loudness_lufs, gain_db + audio.channel_gain_db.get(message.channel, 0.0))
+    return Level(audio.loudness_lufs, message.gain_db + audio.channel_gain_db.get(message.channel, 0.0))
 
 
 def _voice(voice: str) -> str:
@@ -316,6 +323,4 @@ def _segmentation(value: int, synthesis: SynthesisConfig, *, stream: bool) -> Se
     if value == pb.SEGMENTATION_UNSPECIFIED:
         wanted = synthesis.stream_segmentation if stream else synthesis.unary_segmentation
         return Segmentation.LOW_LATENCY if wanted == "adaptive" else Segmentation(wanted)
-    if value not in SEGMENTATIONS:
-        raise InvalidRequest("segmentation", f"must be UPSTREAM or LOW_LATENCY, not {value}")
     return SEGMENTATIONS[value]

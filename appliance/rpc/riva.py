@@ -37,8 +37,9 @@ from appliance.rpc.speaking import Speaking
 from appliance.text import ssml
 from appliance.text.languages import LANGUAGES, base_code
 from appliance.text.pronounce import MOST_SAY, MOST_WORD, MOST_WORDS
+from appliance.voices.index import MAX_PAGE
 from appliance.voices.prompts import Prompts
-from appliance.voices.store import MAX_PAGE, VoiceStore
+from appliance.voices.store import VoiceStore
 
 SERVICE = "nvidia.riva.tts.RivaSpeechSynthesis"
 add_to_server = riva_tts_pb2_grpc.add_RivaSpeechSynthesisServicer_to_server
@@ -113,7 +114,7 @@ class RivaService:
         return asyncio.Lock() if peer.startswith("unix") else self._turns.setdefault(peer, asyncio.Lock())
 
     async def GetRivaSynthesisConfig(self, message: Any, context: Context) -> Any:
-        manifest = self._speaking.components.planner.manifest
+        manifest = self._speaking.speech.manifest
         reply = riva.RivaSynthesisConfigResponse()
         for language, names in sorted((await asyncio.to_thread(self._voices)).items()):
             model = f"{manifest.family}-{language}"
@@ -188,7 +189,7 @@ class RivaService:
         )
         zero_shot = message.zero_shot_data
         if zero_shot.quality:
-            defaults = self._speaking.components.defaults
+            defaults = self._speaking.speech.defaults
             nfe = round(defaults.nfe * zero_shot.quality / DEFAULT_QUALITY)
             request.nfe_steps = defaults.sampler.nearest(max(1, min(nfe, defaults.synthesis.max_nfe)))
         if not zero_shot.audio_prompt:
@@ -218,7 +219,7 @@ class RivaService:
                     f"must be one of {', '.join(HANDLINGS)}, not {shown(given)}",
                 )
             return HANDLINGS[given]
-        most = self._speaking.components.defaults.synthesis.max_text_characters
+        most = self._speaking.speech.defaults.synthesis.max_text_characters
         if len(message.text) > most or not message.text.lstrip().startswith("<"):
             return pb.CHAT
         try:
@@ -230,7 +231,7 @@ class RivaService:
 
     def _language(self, code: str) -> str:
         """Code where it is a choice: of a language in force; where none is known, any but UNASKED."""
-        base, languages = base_code(code), self._speaking.components.defaults.languages
+        base, languages = base_code(code), self._speaking.speech.defaults.languages
         is_chosen = not languages and base != UNASKED and base in LANGUAGES
         return code if base in languages or is_chosen else ""
 
@@ -247,7 +248,7 @@ class RivaService:
 
     def _voices(self) -> dict[str, list[str]]:
         """Usable voices by the language of their transcripts, those in force first."""
-        defaults = self._speaking.components.defaults
+        defaults = self._speaking.speech.defaults
         voices: dict[str, list[str]] = {REGIONS.get(code, code): [] for code in defaults.languages}
         token = ""
         while True:

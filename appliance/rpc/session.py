@@ -11,10 +11,11 @@ from appliance.audio.words import Word
 from appliance.errors import ApplianceError, Cancelled, DeadlineMissed, InvalidRequest, UnsupportedEncoding
 from appliance.request import Timings
 from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.call import SynthesisCall
 from appliance.rpc.context import Context, send
 from appliance.rpc.replies import timings_message, word_messages
 from appliance.rpc.requests import ParsedRequest, request_id_of, request_of
-from appliance.rpc.speaking import Speaking, SynthesisCall
+from appliance.rpc.speaking import Speaking
 from appliance.rpc.status import reason_of, rule_for
 from appliance.text.pieces.arriving import TextSplitter
 
@@ -71,7 +72,7 @@ class SessionCall:
     def __init__(self, speaking: Speaking, context: Context, idle_s: float) -> None:
         """`idle_s`: seconds with nothing to read or say, after which it ends."""
         self._speaking, self._context, self._idle_s = speaking, context, idle_s
-        self._clock = speaking.components.clock
+        self._clock = speaking.speech.clock
         self._last_active = self._clock()
         self._configured = pb.SynthesizeRequest()
         self._splitter: TextSplitter | None = None
@@ -154,7 +155,7 @@ class SessionCall:
         with_text = pb.SynthesizeRequest()
         with_text.CopyFrom(self._configured)
         with_text.text = "a"
-        request = request_of(with_text, self._speaking.components.defaults, stream=True)
+        request = request_of(with_text, self._speaking.speech.defaults, stream=True)
         self._splitter = await self._speaking.text_splitter(request)
         # Tells a client that writes on that it may: one whose message meets an ended call loses the status.
         await self._speaking.begin(self._context)
@@ -167,7 +168,7 @@ class SessionCall:
             self._utterances[self._count] = self._current
         utterance = self._current
         utterance.characters += len(text)
-        most = self._speaking.components.defaults.synthesis.max_text_characters
+        most = self._speaking.speech.defaults.synthesis.max_text_characters
         if utterance.characters > most:
             utterance.fail(InvalidRequest("text", f"an utterance has {most} characters at most; flush"))
         if not utterance.failed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from appliance.request import (
     SegmentAudio,
     Terms,
 )
-from appliance.rpc.speaking import Components, Reading
+from appliance.rpc.speech import Speech
 from appliance.scheduler.job import Job, Result
 
 MOST_ENGINE_S = 2.0
@@ -33,7 +34,7 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Trial:
-    components: Components
+    present: Callable[[], Speech]
 
     async def reply(self, reference: Reference, caller: str) -> FloatArray | None:
         """(samples,) of the transcript in the reference's voice; None without a free engine.
@@ -55,15 +56,15 @@ class Trial:
                     return np.concatenate(made)
             return None
         finally:
-            self.components.scheduler.queue.cancel(job)
+            self.present().scheduler.queue.cancel(job)
 
     async def _admit(self, reference: Reference, caller: str, results: asyncio.Queue[Result]) -> Job | None:
         """None where the engine is not ready, or this costs too much. Raises ApplianceError."""
-        parts, loop = self.components, asyncio.get_running_loop()
-        reading, engine = parts.reading, parts.scheduler.engines.present
+        speech, loop = self.present(), asyncio.get_running_loop()
+        engine = speech.scheduler.engines.present
         if engine is None:
             return None
-        segments = await asyncio.to_thread(_plan, reading, reference)
+        segments = await asyncio.to_thread(_plan, speech, reference)
         if sum(engine.costs.of(segment).left_s(False, 0) for segment in segments) > MOST_ENGINE_S:
             return None
 
@@ -77,20 +78,20 @@ class Trial:
             priority=Priority.BULK,
             playout=Playout.OVERLAP,
         )
-        now = parts.clock()
+        now = speech.clock()
         job = Job(terms, deliver, now, deadline=now + WAIT_S, stream=False)
-        return None if parts.scheduler.admit(job, [segments], None, reading.generation) is None else job
+        return None if speech.scheduler.admit(job, [segments], None, speech.generation) is None else job
 
 
-def _plan(reading: Reading, reference: Reference) -> list[Segment]:
+def _plan(speech: Speech, reference: Reference) -> list[Segment]:
     """Raises InvalidRequest."""
-    planner = replace(reading.planner, reference=lambda voice, style: reference)
+    planner = replace(speech.planner, reference=lambda voice, style: reference)
     request = Request(
         text=reference.transcript.strip(),
         voice="",
-        nfe=reading.defaults.nfe,
+        nfe=speech.defaults.nfe,
         seed=SEED,
-        guidance=reading.defaults.guidance,
+        guidance=speech.defaults.guidance,
         segmentation=Segmentation.UPSTREAM,
     )
     return planner.plan(request)

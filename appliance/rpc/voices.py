@@ -21,7 +21,7 @@ from appliance.rpc.context import Context
 from appliance.rpc.trial import Trial
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.voices.prompts import run_below_engine
-from appliance.voices.records import Recorded, Voice
+from appliance.voices.records import Place, Recorded, Voice
 from appliance.voices.store import VoiceStore
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         check_pronunciations(message.pronunciations)
         create = partial(
             self._store.create,
-            *(message.name, message.audio, message.transcript, message.consent_note),
+            *(Place(message.name), message.audio, message.transcript, message.consent_note),
             display_name=message.display_name,
             pronunciations=dict(message.pronunciations),
             validate_only=message.validate_only,
@@ -74,8 +74,8 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
 
     async def CreateStyle(self, message: pb.CreateStyleRequest, context: Context) -> pb.Voice:
         create = partial(
-            self._store.create_style,
-            *(message.voice, message.style, message.audio, message.transcript, message.consent_note),
+            self._store.create,
+            *(Place(message.voice, message.style), message.audio, message.transcript, message.consent_note),
             validate_only=message.validate_only,
         )
         return voice_message(await self._upload(create))
@@ -87,11 +87,11 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         return voice_message(await self._work(lambda store: store.update(message.name, name, words)))
 
     async def DeleteVoice(self, message: pb.DeleteVoiceRequest, context: Context) -> pb.DeleteVoiceResponse:
-        await self._work(lambda store: store.delete(message.name))
+        await self._work(lambda store: store.delete(Place(message.name)))
         return pb.DeleteVoiceResponse()
 
     async def DeleteStyle(self, message: pb.DeleteStyleRequest, context: Context) -> pb.DeleteStyleResponse:
-        await self._work(lambda store: store.delete_style(message.voice, message.style))
+        await self._work(lambda store: store.delete(Place(message.voice, message.style)))
         return pb.DeleteStyleResponse()
 
     async def _work(self, action: Callable[[VoiceStore], T]) -> T:

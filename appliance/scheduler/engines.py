@@ -6,12 +6,14 @@ import contextlib
 import ctypes
 import gc
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from appliance.errors import DeviceLost, EngineFault, OutOfDeviceMemory, Unavailable
 from appliance.request import PassedOver, Segment
-from appliance.scheduler.interface import Engine
+from appliance.scheduler.interface import Engine, Restful
 from appliance.scheduler.workload import Workload
 
 logger = logging.getLogger(__name__)
@@ -35,6 +37,9 @@ class Engines:
         self._tests: list[Test] = []
         self._has_freed = False
         self.faults = 0
+        self.idle_s = math.inf
+        """Seconds without a job after which the engine rests, if it can."""
+        self._idle_since = math.inf
         self._failed: Segment | None = None
         self._longest: Segment | None = None
         """Longest segment that the present engine has spoken."""
@@ -52,6 +57,10 @@ class Engines:
     @property
     def backend(self) -> str:
         return "" if self.present is None else self.present.backend
+
+    @property
+    def is_resting(self) -> bool:
+        return self._workload.wake_s > 0.0
 
     @property
     def passed_over(self) -> Sequence[PassedOver]:
@@ -75,7 +84,7 @@ class Engines:
             workload.check_running()
             assert workload.engine is not None
             self._retired.append(workload.engine)
-            workload.engine = engine
+            workload.engine, workload.wake_s = engine, 0.0
             workload.generation += 1
             self._longest = None
             switch()
@@ -124,6 +133,39 @@ class Engines:
         return engine is not None and len(self._workload.holders(engine)) < engine.max_lanes
 
     # The engine's thread, without the lock.
+
+    def rest_or_wake(self) -> None:
+        """Wake the engine for a job or a test; have it rest after `idle_s` without.
+
+        Raises what loading it does.
+        """
+        if self.idle_s == math.inf:
+            return
+        workload = self._workload
+        with workload.changed:
+            now, engine = workload.clock(), cast("object", workload.engine)
+            if not isinstance(engine, Restful):
+                return
+            # What comes from memory does not wake it.
+            is_wanted = any(not job.made for job in workload.jobs.values()) or bool(self._tests)
+            self._idle_since = math.inf if is_wanted else min(self._idle_since, now)
+            rests = not is_wanted and not workload.wake_s and now - self._idle_since >= self.idle_s
+            if rests:
+                # From here on a job is promised its first sound after the wake.
+                workload.wake_s, workload.waking = engine.wake_s, math.inf
+                self._forget(cast("Engine", engine))
+            elif is_wanted and workload.wake_s:
+                workload.waking = now
+            else:
+                return
+        if rests:
+            engine.rest()
+            self._has_freed = True
+            logger.info("nobody has spoken for %g s: the engine gave its memory back", self.idle_s)
+            return
+        engine.wake()
+        with workload.changed:
+            workload.wake_s = 0.0
 
     def give_back(self) -> None:
         """Return the memory of engines that were shut down to the system."""

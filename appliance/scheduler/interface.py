@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from appliance.request import Cost, FloatArray, Lane, PassedOver, Segment
 
@@ -62,3 +62,17 @@ class Engine(Protocol):
         """Synthesise a segment, else a known input."""
 
     def shutdown(self) -> None: ...
+
+
+@runtime_checkable
+class Restful(Protocol):
+    """An engine that can give its memory back."""
+
+    wake_s: float
+    """Seconds that a wake takes."""
+
+    def rest(self) -> None:
+        """No lane may be open."""
+
+    def wake(self) -> None:
+        """Takes `wake_s`. Does nothing if it is awake."""

@@ -69,6 +69,7 @@ class Scheduler:
     def run_once(self) -> bool:
         """Make one call of the engine, or test; False if there is none."""
         workload = self._workload
+        self.engines.rest_or_wake()
         with workload.changed:
             self._prepare()
             test = self.engines.next_test()

@@ -2,9 +2,10 @@
 
 Steps, their cost and the length of the audio are known before anything runs. All promises are kept if
 
-    for every deadline d:  call under way + bias · Σ(cost of what is due by d) + margin ≤ d − now
+    for every deadline d:  wake + call under way + bias · Σ(cost of what is due by d) + margin ≤ d − now
 
 the processor-demand test for EDF, with one call of blocking: a call for promised work is never interrupted.
+An engine that rests is awake after `wake`, else 0.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def shortfall_s(
     workload: Workload, now: float, demands: Iterable[Demand], blocking_s: Blocking = unblocked
 ) -> float:
     """Excess over the worst deadline."""
-    work_s, worst_s = 0.0, -math.inf
+    work_s, worst_s = workload.ready_s(now), -math.inf
     for demand in sorted(demands, key=lambda demand: demand.due):
         if demand.due == math.inf:
             break
@@ -55,7 +56,7 @@ def earliest(
     A deadline d of others has room for its first k segments, so the next is due after d; and each is done
     after what is due before it.
     """
-    bias, start = workload.bias, now + workload.margin_s
+    bias, start = workload.bias, now + workload.ready_s(now) + workload.margin_s
     offsets: list[float] = []
     """Deadlines after the first."""
     own_s: list[float] = []

@@ -117,6 +117,10 @@ class Workload:
     engine: Engine | None = None
     generation: int = 0
     """Replacements of it."""
+    wake_s: float = 0.0
+    """Seconds that an engine at rest takes to wake; 0: it is awake."""
+    waking: float = math.inf
+    """Time at which it began to wake."""
     call: EngineCall | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
     """By request id, until they end."""
@@ -154,6 +158,10 @@ class Workload:
         channels = self.channels if trial is None else {**self.channels, trial.key: trial}
         for channel in channels.values():
             yield from channel.demands(now)
+
+    def ready_s(self, now: float) -> float:
+        """Seconds until the engine can make a call, if it rests."""
+        return max(self.wake_s - max(now - self.waking, 0.0), 0.0) * self.bias
 
     def urgency(self, demand: Demand) -> tuple[float, bool, float, int]:
         """Sort key: deadline; without one begun work first, then used time."""

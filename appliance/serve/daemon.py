@@ -18,16 +18,16 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
+import math
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import grpc
 
@@ -38,12 +38,12 @@ from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
 from appliance.box.show.streams import plain
 from appliance.box.system import Box
-from appliance.config import Config, LogConfig, ServerConfig, SynthesisConfig, load
+from appliance.config import Config, LogConfig, ServerConfig, load
 from appliance.contract import bundle
-from appliance.contract.bundle import Bundle, Manifest, Text
-from appliance.contract.tokens import Vocabulary
+from appliance.contract.bundle import Bundle
 from appliance.engine.engine import Synthesizer
-from appliance.engine.loading import load_beside, load_for
+from appliance.engine.loading import load_for, that_rests
+from appliance.engine.resting import RestingEngine
 from appliance.errors import (
     AddressInUse,
     AddressNotOurs,
@@ -55,27 +55,25 @@ from appliance.errors import (
     Exit,
     Interrupted,
     OutOfDeviceMemory,
-    PhonesMissing,
     StorageError,
-    Unavailable,
     cannot_listen,
 )
-from appliance.plan import Planner
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import AdminService
 from appliance.rpc.callers import Callers
 from appliance.rpc.listen import Broadcaster
 from appliance.rpc.moderation import QueueService
 from appliance.rpc.replies import passed_over_messages
-from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.roles import CallAccess
 from appliance.rpc.server import RunningServer, listen, listen_to_operator, riva_services
-from appliance.rpc.speaking import Components, Reading, Speaking
+from appliance.rpc.speaking import Speaking
+from appliance.rpc.speech import Speech
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.trial import Trial
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
 from appliance.scheduler.trace import Recorder
+from appliance.serve.changes import Changes, warm_tokens
 from appliance.serve.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.serve.clockwatch import STATES, ClockWatch
 from appliance.serve.metrics import Metrics
@@ -83,11 +81,8 @@ from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
 from appliance.serve.supervision import Supervision
-from appliance.text.sayable import FrontEnd
-from appliance.text.tokens.tokenizers import maker, warm
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import open_store
-from appliance.voices.transcript import Reader
 
 logger = logging.getLogger(__name__)
 
@@ -100,8 +95,6 @@ AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
 STALLED_S = 1.0
 """Pause of a reader, once it has played what it has, for which a drain does not wait."""
 REBOOT_FIRST = "the power mode takes effect at a reboot, which changes the GPU: sudo f5-setup"
-LIVE_SECTIONS = ("synthesis", "text", "audio", "scheduler", "log")
-"""Sections that a reload can change."""
 
 
 STATUSES: Mapping[type[Exception], Exit] = {
@@ -158,15 +151,16 @@ class Daemon:
         self._config, self._reread = config, reread
         # Resolved: graphs are loaded later too, when the path may be a link to another bundle already.
         folder = Path(os.path.realpath(config.bundle.path))
-        self._bundle = bundle.read(folder, verify=False).up_to(config.engine.longest_s)
-        self._store = open_store(config.voices, self._bundle)
+        read = bundle.read(folder, verify=False).up_to(config.engine.longest_s)
+        self._store = open_store(config.voices, read)
         self._prompts = Prompts(self._store)
-        self._phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
+        phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
-        self._metrics.watch_phrases(self._phrases)
+        self._metrics.watch_phrases(phrases)
         self._trace = trace
         self._recorder = None if trace is None else Recorder()
         self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
+        self._scheduler.engines.idle_s = config.engine.idle_unload_s or math.inf
         self._write_trace()  # an empty one: an error comes now rather than at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
@@ -180,42 +174,26 @@ class Daemon:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         """Set at the second signal."""
-        manifest = self._bundle.manifest
-        self._front: FrontEnd
-        text = manifest.text
-        planner = Planner(
-            manifest,
-            self._bundle.vocabulary(),
-            self._prompts.reference,
-            maker(text.tokenizer, text.voice),
-        )
-        defaults = RequestDefaults(
-            config.synthesis,
-            *_usual(config.synthesis, manifest),
-            manifest.mel.sample_rate_hz,
-            pronunciations=self._store.pronunciations,
-            styles=self._store.styles,
-        )
-        self._components = Components(
-            reading=Reading(planner, defaults),
+        speech = partial(
+            Speech,
             scheduler=self._scheduler,
             clock=time.monotonic,
+            phrases=phrases,
             spoken=self._metrics.spoken,
             skipped=self._metrics.skipped,
             at_hand=self._store.at_hand,
-            phrases=self._phrases,
             degraded=lambda: self._clocks.status.degraded,
         )
-        self._configure(config)
+        self._changes = Changes(config, read, self._store, self._prompts, speech)
 
     async def live(self) -> None:
         """Raises the errors of STATUSES."""
         server = self._config.server
-        callers = Callers(server, _call_access(server), self._components.clock)
-        speaking = Speaking(self._components, server)
+        callers = Callers(server, _call_access(server), time.monotonic)
+        speaking = Speaking(lambda: self._changes.speech, server)
         broadcaster = Broadcaster(speaking, server.message_s)
-        voices = VoicesService(self._store, Trial(self._components))
-        queue = QueueService(self._scheduler.queue, self._components.clock, speaking.end, broadcaster)
+        voices = VoicesService(self._store, Trial(lambda: self._changes.speech))
+        queue = QueueService(self._scheduler.queue, time.monotonic, speaking.end, broadcaster)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
@@ -253,6 +231,7 @@ class Daemon:
             self._warm.is_set,
             planning=lambda: speaking.planning,
             sending=lambda: speaking.sending,
+            resting=lambda: self._scheduler.engines.is_resting,
         )
         servers: dict[str, Callable[[str], ProbeServer]] = {
             "metrics": partial(
@@ -331,14 +310,14 @@ class Daemon:
         return ended
 
     def _run_engine(self) -> None:
-        config, read = self._config, self._bundle
+        config, read = self._config, self._changes.bundle
         self._note_step(f"loading the bundle {config.bundle.path}")
         if config.bundle.verify:
             bundle.verify_files(read)
         _log_licence(read)
         self._store.sweep()
-        _warm_tokens(read.manifest.text)
-        self._front.speakable("warm 1 😂 你好")
+        warm_tokens(read.manifest.text)
+        self._changes.front.speakable("warm 1 😂 你好")
         loaded: Synthesizer | None
         try:
             # Another power mode has other parts of the GPU, for which all would be built anew.
@@ -351,15 +330,20 @@ class Daemon:
             begun = time.monotonic()
             manifest = read.manifest
             self._note_step(f"warming up {manifest.family} {manifest.precision} on {loaded.backend}")
-            loaded.warm_up(self._components.defaults.nfe)
+            nfe = self._changes.speech.defaults.nfe
+            loaded.warm_up(nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
-            self._scheduler.start(loaded)  # before the daemon is ready: it must not refuse its first call
+            # Before the daemon is ready: it must not refuse its first call.
+            self._scheduler.start(that_rests(loaded, read, config.engine, nfe))
             loaded = None  # so that a bundle swap frees it
             self._loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run()
         finally:
-            if engine := cast("Synthesizer | None", self._scheduler.engines.present) or loaded:
+            if (
+                engine := cast("Synthesizer | RestingEngine | None", self._scheduler.engines.present)
+                or loaded
+            ):
                 engine.shutdown()
 
     def _report_progress(self, line: str) -> None:
@@ -460,7 +444,8 @@ class Daemon:
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
         state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.status.message
         passed_over = ", ".join(one.backend for one in self._scheduler.engines.passed_over)
-        others = (clocks, f"passed over: {passed_over}" if passed_over else "")
+        resting = "resting: the engine gave its memory back" if self._scheduler.engines.is_resting else ""
+        others = (resting, clocks, f"passed over: {passed_over}" if passed_over else "")
         return "; ".join((f"{state}: {counts}", *filter(None, others)))
 
     def _tell(self) -> dict[str, object]:
@@ -471,17 +456,18 @@ class Daemon:
             "for_s": round(time.monotonic() - self._begun, 1),
             "step": self._supervision.status if self._state == "starting" else "",
             "backend": engines.backend,
+            "resting": engines.is_resting,
             "passed_over": {one.backend: one.reason for one in engines.passed_over},
         }
 
     def describe(self) -> admin_pb2.Status:
-        manifest, load = self._bundle.manifest, self._scheduler.load
+        now, load = self._changes.bundle, self._scheduler.load
         return admin_pb2.Status(
             version=importlib.metadata.version("f5-appliance"),
             state=self._state,
-            bundle=str(self._bundle.folder),
-            family=manifest.family,
-            precision=manifest.precision,
+            bundle=str(now.folder),
+            family=now.manifest.family,
+            precision=now.manifest.precision,
             backend=self._scheduler.engines.backend,
             waiting=load.waiting,
             running=load.running,
@@ -502,170 +488,17 @@ class Daemon:
             logger.error("reload: keeping the old configuration: %s", error)
 
     def reload(self) -> list[str]:
-        """Apply LIVE_SECTIONS of the configuration, read again; streams go on.
-
-        Returns the changed sections that need a restart. Raises ConfigError.
-        """
-        config = self._reread()
-        fixed = [
-            section
-            for section in vars(config)
-            if section not in LIVE_SECTIONS and getattr(config, section) != getattr(self._config, section)
-        ]
-        if fixed:
-            logger.warning("reload: only a restart takes over the changes in %s", ", ".join(fixed))
-        self._configure(config)
-        self.log_at(config.log)
-        logger.info("reload: configuration read, %d voices", len(self._store.names()))
-        return fixed
+        """Returns the changed sections that need a restart. Raises ConfigError."""
+        return self._changes.reload(self._reread())
 
     def log_at(self, config: LogConfig) -> None:
         logging.getLogger().setLevel(config.level.upper())
 
-    async def test_engine(self, engine: Synthesizer | None = None) -> float:
-        """Test an engine, else the present one, between two calls; returns seconds.
-
-        Raises Unavailable, EngineFault.
-        """
-        test: asyncio.Future[float | Exception] = self._loop.create_future()
-
-        def settle(result: float | Exception) -> None:
-            if not test.done():
-                test.set_result(result)
-
-        def done(result: float | Exception) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(settle, result)
-
-        self._scheduler.engines.test(done, engine)
-        result = await test
-        if isinstance(result, ApplianceError):
-            raise result
-        if isinstance(result, Exception):
-            raise EngineFault(f"the engine failed: {type(result).__name__}: {result}") from result
-        return result
+    async def test_engine(self) -> float:
+        return await self._changes.test_engine()
 
     async def swap(self, folder: Path) -> None:
-        """Load another bundle beside the present one, and give it all new requests.
-
-        Raises BundleError when it cannot be used or has another mel or level of references, ConfigError when
-        it does not know `text.language`, EngineFault, StorageError, Unavailable.
-        """
-        self._scheduler.check_open()
-        config, components = self._config, self._components
-
-        def load_other() -> tuple[Bundle, int, float, Vocabulary, FrontEnd, Synthesizer]:
-            real = Path(os.path.realpath(folder))
-            read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
-            now, then = self._bundle.manifest, read.manifest
-            if then.prepares != now.prepares:
-                raise BundleError(
-                    f"{folder}: its mel, or its rule of references, is another than that of the prepared "
-                    "voices; restart with it"
-                )
-            nfe, guidance = _usual(components.defaults.synthesis, then)
-            vocabulary = read.vocabulary()
-            # Made first: it refuses a `text.language` that the bundle does not know.
-            front = FrontEnd(vocabulary, self._front.choices, then.text.languages)
-            _warm_tokens(then.text)
-            beside = load_beside(read, config.engine, nfe, self._report_progress)
-            return read, nfe, guidance, vocabulary, front, beside
-
-        try:
-            read, nfe, guidance, vocabulary, front, loaded = await asyncio.to_thread(load_other)
-        except Interrupted:
-            raise Unavailable("the daemon is draining") from None
-
-        def switch() -> None:
-            self._bundle = read
-            planner = replace(
-                components.planner,
-                manifest=read.manifest,
-                vocabulary=vocabulary,
-                to_tokens=maker(vocabulary.tokenizer, vocabulary.voice),
-            )
-            components.change(
-                generation=self._scheduler.engines.generation,
-                planner=planner,
-                nfe=nfe,
-                guidance=guidance,
-                sampler=read.manifest.sampler,
-                **self._spoken_through(front),
-            )
-
-        try:
-            # What a runtime keeps by thread is made now, and a fault shows while the old engine still speaks.
-            await self.test_engine(loaded)
-            self._scheduler.engines.replace(loaded, switch)
-        except ApplianceError:
-            loaded.shutdown()
-            raise
-        self._metrics.watch_engine(loaded)
-        self._store.reader = Reader(front.spelling, read.manifest.text.languages)
-        for line in await asyncio.to_thread(self._store.misread):
-            logger.warning("%s", line)
-        logger.info("new requests are spoken from %s on %s", folder, loaded.backend)
-
-    def _spoken_through(self, front: FrontEnd) -> dict[str, Any]:
-        """Take a front end; returns the defaults that are its."""
-        self._front = front
-        if front.languages:
-            logger.info("languages: %s", ", ".join(front.languages))
-        else:
-            logger.warning(
-                "no language is known, so no number becomes a word; text.language says which it is"
-            )
-        return {
-            "speakable": front.speakable,
-            "languages": front.languages,
-            "language_of": front.language_of,
-        }
-
-    def _configure(self, config: Config) -> None:
-        """Apply LIVE_SECTIONS, but for the log level."""
-        synthesis, components = config.synthesis, self._components
-        manifest = self._bundle.manifest
-        nfe, guidance = _usual(synthesis, manifest)  # refuses before anything changes
-        front = FrontEnd(components.planner.vocabulary, config.text, manifest.text.languages)
-        planner = replace(
-            components.planner,
-            max_audio_s=synthesis.max_audio_s,
-            max_work_s=synthesis.max_work_s,
-            restores_level=config.audio.loudness_lufs is None,
-        )
-        components.change(
-            planner=planner,
-            synthesis=synthesis,
-            nfe=nfe,
-            guidance=guidance,
-            sampler=manifest.sampler,
-            audio=config.audio,
-            **self._spoken_through(front),
-        )
-        self._scheduler.config = config.scheduler
-
-
-def _usual(synthesis: SynthesisConfig, manifest: Manifest) -> tuple[int, float]:
-    """Steps and strength of requests that name none.
-
-    Raises ConfigError for settings that the bundle does not take.
-    """
-    sampler = manifest.sampler
-    nfe = synthesis.steps_with(sampler)
-    guidance = manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
-    try:
-        sampler.check_steps(nfe)
-    except ValueError as error:
-        raise ConfigError(f"synthesis.nfe: {error}") from None
-    if nfe > synthesis.max_nfe:
-        raise ConfigError(
-            f"synthesis.max_nfe: must be {nfe} or more with this bundle, not {synthesis.max_nfe}"
-        )
-    try:
-        sampler.check_strength(guidance)
-    except ValueError as error:
-        raise ConfigError(f"synthesis.guidance: {error}") from None
-    return nfe, guidance
+        self._metrics.watch_engine(await self._changes.swap(folder, self._report_progress))
 
 
 def _log_failure(task: asyncio.Future[None]) -> None:
@@ -683,15 +516,6 @@ def _call_access(config: ServerConfig) -> CallAccess:
     if not tokens:
         logger.warning("server.tokens: %s has none yet: `appliance tokens add` makes one", config.tokens)
     return CallAccess(tokens)
-
-
-def _warm_tokens(text: Text) -> None:
-    if text.tokenizer in ("char", "letters", "simple"):  # no dictionary; the Chinese ones take 84 MB
-        return
-    try:
-        warm(text.tokenizer, text.voice)
-    except PhonesMissing as error:  # Chinese is spoken without
-        logger.error("%s is refused: %s", "English" if text.tokenizer == "emilia" else "speech", error)
 
 
 def _log_licence(read: Bundle) -> None:

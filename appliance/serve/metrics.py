@@ -87,6 +87,9 @@ class Metrics:
             "How often clocks were pinned again after something had unpinned them.",
             registry=registry,
         )
+        self._resting = Gauge(
+            "f5_resting", "1 while the engine has given its memory back.", registry=registry
+        )
         self._degraded = Gauge(
             "f5_degraded", "1 when requests are served worse than they should be.", registry=registry
         )
@@ -122,6 +125,7 @@ class Metrics:
         *,
         planning: Callable[[], int],
         sending: Callable[[], int],
+        resting: Callable[[], bool],
     ) -> None:
         """Register callbacks for the gauges of load and readiness."""
         self._requests_now.labels("planning").set_function(planning)
@@ -129,6 +133,7 @@ class Metrics:
         for state in ("waiting", "running", "parked"):
             self._requests_now.labels(state).set_function(partial(lambda name: getattr(load(), name), state))
         self._ready.set_function(lambda: float(ready()))
+        self._resting.set_function(lambda: float(resting()))
 
     def watch_engine(self, engine: Synthesizer) -> None:
         """Show an engine's backend and seconds; again for another engine."""

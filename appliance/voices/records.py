@@ -19,7 +19,7 @@ import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import yaml
 
@@ -80,26 +80,35 @@ class Voice(Recorded):
     """In order of name, with damaged ones; in no record."""
 
 
-R = TypeVar("R", bound=Recorded)
-
-
 @dataclass(frozen=True)
 class Place:
-    """Folder of a recording."""
+    """A recording by its names: a voice's own, or one of its styles."""
 
-    store: Path
     voice: str
-    style: str = ""
-    """ "" for the voice's own recording."""
+    style: str | None = None
+    """None for the voice's own recording; "" is a name that no style can have."""
 
     @property
     def name(self) -> str:
-        return self.style or self.voice
+        return self.voice if self.style is None else self.style
+
+    @property
+    def kind(self) -> type[Voice] | type[Style]:
+        return Voice if self.style is None else Style
+
+    @property
+    def is_named(self) -> bool:
+        """True if there can be such a recording."""
+        return bool(NAME_RULE.fullmatch(self.voice)) and (self.style is None or is_style(self.style))
 
     @property
     def folder(self) -> Path:
-        own = self.store / self.voice
-        return own / STYLES / self.style if self.style else own
+        """Within the store's, as `record` and `audio` are."""
+        return Path(self.voice) if self.style is None else Path(self.voice, STYLES, self.style)
+
+    @property
+    def record(self) -> Path:
+        return self.folder / (RECORD if self.style is None else STYLE_RECORD)
 
     @property
     def audio(self) -> Path:
@@ -107,11 +116,11 @@ class Place:
 
     def is_in(self, other: Place) -> bool:
         """True for the other itself, and for a style of a voice."""
-        return self.voice == other.voice and other.style in ("", self.style)
+        return self.voice == other.voice and other.style in (None, self.style)
 
     @property
-    def record(self) -> Path:
-        return self.folder / (STYLE_RECORD if self.style else RECORD)
+    def short(self) -> str:
+        return self.voice + (f"/{self.style}" if self.style else "")
 
     @property
     def label(self) -> str:
@@ -151,33 +160,24 @@ def _holds_voice(entry: os.DirEntry[str]) -> bool:
         return True
 
 
-def read_stored(folder: Path, name: str) -> tuple[Voice, bytes]:
+def read_stored(folder: Path, place: Place) -> tuple[Voice | Style, bytes]:
     """Raises VoiceDamaged, StorageError."""
-    return _read_stored(Place(folder, name), Voice)
-
-
-def read_style(folder: Path, name: str, style: str) -> tuple[Style, bytes]:
-    """Raises VoiceDamaged, StorageError."""
-    return _read_stored(Place(folder, name, style), Style)
-
-
-def _read_stored(place: Place, kind: type[R]) -> tuple[R, bytes]:
     with storage_errors(str(place)):
-        recorded = read_record(place, kind)
-    return recorded, read_audio(place, recorded)
+        recorded = read_record(folder, place)
+    return recorded, read_audio(folder, place, recorded)
 
 
-def read_audio(place: Place, recorded: Recorded) -> bytes:
+def read_audio(folder: Path, place: Place, recorded: Recorded) -> bytes:
     """Raises VoiceDamaged, StorageError."""
     audio = b""
     with storage_errors(str(place)), contextlib.suppress(FileNotFoundError):
-        audio = _content(place, place.audio, recorded.size_bytes)
+        audio = _content(folder / place.audio, place, recorded.size_bytes)
     if hashlib.sha256(audio).hexdigest() != recorded.sha256:
         raise VoiceDamaged(f"{place}: {AUDIO} is not the file that {place.record.name} describes; {REMEDY}")
     return audio
 
 
-def _content(place: Place, path: Path, most: int) -> bytes:
+def _content(path: Path, place: Place, most: int) -> bytes:
     """A file's bytes. Raises VoiceDamaged for a longer one and for what is no file, OSError.
 
     A pipe would be waited for, and a device has no end.
@@ -200,12 +200,13 @@ def record_text(recorded: Recorded) -> bytes:
     return yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110).encode()
 
 
-def read_record(place: Place, kind: type[R]) -> R:
+def read_record(folder: Path, place: Place) -> Voice | Style:
     """Raises VoiceDamaged, OSError."""
     where = f"{place}: {place.record.name}"
-    text = _content(place, place.record, MAX_RECORD_BYTES)
+    text = _content(folder / place.record, place, MAX_RECORD_BYTES)
     try:
-        recorded: R = from_mapping(kind, parse_yaml(text, where, ValueError), where=where, error=ValueError)
+        given = parse_yaml(text, where, ValueError)
+        recorded: Voice | Style = from_mapping(place.kind, given, where=where, error=ValueError)
         _check_record(recorded, where)
     except ValueError as error:
         raise VoiceDamaged(f"{error}; {REMEDY}") from error

@@ -26,6 +26,7 @@ def places(written: str, spoken: str) -> list[tuple[str, str]]:
         ("see https://x.y/z", "see link", [("see", "see"), ("link", "https://x.y/z")]),
         ("4 me 2", "for me too", [("for", "4"), ("me", "me"), ("too", "2")]),
         ("😂", "tears of joy", [("tears", "😂"), ("of", "😂"), ("joy", "😂")]),
+        ("25 twenty", "twenty five twenty", [("twenty", "25"), ("five", "25"), ("twenty", "twenty")]),
         ("有5个", "有五个", [("有", "有"), ("五", "5"), ("个", "个")]),
         ("", "x", [("x", "")]),
     ],

@@ -26,8 +26,8 @@ from appliance.config import EngineConfig, SchedulerConfig, SynthesisConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.bundle import Manifest, Sampling
 from appliance.contract.graphs import FRAME_MULTIPLE
+from appliance.engine.calls import calls_alone, joined_calls
 from appliance.engine.costs import StepCall
-from appliance.engine.flow import calls_alone, joined_calls
 from appliance.engine.loading import load_for
 from appliance.engine.tensorrt.trt import TrtBackend
 from appliance.request import Cost, Segment

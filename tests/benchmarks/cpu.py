@@ -96,62 +96,9 @@ def speaking(engine: Synthesizer, segment: Segment, result: Callable[[int], Floa
     return run
 
 
-def torch_products() -> Run:
-    import torch
-
-    dim = family(FAMILY).arch.dim
-    x = {width: torch.randn(2 * FRAMES, width) for width in (dim, 2 * dim)}
-    w = [torch.randn(out, width) for width, out in ((dim, dim),) * 4 + ((dim, 2 * dim), (2 * dim, dim))]
-
-    def run() -> FloatArray:
-        with torch.inference_mode():
-            for _ in range(NFE * family(FAMILY).arch.depth):
-                for weight in w:
-                    torch.nn.functional.linear(x[weight.shape[1]], weight)
-        return np.zeros(1, np.float32)
-
-    return run
-
-
-def ort_products(work: Path) -> Run:
-    import onnx
-    import onnxruntime
-    from onnx import TensorProto, helper, numpy_helper
-
-    dim = family(FAMILY).arch.dim
-    shapes = [(dim, dim)] * 4 + [(dim, 2 * dim), (2 * dim, dim)]
-    rng = np.random.default_rng(0)
-    weights = [
-        numpy_helper.from_array(rng.random(s, dtype=np.float32), f"w{i}") for i, s in enumerate(shapes)
-    ]
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", [f"x{s[0]}", f"w{i}"], [f"y{i}"]) for i, s in enumerate(shapes)],
-        "products",
-        [helper.make_tensor_value_info(f"x{k}", TensorProto.FLOAT, (2 * FRAMES, k)) for k in (dim, 2 * dim)],
-        [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, None) for i in range(len(shapes))],
-        weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    path = work / "products.onnx"
-    onnx.save(model, path)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    feed = {f"x{k}": rng.random((2 * FRAMES, k), dtype=np.float32) for k in (dim, 2 * dim)}
-
-    def run() -> FloatArray:
-        for _ in range(NFE * family(FAMILY).arch.depth):
-            session.run(None, feed)
-        return np.zeros(1, np.float32)
-
-    return run
-
-
 def contender(name: str, work: Path) -> Run:
     if name.startswith("upstream"):
         return upstream(work, autocast=name.endswith("bf16"))
-    if name == "products torch":
-        return torch_products()
-    if name == "products ort":
-        return ort_products(work)
     if name.startswith("curve "):
         return ours(curve_bundle(work, name.removeprefix("curve ")))
     folder, *choices = name.removeprefix("ours ").split()
@@ -277,7 +224,7 @@ def compare(work: Path, rounds: int) -> dict[str, Any]:
     prepare(work, ("fp32", "int8"))
     names = ["upstream fp32", "upstream bf16"]
     names += [f"ours {precision} {sampling}" for precision in ("fp32", "int8") for sampling in SAMPLINGS]
-    ran = take_turns([*names, "products torch", "products ort"], work, rounds)
+    ran = take_turns(names, work, rounds)
     base = ran["upstream fp32"]
     print(f"\n{FAMILY}, N={FRAMES}, NFE {NFE}, CFG {GUIDANCE}: whole sample without vocoder, {rounds} rounds")
     print(
@@ -297,15 +244,7 @@ def compare(work: Path, rounds: int) -> dict[str, Any]:
             f"{name:26s} {c.median:9.2f} {min(c.seconds):7.2f} {max(c.seconds):7.2f} "
             f"{rows[name]['speed']:16.2f} {rows[name]['error']:10.1e} {c.peak_gb:8.2f}"
         )
-    torch_s, ort_s = ran["products torch"].median, ran["products ort"].median
-    swapped = base.median - torch_s + ort_s
-    whole, library = rows["ours fp32 exact"]["speed"], base.median / swapped
-    print(
-        f"the products with weights alone: torch {torch_s:.2f} s, ONNX Runtime {ort_s:.2f} s; upstream with "
-        f"the latter would take {swapped:.2f} s: of the {whole:.2f}× of ours, {library:.2f}× is due "
-        f"to the matrix library and {whole / library:.2f}× to the graph"
-    )
-    return {"rows": rows, "library": library}
+    return rows
 
 
 def curve(work: Path, rounds: int) -> dict[str, Any]:

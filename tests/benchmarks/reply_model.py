@@ -13,8 +13,8 @@ import numpy as np
 
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import FRAME_MULTIPLE
+from appliance.engine.calls import calls_alone
 from appliance.engine.costs import StepCall
-from appliance.engine.flow import calls_alone
 from appliance.request import Segment
 from tests.benchmarks.devices import Mode
 from tests.benchmarks.graph_work import bytes_moved, count, speedups

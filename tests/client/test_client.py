@@ -38,7 +38,8 @@ from appliance.client import (
     UtteranceError,
     retries,
 )
-from appliance.client.messages import SHORT, synthesize_request
+from appliance.client.messages import synthesize_request
+from appliance.options import OPTIONS, SHORT
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from tests.daemons import ROOT, Running, free_port, shared
@@ -563,6 +564,7 @@ EVERY_FIELD = pb.SynthesizeRequest(
 def test_the_options_are_all_fields_of_a_request() -> None:
     assert {field.name for field, _ in EVERY_FIELD.ListFields()} == set(EVERY_FIELD.DESCRIPTOR.fields_by_name)
     assert set(EVERY_OPTION) | set(SHORT) == set(Options.__annotations__)
+    assert set(EVERY_OPTION) == {option.name for option in OPTIONS}
 
 
 def test_an_option_may_have_its_fields_name() -> None:

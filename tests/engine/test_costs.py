@@ -9,8 +9,8 @@ import pytest
 
 from appliance.contract.graphs import Dimensions
 from appliance.contract.sampler import UPSTREAM
+from appliance.engine.calls import calls_alone
 from appliance.engine.costs import CLAMP, LEARNING, CostTable, StepCall, Steps
-from appliance.engine.flow import calls_alone
 from appliance.request import Segment
 from tests.engine.lanes import segment
 

@@ -190,14 +190,6 @@ def test_auto_takes_the_first_backend_that_speaks(
     ]
 
 
-@pytest.mark.slow
-def test_auto_takes_tensorrt_where_it_is(short: Bundle, device: Device, engines: Path) -> None:
-    with installed(device, TensorRT(device)):
-        engine = load_for(short, config("auto", cache=engines))
-    assert engine.backend == "tensorrt"
-    engine.shutdown()
-
-
 def test_without_a_backend_that_speaks_every_reason_is_named(
     tiny: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,6 @@
 """TensorRT-RTX's plan of a graph, built ahead of time on a machine without a GPU.
 
-    shapes = plan.profile(spec.inputs, {"R": (1, 2, 4), "N": (512, 512, 512), "S": (16, 16, 16)})
-    made = plan.read(plan.build(path, shapes))
+    made = plan.of(path, spec, {"R": (1, 2, 4), "N": (512, 512, 512), "S": (16, 16, 16)})
     made.mha_count, made.block_launches, made.asserts, made.accumulators
 
 An engine built with detailed verbosity holds its programs as text: `main` lists the kernels that one run
@@ -18,7 +17,7 @@ import importlib.util
 import itertools
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,20 +26,14 @@ from typing import Any
 
 import pytest
 
-from appliance.contract.graphs import TensorSpec
+from appliance.contract.graphs import GraphSpec
+from appliance.engine.tensorrt.build import EngineSource, Profile, build, make_log
 
 PACKAGE = "tensorrt_rtx_bindings"
 ATTENTION = "_gemm_mha_v2"
 
 Range = tuple[int, int, int]
 """Least, usual and greatest size of an axis."""
-Shape = tuple[int, ...]
-Profile = dict[str, tuple[Shape, Shape, Shape]]
-"""Input → its least, usual and greatest shape."""
-
-
-class PlanError(Exception):
-    """TensorRT-RTX does not parse or does not build a graph."""
 
 
 @dataclass(frozen=True)
@@ -117,59 +110,17 @@ def runtime() -> Any:
     return SimpleNamespace(**{name: getattr(trt, name) for name in dir(trt)} | {"Builder": Builder})
 
 
-def profile(inputs: Iterable[TensorSpec], ranges: Mapping[str, Range]) -> Profile:
-    """Shapes of a graph's inputs, with `ranges` for its symbolic axes. Raises KeyError for an unnamed one."""
+def of(path: Path, spec: GraphSpec, axes: Mapping[str, Range]) -> Plan:
+    """The plan of an ONNX file with one optimisation profile, built as the backend builds it.
 
-    def shape(spec: TensorSpec, which: int) -> Shape:
-        return tuple(axis if isinstance(axis, int) else ranges[axis][which] for axis in spec.axes)
-
-    return {spec.name: (shape(spec, 0), shape(spec, 1), shape(spec, 2)) for spec in inputs}
-
-
-def build(path: Path, shapes: Profile) -> bytes:
-    """The serialised engine of an ONNX file for SM 86, strongly typed, with one optimisation profile.
-
-    Raises PlanError with TensorRT-RTX's messages.
+    Raises BundleError with TensorRT-RTX's messages.
     """
-    require()
-    import tensorrt_rtx_bindings as trt
-
-    class Log(trt.ILogger):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.errors: list[str] = []
-
-        def log(self, severity: Any, message: str) -> None:
-            if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
-                self.errors.append(message)
-
-    log = Log()
-    builder = trt.Builder(log)
-    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-    parser = trt.OnnxParser(network, log)
-    if not parser.parse_from_file(str(path)):
-        found = (parser.get_error(i) for i in range(parser.num_errors))
-        errors = [f"node {error.node_name()} ({error.node_operator()}): {error.desc()}" for error in found]
-        raise PlanError(f"{path.name}: {'; '.join(errors)}")
-    names = {network.get_input(i).name for i in range(network.num_inputs)}
-    if names != set(shapes):
-        raise PlanError(f"{path.name}: its inputs are {sorted(names)}, not {sorted(shapes)}")
-    config = builder.create_builder_config()
-    config.num_compute_capabilities = 1  # before the next line, or the builder looks for a GPU
-    config.set_compute_capability(trt.ComputeCapability.SM86, 0)
-    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    ranges = builder.create_optimization_profile()
-    for name, three in shapes.items():
-        ranges.set_shape(name, *three)
-    config.add_optimization_profile(ranges)
-    engine = builder.build_serialized_network(network, config)
-    if engine is None:
-        raise PlanError(f"{path.name}: {'; '.join(log.errors) or 'not built'}")
-    return bytes(engine)
+    trt = runtime()
+    return read(build(EngineSource(path, spec, (Profile(axes),)), trt, make_log(trt))[0])
 
 
 def read(engine: bytes) -> Plan:
-    """The plan of an engine that `build` made."""
+    """The plan of a serialised engine. Raises ValueError for one of another form."""
     text = "\n".join(part.decode() for part in re.findall(rb"[\t\n\x20-\x7e]{4,}", engine))
     launches: list[Launch] = []
     asserts: list[str] = []
@@ -187,6 +138,6 @@ def read(engine: bytes) -> Plan:
                 launches.append(Launch(kind, name, layers, tuple(types.get(one, "") for one in names)))
         asserts += re.findall(r'^  assert=\{ name=\S+ .*?msg="(.*?)" \}$', shapes, re.M | re.S)
     if not launches:
-        raise PlanError("the engine lists no launch: it is not in the form of TensorRT-RTX 1.7")
+        raise ValueError("the engine lists no launch: it is not in the form of TensorRT-RTX 1.7")
     pairs = re.findall(r"Ampere_hmma_(fp\d+)_traits,\s+fmha::Ampere_hmma_(fp\d+)_traits", text)
     return Plan(tuple(launches), tuple(asserts), tuple(sorted(set(pairs))))

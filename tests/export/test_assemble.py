@@ -213,7 +213,9 @@ def test_nothing_is_left_of_an_export_that_stops(written: None, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["weights"]
 
 
-def test_of_two_exports_to_one_place_the_first_is_kept(written: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_appears_meanwhile_in_its_place_is_kept(whole: bool, written: None, tmp_path: Path) -> None:
+    """Another export's bundle, or an empty folder."""
     files = small.write_files(tmp_path / "weights", small.V1)
     out = tmp_path / "out"
 
@@ -222,28 +224,21 @@ def test_of_two_exports_to_one_place_the_first_is_kept(written: None, tmp_path: 
 
     def meanwhile(trial: contract.Bundle) -> parity.Report:
         assert trial.folder.parent.name.startswith(".out.")
-        build(lambda _: report())
+        if whole:
+            build(lambda _: report())
+        else:
+            out.mkdir()
         assert trial.graph("step").is_file()
         return report()
 
     with pytest.raises(assemble.BundleFailed, match="out exists; name a new"):
         build(meanwhile)
-    contract.read(out)
     assert {path.name for path in tmp_path.iterdir()} == {"weights", "out"}
-    assert out.stat().st_mode & 0o777 == files.vocoder_path.stat().st_mode & 0o777
-
-
-def test_an_empty_folder_that_appears_meanwhile_is_not_replaced(written: None, tmp_path: Path) -> None:
-    files = small.write_files(tmp_path / "weights", small.V1)
-    out = tmp_path / "out"
-
-    def meanwhile(_: contract.Bundle) -> parity.Report:
-        out.mkdir()
-        return report()
-
-    with pytest.raises(assemble.BundleFailed, match="out exists; name a new"):
-        assemble.build(small.load(files), "fp32", out, meanwhile, max_frames=small.MAX_FRAMES)
-    assert not list(out.iterdir())
+    if whole:
+        contract.read(out)
+        assert out.stat().st_mode & 0o777 == files.vocoder_path.stat().st_mode & 0o777
+    else:
+        assert not list(out.iterdir())
 
 
 def test_everything_is_on_the_disk_before_it_has_its_name(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from appliance.contract.bundle import Arch
 from appliance.contract.mel import MelSpec
@@ -54,13 +53,6 @@ def test_a_named_family_is_what_upstreams_own_file_says(name: str) -> None:
         assert family(str(path)) == NAMED[name]
 
 
-def test_e2_is_refused_by_name_and_by_backbone() -> None:
-    with pytest.raises(FamilyError, match="E2TTS_Base: E2-TTS has a UNetT backbone; only DiT"):
-        family("E2TTS_Base")
-    with pytest.raises(FamilyError, match=r"model\.backbone: 'UNetT' is not supported"):
-        parse_family({"model": {**V1_BASE, "backbone": "UNetT"}}, name="x")
-
-
 def test_absent_keys_mean_what_they_mean_upstream() -> None:
     found = parse_family({"model": {"arch": {"dim": 256}}}, name="mine")
     assert found.name == "mine" and found.mel == MelSpec("vocos")
@@ -92,35 +84,6 @@ def test_keys_of_training_change_nothing() -> None:
     plain = parse_family({"model": V1_BASE}, name="x")
     trained = changed("arch", dropout=0.1, checkpoint_activations=True, attn_mask_enabled=True)
     assert parse_family(trained, name="x") == plain == NAMED["F5TTS_v1_Base"]
-
-
-@pytest.mark.parametrize(
-    ("section", "key", "value", "message"),
-    [
-        ("arch", "widht", 4, r"model\.arch: unknown key widht; valid keys: dim, depth"),
-        ("arch", "dim", 1000, r"model\.arch: dim: must divide by 16, not 1000"),
-        ("arch", "dim", "wide", r"model\.arch: dim: must be int, not str \('wide'\)"),
-        ("arch", "dim", True, r"model\.arch: dim: must be int, not bool \(True\)"),
-        ("arch", "depth", 0, r"model\.arch: depth: must be at least 1, not 0"),
-        ("arch", "ff_mult", 2.5, r"model\.arch: ff_mult: must be int, not float \(2\.5\)"),
-        ("arch", "dim_head", 63, r"model\.arch: dim_head: must be even"),
-        ("arch", "conv_layers", -1, r"model\.arch: conv_layers: must be at least 0, not -1"),
-        ("arch", "text_dim", 511, r"model\.arch: text_dim: must be even"),
-        ("arch", "pe_attn_head", 17, r"model\.arch: pe_attn_head: must be null or 0 to 16"),
-        ("arch", "qk_norm", "layer", r"model\.arch: qk_norm: must be null or rms_norm, not 'layer'"),
-        ("arch", "text_mask_padding", 1, r"model\.arch: text_mask_padding: must be bool, not int \(1\)"),
-        ("arch", "post_norm", True, r"model\.arch: unknown key post_norm; valid keys: dim, depth"),
-        ("arch", "logit_softcapping", 50.0, r"model\.arch: unknown key logit_softcapping; valid keys"),
-        ("arch", "norm_type", "rmsnorm", r"model\.arch: unknown key norm_type; valid keys"),
-        ("mel_spec", "hop_length", 2000, r"model\.mel_spec: need hop ≤ win ≤ n_fft, not 2000, 1024, 1024"),
-        ("mel_spec", "mel_spec_type", "hifi", r"must be one of vocos, bigvgan, sbhifigan16k, not 'hifi'"),
-        ("mel_spec", "n_mel_channels", 0, r"n_mel_channels: must be at least 1, not 0"),
-        ("mel_spec", "f_max", 12000, r"model\.mel_spec: unknown key f_max"),
-    ],
-)
-def test_what_is_not_supported_is_named(section: str, key: str, value: Any, message: str) -> None:
-    with pytest.raises(FamilyError, match=message):
-        parse_family(changed(section, **{key: value}), name="x")
 
 
 def test_switches_that_are_off_change_nothing() -> None:
@@ -166,26 +129,6 @@ def test_lengths_are_read_where_a_file_has_them() -> None:
     assert (plain.duration, plain.durations) == (None, {})
 
 
-@pytest.mark.parametrize(
-    ("lengths", "message"),
-    [
-        ({}, r"model\.durations: needs model\.arch\.text_embedding_average_upsampling: true"),
-        ({"duration": "script"}, "model: durations: only with duration: tokens, not script"),
-        ({"duration": "letters"}, "model: duration: must be one of script, bytes, tokens, not 'letters'"),
-        ({"durations": {"ʤ": [4.5, 9]}}, r"model: durations\.'ʤ': must be 3 numbers of frames, above 0"),
-        ({"durations": [4.5]}, "model: durations: must be dict, not list"),
-    ],
-)
-def test_lengths_that_cannot_be_are_named(lengths: dict[str, Any], message: str) -> None:
-    with pytest.raises(FamilyError, match=message):
-        parse_family({"model": {**V1_BASE, **LENGTHS, **lengths}}, name="x")
-
-
-def test_an_unknown_tokenizer_is_named() -> None:
-    with pytest.raises(FamilyError, match=r"model\.tokenizer: byte .* is not supported; .* pinyin, custom"):
-        parse_family({"model": {**V1_BASE, "tokenizer": "byte"}}, name="x")
-
-
 @pytest.mark.parametrize("before", ["", "Config: "])
 def test_the_line_that_upstream_prints_is_a_family(before: str) -> None:
     v0 = '{"dim": 1024, "depth": 22, "heads": 16, "ff_mult": 2, "text_dim": 512, "text_mask_padding": False, '
@@ -208,29 +151,6 @@ def test_known_weights_are_families_by_name_and_by_repository() -> None:
         with_mels_for(raon, "vocos")
 
 
-def test_upsampling_needs_the_mask() -> None:
-    raw = changed("arch", text_embedding_average_upsampling=True, text_mask_padding=False)
-    with pytest.raises(FamilyError, match="needs text_mask_padding: true"):
-        parse_family(raw, name="x")
-
-
-def test_a_name_or_file_that_is_not_there_says_what_is(tmp_path: Path) -> None:
-    with pytest.raises(FamilyError, match=r"F5TTS_v2: no such .* YAML file .*; close names: F5TTS_"):
-        family("F5TTS_v2")
-    with pytest.raises(FamilyError, match=r"absent\.yaml: unreadable"):
-        family(str(tmp_path / "absent.yaml"))
-    broken = tmp_path / "broken.yaml"
-    broken.write_text("model: [")
-    with pytest.raises(FamilyError, match=r"broken\.yaml: unreadable"):
-        family(str(broken))
-    broken.write_text(yaml.safe_dump({"model": {"arch": {"depth": 3}}}))
-    with pytest.raises(FamilyError, match=r"broken\.yaml: model\.arch: missing key dim"):
-        family(str(broken))
-    broken.write_text("- a list")
-    with pytest.raises(FamilyError, match=r"broken\.yaml: the file: must be a mapping, not list"):
-        family(str(broken))
-
-
 def test_a_named_family_takes_the_mels_of_its_vocoder_and_a_file_keeps_its_own() -> None:
     named = family("F5TTS_Base")
     heard = with_mels_for(named, "bigvgan")
@@ -240,3 +160,71 @@ def test_a_named_family_takes_the_mels_of_its_vocoder_and_a_file_keeps_its_own()
     assert with_mels_for(written, "vocos") is written
     with pytest.raises(FamilyError, match="of a file: its mels are of the kind vocos, which bigvgan cannot"):
         with_mels_for(written, "bigvgan")
+
+
+UPSAMPLES = {"text_embedding_average_upsampling": True}
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("arch", {"widht": 4}, r"model\.arch: unknown key widht; valid keys: dim, depth"),
+    ("arch", {"dim": 1000}, r"model\.arch: dim: must divide by 16, not 1000"),
+    ("arch", {"dim": "wide"}, r"model\.arch: dim: must be int, not str \('wide'\)"),
+    ("arch", {"dim": True}, r"model\.arch: dim: must be int, not bool \(True\)"),
+    ("arch", {"depth": 0}, r"model\.arch: depth: must be at least 1, not 0"),
+    ("arch", {"ff_mult": 2.5}, r"model\.arch: ff_mult: must be int, not float \(2\.5\)"),
+    ("arch", {"dim_head": 63}, r"model\.arch: dim_head: must be even"),
+    ("arch", {"conv_layers": -1}, r"model\.arch: conv_layers: must be at least 0, not -1"),
+    ("arch", {"text_dim": 511}, r"model\.arch: text_dim: must be even"),
+    ("arch", {"pe_attn_head": 17}, r"model\.arch: pe_attn_head: must be null or 0 to 16"),
+    ("arch", {"qk_norm": "layer"}, r"model\.arch: qk_norm: must be null or rms_norm, not 'layer'"),
+    ("arch", {"text_mask_padding": 1}, r"model\.arch: text_mask_padding: must be bool, not int \(1\)"),
+    ("arch", {"post_norm": True}, r"model\.arch: unknown key post_norm; valid keys: dim, depth"),
+    ("arch", {"logit_softcapping": 50.0}, r"model\.arch: unknown key logit_softcapping; valid keys"),
+    ("arch", {"norm_type": "rmsnorm"}, r"model\.arch: unknown key norm_type; valid keys"),
+    ("arch", {**UPSAMPLES, "text_mask_padding": False}, "needs text_mask_padding: true"),
+    ("mel_spec", {"hop_length": 2000}, r"model\.mel_spec: need hop ≤ win ≤ n_fft, not 2000, 1024, 1024"),
+    ("mel_spec", {"mel_spec_type": "hifi"}, r"must be one of vocos, bigvgan, sbhifigan16k, not 'hifi'"),
+    ("mel_spec", {"n_mel_channels": 0}, r"n_mel_channels: must be at least 1, not 0"),
+    ("mel_spec", {"f_max": 12000}, r"model\.mel_spec: unknown key f_max"),
+    ("", {"backbone": "UNetT"}, r"model\.backbone: 'UNetT' is not supported"),
+    ("", {"tokenizer": "byte"}, r"model\.tokenizer: byte .* is not supported; .* pinyin, custom"),
+    ("", LENGTHS, r"model\.durations: needs model\.arch\.text_embedding_average_upsampling: true"),
+    (
+        *("", {**LENGTHS, "duration": "script"}),
+        "model: durations: only with duration: tokens, not script",
+    ),
+    (
+        *("", {**LENGTHS, "duration": "letters"}),
+        "model: duration: must be one of script, bytes, tokens, not 'letters'",
+    ),
+    (
+        *("", {**LENGTHS, "durations": {"ʤ": [4.5, 9]}}),
+        r"model: durations\.'ʤ': must be 3 numbers of frames, above 0",
+    ),
+    ("", {**LENGTHS, "durations": [4.5]}, "model: durations: must be dict, not list"),
+]
+"""A section (empty: the model itself), what is changed there, and the refusal."""
+
+
+@pytest.mark.parametrize(("section", "change", "message"), REFUSED)
+def test_what_is_not_supported_is_named(section: str, change: dict[str, Any], message: str) -> None:
+    raw = changed(section, **change) if section else {"model": V1_BASE | change}
+    with pytest.raises(FamilyError, match=message):
+        parse_family(raw, name="x")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("E2TTS_Base", "", "E2TTS_Base: E2-TTS has a UNetT backbone; only DiT"),
+        ("F5TTS_v2", "", r"F5TTS_v2: no such .* YAML file .*; close names: F5TTS_"),
+        ("FOLDER/absent.yaml", "", r"absent\.yaml: unreadable"),
+        ("FOLDER/own.yaml", "model: [", r"own\.yaml: unreadable"),
+        ("FOLDER/own.yaml", "model: {arch: {depth: 3}}", r"own\.yaml: model\.arch: missing key dim"),
+        ("FOLDER/own.yaml", "- a list", r"own\.yaml: the file: must be a mapping, not list"),
+    ],
+)
+def test_a_name_or_file_that_is_no_family_says_what_is(
+    name: str, content: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(content)
+    with pytest.raises(FamilyError, match=message):
+        family(name.replace("FOLDER", str(tmp_path)))

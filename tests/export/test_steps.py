@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import CONTEXT
 from appliance.request import FloatArray
-from tests.engine import lanes
 from tests.export import small
 from tests.export.small import BuiltBundle, Workshop
 
@@ -68,20 +67,6 @@ def reply_of(feed: Feed, kept: list[NDArray[Any]], context: int = CONTEXT) -> Fe
     return {**own, **seen, **dict(zip(names, kept, strict=True))}
 
 
-@pytest.mark.parametrize("reference", [0, 1, 10, 41])
-def test_the_fused_form_equals_the_masked_one(reference: int, made: BuiltBundle) -> None:
-    feed = feed_of(made.bundle, reference, 53)
-    masked, fused = (run(made.bundle, "step_keys", variant, feed) for variant in ("default", "ort-cpu"))
-    assert len(masked) == 1 + 2 * made.arch.depth
-    for found, wanted in zip(fused, masked, strict=True):
-        assert found.shape == wanted.shape
-        assert not wanted.size or small.relative(found, wanted) <= SAME
-    if reference:
-        given = reply_of(feed, masked[1:])
-        one, other = (run(made.bundle, "step_reply", variant, given)[0] for variant in ("default", "ort-cpu"))
-        assert small.relative(other, one) <= SAME
-
-
 @pytest.mark.parametrize("reference", [1, 10, 41])
 def test_keys_and_reply_equal_the_whole_sequence(reference: int, made: BuiltBundle) -> None:
     feed = feed_of(made.bundle, reference, 53, rows=2)
@@ -124,19 +109,3 @@ def litter(like: NDArray[Any], frames: int) -> NDArray[Any]:
     """Whatever an earlier lane left where nobody wrote since."""
     rng = np.random.default_rng(frames)
     return 5.0 * rng.standard_normal((len(like), frames, like.shape[2])).astype(like.dtype)
-
-
-def test_a_row_depends_on_no_other_row(made: BuiltBundle) -> None:
-    lanes.check_rows_of_one_call(made.bundle)
-
-
-@pytest.mark.parametrize("frames", [1, 29])
-def test_an_update_is_a_weighted_sum(frames: int, workshop: Workshop) -> None:
-    rng = np.random.default_rng(3)
-    names = ("latents", "guided", "unguided")
-    feed = {name: rng.standard_normal((frames, small.MELS), dtype=np.float32) for name in names}
-    weights = np.array([0.31, -0.17], np.float32)
-    [found] = run(workshop.make("v1").bundle, "update", "default", {**feed, "weights": weights})
-    wide = {name: array.astype(np.float64) for name, array in feed.items()}
-    wanted = wide["latents"] + float(weights[0]) * wide["guided"] + float(weights[1]) * wide["unguided"]
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)

@@ -17,65 +17,22 @@ from torch import Tensor, nn
 
 from appliance.contract import graphs as contract
 from appliance.contract.bundle import FUSED, Bundle
-from appliance.contract.graphs import STEPS
+from appliance.contract.graphs import STEPS, TAIL
 from export.graphs import to_onnx
 from export.graphs.condition import Condition
+from export.graphs.modulation import TIME_FREQUENCIES
 from export.sources.checkpoint import load_dit
 from tests.export import small
 from tests.export.small import Workshop
 
 pytestmark = pytest.mark.torch
 
-D, ROWS, M = small.V1.dim, 6 * small.V1.depth + 2, small.MELS
+D, M = small.V1.dim, small.MELS
 A = small.V1.heads * small.V1.dim_head
-Signature = dict[str, tuple[str, tuple[int | str, ...]]]
-ROW_INPUTS: Signature = {
-    "latents": ("float32", ("R", "N", M)),
-    "condition": ("compute", ("R", "N", D)),
-    "mod_table": ("float32", ("S", ROWS, D)),
-    "step_index": ("int32", ("R",)),
-    "lengths": ("int32", ("R",)),
-}
-VELOCITY: Signature = {"velocity": ("float32", ("R", "N", M))}
-KEPT: Signature = {name: ("compute", ("R", "P", A)) for name in ("keys_0", "values_0", "keys_1", "values_1")}
-SIGNATURES: dict[str, Signature] = {
-    "modulation": {"t": ("float32", ("K",)), "rows": ("float32", ("K", ROWS, D))},
-    "condition": {
-        "ids": ("int32", ("N",)),
-        "log_mel": ("float32", ("N", M)),
-        "condition": ("compute", (2, "N", D)),
-    },
-    "step": {**ROW_INPUTS, **VELOCITY},
-    "step_keys": {
-        **ROW_INPUTS,
-        "reference": ("float32", ("R", "P", M)),
-        "reference_condition": ("compute", ("R", "P", D)),
-        "reference_lengths": ("int32", ("R",)),
-        **VELOCITY,
-        **KEPT,
-    },
-    "step_reply": {
-        **ROW_INPUTS,
-        "context": ("float32", ("R", "C", M)),
-        "context_condition": ("compute", ("R", "C", D)),
-        "reference_lengths": ("int32", ("R",)),
-        **KEPT,
-        **VELOCITY,
-    },
-    "update": {
-        "latents": ("float32", ("N", M)),
-        "guided": ("float32", ("N", M)),
-        "unguided": ("float32", ("N", M)),
-        "weights": ("float32", (2,)),
-        "latents_out": ("float32", ("N", M)),
-    },
-    "vocoder": {"log_mel": ("float32", ("N", M)), "samples": ("float32", ("L",))},
-}
-"""The table of the design, written out a second time."""
-
 BUNDLES: dict[str, Callable[[Workshop], small.BuiltBundle]] = {
     "fp32": lambda w: w.make("v1"),
     "v0": lambda w: w.make("v0"),
+    "upsampling": lambda w: w.make("upsampling"),
     "bigvgan": lambda w: w.make("v1", "bigvgan"),
     "fp16": lambda w: w.make("v1", precision="fp16"),
     "int8": lambda w: w.make("v1", precision="int8"),
@@ -97,30 +54,17 @@ def models(bundle: Bundle) -> dict[str, tuple[str, onnx.ModelProto]]:
     }
 
 
-def signature(model: onnx.ModelProto) -> dict[str, tuple[str, tuple[int | str, ...]]]:
-    found = {}
-    for value in (*model.graph.input, *model.graph.output):
-        tensor = value.type.tensor_type
-        axes = tuple(axis.dim_param or axis.dim_value for axis in tensor.shape.dim)
-        found[value.name] = (onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name, axes)
-    return found
-
-
-def test_inputs_and_outputs_are_the_designs(bundle: Bundle) -> None:
-    compute = "float16" if bundle.manifest.precision in ("fp16", "int8-qdq") else "float32"
+def test_inputs_and_outputs_are_the_contracts(bundle: Bundle) -> None:
+    """Which `contract/test_graphs` writes out."""
+    specs = contract.signatures(bundle.manifest.dimensions)
     for name, model in models(bundle).values():
-        wanted = {
-            key: (compute if kind == "compute" else kind, axes)
-            for key, (kind, axes) in SIGNATURES[name].items()
-        }
-        assert signature(model) == wanted
-        assert list(signature(model)) == list(wanted)
-
-
-def test_upsampled_text_is_encoded_over_its_tokens(workshop: Workshop) -> None:
-    _, model = models(workshop.make("upsampling").bundle)["condition.onnx"]
-    wanted = {"ids": ("int32", ("T",)), "upsample_index": ("int32", ("N",)), "counts": ("float32", ("T",))}
-    assert signature(model).items() >= wanted.items()
+        found = []
+        for value in (*model.graph.input, *model.graph.output):
+            tensor = value.type.tensor_type
+            axes = tuple(axis.dim_param or axis.dim_value for axis in tensor.shape.dim)
+            kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+            found.append(contract.TensorSpec(value.name, kind, axes))  # type: ignore[arg-type]
+        assert found == [*specs[name].inputs, *specs[name].outputs]
 
 
 def test_older_runtimes_can_read_what_is_written(bundle: Bundle) -> None:
@@ -137,11 +81,6 @@ def test_older_runtimes_can_read_what_is_written(bundle: Bundle) -> None:
         assert others == ({"com.microsoft"} if fused and name in STEPS else set())
         if not others:
             onnx.checker.check_model(bundle.folder / file, full_check=True)
-
-
-def test_no_scalar_crosses_the_border_of_a_graph(bundle: Bundle) -> None:
-    for _, model in models(bundle).values():
-        assert all(axes for _, axes in signature(model).values())
 
 
 def test_nothing_of_this_machine_is_written(bundle: Bundle, root: Path) -> None:
@@ -188,6 +127,63 @@ def test_every_weight_is_written_once(bundle: Bundle) -> None:
         for offset, length in sorted(places):
             assert offset >= ends[-1], "two tensors overlap"
             ends.append(offset + length)
+
+
+# Where the weights are
+
+
+def initialisers(bundle: Bundle, name: str, variant: str = "default") -> dict[str, tuple[int, ...]]:
+    """Shapes of the graph's weights and tables; what the tracer made up for itself is left out."""
+    graph = onnx.load(bundle.graph(name, variant), load_external_data=False).graph
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    made_up = ("val_", "scalar_tensor", "view", "_unsafe_view")
+    return {name: shape for name, shape in shapes.items() if not name.startswith(made_up)}
+
+
+def elements(shapes: dict[str, tuple[int, ...]]) -> int:
+    return sum(int(np.prod(shape)) for shape in shapes.values())
+
+
+@pytest.mark.parametrize("name", small.TRACED)
+def test_every_parameter_is_in_exactly_one_kind_of_graph(name: str, workshop: Workshop) -> None:
+    made = workshop.make(name)
+    arch = made.arch
+    weights = load_dit(made.files.checkpoint, arch, len(small.VOCABULARY))
+    sizes = {name: int(np.prod(weights.entry(name).shape)) for name in weights}
+    of_time = [n for n in sizes if ".attn_norm." in n or n.startswith(("norm_out.", "time_embed."))]
+    of_text = [n for n in sizes if n.startswith("text_embed.")]
+    proj = arch.dim * (small.MELS + arch.text_dim) + arch.dim  # its columns for reference and text, its bias
+    norms = 2 * arch.depth * (arch.heads - 1) * arch.dim_head if arch.qk_norm else 0  # repeated by head
+    longest = 2 * small.MAX_FRAMES  # a reference and a reply, each padded
+    steps = longest * arch.dim_head + norms  # cosines, sines
+    tables = {
+        "modulation": TIME_FREQUENCIES,
+        "condition": (small.MAX_FRAMES + TAIL * (arch.encodes == "tokens"))
+        * arch.text_dim
+        * (arch.conv_layers > 0),
+        **dict.fromkeys(("step", "step_keys", "step_reply"), steps + longest),  # and frame numbers
+        "update": 0,
+    }
+    held = {name: elements(initialisers(made.bundle, name)) - extra for name, extra in tables.items()}
+    own = {name: elements(initialisers(made.bundle, name, "ort-cpu")) for name in ("step_keys", "step_reply")}
+    assert held["modulation"] == sum(sizes[n] for n in of_time)
+    assert held["condition"] == sum(sizes[n] for n in of_text) + proj
+    step = sum(sizes.values()) - sizes["rotary_embed.inv_freq"] - held["modulation"] - held["condition"]
+    assert held["step"] == held["step_keys"] == held["step_reply"] == step
+    assert own == dict.fromkeys(own, step + steps)
+    assert held["update"] == 0
+
+
+@pytest.mark.parametrize("name", small.TRACED)
+@pytest.mark.parametrize("variant", ["default", "ort-cpu"])
+def test_what_the_tracer_made_up_is_no_matrix(name: str, variant: str, workshop: Workshop) -> None:
+    bundle = workshop.make(name).bundle
+    for graph in ("modulation", "condition", "step", "step_keys", "step_reply", "update"):
+        named = initialisers(bundle, graph, variant)
+        tensors = onnx.load(bundle.graph(graph, variant), load_external_data=False).graph.initializer
+        for tensor in tensors:
+            if tensor.name not in named:
+                assert len(tensor.dims) <= 1 and sum(tensor.dims) <= bundle.manifest.arch.dim, tensor.name
 
 
 # The writer itself

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from appliance.client import AsyncClient, Client, End, Header, Piece, WordTiming
 from appliance.gateway import elevenlabs, stream_input
 from appliance.gateway.alignment import spoken, written
-from appliance.gateway.serving import LimitedSocket
+from appliance.gateway.limits import LimitedSocket
 from appliance.gateway.stream_input import AT_ONCE_S, MAX_CONTEXTS, TURN_END_S, ClientClock, Context, Encoder
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle

@@ -35,7 +35,8 @@ from appliance.rpc.moderation import QueueService
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.roles import CallAccess
 from appliance.rpc.server import RunningServer, listen, riva_services
-from appliance.rpc.speaking import Components, Reading, Speaking
+from appliance.rpc.speaking import Speaking
+from appliance.rpc.speech import Speech
 from appliance.rpc.status import DETAILS_KEY
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
@@ -43,6 +44,7 @@ from appliance.scheduler import Scheduler
 from appliance.text.pieces.arriving import TextSplitter
 from appliance.text.pieces.split import Budgets
 from appliance.voices.prompts import Prompts
+from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
 from tests.daemons import BUNDLE
 from tests.fakes_engine import FakeEngine, segment
@@ -141,7 +143,8 @@ class Box:
     engine: FakeEngine
     scheduler: Scheduler
     planner: SentencePlanner
-    components: Components
+    present: list[Speech]
+    """The one in use."""
     speaking: Speaking
     callers: Callers
     broadcaster: Broadcaster
@@ -177,8 +180,16 @@ class Box:
         """Texts of the segments that the engine began, in order."""
         return [name.partition(" ")[2] for name in self.engine.calls if name.startswith("open ")]
 
+    @property
+    def speech(self) -> Speech:
+        return self.present[0]
+
+    def change(self, **changes: Any) -> None:
+        """As a reload or a swap does: replace the Speech in use."""
+        self.present[0] = replace(self.speech, **changes)
+
     def set_defaults(self, **changes: Any) -> None:
-        self.components.change(**changes)
+        self.change(defaults=replace(self.speech.defaults, **changes))
 
     @contextmanager
     def planning(self, text: str = "") -> Iterator[tuple[Event, Event]]:
@@ -265,7 +276,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     store = VoiceStore(
         tmp_path / "voices", tmp_path / "cache", SPEC, 0.1, memory_entries=8, max_reference_bytes=12 << 20
     )
-    store.create("ann", speech_wav(), "Hello there.")
+    store.create(Place("ann"), speech_wav(), "Hello there.")
     prompts = Prompts(store)
     manifest = bundle.read(BUNDLE, verify=False).manifest
     planner = SentencePlanner(
@@ -282,29 +293,29 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     arrived: list[str] = []
     observed: list[tuple[str, str, str]] = []
 
-    components = Components(
-        reading=Reading(
+    present = [
+        Speech(
             cast(Planner, planner),
             RequestDefaults(
                 *(SynthesisConfig(max_text_characters=500), USUAL_NFE, 2.0, RATE_HZ),
                 audio=AudioConfig(loudness_lufs=None),
             ),
-        ),
-        scheduler=scheduler,
-        clock=time.monotonic,
-        spoken=lambda timings, promised_s: spoken.append((timings, promised_s)),
-        skipped=lambda: skipped.append(None),
-    )
+            scheduler,
+            time.monotonic,
+            spoken=lambda timings, promised_s: spoken.append((timings, promised_s)),
+            skipped=lambda: skipped.append(None),
+        )
+    ]
     config = ServerConfig(
         listen="127.0.0.1:0",
         socket=str(tmp_path / "run" / "grpc.sock"),
         **{"stream_buffer_s": 1.0, "max_calls": 12, **server_keys},
     )
-    speaking = Speaking(components, config)
+    speaking = Speaking(lambda: present[0], config)
     callers = Callers(config, Arrivals(arrived))
     broadcaster = Broadcaster(speaking, config.message_s)
     uploads = VoicesService(store)
-    queue = QueueService(scheduler.queue, components.clock, speaking.end, broadcaster)
+    queue = QueueService(scheduler.queue, time.monotonic, speaking.end, broadcaster)
     server = await listen(
         config,
         SynthesizerService(speaking),
@@ -322,7 +333,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
         engine,
         scheduler,
         planner,
-        components,
+        present,
         speaking,
         callers,
         broadcaster,

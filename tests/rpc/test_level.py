@@ -62,14 +62,14 @@ async def test_gains_of_request_and_channel_add_up(synthesizer: Stub, box: Box) 
 
 @pytest.mark.parametrize("lufs", [None, LUFS])
 async def test_a_kept_phrase_has_the_level_asked_for(synthesizer: Stub, box: Box, lufs: float | None) -> None:
-    box.components.phrases = Phrases(1 << 24)
+    box.change(phrases=Phrases(1 << 24))
     set_audio(box, AudioConfig(lufs))
     first = await spoken(synthesizer)
     assert np.array_equal(await spoken(synthesizer), first)
     quieter = await spoken(synthesizer, gain_db=-6.0)
     np.testing.assert_allclose(quieter, first * FACTOR, atol=1 / 32_767)
     assert np.array_equal(await spoken(synthesizer), first)
-    assert (box.components.phrases.hits, box.components.phrases.misses) == (3, 1)
+    assert (box.speech.phrases.hits, box.speech.phrases.misses) == (3, 1)
 
 
 @pytest.mark.parametrize("gain_db", [20.5, -21.0, float("nan"), float("inf")])

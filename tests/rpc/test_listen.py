@@ -18,8 +18,8 @@ from appliance.request import SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc, callers
 from appliance.rpc import listen as rpc
+from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import Kind
-from appliance.rpc.speaking import SynthesisCall
 from appliance.scheduler.job import Job
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import SMALL_WINDOW, Box, connection, refused, request, sentences, start
@@ -148,7 +148,7 @@ async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
     if kind == "levelled":
         box.set_defaults(audio=AudioConfig())
     elif kind == "cached":
-        box.components.phrases = Phrases(1 << 20)
+        box.change(phrases=Phrases(1 << 20))
     asked = request(text, **fields)
     expected = await plain(synthesizer, asked)  # with `cached`, the phrase is kept from here
     name = "r"

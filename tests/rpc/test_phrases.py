@@ -15,6 +15,7 @@ from appliance.audio.phrases import Phrases
 from appliance.request import Request, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.voices.records import Place
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, refused, request, speech_wav, start
 
@@ -23,8 +24,8 @@ Stub = appliance_pb2_grpc.SynthesizerStub
 
 @pytest.fixture
 def phrases(box: Box) -> Iterator[Phrases]:
-    box.components.phrases = Phrases(1 << 20)
-    yield box.components.phrases
+    box.change(phrases=Phrases(1 << 20))
+    yield box.speech.phrases
 
 
 async def stream(synthesizer: Stub, asked: pb.SynthesizeRequest) -> list[pb.StreamSynthesizeResponse]:
@@ -65,11 +66,12 @@ async def test_a_phrase_that_comes_again_is_the_same_and_costs_nothing(
 async def test_every_encoding_and_both_calls_share_a_phrase(box: Box, phrases: Phrases) -> None:
     low = {"segmentation": pb.LOW_LATENCY}
     fresh = {}
-    phrases_off, box.components.phrases = box.components.phrases, Phrases(0)
+    phrases_off = box.speech.phrases
+    box.change(phrases=Phrases(0))
     for encoding in (pb.WAV, pb.PCM16, pb.FLAC, pb.MP3, pb.MULAW):
         config = {"encoding": encoding, "sample_rate_hertz": 16_000}
         fresh[encoding] = (await box.say(audio_config=config, **low)).audio
-    box.components.phrases = phrases_off
+    box.change(phrases=phrases_off)
     await stream(box.synthesizer, request(**low))
     calls = list(box.engine.calls)
     for encoding, whole in fresh.items():
@@ -85,7 +87,7 @@ async def test_every_encoding_and_both_calls_share_a_phrase(box: Box, phrases: P
     ids=lambda fields: next(iter(fields)),
 )
 async def test_another_phrase_is_made(box: Box, phrases: Phrases, fields: dict[str, Any]) -> None:
-    box.store.create("bob", speech_wav(level=0.2), "Hello there.")
+    box.store.create(Place("bob"), speech_wav(level=0.2), "Hello there.")
     box.planner.cut = with_references(box)
     await box.say()
     assert not (await box.say(**fields)).header.cached
@@ -95,8 +97,8 @@ async def test_another_phrase_is_made(box: Box, phrases: Phrases, fields: dict[s
 async def test_a_voice_that_was_replaced_does_not_speak_again(box: Box, phrases: Phrases) -> None:
     box.planner.cut = with_references(box)
     await box.say()
-    box.store.delete("ann")
-    box.store.create("ann", speech_wav(level=0.2), "Hello there.")
+    box.store.delete(Place("ann"))
+    box.store.create(Place("ann"), speech_wav(level=0.2), "Hello there.")
     assert not (await box.say()).header.cached
 
 
@@ -114,7 +116,7 @@ def with_references(box: Box) -> Callable[[Request], list[Segment]]:
 async def test_without_a_seed_only_where_the_configuration_says_so(synthesizer: Stub, box: Box) -> None:
     plain = pb.SynthesizeRequest(text="one", voice="ann")
     for drawn in (False, True):
-        box.components.phrases = Phrases(1 << 20, drawn_seeds=drawn)
+        box.change(phrases=Phrases(1 << 20, drawn_seeds=drawn))
         first, second = await synthesizer.Synthesize(plain), await synthesizer.Synthesize(plain)
         assert second.header.cached is drawn
         assert (second.header.seed == first.header.seed) is drawn

@@ -31,6 +31,7 @@ from appliance.request import Handling, Spoken
 from appliance.rpc import riva as module
 from appliance.rpc.server import riva_services
 from appliance.voices.prompts import Prompts
+from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
 from tests.fakes_engine import samples_of, segment
 from tests.patience import PATIENCE_S
@@ -84,8 +85,8 @@ async def refused(call: Any) -> tuple[str, str]:
 
 
 async def test_voices_are_listed_by_language(box: Box, stub: Any, tmp_path: Path) -> None:
-    box.store.create("bo", speech_wav(1.0), "Good day.")
-    box.store.create("mei", speech_wav(1.2), "你好，大家好。")
+    box.store.create(Place("bo"), speech_wav(1.0), "Good day.")
+    box.store.create(Place("mei"), speech_wav(1.2), "你好，大家好。")
     (tmp_path / "voices" / "ruin").mkdir()
     reply = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
     assert [
@@ -103,7 +104,7 @@ def expected(*texts: str) -> bytes:
 
 
 def seeded(box: Box, **changes: Any) -> None:
-    synthesis = replace(box.components.defaults.synthesis, seed=5)
+    synthesis = replace(box.speech.defaults.synthesis, seed=5)
     box.set_defaults(synthesis=synthesis, **changes)
 
 
@@ -222,10 +223,10 @@ async def test_errors_are_about_rivas_fields(stub: Any) -> None:
 async def test_the_nearest_voice_of_a_language_speaks(
     box: Box, stub: Any, used: list[tuple[str, str]]
 ) -> None:
-    box.store.create("mei", speech_wav(1.4), "你好，大家好。")
+    box.store.create(Place("mei"), speech_wav(1.4), "你好，大家好。")
     await stub.Synthesize(asked(voice_name="", language_code="zh-CN"))
-    box.store.create("jo", speech_wav(1.2), "Guten Tag allerseits.")
-    box.components.change(languages=("de", "zh"), language_of=lambda text: "zh" if "你" in text else "de")
+    box.store.create(Place("jo"), speech_wav(1.2), "Guten Tag allerseits.")
+    box.set_defaults(languages=("de", "zh"), language_of=lambda text: "zh" if "你" in text else "de")
     listed = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
     assert [one.parameters["language_code"] for one in listed.model_config] == ["de-DE", "zh-CN"]
     for code in ("de-AT", "de", "", "zh-TW"):
@@ -314,7 +315,7 @@ async def test_the_words_of_a_prompt(box: Box, stub: Any, how: str) -> None:
     elif how == "earlier":
         await stub.Synthesize(asked(**zero_shot(prompt, transcript="Good day.")))
     elif how == "stored":
-        box.store.create("bo", prompt, "Good day.")
+        box.store.create(Place("bo"), prompt, "Good day.")
     else:
         fields["voice_name"] = "F5.ann"
     seen: list[str] = []
@@ -437,7 +438,7 @@ def test_a_daemon_without_rivas_messages_starts_and_says_so(
 async def test_a_style_is_a_key_of_the_custom_configuration(
     box: Box, stub: Any, used: list[tuple[str, str]]
 ) -> None:
-    box.store.create_style("ann", "happy", speech_wav(1.2), "I am glad.")
+    box.store.create(Place("ann", "happy"), speech_wav(1.2), "I am glad.")
     await stub.Synthesize(asked("one", custom_configuration={"style": "Happy"}))
     assert used == [("ann", "happy")]
     message = asked("one", custom_configuration={"style": "angry"})

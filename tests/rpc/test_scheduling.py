@@ -23,8 +23,8 @@ from appliance.contract.sampler import Sampler
 from appliance.request import Request, RequestCounts, Segment, Segmentation
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.call import SynthesisCall
 from appliance.rpc.requests import RequestDefaults, ways_of
-from appliance.rpc.speaking import SynthesisCall
 from tests.fakes_engine import FakeEngine, segment
 from tests.patience import PATIENCE_S, scaled
 from tests.rpc.conftest import (
@@ -65,7 +65,7 @@ async def test_a_long_stream_does_not_hold_up_the_next_caller(box: Box) -> None:
 @pytest.mark.parametrize("at_hand", [False, True])
 async def test_messages_of_one_connection_are_taken_in_order_of_arrival(box: Box, at_hand: bool) -> None:
     slowly = ("slow " * 50).strip()
-    box.components.at_hand = lambda voice, style: at_hand
+    box.change(at_hand=lambda voice, style: at_hand)
     with box.planning(slowly) as (reached, go):
         slow = start(box.say(slowly))
         await box.soon(reached.is_set)
@@ -90,7 +90,8 @@ async def test_what_is_planned_after_a_swap_is_read_again_for_its_bundle(box: Bo
 
         def switch() -> None:
             generation = box.scheduler.engines.generation
-            box.components.change(generation=generation, nfe=2, sampler=Sampler(steps=(2,)))
+            box.set_defaults(nfe=2, sampler=Sampler(steps=(2,)))
+            box.change(generation=generation)
 
         box.scheduler.engines.replace(other, switch)
         go.set()
@@ -110,7 +111,7 @@ async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thre
 
     box.planner.cut = cut
     for at_hand, text in ((False, "short"), (True, "short"), (True, "long " * 50)):
-        box.components.at_hand = lambda voice, style, at_hand=at_hand: at_hand
+        box.change(at_hand=lambda voice, style, at_hand=at_hand: at_hand)
         assert (await box.say(text)).audio
     box.planner.waits = True  # for the process that makes tokens
     assert (await box.say("short")).audio
@@ -210,7 +211,7 @@ async def test_more_steps_than_are_allowed_are_refused(box: Box) -> None:
 
 async def test_what_the_bundle_does_not_take_is_refused(box: Box) -> None:
     few = Sampler(guidance="none", steps=(2, 4, 8), strengths=(2.0,))
-    box.components.change(guidance=0.0, sampler=few)
+    box.set_defaults(guidance=0.0, sampler=few)
     for asked in (request(nfe_steps=4), request(nfe_steps=4, guidance=0.0)):
         reply = await box.synthesizer.Synthesize(asked)
         assert (reply.header.nfe_steps, reply.header.guidance) == (4, 0.0)
@@ -223,7 +224,7 @@ async def test_what_the_bundle_does_not_take_is_refused(box: Box) -> None:
         box.say(nfe_steps=4, guidance=2.0),
         exactly="guidance: must be 0 or absent with this bundle, whose weights have it in them, not 2",
     )
-    box.components.change(guidance=2.0, sampler=Sampler(guidance="embedded", strengths=(1, 3)))
+    box.set_defaults(guidance=2.0, sampler=Sampler(guidance="embedded", strengths=(1, 3)))
     assert (await box.say(guidance=1.5)).header.guidance == 1.5
     await refused(
         box.say(guidance=0.5), exactly="guidance: must be between 1 and 3 with this bundle, not 0.5"
@@ -427,7 +428,7 @@ async def _round_trip(box: Box, channel: grpc.aio.Channel) -> None:
 async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_it(box: Box) -> None:
     # Time stands still while the window fills, however long that takes.
     now = time.monotonic()
-    box.components.clock = lambda: now
+    box.change(clock=lambda: now)
     async with connection(box) as channel:
         call = await lazy(box, channel, on="stage")
         await box.soon(lambda: box.scheduler.load == RequestCounts())
@@ -441,7 +442,7 @@ async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_
         assert taken_s > 6.0, "a client's window takes many seconds"
         for later_s in (29.0, taken_s + 25.0, taken_s + 35.0):
             assert box.speaking.sending == 1 and not box.observed, "what it has may be played first"
-            box.components.clock = lambda later_s=later_s: now + later_s  # type: ignore[misc]
+            box.change(clock=lambda later_s=later_s: now + later_s)  # type: ignore[misc]
             box.speaking.drop_stalled(30.0)
             await _round_trip(box, channel)  # after which a call that was ended is gone
         await asyncio.wait_for(box.speaking.idle(), PATIENCE_S)

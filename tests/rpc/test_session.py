@@ -15,6 +15,7 @@ from appliance.request import Request, RequestCounts, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.session import MAX_WAITING
 from appliance.text.sayable import FrontEnd
+from appliance.voices.records import Place
 from tests.fakes_engine import samples_of, segment
 from tests.patience import PATIENCE_S, scaled
 from tests.rpc.conftest import Box, refused, request, speech_wav, start
@@ -250,7 +251,7 @@ async def test_a_session_that_stays_open_speaks_more_than_may_wait(box: Box) -> 
 @pytest.mark.parametrize("style", ["", "sad"])
 async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> None:
     for number, name in enumerate(("happy", "sad")):
-        box.store.create_style("ann", name, speech_wav(1.2 + number), "Hello there.")
+        box.store.create(Place("ann", name), speech_wav(1.2 + number), "Hello there.")
     front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
     box.set_defaults(speakable=front.speakable, styles=box.store.styles)
     runs: list[tuple[str, str]] = []
@@ -279,7 +280,7 @@ async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> Non
 
 
 async def test_a_session_with_a_style_that_the_voice_lacks_is_not_opened(synthesizer: Stub, box: Box) -> None:
-    box.store.create_style("ann", "happy", speech_wav(1.2), "Hello there.")
+    box.store.create(Place("ann", "happy"), speech_wav(1.2), "Hello there.")
     call = synthesizer.Session()
     await call.write(configure(style="angry"))
     await refused(call.read(), "voice 'ann' has no style 'angry'; it has neutral, happy", field="style")

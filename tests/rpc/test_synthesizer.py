@@ -141,7 +141,7 @@ async def test_a_streamed_wav_has_its_header_once(synthesizer: Stub) -> None:
 async def test_what_has_audio_is_marked_by_configuration_alone(
     box: Box, synthesizer: Stub, is_marked: bool
 ) -> None:
-    box.components.change(audio=AudioConfig(loudness_lufs=None, marked=is_marked))
+    box.set_defaults(audio=AudioConfig(loudness_lufs=None, marked=is_marked))
     asked = request(audio_config={"encoding": pb.WAV})
     whole, stream = synthesizer.Synthesize(asked), synthesizer.StreamSynthesize(asked)
     async with grpc.aio.insecure_channel(box.address) as channel:

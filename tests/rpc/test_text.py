@@ -106,7 +106,7 @@ async def test_names_are_said_as_the_voice_or_the_request_says(box: Box) -> None
 
 
 async def test_stage_directions_reach_the_planner(box: Box) -> None:
-    asked = request_of(request("*waves* hi [laugh]"), box.components.defaults, stream=True)
+    asked = request_of(request("*waves* hi [laugh]"), box.speech.defaults, stream=True)
     assert (asked.text, asked.directions) == ("hi", (Direction(0, "waves"), Direction(2, "laugh")))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
 from pathlib import Path
 
 import pytest
@@ -45,7 +45,7 @@ async def test_a_trial_waits_for_all_requests(box: Box) -> None:
     with box.held() as go:
         first = start(box.say("one"))
         await box.soon(lambda: box.opened == ["one"])
-        tried = start(Trial(box.components).reply(reference, "ann's uploader"))
+        tried = start(Trial(lambda: box.speech).reply(reference, "ann's uploader"))
         await box.soon(lambda: box.scheduler.load.waiting == 1)
         later = start(box.say("two"))
         await box.soon(lambda: box.scheduler.load.waiting == 2)
@@ -58,12 +58,11 @@ async def test_a_trial_waits_for_all_requests(box: Box) -> None:
 
 @pytest.mark.parametrize("why", ["it costs too much", "it would come too late", "the daemon drains"])
 async def test_there_is_no_trial(box: Box, why: str) -> None:
-    parts = box.components
     if why == "it costs too much":
         box.engine.costs.call_s = 2.1
     elif why == "it would come too late":
-        parts = replace(parts, clock=lambda: box.components.clock() - WAIT_S)
+        box.change(clock=lambda: time.monotonic() - WAIT_S)
     else:
         box.scheduler.drain()
-    assert await Trial(parts).reply(box.store.reference("ann"), "ann's uploader") is None
+    assert await Trial(lambda: box.speech).reply(box.store.reference("ann"), "ann's uploader") is None
     assert box.opened == []

@@ -17,7 +17,7 @@ from appliance.errors import Cancelled
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.voices import UPLOAD_THREADS, UPLOADS_WAITING
-from appliance.voices.records import Voice
+from appliance.voices.records import Place, Voice
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, refusal, refused, reply_of, request, speech_wav
 
@@ -165,15 +165,15 @@ class Uploads:
         self._create = box.store.create
         box.store.create = self.create  # type: ignore[method-assign]
 
-    def create(self, name: str, *content: Any, checkpoint: Callable[[], None], **options: Any) -> Voice:
-        self.begun.append(name)
+    def create(self, place: Place, *content: Any, checkpoint: Callable[[], None], **options: Any) -> Voice:
+        self.begun.append(place.name)
         while not self.go.wait(0.005):
             try:
                 checkpoint()
             except Cancelled:
-                self.stopped.append(name)
+                self.stopped.append(place.name)
                 raise
-        return self._create(name, *content, checkpoint=checkpoint, **options)
+        return self._create(place, *content, checkpoint=checkpoint, **options)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
 def test_what_was_spoken_is_counted() -> None:
     metrics = Metrics()
     load = RequestCounts(waiting=3, running=2, parked=1)
-    metrics.watch(lambda: load, lambda: True, planning=lambda: 4, sending=lambda: 5)
+    metrics.watch(lambda: load, lambda: True, planning=lambda: 4, sending=lambda: 5, resting=lambda: True)
     metrics.observe("Synthesize", "OK", "")
     metrics.observe("Synthesize", "RESOURCE_EXHAUSTED", "QUEUE_FULL")
     metrics.spoken(
@@ -56,6 +56,7 @@ def test_what_was_spoken_is_counted() -> None:
         )
     )
     read = samples(metrics)
+    assert read["f5_resting",] == 1.0
     assert read["f5_requests_total", "Synthesize", "OK"] == 1.0
     assert read["f5_requests_total", "Synthesize", "RESOURCE_EXHAUSTED"] == 1.0
     assert read["f5_rejects_total", "QUEUE_FULL"] == 1.0

@@ -19,6 +19,7 @@ import yaml
 from appliance.errors import VoiceDamaged, VoiceNotFound
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
 from tests.daemons import Running, reference_wav, running, store_in
 from tests.patience import PATIENCE_S
@@ -143,16 +144,16 @@ def wrong(
 def test_a_voice_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str) -> None:
     store = store_in(tmp_path / "box")
     with traced(tmp_path / "box" / "voices", monkeypatch, without) as disk:
-        store.create("ann", wav(), "Hello there.", display_name="Ann")
+        store.create(Place("ann"), wav(), "Hello there.", display_name="Ann")
         disk.acknowledge("created")
         store.update("ann", "Bea")
         disk.acknowledge("updated")
-        store.delete("ann")
+        store.delete(Place("ann"))
         disk.acknowledge("deleted")
     assert len(disk.moments) >= 10
 
     def state_of(store: VoiceStore) -> str:
-        return f"{store.get('ann').display_name} {store.reference('ann').transcript}"
+        return f"{store.voice('ann').display_name} {store.reference('ann').transcript}"
 
     allowed = {"": ["absent", "Ann Hello there. "], "created": ["Ann Hello there. ", "Bea Hello there. "]}
     allowed |= {"updated": ["Bea Hello there. ", "absent"], "deleted": ["absent"]}
@@ -164,13 +165,13 @@ def test_a_voice_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_style_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str) -> None:
     store = store_in(tmp_path / "box")
     with traced(tmp_path / "box" / "voices", monkeypatch, without) as disk:
-        store.create("ann", wav(), "Hello there.")
+        store.create(Place("ann"), wav(), "Hello there.")
         disk.acknowledge("created")
-        store.create_style("ann", "happy", wav(2.0), "I am glad.")
+        store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
         disk.acknowledge("styled")
         store.update("ann", "Ann")
         disk.acknowledge("updated")
-        store.delete_style("ann", "happy")
+        store.delete(Place("ann", "happy"))
         disk.acknowledge("unstyled")
 
     def state_of(store: VoiceStore) -> str:

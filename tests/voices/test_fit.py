@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from appliance.voices.records import Place
 from tests.daemons import store_in
 from tests.sounds import RATE_HZ, to_file
 
@@ -54,7 +55,7 @@ def read(syllables: int, seconds: float) -> bytes:
 
 def told(folder: Path, audio: bytes, transcript: str) -> list[str]:
     """Beginnings of what is said of the transcript."""
-    found = store_in(folder).create("ann", audio, transcript, validate_only=True).warnings
+    found = store_in(folder).create(Place("ann"), audio, transcript, validate_only=True).warnings
     return [start for start in (FEW, MANY, UNMARKED) for warning in found if warning.startswith(start)]
 
 

@@ -27,9 +27,9 @@ from appliance.errors import (
 )
 from appliance.request import Features, Reference
 from appliance.rpc.voices import voice_message
-from appliance.voices import reference
+from appliance.voices import index, reference
 from appliance.voices import store as voices
-from appliance.voices.records import NAME_RULE
+from appliance.voices.records import NAME_RULE, Place
 from appliance.voices.rules import ZIPVOICE
 from appliance.voices.store import VoiceStore
 from tests.daemons import store_in
@@ -39,7 +39,7 @@ SPEC = MelSpec("vocos")
 
 
 @dataclass
-class Place:
+class Folders:
     root: Path
     level: float = 0.1
     prepared: int = 0
@@ -54,14 +54,14 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    made = Place(tmp_path)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
+    made = Folders(tmp_path)
 
     def prepare(audio: bytes, *rest: Any) -> Features:
         made.prepared += 1
         return reference.prepare(audio, *rest)
 
-    monkeypatch.setattr(voices, "prepare", prepare)
+    monkeypatch.setattr(index, "prepare", prepare)
     return made
 
 
@@ -72,11 +72,13 @@ def same(a: Reference, b: Reference) -> bool:
     )
 
 
-def test_a_voice_survives_a_restart_byte_for_byte(place: Place) -> None:
+def test_a_voice_survives_a_restart_byte_for_byte(place: Folders) -> None:
     audio = wav()
-    made = place.open().create("ann", audio, "Hello there", "Ann agreed on 1 May: naïve “quotes”\n2nd line")
+    made = place.open().create(
+        Place("ann"), audio, "Hello there", "Ann agreed on 1 May: naïve “quotes”\n2nd line"
+    )
     store = place.open()
-    assert store.get("ann") == made
+    assert store.voice("ann") == made
     assert any(warning.startswith("only 1.1 s of speech:") for warning in made.warnings)
     assert (made.size_bytes, made.duration_s) == (len(audio), 1.05)
     # A sine's RMS, thinned by the 50 ms of silence that trimming appends.
@@ -87,9 +89,9 @@ def test_a_voice_survives_a_restart_byte_for_byte(place: Place) -> None:
     assert store.reference("ann").features.rms == pytest.approx(rms, rel=1e-3)
 
 
-def test_hit_and_miss_are_the_same_bytes_in_memory_and_from_disk(place: Place) -> None:
+def test_hit_and_miss_are_the_same_bytes_in_memory_and_from_disk(place: Folders) -> None:
     store = place.open()
-    store.create("ann", wav(), "Hello there.")
+    store.create(Place("ann"), wav(), "Hello there.")
     memory = store.reference("ann")
     disk = place.open().reference("ann")
     assert place.prepared == 1
@@ -99,9 +101,9 @@ def test_hit_and_miss_are_the_same_bytes_in_memory_and_from_disk(place: Place) -
     assert same(memory, disk) and same(disk, fresh)
 
 
-def test_a_hit_reads_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hit_reads_nothing(place: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     store = place.open()
-    store.create("ann", wav(8.0), "Hello there.")
+    store.create(Place("ann"), wav(8.0), "Hello there.")
     kept = store.reference("ann")
     monkeypatch.setattr("builtins.open", lambda *_, **__: pytest.fail("a file was opened"))
     monkeypatch.setattr("os.open", lambda *_, **__: pytest.fail("a file was opened"))
@@ -109,9 +111,9 @@ def test_a_hit_reads_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("where", ["checksum", "middle", "last", "cut", "empty"])
-def test_a_damaged_cache_file_is_made_again(place: Place, where: str) -> None:
+def test_a_damaged_cache_file_is_made_again(place: Folders, where: str) -> None:
     good = place.open()
-    good.create("ann", wav(), "Hello there.")
+    good.create(Place("ann"), wav(), "Hello there.")
     (path,) = place.cached
     packed = bytearray(path.read_bytes())
     if where == "cut":
@@ -127,8 +129,8 @@ def test_a_damaged_cache_file_is_made_again(place: Place, where: str) -> None:
     assert place.prepared == 2
 
 
-def test_another_kind_of_preparation_does_not_see_the_old_cache(place: Place) -> None:
-    place.open().create("ann", wav(), "Hello there.")
+def test_another_kind_of_preparation_does_not_see_the_old_cache(place: Folders) -> None:
+    place.open().create(Place("ann"), wav(), "Hello there.")
     place.level = 0.2
     place.open().reference("ann")
     assert place.prepared == 2
@@ -137,10 +139,10 @@ def test_another_kind_of_preparation_does_not_see_the_old_cache(place: Place) ->
     assert len(by_its_rule.features.samples) > len(place.open().reference("ann").features.samples)
 
 
-def test_the_transcript_is_no_part_of_the_cache(place: Place) -> None:
+def test_the_transcript_is_no_part_of_the_cache(place: Folders) -> None:
     store = place.open()
-    store.create("ann", wav(), "Hello there.")
-    store.create("bea", wav(), "Something else.")
+    store.create(Place("ann"), wav(), "Hello there.")
+    store.create(Place("bea"), wav(), "Something else.")
     prepared = place.prepared
     assert len(place.cached) == 1
     assert store.reference("ann").transcript != store.reference("bea").transcript
@@ -148,10 +150,10 @@ def test_the_transcript_is_no_part_of_the_cache(place: Place) -> None:
     assert place.prepared == prepared
 
 
-def test_memory_holds_the_most_recently_used(place: Place) -> None:
+def test_memory_holds_the_most_recently_used(place: Folders) -> None:
     store = place.open(memory_entries=1)
-    store.create("ann", wav(pitch_hz=200), "Hello there.")
-    store.create("bea", wav(pitch_hz=300), "Hello there.")
+    store.create(Place("ann"), wav(pitch_hz=200), "Hello there.")
+    store.create(Place("bea"), wav(pitch_hz=300), "Hello there.")
     shutil.rmtree(place.root / "cache")
     prepared = place.prepared
     store.reference("bea")
@@ -162,33 +164,33 @@ def test_memory_holds_the_most_recently_used(place: Place) -> None:
     assert (store.at_hand("ann"), store.at_hand("bea")) == (True, False)
 
 
-def test_shared_references_cannot_be_written_to(place: Place) -> None:
+def test_shared_references_cannot_be_written_to(place: Folders) -> None:
     store = place.open()
-    store.create("ann", wav(), "Hello there.")
+    store.create(Place("ann"), wav(), "Hello there.")
     with pytest.raises(ValueError, match="read-only"):
         store.reference("ann").features.samples[0] = 1.0
     with pytest.raises(ValueError, match="read-only"):
         place.open().reference("ann").features.log_mel[0] = 1.0
 
 
-def test_the_same_again_is_no_error_and_other_content_is(place: Place) -> None:
+def test_the_same_again_is_no_error_and_other_content_is(place: Folders) -> None:
     store = place.open()
-    made = store.create("ann", wav(), "Hello there.")
-    assert store.create("ann", wav(), "Hello there.") == made
+    made = store.create(Place("ann"), wav(), "Hello there.")
+    assert store.create(Place("ann"), wav(), "Hello there.") == made
     with pytest.raises(VoiceExists, match="ann"):
-        store.create("ann", wav(), "Hello, there.")
+        store.create(Place("ann"), wav(), "Hello, there.")
     with pytest.raises(VoiceExists, match="ann"):
-        store.create("ann", wav(pitch_hz=100), "Hello there.")
-    assert store.get("ann") == made
+        store.create(Place("ann"), wav(pitch_hz=100), "Hello there.")
+    assert store.voice("ann") == made
 
 
 @pytest.mark.parametrize(
     "name", ["", "Ann", "-ann", "_ann", "a.b", "../ann", "a/b", "a" * 65, "ann\n", "änn", ".ann.00000000"]
 )
-def test_names_outside_the_rule_are_refused(place: Place, name: str) -> None:
+def test_names_outside_the_rule_are_refused(place: Folders, name: str) -> None:
     store = place.open()
     with pytest.raises(InvalidRequest, match="a-z, 0-9") as caught:
-        store.create(name, wav(), "Hello there.")
+        store.create(Place(name), wav(), "Hello there.")
     assert caught.value.field == "name"
     with pytest.raises(VoiceNotFound):
         store.reference(name)
@@ -213,47 +215,47 @@ def test_names_inside_the_rule(name: str) -> None:
     ],
 )
 def test_a_bad_reference_is_refused_and_leaves_nothing(
-    place: Place, audio: bytes, transcript: str, field: str
+    place: Folders, audio: bytes, transcript: str, field: str
 ) -> None:
     store = place.open()
     with pytest.raises(InvalidReference) as caught:
-        store.create("ann", audio, transcript)
+        store.create(Place("ann"), audio, transcript)
     assert caught.value.field == field
     assert list((place.root / "voices").iterdir()) == place.cached == []
 
 
-def test_what_is_only_validated_or_stopped_leaves_nothing(place: Place) -> None:
+def test_what_is_only_validated_or_stopped_leaves_nothing(place: Folders) -> None:
     def stop() -> None:
         raise Cancelled("stopped")
 
     store = place.open()
-    assert store.create("ann", wav(), "Hello there.", validate_only=True).name == "ann"
+    assert store.create(Place("ann"), wav(), "Hello there.", validate_only=True).name == "ann"
     with pytest.raises(Cancelled):
-        store.create("ann", wav(), "Hello there.", checkpoint=stop)
+        store.create(Place("ann"), wav(), "Hello there.", checkpoint=stop)
     assert list((place.root / "voices").iterdir()) == place.cached == []
     with pytest.raises(VoiceNotFound):
-        store.get("ann")
+        store.voice("ann")
 
 
-def test_delete_forgets_what_was_prepared_unless_another_voice_shares_it(place: Place) -> None:
+def test_delete_forgets_what_was_prepared_unless_another_voice_shares_it(place: Folders) -> None:
     store = place.open()
-    store.create("ann", wav(), "Hello there.")
-    store.create("bea", wav(), "Hello there.")
-    store.delete("ann")
+    store.create(Place("ann"), wav(), "Hello there.")
+    store.create(Place("bea"), wav(), "Hello there.")
+    store.delete(Place("ann"))
     assert len(place.cached) == 1
-    store.delete("bea")
+    store.delete(Place("bea"))
     assert list((place.root / "voices").iterdir()) == place.cached == []
     with pytest.raises(VoiceNotFound, match="bea"):
         store.reference("bea")
     with pytest.raises(VoiceNotFound, match="bea"):
-        store.delete("bea")
+        store.delete(Place("bea"))
 
 
-def test_paging_goes_over_every_voice_once(place: Place) -> None:
+def test_paging_goes_over_every_voice_once(place: Folders) -> None:
     store = place.open()
     names = ["a", "a-b", "a_b", "b", "c0", "c1", "d"]
     for name in reversed(names):
-        store.create(name, wav(0.5), "Hello there.")
+        store.create(Place(name), wav(0.5), "Hello there.")
     for size in (1, 2, 3, 7, 8, 0):
         seen, token = [], ""
         while True:
@@ -270,13 +272,13 @@ def test_paging_goes_over_every_voice_once(place: Place) -> None:
         store.page(1, "../x")
 
 
-def test_voices_changed_by_hand_are_seen_at_once(place: Place) -> None:
+def test_voices_changed_by_hand_are_seen_at_once(place: Folders) -> None:
     store = place.open()
-    store.create("ann", wav(), "Hello there.")
+    store.create(Place("ann"), wav(), "Hello there.")
     folder = place.root / "voices"
     shutil.copytree(folder / "ann", folder / "bea")
     with pytest.raises(StorageError, match="describes voice 'ann'"):
-        store.get("bea")
+        store.voice("bea")
     record = folder / "bea" / "voice.yaml"
     record.write_text(record.read_text().replace("name: ann", "name: bea").replace("Hello there", "Good day"))
     assert store.reference("bea").transcript == "Good day. "
@@ -286,8 +288,8 @@ def test_voices_changed_by_hand_are_seen_at_once(place: Place) -> None:
         store.reference("ann")
 
 
-def test_audio_changed_by_hand_is_noticed(place: Place) -> None:
-    place.open().create("ann", wav(), "Hello there.")
+def test_audio_changed_by_hand_is_noticed(place: Folders) -> None:
+    place.open().create(Place("ann"), wav(), "Hello there.")
     (place.root / "voices" / "ann" / "audio").write_bytes(wav(pitch_hz=100))
     shutil.rmtree(place.root / "cache")
     store = place.open()
@@ -321,11 +323,11 @@ DAMAGES = ["unknown key", "not yaml", "no date", "another name", "no record", "n
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_voice_is_named_without_its_path_and_can_be_replaced_and_deleted(
-    place: Place, how: str
+    place: Folders, how: str
 ) -> None:
     store = place.open()
-    made = store.create("ann", wav(), "Hello there.")
-    store.create("bea", wav(0.5), "Hello there.")
+    made = store.create(Place("ann"), wav(), "Hello there.")
+    store.create(Place("bea"), wav(0.5), "Hello there.")
     shutil.rmtree(place.root / "cache")
     spoil(place.root / "voices" / "ann", how)
     store = place.open()
@@ -337,14 +339,14 @@ def test_a_damaged_voice_is_named_without_its_path_and_can_be_replaced_and_delet
     listed = {voice.name: voice.problem for voice in store.page().voices}
     # Only what its record can tell is known of a voice that nobody has used yet.
     assert listed == {"ann": "" if "audio" in how else str(caught.value), "bea": ""}
-    assert store.create("ann", wav(), "Hello there.").sha256 == made.sha256
+    assert store.create(Place("ann"), wav(), "Hello there.").sha256 == made.sha256
     assert store.reference("ann").transcript == "Hello there. "
     assert [path.name for path in (place.root / "voices").iterdir() if path.name[0] == "."] == []
     spoil(place.root / "voices" / "ann", how)
-    place.open().delete("ann")
+    place.open().delete(Place("ann"))
     assert [path.name for path in (place.root / "voices").iterdir()] == ["bea"]
     with pytest.raises(VoiceNotFound):
-        store.delete("ann")
+        store.delete(Place("ann"))
 
 
 def with_field(name: str, value: str) -> Callable[[Path], None]:
@@ -419,7 +421,7 @@ ODD_FILES: dict[str, Callable[[Path], object]] = {
     ids=[*(f"{field} {value[:20]!r}" for field, value in ODD_FIELDS), *ODD_FILES],
 )
 def test_a_record_that_nobody_can_read_hides_no_other_voice(
-    place: Place, spoilt: Callable[[Path], None], whole: Path
+    place: Folders, spoilt: Callable[[Path], None], whole: Path
 ) -> None:
     shutil.copytree(whole, place.root, dirs_exist_ok=True)
     spoilt(place.root / "voices" / "ann" / "voice.yaml")
@@ -432,9 +434,9 @@ def test_a_record_that_nobody_can_read_hides_no_other_voice(
     with pytest.raises(StorageError, match=r"^voice 'ann'") as caught:
         store.reference("ann")
     assert len(str(caught.value)) < 1_000 and len(store.check()) == 1
-    store.delete("ann")
+    store.delete(Place("ann"))
     assert [voice.name for voice in store.page().voices] == ["bea"] and len(place.cached) == 2
-    assert store.create("ann", wav(0.4), "Hello there.").name == "ann"
+    assert store.create(Place("ann"), wav(0.4), "Hello there.").name == "ann"
 
 
 @pytest.fixture(scope="module")
@@ -443,17 +445,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     store = store_in(folder)
     for name, seconds in (("ann", 0.4), ("bea", 0.5)):
-        store.create(name, wav(seconds), "Hello there.")
+        store.create(Place(name), wav(seconds), "Hello there.")
     return folder
 
 
 @pytest.mark.parametrize("bound", ["number", "space"])
 def test_voices_have_bounds_and_a_deleted_one_makes_room(
-    place: Place, monkeypatch: pytest.MonkeyPatch, bound: str
+    place: Folders, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     store = place.open()
     for name in ("ann", "bea"):
-        store.create(name, wav(), "Hello there.")
+        store.create(Place(name), wav(), "Hello there.")
     free = voices.SPARE_BYTES + len(wav()) - 1
     usage = shutil.disk_usage(place.root)
     with monkeypatch.context() as patch:
@@ -462,17 +464,17 @@ def test_voices_have_bounds_and_a_deleted_one_makes_room(
         else:
             patch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
         with pytest.raises(StorageError, match=r"^voices: 2 are stored|^voice 'cid': .* 67 MB stay free"):
-            store.create("cid", wav(), "Hello there.")
-        assert store.create("ann", wav(), "Hello there.").name == "ann"
+            store.create(Place("cid"), wav(), "Hello there.")
+        assert store.create(Place("ann"), wav(), "Hello there.").name == "ann"
         assert store.names() == ["ann", "bea"]
-        store.delete("ann")
+        store.delete(Place("ann"))
         free += 1
-        store.create("cid", wav(), "Hello there.")
+        store.create(Place("cid"), wav(), "Hello there.")
     assert store.names() == ["bea", "cid"]
 
 
 @pytest.mark.parametrize("made", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
-def test_audio_that_is_no_file_is_damage(place: Place, whole: Path, made: Callable[[Path], None]) -> None:
+def test_audio_that_is_no_file_is_damage(place: Folders, whole: Path, made: Callable[[Path], None]) -> None:
     shutil.copytree(whole / "voices", place.root / "voices")
     instead(made)(place.root / "voices" / "ann" / "audio")
     with pytest.raises(VoiceDamaged, match=r"^voice 'ann': audio is no file of at most"):
@@ -480,9 +482,9 @@ def test_audio_that_is_no_file_is_damage(place: Place, whole: Path, made: Callab
 
 
 def test_a_voice_that_cannot_be_read_at_the_moment_is_not_replaced(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.open().create("ann", wav(), "Hello there.")
+    place.open().create(Place("ann"), wav(), "Hello there.")
     store = place.open()
 
     def full(path: Path, flags: int) -> int:
@@ -491,38 +493,38 @@ def test_a_voice_that_cannot_be_read_at_the_moment_is_not_replaced(
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", full)
         with pytest.raises(StorageError, match=r"^voice 'ann': Too many open files$"):
-            store.create("ann", wav(0.7), "Something else.")
-    assert store.get("ann").transcript == "Hello there."
+            store.create(Place("ann"), wav(0.7), "Something else.")
+    assert store.voice("ann").transcript == "Hello there."
 
 
-def test_another_consent_note_is_refused_and_none_is_not(place: Place) -> None:
+def test_another_consent_note_is_refused_and_none_is_not(place: Folders) -> None:
     store = place.open()
-    made = store.create("ann", wav(), "Hello there.", "Ann agreed on 1 May.")
-    assert store.create("ann", wav(), "Hello there.", "Ann agreed on 1 May.") == made
-    assert store.create("ann", wav(), "Hello there.") == made
+    made = store.create(Place("ann"), wav(), "Hello there.", "Ann agreed on 1 May.")
+    assert store.create(Place("ann"), wav(), "Hello there.", "Ann agreed on 1 May.") == made
+    assert store.create(Place("ann"), wav(), "Hello there.") == made
     with pytest.raises(VoiceExists, match="another consent note"):
-        store.create("ann", wav(), "Hello there.", "Ann agreed to something else.")
+        store.create(Place("ann"), wav(), "Hello there.", "Ann agreed to something else.")
 
 
-def test_a_transcript_that_cannot_be_all_is_warned_of(place: Place) -> None:
-    made = place.open().create("ann", wav(3.5), "a")
+def test_a_transcript_that_cannot_be_all_is_warned_of(place: Folders) -> None:
+    made = place.open().create(Place("ann"), wav(3.5), "a")
     assert any(warning.startswith("the transcript probably lacks words:") for warning in made.warnings)
-    assert place.open().get("ann").warnings == made.warnings
+    assert place.open().voice("ann").warnings == made.warnings
 
 
-def test_an_upload_is_decoded_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_is_decoded_once(place: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
     real = reference.decode
     monkeypatch.setattr(reference, "decode", lambda audio: decoded.append(len(audio)) or real(audio))
     store = place.open()
-    store.create("ann", wav(), "Hello there.")
+    store.create(Place("ann"), wav(), "Hello there.")
     assert len(decoded) == 1
-    store.create("ann", wav(), "Hello there.")
+    store.create(Place("ann"), wav(), "Hello there.")
     assert len(decoded) == 1
 
 
 def test_a_voice_and_its_deletion_are_on_disk_before_they_are_acknowledged(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
     sync, rename, put = os.fsync, os.rename, os.replace
@@ -546,29 +548,31 @@ def test_a_voice_and_its_deletion_are_on_disk_before_they_are_acknowledged(
     monkeypatch.setattr(os, "rename", renamed)
     monkeypatch.setattr(os, "replace", replaced)
     store = place.open()
-    store.create("ann", wav(), "Hello there.")
+    store.create(Place("ann"), wav(), "Hello there.")
     # The new folder's name, which begins with .ann., is cut off.
     assert events[:5] == ["sync audio", "sync voice.yaml", "sync ", "rename", "sync voices"]
     events.clear()
     store.update("ann", "Ann")
     assert events == ["sync new record", "rename", "sync ann"]
     events.clear()
-    store.delete("ann")
+    store.delete(Place("ann"))
     assert events == ["rename", "sync voices"]
 
 
-def test_names_in_any_script_and_pronunciations_are_kept_and_changed(place: Place) -> None:
+def test_names_in_any_script_and_pronunciations_are_kept_and_changed(place: Folders) -> None:
     store = place.open()
     words = {"Xx_Anna": "安娜", "GG": "good game"}
-    made = store.create("ann", wav(), "Hello there.", display_name=" 安\u200b娜 ", pronunciations=words)
+    made = store.create(
+        Place("ann"), wav(), "Hello there.", display_name=" 安\u200b娜 ", pronunciations=words
+    )
     assert (made.display_name, made.pronunciations) == ("安娜", words)
     prepared = place.prepared
-    assert place.open().get("ann") == made == store.create("ann", wav(), "Hello there.")
+    assert place.open().voice("ann") == made == store.create(Place("ann"), wav(), "Hello there.")
     for other in ({"display_name": "Anna"}, {"pronunciations": {"GG": "gee gee"}}):
         with pytest.raises(VoiceExists, match=r"another (display name|list of pronunciations); UpdateVoice"):
-            store.create("ann", wav(), "Hello there.", **other)
+            store.create(Place("ann"), wav(), "Hello there.", **other)
     changed = store.update("ann", "Anna")
-    assert changed == replace(made, display_name="Anna") == place.open().get("ann") == store.get("ann")
+    assert changed == replace(made, display_name="Anna") == place.open().voice("ann") == store.voice("ann")
     assert store.update("ann", pronunciations={}) == replace(changed, pronunciations={})
     assert store.pronunciations("ann") == store.pronunciations("nobody") == {}
     assert (store.update("ann").display_name, place.prepared) == ("Anna", prepared)
@@ -584,7 +588,7 @@ def test_names_in_any_script_and_pronunciations_are_kept_and_changed(place: Plac
 LEFTOVERS = (".ann.0123abcd", f".{'a' * 64}-{'b' * 16}.ref.0123abcd")
 
 
-def test_leftovers_are_swept(place: Place) -> None:
+def test_leftovers_are_swept(place: Folders) -> None:
     store = place.open()
     folder, cache = place.root / "voices", place.root / "cache"
     (folder / LEFTOVERS[0]).mkdir()
@@ -596,7 +600,7 @@ def test_leftovers_are_swept(place: Place) -> None:
     assert list(cache.iterdir()) == []
 
 
-def test_what_another_process_is_writing_is_not_swept(place: Place) -> None:
+def test_what_another_process_is_writing_is_not_swept(place: Folders) -> None:
     store = place.open()
     paths = place.root / "voices" / LEFTOVERS[0], place.root / "cache" / LEFTOVERS[1]
     for path in paths:
@@ -617,22 +621,22 @@ def test_what_another_process_is_writing_is_not_swept(place: Place) -> None:
     assert not any(path.exists() for path in paths)
 
 
-def test_two_stores_of_one_folder_take_turns(place: Place) -> None:
+def test_two_stores_of_one_folder_take_turns(place: Folders) -> None:
     """Of several writers of one name, one stores it and the others see that."""
     content = [(wav(pitch_hz=200 + i), f"Hello number {i}.") for i in range(4)]
 
     def create(i: int) -> str:
         try:
-            return place.open().create("ann", *content[i]).transcript
+            return place.open().create(Place("ann"), *content[i]).transcript
         except VoiceExists:
             return ""
 
     with ThreadPoolExecutor(4) as pool:
         stored = [transcript for transcript in pool.map(create, range(4)) if transcript]
-    assert stored == [place.open().get("ann").transcript]
+    assert stored == [place.open().voice("ann").transcript]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "voices").write_text("a file")
     with pytest.raises(StorageError, match="voices"):
-        Place(tmp_path).open()
+        Folders(tmp_path).open()

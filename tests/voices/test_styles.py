@@ -19,6 +19,7 @@ from appliance.errors import (
     VoiceNotFound,
 )
 from appliance.rpc.voices import voice_message
+from appliance.voices.records import Place
 from appliance.voices.store import MOST_STYLES, VoiceStore
 from tests.daemons import store_in
 from tests.sounds import wav
@@ -30,7 +31,7 @@ HOSTILE = ["", ".", "..", "../bea", "a/b", "/etc", "Happy", "-a", "a" * 65, "a\0
 def store(tmp_path: Path) -> VoiceStore:
     """One voice, 'ann'."""
     store = store_in(tmp_path)
-    store.create("ann", wav(), "Hello there.", "Ann agreed.", display_name="Ann")
+    store.create(Place("ann"), wav(), "Hello there.", "Ann agreed.", display_name="Ann")
     return store
 
 
@@ -42,8 +43,8 @@ def test_a_style_is_the_reference_that_its_recording_alone_would_be(
     store: VoiceStore, tmp_path: Path
 ) -> None:
     record = (tmp_path / "voices" / "ann" / "voice.yaml").read_bytes()
-    made = store.create_style("ann", "happy", wav(2.0), "I am glad.", "Ann agreed again.")
-    alone = store_in(tmp_path / "other").create("bea", wav(2.0), "I am glad.")
+    made = store.create(Place("ann", "happy"), wav(2.0), "I am glad.", "Ann agreed again.")
+    alone = store_in(tmp_path / "other").create(Place("bea"), wav(2.0), "I am glad.")
     (style,) = made.styles
     assert (style.name, style.transcript, style.consent_note) == ("happy", "I am glad.", "Ann agreed again.")
     assert (style.sha256, style.rms, style.warnings) == (alone.sha256, alone.rms, alone.warnings)
@@ -63,15 +64,15 @@ def test_a_style_is_the_reference_that_its_recording_alone_would_be(
 
 
 def test_the_same_again_is_no_error_and_other_content_is(store: VoiceStore) -> None:
-    made = store.create_style("ann", "happy", wav(2.0), "I am glad.", "Ann agreed.")
-    assert store.create_style("ann", "happy", wav(2.0), "I am glad.") == made
+    made = store.create(Place("ann", "happy"), wav(2.0), "I am glad.", "Ann agreed.")
+    assert store.create(Place("ann", "happy"), wav(2.0), "I am glad.") == made
     for audio, transcript, consent in (
         (wav(2.5), "I am glad.", ""),
         (wav(2.0), "I am sad.", ""),
         (wav(2.0), "I am glad.", "Ann agreed to more."),
     ):
         with pytest.raises(VoiceExists, match=r"^voice 'ann', style 'happy' is stored already"):
-            store.create_style("ann", "happy", audio, transcript, consent)
+            store.create(Place("ann", "happy"), audio, transcript, consent)
     assert store.described("ann") == made
 
 
@@ -81,10 +82,10 @@ def test_names_outside_the_rule_are_refused_and_reach_no_disk(
 ) -> None:
     before = files(tmp_path)
     with pytest.raises(InvalidRequest, match=r"^style: must ") as caught:
-        store.create_style("ann", style, wav(), "Hello there.")
+        store.create(Place("ann", style), wav(), "Hello there.")
     assert caught.value.field == "style"
     with pytest.raises(VoiceNotFound):
-        store.delete_style("ann", style)
+        store.delete(Place("ann", style))
     if style:
         with pytest.raises(InvalidRequest, match=r"^style: voice 'ann' has no style"):
             store.reference("ann", style)
@@ -94,17 +95,17 @@ def test_names_outside_the_rule_are_refused_and_reach_no_disk(
 @pytest.mark.parametrize("voice", HOSTILE)
 def test_a_style_needs_its_voice(store: VoiceStore, voice: str) -> None:
     with pytest.raises(VoiceNotFound):
-        store.create_style(voice, "happy", wav(), "Hello there.")
+        store.create(Place(voice, "happy"), wav(), "Hello there.")
     with pytest.raises(VoiceNotFound, match=r"^no voice is named"):
-        store.delete_style(voice, "happy")
+        store.delete(Place(voice, "happy"))
     with pytest.raises(VoiceNotFound):
         store.reference(voice, "happy")
     assert store.styles(voice) == []
 
 
 def test_a_missing_style_is_refused_with_those_there_are(store: VoiceStore) -> None:
-    store.create_style("ann", "sad", wav(2.0), "Alas.")
-    store.create_style("ann", "happy", wav(2.0), "I am glad.")
+    store.create(Place("ann", "sad"), wav(2.0), "Alas.")
+    store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     with pytest.raises(InvalidRequest, match=r"no style 'angry'; it has neutral, happy, sad$") as caught:
         store.reference("ann", "angry")
     assert caught.value.field == "style"
@@ -115,17 +116,17 @@ def test_a_bad_recording_is_refused_and_validate_only_stores_nothing(
 ) -> None:
     before = files(tmp_path / "voices")
     with pytest.raises(InvalidReference, match=r"^audio: "):
-        store.create_style("ann", "happy", b"RIFF", "I am glad.")
+        store.create(Place("ann", "happy"), b"RIFF", "I am glad.")
     with pytest.raises(InvalidReference, match=r"^transcript: is empty"):
-        store.create_style("ann", "happy", wav(), " ")
-    checked = store.create_style("ann", "happy", wav(2.0), "I am glad.", validate_only=True)
+        store.create(Place("ann", "happy"), wav(), " ")
+    checked = store.create(Place("ann", "happy"), wav(2.0), "I am glad.", validate_only=True)
     assert [style.name for style in checked.styles] == ["happy"]
 
     def stop() -> None:
         raise Cancelled("stopped")
 
     with pytest.raises(Cancelled):
-        store.create_style("ann", "happy", wav(2.0), "I am glad.", checkpoint=stop)
+        store.create(Place("ann", "happy"), wav(2.0), "I am glad.", checkpoint=stop)
     assert files(tmp_path / "voices") == before
 
 
@@ -156,8 +157,8 @@ def a_file(style: Path) -> None:
 def test_a_damaged_style_hides_neither_its_voice_nor_others_and_can_be_mended(
     store: VoiceStore, tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
-    store.create_style("ann", "sad", wav(2.0), "Alas.")
-    made = store.create_style("ann", "happy", wav(2.2), "I am glad.")
+    store.create(Place("ann", "sad"), wav(2.0), "Alas.")
+    made = store.create(Place("ann", "happy"), wav(2.2), "I am glad.")
     spoil(tmp_path / "voices" / "ann" / "styles" / "happy")
     store = store_in(tmp_path)
     (voice,) = store.page().voices
@@ -171,16 +172,16 @@ def test_a_damaged_style_hides_neither_its_voice_nor_others_and_can_be_mended(
     (problem,) = store.check()
     assert problem.startswith("voice ann, style happy: ")
     if spoil is not a_file:
-        mended = store.create_style("ann", "happy", wav(2.2), "I am glad.")
+        mended = store.create(Place("ann", "happy"), wav(2.2), "I am glad.")
         assert [style.sha256 for style in mended.styles] == [style.sha256 for style in made.styles]
         assert store.reference("ann", "happy").transcript == "I am glad. " and store.check() == []
-    store.delete_style("ann", "happy")
+    store.delete(Place("ann", "happy"))
     assert [style.name for style in store.described("ann").styles] == ["sad"]
     assert [name for name in files(tmp_path / "voices") if name.startswith(".")] == []
 
 
 def test_lost_audio_is_damage_once_nothing_is_prepared(store: VoiceStore, tmp_path: Path) -> None:
-    store.create_style("ann", "happy", wav(2.0), "I am glad.")
+    store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     (tmp_path / "voices" / "ann" / "styles" / "happy" / "audio").write_bytes(b"another")
     shutil.rmtree(tmp_path / "cache")
     store = store_in(tmp_path)
@@ -203,12 +204,12 @@ def test_a_folder_of_styles_that_is_none_leaves_the_voice(
 
 
 def test_a_damaged_voice_that_is_created_anew_keeps_its_styles(store: VoiceStore, tmp_path: Path) -> None:
-    made = store.create_style("ann", "happy", wav(2.0), "I am glad.")
+    made = store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     (tmp_path / "voices" / "ann" / "voice.yaml").unlink()
     store = store_in(tmp_path)
     (listed,) = store.page().voices
     assert listed.problem and listed.styles == made.styles
-    assert store.create("ann", wav(), "Hello there.").styles == made.styles
+    assert store.create(Place("ann"), wav(), "Hello there.").styles == made.styles
     assert store.reference("ann", "happy").transcript == "I am glad. "
 
 
@@ -216,37 +217,37 @@ def test_what_is_removed_is_forgotten_unless_another_has_the_same_audio(
     store: VoiceStore, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
-    store.create_style("ann", "happy", wav(2.0), "I am glad.")
-    store.create_style("ann", "sad", wav(2.2), "Alas.")
-    store.create("bea", wav(2.2), "Alas.")
+    store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
+    store.create(Place("ann", "sad"), wav(2.2), "Alas.")
+    store.create(Place("bea"), wav(2.2), "Alas.")
     assert len(list(cache.iterdir())) == 3
-    store.delete_style("ann", "happy")
+    store.delete(Place("ann", "happy"))
     with pytest.raises(VoiceNotFound, match=r"no style 'happy'; it has neutral, sad$"):
-        store.delete_style("ann", "happy")
+        store.delete(Place("ann", "happy"))
     assert len(list(cache.iterdir())) == 2
-    store.delete_style("ann", "sad")
+    store.delete(Place("ann", "sad"))
     assert len(list(cache.iterdir())) == 2  # bea's
-    store.create_style("ann", "happy", wav(2.0), "I am glad.")
-    store.delete("ann")
+    store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
+    store.delete(Place("ann"))
     assert len(list(cache.iterdir())) == 1 and store.names() == ["bea"]
     assert files(tmp_path / "voices") == ["bea", "bea/audio", "bea/voice.yaml"]
-    store.create("ann", wav(), "Hello there.")
+    store.create(Place("ann"), wav(), "Hello there.")
     assert store.styles("ann") == []
 
 
 def test_styles_have_a_bound_and_a_removed_one_makes_room(store: VoiceStore, tmp_path: Path) -> None:
     for number in range(MOST_STYLES):
-        store.create_style("ann", f"s{number}", wav(), "Hello there.")
+        store.create(Place("ann", f"s{number}"), wav(), "Hello there.")
     with pytest.raises(StorageError, match=f"voice 'ann': {MOST_STYLES} are stored, and no more may be"):
-        store.create_style("ann", "more", wav(), "Hello there.")
-    store.create("bea", wav(), "Hello there.")
-    assert store.create_style("bea", "more", wav(), "Hello there.").styles
-    store.delete_style("ann", "s0")
-    assert len(store.create_style("ann", "more", wav(), "Hello there.").styles) == MOST_STYLES
+        store.create(Place("ann", "more"), wav(), "Hello there.")
+    store.create(Place("bea"), wav(), "Hello there.")
+    assert store.create(Place("bea", "more"), wav(), "Hello there.").styles
+    store.delete(Place("ann", "s0"))
+    assert len(store.create(Place("ann", "more"), wav(), "Hello there.").styles) == MOST_STYLES
 
 
 def test_changes_by_hand_are_seen_at_once_and_leftovers_swept(store: VoiceStore, tmp_path: Path) -> None:
-    store.create_style("ann", "happy", wav(2.0), "I am glad.")
+    store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     styles = tmp_path / "voices" / "ann" / "styles"
     shutil.copytree(styles / "happy", styles / "glad")
     record = styles / "glad" / "style.yaml"
@@ -261,10 +262,10 @@ def test_changes_by_hand_are_seen_at_once_and_leftovers_swept(store: VoiceStore,
 
 
 def test_a_record_of_a_voice_holds_no_styles(store: VoiceStore, tmp_path: Path) -> None:
-    store.create_style("ann", "happy", wav(2.0), "I am glad.")
+    store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     store.update("ann", "Annie")
     record = tmp_path / "voices" / "ann" / "voice.yaml"
     assert "styles" not in record.read_text() and "problem" not in record.read_text()
     record.write_text(record.read_text() + "problem: none\n")
     with pytest.raises(VoiceDamaged, match="unknown key problem"):
-        store_in(tmp_path).get("ann")
+        store_in(tmp_path).voice("ann")

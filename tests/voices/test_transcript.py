@@ -9,6 +9,7 @@ import pytest
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.errors import InvalidReference
 from appliance.text.spelling import Spelling
+from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
 from appliance.voices.transcript import Reader
 from tests.daemons import reference_wav, store_in
@@ -20,7 +21,7 @@ HINDI = "पानी पीने का समय हो गया है"
 def warned(store: VoiceStore, name: str, transcript: str) -> list[str]:
     """What is said of the transcript's letters."""
     unheard = ("the transcript probably", "the transcript has no punctuation")
-    found = store.create(name, reference_wav(), transcript).warnings
+    found = store.create(Place(name), reference_wav(), transcript).warnings
     return [w for w in found if "transcript" in w and not w.startswith(unheard)]
 
 
@@ -38,7 +39,7 @@ def test_letters_that_are_read_have_no_warning(store: VoiceStore) -> None:
 
 def test_a_transcript_of_another_script_is_refused_with_its_letters(store: VoiceStore) -> None:
     with pytest.raises(InvalidReference, match=r"transcript: 100% of its letters .*: प ा? ?न") as caught:
-        store.create("hi", reference_wav(), HINDI)
+        store.create(Place("hi"), reference_wav(), HINDI)
     assert caught.value.field == "transcript" and store.names() == []
     with pytest.raises(InvalidReference, match="100%"):
         store.unstored(reference_wav(), HINDI)
@@ -48,7 +49,7 @@ def test_half_of_the_letters_may_be_unknown(store: VoiceStore) -> None:
     [warning] = warned(store, "half", "мама мыла раму and the window too")
     assert "м а ы" in warning and "44%" in warning
     with pytest.raises(InvalidReference, match="at most 50% are allowed"):
-        store.create("most", reference_wav(), "мама мыла раму and so")
+        store.create(Place("most"), reference_wav(), "мама мыла раму and so")
 
 
 @pytest.mark.parametrize(
@@ -79,11 +80,11 @@ def test_another_script_than_the_bundles_is_told_though_it_has_its_letters(tmp_p
 def test_case_and_form_are_the_vocabularys(store: VoiceStore) -> None:
     assert warned(store, "loud", "Some Call Me NATURE.") == []
     assert store.reference("loud").transcript == "some call me nature. "
-    assert store.get("loud").transcript == "Some Call Me NATURE."
+    assert store.voice("loud").transcript == "Some Call Me NATURE."
 
 
 def test_a_swap_tells_which_stored_voices_the_other_bundle_misreads(store: VoiceStore) -> None:
-    store.create("anna", reference_wav(), "some call me nature")
+    store.create(Place("anna"), reference_wav(), "some call me nature")
     store.reader = Reader(Spelling(Vocabulary((" ", *"мамылрау"))), ("ru",))
     [line] = store.misread()
     assert line.startswith("voice anna: transcript: 100% of its letters")

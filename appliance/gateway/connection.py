@@ -1,0 +1,70 @@
+"""A connection's tasks, and a session of the daemon whose text it writes and whose events it sends on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Coroutine
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, TypeVar, cast
+
+from appliance.client import CallFailed, Event, Session, UtteranceError
+
+SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def running(*works: Coroutine[Any, Any, T]) -> AsyncIterator[tuple[asyncio.Task[T], ...]]:
+    """Tasks that run meanwhile, and are cancelled at the end."""
+    # Not a task group: a call of grpc.aio ends with a CancelledError of its own, which that would pass on.
+    tasks = tuple(asyncio.create_task(work) for work in works)
+    try:
+        yield tasks
+    finally:
+        await cancel(tasks)
+
+
+async def cancel(tasks: Collection[asyncio.Task[T]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+async def heard(session: Session) -> AsyncGenerator[Event, None]:
+    """Events of a session; a failure of an utterance is raised. Raises CallFailed."""
+    async with aclosing(cast("Any", aiter(session))) as events:
+        async for _, event in events:
+            if isinstance(event, UtteranceError):
+                raise CallFailed(event.reason, event.message, event.reason)
+            yield event
+
+
+class Writer:
+    """Writes to a session; a text of any length, whose utterances end with sentences before the limit."""
+
+    def __init__(self, session: Session, most_characters: int) -> None:
+        self._session, self._most = session, most_characters
+        self._said = 0
+        """Characters of the utterance."""
+
+    async def say(self, text: str) -> int:
+        """Say it; the number of utterances that were ended. Raises CallFailed."""
+        ended = 0
+        if self._said + len(text) > self._most:
+            ended += await self.flush()
+        await self._session.say(text)
+        self._said += len(text)
+        if self._said > self._most // 2 and text.rstrip().endswith(SENTENCE_ENDS):
+            ended += await self.flush()
+        return ended
+
+    async def flush(self) -> int:
+        """End the utterance, if there is one. Raises CallFailed."""
+        if not self._said:
+            return 0
+        self._said = 0
+        await self._session.flush()
+        return 1

@@ -1,0 +1,227 @@
+"""One request of any service: planned, admitted; its results become messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from appliance.audio import words
+from appliance.audio.marking import mark_of
+from appliance.audio.phrases import Key, Phrase, key_of
+from appliance.audio.reply import AudioWorkers, Reply
+from appliance.audio.words import Word
+from appliance.request import Level, Request, Segment, SegmentAudio, Timings
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.context import OpenCall
+from appliance.rpc.replies import header_message, trailers
+from appliance.rpc.requests import ParsedRequest
+from appliance.rpc.speech import Speech
+from appliance.scheduler.job import Job, Result
+
+logger = logging.getLogger(__name__)
+
+SAMPLE_BYTES = 4
+
+
+@dataclass(eq=False, kw_only=True)
+class SynthesisCall(OpenCall):
+    parsed: ParsedRequest
+    present: Callable[[], Speech]
+    """Speech in use, which may be replaced until it is admitted."""
+    workers: AudioWorkers
+    job: Job
+    results: asyncio.Queue[Result]
+    message_s: float
+    """Longest audio in one message of a stream."""
+
+    admitted: bool = False
+    """True once it has all below."""
+    speech: Speech = field(init=False)
+    """With the level, before its first audio may arrive."""
+    level: Level = field(init=False)
+    """That of each way to serve it."""
+    request: Request = field(init=False)
+    reply: Reply = field(init=False)
+
+    cached: bool = False
+    """True if an earlier request's audio serves it."""
+    phrase_key: Key | None = None
+    """Set if its audio is to be kept."""
+    phrase: list[SegmentAudio] = field(default_factory=list)
+    words: list[Word] = field(default_factory=list)
+    """Words of the segments so far, if asked for."""
+    first_audio: float = math.nan
+    """Time at which the transport was given it."""
+
+    # Admission.
+
+    def plan_and_admit(self) -> None:
+        """Plan the request and have the scheduler admit its job.
+
+        Raises what `Planner.ways` and `Scheduler.admit` raise, and InvalidRequest.
+        """
+        # Planned again where the bundle was swapped meanwhile, or the request to merge with was begun.
+        while not self._try_to_admit():
+            pass
+
+    def _try_to_admit(self) -> bool:
+        self.speech = speech = self.present()
+        job, parsed = self.job, self.parsed
+        earlier = speech.scheduler.queue.mergeable(parsed.terms)
+        job.merged = parsed.merge_count + (earlier.merged if earlier else 0)
+        # Read again where that was with what a reload or a swap has replaced since.
+        ways = speech.planner.ways(parsed.ways_for(job.merged, speech.defaults))
+        best = ways[0][0]
+        job.voice, job.text, job.written, self.level = best.voice, best.text, best.written, best.level
+        keys = self._phrase_keys([segments for _, segments in ways])
+        kept = speech.phrases.find(keys) if keys else None
+        job.kept = ()
+        if kept is not None:
+            place, phrase = kept
+            request, segments = ways[place]
+            ways, job.kept = [(replace(request, seed=phrase.seed), segments)], phrase.segments
+        way = speech.scheduler.admit(job, [segments for _, segments in ways], earlier, speech.generation)
+        if way is None:
+            return False
+        self.request = ways[way][0]
+        self.reply = Reply(
+            speech.manifest,
+            self.request.encoding,
+            self.request.sample_rate_hz,
+            self.message_s,
+            self.level,
+            mark_of(speech.defaults.audio.marked),
+        )
+        self.cached = kept is not None
+        self.phrase_key = keys[way] if keys and not kept else None
+        return True
+
+    def _phrase_keys(self, ways: Sequence[Sequence[Segment]]) -> list[Key]:
+        """Key of each way; none where audio is not to be kept."""
+        speech, seeded = self.speech, self.parsed.seeded
+        if not speech.phrases.takes(seeded=seeded):
+            return []
+        made_by = f"{speech.manifest!r} {speech.scheduler.engines.backend}"
+        return [key_of(segments, made_by, seeded=seeded) for segments in ways]
+
+    @property
+    def promised_s(self) -> float:
+        """Seconds from arrival to the promised first audio; 0 without a promise."""
+        promised = math.isfinite(self.job.due) and not self.job.late_s
+        return self.job.due - self.job.arrived if promised else 0.0
+
+    @property
+    def audio_bytes(self) -> int:
+        """Most audio that it holds: samples that its reader has not taken, and the encoded whole."""
+        waiting_s = min(self.job.audio_s, self.job.buffer_s)
+        encoded_s = 0.0 if self.job.stream else self.job.audio_s
+        rates = self.speech.manifest.mel.sample_rate_hz, self.request.sample_rate_hz
+        return int(SAMPLE_BYTES * (waiting_s * rates[0] + encoded_s * rates[1]))
+
+    # Results and messages.
+
+    async def segments(self) -> AsyncIterator[SegmentAudio]:
+        """Finished segments, in order. Raises the error that ended the job."""
+        while isinstance(result := await self.results.get(), SegmentAudio):
+            if self.phrase_key is not None:
+                self.phrase.append(result)
+            yield result
+            if result.last:
+                return
+        raise result
+
+    def header(self, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
+        """Header; in a session, after so much audio."""
+        job, request, engines = self.job, self.request, self.speech.scheduler.engines
+        planned = words.planned(job.segments) if request.word_timings else []
+        return header_message(
+            *(request, job.terms, len(job.segments), engines.backend, self.promised_s),
+            [word.moved(before_s, before_segments) for word in planned],
+            passed_over=engines.passed_over,
+            cached=self.cached,
+        )
+
+    async def whole_audio(self) -> bytes:
+        """Audio of the whole reply. Raises the error that ended the job."""
+        async for segment in self.segments():
+            await self.workers.run(len(segment.samples), self.reply.keep, segment)
+            await self._time_words(segment)
+        reply = self.reply
+        audio: bytes = await self.workers.run(reply.samples, reply.whole, costly=reply.is_costly)
+        self.first_audio = self.clock()
+        return audio
+
+    async def audio(self) -> AsyncIterator[tuple[pb.Audio, int]]:
+        """Audio messages, each with its number of samples. Raises the error that ended the job."""
+        reply, sequence, offset = self.reply, 0, 0
+        async for segment in self.segments():
+            encoded = await self.workers.run(len(segment.samples), reply.messages, segment)
+            while message := await self.workers.run(0, next, encoded, None, costly=reply.is_costly):
+                data, samples = message
+                if not sequence:
+                    self.first_audio = self.clock()
+                audio = pb.Audio(data=data, sequence=sequence, sample_offset=offset, segment=segment.segment)
+                yield audio, samples
+                sequence, offset = sequence + 1, offset + samples
+            await self._time_words(segment)
+
+    async def _time_words(self, finished: SegmentAudio) -> None:
+        if self.request.word_timings:
+            segments, samples = self.job.segments, finished.samples
+            segment, start_s = segments[finished.segment], words.starts_s(segments)[finished.segment]
+            rate_hz = self.speech.manifest.mel.sample_rate_hz
+            self.words += await self.workers.run(
+                len(samples), words.from_audio, segment, start_s, samples, rate_hz
+            )
+
+    async def write(self, message: object, samples: int = 0) -> None:
+        """Send a message that holds so many samples. Raises Cancelled if the caller is gone."""
+        await self.send(message)
+        if samples:
+            self.speech.scheduler.queue.sent(self.job, samples / self.request.sample_rate_hz)
+
+    def stalled_s(self, now: float) -> float:
+        """Seconds for which its reader has taken nothing, after what it can play.
+
+        A client's window may hold more than a minute of audio.
+        """
+        if self.writing_since is None:
+            return 0.0
+        since = self.writing_since
+        if not math.isnan(self.first_audio):
+            since = max(since, self.first_audio + self.job.sent_s)
+        return now - since
+
+    # The end.
+
+    def finish(self, *, with_trailers: bool = True) -> Timings:
+        """Complete the timings, keep the phrase, set the trailers, log and count the request."""
+        job, reply = self.job, self.reply
+        if self.phrase_key is not None:
+            self.speech.phrases.keep(self.phrase_key, Phrase.of(self.phrase, self.request.seed))
+        timings = replace(
+            job.timings,
+            first_audio_s=self.first_audio - job.arrived if reply.samples else 0.0,
+            total_s=self.clock() - job.arrived,
+            audio_s=reply.audio_s,
+            join_s=reply.join_s,
+            encode_s=reply.encode_s,
+        )
+        if with_trailers:
+            figures = trailers(timings, job.terms, self.promised_s, self.speech.degraded())
+            self.context.set_trailing_metadata(figures)
+        # Once the reply is on its way.
+        asyncio.get_running_loop().call_soon(self._record, timings)
+        return timings
+
+    def _record(self, timings: Timings) -> None:
+        terms = self.job.terms
+        logger.info(
+            "request %s of %s, voice %r: %.2f s of audio in %.2f s, first after %.2f s, waited %.2f s",
+            *(terms.request_id, terms.client, self.request.voice),
+            *(timings.audio_s, timings.total_s, timings.first_audio_s, timings.queue_s),
+        )
+        self.speech.spoken(timings, self.promised_s)

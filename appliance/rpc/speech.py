@@ -1,0 +1,39 @@
+"""Speech: planner, defaults and parts of the daemon that requests are spoken with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from appliance.audio.phrases import Phrases
+from appliance.contract.bundle import Manifest
+from appliance.plan import Planner
+from appliance.request import Timings
+from appliance.rpc.requests import RequestDefaults
+from appliance.scheduler import Scheduler
+from appliance.scheduler.workload import Clock
+
+
+@dataclass(frozen=True)
+class Speech:
+    """Taken whole by each call; a reload or a bundle swap replaces it whole."""
+
+    planner: Planner
+    defaults: RequestDefaults
+    scheduler: Scheduler
+    clock: Clock
+    generation: int = 0
+    """Engine of the planner's bundle."""
+    phrases: Phrases = field(default_factory=lambda: Phrases(0))
+    spoken: Callable[[Timings, float], None] = lambda timings, promised_s: None
+    """Counts a finished request."""
+    skipped: Callable[[], None] = lambda: None
+    """Counts a request with nothing to speak."""
+    at_hand: Callable[[str, str], bool] = lambda voice, style: False
+    """True if a voice is prepared in memory in this style."""
+    degraded: Callable[[], str] = lambda: ""
+    """One word for machines on why requests are served worse than they should be; else empty."""
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.planner.manifest

@@ -1,0 +1,260 @@
+"""What is stored: voices and styles by name, their records, and the references that are made of them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.contract.mel import MelSpec
+from appliance.durable import storage_errors, version_of
+from appliance.errors import InvalidReference, InvalidRequest, StorageError, VoiceDamaged, VoiceNotFound
+from appliance.fields import shown
+from appliance.request import Features, Reference
+from appliance.text.normalise import normalise
+from appliance.text.styles import NEUTRAL
+from appliance.voices.cache import ReferenceCache
+from appliance.voices.records import (
+    NAME_RULE,
+    REMEDY,
+    Place,
+    Style,
+    Voice,
+    read_audio,
+    read_record,
+    stored_names,
+    style_names,
+)
+from appliance.voices.reference import prepare
+from appliance.voices.rules import F5, Rule
+from appliance.voices.transcript import Reader
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_PAGE = 50
+MAX_PAGE = 1_000
+MAX_TRANSCRIPT_CHARACTERS = 1_000
+MAX_CONSENT_CHARACTERS = 2_000
+
+
+@dataclass(frozen=True)
+class Page:
+    voices: tuple[Voice, ...]
+    next_token: str
+    """Empty on the last page."""
+
+
+class VoiceIndex:
+    """Reads a store; what is added or removed by hand is seen at once. Thread-safe."""
+
+    def __init__(
+        self,
+        folder: Path,
+        cache: Path,
+        spec: MelSpec,
+        level: float,
+        *,
+        memory_entries: int,
+        max_reference_bytes: int,
+        reader: Reader | None = None,
+        rule: Rule = F5,
+    ) -> None:
+        """`level`: least RMS of references. Makes missing folders. Raises StorageError."""
+        self.reader = reader
+        """What the bundle in use reads."""
+        self._folder = folder
+        self._spec = spec
+        self._level = level
+        self._rule = rule
+        self._max_reference_bytes = max_reference_bytes
+        self._prepared = ReferenceCache(cache, spec, level, memory_entries, rule)
+        self._records: dict[Place, tuple[tuple[int, int, int] | None, Voice | Style]] = {}
+        for path in (folder, cache):
+            with storage_errors(str(path)):
+                path.mkdir(parents=True, exist_ok=True)
+
+    # Records.
+
+    def get(self, place: Place) -> Voice | Style:
+        """A style, or a voice without its styles. Raises VoiceNotFound, VoiceDamaged, StorageError."""
+        if not place.is_named:
+            raise self._missing(place)
+        with storage_errors(str(place)):
+            try:
+                version, known = version_of(self._folder / place.record), self._records.get(place)
+                if known is None or version is None or known[0] != version:
+                    known = self._records[place] = (version, read_record(self._folder, place))
+            except (FileNotFoundError, NotADirectoryError):
+                if not os.path.lexists(self._folder / place.folder):
+                    raise self._missing(place) from None
+                raise VoiceDamaged(f"{place}: {place.record.name} is missing; {REMEDY}") from None
+        return known[1]
+
+    def voice(self, name: str) -> Voice:
+        """A voice without its styles. Raises as `get` does."""
+        voice = self.get(Place(name))
+        assert isinstance(voice, Voice)
+        return voice
+
+    def described(self, name: str) -> Voice:
+        """A voice with its styles. Raises as `get` does."""
+        return self._with_styles(self.voice(name))
+
+    def names(self) -> list[str]:
+        return stored_names(self._folder)
+
+    def styles(self, name: str) -> list[str]:
+        """Names of those that can be used; empty without such a voice."""
+        if not NAME_RULE.fullmatch(name):
+            return []
+        return [place.style for place, _ in self._all(name) if place.style]
+
+    def pronunciations(self, name: str) -> Mapping[str, str]:
+        """Empty if the voice cannot be used."""
+        try:
+            return self.voice(name).pronunciations
+        except (VoiceNotFound, StorageError):
+            return {}
+
+    def page(self, page_size: int = 0, page_token: str = "") -> Page:
+        """Voices after the name `page_token`; a size of 0 takes 50. Raises InvalidRequest."""
+        if not 0 <= page_size <= MAX_PAGE:
+            raise InvalidRequest("page_size", f"must be at most {MAX_PAGE}, not {page_size}")
+        if page_token and not NAME_RULE.fullmatch(page_token):
+            raise InvalidRequest("page_token", "is not one that this daemon gave out")
+        size = page_size or DEFAULT_PAGE
+        names = [name for name in self.names() if name > page_token]
+        voices = []
+        for name in names[:size]:
+            with contextlib.suppress(VoiceNotFound):  # deleted meanwhile
+                voice = self._listed(Place(name))
+                assert isinstance(voice, Voice)
+                voices.append(self._with_styles(voice))
+        return Page(tuple(voices), names[size - 1] if len(names) > size else "")
+
+    def with_audio(self, sha256: str) -> Voice | Style | None:
+        """A voice or style."""
+        return next((recorded for _, recorded in self._all() if recorded.sha256 == sha256), None)
+
+    def _with_styles(self, voice: Voice, *new: Style) -> Voice:
+        """The voice with its styles, and `new` ones in their place."""
+        styles = {}
+        try:
+            for name in style_names(self._folder, voice.name):
+                with contextlib.suppress(VoiceNotFound):  # deleted meanwhile
+                    style = self._listed(Place(voice.name, name))
+                    assert isinstance(style, Style)
+                    styles[name] = style
+        except StorageError as error:
+            logger.warning("styles of voice %s cannot be used: %s", voice.name, error)
+        styles |= {style.name: style for style in new}
+        return dataclasses.replace(voice, styles=tuple(styles[name] for name in sorted(styles)))
+
+    def _listed(self, place: Place) -> Voice | Style:
+        """One that is damaged says so. Raises VoiceNotFound."""
+        try:
+            return self.get(place)
+        except StorageError as error:
+            logger.warning("%s cannot be used: %s", place, error)
+            return place.kind(place.name, "", "", "", "", 0, 0.0, 0.0, problem=str(error))
+
+    def _missing(self, place: Place) -> VoiceNotFound:
+        name, style = place.voice, place.style
+        if not (NAME_RULE.fullmatch(name) and style and os.path.lexists(self._folder / name)):
+            return VoiceNotFound(f"no voice is named {shown(name)}")
+        there = ", ".join((NEUTRAL, *self.styles(name)))
+        return VoiceNotFound(f"voice {name!r} has no style {shown(style)}; it has {there}")
+
+    def _places(self, *names: str) -> Iterator[Place]:
+        """All voices, or these, each before its styles."""
+        for name in names or self.names():
+            yield Place(name)
+            with contextlib.suppress(StorageError):
+                yield from (Place(name, style) for style in style_names(self._folder, name))
+
+    def _all(self, *names: str) -> Iterator[tuple[Place, Voice | Style]]:
+        """Those that can be read, of all voices, or of these."""
+        for place in self._places(*names):
+            with contextlib.suppress(VoiceNotFound, StorageError):
+                yield place, self.get(place)
+
+    # References.
+
+    def reference(self, name: str, style: str = "") -> Reference:
+        """Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style."""
+        place, recorded = Place(name), self.get(Place(name))
+        if style:
+            place = Place(name, style)
+            try:
+                recorded = self.get(place)
+            except VoiceNotFound as error:
+                raise InvalidRequest("style", str(error)) from None
+        if (features := self._prepared.get(recorded.sha256)) is None:
+            features = self._features(read_audio(self._folder, place, recorded))
+            self._prepared.put(recorded.sha256, features)
+        return Reference(self._spelt(recorded.transcript), features)
+
+    def unstored(self, audio: bytes, transcript: str) -> Reference:
+        """A reference that no voice is made of. Raises InvalidReference."""
+        self._check(audio, transcript, "")
+        self._read(transcript)
+        return Reference(self._spelt(transcript), self._features(audio))
+
+    def at_hand(self, name: str, style: str = "") -> bool:
+        """True if `reference` has this voice in memory."""
+        known = self._records.get(Place(name, style or None))
+        return known is not None and self._prepared.in_memory(known[1].sha256)
+
+    def check(self) -> list[str]:
+        """A line for each stored voice and style that cannot be used."""
+        problems = []
+        for place in self._places():
+            try:
+                self.reference(place.voice, place.style or "")
+            except (StorageError, InvalidRequest) as error:
+                problems.append(f"{place.label}: {str(error).removeprefix(f'{place}: ')}")
+        return problems
+
+    def misread(self) -> list[str]:
+        """A line for each stored transcript that the bundle does not read as it is spoken."""
+        found = []
+        for place, recorded in self._all():
+            try:
+                reasons = self._read(recorded.transcript)
+            except InvalidReference as error:
+                reasons = (str(error),)
+            found += [f"{place.label}: {reason}" for reason in reasons]
+        return found
+
+    def _check(self, audio: bytes, transcript: str, consent_note: str) -> None:
+        """Raises InvalidReference."""
+        if len(audio) > self._max_reference_bytes:
+            raise InvalidReference(
+                "audio", f"has {len(audio)} bytes; at most {self._max_reference_bytes} are allowed"
+            )
+        for field, text, most in (
+            ("transcript", transcript, MAX_TRANSCRIPT_CHARACTERS),
+            ("consent_note", consent_note, MAX_CONSENT_CHARACTERS),
+        ):
+            if len(text) > most:
+                raise InvalidReference(field, f"has {len(text)} characters; at most {most} are allowed")
+        # The appliance does not transcribe.
+        if not normalise(transcript):
+            raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
+
+    def _read(self, transcript: str) -> tuple[str, ...]:
+        """Warnings of the bundle in use. Raises InvalidReference."""
+        return self.reader.warnings(transcript) if self.reader else ()
+
+    def _features(self, audio: bytes, checkpoint: Callable[[], None] = lambda: None) -> Features:
+        """Raises InvalidReference."""
+        return prepare(audio, self._spec, self._level, checkpoint, self._rule)
+
+    def _spelt(self, transcript: str) -> str:
+        """Transcript with its rule's ending, in letters of the bundle's vocabulary."""
+        whole = self._rule.complete(transcript)
+        return self.reader.spelling.read(whole) if self.reader else whole
