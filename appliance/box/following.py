@@ -6,7 +6,8 @@ import math
 import time
 from collections.abc import Callable
 
-from appliance.box.checks.readiness import STATUS_REMEDIES, UNIT
+from appliance.box.checks.readiness import STATUS_REMEDIES
+from appliance.box.checks.snapshot import UNIT
 from appliance.box.system import Box, Unit, unit
 
 PERIOD_S = 20.0

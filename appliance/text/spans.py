@@ -73,6 +73,10 @@ Table = Sequence[tuple[Kind, str, Say]]
 """Kind, pattern and words, in order of precedence."""
 
 
+Capitals = Callable[[re.Match[str], bool], "tuple[Kind, str] | None"]
+"""Capitals, in a line that is shouted or not; None: as written."""
+
+
 class Readings:
     def __init__(self, table: Table) -> None:
         self._table = [(kind, re.compile(pattern), say) for kind, pattern, say in table]
@@ -109,8 +113,7 @@ class Language:
     words: Readings
     """Spans that begin with a letter and are more than a word."""
     signs: Readings
-    capitals: Callable[[re.Match[str], bool], tuple[Kind, str] | None]
-    """Capitals, in a line that is shouted or not; None: as written."""
+    capitals: Capitals
     scripts: tuple[str, ...] = ("LATIN",)
     """First words of its letters' Unicode names: LATIN, CYRILLIC, CJK, HIRAGANA, DEVANAGARI, ARABIC …"""
     abbreviations: frozenset[str] = frozenset()

@@ -14,10 +14,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
-import io
 import json
 import sys
-import wave
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -26,6 +24,7 @@ from typing import Any
 from unittest.mock import MagicMock, patch
 
 import numpy as np
+import soundfile
 
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
@@ -41,6 +40,7 @@ from appliance.voices.rules import RULES
 from tests.benchmarks.cpu import Run, answer, speaking, take_turns
 from tests.benchmarks.random_base import FloatArray, upstream_noise
 from tests.daemons import SPEECH
+from tests.sounds import to_file
 
 TEXT = "The boss has two phases, and the second one is much harder, so keep your shield up and go left."
 TRANSCRIPT = "Time to drink some water and stretch your legs. Time to drink some water,"
@@ -167,15 +167,8 @@ def segments(bundle: Bundle, nfe: int, sampling: Sampling, segmentation: Segment
 
 def reference() -> bytes:
     """A demo voice, said again until it takes REFERENCE_S."""
-    with wave.open(str(SPEECH)) as voice:
-        sound, rate, width = voice.readframes(voice.getnframes()), voice.getframerate(), voice.getsampwidth()
-    made = io.BytesIO()
-    with wave.open(made, "wb") as out:
-        out.setnchannels(1)
-        out.setsampwidth(width)
-        out.setframerate(rate)
-        out.writeframes((2 * sound)[: round(REFERENCE_S * rate) * width])
-    return made.getvalue()
+    sound, rate_hz = soundfile.read(SPEECH, dtype="int16")
+    return to_file(np.resize(sound, (round(REFERENCE_S * rate_hz), 1)), rate_hz)
 
 
 def ours(bundle: Bundle, nfe: int, sampling: Sampling, threads: int, *, first: bool) -> Run:

@@ -355,13 +355,6 @@ class World:
             self.at(self.now + message.cancel_after_s, lambda: self.scheduler.queue.cancel(job))
 
 
-GIVEN = (
-    "at", "pieces", "planned", "reference_s", "nfe", "priority", "channel", "stream", "cancel_after_s",
-    "user", "supersede", "queue_timeout_s",
-)  # fmt: skip
-"""Fields of a message that a workload sets."""
-
-
 def segments_of(message: Message, pieces: Sequence[float]) -> list[Segment]:
     """Segments that make so many seconds each."""
     reference = round(message.reference_s * FRAMES_PER_S)
@@ -433,7 +426,8 @@ def report(world: World, messages: Sequence[Message], seconds: float) -> dict[st
 
 def refused_by_oracle(device: Table, messages: Sequence[Message]) -> float:
     """Share of these messages that a scheduler with exact costs refuses."""
-    again = [Message(**{name: getattr(message, name) for name in GIVEN}) for message in messages]
+    unsent = {"refused": "", "job": None, "ended": "", "free_at": -math.inf}
+    again = [replace(message, **unsent, heard=[]) for message in messages]
     world = World(device, oracle=True)
     world.run(again)
     return sum(bool(m.refused) for m in again) / max(len(again), 1)

@@ -11,7 +11,7 @@ import pytest
 
 from appliance.box import checks
 from appliance.box.checks import CHECKS, jtop
-from appliance.box.checks.runner import ANYWHERE
+from appliance.box.checks.snapshot import ANYWHERE, REGISTERED
 from appliance.box.paths import COUNTERS
 from appliance.box.show.findings import table
 from appliance.box.tools import Completed, Tools
@@ -180,12 +180,16 @@ def test_a_check_that_breaks_is_a_finding_and_the_others_run(
     def breaks(look: object) -> checks.Finding:
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr("appliance.box.checks.storage.check_memory", breaks)
+    monkeypatch.setitem(REGISTERED, "memory", breaks)
     findings = {f.check: f for f in checks.run_checks(quick(well(tmp_path / "box")), only={"memory", "disk"})}
     assert findings["memory"].level is FAIL
     assert "a fault in this program" in findings["memory"].value
     assert findings["memory"].figures["error"] == "RuntimeError: nobody thought of this"
     assert findings["disk"].level is PASS
+
+
+def test_every_check_that_registers_itself_has_its_place_in_the_output() -> None:
+    assert set(REGISTERED) == set(CHECKS) and len(set(CHECKS)) == len(CHECKS) and set(CHECKS) > ANYWHERE
 
 
 def test_what_is_no_jetson_is_not_looked_at(tmp_path: Path) -> None:

@@ -64,62 +64,35 @@ class Plain:
 
     def sample(self, given: Segment) -> FloatArray:
         """(reply, M) after all steps, of the sampling that the segment names."""
-        sampler: FloatArray = getattr(self, given.sampling.replace("-", "_"))(given)
-        return sampler
-
-    def exact(self, given: Segment) -> FloatArray:
-        guided, unguided = self.condition(given)
-        x, w = given.noise, given.guidance
-        for now, then in pairwise(given.times):
-            (v,) = self.step("step", now, x, guided)
-            (u,) = self.step("step", now, x, unguided)
-            x = (x + (then - now) * (v + w * (v - u))).astype(np.float32)
-        return x[len(given.reference_log_mel) :]
-
-    def short(self, given: Segment) -> FloatArray:
-        """The whole sequence through `step`, with the reference set to its path before every step."""
         guided, unguided = self.condition(given)
         p, w = len(given.reference_log_mel), given.guidance
-        x = given.noise[p:]
-        for now, then in pairwise(given.times):
-            (v,) = self.step("step", now, np.concatenate([self.path(given, now), x]), guided)
-            (u,) = self.step("step", now, x, unguided[p:])
-            x = (x + (then - now) * (v[p:] + w * (v[p:] - u))).astype(np.float32)
-        return x
-
-    def short_kv(self, given: Segment) -> FloatArray:
-        guided, unguided = self.condition(given)
-        p, w = len(given.reference_log_mel), given.guidance
-        lengths = np.array([p], np.int32)
-        x, kept = given.noise[p:], {}
-        first_reached = {0, int(np.argmax(given.times >= 0.076))}
+        first = 0 if given.sampling == "exact" else p  # frame; those before follow their path
+        x, kept = given.noise[first:], dict[str, FloatArray]()
+        key_steps = {0, int(np.argmax(given.times >= 0.076))}
         for i, (now, then) in enumerate(pairwise(given.times)):
             path = self.path(given, now)
-            if i in first_reached:
-                v, *new = self.step(
-                    "step_keys",
-                    now,
-                    x,
-                    guided[p:],
-                    reference=path[None],
-                    reference_condition=guided[None, :p],
-                    reference_lengths=lengths,
-                )
+            if given.sampling == "exact":
+                (v,) = self.step("step", now, x, guided)
+            elif given.sampling == "short":
+                (whole,) = self.step("step", now, np.concatenate([path, x]), guided)
+                v = whole[p:]
+            elif i in key_steps:
+                more = {"reference": path[None], "reference_condition": guided[None, :p]}
+                v, *new = self.after("step_keys", now, x, guided, p, more)
                 kept = dict(zip(self.kept, new, strict=True))
             else:
-                (v,) = self.step(
-                    "step_reply",
-                    now,
-                    x,
-                    guided[p:],
-                    context=path[None, -CONTEXT:],
-                    context_condition=guided[None, :p][:, -CONTEXT:],
-                    reference_lengths=lengths,
-                    **kept,
-                )
-            (u,) = self.step("step", now, x, unguided[p:])
+                seen = {"context": path[None], "context_condition": guided[None, :p]}
+                more = {name: array[:, -CONTEXT:] for name, array in seen.items()}
+                (v,) = self.after("step_reply", now, x, guided, p, more | kept)
+            (u,) = self.step("step", now, x, unguided[first:])
             x = (x + (then - now) * (v + w * (v - u))).astype(np.float32)
-        return x
+        return x[p - first :]
+
+    def after(
+        self, graph: str, t: float, x: FloatArray, guided: FloatArray, p: int, more: dict[str, FloatArray]
+    ) -> list[FloatArray]:
+        """A step of the reply after a reference of p frames."""
+        return self.step(graph, t, x, guided[p:], reference_lengths=np.array([p], np.int32), **more)
 
     @staticmethod
     def path(given: Segment, t: float) -> FloatArray:

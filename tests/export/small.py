@@ -76,6 +76,11 @@ HIFIGAN = HiFiGANConfig(
     resblock_kernel_sizes=(3, 5),
     resblock_dilation_sizes=((1, 3), (1, 3)),
 )
+WRITERS: dict[str, tuple[Callable[..., Path], Any]] = {
+    "vocos": (write_random_vocos, VOCOS),
+    "bigvgan": (write_random_bigvgan, BIGVGAN),
+    "hifigan": (write_random_hifigan, HIFIGAN),
+}
 RAON_MELS = {"target_sample_rate": 16_000, "n_mel_channels": 80, "mel_spec_type": "sbhifigan16k"}
 
 V1 = Arch(dim=64, depth=2, heads=2, ff_mult=2, text_dim=48, conv_layers=1, dim_head=32)
@@ -137,17 +142,18 @@ def write_files(
     mels = HIFIGAN.num_mels if vocoder == "hifigan" else MELS
     write_random(folder, arch, VOCABULARY, seed, mels, embeds_guidance=embeds_guidance)
     files = files_in(folder, vocoder)
-    if vocoder == "vocos":
-        write_random_vocos(files.vocoder_path, VOCOS, seed)
-    elif vocoder == "hifigan":
-        write_random_hifigan(files.vocoder_path, HIFIGAN, seed)
-    else:
-        write_random_bigvgan(files.vocoder_path, BIGVGAN, seed)
+    write_vocoder(files.vocoder_path, vocoder, seed)
     options = {**dataclasses.asdict(arch), "text_dim": None if arch.text_dim == MELS else arch.text_dim}
     mel_spec = RAON_MELS if vocoder == "hifigan" else {"mel_spec_type": vocoder}
     model = {"name": "small", "arch": options, "mel_spec": mel_spec}
     files.family.write_text(yaml.safe_dump({"model": model}))
     return files
+
+
+def write_vocoder(folder: Path, kind: str, seed: int = 0, **changes: Any) -> Path:
+    """A vocoder as its maker publishes it, with changes of its configuration."""
+    write, config = WRITERS[kind]
+    return write(folder, dataclasses.replace(config, **changes), seed)
 
 
 def files_in(folder: Path, vocoder: str) -> Files:
@@ -500,10 +506,3 @@ def reply(engine: Synthesizer, given: Segment) -> FloatArray:
     mel = engine.log_mel(lane.id)[len(given.reference_log_mel) :]
     engine.close(lane.id)
     return mel
-
-
-def relative(found: NDArray[Any], wanted: NDArray[Any]) -> float:
-    """‖a − b‖ / ‖b‖ of arrays that must have one shape."""
-    assert found.shape == wanted.shape
-    wanted = wanted.astype(np.float64)
-    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))

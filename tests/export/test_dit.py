@@ -17,7 +17,6 @@ from appliance.contract.bundle import Arch
 from appliance.contract.schedule import time_grid
 from appliance.engine.condition import condition_inputs, padded_mel
 from appliance.engine.condition import upsample_index as upsample_index_on_the_device
-from export.families import NAMED
 from export.graphs import parts
 from export.graphs.condition import Condition
 from export.graphs.modulation import Modulation
@@ -25,9 +24,8 @@ from export.graphs.step import Step
 from export.model.dit import DiT, sample, upsample_index
 from export.model.redraw import redraw
 from export.sources.checkpoint import Weights, build_dit, load_dit
-from tests import upstream
+from tests.engine import lanes
 from tests.export import small
-from tests.export.random_checkpoint import write_random
 
 pytestmark = pytest.mark.torch
 
@@ -76,7 +74,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def relative(found: Tensor, wanted: Tensor) -> float:
-    return small.relative(found.numpy(), wanted.numpy())
+    return lanes.relative(found.numpy(), wanted.numpy())
 
 
 def case(shape: tuple[int, int, int], guidance: float = 2.0) -> tuple[small.Case, Tensor, Tensor, Tensor]:
@@ -115,7 +113,7 @@ def test_modulation_rows_are_upstreams_shifts_scales_and_gates(pair: Pair) -> No
     assert rows.shape == (len(TIMES), 6 * pair.arch.depth + 2, pair.arch.dim)
     wanted = small.upstream_rows(pair.flow, np.array(TIMES, np.float32))
     for row in range(rows.shape[1]):
-        assert small.relative(rows[:, row].numpy(), wanted[:, row]) <= 2e-6
+        assert lanes.relative(rows[:, row].numpy(), wanted[:, row]) <= 2e-6
 
 
 @torch.inference_mode()
@@ -126,7 +124,7 @@ def test_condition_is_the_part_of_upstreams_projection_that_latents_do_not_reach
     given = small.case(FRAMES, tokens=tokens)
     found, wanted = condition(pair, given).numpy(), small.upstream_condition(pair.flow, given)
     for row in (0, 1):
-        assert small.relative(found[row], wanted[row]) <= 2e-6
+        assert lanes.relative(found[row], wanted[row]) <= 2e-6
 
 
 @torch.inference_mode()
@@ -219,32 +217,3 @@ def test_mish_equals_torchs_wherever_it_is_asked(dtype: torch.dtype) -> None:
     assert bool(found.isfinite().all())
     assert float((found - wanted).abs().max() / 6e4) <= 1e-7
     assert relative(found[:6001], wanted[:6001]) <= 2e-7
-
-
-@pytest.fixture(scope="module")
-def full_size(tmp_path_factory: pytest.TempPathFactory) -> Weights:
-    """Weights of a full-size Base; v0 and v1 have the same tensors."""
-    vocab = [" ", *(f"t{n}" for n in range(1, 2545))]
-    arch = NAMED["F5TTS_v1_Base"].arch
-    path, _ = write_random(tmp_path_factory.mktemp("full"), arch, vocab)
-    return load_dit(path, arch, len(vocab))
-
-
-@pytest.mark.slow
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["F5TTS_v1_Base", "F5TTS_Base"])
-def test_full_size_equals_upstreams(name: str, full_size: Weights) -> None:
-    arch = NAMED[name].arch
-    model = build_dit(full_size, arch, 2545)
-    with torch.device("meta"):
-        oracle = small.upstream_dit(arch, 2545)
-    oracle.load_state_dict(model.state_dict(), assign=True)
-    oracle.text_embed.freqs_cis = upstream.f5_modules().precompute_freqs_cis(arch.text_dim, 8192)
-    frames = 211
-    cond, ids, noise = torch.randn(40, 100), torch.randint(0, 2545, (30,)), torch.randn(frames, 100)
-    padded = torch.cat((cond, torch.zeros(frames - 40, 100)))
-    with torch.inference_mode():
-        time = torch.tensor(0.3)
-        wanted = oracle(x=noise[None], cond=padded[None], text=ids[None], time=time, cfg_infer=True)
-        found = model(noise, padded, model.text_embed(ids, frames), time)
-    assert relative(found, wanted) <= 5e-6

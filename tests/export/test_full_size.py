@@ -18,15 +18,20 @@ import numpy as np
 import onnx
 import psutil
 import pytest
+import torch
 import yaml
 
 from appliance.contract import bundle as contract
 from appliance.contract.schedule import time_grid
+from appliance.engine.condition import padded_mel
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
+from appliance.request import FloatArray
 from export.families import NAMED
-from tests.engine.lanes import Padded
+from export.model.dit import DiT
+from export.sources.checkpoint import build_dit, load_dit
+from tests.engine.lanes import Padded, relative
 from tests.export import small
 from tests.export.random_checkpoint import write_random, write_random_vocos
 
@@ -47,10 +52,10 @@ print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 PATIENCE_S = 1_200
 UNMEASURED = """
 import sys
-from export import cli, parity
-from export import assemble
-assemble.expectations = lambda *sources: None
-parity.measure = lambda bundle, expected: parity.Report("fp32")
+from export import assemble, cli
+from export.proof import parity
+assemble.expectations = lambda *given: None
+parity.measure = lambda *given: parity.Report("fp32")
 sys.exit(cli.main(sys.argv[1:]))
 """
 """The command without its gate, which takes minutes at this size; upstream is asked below."""
@@ -151,18 +156,21 @@ def check_against_upstream(made: contract.Bundle, weights: Path, capsys: pytest.
     sample = small.case(128)
     finished = small.upstream_sample(flow, sample, 5)
     del flow
-    errors = {}
+    errors, plain = {}, build_dit(load_dit(files.checkpoint, ARCH, len(VOCABULARY)), ARCH, len(VOCABULARY))
+    for frames, case in given.items():
+        found = plain_velocity(plain, case, 0.3)
+        errors[f"step, plain, {frames} frames"] = relative(found, wanted[frames])
     for form, engine in forms(made):
         for frames, case in given.items():
             mel, _ = replay(engine, case.segment(np.array([0.3, 1.3])))
             start = len(case.cond)
-            errors[f"step, {form}, {frames} frames"] = small.relative(
+            errors[f"step, {form}, {frames} frames"] = relative(
                 (mel - case.noise)[start:], wanted[frames][start:]
             )
         mel, wave = replay(engine, sample.segment(time_grid(5)))
         start = len(sample.cond)
-        errors[f"sample, {form}, NFE 5"] = small.relative(mel[start:], finished[start:])
-        errors[f"vocoder, {form}"] = small.relative(wave, small.upstream_wave(files, mel))
+        errors[f"sample, {form}, NFE 5"] = relative(mel[start:], finished[start:])
+        errors[f"vocoder, {form}"] = relative(wave, small.upstream_wave(files, mel))
         engine.shutdown()
     with capsys.disabled():
         for what, error in errors.items():
@@ -170,6 +178,15 @@ def check_against_upstream(made: contract.Bundle, weights: Path, capsys: pytest.
     bounds = {"step": 5e-6, "sample": 5e-5, "vocoder": 1e-5}
     for what, error in errors.items():
         assert error <= bounds[what.split(",")[0]], what
+
+
+@torch.inference_mode()
+def plain_velocity(model: DiT, given: small.Case, time: float) -> FloatArray:
+    """(N, M) guided velocity of the case's noise, by the model that the graphs are made of."""
+    cond = torch.from_numpy(padded_mel(given.cond, given.frames))
+    text = model.text_embed(torch.from_numpy(given.ids).long(), given.frames)
+    guided, plain = model(torch.from_numpy(given.noise), cond, text, torch.tensor(time))
+    return (guided + (guided - plain) * given.guidance).numpy()  # type: ignore[no-any-return]
 
 
 def forms(made: contract.Bundle) -> Iterator[tuple[str, Synthesizer]]:

@@ -179,8 +179,3 @@ def test_each_block_has_one_fused_attention_and_nothing_of_the_plain_one(bundle:
     # Its mask is the same for all blocks, but the last one of `step_keys`.
     masks = {node.input[4] for node in fused.graph.node if node.op_type == "MultiHeadAttention"}
     assert len(masks) == (2 if name == "step_keys" else 1)
-
-
-def test_a_bundle_that_is_not_for_it_has_no_such_variant(workshop: Workshop) -> None:
-    for precision in ("int8", "int8-qdq"):
-        assert FUSED not in workshop.make("v1", precision=precision).bundle.manifest.variants  # type: ignore[arg-type]

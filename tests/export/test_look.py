@@ -25,12 +25,7 @@ from export.model.zipformer import ZipVoiceArch
 from export.sources import look
 from export.sources.header import CheckpointError
 from tests.export import small
-from tests.export.random_checkpoint import (
-    write_random_bigvgan,
-    write_random_hifigan,
-    write_random_vocos,
-    write_random_zipvoice,
-)
+from tests.export.random_checkpoint import write_random_zipvoice
 from tests.export.zipvoice import TRACED
 
 pytestmark = pytest.mark.torch
@@ -71,7 +66,7 @@ def torch_tensors(path: Path) -> dict[str, Tensor]:
 def zipvoice(folder: Path, tokenizer: str, tokens: list[str], *, distilled: bool = False) -> Path:
     """`exp/NAME` of ZipVoice, its checkpoints as `save_checkpoint` writes them."""
     place = write_random_zipvoice(folder / "exp/zv", TRACED, tokens, embeds_guidance=distilled)
-    write_random_vocos(place / "vocos", small.VOCOS)
+    small.write_vocoder(place / "vocos", "vocos")
     state = torch.load(place / "model.pt", weights_only=True)["model"]
     (place / "model.pt").unlink()
     whole: dict[str, Any] = {
@@ -104,7 +99,7 @@ def averaged(folder: Path) -> Path:
 
 def lightning(folder: Path) -> Path:
     """`lightning_logs/version_0` of Vocos: its configuration above, the checkpoints in a folder."""
-    made = write_random_vocos(folder / "made", small.VOCOS)
+    made = small.write_vocoder(folder / "made", "vocos")
     place = folder / "version_0"
     (place / "checkpoints").mkdir(parents=True)
     state = torch.load(made / "pytorch_model.bin", weights_only=True)
@@ -119,7 +114,7 @@ def lightning(folder: Path) -> Path:
 
 
 def bigvgan(folder: Path) -> Path:
-    place = write_random_bigvgan(folder / "bigvgan", small.BIGVGAN)
+    place = small.write_vocoder(folder / "bigvgan", "bigvgan")
     (place / "bigvgan_generator.pt").rename(place / "g_05000000")
     torch.save({"mpd": {}, "steps": 5_000_000}, place / "do_05000000")
     (place / "g_00100000").write_bytes(b"older")
@@ -127,8 +122,7 @@ def bigvgan(folder: Path) -> Path:
 
 
 def hifigan(folder: Path) -> Path:
-    place = folder / "hifigan"
-    write_random_hifigan(place, small.HIFIGAN)
+    place = small.write_vocoder(folder / "hifigan", "hifigan")
     state = torch.load(place / "generator.ckpt", weights_only=True)
     (place / "generator.ckpt").unlink()
     plain = {name.replace(".conv.", "."): value for name, value in state.items()}
@@ -266,15 +260,8 @@ def test_a_vocoders_training_is_named_and_read(
     place = make(tmp_path)
     said = look.describe(place)
     assert called in said and weights in said and f"--vocoder {kind} --vocoder-path {place}" in said
-    published = {
-        "vocos": write_random_vocos,
-        "bigvgan": write_random_bigvgan,
-        "hifigan": write_random_hifigan,
-    }
-    write: Any = published[kind]
-    configs: dict[str, Any] = {"vocos": small.VOCOS, "bigvgan": small.BIGVGAN, "hifigan": small.HIFIGAN}
     torch.manual_seed(0)
-    _, wanted = assemble.LOADERS[kind](write(tmp_path / "published", configs[kind]), "ema")
+    _, wanted = assemble.LOADERS[kind](small.write_vocoder(tmp_path / "published", kind), "ema")
     files = [path for path in place.rglob("*") if path.name in ("last.ckpt", "g_05000000", "g_02500000")]
     for given in (place, files[0], files[0].parent):
         _, found = assemble.LOADERS[kind](given, "ema")

@@ -126,11 +126,11 @@ def test_a_step_is_upstreams(given: str, row: Row, flow: Any) -> None:
     for time in (0.0, 0.0012, 0.61):
         mel, _ = replay(engine, case.segment(np.array([time, time + 1.0])))
         wanted = small.upstream_velocity(flow, case, time)
-        error = small.relative((mel - case.noise)[start:], wanted[start:])
+        error = lanes.relative((mel - case.noise)[start:], wanted[start:])
         assert error <= row.bounds.step * (row.bounds.edge if case.frames < 60 else 1.0)
     if case.guidance == 0.0:  # guidance does matter to this case
         guided = small.upstream_velocity(flow, small.case(97, mels=row.mels), 0.61)
-        assert small.relative(guided[start:], wanted[start:]) > 1e-2
+        assert lanes.relative(guided[start:], wanted[start:]) > 1e-2
 
 
 @pytest.mark.parametrize("row", forms(MODELS), indirect=True)
@@ -144,11 +144,11 @@ def test_a_sample_is_upstreams(row: Row, flow: Any) -> None:
         assert np.array_equal(mel[:start], case.cond)
         way = (wanted - case.noise)[start:]  # without the noise, which both share
         assert np.abs(way).mean() > 0.05
-        assert row.bounds.least <= small.relative((mel - case.noise)[start:], way) <= row.bounds.sample
+        assert row.bounds.least <= lanes.relative((mel - case.noise)[start:], way) <= row.bounds.sample
         if made.files.vocoder != "hifigan":  # whose package is not installed: `test_model_hifigan`
             own, theirs = (small.upstream_wave(made.files, heard) for heard in (mel, wanted))
-            assert small.relative(wave, own) <= row.bounds.vocoder
-            assert small.relative(wave, theirs) <= row.bounds.wave
+            assert lanes.relative(wave, own) <= row.bounds.vocoder
+            assert lanes.relative(wave, theirs) <= row.bounds.wave
             assert 1e-4 < np.abs(theirs).mean() < 0.9  # neither silent nor clamped
 
 
@@ -158,10 +158,10 @@ def test_parts_are_upstreams(row: Row, flow: Any) -> None:
     variant = {"masked": "default", "cpu": "ort-cpu"}[row.form]
     t = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
     found = small.run(bundle.graph("modulation", variant), {"t": t})["rows"]
-    assert small.relative(found, small.upstream_rows(flow, t)) <= row.bounds.modulation
+    assert lanes.relative(found, small.upstream_rows(flow, t)) <= row.bounds.modulation
     seen = condition_inputs(case.ids, case.cond, case.frames, bundle.manifest.dimensions.upsampling)
     found = small.run(bundle.graph("condition", variant), seen)["condition"].astype(np.float32)
-    assert small.relative(found, small.upstream_condition(flow, case)) <= row.bounds.condition
+    assert lanes.relative(found, small.upstream_condition(flow, case)) <= row.bounds.condition
 
 
 @pytest.mark.parametrize("row", forms(FLOAT32), indirect=True)
@@ -172,9 +172,9 @@ def test_a_reference_on_its_path_is_seen_as_upstream_would(reference: int, row: 
     times = time_grid(7)
     mel, _ = replay(row.engine(), given.segment(times, "short"))
     wanted = upstream_on_path(flow, given, times)[reference:]
-    assert small.relative(mel[reference:], wanted) <= row.bounds.sample
+    assert lanes.relative(mel[reference:], wanted) <= row.bounds.sample
     exact = small.upstream_sample(flow, given, 7)[reference:]
-    assert small.relative(exact, wanted) > 10 * row.bounds.sample  # it is another sampling
+    assert lanes.relative(exact, wanted) > 10 * row.bounds.sample  # it is another sampling
 
 
 @torch.inference_mode()
@@ -206,7 +206,7 @@ def test_every_form_and_precision_follows_float32(
     if row.bounds.least:  # of lossy precisions, whose steps are held to upstream's above, the mel counts
         noise = small.case(70, reference=reference).noise[reference:]
         found, wanted = found + noise, wanted + noise
-    assert row.bounds.least <= small.relative(found, wanted) <= row.bounds.follows
+    assert row.bounds.least <= lanes.relative(found, wanted) <= row.bounds.follows
 
 
 @cache
@@ -245,5 +245,5 @@ def test_a_frame_of_silence_or_two_are_decoded(workshop: Workshop) -> None:
     mel = small.case(7).noise - 4.0
     for frames in (2, 3, 7):
         found = engine.decode(mel[:frames])
-        assert small.relative(found, small.upstream_wave(made.files, mel[:frames])) <= 1e-5
+        assert lanes.relative(found, small.upstream_wave(made.files, mel[:frames])) <= 1e-5
     assert engine.decode(mel[:1]).shape == (0,)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import soundfile
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -27,9 +25,11 @@ from appliance.voices.reference import prepare
 from export.graphs import vocoders
 from export.model.hifigan import HiFiGANConfig
 from export.sources.checkpoint import CheckpointError, build_hifigan, load_hifigan
+from tests.engine.lanes import relative
 from tests.export import small
 from tests.export.random_checkpoint import write_random_hifigan
 from tests.export.small import Workshop
+from tests.sounds import to_file
 
 pytestmark = pytest.mark.torch
 
@@ -104,7 +104,7 @@ def test_samples_equal_the_papers(name: str, frames: int, tmp_path: Path) -> Non
         found = build_hifigan(read, weights)(log_mel)
     assert found.shape == wanted.shape == (256 * frames,)
     assert 1e-3 < float(wanted.abs().mean()) < 0.9  # neither silent nor saturated
-    assert small.relative(found.numpy(), wanted.numpy()) <= 1e-5
+    assert relative(found.numpy(), wanted.numpy()) <= 1e-5
 
 
 def test_both_makers_configurations_are_read(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_half_the_bits_are_nearly_the_same(tmp_path: Path) -> None:
     with torch.inference_mode():
         found, wanted = module(log_mel), paper(state, small.HIFIGAN, log_mel)
     assert found.dtype == torch.float32
-    assert 1e-6 < small.relative(found.numpy(), wanted.numpy()) <= 1e-2
+    assert 1e-6 < relative(found.numpy(), wanted.numpy()) <= 1e-2
 
 
 def test_a_bundle_of_16_khz_and_80_mels_speaks_as_the_paper(workshop: Workshop) -> None:
@@ -167,15 +167,14 @@ def test_a_bundle_of_16_khz_and_80_mels_speaks_as_the_paper(workshop: Workshop) 
     state = torch.load(made.files.vocoder_path / "generator.ckpt")
     heard = paper(state, small.HIFIGAN, torch.from_numpy(mel)).numpy()
     assert spoken.shape == heard.shape == (97 * 256,)
-    assert small.relative(spoken, heard) <= 5e-5
+    assert relative(spoken, heard) <= 5e-5
 
 
 def test_a_voice_at_16_khz_is_planned_and_spoken_to_the_sample(workshop: Workshop) -> None:
     """Its log-mel is three frames shorter than the reference; the output starts where upstream's does."""
     made = workshop.make("one_block", "hifigan")
-    manifest, buffer = made.bundle.manifest, io.BytesIO()
-    soundfile.write(buffer, samples(FEMALE, 24_000), 24_000, format="WAV")
-    features = prepare(buffer.getvalue(), manifest.mel, 0.1)
+    manifest = made.bundle.manifest
+    features = prepare(to_file(samples(FEMALE, 24_000)[:, None]), manifest.mel, 0.1)
     reference = Reference("hello there. ", features)
     planner = Planner(manifest, Vocabulary(tuple(small.VOCABULARY)), lambda *_: reference, list)
     request = Request("a voice at another rate.", FEMALE, 4, 1, 2.0, Segmentation.UPSTREAM)
@@ -188,5 +187,5 @@ def test_a_voice_at_16_khz_is_planned_and_spoken_to_the_sample(workshop: Worksho
         engine.step([lane.id])
     spoken = engine.finish(lane.id)
     assert len(spoken) == (segment.frames - r) * 256 == round(segment.audio_s * 16_000)
-    assert small.relative(spoken, engine.decode(engine.log_mel(lane.id)[r:])) <= 1e-6
+    assert relative(spoken, engine.decode(engine.log_mel(lane.id)[r:])) <= 1e-6
     engine.close(lane.id)

@@ -19,7 +19,8 @@ from export.model import source
 from export.model.redraw import redraw
 from export.model.source import BAND_HZ, NOISE_FRAMES, PULSE_BINS, Source
 from export.model.vocos import VocosConfig
-from tests.export.small import MELS, relative, run
+from tests.engine.lanes import relative
+from tests.export.small import MELS, run
 
 pytestmark = pytest.mark.torch
 

@@ -18,6 +18,7 @@ from export.model.redraw import redraw
 from export.model.vocos import VocosConfig
 from export.sources.checkpoint import build_vocos, load_vocos
 from tests import upstream
+from tests.engine import lanes
 from tests.export import small
 from tests.export.random_checkpoint import write_random_vocos
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.torch
 
 
 def relative(found: Tensor, wanted: Tensor) -> float:
-    return small.relative(found.numpy(), wanted.numpy())
+    return lanes.relative(found.numpy(), wanted.numpy())
 
 
 def log_mel(frames: int, mels: int) -> Tensor:

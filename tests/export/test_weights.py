@@ -25,12 +25,7 @@ from export.sources import weights
 from export.sources.weights import KNOWN, VOCODERS, Known
 from tests.export import small
 from tests.export.hub import Hub, serving
-from tests.export.random_checkpoint import (
-    write_random_bigvgan,
-    write_random_hifigan,
-    write_random_vocos,
-    write_random_zipvoice,
-)
+from tests.export.random_checkpoint import write_random_zipvoice
 from tests.export.zipvoice import TOKENS, TRACED
 from tests.text.emilia.spoken import NUMBERS
 
@@ -39,11 +34,6 @@ pytestmark = pytest.mark.torch
 SMALL = Arch(dim=32, depth=1, heads=1, ff_mult=2, text_dim=16, conv_layers=1, dim_head=32)
 VOCAB = [" ", *"abcdefghijklmnopqrstuvwxyz"]
 ZIPVOICES = {family.name for family in zipvoice.NAMED}
-WRITERS = {
-    "vocos": (write_random_vocos, small.VOCOS),
-    "bigvgan": (write_random_bigvgan, small.BIGVGAN),
-    "hifigan": (write_random_hifigan, small.HIFIGAN),
-}
 
 
 @pytest.fixture
@@ -63,8 +53,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 def publish(row: Known, folder: Path) -> dict[str, bytes]:
     """Random weights in the row's layout: "repository/file" → bytes."""
-    write, config = WRITERS[row.vocoder]
-    voice = write(folder / "voice", config, 3)  # type: ignore[operator]
+    voice = small.write_vocoder(folder / "voice", row.vocoder, 3)
     source = VOCODERS[row.vocoder]
     vocoder_files = {f"{source.repository}/{name}": (voice / name).read_bytes() for name in source.files}
     if row.family in ZIPVOICES:

@@ -23,6 +23,7 @@ from appliance.client import Client, Piece
 from appliance.client.messages import Event, Reply
 from appliance.engine.cases import FEMALE, MALE
 from tests.daemons import DEMO, running
+from tests.sounds import to_file
 
 LINES = [
     line
@@ -96,9 +97,7 @@ def add_voices(client: Client) -> None:
         path = DEMO / "voices" / f"{recording}.wav"
         samples, rate_hz = soundfile.read(path, dtype="float32")
         changed = 10 ** (gain_db / 20) * soxr.resample(samples, rate_hz * pitch, rate_hz)
-        with tempfile.NamedTemporaryFile(suffix=".wav") as file:
-            soundfile.write(file.name, np.clip(changed, -1, 1), rate_hz)
-            audio = Path(file.name).read_bytes()
+        audio = to_file(np.clip(changed, -1, 1)[:, None], rate_hz)
         client.add_voice(name, audio, path.with_suffix(".txt").read_text("utf-8"))
 
 

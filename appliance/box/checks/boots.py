@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from appliance.box import paths
 from appliance.box.checks.clocks import bear_it
 from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.checks.snapshot import check
 from appliance.box.clocks.boots import LOSSES, SOON_S, TRIAL_AFTER, Boot, lifted, losses
+from appliance.box.paths import BOOTS, DAMAGED_BOOTS
 
 MORE_THAN_ONE = 2
-FORGET = f"send the maker a bundle: sudo f5-support-bundle; then sudo rm {paths.DAMAGED_BOOTS}"
+FORGET = f"send the maker a bundle: sudo f5-support-bundle; then sudo rm {DAMAGED_BOOTS}"
 RECORD = "see the check disk; then sudo f5-clock-lock lock writes it"
 HEAR = "sudo f5-health --speak --publish"
 
 
+@check("boots", lambda now: (now.boots, now.box.boot_id, now.root.exists(DAMAGED_BOOTS), now.lower_mode))
 def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, lower: str) -> Finding:
     """`boots`: the record, or why it cannot be read; `damaged`: an earlier one lies beside it."""
     limit = f"fewer than {MORE_THAN_ONE} that end soon after pinning, by no shutdown"
@@ -42,13 +44,14 @@ def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, 
         value += f", one after {least:.0f} s; at {LOSSES} it is pinned no more for {TRIAL_AFTER} boots"
         return finding(Level.WARN, value, f"if nobody switched it off: {bear_it(lower)}")
     if now is None and boots:
-        return finding(Level.WARN, f"this boot is not on record: {paths.BOOTS} is not written", RECORD)
+        return finding(Level.WARN, f"this boot is not on record: {BOOTS} is not written", RECORD)
     ended = f"{len(unclean)} of {len(past)} before this one ended without a shutdown" if past else "the first"
     if now and mode in now.on_trial:
         ended += f"; {mode} is on trial: a loss of power soon after pinning bars it again"
     return finding(Level.PASS, ended)
 
 
+@check("backend", lambda now: (now.boots, now.box.boot_id))
 def check_backend(boots: Sequence[Boot] | Exception, boot_id: str) -> Finding:
     """WARN if one that spoke in an earlier boot was passed over in this one."""
     if isinstance(boots, Exception) or not boots or boots[-1].boot_id != boot_id or not boots[-1].backend:

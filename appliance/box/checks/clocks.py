@@ -6,10 +6,12 @@ from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.fitness import gpu_services
 from appliance.box.checks.power import less_power
+from appliance.box.checks.snapshot import Snapshot, check
 from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.decision import LOCK_COMMAND
 from appliance.box.clocks.readings import ConfFile
 from appliance.box.clocks.reason import Reason
+from appliance.box.clocks.suspects import indicator
 from appliance.box.clocks.verdict import Cause, Verdict, grouped, megahertz
 from appliance.box.platform import Platform
 
@@ -70,6 +72,7 @@ def bear_it(lower: str) -> str:
     return f"{again}; or {less_power(lower)}"
 
 
+@check("platform", lambda now: (now.platform,))
 def check_platform(platform: Platform) -> Finding:
     named = [platform.module or platform.model, platform.release and f"L4T {platform.release[1:]}"]
     named.append(platform.jetpack and f"JetPack {platform.jetpack}")
@@ -83,6 +86,7 @@ def check_platform(platform: Platform) -> Finding:
     return Finding("platform", Level.FAIL, f"{value}: {wrong.problem}", wrong.supported, remedy, figures)
 
 
+@check("power_mode", lambda now: (now.reading, now.published, indicator(now.box), now.lower_mode))
 def check_mode(reading: Verdict, published: Clocks, indicator: str, lower: str) -> Finding:
     """Compare the mode with the best or configured one.
 
@@ -138,6 +142,7 @@ def _reboot_remedy(published: Clocks, reading: Verdict) -> str:
     return REBOOT_FAILED.format(first=f"{driver}, " if driver else SET_AT_BOOT.format(id=target.id))
 
 
+@check("reboot", lambda now: (now.published, now.reading))
 def check_reboot(published: Clocks, reading: Verdict) -> Finding:
     if published.state == "unknown":
         return skipped("reboot", published.why)
@@ -146,6 +151,13 @@ def check_reboot(published: Clocks, reading: Verdict) -> Finding:
     return Finding("reboot", Level.of(warn=False, fail=due), value, "none pending", remedy)
 
 
+def _of_clocks(now: Snapshot) -> tuple[Clocks, Verdict, float, bool, str]:
+    has_tool = now.root.exists(paths.JETSON_CLOCKS) and now.box.tools.find("jetson_clocks") is not None
+    age_s = max(now.box.uptime() - now.published.checked_at, 0.0)
+    return now.published, now.reading, age_s, has_tool, now.lower_mode
+
+
+@check("clocks", _of_clocks)
 def check_clocks(
     published: Clocks, reading: Verdict, age_s: float, has_tool: bool = True, lower: str = ""
 ) -> Finding:
@@ -198,6 +210,7 @@ def check_clocks(
     return finding(Level.PASS, _pinned_summary(published, reading, age_s))
 
 
+@check("caps", lambda now: (now.reading,))
 def check_caps(reading: Verdict) -> Finding:
     """Limits below the hardware's maximum."""
     emc = reading.seen.emc
@@ -213,6 +226,7 @@ def check_caps(reading: Verdict) -> Finding:
     return Finding("caps", Level.of(warn=bool(found)), value, f"every limit {ALLOWED}", remedy)
 
 
+@check("cores", lambda now: (now.reading, now.published))
 def check_cores(reading: Verdict, published: Clocks) -> Finding:
     domains = {name: reading.domains[name] for name in COUNTS if name in reading.domains}
     figures = {name: dict(domain.values) for name, domain in domains.items()}

@@ -26,6 +26,10 @@ class Level(str, enum.Enum):
         """SKIP < PASS < WARN < FAIL."""
         return (Level.SKIP, Level.PASS, Level.WARN, Level.FAIL).index(self)
 
+    @property
+    def is_wrong(self) -> bool:
+        return self in (Level.WARN, Level.FAIL)
+
     @classmethod
     def of(cls, *, warn: bool, fail: bool = False) -> Level:
         return cls.FAIL if fail else cls.WARN if warn else cls.PASS
@@ -47,7 +51,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         """A check may pass the remedy of a worse level along."""
-        if self.level in (Level.PASS, Level.SKIP):
+        if not self.level.is_wrong:
             object.__setattr__(self, "remedy", "")
 
 

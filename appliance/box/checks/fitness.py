@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import fnmatch
 import os
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import Any
 
-from appliance.box import paths
-from appliance.box.checks.application import USER
+from appliance.box import paths, versions
+from appliance.box.checks.application import USER, has_user
 from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.checks.snapshot import Snapshot, check
 from appliance.box.clocks.reason import Reason
-from appliance.box.versions import SHIPPED, BuildInfo, Version, dotted
+from appliance.box.root import Root
+from appliance.box.versions import SHIPPED, BuildInfo, Version, dotted, version
 
 GROUPS = ("video", "render")
-Groups = Mapping[str, tuple[str, Sequence[str]]]
-"""Group → its number and members."""
 FIRST_YEAR = 2024
 NODES = (paths.GPU_NODE, paths.NVMAP, f"{paths.RENDER_NODES}/renderD*")
 """Without one of them cuInit ends with 801 or 999 (public reports). /dev/nvidia* is Thor's."""
@@ -50,6 +53,15 @@ SET_CLOCK = (
 INSTALL_AGAIN = "install the package for this JetPack again: sudo apt install --reinstall ./FILE.deb"
 
 
+def _of_versions(now: Snapshot) -> tuple[Any, ...]:
+    build = BuildInfo(now.platform.l4t, versions.tensorrt(now.root), now.platform.module)
+    boots = () if isinstance(now.boots, Exception) else now.boots
+    mine = [boot for boot in boots if boot.backend == "tensorrt" and boot.l4t == dotted(build.l4t)]
+    spoken = {version(boot.tensorrt) for boot in mine}
+    return build, versions.installed(now.root), spoken, now.finding("l4t")
+
+
+@check("versions", _of_versions)
 def check_versions(
     now: BuildInfo, installed: BuildInfo | None, spoken: Collection[Version] = (), l4t: Finding | None = None
 ) -> Finding:
@@ -84,23 +96,23 @@ def gpu_services(l4t: Version) -> str:
     return "`systemctl status nv-load-display-modules nv-load-gpu-libs`" if l4t >= (39,) else ""
 
 
-def check_gpu(
-    missing: Sequence[str], driver: bool, groups: Groups | None, closed: Sequence[str] = (), l4t: Version = ()
-) -> Finding:
-    """`missing`: nodes that CUDA opens; `driver`: nvgpu's module is loaded; `groups`: None without USER.
-
-    `closed`: nodes that GROUPS may not read.
-    """
+@check("gpu_node", lambda now: (now.root, now.platform.l4t, has_user(now.box)))
+def check_gpu(root: Root, l4t: Version, is_installed: bool) -> Finding:
+    """Nodes that CUDA opens are there, GROUPS may read them, and USER, once there is one, is in GROUPS."""
     limit = f"{', '.join(NODES)} for {' and '.join(GROUPS)}; {USER} in both"
-    if missing:
+    lines = (line.split(":") for line in (root.text(paths.GROUPS) or "").splitlines())
+    groups = {fields[0]: (fields[2], fields[3].split(",")) for fields in lines if len(fields) == 4}
+    numbers = [groups[name][0] for name in GROUPS if name in groups]
+    nodes = {pattern: list(_nodes(root, pattern)) for pattern in NODES}
+    if missing := [pattern for pattern, found in nodes.items() if not found]:
         services = gpu_services(l4t)
         remedy = f"first look at {services}, which load it; {MODULES}" if services else MODULES
-        remedy = POWER_CYCLE if driver and paths.GPU_NODE in missing else remedy
+        remedy = POWER_CYCLE if paths.GPU_NODE in missing and root.exists(paths.NVGPU) else remedy
         return Finding("gpu_node", Level.FAIL, f"missing: {', '.join(missing)}", limit, remedy)
-    if closed:
+    if closed := [name for name, found in nodes.items() if not any(_may_read(n, numbers) for n in found)]:
         value = f"not for {' and '.join(GROUPS)} to open: {', '.join(closed)}"
         return Finding("gpu_node", Level.FAIL, value, limit, OPEN_IT.format(" ".join(closed)))
-    if groups is None:
+    if not is_installed:
         return passed("gpu_node", f"{paths.GPU_NODE}; no user {USER} here", limit)
     lacking = [name for name in GROUPS if USER not in groups.get(name, ("", ()))[1]]
     remedy = f"run: sudo usermod -aG {','.join(lacking)} {USER} && sudo systemctl restart f5-appliance"
@@ -108,18 +120,28 @@ def check_gpu(
     return Finding("gpu_node", Level.of(warn=False, fail=bool(lacking)), value, limit, remedy)
 
 
-def may_read(node: os.stat_result, groups: Groups) -> bool:
-    """GROUPS may; /dev/nvmap is opened for reading alone, and has mode 440 (a public listing)."""
-    ours = [groups[name][0] for name in GROUPS if name in groups]
-    return bool(node.st_mode & stat.S_IROTH or (node.st_mode & stat.S_IRGRP and str(node.st_gid) in ours))
+def _nodes(root: Root, pattern: str) -> Iterator[os.stat_result]:
+    folder, _, name = pattern.rpartition("/")
+    for node in fnmatch.filter(root.names(folder), name):
+        with contextlib.suppress(OSError):
+            yield root.at(f"{folder}/{node}").stat()
 
 
-def groups_of(etc_group: str) -> Groups:
-    """Parse /etc/group: group → number and members."""
-    lines = (line.split(":") for line in etc_group.splitlines())
-    return {fields[0]: (fields[2], fields[3].split(",")) for fields in lines if len(fields) == 4}
+def _may_read(node: os.stat_result, groups: Collection[str]) -> bool:
+    """Groups may, by number; /dev/nvmap is opened for reading alone, with mode 440 (a public listing)."""
+    return bool(node.st_mode & stat.S_IROTH or (node.st_mode & stat.S_IRGRP and str(node.st_gid) in groups))
 
 
+def _of_time(now: Snapshot) -> tuple[float, bool | None]:
+    synchronised: bool | None = True
+    # systemd-timesyncd leaves this file; of chrony only timedatectl knows.
+    if not now.root.exists(paths.SYNCHRONISED):
+        ran = now.box.tools.execute("timedatectl", "show", "-p", "NTPSynchronized", "--value", timeout_s=5.0)
+        synchronised = {"yes": True, "no": False}.get(ran.output.strip()) if ran.code == 0 else None
+    return now.box.wall(), synchronised
+
+
+@check("time", _of_time, anywhere=True)
 def check_time(seconds: float, synchronised: bool | None) -> Finding:
     """`seconds`: Unix time; `synchronised`: None if unknown."""
     now = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from appliance.box import platform
 from appliance.box.checks import application
 from appliance.box.checks.application import Application
-from appliance.box.checks.finding import Finding, Level, skipped
+from appliance.box.checks.finding import Finding, skipped
 from appliance.box.checks.readiness import READYZ, merge_application
 from appliance.box.checks.runner import CHECKS, run_checks
 from appliance.box.clocks import boots
@@ -64,7 +64,7 @@ def run_health(box: Box, app: Application, selection: Selection) -> list[Finding
 
 def wrong(findings: Iterable[Finding]) -> list[Finding]:
     """Return WARN and FAIL in the order of BY_HARM, and then checks of other releases."""
-    found = [finding for finding in findings if finding.level in (Level.WARN, Level.FAIL)]
+    found = [finding for finding in findings if finding.level.is_wrong]
     return sorted(found, key=lambda finding: (*BY_HARM, finding.check).index(finding.check))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from appliance.box import paths
 from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, merged, passed, skipped
+from appliance.box.checks.snapshot import UNIT, Snapshot, check
 from appliance.box.root import error_text
 from appliance.box.system import Unit
 from appliance.errors import NOT_RETRIED, Exit
@@ -19,7 +20,6 @@ from appliance.fields import from_mapping
 
 READYZ = "127.0.0.1:9464"
 ANSWER_S = 3.0
-UNIT = "f5-appliance.service"
 HOUR_S = 3600.0
 RESTARTS_WARN, RESTARTS_FAIL = 1, 3
 LOG = "read why: sudo journalctl -u f5-appliance -n 50"
@@ -103,13 +103,20 @@ def told(address: str) -> Told:
         return SILENT
 
 
+def _of_daemon(now: Snapshot) -> tuple[Any, ...]:
+    ready, _ = fetch(now.readyz, "/readyz")
+    alive = fetch(now.readyz, "/livez")[0] if isinstance(ready, int) else ready
+    state = told(now.readyz) if isinstance(ready, int) else SILENT
+    return ready, alive, now.readyz, now.unit, state, now.platform.is_jetson
+
+
+@check("daemon", _of_daemon, anywhere=True)
 def check_daemon(
     ready: int | str,
     alive: int | str,
     address: str,
     unit: Unit | None,
     now: Told = SILENT,
-    *,
     needs_gpu: bool = False,
 ) -> Finding:
     """`ready`, `alive`: statuses of /readyz and /livez; `unit`: None without systemd."""
@@ -168,6 +175,7 @@ def _restart_command(unit: Unit | None) -> str:
     return f"sudo systemctl reset-failed f5-appliance && {RESTART}" if failed else RESTART
 
 
+@check("restarts", lambda now: (now.unit, now.rise("restarts", HOUR_S)), anywhere=True)
 def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
     if unit is None or not unit.installed or restarts is None:
         return skipped("restarts", f"systemd knows no {UNIT} here")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.sensors.disk import Volume
-from appliance.box.sensors.ram import Memory
+from appliance.box.checks.snapshot import check
+from appliance.box.sensors import disk, ram
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -25,7 +25,8 @@ FIGURES = ("mount", "free_bytes", "total_bytes", "free_inodes", "read_only")
 FEW_INODES = "remove small files: `sudo du --inodes -x {mount} | sort -n | tail` shows where most are"
 
 
-def check_memory(memory: Memory | None) -> Finding:
+@check("memory", lambda now: (ram.memory(now.root),), anywhere=True)
+def check_memory(memory: ram.Memory | None) -> Finding:
     """Available memory; CPU and GPU share it."""
     if memory is None:
         return skipped("memory", "/proc/meminfo cannot be read")
@@ -41,7 +42,8 @@ def check_memory(memory: Memory | None) -> Finding:
     return Finding("memory", level, value, limit, remedy, figures)
 
 
-def check_large_blocks(blocks: int | None, memory: Memory | None) -> Finding:
+@check("lfb", lambda now: (ram.free_large_blocks(now.root), ram.memory(now.root)))
+def check_large_blocks(blocks: int | None, memory: ram.Memory | None) -> Finding:
     """Free 4 MB blocks; without one in short memory the GPU cannot load an engine (NvMap error 12).
 
     They are the largest that there are: a healthy box has two of them after days, and 37 GiB free.
@@ -58,7 +60,8 @@ def check_large_blocks(blocks: int | None, memory: Memory | None) -> Finding:
     return Finding("lfb", level, f"{blocks} free blocks of 4 MB", limit, remedy, {"blocks": blocks})
 
 
-def check_swap(memory: Memory | None, pages: Rise | None) -> Finding:
+@check("swap", lambda now: (ram.memory(now.root), now.rise("pswpin", SWAP_S)))
+def check_swap(memory: ram.Memory | None, pages: Rise | None) -> Finding:
     """Rate of swapping in. Used swap that is not read back does no harm."""
     if memory is None or pages is None:
         return skipped("swap", "/proc/meminfo or /proc/vmstat cannot be read")
@@ -76,12 +79,13 @@ def check_swap(memory: Memory | None, pages: Rise | None) -> Finding:
     return Finding("swap", level, value, limit, remedy, figures)
 
 
-def check_disk(volumes: Sequence[Volume]) -> Finding:
+@check("disk", lambda now: (disk.volumes(now.box),), anywhere=True)
+def check_disk(volumes: Sequence[disk.Volume]) -> Finding:
     nothing = skipped("disk", "no file system could be asked")
     return max(map(_check_volume, volumes), key=lambda finding: finding.level.rank, default=nothing)
 
 
-def _check_volume(volume: Volume) -> Finding:
+def _check_volume(volume: disk.Volume) -> Finding:
     limit = "WARN below 15 % or 5 GiB, FAIL below 5 % or 1 GiB; inodes the same; writable"
     share = volume.free_bytes / volume.total_bytes if volume.total_bytes else 0.0
     value = f"{volume.mount}: {volume.free_bytes / GIB:.1f} GiB ({share:.0%}) free"

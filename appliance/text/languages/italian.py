@@ -55,7 +55,7 @@ def ordinal(number: int, gender: str = "") -> str:
 
 def _ordinal(match: re.Match[str]) -> str:
     if match[2] == "º" and SPEECH.is_weather(match):
-        return SPEECH.degrees_of(match[1])
+        return SPEECH.in_unit(match[1], "°")
     return ordinal(int(match[1]), "f" if match[2] in "ªa" else "")
 
 

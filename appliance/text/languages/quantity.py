@@ -56,8 +56,9 @@ RATED = r"\d\s?(?:[^\s\d/]{1,12}\s)?[^\s\d/]{0,12}\s?$"
 
 
 def units_pattern(units: Iterable[str], cased: Iterable[str] = ()) -> str:
-    """Pattern of signs, the longest first, in any case but `cased`; a power may have a ^: m2, m^2."""
+    """Pattern of signs, the longest first, in any case but `cased`: m2 or m^2, °C or ° C, sqft or sq ft."""
     signs = [(sign, re.sub(r"(?<=[^\W\d_])(?=[23]$)", r"\\^?", re.escape(sign))) for sign in units]
+    signs = [(sign, re.sub(r"^(°|sq)(?=[^\W\d_])", r"\1\\s?", pattern)) for sign, pattern in signs]
     signs += [(sign, f"{_UNSPACED if sign in _WORDS else ''}(?-i:{sign})") for sign in cased]
     return "|".join(sign for _, sign in sorted(signs, key=lambda each: len(each[0]), reverse=True))
 

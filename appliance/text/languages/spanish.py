@@ -68,7 +68,7 @@ def _one(ones: int) -> str:
 def _ordinal(match: re.Match[str]) -> str:
     ending = match[2].lower()
     if ending == "º" and SPEECH.is_weather(match):
-        return SPEECH.degrees_of(match[1])
+        return SPEECH.in_unit(match[1], "°")
     gender = "f" if ending in ("ª", "ra", "da", "ta", "va", "a") else "m" if ending == "er" else ""
     return ordinal(int(match[1]), gender or ("m" if SPEECH.followed(match) else ""))
 

@@ -12,7 +12,8 @@ from appliance.text.languages import quantity
 from appliance.text.languages.numbers import is_code
 from appliance.text.languages.plain import unshouted
 from appliance.text.languages.quantity import CURRENCY, DASH
-from appliance.text.spans import Kind, Language, Readings, Say, Table, before
+from appliance.text.scripts import HAN
+from appliance.text.spans import Capitals, Kind, Language, Readings, Say, Table, before
 
 _VERSION_BEFORE = re.compile(
     r"(?i)\b(?:patch|version|versi[oó]n|versão|versione|parche|update|build|firmware|версия|версии|патч|патче)\s$"
@@ -20,7 +21,6 @@ _VERSION_BEFORE = re.compile(
 """Words before a number whose point is no decimal's: Patch 4.2"""
 
 _MASCULINE, _FEMININE = "m", "f"
-_SIGN = r"(?P<sign>(?<![\w.)%°])[-−+])?"
 _SIGNS = (
     r"&+",
     r"\+(?=\s?\d)|(?<=\S)\+(?=\s|$|[,.!?])|(?<=\s)\+(?=\s)|(?<=\w)\+(?=\w)",
@@ -49,16 +49,26 @@ class Noun:
     gender: str
 
 
+@dataclass(frozen=True)
+class Amount:
+    number: str
+    """In digits, with a point."""
+    scale: str = ""
+    sign: str = ""
+    """Currency or unit."""
+
+
 def _noun(text: str) -> Noun:
     """ "kilo/s", "f:hora/s", "Kilometer/ pro Stunde", "рубль/рубля/рублей": two letters are an ending.
 
-    With a space in the first, each is whole: "metro cuadrado/metros cuadrados".
+    With a space in the first, none has a tail: "metro cuadrado/metros cuadrados", "square meter/s".
     """
     gender, colon, name = text.partition(":")
     if not colon:
         gender, name = _MASCULINE, text
     if " " in name.strip().partition("/")[0]:
-        return Noun(tuple(name.strip().split("/")), gender.strip())
+        one, *others = name.strip().split("/")
+        return Noun((one, *(one + other if len(other) <= 2 else other for other in others)), gender.strip())
     head, space, tail = name.strip().partition(" ") if "/" in name else (name.strip(), "", "")
     one, *others = head.split("/")
     forms = (one, *(one + other if len(other) <= 2 else other for other in others))
@@ -133,6 +143,10 @@ class Speech:
     comma: str = ", "
     decimal: str = ","
     """Decimal mark; the other of comma and point groups thousands."""
+    number: str = ""
+    """Pattern of a number, if not by `decimal`; then no comma is a decimal mark but before a unit."""
+    unsigned: str = r"\w.)%°"
+    """Characters after which - and + are no sign of a number."""
     in_pairs: bool = False
     """Two decimals are read as one number."""
     decimals: Callable[[str, str], str] | None = None
@@ -149,7 +163,8 @@ class Speech:
     thousands: str = "k"
     """Letters and abbreviations of a thousand."""
     scales: str = "M 1000000"
-    """Sign, power and noun; the number is written out where that is none or it is whole."""
+    """Sign, power and noun; the number is written out where that is none or it is whole. Without a
+    power the noun is always said."""
     of: str = ""
     """Between a round million and its noun; after | before a vowel."""
     hour: str = r"\s?h(?:rs?)?"
@@ -160,7 +175,15 @@ class Speech:
     """Pattern between a day and its month."""
     date_before: str = r"(?!)"
     """Pattern of a word before 24/12."""
+    day_first: str = "[-/.]"
+    """Marks of a date with its day first: 24.12.2026"""
     year: Callable[[int], str] | None = None
+    years: str = r"(?:1[1-9]|20)\d\d"
+    """Pattern of a year at either end of a range."""
+    phone: str = (
+        rf"(?:{quantity.PHONE}|0\d{{1,4}}(?:[ /-]\d{{2,8}})+)|\d{{1,4}}(?:[ -]\d{{2,4}}){{3,}}"
+        r"|\d{2,4}(?:-\d{2,4}){2,}|\d{3}-\d{4}|(?:\+\d{7,}|0\d{6,})"
+    )
     chat: str = ""
     """Word of chat = words: "vc = você; pq = porque"."""
     abbreviations: str = ""
@@ -170,6 +193,11 @@ class Speech:
     """Pattern of a letter that may belong to a code or unit."""
     joint: str = " "
     """Between words of one reading."""
+    symbols: Mapping[str, str] = field(default_factory=dict)
+    """Words of signs that no reading takes and that the vocabulary lacks, besides & + = % × ÷."""
+    capitals: Capitals = unshouted
+    stretched: int = 4
+    """As in Language."""
 
     # Words of numbers.
 
@@ -181,7 +209,8 @@ class Speech:
         if not marks:
             return number
         decimal = marks[-1]
-        grouped = re.fullmatch(r"[1-9]\d{0,2}(?:[.,]\d{2,3})*[.,]\d{3}", number)
+        first = r"\d{1,3}" if self.number else r"[1-9]\d{0,2}"
+        grouped = re.fullmatch(rf"{first}(?:[.,]\d{{2,3}})*[.,]\d{{3}}", number)
         is_whole = grouped and (
             len(set(marks)) == 1 and (decimal != self.decimal or len(marks) > 1 or number.endswith(",000"))
         )
@@ -229,7 +258,9 @@ class Speech:
         return f"{self.joint}{self.dot}{self.joint}".join(parts)
 
     def followed(self, match: re.Match[str]) -> str:
-        """Gender of a number for the word after it."""
+        """Gender of a number for the word after it; "" where there is none."""
+        if self.feminine == "(?!)":
+            return ""
         after = re.match(r"\s([^\W\d_]+)", match.string[match.end() :])
         if not after or re.fullmatch(self.no_noun, after[1]):
             return ""
@@ -249,8 +280,8 @@ class Speech:
         is_noun = after and not any(re.fullmatch(p, after[1], re.I) for p in (self.degrees, self.no_noun))
         return after[1] if after and is_noun else ""
 
-    def degrees_of(self, number: str) -> str:
-        return self.counted(number, _noun(_rows(self.units)["°"]))
+    def in_unit(self, number: str, sign: str) -> str:
+        return self.counted(number, _noun(_rows(self.units)[sign]))
 
     def is_weather(self, match: re.Match[str]) -> bool:
         """True for 25º, if no noun follows, after a word of the weather."""
@@ -264,6 +295,22 @@ class Speech:
     def signed(self, match: re.Match[str], words: str) -> str:
         sign = {"-": self.minus, "−": self.minus, "+": self.signs.split("|")[1]}.get(match["sign"] or "", "")
         return f"{sign}{self.joint}{words}" if sign else words
+
+    def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
+        """As this language takes it in its line; None for what is no quantity."""
+        return amount
+
+    def bare(self, match: re.Match[str]) -> str | tuple[Kind, str]:
+        """A number without a unit."""
+        return self.signed(match, self.said(self.plain(match["number"]), self.followed(match)))
+
+    def in_code(self, digits: str, code: str) -> str:
+        """Digits within a code."""
+        return self.said(digits) if len(digits) < 5 else self.digits(digits)
+
+    def letters(self, letters: str) -> str:
+        """Letters within a code."""
+        return letters
 
     def number_table(self) -> Table:
         """The common readings of numbers."""
@@ -286,12 +333,13 @@ class Speech:
             numbers=Readings([*numbers, *reader.numbers()]),
             words=Readings([*words, *reader.words()]),
             signs=Readings([*signs, *reader.signs(), *table]),
-            capitals=unshouted,
+            capitals=self.capitals,
             scripts=self.scripts,
             abbreviations=frozenset(_rows_of(self.abbreviations)),
             heart=self.heart,
-            alone=dict(zip("&+=%×÷", said, strict=False)),
+            alone={**dict(zip("&+=%×÷", said, strict=False)), **self.symbols},
             sample=self.sample,
+            stretched=self.stretched,
         )
 
 
@@ -300,6 +348,8 @@ _SEATS = (
     "|siège|classe|porta|posto|assento|ряд|класс|кабинет|дом|кв|комната|место|в|из|कक्षा|कमरा|غرفة|قاعة|صف"
 )
 """Words before a number and a letter that is no unit: gate 5A."""
+_SHORT_END = r"(?:(?<=[^\W\d_]{3})(?<![^\W\d_]{5})\.)?"
+"""Full stop of Mio. and тыс., which is no sentence's."""
 _HIGHEST_FLOOR = 20
 """Largest ordinal that is written with a degree sign; above are angles and temperatures."""
 _MEASURED = frozenset(str.split("km m kb mb gb kbit mbit gbit км м кб мб гб кбит мбит гбит كم م"))
@@ -320,15 +370,6 @@ def _rows_of(abbreviations: str) -> dict[str, str]:
     return rows
 
 
-@dataclass(frozen=True)
-class _Amount:
-    number: str
-    """In digits, with a point."""
-    scale: str = ""
-    sign: str = ""
-    """Currency or unit."""
-
-
 class _Reader:
     """The common readings of a language."""
 
@@ -343,38 +384,49 @@ class _Reader:
             for main, _, cent in (rest.partition("|"),)
         }
         self._scales = {
-            sign: (int(rest.split()[0]), _noun(rest.partition(" ")[2]) if " " in rest else None)
+            sign: (int(power or 0), _noun(noun) if noun else None)
             for sign, rest in _rows(speech.scales).items()
+            for power, noun in re.findall(r"^(\d*) ?(.*)$", rest)
         } | {sign: (1_000, None) for sign in speech.thousands.split()}
         group, point = ("." if speech.decimal == "," else ","), re.escape(speech.decimal)
         first = r"(?![0٠०])\d{1,3}"
-        self._number = (
+        self._number = speech.number or (
             rf"(?:{first}(?:[{group}٬]\d{{2,3}})*[{group}٬]\d{{3}}(?:[{point}٫]\d+)?(?!\d)"
             rf"|{first}(?: \d{{3}})+(?:{point}\d+)?(?!\d)|{first}(?:['’]\d{{3}})+(?:[.,]\d+)?(?!\d)"
             rf"|{first}(?:{point}\d{{3}})+[{group}]\d+|{first}(?:{point}\d{{3}}){{2,}}(?!\d)|\d+[.,٫]\d+|\d+|(?<!\w)[.,]\d+)"
         )
         self._end = rf"(?!{speech.letter}|[\d_%°]|[.,:]\d|(?<=\d)/\d)"
+        self._sign = rf"(?P<sign>(?<![{speech.unsigned}])[-−+])?"
+        self._marks = "." if speech.number else ".,"
 
     # Patterns.
 
     def _quantity_pattern(self, suffix: str = "") -> str:
         signs = [sign for sign in self._currencies if not re.fullmatch(CURRENCY, sign)]
-        units = quantity.units_pattern([*self._names, *signs], self._cased)
-        units = re.sub(r"°(?=[^\W\d_])", r"°\\s?", units)
+        codes = quantity.units_pattern(signs) or "(?!)"
+        units = quantity.units_pattern(self._names, self._cased)
         scales = "|".join(sorted(map(re.escape, self._scales), key=len, reverse=True))
+        number, letter = self._number, self._s.letter
+        if self._s.number:
+            number = rf"\d+,\d{{1,2}}(?=\s?(?:{CURRENCY}|{scales}|(?i:{codes}|{units}))(?!{letter}))|{number}"
         return (
-            rf"(?P<before{suffix}>{CURRENCY}\s?)?(?P<number{suffix}>{self._number})"
-            rf"(?:\s?(?P<scale{suffix}>{scales})\.?(?!{self._s.letter}))?(?:\s?(?P<unit{suffix}>{CURRENCY}|(?i:{units})))?"
+            rf"(?P<before{suffix}>{CURRENCY}\s?)?(?P<number{suffix}>{number})"
+            rf"(?:\s?(?P<scale{suffix}>{scales}){_SHORT_END}(?:(?<=[{HAN}])|(?!{letter}|[A-Za-z^])))?"
+            rf"(?:\s?(?P<unit{suffix}>{CURRENCY}|(?i:{codes})|(?(before{suffix})(?<!\s))(?i:{units})))?"
         )
 
     def numbers(self) -> Table:
-        s, end, number = self._s, self._end, self._number
+        s, end, number, sign, marks = self._s, self._end, self._number, self._sign, self._marks
         short = r"(?<=\d\d[-/.]\d\d[-/.])\d\d"  # 24.12.26, but not 1.2.10
         months = "|".join(f"{name}|{name[:3]}" for name in s.months.split())
         table: list[tuple[Kind, str, Say]] = [
             (Kind.CODE, rf"(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::(\d{{1,5}}))?{end}", self._address),
             (Kind.DATE, rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){end}", self._date),
-            (Kind.DATE, rf"(?P<d>\d{{1,2}})([-/.])(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}|{short}){end}", self._date),
+            (
+                Kind.DATE,
+                rf"(?P<d>\d{{1,2}})({s.day_first})(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}|{short}){end}",
+                self._date,
+            ),
             (Kind.DATE, rf"(?P<d>\d{{1,2}})/(?P<m>\d{{1,2}}){end}", self._short_date),
             (Kind.DATE, rf"(?i)(?P<d>\d{{1,2}})(?={s.of_month}(?:{months})(?!\w))", self._day),
             (Kind.TIME, r"(?i)(\d{1,2})(?:[:.](\d\d))?\s?([ap])\.?\s?m\b\.?", self._half_day),
@@ -386,7 +438,7 @@ class _Reader:
             (Kind.TIME, rf"(?P<h>\d{{1,2}}):(?P<min>[0-5]\d):(?P<s>[0-5]\d){end}", self._lasting),
             (
                 Kind.TIME,
-                rf"(?i)(?P<h>\d{{1,2}})(?::|{s.hour_minute})(?P<m>[0-5]\d)(?P<mark>{s.hour})?{end}",
+                rf"(?i)(?P<h>\d{{1,2}})(?::|{s.hour_minute})(?P<m>\d\d)(?P<mark>{s.hour})?{end}",
                 self._clock,
             ),
             (
@@ -397,13 +449,7 @@ class _Reader:
             (Kind.TIME, rf"(?P<min>\d+)\s?m(?:in)?\s?(?P<s>\d+)\s?s{end}", self._lasting),
             (Kind.SCORE, rf"(\d{{1,3}}):(\d{{1,3}}){end}", self._between(s.score)),
             (Kind.SCORE, rf"(\d{{1,2}})(?:[vV][sS]?){{1}}(\d{{1,2}}){end}", self._between(s.versus)),
-            (
-                Kind.PHONE,
-                rf"(?:{quantity.PHONE}|0\d{{1,4}}(?:[ /-]\d{{2,8}})+){end}"
-                rf"|\d{{1,4}}(?:[ -]\d{{2,4}}){{3,}}{end}"
-                rf"|\d{{2,4}}(?:-\d{{2,4}}){{2,}}{end}|\d{{3}}-\d{{4}}{end}|(?:\+\d{{7,}}|0\d{{6,}}){end}",
-                self._phone,
-            ),
+            (Kind.PHONE, rf"(?:{s.phone}){end}", self._phone),
             (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{end}(?!\s?=)", self._score),
             (Kind.VERSION, rf"(?!{number}{end})(\d+(?:\.\d+){{2,}}){end}", lambda m: s.points(m[1])),
             (
@@ -419,13 +465,13 @@ class _Reader:
             ),
             (
                 Kind.RANGE,
-                rf"{_SIGN}{self._quantity_pattern('_a')}{DASH}(?P<minus>[-−])?{self._quantity_pattern('_b')}{end}(?!\s?=|-\d)",
+                rf"(?=.[^-–—~～]{{0,40}}[-–—~～]){sign}{self._quantity_pattern('_a')}{DASH}(?P<minus>[-−])?{self._quantity_pattern('_b')}{end}(?!\s?=|-\d)",
                 self._range,
             ),
-            (Kind.UNIT, rf"{_SIGN}{self._quantity_pattern()}{end}", self._quantity),
+            (Kind.UNIT, rf"{sign}{self._quantity_pattern()}{end}", self._quantity),
             (Kind.NUMBER, rf"\d+(?:,\d{{1,2}}){{2,}}{end}", self._list),
-            (Kind.NUMBER, rf"{_SIGN}(?P<number>{number})(?!{s.letter}|[\d_]|[.,]\d)", self._plain),
-            (Kind.CODE, rf"(?:\d|_|{s.letter})+(?:[.,]\d(?:\d|_|{s.letter})*)*", self._code),
+            (Kind.NUMBER, rf"{sign}(?P<number>{number})(?!{s.letter}|[\d_]|[{marks}]\d)", s.bare),
+            (Kind.CODE, rf"(?:\d|_|{s.letter})+(?:[{marks}]\d(?:\d|_|{s.letter})*)*", self._code),
         ]
         return table
 
@@ -500,7 +546,7 @@ class _Reader:
         return s.joint + s.per_word.format(word) if is_price and len(word) > 2 else None
 
     def _per(self, sign: str) -> str:
-        return self._rates.get(sign.lower().replace("^", ""), "")
+        return self._rates.get(re.sub(r"[\s^]", "", sign.lower()), "")
 
     def _bare_rate(self, match: re.Match[str]) -> str:
         """km/h without a number."""
@@ -509,7 +555,9 @@ class _Reader:
 
     def _bits(self, unit: str, end: int, text: str) -> str:
         """Mb/s is of bits, MB/s of bytes."""
-        is_bits = unit in ("Mb", "Gb", "Kb") and re.match(r"\s?/\s?s(?!\w)", text[end:])
+        is_bits = unit in ("Kb", "Mb", "Gb", "Tb") and re.match(
+            r"\s?/\s?(?:s|sec|min|h|hr)(?![A-Za-z])", text[end:]
+        )
         return f"{unit}it" if is_bits and f"{unit.lower()}it" in self._names else unit
 
     def _score(self, match: re.Match[str]) -> str:
@@ -562,15 +610,19 @@ class _Reader:
 
     def _clock(self, match: re.Match[str]) -> str | None:
         hour, minute = int(match["h"]), int(match["m"])
-        return self._s.clock(hour, minute, ":" not in match[0] or bool(match["mark"])) if hour <= 24 else None
+        if hour > 24 or minute > 59:
+            return None
+        return self._s.clock(hour, minute, ":" not in match[0] or bool(match["mark"]))
 
     def _lasting(self, match: re.Match[str]) -> str | None:
         """Groups are named by their units; those of zero are left out."""
         parts = {unit: str(int(value)) for unit, value in match.groupdict().items() if value}
-        if len(parts) < 2:
+        named = {unit: number for unit, number in parts.items() if number != "0"} or {"s": "0"}
+        if len(parts) < 2 or not named.keys() <= self._names.keys():
             return None
-        said = [self._s.counted(number, self._names[unit]) for unit, number in parts.items() if number != "0"]
-        return self._s.joint.join(said) or self._s.counted("0", self._names["s"])
+        return self._s.joint.join(
+            self._s.counted(number, self._names[unit]) for unit, number in named.items()
+        )
 
     def _phone(self, match: re.Match[str]) -> str | None:
         if sum(map(str.isdigit, match[0])) < 7:
@@ -584,35 +636,32 @@ class _Reader:
         words = s.joint.join(filter(None, (s.points(match[1]), match[2])))
         return words if is_named else f"{s.version}{s.joint}{words}"
 
-    def _slash(self, match: re.Match[str]) -> str | None:
+    def _slash(self, match: re.Match[str]) -> str | tuple[Kind, str]:
         s, (a, b) = self._s, map(self._s.plain, match.groups())
         if found := s.fractions.get((a, b)):
             return found
         if b in ("5", "10", "20", "100") and float(a) <= int(b):
             return s.joint.join((s.said(a), s.out_of, s.said(b)))
-        return s.joint.join(s.said(s.plain(part)) for part in [a, *b.split("/")])
+        said = s.joint.join(s.said(s.plain(part)) for part in (a, *b.split("/")))
+        return (Kind.SCORE, said) if "/" in b else said
 
     def _list(self, match: re.Match[str]) -> str:
         return self._s.comma.join(self._s.said(part) for part in match[0].split(","))
 
     def _code(self, match: re.Match[str]) -> str:
-        """Letters as they are, up to four digits as one number."""
-        said = []
-        for part in re.findall(r"[^\W\d_]+|\d+(?:\.\d+)+|\d+,\d+|\d+", match[0]):
-            is_number = part[0].isdigit()
-            if "," in part or (self._s.decimal == "." and part.count(".") == 1 and match[0][0].isdigit()):
-                said.append(self._s.said(self._s.plain(part)))
-            elif is_number and "." in part:
-                said.append(self._s.points(part))
-            elif is_number:
-                said.append(self._s.said(self._s.plain(part)) if len(part) < 5 else self._s.digits(part))
-            else:
-                said.append(part)
-        return self._s.joint.join(said)
-
-    def _plain(self, match: re.Match[str]) -> str:
-        s, number = self._s, self._s.plain(match["number"])
-        return s.signed(match, s.said(number, s.followed(match)))
+        s, said = self._s, []
+        for part in re.findall(r"[^\W\d_]+|\d+(?:\.\d+)+|\d+,\d+|\d+|_+", match[0]):
+            if "," in part or (s.decimal == "." and part.count(".") == 1 and match[0][0].isdigit()):
+                said.append(s.said(s.plain(part)))
+            elif "." in part:
+                said.append(s.points(part))
+            elif part[0].isdigit():
+                said.append(s.in_code(s.plain(part), match[0]))
+            elif part[0] != "_":
+                said.append(s.letters(part))
+            elif not s.joint:
+                said.append(" ")
+        return s.joint.join(said)
 
     def _quantity(self, match: re.Match[str]) -> tuple[Kind, str] | None:
         read = self._read(match)
@@ -625,22 +674,27 @@ class _Reader:
         s, a, b = self._s, self._read(match, "_a"), self._read(match, "_b")
         if a is None or b is None or (a.sign and b.sign not in ("", a.sign)):
             return None
-        both = _Amount(b.number, b.scale, b.sign or a.sign)
+        is_rising = float(a.number) < float(b.number)
+        is_close = not re.search(r"\s[-–—~～]\s", match[0])
+        if match["unit_a"] and not (b.sign or is_close):
+            return None  # 5 min - 10 of us
+        scale = b.scale or (a.scale if is_close and is_rising and float(b.number) < 1_000 else "")  # 5k-10
+        both = Amount(b.number, scale, b.sign or a.sign)
         word, year = s.to, s.year or (lambda number: s.cardinal(number, ""))
         if not (a.scale or both.scale or both.sign) and (a.number + b.number).isdigit():
-            if all(1_100 <= int(n) < 2_100 for n in (a.number, b.number)):
+            if all(re.fullmatch(s.years, n) for n in (a.number, b.number)):
                 return s.joint.join((year(int(a.number)), word, year(int(b.number))))
-            if int(a.number) >= int(b.number) or a.number == "0":
+            if not is_rising or a.number == "0":
                 word = s.score
         noun = self._nouns(both.sign)[0]
         gender = noun.gender if noun else s.followed(match)
-        first = self._amount(_Amount(a.number, a.scale), gender)
+        first = self._amount(Amount(a.number, a.scale), gender)
         second = self._amount(both, gender)
         if match["minus"]:
             second = f"{s.minus}{s.joint}{second}"
         return s.between(s.signed(match, first), word, second)
 
-    def _read(self, match: re.Match[str], suffix: str = "") -> _Amount | None:
+    def _read(self, match: re.Match[str], suffix: str = "") -> Amount | None:
         """None for a letter that is no unit: 5G, 4K."""
         groups = match.groupdict()
         unit = groups[f"unit{suffix}"] or ""
@@ -654,31 +708,36 @@ class _Reader:
             rf"(?<!\w)(?:{self._s.labels}|{_SEATS})\s$", before(match), re.I
         ):
             return None
-        return _Amount(number, scale, self._bits(sign, match.end(), match.string))
+        return self._s.measured(Amount(number, scale, self._bits(sign, match.end(), match.string)), match)
 
     def _nouns(self, sign: str) -> tuple[Noun | None, Noun | None]:
         """Noun of a currency or unit, and of the currency's hundredth part."""
-        for key in (sign, sign.upper(), sign[-1:]):
-            if key in self._currencies:
-                return self._currencies[key]
-        return self._cased.get(sign) or self._names.get(sign.lower().replace(" ", "").replace("^", "")), None
+        if money := self._money(sign):
+            return money
+        return self._cased.get(sign) or self._names.get(re.sub(r"[\s^]", "", sign.lower())), None
 
-    def _kind(self, read: _Amount) -> Kind:
+    def _money(self, sign: str) -> tuple[Noun, Noun | None] | None:
+        found = (self._currencies.get(key) for key in (sign, sign.upper(), sign[-1:]))
+        return next(filter(None, found), None)
+
+    def _kind(self, read: Amount) -> Kind:
         if read.sign in ("%", "％", "٪"):
             return Kind.PERCENT
-        if self._nouns(read.sign)[0] in (*self._names.values(), *self._cased.values()):
-            return Kind.UNIT
-        return Kind.MONEY if read.sign else Kind.NUMBER
+        if not read.sign:
+            return Kind.NUMBER
+        return Kind.UNIT if self._nouns(read.sign)[0] and not self._money(read.sign) else Kind.MONEY
 
-    def _amount(self, read: _Amount, gender: str) -> str:
+    def _amount(self, read: Amount, gender: str) -> str:
         """`gender`: of the word after it, if it has no noun of its own."""
         s, number = self._s, read.number
         noun, cent = self._nouns(read.sign)
+        if self._money(read.sign):
+            number = re.sub(r"^0+(?=\d)", "", number)
         if read.scale:
             power, scale = self._scales[read.scale]
             value = Decimal(number) * power
-            if scale and "." in number:
-                return f"{s.counted(number, scale)} {self._of(noun)}".strip()
+            if scale and ("." in number or not power):
+                return s.joint.join(filter(None, (s.counted(number, scale), self._of(noun))))
             number = str(int(value)) if value == int(value) else str(value)
         whole, _, part = number.partition(".")
         if noun and cent and 0 < len(part) <= 2:

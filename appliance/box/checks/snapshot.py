@@ -1,0 +1,106 @@
+"""Readings of the box, each made once, and how a check of them registers itself."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+from appliance.box import dpkg, platform
+from appliance.box.checks import counters
+from appliance.box.checks.counters import Rise, Sample
+from appliance.box.checks.finding import Finding
+from appliance.box.clocks import boots, clocks_json, verdict
+from appliance.box.clocks.boots import Boot
+from appliance.box.clocks.clocks_json import Clocks
+from appliance.box.clocks.verdict import Verdict
+from appliance.box.dpkg import Package
+from appliance.box.platform import Platform
+from appliance.box.sensors import hwmon, ram
+from appliance.box.system import Box, Unit, unit
+
+UNIT = "f5-appliance.service"
+REGISTERED: dict[str, Callable[[Snapshot], Finding]] = {}
+ANYWHERE: set[str] = set()
+"""Checks that need no Jetson."""
+
+Judge = TypeVar("Judge", bound=Callable[..., Finding])
+
+
+def check(
+    name: str, readings: Callable[[Snapshot], tuple[Any, ...]], *, anywhere: bool = False
+) -> Callable[[Judge], Judge]:
+    """Register a function of such readings as a check. `anywhere`: it needs no Jetson."""
+
+    def register(judge: Judge) -> Judge:
+        REGISTERED[name] = lambda now: judge(*readings(now))
+        ANYWHERE.update({name} if anywhere else ())
+        return judge
+
+    return register
+
+
+class Snapshot:
+    """Readings of one run that several checks need or that take long, each made once, when it is needed."""
+
+    def __init__(self, box: Box, readyz: str) -> None:
+        self.box, self.root, self.readyz = box, box.root, readyz
+        self.samples = counters.read(box)
+        self._findings: dict[str, Finding] = {}
+
+    def finding(self, name: str) -> Finding:
+        """Result of a check, which is made once."""
+        if name not in self._findings:
+            self._findings[name] = REGISTERED[name](self)
+        return self._findings[name]
+
+    @cached_property
+    def platform(self) -> Platform:
+        return platform.identify(self.root)
+
+    @cached_property
+    def published(self) -> Clocks:
+        return clocks_json.read(self.box)
+
+    @cached_property
+    def reading(self) -> Verdict:
+        return verdict.take_reading(self.box)
+
+    @cached_property
+    def unit(self) -> Unit | None:
+        return unit(self.box, UNIT)
+
+    @cached_property
+    def packages(self) -> Mapping[str, Package]:
+        return dpkg.packages(self.root)
+
+    @cached_property
+    def boots(self) -> tuple[Boot, ...] | Exception:
+        """On record, or why they cannot be read."""
+        try:
+            return boots.history(self.box)
+        except (OSError, ValueError) as error:
+            return error
+
+    @cached_property
+    def lower_mode(self) -> str:
+        """Name of the power mode with the most watts below the current one's; empty if none is named so."""
+        conf, mine = self.reading.seen.modes.conf, self.reading.mode
+        names = [*(mode.name for mode in conf.modes), mine] if conf else []
+        watts = {name: int(found[1]) for name in names if (found := re.search(r"([0-9]{1,4})W", name))}
+        most = watts.get(mine) or math.inf
+        return max((name for name, w in watts.items() if 0 < w < most), key=watts.__getitem__, default="")
+
+    @cached_property
+    def counters(self) -> Sample:
+        counts = dict(hwmon.over_current(self.root))
+        if (swapped := ram.swapped_in_pages(self.root)) is not None:
+            counts["pswpin"] = swapped
+        if self.unit is not None:
+            counts["restarts"] = self.unit.restarts
+        return Sample(self.box.uptime(), counts)
+
+    def rise(self, name: str, over_s: float) -> Rise | None:
+        return counters.rise(self.samples, self.counters, name, over_s)
