@@ -53,8 +53,8 @@ OPERATORS = {
         ),
         (
             FLOATS,
-            "Clip Conv ConvTranspose Cos CumSum Exp Floor Gemm LayerNormalization MatMul "
-            "Reciprocal Sigmoid Sin Softmax Sqrt",
+            "Clip Conv ConvTranspose Cos CumSum Exp Floor LayerNormalization MatMul "
+            "Reciprocal Sin Softmax Sqrt",
         ),
     )
     for name in names.split()
@@ -132,8 +132,9 @@ def check(*graphs: Path) -> set[str]:
 
 
 def graphs_of(bundle: contract.Bundle) -> list[Path]:
-    """Those of the default variant."""
-    return [bundle.folder / file for file in bundle.manifest.variants["default"].values()]
+    """Those of the default variant, but the one that the host computes."""
+    files = bundle.manifest.variants["default"].items()
+    return [bundle.folder / file for name, file in files if name != "modulation"]
 
 
 def test_committed_bundles_a_source_filter_and_the_table_agree(tmp_path: Path) -> None:
