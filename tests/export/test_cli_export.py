@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,14 +12,12 @@ import numpy as np
 import pytest
 
 from appliance.contract import bundle as contract
-from appliance.contract.bundle import Licence
 from appliance.contract.schedule import time_grid
 from appliance.engine.replay import replay
 from appliance.errors import EngineFault
-from export import assemble, fetch, progress, workload
+from export import assemble, progress, workload
 from export.cli import main
 from export.proof import parity
-from export.sources.weights import KNOWN
 from tests import lookups
 from tests.export import small
 from tests.export.small import BuiltBundle, Workshop
@@ -198,25 +195,6 @@ def test_terms_and_weights_reach_the_bundle(
     told(capsys, *command, "--vocoder-licence", "MIT", "--weights", "raw")
     plain, chosen = ((s.weights_licence, s.vocoder_licence, s.weights) for s in asked)
     assert (plain, chosen) == (("Apache-2.0", None, "ema"), ("Apache-2.0", "MIT", "raw"))
-
-
-@pytest.mark.parametrize(("name", "kind"), [("F5TTS_v1_Base", "vocos"), ("F5TTS_Base_bigvgan", "bigvgan")])
-def test_fetch_prints_a_command_that_can_be_pasted(
-    name: str, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fetched(name: str, out: Path) -> fetch.Fetched:
-        files = out / "model.pt", out / "vocab.txt", None, out / "voice"
-        return fetch.Fetched(KNOWN[name], *files, Licence("MIT", "here"))
-
-    monkeypatch.setattr(fetch, "fetch", fetched)
-    code, printed, _ = told(capsys, "fetch", name, "--out", "/data/my bigvgan tests")
-    words = shlex.split(printed)
-    assert code == 0 and words[:4] == ["python", "-m", "export", "bundle"]
-    options = dict(zip(words[4::2], words[5::2], strict=True))
-    assert options["--family"] == name.removesuffix("_bigvgan")
-    assert options["--vocoder"] == kind
-    assert options["--checkpoint"] == "/data/my bigvgan tests/model.pt"
-    assert options["--language"] == "en,zh"
 
 
 @pytest.mark.parametrize("command", ["parity", "inspect"])

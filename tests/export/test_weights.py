@@ -142,11 +142,6 @@ def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     assert all(f"`{row.name}`" in printed and row.licence in printed for row in KNOWN.values())
 
 
-def test_a_family_without_official_weights_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fetch", "F5TTS_Small"]) == 1
-    assert "F5TTS_Small: no weights of it are listed here; there are" in capsys.readouterr().err
-
-
 def test_the_readme_has_the_table(root: Path) -> None:
     assert weights.table() in (root / "export/README.md").read_text("utf-8")
 

@@ -77,6 +77,7 @@ def models() -> dict[str, ZipVoice]:
     return {kind: drawn(distilled=kind == "distill") for kind in KINDS}
 
 
+@torch.inference_mode()
 def text_of(model: ZipVoice, ids: NDArray[np.int64], frames: int) -> torch.Tensor:
     """(N, M); upstream's padding is token 0, as the filler is here."""
     index = torch.from_numpy(floor_index(len(ids), frames)).long()
@@ -119,8 +120,7 @@ def test_samples_are_those_of_upstreams_solver(
 ) -> None:
     named = NAMED["ZipVoice-LibriTTS" if kind == "base" else "ZipVoice-LibriTTS-Distill"]
     model, given, frames = models[kind], inputs(FRAMES[1]), FRAMES[1]
-    with torch.inference_mode():
-        text = text_of(model, given.ids, frames)
+    text = text_of(model, given.ids, frames)
     times = time_grid(STEPS, grid="shift", shift=0.7).tolist()
     cond = given.speech[: frames // 3]
     *_, (found, _) = zipformer.states(model, cond, text, given.noise, times, w, named.sampler)
@@ -390,14 +390,9 @@ def bundles(workshop: Workshop) -> dict[str, Bundle]:
     return {kind: made(workshop, distilled=kind == "distill") for kind in KINDS}
 
 
-@torch.inference_mode()
-def text_of_segment(model: ZipVoice, given: Segment) -> torch.Tensor:
-    return text_of(model, given.ids, given.frames)
-
-
 def wanted(model: ZipVoice, given: Segment, sampler: Sampler) -> FloatArray:
     """(reply, M) by the torch model, which upstream's answers prove; `ids` are upstream's numbers."""
-    text = text_of_segment(model, given)
+    text = text_of(model, given.ids, given.frames)
     cond, noise = (torch.from_numpy(np.asarray(a)) for a in (given.reference_log_mel, given.noise))
     *_, (mel, _) = zipformer.states(model, cond, text, noise, given.times.tolist(), given.guidance, sampler)
     return mel[len(cond) :].numpy()
@@ -412,7 +407,7 @@ def reusing(model: ZipVoice, given: Segment, sampler: Sampler, keys: set[int]) -
     decoder, known, texts = (
         model.fm_decoder,
         len(given.reference_log_mel) // 4 * 4,
-        text_of_segment(model, given),
+        text_of(model, given.ids, given.frames),
     )
     noise, speech = (
         torch.from_numpy(np.asarray(a))
