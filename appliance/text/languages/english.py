@@ -105,14 +105,15 @@ class _English(Speech):
 
 
 def _clock(hour: int, minute: int, marked: bool) -> str:
-    return f"{english(hour)} {_minutes(minute) or ('hundred' if hour > 12 else _O_CLOCK)}"
+    if minute:
+        return f"{english(hour)} {_minutes(minute)}"
+    return f"{english(hour)} hundred" if hour > 12 else f"{english(hour)} o'clock"
 
 
 def _minutes(minute: int) -> str:
     return f"{'oh ' if minute < 10 else ''}{english(minute)}" if minute else ""
 
 
-_O_CLOCK = "o'clock"
 SPEECH = _English(
     code="en",
     cardinal=lambda number, gender: english(number),
@@ -183,7 +184,8 @@ SPEECH = _English(
     phone=rf"(?:{PHONE}|\d{{1,5}}(?:-\d{{1,7}}){{3,}}|\d{{1,4}}(?:-\d{{2,4}}){{2,}}"
     r"|0\d{1,4}(?:[ -]\d{2,8})+|\d{3} \d{3} (?!000)\d{3})(?!-\d)|\+\d{7,}|0\d{6,}",
     labels=_SEATS,
-    letter=r"(?!(?:hp|xp|off|subs?|bits?)(?![A-Za-z\d_]))[A-Za-z]",
+    letter="[A-Za-z]",
+    glued=r"(?:hp|xp|off|subs?|bits?)(?![A-Za-z\d_])",
     signs="and|plus|equals|percent|times|divided by|minus|plus or minus|is less than or equal to"
     "|is greater than or equal to|is less than|is greater than|is not|about|square root of|to|squared",
     symbols={
@@ -193,7 +195,7 @@ SPEECH = _English(
     to="to",
     score="to",
     out_of="out of",
-    versus="v",
+    versus="",
     number_sign="number",
     version="version",
     dot="point",
@@ -479,11 +481,6 @@ ENGLISH = SPEECH.language(
         (Kind.CODE, r"401\(?[kK]\)?(?![A-Za-z\d_])", lambda m: "four oh one k"),
         (Kind.UNIT, rf"({NUMBER})\s?(k?m|cm|mm|ft|in)\s?[x×]\s?({NUMBER})\s?\2(?![A-Za-z\d_])", _by),
         (Kind.UNIT, r"(\d+(?:\.\d+)?)[\"″](?=\s|$|[,.!?])", _inches),
-        (
-            Kind.SCORE,
-            rf"(\d{{1,2}})(?i:vs)(\d{{1,2}}){END}",
-            lambda m: f"{SPEECH.said(m[1])} versus {SPEECH.said(m[2])}",
-        ),
         (
             Kind.RANGE,
             rf"({NUMBER}){DASH}\1{END}(?!\s?=|-\d)",

@@ -4,109 +4,20 @@ from __future__ import annotations
 
 import re
 
-from appliance.text.languages import quantity
-from appliance.text.languages.numbers import chinese, chinese_decimal, chinese_digits, is_code, roman
-from appliance.text.languages.quantity import DASH, END, NUMBER, Quantity
-from appliance.text.spans import Kind, Language, Readings, before
+from appliance.text.languages.numbers import chinese, chinese_digits, roman
+from appliance.text.languages.quantity import DASH, END, NUMBER, PHONE
+from appliance.text.languages.spoken import Amount, Noun, Speech
+from appliance.text.spans import Kind, before
 
 _MEASURES = (
     "点个只位块次天夜年条本件张把句声秒分杯瓶台辆部场局首集层间人斤米元"
     "万千百亿岁小种名款支队轮倍帧升吨度枚颗粒遍趟双套包盒碗"
 )
 """Measure words after which two is 两: 两个."""
-_CURRENCIES = {
-    "$": "美元",
-    "US$": "美元",
-    "HK$": "港元",
-    "C$": "加元",
-    "A$": "澳元",
-    "NZ$": "新西兰元",
-    "R$": "雷亚尔",
-    "€": "欧元",
-    "£": "英镑",
-    "¥": "元",
-    "￥": "元",
-    "₹": "卢比",
-    "₩": "韩元",
-    "₽": "卢布",
-    "₫": "越南盾",
-    "₺": "里拉",
-    "₱": "比索",
-    "₿": "比特币",
-}
-_UNITS = {
-    "kg": "公斤",
-    "g": "克",
-    "km": "公里",
-    "cm": "厘米",
-    "mm": "毫米",
-    "m": "米",
-    "km/h": "公里每小时",
-    "fps": "帧",
-    "ms": "毫秒",
-    "s": "秒",
-    "min": "分钟",
-    "h": "小时",
-    "hz": "赫兹",
-    "ml": "毫升",
-    "mbps": "兆每秒",
-    "gbps": "G每秒",
-    "kb/s": "K每秒",
-    "mb/s": "兆每秒",
-    "gb/s": "G每秒",
-    "tb/s": "T每秒",
-    "mbit/s": "兆每秒",
-    "km/s": "公里每秒",
-    "m/s": "米每秒",
-    "rpm": "转每分钟",
-    "mg": "毫克",
-    "l": "升",
-    "m2": "平方米",
-    "km2": "平方公里",
-    "cm2": "平方厘米",
-    "m3": "立方米",
-    "gw": "吉瓦",
-    "kwh": "度",
-    "mah": "毫安时",
-    "khz": "千赫",
-    "mhz": "兆赫",
-    "ghz": "吉赫",
-    "db": "分贝",
-    "px": "像素",
-    "kcal": "千卡",
-    "¢": "美分",
-    "º": "度",
-    "°f": "华氏度",
-    "° f": "华氏度",
-    "℉": "华氏度",
-    "°c": "摄氏度",
-    "° c": "摄氏度",
-    "℃": "摄氏度",
-    "°": "度",
-    "x": "倍",
-    "$": "美元",
-    "€": "欧元",
-    "£": "英镑",
-    "%": "",
-    "％": "",
-    **{
-        measure: measure
-        for measure in "日号月年天点个只位块次条本件张把句秒分杯瓶台辆部场局首集层楼间"
-        "人斤米元岁级期届帧升吨度枚颗"
-    },
-}
-_CASED_UNITS = {
-    "V": "伏",
-    "A": "安",
-    "Wh": "瓦时",
-    "Ah": "安时",
-    "kW": "千瓦",
-    "MW": "兆瓦",
-    "mA": "毫安",
-} | {
-    "kV": "千伏",
-    "nm": "纳米",
-}
+_MEASURED = "日号月年天点个只位块次条本件张把句秒分杯瓶台辆部场局首集层楼间人斤米元岁级期届帧升吨度枚颗瓦"
+"""Measure words that are units of a number before them."""
+_UNCOUNTED = "日号月楼级期届"
+"""Those before which two stays 二."""
 _SCORE_BEFORE, _SCORE_AFTER = (
     re.compile(r"(?:比分|总分|大比分)(?:是|为)?\s?$"),
     re.compile("落后|领先|战平|惜败|告负|不敌|战胜|取胜"),
@@ -115,19 +26,11 @@ _CURRENT = re.compile(r"\d\s?[VW](?![A-Za-z])|电|充|输出")
 """In a line with amps: 3A is otherwise a class of games."""
 _WATTS = re.compile("充电|快充|闪充|功率|功耗|电源|显卡|适配器|充电器|灯泡|瓦|输出|TDP")
 """Words that make 65W no 650,000."""
-_RATES = dict(
-    zip(
-        str.split("s sec min h m2 km2 m3 kg g km m l kwh gb"),
-        str.split("秒 秒 分钟 小时 平方米 平方公里 立方米 公斤 克 公里 米 升 度 G"),
-        strict=True,
-    )
-)
 _RATED = (
-    "秒|小时|分钟?|天|日|周|月|年|晚|平方米|平米|平方|平|公斤|千克|斤|吨|公里|升|度|人|个|次|只|件"
+    "秒|小时|分钟|分|天|日|周|月|年|晚|平方米|平米|平方|平|公斤|千克|斤|吨|公里|升|度|人|个|次|只|件"
     "|张|位|条|瓶|杯|台|股|局|场|集|首|套|份|本|盒|包"
 )
 """Denominators of rates, after the /."""
-_SCALES = {"k": "千", "w": "万", "万": "万", "千": "千", "亿": "亿", "百": "百"}
 _CLAUSE_START = r"(?<![^\s，。！？；、,.!?~～])"
 _CLAUSE_END = r"(?=$|[\s，。！？；、,.!?~～])"
 _LEAVING = re.compile(
@@ -144,21 +47,7 @@ _NAMED = re.compile(
 )
 _DIALLED = re.compile(r"(?:打(?!赏|[了出到])|拨|呼叫|报警|求助|热线|电话)[^，。！？,.!?]*$")
 _EMERGENCY = ("110", "119", "120", "122", "114")
-_SERVICES = (
-    "12306",
-    "12315",
-    "12345",
-    "12320",
-    "12123",
-    "12580",
-    "10086",
-    "10010",
-    "10000",
-    "10001",
-    "95588",
-    "95555",
-    "95533",
-)
+_SERVICES = str.split("12306 12315 12345 12320 12123 12580 10086 10010 10000 10001 95588 95555 95533")
 _SALES = ("618", "315", "5201314", "1314520", "520", "521", "1314", "996", "007", "404")
 """Numbers that are names."""
 _NOT_COUNTED = rf"(?![\d.%A-Za-z{_MEASURES}日号月])"
@@ -167,21 +56,137 @@ _SO_LONG = re.compile(r"(?:了|过|近|约|满|第|整整|已|达|这|那|有|�
 _HALVES = re.compile(r"(?:上午|下午|晚上|早上|中午|凌晨|傍晚|今晚|明晚)\s?$")
 
 
-def digit(character: str) -> str:
-    return chinese_digits(character)
+class _Mandarin(Speech):
+    def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
+        """3A is a class of games, 65W beside a charger no 650,000, 3天-5折 no range."""
+        text, groups = match.string, match.groupdict()
+        if groups.get("unit_a") and not (groups["unit_b"] or groups["before_b"]):
+            return None
+        if amount.sign == "A" and not _CURRENT.search(text):
+            return None
+        around = before(match, 8) + text[match.end() : match.end() + 6]
+        if amount.scale == "W" and not amount.sign and _WATTS.search(around):
+            return Amount(amount.number, "", "瓦")
+        return amount
+
+    def twos(self, number: str) -> str:
+        """Two before what it counts is 两."""
+        return "两" if number == "2" else self.said(number)
+
+    def bare(self, match: re.Match[str]) -> str | tuple[Kind, str]:
+        number, after = self.plain(match["number"]), match.string[match.end() : match.end() + 1]
+        return self.signed(match, self.twos(number) if after and after in _MEASURES else self.said(number))
+
+    def counted(self, number: str, noun: Noun) -> str:
+        name = noun.forms[0]
+        if name == "百分之":
+            return f"{name}{'百' if number == '100' else self.said(number)}"
+        return f"{self.said(number) if name in _UNCOUNTED else self.twos(number)}{name}"
+
+    def negative(self, match: re.Match[str]) -> str:
+        groups = match.groupdict()
+        is_cold = (groups.get("unit") or groups.get("unit_b") or "")[:1] in ("°", "℃")
+        return ("" if before(match, 2) == "零下" else "零下") if is_cold else self.minus
+
+    def in_code(self, digits: str, code: str) -> str:
+        """One or two digits are a number."""
+        is_number = len(digits) <= 2 and digits[0] != "0" and re.fullmatch(r"[^\d_]*\d+[^\d_]*", code)
+        return self.said(digits) if is_number else self.digits(digits)
+
+    def grouped(self, text: str) -> str:
+        return self.digits(text)
 
 
-def number(plain: str, ordinal: bool) -> str:
-    return f"第{chinese(int(plain))}" if ordinal else _plain(plain)
+def _clock_words(hour: int, minute: int, second: int = 0) -> str:
+    words = f"{'两' if hour == 2 else chinese(hour)}点"
+    if minute == 30 and not second:
+        return f"{words}半"
+    if minute or second:
+        words += f"{'零' if minute < 10 else ''}{chinese(minute)}分"
+    return words + (f"{chinese(second)}秒" if second else "")
 
 
-def _plain(number: str) -> str:
-    """A number; digit by digit if `is_code`."""
-    return chinese_digits(number) if is_code(number) else chinese_decimal(number)
+def _capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
+    """Other capitals stay beside Chinese."""
+    earlier = before(match, 1)
+    if re.fullmatch(r"(?=[IVX]{2,})X{0,3}(?:IX|IV|V?I{0,3})", match[0]) and (
+        earlier >= "\u4e00" or match[0] in ("III", "VIII")
+    ):
+        return Kind.ROMAN, chinese(roman(match[0]))
+    if re.match(
+        r"(?:X{1,4}[SL]|A{3,4}(?=[级大游]))(?![A-Za-z])", match.string[match.start() : match.end() + 1]
+    ):
+        return Kind.ACRONYM, " ".join(match[0])
+    return None
 
 
-def _counted(number: str) -> str:
-    return "两" if number == "2" else _plain(number)
+SPEECH = _Mandarin(
+    code="zh",
+    cardinal=lambda number, gender: chinese(number),
+    ordinal=lambda number, gender: f"第{chinese(number)}",
+    point="点",
+    decimal=".",
+    number=NUMBER,
+    unsigned=r"A-Za-z\d.)）",
+    joint="",
+    comma="，",
+    letter="[A-Za-z]",
+    glued=r"[A-Z]{1,3}(?![A-Za-z\d_])",
+    units="""
+        kg 公斤; g 克; km 公里; cm 厘米; mm 毫米; km/h 公里每小时; fps 帧; ms 毫秒; s 秒; min 分钟
+        h 小时; hz 赫兹; ml 毫升; mbps 兆每秒; gbps G每秒; kb/s K每秒; mb/s 兆每秒; gb/s G每秒
+        tb/s T每秒; mbit/s 兆每秒; km/s 公里每秒; m/s 米每秒; rpm 转每分钟; mg 毫克; l 升; m2 平方米
+        km2 平方公里; cm2 平方厘米; m3 立方米; gw 吉瓦; kwh 度; mah 毫安时; khz 千赫; mhz 兆赫; ghz 吉赫
+        db 分贝; px 像素; kcal 千卡; ¢ 美分; º 度; °f 华氏度; ℉ 华氏度; °c 摄氏度; ℃ 摄氏度; ° 度; x 倍
+        % 百分之; ％ 百分之
+    """
+    + "; ".join(f"{measure} {measure}" for measure in _MEASURED),
+    cased="""
+        m 米; V 伏; A 安; Wh 瓦时; Ah 安时; kW 千瓦; MW 兆瓦; mA 毫安; kV 千伏; nm 纳米; L 升; X 倍; S 秒
+        H 小时
+    """,
+    per="""
+        s 每秒; sec 每秒; min 每分钟; h 每小时; m2 每平方米; km2 每平方公里; m3 每立方米; kg 每公斤
+        g 每克; km 每公里; m 每米; l 每升; kwh 每度; gb 每G
+    """
+    + "; ".join(f"{each} 每{each}" for each in _RATED.split("|")),
+    per_word="每{}",
+    currencies="""
+        $ 美元; US$ 美元; HK$ 港元; C$ 加元; A$ 澳元; NZ$ 新西兰元; R$ 雷亚尔; € 欧元; £ 英镑; ¥ 元
+        ￥ 元; ₹ 卢比; ₩ 韩元; ₽ 卢布; ₫ 越南盾; ₺ 里拉; ₱ 比索; ₿ 比特币
+    """,
+    cents="",
+    thousands="",
+    scales="k 千; K 千; w 万; W 万; 万 万; 千 千; 亿 亿; 百 百",
+    repeated=f"{_MEASURES}日号月",
+    months=" ".join(f"{chinese(month)}月" for month in range(1, 13)),
+    of_month="(?!)",
+    day_first="(?!)",
+    day=lambda number, match: f"{chinese(number)}日",
+    date=("{month}{day}", "{year}"),
+    years="(?!)",
+    clock=lambda hour, minute, marked: _clock_words(hour, minute),
+    phone=rf"{PHONE}|1\d{{10}}|0\d{{6,}}|\d{{3,4}}(?:[ -]\d{{3,8}}){{1,2}}",
+    phone_digits=9,
+    signs="和|加|等于|百分号|乘|除以|减|正负|小于等于|大于等于|小于|大于|不等于|约等于|根号|到|平方",
+    symbols=dict(zip("@$€£¥°→#", str.split("艾特 美元 欧元 英镑 元 度 到 号"), strict=True)),
+    slash="/",
+    to="到",
+    score="比",
+    out_of="比",
+    versus="",
+    number_sign="",
+    version="版本",
+    dot="点",
+    minus="负",
+    link="链接",
+    mail="邮箱",
+    listing="代码。",
+    heart="",
+    scripts=("CJK",),
+    capitals=_capitals,
+    stretched=3,
+)
 
 
 # Numbers that are words.
@@ -261,105 +266,31 @@ def _years(match: re.Match[str]) -> str | None:
 def _clock(match: re.Match[str]) -> str | None:
     groups = match.groupdict()
     hour, minute, second = (int(groups.get(name) or 0) for name in ("hour", "minute", "second"))
-    half = (groups.get("half") or "").lower()
     if hour > 24 or minute > 59 or second > 59:
         return None
-    part = "" if _HALVES.search(before(match)) else {"a": "上午", "p": "下午"}.get(half, "")
-    words = f"{part}{_counted(str(hour))}点"
-    if minute == 30 and not second:
-        return f"{words}半"
-    if minute or second:
-        words += f"{'零' if minute < 10 else ''}{chinese(minute)}分"
-    return words + (f"{chinese(second)}秒" if second else "")
+    half = {"a": "上午", "p": "下午"}.get((groups.get("half") or "").lower(), "")
+    return ("" if _HALVES.search(before(match)) else half) + _clock_words(hour, minute, second)
 
 
-def _points(version: str) -> str:
-    return "点".join(_plain(part) for part in version.split("."))
+# Ranges, fractions.
 
 
-def _phone(match: re.Match[str]) -> str | None:
-    return chinese_digits(match[0]) if sum(c.isdigit() for c in match[0]) >= 9 else None
+def _percents(match: re.Match[str]) -> str:
+    """5%-10%, 5-10%"""
+    a, b = SPEECH.plain(match["number"]), SPEECH.plain(match["last"])
+    is_each = match["each"] or match["minus"]
+    last = f"{'负' if match['minus'] else ''}{_percent(b) if is_each else SPEECH.said(b)}"
+    return SPEECH.signed(match, f"{_percent(a)}到{last}")
 
 
-# Quantities.
+def _percent(number: str) -> str:
+    return SPEECH.in_unit(number, "%")
 
 
-def _said(read: Quantity) -> str:
-    unit, scale = read.unit.lower(), _SCALES.get(read.scale.lower(), "")
-    number = read.number
-    if unit in ("%", "％"):
-        return "百分之百" if number == "100" else f"百分之{_plain(number)}"
-    name = _CASED_UNITS.get(read.unit) or _UNITS.get(unit.replace("^", ""), "")
-    is_counted = bool(scale or read.currency or (unit and (name != unit or unit in _MEASURES)))
-    words = f"{_counted(number) if is_counted else _plain(number)}{scale}"
-    return words + (_CURRENCIES.get(read.currency) or name)
-
-
-def _quantity(match: re.Match[str]) -> tuple[Kind, str] | None:
-    read, text = quantity.read(match), match.string
-    if not (read.currency or read.unit or read.scale) or read.unit in ("G", "M"):
-        return None
-    if read.unit == "A" and not _CURRENT.search(text):
-        return None
-    around = before(match, 8) + text[match.end() : match.end() + 6]
-    if read.scale == "W" and not read.unit and _WATTS.search(around):
-        return Kind.UNIT, f"{_counted(read.number)}瓦"
-    of_screen = read.scale == "K" or (
-        read.scale == "k" and re.match("画质|屏|分辨率|视频", text[match.end() :])
-    )
-    if of_screen and read.number in ("2", "4", "8"):
-        return read.kind, f"{chinese_decimal(read.number)}K"
-    if read.unit == "年" and re.fullmatch(r"\d{4}", read.number):
-        return Kind.YEAR, f"{chinese_digits(read.number)}年"
-    cold = read.unit and read.unit[0] in "°℃"
-    sign = {"-": _below_zero(read), "−": _below_zero(read), "+": "加"}.get(match["sign"] or "", "")
-    if cold and before(match, 2) == "零下":
-        sign = ""
-    return read.kind, sign + _said(read)
-
-
-def _below_zero(read: Quantity) -> str:
-    return "零下" if read.unit[:1] in ("°", "℃") else "负"
-
-
-def _range(match: re.Match[str]) -> str | None:
-    a, b = quantity.read(match, "_a"), quantity.read(match, "_b")
-    if not quantity.alike(a, b):
-        return None
-    is_bare = not (a.unit or b.unit or a.currency or b.currency) and (a.number + b.number).isdigit()
+def _result(match: re.Match[str]) -> str | None:
+    """2-1 beside a word for a score."""
     is_score = _SCORE_BEFORE.search(before(match)) or _SCORE_AFTER.match(match.string, match.end())
-    is_falling = is_bare and (int(a.number) == 0 or int(b.number) == 0 or int(a.number) > int(b.number))
-    if is_falling or (is_bare and is_score):
-        return f"{_plain(a.number)}比{_plain(b.number)}"
-    if a.unit in ("%", "％"):
-        return f"{_said(a)}到{_said(b)}"
-    if b.unit in ("%", "％"):
-        return f"百分之{_plain(a.number)}到{_plain(b.number)}"
-    if b.unit == "年" and all(re.fullmatch(r"\d{4}|[3-9]\d", side.number) for side in (a, b)):
-        return f"{chinese_digits(a.number)}{a.unit}到{chinese_digits(b.number)}年"
-    first = Quantity(a.number, "", a.scale, a.unit if a.unit in _MEASURES or a.unit in "日号月" else "")
-    second = Quantity(b.number, a.currency or b.currency, b.scale, b.unit)
-    signs = (_below_zero(b) if match["sign"] in ("-", "−") else "", _below_zero(b) if match["minus"] else "")
-    return f"{signs[0]}{_said(first)}到{signs[1]}{_said(second)}"
-
-
-def _score(match: re.Match[str]) -> str | None:
-    """12/3/8, 7-2-11"""
-    groups = re.findall(r"\d+", match[0])
-    return "，".join(map(_plain, groups)) if sum(map(len, groups)) < 9 else None
-
-
-def _rate(match: re.Match[str]) -> str | None:
-    """The part of a rate after its number: /秒"""
-    is_rate = re.search(quantity.RATED, before(match))
-    return f"每{_RATES.get(match[1].lower().replace('^', ''), match[1])}" if is_rate else None
-
-
-def _dotted(match: re.Match[str]) -> str | None:
-    """A version or address; None for a number in groups: 2.300.000.000."""
-    is_number = re.fullmatch(r"[1-9]\d{0,2}(?:\.\d{3}){2,}", match[1])
-    is_address = match[1].count(".") == 3 and quantity.is_address(match)
-    return None if is_number and not is_address else _points(match[1])
+    return f"{SPEECH.said(match[1])}比{SPEECH.said(match[2])}" if is_score else None
 
 
 def _slash(match: re.Match[str]) -> str:
@@ -371,45 +302,16 @@ def _slash(match: re.Match[str]) -> str:
     return f"{chinese(a)}比{chinese(b)}"
 
 
-def _code(match: re.Match[str]) -> str:
-    """One or two digits at the end are a number."""
-    parts = re.findall(r"[^\W\d_]+|\d+(?:\.\d+)*|_+", match[0])
-    groups = sum(part[0].isdigit() for part in parts)
-    said = ""
-    for part in parts:
-        if part[0] == "_":
-            said += " "
-        elif not part[0].isdigit():
-            said += part
-        elif "." in part:
-            is_decimal = match[0][0].isdigit() and part.count(".") == 1
-            said += chinese_decimal(part) if is_decimal else _points(part)
-        elif groups == 1 and "_" not in match[0] and len(part) <= 2 and part[0] != "0":
-            said += _plain(part)
-        else:
-            said += chinese_digits(part)
-    return said
-
-
 def _hexadecimal(match: re.Match[str]) -> str:
     return "零x" + "".join(chinese_digits(c) or c for c in match[1])
 
 
-def _number(match: re.Match[str]) -> str:
-    plain = quantity.plain(match["number"])
-    sign = {"-": "负", "−": "负", "+": "加"}.get(match["sign"] or "", "")
-    after = match.string[match.end() : match.end() + 1]
-    return sign + (_counted(plain) if after and after in _MEASURES else _plain(plain))
-
-
-_SIGN = r"(?P<sign>(?<![A-Za-z\d.)）])[-−+])?"
 _LETTER_END = r"(?![A-Za-z\d_]|[.,:]\d|(?<=\d)/\d)"
 _PART_OF_DAY = "(?:上午|下午|晚上|早上|凌晨|中午|傍晚|次日|第二天|明天|今晚|明早)"
-_RATE_SIGNS = quantity.units_pattern(_RATES)
-_Q, _A, _B = (quantity.pattern(suffix, _SCALES, _UNITS, _CASED_UNITS) for suffix in ("", "_a", "_b"))
 
-NUMBERS = Readings(
-    (
+
+MANDARIN = SPEECH.language(
+    numbers=(
         (Kind.LAUGHTER, rf"233+(?![\d.%{_MEASURES}号])", _laughter),
         (
             Kind.GOODBYE,
@@ -420,9 +322,8 @@ NUMBERS = Readings(
         (
             Kind.TIME,
             r"(?i)(\d{1,2})h(\d{1,2})(?:m(?:in)?)?(?![a-z\d])",
-            lambda m: f"{_counted(m[1])}小时{_plain(m[2])}分",
+            lambda m: f"{SPEECH.twos(m[1])}小时{SPEECH.said(m[2])}分",
         ),
-        (Kind.SCORE, r"\d{1,3}(?:/\d{1,3}){2}(?![\d/])|\d{1,3}(?:-\d{1,3}){2,4}(?![\d-]|\s?=)", _score),
         (Kind.NUMBER, rf"(?:6{{3,}}|8{{3,}}){_NOT_COUNTED}", _repeated),
         (Kind.PHONE, rf"(?:{'|'.join(_EMERGENCY)}){_NOT_COUNTED}", _emergency),
         (Kind.CODE, rf"(?:{'|'.join((*_SALES, *_SERVICES))}){_NOT_COUNTED}", _known_number),
@@ -441,8 +342,8 @@ NUMBERS = Readings(
         ),
         (
             Kind.YEAR,
-            rf"(\d{{4}})年{DASH}(\d{{4}})年",
-            lambda m: f"{chinese_digits(m[1])}年到{chinese_digits(m[2])}年",
+            rf"(\d{{4}}|[3-9]\d)(年?){DASH}(\d{{4}}|[3-9]\d)年",
+            lambda m: f"{chinese_digits(m[1])}{m[2]}到{chinese_digits(m[3])}年",
         ),
         (Kind.YEAR, r"(\d{4})年", lambda m: f"{chinese_digits(m[1])}年"),
         (Kind.YEAR, r"(\d{2})年", _two_digit_year),
@@ -460,55 +361,45 @@ NUMBERS = Readings(
         (
             Kind.TIME,
             r"(\d{1,3})[′'](\d{1,2})(?:[″\"]|'')",
-            lambda m: f"{_counted(m[1])}分{chinese(int(m[2]))}秒",
+            lambda m: f"{SPEECH.twos(m[1])}分{chinese(int(m[2]))}秒",
         ),
-        (Kind.SCORE, rf"(\d+)[:：比](\d+){_LETTER_END}", lambda m: f"{_plain(m[1])}比{_plain(m[2])}"),
-        (Kind.PHONE, rf"{quantity.PHONE}{_LETTER_END}", _phone),
-        (Kind.VERSION, rf"(\d+(?:\.\d+){{2,}}){_LETTER_END}", _dotted),
-        (Kind.PHONE, rf"(?:1\d{{10}}|0\d{{6,}}){_LETTER_END}", lambda m: chinese_digits(m[0])),
-        (Kind.PHONE, rf"\d{{3,4}}(?:[ -]\d{{3,8}}){{1,2}}{_LETTER_END}", _phone),
+        (
+            Kind.SCORE,
+            rf"(\d+)[:：比](\d+){_LETTER_END}",
+            lambda m: f"{SPEECH.said(m[1])}比{SPEECH.said(m[2])}",
+        ),
         (Kind.NUMBER, r"(\d{2})(?=折)", lambda m: chinese_digits(m[1])),
         (Kind.FRACTION, rf"24/7{_LETTER_END}", lambda m: "二十四小时"),
-        (Kind.UNIT, r"(\d)米(\d{2})(?!\d)", lambda m: f"{_counted(m[1])}米{chinese_digits(m[2])}"),
+        (Kind.UNIT, r"(\d)米(\d{2})(?!\d)", lambda m: f"{SPEECH.twos(m[1])}米{chinese_digits(m[2])}"),
         (Kind.UNIT, r"(\d{3,4})[pP](?![A-Za-z])", lambda m: f"{chinese_digits(m[1])}P"),
-        (Kind.RANGE, rf"{_SIGN}(?i:{_A}{DASH}(?P<minus>[-−])?{_B}){_LETTER_END}(?!\s?=|-\d)", _range),
-        (Kind.UNIT, rf"{_SIGN}(?i:{_Q}){_LETTER_END}", _quantity),
-        (Kind.FRACTION, rf"(\d{{1,2}})/(\d{{1,2}}){_LETTER_END}", _slash),
+        (Kind.UNIT, r"([248])k(?=画质|屏|分辨率|视频)", lambda m: f"{chinese(int(m[1]))}K"),
         (
-            Kind.SIGN,
-            rf"({NUMBER})\s?[xX×*]\s?({NUMBER})(?![A-Za-z\d_])",
-            lambda m: f"{_plain(quantity.plain(m[1]))}乘{_plain(quantity.plain(m[2]))}",
+            Kind.RANGE,
+            rf"(?P<sign>(?<![A-Za-z\d.)）])[-−+])?(?P<number>{NUMBER})\s?(?P<each>[%％])?{DASH}"
+            rf"(?P<minus>[-−])?(?P<last>{NUMBER})\s?[%％]{_LETTER_END}(?!\s?=|-\d)",
+            _percents,
         ),
-        (Kind.NUMBER, rf"{_SIGN}(?P<number>{NUMBER})(?![A-Za-z\d_]|\.\d)", _number),
-        (Kind.NUMBER, rf"{_SIGN}(?P<number>{NUMBER})(?=[A-Z]{{1,3}}(?![A-Za-z\d_]))", _number),
-        (Kind.CODE, r"[A-Za-z\d_]+(?:\.\d[A-Za-z\d_]*)*", _code),
-    )
-)
-
-
-def _version(match: re.Match[str]) -> str:
-    words = _points(match[1]) + (match[2] or "")
-    return words if match.string.startswith("版", match.end()) else f"版本{words}"
-
-
-WORDS = Readings(
-    (
-        (Kind.VERSION, r"[vV]\.?(\d+(?:\.\d+)*)((?<=\.\d)[a-z])?(?![A-Za-z\d])", _version),
-        (Kind.NUMBER, r"[Nn]o\.\s?(\d+)", lambda m: f"第{_plain(m[1])}"),
+        (Kind.RANGE, rf"(\d+){DASH}(\d+){_LETTER_END}(?!\s?=|-\d)", _result),
+        (Kind.FRACTION, rf"(\d{{1,2}})/(\d{{1,2}}){_LETTER_END}", _slash),
+    ),
+    words=(
+        (Kind.WORD, r"[vV](?=\.?\s)", lambda m: m[0]),
+        (
+            Kind.VERSION,
+            r"[vV]\.?(\d+(?:\.\d+)*)((?<=\.\d)[a-z])?(?=版)",
+            lambda m: SPEECH.points(m[1]) + (m[2] or ""),
+        ),
+        (Kind.NUMBER, r"[Nn]o\.\s?(\d+)", lambda m: f"第{SPEECH.said(m[1])}"),
         (Kind.SIGN, r"C\+\+", lambda m: "C加加"),
         (Kind.SIGN, r"([CF])#", lambda m: f"{m[1]}井"),
-        (Kind.SIGN, r"[xX]\s?(\d+)(?![A-Za-z\d])", lambda m: f"乘{_plain(m[1])}"),
-        (Kind.CODE, r"(?=[A-Za-z]*\d)[A-Za-z][A-Za-z0-9]*(?:\.\d[A-Za-z0-9]*)*(?![A-Za-z\d_])", _code),
-        (Kind.CODE, r"(?=[A-Za-z\d]*[\d_])[A-Za-z][A-Za-z\d_]*", _code),
-    )
-)
-SIGNS = Readings(
-    (
+        (Kind.SIGN, r"[xX]\s?(\d+)(?![A-Za-z\d])", lambda m: f"乘{SPEECH.said(m[1])}"),
+    ),
+    signs=(
         (Kind.SIGN, r"\^2(?!\d)", lambda m: "平方"),
         (Kind.SIGN, r"\^3(?!\d)", lambda m: "立方"),
-        (Kind.SIGN, r"(?<=\d)\^(\d+)", lambda m: f"的{_plain(m[1])}次方"),
-        (Kind.RANGE, rf"第(\d+)(?:{DASH}|到)(\d+)", lambda m: f"第{_plain(m[1])}到{_plain(m[2])}"),
-        (Kind.NUMBER, r"第(\d+)", lambda m: f"第{_plain(m[1])}"),
+        (Kind.SIGN, r"(?<=\d)\^(\d+)", lambda m: f"的{SPEECH.said(m[1])}次方"),
+        (Kind.RANGE, rf"第(\d+)(?:{DASH}|到)(\d+)", lambda m: f"第{SPEECH.said(m[1])}到{SPEECH.said(m[2])}"),
+        (Kind.NUMBER, r"第(\d+)", lambda m: f"第{SPEECH.said(m[1])}"),
         (Kind.SIGN, r"(?:(?<=\d)|(?<=\d ))[-−]\s?(?=\d+\s?=)", lambda m: "减"),
         (Kind.RANGE, r"(?<=[:：]\d\d)[-–—~～](?=\s?\d{1,2}[:：]\d\d)", lambda m: "到"),
         (
@@ -528,59 +419,9 @@ SIGNS = Readings(
         ),
         (Kind.SIGN, r"(?<=[约概])[~～](?=\d)", lambda m: ""),
         (Kind.SIGN, r"(?<![\w)）])[~～](?=\d)", lambda m: "约"),
-        (Kind.UNIT, rf"\s?/\s?((?i:{_RATE_SIGNS})(?![A-Za-z\d_])|(?:{_RATED}))", _rate),
-        (Kind.SIGN, r"±", lambda m: "正负"),
+        (Kind.SIGN, r"[~～](?=\s?\w)", lambda m: m[0]),
+        (Kind.SIGN, r"#+", lambda m: " "),
         (Kind.SIGN, r"[×*](?= ?\d)", lambda m: "乘"),
-        (Kind.SIGN, r"÷", lambda m: "除以"),
-        (Kind.SIGN, r"<=|≤", lambda m: "小于等于"),
-        (Kind.SIGN, r">=|≥", lambda m: "大于等于"),
-        (Kind.SIGN, r"!=|≠", lambda m: "不等于"),
-        (Kind.SIGN, r"≈", lambda m: "约等于"),
-        (Kind.SIGN, r"√", lambda m: "根号"),
-        (Kind.SIGN, r"(?<=[\w)])<(?=[\w(-])", lambda m: "小于"),
-        (Kind.SIGN, r"(?<=[\w)])>(?=[\w(-])", lambda m: "大于"),
         (Kind.SIGN, r"\+", lambda m: "加"),
-        (Kind.SIGN, r"={3,}|#+", lambda m: " "),
-        (Kind.SIGN, r"={1,2}", lambda m: "等于"),
-        (Kind.SIGN, r"&+", lambda m: "和"),
-    )
-)
-
-
-def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
-    """Other capitals stay beside Chinese."""
-    earlier = before(match, 1)
-    if re.fullmatch(r"(?=[IVX]{2,})X{0,3}(?:IX|IV|V?I{0,3})", match[0]) and (
-        earlier >= "\u4e00" or match[0] in ("III", "VIII")
-    ):
-        return Kind.ROMAN, chinese(roman(match[0]))
-    if re.match(
-        r"(?:X{1,4}[SL]|A{3,4}(?=[级大游]))(?![A-Za-z])", match.string[match.start() : match.end() + 1]
-    ):
-        return Kind.ACRONYM, " ".join(match[0])
-    return None
-
-
-MANDARIN = Language(
-    code="zh",
-    link="链接",
-    mail="邮箱",
-    listing="代码。",
-    comma="，",
-    point="点",
-    digit=digit,
-    number=number,
-    numbers=NUMBERS,
-    words=WORDS,
-    signs=SIGNS,
-    capitals=capitals,
-    scripts=("CJK",),
-    alone=dict(
-        zip(
-            "&+=%@$€£¥°×÷→#",
-            str.split("和 加 等于 百分号 艾特 美元 欧元 英镑 元 度 乘 除以 到 号"),
-            strict=True,
-        )
     ),
-    stretched=3,
 )

@@ -1,12 +1,9 @@
-"""Numbers as written, with currency, scale and unit; a language has the words for them."""
+"""Patterns of numbers, currencies, telephone numbers and units as written."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-
-from appliance.text.spans import Kind
 
 NUMBER = (
     r"(?:\d{1,3}(?:\.\d{3})+,\d{1,2}(?!\d)|\d{1,3}(?:\.\d{3}){2,}(?![.\d])"
@@ -35,22 +32,6 @@ def is_address(match: re.Match[str]) -> bool:
     return is_byte and not re.match(rf"\s?{CURRENCY}", match.string[match.end() :])
 
 
-@dataclass(frozen=True)
-class Quantity:
-    number: str
-    currency: str = ""
-    scale: str = ""
-    unit: str = ""
-
-    @property
-    def kind(self) -> Kind:
-        if self.currency or re.fullmatch(CURRENCY, self.unit):
-            return Kind.MONEY
-        if self.unit in ("%", "％"):
-            return Kind.PERCENT
-        return Kind.UNIT if self.unit else Kind.NUMBER
-
-
 RATED = r"\d\s?(?:[^\s\d/]{1,12}\s)?[^\s\d/]{0,12}\s?$"
 """Numerator of a rate, before its /: 7,000MB, 2.5k req, 1,5 Mio. €."""
 
@@ -66,43 +47,3 @@ def units_pattern(units: Iterable[str], cased: Iterable[str] = ()) -> str:
 _UNSPACED = r"(?<!\s)"
 _WORDS = ("A", "L", "А", "В", "nm", "ns")
 """Signs that are words too, and units only without a space before: 5 A day."""
-
-
-def pattern(suffix: str, scales: Iterable[str], units: Iterable[str], cased: Iterable[str] = ()) -> str:
-    """Groups end with the suffix."""
-    longest = units_pattern(units, cased)
-    scale = "|".join(sorted(scales, key=len, reverse=True))
-    return (
-        rf"(?P<before{suffix}>{CURRENCY}\s?)?"
-        rf"(?P<number{suffix}>\d+,\d{{1,2}}(?=\s?(?:{longest})(?![A-Za-z]))|{NUMBER})"
-        rf"(?:\s?(?P<scale{suffix}>{scale})(?:(?<![A-Za-z])|(?![A-Za-z^])))?"
-        rf"(?:\s?(?P<unit{suffix}>{longest}))?"
-    )
-
-
-def read(match: re.Match[str], suffix: str = "") -> Quantity:
-    groups = match.groupdict()
-    return Quantity(
-        plain(groups[f"number{suffix}"]),
-        (groups[f"before{suffix}"] or "").strip(),
-        groups[f"scale{suffix}"] or "",
-        groups[f"unit{suffix}"] or "",
-    )
-
-
-def alike(a: Quantity, b: Quantity) -> bool:
-    """True for the ends of one range: a unit or currency of the first is also the second's."""
-    return (not (a.currency and b.currency) or a.currency == b.currency) and (
-        not a.unit or a.unit.lower() == b.unit.lower()
-    )
-
-
-def plain(number: str) -> str:
-    """ "1.200,50" → "1200.50"."""
-    number = number.replace(" ", "")
-    if re.fullmatch(r"\d{1,3}(?:\.\d{3})+,\d{1,2}|\d+,\d{1,2}", number):
-        return number.replace(".", "").replace(",", ".")
-    if re.fullmatch(r"\d{1,3}(?:\.\d{3}){2,}", number):
-        return number.replace(".", "")
-    number = number.replace(",", "")
-    return f"0{number}" if number.startswith(".") else number

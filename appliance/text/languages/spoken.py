@@ -180,6 +180,12 @@ class Speech:
     year: Callable[[int], str] | None = None
     years: str = r"(?:1[1-9]|20)\d\d"
     """Pattern of a year at either end of a range."""
+    repeated: str = ""
+    """Units that both ends of a range have: 五日到十日."""
+    slash: str = " "
+    """Between two words with a / between them."""
+    phone_digits: int = 7
+    """Fewest digits of a telephone number."""
     phone: str = (
         rf"(?:{quantity.PHONE}|0\d{{1,4}}(?:[ /-]\d{{2,8}})+)|\d{{1,4}}(?:[ -]\d{{2,4}}){{3,}}"
         r"|\d{2,4}(?:-\d{2,4}){2,}|\d{3}-\d{4}|(?:\+\d{7,}|0\d{6,})"
@@ -191,6 +197,8 @@ class Speech:
     fractions: Mapping[tuple[str, str], str] = field(default_factory=dict)
     letter: str = r"[^\W\d_]"
     """Pattern of a letter that may belong to a code or unit."""
+    glued: str = "(?!)"
+    """Pattern of a word that may follow a number without a space: $20off."""
     joint: str = " "
     """Between words of one reading."""
     symbols: Mapping[str, str] = field(default_factory=dict)
@@ -292,8 +300,14 @@ class Speech:
     def between(self, first: str, word: str, second: str) -> str:
         return self.joint.join((first, word, second))
 
+    def negative(self, match: re.Match[str]) -> str:
+        """Word of a number below zero."""
+        return self.minus
+
     def signed(self, match: re.Match[str], words: str) -> str:
-        sign = {"-": self.minus, "−": self.minus, "+": self.signs.split("|")[1]}.get(match["sign"] or "", "")
+        sign = match["sign"] or ""
+        if sign:
+            sign = self.signs.split("|")[1] if sign == "+" else self.negative(match)
         return f"{sign}{self.joint}{words}" if sign else words
 
     def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
@@ -412,7 +426,8 @@ class _Reader:
         return (
             rf"(?P<before{suffix}>{CURRENCY}\s?)?(?P<number{suffix}>{number})"
             rf"(?:\s?(?P<scale{suffix}>{scales}){_SHORT_END}(?:(?<=[{HAN}])|(?!{letter}|[A-Za-z^])))?"
-            rf"(?:\s?(?P<unit{suffix}>{CURRENCY}|(?i:{codes})|(?(before{suffix})(?<!\s))(?i:{units})))?"
+            rf"(?:\s?(?P<unit{suffix}>{CURRENCY}|(?i:{codes})|(?(before{suffix})(?<!\s))(?i:{units}))"
+            r"(?:(?<![A-Za-z])|(?![A-Za-z])))?"
         )
 
     def numbers(self) -> Table:
@@ -448,7 +463,7 @@ class _Reader:
             ),
             (Kind.TIME, rf"(?P<min>\d+)\s?m(?:in)?\s?(?P<s>\d+)\s?s{end}", self._lasting),
             (Kind.SCORE, rf"(\d{{1,3}}):(\d{{1,3}}){end}", self._between(s.score)),
-            (Kind.SCORE, rf"(\d{{1,2}})(?:[vV][sS]?){{1}}(\d{{1,2}}){end}", self._between(s.versus)),
+            (Kind.SCORE, rf"(\d{{1,2}})([vV][sS]?)(\d{{1,2}}){end}", self._versus),
             (Kind.PHONE, rf"(?:{s.phone}){end}", self._phone),
             (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{end}(?!\s?=)", self._score),
             (Kind.VERSION, rf"(?!{number}{end})(\d+(?:\.\d+){{2,}}){end}", lambda m: s.points(m[1])),
@@ -468,9 +483,13 @@ class _Reader:
                 rf"(?=.[^-–—~～]{{0,40}}[-–—~～]){sign}{self._quantity_pattern('_a')}{DASH}(?P<minus>[-−])?{self._quantity_pattern('_b')}{end}(?!\s?=|-\d)",
                 self._range,
             ),
-            (Kind.UNIT, rf"{sign}{self._quantity_pattern()}{end}", self._quantity),
+            (Kind.UNIT, rf"{sign}{self._quantity_pattern()}(?:{end}|(?={s.glued}))", self._quantity),
             (Kind.NUMBER, rf"\d+(?:,\d{{1,2}}){{2,}}{end}", self._list),
-            (Kind.NUMBER, rf"{sign}(?P<number>{number})(?!{s.letter}|[\d_]|[{marks}]\d)", s.bare),
+            (
+                Kind.NUMBER,
+                rf"{sign}(?P<number>{number})(?:(?!{s.letter}|[\d_]|[{marks}]\d)|(?={s.glued}))",
+                s.bare,
+            ),
             (Kind.CODE, rf"(?:\d|_|{s.letter})+(?:[{marks}]\d(?:\d|_|{s.letter})*)*", self._code),
         ]
         return table
@@ -521,7 +540,7 @@ class _Reader:
                 self._rate,
             ),
             (Kind.UNIT, r"\s?/\s?(?=100\s?(?:km|км)(?!\w))", _always(f" {s.per_word.format('').strip()} ")),
-            (Kind.SIGN, r"(?<=\w)/(?=\w)", _always(" ")),
+            (Kind.SIGN, r"(?<=\w)/(?=\w)", _always(s.slash)),
         ]
 
     def _rate_signs(self) -> str:
@@ -536,6 +555,11 @@ class _Reader:
     def _between(self, word: str) -> Callable[[re.Match[str]], str]:
         s = self._s
         return lambda m: s.between(s.said(s.plain(m[1])), word, s.said(s.plain(m[2])))
+
+    def _versus(self, match: re.Match[str]) -> str:
+        """1v1"""
+        s = self._s
+        return s.between(s.said(s.plain(match[1])), s.versus or match[2], s.said(s.plain(match[3])))
 
     def _rate(self, match: re.Match[str]) -> str | None:
         """The part of a rate after its number: /s, and any word after money."""
@@ -625,7 +649,7 @@ class _Reader:
         )
 
     def _phone(self, match: re.Match[str]) -> str | None:
-        if sum(map(str.isdigit, match[0])) < 7:
+        if sum(map(str.isdigit, match[0])) < self._s.phone_digits:
             return None
         plus = f"{self._s.signs.split('|')[1]}{self._s.joint}" if match[0][0] == "+" else ""
         return plus + self._s.grouped(match[0])
@@ -642,7 +666,7 @@ class _Reader:
             return found
         if b in ("5", "10", "20", "100") and float(a) <= int(b):
             return s.joint.join((s.said(a), s.out_of, s.said(b)))
-        said = s.joint.join(s.said(s.plain(part)) for part in (a, *b.split("/")))
+        said = (s.joint or s.comma).join(s.said(s.plain(part)) for part in (a, *b.split("/")))
         return (Kind.SCORE, said) if "/" in b else said
 
     def _list(self, match: re.Match[str]) -> str:
@@ -688,10 +712,10 @@ class _Reader:
                 word = s.score
         noun = self._nouns(both.sign)[0]
         gender = noun.gender if noun else s.followed(match)
-        first = self._amount(Amount(a.number, a.scale), gender)
+        first = self._amount(Amount(a.number, a.scale, a.sign if a.sign in s.repeated else ""), gender)
         second = self._amount(both, gender)
         if match["minus"]:
-            second = f"{s.minus}{s.joint}{second}"
+            second = f"{s.negative(match)}{s.joint}{second}"
         return s.between(s.signed(match, first), word, second)
 
     def _read(self, match: re.Match[str], suffix: str = "") -> Amount | None:
