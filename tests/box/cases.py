@@ -218,6 +218,11 @@ def few_large_blocks(jetson: Jetson) -> None:
     little_memory(jetson, 15_000_000)
 
 
+def closed_render_node(jetson: Jetson) -> None:
+    jetson.write("/dev/dri/renderD129", "")
+    jetson.path("/dev/dri/renderD129").chmod(0o600)
+
+
 def little_memory(jetson: Jetson, kib: int = 1_000_000) -> None:
     line = next(line for line in jetson.read("/proc/meminfo").splitlines() if line.startswith("MemAvailable"))
     replaces("/proc/meminfo", line, f"MemAvailable: {kib} kB")(jetson)
@@ -272,6 +277,8 @@ CASES = [
     Case("voltage sags", storm(oc1=1), "oc1", WARN, "1 in 100 s", "power supply", box=LATER),
     Case("voltage sags again and again", storm(oc1=9), "oc1", FAIL, "9 in 100 s", "cable", box=LATER),
     Case("average current", storm(oc2=9), "oc2", FAIL, "9 in 100 s", "power_mode: MODE_50W", box=LATER),
+    Case("average current in MODE_50W", lambda j: (storm(oc2=9)(j), j.set_mode("MODE_50W")), "oc2", FAIL,
+        "9 in 100 s", "power_mode: MODE_30W", box=LATER),
     Case("bursts of current", storm(oc3=3000), "oc3", WARN, "30.0 bursts a second", "power_mode: MODE_50W",
         box=LATER),
     Case("few bursts of current", storm(oc3=1000), "oc3", PASS, "10.0 bursts a second", box=LATER),
@@ -299,6 +306,9 @@ CASES = [
         "apt install --reinstall"),
     Case("user not in render", replaces("/etc/group", "other,f5-appliance", "other"), "gpu_node", FAIL,
         "render", "usermod -aG render f5-appliance"),
+    Case("nvmap gone though nvgpu is loaded", removed("/dev/nvmap"), "gpu_node", FAIL, "missing: /dev/nvmap",
+        "a driver did not load"),
+    Case("one of two render nodes closed", closed_render_node, "gpu_node", PASS, "may open it"),
     Case("clock in 1970", fault("clock_1970"), "time", WARN, "1970", "hwclock -w -f /dev/rtc"),
     Case("clock not set", removed("/run/systemd/timesync/synchronized"), "time", WARN, "not synchronised",
         "sudo date -s"),

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from appliance import cli
+from appliance.cli import replicate
 from appliance.client import CallFailed, Client, Piece
 from appliance.config import VoicesConfig
 from appliance.contract import bundle
-from appliance.voices.records import Place
+from appliance.voices.records import Place, Recorded
 from appliance.voices.store import VoiceStore, open_store
 from tests import fleet
 from tests.daemons import BUNDLE, Running, free_port, reference_wav, running
@@ -23,6 +24,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 TRANSCRIPT = "Some call me nature, others call me mother nature."
 needs_haproxy = pytest.mark.skipif(fleet.HAPROXY is None, reason="haproxy is not installed")
+
+
+def test_a_voice_is_copied_before_its_styles() -> None:
+    ann, sad, bea = Place("ann"), Place("ann", "sad"), Place("bea")
+    stored = dict.fromkeys((bea, sad, ann), Recorded("", "", "", "", "", 0, 0.0, 0.0))
+    steps = replicate.plan(replicate.Source(Path(), stored, {}), (), remove=False)
+    assert [(step.kind, step.place) for step in steps] == [("add", ann), ("add", sad), ("add", bea)]
 
 
 @needs_haproxy

@@ -138,6 +138,7 @@ def test_a_text_is_said_as_the_daemon_says_it(wyoming: Wyoming) -> None:
         (event("synthesize", text="<speak>", text_format="ssml"), "invalid_request"),
         (BEGIN_SSML + event("synthesize-chunk", text="Hi. "), "invalid_request"),
         (BEGIN + event("synthesize-chunk", text="a" * 5_000) + END, "invalid_request"),
+        (BEGIN + event("synthesize-chunk", text=5), "invalid_request"),
     ],
 )
 def test_what_is_wrong_is_an_error_event_and_the_end(wyoming: Wyoming, raw: bytes, code: str | None) -> None:
