@@ -283,5 +283,6 @@ def _queue_verb(options: argparse.Namespace) -> int:
 
 def _format_utterance(utterance: Utterance) -> str:
     state = utterance.reason or UtteranceState.Name(utterance.state)
-    when = f"{round(utterance.starts_in_ms / 1e3, 1) + 0.0:+.1f} s" if not utterance.reason else ""
+    is_timed = not utterance.reason and utterance.state != UtteranceState.HELD
+    when = f"{round(utterance.starts_in_ms / 1e3, 1) + 0.0:+.1f} s" if is_timed else ""
     return f"{utterance.request_id:<14} {utterance.channel:<12} {state:<10} {when:>8}  {utterance.text}"

@@ -271,6 +271,28 @@ def test_the_queue_from_the_shell(box: Running, run: Run) -> None:
     assert run("queue", "resume", "stage", *at) == (0, "", "")
 
 
+def test_lines_are_approved_from_the_shell(box: Running, run: Run) -> None:
+    at = ("--address", box.address)
+    assert run("queue", "moderate", "stage", *at) == (0, "", "")
+    with Client(box.address) as client, ThreadPoolExecutor(3) as pool:
+        lines = {}
+        for name in ("good", "bad", "late"):
+            lines[name] = pool.submit(client.speak, TEXT, "ann", channel="stage", request_id=name)
+            next(e for e in client.watch("stage") if name in [u.request_id for u in e.utterances])
+        _, output, _ = run("queue", "list", *at)
+        held = "".join(rf"{name} +stage +HELD +{re.escape(TEXT)}\n" for name in lines)
+        assert re.fullmatch(rf"{held}moderated: stage\n", output)
+        assert run("queue", "reject", "stage", "bad", *at)[1].startswith("bad ")
+        code, output, _ = run("queue", "approve", "stage", "good", *at)
+        assert code == 0 and re.match("good +stage +(WAITING|SOUNDING) ", output)
+        assert lines["good"].result(PATIENCE_S).audio
+        assert run("queue", "unmoderate", "stage", *at) == (0, "", "")
+        assert run("queue", "approve", "stage", *at)[1].startswith("late ")
+        assert lines["late"].result(PATIENCE_S).audio
+        with pytest.raises(CallFailed, match="rejected"):
+            lines["bad"].result(PATIENCE_S)
+
+
 @pytest.mark.parametrize("address", ["", "nosuch.invalid:50051", "unix:/nowhere/grpc.sock"])
 def test_no_daemon(address: str, run: Run) -> None:
     address = address or f"127.0.0.1:{free_port()}"
@@ -557,7 +579,12 @@ def test_the_probe_abstains_while_others_are_spoken_for(box: Running, checked: C
         level, value = synthesis()
         assert (level, "not disturbed" in value) == ("SKIP", True), value
         client.pause("stage")
-        assert synthesis()[0] == "PASS", "what is paused does not keep the engine busy"
+        client.moderate("door")
+        held = client.stream(TEXT, "ann", channel="door")
+        next(iter(held))  # its header: it has been admitted
+        assert synthesis()[0] == "PASS", "what is paused or held does not keep the engine busy"
+        held.cancel()
+        client.unmoderate("door")
         client.resume("stage")
         client.clear("stage")
         if client.utterances("stage"):

@@ -470,6 +470,16 @@ async def test_a_moderator_in_asyncio(box: Running) -> None:
         with pytest.raises(CallFailed, match="CANCELLED"):
             await task
         await client.resume("board")
+        await client.moderate("board")
+        assert list((await client.queue()).moderated) == ["board"]
+        task = asyncio.ensure_future(client.speak(TEXT, "ann", channel="board", request_id="held"))
+        async for event in client.watch("board"):
+            if event.utterances:
+                break
+        assert await client.reject("board", ["other"]) == await client.approve("board", ["other"]) == []
+        await client.unmoderate("board")
+        assert [one.request_id for one in await client.approve("board", ["held"])] == ["held"]
+        assert (await task).audio and await client.reject("board") == []
 
 
 async def test_a_session_speaks_what_is_written(box: Running) -> None:
