@@ -145,7 +145,9 @@ class Downsample(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         channels = x.shape[1]
         x = F.pad(x, (TAPS // 2 - 1, TAPS // 2), mode="replicate")
-        return F.conv1d(x, self.lowpass.filter.expand(channels, -1, -1), stride=RATIO, groups=channels)
+        # `in_float64` widens what a module computes with itself, and `lowpass` never does.
+        kernel = self.lowpass.filter.to(x.dtype).expand(channels, -1, -1)
+        return F.conv1d(x, kernel, stride=RATIO, groups=channels)
 
 
 class Activation(nn.Module):

@@ -22,6 +22,7 @@ from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary, read_vocabulary
 from appliance.engine.cases import FEMALE, MALE, transcript
 from appliance.errors import EngineFault
+from export import assemble
 from export.proof import oracles, parity
 from export.sources import checkpoint
 from export.sources.checkpoint import load_dit
@@ -167,6 +168,14 @@ def test_times_of_the_grid_are_stepped_each_by_itself(
     assert [(row.what, row.time) for row in parity.velocities(graphs, off) if not row.holds] == [
         (what, times[1]) for what in ("guided", "unguided", "keys", "reply")
     ]
+
+
+@pytest.mark.parametrize("kind", small.WRITERS)
+def test_every_vocoder_is_computed_in_float64_too(kind: str, tmp_path: Path) -> None:
+    loaded = small.load(small.write_files(tmp_path, small.ARCHS["one_block"], kind))
+    *_, expected = assemble.graphs_alone(loaded, small.MAX_FRAMES)
+    assert expected.graph == "vocoder" and expected.wanted.dtype == np.float64
+    assert 0 < expected.own < 1e-4
 
 
 # A wrong graph is seen, whichever variant has it
