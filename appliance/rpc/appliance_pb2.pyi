@@ -465,20 +465,22 @@ class UtteranceBegin(_message.Message):
     def __init__(self, utterance: _Optional[_Union[Utterance, _Mapping]] = ..., sample_rate_hertz: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ...) -> None: ...
 
 class UtteranceAudio(_message.Message):
-    __slots__ = ("request_id", "data", "sample_offset", "segment", "last", "words")
+    __slots__ = ("request_id", "data", "sample_offset", "segment", "last", "words", "mouth")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
+    MOUTH_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     data: bytes
     sample_offset: int
     segment: int
     last: bool
     words: _containers.RepeatedCompositeFieldContainer[WordTiming]
-    def __init__(self, request_id: _Optional[str] = ..., data: _Optional[bytes] = ..., sample_offset: _Optional[int] = ..., segment: _Optional[int] = ..., last: bool = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ...) -> None: ...
+    mouth: bytes
+    def __init__(self, request_id: _Optional[str] = ..., data: _Optional[bytes] = ..., sample_offset: _Optional[int] = ..., segment: _Optional[int] = ..., last: bool = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ..., mouth: _Optional[bytes] = ...) -> None: ...
 
 class UtteranceEnd(_message.Message):
     __slots__ = ("request_id", "reason", "samples", "words")

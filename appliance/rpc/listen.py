@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from appliance.audio import words
 from appliance.audio.captions import written_spans
+from appliance.audio.mouth import Mouth
 from appliance.audio.reply import Reply
 from appliance.audio.words import Word
 from appliance.encodings import Encoding
@@ -89,9 +90,13 @@ class Broadcast:
     begun: bool = False
     complete: bool = False
     samples: int = 0
+    mouth: Mouth = field(init=False)
     words: list[Word] = field(default_factory=list)
     caption: list[pb.WordTiming] = field(default_factory=list)
     """Planned words, with their places in the text as it was written."""
+
+    def __post_init__(self) -> None:
+        self.mouth = Mouth(self.rate_hz)
 
     def put(self, response: pb.ListenResponse) -> None:
         for listener in self.listeners:
@@ -138,6 +143,7 @@ class Broadcast:
                 segment=finished.segment,
                 last=finished.last and number == len(encoded),
                 words=word_messages(timed if number == 1 else ()),
+                mouth=self.mouth.push(data),
             )
             self.samples += samples
             messages.append(pb.ListenResponse(audio=audio))

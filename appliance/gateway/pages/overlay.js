@@ -1,4 +1,4 @@
-// What a channel speaks, heard and shown: ?channel=NAME&voice=off&captions=off&token=TOKEN
+// What a channel speaks, heard and shown: ?channel=NAME&voice=off&captions=off&mouth=on&token=TOKEN
 
 import { follow } from "./api.js";
 import { Player, fromBase64 } from "./player.js";
@@ -7,8 +7,12 @@ const parameters = new URLSearchParams(location.search);
 const channel = parameters.get("channel") ?? "";
 const isHeard = parameters.get("voice") !== "off";
 const isShown = parameters.get("captions") !== "off";
+const hasMouth = parameters.get("mouth") === "on";
+const MOUTH_S = 0.02; // of a frame of the mouth track
+const WIDTHS = [26, 24, 30, 38, 18, 32]; // of the shapes: rest, closed, open, wide, round, teeth
 const LATE_S = 0.5; // what began before that is joined where it is now
 const captions = document.getElementById("captions");
+const mouth = document.getElementById("mouth");
 const unmute = document.getElementById("unmute");
 const problem = document.getElementById("problem");
 
@@ -23,13 +27,15 @@ function begin({ utterance, sample_rate_hertz: rate, playout, words }) {
   showState();
 }
 
-function audio({ request_id: id, data, sample_offset: offset, last, words, segment }) {
+function audio({ request_id: id, data, sample_offset: offset, last, words, segment, mouth: frames }) {
   if (words.length) correct(id, segment, words);
+  if (hasMouth) tracks.set(id, [...(tracks.get(id) ?? []), ...fromBase64(frames)]);
   const bytes = fromBase64(data);
   player.audio(id, Number(offset), isHeard ? bytes : new Uint8Array(bytes.length), last);
 }
 
 const corrected = new Map();
+const tracks = new Map();
 
 function correct(id, segment, words) {
   if (!corrected.has(id)) corrected.set(id, new Map());
@@ -49,7 +55,7 @@ function wordsOf(id, info) {
 function end({ request_id: id, reason }) {
   // SPOKEN is the daemon's reckoning, and this player may be a little behind it.
   if (reason !== "SPOKEN" || player.blocked) player.stop(id);
-  setTimeout(() => corrected.delete(id), 60_000);
+  setTimeout(() => { corrected.delete(id); tracks.delete(id); }, 60_000);
 }
 
 function paused({ channels }) {
@@ -60,11 +66,27 @@ function showState() {
   unmute.hidden = !player.blocked;
 }
 
+function move(sounding) {
+  const frames = sounding.map(({ id, at }) => tracks.get(id)?.[Math.floor(at / MOUTH_S)] ?? 0);
+  const widest = Math.max(0, ...frames);
+  const [level, shape] = [widest >> 4, widest & 15];
+  const lips = mouth.firstElementChild;
+  lips.setAttribute("rx", WIDTHS[shape]);
+  lips.setAttribute("ry", shape === 1 ? 2 : 2 + 1.4 * level);
+}
+
 function show() {
+  const sounding = player.sounding();
+  if (hasMouth) move(sounding);
+  if (isShown) caption(sounding);
+  requestAnimationFrame(show);
+}
+
+function caption(sounding) {
   const shown = new Map([...captions.children].map((element) => [element.dataset.id, element]));
-  for (const { id, info, at } of player.sounding()) {
+  for (const { id, info, at } of sounding) {
     const words = wordsOf(id, info);
-    const element = shown.get(id) ?? captions.appendChild(caption(id, info));
+    const element = shown.get(id) ?? captions.appendChild(paragraph(id, info));
     shown.delete(id);
     for (const span of element.querySelectorAll(".word")) {
       const first = words[span.dataset.first];
@@ -75,7 +97,6 @@ function show() {
     keepInSight(element.querySelector(".text"));
   }
   for (const element of shown.values()) element.remove();
-  requestAnimationFrame(show);
 }
 
 // Keeps the word that is being said in the middle of a caption that is higher than its place.
@@ -87,7 +108,7 @@ function keepInSight(text) {
 }
 
 // The text as it was written; each place of it is marked while the words that it is spoken by sound.
-function caption(id, { utterance, words }) {
+function paragraph(id, { utterance, words }) {
   const element = document.createElement("p");
   element.className = "said";
   element.dataset.id = id;
@@ -125,5 +146,6 @@ player.open(24000);
 showState();
 setTimeout(showState, 500);
 follow("/api/listen", { channel }, { begin, audio, end, paused }, connected);
-if (isShown) requestAnimationFrame(show);
+mouth.toggleAttribute("hidden", !hasMouth);
+if (isShown || hasMouth) requestAnimationFrame(show);
 else setInterval(() => player.sounding(), 5000); // forgets what has been played
