@@ -60,6 +60,11 @@ def test_a_chat_line_is_spoken_so(line: dict[str, str]) -> None:
     ("language", "text", "spoken"),
     [
         ("en", "RTX 4090, Xbox 360 x2", "R T X four thousand ninety, Xbox three hundred sixty times two"),
+        ("en", "1.5 NZ$, £0817", "one New Zealand dollar and fifty cents, eight hundred seventeen pounds"),
+        ("en", "5 min - 10 of us, 5-10m", "five minutes - ten of us, five to ten minutes"),
+        ("zh", "他给了6471￥，还剩一半", "他给了六千四百七十一元，还剩一半"),
+        ("zh", "涨了10万%", "涨了百分之十万"),
+        ("zh", "直播2h 5m 10s", "直播两小时五分钟十秒"),
         ("en", "$20off today, $20.50off", "twenty dollars off today, twenty dollars and fifty cents off"),
         (
             "en",

@@ -524,6 +524,7 @@ ENGLISH = SPEECH.language(
             lambda m: " to ",
         ),
         (Kind.RANGE, r"(?<=\w) ~ (?=\d)", lambda m: " to "),
+        (Kind.SIGN, r"~(?=\s)", lambda m: m[0]),
         (Kind.SIGN, r"\$(?=[A-Z]{2,5}(?![A-Za-z\d_]))", lambda m: ""),  # a share's name
         (Kind.SIGN, r"(?<=\s)\|\|(?=\s)", lambda m: " or "),
         (Kind.SIGN, r"(?<!\w)@(?=\s)", lambda m: "at"),

@@ -372,6 +372,11 @@ MANDARIN = SPEECH.language(
         (Kind.FRACTION, rf"24/7{_LETTER_END}", lambda m: "二十四小时"),
         (Kind.UNIT, r"(\d)米(\d{2})(?!\d)", lambda m: f"{SPEECH.twos(m[1])}米{chinese_digits(m[2])}"),
         (Kind.UNIT, r"(\d{3,4})[pP](?![A-Za-z])", lambda m: f"{chinese_digits(m[1])}P"),
+        (
+            Kind.PERCENT,
+            rf"({NUMBER})\s?([百千万亿])\s?[%％]",
+            lambda m: f"百分之{SPEECH.said(SPEECH.plain(m[1]))}{m[2]}",
+        ),
         (Kind.UNIT, r"([248])k(?=画质|屏|分辨率|视频)", lambda m: f"{chinese(int(m[1]))}K"),
         (
             Kind.RANGE,
