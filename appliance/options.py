@@ -1,4 +1,8 @@
-"""Options of a request, a row each: read by daemon, Python client, HTTP gateway and `appliance say`."""
+"""Options of a request, a row each: read by daemon, Python client, HTTP gateway and `appliance say`.
+
+Another option is a field of appliance.proto (`scripts/proto` writes the stubs), a row and a line of Options
+here, and what it does: `request.Request` and `rpc/requests.py` hand it on.
+"""
 
 from __future__ import annotations
 

@@ -48,6 +48,10 @@ def add_say(parser: argparse.ArgumentParser) -> None:
     for option in OPTIONS:
         if option.kind is Kind.WORDS:
             add_pronounce(parser)
+        elif option.flag is not None and option.kind is Kind.FLAG:
+            parser.add_argument(
+                option.flag.name, dest=option.name, action="store_true", help=option.flag.about
+            )
         elif option.flag is not None:
             parser.add_argument(
                 option.flag.name,

@@ -114,6 +114,8 @@ class Fields:
         """Value of an option, from the parameter of this name."""
         if option.kind is Kind.CHOICE:
             return self.choice(name, option.choices)
+        if option.kind is Kind.FLAG:
+            return self.flag(name)
         if option.between is None:
             return self.text(name)
         least, most = option.between

@@ -408,6 +408,25 @@ def test_a_long_caption_as_it_was_written_follows_its_word_and_a_skip_fades(
 
 
 @needs_chromium
+def test_the_overlays_mouth_moves_with_the_voice_and_rests_after_it(
+    gateway: Gateway, browser: Browser
+) -> None:
+    page = browser.page(f"{gateway.url}/overlay?channel=mouth&mouth=on&captions=off")
+    page.run(TAP)
+    page.until("document.querySelector('#problem').hidden")
+    opened = "Number(document.querySelector('#mouth ellipse').getAttribute('ry'))"
+    assert page.run(opened) == 2
+    with Client(gateway.daemon.address) as client:
+        client.speak(LONG, "ann", channel="mouth", **SEED)
+        page.until(f"{opened} > 6")
+        _shots(page, "mouth")
+        client.skip("mouth")
+    page.until(f"{opened} === 2")
+    assert not page.run("document.querySelector('.said')")
+    page.close()
+
+
+@needs_chromium
 def test_a_page_asks_for_the_token_and_moderates_with_an_admins(
     gateway: Gateway, browser: Browser, tmp_path: Path
 ) -> None:

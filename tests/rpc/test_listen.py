@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
+from appliance.audio.mouth import Mouth
 from appliance.audio.phrases import Phrases
 from appliance.config import AudioConfig
 from appliance.request import SegmentAudio
@@ -169,6 +171,9 @@ async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
         heard = await player.until(name, "SPOKEN" if kind == "unary" else "CANCELLED")
     assert len(expected) == 2 * 49 * 256 * len(text.split(". "))
     assert heard.samples == expected
+    complete = [(piece.sample_offset + len(piece.data) // 2) // 480 for piece in heard.audio]
+    assert [len(piece.mouth) for piece in heard.audio] == np.diff(complete, prepend=0).tolist()
+    assert b"".join(piece.mouth for piece in heard.audio) == Mouth(24_000).push(expected)
     assert [piece.last for piece in heard.audio] == [*[False] * (len(heard.audio) - 1), True]
     assert max(len(piece.data) for piece in heard.audio) <= 0.2 * 48_000 + 2
     begin, end = heard.begin, heard.end

@@ -9,6 +9,9 @@ runner       which checks there are, in the order of the output; runs them
 application  runs the application's own checks in another process
 health       one run of f5-health: both together
 health_json  health.json: written by that run, read by the next one and by the daemon
+
+Another check is a function with @check, its name in runner.CHECKS and in health.BY_HARM, and a row of
+systemd/README.md.
 """
 
 from __future__ import annotations

@@ -1,0 +1,82 @@
+"""The table of a request's options against the protocol, and each kind of option at each door."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+
+from appliance.cli import saying
+from appliance.gateway.body import Fields
+from appliance.gateway.refusals import Refusal
+from appliance.options import OPTIONS, Flag, Kind, Option, Options
+from appliance.rpc import appliance_pb2 as pb
+
+OWN = {"text", "voice", "audio_config"}
+"""Fields that are no options."""
+FIELD_TYPES = {
+    FieldDescriptor.CPPTYPE_STRING: {Kind.TEXT, Kind.KEY},
+    FieldDescriptor.CPPTYPE_UINT32: {Kind.WHOLE},
+    FieldDescriptor.CPPTYPE_UINT64: {Kind.WHOLE},
+    FieldDescriptor.CPPTYPE_FLOAT: {Kind.NUMBER},
+    FieldDescriptor.CPPTYPE_ENUM: {Kind.CHOICE},
+    FieldDescriptor.CPPTYPE_BOOL: {Kind.FLAG},
+    FieldDescriptor.CPPTYPE_MESSAGE: {Kind.DURATION, Kind.WORDS},
+}
+GIVEN: dict[Kind, tuple[str, Any, str]] = {
+    Kind.TEXT: ("de", "de", ""),
+    Kind.KEY: ("mo", "mo", ""),
+    Kind.WHOLE: ("3", 3, "3.5"),
+    Kind.NUMBER: ("2.5", 2.5, "nan"),
+    Kind.DURATION: ("2.5", 2.5, "4000"),
+    Kind.CHOICE: ("low-latency", "low_latency", "middle"),
+    Kind.FLAG: ("true", True, "perhaps"),
+}
+"""What is written, its value, and what is wrong or ""."""
+
+
+def option(kind: Kind) -> Option:
+    between = (0.0, 3_600.0) if kind in (Kind.WHOLE, Kind.NUMBER, Kind.DURATION) else None
+    choices = ("upstream", "low_latency") if kind is Kind.CHOICE else ()
+    return Option("mine", kind, between=between, choices=choices, http="mine", flag=Flag("--mine", "mine"))
+
+
+def test_the_rows_are_the_fields_of_a_request() -> None:
+    fields = {field.name: field for field in pb.SynthesizeRequest.DESCRIPTOR.fields if field.name not in OWN}
+    fields |= {f"audio_config.{field.name}": field for field in pb.AudioConfig.DESCRIPTOR.fields}
+    assert {one.field for one in OPTIONS} == set(fields)
+    for one in OPTIONS:
+        field = fields[one.field]
+        assert one.kind in FIELD_TYPES[field.cpp_type]
+        assert one.name in Options.__annotations__ and one.own in Options.__annotations__
+        if field.enum_type is not None:
+            known = [value.name.lower() for value in field.enum_type.values if value.number]
+            assert sorted(one.choices) == sorted(known)
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_a_parameter_of_each_kind_is_read_by_its_row(kind: Kind) -> None:
+    text, value, wrong = GIVEN[kind]
+    given = text.replace("-", "_")
+    assert Fields({"mine": given}).option(option(kind), "mine") == value
+    assert not Fields({}).option(option(kind), "mine")
+    if wrong:
+        with pytest.raises(Refusal, match="^mine: "):
+            Fields({"mine": wrong}).option(option(kind), "mine")
+    if kind is Kind.FLAG:
+        assert Fields({"mine": "false"}).option(option(kind), "mine") is False
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_a_flag_of_each_kind_is_read_by_its_row(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, value, _ = GIVEN[kind]
+    monkeypatch.setattr(saying, "OPTIONS", (option(kind),))
+    parser = argparse.ArgumentParser()
+    saying.add_say(parser)
+    written = ["--mine"] if kind is Kind.FLAG else ["--mine", text]
+    assert parser.parse_args(["hi", "--voice", "ann", *written]).mine == (
+        text if kind is Kind.CHOICE else value
+    )
+    assert not parser.parse_args(["hi", "--voice", "ann"]).mine
