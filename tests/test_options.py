@@ -63,7 +63,7 @@ def test_a_parameter_of_each_kind_is_read_by_its_row(kind: Kind) -> None:
     assert Fields({"mine": given}).option(option(kind), "mine") == value
     assert not Fields({}).option(option(kind), "mine")
     if wrong:
-        with pytest.raises(Refusal, match="^mine: "):
+        with pytest.raises(Refusal, match=r"^mine: "):
             Fields({"mine": wrong}).option(option(kind), "mine")
     if kind is Kind.FLAG:
         assert Fields({"mine": "false"}).option(option(kind), "mine") is False
