@@ -27,8 +27,8 @@ class Refused(Exception):
 class Socket:
     """An open WebSocket; iteration yields its messages until it is closed."""
 
-    def __init__(self, connection: socket.socket, rest: bytes) -> None:
-        self._connection, self._rest = connection, rest
+    def __init__(self, connection: socket.socket, rest: bytes, head: str) -> None:
+        self._connection, self._rest, self.head = connection, rest, head
         self.code = 0
         """With which it was closed; 0: without any."""
 
@@ -129,4 +129,4 @@ def connected(address: str, path: str, *, receive_buffer: int = 0, **headers: st
         assert b"sec-websocket-accept: " + accepted in head.replace(
             b"Sec-WebSocket-Accept", b"sec-websocket-accept"
         )
-        yield Socket(connection, rest)
+        yield Socket(connection, rest, head.decode())

@@ -1,0 +1,57 @@
+"""Every door says that its audio is synthetic, and none does where the configuration turns it off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from appliance.audio.tags import KEY, SOURCE_TYPE
+from tests.gateway.conftest import LINE, Gateway, gateway_of
+from tests.gateway.sockets import connected
+from tests.gateway.test_wyoming import START, event, wyoming_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
+SOCKET = "/v1/text-to-speech/ann/stream-input"
+DOORS: dict[str, tuple[str, object]] = {
+    "openai": ("/v1/audio/speech", LINE),
+    "openai events": ("/v1/audio/speech", {**LINE, "stream_format": "sse"}),
+    "elevenlabs": ("/v1/text-to-speech/ann", {"text": "One."}),
+    "elevenlabs stream": ("/v1/text-to-speech/ann/stream", {"text": "One."}),
+    "gpt-sovits": ("/tts?text=One.&ref_audio_path=ann.wav", None),
+}
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["on", "off"])
+def marked(request: pytest.FixtureRequest, gateway: Gateway) -> Iterator[tuple[Gateway, bool]]:
+    """A gateway with `audio.marked`, and what that is."""
+    if request.param:
+        yield gateway, True
+        return
+    off = replace(gateway.daemon, config={**gateway.daemon.config, "audio": {"marked": False}})
+    with gateway_of(off) as other:
+        yield other, False
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_reply_over_http_is_marked_in_its_head(marked: tuple[Gateway, bool], door: str) -> None:
+    path, sent = DOORS[door]
+    answer = marked[0].ask(path, sent)
+    assert answer.status == 200 and (SOURCE_TYPE in (answer.headers[KEY] or "")) == marked[1]
+
+
+def test_a_websocket_is_marked_in_its_handshake(marked: tuple[Gateway, bool]) -> None:
+    with connected(marked[0].address, SOCKET) as socket:
+        heads = dict(line.lower().split(": ", 1) for line in socket.head.splitlines()[1:])
+        assert (SOURCE_TYPE.lower() in heads.get(KEY, "")) == marked[1]
+
+
+def test_wyomings_audio_is_marked_where_it_starts(marked: tuple[Gateway, bool]) -> None:
+    with ExitStack() as stack:
+        wyoming = stack.enter_context(wyoming_of(marked[0].daemon))
+        events = wyoming.events(event("synthesize", text="One.") + event("ping", text="x"))
+        starts = [one["data"] for one in events if one["type"] == START]
+        assert [SOURCE_TYPE in start.get(KEY, "") for start in starts] == [marked[1]]
