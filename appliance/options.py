@@ -155,9 +155,7 @@ OPTIONS = (
         http="style",
         flag=Flag("--style", "of the voice's; absent: its own recording", "NAME"),
     ),
-    Option(
-        "pronunciations", Kind.WORDS, flag=Flag("--pronounce", "say a name right; repeatable", "WORD=SAID")
-    ),
+    Option("pronunciations", Kind.WORDS),
     Option("max_spoken_seconds", Kind.NUMBER, "max_spoken", between=(0.0, HOUR_S), http="max_spoken_seconds"),
     Option(
         "gain_db",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 FRAME_S = 0.02
 LEVELS = 15
 FULL_RMS = 0.25
-"""Level of a loud vowel at the usual -16 LUFS: an open mouth."""
+"""Level of a loud vowel at the usual -18 LUFS: an open mouth."""
 QUIET = 0.5
 """Exponent of the level: soft speech still moves it."""
 TINY = 1e-12

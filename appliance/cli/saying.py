@@ -150,7 +150,7 @@ def _encoding(options: argparse.Namespace) -> EncodingName:
 def _request(options: argparse.Namespace, encoding: EncodingName) -> Options:
     request: Options = {"encoding": encoding, "pronunciations": pronunciations(options)}
     for option in OPTIONS:
-        if option.flag is not None and option.kind is not Kind.WORDS:
+        if option.flag is not None:
             value = getattr(options, option.name)
             is_choice = option.kind is Kind.CHOICE and value
             request[option.name] = value.replace("-", "_") if is_choice else value  # type: ignore[literal-required]

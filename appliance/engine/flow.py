@@ -109,11 +109,11 @@ class Flow:
         """Take a lane for a segment with condition (G, N, D). Raises RuntimeError without room."""
         if not self._free:
             raise RuntimeError(f"all {self.max_lanes} lanes are open")
-        calls = self._calls(segment, 0)
+        calls = self.calls.alone(segment, 0)
         place = self._free.pop()
         try:
             for step in range(segment.nfe):
-                for call in self._calls(segment, step):
+                for call in self.calls.alone(segment, step):
                     self._load(call.graph)
             start = calls[0].reference
             frames = segment.frames - start
@@ -143,7 +143,7 @@ class Flow:
             self._set_reference(lane)
             self._set_unguided(lane)
             parts += lane.parts
-            calls += self._calls(lane.segment, lane.done)
+            calls += self.calls.alone(lane.segment, lane.done)
             times += [int(lane.times[lane.done])] * len(lane.parts)
         release = any(lane.steps_left == 1 and lane.segment.frames >= RELEASE_FRAMES for lane in lanes)
         capture = captures and min(lane.steps_left for lane in lanes) >= WORTH_CAPTURING
@@ -186,9 +186,6 @@ class Flow:
 
     def close(self, lane: LaneState) -> None:
         self._free.append(lane.place)
-
-    def _calls(self, segment: Segment, step: int) -> list[StepCall]:
-        return self.calls.alone(segment, step)
 
     def _rows(self, place: Places, number: int, call: StepCall) -> Rows:
         has_reference = call.graph in KEYED

@@ -68,6 +68,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             raise InvalidRequest("path", f"must be absolute, not {shown(message.path)}")
         if "\0" in message.path:
             raise InvalidRequest("path", f"must be a path, without NUL, not {shown(message.path)}")
-        async with self._swapping:
-            await self._daemon.swap(folder)
+        await self._swapping.acquire()
+        swap = asyncio.ensure_future(self._daemon.swap(folder))
+        swap.add_done_callback(lambda _: self._swapping.release())
+        # Finished also where the caller goes away: what it has loaded by then would stay in memory.
+        await asyncio.shield(swap)
         return self._daemon.describe()

@@ -137,7 +137,7 @@ class Admission:
         return plan.way.index
 
     def approve(self, job: Job) -> None:
-        """Give a held job the next turn on its channel, as early as all deadlines hold with its rest.
+        """Give a held job the next free turn on its channel, as early as all deadlines hold with its rest.
 
         It ends as Overloaded if that is beyond its queue_timeout.
         """

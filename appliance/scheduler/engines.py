@@ -135,7 +135,7 @@ class Engines:
     # The engine's thread, without the lock.
 
     def rest_or_wake(self) -> None:
-        """Wake the engine for a job or a test; have it rest after `idle_s` without.
+        """Wake the engine for a job or a test of it; have it rest after `idle_s` without.
 
         Raises what loading it does.
         """
@@ -146,8 +146,9 @@ class Engines:
             now, engine = workload.clock(), cast("object", workload.engine)
             if not isinstance(engine, Restful):
                 return
-            # What comes from memory does not wake it.
-            is_wanted = any(not job.made for job in workload.jobs.values()) or bool(self._tests)
+            # Neither what comes from memory nor a test of its replacement wakes it.
+            is_wanted = any(not job.made for job in workload.jobs.values())
+            is_wanted = is_wanted or any(test.engine is None for test in self._tests)
             self._idle_since = math.inf if is_wanted else min(self._idle_since, now)
             rests = not is_wanted and not workload.wake_s and now - self._idle_since >= self.idle_s
             if rests:

@@ -114,7 +114,7 @@ class Changes:
         """
         self._scheduler.check_open()
         try:
-            read, vocabulary, front, loaded = await asyncio.to_thread(self._load, folder, report)
+            read, vocabulary, loaded = await asyncio.to_thread(self._load, folder, report)
         except Interrupted:
             raise Unavailable("the daemon is draining") from None
 
@@ -122,6 +122,7 @@ class Changes:
             # What a runtime keeps by thread is made now, and a fault shows while the old engine still speaks.
             await self.test_engine(loaded)
             # By the configuration that holds now: a reload may have come meanwhile.
+            front = front_of(vocabulary, read.manifest, self.config)
             speech = self._speech(self.config, read.manifest, vocabulary, front)
 
             def switch() -> None:
@@ -139,9 +140,7 @@ class Changes:
         logger.info("new requests are spoken from %s on %s", folder, loaded.backend)
         return loaded
 
-    def _load(
-        self, folder: Path, report: Callable[[str], None]
-    ) -> tuple[Bundle, Vocabulary, FrontEnd, Synthesizer]:
+    def _load(self, folder: Path, report: Callable[[str], None]) -> tuple[Bundle, Vocabulary, Synthesizer]:
         config = self.config
         real = Path(os.path.realpath(folder))
         read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
@@ -153,9 +152,9 @@ class Changes:
         # Both refuse a configuration that does not fit the bundle, before anything is loaded.
         nfe, _ = usual(config.synthesis, read.manifest)
         vocabulary = read.vocabulary()
-        front = front_of(vocabulary, read.manifest, config)
+        FrontEnd(vocabulary, config.text, read.manifest.text.languages)
         warm_tokens(read.manifest.text)
-        return read, vocabulary, front, load_beside(read, config.engine, nfe, report)
+        return read, vocabulary, load_beside(read, config.engine, nfe, report)
 
     async def test_engine(self, engine: Synthesizer | None = None) -> float:
         """Test an engine, else the present one, between two calls; returns seconds.

@@ -105,6 +105,13 @@ def test_a_test_wakes_it_and_it_rests_again(bench: Bench, engine: Restful) -> No
     assert not bench.scheduler.run_once() and engine.rests
 
 
+def test_a_test_of_its_replacement_does_not_wake_it(bench: Bench, engine: Restful) -> None:
+    took: list[float | Exception] = []
+    bench.scheduler.engines.test(took.append, FakeEngine())
+    bench.work()
+    assert took == [0.0] and engine.rests
+
+
 def test_an_engine_is_not_freed_while_somebody_waits(bench: Bench, engine: Restful) -> None:
     bench.scheduler.queue.pause("chat")
     bench.admit("held", channel="chat")

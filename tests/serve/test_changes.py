@@ -1,0 +1,86 @@
+"""A bundle swap that a reload, or the end of its call, meets while it loads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from appliance.config import Config, TextConfig, VoicesConfig
+from appliance.contract import bundle
+from appliance.rpc import admin_pb2 as pb
+from appliance.rpc.admin import AdminService
+from appliance.rpc.speech import Speech
+from appliance.serve import changes
+from appliance.voices.prompts import Prompts
+from appliance.voices.store import open_store
+from tests.daemons import BUNDLE
+from tests.fakes_engine import FakeEngine
+
+
+class Engines:
+    """Tests and replaces at once."""
+
+    generation = 0
+
+    def test(self, done: Callable[[float], None], engine: object) -> None:
+        done(0.0)
+
+    def replace(self, engine: object, switch: Callable[[], None]) -> None:
+        self.generation += 1
+        switch()
+
+
+def test_a_reload_while_a_swap_loads_is_in_force_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config(voices=VoicesConfig(folder=tmp_path / "voices", cache=tmp_path / "cache"))
+    read = bundle.read(BUNDLE, verify=False)
+    store = open_store(config.voices, read)
+    scheduler: Any = SimpleNamespace(engines=Engines(), check_open=lambda: None)
+    parts = partial(Speech, scheduler=scheduler, clock=lambda: 0.0)
+    present = changes.Changes(config, read, store, Prompts(store), parts)
+    assert present.front.languages[:1] != ("fr",)
+
+    def load(*_: object) -> FakeEngine:
+        present.reload(replace(config, text=TextConfig(language="fr")))
+        return FakeEngine()
+
+    monkeypatch.setattr(changes, "load_beside", load)
+    asyncio.run(present.swap(BUNDLE, print))
+    assert present.speech.generation == 1
+    assert present.front.languages[:1] == present.speech.defaults.languages[:1] == ("fr",)
+
+
+def test_a_swap_whose_caller_goes_away_is_finished_before_the_next() -> None:
+    done: list[str] = []
+
+    async def swaps() -> None:
+        going = asyncio.Event()
+
+        async def swap(folder: Path) -> None:
+            done.append(f"{folder} begins")
+            await going.wait()
+            done.append(f"{folder} ends")
+
+        daemon: Any = SimpleNamespace(swap=swap, describe=pb.Status)
+        service, context = AdminService(daemon), cast("Any", None)
+        calls = [
+            asyncio.create_task(service.SwapBundle(pb.SwapBundleRequest(path=path), context))
+            for path in ("/first", "/queued", "/last")
+        ]
+        await asyncio.sleep(0)
+        for call in calls[:2]:
+            call.cancel()
+        await asyncio.wait(calls[:2])
+        going.set()
+        await calls[2]
+
+    asyncio.run(swaps())
+    assert done == ["/first begins", "/first ends", "/last begins", "/last ends"]
