@@ -153,7 +153,9 @@ def _fetch_all(
     """Fetch (repository, file)s, of which the first repository's commit is recorded."""
     before = read_record(folder)
     first = before.files if before else {}
-    paths, hashes, commits = [], {}, []
+    paths = []
+    hashes = {}
+    commits = []
     for repository, name in files:
         path = folder / Path(name).name
         say(f"{repository}/{name} → {path}")

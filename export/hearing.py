@@ -141,7 +141,9 @@ def resample(sound: Sound, rate_hz: int) -> FloatArray:
 
 def spelled(text: str) -> str:
     """Numbers, amounts, & and % as the device says them in English; what it has no words for stays."""
-    english, said, place = language("en"), "", 0
+    english = language("en")
+    said = ""
+    place = 0
     for match in _NUMERIC.finditer(text):
         readings = english.signs if match[0] in "&%" else english.numbers
         if match.start() >= place and (span := readings.at(text, match.start())):

@@ -27,7 +27,9 @@ LISTENS = "0A"
 
 def describe(box: Box) -> dict[str, Any]:
     """Processor, power mode, clocks, temperature and versions now."""
-    machine, reading, clocks = platform.identify(box.root), take_reading(box), read(box)
+    machine = platform.identify(box.root)
+    reading = take_reading(box)
+    clocks = read(box)
     versions = {"python": python_platform.python_version()}
     for package in PACKAGES:
         try:

@@ -121,7 +121,9 @@ def measure(
     counted: list[list[Reply]] = [[] for _ in cells]
     pid = listener(address)
     at, before = box.wall(), describe(box)
-    total, done, warm_up_s = (repeats + 1) * len(cells), 0, 0.0
+    total = (repeats + 1) * len(cells)
+    done = 0
+    warm_up_s = 0.0
     neighbours = Neighbours((pid,) if pid else ())
     for repeat in range(repeats + 1):
         for cell, replies in zip(cells, counted, strict=True):

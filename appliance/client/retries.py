@@ -83,7 +83,9 @@ class Attempts:
         self._until_audio = bool(self.retries or self.hold_s)
         if self.hold_s is None:
             self.hold_s = HOLD_S if self._channel else 0.0
-        self._number, self._absent, self._is_admitted = self.lines.number(), 0, False
+        self._number = self.lines.number()
+        self._absent = 0
+        self._is_admitted = False
         self._last = CallFailed("UNAVAILABLE", "those before it on its channel await the daemon")
         if self._may_repeat and not self.request.request_id:
             # A box that still works on the last attempt then refuses the next one, rather than do both.

@@ -129,7 +129,9 @@ def _htk_corners(top_hz: float, mels: int) -> NDArray[np.float64]:
 
 def _slaney_corners(top_hz: float, mels: int) -> NDArray[np.float64]:
     """(mels + 2,) hertz on Slaney's scale: linear to 1 kHz, then 27 steps per factor 6.4."""
-    linear_hz, knee_hz, log_step = 200.0 / 3.0, 1000.0, np.log(6.4) / 27.0
+    linear_hz = 200.0 / 3.0
+    knee_hz = 1000.0
+    log_step = np.log(6.4) / 27.0
     knee = knee_hz / linear_hz
     top = top_hz / linear_hz if top_hz < knee_hz else knee + np.log(top_hz / knee_hz) / log_step
     scale = np.linspace(0.0, top, mels + 2)

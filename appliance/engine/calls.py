@@ -59,7 +59,9 @@ def calls_alone(
     segment: Segment, step: int, multiple: int, max_batch: int, sampler: Sampler, dimensions: Dimensions
 ) -> list[StepCall]:
     """The calls of a segment of one or two rows that makes this step alone."""
-    d, rows, start = dimensions, sampler.rows(segment.guidance), 0
+    d = dimensions
+    rows = sampler.rows(segment.guidance)
+    start = 0
     if segment.sampling != "exact":
         start = len(segment.reference_log_mel) // d.stride * d.stride
     frames = padded(segment.frames - start, multiple)

@@ -63,7 +63,9 @@ class Synthesizer:
                 f"not for {backend.name}"
             )
         begun = time.monotonic()
-        self.manifest, self._backend, self._host = manifest, backend, host or backend
+        self.manifest = manifest
+        self._backend = backend
+        self._host = host or backend
         self.max_lanes = lanes
         self._safer = safe = safer or {}
         d, longest = manifest.dimensions, manifest.max_frames

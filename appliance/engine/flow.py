@@ -240,7 +240,9 @@ class Flow:
     def _set_unguided(self, lane: LaneState) -> None:
         """Give the unguided row the condition of its time."""
         if changes(lane.unguided, lane.done):
-            index, rows, copy = lane.unguided[lane.done], lane.parts[-1], self.backend.copy
+            index = lane.unguided[lane.done]
+            rows = lane.parts[-1]
+            copy = self.backend.copy
             last = len(rows.lengths) - 1
             own = self._unguided(lane, index, lane.start, lane.frames)
             copy(own, rows.view("condition", lane.frames, row=last))
@@ -270,7 +272,9 @@ class Flow:
         self._copy_context(lane, "reference", "context")
 
     def _bind(self, parts: Sequence[Rows], frames: int) -> tuple[Bound, list[Bound]]:
-        first, last, shape = parts[0], parts[-1], (frames, self.dimensions.mels)
+        first = parts[0]
+        last = parts[-1]
+        shape = (frames, self.dimensions.mels)
         latents, velocity = (first.view(name, frames) for name in ("latents", "velocity"))
         unguided = last.view("velocity", frames, row=len(last.lengths) - 1)
         given = (latents, velocity, unguided)

@@ -58,7 +58,9 @@ def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
             "case", f"{path}: unknown array {', '.join(unknown)}; optional: {', '.join(OPTIONAL)}"
         )
     defaults, mels = engine.manifest.defaults, engine.manifest.mel.mels
-    cond, ids, index = arrays["cond"], arrays["ids"], arrays.get("upsample_index")
+    cond = arrays["cond"]
+    ids = arrays["ids"]
+    index = arrays.get("upsample_index")
     if cond.ndim != 3 or cond.shape[0] != 1 or cond.shape[2] != mels:
         raise InvalidRequest("cond", f"must be (1, frames, {mels}), not {cond.shape}")
     if ids.ndim != 2 or ids.shape[0] != 1 or not np.issubdtype(ids.dtype, np.integer):

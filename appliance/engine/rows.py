@@ -49,7 +49,9 @@ class Rows:
 
     def take(self, lengths: Sequence[int], padded: int, reference: int = 0) -> None:
         """Set the frames of each row, N and P."""
-        self.lengths, self.padded, self.reference = tuple(lengths), padded, reference
+        self.lengths = tuple(lengths)
+        self.padded = padded
+        self.reference = reference
         if self._backend.frame_multiple == 1:  # true lengths hardly recur
             self._bound.clear()
         self._upload("lengths", self.lengths)

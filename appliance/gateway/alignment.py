@@ -79,7 +79,9 @@ def written(text: str, header: Header, said: Alignment) -> Alignment:
 def _aligned(text: str, said: Sequence[Timed], changes: Iterable[tuple[list[str], list[str]]]) -> Alignment:
     theirs = [*TOKEN.finditer(text)]
     ours = [*TOKEN.finditer("".join(one.character for one in said))]
-    timed, at, at_s = list[Timed](), 0, 0.0
+    timed = list[Timed]()
+    at = 0
+    at_s = 0.0
     pairs = matched([one[0].casefold() for one in theirs], [one[0].casefold() for one in ours], changes)
     for (first, last), (first_said, last_said) in pairs:
         start_s = max(said[ours[first_said].start()].start_s, at_s)

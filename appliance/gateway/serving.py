@@ -69,11 +69,9 @@ def configured(path: Path | None, overrides: Iterable[str]) -> Config:
 
 def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> int:
     config = configured(path, overrides)
-    app, context, address = (
-        make_app(config),
-        tls_context(config.server) if config.server.tls_certificate else None,
-        daemon_address(config),
-    )
+    app = make_app(config)
+    context = tls_context(config.server) if config.server.tls_certificate else None
+    address = daemon_address(config)
     listener = listen(config, "gateway", notifier)
     # Invalid requests are not logged.
     log = logging.getLogger("uvicorn.error")

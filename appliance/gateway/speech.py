@@ -126,7 +126,9 @@ class StreamedSpeech(Response):
     """
 
     def __init__(self, client: AsyncClient, speech: SpeechRequest, framing: Framing | None = None) -> None:
-        self._client, self._speech, self._framing = client, speech, framing or Framing()
+        self._client = client
+        self._speech = speech
+        self._framing = framing or Framing()
         super().__init__(
             media_type=self._framing.media_type or speech.format.media_type, headers=speech.audio_headers
         )
@@ -136,7 +138,10 @@ class StreamedSpeech(Response):
         await while_connected(receive, self._send(scope, receive, send))
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        speech, framing, end, is_begun = self._speech, self._framing, End(), False
+        speech = self._speech
+        framing = self._framing
+        end = End()
+        is_begun = False
         try:
             async with aclosing(cast("Any", self._events())) as events:
                 async for event in events:

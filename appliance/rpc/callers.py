@@ -150,7 +150,9 @@ class Callers:
         access: CallAccess | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._server, self.access, self._clock = server or ServerConfig(), access or CallAccess(), clock
+        self._server = server or ServerConfig()
+        self.access = access or CallAccess()
+        self._clock = clock
         self._callers: WeakValueDictionary[str, Caller] = WeakValueDictionary()
         self._calls: set[Call] = set()
 
@@ -180,7 +182,9 @@ class Callers:
 
     def _check_room(self, caller: Caller, kind: Kind, context: Context) -> None:
         """Raises TooManyCalls."""
-        server, own, kinds = self._server, caller.calls, SPEAKING if kind in SPEAKING else (kind,)
+        server = self._server
+        own = caller.calls
+        kinds = SPEAKING if kind in SPEAKING else (kind,)
         _check(self._calls, kinds, server.max_calls if kind in SPEAKING else OF_ALL.get(kind))
         most = server.max_calls_of_peer if kind in SPEAKING else OF_CALLER[kind]
         _check(own, kinds, most, f" of {caller.key}")

@@ -125,7 +125,9 @@ class Admission:
             self._delivery.end(old, kind(f"replaced by {job.terms.request_id}"))
         workload.jobs[job.terms.request_id] = job
         if job.kept:
-            job.begun, job.done, job.made_s = True, len(job.segments), job.audio_s
+            job.begun = True
+            job.done = len(job.segments)
+            job.made_s = job.audio_s
             job.held = list(job.kept)
             self._delivery.release(job)
         else:

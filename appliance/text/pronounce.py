@@ -43,7 +43,9 @@ def pronounce(text: Rewriting, words: Mapping[str, str], marks: Marks) -> None:
     """
     if not words:
         return
-    plain, done, parts = unicodedata.normalize("NFC", text.text), 0, []
+    plain = unicodedata.normalize("NFC", text.text)
+    done = 0
+    parts = []
     for start, word, end, say in _found(plain, *_looked_up(tuple(words.items()))):
         text.note("pronunciation", plain[word:end], say)
         parts += [plain[done:start], marks.text(say)]

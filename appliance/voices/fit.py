@@ -168,7 +168,9 @@ def _nuclei(power: NDArray[np.float64]) -> float:
 
 def _peaks(level: NDArray[np.float64], least: float, dip: float) -> int:
     """Peaks above `least` that rise from the dip before, and fall to the next, by `dip`."""
-    count, low, high = 0, float(level[0]), -math.inf
+    count = 0
+    low = float(level[0])
+    high = -math.inf
     rising = True
     for value in level.tolist():
         if rising:
@@ -178,5 +180,7 @@ def _peaks(level: NDArray[np.float64], least: float, dip: float) -> int:
         else:
             high = max(high, value)
             if value <= high - dip:
-                count, low, rising = count + 1, value, True
+                count = count + 1
+                low = value
+                rising = True
     return count + (not rising)

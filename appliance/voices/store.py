@@ -250,7 +250,9 @@ class VoiceStore(VoiceIndex):
 
     def _check_room(self, place: Place, needed: int) -> None:
         """Raises StorageError, and VoiceNotFound for a style of none."""
-        names, most, what = self.names(), MOST_VOICES, "voices"
+        names = self.names()
+        most = MOST_VOICES
+        what = "voices"
         if place.style:
             self.voice(place.voice)
             names, most = style_names(self._folder, place.voice), MOST_STYLES
@@ -267,7 +269,9 @@ class VoiceStore(VoiceIndex):
     def _write(self, place: Place, recorded: Recorded, audio: bytes) -> None:
         """A voice in place of a damaged one keeps the styles of that."""
         folder = self._folder / place.folder
-        new, aside, parent = self._hidden(place.name), None, folder.parent
+        new = self._hidden(place.name)
+        aside = None
+        parent = folder.parent
         try:
             new.mkdir()
             write_synced(new / AUDIO, audio)

@@ -76,7 +76,9 @@ class _UpstreamMel(Ranged):
     mel_spec_type: Literal["vocos", "bigvgan", "sbhifigan16k"] = "vocos"
 
     def spec(self) -> MelSpec:
-        kind, rate, mels = _MEL_KINDS[self.mel_spec_type], self.target_sample_rate, self.n_mel_channels
+        kind = _MEL_KINDS[self.mel_spec_type]
+        rate = self.target_sample_rate
+        mels = self.n_mel_channels
         return MelSpec(kind, rate, mels, self.hop_length, self.n_fft, self.win_length)
 
 

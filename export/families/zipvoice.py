@@ -287,7 +287,9 @@ class Step(nn.Module):
         with torch.device("meta"):
             model = ZipVoice(arch, vocab_size, embeds_guidance=GUIDANCE in weights)
         decoder = checkpoint.filled(model, weights).fm_decoder
-        self.rows, self.single, self.compute = 1 if form == "single" else None, form == "single", compute
+        self.rows = 1 if form == "single" else None
+        self.single = form == "single"
+        self.compute = compute
         self.from_latents = parts.Matrix(decoder.in_proj.weight[:, :mels], None, compute)
         # Reference and padded reply together may exceed `max_frames`; the tracer knows no bound of their sum.
         self.most = max_frames + FRAME_MULTIPLE

@@ -300,7 +300,9 @@ class DiT(nn.Module):
         rows = len(text)
         seen = torch.stack((cond, torch.zeros_like(cond)))[:rows]
         x = self.input_embed(latents.expand(rows, -1, -1), seen, text)
-        first, angles, time = x, self.rotary_embed(x.shape[1]), self.time_embed(t, strength)
+        first = x
+        angles = self.rotary_embed(x.shape[1])
+        time = self.time_embed(t, strength)
         for block in self.transformer_blocks:
             x = block(x, time, angles)
         if self.arch.long_skip_connection:

@@ -326,7 +326,9 @@ class Layer(nn.Module):
         self.feed_forward3 = FeedForward(dim, hidden * 5 // 4)
         self.nonlin_attention = NonlinearAttention(dim)
         self.conv_module1, self.conv_module2 = Convolution(dim, kernel), Convolution(dim, kernel)
-        self.norm, self.bypass, self.bypass_mid = BiasNorm(dim), Bypass(dim), Bypass(dim)
+        self.norm = BiasNorm(dim)
+        self.bypass = Bypass(dim)
+        self.bypass_mid = Bypass(dim)
 
     def forward(
         self,
@@ -404,7 +406,9 @@ class Downsample(nn.Module):
 class DownsampledStack(nn.Module):
     def __init__(self, stack: Stack, dim: int, factor: int) -> None:
         super().__init__()
-        self.downsample, self.encoder, self.out_combiner = Downsample(factor), stack, Bypass(dim)
+        self.downsample = Downsample(factor)
+        self.encoder = stack
+        self.out_combiner = Bypass(dim)
         self.factor = factor
 
     def forward(self, x: Tensor, table: Tensor, time: Tensor | None, frames: Frames, past: Past) -> Tensor:

@@ -481,7 +481,9 @@ def solve(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> Trajectory:
     d, sampler = graphs.dimensions, graphs.bundle.manifest.sampler
     condition = graphs.run("condition", condition_inputs(case, d.upsampling))["condition"]
     table = _table(graphs, case, times)
-    y, latents, found = case.noise, list[FloatArray](), list[FloatArray]()
+    y = case.noise
+    latents = list[FloatArray]()
+    found = list[FloatArray]()
     for step, (guided, unguided) in enumerate(sampler.weights(times, case.guidance)):
         v = np.stack([_alone(graphs, y, condition[i], table, step) for i in _shown(sampler, times[step])])
         latents.append(y)
@@ -493,7 +495,9 @@ def solve(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> Trajectory:
 
 def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
     """Errors of velocities at the oracle's latents, through each step graph."""
-    d, n, known = graphs.dimensions, solved.case.frames, len(solved.case.cond)
+    d = graphs.dimensions
+    n = solved.case.frames
+    known = len(solved.case.cond)
     bound, sampler = graphs.bounds.get("step"), graphs.bundle.manifest.sampler
     bound = bound and max(bound, OWN_ERRORS * solved.own)
     given = signatures(d)["step_keys" if d.keeps_keys else "step"].inputs

@@ -147,7 +147,9 @@ def ensure(
 def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
     """Raises BundleError, StorageError."""
     record = read_record(backend.cache.folder, bundle)
-    engines, weights, build_s = [], 0, dict[str, float](record.build_s if record else {})
+    engines = []
+    weights = 0
+    build_s = dict[str, float](record.build_s if record else {})
     for graph, source in engine_sources(bundle, backend, record.safer if record else {}).items():
         size = backend.cache.size(source)
         stored = sum(path.stat().st_size for path in files_of(source.path))

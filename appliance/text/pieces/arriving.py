@@ -32,7 +32,9 @@ class TextSplitter:
 
     def rest(self) -> str:
         """Rest at the end of the input."""
-        rest, self._text, self._is_first = self._text.strip(), "", True
+        rest = self._text.strip()
+        self._text = ""
+        self._is_first = True
         return rest
 
     def _end(self) -> tuple[int, int] | None:

@@ -92,7 +92,9 @@ class Batches:
         A clip of a voice is `repeats` times in an epoch, once if not named. With `replies` each text follows
         a clip of any voice, all as often, and is hidden. Raises ValueError without clips.
         """
-        self.store, self.device, self.mels = store, device, torch.from_numpy(store.mels).to(device)
+        self.store = store
+        self.device = device
+        self.mels = torch.from_numpy(store.mels).to(device)
         self.frames, self.longest, self.repeats, self.seed = frames, longest, repeats, seed
         self.replies, self.placement = replies, placement
         self.phones = [tokens(clip.phones) for clip in store.clips]

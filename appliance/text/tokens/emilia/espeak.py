@@ -50,7 +50,9 @@ def opened() -> Any:
 @functools.cache
 def languages(library: Any) -> list[list[str]]:
     """Languages of each voice, its own first."""
-    found, listed, place = [], library.espeak_ListVoices(None), 0
+    found = []
+    listed = library.espeak_ListVoices(None)
+    place = 0
     while listed[place]:
         voice = listed[place].contents
         at, names = voice.languages, []
