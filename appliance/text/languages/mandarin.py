@@ -385,7 +385,11 @@ MANDARIN = SPEECH.language(
             _percents,
         ),
         (Kind.RANGE, rf"(\d+){DASH}(\d+){_LETTER_END}(?!\s?=|-\d)", _result),
-        (Kind.FRACTION, rf"(\d{{1,3}})/(\d{{1,3}}){_LETTER_END}", _slash),
+        (
+            Kind.FRACTION,
+            rf"(?!0\d\d|(?:\d+/)?(?:19|20)\d\d(?!\d))(\d{{1,4}})/(\d{{1,4}}){_LETTER_END}",
+            _slash,
+        ),
     ),
     words=(
         (Kind.WORD, r"[vV](?=\.?\s)", lambda m: m[0]),

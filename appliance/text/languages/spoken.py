@@ -700,8 +700,8 @@ class _Reader:
             return None
         is_rising = float(a.number) < float(b.number)
         is_close = not re.search(r"\s[-–—~～]\s", match[0])
-        is_common = is_close and is_rising and a.scale.isascii() and float(b.number) < 1_000
-        scale = b.scale or (a.scale if is_common else "")  # 5k-10
+        is_common = is_close and is_rising and float(b.number) < 1_000  # 5k-10, but not 1万-2 and 1k-2米
+        scale = b.scale or (a.scale if is_common and not re.search(f"[{HAN}]", a.scale + b.sign) else "")
         both = Amount(b.number, scale, b.sign or a.sign)
         word, year = s.to, s.year or (lambda number: s.cardinal(number, ""))
         if not (a.scale or both.scale or both.sign) and (a.number + b.number).isdigit():
