@@ -70,13 +70,16 @@ _POWERS = {"2": "squared", "3": "cubed"}
 
 class _English(Speech):
     def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
-        """m is minutes, meters or millions; W and L are won and lost; 2D is no time."""
-        scale, sign = amount.scale, amount.sign
+        """m is minutes, meters or millions; W and L are won and lost; 2D is no time; 5kg-10 no range."""
+        scale, sign, groups = amount.scale, amount.sign, match.groupdict()
         if scale in ("b", "m") and not _MONEY.search(match[0]):
             if scale == "b":
                 return None
-            if not _MANY_AFTER.match(match.string, match.end()):
+            is_time = (groups.get("scale_a") or "m") == "m"  # 1k-2m
+            if is_time and not _MANY_AFTER.match(match.string, match.end()):
                 scale, sign = "", "m"
+        if sign and _is_open(match):
+            return None
         if sign in (*"dwyDY",) and not _is_timed(match):
             return None
         if sign in (*"WVAL",) and _RECORD.search(match.string):
@@ -84,9 +87,9 @@ class _English(Speech):
         return Amount(amount.number, scale, "min" if sign == "m" and not _is_length(match) else sign)
 
     def bare(self, match: re.Match[str]) -> str | tuple[Kind, str]:
-        """A code's digits each, a year in its halves, .45 without a zero."""
+        """A code's digits each, a year in its halves, .45 without a zero but in a list: 10,.45."""
         digits = "" if match["sign"] else match["number"]
-        if re.fullmatch(r"\.\d{2,3}", digits):
+        if re.fullmatch(r"\.\d{2,3}", digits) and before(match, 1) != ",":
             return f"point {self.digits(digits)}"
         if len(digits) > 3 and digits.isdigit() and _CODE_BEFORE.search(before(match)):
             return Kind.CODE, self.digits(digits)
@@ -222,6 +225,13 @@ SPEECH = _English(
 def _is_length(match: re.Match[str]) -> bool:
     after = (pattern.match(match.string, match.end()) for pattern in (_PER_TIME, _LENGTH_AFTER))
     return any(after) or bool(_LENGTH_BEFORE.search(before(match)))
+
+
+def _is_open(match: re.Match[str]) -> bool:
+    """True for two amounts, 5kg-10 or 5% - 10, of which only the first has a unit."""
+    groups = match.groupdict()
+    has_others = any(map(groups.get, ("before_a", "before_b", "unit_b"))) or groups.get("scale_b") == "m"
+    return "unit_a" in groups and not has_others and bool(re.search(r"[\w\s][-–—~～]", match[0]))
 
 
 def _is_timed(match: re.Match[str]) -> bool:
@@ -445,6 +455,7 @@ ENGLISH = SPEECH.language(
         (Kind.CODE, r"0[xX]([0-9A-Fa-f]+)(?![A-Za-z\d_])", _hexadecimal),
         (Kind.CODE, r"(\d{1,3}(?:\.\d{1,3}){3})(?::(\d{1,5}))?(?![\w.]\d|\w)", _address),
         (Kind.DATE, rf"(\d{{1,2}})/(\d{{1,2}})/(\d{{4}}|\d\d){END}", _slash_date),
+        (Kind.DATE, rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){END}", lambda m: _date(*m.groups())),
         (
             Kind.DATE,
             rf"(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})\b(,? (?:19|20)\d\d(?!\d))?",

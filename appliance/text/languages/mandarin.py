@@ -385,13 +385,17 @@ MANDARIN = SPEECH.language(
             _percents,
         ),
         (Kind.RANGE, rf"(\d+){DASH}(\d+){_LETTER_END}(?!\s?=|-\d)", _result),
-        (Kind.FRACTION, rf"(\d{{1,2}})/(\d{{1,2}}){_LETTER_END}", _slash),
+        (
+            Kind.FRACTION,
+            rf"(?!0\d\d|(?:\d+/)?(?:19|20)\d\d(?!\d))(\d{{1,4}})/(\d{{1,4}}){_LETTER_END}",
+            _slash,
+        ),
     ),
     words=(
         (Kind.WORD, r"[vV](?=\.?\s)", lambda m: m[0]),
         (
             Kind.VERSION,
-            r"[vV]\.?(\d+(?:\.\d+)*)((?<=\.\d)[a-z])?(?=版)",
+            r"[vV]\.?(\d+(?:\.\d+)*)((?:(?<=\.\d)|(?<=\.\d\d))[a-z])?(?=版)",
             lambda m: SPEECH.points(m[1]) + (m[2] or ""),
         ),
         (Kind.NUMBER, r"[Nn]o\.\s?(\d+)", lambda m: f"第{SPEECH.said(m[1])}"),

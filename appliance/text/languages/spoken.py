@@ -462,7 +462,7 @@ class _Reader:
                 self._lasting,
             ),
             (Kind.TIME, rf"(?P<min>\d+)\s?m(?:in)?\s?(?P<s>\d+)\s?s{end}", self._lasting),
-            (Kind.SCORE, rf"(\d{{1,3}}):(\d{{1,3}}){end}", self._between(s.score)),
+            (Kind.SCORE, rf"[0٠०]*(\d{{1,3}}):[0٠०]*(\d{{1,3}}){end}", self._between(s.score)),
             (Kind.SCORE, rf"(\d{{1,2}})([vV][sS]?)(\d{{1,2}}){end}", self._versus),
             (Kind.PHONE, rf"(?:{s.phone}){end}", self._phone),
             (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{end}(?!\s?=)", self._score),
@@ -504,7 +504,7 @@ class _Reader:
             (Kind.WORD, rf"(?i)({pattern})\.(?!\w*\.\w)(?P<last>\s*$)?", self._short(shorts)),
             (
                 Kind.VERSION,
-                rf"[vV]\.?\s?(\d+(?:\.\d+)*)(?:(?<=\.\d)([a-z]))?{self._end}",
+                rf"[vV]\.?\s?(\d+(?:\.\d+)*)(?:(?:(?<=\.\d)|(?<=\.\d\d))([a-z]))?{self._end}",
                 self._version,
             ),
             (
@@ -700,9 +700,8 @@ class _Reader:
             return None
         is_rising = float(a.number) < float(b.number)
         is_close = not re.search(r"\s[-–—~～]\s", match[0])
-        if match["unit_a"] and not (b.sign or is_close):
-            return None  # 5 min - 10 of us
-        scale = b.scale or (a.scale if is_close and is_rising and float(b.number) < 1_000 else "")  # 5k-10
+        is_common = is_close and is_rising and float(b.number) < 1_000  # 5k-10, but not 1万-2 and 1k-2米
+        scale = b.scale or (a.scale if is_common and not re.search(f"[{HAN}]", a.scale + b.sign) else "")
         both = Amount(b.number, scale, b.sign or a.sign)
         word, year = s.to, s.year or (lambda number: s.cardinal(number, ""))
         if not (a.scale or both.scale or both.sign) and (a.number + b.number).isdigit():
