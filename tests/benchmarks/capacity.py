@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -114,7 +113,7 @@ class Speaking:
         for channel in range(channels):
             at = draw.uniform(0.0, 4.0)
             while at < self.seconds:
-                length_s = min(max(draw.lognormvariate(math.log(3.4), 0.6), 1.0), 12.0)
+                length_s = simulator.line_s(draw)
                 found.append(self.message(at, length_s, f"channel {channel}"))
                 at += length_s + PAUSE_S
         return sorted(found, key=lambda message: message.at)

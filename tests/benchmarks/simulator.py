@@ -1,6 +1,6 @@
 """The scheduler on a virtual clock: an hour of chat in seconds, on devices that are a table of costs.
 
-    python -m tests.benchmarks.simulator [--device orin|launch-bound] [--load 3]
+    python -m tests.benchmarks.simulator [--device orin|launch-bound|zipvoice] [--load 3]
     python -m tests.benchmarks.simulator --replay TRACE [--bundle DIR] [--voice WAV] [--threads N]
 
 The scheduler is the daemon's own; only clock, engine and listeners are not. Orin's table is DERIVED, not
@@ -78,7 +78,7 @@ class Table(Protocol):
 
 @dataclass(frozen=True)
 class Device:
-    """Costs of one device, in seconds: a step's are launch + rows · (token · N + pair · N²)."""
+    """Costs of a model on a device, in seconds: a step's are launch + rows · (token · N + pair · N²)."""
 
     launch_s: float
     token_s: float
@@ -87,11 +87,13 @@ class Device:
     vocoder_frame_s: float
     max_batch: int = 1
     """Lanes in one call."""
+    rows: int = 2
+    """Of a lane: a guided and an unguided one."""
 
     def step_s(self, steps: Steps) -> float:
-        """One step of all of them, each a guided and an unguided row."""
+        """One step of all of them."""
         frames = [segment.frames for segment, _ in steps]
-        return self.launch_s + sum(2 * (self.token_s * n + self.pair_s * n * n) for n in frames)
+        return self.launch_s + sum(self.rows * (self.token_s * n + self.pair_s * n * n) for n in frames)
 
     def of(self, segment: Segment) -> Cost:
         steps = (self.step_s([(segment, 0)]),) * segment.nfe
@@ -110,7 +112,10 @@ ORIN = Device(
     max_batch=4,
 )
 LAUNCH_BOUND = Device(6e-3, ORIN.token_s / 10, ORIN.pair_s / 10, 1e-3, ORIN.vocoder_frame_s / 10, max_batch=8)
-DEVICES = {"orin": ORIN, "launch-bound": LAUNCH_BOUND}
+ZIPVOICE = replace(ORIN, launch_s=1.9e-3, token_s=8.9e-6, pair_s=3.5e-9, rows=1)
+"""ZipVoice-LibriTTS-Distill on the same Orin: its 16.6 ms a step at 1,253 frames and 28 ms of four at 609, as
+tests/records/limit.md models them, and 677 launches of 2.8 µs."""
+DEVICES = {"orin": ORIN, "launch-bound": LAUNCH_BOUND, "zipvoice": ZIPVOICE}
 
 
 @dataclass(frozen=True)
@@ -225,6 +230,7 @@ class Message:
     cancel_after_s: float = math.inf
     user: str = ""
     supersede: str = ""
+    merge: str = ""
     queue_timeout_s: float | None = None
     caller: str = ""
     approve_after_s: float = math.inf
@@ -327,6 +333,7 @@ class World:
             channel=message.channel,
             user=message.user,
             supersede=message.supersede,
+            merge=message.merge,
             priority=message.priority,
             playout=Playout.SERIAL,
             queue_timeout_s=message.queue_timeout_s,
@@ -347,9 +354,11 @@ class World:
         message.job = job = Job(
             terms, deliver, self.now, stream=message.stream, buffer_s=20.0 if message.stream else math.inf
         )
-        ways = message.planned or [segments_of(message, pieces) for pieces in message.pieces]
+        merging = self.scheduler.queue.mergeable(terms)
+        before = tuple(segment.audio_s for segment in merging.segments) if merging else ()
+        ways = message.planned or [segments_of(message, (*before, *pieces)) for pieces in message.pieces]
         try:
-            self.scheduler.admit(job, ways)
+            self.scheduler.admit(job, ways, merging)
         except ApplianceError as error:
             message.job, message.refused = None, type(error).__name__
             return
@@ -390,6 +399,11 @@ def cut(seconds: float, first_s: float = 1.5, longest_s: float = 8.0) -> tuple[t
     return ((seconds,), tuple(pieces)) if len(pieces) > 1 and seconds <= longest_s else (tuple(pieces),)
 
 
+def line_s(draw: random.Random) -> float:
+    """Seconds of a chat line, 1 to 12."""
+    return min(max(draw.lognormvariate(math.log(3.4), 0.6), 1.0), 12.0)
+
+
 def chat(
     seconds: float, load: float, device: Device, seed: int = 0, queue_timeout_s: float | None = 0.0
 ) -> list[Message]:
@@ -400,8 +414,7 @@ def chat(
     rate = load / device.of(sample).left_s(False, 0)
     messages, at = [], 0.0
     while (at := at + draw.expovariate(rate)) < seconds:
-        length_s = min(max(draw.lognormvariate(math.log(3.4), 0.6), 1.0), 12.0)
-        messages.append(Message(at, cut(length_s), queue_timeout_s=queue_timeout_s))
+        messages.append(Message(at, cut(line_s(draw)), queue_timeout_s=queue_timeout_s))
     return messages
 
 
