@@ -157,7 +157,7 @@ async def _moderate(request: Request) -> Response:
     chosen: list[list[str]] = []
     if verb in OF_REQUESTS:
         request_id = (await _given(request)).text("request_id")
-        chosen = [[request_id] if request_id else []]
+        chosen = [[] if request_id is None else [request_id]]
     utterances = await getattr(_client(request), verb)(channel, *chosen)
     return _utterances(utterances or (), "approved" if verb == "approve" else "ended")
 

@@ -237,14 +237,14 @@ class VoiceStore(VoiceIndex):
         if miscounted := fit.count_warnings(transcript, samples, rate_hz, languages):
             return miscounted + unmarked
         key = upload.sha256, transcript
-        if key not in self._echoes:
+        if (echoed := self._echoes.get(key)) is None:
             reply = reply_to(Reference(self._spelt(transcript), features))
             if reply is None:
                 return unmarked
-            self._echoes[key] = echo.warnings(samples, reply, rate_hz)
+            echoed = self._echoes[key] = echo.warnings(samples, reply, rate_hz)
             for old in list(self._echoes)[:-MOST_ECHOES]:
                 self._echoes.pop(old, None)
-        return self._echoes[key] + unmarked
+        return echoed + unmarked
 
     # What is written.
 

@@ -200,7 +200,8 @@ def test_held_lines_are_approved_and_rejected(gateway: Gateway) -> None:
             assert answer.status == 200
             return {name: [one["request_id"] for one in found] for name, found in answer.json.items()}
 
-        assert ids("approve", {"request_id": "nobody"}) == {"approved": []}
+        for none in ("nobody", ""):
+            assert ids("approve", {"request_id": none}) == {"approved": []}
         assert ids("reject", {"request_id": "b"}) == {"ended": ["b"]}
         assert ids("approve", query="?request_id=d") == {"approved": ["d"]}
         assert waiting["d"].result(PATIENCE_S).status == 200 and held_of(gateway) == ["c", "e"]
@@ -287,12 +288,25 @@ def test_held_lines_are_decided_by_buttons_and_by_keys(gateway: Gateway, browser
 
 
 @needs_chromium
+def test_keys_that_come_before_the_queue_answers_decide_on_a_line_each(
+    gateway: Gateway, browser: Browser
+) -> None:
+    page = browser.page(gateway.url)
+    with held(gateway, "bc") as waiting:
+        page.until("document.querySelector('[aria-label=\"reject c.\"]')")
+        pressed = "document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }))"
+        page.run(f"for (const key of 'ar') {pressed}")
+        assert [waiting[name].result(PATIENCE_S).status for name in "bc"] == [200, 409]
+    page.close()
+
+
+@needs_chromium
 def test_the_overlay_plays_sample_for_sample_through_a_reconnect_and_a_skip(
     gateway: Gateway, browser: Browser
 ) -> None:
     with ExitStack() as gateways, Client(gateway.daemon.address) as client:
         own = gateways.enter_context(gateway_of(gateway.daemon))
-        page = browser.page(f"{own.url}/overlay?channel=stage")
+        page = browser.page(f"{own.url}/overlay?channel=stage&mouth=on")
         page.run(TAP)
         page.until("document.querySelector('#problem').hidden")
         plain = client.speak(LONG, "ann", encoding="pcm16", **SEED).audio
@@ -323,6 +337,10 @@ def test_the_overlay_plays_sample_for_sample_through_a_reconnect_and_a_skip(
         page.until("document.querySelector('#problem').hidden")
         assert page.run("again") == 0
         assert np.array_equal(given(page, "third")[0], pcm(plain))
+        frames = page.run(
+            "import('/static/overlay.js').then((it) => [...it.tracks.values()].map((t) => t.length))"
+        )
+        assert set(frames) == {len(pcm(plain)) // 480}
         # What sounds is skipped, and what follows moves up.
         page.run(STOPPED)
         [skipped] = client.skip("stage")

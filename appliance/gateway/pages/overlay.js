@@ -29,13 +29,15 @@ function begin({ utterance, sample_rate_hertz: rate, playout, words }) {
 
 function audio({ request_id: id, data, sample_offset: offset, last, words, segment, mouth: frames }) {
   if (words.length) correct(id, segment, words);
-  if (hasMouth) tracks.set(id, [...(tracks.get(id) ?? []), ...fromBase64(frames)]);
+  // After a lost connection it comes again from its beginning.
+  const before = Number(offset) ? (tracks.get(id) ?? []) : [];
+  if (hasMouth) tracks.set(id, [...before, ...fromBase64(frames)]);
   const bytes = fromBase64(data);
   player.audio(id, Number(offset), isHeard ? bytes : new Uint8Array(bytes.length), last);
 }
 
 const corrected = new Map();
-const tracks = new Map();
+export const tracks = new Map();
 
 function correct(id, segment, words) {
   if (!corrected.has(id)) corrected.set(id, new Map());

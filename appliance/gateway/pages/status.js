@@ -144,6 +144,7 @@ function moderate(channel, verb, body) {
 }
 
 function decide(utterance, verb) {
+  utterance.isDecided = true; // the queue answers later than the next key may be pressed
   return moderate(utterance.channel, verb, { request_id: utterance.request_id });
 }
 
@@ -152,7 +153,7 @@ document.addEventListener("keydown", (event) => {
   const verb = KEYS[event.key];
   if (!verb || event.repeat || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.closest("input, textarea, select")) return;
-  const oldest = [...present.values()].find((one) => one.state === "HELD");
+  const oldest = [...present.values()].find((one) => one.state === "HELD" && !one.isDecided);
   if (oldest) decide(oldest, verb);
 });
 
