@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
 from appliance.cli import saying
+from appliance.errors import InvalidRequest
 from appliance.gateway.body import Fields
 from appliance.gateway.refusals import Refusal
-from appliance.options import OPTIONS, Flag, Kind, Option, Options
+from appliance.options import MAX_KEY_CHARACTERS, OPTIONS, Flag, Kind, Option, Options
 from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.requests import check_options
 
 OWN = {"text", "voice", "audio_config"}
 """Fields that are no options."""
@@ -54,6 +57,28 @@ def test_the_rows_are_the_fields_of_a_request() -> None:
         if field.enum_type is not None:
             known = [value.name.lower() for value in field.enum_type.values if value.number]
             assert sorted(one.choices) == sorted(known)
+
+
+@pytest.mark.parametrize("one", OPTIONS, ids=lambda one: one.field)
+def test_the_daemon_refuses_what_a_row_does_not_allow(one: Option) -> None:
+    wrong: Any = None
+    if one.kind is Kind.KEY:
+        wrong = "x" * (MAX_KEY_CHARACTERS + 1)
+    elif one.kind is Kind.CHOICE and one.own != "encoding":  # which the encoder refuses
+        wrong = 99
+    elif one.kind is Kind.DURATION:
+        wrong = timedelta(hours=2)
+    elif one.between is not None and one.own != "seed":  # whose field holds no more
+        wrong = one.between[1] + 1
+    message = pb.SynthesizeRequest()
+    if wrong is None:
+        check_options(message)
+        return
+    part = {one.own: int(wrong) if one.kind is Kind.WHOLE else wrong}
+    message = pb.SynthesizeRequest(**({"audio_config": part} if one.field != one.own else part))
+    with pytest.raises(InvalidRequest) as refused:
+        check_options(message)
+    assert refused.value.field == one.field
 
 
 @pytest.mark.parametrize("kind", GIVEN)

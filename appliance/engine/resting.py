@@ -37,7 +37,7 @@ class RestingEngine:
             begun = time.monotonic()
             engine = self._load()
             engine.run_paths(self._nfe)
-            engine.costs, engine.captures = self.costs, self._captures
+            engine.captures = self._captures
             self._awake, self.wake_s = engine, time.monotonic() - begun
             logger.info("the engine is loaded again after %.2f s", self.wake_s)
 
