@@ -31,10 +31,15 @@ let warned = false;
 let changed = () => {};
 let refused = () => {};
 
+// False for what Chromium makes of LANG=C, "en-US@posix", which no part of Intl takes.
+function isTag(language) {
+  return /^[a-z0-9-]+$/i.test(language);
+}
+
 // `whenChanged` is called with the id of a voice that was stored, or nothing; `whenRefused` with an error.
 export function startVoices(whenChanged, whenRefused) {
   [changed, refused] = [whenChanged, whenRefused];
-  const names = new Intl.DisplayNames(navigator.languages, { type: "language" });
+  const names = new Intl.DisplayNames(navigator.languages.filter(isTag), { type: "language" });
   at("sentence").replaceChildren(...Object.keys(SENTENCES).map((code) => new Option(names.of(code), code)));
   const own = navigator.language.split("-")[0];
   at("sentence").value = own in SENTENCES ? own : "en";
