@@ -74,4 +74,4 @@ def test_a_run_over_a_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_the_readme_shows_the_record(record: Path) -> None:
     page = README.read_text("utf-8")
     assert written(page, json.loads(record.read_text("utf-8"))) == page
-    assert "real-time factor" in page
+    assert "| demo voice, NFE | RTF" in page and "| whole reply of 8 s |" in page

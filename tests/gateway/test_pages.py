@@ -291,12 +291,12 @@ def test_held_lines_are_decided_by_buttons_and_by_keys(gateway: Gateway, browser
 def test_keys_that_come_before_the_queue_answers_decide_on_a_line_each(
     gateway: Gateway, browser: Browser
 ) -> None:
-    page = browser.page(gateway.url)
-    with held(gateway, "bc") as waiting:
-        page.until("document.querySelector('[aria-label=\"reject c.\"]')")
+    page = browser.page(gateway.url)  # which may still show what another test's lines sound
+    with held(gateway, "xy") as waiting:
+        page.until("document.querySelector('[aria-label=\"reject y.\"]')")
         pressed = "document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }))"
         page.run(f"for (const key of 'ar') {pressed}")
-        assert [waiting[name].result(PATIENCE_S).status for name in "bc"] == [200, 409]
+        assert [waiting[name].result(PATIENCE_S).status for name in "xy"] == [200, 409]
     page.close()
 
 
