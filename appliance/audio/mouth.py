@@ -75,7 +75,7 @@ class Mouth:
 
     @cached_property
     def _low(self) -> NDArray[np.bool_]:
-        """Where a vowel's first formant lies."""
+        """Band of a vowel's first formant."""
         return (self._hz >= 200) & (self._hz <= 1_000)
 
     @cached_property

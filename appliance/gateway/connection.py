@@ -17,7 +17,7 @@ T = TypeVar("T")
 @asynccontextmanager
 async def running(*works: Coroutine[Any, Any, T]) -> AsyncIterator[tuple[asyncio.Task[T], ...]]:
     """Tasks that run meanwhile, and are cancelled at the end."""
-    # Not a task group: a call of grpc.aio ends with a CancelledError of its own, which that would pass on.
+    # A task group would pass on the CancelledError with which a call of grpc.aio ends by itself.
     tasks = tuple(asyncio.create_task(work) for work in works)
     try:
         yield tasks

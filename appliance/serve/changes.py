@@ -1,4 +1,4 @@
-"""What changes while a daemon runs: its configuration by a reload, its bundle by a swap."""
+"""Changes of a running daemon: its configuration by a reload, its bundle by a swap."""
 
 from __future__ import annotations
 
@@ -117,9 +117,8 @@ class Changes:
             read, vocabulary, loaded = await asyncio.to_thread(self._load, folder, report)
         except Interrupted:
             raise Unavailable("the daemon is draining") from None
-
         try:
-            # What a runtime keeps by thread is made now, and a fault shows while the old engine still speaks.
+            # Makes what a runtime keeps by thread; a fault shows while the old engine still speaks.
             await self.test_engine(loaded)
             # By the configuration that holds now: a reload may have come meanwhile.
             front = front_of(vocabulary, read.manifest, self.config)

@@ -1,4 +1,4 @@
-"""What is stored: voices and styles by name, their records, and the references that are made of them."""
+"""Stored voices and styles by name, their records, and the references that are made of them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class VoiceIndex:
     ) -> None:
         """`level`: least RMS of references. Makes missing folders. Raises StorageError."""
         self.reader = reader
-        """What the bundle in use reads."""
+        """Reader of the bundle in use."""
         self._folder = folder
         self._spec = spec
         self._level = level

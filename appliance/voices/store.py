@@ -188,7 +188,7 @@ class VoiceStore(VoiceIndex):
         sweep(self._folder, LEFTOVER_RULE)
         self._prepared.sweep()
 
-    # What is checked.
+    # Checks.
 
     def _same(self, upload: Upload) -> Voice | Style | None:
         """The stored recording, if it has this content; None if there is none, or a damaged one.
@@ -246,7 +246,7 @@ class VoiceStore(VoiceIndex):
                 self._echoes.pop(old, None)
         return echoed + unmarked
 
-    # What is written.
+    # Writing.
 
     def _check_room(self, place: Place, needed: int) -> None:
         """Raises StorageError, and VoiceNotFound for a style of none."""

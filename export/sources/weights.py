@@ -337,6 +337,6 @@ def table() -> str:
 
 
 def _cells(row: Known) -> tuple[str, str, str, str]:
-    """Of the table: repository, languages, licence, note."""
+    """Columns of the table: repository, languages, licence, note."""
     note = "; ".join(filter(None, (row.warning, row.unverified and f"unverified: {row.unverified}")))
     return row.repository, ", ".join(row.languages), row.licence, note

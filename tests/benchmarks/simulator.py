@@ -88,7 +88,7 @@ class Device:
     max_batch: int = 1
     """Lanes in one call."""
     rows: int = 2
-    """Of a lane: a guided and an unguided one."""
+    """Rows of a lane: a guided and an unguided one."""
 
     def step_s(self, steps: Steps) -> float:
         """One step of all of them."""
