@@ -24,7 +24,16 @@ from appliance.errors import (
     Superseded,
 )
 from appliance.request import Cost, Priority, Segment
-from appliance.scheduler.fairness import SCOPES, expected_newcomers, finest_name, share_of
+from appliance.scheduler.fairness import (
+    SCOPES,
+    Share,
+    caller_share,
+    due_soon,
+    expected_newcomers,
+    finest_name,
+    returning_callers,
+    share_of,
+)
 from appliance.scheduler.job import Channel, Demand, Job
 from appliance.scheduler.proof import blocking, earliest
 from appliance.scheduler.release import Delivery
@@ -33,6 +42,8 @@ from appliance.scheduler.workload import Presence, Workload
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
 """Shortest target, in multiples of the request's own cost."""
 MOST_RETRY_S = 300.0
+LONE_NEWCOMERS = 2
+"""Beside a caller that was alone, until another comes."""
 ROOM = 1.5
 """Factor on a newcomer's usual engine time that is kept free: estimates grow on a busy machine."""
 
@@ -98,7 +109,7 @@ class Admission:
             return None
         assert workload.engine is not None
         job.engine, now = workload.engine, workload.clock()
-        workload.see(job.terms.caller, now)
+        workload.see(job.terms, now)
         job.channel = channel = workload.channel_of(job.terms, unapproved=needs_approval)
         replaced = workload.superseded_by(job, now)
         if merging is not None and merging not in replaced:
@@ -174,7 +185,7 @@ class Admission:
         if job.made:
             return
         others = [demand for demand in demands if demand.job is not job]
-        job.due = earliest(workload, job, now, [*others, *self._newcomers(job, now)], blocking_s)
+        job.due = earliest(workload, job, now, [*others, *self._newcomers(job, others, now)], blocking_s)
         if job.terms.queue_timeout_s is not None and job.due > latest:
             raise _too_late(job.due - latest)
 
@@ -188,18 +199,19 @@ class Admission:
     # Limits.
 
     def _check_places(self, job: Job, without: int) -> None:
-        """Raise QueueFull if full, or half full by the job's caller, channel or user."""
+        """Raise QueueFull if full, or if the job's caller, channel or user has as many places as are free."""
         most, wait_s = self._workload.config.queue_length, self._typical.first_s
         now = self._workload.clock()
         waiting = [other.terms for other in self._workload.jobs.values() if not other.begun]
         if len(waiting) - without >= most:
             retry_s = self._retry_s(("", ""), wait_s, wait_s, now)
             raise QueueFull(f"{most} requests wait already, which is the limit", retry_s=retry_s)
-        share = max(most // 2, 1)
+        free = most - (len(waiting) - without)
         for scope in ("caller", "channel", "user"):
             own = getattr(job.terms, scope)
-            if own and sum(getattr(terms, scope) == own for terms in waiting) - without >= share:
-                reason = f"{share} requests of this {scope} wait already, which is its share"
+            count = sum(getattr(terms, scope) == own for terms in waiting) - without
+            if own and count >= free:
+                reason = f"{count} requests of this {scope} wait already, which is its share"
                 raise QueueFull(reason, retry_s=self._retry_s((scope, own), wait_s, wait_s, now))
 
     def _check_rate(self, job: Job, now: float) -> dict[str, float]:
@@ -279,7 +291,7 @@ class Admission:
             job.due, job.late_s = soonest, 0.0
             if alone:
                 return Plan(way, earliest(workload, job, now))
-            beside = [*others, *self._newcomers(job, now)] if newcomers else others
+            beside = [*others, *self._newcomers(job, others, now)] if newcomers else others
             return Plan(way, earliest(workload, job, now, beside, blocking_s))
 
         plans: list[Plan] = []
@@ -354,28 +366,44 @@ class Admission:
                 return True
         return False
 
-    def _newcomers(self, job: Job, now: float) -> Sequence[Demand]:
+    def _newcomers(self, job: Job, others: Sequence[Demand], now: float) -> Sequence[Demand]:
         """Demands of newcomers beside a job whose channel, user or caller is beyond its share."""
         workload = self._workload
         newcomer_s = ROOM * self._newcomer_s(job.terms.caller)
         if not newcomer_s:
             return ()
-        work_s = {
-            other: sum(other.cost_s(i) for i in range(other.done, len(other.segments)))
-            for other in [*workload.jobs.values(), job]
-            if other.guaranteed and other.channel.paused is None
-        }
+        soon_s, is_alone = due_soon(job, others, now), len(workload.present) == 1
+        share = self._share_of_its_caller(job, soon_s, newcomer_s, is_alone=is_alone)
+        promised = [demand for demand in others if demand.due < math.inf]
+        most = len({demand.job for demand in promised}) + 1
+        if share is None and is_alone:
+            share, most = share_of(job, "caller", soon_s, newcomer_s, {}), LONE_NEWCOMERS
+        elif share is None:
+            share = caller_share(job, soon_s, newcomer_s, workload.present, now)
+        if share is None or not share.is_exceeded:
+            return ()
+        promised_s = sum(demand.cost_s for demand in promised) + soon_s[job]
+        expected = expected_newcomers(share.owners, promised_s, newcomer_s, workload.bias, most)
+        if not is_alone:
+            returning = returning_callers(job, others, newcomer_s, workload.bias, workload.present, now)
+            expected = max(expected, returning, key=attrgetter("work_s"))
+        due = now + max(workload.config.normal_s, STRETCH[Priority.NORMAL] * newcomer_s)
+        return [
+            Demand(due + number * expected.apart_s, expected.cost_s, job) for number in range(expected.count)
+        ]
+
+    def _share_of_its_caller(
+        self, job: Job, soon_s: Mapping[Job, float], newcomer_s: float, *, is_alone: bool
+    ) -> Share | None:
+        """First share of its caller's work that the job is beyond."""
+        own_s = {one: work_s for one, work_s in soon_s.items() if one.terms.caller == job.terms.caller}
         for scope in SCOPES:
-            weights = workload.config.weights if scope == "channel" else {}
-            share = share_of(job, scope, work_s, newcomer_s, weights)
-            if share is None or not share.is_exceeded:
-                continue
-            expected = expected_newcomers(share, newcomer_s, workload.bias, len(work_s))
-            # Until another caller comes.
-            count = 2 if scope == "caller" and len(workload.present) == 1 else expected.count
-            due = now + max(workload.config.normal_s, STRETCH[Priority.NORMAL] * newcomer_s)
-            return [Demand(due + number * expected.apart_s, newcomer_s, job) for number in range(count)]
-        return ()
+            weights = self._workload.config.weights if scope == "channel" else {}
+            share = share_of(job, scope, own_s, newcomer_s, weights)
+            # The only channel of a caller among several has that caller's share.
+            if share is not None and share.is_exceeded and (is_alone or share.owners > 1):
+                return share
+        return None
 
 
 def _too_late(late_s: float) -> Overloaded:

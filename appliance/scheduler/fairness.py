@@ -6,24 +6,29 @@ All work is seconds of the engine; README.md computes an example under "Shares".
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from appliance.request import Terms
-from appliance.scheduler.job import Job
+from appliance.scheduler.job import Demand, Job
+from appliance.scheduler.workload import Presence
 
-SCOPES = ("channel", "user", "unnamed", "caller")
-"""Properties of a job's terms, each with a share of the promised work."""
+SCOPES = ("channel", "user", "unnamed")
+"""Properties of a job's terms, each with a share of its caller's promised work."""
+SOON_S = 10.0
+"""Work that is due later is no owner's use of the engine yet."""
+MOST_NEWCOMERS = 100
 
 
 @dataclass(frozen=True)
 class Share:
-    """Promised work of one owner (a channel, user or caller), and how much it may have."""
+    """Work of one owner (a channel, user or caller), and how much it may have."""
 
     used_s: float
     allowed_s: float
     all_s: float
-    """Promised to all owners, with one newcomer's request."""
+    """Of all owners, with one newcomer's request."""
     owners: int
 
     @property
@@ -37,10 +42,24 @@ class Newcomers:
 
     count: int
     apart_s: float
+    cost_s: float
+
+    @property
+    def work_s(self) -> float:
+        return self.count * self.cost_s
 
 
 def finest_name(terms: Terms) -> str:
     return terms.channel or terms.user or terms.caller or terms.request_id
+
+
+def due_soon(job: Job, others: Iterable[Demand], now: float) -> dict[Job, float]:
+    """Work of each job that is due within SOON_S; the job's own, from its first deadline on."""
+    soon_s = {job: sum(d.cost_s for d in job.demands(now, job.due, job.due) if d.due <= job.due + SOON_S)}
+    for demand in others:
+        if demand.due <= now + SOON_S:
+            soon_s[demand.job] = soon_s.get(demand.job, 0.0) + demand.cost_s
+    return soon_s
 
 
 def share_of(
@@ -65,13 +84,70 @@ def share_of(
     return Share(used_s, part * all_s, all_s, len(owners))
 
 
-def expected_newcomers(share: Share, newcomer_s: float, bias: float, most: int) -> Newcomers:
+def caller_share(
+    job: Job, work_s: Mapping[Job, float], newcomer_s: float, present: Mapping[str, Presence], now: float
+) -> Share | None:
+    """Share of the job's caller among all who are present, as `share_of`; None if its name is unknown.
+
+    What they were given lately counts too: a caller whose every request is made at once has nothing promised
+    when it sends the next. Of the job only its first sound does: a long one is no flood.
+    """
+    own = job.terms.caller
+    if own not in present:
+        return None
+    spent_s = sum(presence.spent_s(now) for presence in present.values())
+    all_s = sum(work_s.values()) + spent_s + newcomer_s
+    others_s = sum(work for other, work in work_s.items() if other is not job and other.terms.caller == own)
+    part = present[own].weight / (sum(presence.weight for presence in present.values()) + 1.0)
+    used_s = others_s + present[own].spent_s(now) + job.audible_in_s()
+    return Share(used_s, part * all_s, all_s, len(present))
+
+
+def expected_newcomers(
+    owners: int, promised_s: float, newcomer_s: float, bias: float, most: int
+) -> Newcomers:
     """Newcomers beside an owner beyond its share, with the engine divided between all owners and them:
 
-        count = ⌈all / newcomer / owners⌉, at most `most`
+        count = ⌈(promised + newcomer) / newcomer / owners⌉, at most `most`
         apart = (owners + 1) · newcomer · bias
 
-    `bias` is the proof's factor on costs.
+    `promised_s` is all of it, whenever it is due; `bias` is the proof's factor on costs.
     """
-    count = math.ceil(share.all_s / newcomer_s / share.owners)
-    return Newcomers(min(count, most), (share.owners + 1) * newcomer_s * bias)
+    count = math.ceil((promised_s + newcomer_s) / newcomer_s / owners)
+    return Newcomers(min(count, most), (owners + 1) * newcomer_s * bias, newcomer_s)
+
+
+def returning_callers(
+    job: Job,
+    others: Iterable[Demand],
+    newcomer_s: float,
+    bias: float,
+    present: Mapping[str, Presence],
+    now: float,
+) -> Newcomers:
+    """Requests of other callers within their shares, until all that is promised and the job are made:
+
+        part(c) = min(usual(c), w / (Σ w of all present + 1))
+        until   = max(end of the job, bias · Σ promised / (1 − Σ part))
+        work    = Σ (part · until − promised(c))
+
+    `usual` is the part of the engine that a caller was given of late. One who has more promised than its part
+    needs no room.
+    """
+    promised_s: defaultdict[str, float] = defaultdict(float)
+    for demand in others:
+        if demand.due < math.inf:
+            promised_s[demand.job.terms.caller] += demand.cost_s
+    weights = sum(presence.weight for presence in present.values()) + 1.0
+    least_s = bias * sum(promised_s.values())
+    parts = {
+        name: part
+        for name, presence in present.items()
+        if name != job.terms.caller
+        and promised_s[name] < (part := min(presence.part(now), presence.weight / weights)) * least_s
+    }
+    ends = max(demand.due for demand in job.demands(now, job.due, job.due)) - now
+    until_s = max(ends, least_s / (1.0 - sum(parts.values())))
+    work_s = sum(part * until_s - promised_s[name] for name, part in parts.items())
+    count = max(min(math.ceil(work_s / newcomer_s), MOST_NEWCOMERS), 1)
+    return Newcomers(count, until_s / count, work_s / count)

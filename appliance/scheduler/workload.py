@@ -25,6 +25,8 @@ PRESENT_S = 60.0
 """Time since its last request for which a caller's share is kept free."""
 HALVED_S = 10.0
 """Time in which a caller's spent engine time counts for half."""
+YOUNG_S = 3.0
+"""Age below which what a caller was given tells nothing of what it will be."""
 TYPICAL_WEIGHT = 0.1
 HISTORY = 1_000
 """Ended requests remembered."""
@@ -37,7 +39,10 @@ Clock = Callable[[], float]
 class Presence:
     """Recent requests and engine time of a caller."""
 
+    since: float = 0.0
     seen: float = 0.0
+    weight: float = 1.0
+    """Its share's: that of the channel of its last request."""
     first_s: float = 0.0
     """Moving average of its requests' engine time until first audio."""
     _spent_s: float = 0.0
@@ -53,6 +58,12 @@ class Presence:
     def spent_s(self, now: float) -> float:
         """Engine time, halved every HALVED_S."""
         return float(self._spent_s * 0.5 ** ((now - self._spent) / HALVED_S))
+
+    def part(self, now: float) -> float:
+        """Part of the engine's time that it was given of late, or since it came."""
+        age_s = max(now - self.since, YOUNG_S)
+        halves = float(0.5 ** (age_s / HALVED_S))
+        return self.spent_s(now) * math.log(2.0) / HALVED_S / (1.0 - halves)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +149,10 @@ class Workload:
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
     has_news: bool = False
 
-    def see(self, caller: str, now: float) -> None:
+    def see(self, terms: Terms, now: float) -> None:
         """Note that a caller asks for something; forget those who did long ago."""
-        self.present.setdefault(caller, Presence()).seen = now
+        presence = self.present.setdefault(terms.caller, Presence(since=now))
+        presence.seen, presence.weight = now, self.config.weights.get(terms.channel, 1.0)
         self.present = {name: one for name, one in self.present.items() if now - one.seen < PRESENT_S}
 
     def notify(self) -> None:

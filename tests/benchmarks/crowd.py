@@ -129,12 +129,13 @@ def is_good(message: Message) -> bool:
 
 
 def run(
-    device: Device, channels: int, share: float, seconds: float, nfe: int
+    device: Device, channels: int, share: float, seconds: float, nfe: int, weight: float = 1.0
 ) -> dict[str, dict[str, object]]:
     """Figures of the channels' callers and of the hostile ones, which are `share` of all callers."""
     callers = round(channels * share / (1.0 - share))
     friends, others = playing(channels, seconds, nfe), hostile(callers, seconds, nfe)
-    world = World(device, SchedulerConfig())
+    weights = {message.channel: weight for message in friends}
+    world = World(device, SchedulerConfig(weights=weights if weight != 1.0 else {}))
     world.run([*friends, *others])
     kinds = {
         kind: figures([m for m in others if m.caller.startswith(kind)]) for kind in list(HOSTILE)[:callers]
@@ -150,9 +151,14 @@ def main() -> None:
     parser.add_argument("--hostile", type=float, default=0.3, help="share of all callers (%(default)s)")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--nfe", type=int, help="absent: 4 of ZipVoice, 7 of others")
+    parser.add_argument(
+        "--weight", type=float, default=1.0, help="of the channels, in scheduler.weights (%(default)s)"
+    )
     options = parser.parse_args()
     nfe = options.nfe or (4 if options.device == "zipvoice" else 7)
-    found = run(DEVICES[options.device], options.channels, options.hostile, options.seconds, nfe)
+    found = run(
+        DEVICES[options.device], options.channels, options.hostile, options.seconds, nfe, options.weight
+    )
     print(json.dumps(found, indent=2))
 
 

@@ -8,8 +8,10 @@ import math
 import pytest
 
 from appliance.scheduler import admission
+from appliance.scheduler.fairness import Newcomers
+from appliance.scheduler.workload import Presence
 from tests.benchmarks import crowd
-from tests.benchmarks.simulator import ORIN
+from tests.benchmarks.simulator import DEVICES, ORIN
 
 pytestmark = pytest.mark.once
 
@@ -35,8 +37,22 @@ def test_every_hostile_caller_sends_as_its_kind_does() -> None:
 @pytest.mark.parametrize("fair", [True, False])
 def test_shares_keep_channels_sounding_beside_a_flood(fair: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not fair:
-        monkeypatch.setattr(admission, "share_of", lambda *_: None)
+        for share in ("share_of", "caller_share"):
+            monkeypatch.setattr(admission, share, lambda *_: None)
     found = crowd.run(ORIN, 4, 0.2, 20.0, 7)
     assert found["box"]["hostile callers"] == 1 and found["unnamed"]["promised"]
     assert found[crowd.FRIENDLY]["C100 of promised"] == 1.0
     assert (found[crowd.FRIENDLY]["good of sent"] == 1.0) is fair
+
+
+@pytest.mark.parametrize("without", ["", "what callers were given", "those who come back"])
+def test_hostile_callers_share_what_channels_leave(without: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """14 of every kind beside 32 channels that need half of the engine."""
+    if without == "what callers were given":
+        monkeypatch.setattr(Presence, "spent_s", lambda *_: 0.0)
+    if without == "those who come back":
+        monkeypatch.setattr(admission, "returning_callers", lambda *_: Newcomers(0, 0.0, 0.0))
+    found = crowd.run(DEVICES["zipvoice"], 32, 0.3, 10.0, 4)
+    assert found["box"]["hostile callers"] == 14 and found["box"]["utilisation"] > 0.95
+    assert found[crowd.FRIENDLY]["C100 of promised"] == 1.0
+    assert (found[crowd.FRIENDLY]["good of sent"] >= 0.99) is (without == "")

@@ -272,7 +272,7 @@ def test_the_pages_example_of_shares(bench: Bench) -> None:
     newcomer_s = ROOM * 0.4
     share = share_of(jobs[-1], "channel", work_s, newcomer_s, {})
     assert share is not None and share.is_exceeded
-    expected = expected_newcomers(share, newcomer_s, BIAS, most=len(work_s))
+    expected = expected_newcomers(share.owners, 9 * 0.6, newcomer_s, BIAS, most=len(work_s))
     first_s = STRETCH[Priority.NORMAL] * newcomer_s
     last_s = (expected.count - 1) * expected.apart_s
     page = (Path(__file__).parents[2] / "appliance/scheduler/README.md").read_text("utf-8")
