@@ -64,9 +64,6 @@ def require() -> None:
     pytest.skip(reason, allow_module_level=True)
 
 
-# What the tests use
-
-
 def dit_class() -> type[Any]:
     """`f5_tts.model.backbones.dit.DiT`. A fresh one outputs zeros: call `redraw` before comparing."""
     return _modules()["f5_tts.model.backbones.dit"].DiT  # type: ignore[no-any-return]
@@ -198,9 +195,6 @@ def redraw(model: Any, seed: int = 0) -> Any:
     return model
 
 
-# Importing upstream
-
-
 @cache
 def _modules() -> dict[str, types.ModuleType]:
     require()
@@ -289,9 +283,6 @@ def _temporary_files() -> Iterator[Path]:
             yield Path(folder)
         finally:
             tempfile.tempdir = before
-
-
-# torchaudio, what upstream's inference uses of it
 
 
 @cache

@@ -36,9 +36,7 @@ from tests.patience import PATIENCE_S
 TEXT = "Thanks for the follow, welcome to the stream."
 TRANSCRIPT = "Some call me nature, others call me mother nature."
 
-
 box = shared()
-
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -356,11 +354,7 @@ def test_voices_add_of_a_file_that_is_not_there(box: Running, run: Run) -> None:
     assert run(*arguments)[::2] == (1, "appliance voices: /nowhere.wav: No such file or directory\n")
 
 
-# check
-
-
 Verdicts = dict[str, dict[str, Any]]
-
 
 Checked = Callable[..., tuple[int, Verdicts]]
 
@@ -594,9 +588,6 @@ def test_the_probe_abstains_while_others_are_spoken_for(box: Running, checked: C
         assert synthesis()[0] == "PASS"
 
 
-# replay
-
-
 @pytest.fixture
 def case(tmp_path: Path) -> Path:
     mels = bundle.read(BUNDLE).manifest.mel.mels
@@ -633,9 +624,6 @@ def test_replay_of_a_case_that_lacks_something(run: Run, tmp_path: Path) -> None
     code, _, error = run(*arguments)
     assert code == 1
     assert "lacks ids, n_frames, noise" in error
-
-
-# The entry points.
 
 
 def test_python_m_appliance_helps() -> None:

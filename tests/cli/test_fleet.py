@@ -75,9 +75,6 @@ def check_a_cancelled_call_ends(members: list[fleet.Box], proxy: fleet.Front) ->
         until(lambda: any(box.daemon and counted in box.daemon.http("/metrics")[1] for box in members))
 
 
-# Copying voices.
-
-
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with running(tmp_path_factory.mktemp("sync")) as box:

@@ -46,9 +46,6 @@ def test_a_proxy_is_asked_not_to_hold_a_reply_back_and_our_parameters_are_obeyed
     assert blank.status == 200 and len(blank.body) > 1_000
 
 
-# WebSockets.
-
-
 @contextlib.contextmanager
 def writing(gateway: Gateway, more: str = QUERY, *, many: bool = False, **headers: str) -> Iterator[Socket]:
     """A connection of one context, or of many, with this query."""
@@ -445,9 +442,6 @@ def test_a_reader_that_takes_nothing_is_cut_off() -> None:
     socket.transport, socket.loop = Transport(), Timers()  # type: ignore[assignment]
     socket._check_progress()
     assert socket.transport.is_aborted and not socket.transport.waiting  # type: ignore[attr-defined]
-
-
-# Times of characters.
 
 
 def timed(text: str, *words: tuple[str, float, float]) -> Header:

@@ -78,9 +78,6 @@ def pcm(audio: bytes) -> Samples:
     return np.frombuffer(audio, "<i2")
 
 
-# Without a browser.
-
-
 def test_assets_are_the_gateways_own_and_name_no_other_address(gateway: Gateway) -> None:
     folder = ROOT / "appliance" / "gateway" / "pages"
     for file in folder.iterdir():
@@ -223,9 +220,6 @@ def test_a_page_that_is_left_is_forgotten(gateway: Gateway) -> None:
                 line = events.readline()
                 assert line and line != b"event: fault\n", events.readline()
                 missing.discard(line)
-
-
-# In Chromium.
 
 
 @needs_chromium

@@ -172,8 +172,6 @@ async def test_odd_headers_are_refused_or_passed_on(headers: list[tuple[str, str
     assert await status(GatewayConfig(origins=("*",)), (*HOST, *headers), path) in (200, 403, 421)
 
 
-# In Chromium: what pages of other sites get done.
-
 ATTEMPTS = (Path(__file__).parent / "attempts.js").read_text()
 TOOL, EVIL, BOX = "tool.example", "evil.example", "box.example"
 NOT_THE_BROWSER = (

@@ -337,9 +337,6 @@ def test_an_error_on_the_way_leaves_everything_as_it_was(
     assert bench.ends()["new"] is SegmentAudio and bench.ends()["j1"] is Merged
 
 
-# Channels.
-
-
 def test_replies_of_a_channel_are_due_one_after_the_other(bench: Bench) -> None:
     jobs = [bench.admit(name, 2, frames=400, **MAIN) for name in "abc"]
     gaps = [later.due - earlier.due for earlier, later in itertools.pairwise(jobs)]

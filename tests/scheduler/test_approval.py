@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from appliance.config import SchedulerConfig
 from appliance.errors import (
-    Cleared,
     DeadlineMissed,
     Merged,
     Overloaded,
@@ -27,7 +26,7 @@ from appliance.scheduler.queue import MAX_PAUSED
 from tests.benchmarks.simulator import DEVICES, ORIN, Message, World, chat, cut
 from tests.scheduler.bench import CALL_S, Bench, pieces
 from tests.scheduler.test_promises import late_s, workloads
-from tests.scheduler.test_queue import SERIAL, end, ended, made, merge, say, seen
+from tests.scheduler.test_queue import SERIAL, ended, made, merge, say, seen
 
 
 @pytest.fixture
@@ -157,12 +156,6 @@ def test_a_rejected_line_costs_what_was_made_of_it(bench: Bench) -> None:
     assert approve(bench) == []
 
 
-def test_clear_ends_what_is_held(bench: Bench) -> None:
-    say(bench, "a")
-    assert end(bench, State.HELD, Cleared("cleared")) == ["a"]
-    assert ended(bench) == {"a": Cleared}
-
-
 def test_a_line_that_may_not_wait_is_refused_at_its_approval_and_told_how_long(bench: Bench) -> None:
     for number in range(20):
         bench.admit(f"busy {number}", 3, nfe=10)
@@ -280,9 +273,6 @@ def test_a_line_supersedes_what_may_be_heard_only_once_it_is_approved(bench: Ben
     approve(bench)
     assert ended(bench) == {"one nil": Superseded, "nil nil": Superseded}
     assert seen(bench) == {"two nil": State.WAITING}
-
-
-# On a device's table of costs, in storms.
 
 
 @st.composite

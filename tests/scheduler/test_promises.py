@@ -201,8 +201,6 @@ def test_a_promise_that_is_broken_already_refuses_nobody_who_comes_after_it() ->
     assert not second.refused
 
 
-# Bursts on serial channels.
-
 CALLS = 2
 """Calls of a segment beside its steps."""
 
@@ -254,24 +252,13 @@ def check_spoken(lines: list[Message], channel: str) -> None:
     assert firsts == sorted(firsts)
 
 
-@settings(max_examples=60)
-@given(bursts(("chat",)), st.booleans())
-def test_a_burst_on_one_channel_is_spoken_whole_and_in_order(
-    burst: tuple[Device, list[Message]], oracle: bool
+@settings(max_examples=100)
+@given(bursts(("chat", "alerts")) | bursts(("chat",)), st.sampled_from((1, 3, 8)), st.booleans())
+def test_bursts_are_spoken_whole_and_in_order(
+    burst: tuple[Device, list[Message]], lanes: int, oracle: bool
 ) -> None:
     device, lines = burst
-    world = World(device, SchedulerConfig(), oracle=oracle)
-    world.run(lines)
-    check_spoken(lines, "chat")
-
-
-@settings(max_examples=40)
-@given(bursts(("chat", "alerts")), st.sampled_from((1, 8)))
-def test_bursts_on_two_channels_are_spoken_whole_and_in_order(
-    burst: tuple[Device, list[Message]], lanes: int
-) -> None:
-    device, lines = burst
-    world = World(device, SchedulerConfig(), lanes=lanes)
+    world = World(device, SchedulerConfig(), lanes=lanes, oracle=oracle)
     world.run(lines)
     for channel in ("chat", "alerts"):
         check_spoken(lines, channel)

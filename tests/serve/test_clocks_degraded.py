@@ -39,9 +39,6 @@ def jetson(tmp_path: Path) -> Jetson:
     return Jetson(tmp_path, "jp6-0005")
 
 
-# What a look at the file means.
-
-
 def watch(box: Box) -> ClockWatch:
     return ClockWatch(box, CLOCKS)
 
@@ -116,9 +113,6 @@ def test_a_repin_between_two_looks_is_logged_too(jetson: Jetson, caplog: pytest.
     clocks.refresh()
     (warning,) = caplog.records
     assert "pinned again" in warning.getMessage() and "nvpmodel.service ran again" in warning.getMessage()
-
-
-# What those see who are served.
 
 
 @dataclass

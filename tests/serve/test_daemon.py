@@ -389,9 +389,6 @@ def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) 
         assert "Traceback" not in "".join(box.lines)
 
 
-# Refusing to start.
-
-
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
     """A start in this process ends with a status and one line, which has certain words."""

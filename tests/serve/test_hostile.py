@@ -304,7 +304,6 @@ HOSTILE_NAMES = st.one_of(
     st.integers(65, 3_000).map("n".__mul__),
 )
 
-
 NAMING: dict[str, Callable[[str], Message]] = {
     "GetVoice": lambda name: pb.GetVoiceRequest(name=name),
     "DeleteVoice": lambda name: pb.DeleteVoiceRequest(name=name),
