@@ -46,6 +46,12 @@ def free_port() -> int:
             return port
 
 
+def resident(process: int) -> int:
+    """Bytes of memory that a process holds."""
+    pages = Path(f"/proc/{process}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
 def reference_wav(seconds: float = 3.0, *, level: float = 0.3) -> bytes:
     """Something with a pitch and a pulse, at a rate that is not the model's."""
     t = np.arange(int(16_000 * seconds))[:, None] / 16_000

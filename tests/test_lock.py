@@ -176,9 +176,7 @@ def test_a_spoilt_file_lets_nobody_in_until_it_is_mended(locked: Locked) -> None
 
 def test_the_file_holds_no_token(locked: Locked) -> None:
     text = locked.file.read_text()
-    assert all(
-        token not in text and token.removeprefix("f5_") not in text for token in locked.tokens.values()
-    )
+    assert all(token.removeprefix("f5_") not in text for token in locked.tokens.values())
 
 
 def test_plain_text_and_other_authorities_do_not_get_in(

@@ -108,9 +108,7 @@ def test_a_text_is_cut_at_its_pauses(segmentation: Segmentation) -> None:
     made = make_plan(text, segmentation=segmentation, pauses=pauses)
     assert [s.text for s in made] == [s.text for part in silent for s in part]
     ends = [len(silent[0]) - 1, len(made) - 1]
-    assert [s.pause_s for s in made] == [
-        0.5 if n == ends[0] else 1.5 if n == ends[1] else 0.0 for n in range(len(made))
-    ]
+    assert [s.pause_s for s in made] == [{ends[0]: 0.5, ends[1]: 1.5}.get(n, 0.0) for n in range(len(made))]
     # Nothing is cross-faded over a pause.
     total_s = sum(s.audio_s for part in silent for s in part)
     assert sum(s.audio_s for s in made) == pytest.approx(total_s + 2.0)

@@ -201,12 +201,7 @@ def _modules() -> dict[str, types.ModuleType]:
     with _stand_ins(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = _bare_package("f5_tts.model")
-        names = (
-            "f5_tts.model.modules",
-            "f5_tts.model.utils",
-            "f5_tts.model.backbones.dit",
-            "f5_tts.model.cfm",
-        )
+        names = [f"f5_tts.model.{part}" for part in ("modules", "utils", "backbones.dit", "cfm")]
         modules = {name: importlib.import_module(name) for name in names}
         model.CFM = modules["f5_tts.model.cfm"].CFM  # type: ignore[attr-defined]
         for name in (

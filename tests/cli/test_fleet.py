@@ -135,9 +135,7 @@ def test_voices_are_copied_by_content(box: Running, store: VoiceStore, sync: Any
         client.voice("bea-check")
 
 
-def test_styles_are_copied_with_their_voices(
-    box: Running, store: VoiceStore, sync: Any, tmp_path: Path
-) -> None:
+def test_styles_are_copied_with_voices(box: Running, store: VoiceStore, sync: Any, tmp_path: Path) -> None:
     def states() -> dict[str, str]:
         found: dict[str, str] = sync("--remove")[1]
         return found

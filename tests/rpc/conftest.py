@@ -101,9 +101,14 @@ async def refusal(call: Any) -> tuple[grpc.aio.AioRpcError, dict[str, Any]]:
 
 
 async def refused(
-    call: Any, words: str = "", *, code: str = "INVALID_ARGUMENT", reason: str = "", field: str = "",
+    call: Any,
+    words: str = "",
+    *,
+    code: str = "INVALID_ARGUMENT",
+    reason: str = "",
+    field: str = "",
     exactly: str | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Check how a call is refused: status, words of its message or the whole of it, reason, field at fault.
 
     Returns the details by type.

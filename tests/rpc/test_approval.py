@@ -84,9 +84,7 @@ async def test_what_is_rejected_is_heard_by_nobody(moderator: Moderator, box: Bo
     assert (await moderator.Reject(of("nobody"))).utterances == []
 
 
-async def test_a_rejection_that_comes_after_an_approval_wins(
-    synthesizer: Stub, moderator: Moderator, box: Box
-) -> None:
+async def test_a_rejection_after_an_approval_wins(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
     await moderator.Moderate(on("stage"))
     async with listening(moderator) as player, overlay(moderator) as watch:
         start(synthesizer.Synthesize(request(sentences(20), channel="stage", request_id="r")))

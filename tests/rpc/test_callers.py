@@ -129,9 +129,7 @@ def test_fields_are_counted_whatever_the_bytes_are() -> None:
         check_fields(b"\x08\x96\x01" * 2_049)
 
 
-async def test_a_reader_that_leaves_at_its_end_is_no_error(
-    box: Box, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_who_leaves_at_the_end_is_no_error(box: Box, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(4):
         async with connection(box, *SMALL_WINDOW) as slow:
             stub = appliance_pb2_grpc.SynthesizerStub(slow)

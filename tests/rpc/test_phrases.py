@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,8 +15,7 @@ from appliance.request import Request, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.voices.records import Place
-from tests.patience import PATIENCE_S
-from tests.rpc.conftest import Box, refused, request, speech_wav, start
+from tests.rpc.conftest import Box, speech_wav
 
 Stub = appliance_pb2_grpc.SynthesizerStub
 
@@ -132,22 +130,6 @@ async def test_what_was_cancelled_is_not_kept(box: Box, phrases: Phrases) -> Non
     await box.speaking.idle()
     assert phrases.size_bytes == 0
     assert not (await box.say(segmentation=pb.LOW_LATENCY)).header.cached
-
-
-async def test_a_phrase_supersedes_what_waits(box: Box, phrases: Phrases) -> None:
-    kept = request(channel="live", supersede_key="score")
-    await box.synthesizer.Synthesize(kept)
-    with box.held():
-        waiting = start(box.say("slow", channel="live", supersede_key="score"))
-        await box.soon(lambda: bool(box.scheduler.load.running))
-        assert (await asyncio.wait_for(box.synthesizer.Synthesize(kept), PATIENCE_S)).header.cached
-        await refused(waiting, code="ABORTED")
-
-
-async def test_a_kept_phrase_is_refused_while_draining(box: Box, phrases: Phrases) -> None:
-    await box.say()
-    box.scheduler.drain()
-    await refused(box.say(), code="UNAVAILABLE")
 
 
 async def test_words_are_timed_in_header_and_end(box: Box, phrases: Phrases) -> None:

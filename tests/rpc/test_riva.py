@@ -199,9 +199,7 @@ async def test_errors_are_about_rivas_fields(stub: Any) -> None:
             assert (error.code().name, str(error.details())[: len(told)]) == (code, told)
 
 
-async def test_the_nearest_voice_of_a_language_speaks(
-    box: Box, stub: Any, used: list[tuple[str, str]]
-) -> None:
+async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[tuple[str, str]]) -> None:
     box.store.create(Place("mei"), speech_wav(1.4), "你好，大家好。")
     await stub.Synthesize(asked(voice_name="", language_code="zh-CN"))
     box.store.create(Place("jo"), speech_wav(1.2), "Guten Tag allerseits.")
@@ -394,9 +392,7 @@ def test_a_daemon_without_rivas_messages_starts_and_says_so(
     assert "Riva's clients are not served (extra riva)" in caplog.text
 
 
-async def test_a_style_is_a_key_of_the_custom_configuration(
-    box: Box, stub: Any, used: list[tuple[str, str]]
-) -> None:
+async def test_a_style_is_a_key_of_a_configuration(box: Box, stub: Any, used: list[tuple[str, str]]) -> None:
     box.store.create(Place("ann", "happy"), speech_wav(1.2), "I am glad.")
     await stub.Synthesize(asked("one", custom_configuration={"style": "Happy"}))
     assert used == [("ann", "happy")]

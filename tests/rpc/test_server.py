@@ -88,10 +88,8 @@ async def test_reflection_lists_the_services_and_gives_the_proto(channel: grpc.a
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }
-    files = [
-        descriptor_pb2.FileDescriptorProto.FromString(data)
-        for data in replies[1].file_descriptor_response.file_descriptor_proto
-    ]
+    described = replies[1].file_descriptor_response.file_descriptor_proto
+    files = [descriptor_pb2.FileDescriptorProto.FromString(data) for data in described]
     assert files[0].package == "appliance.v1"
 
 
@@ -175,9 +173,7 @@ async def test_what_lies_in_the_sockets_place(tmp_path: Path, monkeypatch: pytes
 
 async def test_a_drained_scheduler_answers_unavailable(box: Box, channel: grpc.aio.Channel) -> None:
     box.scheduler.drain()
-    await refused(
-        appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request()), "draining", code="UNAVAILABLE"
-    )
+    await refused(box.say(), "draining", code="UNAVAILABLE")
 
 
 GZIP_CLIENT = """

@@ -214,9 +214,7 @@ async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Bo
         assert words[-1].segment == end.timings.segments - 1
 
 
-async def test_a_silent_session_ends_but_not_while_it_speaks(
-    box: Box, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_session_ends_not_while_it_speaks(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(box.speaking, "session_idle_s", scaled(0.2))
     heard = await session(box)
     with box.held():

@@ -41,9 +41,7 @@ Stub = appliance_pb2_grpc.SynthesizerStub
 
 
 def expected(*texts: str, nfe: int = 3, seed: int = 5) -> np.ndarray[Any, Any]:
-    return np.concatenate(
-        [samples_of(segment(text, index=i, nfe=nfe, seed=seed)) for i, text in enumerate(texts)]
-    )
+    return np.concatenate([samples_of(segment(t, index=i, nfe=nfe, seed=seed)) for i, t in enumerate(texts)])
 
 
 async def test_unary_wav_holds_the_engines_samples(box: Box) -> None:
@@ -138,9 +136,7 @@ async def test_a_streamed_wav_has_its_header_once(synthesizer: Stub) -> None:
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
-async def test_what_has_audio_is_marked_by_configuration_alone(
-    box: Box, synthesizer: Stub, is_marked: bool
-) -> None:
+async def test_what_has_audio_is_marked_as_configured(box: Box, synthesizer: Stub, is_marked: bool) -> None:
     box.set_defaults(audio=AudioConfig(loudness_lufs=None, marked=is_marked))
     asked = request(audio_config={"encoding": pb.WAV})
     whole, stream = synthesizer.Synthesize(asked), synthesizer.StreamSynthesize(asked)
@@ -291,9 +287,7 @@ async def test_a_fault_of_the_engine_is_internal_and_only_of_its_own_request(box
     assert "prove" not in box.engine.calls
 
 
-async def test_the_unexpected_is_internal_and_numbered_in_the_log(
-    box: Box, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_unexpected_is_internal_and_in_the_log(box: Box, caplog: pytest.LogCaptureFixture) -> None:
     box.store.reference = lambda *_: 1 / 0  # type: ignore[method-assign,assignment,return-value]
     error, _ = await refusal(box.say())
     assert error.code() is grpc.StatusCode.INTERNAL

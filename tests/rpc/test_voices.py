@@ -55,12 +55,6 @@ async def test_pages(voices: Stub) -> None:
     await refused(voices.ListVoices(pb.ListVoicesRequest(page_size=1_001)), field="page_size")
 
 
-async def test_validate_only_stores_nothing(voices: Stub, box: Box) -> None:
-    made = await voices.CreateVoice(create(validate_only=True))
-    assert made.duration_s == pytest.approx(2.05, abs=0.01)
-    assert box.store.names() == ["ann"]
-
-
 async def test_a_voice_with_other_content_or_consent_is_not_overwritten(voices: Stub) -> None:
     await refused(voices.CreateVoice(create(name="ann")), code="ALREADY_EXISTS", reason="VOICE_EXISTS")
     made = await voices.CreateVoice(create(consent_note="Bea agreed."))
@@ -99,22 +93,11 @@ async def test_what_is_not_its_sound_can_be_changed(voices: Stub) -> None:
     await refused(voices.UpdateVoice(pb.UpdateVoiceRequest(name="cea")), code="NOT_FOUND")
 
 
-async def test_every_kind_of_file(voices: Stub) -> None:
-    for kind in ("WAV", "FLAC", "OGG", "MP3"):
-        asked = create(name=kind.lower(), audio=speech_wav(kind=kind, rate_hz=44_100))
-        made = await voices.CreateVoice(asked)
-        assert made.duration_s == pytest.approx(2.05, abs=0.08), kind
-
-
 BAD = {
-    "no audio": (lambda: b"not audio " * 100, "is not audio"),
-    "truncated wav": (lambda: speech_wav()[:20_000], ""),
-    "truncated flac": (lambda: speech_wav(kind="FLAC", level=0.3)[:3_000], ""),
-    "a wav's header alone": (lambda: speech_wav()[:44], ""),
+    "not audio": (lambda: b"not audio " * 100, "is not audio"),
+    "cut off": (lambda: speech_wav()[:20_000], ""),
     "silent": (lambda: speech_wav(level=0.0), "is silent"),
-    "nearly silent": (lambda: speech_wav(level=1e-3), "is silent"),
     "13 seconds": (lambda: speech_wav(13.0), "at most 12 s"),
-    "40 minutes": (lambda: speech_wav(2_400.0, level=0.0, kind="FLAC", rate_hz=8_000), "lasts 2400 s"),
 }
 
 

@@ -25,11 +25,8 @@ pytestmark = pytest.mark.once
 
 
 LOSSY = [("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", "MPEG_LAYER_III")]
-WHOLE = {
-    "WAV": ("PCM_16", "PCM_24", "PCM_32", "PCM_U8"),
-    "WAVEX": ("PCM_16",),
-    "FLAC": ("PCM_16", "PCM_24", "PCM_S8"),
-}
+OF_WAV = ("PCM_16", "PCM_24", "PCM_32", "PCM_U8")
+WHOLE = {"WAV": OF_WAV, "WAVEX": ("PCM_16",), "FLAC": ("PCM_16", "PCM_24", "PCM_S8")}
 
 
 @pytest.mark.parametrize(("format", "subtype"), [(form, one) for form, of in WHOLE.items() for one in of])
@@ -279,14 +276,8 @@ def test_twelve_mebibytes_of_joined_silent_files_are_read_in_bounded_time(format
 def test_damaged_bytes_are_prepared_or_refused(capfd):
     """Nothing but InvalidReference is raised, nor printed by the decoder's callbacks."""
     draw = np.random.default_rng(1)
-    kinds = [
-        ("WAV", "PCM_16"),
-        ("WAV", "GSM610"),
-        ("WAV", "IMA_ADPCM"),
-        ("WAVEX", "FLOAT"),
-        ("RF64", "PCM_24"),
-    ]
-    kinds += [("FLAC", "PCM_16"), *LOSSY]
+    kinds = [*(("WAV", codec) for codec in ("PCM_16", "GSM610", "IMA_ADPCM")), ("WAVEX", "FLOAT")]
+    kinds += [("RF64", "PCM_24"), ("FLAC", "PCM_16"), *LOSSY]
     fuzzed = [to_file(burst(0.3, rate_hz=8_000), 8_000, *kind) for kind in kinds]
     for case in range(300):
         audio = bytearray(fuzzed[case % len(fuzzed)])

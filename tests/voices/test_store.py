@@ -211,9 +211,7 @@ def test_names_outside_the_rule_are_refused(place: Folders, name: str) -> None:
         (wav(), "a" * 1_001, "transcript"),
     ],
 )
-def test_a_bad_reference_is_refused_and_leaves_nothing(
-    place: Folders, audio: bytes, transcript: str, field: str
-) -> None:
+def test_a_bad_reference_leaves_nothing(place: Folders, audio: bytes, transcript: str, field: str) -> None:
     store = place.open()
     with pytest.raises(InvalidReference) as caught:
         store.create(Place("ann"), audio, transcript)
@@ -313,9 +311,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_voice_is_named_without_its_path_and_can_be_replaced_and_deleted(
-    place: Folders, how: str
-) -> None:
+def test_a_damaged_voice_is_named_without_its_path_replaced_and_deleted(place: Folders, how: str) -> None:
     store = place.open()
     made = store.create(Place("ann"), wav(), "Hello there.")
     store.create(Place("bea"), wav(0.5), "Hello there.")
@@ -431,9 +427,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("bound", ["number", "space"])
-def test_voices_have_bounds_and_a_deleted_one_makes_room(
-    place: Folders, monkeypatch: pytest.MonkeyPatch, bound: str
-) -> None:
+def test_a_deleted_voice_makes_room(place: Folders, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     store = place.open()
     for name in ("ann", "bea"):
         store.create(Place(name), wav(), "Hello there.")
@@ -462,9 +456,7 @@ def test_audio_that_is_no_file_is_damage(place: Folders, whole: Path, made: Call
         place.open().reference("ann")
 
 
-def test_a_voice_that_cannot_be_read_at_the_moment_is_not_replaced(
-    place: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_voice_that_cannot_be_read_is_not_replaced(place: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     place.open().create(Place("ann"), wav(), "Hello there.")
     store = place.open()
 

@@ -40,9 +40,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_a_style_is_the_reference_that_its_recording_alone_would_be(
-    store: VoiceStore, tmp_path: Path
-) -> None:
+def test_a_style_is_the_reference_that_its_recording_would_be(store: VoiceStore, tmp_path: Path) -> None:
     record = (tmp_path / "voices" / "ann" / "voice.yaml").read_bytes()
     made = store.create(Place("ann", "happy"), wav(2.0), "I am glad.", "Ann agreed again.")
     alone = store_in(tmp_path / "other").create(Place("bea"), wav(2.0), "I am glad.")
@@ -78,9 +76,7 @@ def test_the_same_again_is_no_error_and_other_content_is(store: VoiceStore) -> N
 
 
 @pytest.mark.parametrize("style", HOSTILE)
-def test_names_outside_the_rule_are_refused_and_reach_no_disk(
-    store: VoiceStore, tmp_path: Path, style: str
-) -> None:
+def test_names_outside_the_rule_reach_no_disk(store: VoiceStore, tmp_path: Path, style: str) -> None:
     before = files(tmp_path)
     with pytest.raises(InvalidRequest, match=r"^style: must ") as caught:
         store.create(Place("ann", style), wav(), "Hello there.")
@@ -112,9 +108,7 @@ def test_a_missing_style_is_refused_with_those_there_are(store: VoiceStore) -> N
     assert caught.value.field == "style"
 
 
-def test_a_bad_recording_is_refused_and_validate_only_stores_nothing(
-    store: VoiceStore, tmp_path: Path
-) -> None:
+def test_a_bad_recording_and_validate_only_store_nothing(store: VoiceStore, tmp_path: Path) -> None:
     before = files(tmp_path / "voices")
     with pytest.raises(InvalidReference, match=r"^audio: "):
         store.create(Place("ann", "happy"), b"RIFF", "I am glad.")
@@ -200,9 +194,7 @@ def test_a_damaged_voice_that_is_created_anew_keeps_its_styles(store: VoiceStore
     assert store.reference("ann", "happy").transcript == "I am glad. "
 
 
-def test_what_is_removed_is_forgotten_unless_another_has_the_same_audio(
-    store: VoiceStore, tmp_path: Path
-) -> None:
+def test_what_is_removed_is_forgotten_unless_another_has_its_audio(store: VoiceStore, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     store.create(Place("ann", "sad"), wav(2.2), "Alas.")
