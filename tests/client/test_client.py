@@ -57,12 +57,6 @@ def client(box: Running) -> Iterator[Client]:
         yield client
 
 
-@contextlib.asynccontextmanager
-async def asynchronous(box: Running) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(box.address, own_connection=True) as client:
-        yield client
-
-
 BOTH = pytest.mark.parametrize("kind", [Client, AsyncClient])
 
 
@@ -85,10 +79,12 @@ async def of(made: Any) -> Any:
     return await made if inspect.isawaitable(made) else made
 
 
-def test_one_message_and_a_stream_hold_the_same_audio(box: Running, client: Client) -> None:
+@BOTH
+async def test_one_message_and_a_stream_hold_the_same_audio(box: Running, kind: type) -> None:
     options: Options = {"seed": 3, "segmentation": "low_latency", "encoding": "pcm16", "rate": 16_000}
-    whole = client.speak(LONG, "ann", **options)
-    streamed = client.stream(LONG, "ann", **options).reply()
+    async with connected(kind, box.address) as client:
+        whole = await of(client.speak(LONG, "ann", **options))
+        streamed = await of(client.stream(LONG, "ann", **options).reply())
     assert whole.audio == streamed.audio
     assert whole.header.request_id != streamed.header.request_id
     for header in (whole.header, streamed.header):
@@ -98,14 +94,6 @@ def test_one_message_and_a_stream_hold_the_same_audio(box: Running, client: Clie
     assert whole.audio_s == pytest.approx(whole.timings.audio_ms / 1e3, abs=1e-3)
     assert 0.0 < streamed.first_audio_s < streamed.wall_s
     assert whole.first_audio_s == whole.wall_s
-
-
-async def test_asyncio_receives_the_same(box: Running, client: Client) -> None:
-    options: Options = {"seed": 3, "segmentation": "upstream", "encoding": "pcm16"}
-    expected = client.speak(TEXT, "ann", **options)
-    async with asynchronous(box) as other:
-        assert (await other.speak(TEXT, "ann", **options)).audio == expected.audio
-        assert (await other.stream(TEXT, "ann", **options).reply()).audio == expected.audio
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -120,7 +108,7 @@ async def test_a_burst_on_a_new_connection_arrives_in_order(box: Running, stream
             header = (await client.speak(TEXT, "ann", **options)).header
         order.append((header.promised_ms, number))
 
-    async with asynchronous(box) as client:
+    async with connected(AsyncClient, box.address) as client:
         await asyncio.gather(*(say(client, number) for number in range(12)))
         await client.clear("burst")
     assert [number for _, number in sorted(order)] == list(range(12))
@@ -161,7 +149,7 @@ def test_cancel_from_another_thread(client: Client) -> None:
 
 
 async def test_cancel_in_asyncio(box: Running) -> None:
-    async with asynchronous(box) as client:
+    async with connected(AsyncClient, box.address) as client:
         stream = client.stream(LONG, "ann")
         with pytest.raises(CallFailed) as caught:
             async for event in stream:
@@ -171,7 +159,7 @@ async def test_cancel_in_asyncio(box: Running) -> None:
 
 
 async def test_a_cancelled_task_stays_cancelled(box: Running) -> None:
-    async with asynchronous(box) as client:
+    async with connected(AsyncClient, box.address) as client:
         started = asyncio.Event()
 
         async def receive() -> None:
@@ -223,7 +211,7 @@ async def test_a_request_that_is_wrong(
 
 async def test_a_deadline(box: Running, client: Client) -> None:
     # The daemon's own refusal may arrive before the client's clock ends the call.
-    async with asynchronous(box) as other:
+    async with connected(AsyncClient, box.address) as other:
         with pytest.raises(CallFailed, match="DEADLINE_EXCEEDED"):
             await other.stream(LONG, "ann", timeout=0.01).reply()
     with pytest.raises(CallFailed, match="DEADLINE_EXCEEDED"):
@@ -271,7 +259,7 @@ def test_an_unknown_option_is_named(client: Client) -> None:
 
 
 async def test_health(box: Running, client: Client) -> None:
-    async with asynchronous(box) as other:
+    async with connected(AsyncClient, box.address) as other:
         for service in ("", "appliance.v1.Synthesizer", "clocks"):
             assert client.health(service) == await other.health(service) == "SERVING"
     with pytest.raises(CallFailed, match="NOT_FOUND"):
@@ -462,7 +450,7 @@ async def test_both_clients_hear_what_a_third_asks_for(box: Running, client: Cli
 
 
 async def test_a_session_speaks_what_is_written(box: Running) -> None:
-    async with asynchronous(box) as client:
+    async with connected(AsyncClient, box.address) as client:
         session = client.session("ann", seed=3, nfe=2)
         for piece in ("Thanks for the raid, every", "one! It is good to see you."):
             await session.say(piece)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from appliance.audio.marking import MARK
 from appliance.audio.tags import KEY, SOURCE_TYPE
 from tests.gateway.conftest import LINE, Gateway, gateway_of
 from tests.gateway.sockets import connected
@@ -46,7 +47,7 @@ def test_a_reply_over_http_is_marked_in_its_head_and_a_refusal_is_not(
 ) -> None:
     path, sent = DOORS[door]
     answer = marked[0].ask(path, sent)
-    assert answer.status == 200 and (SOURCE_TYPE in (answer.headers[KEY] or "")) == marked[1]
+    assert answer.status == 200 and answer.headers[KEY] == (MARK if marked[1] else None)
     refused = marked[0].ask(path, {**sent, "priority": "none"}) if sent else marked[0].ask("/v1/models")
     assert KEY not in refused.headers, refused.body
 
