@@ -27,7 +27,6 @@ from appliance.client import (
     Client,
     End,
     Header,
-    Heard,
     Options,
     PausedChannels,
     Piece,
@@ -70,12 +69,20 @@ async def connected(kind: type, address: str, **options: Any) -> AsyncIterator[A
         yield client
 
 
+async def each(events: Any) -> AsyncIterator[Any]:
+    """The events of a stream of either client."""
+    if hasattr(events, "__aiter__"):
+        async for event in events:
+            yield event
+    else:
+        for event in events:
+            yield event
+
+
 async def of(made: Any) -> Any:
     """What a call gives, of a stream the list of its events."""
-    if hasattr(made, "__aiter__"):
-        return [event async for event in made]
-    if isinstance(made, Iterator):
-        return list(made)
+    if hasattr(made, "__aiter__") or isinstance(made, Iterator):
+        return [event async for event in each(made)]
     return await made if inspect.isawaitable(made) else made
 
 
@@ -136,26 +143,20 @@ async def test_events_of_a_stream(box: Running, kind: type) -> None:
     assert {piece.segment for piece in pieces} == set(range(header.segments))
 
 
-def test_cancel_from_another_thread(client: Client) -> None:
-    stream = client.stream(LONG, "ann")
+@BOTH
+async def test_cancel(box: Running, kind: type) -> None:
+    """From another thread, or in the same one in asyncio."""
     received = []
-    with pytest.raises(CallFailed) as caught:
-        for event in stream:
-            received.append(event)
-            if isinstance(event, Piece):
-                threading.Thread(target=stream.cancel).start()
-    assert caught.value.status == "CANCELLED"
-    assert not any(isinstance(event, End) for event in received)
-
-
-async def test_cancel_in_asyncio(box: Running) -> None:
-    async with connected(AsyncClient, box.address) as client:
+    async with connected(kind, box.address) as client:
         stream = client.stream(LONG, "ann")
         with pytest.raises(CallFailed) as caught:
-            async for event in stream:
+            async for event in each(stream):
+                received.append(event)
                 if isinstance(event, Piece):
-                    stream.cancel()
-        assert caught.value.status == "CANCELLED"
+                    own = threading.Thread(target=stream.cancel).start
+                    (own if kind is Client else stream.cancel)()
+    assert caught.value.status == "CANCELLED"
+    assert not any(isinstance(event, End) for event in received)
 
 
 async def test_a_cancelled_task_stays_cancelled(box: Running) -> None:
@@ -256,14 +257,6 @@ def test_an_unknown_option_is_named(client: Client) -> None:
     wrong: dict[str, Any] = {"colour": "red"}
     with pytest.raises(TypeError, match=r"unknown option colour; valid options: .*encoding, rate, .*"):
         client.stream(TEXT, "ann", **wrong)
-
-
-async def test_health(box: Running, client: Client) -> None:
-    async with connected(AsyncClient, box.address) as other:
-        for service in ("", "appliance.v1.Synthesizer", "clocks"):
-            assert client.health(service) == await other.health(service) == "SERVING"
-    with pytest.raises(CallFailed, match="NOT_FOUND"):
-        client.health("weather")
 
 
 def lost(code: grpc.StatusCode = grpc.StatusCode.UNKNOWN) -> Callable[[Any], None]:
@@ -371,9 +364,7 @@ class Recorder(
 
 async def first(events: Any, true: Callable[[Any], object]) -> Any:
     """The first of a stream's events of which that is true."""
-    if hasattr(events, "__aiter__"):
-        return await anext(event async for event in events if true(event))
-    return next(event for event in events if true(event))
+    return await anext(event async for event in each(events) if true(event))
 
 
 @BOTH
@@ -419,34 +410,24 @@ async def test_a_moderator_sees_and_changes_the_queue(box: Running, kind: type) 
             assert (await asked).audio and await ids(client.reject(channel)) == []
 
 
-async def test_both_clients_hear_what_a_third_asks_for(box: Running, client: Client) -> None:
+@BOTH
+async def test_a_client_hears_what_another_asks_for(box: Running, client: Client, kind: type) -> None:
     """Sample for sample what a plain stream of the same request gives."""
     options: dict[str, Any] = {"seed": 7, "nfe": 2, "segmentation": "low_latency"}
-    plain = client.stream(LONG, "ann", **options).reply()
-    heard = client.listen("hall")
-    assert next(heard) == PausedChannels()
-    async with AsyncClient(box.address) as other:
-        also_heard = other.listen("hall")
-        assert await anext(also_heard) == PausedChannels()
-        client.speak(LONG, "ann", channel="hall", user="mo", **options)
-        client.skip("hall")
-        both: tuple[list[Heard], list[Heard]] = ([], [])
-        for event in heard:
-            both[0].append(event)
-            if isinstance(event, UtteranceEnd):
-                break
-        async for event in also_heard:
-            both[1].append(event)
-            if isinstance(event, UtteranceEnd):
-                break
-        for events in both:
-            begin, end = events[0], events[-1]
-            assert isinstance(begin, UtteranceBegin) and isinstance(end, UtteranceEnd)
-            u = begin.utterance
-            assert (u.channel, u.user_key, u.voice, u.text) == ("hall", "mo", "ann", plain.header.text)
-            audio = b"".join(event.data for event in events if isinstance(event, UtteranceAudio))
-            assert audio == plain.audio
-            assert end.reason == "SKIPPED"
+    plain, hall = client.stream(LONG, "ann", **options).reply(), f"hall of {kind.__name__}"
+    events: list[Any] = []
+    async with connected(kind, box.address) as other:
+        heard = each(other.listen(hall))
+        assert await anext(heard) == PausedChannels()
+        client.speak(LONG, "ann", channel=hall, user="mo", **options)
+        client.skip(hall)
+        while not (events and isinstance(events[-1], UtteranceEnd)):
+            events.append(await anext(heard))
+    begin, end = events[0], events[-1]
+    assert isinstance(begin, UtteranceBegin) and end.reason == "SKIPPED"
+    u = begin.utterance
+    assert (u.channel, u.user_key, u.voice, u.text) == (hall, "mo", "ann", plain.header.text)
+    assert b"".join(event.data for event in events if isinstance(event, UtteranceAudio)) == plain.audio
 
 
 async def test_a_session_speaks_what_is_written(box: Running) -> None:
@@ -535,7 +516,7 @@ async def use_all(client: Any) -> dict[str, Any]:
     assert (changed.name, changed.display_name, dict(changed.pronunciations)) == ("b", "B", {"x": "y"})
     with pytest.raises(CallFailed) as caught:
         await of(client.remove_voice("b"))
-    assert await of(client.health()) == "NOT_SERVING"
+    assert await of(client.health("clocks")) == "NOT_SERVING"
     error = caught.value
     assert (error.status, error.reason, error.retry_s) == ("RESOURCE_EXHAUSTED", "OVERLOADED", 1.25)
     return vars(error)
@@ -553,6 +534,7 @@ async def test_both_clients_send_the_same_each_with_a_deadline(recorder: tuple[R
     assert servicer.requests[:half] == servicer.requests[half:]
     assert servicer.requests[0] == servicer.requests[1] == EVERY_FIELD
     assert servicer.requests[2] == pb.CancelSynthesisRequest(request_id="r-1")
+    assert servicer.requests[-1] == health_pb2.HealthCheckRequest(service="clocks")
 
 
 @BOTH
@@ -658,12 +640,8 @@ async def events_of(address: str, kind: type, tries: int, **options: Any) -> lis
     events: list[Any] = []
     try:
         async with connected(kind, address, retries=tries) as client:
-            stream = client.stream(TEXT, "ann", **options)
-            if kind is Client:
-                events.extend(stream)
-            else:
-                async for event in stream:
-                    events.append(event)
+            async for event in each(client.stream(TEXT, "ann", **options)):
+                events.append(event)
     except CallFailed as failure:
         events.append(failure.status)
     return [event.request_id if isinstance(event, Header) else event for event in events]

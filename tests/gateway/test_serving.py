@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from appliance import config
 from appliance.access import token_file
 from appliance.access.certificates import tls_context
 from appliance.access.token_file import Role
 from appliance.client import CallFailed, Client
-from appliance.config import Config, load
+from appliance.config import load
 from appliance.errors import ApplianceError, ConfigError, Exit
 from appliance.gateway import app, serving
 from appliance.gateway.refusals import REASONS, STATUSES, refusal_of
@@ -215,10 +214,6 @@ def test_without_descriptors_it_says_so_once_and_goes_on_or_ends(gateway: Gatewa
             assert other.ask("/livez").status == 200
             assert other.stop() == 0
     assert len(other.lines) < 10 and "Traceback" not in other.log
-
-
-def test_the_defaults() -> None:
-    assert Config().gateway.listen == config.LOOPBACK_HTTP == "127.0.0.1:8880"
 
 
 def test_a_burst_on_one_channel_keeps_its_order_also_right_after_a_start(gateway: Gateway) -> None:
