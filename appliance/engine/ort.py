@@ -23,6 +23,8 @@ UINT8, INT8, INT32 = 2, 3, 6
 """Element types of onnx.proto."""
 OLDEST = (1, 18)
 """First version of ONNX Runtime that reads IR 10."""
+SHRINKS = ("memory.enable_memory_arena_shrinkage", "cpu:0")
+"""Option of a run."""
 PRODUCT_DEPTH = 256
 EXACT_PRODUCT = PRODUCT_DEPTH * 255 * 127
 
@@ -73,7 +75,7 @@ class OrtBackend(HostMemory):
         self._options = session_options(onnxruntime, threads, spinning=spinning)
         share_memory(self._options)
         self._run_options = (onnxruntime.RunOptions(), onnxruntime.RunOptions())
-        self._run_options[1].add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        self._run_options[1].add_run_config_entry(*SHRINKS)
 
     def interrupt(self, on: bool) -> None:
         for options in self._run_options:  # read before each node
@@ -145,6 +147,15 @@ def _make_arena() -> None:
     runtime.create_and_register_allocator(kind, runtime.OrtArenaCfg(0, -1, -1, -1))
 
 
+def shrink_memory() -> None:
+    """Return what the arena holds of sessions that are gone: it does so only at the end of a run."""
+    runtime = import_runtime()
+    options, run_options = runtime.SessionOptions(), runtime.RunOptions()
+    share_memory(options)
+    run_options.add_run_config_entry(*SHRINKS)
+    integer_product(runtime, options, run_options)
+
+
 def load_session(runtime: Any, path: Path, options: Any, providers: Sequence[object]) -> Any:
     """Raises BundleError when the runtime cannot read the file."""
     try:
@@ -169,10 +180,10 @@ def cpu_variant(bundle: Bundle) -> str:
     return INT8_VARIANT if quick else bundle.variant_for(OrtBackend.name)
 
 
-def integer_product(runtime: Any, options: Any) -> int:
+def integer_product(runtime: Any, options: Any, run_options: Any = None) -> int:
     """The runtime's sum of PRODUCT_DEPTH products of the largest numbers."""
     session = runtime.InferenceSession(_integer_model(), options, providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"a": np.full((8, PRODUCT_DEPTH), 255, np.uint8)})
+    (found,) = session.run(None, {"a": np.full((8, PRODUCT_DEPTH), 255, np.uint8)}, run_options)
     return int(found[0, 0])
 
 

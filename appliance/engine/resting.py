@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections.abc import Callable, Sequence
 
 from appliance.engine.engine import Synthesizer
+from appliance.engine.ort import shrink_memory
 from appliance.request import FloatArray, Lane, Segment
 
 logger = logging.getLogger(__name__)
@@ -30,6 +32,8 @@ class RestingEngine:
         if self._awake is not None:
             self._awake.shutdown()
             self._awake = None
+            gc.collect()
+            shrink_memory()
 
     def wake(self) -> None:
         """Load it and run its paths. Raises as `load_for`."""

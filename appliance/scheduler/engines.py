@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import gc
 import logging
 import math
@@ -11,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+from appliance import heap
 from appliance.errors import DeviceLost, EngineFault, OutOfDeviceMemory, Unavailable
 from appliance.request import PassedOver, Segment
 from appliance.scheduler.interface import Engine, Restful
@@ -172,8 +171,7 @@ class Engines:
         if self._has_freed:
             self._has_freed = False
             gc.collect()
-            with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
-                ctypes.CDLL(None).malloc_trim(0)
+            heap.trim()
 
     def run_test(self, test: Test) -> None:
         engine = test.engine or self._workload.engine

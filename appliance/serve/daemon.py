@@ -31,7 +31,7 @@ from typing import cast
 
 import grpc
 
-from appliance import hangups
+from appliance import hangups, heap
 from appliance.access.token_file import Tokens
 from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import last_run
@@ -111,6 +111,7 @@ STATUSES: Mapping[type[Exception], Exit] = {
 
 def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status. A fatal error is one line on stderr."""
+    heap.keep_one()
     notifier = Notifier.from_environment(os.environ)
     overrides = tuple(overrides)
 

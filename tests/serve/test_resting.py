@@ -35,6 +35,6 @@ def test_what_it_says_after_a_rest_is_what_it_said_before(tmp_path: Path) -> Non
         assert after.audio == before.audio
         assert after.header.backend == before.header.backend
         assert after.wall_s * 1e3 <= after.header.promised_ms
-        until(lambda: rests(box) and resident(box.process.pid) < awake - (20 << 20))
+        until(lambda: rests(box) and resident(box.process.pid) < awake - (35 << 20))
         assert client.speak(TEXT, "heart", seed=7).audio == before.audio
     assert box.log.count("loaded again after") == 2
