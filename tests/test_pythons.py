@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemons import ROOT
+from tests.daemons import ROOT, finished
 from tests.patience import PATIENCE_S
 
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
@@ -22,10 +22,7 @@ def found(version: str) -> Path:
     ran = in_shell(f"find_python {version}", dict(os.environ))
     if ran.returncode:
         pytest.skip(f"no Python {version} is here")
-    prefix = subprocess.run(
-        [ran.stdout.strip(), "-c", "import sys; print(sys.executable)"], capture_output=True, text=True
-    )
-    return Path(prefix.stdout.strip())
+    return Path(finished(ran.stdout.strip(), "-c", "import sys; print(sys.executable)").stdout.strip())
 
 
 def in_shell(command: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

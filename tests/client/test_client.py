@@ -63,10 +63,11 @@ BOTH = pytest.mark.parametrize("kind", [Client, AsyncClient])
 async def connected(kind: type, address: str, **options: Any) -> AsyncIterator[Any]:
     """A client of either kind; `of` gives what its calls give."""
     client = kind(address, own_connection=True, **options)
-    async with client if kind is AsyncClient else contextlib.AsyncExitStack() as stack:
-        if kind is Client:
-            stack.enter_context(client)
-        yield client
+    async with contextlib.AsyncExitStack() as stack:
+        if kind is AsyncClient:
+            yield await stack.enter_async_context(client)
+        else:
+            yield stack.enter_context(client)
 
 
 async def each(events: Any) -> AsyncIterator[Any]:
