@@ -46,6 +46,12 @@ def free_port() -> int:
             return port
 
 
+def resident(process: int) -> int:
+    """Bytes of memory that a process holds."""
+    pages = Path(f"/proc/{process}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
 def reference_wav(seconds: float = 3.0, *, level: float = 0.3) -> bytes:
     """Something with a pitch and a pulse, at a rate that is not the model's."""
     t = np.arange(int(16_000 * seconds))[:, None] / 16_000
@@ -131,6 +137,15 @@ def start(*command: object, within: Sequence[str] = (), **environment: str) -> s
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def finished(
+    *command: object, says: str = "", cwd: Path = ROOT, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A program run to its end, with this on its standard input and in this environment and more."""
+    words, surroundings = [str(part) for part in command], {**os.environ, **environment}
+    told: dict[str, Any] = {"capture_output": True, "text": True, "timeout": PATIENCE_S, "input": says}
+    return subprocess.run(words, cwd=cwd, env=surroundings, **told)
 
 
 Started = TypeVar("Started", bound=Program)

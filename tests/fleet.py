@@ -49,9 +49,6 @@ NFE = 4
 """Few steps, which a student of four takes too; the balance does not depend on them."""
 
 
-# Boxes.
-
-
 @dataclass
 class Box:
     """A daemon that can be ended and started again at the same addresses."""
@@ -91,9 +88,6 @@ def boxes(folder: Path, bundle: Path = BUNDLE) -> Iterator[list[Box]]:
         for box in members:
             box.start()
         yield members
-
-
-# haproxy.
 
 
 def configuration(members: list[Box], port: int, control: Path, balance: str = "") -> str:
@@ -188,9 +182,6 @@ def front(members: list[Box], folder: Path, balance: str = "") -> Iterator[Front
     finally:
         process.terminate()
         process.communicate()
-
-
-# The storm.
 
 
 @dataclass

@@ -14,17 +14,8 @@ from typing import Any
 from tests.daemons import ROOT
 from tests.patience import PATIENCE_S
 
-CHANGES = {
-    "ctypes.dlsym",
-    "open",
-    "os.chmod",
-    "os.chown",
-    "os.mkdir",
-    "os.remove",
-    "os.rename",
-    "os.rmdir",
-    "os.symlink",
-}
+CHANGES = {"ctypes.dlsym", "open"}
+CHANGES |= {f"os.{change}" for change in ("chmod", "chown", "mkdir", "remove", "rename", "rmdir", "symlink")}
 """Audit events before a change on the disk; `ctypes.dlsym` comes before two names trade places."""
 
 

@@ -1,8 +1,62 @@
-"""Hostile variants of good input: bytes and YAML, drawn from a seeded generator."""
+"""Hostile variants of good input, bytes and YAML, drawn from a seeded generator; what becomes of them."""
 
 from __future__ import annotations
 
+import os
 import random
+from collections import Counter
+
+from hypothesis import HealthCheck, Phase, settings
+
+from tests.daemons import resident
+
+SEED = os.environ.get("F5_SEED", "")
+CONTROL_EVERY = 50
+GROWTH_BYTES = 48 << 20
+"""Of a victim's memory, from when it has seen some of everything: allocators keep what was once needed."""
+
+
+class Tally:
+    """Outcomes of hostile inputs to a process, which from time to time has to speak as it did at first."""
+
+    def __init__(self, process: int) -> None:
+        self.seen: Counter[tuple[str, str]] = Counter()
+        self.memory: list[int] = []
+        self._process, self._said = process, self.speak()
+        assert self._said == self.speak() and len(self._said) > 10_000
+
+    def speak(self) -> bytes:
+        """What it says to a control request."""
+        raise NotImplementedError
+
+    def tried(self, kind: str, outcome: object) -> None:
+        """Count an input."""
+        self.seen[kind, str(getattr(outcome, "name", outcome))] += 1
+        if self.seen.total() % CONTROL_EVERY == 0:
+            assert self.speak() == self._said
+            self.memory.append(resident(self._process))
+
+    def check(self, least: float) -> None:
+        """After no fewer inputs all is as it was; prints what became of them, with F5_HOSTILE."""
+        if "F5_HOSTILE" in os.environ:
+            for (kind, outcome), count in sorted(self.seen.items()):
+                print(f"{kind:<14} {outcome:<20} {count:6}")
+            print(f"memory after each {CONTROL_EVERY}, MB: {[size >> 20 for size in self.memory]}")
+        assert self.seen.total() >= least and self.speak() == self._said
+        settled = self.memory[len(self.memory) // 3 :]
+        assert max(settled) - settled[0] < GROWTH_BYTES, self.memory
+
+
+def many(examples: float, *phases: Phase) -> settings:
+    """Settings for so many examples: the same on every run, unless F5_SEED says otherwise."""
+    return settings(
+        max_examples=max(round(examples), 5),
+        derandomize=not SEED,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=phases,
+    )
 
 
 def mutated(raw: bytes, dice: random.Random) -> bytes:
@@ -19,9 +73,7 @@ def mutated(raw: bytes, dice: random.Random) -> bytes:
         elif how == 2:
             out[at:at] = out[at : at + size]
         elif how == 3:
-            out[at : at + 4] = dice.choice(
-                (b"\x00" * 4, b"\xff" * 4, b"\xff\xff\xff\x7f", b"\x01\x00\x00\x00")
-            )
+            out[at : at + 4] = dice.choice((bytes(4), b"\xff" * 4, b"\xff\xff\xff\x7f", b"\x01\x00\x00\x00"))
         elif how == 4 and at < len(out):
             out[at] ^= 1 << dice.randrange(8)
         elif how == 5 and dice.random() < 0.2:

@@ -25,9 +25,8 @@ from appliance.box.system import Box
 from appliance.durable import locked
 from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
-from tests.daemons import ROOT, reference_wav, store_in
+from tests.daemons import ROOT, finished, reference_wav, store_in
 from tests.killing import in_a_process_of_its_own, killed
-from tests.patience import PATIENCE_S
 
 IS_ROOT = os.geteuid() == 0
 OURS = (990, 991) if IS_ROOT else (os.getuid(), os.getgid())
@@ -263,10 +262,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any], Members], None], str]] = {
     "type": (field("mode", "0644"), "mode: must be int"),
     "unknown hash": (field("sha256", "0" * 64), "its hash is another"),
     "size": (field("size", 1 << 40), "is not what is listed"),
-    "not listed": (
-        lambda listing, members: members.append((tarfile.TarInfo("voices/x"), b"x")),
-        "is not listed",
-    ),
+    "not listed": (lambda _, members: members.append((tarfile.TarInfo("voices/x"), b"x")), "is not listed"),
     "missing": (lambda listing, members: members.__delitem__(-1), "cut off"),
     "newer": (lambda listing, members: listing.update(format=2), "of format 2, this f5-backup reads 1"),
     "no format": (lambda listing, members: listing.__delitem__("format"), "of format None"),
@@ -394,9 +390,8 @@ def test_commands(tmp_path: Path) -> None:
     box(tmp_path / "new")
 
     def run(name: str, sysroot: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-I", "-S", str(ROOT / "scripts" / name), str(tmp_path / "f")]
-        environment = {**os.environ, "F5_SYSROOT": str(tmp_path / sysroot)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+        command = (sys.executable, "-I", "-S", ROOT / "scripts" / name, tmp_path / "f")
+        return finished(*command, F5_SYSROOT=str(tmp_path / sysroot))
 
     assert run("backup", "old").returncode == 0
     ran = run("backup", "old")

@@ -42,7 +42,7 @@ def test_names_that_must_not_drift() -> None:
     assert defaults.server.listen == "127.0.0.1:50051"
     assert defaults.server.socket == "/run/f5-appliance/grpc.sock"
     assert defaults.server.metrics == "127.0.0.1:9464"
-    assert defaults.gateway.listen == "127.0.0.1:8880"
+    assert defaults.gateway.listen == config.LOOPBACK_HTTP == "127.0.0.1:8880"
     assert defaults.wyoming.listen == "127.0.0.1:10200"
     assert defaults.server.max_receive_bytes == 16 * 1024 * 1024
     assert str(defaults.voices.folder) == "/var/lib/f5-appliance/voices"

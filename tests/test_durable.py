@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from appliance.durable import exchange, locked, publish, replace_file, sha256, version_of
+from tests.daemons import finished
 
 
 def test_a_file_is_replaced_whole_with_its_mode(tmp_path: Path) -> None:
@@ -83,4 +83,4 @@ def test_the_hash_is_that_of_all_blocks(tmp_path: Path) -> None:
 
 def test_only_the_standard_library_is_imported() -> None:
     code = "import sys, appliance.durable; print({'numpy', 'yaml'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+    assert finished(sys.executable, "-c", code).stdout == "set()\n"

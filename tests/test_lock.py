@@ -176,9 +176,7 @@ def test_a_spoilt_file_lets_nobody_in_until_it_is_mended(locked: Locked) -> None
 
 def test_the_file_holds_no_token(locked: Locked) -> None:
     text = locked.file.read_text()
-    assert all(
-        token not in text and token.removeprefix("f5_") not in text for token in locked.tokens.values()
-    )
+    assert all(token.removeprefix("f5_") not in text for token in locked.tokens.values())
 
 
 def test_plain_text_and_other_authorities_do_not_get_in(
@@ -375,9 +373,6 @@ def test_plain_text_to_the_network_is_an_explicit_line(tmp_path: Path) -> None:
         daemon.until(r"ready on 0\.0\.0\.0:\d+")
 
 
-# appliance tokens
-
-
 def test_tokens_are_made_listed_and_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "new" / "tokens.json"
     place = ["--set", f"server.tokens={file}"]
@@ -428,9 +423,6 @@ async def test_a_session_bears_the_token(locked: Locked) -> None:
             await session.say("Hello, chat.")
         # grpc.aio says INTERNAL of a write that fails before the refusal has been read.
         assert refused.value.status in (grpc.StatusCode.UNAUTHENTICATED.name, grpc.StatusCode.INTERNAL.name)
-
-
-# Riva's clients
 
 
 def test_rivas_clients_need_the_token_of_one_who_speaks(locked: Locked) -> None:

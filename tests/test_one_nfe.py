@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
 from appliance import cli
 from appliance.config import USUAL_NFE
 from appliance.rpc import appliance_pb2 as pb
-from tests.daemons import BUNDLE, Running, running
+from tests.daemons import Running, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -64,23 +63,3 @@ def test_say_leaves_the_number_to_the_daemon(
         written.append(out.read_bytes())
         assert re.search(rf"NFE · seed\s+{configured(box)} · 3", capsys.readouterr().out)
     assert written[0] == written[1]
-
-
-def test_replay_takes_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    np.savez(
-        tmp_path / "case.npz",
-        cond=rng.standard_normal((1, 9, 100)).astype(np.float32),
-        ids=np.arange(5)[None],
-        n_frames=np.int64(30),
-        noise=rng.standard_normal((30, 100)).astype(np.float32),
-    )
-
-    def mel(*more: str) -> np.ndarray[Any, Any]:
-        arguments = ["replay", str(BUNDLE), str(tmp_path / "case.npz"), "--out", str(tmp_path / "out.npz")]
-        assert cli.main([*arguments, *more]) == 0
-        with np.load(tmp_path / "out.npz") as out:
-            return out["mel"]  # type: ignore[no-any-return]
-
-    assert np.array_equal(mel(), mel("--nfe", str(USUAL_NFE)))
-    assert not np.array_equal(mel(), mel("--nfe", str(OTHER)))

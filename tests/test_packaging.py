@@ -33,9 +33,7 @@ def test_wheel_holds_the_device_only(root: Path, tmp_path: Path) -> None:
         entry_points = wheel.read(f"{info}/entry_points.txt").decode()
     assert {name.split("/")[0] for name in names} == {"appliance", info}
     assert "appliance/rpc/appliance.proto" in names
-    demo = {
-        f"appliance/{file.relative_to(root / 'appliance')}" for file in (root / "appliance/demo").rglob("*.*")
-    }
+    demo = {str(file.relative_to(root)) for file in (root / "appliance/demo").rglob("*.*")}
     assert demo and demo <= set(names)
     assert {f"appliance/text/phones/{name}" for name in ("english.bin", "unknown.onnx", "words.txt")} <= set(
         names
@@ -46,23 +44,8 @@ def test_wheel_holds_the_device_only(root: Path, tmp_path: Path) -> None:
 
 def test_locks_name_no_place(root: Path) -> None:
     locks = list((root / "scripts" / "requirements").glob("*.txt"))
-    names = {
-        "clients",
-        "cuda-tests",
-        "riva-old",
-        "device",
-        "dev",
-        "export",
-        "jetpack",
-        "ort-cuda",
-        "quality",
-        "tensorrt",
-        "torch",
-        "voice",
-        "upstream",
-        "upstream-server",
-    }
-    assert {f"{name}.txt" for name in names} == {lock.name for lock in locks}
+    names = "clients cuda-tests riva-old device dev export jetpack ort-cuda quality tensorrt torch voice"
+    assert {*names.split(), "upstream", "upstream-server"} == {lock.stem for lock in locks}
     for lock in locks:
         text = re.sub(r" \\\n +--hash=sha256:[0-9a-f]{64}", "", lock.read_text())
         lines = [line for line in text.splitlines() if not line.startswith("#")]
@@ -83,13 +66,8 @@ def test_cudas_bindings_are_of_the_drivers_of_jetpack(root: Path) -> None:
     """Of 12.6 on Python 3.10, of 13.2 at most on later ones, in every lock and in the extras."""
     for lock in ("jetpack", "ort-cuda"):
         text = (root / f"scripts/requirements/{lock}.txt").read_text()
-        found = dict(
-            re.findall(
-                r"^cuda-(?:python|bindings)==(\d+\.\d+)\S* ; python_full_version (\S+ '3.11')",
-                text,
-                re.MULTILINE,
-            )
-        )
+        pins = r"^cuda-(?:python|bindings)==(\d+\.\d+)\S* ; python_full_version (\S+ '3.11')"
+        found = dict(re.findall(pins, text, re.MULTILINE))
         assert found == {"12.6": "< '3.11'", "13.2": ">= '3.11'"}
     extras = (root / "pyproject.toml").read_text().split("[project.optional-dependencies]")[1]
     limits = re.findall(r'"cuda-(?:python|bindings)[^"]*,<([\d.]+); python_version ([<>=]+)', extras)

@@ -58,16 +58,13 @@ MANIFEST = bundle.read(BUNDLE, verify=False).manifest
 def make_planner(reference: Reference | None = None, **fields: Any) -> Planner:
     made = reference or make_reference()
     durations = fields.pop("durations", {})
+    text = {"duration": fields.pop("duration", "script"), "around": fields.pop("around", ("", ""))}
     manifest = replace(
         MANIFEST,
         arch=replace(MANIFEST.arch, text_embedding_average_upsampling=bool(durations)),
         mel=fields.pop("spec", VOCOS),
         max_frames=fields.pop("max_frames", 8192),
-        text=Text(
-            duration=fields.pop("duration", "script"),
-            durations=durations,
-            around=fields.pop("around", ("", "")),
-        ),
+        text=Text(durations=durations, **text),
     )
     settings = {"vocabulary": Vocabulary((" ", *"abcdefghij")), "to_tokens": list, **fields}
     return Planner(manifest, reference=lambda voice, style: made, **settings)
@@ -111,9 +108,7 @@ def test_a_text_is_cut_at_its_pauses(segmentation: Segmentation) -> None:
     made = make_plan(text, segmentation=segmentation, pauses=pauses)
     assert [s.text for s in made] == [s.text for part in silent for s in part]
     ends = [len(silent[0]) - 1, len(made) - 1]
-    assert [s.pause_s for s in made] == [
-        0.5 if n == ends[0] else 1.5 if n == ends[1] else 0.0 for n in range(len(made))
-    ]
+    assert [s.pause_s for s in made] == [{ends[0]: 0.5, ends[1]: 1.5}.get(n, 0.0) for n in range(len(made))]
     # Nothing is cross-faded over a pause.
     total_s = sum(s.audio_s for part in silent for s in part)
     assert sum(s.audio_s for s in made) == pytest.approx(total_s + 2.0)
@@ -267,21 +262,9 @@ def test_a_text_whose_tokens_are_longer_than_its_bytes_is_cut_by_them(segmentati
         make_plan(text, reference, max_audio_s=50.0, **request)
 
 
-PLANNER_FIELDS = (
-    "spec",
-    "duration",
-    "durations",
-    "vocabulary",
-    "to_tokens",
-    "max_frames",
-    "max_audio_s",
-    "max_work_s",
-)
-
-
 def make_plan(text: str, reference: Reference | None = None, **fields: Any) -> list[Segment]:
-    of_planner = {name: fields.pop(name) for name in PLANNER_FIELDS if name in fields}
-    return make_planner(reference, **of_planner).plan(make_request(text, **fields))
+    of_request = {name: fields.pop(name) for name in Request.__dataclass_fields__ if name in fields}
+    return make_planner(reference, **fields).plan(make_request(text, **of_request))
 
 
 @pytest.mark.parametrize("voice", range(len(generate.REFERENCES)))
@@ -291,22 +274,12 @@ def test_a_hundred_lines_are_planned_as_upstream_plans_them(golden, voice):
     vocabulary = Vocabulary(tuple(golden["vocabulary"]))
     assert len(golden["plans"][voice]) == len(golden["lines"])
     for row, passes in zip(golden["lines"], golden["plans"][voice], strict=True):
-        segments = make_plan(
-            row["line"],
-            reference,
-            vocabulary=vocabulary,
-            to_tokens=to_tokens,
-            speaking_rate=given["speed"],
-            duration="bytes",
-        )
+        of = {"vocabulary": vocabulary, "to_tokens": to_tokens, "duration": "bytes"}
+        segments = make_plan(row["line"], reference, speaking_rate=given["speed"], **of)
         is_short = any(len(segment.text.encode()) < SHORT_TEXT_BYTES for segment in segments)
         got = [
-            {
-                "frames": segment.frames,
-                "condition_frames": len(segment.reference_log_mel),
-                "ids": segment.ids.tolist(),
-            }
-            for segment in segments
+            {"frames": s.frames, "condition_frames": len(s.reference_log_mel), "ids": s.ids.tolist()}
+            for s in segments
         ]
         if is_short and given["speed"] != 1.0:  # which the rate changes here, and not there
             assert [p.pop("frames") for p in got] != [p["frames"] for p in passes]
@@ -390,9 +363,7 @@ def test_short_texts_are_slowed_less_where_letters_are_spread_over_all_frames(sp
 def test_durations_by_hand():
     assert duration_frames(400, "x" * 40, "y" * 20, 1.0) == 600
     assert duration_frames(400, "x" * 40, "y" * 20, 2.0) == 500
-    assert duration_frames(400, "x" * 40, "y" * 9, 1.0) == 400 + int(90 / 0.3), (
-        "short texts have their own pace"
-    )
+    assert duration_frames(400, "x" * 40, "y" * 9, 1.0) == 400 + int(90 / 0.3), "short: their own pace"
     assert duration_frames(400, "x" * 40, "y" * 9, 2.0) == 400 + int(90 / 0.6), "which the rate multiplies"
     assert duration_frames(400, "x" * 40, "你好吗", 1.0) == 400 + 300, "nine bytes"
     assert spoken_transcript("It ends. ") == "It ends.  "
@@ -471,11 +442,9 @@ def test_ways_differ_in_cut_and_steps_and_leave_out_what_cannot_be_made():
     assert [request.nfe for request, _ in ways] == [8, 4]
     for request, segments in ways:
         for way, alone in zip(segments, planner.plan(request), strict=True):
-            assert way.nfe == request.nfe
-            assert np.array_equal(way.times, alone.times)
-            assert (way.text, way.frames, way.seed, way.audio_s) == (
-                *(alone.text, alone.frames, alone.seed, alone.audio_s),
-            )
+            assert way.nfe == request.nfe and np.array_equal(way.times, alone.times)
+            assert (way.text, way.frames) == (alone.text, alone.frames)
+            assert (way.seed, way.audio_s) == (alone.seed, alone.audio_s)
     with pytest.raises(InvalidRequest, match="nfe_steps"):
         planner.ways(requests[:2])
 
@@ -493,9 +462,8 @@ def test_grid_guidance_and_how_noise_is_drawn_travel():
 @given(st.integers(1, 4), st.integers(1_300, 3_000), st.floats(0.5, 2.0))
 def test_low_latency_fits_into_any_bundle(repeats, max_frames, rate):
     text = (SENTENCES * repeats).strip()
-    segments = make_plan(
-        text, max_frames=max_frames, speaking_rate=rate, segmentation=Segmentation.LOW_LATENCY
-    )
+    low = Segmentation.LOW_LATENCY
+    segments = make_plan(text, max_frames=max_frames, speaking_rate=rate, segmentation=low)
     assert max(segment.frames for segment in segments) <= max_frames
     assert "".join("".join(s.text for s in segments).split()) == "".join(text.split())
 
@@ -509,10 +477,9 @@ def test_low_latency_starts_short():
 
 
 def test_what_does_not_fit_is_refused_with_what_is_allowed():
+    told = r"^text: .* allowed in one piece.*shorter reference"
     for segmentation in Segmentation:
-        with pytest.raises(
-            InvalidRequest, match=r"^text: .* allowed in one piece.*shorter reference"
-        ) as caught:
+        with pytest.raises(InvalidRequest, match=told) as caught:
             make_plan("hello there", max_frames=300, segmentation=segmentation)
         assert caught.value.field == "text"
 

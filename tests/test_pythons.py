@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemons import ROOT
+from tests.daemons import ROOT, finished
 from tests.patience import PATIENCE_S
 
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
@@ -22,10 +22,7 @@ def found(version: str) -> Path:
     ran = in_shell(f"find_python {version}", dict(os.environ))
     if ran.returncode:
         pytest.skip(f"no Python {version} is here")
-    prefix = subprocess.run(
-        [ran.stdout.strip(), "-c", "import sys; print(sys.executable)"], capture_output=True, text=True
-    )
-    return Path(prefix.stdout.strip())
+    return Path(finished(ran.stdout.strip(), "-c", "import sys; print(sys.executable)").stdout.strip())
 
 
 def in_shell(command: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -81,9 +78,7 @@ def test_of_several_the_newest_is_taken_unless_another_is_named(alone: dict[str,
     for version in ("3.12", "3.13", "3.15"):
         says(programs / f"python{version}", version)
     assert in_shell("newest_python", alone).stdout.strip() == str(programs / "python3.13")
-    assert in_shell("newest_python", {**alone, "F5_PYTHON": "3.12"}).stdout.strip() == str(
-        programs / "python3.12"
-    )
+    assert in_shell("newest_python", {**alone, "F5_PYTHON": "3.12"}).stdout == f"{programs}/python3.12\n"
     ran = in_shell("newest_python || no_python", {**alone, "F5_PYTHON": "3.15"})
     assert ran.returncode == 1
     assert "3.15" in ran.stderr and "3.14" in ran.stderr

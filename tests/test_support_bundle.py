@@ -90,6 +90,11 @@ SECRETS = (
 )
 
 
+def log(jetson: Jetson, lines: list[tuple[str, str, str]]) -> None:
+    for unit, identifier, message in lines:
+        jetson.journal(message, identifier=identifier, unit=f"{unit}.service")
+
+
 def plant(jetson: Jetson) -> None:
     """Secrets, texts and voices wherever a real box could have them."""
     jetson.write("/etc/f5-appliance/appliance.yaml", CONFIGURATION)
@@ -105,8 +110,7 @@ def plant(jetson: Jetson) -> None:
     jetson.write(f"{bundle}/manifest.yaml", "licence: {note: xyzzy-licence}\n")
     jetson.write(f"{bundle}/step.onnx", "x" * 321)
     jetson.write(f"{bundle}/xyzzy-notes.txt", "xyzzy")
-    for unit, identifier, message in JOURNAL:
-        jetson.journal(message, identifier=identifier, unit=f"{unit}.service")
+    log(jetson, JOURNAL)
     for message in KERNEL:
         jetson.journal(message)
     clocks = json.loads(jetson.read("/run/f5-appliance/clocks.json"))
@@ -116,15 +120,8 @@ def plant(jetson: Jetson) -> None:
     installed = json.loads(jetson.read(paths.INSTALLED))
     installed |= {"token": "xyzzy", "python": "/home/wilhelmina/xyzzy/python", "files": {"xyzzy": "0"}}
     jetson.write(paths.INSTALLED, json.dumps(installed))
-    boot = jetson.box().boot_id
-    speed = {
-        "level": "WARN",
-        "value": SAID,
-        "rtf": 1.0,
-        "first_audio_s": 1.0,
-        "boot_id": boot,
-        "uptime_s": 1.0,
-    }
+    speed = {"level": "WARN", "value": SAID, "rtf": 1.0, "first_audio_s": 1.0, "uptime_s": 1.0}
+    speed["boot_id"] = jetson.box().boot_id
     jetson.write("/var/lib/f5-appliance/journal/measurements.jsonl", json.dumps(speed))
     jetson.write("/run/jtop.sock", "")
     python = jetson.bin / "python3"
@@ -166,8 +163,7 @@ def jetson(tmp_path_factory: pytest.TempPathFactory) -> Jetson:
     """A box with secrets, after a crash of the daemon."""
     jetson = well(tmp_path_factory.mktemp("planted") / "box")
     plant(jetson)
-    for unit, identifier, message in CRASH:
-        jetson.journal(message, identifier=identifier, unit=f"{unit}.service")
+    log(jetson, CRASH)
     jetson.journal("soctherm: OC ALARM 0x00000001")
     jetson.journal("Out of memory: Killed process 812 (python) total-vm:1kB")
     jetson.unit(
@@ -197,13 +193,8 @@ def without_answers(jetson: Jetson, *tools: str) -> Jetson:
 
 
 def test_nothing_that_was_planted_is_in_it(files: dict[str, str]) -> None:
-    found = {
-        (secret, name): line
-        for name, text in files.items()
-        for line in text.splitlines()
-        for secret in SECRETS
-        if secret in line.lower()
-    }
+    lines = [(name, line) for name, text in files.items() for line in text.splitlines()]
+    found = {(secret, name): line for name, line in lines for secret in SECRETS if secret in line.lower()}
     assert found == {}
     missing = [line for line in files["INDEX"].splitlines() if line.startswith("MISSING")]
     assert all("the boot before is not in the journal" in line for line in missing), missing
@@ -234,9 +225,7 @@ IN_IT = {
 
 
 def test_what_the_maker_needs_is_in_it(jetson: Jetson, files: dict[str, str]) -> None:
-    missing = [
-        (name, words) for name, all_of in IN_IT.items() for words in all_of if words not in files[name]
-    ]
+    missing = [(name, word) for name, all_of in IN_IT.items() for word in all_of if word not in files[name]]
     assert missing == []
     assert json.loads(files["units.json"])["f5-appliance.service"]["Result"] == "watchdog"
     who = ["… sudo nvpmodel …", "nvpmodel.service …"]
@@ -320,9 +309,8 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     jetson = without_answers(Jetson(tmp_path / "box", "jp6-0005"))
     ran = support_bundle(jetson, "--out", "/nowhere/x.tar.gz")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr == (
-        "support-bundle: /nowhere/x.tar.gz: No such file or directory; choose another place with --out\n"
-    )
+    told = "/nowhere/x.tar.gz: No such file or directory; choose another place with --out"
+    assert ran.stderr == f"support-bundle: {told}\n"
 
 
 @pytest.mark.parametrize("out", ["folder", None])
@@ -378,9 +366,7 @@ def test_every_choice_of_the_configuration_is_shown() -> None:
         for section in dataclasses.fields(Config)
         for name, hint in typing.get_type_hints(typing.cast(Any, section.default_factory)).items()
     }
-    choices = {
-        key: typing.get_args(hint) for key, hint in hints.items() if typing.get_origin(hint) is Literal
-    }
+    choices = {key: typing.get_args(of) for key, of in hints.items() if typing.get_origin(of) is Literal}
     assert ("engine", "backend") in choices
     for (section, name), values in choices.items():
         for value in values:

@@ -120,15 +120,11 @@ def assert_called(callers: list[Function], called: list[Function]) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_named_function_is_where_its_link_leads(page: Path) -> None:
+def test_every_path_and_every_named_function_is_there(page: Path) -> None:
+    """From the page's folder, its tests, the package or the root; a bare name within a text may lie below."""
     for path, name in linked(page, page.read_text("utf-8")):
         assert path.is_file(), f"{page.relative_to(ROOT)}: {path} does not exist"
         definition(path, name)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_path_exists(page: Path) -> None:
-    """From the page's folder, its tests, the package or the root; a bare name within a text may lie below."""
     folders = (page.parent, ROOT / "tests" / page.parent.name, ROOT / "appliance", ROOT)
     is_of_code = page.relative_to(ROOT).parts[0] in ("appliance", "export")
     text = page.read_text("utf-8")
@@ -147,14 +143,8 @@ def test_every_path_exists(page: Path) -> None:
 
 
 def test_the_walks_are_a_request_an_upload_an_export_and_a_clock_check() -> None:
-    assert sorted(IDS) == sorted(
-        [
-            "appliance-SynthesizerService.StreamSynthesize",
-            "voices-_voices_add",
-            "box-main",
-            "export-_bundle",
-        ]
-    )
+    request = "appliance-SynthesizerService.StreamSynthesize"
+    assert {*IDS} == {request, "voices-_voices_add", "box-main", "export-_bundle"} and len(IDS) == 4
     assert all(8 <= len(walk) <= 14 for _, walk in WALKS)
 
 
@@ -192,9 +182,7 @@ def test_the_figure_shows_the_layers_of_the_import_rule() -> None:
     [layers] = [rule["layers"] for rule in rules if rule["id"] == "route"]
     nodes, arrows = figure()
     del nodes["export"]
-    assert list(nodes.values()) == [
-        [part.strip(" ()") for part in re.split("[|:]", layer)] for layer in layers
-    ]
+    assert list(nodes.values()) == [[one.strip(" ()") for one in re.split("[|:]", layer)] for layer in layers]
     assert [arrow for arrow in arrows if arrow[0] != "export"] == list(itertools.pairwise(nodes))
 
 
@@ -207,6 +195,4 @@ def test_the_figure_shows_what_export_imports() -> None:
             imported |= {module.split(".")[1] for module in modules if module.startswith("appliance.")}
     nodes, arrows = figure()
     layer_of = {module: node for node, modules in nodes.items() for module in modules}
-    assert {below for above, below in arrows if above == "export"} == {
-        layer_of[module] for module in imported
-    }
+    assert {below for above, below in arrows if above == "export"} == {layer_of[one] for one in imported}

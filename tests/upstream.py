@@ -64,9 +64,6 @@ def require() -> None:
     pytest.skip(reason, allow_module_level=True)
 
 
-# What the tests use
-
-
 def dit_class() -> type[Any]:
     """`f5_tts.model.backbones.dit.DiT`. A fresh one outputs zeros: call `redraw` before comparing."""
     return _modules()["f5_tts.model.backbones.dit"].DiT  # type: ignore[no-any-return]
@@ -198,21 +195,13 @@ def redraw(model: Any, seed: int = 0) -> Any:
     return model
 
 
-# Importing upstream
-
-
 @cache
 def _modules() -> dict[str, types.ModuleType]:
     require()
     with _stand_ins(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = _bare_package("f5_tts.model")
-        names = (
-            "f5_tts.model.modules",
-            "f5_tts.model.utils",
-            "f5_tts.model.backbones.dit",
-            "f5_tts.model.cfm",
-        )
+        names = [f"f5_tts.model.{part}" for part in ("modules", "utils", "backbones.dit", "cfm")]
         modules = {name: importlib.import_module(name) for name in names}
         model.CFM = modules["f5_tts.model.cfm"].CFM  # type: ignore[attr-defined]
         for name in (
@@ -289,9 +278,6 @@ def _temporary_files() -> Iterator[Path]:
             yield Path(folder)
         finally:
             tempfile.tempdir = before
-
-
-# torchaudio, what upstream's inference uses of it
 
 
 @cache

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 import wave
 from collections.abc import Callable
@@ -30,15 +28,13 @@ from appliance.engine.backend import HostArray, Tensor
 from appliance.engine.ort import OrtBackend
 from appliance.engine.tensorrt import gate
 from appliance.voices.records import Place
-from tests.daemons import BUNDLE, ROOT, Running, free_port, reference_wav, shared, store_in, write_config
+from tests.daemons import BUNDLE, Running, finished, free_port, reference_wav, shared, store_in, write_config
 from tests.patience import PATIENCE_S
 
 TEXT = "Thanks for the follow, welcome to the stream."
 TRANSCRIPT = "Some call me nature, others call me mother nature."
 
-
 box = shared()
-
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -93,28 +89,16 @@ def test_nothing_that_is_printed_commands_a_terminal(box: Running, run: Run, tmp
     assert all(out + err for _, out, err in printed[2:])
 
 
-def process(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A program run to its end."""
-    return subprocess.run(
-        list(map(str, command)),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        env={**os.environ, **environment},
-    )
-
-
 def test_a_terminal_that_lacks_a_letter_gets_a_mark(box: Running, tmp_path: Path) -> None:
     say = ("say", TEXT, "--voice", "ann", "--table", "--out", tmp_path / "a.wav", "--address", box.address)
-    done = process(sys.executable, "-m", "appliance", *say, PYTHONIOENCODING="ascii")
+    done = finished(sys.executable, "-m", "appliance", *say, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert "NFE | seed" in done.stdout
 
 
 def test_a_reader_that_has_enough_is_no_error(box: Running) -> None:
     command = f"{sys.executable} -m appliance voices list --address {box.address}"
-    done = process("bash", "-c", f"{command} | true; echo ${{PIPESTATUS[0]}}")
+    done = finished("bash", "-c", f"{command} | true; echo ${{PIPESTATUS[0]}}")
     assert done.stderr == "" and done.stdout.strip() in ("0", "1")
 
 
@@ -127,8 +111,7 @@ def test_say_writes_a_wav_and_prints_the_table(box: Running, run: Run, tmp_path:
     assert code == 0
     first, *rows = printed.splitlines()
     assert first == str(out)
-    table = dict(row.split("  ", 1) for row in rows)
-    table = {name: value.strip() for name, value in table.items()}
+    table = {name: value.strip() for name, value in (row.split("  ", 1) for row in rows)}
     assert table["text"] == TEXT
     assert table["NFE · seed"] == f"{USUAL_NFE} · 3"
     for name in ("wall", "time to first audio", "real-time factor", "condition", "steps", "vocoder"):
@@ -235,17 +218,9 @@ def test_say_sends_its_options_cancel_its_id(
     (*spoken, sent), cancelled = Heard.calls
     assert spoken == [TEXT, "ann", 9.0]
     assert sent == {
-        "encoding": "pcm16",
-        "priority": "high",
-        "channel": "chat",
-        "user": "u1",
-        "supersede": "score",
-        "queue_timeout": 2.5,
-        "min_nfe": 3,
-        "request_id": "r-1",
-        "segmentation": "low_latency",
-        "text_handling": "ssml",
-        "pronunciations": {"Xx": "x", "a": "b=c"},
+        **{"encoding": "pcm16", "priority": "high", "channel": "chat", "user": "u1", "supersede": "score"},
+        **{"queue_timeout": 2.5, "min_nfe": 3, "request_id": "r-1", "segmentation": "low_latency"},
+        **{"text_handling": "ssml", "pronunciations": {"Xx": "x", "a": "b=c"}},
     }
     assert cancelled == ("unix:/x", "r-1")
 
@@ -302,6 +277,11 @@ def test_no_daemon(address: str, run: Run) -> None:
     assert error == f"appliance voices: no daemon answers at {address}; start one with `appliance serve`\n"
 
 
+def fields_of(shown: str) -> dict[str, str]:
+    """What `voices show` tells, by its name."""
+    return dict(line.split(maxsplit=1) for line in shown.splitlines() if len(line.split()) > 1)
+
+
 def test_voices_from_add_to_remove(box: Running, run: Run, tmp_path: Path) -> None:
     audio = tmp_path / "bea.wav"
     audio.write_bytes(reference_wav(4.0))
@@ -311,11 +291,7 @@ def test_voices_from_add_to_remove(box: Running, run: Run, tmp_path: Path) -> No
     assert "bea" not in run("voices", "list", *at)[1]
     assert run("voices", "add", "bea", audio, *words, *at)[0] == 0
     assert [line.split()[0] for line in run("voices", "list", *at)[1].splitlines()] == ["ann", "bea"]
-    shown = dict(
-        line.split(maxsplit=1)
-        for line in run("voices", "show", "bea", *at)[1].splitlines()
-        if len(line.split()) > 1
-    )
+    shown = fields_of(run("voices", "show", "bea", *at)[1])
     assert (shown["transcript"], shown["consent_note"]) == (TRANSCRIPT, "Bea agreed.")
     assert run("voices", "remove", "bea", *at) == (0, "", "")
     code, _, error = run("voices", "show", "bea", *at)
@@ -332,10 +308,7 @@ def test_a_style_from_add_to_remove(box: Running, run: Run, tmp_path: Path) -> N
     assert run(*add, "--consent", "Ann agreed.")[0] == 0
     rows = [line.split()[0] for line in run("voices", "list", *at)[1].splitlines()]
     assert rows == ["ann", "[happy]"]
-    shown = run("voices", "show", "ann", *at)[1].splitlines()
-    of_style = dict(
-        line.split(maxsplit=1) for line in shown[shown.index("[happy]") + 1 :] if len(line.split()) > 1
-    )
+    of_style = fields_of(run("voices", "show", "ann", *at)[1].partition("[happy]\n")[2])
     told = tuple(of_style[name] for name in ("transcript", "consent_note", "state"))
     assert told == ("I am glad.", "Ann agreed.", "READY")
     say = ["say", "Hi there, everyone.", "--voice", "ann", "--seed", "1", "--nfe", "1", "-o", out, *at]
@@ -356,11 +329,7 @@ def test_voices_add_of_a_file_that_is_not_there(box: Running, run: Run) -> None:
     assert run(*arguments)[::2] == (1, "appliance voices: /nowhere.wav: No such file or directory\n")
 
 
-# check
-
-
 Verdicts = dict[str, dict[str, Any]]
-
 
 Checked = Callable[..., tuple[int, Verdicts]]
 
@@ -394,14 +363,10 @@ def test_check_for_people(box: Running, run: Run) -> None:
     config = str(box.folder / "config.yaml")
     code, printed, _ = run("check", "--config", config, "--only", "application", "--no-speak")
     assert code == 0
-    assert [line.split()[:2] for line in printed.splitlines()[:-1]] == [
-        ["PASS", "config"],
-        ["PASS", "bundle"],
-        ["PASS", "voices"],
-        ["PASS", "daemon"],
-        ["SKIP", "engines:"],
-    ]
-    assert printed.splitlines()[-1] == "4 PASS · 1 SKIP"
+    *rows, last = printed.splitlines()
+    passed = [["PASS", name] for name in ("config", "bundle", "voices", "daemon")]
+    assert [line.split()[:2] for line in rows] == [*passed, ["SKIP", "engines:"]]
+    assert last == "4 PASS · 1 SKIP"
 
 
 def test_check_says_what_is_not_in_place(checked: Checked, tmp_path: Path) -> None:
@@ -411,14 +376,9 @@ def test_check_says_what_is_not_in_place(checked: Checked, tmp_path: Path) -> No
     (voice / "voice.yaml").write_text("name: ann\n")
     code, found = checked(config, "--only", "application")
     assert code == 2
-    assert {name: finding["level"] for name, finding in found.items()} == {
-        "config": "PASS",
-        "bundle": "PASS",
-        "voices": "FAIL",
-        "engines": "SKIP",
-        "daemon": "FAIL",
-        "synthesis": "FAIL",
-    }
+    levels = {"config": "PASS", "bundle": "PASS", "voices": "FAIL", "engines": "SKIP"}
+    levels |= {"daemon": "FAIL", "synthesis": "FAIL"}
+    assert {name: finding["level"] for name, finding in found.items()} == levels
     assert "missing key transcript" in found["voices"]["value"]
     assert "appliance voices remove" in found["voices"]["remedy"]
     assert "start it with `appliance serve`" in found["daemon"]["remedy"]
@@ -544,10 +504,8 @@ def test_a_jetson_that_speaks_from_its_cpu_fails(
     assert (code, found["synthesis"]["level"]) == (2, "FAIL")
     value, passed_over = found["synthesis"]["value"], found["synthesis"]["figures"]["passed_over"]
     assert [*passed_over] == ["tensorrt", "ort-cuda"]
-    assert value.endswith(
-        " on ort-cpu, which is its CPU; "
-        + "; ".join(f"{name} passed over: {reason}" for name, reason in passed_over.items())
-    )
+    why = "; ".join(f"{name} passed over: {reason}" for name, reason in passed_over.items())
+    assert value.endswith(f" on ort-cpu, which is its CPU; {why}")
     assert "python3-libnvinfer" in found["synthesis"]["remedy"]
 
 
@@ -594,9 +552,6 @@ def test_the_probe_abstains_while_others_are_spoken_for(box: Running, checked: C
         assert synthesis()[0] == "PASS"
 
 
-# replay
-
-
 @pytest.fixture
 def case(tmp_path: Path) -> Path:
     mels = bundle.read(BUNDLE).manifest.mel.mels
@@ -635,26 +590,26 @@ def test_replay_of_a_case_that_lacks_something(run: Run, tmp_path: Path) -> None
     assert "lacks ids, n_frames, noise" in error
 
 
-# The entry points.
-
-
 def test_python_m_appliance_helps() -> None:
-    helped = process(sys.executable, "-m", "appliance", "--help")
+    helped = finished(sys.executable, "-m", "appliance", "--help")
     assert helped.returncode == 0
     for command in ("serve", "say", "cancel", "queue", "voices", "admin", "check", "replay", "bench"):
         assert command in helped.stdout
-
-
-def test_help_does_not_load_the_engine() -> None:
-    code = "import sys, appliance.cli; print('onnxruntime' in sys.modules, 'soundfile' in sys.modules)"
-    assert process(sys.executable, "-c", code).stdout == "False False\n"
 
 
 def test_a_table_without_audio() -> None:
     assert "no audio" in saying.table(Reply(b"", Header(), Timings(), 0.1, 0.0))
 
 
-HEAVY = "numpy", "yaml", "onnxruntime", "appliance.config", "appliance.box.checks", "appliance.client.aio"
+HEAVY = (
+    "numpy",
+    "yaml",
+    "onnxruntime",
+    "soundfile",
+    "appliance.config",
+    "appliance.box.checks",
+    "appliance.client.aio",
+)
 
 
 @pytest.mark.parametrize(
@@ -672,4 +627,4 @@ def test_a_command_imports_nothing_of_the_others(command: list[str], also: list[
         f"with contextlib.suppress(SystemExit): cli.main({arguments})\n"
         f"print('imported:', *{{*{[*HEAVY, *also]}}} & set(sys.modules))"
     )
-    assert process(sys.executable, "-c", code).stdout.splitlines()[-1].split(":")[1] == ""
+    assert finished(sys.executable, "-c", code).stdout.splitlines()[-1].split(":")[1] == ""

@@ -75,9 +75,6 @@ def check_a_cancelled_call_ends(members: list[fleet.Box], proxy: fleet.Front) ->
         until(lambda: any(box.daemon and counted in box.daemon.http("/metrics")[1] for box in members))
 
 
-# Copying voices.
-
-
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with running(tmp_path_factory.mktemp("sync")) as box:
@@ -138,9 +135,7 @@ def test_voices_are_copied_by_content(box: Running, store: VoiceStore, sync: Any
         client.voice("bea-check")
 
 
-def test_styles_are_copied_with_their_voices(
-    box: Running, store: VoiceStore, sync: Any, tmp_path: Path
-) -> None:
+def test_styles_are_copied_with_voices(box: Running, store: VoiceStore, sync: Any, tmp_path: Path) -> None:
     def states() -> dict[str, str]:
         found: dict[str, str] = sync("--remove")[1]
         return found

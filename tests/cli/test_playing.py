@@ -15,7 +15,6 @@ from tests.daemons import Running, shared
 
 TEXT = "Thanks for the follow, welcome to the stream."
 
-
 box = shared()
 
 

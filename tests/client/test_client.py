@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import re
 import socket
-import subprocess
 import sys
 import threading
 import wave
@@ -27,11 +27,9 @@ from appliance.client import (
     Client,
     End,
     Header,
-    Heard,
     Options,
     PausedChannels,
     Piece,
-    Reply,
     UtteranceAudio,
     UtteranceBegin,
     UtteranceEnd,
@@ -42,13 +40,12 @@ from appliance.client.messages import synthesize_request
 from appliance.options import OPTIONS, SHORT
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from tests.daemons import ROOT, Running, free_port, shared
+from tests.daemons import ROOT, Running, finished, free_port, shared
 from tests.patience import PATIENCE_S, until
 
 TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 8)
 TRANSCRIPT = "Some call me nature, others call me mother nature."
-
 
 box = shared()
 
@@ -59,19 +56,43 @@ def client(box: Running) -> Iterator[Client]:
         yield client
 
 
+BOTH = pytest.mark.parametrize("kind", [Client, AsyncClient])
+
+
 @contextlib.asynccontextmanager
-async def asynchronous(box: Running) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(box.address, own_connection=True) as client:
-        yield client
+async def connected(kind: type, address: str, **options: Any) -> AsyncIterator[Any]:
+    """A client of either kind; `of` gives what its calls give."""
+    client = kind(address, own_connection=True, **options)
+    async with contextlib.AsyncExitStack() as stack:
+        if kind is AsyncClient:
+            yield await stack.enter_async_context(client)
+        else:
+            yield stack.enter_context(client)
 
 
-# Speaking.
+async def each(events: Any) -> AsyncIterator[Any]:
+    """The events of a stream of either client."""
+    if hasattr(events, "__aiter__"):
+        async for event in events:
+            yield event
+    else:
+        for event in events:
+            yield event
 
 
-def test_one_message_and_a_stream_hold_the_same_audio(box: Running, client: Client) -> None:
+async def of(made: Any) -> Any:
+    """What a call gives, of a stream the list of its events."""
+    if hasattr(made, "__aiter__") or isinstance(made, Iterator):
+        return [event async for event in each(made)]
+    return await made if inspect.isawaitable(made) else made
+
+
+@BOTH
+async def test_one_message_and_a_stream_hold_the_same_audio(box: Running, kind: type) -> None:
     options: Options = {"seed": 3, "segmentation": "low_latency", "encoding": "pcm16", "rate": 16_000}
-    whole = client.speak(LONG, "ann", **options)
-    streamed = client.stream(LONG, "ann", **options).reply()
+    async with connected(kind, box.address) as client:
+        whole = await of(client.speak(LONG, "ann", **options))
+        streamed = await of(client.stream(LONG, "ann", **options).reply())
     assert whole.audio == streamed.audio
     assert whole.header.request_id != streamed.header.request_id
     for header in (whole.header, streamed.header):
@@ -81,14 +102,6 @@ def test_one_message_and_a_stream_hold_the_same_audio(box: Running, client: Clie
     assert whole.audio_s == pytest.approx(whole.timings.audio_ms / 1e3, abs=1e-3)
     assert 0.0 < streamed.first_audio_s < streamed.wall_s
     assert whole.first_audio_s == whole.wall_s
-
-
-async def test_asyncio_receives_the_same(box: Running, client: Client) -> None:
-    options: Options = {"seed": 3, "segmentation": "upstream", "encoding": "pcm16"}
-    expected = client.speak(TEXT, "ann", **options)
-    async with asynchronous(box) as other:
-        assert (await other.speak(TEXT, "ann", **options)).audio == expected.audio
-        assert (await other.stream(TEXT, "ann", **options).reply()).audio == expected.audio
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -103,7 +116,7 @@ async def test_a_burst_on_a_new_connection_arrives_in_order(box: Running, stream
             header = (await client.speak(TEXT, "ann", **options)).header
         order.append((header.promised_ms, number))
 
-    async with asynchronous(box) as client:
+    async with connected(AsyncClient, box.address) as client:
         await asyncio.gather(*(say(client, number) for number in range(12)))
         await client.clear("burst")
     assert [number for _, number in sorted(order)] == list(range(12))
@@ -116,9 +129,11 @@ def test_the_duration_of_a_wav_leaves_out_its_header(client: Client, tmp_path: P
         assert reply.audio_s == audio.getnframes() / audio.getframerate()
 
 
-def check_events(events: list[Any]) -> None:
+@BOTH
+async def test_events_of_a_stream(box: Running, kind: type) -> None:
     """A header, pieces without gaps in the order of their arrival, an end."""
-    header, *pieces, end = events
+    async with connected(kind, box.address) as client:
+        header, *pieces, end = await of(client.stream(LONG, "ann"))
     assert isinstance(header, Header) and isinstance(end, End)
     offset, arrived = 0, 0.0
     for piece in pieces:
@@ -129,39 +144,24 @@ def check_events(events: list[Any]) -> None:
     assert {piece.segment for piece in pieces} == set(range(header.segments))
 
 
-async def test_events_of_a_stream(box: Running, client: Client) -> None:
-    check_events(list(client.stream(LONG, "ann")))
-    async with asynchronous(box) as other:
-        check_events([event async for event in other.stream(LONG, "ann")])
-
-
-# Ending.
-
-
-def test_cancel_from_another_thread(client: Client) -> None:
-    stream = client.stream(LONG, "ann")
+@BOTH
+async def test_cancel(box: Running, kind: type) -> None:
+    """From another thread, or in the same one in asyncio."""
     received = []
-    with pytest.raises(CallFailed) as caught:
-        for event in stream:
-            received.append(event)
-            if isinstance(event, Piece):
-                threading.Thread(target=stream.cancel).start()
+    async with connected(kind, box.address) as client:
+        stream = client.stream(LONG, "ann")
+        with pytest.raises(CallFailed) as caught:
+            async for event in each(stream):
+                received.append(event)
+                if isinstance(event, Piece):
+                    own = threading.Thread(target=stream.cancel).start
+                    (own if kind is Client else stream.cancel)()
     assert caught.value.status == "CANCELLED"
     assert not any(isinstance(event, End) for event in received)
 
 
-async def test_cancel_in_asyncio(box: Running) -> None:
-    async with asynchronous(box) as client:
-        stream = client.stream(LONG, "ann")
-        with pytest.raises(CallFailed) as caught:
-            async for event in stream:
-                if isinstance(event, Piece):
-                    stream.cancel()
-        assert caught.value.status == "CANCELLED"
-
-
 async def test_a_cancelled_task_stays_cancelled(box: Running) -> None:
-    async with asynchronous(box) as client:
+    async with connected(AsyncClient, box.address) as client:
         started = asyncio.Event()
 
         async def receive() -> None:
@@ -182,68 +182,51 @@ def test_leaving_a_stream_ends_its_call(box: Running, client: Client) -> None:
     box.until(r"request left of .*: the call was cancelled")
 
 
-# Errors.
-
-
 async def failure_of(box: Running, text: str, voice: str, **options: Any) -> CallFailed:
     """The one error that every way to speak raises."""
-    with Client(box.address) as client:
-        with pytest.raises(CallFailed) as first:
-            client.speak(text, voice, **options)
-        with pytest.raises(CallFailed) as second:
-            client.stream(text, voice, **options).reply()
-    async with asynchronous(box) as other:
-        with pytest.raises(CallFailed) as third:
-            await other.speak(text, voice, **options)
-        with pytest.raises(CallFailed) as fourth:
-            await other.stream(text, voice, **options).reply()
-    errors = [vars(caught.value) for caught in (first, second, third, fourth)]
-    assert errors.count(errors[0]) == 4
-    return first.value
+    errors = []
+    for kind in (Client, AsyncClient):
+        async with connected(kind, box.address) as client:
+            for say in (client.speak, lambda *of, stream=client.stream, **more: stream(*of, **more).reply()):
+                with pytest.raises(CallFailed) as caught:
+                    await of(say(text, voice, **options))
+                errors.append(caught.value)
+    assert [vars(error) for error in errors] == 4 * [vars(errors[0])]
+    return errors[0]
 
 
 @pytest.mark.parametrize(
-    ("voice", "options", "told"),
+    ("voice", "nfe", "status", "reason", "field", "told"),
     [
-        (
-            "ann",
-            {"nfe": 65},
-            ("INVALID_ARGUMENT", "INVALID_REQUEST", "nfe_steps", "must be between 1 and 32, not 65"),
-        ),
-        ("bob", {}, ("NOT_FOUND", "VOICE_NOT_FOUND", "", "no voice is named 'bob'")),
+        ("ann", 65, "INVALID_ARGUMENT", "INVALID_REQUEST", "nfe_steps", "must be between 1 and 32, not 65"),
+        ("bob", 9, "NOT_FOUND", "VOICE_NOT_FOUND", "", "no voice is named 'bob'"),
     ],
 )
 async def test_a_request_that_is_wrong(
-    box: Running, voice: str, options: dict[str, Any], told: tuple[str, ...]
+    box: Running, voice: str, nfe: int, status: str, reason: str, field: str, told: str
 ) -> None:
-    error = await failure_of(box, TEXT, voice, **options)
-    field, message = told[2:]
-    assert (error.status, error.reason, error.field or "") == told[:3]
-    assert str(error) == f"{field and field + ': '}{message} ({error.status})"
+    error = await failure_of(box, TEXT, voice, nfe=nfe)
+    assert (error.status, error.reason, error.field or "") == (status, reason, field)
+    assert str(error) == f"{field and field + ': '}{told} ({status})"
     assert error.retry_s is None and not error.unreachable
 
 
-async def test_a_deadline(box: Running) -> None:
+async def test_a_deadline(box: Running, client: Client) -> None:
     # The daemon's own refusal may arrive before the client's clock ends the call.
-    async with asynchronous(box) as client:
+    async with connected(AsyncClient, box.address) as other:
         with pytest.raises(CallFailed, match="DEADLINE_EXCEEDED"):
-            await client.stream(LONG, "ann", timeout=0.01).reply()
-    with Client(box.address) as blocking, pytest.raises(CallFailed, match="DEADLINE_EXCEEDED"):
-        blocking.speak(LONG, "ann", timeout=0.01)
+            await other.stream(LONG, "ann", timeout=0.01).reply()
+    with pytest.raises(CallFailed, match="DEADLINE_EXCEEDED"):
+        client.speak(LONG, "ann", timeout=0.01)
 
 
-@pytest.mark.parametrize("asynchronously", [False, True])
+@BOTH
 @pytest.mark.parametrize("missing", ["port", "socket", "name"])
-async def test_no_daemon(missing: str, asynchronously: bool, tmp_path: Path) -> None:
+async def test_no_daemon(missing: str, kind: type, tmp_path: Path) -> None:
     addresses = {"socket": f"unix:{tmp_path}/none.sock", "name": "nosuch.invalid:50051"}
-    address = addresses.get(missing) or f"127.0.0.1:{free_port()}"
-    with pytest.raises(CallFailed) as caught:
-        if asynchronously:
-            async with AsyncClient(address) as other:
-                await other.health(timeout=PATIENCE_S)
-        else:
-            with Client(address) as client:
-                client.health(timeout=PATIENCE_S)
+    async with connected(kind, addresses.get(missing) or f"127.0.0.1:{free_port()}") as client:
+        with pytest.raises(CallFailed) as caught:
+            await of(client.health(timeout=PATIENCE_S))
     assert caught.value.status == "UNAVAILABLE" and caught.value.unreachable
 
 
@@ -275,20 +258,6 @@ def test_an_unknown_option_is_named(client: Client) -> None:
     wrong: dict[str, Any] = {"colour": "red"}
     with pytest.raises(TypeError, match=r"unknown option colour; valid options: .*encoding, rate, .*"):
         client.stream(TEXT, "ann", **wrong)
-
-
-# Voices and health.
-
-
-async def test_health(box: Running, client: Client) -> None:
-    async with asynchronous(box) as other:
-        for service in ("", "appliance.v1.Synthesizer", "clocks"):
-            assert client.health(service) == await other.health(service) == "SERVING"
-    with pytest.raises(CallFailed, match="NOT_FOUND"):
-        client.health("weather")
-
-
-# A server that keeps what it was sent.
 
 
 def lost(code: grpc.StatusCode = grpc.StatusCode.UNKNOWN) -> Callable[[Any], None]:
@@ -378,9 +347,7 @@ class Recorder(
         self._record(request, context)
         return pb.Voice(name=request.name)
 
-    def CreateVoice(self, request: Any, context: Any) -> pb.Voice:
-        self._record(request, context)
-        return pb.Voice(name=request.name)
+    CreateVoice = GetVoice
 
     def UpdateVoice(self, request: Any, context: Any) -> pb.Voice:
         self._record(request, context)
@@ -396,94 +363,76 @@ class Recorder(
         return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
-# The queue, and texts that are being written.
+async def first(events: Any, true: Callable[[Any], object]) -> Any:
+    """The first of a stream's events of which that is true."""
+    return await anext(event async for event in each(events) if true(event))
 
 
-def test_a_moderator_sees_and_changes_the_queue(box: Running, client: Client) -> None:
-    client.pause("stage")
-    # Resumed in any case: the pool waits for what is spoken.
-    with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as ended:
-        ended.callback(client.resume, "stage")
-        waiting = pool.submit(client.speak, TEXT, "ann", channel="stage", user="bob", request_id="later")
-        for event in client.watch("stage"):
-            assert list(event.paused) == ["stage"]
-            if event.utterances:
-                [utterance] = event.utterances
-                break
-        assert (utterance.request_id, utterance.user_key, utterance.text) == ("later", "bob", TEXT)
-        assert client.utterances("other") == [] and client.skip("stage") == []
-        # Those of an earlier test's broken calls may still be in it.
-        assert "later" in [u.request_id for u in client.utterances()]
-        assert [u.request_id for u in client.clear("stage")] == ["later"]
-        with pytest.raises(CallFailed) as failed:
-            waiting.result(PATIENCE_S)
-    assert (failed.value.status, failed.value.reason) == ("ABORTED", "CLEARED")
-    assert client.cancel_of(user="bob") == []
-    assert client.speak(TEXT, "ann", channel="stage").audio
+@BOTH
+async def test_a_moderator_sees_and_changes_the_queue(box: Running, kind: type) -> None:
+    channel, user = f"board of {kind.__name__}", f"bob of {kind.__name__}"
+    async with connected(kind, box.address) as client:
+        with ThreadPoolExecutor(1) as pool, Client(box.address) as caller:
+
+            async def line(name: str) -> tuple[asyncio.Future[Any], Any]:
+                """Ask for a line; the event that tells of it."""
+                terms: Options = {"channel": channel, "user": user, "request_id": name}
+                asked = asyncio.wrap_future(pool.submit(caller.speak, TEXT, "ann", **terms))
+                return asked, await first(client.watch(channel), lambda event: event.utterances)
+
+            async def ids(ended: Any) -> list[str]:
+                return [utterance.request_id for utterance in await of(ended)]
+
+            await of(client.pause(channel))
+            asked, event = await line("later")
+            [utterance] = event.utterances
+            assert (utterance.request_id, utterance.user_key, utterance.text) == ("later", user, TEXT)
+            assert list(event.paused) == [channel]
+            assert await of(client.utterances("other")) == await of(client.skip(channel)) == []
+            # Those of an earlier test's broken calls may still be in it.
+            assert "later" in await ids(client.utterances())
+            assert await ids(client.clear("other")) == [] and await ids(client.clear(channel)) == ["later"]
+            with pytest.raises(CallFailed) as failed:
+                await asked
+            assert (failed.value.status, failed.value.reason) == ("ABORTED", "CLEARED")
+            asked, _ = await line("again")
+            assert await ids(client.cancel_of(user=user, channel=channel)) == ["again"]
+            with pytest.raises(CallFailed, match="CANCELLED"):
+                await asked
+            assert await of(client.cancel_of(user=user)) == []
+            await of(client.resume(channel))
+            await of(client.moderate(channel))
+            assert list((await of(client.queue())).moderated) == [channel]
+            asked, _ = await line("held")
+            assert await ids(client.reject(channel, ["other"])) == []
+            assert await ids(client.approve(channel, ["other"])) == []
+            await of(client.unmoderate(channel))
+            assert await ids(client.approve(channel, ["held"])) == ["held"]
+            assert (await asked).audio and await ids(client.reject(channel)) == []
 
 
-async def test_both_clients_hear_what_a_third_asks_for(box: Running, client: Client) -> None:
+@BOTH
+async def test_a_client_hears_what_another_asks_for(box: Running, client: Client, kind: type) -> None:
     """Sample for sample what a plain stream of the same request gives."""
     options: dict[str, Any] = {"seed": 7, "nfe": 2, "segmentation": "low_latency"}
-    plain = client.stream(LONG, "ann", **options).reply()
-    heard = client.listen("hall")
-    assert next(heard) == PausedChannels()
-    async with AsyncClient(box.address) as other:
-        also_heard = other.listen("hall")
-        assert await anext(also_heard) == PausedChannels()
-        client.speak(LONG, "ann", channel="hall", user="mo", **options)
-        client.skip("hall")
-        for events in (list(_of_one(heard)), [event async for event in _of_one_async(also_heard)]):
-            begin, end = events[0], events[-1]
-            assert isinstance(begin, UtteranceBegin) and isinstance(end, UtteranceEnd)
-            u = begin.utterance
-            assert (u.channel, u.user_key, u.voice, u.text) == ("hall", "mo", "ann", plain.header.text)
-            audio = b"".join(event.data for event in events if isinstance(event, UtteranceAudio))
-            assert audio == plain.audio
-            assert end.reason == "SKIPPED"
-
-
-def _of_one(heard: Iterator[Heard]) -> Iterator[Heard]:
-    for event in heard:
-        yield event
-        if isinstance(event, UtteranceEnd):
-            return
-
-
-async def _of_one_async(heard: AsyncIterator[Heard]) -> AsyncIterator[Heard]:
-    async for event in heard:
-        yield event
-        if isinstance(event, UtteranceEnd):
-            return
-
-
-async def test_a_moderator_in_asyncio(box: Running) -> None:
-    async with asynchronous(box) as client:
-        await client.pause("board")
-        task = asyncio.ensure_future(client.speak(TEXT, "ann", channel="board", user="bob"))
-        async for event in client.watch("board"):
-            if event.utterances:
-                break
-        assert len(await client.utterances("board")) == 1
-        assert await client.skip("board") == [] and await client.clear("other") == []
-        assert len(await client.cancel_of(user="bob", channel="board")) == 1
-        with pytest.raises(CallFailed, match="CANCELLED"):
-            await task
-        await client.resume("board")
-        await client.moderate("board")
-        assert list((await client.queue()).moderated) == ["board"]
-        task = asyncio.ensure_future(client.speak(TEXT, "ann", channel="board", request_id="held"))
-        async for event in client.watch("board"):
-            if event.utterances:
-                break
-        assert await client.reject("board", ["other"]) == await client.approve("board", ["other"]) == []
-        await client.unmoderate("board")
-        assert [one.request_id for one in await client.approve("board", ["held"])] == ["held"]
-        assert (await task).audio and await client.reject("board") == []
+    plain, hall = client.stream(LONG, "ann", **options).reply(), f"hall of {kind.__name__}"
+    events: list[Any] = []
+    async with connected(kind, box.address) as other:
+        heard = each(other.listen(hall))
+        assert await anext(heard) == PausedChannels()
+        client.speak(LONG, "ann", channel=hall, user="mo", **options)
+        client.skip(hall)
+        while not (events and isinstance(events[-1], UtteranceEnd)):
+            events.append(await anext(heard))
+    begin, end = events[0], events[-1]
+    assert isinstance(begin, UtteranceBegin) and end.reason == "SKIPPED"
+    u = begin.utterance
+    assert (u.channel, u.user_key, u.voice, u.text) == (hall, "mo", "ann", plain.header.text)
+    assert b"".join(event.data for event in events if isinstance(event, UtteranceAudio)) == plain.audio
 
 
 async def test_a_session_speaks_what_is_written(box: Running) -> None:
-    async with asynchronous(box) as client:
+    async with connected(AsyncClient, box.address) as client:
         session = client.session("ann", seed=3, nfe=2)
         for piece in ("Thanks for the raid, every", "one! It is good to see you."):
             await session.say(piece)
@@ -515,60 +464,27 @@ def recorder() -> Iterator[tuple[Recorder, str]]:
         yield servicer, address
 
 
-EVERY_OPTION: Options = {
-    "encoding": "wav",
-    "rate": 16_000,
-    "speed": 1.5,
-    "nfe": 9,
-    "seed": 1 << 60,
-    "guidance": 2.5,
-    "segmentation": "low_latency",
-    "priority": "realtime",
-    "language": "de",
-    "style": "happy",
-    "channel": "chat",
-    "user": "ann",
-    "text_handling": "verbatim",
-    "pronunciations": {"Xx": "x"},
-    "max_spoken": 9.0,
-    "gain_db": -3.5,
-    "supersede": "score",
-    "merge": "rose",
-    "merge_count": 2,
-    "merge_text": "{count} roses",
-    "queue_timeout": 2.5,
-    "min_nfe": 3,
-    "playout": "overlap",
-    "request_id": "r-1",
-    "word_timings": True,
-}
-EVERY_FIELD = pb.SynthesizeRequest(
-    text=TEXT,
-    voice="ann",
-    audio_config=pb.AudioConfig(encoding=pb.WAV, sample_rate_hertz=16_000, speaking_rate=1.5),
-    nfe_steps=9,
-    seed=1 << 60,
-    guidance=2.5,
-    segmentation=pb.LOW_LATENCY,
-    priority=pb.REALTIME,
-    channel="chat",
-    user_key="ann",
-    text_handling=pb.VERBATIM,
-    language_code="de",
-    style="happy",
-    pronunciations={"Xx": "x"},
-    max_spoken_seconds=9.0,
-    gain_db=-3.5,
-    supersede_key="score",
-    merge_key="rose",
-    merge_count=2,
-    merge_text="{count} roses",
-    queue_timeout=timedelta(seconds=2.5),
-    min_nfe_steps=3,
-    playout=pb.OVERLAP,
-    request_id="r-1",
-    word_timings=True,
+EVERY_OPTION = cast(
+    "Options",
+    {
+        **{"encoding": "wav", "rate": 16_000, "speed": 1.5, "nfe": 9, "seed": 1 << 60, "guidance": 2.5},
+        **{"segmentation": "low_latency", "priority": "realtime", "language": "de", "style": "happy"},
+        **{"channel": "chat", "user": "ann", "text_handling": "verbatim", "pronunciations": {"Xx": "x"}},
+        **{"max_spoken": 9.0, "gain_db": -3.5, "supersede": "score", "merge": "rose", "merge_count": 2},
+        **{"merge_text": "{count} roses", "queue_timeout": 2.5, "min_nfe": 3, "playout": "overlap"},
+        **{"request_id": "r-1", "word_timings": True},
+    },
 )
+FIELDS: dict[str, Any] = {
+    **{"text": TEXT, "voice": "ann", "nfe_steps": 9, "seed": 1 << 60, "guidance": 2.5},
+    **{"segmentation": pb.LOW_LATENCY, "priority": pb.REALTIME, "language_code": "de", "style": "happy"},
+    **{"channel": "chat", "user_key": "ann", "text_handling": pb.VERBATIM, "pronunciations": {"Xx": "x"}},
+    **{"max_spoken_seconds": 9.0, "gain_db": -3.5, "supersede_key": "score", "merge_key": "rose"},
+    **{"merge_count": 2, "merge_text": "{count} roses", "queue_timeout": timedelta(seconds=2.5)},
+    **{"min_nfe_steps": 3, "playout": pb.OVERLAP, "request_id": "r-1", "word_timings": True},
+}
+OF_AUDIO = pb.AudioConfig(encoding=pb.WAV, sample_rate_hertz=16_000, speaking_rate=1.5)
+EVERY_FIELD = pb.SynthesizeRequest(audio_config=OF_AUDIO, **FIELDS)
 
 
 def test_the_options_are_all_fields_of_a_request() -> None:
@@ -586,55 +502,48 @@ def test_an_option_may_have_its_fields_name() -> None:
         synthesize_request(TEXT, "ann", {"user": "ann", "user_key": "ann"})
 
 
-async def use_all(address: str) -> None:
-    """Call every method of both clients."""
-    with Client(address) as client:
-        replies: list[Reply] = [
-            client.speak(TEXT, "ann", **EVERY_OPTION),
-            client.stream(TEXT, "ann", **EVERY_OPTION).reply(),
-        ]
-        client.cancel("r-1")
-        assert [voice.name for voice in client.voices()] == ["a", "b", "c"]
-        assert (client.voice("a").name, client.add_voice("b", b"x", "y").name) == ("a", "b")
-        changed = client.update_voice("b", display_name="B", pronunciations={"x": "y"})
-        assert (changed.name, changed.display_name, dict(changed.pronunciations)) == ("b", "B", {"x": "y"})
-        with pytest.raises(CallFailed) as caught:
-            client.remove_voice("b")
-        assert client.health() == "NOT_SERVING"
-    async with AsyncClient(address) as other:
-        replies.append(await other.speak(TEXT, "ann", **EVERY_OPTION))
-        replies.append(await other.stream(TEXT, "ann", **EVERY_OPTION).reply())
-        await other.cancel("r-1")
-        assert [voice.name async for voice in other.voices()] == ["a", "b", "c"]
-        assert ((await other.voice("a")).name, (await other.add_voice("b", b"x", "y")).name) == ("a", "b")
-        changed = await other.update_voice("b", display_name="B", pronunciations={"x": "y"})
-        assert (changed.name, changed.display_name, dict(changed.pronunciations)) == ("b", "B", {"x": "y"})
-        with pytest.raises(CallFailed) as again:
-            await other.remove_voice("b")
-        assert await other.health() == "NOT_SERVING"
-    assert [len(reply.audio) for reply in replies] == [FIVE_MIB] * 4
-    assert vars(caught.value) == vars(again.value)
+async def use_all(client: Any) -> dict[str, Any]:
+    """Call every method; what its error holds."""
+    for reply in (
+        client.speak(TEXT, "ann", **EVERY_OPTION),
+        client.stream(TEXT, "ann", **EVERY_OPTION).reply(),
+    ):
+        assert len((await of(reply)).audio) == FIVE_MIB
+    await of(client.cancel("r-1"))
+    assert [voice.name for voice in await of(client.voices())] == ["a", "b", "c"]
+    assert (await of(client.voice("a"))).name == "a"
+    assert (await of(client.add_voice("b", b"x", "y"))).name == "b"
+    changed = await of(client.update_voice("b", display_name="B", pronunciations={"x": "y"}))
+    assert (changed.name, changed.display_name, dict(changed.pronunciations)) == ("b", "B", {"x": "y"})
+    with pytest.raises(CallFailed) as caught:
+        await of(client.remove_voice("b"))
+    assert await of(client.health("clocks")) == "NOT_SERVING"
     error = caught.value
     assert (error.status, error.reason, error.retry_s) == ("RESOURCE_EXHAUSTED", "OVERLOADED", 1.25)
+    return vars(error)
 
 
 async def test_both_clients_send_the_same_each_with_a_deadline(recorder: tuple[Recorder, str]) -> None:
     servicer, address = recorder
-    await use_all(address)
+    errors = []
+    for kind in (Client, AsyncClient):
+        async with connected(kind, address) as client:
+            errors.append(await use_all(client))
+    assert errors[0] == errors[1]
     assert all(left is not None and left < 301.0 for left in servicer.left_s)
     half = len(servicer.requests) // 2
     assert servicer.requests[:half] == servicer.requests[half:]
     assert servicer.requests[0] == servicer.requests[1] == EVERY_FIELD
     assert servicer.requests[2] == pb.CancelSynthesisRequest(request_id="r-1")
+    assert servicer.requests[-1] == health_pb2.HealthCheckRequest(service="clocks")
 
 
-async def test_a_stream_that_the_daemon_cancels(recorder: tuple[Recorder, str]) -> None:
+@BOTH
+async def test_a_stream_that_the_daemon_cancels(recorder: tuple[Recorder, str], kind: type) -> None:
     """CallFailed in asyncio too, where grpc.aio has CancelledError for calls cancelled at this end."""
-    with Client(recorder[1]) as client, pytest.raises(CallFailed, match=r"its id \(CANCELLED\)"):
-        client.stream("stop", "ann").reply()
-    async with AsyncClient(recorder[1]) as other:
+    async with connected(kind, recorder[1]) as client:
         with pytest.raises(CallFailed, match=r"its id \(CANCELLED\)"):
-            await other.stream("stop", "ann").reply()
+            await of(client.stream("stop", "ann").reply())
 
 
 def test_absent_options_leave_their_fields_absent(recorder: tuple[Recorder, str]) -> None:
@@ -647,38 +556,23 @@ def test_absent_options_leave_their_fields_absent(recorder: tuple[Recorder, str]
     assert not servicer.left_s[0] or servicer.left_s[0] > 1e6
 
 
-# The module.
-
-
 def test_import_needs_no_array_library() -> None:
     heavy = {"numpy", "yaml", "onnxruntime", "appliance.config"}
     code = f"import sys, appliance.client; print(*{heavy} & set(sys.modules))"
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S
-    )
-    assert result.stdout == "\n"
+    assert finished(sys.executable, "-c", code).stdout == "\n"
 
 
 def test_the_readmes_example(box: Running, tmp_path: Path) -> None:
     readme = (ROOT / "appliance" / "rpc" / "README.md").read_text("utf-8")
     (code,) = re.findall(r"^```py\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
     (tmp_path / "chat.py").write_text(code)
-    result = subprocess.run(
-        [sys.executable, str(tmp_path / "chat.py"), box.address, "ann"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT)},
-        input=f"{TEXT}\n\n{TEXT}\n",
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    chat = (sys.executable, tmp_path / "chat.py", box.address, "ann")
+    result = finished(*chat, cwd=tmp_path, says=f"{TEXT}\n\n{TEXT}\n", PYTHONPATH=str(ROOT))
     assert result.returncode == 0, result.stderr
     assert re.fullmatch(r"2 INVALID_REQUEST text: is empty.* None\n", result.stdout)
     sizes = [(tmp_path / f"{number}.pcm").stat().st_size for number in (1, 2, 3)]
     assert [size > 48_000 for size in sizes] == [True, False, True]
 
-
-# Several boxes behind a proxy.
 
 AUDIO = pb.StreamSynthesizeResponse(audio=pb.Audio(data=bytes(4)))
 END = pb.StreamSynthesizeResponse(end=pb.End(samples=2))
@@ -692,9 +586,12 @@ class Flaky(appliance_pb2_grpc.SynthesizerServicer, appliance_pb2_grpc.QueueServ
         self.ids: list[str] = []
         self.channels: list[Any] = []
 
+    def _note(self, context: Any) -> None:
+        self.channels.append(dict(context.invocation_metadata()).get("x-channel"))
+
     def StreamSynthesize(self, request: Any, context: Any) -> Iterator[pb.StreamSynthesizeResponse]:
         self.ids.append(request.request_id)
-        self.channels.append(dict(context.invocation_metadata()).get("x-channel"))
+        self._note(context)
         for action in self.scripts.pop(0):
             if isinstance(action, pb.StreamSynthesizeResponse):
                 yield action
@@ -706,11 +603,11 @@ class Flaky(appliance_pb2_grpc.SynthesizerServicer, appliance_pb2_grpc.QueueServ
         return pb.SynthesizeResponse(audio=bytes(4))
 
     def Skip(self, request: Any, context: Any) -> pb.EndedUtterances:
-        self.channels.append(dict(context.invocation_metadata()).get("x-channel"))
+        self._note(context)
         return pb.EndedUtterances()
 
     def CancelSynthesis(self, request: Any, context: Any) -> pb.CancelSynthesisResponse:
-        self.channels.append(dict(context.invocation_metadata()).get("x-channel"))
+        self._note(context)
         return pb.CancelSynthesisResponse()
 
 
@@ -739,33 +636,28 @@ UNTIL_IT_SOUNDS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-async def events_of(address: str, asynchronously: bool, tries: int, **options: Any) -> list[Any]:
+async def events_of(address: str, kind: type, tries: int, **options: Any) -> list[Any]:
     """Kinds of events, with the header's id, and the status of the failure at last."""
     events: list[Any] = []
     try:
-        if asynchronously:
-            async with AsyncClient(address, own_connection=True, retries=tries) as client:
-                async for event in client.stream(TEXT, "ann", **options):
-                    events.append(event)
-        else:
-            with Client(address, retries=tries) as blocking:
-                for event in blocking.stream(TEXT, "ann", **options):
-                    events.append(event)
+        async with connected(kind, address, retries=tries) as client:
+            async for event in each(client.stream(TEXT, "ann", **options)):
+                events.append(event)
     except CallFailed as failure:
         events.append(failure.status)
     return [event.request_id if isinstance(event, Header) else event for event in events]
 
 
+@BOTH
 @pytest.mark.usefixtures("short_backoff")
-@pytest.mark.parametrize("asynchronously", [False, True])
-async def test_a_stream_is_tried_again_until_it_sounds(asynchronously: bool) -> None:
+async def test_a_stream_is_tried_again_until_it_sounds(kind: type) -> None:
     with flaky(*UNTIL_IT_SOUNDS) as (servicer, address):
-        name, piece, end = await events_of(address, asynchronously, 4)
+        name, piece, end = await events_of(address, kind, 4)
     assert name == "last" and isinstance(piece, Piece) and isinstance(end, End)
     assert len(servicer.ids) == 5 and len(set(servicer.ids)) == 1 and servicer.ids[0]
 
 
-@pytest.mark.parametrize("asynchronously", [False, True])
+@BOTH
 @pytest.mark.parametrize(
     ("script", "tries", "kinds"),
     [
@@ -777,10 +669,10 @@ async def test_a_stream_is_tried_again_until_it_sounds(asynchronously: bool) -> 
     ],
 )
 async def test_a_stream_is_not_tried_again(
-    asynchronously: bool, script: tuple[Any, ...], tries: int, kinds: list[Any]
+    kind: type, script: tuple[Any, ...], tries: int, kinds: list[Any]
 ) -> None:
     with flaky(script, (header_of("b"), AUDIO, END)) as (servicer, address):
-        events = await events_of(address, asynchronously, tries, timeout=30.0)
+        events = await events_of(address, kind, tries, timeout=30.0)
     assert [Piece if isinstance(event, Piece) else event for event in events] == kinds
     assert len(servicer.ids) == 1
 
@@ -792,32 +684,27 @@ def test_attempts_are_counted() -> None:
         assert len(servicer.ids) == 2
 
 
+@BOTH
 @pytest.mark.usefixtures("short_backoff")
-async def test_one_message_is_tried_again() -> None:
+async def test_one_message_is_tried_again(kind: type) -> None:
     script = ((lost(),), (refusing("OVERLOADED", retry_s=0.01),), ())
-    with flaky(*script, *script) as (servicer, address):
-        with Client(address, retries=2) as client:
-            assert client.speak(TEXT, "ann", request_id="mine").audio == bytes(4)
-        async with AsyncClient(address, own_connection=True, retries=2) as other:
-            assert (await other.speak(TEXT, "ann", request_id="mine")).audio == bytes(4)
-    assert servicer.ids == ["mine"] * 6
+    with flaky(*script) as (servicer, address):
+        async with connected(kind, address, retries=2) as client:
+            assert (await of(client.speak(TEXT, "ann", request_id="mine"))).audio == bytes(4)
+    assert servicer.ids == ["mine"] * 3
 
 
-@pytest.mark.parametrize("asynchronously", [False, True])
-async def test_a_stream_is_cancelled_while_it_waits_to_be_tried_again(asynchronously: bool) -> None:
+@BOTH
+async def test_a_stream_is_cancelled_while_it_waits_to_be_tried_again(kind: type) -> None:
     with flaky((refusing("OVERLOADED", retry_s=100.0),)) as (_, address):
-        if asynchronously:
-            async with AsyncClient(address, own_connection=True, retries=2) as client:
-                waiting = client.stream(TEXT, "ann", timeout=None)
-                asyncio.get_running_loop().call_later(0.2, waiting.cancel)
-                with pytest.raises(CallFailed):
-                    await waiting.reply()
-        else:
-            with Client(address, retries=2) as blocking:
-                stream = blocking.stream(TEXT, "ann", timeout=None)
+        async with connected(kind, address, retries=2) as client:
+            stream = client.stream(TEXT, "ann", timeout=None)
+            if kind is AsyncClient:
+                asyncio.get_running_loop().call_later(0.2, stream.cancel)
+            else:
                 threading.Timer(0.2, stream.cancel).start()
-                with pytest.raises(CallFailed):
-                    stream.reply()
+            with pytest.raises(CallFailed):
+                await of(stream.reply())
 
 
 def test_a_call_about_a_channel_names_it_to_a_proxy() -> None:

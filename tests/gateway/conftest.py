@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import ssl
 import subprocess
@@ -66,12 +65,6 @@ def read(connection: socket.socket) -> bytes:
     with contextlib.suppress(ConnectionResetError):
         parts.extend(iter(lambda: connection.recv(65_536), b""))
     return b"".join(parts)
-
-
-def resident(process: int) -> int:
-    """Bytes of memory that a process holds."""
-    pages = Path(f"/proc/{process}/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def until_idle(daemon: Running, channel: str = "") -> None:

@@ -93,12 +93,8 @@ def frame(data: bytes, kind: int = TEXT, *, last: bool = True) -> bytes:
 def handshake(path: str, host: str, key: str, **headers: str) -> bytes:
     named = {"host": host, **{name.replace("_", "-"): value for name, value in headers.items()}}
     lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
-    lines += [
-        "upgrade: websocket",
-        "connection: Upgrade",
-        f"sec-websocket-key: {key}",
-        "sec-websocket-version: 13",
-    ]
+    lines += ["upgrade: websocket", "connection: Upgrade", "sec-websocket-version: 13"]
+    lines.append(f"sec-websocket-key: {key}")
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
@@ -126,7 +122,6 @@ def connected(address: str, path: str, *, receive_buffer: int = 0, **headers: st
                 rest += part
             raise Refused(status, rest)
         accepted = base64.b64encode(hashlib.sha1((key + GUID).encode()).digest())
-        assert b"sec-websocket-accept: " + accepted in head.replace(
-            b"Sec-WebSocket-Accept", b"sec-websocket-accept"
-        )
+        given = head.replace(b"Sec-WebSocket-Accept", b"sec-websocket-accept")
+        assert b"sec-websocket-accept: " + accepted in given
         yield Socket(connection, rest, head.decode())

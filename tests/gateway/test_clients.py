@@ -74,10 +74,8 @@ def reply(address: str) -> bytes:
 
 def test_elevenlabs_sdk_speaks_in_every_format(elevenlabs: Any, gateway: Gateway) -> None:
     audio = reply(gateway.daemon.address)
-    whole, streamed = (
-        {form: base64.b64decode(data) for form, data in elevenlabs[way].items()}
-        for way in ("whole", "streamed")
-    )
+    parts = (elevenlabs[way].items() for way in ("whole", "streamed"))
+    whole, streamed = ({form: base64.b64decode(data) for form, data in part} for part in parts)
     assert whole["pcm_24000"] == streamed["pcm_24000"] == audio
     seconds = len(audio) / 48_000
     for form, bytes_s in (("pcm_16000", 32_000), ("pcm_44100", 88_200), ("ulaw_8000", 8_000)):

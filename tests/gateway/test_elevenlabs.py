@@ -9,7 +9,7 @@ import json
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,7 @@ QUERY = "output_format=pcm_24000&seed=7&nfe=2"
 
 
 @pytest.mark.parametrize("way", ["", "/stream", "/with-timestamps", "/stream/with-timestamps"])
-def test_a_proxy_is_asked_not_to_hold_a_reply_back_and_our_parameters_are_obeyed(
-    gateway: Gateway, way: str
-) -> None:
+def test_replies_are_not_held_back_by_proxies_our_parameters_obeyed(gateway: Gateway, way: str) -> None:
     path = f"{PATH}{way}?{QUERY}"
     answer = gateway.ask(
         path, {"text": "One, two, 3.", "request_id": "mine", "maxSpokenSeconds": 1, "model_id": "x"}
@@ -44,9 +42,6 @@ def test_a_proxy_is_asked_not_to_hold_a_reply_back_and_our_parameters_are_obeyed
     assert answer.headers["x-ignored-parameters"] == "maxSpokenSeconds"
     blank = gateway.ask(path, {"text": " "})
     assert blank.status == 200 and len(blank.body) > 1_000
-
-
-# WebSockets.
 
 
 @contextlib.contextmanager
@@ -214,9 +209,7 @@ def until_final(socket: Socket, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("pause", [0.0, AT_ONCE_S])
-def test_more_turns_than_places_are_spoken_or_interrupted_and_none_is_refused(
-    gateway: Gateway, pause: float
-) -> None:
+def test_turns_beyond_the_places_are_spoken_or_interrupted(gateway: Gateway, pause: float) -> None:
     """Each is closed at once, or a moment later; the last is over in any case."""
     names = [str(number) for number in range(MAX_CONTEXTS + 3)]
     with Client(gateway.daemon.address) as client:
@@ -249,6 +242,17 @@ def test_a_context_of_which_nothing_is_spoken_is_a_short_silence(gateway: Gatewa
     assert audio_of(messages) == bytes(4_800)
 
 
+def context_of(session: Callable[[], Any]) -> tuple[Context, list[dict[str, Any]]]:
+    """A context of PCM, and what it sends."""
+    told: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        told.append(message)
+
+    pcm = Encoder(elevenlabs.FORMATS["pcm_24000"], "")
+    return Context(session, pcm, send, 100, asyncio.Semaphore(), ClientClock()), told
+
+
 @pytest.mark.parametrize("is_heard", [False, True])
 async def test_a_close_after_the_first_sound_that_followed_the_flush_interrupts(
     monkeypatch: pytest.MonkeyPatch, is_heard: bool
@@ -268,13 +272,7 @@ async def test_a_close_after_the_first_sound_that_followed_the_flush_interrupts(
             await going.wait()
             yield 1, End(samples=1)
 
-    told = list[dict[str, Any]]()
-
-    async def send(message: dict[str, Any]) -> None:
-        told.append(message)
-
-    pcm = Encoder(elevenlabs.FORMATS["pcm_24000"], "")
-    context = Context(Speaking, pcm, send, 100, asyncio.Semaphore(), ClientClock())  # type: ignore[arg-type]
+    context, told = context_of(Speaking)
     speaking = asyncio.ensure_future(context.run())
     context.say("Hello.")
     context.flush()
@@ -317,13 +315,8 @@ async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
             for _ in range(self.count("")):
                 yield 1, End(samples=1)
 
-    recorder, told = Recorder(), list[dict[str, Any]]()
-
-    async def send(message: dict[str, Any]) -> None:
-        told.append(message)
-
-    pcm = Encoder(elevenlabs.FORMATS["pcm_24000"], "")
-    context = Context(lambda: recorder, pcm, send, 100, asyncio.Semaphore(), ClientClock())  # type: ignore[arg-type,return-value]
+    recorder = Recorder()
+    context, told = context_of(lambda: recorder)
     speaking = asyncio.ensure_future(context.run())
     texts = ["A sentence of 30 characters. "] * 10 + ["word "] * 30
     for text in texts:
@@ -447,13 +440,8 @@ def test_a_reader_that_takes_nothing_is_cut_off() -> None:
     assert socket.transport.is_aborted and not socket.transport.waiting  # type: ignore[attr-defined]
 
 
-# Times of characters.
-
-
 def timed(text: str, *words: tuple[str, float, float]) -> Header:
-    return Header(
-        text=text, words=[WordTiming(word=word, start_s=start, end_s=end) for word, start, end in words]
-    )
+    return Header(text=text, words=[WordTiming(word=word, start_s=a, end_s=b) for word, a, b in words])
 
 
 def test_characters_share_the_time_of_their_word() -> None:
@@ -480,10 +468,9 @@ def test_all_that_was_written_has_times_and_what_is_unchanged_those_of_its_own_w
     said = [word for piece in pieces for word in PIECES[piece].split()]
     header = timed(" ".join(said), *((word, n / 2, n / 2 + 0.4) for n, word in enumerate(said)))
     if is_told:
+        changed = ((piece, PIECES[piece]) for piece in pieces if piece != PIECES[piece])
         header.changes.extend(
-            TextChange(before=piece.rstrip(","), after=PIECES[piece].rstrip(","))
-            for piece in pieces
-            if piece != PIECES[piece]
+            TextChange(before=old.rstrip(","), after=new.rstrip(",")) for old, new in changed
         )
     text = " ".join(pieces)
     found = written(text, header, spoken(header)).timed
@@ -516,10 +503,8 @@ def test_the_alignment_of_many_changes_is_of_the_text_as_it_was_written(gateway:
 
     def begins(number: int, word: str) -> list[float]:
         one = alignments[number]
-        joined = "".join(one["characters"])
-        return [
-            one["character_start_times_seconds"][at.start()] for at in re.finditer(rf"\b{word}\b", joined)
-        ]
+        whole = "".join(one["characters"])
+        return [one["character_start_times_seconds"][at.start()] for at in re.finditer(rf"\b{word}\b", whole)]
 
     for word in ("cats", "dogs", "rats"):
         assert begins(0, word) == begins(1, word)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from appliance.audio.marking import MARK
 from appliance.audio.tags import KEY, SOURCE_TYPE
 from tests.gateway.conftest import LINE, Gateway, gateway_of
 from tests.gateway.sockets import connected
@@ -16,12 +17,16 @@ from tests.gateway.test_wyoming import START, event, wyoming_of
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 SOCKET = "/v1/text-to-speech/ann/stream-input"
-DOORS: dict[str, tuple[str, object]] = {
+STREAMED = {"text": "One.", "ref_audio_path": "ann.wav", "streaming_mode": True}
+DOORS: dict[str, tuple[str, dict[str, object] | None]] = {
     "openai": ("/v1/audio/speech", LINE),
     "openai events": ("/v1/audio/speech", {**LINE, "stream_format": "sse"}),
-    "elevenlabs": ("/v1/text-to-speech/ann", {"text": "One."}),
-    "elevenlabs stream": ("/v1/text-to-speech/ann/stream", {"text": "One."}),
+    **{
+        f"elevenlabs {way}": (f"/v1/text-to-speech/ann{way}", {"text": "One."})
+        for way in ("", "/stream", "/with-timestamps", "/stream/with-timestamps")
+    },
     "gpt-sovits": ("/tts?text=One.&ref_audio_path=ann.wav", None),
+    "gpt-sovits streaming": ("/tts", STREAMED),
 }
 
 
@@ -37,10 +42,14 @@ def marked(request: pytest.FixtureRequest, gateway: Gateway) -> Iterator[tuple[G
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_reply_over_http_is_marked_in_its_head(marked: tuple[Gateway, bool], door: str) -> None:
+def test_a_reply_over_http_is_marked_in_its_head_and_a_refusal_is_not(
+    marked: tuple[Gateway, bool], door: str
+) -> None:
     path, sent = DOORS[door]
     answer = marked[0].ask(path, sent)
-    assert answer.status == 200 and (SOURCE_TYPE in (answer.headers[KEY] or "")) == marked[1]
+    assert answer.status == 200 and answer.headers[KEY] == (MARK if marked[1] else None)
+    refused = marked[0].ask(path, {**sent, "priority": "none"}) if sent else marked[0].ask("/v1/models")
+    assert KEY not in refused.headers, refused.body
 
 
 def test_a_websocket_is_marked_in_its_handshake(marked: tuple[Gateway, bool]) -> None:

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 import soundfile
 
-from appliance.audio.marking import MARK
-from appliance.audio.tags import KEY
 from appliance.client import Client, PausedChannels, UtteranceBegin
 from appliance.gateway.body import MAX_COMPARED, Fields
 from appliance.rpc.appliance_pb2 import Playout
@@ -58,21 +56,6 @@ def test_every_format_is_what_grpc_sends(gateway: Gateway, form: str | None) -> 
             assert (file.format, file.samplerate, file.channels) == (container, 24_000, 1)
     pcm = np.frombuffer(said(gateway, "pcm16"), "<i2")
     assert len(pcm) > 10_000 and pcm.any()
-
-
-def test_replies_with_audio_are_marked_and_others_are_not(gateway: Gateway) -> None:
-    ways = ("", "/stream", "/with-timestamps", "/stream/with-timestamps")
-    spoken = [
-        ("/v1/audio/speech", {**LINE, "stream_format": "sse"}),
-        ("/tts", {**BOTH, "streaming_mode": True}),
-    ]
-    spoken += [(f"/v1/text-to-speech/ann{way}", {"text": LINE["input"], "nfe": 2}) for way in ways]
-    for path, sent in spoken:
-        assert gateway.ask(path, sent).headers[KEY] == MARK, path
-    assert gateway.ask("/api/listen", method="HEAD").headers[KEY] == MARK
-    refused = [gateway.ask(path, {**sent, "priority": "none"}) for path, sent in spoken]
-    for answer in (gateway.ask("/v1/models"), *refused):
-        assert KEY not in answer.headers, answer.body
 
 
 def test_events_carry_the_same_audio(gateway: Gateway) -> None:

@@ -78,9 +78,6 @@ def pcm(audio: bytes) -> Samples:
     return np.frombuffer(audio, "<i2")
 
 
-# Without a browser.
-
-
 def test_assets_are_the_gateways_own_and_name_no_other_address(gateway: Gateway) -> None:
     folder = ROOT / "appliance" / "gateway" / "pages"
     for file in folder.iterdir():
@@ -225,9 +222,6 @@ def test_a_page_that_is_left_is_forgotten(gateway: Gateway) -> None:
                 missing.discard(line)
 
 
-# In Chromium.
-
-
 @needs_chromium
 def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -> None:
     page = browser.page(gateway.url)
@@ -288,9 +282,7 @@ def test_held_lines_are_decided_by_buttons_and_by_keys(gateway: Gateway, browser
 
 
 @needs_chromium
-def test_keys_that_come_before_the_queue_answers_decide_on_a_line_each(
-    gateway: Gateway, browser: Browser
-) -> None:
+def test_keys_before_the_queue_answers_decide_on_a_line_each(gateway: Gateway, browser: Browser) -> None:
     page = browser.page(gateway.url)  # which may still show what another test's lines sound
     with held(gateway, "xy") as waiting:
         page.until("document.querySelector('[aria-label=\"reject y.\"]')")
@@ -301,9 +293,7 @@ def test_keys_that_come_before_the_queue_answers_decide_on_a_line_each(
 
 
 @needs_chromium
-def test_the_overlay_plays_sample_for_sample_through_a_reconnect_and_a_skip(
-    gateway: Gateway, browser: Browser
-) -> None:
+def test_the_overlay_plays_each_sample_through_reconnect_and_skip(gateway: Gateway, browser: Browser) -> None:
     with ExitStack() as gateways, Client(gateway.daemon.address) as client:
         own = gateways.enter_context(gateway_of(gateway.daemon))
         page = browser.page(f"{own.url}/overlay?channel=stage&mouth=on")
@@ -397,9 +387,7 @@ WATCH = """(() => {
 
 
 @needs_chromium
-def test_a_long_caption_as_it_was_written_follows_its_word_and_a_skip_fades(
-    gateway: Gateway, browser: Browser
-) -> None:
+def test_a_long_caption_as_written_follows_its_word_a_skip_fades(gateway: Gateway, browser: Browser) -> None:
     page = browser.page(f"{gateway.url}/overlay?channel=long", width=360, height=160)
     page.run(RECORD)
     page.until("document.querySelector('#problem').hidden")
@@ -426,9 +414,7 @@ def test_a_long_caption_as_it_was_written_follows_its_word_and_a_skip_fades(
 
 
 @needs_chromium
-def test_the_overlays_mouth_moves_with_the_voice_and_rests_after_it(
-    gateway: Gateway, browser: Browser
-) -> None:
+def test_the_mouth_moves_with_the_voice_and_rests_after_it(gateway: Gateway, browser: Browser) -> None:
     page = browser.page(f"{gateway.url}/overlay?channel=mouth&mouth=on&captions=off")
     page.run(TAP)
     page.until("document.querySelector('#problem').hidden")
@@ -445,9 +431,7 @@ def test_the_overlays_mouth_moves_with_the_voice_and_rests_after_it(
 
 
 @needs_chromium
-def test_a_page_asks_for_the_token_and_moderates_with_an_admins(
-    gateway: Gateway, browser: Browser, tmp_path: Path
-) -> None:
+def test_a_page_asks_for_a_token_and_moderates(gateway: Gateway, browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     tokens = {role: token_file.add(path, role.value, [role]) for role in Role}
     server = {**gateway.daemon.config["server"], "tokens": str(path)}

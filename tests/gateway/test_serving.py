@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,18 +13,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from appliance import config
 from appliance.access import token_file
 from appliance.access.certificates import tls_context
 from appliance.access.token_file import Role
 from appliance.client import CallFailed, Client
-from appliance.config import Config, load
+from appliance.config import load
 from appliance.errors import ApplianceError, ConfigError, Exit
 from appliance.gateway import app, serving
 from appliance.gateway.refusals import REASONS, STATUSES, refusal_of
 from appliance.rpc.status import TABLE, reason_of
 from appliance.serve.notify import Notifier
-from tests.daemons import Program, Running, followed, free_port, running, start, write_config
+from tests.daemons import Program, Running, finished, followed, free_port, running, start, write_config
 from tests.gateway.conftest import LINE, Gateway, Guarded, gateway_of, read, request
 from tests.patience import PATIENCE_S, until
 
@@ -72,9 +70,7 @@ def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path:
         ("/livez", None, (200,) * 5),
     ],
 )
-def test_tokens_are_asked_for_by_role(
-    guarded: Guarded, path: str, sent: object, statuses: tuple[int, ...]
-) -> None:
+def test_tokens_by_their_role(guarded: Guarded, path: str, sent: object, statuses: tuple[int, ...]) -> None:
     """Over TLS with the daemon's certificate: for nobody, a token that is none, and each role."""
     assert tuple(guarded.ask(path, role, sent).status for role in ("", "f5_x", *Role)) == statuses
 
@@ -116,12 +112,11 @@ def test_what_cannot_be_is_refused_by_name(settings: list[str], message: str) ->
 
 
 def test_open_to_network_is_said_in_its_own_section() -> None:
-    opened = load(None, ["gateway.listen=0.0.0.0:0", "gateway.open_to_network=true"])
+    lines = (f"{section}.open_to_network=true" for section in ("gateway", "server"))
+    opened, other = (load(None, ["gateway.listen=0.0.0.0:0", line]) for line in lines)
     serving.listen(opened, "gateway", Notifier()).close()
     with pytest.raises(ConfigError):
-        serving.listen(
-            load(None, ["gateway.listen=0.0.0.0:0", "server.open_to_network=true"]), "gateway", Notifier()
-        )
+        serving.listen(other, "gateway", Notifier())
 
 
 def test_the_exit_statuses_are_those_of_its_table() -> None:
@@ -133,8 +128,7 @@ def test_the_exit_statuses_are_those_of_its_table() -> None:
             ("gateway.x=1", 78, "x"),
             (f"gateway.listen=127.0.0.1:{taken.getsockname()[1]}", 75, "cannot listen on"),
         ):
-            command = [sys.executable, "-m", "appliance", "gateway", "--set", setting]
-            ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+            ran = finished(sys.executable, "-m", "appliance", "gateway", "--set", setting)
             assert ran.returncode == status and told in ran.stderr, ran.stderr
             assert status == 75 or ran.stderr.count("\n") == 1
 
@@ -203,9 +197,7 @@ def test_a_hangup_ends_nothing(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("is_ended", [False, True])
-def test_without_descriptors_it_says_so_once_and_goes_on_or_ends_quietly(
-    gateway: Gateway, is_ended: bool
-) -> None:
+def test_without_descriptors_it_says_so_once_and_goes_on_or_ends(gateway: Gateway, is_ended: bool) -> None:
     """asyncio tells of each of its attempts, some hundreds or thousands in its first round.
 
     It ends within the second after which asyncio tries again: requests that are being sent hold it so long.
@@ -224,13 +216,7 @@ def test_without_descriptors_it_says_so_once_and_goes_on_or_ends_quietly(
     assert len(other.lines) < 10 and "Traceback" not in other.log
 
 
-def test_the_defaults() -> None:
-    assert Config().gateway.listen == config.LOOPBACK_HTTP == "127.0.0.1:8880"
-
-
-def test_a_burst_on_one_channel_keeps_its_order_also_as_the_first_thing_after_a_start(
-    gateway: Gateway,
-) -> None:
+def test_a_burst_on_one_channel_keeps_its_order_also_right_after_a_start(gateway: Gateway) -> None:
     """Whole and streamed replies, in voices that are looked up and that are not."""
     words = [f"line {word}" for word in ("one", "two", "three", "four", "five", "six", "seven", "eight")]
     with gateway_of(gateway.daemon) as fresh, Client(gateway.daemon.address) as client:

@@ -7,7 +7,8 @@ import socket
 import pytest
 
 from appliance.client import Client
-from tests.gateway.conftest import LINE, Gateway, request, resident, until_idle
+from tests.daemons import resident
+from tests.gateway.conftest import LINE, Gateway, request, until_idle
 from tests.gateway.test_openai import said
 from tests.patience import PATIENCE_S
 

@@ -45,11 +45,8 @@ def test_a_voice_is_stored_heard_and_removed(gateway: Gateway) -> None:
     assert (made.status, made.json["id"], made.json["name"]) == (201, "zoe-live", "Zoë (live)")
     with Client(gateway.daemon.address) as client:
         stored = client.voice("zoe-live")
-    assert (stored.transcript, stored.consent_note, stored.display_name) == (
-        SAID,
-        "hers, by mail",
-        "Zoë (live)",
-    )
+    assert (stored.transcript, stored.consent_note) == (SAID, "hers, by mail")
+    assert stored.display_name == "Zoë (live)"
     assert made.json["sha256"] == stored.sha256 and made.json["warnings"] == list(stored.warnings)
     assert {"id": "zoe-live", "name": "Zoë (live)", "styles": []} in gateway.ask(PATH).json["voices"]
     spoken = gateway.ask("/v1/audio/speech", {"input": "Hi.", "voice": "zoe-live", "nfe": 1})
@@ -87,15 +84,10 @@ def test_a_style_is_stored_heard_and_removed(gateway: Gateway) -> None:
     assert listed["zoe"] == ["happy"] and listed["ann"] == listed["shimmer"] == []
     speech = {"voice": "zoe", "nfe": 1, "seed": 1, "response_format": "pcm"}
     text = "Thanks for the follow."
-    own, tagged, chosen, mapped = (
-        gateway.ask("/v1/audio/speech", {**speech, **fields})
-        for fields in (
-            {"input": text},
-            {"input": f"[happy] {text}"},
-            {"input": text, "style": "Happy"},
-            {"input": text, "style": "neutral"},
-        )
-    )
+    tagged_text = f"[happy] {text}"
+    ways: tuple[dict[str, str], ...] = ({}, {"input": tagged_text}, {"style": "Happy"}, {"style": "neutral"})
+    sent = ({**speech, "input": text, **way} for way in ways)
+    own, tagged, chosen, mapped = (gateway.ask("/v1/audio/speech", one) for one in sent)
     assert tagged.body == chosen.body != own.body == mapped.body
     refused = gateway.ask("/v1/audio/speech", {**speech, "input": text, "style": "angry"})
     assert (refused.status, refused.json["error"]["param"]) == (400, "style")

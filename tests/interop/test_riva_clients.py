@@ -14,7 +14,7 @@ import pytest
 
 from appliance.client import Client, Credentials
 from tests import daemons
-from tests.daemons import ROOT, Running
+from tests.daemons import ROOT, Running, finished
 from tests.interop.environments import CLIENTS, interpreter, node_modules, run
 from tests.patience import PATIENCE_S, until
 from tests.test_lock import CLIENTS as PAIRS
@@ -138,9 +138,8 @@ def test_grpc_js(daemon: Running) -> None:
 
 def buf_curl(*options: object) -> str:
     """What `buf curl` prints, which asks the daemon for its services by reflection."""
-    buf = node_modules() / ".bin" / "buf"
-    command = [str(part) for part in (buf, "curl", "--protocol", "grpc", "--http2-prior-knowledge", *options)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    buf = (node_modules() / ".bin" / "buf", "curl", "--protocol", "grpc", "--http2-prior-knowledge")
+    done = finished(*buf, *options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

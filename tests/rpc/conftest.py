@@ -316,36 +316,14 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     broadcaster = Broadcaster(speaking, config.message_s)
     uploads = VoicesService(store)
     queue = QueueService(scheduler.queue, time.monotonic, speaking.end, broadcaster)
-    server = await listen(
-        config,
-        SynthesizerService(speaking),
-        uploads,
-        queue,
-        lambda *call: observed.append(call),
-        callers,
-        riva_services(speaking, store, prompts),
-    )
+    riva, observe = riva_services(speaking, store, prompts), lambda *call: observed.append(call)
+    server = await listen(config, SynthesizerService(speaking), uploads, queue, observe, callers, riva)
     engine = FakeEngine()
     scheduler.start(engine)
     thread = threading.Thread(target=scheduler.run, daemon=True)
     thread.start()
-    box = Box(
-        engine,
-        scheduler,
-        planner,
-        present,
-        speaking,
-        callers,
-        broadcaster,
-        queue,
-        store,
-        server,
-        Path(config.socket),
-        spoken,
-        arrived,
-        observed,
-        skipped,
-    )
+    services = (speaking, callers, broadcaster, queue, store, server, Path(config.socket))
+    box = Box(engine, scheduler, planner, present, *services, spoken, arrived, observed, skipped)
     await box.soon(lambda: bool(scheduler.engines.backend))
     sends_all = (("grpc.max_send_message_length", -1),)
     async with grpc.aio.insecure_channel(box.address, options=sends_all) as box.channel:

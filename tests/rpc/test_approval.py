@@ -12,7 +12,7 @@ from appliance.audio.phrases import Phrases
 from appliance.rpc import appliance_pb2 as pb
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, read, refused, request, sentences, start
-from tests.rpc.test_listen import Player, _read, listening, plain
+from tests.rpc.test_listen import Player, audio_of, listening, plain
 from tests.rpc.test_queue import Moderator, moderator, on, overlay
 from tests.rpc.test_synthesizer import Stub
 
@@ -45,7 +45,7 @@ async def test_a_line_is_heard_once_it_is_approved_and_as_it_is_otherwise(
         if kind == "unary":
             call = start(synthesizer.Synthesize(asked))
         else:
-            call = start(_read(synthesizer.StreamSynthesize(asked)))
+            call = start(audio_of(synthesizer.StreamSynthesize(asked)))
         await watch.until("stage r HELD")
         await made(box, 1)
         listed = await moderator.ListUtterances(pb.ListUtterancesRequest(channel="stage"))
@@ -59,19 +59,16 @@ async def test_a_line_is_heard_once_it_is_approved_and_as_it_is_otherwise(
         reply = await asyncio.wait_for(call, PATIENCE_S)
         await player.soon(lambda: len(heard_of(player, "r")) == len(expected))
         await watch.until("stage r SOUNDING")
-    audio = reply.audio if kind == "unary" else b"".join(message.audio.data for message in reply)
-    assert audio == heard_of(player, "r") == expected
+    assert (reply.audio if kind == "unary" else reply) == heard_of(player, "r") == expected
     assert (await moderator.Approve(of())).utterances == []
 
 
-async def test_what_is_rejected_is_heard_by_nobody(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
+async def test_what_is_rejected_is_heard_by_nobody(moderator: Moderator, box: Box) -> None:
     await moderator.Moderate(on("stage"))
     async with listening(moderator) as player, overlay(moderator) as watch:
         calls: dict[str, asyncio.Future[Any]] = {}
         for name in ("bad", "good", "worse", "late"):
-            calls[name] = start(
-                read(synthesizer.StreamSynthesize(request("hi", channel="stage", request_id=name)))
-            )
+            calls[name] = start(read(box.stream("hi", channel="stage", request_id=name)))
             await watch.until(f"stage {name} HELD")
         await made(box, 4)
         [ended] = (await moderator.Reject(of("bad"))).utterances
@@ -87,9 +84,7 @@ async def test_what_is_rejected_is_heard_by_nobody(synthesizer: Stub, moderator:
     assert (await moderator.Reject(of("nobody"))).utterances == []
 
 
-async def test_a_rejection_that_comes_after_an_approval_wins(
-    synthesizer: Stub, moderator: Moderator, box: Box
-) -> None:
+async def test_a_rejection_after_an_approval_wins(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
     await moderator.Moderate(on("stage"))
     async with listening(moderator) as player, overlay(moderator) as watch:
         start(synthesizer.Synthesize(request(sentences(20), channel="stage", request_id="r")))

@@ -122,21 +122,14 @@ async def test_a_message_that_does_not_arrive_ends_its_call(channel: grpc.aio.Ch
 
 
 def test_fields_are_counted_whatever_the_bytes_are() -> None:
-    for message in (
-        b"",
-        b"\xff" * 30,
-        b"\x08\x96\x01" * 2_048,
-        b"\x0d1234\x091234567812\x03abc",
-        b"\x0a\xff",
-    ):
+    odd = b"\x0d1234\x091234567812\x03abc"
+    for message in (b"", b"\xff" * 30, b"\x08\x96\x01" * 2_048, odd, b"\x0a\xff"):
         check_fields(message)
     with pytest.raises(InvalidRequest):
         check_fields(b"\x08\x96\x01" * 2_049)
 
 
-async def test_a_reader_that_leaves_at_its_end_is_no_error(
-    box: Box, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_who_leaves_at_the_end_is_no_error(box: Box, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(4):
         async with connection(box, *SMALL_WINDOW) as slow:
             stub = appliance_pb2_grpc.SynthesizerStub(slow)

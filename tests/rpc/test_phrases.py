@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,8 +15,7 @@ from appliance.request import Request, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.voices.records import Place
-from tests.patience import PATIENCE_S
-from tests.rpc.conftest import Box, refused, request, speech_wav, start
+from tests.rpc.conftest import Box, speech_wav
 
 Stub = appliance_pb2_grpc.SynthesizerStub
 
@@ -28,20 +26,18 @@ def phrases(box: Box) -> Iterator[Phrases]:
     yield box.speech.phrases
 
 
-async def stream(synthesizer: Stub, asked: pb.SynthesizeRequest) -> list[pb.StreamSynthesizeResponse]:
-    return [message async for message in synthesizer.StreamSynthesize(asked)]
+async def stream(box: Box, **asked: Any) -> list[pb.StreamSynthesizeResponse]:
+    return [message async for message in box.stream(**asked)]
 
 
 def audio(messages: list[pb.StreamSynthesizeResponse]) -> list[tuple[bytes, int, int]]:
-    return [
-        (message.audio.data, message.audio.sample_offset, message.audio.segment) for message in messages[1:-1]
-    ]
+    return [(one.audio.data, one.audio.sample_offset, one.audio.segment) for one in messages[1:-1]]
 
 
 async def test_a_phrase_that_comes_again_is_the_same_and_costs_nothing(
     box: Box, phrases: Phrases, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = await stream(box.synthesizer, request())
+    first = await stream(box)
     calls = list(box.engine.calls)
     with caplog.at_level(logging.INFO):
         call = box.stream(request_id="again")
@@ -64,20 +60,21 @@ async def test_a_phrase_that_comes_again_is_the_same_and_costs_nothing(
 
 
 async def test_every_encoding_and_both_calls_share_a_phrase(box: Box, phrases: Phrases) -> None:
-    low = {"segmentation": pb.LOW_LATENCY}
-    fresh = {}
-    phrases_off = box.speech.phrases
+    async def spoken() -> dict[int, Any]:
+        return {
+            encoding: await box.say(
+                audio_config={"encoding": encoding, "sample_rate_hertz": 16_000}, segmentation=pb.LOW_LATENCY
+            )
+            for encoding in (pb.WAV, pb.PCM16, pb.FLAC, pb.MP3, pb.MULAW)
+        }
+
     box.change(phrases=Phrases(0))
-    for encoding in (pb.WAV, pb.PCM16, pb.FLAC, pb.MP3, pb.MULAW):
-        config = {"encoding": encoding, "sample_rate_hertz": 16_000}
-        fresh[encoding] = (await box.say(audio_config=config, **low)).audio
-    box.change(phrases=phrases_off)
-    await stream(box.synthesizer, request(**low))
+    fresh = await spoken()
+    box.change(phrases=phrases)
+    await stream(box, segmentation=pb.LOW_LATENCY)
     calls = list(box.engine.calls)
-    for encoding, whole in fresh.items():
-        config = {"encoding": encoding, "sample_rate_hertz": 16_000}
-        reply = await box.say(audio_config=config, **low)
-        assert reply.header.cached and reply.audio == whole
+    for encoding, reply in (await spoken()).items():
+        assert reply.header.cached and reply.audio == fresh[encoding].audio
     assert box.engine.calls == calls
 
 
@@ -135,26 +132,9 @@ async def test_what_was_cancelled_is_not_kept(box: Box, phrases: Phrases) -> Non
     assert not (await box.say(segmentation=pb.LOW_LATENCY)).header.cached
 
 
-async def test_a_phrase_supersedes_what_waits(box: Box, phrases: Phrases) -> None:
-    kept = request(channel="live", supersede_key="score")
-    await box.synthesizer.Synthesize(kept)
-    with box.held():
-        waiting = start(box.say("slow", channel="live", supersede_key="score"))
-        await box.soon(lambda: bool(box.scheduler.load.running))
-        assert (await asyncio.wait_for(box.synthesizer.Synthesize(kept), PATIENCE_S)).header.cached
-        await refused(waiting, code="ABORTED")
-
-
-async def test_a_kept_phrase_is_refused_while_draining(box: Box, phrases: Phrases) -> None:
-    await box.say()
-    box.scheduler.drain()
-    await refused(box.say(), code="UNAVAILABLE")
-
-
-async def test_words_are_timed_in_header_and_end(synthesizer: Stub, phrases: Phrases) -> None:
-    asked = request("one two, three. four", word_timings=True)
+async def test_words_are_timed_in_header_and_end(box: Box, phrases: Phrases) -> None:
     for cached in (False, True):
-        messages = await stream(synthesizer, asked)
+        messages = await stream(box, text="one two, three. four", word_timings=True)
         header, end = messages[0].header, messages[-1].end
         assert header.cached is cached
         assert [word.word for word in header.words] == ["one", "two,", "three", "four"]
@@ -167,7 +147,7 @@ async def test_words_are_timed_in_header_and_end(synthesizer: Stub, phrases: Phr
             assert times[0] >= 0.0 and times[5] <= half_s <= times[6] and times[7] <= 2 * half_s
     # The fake engine's sound has no silence: words begin and end with their segments.
     assert np.allclose([end.words[0].start_s, end.words[3].end_s], [0.0, 2 * half_s], atol=0.011)
-    reply = await synthesizer.Synthesize(asked)
+    reply = await box.say("one two, three. four", word_timings=True)
     assert list(reply.header.words) == list(header.words) and list(reply.words) == list(end.words)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shutil
 import sys
@@ -13,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from appliance.rpc.status import TABLE, reason_of
-from tests.patience import PATIENCE_S
+from tests.daemons import finished
+from tests.interop.environments import node_modules
 from tests.rpc.conftest import Box
 
 FOLDER = Path(__file__).resolve().parents[2] / "appliance" / "rpc"
 README = (FOLDER / "README.md").read_text("utf-8")
-NODE_PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1")
 CHAT = "Hello.\n\nThanks for the follow. Welcome.\n"
 SAMPLES = {"1.wav": 1, "3.wav": 2}
 """Half-second segments that the fake engine makes of each line; the empty second line is refused."""
@@ -30,16 +29,9 @@ def code(language: str) -> str:
 
 
 async def run(folder: Path, *command: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=folder,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await asyncio.wait_for(process.communicate(CHAT.encode()), PATIENCE_S)
-    assert process.returncode == 0, output.decode()
-    return output.decode()
+    done = await asyncio.to_thread(finished, *command, cwd=folder, says=CHAT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def bot(folder: Path, name: str, language: str) -> None:
@@ -58,21 +50,9 @@ async def test_the_python_bot(box: Box, tmp_path: Path) -> None:
             assert audio.getnframes() == segments * 49 * 256
 
 
-async def node_modules() -> Path:
-    """Installed once per version, in the user's cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    folder = cache / "f5-appliance-tests" / "-".join(re.sub(r"[^0-9.]", "", name) for name in NODE_PACKAGES)
-    if not (folder / "installed").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        await run(folder, "npm", "install", "--no-audit", "--no-fund", "--prefix", ".", *NODE_PACKAGES)
-        (folder / "installed").touch()
-    return folder / "node_modules"
-
-
-@pytest.mark.skipif(not (shutil.which("node") and shutil.which("npm")), reason="node or npm is not installed")
 async def test_the_node_bot(box: Box, tmp_path: Path) -> None:
     bot(tmp_path, "bot.js", "js")
-    (tmp_path / "node_modules").symlink_to(await node_modules())
+    (tmp_path / "node_modules").symlink_to(node_modules())
     output = await run(tmp_path, "node", "bot.js", box.address, "ann")
     assert output.startswith("2 3 text: is empty")
     for name, segments in SAMPLES.items():

@@ -37,8 +37,7 @@ from tests.rpc.conftest import Box, refused, request
 
 HEALTH = health_pb2.HealthCheckResponse
 
-
-NAMES = ("", "appliance.v1.Synthesizer", "appliance.v1.Voices")
+NAMES = ("", "appliance.v1.Synthesizer", "appliance.v1.Voices", "nvidia.riva.tts.RivaSpeechSynthesis")
 
 
 def health(channel: grpc.aio.Channel) -> Any:
@@ -80,25 +79,17 @@ async def test_clocks_have_a_health_of_their_own(box: Box, channel: grpc.aio.Cha
 
 async def test_reflection_lists_the_services_and_gives_the_proto(channel: grpc.aio.Channel) -> None:
     stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
-    call = stub.ServerReflectionInfo(
-        iter(
-            [
-                reflection_pb2.ServerReflectionRequest(list_services=""),
-                reflection_pb2.ServerReflectionRequest(file_containing_symbol="appliance.v1.Voices"),
-            ]
-        )
-    )
-    replies = [reply async for reply in call]
+    questions = ({"list_services": ""}, {"file_containing_symbol": "appliance.v1.Voices"})
+    asked = (reflection_pb2.ServerReflectionRequest(**question) for question in questions)  # type: ignore[arg-type]
+    replies = [reply async for reply in stub.ServerReflectionInfo(iter(list(asked)))]
     assert {service.name for service in replies[0].list_services_response.service} == {
         *SERVICES,
         "nvidia.riva.tts.RivaSpeechSynthesis",
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }
-    files = [
-        descriptor_pb2.FileDescriptorProto.FromString(data)
-        for data in replies[1].file_descriptor_response.file_descriptor_proto
-    ]
+    described = replies[1].file_descriptor_response.file_descriptor_proto
+    files = [descriptor_pb2.FileDescriptorProto.FromString(data) for data in described]
     assert files[0].package == "appliance.v1"
 
 
@@ -109,21 +100,32 @@ async def test_the_unix_socket_speaks_the_same(box: Box) -> None:
         assert (await stub.Synthesize(request())).header.segments == 2
 
 
-async def second(listen_on: str = "127.0.0.1:0", at: Path | str = "") -> None:
-    """Another daemon's server, at a port and a socket."""
-    servicer: Any = appliance_pb2_grpc.SynthesizerServicer()
-    voices: Any = appliance_pb2_grpc.VoicesServicer()
+@asynccontextmanager
+async def served(
+    voices: Any = None, *, listen_on: str = "127.0.0.1:0", at: Path | str = ""
+) -> AsyncIterator[str]:
+    """The address of another daemon's server with nothing to say, at a port and a socket."""
+    synthesizer: Any = appliance_pb2_grpc.SynthesizerServicer()
     queue: Any = appliance_pb2_grpc.QueueServicer()
+    voices = voices or appliance_pb2_grpc.VoicesServicer()
     config = ServerConfig(listen=listen_on, socket=str(at))
-    listening = await listen(config, servicer, voices, queue, lambda *call: None, Callers())
-    await listening.server.stop(0)
+    listening = await listen(config, synthesizer, voices, queue, lambda *call: None, Callers())
+    try:
+        yield f"127.0.0.1:{listening.port}"
+    finally:
+        await listening.server.stop(0)
+
+
+async def start(**place: Any) -> None:
+    async with served(**place):
+        pass
 
 
 async def test_addresses_that_are_taken_stay_with_their_daemon(box: Box) -> None:
     with pytest.raises(AddressInUse, match=r"server\.listen: cannot listen on 127"):
-        await second(box.address)
+        await start(listen_on=box.address)
     with pytest.raises(AddressInUse, match="another daemon listens"):
-        await second(at=box.socket)
+        await start(at=box.socket)
     async with grpc.aio.insecure_channel(f"unix:{box.socket}") as channel:
         assert await appliance_pb2_grpc.VoicesStub(channel).ListVoices(pb.ListVoicesRequest())
 
@@ -148,11 +150,11 @@ async def test_what_lies_in_the_sockets_place(tmp_path: Path, monkeypatch: pytes
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     assert path.is_socket()
-    await second(at=path)
+    await start(at=path)
     path.unlink(missing_ok=True)
     path.write_text("mine")
     with pytest.raises(StorageError, match="is not a socket"):
-        await second(at=path)
+        await start(at=path)
     assert path.read_text() == "mine"
 
     def closed(self: Path, **options: Any) -> Any:
@@ -162,18 +164,16 @@ async def test_what_lies_in_the_sockets_place(tmp_path: Path, monkeypatch: pytes
 
     with monkeypatch.context() as patch, pytest.raises(StorageError, match=r"grpc\.sock: Permission denied"):
         patch.setattr(Path, "stat", closed)
-        await second(at=path)
+        await start(at=path)
     path.unlink()
     monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
     with pytest.raises(StorageError, match=rf"server\.socket: {tmp_path}: Permission denied"):
-        await second(at=path)
+        await start(at=path)
 
 
 async def test_a_drained_scheduler_answers_unavailable(box: Box, channel: grpc.aio.Channel) -> None:
     box.scheduler.drain()
-    await refused(
-        appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request()), "draining", code="UNAVAILABLE"
-    )
+    await refused(box.say(), "draining", code="UNAVAILABLE")
 
 
 GZIP_CLIENT = """
@@ -246,19 +246,6 @@ async def test_a_reply_over_the_limit_is_refused(tmp_path: Path, monkeypatch: py
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-@asynccontextmanager
-async def served(voices: Any) -> AsyncIterator[str]:
-    """The address of a server with these voices and nothing to say."""
-    synthesizer: Any = appliance_pb2_grpc.SynthesizerServicer()
-    config = ServerConfig(listen="127.0.0.1:0", socket="")
-    queue: Any = appliance_pb2_grpc.QueueServicer()
-    listening = await listen(config, synthesizer, voices, queue, lambda *call: None, Callers())
-    try:
-        yield f"127.0.0.1:{listening.port}"
-    finally:
-        await listening.server.stop(0)
-
-
 @dataclass
 class Proxy:
     """A way to a server that can be frozen."""
@@ -306,19 +293,25 @@ async def freezable(address: str) -> AsyncIterator[Proxy]:
         await asyncio.wait_for(ended.wait(), PATIENCE_S)
 
 
+@asynccontextmanager
+async def watched() -> AsyncIterator[tuple[Proxy, Any]]:
+    """A way to a server, and a Watch on it whose first answer has come."""
+    async with (
+        served() as address,
+        freezable(address) as way,
+        grpc.aio.insecure_channel(way.address) as channel,
+    ):
+        watch = health(channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == HEALTH.NOT_SERVING
+        yield way, watch
+
+
 @pytest.mark.parametrize("pings", [0, 3])
 async def test_a_client_that_freezes_is_dropped(monkeypatch: pytest.MonkeyPatch, pings: int) -> None:
     """Also after several pings with no message between them."""
     monkeypatch.setattr(module, "KEEPALIVE_MS", int(scaled(100)))
     monkeypatch.setattr(module, "KEEPALIVE_TIMEOUT_MS", int(scaled(500)))
-    async with (
-        served(appliance_pb2_grpc.VoicesServicer()) as address,
-        freezable(address) as way,
-        grpc.aio.insecure_channel(way.address) as channel,
-    ):
-        stub: Any = health_pb2_grpc.HealthStub(channel)
-        watch = stub.Watch(health_pb2.HealthCheckRequest())
-        assert (await watch.read()).status == HEALTH.NOT_SERVING
+    async with watched() as (way, _):
         pinged = way.relayed + pings
         while way.relayed < pinged:
             assert not way.closed.is_set()
@@ -329,14 +322,7 @@ async def test_a_client_that_freezes_is_dropped(monkeypatch: pytest.MonkeyPatch,
 
 async def test_idle_connections_are_closed_and_watches_are_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_MS", 300)
-    async with (
-        served(appliance_pb2_grpc.VoicesServicer()) as address,
-        freezable(address) as way,
-        grpc.aio.insecure_channel(way.address) as channel,
-    ):
-        stub: Any = health_pb2_grpc.HealthStub(channel)
-        watch = stub.Watch(health_pb2.HealthCheckRequest())
-        await watch.read()
+    async with watched() as (way, watch):
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(way.closed.wait(), 0.7)
         watch.cancel()
@@ -345,7 +331,7 @@ async def test_idle_connections_are_closed_and_watches_are_not_idle(monkeypatch:
 
 async def test_a_connection_that_never_says_a_word_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HANDSHAKE_MS", 300)
-    async with served(appliance_pb2_grpc.VoicesServicer()) as address:
+    async with served() as address:
         host, port = address.split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         await asyncio.wait_for(reader.read(), PATIENCE_S)

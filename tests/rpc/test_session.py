@@ -87,6 +87,12 @@ async def session(box: Box, **fields: Any) -> Heard:
     return heard
 
 
+def read_english(box: Box, **changes: Any) -> None:
+    """Texts are read as the front end of an English bundle reads them."""
+    front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
+    box.set_defaults(speakable=front.speakable, **changes)
+
+
 def spoken(*clauses: str) -> bytes:
     """PCM16 of what the fake engine makes of each clause."""
     return b"".join(
@@ -135,8 +141,7 @@ async def test_an_utterance_that_is_refused_does_not_end_the_session(box: Box) -
 
 
 async def test_what_is_no_word_is_spoken_as_in_a_request_or_said_to_be_skipped(box: Box) -> None:
-    front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
-    box.set_defaults(speakable=front.speakable)
+    read_english(box)
     heard = await session(box)
     await heard.end("🙂", FLUSH, "... !", FLUSH, "Well.")
     kinds = {number: [kind for n, kind in heard.order if n == number] for number in (1, 2, 3)}
@@ -209,9 +214,7 @@ async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Bo
         assert words[-1].segment == end.timings.segments - 1
 
 
-async def test_a_silent_session_ends_but_not_while_it_speaks(
-    box: Box, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_session_ends_not_while_it_speaks(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(box.speaking, "session_idle_s", scaled(0.2))
     heard = await session(box)
     with box.held():
@@ -252,8 +255,7 @@ async def test_a_session_that_stays_open_speaks_more_than_may_wait(box: Box) -> 
 async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> None:
     for number, name in enumerate(("happy", "sad")):
         box.store.create(Place("ann", name), speech_wav(1.2 + number), "Hello there.")
-    front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
-    box.set_defaults(speakable=front.speakable, styles=box.store.styles)
+    read_english(box, styles=box.store.styles)
     runs: list[tuple[str, str]] = []
     plain = box.planner.cut
 
@@ -287,8 +289,7 @@ async def test_a_session_with_a_style_that_the_voice_lacks_is_not_opened(synthes
 
 
 async def test_a_clause_of_which_nothing_is_spoken_ends_no_utterance_early(box: Box) -> None:
-    front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
-    box.set_defaults(speakable=front.speakable)
+    read_english(box)
     heard = await session(box)
     with box.held() as go:
         await heard.write("Hello to all of you. ", "[laugh]", FLUSH)

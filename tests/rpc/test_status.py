@@ -21,7 +21,7 @@ from appliance.errors import (
 )
 from appliance.rpc.status import TABLE, rule_for, to_status
 from tests.patience import PATIENCE_S, scaled
-from tests.rpc.conftest import Box, refused, request, start
+from tests.rpc.conftest import Box, read, refused, reply_of, request, start
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ApplianceError)]
 
@@ -99,7 +99,7 @@ async def test_a_missed_deadline_is_not_counted_as_cancelled(box: Box, stream: b
         ask: Any = box.synthesizer.StreamSynthesize if stream else box.synthesizer.Synthesize
         # gRPC sends what is over a second in steps of 10 ms, rounded up.
         call = ask(request("late"), timeout=scaled(1.001) if deadline else PATIENCE_S)
-        waiting = asyncio.ensure_future(_until_the_end(call, stream))
+        waiting = asyncio.ensure_future(read(call) if stream else reply_of(call))
         await box.soon(lambda: box.scheduler.load.waiting == 1)
         if not deadline:
             call.cancel()
@@ -110,11 +110,3 @@ async def test_a_missed_deadline_is_not_counted_as_cancelled(box: Box, stream: b
         assert box.observed == [(name, *expected)]
     assert (await first).audio
     assert box.opened == ["one", "two"]
-
-
-async def _until_the_end(call: Any, stream: bool) -> None:
-    if not stream:
-        await call
-    else:
-        while await call.read() is not grpc.aio.EOF:
-            pass

@@ -55,23 +55,11 @@ async def test_pages(voices: Stub) -> None:
     await refused(voices.ListVoices(pb.ListVoicesRequest(page_size=1_001)), field="page_size")
 
 
-async def test_validate_only_stores_nothing(voices: Stub, box: Box) -> None:
-    made = await voices.CreateVoice(create(validate_only=True))
-    assert made.duration_s == pytest.approx(2.05, abs=0.01)
-    assert box.store.names() == ["ann"]
-
-
-async def test_a_voice_with_other_content_is_not_overwritten(voices: Stub) -> None:
+async def test_a_voice_with_other_content_or_consent_is_not_overwritten(voices: Stub) -> None:
     await refused(voices.CreateVoice(create(name="ann")), code="ALREADY_EXISTS", reason="VOICE_EXISTS")
-
-
-async def test_another_consent_note_is_not_dropped(voices: Stub) -> None:
     made = await voices.CreateVoice(create(consent_note="Bea agreed."))
-    await refused(
-        voices.CreateVoice(create(consent_note="Bea agreed to more.")),
-        "another consent note",
-        code="ALREADY_EXISTS",
-    )
+    other = voices.CreateVoice(create(consent_note="Bea agreed to more."))
+    await refused(other, "another consent note", code="ALREADY_EXISTS")
     assert await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == made
 
 
@@ -80,8 +68,7 @@ async def test_a_damaged_voice_is_mended_over_the_wire(voices: Stub, box: Box, t
     for mend in ("delete", "create"):
         record.write_text("name: ann\nage: 30\n")
         error, details = await refusal(voices.GetVoice(pb.GetVoiceRequest(name="ann")))
-        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert details["ErrorInfo"].reason == "VOICE_DAMAGED"
+        assert (error.code().name, details["ErrorInfo"].reason) == ("FAILED_PRECONDITION", "VOICE_DAMAGED")
         assert str(tmp_path) not in str(error.details())
         [listed] = (await voices.ListVoices(pb.ListVoicesRequest())).voices
         assert (listed.name, listed.state, listed.problem) == ("ann", pb.DAMAGED, error.details())
@@ -93,40 +80,24 @@ async def test_a_damaged_voice_is_mended_over_the_wire(voices: Stub, box: Box, t
 
 async def test_what_is_not_its_sound_can_be_changed(voices: Stub) -> None:
     made = await voices.CreateVoice(create(display_name="ベア", pronunciations={"GG": "good game"}))
-    assert (made.display_name, dict(made.pronunciations), made.state) == (
-        "ベア",
-        {"GG": "good game"},
-        pb.READY,
-    )
+    assert (made.display_name, made.state) == ("ベア", pb.READY)
+    assert dict(made.pronunciations) == {"GG": "good game"}
     changed = await voices.UpdateVoice(pb.UpdateVoiceRequest(name="bea", display_name=""))
     made.display_name = ""
     assert changed == made == await voices.GetVoice(pb.GetVoiceRequest(name="bea"))
     changed = await voices.UpdateVoice(pb.UpdateVoiceRequest(name="bea", pronunciations={}))
     made.pronunciations.clear()
     assert changed == made
-    words = pb.Pronunciations(words={"x" * 65: "y"})
-    await refused(
-        voices.UpdateVoice(pb.UpdateVoiceRequest(name="bea", pronunciations=words)), field="pronunciations"
-    )
+    wrong = pb.UpdateVoiceRequest(name="bea", pronunciations=pb.Pronunciations(words={"x" * 65: "y"}))
+    await refused(voices.UpdateVoice(wrong), field="pronunciations")
     await refused(voices.UpdateVoice(pb.UpdateVoiceRequest(name="cea")), code="NOT_FOUND")
 
 
-async def test_every_kind_of_file(voices: Stub) -> None:
-    for kind in ("WAV", "FLAC", "OGG", "MP3"):
-        asked = create(name=kind.lower(), audio=speech_wav(kind=kind, rate_hz=44_100))
-        made = await voices.CreateVoice(asked)
-        assert made.duration_s == pytest.approx(2.05, abs=0.08), kind
-
-
 BAD = {
-    "no audio": (lambda: b"not audio " * 100, "is not audio"),
-    "truncated wav": (lambda: speech_wav()[:20_000], ""),
-    "truncated flac": (lambda: speech_wav(kind="FLAC", level=0.3)[:3_000], ""),
-    "a wav's header alone": (lambda: speech_wav()[:44], ""),
+    "not audio": (lambda: b"not audio " * 100, "is not audio"),
+    "cut off": (lambda: speech_wav()[:20_000], ""),
     "silent": (lambda: speech_wav(level=0.0), "is silent"),
-    "nearly silent": (lambda: speech_wav(level=1e-3), "is silent"),
     "13 seconds": (lambda: speech_wav(13.0), "at most 12 s"),
-    "40 minutes": (lambda: speech_wav(2_400.0, level=0.0, kind="FLAC", rate_hz=8_000), "lasts 2400 s"),
 }
 
 
@@ -139,13 +110,8 @@ async def test_audio_that_cannot_be_a_reference(voices: Stub, box: Box) -> None:
 
 
 async def test_fields_that_are_refused(voices: Stub) -> None:
-    for field, value in (
-        ("name", ""),
-        ("name", "../bea"),
-        ("transcript", "  "),
-        ("consent_note", "x" * 2_001),
-    ):
-        await refused(voices.CreateVoice(create(**{field: value})), field=field)
+    for wrong in ({"name": ""}, {"name": "../bea"}, {"transcript": "  "}, {"consent_note": "x" * 2_001}):
+        await refused(voices.CreateVoice(create(**wrong)), field=next(iter(wrong)))
 
 
 async def test_more_than_the_receive_cap_is_refused_and_the_daemon_goes_on(voices: Stub) -> None:
@@ -260,28 +226,21 @@ async def test_a_style_from_creation_to_deletion(voices: Stub, box: Box) -> None
     assert list((await voices.ListVoices(pb.ListVoicesRequest())).voices)[-1] == whole
     assert (await voices.UpdateVoice(pb.UpdateVoiceRequest(name="bea"))).styles == whole.styles
     for changes, code, field in (
-        ({"transcript": "I am sad."}, grpc.StatusCode.ALREADY_EXISTS, ""),
-        ({"voice": "cea"}, grpc.StatusCode.NOT_FOUND, ""),
-        ({"style": "neutral"}, grpc.StatusCode.INVALID_ARGUMENT, "style"),
-        ({"style": "../x"}, grpc.StatusCode.INVALID_ARGUMENT, "style"),
-        ({"style": "sad", "audio": b"RIFF"}, grpc.StatusCode.INVALID_ARGUMENT, "audio"),
+        ({"transcript": "I am sad."}, "ALREADY_EXISTS", ""),
+        ({"voice": "cea"}, "NOT_FOUND", ""),
+        ({"style": "neutral"}, "INVALID_ARGUMENT", "style"),
+        ({"style": "../x"}, "INVALID_ARGUMENT", "style"),
+        ({"style": "sad", "audio": b"RIFF"}, "INVALID_ARGUMENT", "audio"),
     ):
         wrong = pb.CreateStyleRequest()
         wrong.CopyFrom(asked)
-        for name, value in changes.items():
-            setattr(wrong, name, value)
-        error, details = await refusal(voices.CreateStyle(wrong))
-        assert error.code() is code
-        if field:
-            assert details["BadRequest"].field_violations[0].field == field
+        wrong.MergeFrom(pb.CreateStyleRequest(**changes))
+        await refused(voices.CreateStyle(wrong), code=code, field=field)
 
     for style in ("happy", "HAPPY", "neutral"):
         assert (await box.say("Hi.", voice="bea", style=style)).audio
-    await refused(
-        box.say("Hi.", voice="bea", style="angry"),
-        "voice 'bea' has no style 'angry'; it has neutral, happy",
-        field="style",
-    )
+    told = "voice 'bea' has no style 'angry'; it has neutral, happy"
+    await refused(box.say("Hi.", voice="bea", style="angry"), told, field="style")
     await refused(box.say("Hi.", voice="cea", style="happy"), code="NOT_FOUND")
 
     await voices.DeleteStyle(pb.DeleteStyleRequest(voice="bea", style="happy"))

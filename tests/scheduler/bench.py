@@ -90,9 +90,7 @@ class Bench:
     def ends(self) -> dict[str, type]:
         """How each job ended: with the last segment or an error."""
         last = {name: results[-1] for name, results in self.results.items() if results}
-        return {
-            name: type(end) for name, end in last.items() if not isinstance(end, SegmentAudio) or end.last
-        }
+        return {name: type(e) for name, e in last.items() if not isinstance(e, SegmentAudio) or e.last}
 
 
 def pieces(name: str, segments: int, nfe: int = 4, frames: int = 60) -> list[Segment]:

@@ -175,9 +175,7 @@ def test_fewer_steps_are_taken_before_a_line_waits_and_rather_than_refuse() -> N
     assert [job.timings.nfe for job in jobs[:2]] == [12, 4]
 
 
-def test_a_serial_channel_of_a_box_that_is_too_slow_begins_late_and_then_plays_without_a_gap(
-    bench: Bench,
-) -> None:
+def test_a_serial_channel_of_a_slow_box_begins_late_and_then_plays_without_a_gap(bench: Bench) -> None:
     line = bench.job("line", **MAIN)
     bench.scheduler.admit(line, [[replace(piece, audio_s=0.01) for piece in pieces("line", 5)]])
     assert not line.late_s
@@ -337,9 +335,6 @@ def test_an_error_on_the_way_leaves_everything_as_it_was(
     assert bench.ends()["new"] is SegmentAudio and bench.ends()["j1"] is Merged
 
 
-# Channels.
-
-
 def test_replies_of_a_channel_are_due_one_after_the_other(bench: Bench) -> None:
     jobs = [bench.admit(name, 2, frames=400, **MAIN) for name in "abc"]
     gaps = [later.due - earlier.due for earlier, later in itertools.pairwise(jobs)]
@@ -436,11 +431,8 @@ def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Benc
     assert newest.ended and again.due < newest.due + newest.audio_s
     bench.serve()
     spoken = ("sounding", "other channel", "made already")
-    assert bench.ends() == {
-        **dict.fromkeys(spoken, SegmentAudio),
-        "waiting": Superseded,
-        "newest": Superseded,
-    }
+    ends = {"waiting": Superseded, "newest": Superseded, **dict.fromkeys(spoken, SegmentAudio)}
+    assert bench.ends() == ends
 
 
 @pytest.mark.parametrize(

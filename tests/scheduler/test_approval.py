@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from appliance.config import SchedulerConfig
 from appliance.errors import (
-    Cleared,
     DeadlineMissed,
     Merged,
     Overloaded,
@@ -27,7 +26,7 @@ from appliance.scheduler.queue import MAX_PAUSED
 from tests.benchmarks.simulator import DEVICES, ORIN, Message, World, chat, cut
 from tests.scheduler.bench import CALL_S, Bench, pieces
 from tests.scheduler.test_promises import late_s, workloads
-from tests.scheduler.test_queue import SERIAL, end, ended, made, merge, say, seen
+from tests.scheduler.test_queue import SERIAL, ended, made, merge, say, seen
 
 
 @pytest.fixture
@@ -157,12 +156,6 @@ def test_a_rejected_line_costs_what_was_made_of_it(bench: Bench) -> None:
     assert approve(bench) == []
 
 
-def test_clear_ends_what_is_held(bench: Bench) -> None:
-    say(bench, "a")
-    assert end(bench, State.HELD, Cleared("cleared")) == ["a"]
-    assert ended(bench) == {"a": Cleared}
-
-
 def test_a_line_that_may_not_wait_is_refused_at_its_approval_and_told_how_long(bench: Bench) -> None:
     for number in range(20):
         bench.admit(f"busy {number}", 3, nfe=10)
@@ -282,9 +275,6 @@ def test_a_line_supersedes_what_may_be_heard_only_once_it_is_approved(bench: Ben
     assert seen(bench) == {"two nil": State.WAITING}
 
 
-# On a device's table of costs, in storms.
-
-
 @st.composite
 def moderated_workloads(draw: st.DrawFn) -> list[Message]:
     """A workload of which the channels are moderated: lines are approved, rejected or left."""
@@ -301,15 +291,9 @@ def moderated_workloads(draw: st.DrawFn) -> list[Message]:
 @pytest.mark.once
 @settings(max_examples=150)
 @given(moderated_workloads(), st.sampled_from(sorted(DEVICES)), st.sampled_from((1, 2, 3, 8)))
-def test_no_promise_is_broken_by_an_approval_and_none_that_it_makes(
-    messages: list[Message], device: str, lanes: int
-) -> None:
-    world = World(
-        DEVICES[device],
-        SchedulerConfig(queue_length=10_000, approval_channels=("a", "b")),
-        lanes=lanes,
-        oracle=True,
-    )
+def test_an_approval_breaks_no_promise(messages: list[Message], device: str, lanes: int) -> None:
+    config = SchedulerConfig(queue_length=10_000, approval_channels=("a", "b"))
+    world = World(DEVICES[device], config, lanes=lanes, oracle=True)
     world.run(messages)
     assert world.scheduler.load == RequestCounts() and world.engine.lanes == 0
     for message in messages:

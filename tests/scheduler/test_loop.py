@@ -17,7 +17,7 @@ from appliance.request import FloatArray, Priority, RequestCounts, SegmentAudio,
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.loop import HORIZON_S, Scheduler
 from tests.fakes_engine import FakeEngine
-from tests.patience import PATIENCE_S, scaled
+from tests.patience import PATIENCE_S, scaled, until
 from tests.scheduler.bench import CALL_S, Bench, pieces, raising
 
 SPOKEN = SegmentAudio
@@ -32,9 +32,6 @@ def once(act: Callable[[], object], step: int = 1) -> Callable[[], None]:
             act()
 
     return on_step
-
-
-# The order of calls.
 
 
 def test_segments_in_order_and_timings(bench: Bench) -> None:
@@ -161,9 +158,6 @@ def test_a_reader_that_lags_is_set_aside_and_holds_up_nobody(bench: Bench) -> No
     assert bench.ends()["slow"] is SPOKEN
 
 
-# Ends.
-
-
 @pytest.mark.parametrize("after", [1, 4])
 def test_a_cancelled_job_stops_within_one_engine_call(bench: Bench, after: int) -> None:
     job = bench.admit("a", 2, caller="one")
@@ -214,8 +208,6 @@ def test_cancel_all_tells_each_job_that_the_daemon_stopped(bench: Bench) -> None
     assert bench.engine.calls == ["open a0", "step"]
     assert bench.ends() == {"a": Unavailable, "b": Unavailable}
 
-
-# Faults.
 
 FAIL, LOSE = raising(EngineFault("odd")), raising(DeviceLost("gone"))
 
@@ -303,9 +295,6 @@ def test_where_the_failed_segment_fails_again_the_longest_that_was_spoken_decide
     assert proofs == ["prove bad20", "prove good0"]
 
 
-# Starting, draining, living.
-
-
 @contextlib.contextmanager
 def looping(clock: Callable[[], float] = time.monotonic) -> Iterator[Scheduler]:
     """A scheduler whose loop runs on a thread of its own; at the end it is drained."""
@@ -317,12 +306,6 @@ def looping(clock: Callable[[], float] = time.monotonic) -> Iterator[Scheduler]:
     scheduler.drain()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
-
-
-def await_(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end
 
 
 @pytest.fixture
@@ -360,7 +343,7 @@ def test_an_idle_loop_wakes(asleep: None, what: str) -> None:
     with looping() as scheduler:
         scheduler.admit(job, [pieces("a", parts)])
         if parts == 2:
-            await_(lambda: scheduler.load.parked and not scheduler._workload.has_news)
+            until(lambda: scheduler.load.parked and not scheduler._workload.has_news)
             scheduler.queue.sent(job, 10.0)
         result = ended.get(timeout=PATIENCE_S)
     assert isinstance(result, DeadlineMissed if what == "a deadline" else SegmentAudio)
@@ -372,7 +355,7 @@ def test_an_idle_loop_shows_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> No
     with looping(clock=lambda: now[0]) as scheduler:
         for _ in range(2):
             now[0] += 60.0
-            await_(lambda: not scheduler.silence_s)
+            until(lambda: not scheduler.silence_s)
 
 
 def test_a_sign_of_life_before_and_after_each_call_of_the_engine(bench: Bench) -> None:
@@ -394,9 +377,6 @@ def test_a_sign_of_life_before_and_after_each_call_of_the_engine(bench: Bench) -
     assert len(silences) == 2 * (1 + 3 + 1) + 3
     bench.now += 1000.0
     assert bench.scheduler.silence_s == 0.0
-
-
-# Another engine.
 
 
 def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: Bench) -> None:

@@ -62,9 +62,7 @@ def late_s(message: Message) -> float:
 
 @settings(max_examples=60)
 @given(workloads(), st.sampled_from(sorted(DEVICES)), st.sampled_from((1, 3, 8)))
-def test_no_admitted_deadline_is_missed_where_costs_are_exact(
-    messages: list[Message], device: str, lanes: int
-) -> None:
+def test_no_deadline_is_missed_if_costs_are_exact(messages: list[Message], device: str, lanes: int) -> None:
     world = World(DEVICES[device], lanes=lanes, oracle=True)
     world.run(messages)
     assert world.scheduler.load == RequestCounts() and world.engine.lanes == 0
@@ -184,9 +182,7 @@ def test_a_raid_on_one_channel_is_played_in_order_without_a_gap_in_any_reply() -
     raid = [Message(0.05 * n, cut(1.0 + n % 5), channel="chat") for n in range(400)]
     World(ORIN).run(raid)
     spoken = [message for message in raid if message.heard]
-    assert 30 <= len(spoken) <= 60 and all(
-        message.refused == "QueueFull" for message in raid if message.refused
-    )
+    assert 30 <= len(spoken) <= 60 and {m.refused for m in raid} <= {"", "QueueFull"}
     assert [m.free_at for m in spoken] == sorted(m.free_at for m in spoken)
     assert max(message.underrun_s for message in spoken) == 0.0
 
@@ -200,8 +196,6 @@ def test_a_promise_that_is_broken_already_refuses_nobody_who_comes_after_it() ->
     assert late_s(first) > 0.0, "the estimate was to be too short"
     assert not second.refused
 
-
-# Bursts on serial channels.
 
 CALLS = 2
 """Calls of a segment beside its steps."""
@@ -254,24 +248,11 @@ def check_spoken(lines: list[Message], channel: str) -> None:
     assert firsts == sorted(firsts)
 
 
-@settings(max_examples=60)
-@given(bursts(("chat",)), st.booleans())
-def test_a_burst_on_one_channel_is_spoken_whole_and_in_order(
-    burst: tuple[Device, list[Message]], oracle: bool
-) -> None:
+@settings(max_examples=100)
+@given(bursts(("chat", "alerts")) | bursts(("chat",)), st.sampled_from((1, 3, 8)), st.booleans())
+def test_bursts_are_whole_and_in_order(burst: tuple[Device, list[Message]], lanes: int, oracle: bool) -> None:
     device, lines = burst
-    world = World(device, SchedulerConfig(), oracle=oracle)
-    world.run(lines)
-    check_spoken(lines, "chat")
-
-
-@settings(max_examples=40)
-@given(bursts(("chat", "alerts")), st.sampled_from((1, 8)))
-def test_bursts_on_two_channels_are_spoken_whole_and_in_order(
-    burst: tuple[Device, list[Message]], lanes: int
-) -> None:
-    device, lines = burst
-    world = World(device, SchedulerConfig(), lanes=lanes)
+    world = World(device, SchedulerConfig(), lanes=lanes, oracle=oracle)
     world.run(lines)
     for channel in ("chat", "alerts"):
         check_spoken(lines, channel)

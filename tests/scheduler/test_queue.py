@@ -127,9 +127,7 @@ def test_a_paused_channel_is_made_and_held_and_goes_on_where_it_was(bench: Bench
 
 
 @pytest.mark.parametrize("paused_first", [True, False])
-def test_what_follows_a_skip_is_played_whole_on_both_sides_of_a_pause(
-    bench: Bench, paused_first: bool
-) -> None:
+def test_what_follows_a_skip_is_played_whole_around_a_pause(bench: Bench, paused_first: bool) -> None:
     """Its audio was sent long before: the pause counts from when it sounds."""
     say(bench, "a", segments=9)
     second, third = say(bench, "b"), say(bench, "c")

@@ -38,12 +38,8 @@ def test_the_rule(decision: Verdict, job: dict[str, object], rule: dict[str, flo
         setattr(known, name, value)
     known.channel.paused = rule.get("paused")
     now = known.due - rule.get("in_s", 0.1)
-    found = verdict(
-        known,
-        now,
-        promised=bool(rule.get("promised", True)),
-        breaks_promise=lambda: bool(rule.get("breaks", True)),
-    )
+    breaks, promised = bool(rule.get("breaks", True)), bool(rule.get("promised", True))
+    found = verdict(known, now, promised=promised, breaks_promise=lambda: breaks)
     assert found is decision
 
 

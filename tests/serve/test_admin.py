@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 8)
 
-
 box = shared()
 
 
@@ -82,10 +81,8 @@ def test_a_swap_drops_no_stream(box: Running, operator: Operator, tmp_path: Path
     with Client(box.address) as client, ThreadPoolExecutor(4) as pool:
         alone = client.speak(LONG, "ann", seed=3, nfe=8, guidance=2.0)
         assert client.speak(TEXT, "ann").header.guidance != 1.25
-        calls = [
-            pool.submit(client.speak, LONG, "ann", seed=3, nfe=8, guidance=2.0, playout="overlap")
-            for _ in range(3)
-        ]
+        asked = {"seed": 3, "nfe": 8, "guidance": 2.0, "playout": "overlap"}
+        calls = [pool.submit(client.speak, LONG, "ann", **asked) for _ in range(3)]
         status = operator.swap(str(other))
         assert status.bundle == str(other)
         assert client.speak(TEXT, "ann").header.guidance == 1.25

@@ -37,9 +37,7 @@ class Engines:
         switch()
 
 
-def test_a_reload_while_a_swap_loads_is_in_force_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reload_while_a_swap_loads_is_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(voices=VoicesConfig(folder=tmp_path / "voices", cache=tmp_path / "cache"))
     read = bundle.read(BUNDLE, verify=False)
     store = open_store(config.voices, read)
@@ -71,10 +69,8 @@ def test_a_swap_whose_caller_goes_away_is_finished_before_the_next() -> None:
 
         daemon: Any = SimpleNamespace(swap=swap, describe=pb.Status)
         service, context = AdminService(daemon), cast("Any", None)
-        calls = [
-            asyncio.create_task(service.SwapBundle(pb.SwapBundleRequest(path=path), context))
-            for path in ("/first", "/queued", "/last")
-        ]
+        asked = (pb.SwapBundleRequest(path=path) for path in ("/first", "/queued", "/last"))
+        calls = [asyncio.create_task(service.SwapBundle(one, context)) for one in asked]
         await asyncio.sleep(0)
         for call in calls[:2]:
             call.cancel()

@@ -11,10 +11,7 @@ import io
 import os
 import random
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,31 +20,24 @@ import numpy as np
 import pytest
 import soundfile
 from google.protobuf.message import Message
-from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from appliance import config
 from appliance.contract import bundle
 from appliance.errors import BundleError, ConfigError
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.status import DETAILS_KEY
 from tests.daemons import BUNDLE, ROOT, Running, running
-from tests.mutations import ODD_YAML, mutated, mutated_yaml
+from tests.mutations import ODD_YAML, SEED, Tally, many, mutated, mutated_yaml
 from tests.patience import PATIENCE_S
+from tests.rpc.conftest import details_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 COUNT = int(os.environ.get("F5_HOSTILE", "500"))
-SEED = os.environ.get("F5_SEED", "")
-CONTROL_EVERY = 50
-GROWTH_BYTES = 48 << 20
-"""Of the daemon's memory, from when it has seen some of everything: allocators keep what was once needed."""
-SERVICES = {
-    method.name: service for service in pb.DESCRIPTOR.services_by_name.values() for method in service.methods
-}
+SERVICES = {method.name: one for one in pb.DESCRIPTOR.services_by_name.values() for method in one.methods}
 OK, INVALID, MISSING = grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
 REFLECT = reflection_pb2.ServerReflectionRequest(file_containing_symbol="appliance.v1.Queue")
 UNIMPLEMENTED, DAMAGED = grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.FAILED_PRECONDITION
@@ -57,26 +47,15 @@ FULL, LATE = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEED
 
 def share(part: float) -> Any:
     """Settings for so much of all inputs."""
-    return settings(
-        max_examples=max(round(part * COUNT), 5),
-        derandomize=not SEED,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
-    )
+    return many(part * COUNT, Phase.generate, Phase.shrink)
 
 
-@dataclass(repr=False)
-class Victim:
+class Victim(Tally):
     """A daemon, and a client that sends it bytes."""
 
-    daemon: Running
-    channel: grpc.Channel
-    said: bytes = b""
-    inputs: int = 0
-    seen: Counter[tuple[str, str]] = field(default_factory=Counter)
-    memory: list[int] = field(default_factory=list)
+    def __init__(self, daemon: Running, channel: grpc.Channel) -> None:
+        self.daemon, self.channel = daemon, channel
+        super().__init__(daemon.process.pid)
 
     def call(self, method: str, message: Message | bytes) -> tuple[grpc.StatusCode, str]:
         """The status of a call, and the field that it complains of."""
@@ -88,40 +67,16 @@ class Victim:
             for _ in reply if method == "StreamSynthesize" else ():
                 pass
         except grpc.RpcError as error:
-            return error.code(), field_of(error)  # type: ignore[attr-defined]
+            bad = details_of(error).get("BadRequest")  # type: ignore[arg-type]
+            return error.code(), bad.field_violations[0].field if bad else ""  # type: ignore[attr-defined]
         return OK, ""
 
-    def tried(self, kind: str, outcome: object) -> None:
-        """Count an input; after some of them the daemon has to speak as it did at first."""
-        self.seen[kind, str(getattr(outcome, "name", outcome))] += 1
-        self.inputs += 1
-        if self.inputs % CONTROL_EVERY == 0:
-            assert self.speak() == self.said
-            self.memory.append(self.resident())
-
     def speak(self) -> bytes:
-        """What the daemon says to a control request."""
         asked = pb.SynthesizeRequest(
             text="One, two, three.", voice="ann", nfe_steps=2, seed=7, playout=pb.OVERLAP
         )
         with self.daemon.channel() as own:
             return self.daemon.synthesizer(own).Synthesize(asked, timeout=PATIENCE_S).audio
-
-    def resident(self) -> int:
-        """Bytes of the daemon's memory."""
-        pages = Path(f"/proc/{self.daemon.process.pid}/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def field_of(error: Any) -> str:
-    status, bad = status_pb2.Status(), error_details_pb2.BadRequest()
-    for key, value in error.trailing_metadata() or ():
-        if key == DETAILS_KEY:
-            status.ParseFromString(value)
-    for detail in status.details:
-        if detail.Unpack(bad):
-            return bad.field_violations[0].field
-    return ""
 
 
 @pytest.fixture(scope="module")
@@ -130,14 +85,7 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
     folder.mkdir()
     with running(folder, synthesis={"max_text_characters": 2_000}) as daemon, daemon.channel() as channel:
         daemon.add_voice()
-        made = Victim(daemon, channel)
-        made.said = made.speak()
-        assert made.said == made.speak() and len(made.said) > 10_000
-        yield made
-        if "F5_HOSTILE" in os.environ:
-            for (kind, outcome), count in sorted(made.seen.items()):
-                print(f"{kind:<14} {outcome:<20} {count:6}")
-            print(f"memory after each {CONTROL_EVERY}, MB: {[size >> 20 for size in made.memory]}")
+        yield Victim(daemon, channel)
 
 
 NUMBERS = st.integers(0, 2**32 - 1)
@@ -172,13 +120,9 @@ def base(**fields: Any) -> pb.SynthesizeRequest:
     return pb.SynthesizeRequest(**{"text": "Hi there.", "voice": "ann", "nfe_steps": 2, "seed": 3, **fields})
 
 
-def pair(name: str, value: object) -> tuple[str, object]:
-    return name, value
-
-
 @share(0.2)
 @given(
-    st.one_of(*(values.map(partial(pair, name)) for name, values in WRONG.items())),
+    st.one_of(*(st.tuples(st.just(name), values) for name, values in WRONG.items())),
     st.sampled_from(("Synthesize", "StreamSynthesize")),
 )
 def test_one_wrong_field_is_named(victim: Victim, wrong: tuple[str, Any], method: str) -> None:
@@ -199,43 +143,31 @@ def test_one_wrong_field_is_named(victim: Victim, wrong: tuple[str, Any], method
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text(
     st.sampled_from("<speak></brtim='1s/>&;ab 0129.,:/$%#@哈😂\u200d\u0301\u202e"), max_size=40
 )
-VOICES = st.sampled_from(
-    ("ann",) * 12 + ("Ann", "../ann", "ann/../ann", "/etc/passwd", "ann\x00", "ghost", "安")
+VOICES = ("ann",) * 12 + ("Ann", "../ann", "ann/../ann", "/etc/passwd", "ann\x00", "ghost", "安")
+WORDS = st.text(min_size=1, max_size=9)
+ANY = st.fixed_dictionaries(
+    {
+        "text": TEXTS,
+        "voice": st.sampled_from(VOICES),
+        "text_handling": st.sampled_from((pb.CHAT, pb.CHAT, pb.VERBATIM, pb.SSML)),
+        "pronunciations": st.dictionaries(WORDS, WORDS, max_size=3),
+    }
 )
 
 
 @share(0.15)
 @given(
-    TEXTS,
-    VOICES,
-    st.sampled_from((pb.CHAT, pb.CHAT, pb.VERBATIM, pb.SSML)),
+    ANY,
     st.integers(0, 7),
     st.sampled_from((0, 8_000, 11_025, 24_000, 44_100, 48_000)),
-    st.dictionaries(st.text(min_size=1, max_size=9), st.text(min_size=1, max_size=9), max_size=3),
     st.sampled_from(("Synthesize", "StreamSynthesize")),
 )
-def test_any_text(
-    victim: Victim,
-    text: str,
-    voice: str,
-    handling: int,
-    encoding: int,
-    rate: int,
-    words: dict[str, str],
-    method: str,
-) -> None:
-    if handling == pb.SSML and len(text) % 3:
+def test_any_text(victim: Victim, fields: dict[str, Any], encoding: int, rate: int, method: str) -> None:
+    text = fields["text"]
+    if fields["text_handling"] == pb.SSML and len(text) % 3:
         text = f"<speak>{text.replace('<', '&lt;').replace('&', '&amp;')}<break time='1s'/>a</speak>"
-    message = base(
-        text=text,
-        voice=voice,
-        text_handling=handling,
-        nfe_steps=1,
-        pronunciations={k: v for k, v in words.items() if k.encode("utf-8", "ignore") and v},
-        audio_config={"sample_rate_hertz": rate},
-        max_spoken_seconds=4.0,
-    )
-    message.audio_config.encoding = encoding
+    message = base(**{**fields, "text": text}, nfe_steps=1, max_spoken_seconds=4.0)
+    message.audio_config.encoding, message.audio_config.sample_rate_hertz = encoding, rate
     code, _ = victim.call(method, message)
     assert code in (OK, INVALID, MISSING, UNIMPLEMENTED)
     victim.tried("any text", code)
@@ -281,17 +213,22 @@ OTHERS: list[tuple[str, Message]] = [
 """Methods of other services, and a message for each; Riva's are told by their first field alone."""
 
 
+def end_of(call: Any) -> grpc.StatusCode:
+    """Status of a stream that is read to its end."""
+    try:
+        for _ in call:
+            pass
+    except grpc.RpcError as error:
+        return error.code()  # type: ignore[attr-defined,no-any-return]
+    return OK
+
+
 def test_mutated_messages_of_other_services(victim: Victim) -> None:
     dice = random.Random(f"{SEED} others")
     for _ in range(max(round(0.1 * COUNT), 20)):
         method, message = dice.choice(OTHERS)
         raw = mutated(message.SerializeToString(), dice)
-        try:
-            for _ in victim.channel.unary_stream(f"/{method}")(raw, timeout=PATIENCE_S):
-                pass
-            code = OK
-        except grpc.RpcError as error:
-            code = error.code()  # type: ignore[attr-defined]
+        code = end_of(victim.channel.unary_stream(f"/{method}")(raw, timeout=PATIENCE_S))
         assert code in (OK, INVALID, MISSING, UNIMPLEMENTED), (method, raw)
         victim.tried("other service", code)
 
@@ -303,7 +240,6 @@ HOSTILE_NAMES = st.one_of(
     st.text(max_size=80),
     st.integers(65, 3_000).map("n".__mul__),
 )
-
 
 NAMING: dict[str, Callable[[str], Message]] = {
     "GetVoice": lambda name: pb.GetVoiceRequest(name=name),
@@ -344,13 +280,7 @@ def test_sessions_out_of_order(victim: Victim, begun: bool, steps: list[pb.Sessi
     configure = base(text="", nfe_steps=1, max_spoken_seconds=3.0)
     messages = [pb.SessionRequest(configure=configure)] * begun + steps
     with victim.daemon.channel() as channel:
-        call = victim.daemon.synthesizer(channel).Session(iter(messages), timeout=PATIENCE_S)
-        try:
-            for _ in call:
-                pass
-            code = OK
-        except grpc.RpcError as error:
-            code = error.code()  # type: ignore[attr-defined]
+        code = end_of(victim.daemon.synthesizer(channel).Session(iter(messages), timeout=PATIENCE_S))
     assert code in (OK, INVALID)
     assert begun or not messages or code is INVALID
     victim.tried("session", code)
@@ -454,18 +384,9 @@ def test_mutated_bundles(victim: Victim, tmp_path: Path) -> None:
 
 def test_afterwards_the_daemon_is_as_it_was(victim: Victim) -> None:
     """The last test: speech, memory, files and log."""
-    assert victim.inputs >= 0.8 * COUNT
-    assert victim.speak() == victim.said
-    settled = victim.memory[len(victim.memory) // 3 :]
-    assert max(settled) - settled[0] < GROWTH_BYTES, victim.memory
-    box = victim.daemon.folder
-    assert {path.name for path in box.iterdir()} <= {
-        "config.yaml",
-        "voices",
-        "cache",
-        "grpc.sock",
-        "admin.sock",
-    }
+    victim.check(0.8 * COUNT)
+    box, own = victim.daemon.folder, {"config.yaml", "voices", "cache", "grpc.sock", "admin.sock"}
+    assert {path.name for path in box.iterdir()} <= own
     assert [path.name for path in (box / "voices").iterdir()] == ["ann"]
     assert sorted(path.name for path in box.parent.iterdir()) == ["box"]
     log = "".join(victim.daemon.lines)

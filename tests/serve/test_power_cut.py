@@ -93,7 +93,7 @@ class Disk:
 def traced(folder: Path, monkeypatch: pytest.MonkeyPatch, without: str) -> Iterator[Disk]:
     """A disk under a folder, on which the syncs of names that begin so do nothing."""
     disk = Disk(folder)
-    sync, rename, put = os.fsync, os.rename, os.replace
+    sync = os.fsync
 
     def synced(descriptor: int) -> None:
         sync(descriptor)
@@ -101,18 +101,10 @@ def traced(folder: Path, monkeypatch: pytest.MonkeyPatch, without: str) -> Itera
         if not (without and name.startswith(without)):
             disk.sync(descriptor)
 
-    def renamed(old: Path, new: Path) -> None:
-        rename(old, new)
-        disk.rename(old, new)
-
-    def replaced(old: Path, new: Path) -> None:
-        put(old, new)
-        disk.rename(old, new)
-
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", synced)
-        patch.setattr(os, "rename", renamed)
-        patch.setattr(os, "replace", replaced)
+        for move in (os.rename, os.replace):
+            patch.setattr(os, move.__name__, lambda *of, move=move: (move(*of), disk.rename(*of)))
         yield disk
 
 
@@ -202,12 +194,10 @@ class Uploader(threading.Thread):
             stub = appliance_pb2_grpc.VoicesStub(channel)
             for name in self._names:
                 self.under_way = name
-                level = random.Random(self.under_way).uniform(0.1, 0.5)
-                asked = pb.CreateVoiceRequest(
-                    name=self.under_way, audio=reference_wav(level=level), transcript="Hum, hum, hum and hum."
-                )
+                audio = reference_wav(level=random.Random(name).uniform(0.1, 0.5))
+                asked = pb.CreateVoiceRequest(name=name, audio=audio, transcript="Hum, hum, hum and hum.")
                 try:
-                    self.acknowledged[self.under_way] = stub.CreateVoice(asked, timeout=PATIENCE_S)
+                    self.acknowledged[name] = stub.CreateVoice(asked, timeout=PATIENCE_S)
                 except grpc.RpcError:
                     return
                 self.stored_one.set()

@@ -24,7 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.rpc import appliance_pb2 as pb
 from appliance.serve.daemon import Exit
-from tests.daemons import BUNDLE, Running, followed, start, write_config
+from tests.daemons import BUNDLE, Running, finished, followed, start, write_config
 from tests.fakes.jetson import Jetson
 from tests.patience import PATIENCE_S, scaled, until
 
@@ -43,11 +43,8 @@ class Supervised(Running):
     received: list[tuple[float, str]] = field(default_factory=list)
 
     def messages(self, kind: str, since: float = 0.0) -> list[str]:
-        return [
-            text.partition("=")[2]
-            for at, text in self.received
-            if text.startswith(f"{kind}=") and at >= since
-        ]
+        texts = (text.partition("=") for at, text in self.received if at >= since)
+        return [value for name, _, value in texts if name == kind]
 
     def await_true(self, true: Callable[[], bool]) -> None:
         until(true, lambda: f"{self.received}\n{self.log}")
@@ -201,7 +198,8 @@ def test_a_wedged_event_loop_stops_them_too(tmp_path: Path) -> None:
             box.await_true(box.is_fed)
 
 
-def test_sigterm_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_says_stopping_and_finishes_what_was_begun(tmp_path: Path, number: int) -> None:
     with supervised(tmp_path) as box:
         box.await_message("READY")
         box.add_voice()
@@ -211,8 +209,11 @@ def test_sigterm_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> No
             call = box.synthesizer(channel).StreamSynthesize(request(), timeout=PATIENCE_S)
             admitted = next(call)  # not by STATUS, which counts the new voice's trial too
             assert admitted.WhichOneof("message") == "header"
-            box.process.send_signal(signal.SIGTERM)
+            box.process.send_signal(number)
             box.await_message("STOPPING")
+            with pytest.raises(grpc.RpcError) as caught:
+                box.synthesizer(channel).Synthesize(request(), timeout=PATIENCE_S)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             box.release("step")
             messages = list(call)
         assert messages[-1].WhichOneof("message") == "end"
@@ -237,23 +238,8 @@ def test_an_address_that_comes_late_is_waited_for(tmp_path: Path) -> None:
         box.await_true(lambda: any("has no address 192.0.2.1" in text for text in box.messages("STATUS")))
         box.await_message("EXTEND_TIMEOUT_USEC")
         inside = ["nsenter", "--net", "--target", str(box.process.pid)]
-        subprocess.run(
-            [*inside, "ip", "address", "add", "192.0.2.1/32", "dev", "lo"], check=True, timeout=PATIENCE_S
-        )
+        assert finished(*inside, "ip", "address", "add", "192.0.2.1/32", "dev", "lo").returncode == 0
         box.await_message("READY")
-
-
-def test_a_damaged_bundle_is_never_ready(tmp_path: Path) -> None:
-    damaged = Path(shutil.copytree(BUNDLE, tmp_path / "bundle"))
-    path = max(damaged.rglob("*.*"), key=lambda path: path.stat().st_size)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    with supervised(tmp_path, bundle=damaged) as box:
-        assert box.process.wait(PATIENCE_S) == Exit.BUNDLE
-    assert not box.messages("READY") and not box.messages("WATCHDOG")
-    assert not any(text.startswith("ready") for text in box.messages("STATUS"))
-    assert "damaged" in box.messages("STATUS")[-1]
 
 
 @pytest.mark.parametrize(
@@ -262,11 +248,20 @@ def test_a_damaged_bundle_is_never_ready(tmp_path: Path) -> None:
         ("synthesis", {"nef": 5}, Exit.CONFIG, "unknown key nef"),
         ("voices", {"folder": "/dev/null/voices"}, Exit.STORAGE, "/dev/null/voices"),
         ("engine", {"backend": "xyz"}, Exit.CONFIG, "xyz"),
+        ("log", {}, Exit.BUNDLE, "damaged"),
     ],
 )
-def test_the_last_line_of_a_start_that_fails_says_why(
+def test_a_start_that_fails_is_never_ready_and_its_last_line_says_why(
     section: str, values: dict[str, Any], code: Exit, words: str, tmp_path: Path
 ) -> None:
-    with supervised(tmp_path, **{section: values}) as box:
+    damaged = Path(shutil.copytree(BUNDLE, tmp_path / "bundle"))
+    path = max(damaged.rglob("*.*"), key=lambda path: path.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with supervised(tmp_path, bundle=damaged, **{section: values}) as box:
         assert box.process.wait(PATIENCE_S) == code
-    assert words in box.messages("STATUS")[-1]
+    assert not box.messages("READY") and not box.messages("WATCHDOG")
+    assert not any(text.startswith("ready") for text in box.messages("STATUS"))
+    assert words in box.messages("STATUS")[-1] and words in box.lines[-1]
+    assert box.lines[-1].startswith("appliance serve: ")

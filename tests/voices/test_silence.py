@@ -48,13 +48,8 @@ def same(ours: Recording, theirs) -> bool:
     return ours.samples.tobytes() == theirs.raw_data
 
 
-PARAMETERS = [
-    LONG_PAUSES,
-    SHORT_PAUSES,
-    Silence(300, -45, 100, step_ms=7),
-    Silence(50, -45, 20, step_ms=90),
-    Silence(101, -45, 333, step_ms=3),
-]
+PARAMETERS = [LONG_PAUSES, SHORT_PAUSES, Silence(300, -45, 100, step_ms=7), Silence(50, -45, 20, step_ms=90)]
+PARAMETERS.append(Silence(101, -45, 333, step_ms=3))
 
 
 @settings(max_examples=150)

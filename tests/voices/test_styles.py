@@ -23,6 +23,7 @@ from appliance.voices.records import Place
 from appliance.voices.store import MOST_STYLES, VoiceStore
 from tests.daemons import store_in
 from tests.sounds import wav
+from tests.voices.test_store import edit
 
 HOSTILE = ["", ".", "..", "../bea", "a/b", "/etc", "Happy", "-a", "a" * 65, "a\0", "é", "a\n", "neutral"]
 
@@ -39,9 +40,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_a_style_is_the_reference_that_its_recording_alone_would_be(
-    store: VoiceStore, tmp_path: Path
-) -> None:
+def test_a_style_is_the_reference_that_its_recording_would_be(store: VoiceStore, tmp_path: Path) -> None:
     record = (tmp_path / "voices" / "ann" / "voice.yaml").read_bytes()
     made = store.create(Place("ann", "happy"), wav(2.0), "I am glad.", "Ann agreed again.")
     alone = store_in(tmp_path / "other").create(Place("bea"), wav(2.0), "I am glad.")
@@ -77,9 +76,7 @@ def test_the_same_again_is_no_error_and_other_content_is(store: VoiceStore) -> N
 
 
 @pytest.mark.parametrize("style", HOSTILE)
-def test_names_outside_the_rule_are_refused_and_reach_no_disk(
-    store: VoiceStore, tmp_path: Path, style: str
-) -> None:
+def test_names_outside_the_rule_reach_no_disk(store: VoiceStore, tmp_path: Path, style: str) -> None:
     before = files(tmp_path)
     with pytest.raises(InvalidRequest, match=r"^style: must ") as caught:
         store.create(Place("ann", style), wav(), "Hello there.")
@@ -111,9 +108,7 @@ def test_a_missing_style_is_refused_with_those_there_are(store: VoiceStore) -> N
     assert caught.value.field == "style"
 
 
-def test_a_bad_recording_is_refused_and_validate_only_stores_nothing(
-    store: VoiceStore, tmp_path: Path
-) -> None:
+def test_a_bad_recording_and_validate_only_store_nothing(store: VoiceStore, tmp_path: Path) -> None:
     before = files(tmp_path / "voices")
     with pytest.raises(InvalidReference, match=r"^audio: "):
         store.create(Place("ann", "happy"), b"RIFF", "I am glad.")
@@ -130,36 +125,22 @@ def test_a_bad_recording_is_refused_and_validate_only_stores_nothing(
     assert files(tmp_path / "voices") == before
 
 
-def no_record(style: Path) -> None:
-    (style / "style.yaml").unlink()
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "no record": lambda style: (style / "style.yaml").unlink(),
+    "another name": lambda style: edit(style / "style.yaml", "name: happy", "name: sad"),
+    "a voice's key": lambda style: edit(style / "style.yaml", "name:", "display_name: Ann\nname:"),
+    "no YAML": lambda style: (style / "style.yaml").write_bytes(b"name: [\xff"),
+    "a file": lambda style: (shutil.rmtree(style), style.symlink_to(style)),
+}
 
 
-def another_name(style: Path) -> None:
-    record = style / "style.yaml"
-    record.write_text(record.read_text().replace("name: happy", "name: sad"))
-
-
-def voices_key(style: Path) -> None:
-    with (style / "style.yaml").open("a") as record:
-        record.write("display_name: Ann\n")
-
-
-def no_yaml(style: Path) -> None:
-    (style / "style.yaml").write_bytes(b"name: [\xff")
-
-
-def a_file(style: Path) -> None:
-    shutil.rmtree(style)
-    style.symlink_to(style)
-
-
-@pytest.mark.parametrize("spoil", [no_record, another_name, voices_key, no_yaml, a_file])
+@pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_style_hides_neither_its_voice_nor_others_and_can_be_mended(
-    store: VoiceStore, tmp_path: Path, spoil: Callable[[Path], None]
+    store: VoiceStore, tmp_path: Path, how: str
 ) -> None:
     store.create(Place("ann", "sad"), wav(2.0), "Alas.")
     made = store.create(Place("ann", "happy"), wav(2.2), "I am glad.")
-    spoil(tmp_path / "voices" / "ann" / "styles" / "happy")
+    DAMAGES[how](tmp_path / "voices" / "ann" / "styles" / "happy")
     store = store_in(tmp_path)
     (voice,) = store.page().voices
     assert voice.problem == "" and store.reference("ann") and store.reference("ann", "sad")
@@ -171,7 +152,7 @@ def test_a_damaged_style_hides_neither_its_voice_nor_others_and_can_be_mended(
     assert str(tmp_path) not in str(caught.value)
     (problem,) = store.check()
     assert problem.startswith("voice ann, style happy: ")
-    if spoil is not a_file:
+    if how != "a file":
         mended = store.create(Place("ann", "happy"), wav(2.2), "I am glad.")
         assert [style.sha256 for style in mended.styles] == [style.sha256 for style in made.styles]
         assert store.reference("ann", "happy").transcript == "I am glad. " and store.check() == []
@@ -213,9 +194,7 @@ def test_a_damaged_voice_that_is_created_anew_keeps_its_styles(store: VoiceStore
     assert store.reference("ann", "happy").transcript == "I am glad. "
 
 
-def test_what_is_removed_is_forgotten_unless_another_has_the_same_audio(
-    store: VoiceStore, tmp_path: Path
-) -> None:
+def test_what_is_removed_is_forgotten_unless_another_has_its_audio(store: VoiceStore, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     store.create(Place("ann", "sad"), wav(2.2), "Alas.")
@@ -250,8 +229,7 @@ def test_changes_by_hand_are_seen_at_once_and_leftovers_swept(store: VoiceStore,
     store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     styles = tmp_path / "voices" / "ann" / "styles"
     shutil.copytree(styles / "happy", styles / "glad")
-    record = styles / "glad" / "style.yaml"
-    record.write_text(record.read_text().replace("name: happy", "name: glad"))
+    edit(styles / "glad" / "style.yaml", "name: happy", "name: glad")
     assert store.styles("ann") == ["glad", "happy"]
     assert store.at_hand("ann", "happy") and store.at_hand("ann", "glad") and not store.at_hand("ann", "sad")
     shutil.rmtree(styles / "happy")

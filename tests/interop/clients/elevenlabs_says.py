@@ -51,9 +51,7 @@ def blocking(client: ElevenLabs) -> dict:
     faster = {**LINE, "voice_settings": VoiceSettings(speed=1.2, stability=0.4)}
     found["faster"] = len(b"".join(speech.convert(output_format="pcm_24000", **faster)))
     found["default"] = encoded(speech.convert(**LINE))
-    found["voices"] = [
-        [voice.voice_id, voice.name, voice.category] for voice in client.voices.get_all().voices
-    ]
+    found["voices"] = [[one.voice_id, one.name, one.category] for one in client.voices.get_all().voices]
     found["search"] = [voice.voice_id for voice in client.voices.search().voices]
     found["voice"] = client.voices.get("ANN").voice_id
     found["models"] = [[model.model_id, model.can_do_text_to_speech] for model in client.models.list()]

@@ -17,11 +17,8 @@ async def written(tts, words=WORDS):
     stream.end_input()
     frames = [event.frame async for event in stream]
     await stream.aclose()
-    words = [
-        [str(word), word.start_time]
-        for frame in frames
-        for word in frame.userdata.get("lk.timed_transcripts", [])
-    ]
+    timed = [word for frame in frames for word in frame.userdata.get("lk.timed_transcripts", [])]
+    words = [[str(word), word.start_time] for word in timed]
     return {"seconds": sum(frame.duration for frame in frames), "rate": frames[0].sample_rate, "words": words}
 
 
