@@ -17,20 +17,17 @@ def places(written: str, spoken: str) -> list[tuple[str, str]]:
     return [(word, written[begin:end]) for word, (begin, end) in zip(words, spans, strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("written", "spoken", "expected"),
-    [
-        ("Hi, chat!", "hi, chat.", [("hi,", "Hi,"), ("chat.", "chat!")]),
-        ("[happy] hello", "hello", [("hello", "hello")]),
-        ("a $5 hat", "a five dollar hat", [("a", "a"), ("five", "$5"), ("dollar", "$5"), ("hat", "hat")]),
-        ("see https://x.y/z", "see link", [("see", "see"), ("link", "https://x.y/z")]),
-        ("4 me 2", "for me too", [("for", "4"), ("me", "me"), ("too", "2")]),
-        ("😂", "tears of joy", [("tears", "😂"), ("of", "😂"), ("joy", "😂")]),
-        ("25 twenty", "twenty five twenty", [("twenty", "25"), ("five", "25"), ("twenty", "twenty")]),
-        ("有5个", "有五个", [("有", "有"), ("五", "5"), ("个", "个")]),
-        ("", "x", [("x", "")]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("written", "spoken", "expected"), [
+    ("Hi, chat!", "hi, chat.", [("hi,", "Hi,"), ("chat.", "chat!")]),
+    ("[happy] hello", "hello", [("hello", "hello")]),
+    ("a $5 hat", "a five dollar hat", [("a", "a"), ("five", "$5"), ("dollar", "$5"), ("hat", "hat")]),
+    ("see https://x.y/z", "see link", [("see", "see"), ("link", "https://x.y/z")]),
+    ("4 me 2", "for me too", [("for", "4"), ("me", "me"), ("too", "2")]),
+    ("😂", "tears of joy", [("tears", "😂"), ("of", "😂"), ("joy", "😂")]),
+    ("25 twenty", "twenty five twenty", [("twenty", "25"), ("five", "25"), ("twenty", "twenty")]),
+    ("有5个", "有五个", [("有", "有"), ("五", "5"), ("个", "个")]),
+    ("", "x", [("x", "")]),
+])  # fmt: skip
 def test_places(written: str, spoken: str, expected: list[tuple[str, str]]) -> None:
     assert places(written, spoken) == expected
 

@@ -30,19 +30,12 @@ def sound(*stretches: tuple[float, float]) -> FloatArray:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Hello there, chat!", ["Hello", "there,", "chat!"]),
-        ("well - no", ["well -", "no"]),
-        ('He said "yes."', ["He", "said", '"yes."']),
-        ("“你好，”她说", ["“你", "好，”", "她", "说"]),
-        ("GG大家好 ok", ["GG", "大", "家", "好", "ok"]),
-        ("...", ["..."]),
-        ("… so", ["… so"]),
-        ("", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("Hello there, chat!", ["Hello", "there,", "chat!"]),
+    ("well - no", ["well -", "no"]), ('He said "yes."', ["He", "said", '"yes."']),
+    ("“你好，”她说", ["“你", "好，”", "她", "说"]), ("GG大家好 ok", ["GG", "大", "家", "好", "ok"]),
+    ("...", ["..."]), ("… so", ["… so"]), ("", []),
+])  # fmt: skip
 def test_words(text: str, expected: list[str]) -> None:
     assert words.split(text) == expected
 

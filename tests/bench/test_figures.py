@@ -113,18 +113,14 @@ def test_the_raid() -> None:
     assert any(message.cancel_after_s for message in messages)
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"at_s": 1, "text": "x", "txt": 1}', "line 2: unknown key txt; valid: at_s, cancel_after_s"),
-        ('{"at_s": 1}', "line 2: .*text"),
-        ('{"at_s": -1, "text": "x"}', "line 2: at_s must be from 0"),
-        ('{"at_s": 1, "text": " "}', "text not empty"),
-        ('{"at_s": 1, "text": "x", "priority": "loud"}', "priority must be one of bulk, .* not 'loud'"),
-        ("[1]", "line 2"),
-        ("{", "line 2"),
-    ],
-)
+@pytest.mark.parametrize(("line", "message"), [
+    ('{"at_s": 1, "text": "x", "txt": 1}', "line 2: unknown key txt; valid: at_s, cancel_after_s"),
+    ('{"at_s": 1}', "line 2: .*text"),
+    ('{"at_s": -1, "text": "x"}', "line 2: at_s must be from 0"),
+    ('{"at_s": 1, "text": " "}', "text not empty"),
+    ('{"at_s": 1, "text": "x", "priority": "loud"}', "priority must be one of bulk, .* not 'loud'"),
+    ("[1]", "line 2"), ("{", "line 2"),
+])  # fmt: skip
 def test_a_burst_that_cannot_be_replayed(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "burst.jsonl"
     path.write_text('{"at_s": 0, "text": "x"}\n' + line)

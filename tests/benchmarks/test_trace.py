@@ -337,14 +337,11 @@ def test_a_storm_with_a_slow_reader(tmp_path: Path, voice: Path, capsys: pytest.
     assert json.loads(again.read_text())["lane_steps"] == summary(trace)["lane_steps"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "/nowhere/x: No such file or directory"),
-        (["--rate", "0.001"], "no request arrives at --rate 0.001 in 10 s"),
-        (["--burst", "/nowhere.jsonl"], "/nowhere.jsonl: [Errno 2] No such file"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([], "/nowhere/x: No such file or directory"),
+    (["--rate", "0.001"], "no request arrives at --rate 0.001 in 10 s"),
+    (["--burst", "/nowhere.jsonl"], "/nowhere.jsonl: [Errno 2] No such file"),
+])  # fmt: skip
 def test_what_cannot_be_recorded(
     voice: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

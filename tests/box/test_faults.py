@@ -100,17 +100,13 @@ def test_counters_of_another_boot_are_not_compared(tmp_path: Path) -> None:
     assert found.figures["recorded"] is False
 
 
-@pytest.mark.parametrize(
-    ("first_line", "owner", "command"),
-    [
-        ("#!{python}\n", 0, ["{python}", "-I"]),
-        ('#!/bin/sh\n\'\'\'exec\' "{python}" "$0" "$@"\n', 0, ["{python}", "-I"]),
-        ("#!{python}\n", 1000, ["setpriv", "--reuid=1000", "--regid=0", "--init-groups", "{python}", "-I"]),
-        ("#!/usr/bin/env python3\n", 0, ["python3", "-I"]),
-        ("#!/gone/python3\n", 0, ["python3", "-I"]),
-        (None, 0, ["python3", "-I"]),
-    ],
-)
+@pytest.mark.parametrize(("first_line", "owner", "command"), [
+    ("#!{python}\n", 0, ["{python}", "-I"]),
+    ('#!/bin/sh\n\'\'\'exec\' "{python}" "$0" "$@"\n', 0, ["{python}", "-I"]),
+    ("#!{python}\n", 1000, ["setpriv", "--reuid=1000", "--regid=0", "--init-groups", "{python}", "-I"]),
+    ("#!/usr/bin/env python3\n", 0, ["python3", "-I"]),
+    ("#!/gone/python3\n", 0, ["python3", "-I"]), (None, 0, ["python3", "-I"]),
+])  # fmt: skip
 def test_jtop_is_asked_through_the_interpreter_of_its_command(
     first_line: str | None, owner: int, command: list[str], tmp_path: Path
 ) -> None:

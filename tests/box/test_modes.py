@@ -84,33 +84,21 @@ def test_the_best_mode_is_chosen_by_name() -> None:
     assert lesser.mode is None and "no power mode MAXN_SUPER or MAXN; it has 15W" in lesser.problem
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "device:\n  power_mode: MODE_50W\n",
-        "device:\n  power_mode: MODE_50W   # the van\n",
-        "device:\n    power_mode: '30W'\nlog:\n  level: info\n",
-        'device:\n  sysroot: /\n  power_mode: "MAXN"\n',
-        "device:\n  power_mode: null\n",
-        "device:\n  power_mode: ~\n",
-        "device:\n  power_mode:\n",
-        "device: # the box\n  # power_mode: MODE_15W\n  power_mode: MODE_30W\n",
-        "log:\n  level: info\ndevice:\n  clocks: /run/c.json\n",
-        "device: {power_mode: MODE_50W}\n",
-        "device:\n  {power_mode: MODE_50W}\n",
-        '"device":\n  power_mode: MODE_50W\n',
-        "device:\n  'power_mode': MODE_50W\n",
-        "device:\n  power_mode: >\n    MODE_50W\n",
-        "device:\n  power_mode: MODE 50W\n",
-        "device:\n  power_mode: STUDIO-45.5W+\n",
-        "device:\n  power_mode: [MODE_50W]\n",
-        "device:\n  power_mode: MODE_50W\n  power_mode: MODE_30W\n",
-        "gateway:\n  power_mode: MODE_50W\n",
-        "  device:\n    power_mode: MODE_50W\n",
-        "x: &a\n  power_mode: MODE_50W\ndevice: *a\n",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "", "device:\n  power_mode: MODE_50W\n", "device:\n  power_mode: MODE_50W   # the van\n",
+    "device:\n    power_mode: '30W'\nlog:\n  level: info\n",
+    'device:\n  sysroot: /\n  power_mode: "MAXN"\n', "device:\n  power_mode: null\n",
+    "device:\n  power_mode: ~\n", "device:\n  power_mode:\n",
+    "device: # the box\n  # power_mode: MODE_15W\n  power_mode: MODE_30W\n",
+    "log:\n  level: info\ndevice:\n  clocks: /run/c.json\n",
+    "device: {power_mode: MODE_50W}\n", "device:\n  {power_mode: MODE_50W}\n",
+    '"device":\n  power_mode: MODE_50W\n', "device:\n  'power_mode': MODE_50W\n",
+    "device:\n  power_mode: >\n    MODE_50W\n", "device:\n  power_mode: MODE 50W\n",
+    "device:\n  power_mode: STUDIO-45.5W+\n", "device:\n  power_mode: [MODE_50W]\n",
+    "device:\n  power_mode: MODE_50W\n  power_mode: MODE_30W\n",
+    "gateway:\n  power_mode: MODE_50W\n", "  device:\n    power_mode: MODE_50W\n",
+    "x: &a\n  power_mode: MODE_50W\ndevice: *a\n",
+])  # fmt: skip
 def test_root_reads_the_sites_mode_as_yaml_does_or_refuses(text: str) -> None:
     said = (yaml.safe_load(text) or {}).get("device") or {}
     try:

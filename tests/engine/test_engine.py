@@ -340,29 +340,20 @@ def test_every_lane_may_have_times_of_its_own_while_there_is_room(make_engine: M
         assert relative(moved(engine, lane.id, each), solo(make_engine(), each, 1)) <= BATCHED
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"frames": 2049}, "2049 frames exceed this bundle's 2048"),
-        ({"noise": np.zeros((79, 100), np.float32)}, r"noise must be \(80, 100\), not \(79, 100\)"),
-        (
-            {"reference_log_mel": np.zeros((80, 100), np.float32)},
-            r"must be \(1 to 79, 100\), not \(80, 100\)",
-        ),
-        ({"reference_log_mel": np.zeros((0, 100), np.float32)}, r"not \(0, 100\)"),
-        ({"reference_log_mel": np.zeros((9, 80), np.float32)}, r"not \(9, 80\)"),
-        ({"ids": np.zeros(0, np.int32)}, "ids must be one or more indices under 113"),
-        ({"ids": np.array([3, 113], np.int32)}, "under 113"),
-        ({"ids": np.array([-1], np.int32)}, "under 113"),
-        ({"upsample_index": np.zeros(80, np.int32)}, "upsample_index must be absent"),
-        ({"times": np.array([0.0])}, "nfe must be between 1 and 64, not 0"),
-        ({"times": np.linspace(0, 1, 66)}, "not 65"),
-        (
-            {"sampling": "shorter"},
-            "sampling must be one of exact, short, short-kv, short-once, not 'shorter'",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"frames": 2049}, "2049 frames exceed this bundle's 2048"),
+    ({"noise": np.zeros((79, 100), np.float32)}, r"noise must be \(80, 100\), not \(79, 100\)"),
+    ({"reference_log_mel": np.zeros((80, 100), np.float32)}, r"must be \(1 to 79, 100\), not \(80, 100\)"),
+    ({"reference_log_mel": np.zeros((0, 100), np.float32)}, r"not \(0, 100\)"),
+    ({"reference_log_mel": np.zeros((9, 80), np.float32)}, r"not \(9, 80\)"),
+    ({"ids": np.zeros(0, np.int32)}, "ids must be one or more indices under 113"),
+    ({"ids": np.array([3, 113], np.int32)}, "under 113"),
+    ({"ids": np.array([-1], np.int32)}, "under 113"),
+    ({"upsample_index": np.zeros(80, np.int32)}, "upsample_index must be absent"),
+    ({"times": np.array([0.0])}, "nfe must be between 1 and 64, not 0"),
+    ({"times": np.linspace(0, 1, 66)}, "not 65"),
+    ({"sampling": "shorter"}, "sampling must be one of exact, short, short-kv, short-once, not 'shorter'"),
+])  # fmt: skip
 def test_a_segment_that_does_not_fit_is_refused_and_takes_no_lane(
     make_engine: Make, change: dict[str, Any], message: str
 ) -> None:

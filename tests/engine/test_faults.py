@@ -105,11 +105,10 @@ def stepped(engine: Synthesizer, segments: list[Segment]) -> tuple[list[FloatArr
     return out, faults
 
 
-@pytest.mark.parametrize(
-    ("segments", "graphs"),
-    [(THREE, STEPS), *(([segment(90, sampling=sampling)], ("update",)) for sampling in SAMPLINGS)],
-    ids=["steps of three", *(f"updates of {sampling}" for sampling in SAMPLINGS)],
-)
+@pytest.mark.parametrize(("segments", "graphs"), [
+    (THREE, STEPS),
+    *(([segment(90, sampling=sampling)], ("update",)) for sampling in SAMPLINGS),
+], ids=["steps of three", *(f"updates of {sampling}" for sampling in SAMPLINGS)])  # fmt: skip
 def test_after_a_fault_every_lane_steps_on_as_if_nothing_had_been(
     make_engine: Make, backend: Watched, segments: list[Segment], graphs: tuple[str, ...]
 ) -> None:

@@ -15,16 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = ROOT / "systemd"
 SYSTEM_UNITS = Path("/usr/lib/systemd/system")
 PROGRAMS = (
-    "/usr/bin/python3",
-    "/usr/bin/f5-clock-lock",
-    "/usr/bin/f5-health",
-    "/usr/bin/jetson_clocks",
-    "/etc/systemd/nvpower.sh",
-    "/etc/systemd/nvpmodel.sh",
-    "/usr/sbin/nvfancontrol",
-    "/bin/kill",
+    "/usr/bin/python3", "/usr/bin/f5-clock-lock", "/usr/bin/f5-health", "/usr/bin/jetson_clocks",
+    "/etc/systemd/nvpower.sh", "/etc/systemd/nvpmodel.sh", "/usr/sbin/nvfancontrol", "/bin/kill",
     "/usr/bin/systemctl",
-)
+)  # fmt: skip
 NVIDIA = {
     "nvpower": ("oneshot", "systemd-modules-load.service", "/etc/systemd/nvpower.sh"),
     "nvpmodel": ("oneshot", "nv.service nvpower.service", "/etc/systemd/nvpmodel.sh"),

@@ -85,13 +85,10 @@ def test_a_program_that_is_not_there_would_be_found(staged: Staged) -> None:
 
 
 @needs_systemd
-@pytest.mark.parametrize(
-    ("name", "before", "after"),
-    [
-        ("f5-clocks.service", "Before=f5-appliance.service", "After=jtop.service"),
-        ("f5-appliance.service", "Wants=f5-clocks.service", "Before=nvpmodel.service"),
-    ],
-)
+@pytest.mark.parametrize(("name", "before", "after"), [
+    ("f5-clocks.service", "Before=f5-appliance.service", "After=jtop.service"),
+    ("f5-appliance.service", "Wants=f5-clocks.service", "Before=nvpmodel.service"),
+])  # fmt: skip
 def test_a_circle_in_the_boot_order_would_be_found(
     staged: Staged, name: str, before: str, after: str
 ) -> None:
@@ -249,13 +246,10 @@ def test_health_sees_the_disks_as_they_are(name: str) -> None:
     assert not any(values(text, key) for key in ("ProtectSystem", "ReadOnlyPaths", "ProtectHome"))
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        *("PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "MemoryDenyWriteExecute"),
-        *("ProcSubset", "PrivateUsers", "PrivateNetwork", "IPAddressDeny"),
-    ],
-)
+@pytest.mark.parametrize("key", [
+    *("PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "MemoryDenyWriteExecute"),
+    *("ProcSubset", "PrivateUsers", "PrivateNetwork", "IPAddressDeny"),
+])  # fmt: skip
 def test_hardening_that_is_left_out_has_its_reason(key: str) -> None:
     assert not values(DAEMON, key)
     reasons = DAEMON.partition("not kept from, and why")[2]

@@ -109,14 +109,9 @@ def test_what_a_voice_can_say_is_of_its_script() -> None:
 
 def test_a_text_is_cut_by_language() -> None:
     assert list(segments("“Hi, 你好 [laugh] ok<hao3>!")) == [
-        ("“Hi, ", "en"),
-        ("你好 ", "zh"),
-        ("[laugh]", "tag"),
-        (" ", "zh"),
-        ("ok", "en"),
-        ("<hao3>", "pinyin"),
+        ("“Hi, ", "en"), ("你好 ", "zh"), ("[laugh]", "tag"), (" ", "zh"), ("ok", "en"), ("<hao3>", "pinyin"),
         ("!", "zh"),
-    ]
+    ]  # fmt: skip
     assert list(segments("12 <")) == [("12 <", "")]
     assert list(segments("")) == []
 

@@ -140,14 +140,9 @@ def number_of_chinese(words: str) -> int:
     return total + group + digit
 
 
-@pytest.mark.parametrize(
-    ("text", "around"),
-    [
-        ("I have {} left", ("I have ", " left")),
-        ("level {}", ("level ", "")),
-        ("{} of them", ("", " of them")),
-    ],
-)
+@pytest.mark.parametrize(("text", "around"), [
+    ("I have {} left", ("I have ", " left")), ("level {}", ("level ", "")), ("{} of them", ("", " of them")),
+])  # fmt: skip
 def test_a_number_in_english_is_that_number(text: str, around: tuple[str, str]) -> None:
     source = random.Random(1)
     for number in [
@@ -162,10 +157,9 @@ def test_a_number_in_english_is_that_number(text: str, around: tuple[str, str]) 
         assert number_of(said.removeprefix(around[0]).removesuffix(around[1])) == number, (number, said)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [("等级", ""), ("房间号", ""), ("今天涨粉", ""), ("一共有", "人"), ("考了", "分"), ("微信号", "，谢谢")],
-)
+@pytest.mark.parametrize(("before", "after"), [
+    ("等级", ""), ("房间号", ""), ("今天涨粉", ""), ("一共有", "人"), ("考了", "分"), ("微信号", "，谢谢"),
+])  # fmt: skip
 def test_a_number_in_chinese_is_that_number(before: str, after: str) -> None:
     source = random.Random(2)
     for number in [

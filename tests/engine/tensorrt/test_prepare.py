@@ -232,15 +232,12 @@ blank_in_float16 = on("vocoder")
 always_blank = on("vocoder", "vocoder_float32")
 
 
-@pytest.mark.parametrize(
-    ("what", "graph", "message"),
-    [
-        (nan_in_one_size, "step", "step at 256 frames: inf off, 0.001 allowed"),
-        (drift_in_two_rows, "step", "in 2 rows: 5.0e-02 off, 0.001 allowed"),
-        (blank_vocoder, "vocoder", "vocoder at 256 frames: 1.0e+00 off"),
-        (wrong_condition, "condition", "condition at 16 frames: "),
-    ],
-)
+@pytest.mark.parametrize(("what", "graph", "message"), [
+    (nan_in_one_size, "step", "step at 256 frames: inf off, 0.001 allowed"),
+    (drift_in_two_rows, "step", "in 2 rows: 5.0e-02 off, 0.001 allowed"),
+    (blank_vocoder, "vocoder", "vocoder at 256 frames: 1.0e+00 off"),
+    (wrong_condition, "condition", "condition at 16 frames: "),
+])  # fmt: skip
 def test_a_wrong_engine_is_refused_and_float32_takes_its_place(
     bundle: Bundle, engines: Path, what: Falsify, graph: str, message: str, caplog: Any
 ) -> None:
@@ -381,15 +378,10 @@ def test_an_engine_that_is_refused_is_removed_and_built_at_the_next_start(
     assert len(list(engines.glob("*.engine"))) == len(ENGINES) - 1
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "building the engine of condition",
-        "built the engine of step_keys",
-        r"comparing: .* condition",
-        r"comparing: .* sample",
-    ],
-)
+@pytest.mark.parametrize("line", [
+    "building the engine of condition", "built the engine of step_keys", r"comparing: .* condition",
+    r"comparing: .* sample",
+])  # fmt: skip
 def test_killed_at_any_stage_the_next_start_is_whole(made: Bundle, engines: Path, line: str) -> None:
     """Kills while a file is written are in test_trt.py."""
     command = [sys.executable, "-u", "-m", "tests.fakes.gpu", "prepare"]

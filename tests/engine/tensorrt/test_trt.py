@@ -133,9 +133,9 @@ def test_contexts_are_one_per_profile_and_share_their_working_memory(bench: Benc
     assert len(device.workspaces) == profiles and len({*device.workspaces.values()}) == 1
 
 
-@pytest.mark.parametrize(
-    ("longest", "ends"), [(4096, (512, 1280, 4096)), (1280, (512, 1280)), (700, (512, 704)), (300, (320,))]
-)
+@pytest.mark.parametrize(("longest", "ends"), [
+    (4096, (512, 1280, 4096)), (1280, (512, 1280)), (700, (512, 704)), (300, (320,)),
+])  # fmt: skip
 def test_a_step_graph_has_a_profile_for_each_range_of_lengths(
     bench: Bench, longest: int, ends: tuple[int, ...]
 ) -> None:
@@ -296,17 +296,14 @@ def test_a_step_that_cannot_be_captured_runs_and_says_so_once(bench: Bench, capl
 # Bindings
 
 
-@pytest.mark.parametrize(
-    ("name", "make", "message"),
-    [
-        ("weights", lambda b: None, "missing or unknown inputs: weights"),
-        ("sigma", lambda b: b.empty((2,), "float32"), "missing or unknown inputs: sigma"),
-        ("weights", lambda b: b.empty((2,), "float16"), r"weights: float16 \(2,\) is not float32 \(2,\)"),
-        ("weights", lambda b: b.empty((3,), "float32"), "weights: 2 is 3, not 2"),
-        ("guided", lambda b: b.empty((40, 1, 100), "float32"), r"guided: float32 \(40, 1, 100\) is not"),
-        ("guided", lambda b: b.empty((41, 100), "float32"), "guided: N is 41, not 40"),
-    ],
-)
+@pytest.mark.parametrize(("name", "make", "message"), [
+    ("weights", lambda b: None, "missing or unknown inputs: weights"),
+    ("sigma", lambda b: b.empty((2,), "float32"), "missing or unknown inputs: sigma"),
+    ("weights", lambda b: b.empty((2,), "float16"), r"weights: float16 \(2,\) is not float32 \(2,\)"),
+    ("weights", lambda b: b.empty((3,), "float32"), "weights: 2 is 3, not 2"),
+    ("guided", lambda b: b.empty((40, 1, 100), "float32"), r"guided: float32 \(40, 1, 100\) is not"),
+    ("guided", lambda b: b.empty((41, 100), "float32"), "guided: N is 41, not 40"),
+])  # fmt: skip
 def test_tensors_that_do_not_fit_are_refused(
     bench: Bench, name: str, make: Callable[[TrtBackend], Any], message: str
 ) -> None:
@@ -372,17 +369,11 @@ def test_an_engine_is_built_once_and_whatever_changes_anew(bench: Bench, tmp_pat
     assert [other.builds(**options) for _ in range(2)] == [int(change != "nothing"), 0]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: b"",
-        lambda data: data[:-1],
-        lambda data: data + b"\0",
-        lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
-        lambda data: data.replace(b"Orin", b"Thor", 1),
-        lambda data: b"\xff" + data,
-    ],
-)
+@pytest.mark.parametrize("damage", [
+    lambda data: b"", lambda data: data[:-1], lambda data: data + b"\0",
+    lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+    lambda data: data.replace(b"Orin", b"Thor", 1), lambda data: b"\xff" + data,
+])  # fmt: skip
 def test_a_damaged_engine_is_built_anew(bench: Bench, damage: Callable[[bytes], bytes], caplog: Any) -> None:
     bench.builds()
     [kept] = bench.folder.glob("*.engine")
@@ -500,11 +491,9 @@ Bench(bundle.read(Path(sys.argv[3])), Device(), Path(sys.argv[4])).builds()
 """
 
 
-@pytest.mark.parametrize(
-    ("what", "count", "kept", "left"),
-    # First the timing cache, then the engine; each in a new file, then the folder.
-    [("fsync", 1, 0, 1), ("replace", 1, 0, 1), ("fsync", 3, 0, 1), ("replace", 2, 0, 1), ("fsync", 4, 1, 0)],
-)
+@pytest.mark.parametrize(("what", "count", "kept", "left"), [
+    ("fsync", 1, 0, 1), ("replace", 1, 0, 1), ("fsync", 3, 0, 1), ("replace", 2, 0, 1), ("fsync", 4, 1, 0),
+])  # fmt: skip
 def test_a_kill_while_an_engine_is_written_leaves_none_or_a_whole_one(
     bench: Bench, what: str, count: int, kept: int, left: int
 ) -> None:

@@ -52,16 +52,12 @@ def test_one_and_two_have_a_gender_which_thousands_keep_to_themselves() -> None:
     assert cardinal(2_000_001, "f") == "два миллиона одна"
 
 
-@pytest.mark.parametrize(
-    ("whole", "part", "words"),
-    [
-        ("3", "5", "три целых пять десятых"),
-        ("1", "1", "одна целая одна десятая"),
-        ("21", "02", "двадцать одна целая две сотых"),
-        ("0", "125", "ноль целых сто двадцать пять тысячных"),
-        ("2", "0", "два ноль"),
-        ("3", "1415", "три запятая один четыре один пять"),
-    ],
-)
+@pytest.mark.parametrize(("whole", "part", "words"), [
+    ("3", "5", "три целых пять десятых"), ("1", "1", "одна целая одна десятая"),
+    ("21", "02", "двадцать одна целая две сотых"),
+    ("0", "125", "ноль целых сто двадцать пять тысячных"),
+    ("2", "0", "два ноль"),
+    ("3", "1415", "три запятая один четыре один пять"),
+])  # fmt: skip
 def test_decimals_are_fractions_up_to_thousandths(whole: str, part: str, words: str) -> None:
     assert decimals(whole, part) == words
