@@ -175,9 +175,6 @@ def test_a_pace_makes_the_budgets():
     assert Budgets.at_pace(15.0, minimum=10, largest=8) == Budgets(8, 8, 8)
     assert Budgets.at_pace(15.0, minimum=10, largest=-3) == Budgets(1, 1, 1)
     assert Budgets.at_pace(15.0, minimum=10, largest=200, reference=70).reference == 70
-
-
-def test_disordered_budgets_are_refused():
     with pytest.raises(ValueError, match="minimum ≤ first ≤ largest, not 20, 10, 30"):
         Budgets(20, 10, 30)
 

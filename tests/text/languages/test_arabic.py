@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from appliance.text.languages.arabic import cardinal, clock, oblique, ordinal
@@ -27,36 +30,24 @@ ORDINALS = {
     **{(19, ""): "التاسع عشر", (20, ""): "العشرون", (21, "f"): "الحادية والعشرون"},
     **{(35, ""): "الخامس والثلاثون", (100, ""): "المئة"},
 }
+OBLIQUE = {
+    **{"عشرون ريال": "عشرين ريال", "ألفان وستة وعشرون": "ألفين وستة وعشرين", "مئتا شخص": "مئتي شخص"},
+    **{"اثنا عشر": "اثني عشر", "دولاران": "دولارين", "مليون وثلاثة": "مليون وثلاثة"},
+    **{"ثمان وعشرون دقيقة وعشر ثوان": "ثمان وعشرين دقيقة وعشر ثوان"},
+}
+"""Twos and tens, and what they are after a preposition."""
+TIMES = {
+    **{(1, 0): "الواحدة", (0, 30): "الثانية عشرة والنصف", (7, 1): "السابعة ودقيقة"},
+    **{(13, 10): "الثالثة عشرة وعشر دقائق", (21, 45): "الحادية والعشرون وخمس وأربعون دقيقة"},
+}
 
 
-@pytest.mark.parametrize(("number", "words"), CARDINALS.items())
-def test_a_number_in_words(number: int, words: str) -> None:
-    assert cardinal(number) == words
-
-
-@pytest.mark.parametrize(("counted", "words"), COUNTED.items())
-def test_a_number_before_a_noun(counted: tuple[int, str], words: str) -> None:
-    assert cardinal(*counted) == words
-
-
-@pytest.mark.parametrize(("ordered", "words"), ORDINALS.items())
-def test_an_ordinal_is_definite(ordered: tuple[int, str], words: str) -> None:
-    assert ordinal(*ordered) == words
-
-
-@pytest.mark.parametrize(("words", "after_a_preposition"), [
-    ("عشرون ريال", "عشرين ريال"), ("ألفان وستة وعشرون", "ألفين وستة وعشرين"), ("مئتا شخص", "مئتي شخص"),
-    ("اثنا عشر", "اثني عشر"), ("دولاران", "دولارين"),
-    ("ثمان وعشرون دقيقة وعشر ثوان", "ثمان وعشرين دقيقة وعشر ثوان"),
-    ("مليون وثلاثة", "مليون وثلاثة"),
+@pytest.mark.parametrize(("says", "given", "words"), [
+    *((cardinal, (number,), words) for number, words in CARDINALS.items()),
+    *((cardinal, counted, words) for counted, words in COUNTED.items()),
+    *((ordinal, ordered, words) for ordered, words in ORDINALS.items()),
+    *((oblique, (words,), after) for words, after in OBLIQUE.items()),
+    *((clock, (*time, False), words) for time, words in TIMES.items()),
 ])  # fmt: skip
-def test_twos_and_tens_after_a_preposition(words: str, after_a_preposition: str) -> None:
-    assert oblique(words) == after_a_preposition
-
-
-@pytest.mark.parametrize(("hour", "minute", "words"), [
-    (1, 0, "الواحدة"), (0, 30, "الثانية عشرة والنصف"), (7, 1, "السابعة ودقيقة"),
-    (13, 10, "الثالثة عشرة وعشر دقائق"), (21, 45, "الحادية والعشرون وخمس وأربعون دقيقة"),
-])  # fmt: skip
-def test_a_time_of_day(hour: int, minute: int, words: str) -> None:
-    assert clock(hour, minute, False) == words
+def test_a_number_in_words(says: Callable[..., str], given: tuple[Any, ...], words: str) -> None:
+    assert says(*given) == words

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from appliance.text.languages.russian import cardinal, decimals, genitive, ordinal
@@ -28,36 +31,24 @@ ORDINALS = [
     *((1999, "ого", "тысяча девятьсот девяносто девятого"), (2000, "ый", "двухтысячный")),
     *((2026, "ом", "две тысячи двадцать шестом"),),
 ]
+GENDERS = [
+    *((1, "m", "один"), (1, "f", "одна"), (1, "n", "одно"), (1, "a", "одну"), (2, "f", "две")),
+    *((21_002, "m", "двадцать одна тысяча два"), (2_000_001, "f", "два миллиона одна")),
+]
+"""Of one and two, which thousands keep to themselves."""
+DECIMALS = [
+    *(("3", "5", "три целых пять десятых"), ("1", "1", "одна целая одна десятая"), ("2", "0", "два ноль")),
+    *(("21", "02", "двадцать одна целая две сотых"), ("3", "1415", "три запятая один четыре один пять")),
+    *(("0", "125", "ноль целых сто двадцать пять тысячных"),),
+]
 
 
-@pytest.mark.parametrize(("number", "words"), CARDINALS.items())
-def test_a_number_in_words(number: int, words: str) -> None:
-    assert cardinal(number) == words
-
-
-@pytest.mark.parametrize(("number", "words"), GENITIVES.items())
-def test_a_number_in_the_genitive(number: int, words: str) -> None:
-    assert genitive(cardinal(number)) == words
-
-
-@pytest.mark.parametrize(("number", "ending", "words"), ORDINALS)
-def test_an_ordinal_ends_as_asked(number: int, ending: str, words: str) -> None:
-    assert ordinal(number, ending) == words
-
-
-def test_one_and_two_have_a_gender_which_thousands_keep_to_themselves() -> None:
-    assert [cardinal(1, gender) for gender in "mfna"] == ["один", "одна", "одно", "одну"]
-    assert cardinal(2, "f") == "две"
-    assert cardinal(21_002, "m") == "двадцать одна тысяча два"
-    assert cardinal(2_000_001, "f") == "два миллиона одна"
-
-
-@pytest.mark.parametrize(("whole", "part", "words"), [
-    ("3", "5", "три целых пять десятых"), ("1", "1", "одна целая одна десятая"),
-    ("21", "02", "двадцать одна целая две сотых"),
-    ("0", "125", "ноль целых сто двадцать пять тысячных"),
-    ("2", "0", "два ноль"),
-    ("3", "1415", "три запятая один четыре один пять"),
+@pytest.mark.parametrize(("says", "given", "words"), [
+    *((cardinal, (number,), words) for number, words in CARDINALS.items()),
+    *((lambda number: genitive(cardinal(number)), (number,), words) for number, words in GENITIVES.items()),
+    *((ordinal, given, words) for *given, words in ORDINALS),
+    *((cardinal, given, words) for *given, words in GENDERS),
+    *((decimals, given, words) for *given, words in DECIMALS),
 ])  # fmt: skip
-def test_decimals_are_fractions_up_to_thousandths(whole: str, part: str, words: str) -> None:
-    assert decimals(whole, part) == words
+def test_a_number_in_words(says: Callable[..., str], given: tuple[Any, ...], words: str) -> None:
+    assert says(*given) == words
