@@ -206,9 +206,7 @@ def test_mulaw_is_g711() -> None:
     (Encoding.OGG_OPUS, 44_100, "8000, 12000, 16000, 24000, 48000"),
     (Encoding.MP3, 23_000, "8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000"),
 ])  # fmt: skip
-def test_rates_that_a_format_lacks_are_refused_with_those_that_it_has(
-    encoding: Encoding, rate_hz: int, allowed: str
-) -> None:
+def test_rates_that_a_format_lacks_are_refused(encoding: Encoding, rate_hz: int, allowed: str) -> None:
     with pytest.raises(InvalidRequest, match=f"one of {allowed} Hz for {encoding.name}, not {rate_hz}"):
         check_rate(rate_hz, encoding)
     with pytest.raises(soundfile.SoundFileError):

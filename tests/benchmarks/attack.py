@@ -287,14 +287,8 @@ class Effect:
 def attacked(folder: Path, bundle: Path, **options: Any) -> Iterator[tuple[Running, str, Victim]]:
     """A daemon, the token of a hostile bot, and another caller."""
     tokens = folder / "tokens.json"
-    bot, other, voices = (
-        token_file.add(tokens, name, [role])
-        for name, role in (
-            ("bot", token_file.Role.SPEAK),
-            ("other", token_file.Role.SPEAK),
-            ("voices", token_file.Role.VOICES),
-        )
-    )
+    bot, other = (token_file.add(tokens, name, [token_file.Role.SPEAK]) for name in ("bot", "other"))
+    voices = token_file.add(tokens, "voices", [token_file.Role.VOICES])
     server = {"tokens": str(tokens), "write_timeout_s": 5.0}
     with running(folder, speaks_from=bundle, server=server, **options) as daemon:
         with Client(daemon.address, Credentials(token=voices)) as store:

@@ -233,13 +233,8 @@ def machine(work: Path, case: Case, rounds: int) -> Rows:
 
     yield "python", platform.python_version()
     yield "machine", platform.platform()
-    yield (
-        "nvidia-smi",
-        stand_in.smi(
-            *("name", "compute_cap", "driver_version", "clocks.sm", "clocks.max.sm"),
-            *("temperature.gpu", "power.draw"),
-        ),
-    )
+    asked = "name compute_cap driver_version clocks.sm clocks.max.sm temperature.gpu power.draw"
+    yield "nvidia-smi", stand_in.smi(*asked.split())
     yield "tensorrt backend", stand_in.install() or "none that runs here"
     for package in ("torch", "onnxruntime-gpu", "cuda-bindings", "tensorrt", "f5-tts"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -288,14 +283,8 @@ def replies(work: Path, device: str) -> None:
 
 
 def _ran(command: Sequence[str], **environment: str) -> Rows:
-    ran = subprocess.run(
-        command,
-        env=os.environ | environment,
-        cwd=ROOT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    ran = subprocess.run(command, env=os.environ | environment, cwd=ROOT, text=True, **pipes)
     yield "exit", ran.returncode
     yield "tail", (tail := ran.stdout.splitlines()[-40:])
     say("\n".join(tail[-1:]))

@@ -152,9 +152,7 @@ def test_losses_of_a_mode(past: list[Boot], count: int) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_a_mode_that_ended_three_boots_is_not_pinned_a_fourth_time(
-    jetson: Jetson, box: Box, clock: Clock
-) -> None:
+def test_a_mode_that_ended_three_boots_is_not_pinned_again(jetson: Jetson, box: Box, clock: Clock) -> None:
     for _ in range(3):
         boot(jetson, clock)
         assert lock(box).state == "pinned"

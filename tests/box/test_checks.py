@@ -182,9 +182,7 @@ def test_a_daemon_that_runs_again_was_not_ended_by_the_watchdog() -> None:
     ("Connection refused", PASS, PASS), ("Connection refused", FAIL, FAIL), (503, PASS, FAIL),
     (200, PASS, PASS), (200, FAIL, FAIL),
 ])  # fmt: skip
-def test_where_nobody_answers_at_readyz_the_application_is_believed(
-    ready: int | str, grpc: Level, level: Level
-) -> None:
+def test_without_a_readyz_the_application_is_believed(ready: int | str, grpc: Level, level: Level) -> None:
     seen = [readiness.check_daemon(ready, 200, "127.0.0.1:9464", unit()), Finding("restarts", PASS, "")]
     found = readiness.merge_application(seen, [Finding("bundle", PASS, ""), Finding("daemon", grpc, "grpc")])
     assert [finding.check for finding in found] == ["daemon", "restarts", "bundle"]

@@ -182,10 +182,6 @@ def test_the_timers_check_reports_a_change_once(maxn: Jetson, capsys: pytest.Cap
     assert journal_lines() == ["pinned in MAXN, was unpinned"]
 
 
-def test_watch_does_not_go_on_without_root(maxn: Jetson) -> None:
-    assert main(quick(maxn, user=lambda: 1000), "watch") == MISUSED
-
-
 def test_what_a_technician_has_unlocked_is_no_failure_of_nvpmodels_unit(
     maxn: Jetson, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,9 +195,10 @@ def test_what_a_technician_has_unlocked_is_no_failure_of_nvpmodels_unit(
 
 def test_not_root(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
     box = quick(maxn, user=lambda: 1000)
-    for words in (["lock"], ["unlock"], ["watch", "--once"]):
+    for words in (["lock"], ["unlock"], ["watch"], ["watch", "--once"]):
         assert main(box, *words) == MISUSED
-        assert f"sudo f5-clock-lock {words[0]}" in capsys.readouterr().err
+        assert f"takes root: sudo f5-clock-lock {words[0]}" in capsys.readouterr().err
+    assert not maxn.path(CLOCKS).exists() and "jetson_clocks" not in maxn.calls()
 
 
 def test_jetpack_5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

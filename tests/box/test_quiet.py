@@ -158,33 +158,30 @@ PMC = "/sys/devices/platform/bus@0/c360000.pmc/reset_reason"
 EMMC = "/sys/block/mmcblk0/device"
 
 
-@pytest.mark.parametrize(("source", "level", "value"), [
-    ("MAINSWRST", Level.PASS, "a reboot"), ("SYS_RESET_N", Level.PASS, "power on"),
-    ("BCCPLEXWDT", Level.WARN, "a watchdog: the system hung"),
-    ("SENSOR", Level.WARN, "too hot"), ("VREFRO_POWERBAD", Level.WARN, "voltage"),
-    ("BPMPBOOT", Level.SKIP, "not known: BPMPBOOT"), ("", Level.SKIP, "does not say"),
-    ("x" * 5000, Level.SKIP, "not known: x"),
+@pytest.mark.parametrize(("check", "files", "level", "value"), [
+    *(("reset", {PMC: source}, *found) for source, *found in (
+        ("MAINSWRST", Level.PASS, "a reboot"), ("SYS_RESET_N", Level.PASS, "power on"),
+        ("BCCPLEXWDT", Level.WARN, "a watchdog: the system hung"),
+        ("SENSOR", Level.WARN, "too hot"), ("VREFRO_POWERBAD", Level.WARN, "voltage"),
+        ("BPMPBOOT", Level.SKIP, "not known: BPMPBOOT"), ("", Level.SKIP, "does not say"),
+        ("x" * 5000, Level.SKIP, "not known: x"),
+    )),
+    *(("wear", {f"{EMMC}/life_time": life, f"{EMMC}/pre_eol_info": end}, *found) for life, end, *found in (
+        ("0x01 0x01", "0x01", Level.PASS, "mmcblk0: 0 to 10 % of its life"),
+        ("0x00 0x03", "0x00", Level.PASS, "20 to 30 %"), ("0x09 0x01", "0x01", Level.WARN, "80 to 90 %"),
+        ("0x02 0x0b", "0x01", Level.FAIL, "beyond its life"),
+        ("0x01 0x01", "0x02", Level.WARN, "few spare blocks"),
+        ("0x01 0x01", "0x03", Level.FAIL, "few spare blocks"),
+        ("0x00 0x00", "0x00", Level.SKIP, "no eMMC tells it"),
+        ("no life", "0xzz", Level.SKIP, "no eMMC tells it"),
+    )),
 ])  # fmt: skip
-def test_what_reset_the_box(source: str, level: Level, value: str, tmp_path: Path) -> None:
+def test_what_reset_the_box_and_how_worn_its_emmc_is(
+    check: str, files: dict[str, str], level: Level, value: str, tmp_path: Path
+) -> None:
     jetson = well(tmp_path / "box")
-    jetson.write(PMC, f"{source}\n")
-    [found] = checks.run_checks(quick(jetson), only={"reset"})
+    for path, text in files.items():
+        jetson.write(path, f"{text}\n")
+    [found] = checks.run_checks(quick(jetson), only={check})
     assert found.level is level and value in found.value and len(found.value) < 100, found
-    assert bool(found.remedy) == (level is Level.WARN)
-
-
-@pytest.mark.parametrize(("life", "end", "level", "value"), [
-    ("0x01 0x01", "0x01", Level.PASS, "mmcblk0: 0 to 10 % of its life"),
-    ("0x00 0x03", "0x00", Level.PASS, "20 to 30 %"), ("0x09 0x01", "0x01", Level.WARN, "80 to 90 %"),
-    ("0x02 0x0b", "0x01", Level.FAIL, "beyond its life"),
-    ("0x01 0x01", "0x02", Level.WARN, "few spare blocks"),
-    ("0x01 0x01", "0x03", Level.FAIL, "few spare blocks"),
-    ("0x00 0x00", "0x00", Level.SKIP, "no eMMC tells it"),
-    ("no life", "0xzz", Level.SKIP, "no eMMC tells it"),
-])  # fmt: skip
-def test_how_worn_the_emmc_is(life: str, end: str, level: Level, value: str, tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
-    jetson.write(f"{EMMC}/life_time", f"{life}\n")
-    jetson.write(f"{EMMC}/pre_eol_info", f"{end}\n")
-    [found] = checks.run_checks(quick(jetson), only={"wear"})
-    assert found.level is level and value in found.value, found
+    assert bool(found.remedy) == (level in (Level.WARN, Level.FAIL))

@@ -54,11 +54,24 @@ SEEN = {
 """Sources of what a row takes for real; no row may rest on a guess."""
 
 
-def foreign(conf: str, target: str = "/etc/nvpmodel/nvpmodel_p3767_0000.conf") -> Callable[[Jetson], None]:
+def conf(old: str, new: str) -> Callable[[Jetson], str]:
+    """nvpmodel.conf with another text somewhere."""
+    return lambda jetson: jetson.read(NVPMODEL_CONF).replace(old, new)
+
+
+CORES = "CPU_ONLINE CORE_11 1\n", "CPU_ONLINE CORE_12 1\n"
+more_cores = conf(CORES[0], "".join(CORES))
+slower_gpu = conf("GPU MAX_FREQ -1", "GPU MAX_FREQ 918000000")
+capped_by_the_maker = conf("GPU MAX_FREQ -1", "GPU MAX_FREQ 1020000000")
+
+
+def foreign(
+    change: Callable[[Jetson], str], target: str = "/etc/nvpmodel/nvpmodel_p3767_0000.conf"
+) -> Callable[[Jetson], None]:
     """nvpmodel.conf is NVIDIA's link to another module's file, or to `target`."""
 
     def arrange(jetson: Jetson) -> None:
-        jetson.write(target, conf or jetson.read(NVPMODEL_CONF))
+        jetson.write(target, change(jetson))
         link = jetson.root / NVPMODEL_CONF[1:]
         link.unlink()
         link.symlink_to(target)
@@ -66,19 +79,6 @@ def foreign(conf: str, target: str = "/etc/nvpmodel/nvpmodel_p3767_0000.conf") -
         assert link.readlink() == Path(target), "restarting nvpower alone mends nothing"
 
     return arrange
-
-
-def more_cores(jetson: Jetson) -> str:
-    line = "CPU_ONLINE CORE_11 1\n"
-    return jetson.read(NVPMODEL_CONF).replace(line, line + "CPU_ONLINE CORE_12 1\n")
-
-
-def of_more_cores(jetson: Jetson) -> None:
-    foreign(more_cores(jetson))(jetson)
-
-
-def of_a_slower_gpu(jetson: Jetson) -> None:
-    foreign(jetson.read(NVPMODEL_CONF).replace("GPU MAX_FREQ -1", "GPU MAX_FREQ 918000000"))(jetson)
 
 
 def own(change: Callable[[Jetson], str]) -> Callable[[Jetson], None]:
@@ -92,14 +92,6 @@ def own(change: Callable[[Jetson], str]) -> Callable[[Jetson], None]:
         lock(quick(jetson))
 
     return arrange
-
-
-def capped_by_the_maker(jetson: Jetson) -> str:
-    return jetson.read(NVPMODEL_CONF).replace("GPU MAX_FREQ -1", "GPU MAX_FREQ 1020000000")
-
-
-def without_maxn(jetson: Jetson) -> str:
-    return jetson.read(NVPMODEL_CONF).replace("NAME=MAXN >", "NAME=OEM_60W >")
 
 
 def site(text: str) -> Callable[[Jetson], None]:
@@ -266,9 +258,9 @@ ANEW = "sudo rm /etc/nvpmodel.conf && sudo systemctl restart nvpower nvpmodel &&
 LOCK = "sudo f5-clock-lock lock"
 HAS = "it has OEM_60W, MODE_15W, MODE_30W, MODE_50W"
 TABLE = [
-    Row("conf of more cores", of_more_cores, "power_mode", FAIL, "cpu12 of /etc", ANEW, "nvpower"),
-    Row("conf of more cores: cores", of_more_cores, "cores", WARN, "cpu12 of /etc", ANEW, "nvpower"),
-    Row("conf of a slower GPU", of_a_slower_gpu, "power_mode", FAIL, "918 MHz", ANEW, "nvpower"),
+    Row("conf of more cores", foreign(more_cores), "power_mode", FAIL, "cpu12 of /etc", ANEW, "nvpower"),
+    Row("conf of more cores: cores", foreign(more_cores), "cores", WARN, "cpu12 of /etc", ANEW, "nvpower"),
+    Row("conf of a slower GPU", foreign(slower_gpu), "power_mode", FAIL, "918 MHz", ANEW, "nvpower"),
     Row("no conf", node_gone(NVPMODEL_CONF), "power_mode", FAIL, "cannot be used",
         "sudo systemctl restart nvpower nvpmodel", "nvpower"),
     Row("the files of confs gone", lambda j: shutil.rmtree(j.path("/etc/nvpmodel")), "power_mode", FAIL,
@@ -277,11 +269,11 @@ TABLE = [
         words={"NAME": "MAXN"}),
     Row("the maker's conf, of more cores", own(more_cores), "power_mode", FAIL, "cpu12 of /etc",
         "ask the maker", "oem",
-        by_hand=lambda j: own(lambda k: k.read(NVPMODEL_CONF).replace( "CPU_ONLINE CORE_12 1\n", ""))(j)),
+        by_hand=own(conf(CORES[1], ""))),
     Row("this module's own file, capped",
-        lambda j: foreign(capped_by_the_maker(j), "/etc/nvpmodel/nvpmodel_p3701_0000.conf")(j), "power_mode",
-        FAIL, "1020 MHz", SITE, "oem", words={"NAME": "MAXN"}),
-    Row("conf of an OEM", own(without_maxn), "power_mode", FAIL, HAS, SITE, "oem",
+        foreign(capped_by_the_maker, "/etc/nvpmodel/nvpmodel_p3701_0000.conf"), "power_mode", FAIL,
+        "1020 MHz", SITE, "oem", words={"NAME": "MAXN"}),
+    Row("conf of an OEM", own(conf("NAME=MAXN >", "NAME=OEM_60W >")), "power_mode", FAIL, HAS, SITE, "oem",
         words={"NAME": "OEM_60W"}),
     Row("site: no such mode", site("device:\n  power_mode: MODE_60W\n"), "power_mode", FAIL,
         "no power mode MODE_60W", SITE, "ours", words={"NAME": "MODE_50W"}),
@@ -420,18 +412,6 @@ def test_a_better_mode_that_nobody_knows_yet_is_never_lowered(jetson: Jetson) ->
     jetson.write(NVPMODEL_CONF, lesser)
     jetson.write(NVPMODEL_STATUS, "pmode:0003")
     assert lock(quick(jetson)).mode == "MAXN", "one that caps more is not better"
-
-
-def test_the_site_may_want_less_than_a_better_mode(jetson: Jetson) -> None:
-    site("device:\n  power_mode: MODE_50W\n")(jetson)
-    clocks = lock(quick(jetson))
-    assert (clocks.state, clocks.mode, clocks.domains["cpu0"]["ceiling"]) == (
-        "pinned",
-        "MODE_50W",
-        1_497_600_000,
-    )
-    found = checks.run_checks(quick(jetson), only={"power_mode", "clocks", "caps", "cores", "reboot"})
-    assert {finding.level for finding in found} == {PASS}, found
 
 
 def test_a_technician_who_may_not_read_the_configuration(jetson: Jetson) -> None:

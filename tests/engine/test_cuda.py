@@ -34,7 +34,7 @@ def config(backend: str, **others: Any) -> EngineConfig:
     return EngineConfig(backend=backend, threads=1, **{"lanes": 1} | others)
 
 
-def test_a_request_after_the_warm_up_allocates_nothing_and_waits_once_a_call(
+def test_after_the_warm_up_nothing_is_allocated_and_a_call_waits_once(
     short: Bundle, device: Device, gpu: Any
 ) -> None:
     """Nothing is built either, and only samples come back."""
@@ -59,9 +59,7 @@ def test_a_request_after_the_warm_up_allocates_nothing_and_waits_once_a_call(
     assert not device.wrong
 
 
-def test_a_device_that_fails_ends_the_call_by_name_and_later_ones_too(
-    tiny: Bundle, device: Device, gpu: Any
-) -> None:
+def test_a_device_that_fails_ends_this_call_and_later_ones(tiny: Bundle, device: Device, gpu: Any) -> None:
     engine = Synthesizer(tiny, gpu, host=OrtBackend(1), lanes=2)
     lane = engine.open(segment(60))
 

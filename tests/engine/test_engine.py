@@ -65,9 +65,7 @@ def test_rows_of_one_call_do_not_disturb_one_another(tiny: Bundle) -> None:
 
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
-def test_lanes_of_different_sampling_nfe_guidance_and_progress_share_calls(
-    make_engine: Make, backend: type[Watched]
-) -> None:
+def test_lanes_that_differ_in_all_share_calls(make_engine: Make, backend: type[Watched]) -> None:
     watched, alone = backend(), make_engine()
     engine = make_engine(watched, lanes=len(MIXED))
     for found, given in zip(staggered(engine, MIXED), MIXED, strict=True):
@@ -140,9 +138,7 @@ def test_without_guidance_the_unguided_row_is_not_computed(make_engine: Make, sa
 
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
-def test_rows_run_at_their_true_length_or_padded_and_share_calls(
-    make_engine: Make, backend: type[Watched]
-) -> None:
+def test_rows_run_at_true_length_or_padded_and_share_calls(make_engine: Make, backend: type[Watched]) -> None:
     """Replies of 31, 45 and 80 frames; where rows are padded, those without a reference share a call."""
     watched, sizes = backend(), ((51, 20), (90, 45), (130, 50))
     engine = make_engine(watched, lanes=3)
@@ -181,7 +177,7 @@ def test_nothing_is_logged_printed_or_allocated_inside_the_step_loop(
 
 
 @pytest.mark.parametrize(("frames", "released"), [(RELEASE_FRAMES - 1, False), (RELEASE_FRAMES, True)])
-def test_the_last_calls_of_a_long_segment_give_working_memory_back(
+def test_the_last_calls_of_a_long_segment_give_memory_back(
     make_engine: Make, frames: int, released: bool
 ) -> None:
     backend = Watched()

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,14 +47,16 @@ def heal(jetson: Jetson, name: str) -> None:
         jetson.write("/run/systemd/timesync/synchronized", "")
 
 
-def _not_root(jetson: Jetson) -> None:
-    """The tools refuse as they do without root, and so does the Box."""
-    jetson.machine.set_fault("not_root", {})
+FLAGS = {
+    "not_root": "The tools refuse as they do without root, and so does the Box.",
+    "reboot_prompt": "Setting any mode, the present one too, asks for a reboot until one is confirmed.",
+    "ebusy": "The TPC mask cannot be written: nvpmodel ends with 255.",
+}
 
 
-def _reboot_prompt(jetson: Jetson) -> None:
-    """Setting any mode, the present one too, asks for a reboot, until one is confirmed (JetPack 7.2)."""
-    jetson.machine.set_fault("reboot_prompt", {})
+def _flagged(jetson: Jetson, name: str) -> None:
+    """The tools look for the flag."""
+    jetson.machine.set_fault(name, {})
 
 
 def _mode_not_set(jetson: Jetson) -> None:
@@ -62,11 +65,6 @@ def _mode_not_set(jetson: Jetson) -> None:
     jetson.set_mode("MAXN")
     jetson.write("/var/lib/nvpmodel/status", status)
     jetson.machine.set_fault("mode_not_set", {})
-
-
-def _ebusy(jetson: Jetson) -> None:
-    """The TPC mask cannot be written: nvpmodel ends with 255."""
-    jetson.machine.set_fault("ebusy", {})
 
 
 def _silent_gpu(jetson: Jetson, message: bool = True) -> None:
@@ -181,10 +179,8 @@ def _nvpmodel_rerun(jetson: Jetson, at: float | None = None) -> None:
 
 
 FAULTS: dict[str, Callable[..., None]] = {
-    "not_root": _not_root,
-    "reboot_prompt": _reboot_prompt,
+    **{name: partial(_flagged, name=name) for name in FLAGS},
     "mode_not_set": _mode_not_set,
-    "ebusy": _ebusy,
     "silent_gpu": _silent_gpu,
     "no_devfreq": _no_devfreq,
     "eagain_zones": _eagain_zones,

@@ -35,19 +35,13 @@ class Tree(Monitors):
 
     def cpus(self) -> None:
         profile = self.profile
+        low, high = str(profile.cpu_min_khz), str(profile.cpu_max_khz)
         for core in range(profile.cpus):
             folder = f"/sys/devices/system/cpu/cpu{core}"
             self.put_all(folder, {"online": "1"})
-            self.put_all(
-                f"{folder}/cpufreq",
-                {
-                    "cpuinfo_max_freq": str(profile.cpu_max_khz),
-                    "scaling_governor": "schedutil",
-                    "scaling_min_freq": str(profile.cpu_min_khz),
-                    "scaling_max_freq": str(profile.cpu_max_khz),
-                    "scaling_cur_freq": str(profile.cpu_min_khz),
-                },
-            )
+            scaling = {"min_freq": low, "max_freq": high, "cur_freq": low, "governor": "schedutil"}
+            self.put_all(f"{folder}/cpufreq", {f"scaling_{name}": text for name, text in scaling.items()})
+            self.put_all(f"{folder}/cpufreq", {"cpuinfo_max_freq": high})
             for state, name in enumerate(("WFI", "c7")):
                 self.put_all(f"{folder}/cpuidle/state{state}", {"name": name, "disable": "0"})
         self.put_all(
@@ -58,10 +52,8 @@ class Tree(Monitors):
     def gpu(self) -> None:
         """The GPU's device and clock, and a second clock in the same class that is not the GPU's."""
         profile = self.profile
-        self.put_all(
-            profile.gpu_parent,
-            {"load": "0", "railgate_enable": "1", "tpc_pg_mask": "0", "power/control": "auto"},
-        )
+        files = {"load": "0", "railgate_enable": "1", "tpc_pg_mask": "0", "power/control": "auto"}
+        self.put_all(profile.gpu_parent, files)
         # Not every device of the class is a GPU: the image compositor has a clock there too.
         decoy = "/sys/devices/platform/bus@0/13e00000.host1x/15340000.vic"
         low, high = profile.gpu_hz[0], profile.gpu_hz[-1]
@@ -80,16 +72,8 @@ class Tree(Monitors):
     def _devfreq(self, device: str, node: str, low: int, high: int, table: str) -> None:
         name = device.rsplit("/", 1)[1]
         folder = f"{device}/devfreq/{name}"
-        self.put_all(
-            folder,
-            {
-                "min_freq": str(low),
-                "max_freq": str(high),
-                "cur_freq": str(low),
-                "available_frequencies": table,
-                "governor": "nvhost_podgov",
-            },
-        )
+        limits = {"min_freq": str(low), "max_freq": str(high), "cur_freq": str(low)}
+        self.put_all(folder, limits | {"available_frequencies": table, "governor": "nvhost_podgov"})
         in_tree = f"{DEVICE_TREE}/{node}@{name.split('.')[0]}"
         self.put(f"{in_tree}/name", f"{node}\0")
         self.link(f"{device}/of_node", in_tree)

@@ -125,9 +125,7 @@ ANY = st.text(
     st.sampled_from((Handling.CHAT, Handling.VERBATIM)),
     st.dictionaries(ANY.filter(normalise), st.text(min_size=1, max_size=20).filter(normalise), max_size=5),
 )
-def test_any_text_becomes_one_that_the_vocabulary_can_say(
-    text: str, handling: Handling, words: dict[str, str]
-) -> None:
+def test_any_text_becomes_one_that_can_be_said(text: str, handling: Handling, words: dict[str, str]) -> None:
     said = front("en").speakable(text, handling, words)
     assert unknown(said.text, ENGLISH) == []
     assert not said.text or any(character.isalnum() for character in said.text)

@@ -94,9 +94,7 @@ def test_tags_of_regions_and_languages_that_are_not_registered() -> None:
     )),
     (("en",), "sooo GG SCHÖN, HALLO ÜBER ALLES", "soo G G schön, hallo über alles"),
 ])  # fmt: skip
-def test_a_line_is_spoken_in_the_languages_in_force(
-    languages: tuple[str, ...], text: str, spoken: str
-) -> None:
+def test_a_line_is_in_the_languages_in_force(languages: tuple[str, ...], text: str, spoken: str) -> None:
     assert front(*languages).speakable(text).text == spoken
 
 
@@ -173,7 +171,7 @@ SCRIPTS = st.text(
 
 
 @given(SCRIPTS, st.sampled_from((Handling.CHAT, Handling.VERBATIM)), st.sampled_from(("", "de", "en", "zh")))
-def test_any_text_of_any_script_becomes_one_that_the_vocabulary_can_say(
+def test_any_text_of_any_script_becomes_one_that_can_be_said(
     text: str, handling: Handling, code: str
 ) -> None:
     for vocabulary in (

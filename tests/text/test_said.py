@@ -121,9 +121,7 @@ LINES = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
 
 @settings(max_examples=200, deadline=None)
 @given(LINES, st.lists(WORDS, min_size=1, max_size=6), st.data())
-def test_words_are_found_as_a_pattern_of_them_finds_them(
-    text: str, words: list[str], data: st.DataObject
-) -> None:
+def test_words_are_found_as_by_a_pattern_of_them(text: str, words: list[str], data: st.DataObject) -> None:
     shown = {word.strip().lower(): word for word in words}.values()
     says = {word: f"<{number}>" for number, word in enumerate(shown)}
     # Random lines rarely hold a random word.
@@ -138,9 +136,7 @@ def test_words_are_found_as_a_pattern_of_them_finds_them(
     ("ΟΔΟΣ οδος", {"Οδος": "road"}, "road road"), ("ſam", {"Sam": "S"}, "S"),
     ("ANNA", {"anna": "one", "Anna": "two"}, "two"),  # the later of two
 ])  # fmt: skip
-def test_letters_whose_case_is_odd_are_found_in_any_case(
-    text: str, words: dict[str, str], spoken: str
-) -> None:
+def test_letters_of_odd_case_are_found_in_any_case(text: str, words: dict[str, str], spoken: str) -> None:
     assert replaced(text, words) == spoken
 
 
@@ -200,9 +196,7 @@ def test_ssml(body: str, text: str, pauses: list[tuple[int, float]]) -> None:
     ("<say-as interpret-as='song'>a 5</say-as>", "a five", ["<say-as interpret-as='song'>"]),
     ("<metadata>no word</metadata>yes", "yes", ["<metadata>"]),
 ])  # fmt: skip
-def test_the_words_of_elements_that_change_nothing_are_spoken(
-    body: str, text: str, ignored: list[str]
-) -> None:
+def test_words_of_elements_that_change_nothing_are_spoken(body: str, text: str, ignored: list[str]) -> None:
     spoken = front("en").speakable(f"<speak>{body}</speak>", SSML)
     assert spoken.text == text
     found = [change.before for change in spoken.changes if change.kind == "ssml"]

@@ -343,7 +343,7 @@ def test_what_changes_is_built_or_compared_again(
     assert counts["build"] == counts["run"] == 0
 
 
-def test_the_old_engines_stay_until_the_new_ones_have_passed(
+def test_old_engines_stay_until_the_new_ones_have_passed(
     bundle: Bundle, prepared: Path, engines: Path
 ) -> None:
     shutil.copytree(prepared, engines)
@@ -364,9 +364,7 @@ def test_the_old_engines_stay_until_the_new_ones_have_passed(
     assert not old & {path.name for path in engines.glob("*.engine")}
 
 
-def test_an_engine_that_is_refused_is_removed_and_built_at_the_next_start(
-    made: Bundle, prepared: Path, engines: Path
-) -> None:
+def test_an_engine_that_is_refused_is_removed(made: Bundle, prepared: Path, engines: Path) -> None:
     shutil.copytree(prepared, engines)
     patched = TensorRT(Device())
     patched.patch = 1  # no version tells of it
@@ -400,9 +398,7 @@ def test_killed_at_any_stage_the_next_start_is_whole(made: Bundle, engines: Path
 # The plan
 
 
-def test_a_dry_run_says_what_is_missing_and_builds_nothing(
-    made: Bundle, prepared: Path, engines: Path
-) -> None:
+def test_a_dry_run_says_what_is_missing_and_builds_none(made: Bundle, prepared: Path, engines: Path) -> None:
     def planned(folder: Path) -> list[str]:
         trt = TensorRT(Device())
         with installed(trt.device, trt):
@@ -459,7 +455,7 @@ def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(
     assert started(made, engines).counts["build"] == 3
 
 
-def test_attention_that_is_not_fused_is_said(
+def test_attention_that_is_unfused_is_said(
     bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any
 ) -> None:
     trt, lines = TensorRT(Device()), list[str]()
@@ -476,7 +472,7 @@ def test_attention_that_is_not_fused_is_said(
     assert found["figures"]["fused_attentions"] == {"step": 1, "step_keys": 0, "step_reply": 1}
 
 
-def test_a_daemon_that_is_stopped_while_it_builds_ends_well(
+def test_a_daemon_that_is_stopped_while_building_ends_well(
     made: Bundle, engines: Path, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path, made.folder, engine={"backend": "tensorrt", "cache": str(engines)})

@@ -136,7 +136,7 @@ def test_contexts_are_one_per_profile_and_share_their_working_memory(bench: Benc
 @pytest.mark.parametrize(("longest", "ends"), [
     (4096, (512, 1280, 4096)), (1280, (512, 1280)), (700, (512, 704)), (300, (320,)),
 ])  # fmt: skip
-def test_a_step_graph_has_a_profile_for_each_range_of_lengths(
+def test_a_step_has_a_profile_for_each_range_of_lengths(
     bench: Bench, longest: int, ends: tuple[int, ...]
 ) -> None:
     manifest, backend = replace(bench.tiny.manifest, max_frames=longest), bench.backend()
@@ -532,9 +532,7 @@ def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("kind", ["Builder", "Runtime"])
-def test_a_library_that_cannot_start_is_a_fault_with_its_version_and_auto_takes_the_next(
-    bench: Bench, kind: str
-) -> None:
+def test_a_library_that_cannot_start_is_a_fault_and_auto_takes_the_next(bench: Bench, kind: str) -> None:
     bench.trt.unstartable = {kind}
     reason = "TensorRT 10.16.0 cannot start: .* returned nullptr: CUDA initialization failure with error: 35"
     options = {"threads": 1, "lanes": 1, "cache": bench.folder}
@@ -564,9 +562,7 @@ def test_layers_that_are_told_in_other_words_are_no_fault(
     assert "TensorRT does not tell an engine's layers: TypeError" in caplog.text
 
 
-def test_a_graph_that_is_absent_or_cannot_be_parsed_is_named_in_one_line(
-    bench: Bench, tmp_path: Path
-) -> None:
+def test_a_graph_that_is_absent_or_cannot_be_parsed_is_named(bench: Bench, tmp_path: Path) -> None:
     specs, sizes = signatures(Dimensions(64, 2, 100, 64)), {"N": (1, 9)}
     broken, backend = tmp_path / "update.onnx", bench.backend()
     broken.write_bytes(b"no graph")
@@ -581,9 +577,7 @@ def test_a_graph_that_is_absent_or_cannot_be_parsed_is_named_in_one_line(
     assert not list(bench.folder.iterdir())
 
 
-def test_what_is_refused_strongly_typed_is_built_weakly_typed_by_an_early_tensorrt(
-    bench: Bench, caplog: Any
-) -> None:
+def test_what_is_refused_strongly_typed_is_built_weakly_typed(bench: Bench, caplog: Any) -> None:
     bench.trt = TensorRT(bench.device, "10.3.0")
     bench.trt.refused_strongly_typed = {"update"}
     assert bench.load()

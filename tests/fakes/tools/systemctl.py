@@ -163,8 +163,7 @@ class Systemctl:
             print(f"  {name} {unit['LoadState']} {unit['ActiveState']} {unit['SubState']} {name}")
         return 0
 
-    def do_list_timers(self, names: list[str]) -> int:
-        return self.do_list_units(names)
+    do_list_timers = do_list_units
 
     def do_enable(self, names: list[str]) -> int:
         for name in names:
@@ -213,8 +212,7 @@ class Systemctl:
         self.set(name, ActiveState="active", SubState="running", ActiveEnterTimestampMonotonic=stamp)
         return 0
 
-    def do_restart(self, names: list[str]) -> int:
-        return self.do_start(names)
+    do_restart = do_start
 
     def do_try_restart(self, names: list[str]) -> int:
         return self.do_start([name for name in names if self.unit(name)["ActiveState"] == "active"])
