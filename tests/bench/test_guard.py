@@ -97,9 +97,6 @@ def test_without_a_baseline_and_with_one_of_an_earlier_release(tmp_path: Path) -
     assert guard.judge(entry(), {"aa": {"rtf": "x"}}).level is SKIP
 
 
-# The journal.
-
-
 def test_a_journal_is_bounded_and_outlives_a_damaged_line(tmp_path: Path) -> None:
     box = Box(Root(tmp_path))
     lines = [json.dumps({"schema": 1, "number": number}) for number in range(2000)]
@@ -121,9 +118,6 @@ def test_health_tells_the_last_entry_of_this_boot(tmp_path: Path) -> None:
     assert speed.last(later).level is SKIP
     history.add(box, {**ENTRY, "boot_id": "other", "level": "WARN", "value": "slow"})
     assert speed.last(box).level is SKIP
-
-
-# The page.
 
 
 class Tags(HTMLParser):
@@ -165,9 +159,6 @@ def test_a_page_of_nothing() -> None:
     assert "nothing measured yet" in page.html([])
 
 
-# What else runs.
-
-
 def test_neighbours_are_those_that_took_time() -> None:
     busy = Neighbours(before={1: ("a", 0.0)}, begun=0.0)
     assert busy.busiest() == []  # over the uptime nothing of theirs is much
@@ -179,9 +170,6 @@ def test_neighbours_are_those_that_took_time() -> None:
         child.kill()
     assert any(f"({greedy})" in name for name, _ in found)
     assert not any(f"({greedy})" in name for name, _ in others)
-
-
-# The command.
 
 
 def test_a_guard_over_a_daemon(

@@ -78,8 +78,6 @@ def speech(text: str = "Spam, lovely spam.", **fields: Any) -> pb.SynthesizeRequ
     return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "playout": pb.OVERLAP, **fields})
 
 
-# Attacks: each goes on until it is told to stop, and may leave things open.
-
 Stop = threading.Event
 
 
@@ -175,6 +173,7 @@ def flood(bot: Bot, stop: Stop) -> None:
 
 
 ATTACKS = ("names", "large", "unread", "unfinished", "flushes", "places", "flood")
+"""Each goes on until it is told to stop, and may leave things open."""
 
 
 class Unfinished:
@@ -251,9 +250,6 @@ def _frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
 def _field(name: str, value: str) -> bytes:
     """A literal header field, never indexed (RFC 7541, 6.2.3), shorter than 127 characters."""
     return b"\x10" + b"".join(bytes((len(part),)) + part.encode() for part in (name, value))
-
-
-# The one who is disturbed.
 
 
 @dataclass

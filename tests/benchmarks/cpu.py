@@ -51,9 +51,6 @@ CURVE = {
 Run = Callable[[], FloatArray]
 
 
-# ------------------------------------------------------------------------------------------- contenders
-
-
 def upstream(work: Path, autocast: bool) -> Run:
     """`CFM.sample` of f5-tts, in float32 or under bf16 autocast."""
     import torch
@@ -102,9 +99,6 @@ def contender(name: str, work: Path) -> Run:
     return ours(contract.read(work / folder, verify=False), *choices)  # type: ignore[arg-type]
 
 
-# ----------------------------------------------------------------------------------------- preparation
-
-
 def prepare(work: Path, precisions: Collection[str]) -> None:
     if not (work / "vocos").exists():
         random_base.write(work, family(FAMILY), VOCABULARY)
@@ -131,9 +125,6 @@ def curve_bundle(work: Path, kept: str) -> contract.Bundle:
         rewrites.quantise(whole.graph("step_keys", "ort-cpu"), step, CURVE[kept])
     files = {**whole.manifest.variants["default"], "step_keys": f"../curve/{step.name}"}
     return contract.Bundle(whole.folder, dataclasses.replace(whole.manifest, variants={"default": files}))
-
-
-# -------------------------------------------------------------------------------------------- measuring
 
 
 class Contender:

@@ -55,9 +55,6 @@ STAND_INS = (
 """Imports of upstream's modules that its model and export never call."""
 
 
-# ----------------------------------------------------------------------------------------- preparation
-
-
 def prepare_bundle(work: Path, name: str, precision: Precision = "fp32") -> Bundle:
     """The bundle of a family, unmeasured; WORK/name is made if it is missing."""
     folder = work / name / precision
@@ -148,9 +145,6 @@ def upstream_onnx(work: Path) -> Path:
                 weight_type=onnx_export.QuantType.QInt8,
             )
     return folder
-
-
-# ------------------------------------------------------------------------------------------- contenders
 
 
 def segments(bundle: Bundle, nfe: int, sampling: Sampling, segmentation: Segmentation) -> list[Segment]:
@@ -301,8 +295,6 @@ def contender(name: str, work: Path, threads: int) -> Run:
     bundle = prepare_bundle(work, family, precision)  # type: ignore[arg-type]
     return ours(bundle, NFE[family], sampling, threads, first=part == "first")  # type: ignore[arg-type]
 
-
-# -------------------------------------------------------------------------------------------- measuring
 
 ENGINE = {
     f"{F5} fp32 short-kv": F5,

@@ -116,9 +116,6 @@ def flops_of_a_step(arch: Arch, n: int) -> float:
     return 2.0 * (arch.depth * block + rest * n)
 
 
-# The contenders
-
-
 def upstream(
     work: Path, case: Case, *, half: bool | None = None, compiled: bool = False, mel: bool = False
 ) -> Run:
@@ -211,9 +208,6 @@ def _arch(work: Path) -> Arch:
     arch = bundle_of(work).manifest.arch
     assert arch is not None
     return arch
-
-
-# The stages
 
 
 def prepare(work: Path, case: Case, rounds: int) -> Rows:
@@ -439,8 +433,6 @@ def _streams(client: Client, nfe: int, rounds: int) -> dict[str, float]:
         "audio_s": replies[0].audio_s,
     }
 
-
-# Running them
 
 STAGES = {
     "prepare": Stage(prepare, 600),

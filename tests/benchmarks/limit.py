@@ -58,9 +58,6 @@ class Peak:
     bytes_per_s: float
 
 
-# This machine.
-
-
 def measure_peak(threads: int) -> Peak:
     """Measure float32 products, and copies between arrays larger than the caches."""
     product_s = products(PRODUCT, threads=threads)
@@ -162,9 +159,6 @@ def predictions(bundle: Bundle, work: Work, threads: int) -> list[dict[str, floa
     return found
 
 
-# Another device.
-
-
 def limits_on(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int) -> dict[str, Any]:
     """Floors of an `exact` reply on a GPU, and modelled times of each sampling."""
     peak = Peak(mode.flops, mode.bytes_per_s)
@@ -196,9 +190,6 @@ def limits_on(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int)
         reply = model.reply(sampling, frames - reference, reference, nfe)
         times.append(asdict(reply) | {"s": reply.total_s, "rtf": reply.total_s / audio_s})
     return {"peak": asdict(peak), "audio_s": audio_s, "floor_s": whole_s, "graphs": rows, "times": times}
-
-
-# The command.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

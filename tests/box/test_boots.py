@@ -287,9 +287,6 @@ def test_which_backend_spoke_is_noted(box: Box) -> None:
     assert history(box)[-1].backend == "ort-cuda"
 
 
-# A year.
-
-
 class Year:
     """A box that is started every week or so; what befalls it, and what a technician knows of it.
 

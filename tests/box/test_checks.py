@@ -189,9 +189,6 @@ def test_without_a_readyz_the_application_is_believed(ready: int | str, grpc: Le
     assert found[0].level is level
 
 
-# Findings together.
-
-
 @pytest.mark.parametrize(("levels", "code"), [
     ([], 0), ([SKIP], 0), ([PASS, SKIP], 0), ([PASS, WARN], 1), ([FAIL, WARN, PASS], 2), ([SKIP, FAIL], 2),
 ])  # fmt: skip

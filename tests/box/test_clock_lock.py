@@ -38,9 +38,6 @@ def run(jetson: Jetson, *words: str, script: Path = SCRIPT) -> subprocess.Comple
 main = functools.partial(run_script, "clock-lock")
 
 
-# -- as a process --------------------------------------------------------------------------------------------
-
-
 @AS_ROOT
 def test_the_technicians_route(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path, "jp7-0005")
@@ -132,9 +129,6 @@ def test_a_reader_that_has_gone_is_no_traceback(maxn: Jetson) -> None:
             done = subprocess.run(command, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True)
         assert done.returncode == FAILED
         assert done.stderr.startswith("clock-lock: ") and done.stderr.count("\n") == 1, done.stderr
-
-
-# -- exit codes and words ------------------------------------------------------------------------------------
 
 
 def test_watch_outlasts_another_at_work_and_writes_json_lines(
@@ -236,9 +230,6 @@ def test_a_rehearsal_takes_no_root(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(quick(jetson, user=lambda: 1000), "lock", "--dry-run") == 0
     assert jetson.snapshot() == before
     assert "would run: nvpmodel -m 0" in capsys.readouterr().out
-
-
-# -- status --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("profile", ["jp6-0004", "jp7-0005"])

@@ -173,9 +173,6 @@ def test_without_an_answer_of_nvpmodel_the_status_file_tells(tmp_path: Path) -> 
     )
 
 
-# The fake nvpmodel prints what a real one was captured printing.
-
-
 def ran(jetson: Jetson, *arguments: str, answer: str = "") -> tuple[int, list[str]]:
     """Exit status and the lines of both streams."""
     found = quick(jetson).tools.execute("nvpmodel", *arguments, answer=answer)

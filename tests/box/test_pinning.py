@@ -90,9 +90,6 @@ def read_only(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Monk
         yield patched
 
 
-# -- from the factory to pinned ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("profile", SUPPORTED)
 def test_from_the_factory_to_pinned(tmp_path: Path, profile: str) -> None:
     jetson, clock = Jetson(tmp_path, profile), Clock()
@@ -201,9 +198,6 @@ def test_locking_a_second_time_changes_nothing(maxn: Jetson, box: Box) -> None:
     assert {name for name in before if before[name] != after[name]} == set(), "the clock stood still"
 
 
-# -- the baseline --------------------------------------------------------------------------------------------
-
-
 def test_the_baseline_is_stored_once_and_restored(maxn: Jetson, box: Box) -> None:
     before = maxn.read(f"{CPU.format(0)}/cpufreq/scaling_min_freq")
     lock(box)
@@ -279,9 +273,6 @@ def test_what_others_could_have_written_is_not_restored(
     assert any("not restored" in line and "remove it" in line for line in lines)
     assert not held(maxn)
     assert not [call for call in maxn.calls(PINS) if "--restore" in call]
-
-
-# -- unlock --------------------------------------------------------------------------------------------------
 
 
 def test_unlocked_clocks_are_left_alone_until_lock(maxn: Jetson, box: Box, clock: Clock) -> None:
@@ -368,9 +359,6 @@ def test_an_unlock_without_effect_is_an_error(maxn: Jetson, box: Box, request: p
     patched.undo()
     assert check(box).state == "pinned"
     assert json.loads(maxn.read(THIS_BOOT))["unlocked_at"] is None
-
-
-# -- somebody unpins -----------------------------------------------------------------------------------------
 
 
 def memory_alone(jetson: Jetson) -> None:
@@ -544,9 +532,6 @@ def test_no_evidence_and_no_tools_to_ask_are_no_error(maxn: Jetson, box: Box) ->
     assert clocks.state == "pinned" and clocks.last_unpin is not None and clocks.last_unpin.who == ()
 
 
-# -- faults --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("message", [True, False])
 def test_a_gpu_that_fails_silently_is_seen(maxn: Jetson, box: Box, message: bool) -> None:
     maxn.fault("silent_gpu", message=message)
@@ -699,9 +684,6 @@ def test_a_damaged_record_is_begun_anew(maxn: Jetson, box: Box, text: str) -> No
     assert json.loads(maxn.read(THIS_BOOT))["boot_id"] == box.boot_id
 
 
-# -- reasons -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("word", [None, "of-a-later-release"])
 def test_a_state_without_a_known_reason_has_an_unknown_one(maxn: Jetson, box: Box, word: str | None) -> None:
     published = lock(box)
@@ -745,9 +727,6 @@ def test_each_state_is_published_with_its_reason(maxn: Jetson, box: Box, clock: 
         maxn.write(NVPMODEL_CONF, text)
         check(box)
         assert reason() == ("unpinned", expected)
-
-
-# -- one at a time, and rehearsals ---------------------------------------------------------------------------
 
 
 def test_one_at_a_time(maxn: Jetson, box: Box, clock: Clock) -> None:

@@ -152,8 +152,6 @@ def test_apt_that_fails_is_said_and_what_was_done_can_be_undone(tmp_path: Path) 
     assert {path: what for path, what in jetson.snapshot().items() if path in before} == before
 
 
-# Reset and wear.
-
 PMC = "/sys/devices/platform/bus@0/c360000.pmc/reset_reason"
 EMMC = "/sys/block/mmcblk0/device"
 

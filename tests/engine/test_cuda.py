@@ -108,9 +108,6 @@ def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_
     assert not device.wrong
 
 
-# What is missing
-
-
 def spoil(name: str, cuda: Runtime, runtime: Any) -> None:
     """Let something be missing of CUDA, of ONNX Runtime or of TensorRT."""
     match name:

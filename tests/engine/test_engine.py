@@ -45,9 +45,6 @@ pytestmark = pytest.mark.once
 Make = Callable[..., Synthesizer]
 
 
-# Batches
-
-
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_padded_batch_equals_single_runs(make_engine: Make, sampling: Sampling) -> None:
     check_a_padded_batch(make_engine(Padded(), lanes=3), (60, 333, 1200), make_engine(), sampling)
@@ -114,9 +111,6 @@ def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
     assert finished >= 5 and holes >= 3
     if sampling:
         assert watched.allocated == [] and watched.strangers == [] and watched.loads == []
-
-
-# What the backend is asked for
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -247,9 +241,6 @@ def test_a_lane_loads_the_graphs_that_it_runs_and_does_so_as_it_opens(
     if watched.frame_multiple > 1:
         expected = {"step"} if sampling == "exact" else expected | {"step"}
     assert steps == expected | {"update"}
-
-
-# Lanes and limits
 
 
 def test_the_same_segment_gives_the_same_bits(make_engine: Make) -> None:

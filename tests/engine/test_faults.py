@@ -197,9 +197,6 @@ def test_a_graph_that_cannot_be_loaded_leaves_no_row_behind(make_engine: Make) -
             engine.open(segment(80, sampling="short"))  # its unguided row runs `step`
 
 
-# Numbers that are not finite
-
-
 def test_a_lane_of_nan_fails_alone(either: Synthesizer) -> None:
     healthy = [segment(70, seed=1), segment(90, seed=2)]
     wanted = [solo(either, given) for given in healthy]

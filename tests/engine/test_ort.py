@@ -156,9 +156,6 @@ def test_a_long_segment_leaves_no_working_memory_behind(tiny: Bundle, root: Path
     assert grown[0] <= 20 and grown[1] >= grown[0] + 20
 
 
-# Products of 8-bit integers
-
-
 @pytest.fixture
 def saturates(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Called, it makes this a processor without VNNI, with a runtime that knows no exact way."""
@@ -220,9 +217,6 @@ def test_the_real_runtime_is_exact_with_avx2_alone() -> None:
     command = [qemu, "-cpu", "Haswell", sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stdout.split() == ["4194176", "8290560"], done.stderr
-
-
-# Runtimes that are absent or too old
 
 
 def test_a_runtime_is_imported_when_it_is_used_and_one_that_is_absent_or_too_old_is_named(

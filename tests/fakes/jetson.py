@@ -114,8 +114,6 @@ class Jetson:
             path.write_text(LAUNCHER.format(tool=module, first=first, **paths))
             path.chmod(0o755)
 
-    # -- for readers -----------------------------------------------------------------------------------------
-
     def box(self, **overrides: Any) -> Box:
         """The box as appliance.box takes it, faults included; root's unless `user` says otherwise.
 
@@ -156,8 +154,6 @@ class Jetson:
         return os.statvfs_result(
             (BLOCK_BYTES, BLOCK_BYTES, blocks, free, free, inodes, free_inodes, free_inodes, flags, 255)
         )
-
-    # -- what happens to it ----------------------------------------------------------------------------------
 
     def boot(self) -> None:
         """Off and on: another boot id, the mode that was set for then, nothing pinned, /run empty."""
@@ -216,8 +212,6 @@ class Jetson:
         """Keep a descriptor open as long as this object lives."""
         weakref.finalize(self, os.close, descriptor)
 
-    # -- files -----------------------------------------------------------------------------------------------
-
     def path(self, path: str) -> Path:
         """Resolve a path of the device to one of this machine."""
         return self.machine.path(path)
@@ -240,8 +234,6 @@ class Jetson:
         """Tree and state, from which another Jetson can be made."""
         mine = entries(self.folder)
         return tuple(entry for entry in mine if entry[0].split("/")[0] in ("root", "state"))
-
-    # -- what was asked of it --------------------------------------------------------------------------------
 
     @property
     def mode(self) -> str:

@@ -48,8 +48,6 @@ class Machine:
         machine.write(STATUS, f"pmode:{machine.profile.default_mode:04d}\n")
         return machine
 
-    # -- files ---------------------------------------------------------------------------------------------
-
     def path(self, path: str) -> Path:
         """Resolve a path of the device to one of this machine; absolute links stay inside the tree."""
         here = self.root / self.inside(path).lstrip("/")
@@ -75,8 +73,6 @@ class Machine:
         # Most writes change nothing, and to read is faster.
         if not where.exists() or where.read_text(encoding="utf-8") != text:
             where.write_text(text, encoding="utf-8")
-
-    # -- faults, calls, and other state ----------------------------------------------------------------------
 
     def fault(self, name: str) -> dict[str, Any] | None:
         """Details of an injected fault, or None."""
@@ -145,8 +141,6 @@ class Machine:
         told = os.environ.get("F5_FAKE_USER")
         return int(told) if told else 0 if self.fault("not_root") is None else 1000
 
-    # -- power modes -----------------------------------------------------------------------------------------
-
     @property
     def power_modes(self) -> conf.Conf:
         """The power modes that the file names. Raises OSError."""
@@ -200,8 +194,6 @@ class Machine:
             return
         table = [int(word) for word in self.read(f"{folder}/available_frequencies").split()]
         self.set_gpu(table[0], max(hz for hz in table if cap_hz is None or hz <= cap_hz))
-
-    # -- clocks ----------------------------------------------------------------------------------------------
 
     def core_online(self, core: int) -> bool:
         return self.read(f"{CPU}/cpu{core}/online") == "1"
@@ -266,8 +258,6 @@ class Machine:
         if self.gpu is not None:
             self.write(f"{self.profile.gpu_parent}/railgate_enable", 1)
         self.set_emc(locked=False)
-
-    # -- boots -----------------------------------------------------------------------------------------------
 
     @property
     def boots(self) -> int:

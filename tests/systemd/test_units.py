@@ -57,9 +57,6 @@ def test_what_is_enabled_is_what_can_be() -> None:
     assert enabled == {*ENABLED, *OPTIONAL}
 
 
-# As systemd reads them.
-
-
 @needs_systemd
 def test_systemd_finds_nothing_wrong(staged: Staged) -> None:
     assert staged.verify() == []
@@ -130,9 +127,6 @@ def test_the_night_is_a_time_that_systemd_knows() -> None:
         ["systemd-analyze", "calendar", when], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert ran.returncode == 0 and "03:30:00" in ran.stdout
-
-
-# As the code counts on them.
 
 
 def table() -> dict[int, bool]:

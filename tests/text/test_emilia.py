@@ -149,9 +149,6 @@ def test_what_can_be_said_is_kept() -> None:
     assert not front.spelling.can_say("ə") and not front.spelling.can_say("<")
 
 
-# The process
-
-
 PROCESS = """
     import json, sys, time
     print(json.dumps({"version": "1"}), flush=True)

@@ -117,9 +117,6 @@ def records(engines: Path) -> list[Path]:
     return list(engines.glob("*.json"))
 
 
-# What is right
-
-
 def test_before_a_reboot_for_the_power_mode_none_is_built(
     made: Bundle, prepared: Path, engines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,9 +201,6 @@ def test_every_profile_is_compared_at_both_ends_and_with_one_and_two_rows(made: 
     assert len({p for _, p in replies}) == min(len(ends) + 1, 3)
     frames = {int(line.split()[2]) for line in lines if line.startswith("vocoder")}
     assert frames == {n for n in gate.LENGTHS if n < longest} | {longest}
-
-
-# What is wrong
 
 
 def on(
@@ -313,9 +307,6 @@ def test_a_sample_that_is_wrong_as_a_whole_puts_every_graph_in_float32(
     assert label == "tensorrt (condition, vocoder, step, step_keys, step_reply in float32)"
 
 
-# The cache
-
-
 def damage(folder: Path) -> None:
     path = next(folder.glob("*.engine"))
     path.write_bytes(path.read_bytes()[:-1])
@@ -393,9 +384,6 @@ def test_killed_at_any_stage_the_next_start_is_whole(made: Bundle, engines: Path
     assert child.returncode == -signal.SIGKILL and not records(engines)
     started(made, engines)
     assert len(list(engines.glob("*.engine"))) == len(ENGINES) and len(records(engines)) == 1
-
-
-# The plan
 
 
 def test_a_dry_run_says_what_is_missing_and_builds_none(made: Bundle, prepared: Path, engines: Path) -> None:
@@ -487,9 +475,6 @@ def test_a_daemon_that_is_stopped_while_building_ends_well(
         assert daemon.wait(PATIENCE_S) == 0, left
     assert "stopped while engines were built; the next start goes on" in left
     assert "Traceback" not in left
-
-
-# What the operator sees
 
 
 def checked(bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any, backend: str = "tensorrt") -> Any:

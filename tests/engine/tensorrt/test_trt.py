@@ -109,9 +109,6 @@ def bench(tiny: Bundle, device: Device, engines: Path) -> Bench:
     return Bench(tiny, device, engines)
 
 
-# Requests
-
-
 @pytest.mark.parametrize("max_batch", [2, 4])
 @pytest.mark.parametrize("captures", [False, True])
 def test_lanes_of_different_sampling_nfe_guidance_and_progress_equal_themselves_alone(
@@ -150,9 +147,6 @@ def test_a_step_has_a_profile_for_each_range_of_lengths(
         for frames in range(64, ends[-1] + 1, 64):
             sizes = {axis: most for axis, (_, _, most) in profiles[0].axes.items()} | {"N": frames}
             assert sum(profile.holds(sizes) for profile in profiles) == 1
-
-
-# CUDA graphs
 
 
 PLAIN, CAPTURED, REPLAYED = (2, 0, 0), (1, 1, 1), (1, 0, 1)
@@ -293,9 +287,6 @@ def test_a_step_that_cannot_be_captured_runs_and_says_so_once(bench: Bench, capl
     bench.end(engine)
 
 
-# Bindings
-
-
 @pytest.mark.parametrize(("name", "make", "message"), [
     ("weights", lambda b: None, "missing or unknown inputs: weights"),
     ("sigma", lambda b: b.empty((2,), "float32"), "missing or unknown inputs: sigma"),
@@ -328,9 +319,6 @@ def test_a_run_that_tensorrt_refuses_is_a_fault_with_its_reason(
         monkeypatch.setattr(tensorrt.Context, method, refuse)
         with pytest.raises(EngineFault, match=r"^TensorRT: update: .*: out of memory; lower engine"):
             binding.run()
-
-
-# The cache of engines
 
 
 def other_weights(path: Path) -> None:
@@ -511,9 +499,6 @@ def test_a_folder_that_cannot_be_used_is_named_before_the_build(bench: Bench) ->
     with pytest.raises(StorageError, match=f"^the cache of engines {bench.folder}: .*Not a directory"):
         bench.builds()
     assert not bench.device.counts["build"]
-
-
-# What is missing or cannot be built
 
 
 def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

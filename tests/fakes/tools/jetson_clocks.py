@@ -67,9 +67,6 @@ def show(machine: Machine) -> Iterator[str]:
     yield f"NV Power Mode: {machine.mode.name}"
 
 
-# -- store and restore -----------------------------------------------------------------------------------
-
-
 def _kept(machine: Machine) -> Iterator[str]:
     """The files whose values are stored."""
     for core in range(machine.profile.cpus):

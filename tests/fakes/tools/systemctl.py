@@ -111,8 +111,6 @@ class Systemctl:
         with self.machine.units() as units:
             units.setdefault(name, {}).update(properties)
 
-    # -- verbs -----------------------------------------------------------------------------------------------
-
     def do_is_active(self, names: list[str]) -> int:
         states = [self.unit(name)["ActiveState"] for name in names]
         if "--quiet" not in self.options and "-q" not in self.options:
