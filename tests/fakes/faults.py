@@ -129,7 +129,6 @@ def _heat(machine: Machine, milli: int, cooling: int) -> None:
 
 
 def _over_current_storm(jetson: Jetson, oc1: int = 0, oc2: int = 0, oc3: int = 3000) -> None:
-    """Add over-current events."""
     folder = jetson.machine.hwmon("soctherm_oc")
     for number, more in ((1, oc1), (2, oc2), (3, oc3)):
         path = f"{folder}/oc{number}_event_cnt"
@@ -160,7 +159,6 @@ def _clock_1970(jetson: Jetson) -> None:
 
 
 def _unit_down(jetson: Jetson, unit: str = "f5-appliance.service", result: str = "exit-code") -> None:
-    """A unit has failed."""
     jetson.unit(unit, ActiveState="failed", SubState="failed", Result=result)
 
 

@@ -83,7 +83,6 @@ class Clock:
 
     @property
     def arguments(self) -> dict[str, Callable[..., Any]]:
-        """For Jetson.box."""
         return {"uptime": lambda: self.uptime_s, "wall": lambda: self.wall_s, "sleep": self.advance}
 
 
@@ -102,7 +101,6 @@ class Jetson:
 
     @property
     def profile(self) -> Profile:
-        """The module and the JetPack."""
         return self.machine.profile
 
     def _launchers(self) -> None:
@@ -176,7 +174,6 @@ class Jetson:
         faults.inject(self, name, **details)
 
     def heal(self, name: str) -> None:
-        """Take a fault away again."""
         faults.heal(self, name)
 
     def jtop(self, kind: str) -> Path:
@@ -204,7 +201,6 @@ class Jetson:
         self.machine.append("journal.jsonl", json.dumps(entry))
 
     def process(self, pid: int, name: str, *arguments: str) -> None:
-        """A running process of that name, with a command line."""
         self.write(f"/proc/{pid}/comm", f"{name}\n")
         self.write(f"/proc/{pid}/cmdline", "".join(f"{word}\0" for word in (name, *arguments)))
 
@@ -237,7 +233,6 @@ class Jetson:
 
     @property
     def mode(self) -> str:
-        """The name of the present power mode."""
         return self.machine.mode.name
 
     @property

@@ -75,7 +75,6 @@ class Machine:
             where.write_text(text, encoding="utf-8")
 
     def fault(self, name: str) -> dict[str, Any] | None:
-        """Details of an injected fault, or None."""
         try:
             details: dict[str, Any] = json.loads((self.state / "faults" / name).read_text())
         except FileNotFoundError:
@@ -87,20 +86,16 @@ class Machine:
         (self.state / "faults" / name).write_text(json.dumps(details))
 
     def clear_fault(self, name: str) -> None:
-        """Take a fault away."""
         (self.state / "faults" / name).unlink(missing_ok=True)
 
     def log(self, program: str, arguments: Iterable[str]) -> None:
-        """Note a call of a tool."""
         self.append("calls.log", shlex.join([program, *arguments]))
 
     def append(self, name: str, line: str) -> None:
-        """A line more in a file of the state."""
         with (self.state / name).open("a", encoding="utf-8") as stream:
             stream.write(f"{line}\n")
 
     def lines(self, name: str) -> list[str]:
-        """The lines of a file of the state."""
         try:
             return (self.state / name).read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
@@ -215,7 +210,6 @@ class Machine:
         return self.profile.devfreq if self.path(self.profile.devfreq).is_dir() else None
 
     def set_gpu(self, low_hz: int, high_hz: int) -> None:
-        """The GPU's limits; the clock follows."""
         self.write(f"{self.profile.devfreq}/max_freq", high_hz)
         self.write(f"{self.profile.devfreq}/min_freq", low_hz)
         self.write(f"{self.profile.devfreq}/cur_freq", low_hz)
@@ -297,7 +291,6 @@ class Machine:
 
 
 def captured(name: str) -> list[str]:
-    """Lines that a real device printed."""
     return (Path(__file__).parent / "captured" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
 
 

@@ -73,7 +73,6 @@ class Monitors(Planter):
             self.link(f"{HWMON}/{name}", f"{device}/hwmon/{name}")
 
     def _chips(self) -> dict[str, Files]:
-        """Sensors by the folder of their device."""
         bus = "/sys/devices" if self.profile.jetpack == 5 else "/sys/devices/platform/bus@0"
         fan = {"name": "pwmfan", "pwm1": "66", "pwm1_enable": "1"}
         chips: dict[str, Files] = {

@@ -93,12 +93,10 @@ class Profile:
 
     @property
     def release(self) -> str:
-        """The text of /etc/nv_tegra_release."""
         return RELEASES[self.jetpack]
 
     @property
     def packages(self) -> Mapping[str, str]:
-        """The vendor's Debian packages and their versions."""
         return PACKAGES[self.jetpack]
 
     @property
@@ -108,7 +106,6 @@ class Profile:
 
     @property
     def gpu_parent(self) -> str:
-        """The GPU's device."""
         if self.jetpack == 5:
             return "/sys/devices/17000000.ga10b"
         return "/sys/devices/platform/bus@0/17000000.gpu"
@@ -120,7 +117,6 @@ class Profile:
 
     @property
     def devfreq(self) -> str:
-        """The folder of the GPU's clock."""
         return f"{self.gpu_parent}/devfreq/{self.gpu_name}"
 
     @property

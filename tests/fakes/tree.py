@@ -18,10 +18,7 @@ DRIVERS = {5: "35.3.1", 6: "540.4.0", 7: "595.58.03"}
 
 
 class Tree(Monitors):
-    """All of it."""
-
     def plant(self) -> None:
-        """Everything, as the factory leaves it."""
         self.cpus()
         self.gpu()
         self.memory_clock()
@@ -132,7 +129,6 @@ class Tree(Monitors):
         return "".join(f"/dev/zram{core}\tpartition\t{each}\t0\t5\n" for core in range(self.profile.cpus))
 
     def boot_id(self) -> None:
-        """Another one."""
         # Not from the module uuid, whose import is a tenth of what a call of a fake program costs.
         self.put("/proc/sys/kernel/random/boot_id", Path("/proc/sys/kernel/random/uuid").read_text())
 
@@ -142,7 +138,6 @@ class Tree(Monitors):
         self.put("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", "MAINSWRST\n")
 
     def nodes(self) -> None:
-        """Device nodes, as empty files."""
         gpu = ("nvhost-ctrl-gpu", "nvhost-gpu") if self.profile.jetpack == 5 else ("nvgpu/igpu0/ctrl",)
         for name in ("nvmap", "host1x-fence", "dri/renderD128", *gpu):
             self.put(f"/dev/{name}")
@@ -154,7 +149,6 @@ class Tree(Monitors):
         )
 
     def disk(self) -> None:
-        """Files of the distribution and of JetPack."""
         version, name, python = UBUNTU[self.profile.jetpack]
         self.put("/etc/nv_tegra_release", self.profile.release)
         self.put(

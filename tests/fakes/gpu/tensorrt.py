@@ -40,7 +40,6 @@ DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(in
 
 
 def named(name: str, *members: str) -> Any:
-    """An enumeration that counts from 0."""
     return enum.IntEnum(name, members, start=0)
 
 

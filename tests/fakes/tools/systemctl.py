@@ -33,8 +33,6 @@ VALUED = ("-p", "-P", "-n", "-t", "-o", "--property", "--root", "--type", "--sta
 
 
 class Systemctl:
-    """One call of it."""
-
     def __init__(self, arguments: list[str], machine: Machine) -> None:
         self.machine = machine
         self.words: list[str] = []
@@ -62,7 +60,6 @@ class Systemctl:
         return int(method(names))
 
     def unit(self, name: str) -> dict[str, str]:
-        """All properties of a unit."""
         with self.machine.units() as units:
             told = units.get(name)
         loaded = told is not None or self.file(name) is not None
@@ -81,7 +78,6 @@ class Systemctl:
         return None
 
     def inside(self, path: Path) -> Path:
-        """Follow a link, an absolute one inside the root."""
         while path.is_symlink() and os.readlink(path).startswith("/"):
             path = self.root / os.readlink(path).lstrip("/")
         return path
@@ -97,14 +93,12 @@ class Systemctl:
                 yield from (f"/etc/systemd/system/{alias}" for alias in value.split())
 
     def links(self, name: str) -> Iterator[Path]:
-        """The links that are there."""
         for link in self.wanted(name):
             path = self.root / link[1:]
             if path.is_symlink():
                 yield path
 
     def unlinked(self, name: str) -> str:
-        """The word for a unit without links."""
         return "disabled" if any(self.wanted(name)) else "static"
 
     def set(self, name: str, **properties: str) -> None:
@@ -243,7 +237,6 @@ class Systemctl:
 
 
 def main(arguments: list[str], machine: Machine) -> int:
-    """Run it; the exit status."""
     machine.log("systemctl", arguments)
     if "--version" in arguments:
         print("systemd 249 (249.11-0ubuntu3.12)")
