@@ -258,7 +258,6 @@ class Victim:
     failed: list[str] = field(default_factory=list)
 
     def speak(self, *, seed: int | None = None) -> bytes:
-        """Audio of a short line."""
         options: Options = {"user": "fan", "playout": "overlap", "seed": seed}
         events = self.client.stream("Hello, I am new here.", "ann", **options)
         return b"".join(event.data for event in events if isinstance(event, Piece))
@@ -281,7 +280,6 @@ class Effect:
 
 @contextlib.contextmanager
 def attacked(folder: Path, bundle: Path, **options: Any) -> Iterator[tuple[Running, str, Victim]]:
-    """A daemon, the token of a hostile bot, and another caller."""
     tokens = folder / "tokens.json"
     bot, other = (token_file.add(tokens, name, [token_file.Role.SPEAK]) for name in ("bot", "other"))
     voices = token_file.add(tokens, "voices", [token_file.Role.VOICES])

@@ -90,7 +90,6 @@ def silence_s(message: Message) -> float:
 
 
 def figures(messages: Sequence[Message]) -> dict[str, object]:
-    """Replies of a group of callers."""
     refused = Counter(m.refused for m in messages if m.refused)
     ended = Counter(m.ended for m in messages if m.job and m.ended != "SegmentAudio")
     promised = [m for m in messages if m.promised]

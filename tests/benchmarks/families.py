@@ -56,7 +56,6 @@ STAND_INS = (
 
 
 def prepare_bundle(work: Path, name: str, precision: Precision = "fp32") -> Bundle:
-    """The bundle of a family, unmeasured; WORK/name is made if it is missing."""
     folder = work / name / precision
     if not folder.exists():
         from export import assemble
@@ -175,7 +174,6 @@ def ours(bundle: Bundle, nfe: int, sampling: Sampling, threads: int, *, first: b
 
 
 def planned_zipvoice(work: Path) -> tuple[Segment, FloatArray]:
-    """The whole reply of ZipVoice, and its noise."""
     bundle = prepare_bundle(work, ZIPVOICE)
     [planned] = segments(bundle, NFE[ZIPVOICE], "exact", Segmentation.UPSTREAM)
     return planned, upstream_noise(planned.frames)

@@ -66,8 +66,6 @@ TEXT = (
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes of the synthesis."""
-
     named: str
     """Family, or path of its file."""
     reference: int = 469

@@ -88,7 +88,6 @@ def seconds_by_class(bundle: Bundle, graph: str, frames: int, threads: int) -> d
 
 
 def limits_here(bundle: Bundle, frames: int, reference: int, nfe: int, threads: int) -> dict[str, Any]:
-    """Floors, shares and predictions on this CPU, measured now."""
     peak, rows = measure_peak(threads), list[dict[str, Any]]()
     works = {graph: count(bundle, graph) for graph in GRAPHS}
     calls = {"modulation": nfe, "condition": 1, "step": nfe * bundle.manifest.sampler.most_rows, "vocoder": 1}

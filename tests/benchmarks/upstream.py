@@ -134,7 +134,6 @@ def upstream(
 
 
 def listening(process: subprocess.Popen[str]) -> None:
-    """Wait until socket_server is warm. Raises NotEqual."""
     end = time.monotonic() + START_S
     while True:
         if process.poll() is not None:

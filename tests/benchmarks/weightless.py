@@ -274,7 +274,6 @@ def fill(archive: Path, work: Path) -> Bundle:
 
 
 def write(folder: Path, named: str, precision: Precision) -> None:
-    """Make and pack a family, by its name or file, into FOLDER."""
     from export.families import family
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -20,8 +20,6 @@ PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
 
 @dataclass(frozen=True)
 class Case:
-    """A fault and what must come of it."""
-
     name: str
     arrange: Callable[[Jetson], object]
     check: str

@@ -22,7 +22,6 @@ BWMGR = "/sys/class/devfreq/bwmgr"
 
 @pytest.fixture
 def pinned(tmp_path: Path) -> Jetson:
-    """In its best mode, and pinned."""
     return pinned_box(tmp_path, "jp6-0005")
 
 

@@ -68,7 +68,6 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def packed(folder: Path, kind: str = "gz", top: str = "") -> Path:
-    """A bundle's folder as an archive."""
     path = folder.with_name(f"{folder.name}.tar.{kind}")
     with tarfile.open(path, f"w:{kind}") as tar:  # type: ignore[call-overload]
         tar.add(folder, arcname=top or ".")
@@ -196,7 +195,6 @@ def rot(path: Path) -> None:
 
 
 def archive_of(folder: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
-    """An archive of the bundle b and these."""
     path = packed(variant(folder, "b"), "gz")
     with tarfile.open(path.with_suffix(""), "w") as tar:
         tar.add(folder / "b", arcname="b")

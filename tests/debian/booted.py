@@ -93,8 +93,6 @@ class Line:
 
 
 class Booted:
-    """A box that is switched on."""
-
     def __init__(self, root: Path, pid: int) -> None:
         self.root, self.pid = root, pid
 

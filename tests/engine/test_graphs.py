@@ -115,8 +115,6 @@ def test_the_index_is_fed_where_the_family_upsamples_text(
     tiny: Bundle, upsampling: Upsampling, positions: dict[str, int]
 ) -> None:
     class Noted:
-        """A graph that notes what it is bound to."""
-
         def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Noted:
             self.inputs = inputs
             return self

@@ -28,7 +28,6 @@ def arrays() -> dict[str, Any]:
 
 
 def written(folder: Path, **changes: Any) -> Path:
-    """A case file; None leaves an array out."""
     path = folder / "case.npz"
     whole = {**arrays(), **changes}
     np.savez(path, **{name: value for name, value in whole.items() if value is not None})

@@ -48,7 +48,6 @@ NEWER = ("RestartSteps", "RestartMaxDelaySec")
 
 
 def unit_names() -> list[str]:
-    """Our units and timers."""
     return sorted(path.name for path in SOURCE.iterdir() if path.suffix in (".service", ".timer"))
 
 
@@ -77,7 +76,6 @@ class Staged:
         self.unit(name).write_text(text.replace(f"\n{before}\n", f"\n{after}\n"))
 
     def add(self, name: str, text: str, *, enable: bool = False) -> None:
-        """Another unit."""
         self.unit(name).write_text(text)
         if enable:
             self._run("systemctl", f"--root={self.folder}", "--quiet", "enable", name)

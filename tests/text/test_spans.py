@@ -100,7 +100,6 @@ SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 
 
 def number_of(words: str) -> int:
-    """The number that English words say."""
     total = part = 0
     for word in words.replace("-", " ").split():
         if word == "hundred":

@@ -85,7 +85,6 @@ class Bench:
         return graph.bind(tensors, {"latents_out": tensors.pop("latents_out")})
 
     def builds(self, trt: TensorRT | None = None, frames: int = 128) -> int:
-        """Number of engines that are built to load the vocoder."""
         self.device.counts.clear()
         backend = self.backend(trt=trt)
         self.load("vocoder", frames, backend)
@@ -93,7 +92,6 @@ class Bench:
         return self.device.counts["build"]
 
     def counted(self, *names: str) -> tuple[int, ...]:
-        """Counts since the last call."""
         found = tuple(self.device.counts[name] for name in names)
         self.device.counts.clear()
         return found
