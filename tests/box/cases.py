@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,13 @@ class Case:
     level: Level
     value: str
     remedy: str = ""
+    seen: str = ""
+    """Key of test_remedies.SEEN."""
+    by_hand: Callable[[Jetson], object] = lambda jetson: None
+    """What the remedy says besides commands, which come after it."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What is typed for a word in capitals."""
+    profile: str = "jp6-0005"
     readyz: tuple[int, int] | None = (200, 200)
     """Statuses of /readyz and /livez; None: connection refused."""
     box: dict[str, Any] = field(default_factory=dict)
