@@ -175,10 +175,8 @@ def test_a_version_is_another_environments_python(tmp_path: Path) -> None:
     ([str(BUNDLE), str(BUNDLE), "--blocks", "5"], "--blocks must be at least 6"),
     ([str(BUNDLE), str(BUNDLE), "--lengths", "short,endless"], "endless is none of short, medium, long"),
     ([str(BUNDLE), str(BUNDLE), "--voice", "/nowhere.wav"], "/nowhere.wav: No such file"),
-    (
-        [str(BUNDLE), str(BUNDLE), "--set", "engine.backend=tensorrt"],
-        "its daemon ended with 65: appliance serve: backend",
-    ),
+    ([str(BUNDLE), str(BUNDLE), "--set", "engine.backend=tensorrt"],
+     "its daemon ended with 65: appliance serve: backend"),
 ])  # fmt: skip
 def test_arguments_that_cannot_be_compared(
     tmp_path: Path, voice: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]

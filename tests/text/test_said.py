@@ -159,11 +159,8 @@ def test_a_full_list_costs_little_more_than_to_read_it(stem: str) -> None:
 
 @pytest.mark.parametrize(("body", "text", "pauses"), [
     ("Hello <break time='500ms'/> world.", "Hello world.", [(5, 0.5)]),
-    (
-        "One.<break/>Two.<break strength='strong'/><break time='1.5s'/>Three",
-        "One. Two. Three",
-        [(4, 0.4), (9, 2.3)],
-    ),
+    ("One.<break/>Two.<break strength='strong'/><break time='1.5s'/>Three", "One. Two. Three",
+     [(4, 0.4), (9, 2.3)]),
     ("<break time='1s'/>Late<break time='2s'/>", "Late", [(4, 2.0)]),
     ("a<break strength='none'/>b", "a b", []),
     ("<p>One</p><p><s>Two!</s><s>three</s></p>", "One. Two! three.", []),
@@ -188,11 +185,8 @@ def test_ssml(body: str, text: str, pauses: list[tuple[int, float]]) -> None:
     ("<voice name='x'><lang xml:lang='de'>hi</lang></voice>", "hi", ["<voice name='x'>", "<lang "]),
     ("one<mark name='m'/> two", "one two", ["<mark name='m'>"]),
     ("<phoneme alphabet='ipa' ph='x'>tomato</phoneme>", "tomato", ["<phoneme alphabet='ipa' ph='x'>"]),
-    (
-        "<audio src='file:///etc/passwd'>a sound<desc>of it</desc></audio>",
-        "a sound",
-        ["<audio src=", "<desc>"],
-    ),
+    ("<audio src='file:///etc/passwd'>a sound<desc>of it</desc></audio>", "a sound",
+     ["<audio src=", "<desc>"]),
     ("<say-as interpret-as='song'>a 5</say-as>", "a five", ["<say-as interpret-as='song'>"]),
     ("<metadata>no word</metadata>yes", "yes", ["<metadata>"]),
 ])  # fmt: skip

@@ -102,27 +102,16 @@ def test_no_piece_but_a_lone_one_is_too_short_where_words_are_ordinary(text):
 
 @pytest.mark.parametrize(("text", "pieces"), [
     ("Hi, Bob", ["Hi, Bob"]),
-    (
-        "Thanks for the follow, Anna! Welcome to the stream.",
-        ["Thanks for the follow,", "Anna! Welcome to the stream."],
-    ),
-    (
-        "谢谢关注！欢迎来到直播间，今天我们一起玩新游戏，希望大家喜欢。",
-        ["谢谢关注！", "欢迎来到直播间，今天我们一起玩新游戏，希望大家喜欢。"],
-    ),
-    (
-        "Dr. Smith met Mr. Lee at 12:30, they say, for coffee.",
-        ["Dr. Smith met Mr. Lee at 12:30,", "they say, for coffee."],
-    ),
+    ("Thanks for the follow, Anna! Welcome to the stream.",
+     ["Thanks for the follow,", "Anna! Welcome to the stream."]),
+    ("谢谢关注！欢迎来到直播间，今天我们一起玩新游戏，希望大家喜欢。",
+     ["谢谢关注！", "欢迎来到直播间，今天我们一起玩新游戏，希望大家喜欢。"]),
+    ("Dr. Smith met Mr. Lee at 12:30, they say, for coffee.",
+     ["Dr. Smith met Mr. Lee at 12:30,", "they say, for coffee."]),
     ("直播间,今天我们一起玩", ["直播间,今天我们一起玩"]),
     ("欢迎大家来到直播间,今天我们一起玩", ["欢迎大家来到直播间,", "今天我们一起玩"]),
-    (
-        "Welcome to the stream I hope you have a lovely time here tonight with all of us and the cat",
-        [
-            "Welcome to the stream I hope you have a lovely time here",
-            "tonight with all of us and the cat",
-        ],
-    ),
+    ("Welcome to the stream I hope you have a lovely time here tonight with all of us and the cat",
+     ["Welcome to the stream I hope you have a lovely time here", "tonight with all of us and the cat"]),
 ])  # fmt: skip
 def test_first_pieces_are_the_shortest_clauses_that_are_long_enough(text, pieces):
     budgets = Budgets(15, 60, 200) if "they say" not in text else Budgets(9, 60, 200)
