@@ -1,16 +1,20 @@
-"""Channels that a device carries, against costs of which the answer follows."""
+"""Channels that a device carries, against costs of which the answer follows, and beside hostile callers."""
 
 from __future__ import annotations
+
+import itertools
+import math
 
 import pytest
 
 from appliance.contract import bundle as bundles
 from appliance.request import Cost, Segment
-from tests.benchmarks import capacity, simulator
+from appliance.scheduler import admission
+from tests.benchmarks import capacity, crowd, simulator
 from tests.benchmarks.capacity import Modelled, Speaking
 from tests.benchmarks.devices import DEVICES
 from tests.benchmarks.reply_model import ReplyModel
-from tests.benchmarks.simulator import DEMO, Steps
+from tests.benchmarks.simulator import DEMO, ORIN, Steps
 
 pytestmark = pytest.mark.once
 
@@ -66,3 +70,31 @@ def test_a_reply_costs_what_is_modelled_and_its_launches() -> None:
         )
         assert captured == pytest.approx(steps_s + number * launches * capacity.KERNEL_S, rel=1e-6)
         assert launched >= number * launches * capacity.HOST_S
+
+
+def test_turns_follow_without_a_pause_and_one_a_second_is_cancelled() -> None:
+    sent = crowd.playing(8, 60.0, 4)
+    assert 55 <= sum(math.isfinite(message.cancel_after_s) for message in sent) <= 60
+    for channel in {message.channel for message in sent}:
+        own = [message for message in sent if message.channel == channel]
+        for one, after in itertools.pairwise(own):
+            plays_s = min(sum(one.pieces[0]), one.cancel_after_s - crowd.LEAD_S)
+            assert after.at - one.at == pytest.approx(plays_s)
+
+
+def test_every_hostile_caller_sends_as_its_kind_does() -> None:
+    sent = crowd.hostile(len(crowd.HOSTILE) + 1, 100.0, 4)
+    assert len({message.caller for message in sent}) == len(crowd.HOSTILE) + 1
+    for number, (kind, (rate, _)) in enumerate(crowd.HOSTILE.items()):
+        own = sum(message.caller == f"{kind} {number}" for message in sent)
+        assert own == pytest.approx(100.0 * rate, abs=4.0 * math.sqrt(100.0 * rate))
+
+
+@pytest.mark.parametrize("fair", [True, False])
+def test_shares_keep_channels_sounding_beside_a_flood(fair: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not fair:
+        monkeypatch.setattr(admission, "share_of", lambda *_: None)
+    found = crowd.run(ORIN, 4, 0.2, 20.0, 7)
+    assert found["box"]["hostile callers"] == 1 and found["unnamed"]["promised"]
+    assert found[crowd.FRIENDLY]["C100 of promised"] == 1.0
+    assert (found[crowd.FRIENDLY]["good of sent"] == 1.0) is fair
