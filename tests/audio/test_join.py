@@ -21,7 +21,6 @@ def waves(lengths: list[int]) -> list[np.ndarray]:
 
 
 def join(pieces: list[np.ndarray], overlap: int) -> tuple[np.ndarray, list[int]]:
-    """What comes out in all, and how much of it after each piece."""
     joiner = Joiner(overlap)
     out = [joiner.push(piece, last=place == len(pieces) - 1) for place, piece in enumerate(pieces)]
     return np.concatenate(out), [len(part) for part in out]

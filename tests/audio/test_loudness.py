@@ -45,16 +45,12 @@ def test_a_sine_of_full_scale_has_the_published_loudness(rate_hz: int) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    ("parts", "lufs"),
-    [
-        ([(-23.0, 20.0)], -23.0),
-        ([(-33.0, 20.0)], -33.0),
-        ([(-36.0, 10.0), (-23.0, 60.0), (-36.0, 10.0)], -23.0),
-        ([(-72.0, 10.0), (-36.0, 10.0), (-23.0, 60.0), (-36.0, 10.0), (-72.0, 10.0)], -23.0),
-        ([(-26.0, 20.0), (-20.0, 20.1), (-26.0, 20.0)], -23.0),
-    ],
-)
+@pytest.mark.parametrize(("parts", "lufs"), [
+    ([(-23.0, 20.0)], -23.0), ([(-33.0, 20.0)], -33.0),
+    ([(-36.0, 10.0), (-23.0, 60.0), (-36.0, 10.0)], -23.0),
+    ([(-72.0, 10.0), (-36.0, 10.0), (-23.0, 60.0), (-36.0, 10.0), (-72.0, 10.0)], -23.0),
+    ([(-26.0, 20.0), (-20.0, 20.1), (-26.0, 20.0)], -23.0),
+])  # fmt: skip
 def test_the_gates_pass_ebus_cases(parts: list[tuple[float, float]], lufs: float) -> None:
     """EBU Tech 3341, cases 1 to 5: within 0.1 LU."""
     samples = np.concatenate([sine(1_000, dbfs, seconds, RATE_HZ) for dbfs, seconds in parts])
@@ -90,16 +86,10 @@ def _step_by_step(samples: FloatArray) -> float:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    ("share", "phase_deg", "amplitude", "dbtp"),
-    [
-        (4, 0.0, 0.5, -6.0),
-        (4, 45.0, 0.5, -6.0),
-        (6, 60.0, 0.5, -6.0),
-        (8, 67.5, 0.5, -6.0),
-        (4, 45.0, 1.41, 3.0),
-    ],
-)
+@pytest.mark.parametrize(("share", "phase_deg", "amplitude", "dbtp"), [
+    (4, 0.0, 0.5, -6.0), (4, 45.0, 0.5, -6.0), (6, 60.0, 0.5, -6.0), (8, 67.5, 0.5, -6.0),
+    (4, 45.0, 1.41, 3.0),
+])  # fmt: skip
 def test_the_true_peak_passes_ebus_cases(share: int, phase_deg: float, amplitude: float, dbtp: float) -> None:
     """EBU Tech 3341, cases 15 to 19: within +0.2 and -0.4 dB. The ends are faded, as a sine has none."""
     samples = sine(48_000 / share, 20 * math.log10(amplitude), 1.0, 48_000, phase_deg)

@@ -59,10 +59,9 @@ def test_it_holds_what_a_list_would(operations: list[tuple[str, Any, Any]]) -> N
         assert (phrases.hits, phrases.misses) == (hits, misses)
 
 
-@pytest.mark.parametrize(
-    ("limit_bytes", "drawn", "takes"),
-    [(0, True, (False, False)), (1, False, (True, False)), (1, True, (True, True))],
-)
+@pytest.mark.parametrize(("limit_bytes", "drawn", "takes"), [
+    (0, True, (False, False)), (1, False, (True, False)), (1, True, (True, True)),
+])  # fmt: skip
 def test_what_it_takes(limit_bytes: int, drawn: bool, takes: tuple[bool, bool]) -> None:
     phrases = Phrases(limit_bytes, drawn_seeds=drawn)
     assert (phrases.takes(seeded=True), phrases.takes(seeded=False)) == takes

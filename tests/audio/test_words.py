@@ -1,4 +1,4 @@
-"""Word timings: their order and bounds, against pauses that were put into a sound."""
+"""Word timings: their order and bounds, against pauses that were put into a sound; their places in a text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.audio import words
+from appliance.audio.captions import written_spans
+from appliance.audio.words import Word, split
 from appliance.request import FloatArray, Segment
+from appliance.text.normalise import normalise
 from tests.fakes_engine import segment
 
 RATE_HZ = 24_000
@@ -30,19 +33,12 @@ def sound(*stretches: tuple[float, float]) -> FloatArray:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Hello there, chat!", ["Hello", "there,", "chat!"]),
-        ("well - no", ["well -", "no"]),
-        ('He said "yes."', ["He", "said", '"yes."']),
-        ("“你好，”她说", ["“你", "好，”", "她", "说"]),
-        ("GG大家好 ok", ["GG", "大", "家", "好", "ok"]),
-        ("...", ["..."]),
-        ("… so", ["… so"]),
-        ("", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("Hello there, chat!", ["Hello", "there,", "chat!"]),
+    ("well - no", ["well -", "no"]), ('He said "yes."', ["He", "said", '"yes."']),
+    ("“你好，”她说", ["“你", "好，”", "她", "说"]), ("GG大家好 ok", ["GG", "大", "家", "好", "ok"]),
+    ("...", ["..."]), ("… so", ["… so"]), ("", []),
+])  # fmt: skip
 def test_words(text: str, expected: list[str]) -> None:
     assert words.split(text) == expected
 
@@ -124,3 +120,38 @@ def test_a_long_word_takes_longer_and_so_does_one_before_a_pause() -> None:
     assert words.weight("night.") > words.weight("night")
     assert words.weight("2024") > words.weight("abcd")
     assert words.weight("好") == words.weight("四")
+
+
+def places(written: str, spoken: str) -> list[tuple[str, str]]:
+    """(spoken word, its place in the text) of each."""
+    words = split(spoken)
+    spans = written_spans(written, [Word(word, 0.0, 0.0, 0) for word in words])
+    assert spans == sorted(spans) and all(0 <= begin <= end <= len(written) for begin, end in spans)
+    return [(word, written[begin:end]) for word, (begin, end) in zip(words, spans, strict=True)]
+
+
+@pytest.mark.parametrize(("written", "spoken", "expected"), [
+    ("Hi, chat!", "hi, chat.", [("hi,", "Hi,"), ("chat.", "chat!")]),
+    ("[happy] hello", "hello", [("hello", "hello")]),
+    ("a $5 hat", "a five dollar hat", [("a", "a"), ("five", "$5"), ("dollar", "$5"), ("hat", "hat")]),
+    ("see https://x.y/z", "see link", [("see", "see"), ("link", "https://x.y/z")]),
+    ("4 me 2", "for me too", [("for", "4"), ("me", "me"), ("too", "2")]),
+    ("😂", "tears of joy", [("tears", "😂"), ("of", "😂"), ("joy", "😂")]),
+    ("25 twenty", "twenty five twenty", [("twenty", "25"), ("five", "25"), ("twenty", "twenty")]),
+    ("有5个", "有五个", [("有", "有"), ("五", "5"), ("个", "个")]),
+    ("", "x", [("x", "")]),
+])  # fmt: skip
+def test_places(written: str, spoken: str, expected: list[tuple[str, str]]) -> None:
+    assert places(written, spoken) == expected
+
+
+def test_a_text_that_is_spoken_as_written_is_marked_word_by_word() -> None:
+    text = normalise("a rose is a rose is a rose, is a rose. " * 40)
+    assert all(spoken == written for spoken, written in places(text, text))
+
+
+def test_the_words_after_a_rewritten_place_are_found_again() -> None:
+    """Also where nearly all is rewritten, and the words repeat."""
+    written = " ".join(f"{n} times" for n in range(100, 160))
+    spoken = " ".join(f"one hundred and {n} times" for n in range(100, 160))
+    assert [place for word, place in places(written, spoken) if word == "times"] == ["times"] * 60

@@ -28,9 +28,6 @@ TICKS = 100
 MIX = Mix(Weighted((5, 13), (1.0, 3.0)), Weighted(("normal", "bulk"), (1.0, 1.0)), cancelled=0.2, slow=0.1)
 
 
-# Playback.
-
-
 def silence_of_a_player(pieces: list[tuple[int, int]], total: int) -> int:
     """Play sample by sample from the first arrival; count the ticks at which the next has not arrived."""
     clock, silent = pieces[0][1], 0
@@ -66,9 +63,6 @@ def test_percentile_of_nothing_and_of_what_never_came() -> None:
     assert percentile([], 0.5) is None
     values = [1.0] * 94 + [math.inf] * 6
     assert (percentile(values, 0.5), percentile(values, 0.95)) == (1.0, None)
-
-
-# Messages.
 
 
 def test_poisson_arrivals() -> None:
@@ -113,18 +107,14 @@ def test_the_raid() -> None:
     assert any(message.cancel_after_s for message in messages)
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"at_s": 1, "text": "x", "txt": 1}', "line 2: unknown key txt; valid: at_s, cancel_after_s"),
-        ('{"at_s": 1}', "line 2: .*text"),
-        ('{"at_s": -1, "text": "x"}', "line 2: at_s must be from 0"),
-        ('{"at_s": 1, "text": " "}', "text not empty"),
-        ('{"at_s": 1, "text": "x", "priority": "loud"}', "priority must be one of bulk, .* not 'loud'"),
-        ("[1]", "line 2"),
-        ("{", "line 2"),
-    ],
-)
+@pytest.mark.parametrize(("line", "message"), [
+    ('{"at_s": 1, "text": "x", "txt": 1}', "line 2: unknown key txt; valid: at_s, cancel_after_s"),
+    ('{"at_s": 1}', "line 2: .*text"),
+    ('{"at_s": -1, "text": "x"}', "line 2: at_s must be from 0"),
+    ('{"at_s": 1, "text": " "}', "text not empty"),
+    ('{"at_s": 1, "text": "x", "priority": "loud"}', "priority must be one of bulk, .* not 'loud'"),
+    ("[1]", "line 2"), ("{", "line 2"),
+])  # fmt: skip
 def test_a_burst_that_cannot_be_replayed(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "burst.jsonl"
     path.write_text('{"at_s": 0, "text": "x"}\n' + line)
@@ -135,9 +125,6 @@ def test_a_burst_that_cannot_be_replayed(tmp_path: Path, line: str, message: str
         read_burst(path)
     with pytest.raises(BenchError, match="No such file"):
         read_burst(tmp_path / "none")
-
-
-# Figures.
 
 
 def outcome(at_s: float, status: str = "OK", late_s: float = 0.0, **fields: Any) -> Outcome:

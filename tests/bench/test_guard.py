@@ -45,49 +45,33 @@ NO_CAUSE = "no cause seen"
 SLOW = {"rtf": 0.4}
 
 
-@pytest.mark.parametrize(
-    ("changes", "level", "words"),
-    [
-        # Up to 15 % over the baseline pass, up to 40 % are told.
-        ({}, PASS, ""),
-        ({"rtf": 0.1, "first_audio_s": 0.1}, PASS, ""),
-        ({"rtf": 0.2299}, PASS, ""),
-        ({"rtf": 0.2301}, WARN, NO_CAUSE),
-        ({"first_audio_s": 0.4601}, WARN, NO_CAUSE),
-        ({"rtf": 0.2799}, WARN, NO_CAUSE),
-        ({"rtf": 0.2801}, FAIL, NO_CAUSE),
-        ({"first_audio_s": 0.5601}, FAIL, NO_CAUSE),
-        # A slow box is told why.
-        ({**SLOW, "machine": {"loose": ["gpu: free"]}}, FAIL, "likely: clocks: gpu: free"),
-        ({**SLOW, "machine": {"clocks": "unpinned"}}, FAIL, "likely: clocks: unpinned"),
-        ({**SLOW, "machine": {"mode": "MODE_30W"}}, FAIL, "likely: clocks: power mode MAXN, now MODE_30W"),
-        ({**SLOW, "machine": {"junction_after_c": 91.0}}, FAIL, "likely: heat: 91 °C"),
-        (
-            {**SLOW, "machine": {"versions": {"onnxruntime": "1.31"}}},
-            FAIL,
-            "likely: versions: onnxruntime 1.30, now 1.31",
-        ),
-        (
-            {**SLOW, "neighbours": [("stress (7)", 0.98)]},
-            FAIL,
-            "likely: neighbours: stress (7) took 0.98 of a core",
-        ),
-        ({**SLOW, "waited_ms": 900.0}, FAIL, "likely: neighbours: the daemon had other requests"),
-        ({**SLOW, "backend": "ort-cpu"}, FAIL, "likely: another backend: tensorrt, now ort-cpu"),
-        (
-            {**SLOW, "key": "bb/R36.4.3/MAXN", "bundle": "Base fp32"},
-            FAIL,
-            "likely: another bundle: Base fp16, now Base fp32",
-        ),
-        # A good speed proves nothing of such a box.
-        ({"machine": {"loose": ["gpu: free"]}}, SKIP, "clocks are loose: gpu: free"),
-        ({"machine": {"clocks": "unknown"}}, SKIP, "not proven to be pinned"),
-        ({"machine": {"junction_c": 85.0}}, SKIP, "85 °C"),
-        ({"machine": {"junction_c": None, "junction_after_c": None}}, SKIP, "no temperature"),
-        ({"waited_ms": 900.0}, SKIP, "busy with other requests"),
-        ({"key": "bb/R36.4.3/MAXN"}, SKIP, "another bundle"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "level", "words"), [
+    # Up to 15 % over the baseline pass, up to 40 % are told.
+    ({}, PASS, ""), ({"rtf": 0.1, "first_audio_s": 0.1}, PASS, ""), ({"rtf": 0.2299}, PASS, ""),
+    ({"rtf": 0.2301}, WARN, NO_CAUSE), ({"first_audio_s": 0.4601}, WARN, NO_CAUSE),
+    ({"rtf": 0.2799}, WARN, NO_CAUSE), ({"rtf": 0.2801}, FAIL, NO_CAUSE),
+    ({"first_audio_s": 0.5601}, FAIL, NO_CAUSE),
+    # A slow box is told why.
+    ({**SLOW, "machine": {"loose": ["gpu: free"]}}, FAIL, "likely: clocks: gpu: free"),
+    ({**SLOW, "machine": {"clocks": "unpinned"}}, FAIL, "likely: clocks: unpinned"),
+    ({**SLOW, "machine": {"mode": "MODE_30W"}}, FAIL, "likely: clocks: power mode MAXN, now MODE_30W"),
+    ({**SLOW, "machine": {"junction_after_c": 91.0}}, FAIL, "likely: heat: 91 °C"),
+    ({**SLOW, "machine": {"versions": {"onnxruntime": "1.31"}}}, FAIL,
+     "likely: versions: onnxruntime 1.30, now 1.31"),
+    ({**SLOW, "neighbours": [("stress (7)", 0.98)]}, FAIL,
+     "likely: neighbours: stress (7) took 0.98 of a core"),
+    ({**SLOW, "waited_ms": 900.0}, FAIL, "likely: neighbours: the daemon had other requests"),
+    ({**SLOW, "backend": "ort-cpu"}, FAIL, "likely: another backend: tensorrt, now ort-cpu"),
+    ({**SLOW, "key": "bb/R36.4.3/MAXN", "bundle": "Base fp32"}, FAIL,
+     "likely: another bundle: Base fp16, now Base fp32"),
+    # A good speed proves nothing of such a box.
+    ({"machine": {"loose": ["gpu: free"]}}, SKIP, "clocks are loose: gpu: free"),
+    ({"machine": {"clocks": "unknown"}}, SKIP, "not proven to be pinned"),
+    ({"machine": {"junction_c": 85.0}}, SKIP, "85 °C"),
+    ({"machine": {"junction_c": None, "junction_after_c": None}}, SKIP, "no temperature"),
+    ({"waited_ms": 900.0}, SKIP, "busy with other requests"),
+    ({"key": "bb/R36.4.3/MAXN"}, SKIP, "another bundle"),
+])  # fmt: skip
 def test_a_judgement(changes: dict[str, Any], level: Level, words: str) -> None:
     found = guard.judge(entry(**changes), {ENTRY["key"]: ENTRY})
     assert found.level is level and words in found.value
@@ -102,9 +86,6 @@ def test_without_a_baseline_and_with_one_of_an_earlier_release(tmp_path: Path) -
     assert guard.judge(entry(), history.baselines(box)).level is PASS
     assert guard.judge(entry(rtf=0.5), history.baselines(box)).level is FAIL
     assert guard.judge(entry(), {"aa": {"rtf": "x"}}).level is SKIP
-
-
-# The journal.
 
 
 def test_a_journal_is_bounded_and_outlives_a_damaged_line(tmp_path: Path) -> None:
@@ -128,9 +109,6 @@ def test_health_tells_the_last_entry_of_this_boot(tmp_path: Path) -> None:
     assert speed.last(later).level is SKIP
     history.add(box, {**ENTRY, "boot_id": "other", "level": "WARN", "value": "slow"})
     assert speed.last(box).level is SKIP
-
-
-# The page.
 
 
 class Tags(HTMLParser):
@@ -172,9 +150,6 @@ def test_a_page_of_nothing() -> None:
     assert "nothing measured yet" in page.html([])
 
 
-# What else runs.
-
-
 def test_neighbours_are_those_that_took_time() -> None:
     busy = Neighbours(before={1: ("a", 0.0)}, begun=0.0)
     assert busy.busiest() == []  # over the uptime nothing of theirs is much
@@ -186,9 +161,6 @@ def test_neighbours_are_those_that_took_time() -> None:
         child.kill()
     assert any(f"({greedy})" in name for name, _ in found)
     assert not any(f"({greedy})" in name for name, _ in others)
-
-
-# The command.
 
 
 def test_a_guard_over_a_daemon(

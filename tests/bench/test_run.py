@@ -23,7 +23,6 @@ TIMINGS = Timings(segments=2, nfe_steps=7, **{f"{name}_ms": ms for name, ms in M
 
 
 def reply(wall_s: float = 0.8) -> Reply:
-    """2 s of audio."""
     return Reply(b"\0" * 96_000, Header(sample_rate_hertz=24_000, encoding="PCM16"), TIMINGS, wall_s, 0.3)
 
 

@@ -41,14 +41,11 @@ def test_a_storm(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert "3 of 3 bit-equal" in shown and "× capacity" in shown
 
 
-@pytest.mark.parametrize(
-    ("backend", "seconds"),
-    [
-        ("tensorrt", "1"),
-        pytest.param("tensorrt", "3", marks=pytest.mark.thorough),
-        pytest.param("ort-cuda", "3", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize(("backend", "seconds"), [
+    ("tensorrt", "1"),
+    pytest.param("tensorrt", "3", marks=pytest.mark.thorough),
+    pytest.param("ort-cuda", "3", marks=pytest.mark.thorough),
+])  # fmt: skip
 def test_a_storm_on_a_fake_gpu(tmp_path: Path, backend: str, seconds: str) -> None:
     written = tmp_path / "storm.json"
     engine = {"backend": backend, "cache": str(tmp_path / "engines")}
@@ -96,10 +93,9 @@ def test_a_burst_on_serial_channels(box: Running, tmp_path: Path) -> None:
     assert all(line["status"] == "OK" and line["audio_s"] > 0.2 for line in lines)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [["--load", "0"], ["--words", "many"], ["--priorities", "loud=1"], ["--cancel", "2"], ["--idle", "0"]],
-)
+@pytest.mark.parametrize("options", [
+    ["--load", "0"], ["--words", "many"], ["--priorities", "loud=1"], ["--cancel", "2"], ["--idle", "0"],
+])  # fmt: skip
 def test_options_that_make_no_sense(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(["bench", "storm", *options])

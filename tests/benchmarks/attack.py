@@ -78,8 +78,6 @@ def speech(text: str = "Spam, lovely spam.", **fields: Any) -> pb.SynthesizeRequ
     return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "playout": pb.OVERLAP, **fields})
 
 
-# Attacks: each goes on until it is told to stop, and may leave things open.
-
 Stop = threading.Event
 
 
@@ -175,6 +173,7 @@ def flood(bot: Bot, stop: Stop) -> None:
 
 
 ATTACKS = ("names", "large", "unread", "unfinished", "flushes", "places", "flood")
+"""Each goes on until it is told to stop, and may leave things open."""
 
 
 class Unfinished:
@@ -253,16 +252,12 @@ def _field(name: str, value: str) -> bytes:
     return b"\x10" + b"".join(bytes((len(part),)) + part.encode() for part in (name, value))
 
 
-# The one who is disturbed.
-
-
 @dataclass
 class Victim:
     client: Client
     failed: list[str] = field(default_factory=list)
 
     def speak(self, *, seed: int | None = None) -> bytes:
-        """Audio of a short line."""
         options: Options = {"user": "fan", "playout": "overlap", "seed": seed}
         events = self.client.stream("Hello, I am new here.", "ann", **options)
         return b"".join(event.data for event in events if isinstance(event, Piece))
@@ -285,16 +280,9 @@ class Effect:
 
 @contextlib.contextmanager
 def attacked(folder: Path, bundle: Path, **options: Any) -> Iterator[tuple[Running, str, Victim]]:
-    """A daemon, the token of a hostile bot, and another caller."""
     tokens = folder / "tokens.json"
-    bot, other, voices = (
-        token_file.add(tokens, name, [role])
-        for name, role in (
-            ("bot", token_file.Role.SPEAK),
-            ("other", token_file.Role.SPEAK),
-            ("voices", token_file.Role.VOICES),
-        )
-    )
+    bot, other = (token_file.add(tokens, name, [token_file.Role.SPEAK]) for name in ("bot", "other"))
+    voices = token_file.add(tokens, "voices", [token_file.Role.VOICES])
     server = {"tokens": str(tokens), "write_timeout_s": 5.0}
     with running(folder, speaks_from=bundle, server=server, **options) as daemon:
         with Client(daemon.address, Credentials(token=voices)) as store:

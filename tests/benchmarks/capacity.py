@@ -55,8 +55,6 @@ STEP = 16
 
 
 class Modelled:
-    """A bundle on a GPU, as the engine calls it."""
-
     def __init__(self, manifest: Manifest, model: ReplyModel, rows: int, *, captured: bool) -> None:
         """`rows` of a call; `captured`: steps are CUDA graphs."""
         self._manifest, self._model = manifest, model

@@ -48,8 +48,6 @@ Speaker = Callable[[Cell], Reply]
 
 @dataclass(frozen=True)
 class Interval:
-    """Ratio of B to A over blocks."""
-
     ratio: float
     """Median."""
     low: float

@@ -32,8 +32,6 @@ VERSION = "import importlib.metadata as m; print(m.version('f5-appliance'))"
 
 @dataclass(frozen=True)
 class Contender:
-    """Bundle, configuration or version from which a daemon is started."""
-
     given: str
     """Argument of the command line."""
     kind: str

@@ -39,22 +39,16 @@ from tests.benchmarks.random_base import GUIDANCE, FloatArray
 FAMILY = "F5TTS_v1_Base"
 FRAMES, REFERENCE_FRAMES, TOKENS, VOCABULARY = 500, 200, 80, 2545
 NFE = 7
-CURVE: dict[str, tuple[str, ...]] = {
-    "none": (),
-    "ends": ("from_latents", "final"),
-    "ends + attention.out": ("from_latents", "final", "attention.out"),
-    "ends + down": ("from_latents", "final", "down"),
-    "ends + qkv": ("from_latents", "final", "qkv"),
-    "ends + up": ("from_latents", "final", "up"),
-    "ends + down + attention.out": ("from_latents", "final", "down", "attention.out"),
-    "ends + qkv + attention.out": ("from_latents", "final", "qkv", "attention.out"),
+CURVE = {
+    name: tuple(name.replace("ends", "from_latents + final").split(" + ")) if name != "none" else ()
+    for name in (
+        *("none", "ends", "ends + attention.out", "ends + down", "ends + qkv", "ends + up"),
+        *("ends + down + attention.out", "ends + qkv + attention.out"),
+    )
 }
 """Roles of the step graph that stay in float32."""
 
 Run = Callable[[], FloatArray]
-
-
-# ------------------------------------------------------------------------------------------- contenders
 
 
 def upstream(work: Path, autocast: bool) -> Run:
@@ -105,9 +99,6 @@ def contender(name: str, work: Path) -> Run:
     return ours(contract.read(work / folder, verify=False), *choices)  # type: ignore[arg-type]
 
 
-# ----------------------------------------------------------------------------------------- preparation
-
-
 def prepare(work: Path, precisions: Collection[str]) -> None:
     if not (work / "vocos").exists():
         random_base.write(work, family(FAMILY), VOCABULARY)
@@ -134,9 +125,6 @@ def curve_bundle(work: Path, kept: str) -> contract.Bundle:
         rewrites.quantise(whole.graph("step_keys", "ort-cpu"), step, CURVE[kept])
     files = {**whole.manifest.variants["default"], "step_keys": f"../curve/{step.name}"}
     return contract.Bundle(whole.folder, dataclasses.replace(whole.manifest, variants={"default": files}))
-
-
-# -------------------------------------------------------------------------------------------- measuring
 
 
 class Contender:
@@ -234,15 +222,12 @@ def compare(work: Path, rounds: int) -> dict[str, Any]:
     rows = {}
     for name in names:
         c = ran[name]
-        rows[name] = {
-            "median_s": c.median,
-            "speed": base.median / c.median,
-            "error": error(c.result(), base.result()),
-            "peak_gb": c.peak_gb,
-        }
+        far = error(c.result(), base.result())
+        speed = base.median / c.median
+        rows[name] = {"median_s": c.median, "speed": speed, "error": far, "peak_gb": c.peak_gb}
         print(
             f"{name:26s} {c.median:9.2f} {min(c.seconds):7.2f} {max(c.seconds):7.2f} "
-            f"{rows[name]['speed']:16.2f} {rows[name]['error']:10.1e} {c.peak_gb:8.2f}"
+            f"{speed:16.2f} {far:10.1e} {c.peak_gb:8.2f}"
         )
     return rows
 

@@ -17,6 +17,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import cycle, islice
 
 from appliance.config import SchedulerConfig
@@ -46,16 +47,8 @@ def playing(channels: int, seconds: float, nfe: int, seed: int = 0) -> list[Mess
             cancelled += 1
             plays_s *= draw.random()
             cancel_after_s = LEAD_S + plays_s
-        found.append(
-            Message(
-                turn - LEAD_S,
-                pieces,
-                nfe=nfe,
-                channel=channel,
-                caller=f"{FRIENDLY} {channel}",
-                cancel_after_s=cancel_after_s,
-            )
-        )
+        given = {"channel": channel, "caller": f"{FRIENDLY} {channel}", "cancel_after_s": cancel_after_s}
+        found.append(Message(turn - LEAD_S, pieces, nfe=nfe, **given))
         heapq.heapreplace(turns, (turn + plays_s, channel))
     return found
 
@@ -63,21 +56,15 @@ def playing(channels: int, seconds: float, nfe: int, seed: int = 0) -> list[Mess
 Sends = Callable[[float, int, str], Message]
 """(time, number, its caller's key) → request."""
 
+SHORT = cut(4.0)
+SOON = Message(0.0, SHORT, priority=Priority.REALTIME)
 HOSTILE: dict[str, tuple[float, Sends]] = {
-    "unnamed": (2.0, lambda at, _, me: Message(at, cut(4.0), caller=me)),
-    "supersede": (
-        2.0,
-        lambda at, _, me: Message(at, cut(4.0), caller=me, channel=me, supersede="status"),
-    ),
-    "merge": (2.0, lambda at, _, me: Message(at, cut(4.0), caller=me, channel=me, merge="raid")),
-    "huge": (0.2, lambda at, number, me: Message(at, cut(MOST_TEXT_S), caller=me, user=f"{me} {number}")),
-    "at once": (2.0, lambda at, _, me: Message(at, cut(4.0), caller=me, queue_timeout_s=0.0)),
-    "realtime": (
-        2.0,
-        lambda at, number, me: Message(
-            at, cut(4.0), caller=me, channel=f"{me} {number}", priority=Priority.REALTIME
-        ),
-    ),
+    "unnamed": (2.0, lambda at, _, me: Message(at, SHORT, caller=me)),
+    "supersede": (2.0, lambda at, _, me: Message(at, SHORT, caller=me, channel=me, supersede="status")),
+    "merge": (2.0, lambda at, _, me: Message(at, SHORT, caller=me, channel=me, merge="raid")),
+    "huge": (0.2, lambda at, n, me: Message(at, cut(MOST_TEXT_S), caller=me, user=f"{me} {n}")),
+    "at once": (2.0, lambda at, _, me: Message(at, SHORT, caller=me, queue_timeout_s=0.0)),
+    "realtime": (2.0, lambda at, n, me: replace(SOON, at=at, caller=me, channel=f"{me} {n}")),
 }
 """Requests a second of each kind of hostile caller, and what it sends."""
 
@@ -103,7 +90,6 @@ def silence_s(message: Message) -> float:
 
 
 def figures(messages: Sequence[Message]) -> dict[str, object]:
-    """Replies of a group of callers."""
     refused = Counter(m.refused for m in messages if m.refused)
     ended = Counter(m.ended for m in messages if m.job and m.ended != "SegmentAudio")
     promised = [m for m in messages if m.promised]

@@ -55,11 +55,7 @@ STAND_INS = (
 """Imports of upstream's modules that its model and export never call."""
 
 
-# ----------------------------------------------------------------------------------------- preparation
-
-
 def prepare_bundle(work: Path, name: str, precision: Precision = "fp32") -> Bundle:
-    """The bundle of a family, unmeasured; WORK/name is made if it is missing."""
     folder = work / name / precision
     if not folder.exists():
         from export import assemble
@@ -150,9 +146,6 @@ def upstream_onnx(work: Path) -> Path:
     return folder
 
 
-# ------------------------------------------------------------------------------------------- contenders
-
-
 def segments(bundle: Bundle, nfe: int, sampling: Sampling, segmentation: Segmentation) -> list[Segment]:
     m, vocabulary = bundle.manifest, bundle.vocabulary()
     read = Spelling(vocabulary).read
@@ -181,7 +174,6 @@ def ours(bundle: Bundle, nfe: int, sampling: Sampling, threads: int, *, first: b
 
 
 def planned_zipvoice(work: Path) -> tuple[Segment, FloatArray]:
-    """The whole reply of ZipVoice, and its noise."""
     bundle = prepare_bundle(work, ZIPVOICE)
     [planned] = segments(bundle, NFE[ZIPVOICE], "exact", Segmentation.UPSTREAM)
     return planned, upstream_noise(planned.frames)
@@ -301,8 +293,6 @@ def contender(name: str, work: Path, threads: int) -> Run:
     bundle = prepare_bundle(work, family, precision)  # type: ignore[arg-type]
     return ours(bundle, NFE[family], sampling, threads, first=part == "first")  # type: ignore[arg-type]
 
-
-# -------------------------------------------------------------------------------------------- measuring
 
 ENGINE = {
     f"{F5} fp32 short-kv": F5,

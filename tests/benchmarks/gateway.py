@@ -3,11 +3,12 @@
     python -m tests.benchmarks.gateway [--address 127.0.0.1:50051] [--http 127.0.0.1:8880] [--cached] [--slow]
                                        [--written]
 
-With --written it is texts that come word by word, over a WebSocket against gRPC's session. With --cached
-the lines come from memory, not the engine: what is left is what the two ways add themselves.
+With --written it is texts that come word by word, over gRPC's session and a WebSocket, against the same texts
+sent whole at the first word. With --cached the lines come from memory, not the engine: what is left is what
+the ways add themselves.
 
-Needs a running daemon and gateway that do nothing else. Both ways take turns, and each begins a pair every
-second time, since a line that follows another finds warm caches.
+Needs a running daemon and gateway that do nothing else. The ways take turns, each first as often as the
+others, since a line that follows another finds warm caches.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from appliance.client import ADDRESS, AsyncClient
-from tests.benchmarks.session import TEXTS, whole_s, written_s
+from appliance.client import ADDRESS, AsyncClient, Piece
 from tests.gateway.sockets import connected
 
 TEXT = "Thanks for the follow, and welcome to the stream."
@@ -32,6 +33,49 @@ LONG = "It was a long way to the top of the hill, and nobody had brought any wat
 SLOW = 50
 PACE = 20.0
 """Words a second."""
+
+
+TEXTS = (
+    "Thanks for the question, that is a really good one. I would start with the shield and go left.",
+    "Well, the boss has two phases, and the second one is much harder than the first.",
+    "I think we should try the other door first and see what happens when the lights go out.",
+    "Welcome back, everyone. Today we are going to build a bridge across the river.",
+    "That was close! One more hit and the whole run would have been over.",
+    "Honestly, I have no idea, but let us ask chat what they would do here.",
+    "The update comes out on Friday and brings two new maps with it.",
+    "Sure, I can read that again for everyone who has just joined the stream.",
+    "There are three keys in this room and we have found only one of them so far.",
+    "Good evening and thank you for the raid, it means a lot to all of us here.",
+)
+
+
+async def whole_s(client: AsyncClient, voice: str, text: str, seed: int, **options: Any) -> float:
+    begun, first_s = time.perf_counter(), 0.0
+    async for event in client.stream(text, voice, seed=seed, **options):
+        if isinstance(event, Piece) and not first_s:
+            first_s = time.perf_counter() - begun
+    return first_s
+
+
+async def written_s(client: AsyncClient, voice: str, text: str, seed: int) -> float:
+    """Seconds from first word to first sound of a text written at PACE."""
+    session = client.session(voice, seed=seed)
+    begun = time.perf_counter()
+
+    async def write() -> None:
+        for number, word in enumerate(text.split()):
+            await asyncio.sleep(max(0.0, begun + number / PACE - time.perf_counter()))
+            await session.say(f"{word} ")
+        await session.flush()
+        await session.close()
+
+    writing = asyncio.ensure_future(write())
+    first_s = 0.0
+    async for _, event in session:
+        if isinstance(event, Piece) and not first_s:
+            first_s = time.perf_counter() - begun
+    await writing
+    return first_s
 
 
 def grpc_s(client: AsyncClient, voice: str, seed: int) -> Awaitable[float]:
@@ -67,30 +111,44 @@ def hold(address: str, voice: str) -> socket.socket:
     return connection
 
 
-async def compare(address: str, http: str, voice: str, rounds: int, cached: bool) -> None:
-    reader, writer = await asyncio.open_connection(*http.split(":"))
-    ways: dict[str, list[float]] = {"gRPC": [], "HTTP": []}
-    async with AsyncClient(address) as client:
-        await grpc_s(client, voice, 1)
-        await http_s(reader, writer, voice, 2)
-        for number in range(rounds):
-            seeds = (1, 2) if cached else (10 + 2 * number, 11 + 2 * number)
-            calls = [("gRPC", grpc_s(client, voice, seeds[0]))]
-            calls.append(("HTTP", http_s(reader, writer, voice, seeds[1])))
-            for name, call in calls if number % 2 else reversed(calls):
-                ways[name].append(await call)
-    tell(ways)
-    writer.close()
-    await writer.wait_closed()
+Way = Callable[[int], Awaitable[float]]
+"""The number of a turn → seconds to the first sound."""
+
+
+async def in_turns(ways: Mapping[str, Way], rounds: int) -> None:
+    """Run all in turn, after two rounds that do not count, and print."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(-2, rounds):
+        names = list(ways)
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            first_s = await ways[name](number + 2)
+            if number >= 0:
+                found[name].append(first_s)
+    tell(found)
 
 
 def tell(ways: Mapping[str, list[float]]) -> None:
-    (one, ones), (other, others) = ways.items()
-    print(f"{'first sound, ms':<16} {'P50':>7} {'P95':>7}")
-    difference = {f"{other} − {one}": [b - a for a, b in zip(ones, others, strict=True)]}
-    for name, times in {**ways, **difference}.items():
+    (one, ones), *others = ways.items()
+    differences = {
+        f"{name} − {one}": [b - a for a, b in zip(ones, times, strict=True)] for name, times in others
+    }
+    print(f"{'first sound, ms':<20} {'P50':>7} {'P95':>7}")
+    for name, times in {**ways, **differences}.items():
         middle, high = np.percentile(times, (50, 95)) * 1e3
-        print(f"{name:<16} {middle:7.1f} {high:7.1f}")
+        print(f"{name:<20} {middle:7.1f} {high:7.1f}")
+
+
+async def compare(address: str, http: str, voice: str, rounds: int, cached: bool) -> None:
+    reader, writer = await asyncio.open_connection(*http.split(":"))
+    async with AsyncClient(address) as client:
+        ways: dict[str, Way] = {
+            "gRPC": lambda turn: grpc_s(client, voice, 1 if cached else 2 * turn),
+            "HTTP": lambda turn: http_s(reader, writer, voice, 2 if cached else 2 * turn + 1),
+        }
+        await in_turns(ways, rounds)
+    writer.close()
+    await writer.wait_closed()
 
 
 def websocket_s(http: str, voice: str, text: str, seed: int) -> float:
@@ -115,18 +173,18 @@ def websocket_s(http: str, voice: str, text: str, seed: int) -> float:
 
 
 async def compare_written(address: str, http: str, voice: str, rounds: int) -> None:
-    ways: dict[str, list[float]] = {"session": [], "WebSocket": []}
+    """Each with noise of its own: what was spoken before is in the daemon's memory."""
+
+    def text(turn: int) -> str:
+        return TEXTS[turn % len(TEXTS)]
+
     async with AsyncClient(address) as client:
-        for number in range(-2, rounds):
-            text = TEXTS[number % len(TEXTS)]
-            seeds = 2 * (number + 2), 2 * (number + 2) + 1  # what was spoken before is in the daemon's memory
-            calls = [("session", written_s(client, voice, text, seeds[0], PACE))]
-            calls.append(("WebSocket", asyncio.to_thread(websocket_s, http, voice, text, seeds[1])))
-            for name, call in calls if number % 2 else reversed(calls):
-                first_s = await call
-                if number >= 0:
-                    ways[name].append(first_s)
-    tell(ways)
+        ways: dict[str, Way] = {
+            "whole": lambda turn: whole_s(client, voice, text(turn), 3 * turn),
+            "session": lambda turn: written_s(client, voice, text(turn), 3 * turn + 1),
+            "WebSocket": lambda turn: asyncio.to_thread(websocket_s, http, voice, text(turn), 3 * turn + 2),
+        }
+        await in_turns(ways, rounds)
 
 
 async def beside_slow_readers(address: str, http: str, voice: str, rounds: int) -> None:

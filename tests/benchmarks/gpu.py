@@ -66,8 +66,6 @@ TEXT = (
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes of the synthesis."""
-
     named: str
     """Family, or path of its file."""
     reference: int = 469
@@ -114,9 +112,6 @@ def flops_of_a_step(arch: Arch, n: int) -> float:
     block = (8 + 4 * arch.ff_mult) * d * d * n + 4 * d * n * n
     rest = 2 * (200 + arch.text_dim) * d + 2 * 2 * 31 * d * d / 16 + 2 * 100 * d
     return 2.0 * (arch.depth * block + rest * n)
-
-
-# The contenders
 
 
 def upstream(
@@ -213,9 +208,6 @@ def _arch(work: Path) -> Arch:
     return arch
 
 
-# The stages
-
-
 def prepare(work: Path, case: Case, rounds: int) -> Rows:
     """Fill the graphs that were brought; without any, trace them in a process that may have the exporter."""
     graphs = work / weightless.ARCHIVE
@@ -233,13 +225,8 @@ def machine(work: Path, case: Case, rounds: int) -> Rows:
 
     yield "python", platform.python_version()
     yield "machine", platform.platform()
-    yield (
-        "nvidia-smi",
-        stand_in.smi(
-            *("name", "compute_cap", "driver_version", "clocks.sm", "clocks.max.sm"),
-            *("temperature.gpu", "power.draw"),
-        ),
-    )
+    asked = "name compute_cap driver_version clocks.sm clocks.max.sm temperature.gpu power.draw"
+    yield "nvidia-smi", stand_in.smi(*asked.split())
     yield "tensorrt backend", stand_in.install() or "none that runs here"
     for package in ("torch", "onnxruntime-gpu", "cuda-bindings", "tensorrt", "f5-tts"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -288,14 +275,8 @@ def replies(work: Path, device: str) -> None:
 
 
 def _ran(command: Sequence[str], **environment: str) -> Rows:
-    ran = subprocess.run(
-        command,
-        env=os.environ | environment,
-        cwd=ROOT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    ran = subprocess.run(command, env=os.environ | environment, cwd=ROOT, text=True, **pipes)
     yield "exit", ran.returncode
     yield "tail", (tail := ran.stdout.splitlines()[-40:])
     say("\n".join(tail[-1:]))
@@ -450,8 +431,6 @@ def _streams(client: Client, nfe: int, rounds: int) -> dict[str, float]:
         "audio_s": replies[0].audio_s,
     }
 
-
-# Running them
 
 STAGES = {
     "prepare": Stage(prepare, 600),

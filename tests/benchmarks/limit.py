@@ -58,9 +58,6 @@ class Peak:
     bytes_per_s: float
 
 
-# This machine.
-
-
 def measure_peak(threads: int) -> Peak:
     """Measure float32 products, and copies between arrays larger than the caches."""
     product_s = products(PRODUCT, threads=threads)
@@ -91,7 +88,6 @@ def seconds_by_class(bundle: Bundle, graph: str, frames: int, threads: int) -> d
 
 
 def limits_here(bundle: Bundle, frames: int, reference: int, nfe: int, threads: int) -> dict[str, Any]:
-    """Floors, shares and predictions on this CPU, measured now."""
     peak, rows = measure_peak(threads), list[dict[str, Any]]()
     works = {graph: count(bundle, graph) for graph in GRAPHS}
     calls = {"modulation": nfe, "condition": 1, "step": nfe * bundle.manifest.sampler.most_rows, "vocoder": 1}
@@ -106,15 +102,8 @@ def limits_here(bundle: Bundle, frames: int, reference: int, nfe: int, threads: 
         floor_s = max(
             flops / peak.flops, bytes_moved(bundle, graph, size, work, WIDTHS["fp32"]) / peak.bytes_per_s
         )
-        rows.append(
-            {
-                "graph": graph,
-                "calls": calls[graph],
-                "gflop": flops * calls[graph] / 1e9,
-                "floor_s": floor_s * calls[graph],
-                "s": measured_s,
-            }
-        )
+        row = {"graph": graph, "calls": calls[graph], "gflop": flops * calls[graph] / 1e9}
+        rows.append(row | {"floor_s": floor_s * calls[graph], "s": measured_s})
     whole_s = sum(row["s"] for row in rows)
     for row in rows:
         row["reached"] = row["floor_s"] / row["s"]
@@ -134,12 +123,8 @@ def limits_here(bundle: Bundle, frames: int, reference: int, nfe: int, threads: 
         }
         for name in CLASSES
     ]
-    return {
-        "peak": asdict(peak),
-        "graphs": rows,
-        "step": parts,
-        "predictions": predictions(bundle, works["step"], threads),
-    }
+    predicted = predictions(bundle, works["step"], threads)
+    return {"peak": asdict(peak), "graphs": rows, "step": parts, "predictions": predicted}
 
 
 def predictions(bundle: Bundle, work: Work, threads: int) -> list[dict[str, float]]:
@@ -166,21 +151,11 @@ def predictions(bundle: Bundle, work: Work, threads: int) -> list[dict[str, floa
         now = work.at(frames)
         growth = {name: now[name] / base[name] if base[name] else frames / CALIBRATED_AT for name in CLASSES}
         predicted_s = scale * sum(calibrated[name] * growth[name] for name in CLASSES)
-        measured_s = min(seconds[frames])
-        found.append(
-            {
-                "frames": frames,
-                "predicted_s": predicted_s,
-                "measured_s": measured_s,
-                "median_s": statistics.median(seconds[frames]),
-                "most_s": max(seconds[frames]),
-                "ratio": predicted_s / measured_s,
-            }
-        )
+        measured_s, most_s = min(seconds[frames]), max(seconds[frames])
+        row = {"frames": frames, "predicted_s": predicted_s, "measured_s": measured_s, "most_s": most_s}
+        row |= {"median_s": statistics.median(seconds[frames]), "ratio": predicted_s / measured_s}
+        found.append(row)
     return found
-
-
-# Another device.
 
 
 def limits_on(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int) -> dict[str, Any]:
@@ -201,16 +176,10 @@ def limits_on(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int)
         by_class = {name: flops * lanes for name, flops in work.at(size).items()}
         compute_s = sum(flops / speed.get(name, 1.0) for name, flops in by_class.items()) / peak.flops
         memory_s = total_bytes / peak.bytes_per_s
-        rows.append(
-            {
-                "graph": graph,
-                "calls": calls[graph],
-                "gflop": sum(by_class.values()) * calls[graph] / 1e9,
-                "compute_s": compute_s * calls[graph],
-                "memory_s": memory_s * calls[graph],
-                "floor_s": max(compute_s, memory_s) * calls[graph],
-            }
-        )
+        each = {"compute_s": compute_s, "memory_s": memory_s, "floor_s": max(compute_s, memory_s)}
+        each |= {"gflop": sum(by_class.values()) / 1e9}
+        row = {"graph": graph, "calls": calls[graph]}
+        rows.append(row | {name: one * calls[graph] for name, one in each.items()})
     whole_s = sum(row["floor_s"] for row in rows)
     for row in rows:
         row["if_free"] = whole_s / max(whole_s - row["floor_s"], 1e-12)
@@ -220,9 +189,6 @@ def limits_on(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int)
         reply = model.reply(sampling, frames - reference, reference, nfe)
         times.append(asdict(reply) | {"s": reply.total_s, "rtf": reply.total_s / audio_s})
     return {"peak": asdict(peak), "audio_s": audio_s, "floor_s": whole_s, "graphs": rows, "times": times}
-
-
-# The command.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -256,12 +222,7 @@ def run(options: argparse.Namespace) -> int:
         if options.mode not in modes:
             raise BenchError(f"{options.device} has the modes {', '.join(modes)}, not {options.mode}")
         found = limits_on(bundle, modes[options.mode], frames, reference, nfe)
-    found |= {
-        "device": options.device,
-        "frames": frames,
-        "nfe": nfe,
-        "bundle": bundle.manifest.family,
-    }
+    found |= {"device": options.device, "frames": frames, "nfe": nfe, "bundle": bundle.manifest.family}
     if options.json:
         print(json.dumps(found, indent=1))
     else:

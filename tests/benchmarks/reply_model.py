@@ -58,7 +58,6 @@ class ReplyModel:
         self._speed = {name: gain * INT8_GAIN for name, gain in speedups(bundle).items()}
 
     def reply(self, sampling: Sampling, frames: int, reference: int, nfe: int) -> ReplyTime:
-        """Time of `frames` after a `reference`, both in frames."""
         calls, exactly = (self._calls(sampling, frames, reference, nfe, n) for n in (FRAME_MULTIPLE, 1))
         piece = min(frames, round(FIRST_PIECE_S * self._bundle.manifest.mel.frames_per_second))
         first = self._calls(sampling, piece, reference, nfe, FRAME_MULTIPLE)
@@ -111,7 +110,6 @@ class ReplyModel:
         return max(self._compute_s(self._of_step(call)), weights_s) + self._moved_s(moved)
 
     def other_s(self, graph: str, frames: int) -> float:
-        """Seconds of `condition` or `vocoder`."""
         work = self._works[graph]
         moved = bytes_moved(self._bundle, graph, frames, work, WIDTH)
         return max(self._compute_s(work.at(frames)), self._moved_s(moved))

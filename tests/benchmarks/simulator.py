@@ -64,8 +64,6 @@ Steps = Sequence[tuple[Segment, int]]
 
 
 class Table(Protocol):
-    """Seconds of each call on a device."""
-
     @property
     def max_batch(self) -> int: ...
 
@@ -91,7 +89,6 @@ class Device:
     """Rows of a lane: a guided and an unguided one."""
 
     def step_s(self, steps: Steps) -> float:
-        """One step of all of them."""
         frames = [segment.frames for segment, _ in steps]
         return self.launch_s + sum(self.rows * (self.token_s * n + self.pair_s * n * n) for n in frames)
 
@@ -215,8 +212,6 @@ class Engine:
 
 @dataclass(eq=False)
 class Message:
-    """One request of a workload, and its outcome."""
-
     at: float
     pieces: tuple[tuple[float, ...], ...] = ()
     """Seconds of audio of the segments, for each way in which it may be made; the best first."""
@@ -278,8 +273,6 @@ class Message:
 
 
 class World:
-    """A virtual clock with its events, a scheduler and a simulated engine."""
-
     def __init__(
         self,
         device: Table,
@@ -372,7 +365,6 @@ class World:
 
 
 def segments_of(message: Message, pieces: Sequence[float]) -> list[Segment]:
-    """Segments that make so many seconds each."""
     reference = round(message.reference_s * FRAMES_PER_S)
     return [
         Segment(

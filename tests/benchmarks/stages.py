@@ -25,8 +25,6 @@ DONE = "done"
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a check."""
-
     rows: Callable[..., Rows]
     limit_s: float
     needs: str = ""

@@ -93,7 +93,6 @@ TABLES = {"run": table, "upstream": upstream_table}
 
 
 def written(page: str, record: Mapping[str, Any]) -> str:
-    """The page with the record's table between its marks."""
     marks = MARKS[record["kind"]]
     made, count = re.subn(
         "{}.*?{}".format(*map(re.escape, marks)),

@@ -167,22 +167,17 @@ def test_a_version_is_another_environments_python(tmp_path: Path) -> None:
         contextlib.ExitStack().enter_context(started(found, tmp_path / "none.wav"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere", str(BUNDLE)], "nowhere: neither a bundle's folder nor a .yaml file"),
-        ([str(BUNDLE), str(BUNDLE.parent)], f"{BUNDLE.parent}: a folder without manifest.yaml is no bundle"),
-        ([str(BUNDLE), "PYTHON"], "no f5-appliance in that environment: PackageNotFoundError: x"),
-        ([str(BUNDLE), "YAML"], "unknown key pth"),
-        ([str(BUNDLE), str(BUNDLE), "--blocks", "5"], "--blocks must be at least 6"),
-        ([str(BUNDLE), str(BUNDLE), "--lengths", "short,endless"], "endless is none of short, medium, long"),
-        ([str(BUNDLE), str(BUNDLE), "--voice", "/nowhere.wav"], "/nowhere.wav: No such file"),
-        (
-            [str(BUNDLE), str(BUNDLE), "--set", "engine.backend=tensorrt"],
-            "its daemon ended with 65: appliance serve: backend",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["nowhere", str(BUNDLE)], "nowhere: neither a bundle's folder nor a .yaml file"),
+    ([str(BUNDLE), str(BUNDLE.parent)], f"{BUNDLE.parent}: a folder without manifest.yaml is no bundle"),
+    ([str(BUNDLE), "PYTHON"], "no f5-appliance in that environment: PackageNotFoundError: x"),
+    ([str(BUNDLE), "YAML"], "unknown key pth"),
+    ([str(BUNDLE), str(BUNDLE), "--blocks", "5"], "--blocks must be at least 6"),
+    ([str(BUNDLE), str(BUNDLE), "--lengths", "short,endless"], "endless is none of short, medium, long"),
+    ([str(BUNDLE), str(BUNDLE), "--voice", "/nowhere.wav"], "/nowhere.wav: No such file"),
+    ([str(BUNDLE), str(BUNDLE), "--set", "engine.backend=tensorrt"],
+     "its daemon ended with 65: appliance serve: backend"),
+])  # fmt: skip
 def test_arguments_that_cannot_be_compared(
     tmp_path: Path, voice: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,8 +38,6 @@ Event = Mapping[str, Any]
 TICK_US = 0.002
 """Two roundings of a nanosecond."""
 
-# The format.
-
 METADATA = {
     "process_name": {"name": str},
     "process_labels": {"labels": str},
@@ -67,9 +65,6 @@ def check_format(trace: Mapping[str, Any]) -> None:
             assert type(event[key]) in (int, float) and math.isfinite(event[key]) and event[key] >= 0.0
     named = {(e["pid"], e["tid"]) for e in trace["traceEvents"] if e["name"] == "thread_name"}
     assert named == {(e["pid"], e["tid"]) for e in trace["traceEvents"] if e["ph"] == "X"}
-
-
-# Consistency.
 
 
 def tracks(trace: Mapping[str, Any], process: int) -> dict[int, list[Event]]:
@@ -106,9 +101,6 @@ def check_consistent(trace: Mapping[str, Any]) -> None:
 def waits(trace: Mapping[str, Any], request: str) -> dict[str, float]:
     [found] = [one for one in summary(trace)["requests"] if one["request"] == request]
     return dict(found["waits_s"])
-
-
-# The scheduler on a clock of its own, each reason brought about.
 
 
 class Traced(Bench):
@@ -267,9 +259,6 @@ def test_chat_on_a_simulated_device_that_batches(tmp_path: Path) -> None:
     assert found["waits_s"]["batch"] > 0.0 and found["dropped"] == found["cut"] == 0
 
 
-# A daemon, its engine and its clients.
-
-
 TEXT = "Thanks for the follow, and welcome to the stream. It is a long one today, so get some water first. "
 
 
@@ -337,14 +326,11 @@ def test_a_storm_with_a_slow_reader(tmp_path: Path, voice: Path, capsys: pytest.
     assert json.loads(again.read_text())["lane_steps"] == summary(trace)["lane_steps"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "/nowhere/x: No such file or directory"),
-        (["--rate", "0.001"], "no request arrives at --rate 0.001 in 10 s"),
-        (["--burst", "/nowhere.jsonl"], "/nowhere.jsonl: [Errno 2] No such file"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([], "/nowhere/x: No such file or directory"),
+    (["--rate", "0.001"], "no request arrives at --rate 0.001 in 10 s"),
+    (["--burst", "/nowhere.jsonl"], "/nowhere.jsonl: [Errno 2] No such file"),
+])  # fmt: skip
 def test_what_cannot_be_recorded(
     voice: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,15 +72,9 @@ def test_a_quick_run_against_upstream(tmp_path: Path) -> None:
         pytest.skip("upstream's servers are not installed: scripts/bench-upstream makes .venvs/upstream")
     out = tmp_path / "record.json"
     command = [
-        sys.executable,
-        "-m",
-        "tests.benchmarks.upstream",
-        "--python",
-        str(PYTHON),
-        "--quick",
-        "--rounds",
+        sys.executable, "-m", "tests.benchmarks.upstream", "--python", str(PYTHON), "--quick", "--rounds",
         "1",
-    ]
+    ]  # fmt: skip
     # One thread: beside other tests torch's threads would wait for each other most of the time.
     subprocess.run([*command, "--threads", "1", "--out", str(out)], cwd=ROOT, check=True)
     found = json.loads(out.read_text("utf-8"))

@@ -43,10 +43,10 @@ def of(blocks: int) -> Any:
     return dataclasses.replace(tiny, arch=dataclasses.replace(tiny.arch, depth=blocks, heads=2))
 
 
-@pytest.mark.parametrize(
-    ("precision", "blocks", "close"),
-    [("fp16", 1, 2e-2), pytest.param("fp32", 2, 1e-4, marks=pytest.mark.thorough)],
-)
+@pytest.mark.parametrize(("precision", "blocks", "close"), [
+    ("fp16", 1, 2e-2),
+    pytest.param("fp32", 2, 1e-4, marks=pytest.mark.thorough),
+])  # fmt: skip
 def test_filled_from_the_seed_it_is_what_was_exported_and_what_upstream_speaks_with(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

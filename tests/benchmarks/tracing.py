@@ -66,7 +66,6 @@ def record(options: argparse.Namespace) -> Path:
 
 
 def messages_of(options: argparse.Namespace) -> Sequence[Message]:
-    """Messages to send. Raises BenchError."""
     draw = Random(options.seed)
     if options.burst:
         return read_burst(options.burst)

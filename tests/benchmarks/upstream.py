@@ -99,9 +99,6 @@ class Contender:
     """The same for a streamed reply; None: the server cannot stream."""
 
 
-# ------------------------------------------------------------------------------------------- upstream
-
-
 @contextlib.contextmanager
 def upstream(
     kind: str, python: Path, folder: Path, threads: int, *arguments: str
@@ -137,7 +134,6 @@ def upstream(
 
 
 def listening(process: subprocess.Popen[str]) -> None:
-    """Wait until socket_server is warm. Raises NotEqual."""
     end = time.monotonic() + START_S
     while True:
         if process.poll() is not None:
@@ -242,9 +238,6 @@ def hub(folder: Path, model: Path) -> None:
         (root / "refs" / "main").write_text(commit)
 
 
-# ----------------------------------------------------------------------------------------------- ours
-
-
 def bundles_of(model: Path, folder: Path) -> dict[str, Path]:
     """Bundles of upstream's files: every step in full, and as trained weights are exported, since random ones
     have no sampling that is near enough."""
@@ -290,9 +283,6 @@ def ours(name: str, folder: Path, bundle: Path, threads: int) -> Iterator[tuple[
             lambda text, seed: answer(streamed(client, text, seed)),
         )
         yield contender, client
-
-
-# ------------------------------------------------------------------------------------------ measuring
 
 
 def judge(file: subprocess.Popen[str], client: Client, folder: Path) -> dict[str, float]:

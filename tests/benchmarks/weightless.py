@@ -45,8 +45,6 @@ TABLES = ("cos", "sin", "frame", "positions", *STFT)
 MOST_CONSTANTS = 1 << 16
 """Bytes of all others: what the tracer makes itself, and small weights that it has converted."""
 
-# Drawing
-
 
 def draw(name: str, shape: Sequence[int], seed: int = SEED) -> FloatArray:
     """Draw a checkpoint's tensor, uniformly: equal everywhere, since no operation but IEEE's is used."""
@@ -72,8 +70,6 @@ def spread(name: str, shape: Sequence[int]) -> tuple[float, float | FloatArray]:
         return 1.0, 0.0
     return (0.05 if len(shape) < 2 else 1 / math.sqrt(3 * math.prod(shape[1:]))), 0.0
 
-
-# From a checkpoint's tensors to those of the graphs
 
 _CONVOLUTION = [
     (r"blocks\.(\d+)\.conv$", r"{0}.\1.dwconv.weight"),
@@ -173,9 +169,6 @@ def drawn(model: Any) -> dict[str, Any]:
     return {name: torch.from_numpy(draw(name, value.shape)) for name, value in model.named_parameters()}
 
 
-# In the workshop
-
-
 def make(
     work: Path, family: Family, precision: Precision, vocabulary: int, vocos: VocosConfig | None = None
 ) -> Bundle:
@@ -251,9 +244,6 @@ def _pieces(folder: Path) -> list[dict[str, Any]]:
     return [found[place] for place in sorted(found)]
 
 
-# On the other machine
-
-
 def fill(archive: Path, work: Path) -> Bundle:
     """Write WORK/bundle and WORK/vocos/config.yaml. Raises BundleError if a file is not as exported."""
     new = work / "bundle.new"
@@ -284,7 +274,6 @@ def fill(archive: Path, work: Path) -> Bundle:
 
 
 def write(folder: Path, named: str, precision: Precision) -> None:
-    """Make and pack a family, by its name or file, into FOLDER."""
     from export.families import family
 
     folder.mkdir(parents=True, exist_ok=True)

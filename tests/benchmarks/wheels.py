@@ -63,7 +63,6 @@ def slim(code: bytearray, capability: int) -> None:
 
 
 def slim_wheel(wheel: Path, capability: int) -> None:
-    """Slim the provider in ONNX Runtime's wheel."""
     new = wheel.with_suffix(".new")
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as slimmed:
         for item in old.infolist():

@@ -220,7 +220,7 @@ def remedies(folder: Path) -> list[str]:
     printed = [GPU_REMEDY]
     for number, row in enumerate([*TABLE, *CASES]):
         jetson = well(folder / f"{number}")
-        if getattr(row, "profile", jetson.profile.name) == jetson.profile.name:
+        if row.profile == jetson.profile.name:
             row.arrange(jetson)
             printed += [found.remedy for found in checks.run_checks(quick(jetson), only={row.check})]
         shutil.rmtree(folder / f"{number}", ignore_errors=True)

@@ -105,10 +105,9 @@ def test_a_full_disk_costs_the_record_and_nothing_else(jetson: Jetson) -> None:
     assert history(box) == ()
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", '{"boots": 3}', '{"schema": 2, "boots": []}', '{"boots": [{"seen_at": 1e99}]}', "\0\0"],
-)
+@pytest.mark.parametrize("text", [
+    "", "{", "[]", '{"boots": 3}', '{"schema": 2, "boots": []}', '{"boots": [{"seen_at": 1e99}]}', "\0\0",
+])  # fmt: skip
 def test_damage_is_put_aside_and_told(jetson: Jetson, box: Box, text: str) -> None:
     lock(box)
     boot(jetson, Clock())
@@ -136,30 +135,24 @@ def ended(mode: str = "MAXN", after_s: float = 60.0, **more: object) -> Boot:
     return Boot("x", pinned=mode, pinned_at=20.0, seen_at=20.0 + after_s, **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("past", "count"),
-    [
-        ([ended()] * 5, 5),
-        ([ended(), ended("MODE_50W"), ended()], 2),
-        ([ended(), ended(after_s=8 * HOUR_S), ended()], 1),  # it bore the mode; the plug was pulled
-        ([ended(), ended(ended=True), ended()], 2),  # a technician restarted it: that proves nothing
-        ([ended(), ended(rebooting_for="MAXN"), ended()], 2),
-        ([ended(), ended(tried_again=True), ended()], 2),  # with another supply
-        ([ended(), Boot("x", applied="MAXN"), ended()], 2),  # not pinned
-        ([ended(), ended(end_unknown=True), ended()], 2),  # its shutdown may have left no note
-        ([ended(), ended(hung=True), ended()], 2),
-        ([ended(), ended(on_trial=("MAXN",)), ended(on_trial=("MODE_50W",))], 2),
-        ([], 0),
-    ],
-)
+@pytest.mark.parametrize(("past", "count"), [
+    ([ended()] * 5, 5), ([ended(), ended("MODE_50W"), ended()], 2),
+    ([ended(), ended(after_s=8 * HOUR_S), ended()], 1),  # it bore the mode; the plug was pulled
+    ([ended(), ended(ended=True), ended()], 2),  # a technician restarted it: that proves nothing
+    ([ended(), ended(rebooting_for="MAXN"), ended()], 2),
+    ([ended(), ended(tried_again=True), ended()], 2),  # with another supply
+    ([ended(), Boot("x", applied="MAXN"), ended()], 2),  # not pinned
+    ([ended(), ended(end_unknown=True), ended()], 2),  # its shutdown may have left no note
+    ([ended(), ended(hung=True), ended()], 2),
+    ([ended(), ended(on_trial=("MAXN",)), ended(on_trial=("MODE_50W",))], 2),
+    ([], 0),
+])  # fmt: skip
 def test_losses_of_a_mode(past: list[Boot], count: int) -> None:
     assert losses(past, "MAXN") == count
 
 
 @pytest.mark.usefixtures("few")
-def test_a_mode_that_ended_three_boots_is_not_pinned_a_fourth_time(
-    jetson: Jetson, box: Box, clock: Clock
-) -> None:
+def test_a_mode_that_ended_three_boots_is_not_pinned_again(jetson: Jetson, box: Box, clock: Clock) -> None:
     for _ in range(3):
         boot(jetson, clock)
         assert lock(box).state == "pinned"
@@ -205,9 +198,9 @@ def test_a_plug_that_is_pulled_after_the_hour_counts_nothing(jetson: Jetson, box
     assert all(one.held_s > boots.SOON_S for one in history(box)) and losses(history(box), "MAXN") == 0
 
 
-@pytest.mark.parametrize(
-    ("unit", "lost"), [({}, 0), ({"ActiveState": "failed"}, 0), ({"ActiveState": "active"}, 3)]
-)
+@pytest.mark.parametrize(("unit", "lost"), [
+    ({}, 0), ({"ActiveState": "failed"}, 0), ({"ActiveState": "active"}, 3),
+])  # fmt: skip
 def test_after_a_failed_lock_systemd_says_whether_an_end_would_be_noted(
     jetson: Jetson, box: Box, clock: Clock, unit: dict[str, str], lost: int
 ) -> None:
@@ -292,9 +285,6 @@ def test_which_backend_spoke_is_noted(box: Box) -> None:
     assert (history(box)[-1].backend, history(box)[-1].passed_over) == ("ort-cuda", ("tensorrt",))
     check(box)
     assert history(box)[-1].backend == "ort-cuda"
-
-
-# A year.
 
 
 class Year:

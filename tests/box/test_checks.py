@@ -152,18 +152,15 @@ def test_each_check_at_its_edges(
     assert remedy in found.remedy
 
 
-@pytest.mark.parametrize(
-    ("changes", "level"),
-    [
-        ({}, PASS), ({"free_bytes": 15 * GIB}, PASS), ({"free_bytes": 15 * GIB - 1}, WARN),
-        ({"free_bytes": 5 * GIB}, WARN), ({"free_bytes": 5 * GIB - 1}, FAIL),
-        ({"total_bytes": 10 * GIB, "free_bytes": 5 * GIB - 1}, WARN),  # half, and yet little
-        ({"total_bytes": 3 * GIB, "free_bytes": GIB - 1}, FAIL),
-        ({"free_inodes": 149}, WARN), ({"free_inodes": 49}, FAIL),
-        ({"inodes": 0, "free_inodes": 0}, PASS),  # btrfs has no fixed number
-        ({"read_only": True}, FAIL), ({"volatile": True}, WARN),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "level"), [
+    ({}, PASS), ({"free_bytes": 15 * GIB}, PASS), ({"free_bytes": 15 * GIB - 1}, WARN),
+    ({"free_bytes": 5 * GIB}, WARN), ({"free_bytes": 5 * GIB - 1}, FAIL),
+    ({"total_bytes": 10 * GIB, "free_bytes": 5 * GIB - 1}, WARN),  # half, and yet little
+    ({"total_bytes": 3 * GIB, "free_bytes": GIB - 1}, FAIL),
+    ({"free_inodes": 149}, WARN), ({"free_inodes": 49}, FAIL),
+    ({"inodes": 0, "free_inodes": 0}, PASS),  # btrfs has no fixed number
+    ({"read_only": True}, FAIL), ({"volatile": True}, WARN),
+])  # fmt: skip
 def test_disk(changes: dict[str, int], level: Level) -> None:
     found = disk(**changes)
     assert found.level is level
@@ -185,22 +182,16 @@ def test_a_daemon_that_runs_again_was_not_ended_by_the_watchdog() -> None:
     ("Connection refused", PASS, PASS), ("Connection refused", FAIL, FAIL), (503, PASS, FAIL),
     (200, PASS, PASS), (200, FAIL, FAIL),
 ])  # fmt: skip
-def test_where_nobody_answers_at_readyz_the_application_is_believed(
-    ready: int | str, grpc: Level, level: Level
-) -> None:
+def test_without_a_readyz_the_application_is_believed(ready: int | str, grpc: Level, level: Level) -> None:
     seen = [readiness.check_daemon(ready, 200, "127.0.0.1:9464", unit()), Finding("restarts", PASS, "")]
     found = readiness.merge_application(seen, [Finding("bundle", PASS, ""), Finding("daemon", grpc, "grpc")])
     assert [finding.check for finding in found] == ["daemon", "restarts", "bundle"]
     assert found[0].level is level
 
 
-# Findings together.
-
-
-@pytest.mark.parametrize(
-    ("levels", "code"),
-    [([], 0), ([SKIP], 0), ([PASS, SKIP], 0), ([PASS, WARN], 1), ([FAIL, WARN, PASS], 2), ([SKIP, FAIL], 2)],
-)
+@pytest.mark.parametrize(("levels", "code"), [
+    ([], 0), ([SKIP], 0), ([PASS, SKIP], 0), ([PASS, WARN], 1), ([FAIL, WARN, PASS], 2), ([SKIP, FAIL], 2),
+])  # fmt: skip
 def test_the_worst_is_the_exit_status(levels: list[Level], code: int) -> None:
     assert exit_code(Finding("a", level, "") for level in levels) == code
 
@@ -208,11 +199,8 @@ def test_the_worst_is_the_exit_status(levels: list[Level], code: int) -> None:
 def test_of_two_findings_on_one_thing_the_worse_counts() -> None:
     first = [Finding("a", WARN, "1"), Finding("b", PASS, "1"), Finding("c", PASS, "1")]
     second = [
-        Finding("a", PASS, "2"),
-        Finding("b", FAIL, "2"),
-        Finding("c", PASS, "2"),
-        Finding("d", SKIP, "2"),
-    ]
+        Finding("a", PASS, "2"), Finding("b", FAIL, "2"), Finding("c", PASS, "2"), Finding("d", SKIP, "2"),
+    ]  # fmt: skip
     assert [(f.check, f.value) for f in merged(first, second)] == [
         ("a", "1"),
         ("b", "2"),
@@ -228,10 +216,9 @@ def test_a_document_reads_back() -> None:
     assert from_document(raw) == findings
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [None, [], {}, {"schema": 2, "findings": []}, {"schema": 1, "findings": [{"check": "a"}]}, {"schema": 1}],
-)
+@pytest.mark.parametrize("raw", [
+    None, [], {}, {"schema": 2, "findings": []}, {"schema": 1, "findings": [{"check": "a"}]}, {"schema": 1},
+])  # fmt: skip
 def test_a_document_that_is_none(raw: object) -> None:
     with pytest.raises(ValueError, match="finding"):
         from_document(raw)

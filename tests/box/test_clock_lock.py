@@ -38,9 +38,6 @@ def run(jetson: Jetson, *words: str, script: Path = SCRIPT) -> subprocess.Comple
 main = functools.partial(run_script, "clock-lock")
 
 
-# -- as a process --------------------------------------------------------------------------------------------
-
-
 @AS_ROOT
 def test_the_technicians_route(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path, "jp7-0005")
@@ -134,9 +131,6 @@ def test_a_reader_that_has_gone_is_no_traceback(maxn: Jetson) -> None:
         assert done.stderr.startswith("clock-lock: ") and done.stderr.count("\n") == 1, done.stderr
 
 
-# -- exit codes and words ------------------------------------------------------------------------------------
-
-
 def test_watch_outlasts_another_at_work_and_writes_json_lines(
     maxn: Jetson, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,10 +176,6 @@ def test_the_timers_check_reports_a_change_once(maxn: Jetson, capsys: pytest.Cap
     assert journal_lines() == ["pinned in MAXN, was unpinned"]
 
 
-def test_watch_does_not_go_on_without_root(maxn: Jetson) -> None:
-    assert main(quick(maxn, user=lambda: 1000), "watch") == MISUSED
-
-
 def test_what_a_technician_has_unlocked_is_no_failure_of_nvpmodels_unit(
     maxn: Jetson, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,9 +189,10 @@ def test_what_a_technician_has_unlocked_is_no_failure_of_nvpmodels_unit(
 
 def test_not_root(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
     box = quick(maxn, user=lambda: 1000)
-    for words in (["lock"], ["unlock"], ["watch", "--once"]):
+    for words in (["lock"], ["unlock"], ["watch"], ["watch", "--once"]):
         assert main(box, *words) == MISUSED
-        assert f"sudo f5-clock-lock {words[0]}" in capsys.readouterr().err
+        assert f"takes root: sudo f5-clock-lock {words[0]}" in capsys.readouterr().err
+    assert not maxn.path(CLOCKS).exists() and "jetson_clocks" not in maxn.calls()
 
 
 def test_jetpack_5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,9 +230,6 @@ def test_a_rehearsal_takes_no_root(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(quick(jetson, user=lambda: 1000), "lock", "--dry-run") == 0
     assert jetson.snapshot() == before
     assert "would run: nvpmodel -m 0" in capsys.readouterr().out
-
-
-# -- status --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("profile", ["jp6-0004", "jp7-0005"])

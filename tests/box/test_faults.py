@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,17 +101,13 @@ def test_counters_of_another_boot_are_not_compared(tmp_path: Path) -> None:
     assert found.figures["recorded"] is False
 
 
-@pytest.mark.parametrize(
-    ("first_line", "owner", "command"),
-    [
-        ("#!{python}\n", 0, ["{python}", "-I"]),
-        ('#!/bin/sh\n\'\'\'exec\' "{python}" "$0" "$@"\n', 0, ["{python}", "-I"]),
-        ("#!{python}\n", 1000, ["setpriv", "--reuid=1000", "--regid=0", "--init-groups", "{python}", "-I"]),
-        ("#!/usr/bin/env python3\n", 0, ["python3", "-I"]),
-        ("#!/gone/python3\n", 0, ["python3", "-I"]),
-        (None, 0, ["python3", "-I"]),
-    ],
-)
+@pytest.mark.parametrize(("first_line", "owner", "command"), [
+    ("#!{python}\n", 0, ["{python}", "-I"]),
+    ('#!/bin/sh\n\'\'\'exec\' "{python}" "$0" "$@"\n', 0, ["{python}", "-I"]),
+    ("#!{python}\n", 1000, ["setpriv", "--reuid=1000", "--regid=0", "--init-groups", "{python}", "-I"]),
+    ("#!/usr/bin/env python3\n", 0, ["python3", "-I"]),
+    ("#!/gone/python3\n", 0, ["python3", "-I"]), (None, 0, ["python3", "-I"]),
+])  # fmt: skip
 def test_jtop_is_asked_through_the_interpreter_of_its_command(
     first_line: str | None, owner: int, command: list[str], tmp_path: Path
 ) -> None:
@@ -136,23 +133,19 @@ def test_jtop_is_asked_through_the_interpreter_of_its_command(
     assert asked[:-2] == [word.format(python=jetson.path(python)) for word in command]
 
 
-def everything(jetson: Jetson) -> None:
-    jetson.fault("thermal_throttle")
-    jetson.fault("eagain_zones")
-    jetson.fault("over_current_storm", oc1=90, oc2=90, oc3=900_000)
-    jetson.fault("silent_gpu")
-    jetson.fault("unit_down", unit="nvfancontrol.service")
-    jetson.fault("unit_down")
-    jetson.fault("read_only_root", folders=("/", "/run"))
-    jetson.fault("disk_full", folders=("/", "/run"))
-    jetson.fault("clock_1970")
-    jetson.fault("no_devfreq", calls=99)
+EVERYTHING: dict[str, dict[str, Any]] = {
+    "thermal_throttle": {}, "eagain_zones": {}, "over_current_storm": {"oc1": 90, "oc2": 90, "oc3": 900_000},
+    "silent_gpu": {}, "unit_down": {}, "clock_1970": {}, "no_devfreq": {"calls": 99},
+    **{name: {"folders": ("/", "/run")} for name in ("read_only_root", "disk_full")},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("profile", "user"), [("jp5-0005", 0), ("jp7-0004", 0), ("jp6-0005", 1000)])
 def test_everything_at_once_is_still_an_answer(profile: str, user: int, tmp_path: Path) -> None:
     jetson = Jetson(tmp_path / "box", profile)
-    everything(jetson)
+    jetson.fault("unit_down", unit="nvfancontrol.service")
+    for name, details in EVERYTHING.items():
+        jetson.fault(name, **details)
     findings = checks.run_checks(quick(jetson, user=lambda: user), readyz="not an address")
     assert [f.check for f in findings] == list(CHECKS)
     assert checks.exit_code(findings) == 2

@@ -12,7 +12,7 @@ from appliance.box.clocks.pinning import check, lock, unlock
 from appliance.box.clocks.verdict import take_reading
 from appliance.box.paths import CONFIG
 from appliance.box.show import clock_status
-from tests.box.boxes import quick
+from tests.box.boxes import lay, quick
 from tests.fakes.faults import FaultyRoot
 from tests.fakes.jetson import Clock, Jetson
 from tests.fakes.sources import BWMGR, CPU, EMC, FILES, GPU, GUESSED, SOURCES, TPC_MASK
@@ -37,22 +37,13 @@ def files(orin: Jetson) -> dict[str, str]:
 def test_every_file_that_is_judged_has_a_source_or_is_a_guess(
     orin: Jetson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read: set[str] = set()
-    monkeypatch.setattr(FaultyRoot, "read", _noting(FaultyRoot.read, read))
+    read, real = set[str](), FaultyRoot.read
+    monkeypatch.setattr(FaultyRoot, "read", lambda self, path: read.add(path) or real(self, path))
     take_reading(quick(orin))
     judged = {str(orin.path(path).resolve()) for path in read if "freq" in path.rpartition("/")[2]}
     known = {str(orin.path(path).resolve()) for path in files(orin)}
     assert {*FILES.values()} == {*SOURCES, GUESSED}
     assert len(judged) > 50 and judged <= known, judged - known
-
-
-def _noting(read, noted):  # type: ignore[no-untyped-def]
-    def noting(self: FaultyRoot, path: str) -> str:
-        noted.add(path)
-        text: str = read(self, path)
-        return text
-
-    return noting
 
 
 def test_locks_proves_unlocks(orin: Jetson) -> None:
@@ -88,10 +79,7 @@ def test_what_is_sourced_decides(orin: Jetson, path: str, value: str, why: str) 
 def test_a_gpu_that_jetson_clocks_leaves_to_power_down_is_kept_on(orin: Jetson) -> None:
     """It is not known whether jetson_clocks does so on JetPack 7; the lock does in any case."""
     railgate = f"{GPU}/device/railgate_enable"
-    (orin.bin / "jetson_clocks").rename(orin.bin / "real")
-    script = f'#!/bin/sh\n{orin.bin}/real "$@"\n[ "$1" ] || echo 1 > {orin.path(railgate)}\n'
-    (orin.bin / "jetson_clocks").write_text(script)
-    (orin.bin / "jetson_clocks").chmod(0o755)
+    lay(orin, "jetson_clocks", f'$real "$@"\n[ "$1" ] || echo 1 > {orin.path(railgate)}')
     lines: list[str] = []
     assert lock(quick(orin), report=lines.append).state == "pinned"
     assert any(line.startswith("echo 0 > ") and line.endswith("/railgate_enable") for line in lines), lines
@@ -129,8 +117,8 @@ def test_the_sites_power_mode_is_what_is_pinned(orin: Jetson) -> None:
     assert take_reading(quick(orin)).clocks.why.startswith("power mode is MAXN, not MODE_50W")
     clocks = lock(quick(orin))
     assert (clocks.state, clocks.mode) == ("pinned", "MODE_50W")
-    assert clocks.domains["gpu"]["ceiling"] == 816_000_000
-    found = run_checks(quick(orin), only={"power_mode", "clocks", "caps", "cores"})
+    assert [clocks.domains[name]["ceiling"] for name in ("gpu", "cpu0")] == [816_000_000, 1_497_600_000]
+    found = run_checks(quick(orin), only={"power_mode", "clocks", "caps", "cores", "reboot"})
     assert {finding.level for finding in found} == {Level.PASS}
     for kind in ("max", "min"):
         orin.write(f"{GPU}/{kind}_freq", "612000000")

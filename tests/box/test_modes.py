@@ -12,6 +12,7 @@ from appliance.box.clocks import modes, readings
 from appliance.box.tools import Completed
 from tests.box.boxes import quick
 from tests.fakes.jetson import Jetson
+from tests.fakes.machine import captured
 
 CAPTURED_QUERY = "NV Power Mode: MAXN\n0\n"
 CAPTURED_VERBOSE = """\
@@ -84,33 +85,21 @@ def test_the_best_mode_is_chosen_by_name() -> None:
     assert lesser.mode is None and "no power mode MAXN_SUPER or MAXN; it has 15W" in lesser.problem
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "device:\n  power_mode: MODE_50W\n",
-        "device:\n  power_mode: MODE_50W   # the van\n",
-        "device:\n    power_mode: '30W'\nlog:\n  level: info\n",
-        'device:\n  sysroot: /\n  power_mode: "MAXN"\n',
-        "device:\n  power_mode: null\n",
-        "device:\n  power_mode: ~\n",
-        "device:\n  power_mode:\n",
-        "device: # the box\n  # power_mode: MODE_15W\n  power_mode: MODE_30W\n",
-        "log:\n  level: info\ndevice:\n  clocks: /run/c.json\n",
-        "device: {power_mode: MODE_50W}\n",
-        "device:\n  {power_mode: MODE_50W}\n",
-        '"device":\n  power_mode: MODE_50W\n',
-        "device:\n  'power_mode': MODE_50W\n",
-        "device:\n  power_mode: >\n    MODE_50W\n",
-        "device:\n  power_mode: MODE 50W\n",
-        "device:\n  power_mode: STUDIO-45.5W+\n",
-        "device:\n  power_mode: [MODE_50W]\n",
-        "device:\n  power_mode: MODE_50W\n  power_mode: MODE_30W\n",
-        "gateway:\n  power_mode: MODE_50W\n",
-        "  device:\n    power_mode: MODE_50W\n",
-        "x: &a\n  power_mode: MODE_50W\ndevice: *a\n",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "", "device:\n  power_mode: MODE_50W\n", "device:\n  power_mode: MODE_50W   # the van\n",
+    "device:\n    power_mode: '30W'\nlog:\n  level: info\n",
+    'device:\n  sysroot: /\n  power_mode: "MAXN"\n', "device:\n  power_mode: null\n",
+    "device:\n  power_mode: ~\n", "device:\n  power_mode:\n",
+    "device: # the box\n  # power_mode: MODE_15W\n  power_mode: MODE_30W\n",
+    "log:\n  level: info\ndevice:\n  clocks: /run/c.json\n",
+    "device: {power_mode: MODE_50W}\n", "device:\n  {power_mode: MODE_50W}\n",
+    '"device":\n  power_mode: MODE_50W\n', "device:\n  'power_mode': MODE_50W\n",
+    "device:\n  power_mode: >\n    MODE_50W\n", "device:\n  power_mode: MODE 50W\n",
+    "device:\n  power_mode: STUDIO-45.5W+\n", "device:\n  power_mode: [MODE_50W]\n",
+    "device:\n  power_mode: MODE_50W\n  power_mode: MODE_30W\n",
+    "gateway:\n  power_mode: MODE_50W\n", "  device:\n    power_mode: MODE_50W\n",
+    "x: &a\n  power_mode: MODE_50W\ndevice: *a\n",
+])  # fmt: skip
 def test_root_reads_the_sites_mode_as_yaml_does_or_refuses(text: str) -> None:
     said = (yaml.safe_load(text) or {}).get("device") or {}
     try:
@@ -144,17 +133,13 @@ def test_caps_and_masks() -> None:
     assert conf.default == 1
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "< PARAM TYPE=FILE NAME=CPU_ONLINE >\nCORE_0 /x\n"])
-def test_a_file_without_modes_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="POWER_MODEL"):
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "POWER_MODEL"), ("# nothing\n", "POWER_MODEL"), ("< POWER_MODEL NAME=MAXN >\n", "ID"),
+    ("< PARAM TYPE=FILE NAME=CPU_ONLINE >\nCORE_0 /x\n", "POWER_MODEL"),
+])  # fmt: skip
+def test_a_file_without_modes_or_their_ids_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         modes.parse_conf(text)
-
-
-def test_a_mode_without_an_id_is_an_error(tmp_path: Path) -> None:
-    jetson = Jetson(tmp_path, "jp6-0005")
-    jetson.write(paths.NVPMODEL_CONF, "< POWER_MODEL NAME=MAXN >\n")
-    with pytest.raises(ValueError, match="ID"):
-        modes.parse_conf(jetson.read(paths.NVPMODEL_CONF))
 
 
 @pytest.mark.parametrize("profile", ["jp5-0005", "jp7-0004"])
@@ -186,3 +171,33 @@ def test_without_an_answer_of_nvpmodel_the_status_file_tells(tmp_path: Path) -> 
     assert readings.read(jetson.box()).modes.current.name == "MODE_30W", (
         "it is not installed: the file's default"
     )
+
+
+def ran(jetson: Jetson, *arguments: str, answer: str = "") -> tuple[int, list[str]]:
+    """Exit status and the lines of both streams."""
+    found = quick(jetson).tools.execute("nvpmodel", *arguments, answer=answer)
+    return found.code, [line.strip() for line in found.text.split("\n") if line]
+
+
+@pytest.mark.once
+def test_query_is_the_captured_one(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path, "jp6-0005")
+    jetson.set_mode("MAXN")
+    assert ran(jetson, "-q") == (0, captured("nvpmodel-q"))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("profile", ["jp6-0004", "jp7-0005"])
+def test_the_first_maxn_wants_a_reboot(tmp_path: Path, profile: str) -> None:
+    jetson = Jetson(tmp_path, profile)
+    before = jetson.snapshot()
+    prompt = [line.strip() for line in captured("nvpmodel-prompt")]
+    assert ran(jetson, "-m", "0") == (255, [*prompt, "NVPM ERROR: bad input!"])
+    refused = "NVPM ERROR: optMask is 1, no request for power mode"
+    assert ran(jetson, "-m", "0", answer="no\n") == (255, [*prompt, refused])
+    assert (jetson.snapshot(), jetson.reboots) == (before, 0)
+    assert ran(jetson, "-m", "0", answer="YES\n")[0] == 0
+    assert jetson.reboots == 1
+    jetson.boot()
+    assert jetson.mode == "MAXN"
+    assert jetson.read(jetson.profile.tpc_mask) == ("128" if profile == "jp6-0004" else "0")

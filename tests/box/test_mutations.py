@@ -251,7 +251,6 @@ def test_whatever_is_damaged_there_is_an_answer(
 
 
 def call(box: Box, name: str, words: tuple[str, ...]) -> tuple[int, str]:
-    """Exit status, and all that was printed."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         code = run_script(name, box, *words)

@@ -69,14 +69,10 @@ def test_a_laptop_is_no_jetson(tmp_path: Path) -> None:
     assert "no Jetson" in str(found.refusal)
 
 
-def test_an_older_tegra_is_named(tmp_path: Path) -> None:
-    found = machine(tmp_path, ("nvidia,p2972-0000+p2888-0004", "nvidia,tegra194"), "36.4.3")
-    assert found.is_jetson
-    assert "tegra194" in str(found.refusal)
-
-
-def test_without_a_release_file_the_file_is_named(tmp_path: Path) -> None:
-    found = orin(tmp_path, "")
+def test_an_older_tegra_and_a_release_file_that_is_not_there_are_named(tmp_path: Path) -> None:
+    older = machine(tmp_path / "older", ("nvidia,p2972-0000+p2888-0004", "nvidia,tegra194"), "36.4.3")
+    assert older.is_jetson and "tegra194" in str(older.refusal)
+    found = orin(tmp_path / "none", "")
     assert (found.l4t, found.release, found.jetpack) == ((), "", "")
     assert "/etc/nv_tegra_release" in str(found.refusal)
 

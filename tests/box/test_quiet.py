@@ -111,9 +111,9 @@ def test_a_held_tensorrt_is_still_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="f5-quiet insists on root")
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"schema": 1}', '{"schema": 1, "files": [1], "held": 1}', "[" * 9999]
-)
+@pytest.mark.parametrize("text", [
+    "", "[]", '{"schema": 1}', '{"schema": 1, "files": [1], "held": 1}', "[" * 9999,
+])  # fmt: skip
 def test_a_damaged_record_is_said_and_nothing_is_changed(text: str, tmp_path: Path) -> None:
     jetson = Jetson(tmp_path / "box", "jp6-0005")
     jetson.write(QUIET, text)
@@ -152,49 +152,34 @@ def test_apt_that_fails_is_said_and_what_was_done_can_be_undone(tmp_path: Path) 
     assert {path: what for path, what in jetson.snapshot().items() if path in before} == before
 
 
-# Reset and wear.
-
 PMC = "/sys/devices/platform/bus@0/c360000.pmc/reset_reason"
 EMMC = "/sys/block/mmcblk0/device"
 
 
-@pytest.mark.parametrize(
-    ("source", "level", "value"),
-    [
-        ("MAINSWRST", Level.PASS, "a reboot"),
-        ("SYS_RESET_N", Level.PASS, "power on"),
+@pytest.mark.parametrize(("check", "files", "level", "value"), [
+    *(("reset", {PMC: source}, *found) for source, *found in (
+        ("MAINSWRST", Level.PASS, "a reboot"), ("SYS_RESET_N", Level.PASS, "power on"),
         ("BCCPLEXWDT", Level.WARN, "a watchdog: the system hung"),
-        ("SENSOR", Level.WARN, "too hot"),
-        ("VREFRO_POWERBAD", Level.WARN, "voltage"),
-        ("BPMPBOOT", Level.SKIP, "not known: BPMPBOOT"),
-        ("", Level.SKIP, "does not say"),
+        ("SENSOR", Level.WARN, "too hot"), ("VREFRO_POWERBAD", Level.WARN, "voltage"),
+        ("BPMPBOOT", Level.SKIP, "not known: BPMPBOOT"), ("", Level.SKIP, "does not say"),
         ("x" * 5000, Level.SKIP, "not known: x"),
-    ],
-)
-def test_what_reset_the_box(source: str, level: Level, value: str, tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
-    jetson.write(PMC, f"{source}\n")
-    [found] = checks.run_checks(quick(jetson), only={"reset"})
-    assert found.level is level and value in found.value and len(found.value) < 100, found
-    assert bool(found.remedy) == (level is Level.WARN)
-
-
-@pytest.mark.parametrize(
-    ("life", "end", "level", "value"),
-    [
+    )),
+    *(("wear", {f"{EMMC}/life_time": life, f"{EMMC}/pre_eol_info": end}, *found) for life, end, *found in (
         ("0x01 0x01", "0x01", Level.PASS, "mmcblk0: 0 to 10 % of its life"),
-        ("0x00 0x03", "0x00", Level.PASS, "20 to 30 %"),
-        ("0x09 0x01", "0x01", Level.WARN, "80 to 90 %"),
+        ("0x00 0x03", "0x00", Level.PASS, "20 to 30 %"), ("0x09 0x01", "0x01", Level.WARN, "80 to 90 %"),
         ("0x02 0x0b", "0x01", Level.FAIL, "beyond its life"),
         ("0x01 0x01", "0x02", Level.WARN, "few spare blocks"),
         ("0x01 0x01", "0x03", Level.FAIL, "few spare blocks"),
         ("0x00 0x00", "0x00", Level.SKIP, "no eMMC tells it"),
         ("no life", "0xzz", Level.SKIP, "no eMMC tells it"),
-    ],
-)
-def test_how_worn_the_emmc_is(life: str, end: str, level: Level, value: str, tmp_path: Path) -> None:
+    )),
+])  # fmt: skip
+def test_what_reset_the_box_and_how_worn_its_emmc_is(
+    check: str, files: dict[str, str], level: Level, value: str, tmp_path: Path
+) -> None:
     jetson = well(tmp_path / "box")
-    jetson.write(f"{EMMC}/life_time", f"{life}\n")
-    jetson.write(f"{EMMC}/pre_eol_info", f"{end}\n")
-    [found] = checks.run_checks(quick(jetson), only={"wear"})
-    assert found.level is level and value in found.value, found
+    for path, text in files.items():
+        jetson.write(path, f"{text}\n")
+    [found] = checks.run_checks(quick(jetson), only={check})
+    assert found.level is level and value in found.value and len(found.value) < 100, found
+    assert bool(found.remedy) == (level in (Level.WARN, Level.FAIL))

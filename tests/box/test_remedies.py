@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,13 @@ from appliance.box.clocks.pinning import check, lock
 from appliance.box.paths import CONFIG, NVPMODEL_CONF, NVPMODEL_STATUS
 from appliance.box.show import clock_status
 from tests.box.boxes import lay, quick, well
+from tests.box.cases import FAIL, PASS, WARN, Case
 from tests.box.technician import follow, nvpower
 from tests.fakes.faults import FaultyRoot
 from tests.fakes.jetson import Jetson
 
 pytestmark = pytest.mark.once
 
-PASS, WARN, FAIL = Level.PASS, Level.WARN, Level.FAIL
 CODES = {"pinned": 0, "unpinned": 1, "unknown": 1, "reboot_pending": 3, "unsupported": 4}
 SITE = f"below `device:` in {CONFIG} the line `  power_mode: NAME`"
 GUESSED = "guessed"
@@ -54,11 +53,24 @@ SEEN = {
 """Sources of what a row takes for real; no row may rest on a guess."""
 
 
-def foreign(conf: str, target: str = "/etc/nvpmodel/nvpmodel_p3767_0000.conf") -> Callable[[Jetson], None]:
+def conf(old: str, new: str) -> Callable[[Jetson], str]:
+    """nvpmodel.conf with another text somewhere."""
+    return lambda jetson: jetson.read(NVPMODEL_CONF).replace(old, new)
+
+
+CORES = "CPU_ONLINE CORE_11 1\n", "CPU_ONLINE CORE_12 1\n"
+more_cores = conf(CORES[0], "".join(CORES))
+slower_gpu = conf("GPU MAX_FREQ -1", "GPU MAX_FREQ 918000000")
+capped_by_the_maker = conf("GPU MAX_FREQ -1", "GPU MAX_FREQ 1020000000")
+
+
+def foreign(
+    change: Callable[[Jetson], str], target: str = "/etc/nvpmodel/nvpmodel_p3767_0000.conf"
+) -> Callable[[Jetson], None]:
     """nvpmodel.conf is NVIDIA's link to another module's file, or to `target`."""
 
     def arrange(jetson: Jetson) -> None:
-        jetson.write(target, conf or jetson.read(NVPMODEL_CONF))
+        jetson.write(target, change(jetson))
         link = jetson.root / NVPMODEL_CONF[1:]
         link.unlink()
         link.symlink_to(target)
@@ -66,19 +78,6 @@ def foreign(conf: str, target: str = "/etc/nvpmodel/nvpmodel_p3767_0000.conf") -
         assert link.readlink() == Path(target), "restarting nvpower alone mends nothing"
 
     return arrange
-
-
-def more_cores(jetson: Jetson) -> str:
-    line = "CPU_ONLINE CORE_11 1\n"
-    return jetson.read(NVPMODEL_CONF).replace(line, line + "CPU_ONLINE CORE_12 1\n")
-
-
-def of_more_cores(jetson: Jetson) -> None:
-    foreign(more_cores(jetson))(jetson)
-
-
-def of_a_slower_gpu(jetson: Jetson) -> None:
-    foreign(jetson.read(NVPMODEL_CONF).replace("GPU MAX_FREQ -1", "GPU MAX_FREQ 918000000"))(jetson)
 
 
 def own(change: Callable[[Jetson], str]) -> Callable[[Jetson], None]:
@@ -92,14 +91,6 @@ def own(change: Callable[[Jetson], str]) -> Callable[[Jetson], None]:
         lock(quick(jetson))
 
     return arrange
-
-
-def capped_by_the_maker(jetson: Jetson) -> str:
-    return jetson.read(NVPMODEL_CONF).replace("GPU MAX_FREQ -1", "GPU MAX_FREQ 1020000000")
-
-
-def without_maxn(jetson: Jetson) -> str:
-    return jetson.read(NVPMODEL_CONF).replace("NAME=MAXN >", "NAME=OEM_60W >")
 
 
 def site(text: str) -> Callable[[Jetson], None]:
@@ -243,122 +234,103 @@ def on_disk(jetson: Jetson) -> None:
     jetson.write(paths.MOUNTS, "/dev/nvme0n1p1 / ext4 rw,relatime 0 0\n")
 
 
-@dataclass(frozen=True)
-class Row:
-    """A fault of a pinned box in MAXN."""
-
-    name: str
-    arrange: Callable[[Jetson], object]
-    check: str
-    level: Level
-    value: str
-    remedy: str
-    seen: str
-    """Key of SEEN."""
-    by_hand: Callable[[Jetson], object] = lambda jetson: None
-    """What the remedy says besides commands, which come after it."""
-    words: Mapping[str, str] = field(default_factory=dict)
-    """What is typed for a word in capitals."""
-    profile: str = "jp6-0005"
-
-
 ANEW = "sudo rm /etc/nvpmodel.conf && sudo systemctl restart nvpower nvpmodel && sudo f5-clock-lock lock"
 LOCK = "sudo f5-clock-lock lock"
 HAS = "it has OEM_60W, MODE_15W, MODE_30W, MODE_50W"
 TABLE = [
-    Row("conf of more cores", of_more_cores, "power_mode", FAIL, "cpu12 of /etc", ANEW, "nvpower"),
-    Row("conf of more cores: cores", of_more_cores, "cores", WARN, "cpu12 of /etc", ANEW, "nvpower"),
-    Row("conf of a slower GPU", of_a_slower_gpu, "power_mode", FAIL, "918 MHz", ANEW, "nvpower"),
-    Row("no conf", node_gone(NVPMODEL_CONF), "power_mode", FAIL, "cannot be used",
+    Case("conf of more cores", foreign(more_cores), "power_mode", FAIL, "cpu12 of /etc", ANEW, "nvpower"),
+    Case("conf of more cores: cores", foreign(more_cores), "cores", WARN, "cpu12 of /etc", ANEW, "nvpower"),
+    Case("conf of a slower GPU", foreign(slower_gpu), "power_mode", FAIL, "918 MHz", ANEW, "nvpower"),
+    Case("no conf", node_gone(NVPMODEL_CONF), "power_mode", FAIL, "cannot be used",
         "sudo systemctl restart nvpower nvpmodel", "nvpower"),
-    Row("the files of confs gone", lambda j: shutil.rmtree(j.path("/etc/nvpmodel")), "power_mode", FAIL,
+    Case("the files of confs gone", lambda j: shutil.rmtree(j.path("/etc/nvpmodel")), "power_mode", FAIL,
         "cannot be used", "sudo apt install --reinstall nvidia-l4t-nvpmodel", "packages"),
-    Row("the maker's conf, capped", own(capped_by_the_maker), "power_mode", FAIL, "1020 MHz", SITE, "oem",
+    Case("the maker's conf, capped", own(capped_by_the_maker), "power_mode", FAIL, "1020 MHz", SITE, "oem",
         words={"NAME": "MAXN"}),
-    Row("the maker's conf, of more cores", own(more_cores), "power_mode", FAIL, "cpu12 of /etc",
+    Case("the maker's conf, of more cores", own(more_cores), "power_mode", FAIL, "cpu12 of /etc",
         "ask the maker", "oem",
-        by_hand=lambda j: own(lambda k: k.read(NVPMODEL_CONF).replace( "CPU_ONLINE CORE_12 1\n", ""))(j)),
-    Row("this module's own file, capped",
-        lambda j: foreign(capped_by_the_maker(j), "/etc/nvpmodel/nvpmodel_p3701_0000.conf")(j), "power_mode",
-        FAIL, "1020 MHz", SITE, "oem", words={"NAME": "MAXN"}),
-    Row("conf of an OEM", own(without_maxn), "power_mode", FAIL, HAS, SITE, "oem",
+        by_hand=own(conf(CORES[1], ""))),
+    Case("this module's own file, capped",
+        foreign(capped_by_the_maker, "/etc/nvpmodel/nvpmodel_p3701_0000.conf"), "power_mode", FAIL,
+        "1020 MHz", SITE, "oem", words={"NAME": "MAXN"}),
+    Case("conf of an OEM", own(conf("NAME=MAXN >", "NAME=OEM_60W >")), "power_mode", FAIL, HAS, SITE, "oem",
         words={"NAME": "OEM_60W"}),
-    Row("site: no such mode", site("device:\n  power_mode: MODE_60W\n"), "power_mode", FAIL,
+    Case("site: no such mode", site("device:\n  power_mode: MODE_60W\n"), "power_mode", FAIL,
         "no power mode MODE_60W", SITE, "ours", words={"NAME": "MODE_50W"}),
-    Row("site: in another form", site("device: {power_mode: MAXN}\n"), "power_mode", FAIL,
+    Case("site: in another form", site("device: {power_mode: MAXN}\n"), "power_mode", FAIL,
         "to be written as", SITE, "ours", words={"NAME": "MAXN"}),
-    Row("site: a lesser one", site("device:\n  power_mode: MODE_50W\n"), "power_mode", FAIL,
+    Case("site: a lesser one", site("device:\n  power_mode: MODE_50W\n"), "power_mode", FAIL,
         "held at 2201.6 MHz, above the 1497.6 MHz of MODE_50W", LOCK, "ours"),
-    Row("no mode set, a lesser one of the site", site_mode("MODE_50W", not_set), "power_mode", FAIL,
+    Case("no mode set, a lesser one of the site", site_mode("MODE_50W", not_set), "power_mode", FAIL,
         "has set none in this boot", LOCK, "not set", profile="jp7-0005"),
-    Row("no mode set", not_set, "power_mode", FAIL, "has set none in this boot", LOCK, "not set",
+    Case("no mode set", not_set, "power_mode", FAIL, "has set none in this boot", LOCK, "not set",
         profile="jp7-0005"),
-    Row("limits raised by hand", site_mode("MODE_50W", raised), "power_mode", FAIL,
+    Case("limits raised by hand", site_mode("MODE_50W", raised), "power_mode", FAIL,
         "held at 1300.5 MHz, above the 816 MHz of MODE_50W", LOCK, "nvgpu"),
-    Row("memory's limit raised by hand",
+    Case("memory's limit raised by hand",
         site_mode("MODE_15W", lambda j: (j.write(j.profile.emc_cap, "3199000000"), j.machine.pin())),
         "power_mode", FAIL, "allowed up to 3199 MHz", LOCK, "nvgpu"),
-    Row("cores turned on by hand",
+    Case("cores turned on by hand",
         site_mode("MODE_30W", lambda j: j.write( "/sys/devices/system/cpu/cpu9/online", "1\n")), "cores",
         WARN, "cpu9 online", LOCK, "nvgpu"),
-    Row("heat", hot, "clocks", WARN, "held down: cpu0–cpu11: capped at 1190", "cool the box", "heat",
+    Case("heat", hot, "clocks", WARN, "held down: cpu0–cpu11: capped at 1190", "cool the box", "heat",
         cooled),
-    Row("heat: caps", hot, "caps", WARN, "1190.4 MHz of 2201.6 MHz", "cool the box", "heat", cooled),
-    Row("the desktop's menu", by_the_menu, "power_mode", WARN, "nvpmodel_indicator",
+    Case("heat: caps", hot, "caps", WARN, "1190.4 MHz of 2201.6 MHz", "cool the box", "heat", cooled),
+    Case("the desktop's menu", by_the_menu, "power_mode", WARN, "nvpmodel_indicator",
         "sudo pkill -f nvpmodel_indicator; then run: sudo f5-clock-lock lock", "menu"),
-    Row("nvpmodel says nothing", silent_nvpmodel, "power_mode", FAIL, "unknown: NVPM ERROR: cannot lock",
+    Case("nvpmodel says nothing", silent_nvpmodel, "power_mode", FAIL, "unknown: NVPM ERROR: cannot lock",
         "sudo nvpmodel -q --verbose", "errors", speaking_nvpmodel),
-    Row("railgating", lambda j: j.write(f"{j.profile.gpu_parent}/railgate_enable", "1\n"), "clocks",
+    Case("railgating", lambda j: j.write(f"{j.profile.gpu_parent}/railgate_enable", "1\n"), "clocks",
         WARN, "railgate: the GPU may be powered down when idle",
         "pins them again within 30 s", "nvgpu", checked),
-    Row("no debugfs", no_debugfs, "clocks", FAIL, "debugfs is not mounted", "sudo mount -t debugfs",
+    Case("no debugfs", no_debugfs, "clocks", FAIL, "debugfs is not mounted", "sudo mount -t debugfs",
         "debugfs"),
-    Row("no jetson_clocks", node_gone("/usr/bin/jetson_clocks"), "clocks", FAIL, "is not installed",
+    Case("no jetson_clocks", node_gone("/usr/bin/jetson_clocks"), "clocks", FAIL, "is not installed",
         "nvidia-l4t-tools", "packages"),
-    Row("brown-outs", brown_outs, "boots", FAIL, "3 ended soon after pinning in MAXN",
+    Case("brown-outs", brown_outs, "boots", FAIL, "3 ended soon after pinning in MAXN",
         "lock --try-again; or run the module at less power: the line `  power_mode: MODE_50W`", "brown-out"),
-    Row("brown-outs: clocks", brown_outs, "clocks", WARN, "not pinned: 3 boots ended", "--try-again",
+    Case("brown-outs: clocks", brown_outs, "clocks", WARN, "not pinned: 3 boots ended", "--try-again",
         "brown-out"),
-    Row("brown-outs: mode", brown_outs, "power_mode", WARN, "3 boots ended", "power_mode: MODE_50W",
+    Case("brown-outs: mode", brown_outs, "power_mode", WARN, "3 boots ended", "power_mode: MODE_50W",
         "brown-out"),
-    Row("a reboot that did not help", reboot_without_help, "reboot", FAIL, "one for it did not help",
+    Case("a reboot that did not help", reboot_without_help, "reboot", FAIL, "one for it did not help",
         "echo pmode:0000 | sudo tee /var/lib/nvpmodel/status", "golden"),
-    Row("another TensorRT, installed again", other_tensorrt, "versions", WARN, "not its JetPack's 10.3",
+    Case("another TensorRT, installed again", other_tensorrt, "versions", WARN, "not its JetPack's 10.3",
         "apt policy libnvinfer10", "isaac", words={"=VERSION": "=10.3.0.30-1+cuda12.5"}),
-    Row("JetPack 7: a reboot that did not help", reboot_without_help, "reboot", FAIL, "did not help",
+    Case("JetPack 7: a reboot that did not help", reboot_without_help, "reboot", FAIL, "did not help",
         "sets the mode. `systemctl status nv-load-display-modules nv-load-gpu-libs`", "r39.2",
         lambda j: site_mode("MODE_30W")(j), profile="jp7-0005"),
-    Row("JetPack 7: no nvgpu", node_gone("/dev/dri", driver=False), "gpu_node", FAIL, "missing: /dev/dri",
+    Case("JetPack 7: no nvgpu", node_gone("/dev/dri", driver=False), "gpu_node", FAIL, "missing: /dev/dri",
         "`systemctl status nv-load-display-modules nv-load-gpu-libs`", "r39.2", profile="jp7-0005"),
-    Row("nvmap is root's", lambda j: j.path(paths.NVMAP).chmod(0o600), "gpu_node", FAIL,
+    Case("nvmap is root's", lambda j: j.path(paths.NVMAP).chmod(0o600), "gpu_node", FAIL,
         "not for video and render to open: /dev/nvmap", "sudo udevadm trigger", "udev"),
-    Row("nvfancontrol without its profile", fan_without_profile, "fan", WARN, "pwm): no profile loud",
+    Case("nvfancontrol without its profile", fan_without_profile, "fan", WARN, "pwm): no profile loud",
         "FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf", "fan", lambda j: j.unit(FAN, StartFails="")),
-    Row("dpkg did not finish", half_configured, "l4t", FAIL, "nvidia-l4t-kernel (half-configured)",
+    Case("dpkg did not finish", half_configured, "l4t", FAIL, "nvidia-l4t-kernel (half-configured)",
         "sudo dpkg --configure -a", "half"),
-    Row("dpkg did not finish: packages", half_configured, "packages", WARN,
+    Case("dpkg did not finish: packages", half_configured, "packages", WARN,
         "nvidia-l4t-kernel (half-configured)", "sudo dpkg --configure -a", "half"),
-    Row("a kernel of another release", other_kernel, "l4t", WARN,
+    Case("a kernel of another release", other_kernel, "l4t", WARN,
         "mixed: 36.4.3, but nvidia-l4t-kernel 36.4.0",
         "nvidia-l4t-kernel=5.15.148-tegra-36.4.3-20250107174145", "mixed"),
-    Row("a kernel of another release: versions", other_kernel, "versions", WARN, "mixed: 36.4.3",
+    Case("a kernel of another release: versions", other_kernel, "versions", WARN, "mixed: 36.4.3",
         "ask the maker first", "mixed"),
-    Row("not rebooted", lambda j: j.write(paths.REBOOT_REQUIRED, ""), "l4t", WARN,
+    Case("not rebooted", lambda j: j.write(paths.REBOOT_REQUIRED, ""), "l4t", WARN,
         "a reboot is owed: /run/reboot-required", "sudo reboot", "ubuntu"),
-    Row("no render node", node_gone("/dev/dri"), "gpu_node", FAIL, "missing: /dev/dri/renderD*",
+    Case("no render node", node_gone("/dev/dri"), "gpu_node", FAIL, "missing: /dev/dri/renderD*",
         "nvidia-l4t-kernel-oot-modules", "cuInit"),
-    Row("no nvmap", node_gone("/dev/nvmap"), "gpu_node", FAIL, "missing: /dev/nvmap", "journalctl -k -b",
+    Case("no nvmap", node_gone("/dev/nvmap"), "gpu_node", FAIL, "missing: /dev/nvmap", "journalctl -k -b",
         "cuInit"),
-    Row("no nvgpu", node_gone(paths.GPU_NODE, driver=False), "gpu_node", FAIL, "igpu0/ctrl", "lsmod",
+    Case("no nvgpu", node_gone(paths.GPU_NODE, driver=False), "gpu_node", FAIL, "igpu0/ctrl", "lsmod",
         "cuInit"),
-    Row("a GPU that did not start", node_gone(paths.GPU_NODE), "gpu_node", FAIL, "igpu0/ctrl", "unplug it",
+    Case("a GPU that did not start", node_gone(paths.GPU_NODE), "gpu_node", FAIL, "igpu0/ctrl", "unplug it",
         "cuInit", lambda j: j.write(paths.GPU_NODE, "")),
-    Row("record damaged", damaged_record, "boots", WARN, "damaged, and is begun anew", "boots.json.damaged",
+    Case("record damaged", damaged_record, "boots", WARN, "damaged, and is begun anew", "boots.json.damaged",
         "ours"),
-    Row("TensorRT does not speak any more", fell_back, "backend", WARN,
+    Case("TensorRT does not speak any more", fell_back, "backend", WARN,
         "ort-cuda, and tensorrt in an earlier boot", "python3-libnvinfer", "ours",
         lambda j: boots.note_backend(quick(j), "tensorrt")),
-    Row("root in memory", in_memory, "disk", WARN, "/: only in memory", "overlayroot", "overlayroot",
+    Case("root in memory", in_memory, "disk", WARN, "/: only in memory", "overlayroot", "overlayroot",
         on_disk),
 ]  # fmt: skip
 
@@ -384,7 +356,7 @@ def pinned(folder: Path, profile: str) -> Jetson:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-def test_the_remedy_mends(row: Row, tmp_path: Path) -> None:
+def test_the_remedy_mends(row: Case, tmp_path: Path) -> None:
     assert row.seen in SEEN, "a guess turns no test green"
     jetson = pinned(tmp_path, row.profile)
     [before] = checks.run_checks(quick(jetson), only={row.check})
@@ -420,18 +392,6 @@ def test_a_better_mode_that_nobody_knows_yet_is_never_lowered(jetson: Jetson) ->
     jetson.write(NVPMODEL_CONF, lesser)
     jetson.write(NVPMODEL_STATUS, "pmode:0003")
     assert lock(quick(jetson)).mode == "MAXN", "one that caps more is not better"
-
-
-def test_the_site_may_want_less_than_a_better_mode(jetson: Jetson) -> None:
-    site("device:\n  power_mode: MODE_50W\n")(jetson)
-    clocks = lock(quick(jetson))
-    assert (clocks.state, clocks.mode, clocks.domains["cpu0"]["ceiling"]) == (
-        "pinned",
-        "MODE_50W",
-        1_497_600_000,
-    )
-    found = checks.run_checks(quick(jetson), only={"power_mode", "clocks", "caps", "cores", "reboot"})
-    assert {finding.level for finding in found} == {PASS}, found
 
 
 def test_a_technician_who_may_not_read_the_configuration(jetson: Jetson) -> None:

@@ -76,42 +76,28 @@ def test_sensors_are_found_by_name_though_their_numbers_move(jetson: Jetson) -> 
     assert sensors.fan(root) == Fan(66, 1740)
 
 
-def test_a_box_that_is_cool_slows_nothing(jetson: Jetson) -> None:
-    # The fan turns, and cools: that is no throttling.
-    assert sensors.cooling(jetson.box().root) == {}
-
-
 def test_what_is_slowed_because_of_heat_is_named(jetson: Jetson) -> None:
+    root = jetson.box().root
+    assert sensors.cooling(root) == {}, "the fan turns, and cools: that is no throttling"
+    jetson.fault("thermal_throttle", degrees=87.0, cap_khz=0)
+    assert (sensors.junction(root), sensors.cooling(root)) == (87.0, {}), "a hot surface is an alarm alone"
     jetson.fault("thermal_throttle")
-    active = sensors.cooling(jetson.box().root) or {}
-    assert active["cpufreq-cpu0"] == 3
-    assert active[f"devfreq-{jetson.profile.gpu_name}"] == 3
+    active = sensors.cooling(root) or {}
+    assert active["cpufreq-cpu0"] == active[f"devfreq-{jetson.profile.gpu_name}"] == 3
     assert not any("fan" in kind or "surface" in kind for kind in active)
 
 
-def test_a_hot_surface_is_an_alarm_and_slows_nothing(jetson: Jetson) -> None:
-    jetson.fault("thermal_throttle", degrees=87.0, cap_khz=0)
-    root = jetson.box().root
-    assert sensors.junction(root) == 87.0
-    assert sensors.cooling(root) == {}
-
-
-def test_a_fan_that_stands(jetson: Jetson) -> None:
-    folder = jetson.machine.hwmon("pwmfan")
-    jetson.write(f"{folder}/pwm1", "0\n")
-    for path in (*jetson.path("/sys/class/hwmon").glob("*/rpm"), jetson.path(f"{folder}/fan1_input")):
-        if path.exists():
-            path.write_text("0\n")
+def test_a_fan_that_stands_and_one_without_a_tachometer(jetson: Jetson) -> None:
+    speeds = [
+        path for name in ("rpm", "fan1_input") for path in jetson.path("/sys/class/hwmon").glob(f"*/{name}")
+    ]
+    jetson.write(f"{jetson.machine.hwmon('pwmfan')}/pwm1", "0\n")
+    for path in speeds:
+        path.write_text("0\n")
     assert sensors.fan(jetson.box().root) == Fan(0, 0)
-
-
-def test_a_fan_without_a_tachometer(jetson: Jetson) -> None:
-    for path in (
-        *jetson.path("/sys/class/hwmon").glob("*/rpm"),
-        *jetson.path("/sys/class/hwmon").glob("*/fan1_input"),
-    ):
+    for path in speeds:
         path.unlink()
-    assert sensors.fan(jetson.box().root) == Fan(66, None)
+    assert sensors.fan(jetson.box().root) == Fan(0, None)
 
 
 def test_a_machine_without_any_of_it(tmp_path: Path) -> None:

@@ -68,7 +68,6 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def packed(folder: Path, kind: str = "gz", top: str = "") -> Path:
-    """A bundle's folder as an archive."""
     path = folder.with_name(f"{folder.name}.tar.{kind}")
     with tarfile.open(path, f"w:{kind}") as tar:  # type: ignore[call-overload]
         tar.add(folder, arcname=top or ".")
@@ -196,7 +195,6 @@ def rot(path: Path) -> None:
 
 
 def archive_of(folder: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
-    """An archive of the bundle b and these."""
     path = packed(variant(folder, "b"), "gz")
     with tarfile.open(path.with_suffix(""), "w") as tar:
         tar.add(folder / "b", arcname="b")
@@ -212,14 +210,15 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tuple[ta
     return info, b"x" if kind == tarfile.REGTYPE else b""
 
 
-def without(folder: Path, name: str) -> Path:
-    (variant(folder, "b") / name).unlink()
-    return folder / "b"
+def spoilt(spoil: Callable[[Path], object]) -> Callable[[Path], Path]:
+    """The bundle b after that."""
 
+    def make(folder: Path) -> Path:
+        place = variant(folder, "b")
+        spoil(place)
+        return place
 
-def rotten(folder: Path) -> Path:
-    rot(variant(folder, "b") / "vocoder.onnx")
-    return folder / "b"
+    return make
 
 
 def cut(folder: Path) -> Path:
@@ -228,44 +227,40 @@ def cut(folder: Path) -> Path:
     return path
 
 
-def crowded(folder: Path) -> Path:
-    (variant(folder, "b") / "extra").write_text("x")
-    return folder / "b"
-
-
 def text(folder: Path) -> Path:
     (folder / "b.tar").write_text("no archive")
     return folder / "b.tar"
 
 
+def of(*members: tuple[tarfile.TarInfo, bytes]) -> Callable[[Path], Path]:
+    return lambda folder: archive_of(folder, *members)
+
+
 REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "nothing": (lambda folder: folder / "nothing", "No such file"),
-    "no manifest": (lambda folder: without(folder, "manifest.yaml"), "not a bundle"),
-    "a file is missing": (lambda folder: without(folder, "vocoder.onnx"), "vocoder.onnx: missing"),
-    "a file is damaged": (rotten, "b/vocoder.onnx: damaged: sha256"),
-    "a file is not listed": (crowded, "does not list this file"),
+    "no manifest": (spoilt(lambda place: (place / "manifest.yaml").unlink()), "not a bundle"),
+    "a file is missing": (spoilt(lambda place: (place / "vocoder.onnx").unlink()), "vocoder.onnx: missing"),
+    "a file is damaged": (
+        spoilt(lambda place: rot(place / "vocoder.onnx")),
+        "b/vocoder.onnx: damaged: sha256",
+    ),
+    "a file is not listed": (
+        spoilt(lambda place: (place / "extra").write_text("x")),
+        "does not list this file",
+    ),
     "newer": (lambda folder: variant(folder, "b", format="2.0"), "format 2.0 is newer than"),
     "older": (lambda folder: variant(folder, "b", format="1.0"), "export it again"),
     "cut off": (cut, "damaged, or no archive"),
     "text": (text, "must be a bundle's folder, .tar,"),
-    "up": (lambda folder: archive_of(folder, member("b/../../evil")), "outside of itself: 'b/../../evil'"),
-    "absolute": (lambda folder: archive_of(folder, member("/etc/evil")), "outside of itself"),
-    "link": (
-        lambda folder: archive_of(folder, member("b/x", tarfile.SYMTYPE, "/etc/passwd")),
-        "link or a device",
-    ),
-    "hard link": (
-        lambda folder: archive_of(folder, member("b/x", tarfile.LNKTYPE, "/etc/passwd")),
-        "link or",
-    ),
-    "device": (lambda folder: archive_of(folder, member("b/x", tarfile.CHRTYPE)), "link or a device"),
-    "twice": (lambda folder: archive_of(folder, member("b/vocab.txt")), "names 'b/vocab.txt' twice"),
-    "beside": (
-        lambda folder: archive_of(folder, member("other")),
-        "'other' is not in the bundle's folder 'b'",
-    ),
-    "two": (lambda folder: archive_of(folder, member("other/manifest.yaml")), "not one bundle: it has 2"),
-    "many": (lambda folder: archive_of(folder, *(member(f"b/{n}") for n in range(1_001))), "more than 1000"),
+    "up": (of(member("b/../../evil")), "outside of itself: 'b/../../evil'"),
+    "absolute": (of(member("/etc/evil")), "outside of itself"),
+    "link": (of(member("b/x", tarfile.SYMTYPE, "/etc/passwd")), "link or a device"),
+    "hard link": (of(member("b/x", tarfile.LNKTYPE, "/etc/passwd")), "link or a device"),
+    "device": (of(member("b/x", tarfile.CHRTYPE)), "link or a device"),
+    "twice": (of(member("b/vocab.txt")), "names 'b/vocab.txt' twice"),
+    "beside": (of(member("other")), "'other' is not in the bundle's folder 'b'"),
+    "two": (of(member("other/manifest.yaml")), "not one bundle: it has 2"),
+    "many": (of(*(member(f"b/{n}") for n in range(1_001))), "more than 1000"),
 }
 
 

@@ -20,12 +20,8 @@ TOOLS = ("jetson_clocks", "nvpmodel", "tegrastats")
 """NVIDIA's; the others are the system's own."""
 PYTHON = "/usr/bin/python3"
 MASKED = (
-    "getty.target",
-    "getty@.service",
-    "console-getty.service",
-    "systemd-networkd.service",
-    "apt-daily.timer",
-)
+    "getty.target", "getty@.service", "console-getty.service", "systemd-networkd.service", "apt-daily.timer",
+)  # fmt: skip
 BOOT = """\
 echo $$ > {cgroup}/cgroup.procs
 exec unshare --pid --fork --kill-child --mount --cgroup --net --uts sh -ec '
@@ -97,8 +93,6 @@ class Line:
 
 
 class Booted:
-    """A box that is switched on."""
-
     def __init__(self, root: Path, pid: int) -> None:
         self.root, self.pid = root, pid
 

@@ -71,17 +71,8 @@ def _build(folder: Path, options: tuple[str, ...], _: str) -> None:
 
 def _is_index_reached(folder: Path) -> bool:
     pip = (
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--retries",
-        "0",
-        "--dest",
-        folder,
-    )
+        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--retries", "0", "--dest", folder,
+    )  # fmt: skip
     # One that no mirror on the machine is likely to hold.
     return subprocess.run([*pip, "rjieba"], capture_output=True).returncode == 0
 

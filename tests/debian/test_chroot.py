@@ -66,7 +66,6 @@ class Chroot:
         return self.run("sh", "-c", 'exec dpkg "$@" 2>&1', "sh", *arguments)
 
     def boot(self) -> None:
-        """Start the daemon."""
         (self.folder / "run/systemd/system").mkdir(parents=True)
         self.run("systemctl", "start", "f5-appliance.service")
 
@@ -102,7 +101,6 @@ class Chroot:
 
 @contextlib.contextmanager
 def mounted(folder: Path, options: str) -> Iterator[None]:
-    """Lay a file system in memory over a folder."""
     run("mount", "-t", "tmpfs", "-o", options, "tmpfs", folder)
     try:
         yield

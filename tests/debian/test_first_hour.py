@@ -165,7 +165,6 @@ def test_evenings(place: Place) -> None:
 
 
 def settle(box: Booted) -> None:
-    """Wait until f5-clocks.service has run."""
     until(lambda: "=activat" not in box.run("systemctl show -p ActiveState f5-clocks").stdout)
 
 

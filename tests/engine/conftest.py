@@ -73,11 +73,9 @@ def device() -> Device:
 
 @pytest.fixture
 def engines(tmp_path: Path) -> Path:
-    """The folder of TensorRT's engines, which is not there yet."""
     return tmp_path / "engines"
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) for name in FAKES])
 def gpu(request: pytest.FixtureRequest, device: Device, engines: Path) -> Any:
-    """A backend for GPUs on `device`."""
     return open_on(device) if request.param == "device" else open_trt_on(device, engines)

@@ -170,7 +170,6 @@ def check_rows_of_one_call(bundle: Bundle) -> None:
 def on_zeros(
     backend: Backend, spec: GraphSpec, sizes: Mapping[str, int]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Inputs and outputs of a graph in a backend's memory."""
     inputs, outputs = (
         {t.name: backend.empty(t.shape(sizes), t.dtype) for t in tensors}
         for tensors in (spec.inputs, spec.outputs)
@@ -200,8 +199,6 @@ class Padded(OrtBackend):
 
 @dataclass(frozen=True)
 class Run:
-    """A call of a graph."""
-
     graph: str
     shapes: dict[str, tuple[int, ...]]
     release: bool
@@ -211,7 +208,6 @@ class Watched(OrtBackend):
     """Notes what is asked of a backend and of its graphs, and fails on request."""
 
     def watch(self) -> None:
-        """Forget what was noted."""
         self.loads: list[str] = []
         self.runs: list[Run] = []
         self.allocated: list[tuple[int, ...]] = []
@@ -244,7 +240,6 @@ class Watched(OrtBackend):
         self.closed += 1
 
     def counted(self, *graphs: str) -> list[Run]:
-        """Runs of those graphs."""
         return [run for run in self.runs if run.graph in graphs]
 
     def steps(self) -> list[tuple[str, int, int, int]]:

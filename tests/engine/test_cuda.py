@@ -34,7 +34,7 @@ def config(backend: str, **others: Any) -> EngineConfig:
     return EngineConfig(backend=backend, threads=1, **{"lanes": 1} | others)
 
 
-def test_a_request_after_the_warm_up_allocates_nothing_and_waits_once_a_call(
+def test_after_the_warm_up_nothing_is_allocated_and_a_call_waits_once(
     short: Bundle, device: Device, gpu: Any
 ) -> None:
     """Nothing is built either, and only samples come back."""
@@ -59,9 +59,7 @@ def test_a_request_after_the_warm_up_allocates_nothing_and_waits_once_a_call(
     assert not device.wrong
 
 
-def test_a_device_that_fails_ends_the_call_by_name_and_later_ones_too(
-    tiny: Bundle, device: Device, gpu: Any
-) -> None:
+def test_a_device_that_fails_ends_this_call_and_later_ones(tiny: Bundle, device: Device, gpu: Any) -> None:
     engine = Synthesizer(tiny, gpu, host=OrtBackend(1), lanes=2)
     lane = engine.open(segment(60))
 
@@ -110,9 +108,6 @@ def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_
     assert not device.wrong
 
 
-# What is missing
-
-
 def spoil(name: str, cuda: Runtime, runtime: Any) -> None:
     """Let something be missing of CUDA, of ONNX Runtime or of TensorRT."""
     match name:
@@ -151,9 +146,9 @@ OF_TENSORRT = {
 PASSED_OVER = {**MISSING, "cuDNN": "Conv.*cuDNN is unavailable"}
 
 
-@pytest.mark.parametrize(
-    ("backend", "what"), [*(("ort-cuda", what) for what in MISSING), *(("tensorrt", w) for w in OF_TENSORRT)]
-)
+@pytest.mark.parametrize(("backend", "what"), [
+    *(("ort-cuda", what) for what in MISSING), *(("tensorrt", w) for w in OF_TENSORRT),
+])  # fmt: skip
 def test_what_is_missing_is_named_and_the_cpu_is_not_taken_in_its_place(
     tiny: Bundle, device: Device, engines: Path, backend: str, what: str
 ) -> None:
@@ -212,14 +207,11 @@ def test_a_refused_binding_is_an_engine_fault(tiny: Bundle, device: Device) -> N
         graph.bind(tensors, {out: backend.empty((4, 100), "float32")})
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (cudaError_t.cudaErrorMemoryAllocation, OutOfDeviceMemory),
-        (cudaError_t.cudaErrorDevicesUnavailable, DeviceLost),
-        (cudaError_t.cudaErrorUnknown, DeviceLost),
-    ],
-)
+@pytest.mark.parametrize(("status", "kind"), [
+    (cudaError_t.cudaErrorMemoryAllocation, OutOfDeviceMemory),
+    (cudaError_t.cudaErrorDevicesUnavailable, DeviceLost),
+    (cudaError_t.cudaErrorUnknown, DeviceLost),
+])  # fmt: skip
 @pytest.mark.parametrize("backend", ["ort-cuda", "tensorrt", "auto"])
 def test_a_device_that_is_full_or_lost_at_start_is_no_reason_to_speak_from_the_cpu(
     tiny: Bundle, device: Device, engines: Path, backend: str, status: cudaError_t, kind: type[EngineFault]
@@ -230,18 +222,15 @@ def test_a_device_that_is_full_or_lost_at_start_is_no_reason_to_speak_from_the_c
             load_for(tiny, config(backend, cache=engines))
 
 
-@pytest.mark.parametrize(
-    ("message", "kind"),
-    [
-        ("CUDA failure 700: an illegal memory access was encountered ; GPU=0", DeviceLost),
-        ("Error Code 1: Cuda Runtime (an illegal memory access was encountered)", DeviceLost),
-        ("Error Code 1: Cuda Runtime (unspecified launch failure)", DeviceLost),
-        ("CUDA failure 2: out of memory", OutOfDeviceMemory),
-        ("Failed to allocate memory for requested buffer of size 4096", OutOfDeviceMemory),
-        ("CUDA failure 1: invalid argument", EngineFault),
-        ("a shape is refused", EngineFault),
-    ],
-)
+@pytest.mark.parametrize(("message", "kind"), [
+    ("CUDA failure 700: an illegal memory access was encountered ; GPU=0", DeviceLost),
+    ("Error Code 1: Cuda Runtime (an illegal memory access was encountered)", DeviceLost),
+    ("Error Code 1: Cuda Runtime (unspecified launch failure)", DeviceLost),
+    ("CUDA failure 2: out of memory", OutOfDeviceMemory),
+    ("Failed to allocate memory for requested buffer of size 4096", OutOfDeviceMemory),
+    ("CUDA failure 1: invalid argument", EngineFault),
+    ("a shape is refused", EngineFault),
+])  # fmt: skip
 def test_faults_are_distinguished_by_number_or_words(message: str, kind: type[EngineFault]) -> None:
     assert type(fault_of(message)) is kind
 
@@ -253,10 +242,10 @@ def test_closing_on_a_lost_device_says_nothing_more(device: Device, monkeypatch:
     backend.close()
 
 
-@pytest.mark.parametrize(
-    ("fuses", "label", "step"),
-    [(True, "ort-cuda", "step_reply_fused.onnx"), (False, "ort-cuda (plain attention)", "step_reply.onnx")],
-)
+@pytest.mark.parametrize(("fuses", "label", "step"), [
+    (True, "ort-cuda", "step_reply_fused.onnx"),
+    (False, "ort-cuda (plain attention)", "step_reply.onnx"),
+])  # fmt: skip
 def test_fused_attention_is_relied_on_where_it_gives_the_plain_ones_numbers(
     short: Bundle, device: Device, caplog: pytest.LogCaptureFixture, fuses: bool, label: str, step: str
 ) -> None:

@@ -45,9 +45,6 @@ pytestmark = pytest.mark.once
 Make = Callable[..., Synthesizer]
 
 
-# Batches
-
-
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_padded_batch_equals_single_runs(make_engine: Make, sampling: Sampling) -> None:
     check_a_padded_batch(make_engine(Padded(), lanes=3), (60, 333, 1200), make_engine(), sampling)
@@ -65,9 +62,7 @@ def test_rows_of_one_call_do_not_disturb_one_another(tiny: Bundle) -> None:
 
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
-def test_lanes_of_different_sampling_nfe_guidance_and_progress_share_calls(
-    make_engine: Make, backend: type[Watched]
-) -> None:
+def test_lanes_that_differ_in_all_share_calls(make_engine: Make, backend: type[Watched]) -> None:
     watched, alone = backend(), make_engine()
     engine = make_engine(watched, lanes=len(MIXED))
     for found, given in zip(staggered(engine, MIXED), MIXED, strict=True):
@@ -118,9 +113,6 @@ def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
         assert watched.allocated == [] and watched.strangers == [] and watched.loads == []
 
 
-# What the backend is asked for
-
-
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_without_guidance_the_unguided_row_is_not_computed(make_engine: Make, sampling: Sampling) -> None:
     backend = Watched()
@@ -140,9 +132,7 @@ def test_without_guidance_the_unguided_row_is_not_computed(make_engine: Make, sa
 
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
-def test_rows_run_at_their_true_length_or_padded_and_share_calls(
-    make_engine: Make, backend: type[Watched]
-) -> None:
+def test_rows_run_at_true_length_or_padded_and_share_calls(make_engine: Make, backend: type[Watched]) -> None:
     """Replies of 31, 45 and 80 frames; where rows are padded, those without a reference share a call."""
     watched, sizes = backend(), ((51, 20), (90, 45), (130, 50))
     engine = make_engine(watched, lanes=3)
@@ -181,7 +171,7 @@ def test_nothing_is_logged_printed_or_allocated_inside_the_step_loop(
 
 
 @pytest.mark.parametrize(("frames", "released"), [(RELEASE_FRAMES - 1, False), (RELEASE_FRAMES, True)])
-def test_the_last_calls_of_a_long_segment_give_working_memory_back(
+def test_the_last_calls_of_a_long_segment_give_memory_back(
     make_engine: Make, frames: int, released: bool
 ) -> None:
     backend = Watched()
@@ -251,9 +241,6 @@ def test_a_lane_loads_the_graphs_that_it_runs_and_does_so_as_it_opens(
     if watched.frame_multiple > 1:
         expected = {"step"} if sampling == "exact" else expected | {"step"}
     assert steps == expected | {"update"}
-
-
-# Lanes and limits
 
 
 def test_the_same_segment_gives_the_same_bits(make_engine: Make) -> None:
@@ -340,29 +327,20 @@ def test_every_lane_may_have_times_of_its_own_while_there_is_room(make_engine: M
         assert relative(moved(engine, lane.id, each), solo(make_engine(), each, 1)) <= BATCHED
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"frames": 2049}, "2049 frames exceed this bundle's 2048"),
-        ({"noise": np.zeros((79, 100), np.float32)}, r"noise must be \(80, 100\), not \(79, 100\)"),
-        (
-            {"reference_log_mel": np.zeros((80, 100), np.float32)},
-            r"must be \(1 to 79, 100\), not \(80, 100\)",
-        ),
-        ({"reference_log_mel": np.zeros((0, 100), np.float32)}, r"not \(0, 100\)"),
-        ({"reference_log_mel": np.zeros((9, 80), np.float32)}, r"not \(9, 80\)"),
-        ({"ids": np.zeros(0, np.int32)}, "ids must be one or more indices under 113"),
-        ({"ids": np.array([3, 113], np.int32)}, "under 113"),
-        ({"ids": np.array([-1], np.int32)}, "under 113"),
-        ({"upsample_index": np.zeros(80, np.int32)}, "upsample_index must be absent"),
-        ({"times": np.array([0.0])}, "nfe must be between 1 and 64, not 0"),
-        ({"times": np.linspace(0, 1, 66)}, "not 65"),
-        (
-            {"sampling": "shorter"},
-            "sampling must be one of exact, short, short-kv, short-once, not 'shorter'",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"frames": 2049}, "2049 frames exceed this bundle's 2048"),
+    ({"noise": np.zeros((79, 100), np.float32)}, r"noise must be \(80, 100\), not \(79, 100\)"),
+    ({"reference_log_mel": np.zeros((80, 100), np.float32)}, r"must be \(1 to 79, 100\), not \(80, 100\)"),
+    ({"reference_log_mel": np.zeros((0, 100), np.float32)}, r"not \(0, 100\)"),
+    ({"reference_log_mel": np.zeros((9, 80), np.float32)}, r"not \(9, 80\)"),
+    ({"ids": np.zeros(0, np.int32)}, "ids must be one or more indices under 113"),
+    ({"ids": np.array([3, 113], np.int32)}, "under 113"),
+    ({"ids": np.array([-1], np.int32)}, "under 113"),
+    ({"upsample_index": np.zeros(80, np.int32)}, "upsample_index must be absent"),
+    ({"times": np.array([0.0])}, "nfe must be between 1 and 64, not 0"),
+    ({"times": np.linspace(0, 1, 66)}, "not 65"),
+    ({"sampling": "shorter"}, "sampling must be one of exact, short, short-kv, short-once, not 'shorter'"),
+])  # fmt: skip
 def test_a_segment_that_does_not_fit_is_refused_and_takes_no_lane(
     make_engine: Make, change: dict[str, Any], message: str
 ) -> None:

@@ -105,11 +105,10 @@ def stepped(engine: Synthesizer, segments: list[Segment]) -> tuple[list[FloatArr
     return out, faults
 
 
-@pytest.mark.parametrize(
-    ("segments", "graphs"),
-    [(THREE, STEPS), *(([segment(90, sampling=sampling)], ("update",)) for sampling in SAMPLINGS)],
-    ids=["steps of three", *(f"updates of {sampling}" for sampling in SAMPLINGS)],
-)
+@pytest.mark.parametrize(("segments", "graphs"), [
+    (THREE, STEPS),
+    *(([segment(90, sampling=sampling)], ("update",)) for sampling in SAMPLINGS),
+], ids=["steps of three", *(f"updates of {sampling}" for sampling in SAMPLINGS)])  # fmt: skip
 def test_after_a_fault_every_lane_steps_on_as_if_nothing_had_been(
     make_engine: Make, backend: Watched, segments: list[Segment], graphs: tuple[str, ...]
 ) -> None:
@@ -127,9 +126,7 @@ def test_after_a_fault_every_lane_steps_on_as_if_nothing_had_been(
             assert np.array_equal(one, other), n
 
 
-def test_a_lane_that_is_given_up_after_a_fault_costs_the_others_nothing(
-    make_engine: Make, backend: Watched
-) -> None:
+def test_a_lane_that_is_given_up_after_a_fault_costs_no_other(make_engine: Make, backend: Watched) -> None:
     engine = make_engine(backend, lanes=3)
     wanted = [solo(engine, given) for given in THREE]
     ids = [engine.open(given).id for given in THREE]
@@ -165,9 +162,7 @@ class Uploads(Padded):
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_an_opening_that_fails_anywhere_leaves_no_row_and_no_hold_behind(
-    make_engine: Make, sampling: Sampling
-) -> None:
+def test_an_opening_that_fails_leaves_no_row_and_no_hold(make_engine: Make, sampling: Sampling) -> None:
     """A leak of rows, or of the 64 times of each attempt, would end a later attempt with RuntimeError."""
     backend = Uploads()
     engine = make_engine(backend, lanes=1)
@@ -200,9 +195,6 @@ def test_a_graph_that_cannot_be_loaded_leaves_no_row_behind(make_engine: Make) -
     for _ in range(3):  # a row that is left behind would be a RuntimeError
         with pytest.raises(BundleError):
             engine.open(segment(80, sampling="short"))  # its unguided row runs `step`
-
-
-# Numbers that are not finite
 
 
 def test_a_lane_of_nan_fails_alone(either: Synthesizer) -> None:

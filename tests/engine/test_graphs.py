@@ -100,28 +100,21 @@ def test_the_row_without_text_knows_the_texts_length_but_not_its_words(tiny: Bun
     assert not np.allclose(base[1], condition(60, ids=np.resize(given.ids, 2 * len(given.ids)))[1])
 
 
-@pytest.mark.parametrize(
-    ("tokens", "frames", "wanted"),
-    [
-        (2, 9, [1, 1, 1, 1, 1, 4]),
-        (2, 6, [1, 1, 1, 1, 1, 1]),
-        (2, 4, [1, 1, 1, 1, 0, 0]),
-        (1, 1, [1, 0, 0, 0, 0]),
-    ],
-)
+@pytest.mark.parametrize(("tokens", "frames", "wanted"), [
+    (2, 9, [1, 1, 1, 1, 1, 4]), (2, 6, [1, 1, 1, 1, 1, 1]), (2, 4, [1, 1, 1, 1, 0, 0]),
+    (1, 1, [1, 0, 0, 0, 0]),
+])  # fmt: skip
 def test_tokens_and_fillers_stand_for_all_positions(tokens: int, frames: int, wanted: list[int]) -> None:
     assert counts(tokens, frames).tolist() == wanted and sum(wanted) == frames
 
 
-@pytest.mark.parametrize(
-    ("upsampling", "positions"), [("spread", {"ids": 50}), ("tokens", {"ids": 11, "counts": 11})]
-)
+@pytest.mark.parametrize(("upsampling", "positions"), [
+    ("spread", {"ids": 50}), ("tokens", {"ids": 11, "counts": 11}),
+])  # fmt: skip
 def test_the_index_is_fed_where_the_family_upsamples_text(
     tiny: Bundle, upsampling: Upsampling, positions: dict[str, int]
 ) -> None:
     class Noted:
-        """A graph that notes what it is bound to."""
-
         def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Noted:
             self.inputs = inputs
             return self

@@ -100,7 +100,7 @@ def test_a_full_device_says_what_was_asked(device: Device) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sampling", "lanes"), [("exact", 3), ("short", 1), ("short-kv", 2)])
-def test_the_plan_is_what_a_warm_engine_has(
+def test_the_plan_is_what_an_engine_has(
     short: Bundle, device: Device, sampling: Sampling, lanes: int
 ) -> None:
     bundle, backend = changed(short, sampling), open_on(device)

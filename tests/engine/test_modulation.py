@@ -55,7 +55,6 @@ class Bench:
         return graph
 
     def direct(self, t: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Each time computed alone."""
         backend = Watched()
         graph = backend.load("modulation", self.path, signatures(self.d)["modulation"], {})
         rows = np.zeros((len(t), self.d.rows, self.d.dim), np.float32)
@@ -72,7 +71,6 @@ class Bench:
         return self.table.hold(np.array(values, np.float32))
 
     def use(self, *values: float) -> None:
-        """Hold them and let go."""
         self.table.release(self.hold(*values))
 
     def holds(self, index: NDArray[np.int32], *values: float) -> bool:

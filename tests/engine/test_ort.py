@@ -38,9 +38,7 @@ def modulation(backend: Any, tiny: Bundle) -> tuple[Graph, HostArray]:
     return graph, np.zeros((2, d.rows, d.dim), np.float32)
 
 
-def test_what_it_cannot_load_is_a_bundle_error_that_names_the_file(
-    backend: OrtBackend, tiny: Bundle, tmp_path: Path
-) -> None:
+def test_what_cannot_be_loaded_is_named(backend: OrtBackend, tiny: Bundle, tmp_path: Path) -> None:
     spec = signatures(tiny.manifest.dimensions)["step"]
     garbage = tmp_path / "step.onnx"
     garbage.write_bytes(b"not a graph")
@@ -73,9 +71,7 @@ print(sizes[-1] - sizes[0])
     assert int(ran.stdout) < 20_000, ran.stderr
 
 
-def test_a_bound_graph_runs_again_after_a_fault_and_reads_what_its_memory_holds(
-    backend: OrtBackend, tiny: Bundle
-) -> None:
+def test_a_bound_graph_runs_again_after_a_fault(backend: OrtBackend, tiny: Bundle) -> None:
     graph, rows = modulation(backend, tiny)
     t = np.array([0.1, 0.4], np.float32)
     bound = graph.bind({"t": t}, {"rows": rows})
@@ -160,9 +156,6 @@ def test_a_long_segment_leaves_no_working_memory_behind(tiny: Bundle, root: Path
     assert grown[0] <= 20 and grown[1] >= grown[0] + 20
 
 
-# Products of 8-bit integers
-
-
 @pytest.fixture
 def saturates(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Called, it makes this a processor without VNNI, with a runtime that knows no exact way."""
@@ -184,7 +177,7 @@ def saturates(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.once
 @pytest.mark.parametrize("precision", ["int8", "int8-qdq"])
-def test_an_int8_bundle_is_refused_by_name_where_products_are_wrong(
+def test_int8_is_refused_by_name_where_products_are_wrong(
     precision: str, short: Bundle, saturates: Any
 ) -> None:
     bundle = changed(short, precision=precision)
@@ -224,9 +217,6 @@ def test_the_real_runtime_is_exact_with_avx2_alone() -> None:
     command = [qemu, "-cpu", "Haswell", sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stdout.split() == ["4194176", "8290560"], done.stderr
-
-
-# Runtimes that are absent or too old
 
 
 def test_a_runtime_is_imported_when_it_is_used_and_one_that_is_absent_or_too_old_is_named(

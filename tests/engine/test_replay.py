@@ -28,7 +28,6 @@ def arrays() -> dict[str, Any]:
 
 
 def written(folder: Path, **changes: Any) -> Path:
-    """A case file; None leaves an array out."""
     path = folder / "case.npz"
     whole = {**arrays(), **changes}
     np.savez(path, **{name: value for name, value in whole.items() if value is not None})
@@ -78,29 +77,26 @@ def test_a_case_that_fails_gives_its_lane_back(make_engine: Any, tmp_path: Path)
     replay(engine, read_case(written(tmp_path), engine, 2))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"noise": None, "ids": None}, "lacks ids, noise; it must hold cond, ids, n_frames, noise"),
-        ({"seed": np.int64(3)}, "unknown array seed; optional: guidance, sway, grid"),
-        ({"cond": np.zeros((20, 100), np.float32)}, r"cond: must be \(1, frames, 100\), not \(20, 100\)"),
-        ({"cond": np.zeros((1, 20, 80), np.float32)}, r"not \(1, 20, 80\)"),
-        ({"ids": np.zeros(9, np.int64)}, r"ids: must be \(1, tokens\) integers, not \(9,\)"),
-        ({"ids": np.zeros((1, 9))}, r"ids: must be \(1, tokens\) integers, not \(1, 9\) float64"),
-        ({"grid": np.array("cosine")}, "grid must be one of epss, uniform, shift, not 'cosine'"),
-        ({"sway": np.float32(-3)}, "times that do not increase"),
-        ({"n_frames": np.array([60, 61])}, "n_frames must be one finite number"),
-        ({"n_frames": np.array("many")}, "n_frames must be one finite number"),
-        ({"guidance": np.float32(np.nan)}, "guidance must be one finite number"),
-        ({"nfe": 0}, "nfe must be between 1 and 64, not 0"),
-        ({"nfe": 65}, "nfe must be between 1 and 64, not 65"),
-        # What the bundle cannot hold.
-        ({"n_frames": np.int64(61)}, r"noise must be \(61, 100\), not \(60, 100\)"),
-        ({"ids": np.array([[113]])}, "under 113"),
-        ({"n_frames": np.int64(3000)}, "3000 frames exceed"),
-        ({"upsample_index": np.zeros(60, np.int64)}, "upsample_index must be absent"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"noise": None, "ids": None}, "lacks ids, noise; it must hold cond, ids, n_frames, noise"),
+    ({"seed": np.int64(3)}, "unknown array seed; optional: guidance, sway, grid"),
+    ({"cond": np.zeros((20, 100), np.float32)}, r"cond: must be \(1, frames, 100\), not \(20, 100\)"),
+    ({"cond": np.zeros((1, 20, 80), np.float32)}, r"not \(1, 20, 80\)"),
+    ({"ids": np.zeros(9, np.int64)}, r"ids: must be \(1, tokens\) integers, not \(9,\)"),
+    ({"ids": np.zeros((1, 9))}, r"ids: must be \(1, tokens\) integers, not \(1, 9\) float64"),
+    ({"grid": np.array("cosine")}, "grid must be one of epss, uniform, shift, not 'cosine'"),
+    ({"sway": np.float32(-3)}, "times that do not increase"),
+    ({"n_frames": np.array([60, 61])}, "n_frames must be one finite number"),
+    ({"n_frames": np.array("many")}, "n_frames must be one finite number"),
+    ({"guidance": np.float32(np.nan)}, "guidance must be one finite number"),
+    ({"nfe": 0}, "nfe must be between 1 and 64, not 0"),
+    ({"nfe": 65}, "nfe must be between 1 and 64, not 65"),
+    # What the bundle cannot hold.
+    ({"n_frames": np.int64(61)}, r"noise must be \(61, 100\), not \(60, 100\)"),
+    ({"ids": np.array([[113]])}, "under 113"),
+    ({"n_frames": np.int64(3000)}, "3000 frames exceed"),
+    ({"upsample_index": np.zeros(60, np.int64)}, "upsample_index must be absent"),
+])  # fmt: skip
 def test_a_case_that_cannot_be_run_is_refused_by_the_arrays_name(
     change: dict[str, Any], message: str, engine: Synthesizer, tmp_path: Path
 ) -> None:

@@ -120,16 +120,11 @@ def error(found: FloatArray, wanted: FloatArray, given: Segment) -> float:
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize(
-    ("frames", "reference", "nfe", "guidance"),
-    [
-        (90, 41, 7, 2.0),
-        (120, 30, 5, 0.7),
-        (80, 26, 5, 0.0),
-        # A reference shorter than what the convolutions see, a reply of one frame.
-        *((n, p, 5, 2.0) for n, p in ((2, 1), (60, 1), (60, 29), (31, 30), (32, 31), (100, 99))),
-    ],
-)
+@pytest.mark.parametrize(("frames", "reference", "nfe", "guidance"), [
+    (90, 41, 7, 2.0), (120, 30, 5, 0.7), (80, 26, 5, 0.0),
+    # A reference shorter than what the convolutions see, a reply of one frame.
+    *((n, p, 5, 2.0) for n, p in ((2, 1), (60, 1), (60, 29), (31, 30), (32, 31), (100, 99))),
+])  # fmt: skip
 def test_a_lane_is_what_a_plain_sampler_makes(
     either: Synthesizer,
     plain: Plain,
@@ -153,7 +148,7 @@ def test_samplings_differ(engine: Synthesizer) -> None:
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_the_samples_are_the_vocoders_of_the_true_frames(
+def test_samples_are_the_vocoders_of_true_frames(
     either: Synthesizer, plain: Plain, sampling: Sampling
 ) -> None:
     given = segment(80, reference=31, nfe=5, gain=0.25, sampling=sampling)

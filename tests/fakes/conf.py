@@ -16,7 +16,6 @@ CLUSTER = 4
 
 
 def text(profile: Profile) -> str:
-    """The whole file for a profile."""
     lines = [
         "# Power modes of a fake Jetson, in the format of nvpmodel.conf.",
         "# A PARAM section says which file an argument is written to; a POWER_MODEL block what is written.",
@@ -76,8 +75,6 @@ class Block:
 
 @dataclass
 class Conf:
-    """The file, read."""
-
     paths: dict[tuple[str, str], str] = field(default_factory=dict)
     """(parameter, argument) → the file that it is written to."""
     blocks: dict[int, Block] = field(default_factory=dict)

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,14 +47,16 @@ def heal(jetson: Jetson, name: str) -> None:
         jetson.write("/run/systemd/timesync/synchronized", "")
 
 
-def _not_root(jetson: Jetson) -> None:
-    """The tools refuse as they do without root, and so does the Box."""
-    jetson.machine.set_fault("not_root", {})
+FLAGS = {
+    "not_root": "The tools refuse as they do without root, and so does the Box.",
+    "reboot_prompt": "Setting any mode, the present one too, asks for a reboot until one is confirmed.",
+    "ebusy": "The TPC mask cannot be written: nvpmodel ends with 255.",
+}
 
 
-def _reboot_prompt(jetson: Jetson) -> None:
-    """Setting any mode, the present one too, asks for a reboot, until one is confirmed (JetPack 7.2)."""
-    jetson.machine.set_fault("reboot_prompt", {})
+def _flagged(jetson: Jetson, name: str) -> None:
+    """The tools look for the flag."""
+    jetson.machine.set_fault(name, {})
 
 
 def _mode_not_set(jetson: Jetson) -> None:
@@ -62,11 +65,6 @@ def _mode_not_set(jetson: Jetson) -> None:
     jetson.set_mode("MAXN")
     jetson.write("/var/lib/nvpmodel/status", status)
     jetson.machine.set_fault("mode_not_set", {})
-
-
-def _ebusy(jetson: Jetson) -> None:
-    """The TPC mask cannot be written: nvpmodel ends with 255."""
-    jetson.machine.set_fault("ebusy", {})
 
 
 def _silent_gpu(jetson: Jetson, message: bool = True) -> None:
@@ -131,7 +129,6 @@ def _heat(machine: Machine, milli: int, cooling: int) -> None:
 
 
 def _over_current_storm(jetson: Jetson, oc1: int = 0, oc2: int = 0, oc3: int = 3000) -> None:
-    """Add over-current events."""
     folder = jetson.machine.hwmon("soctherm_oc")
     for number, more in ((1, oc1), (2, oc2), (3, oc3)):
         path = f"{folder}/oc{number}_event_cnt"
@@ -162,7 +159,6 @@ def _clock_1970(jetson: Jetson) -> None:
 
 
 def _unit_down(jetson: Jetson, unit: str = "f5-appliance.service", result: str = "exit-code") -> None:
-    """A unit has failed."""
     jetson.unit(unit, ActiveState="failed", SubState="failed", Result=result)
 
 
@@ -181,10 +177,8 @@ def _nvpmodel_rerun(jetson: Jetson, at: float | None = None) -> None:
 
 
 FAULTS: dict[str, Callable[..., None]] = {
-    "not_root": _not_root,
-    "reboot_prompt": _reboot_prompt,
+    **{name: partial(_flagged, name=name) for name in FLAGS},
     "mode_not_set": _mode_not_set,
-    "ebusy": _ebusy,
     "silent_gpu": _silent_gpu,
     "no_devfreq": _no_devfreq,
     "eagain_zones": _eagain_zones,

@@ -83,7 +83,6 @@ class Clock:
 
     @property
     def arguments(self) -> dict[str, Callable[..., Any]]:
-        """For Jetson.box."""
         return {"uptime": lambda: self.uptime_s, "wall": lambda: self.wall_s, "sleep": self.advance}
 
 
@@ -102,7 +101,6 @@ class Jetson:
 
     @property
     def profile(self) -> Profile:
-        """The module and the JetPack."""
         return self.machine.profile
 
     def _launchers(self) -> None:
@@ -113,8 +111,6 @@ class Jetson:
             path = self.bin / tool
             path.write_text(LAUNCHER.format(tool=module, first=first, **paths))
             path.chmod(0o755)
-
-    # -- for readers -----------------------------------------------------------------------------------------
 
     def box(self, **overrides: Any) -> Box:
         """The box as appliance.box takes it, faults included; root's unless `user` says otherwise.
@@ -157,8 +153,6 @@ class Jetson:
             (BLOCK_BYTES, BLOCK_BYTES, blocks, free, free, inodes, free_inodes, free_inodes, flags, 255)
         )
 
-    # -- what happens to it ----------------------------------------------------------------------------------
-
     def boot(self) -> None:
         """Off and on: another boot id, the mode that was set for then, nothing pinned, /run empty."""
         self.machine.boot()
@@ -180,7 +174,6 @@ class Jetson:
         faults.inject(self, name, **details)
 
     def heal(self, name: str) -> None:
-        """Take a fault away again."""
         faults.heal(self, name)
 
     def jtop(self, kind: str) -> Path:
@@ -208,15 +201,12 @@ class Jetson:
         self.machine.append("journal.jsonl", json.dumps(entry))
 
     def process(self, pid: int, name: str, *arguments: str) -> None:
-        """A running process of that name, with a command line."""
         self.write(f"/proc/{pid}/comm", f"{name}\n")
         self.write(f"/proc/{pid}/cmdline", "".join(f"{word}\0" for word in (name, *arguments)))
 
     def hold(self, descriptor: int) -> None:
         """Keep a descriptor open as long as this object lives."""
         weakref.finalize(self, os.close, descriptor)
-
-    # -- files -----------------------------------------------------------------------------------------------
 
     def path(self, path: str) -> Path:
         """Resolve a path of the device to one of this machine."""
@@ -241,11 +231,8 @@ class Jetson:
         mine = entries(self.folder)
         return tuple(entry for entry in mine if entry[0].split("/")[0] in ("root", "state"))
 
-    # -- what was asked of it --------------------------------------------------------------------------------
-
     @property
     def mode(self) -> str:
-        """The name of the present power mode."""
         return self.machine.mode.name
 
     @property

@@ -48,8 +48,6 @@ class Machine:
         machine.write(STATUS, f"pmode:{machine.profile.default_mode:04d}\n")
         return machine
 
-    # -- files ---------------------------------------------------------------------------------------------
-
     def path(self, path: str) -> Path:
         """Resolve a path of the device to one of this machine; absolute links stay inside the tree."""
         here = self.root / self.inside(path).lstrip("/")
@@ -76,10 +74,7 @@ class Machine:
         if not where.exists() or where.read_text(encoding="utf-8") != text:
             where.write_text(text, encoding="utf-8")
 
-    # -- faults, calls, and other state ----------------------------------------------------------------------
-
     def fault(self, name: str) -> dict[str, Any] | None:
-        """Details of an injected fault, or None."""
         try:
             details: dict[str, Any] = json.loads((self.state / "faults" / name).read_text())
         except FileNotFoundError:
@@ -91,20 +86,16 @@ class Machine:
         (self.state / "faults" / name).write_text(json.dumps(details))
 
     def clear_fault(self, name: str) -> None:
-        """Take a fault away."""
         (self.state / "faults" / name).unlink(missing_ok=True)
 
     def log(self, program: str, arguments: Iterable[str]) -> None:
-        """Note a call of a tool."""
         self.append("calls.log", shlex.join([program, *arguments]))
 
     def append(self, name: str, line: str) -> None:
-        """A line more in a file of the state."""
         with (self.state / name).open("a", encoding="utf-8") as stream:
             stream.write(f"{line}\n")
 
     def lines(self, name: str) -> list[str]:
-        """The lines of a file of the state."""
         try:
             return (self.state / name).read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
@@ -144,8 +135,6 @@ class Machine:
         """User id of the tools: root, unless a Box or a fault names another."""
         told = os.environ.get("F5_FAKE_USER")
         return int(told) if told else 0 if self.fault("not_root") is None else 1000
-
-    # -- power modes -----------------------------------------------------------------------------------------
 
     @property
     def power_modes(self) -> conf.Conf:
@@ -201,8 +190,6 @@ class Machine:
         table = [int(word) for word in self.read(f"{folder}/available_frequencies").split()]
         self.set_gpu(table[0], max(hz for hz in table if cap_hz is None or hz <= cap_hz))
 
-    # -- clocks ----------------------------------------------------------------------------------------------
-
     def core_online(self, core: int) -> bool:
         return self.read(f"{CPU}/cpu{core}/online") == "1"
 
@@ -223,7 +210,6 @@ class Machine:
         return self.profile.devfreq if self.path(self.profile.devfreq).is_dir() else None
 
     def set_gpu(self, low_hz: int, high_hz: int) -> None:
-        """The GPU's limits; the clock follows."""
         self.write(f"{self.profile.devfreq}/max_freq", high_hz)
         self.write(f"{self.profile.devfreq}/min_freq", low_hz)
         self.write(f"{self.profile.devfreq}/cur_freq", low_hz)
@@ -267,8 +253,6 @@ class Machine:
             self.write(f"{self.profile.gpu_parent}/railgate_enable", 1)
         self.set_emc(locked=False)
 
-    # -- boots -----------------------------------------------------------------------------------------------
-
     @property
     def boots(self) -> int:
         return len(self.lines("boots"))
@@ -307,7 +291,6 @@ class Machine:
 
 
 def captured(name: str) -> list[str]:
-    """Lines that a real device printed."""
     return (Path(__file__).parent / "captured" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
 
 

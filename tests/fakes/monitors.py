@@ -38,23 +38,12 @@ class Monitors(Planter):
             degrees = DEGREES | DEGREES_BOARD
             asleep = name in POWERED_DOWN or (name == "gpu" and self.profile.jetpack == 5)
             milli = ABSENT_MILLIDEGREES if asleep else round(degrees[name] * 1000)
-            self._class_device(
-                THERMAL,
-                f"thermal_zone{number}",
-                f"/sys/devices/virtual/thermal/thermal_zone{number}",
-                {
-                    "type": zone_type(name, self.profile.jetpack),
-                    "temp": str(milli),
-                    **(TRIPS if name in ("cpu", "tj") else {}),
-                },
-            )
+            files = {"type": zone_type(name, self.profile.jetpack), "temp": str(milli)}
+            files |= TRIPS if name in ("cpu", "tj") else {}
+            self._thermal_device(f"thermal_zone{number}", files)
         for number, kind in enumerate(self._cooling()):
-            self._class_device(
-                THERMAL,
-                f"cooling_device{number}",
-                f"/sys/devices/virtual/thermal/cooling_device{number}",
-                {"type": kind, "cur_state": "1" if kind == "pwm-fan" else "0", "max_state": "10"},
-            )
+            files = {"type": kind, "cur_state": "1" if kind == "pwm-fan" else "0", "max_state": "10"}
+            self._thermal_device(f"cooling_device{number}", files)
 
     def _cooling(self) -> Iterator[str]:
         """Cooling devices: the fan, the clocks, and alarms, of which that of the surface slows nothing."""
@@ -64,9 +53,9 @@ class Monitors(Planter):
         yield from (f"{part}-throttle-alert" for part in ALERTED)
         yield "hot-surface-alert"
 
-    def _class_device(self, folder: str, name: str, device: str, files: Files) -> None:
-        self.put_all(device, files)
-        self.link(f"{folder}/{name}", device)
+    def _thermal_device(self, name: str, files: Files) -> None:
+        self.put_all(f"/sys/devices/virtual/thermal/{name}", files)
+        self.link(f"{THERMAL}/{name}", f"/sys/devices/virtual/thermal/{name}")
 
     def hwmon(self, boots: int) -> None:
         """Number the sensors anew: which driver comes first differs from boot to boot. Readings are kept."""
@@ -84,7 +73,6 @@ class Monitors(Planter):
             self.link(f"{HWMON}/{name}", f"{device}/hwmon/{name}")
 
     def _chips(self) -> dict[str, Files]:
-        """Sensors by the folder of their device."""
         bus = "/sys/devices" if self.profile.jetpack == 5 else "/sys/devices/platform/bus@0"
         fan = {"name": "pwmfan", "pwm1": "66", "pwm1_enable": "1"}
         chips: dict[str, Files] = {
@@ -99,11 +87,7 @@ class Monitors(Planter):
                 **{f"oc{number}_event_cnt": "0" for number in (1, 2, 3)},
                 **{f"oc{number}_throt_en": "1" for number in (1, 2, 3)},
             },
-            f"{bus}/14160000.pcie/nvme0": {
-                "name": "nvme",
-                "temp1_input": "41850",
-                "temp1_label": "Composite",
-            },
+            f"{bus}/14160000.pcie/nvme0": dict(name="nvme", temp1_input="41850", temp1_label="Composite"),
         }
         if self.profile.jetpack == 7:
             chips["/sys/devices/platform/pwm-fan"] = {**fan, "fan1_input": "1740"}

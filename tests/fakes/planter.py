@@ -12,8 +12,6 @@ Files = Mapping[str, str]
 
 
 class Planter:
-    """Puts files and links below a folder."""
-
     def __init__(self, root: Path, profile: Profile) -> None:
         self.root = root
         self.profile = profile

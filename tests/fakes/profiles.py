@@ -11,19 +11,17 @@ EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 BWMGR = "/sys/devices/platform/bwmgr/devfreq/bwmgr"
 """The memory's clock on JetPack 7: a devfreq device, for all to read."""
 
+OOT = """\
+# KERNEL_VARIANT: oot
+TARGET_USERSPACE_LIB_DIR=nvidia
+TARGET_USERSPACE_LIB_DIR_PATH=usr/lib/aarch64-linux-gnu/nvidia
+"""
+GENERIC = "BOARD: generic, EABI: aarch64, DATE:"
 RELEASES = {
     5: "# R35 (release), REVISION: 3.1, GCID: 32827747, BOARD: t186ref, EABI: aarch64, "
     "DATE: Sun Mar 19 15:19:21 UTC 2023\n",
-    6: "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, "
-    "DATE: Wed Jan  8 01:49:37 UTC 2025\n"
-    "# KERNEL_VARIANT: oot\n"
-    "TARGET_USERSPACE_LIB_DIR=nvidia\n"
-    "TARGET_USERSPACE_LIB_DIR_PATH=usr/lib/aarch64-linux-gnu/nvidia\n",
-    7: "# R39 (release), REVISION: 2.0, GCID: 45755727, BOARD: generic, EABI: aarch64, "
-    "DATE: Fri Jun 12 03:20:51 UTC 2026\n"
-    "# KERNEL_VARIANT: oot\n"
-    "TARGET_USERSPACE_LIB_DIR=nvidia\n"
-    "TARGET_USERSPACE_LIB_DIR_PATH=usr/lib/aarch64-linux-gnu/nvidia\n",
+    6: f"# R36 (release), REVISION: 4.3, GCID: 38968081, {GENERIC} Wed Jan  8 01:49:37 UTC 2025\n{OOT}",
+    7: f"# R39 (release), REVISION: 2.0, GCID: 45755727, {GENERIC} Fri Jun 12 03:20:51 UTC 2026\n{OOT}",
 }
 L4T = ("nvidia-l4t-core", "nvidia-l4t-nvpmodel", "nvidia-l4t-tools", "nvidia-l4t-bootloader")
 DRIVERS = ("nvidia-l4t-kernel", "nvidia-l4t-kernel-oot-modules", "nvidia-l4t-display-kernel")
@@ -95,12 +93,10 @@ class Profile:
 
     @property
     def release(self) -> str:
-        """The text of /etc/nv_tegra_release."""
         return RELEASES[self.jetpack]
 
     @property
     def packages(self) -> Mapping[str, str]:
-        """The vendor's Debian packages and their versions."""
         return PACKAGES[self.jetpack]
 
     @property
@@ -110,7 +106,6 @@ class Profile:
 
     @property
     def gpu_parent(self) -> str:
-        """The GPU's device."""
         if self.jetpack == 5:
             return "/sys/devices/17000000.ga10b"
         return "/sys/devices/platform/bus@0/17000000.gpu"
@@ -122,7 +117,6 @@ class Profile:
 
     @property
     def devfreq(self) -> str:
-        """The folder of the GPU's clock."""
         return f"{self.gpu_parent}/devfreq/{self.gpu_name}"
 
     @property
@@ -142,11 +136,7 @@ class Profile:
     @property
     def tpc_mask(self) -> str:
         """The path under which the vendor's tools know the mask of TPCs."""
-        return (
-            "/sys/devices/gpu.0/tpc_pg_mask"
-            if self.jetpack == 5
-            else "/sys/devices/platform/gpu.0/tpc_pg_mask"
-        )
+        return f"/sys/devices/{'' if self.jetpack == 5 else 'platform/'}gpu.0/tpc_pg_mask"
 
     @property
     def emc_flag(self) -> bool:

@@ -18,10 +18,7 @@ DRIVERS = {5: "35.3.1", 6: "540.4.0", 7: "595.58.03"}
 
 
 class Tree(Monitors):
-    """All of it."""
-
     def plant(self) -> None:
-        """Everything, as the factory leaves it."""
         self.cpus()
         self.gpu()
         self.memory_clock()
@@ -35,19 +32,13 @@ class Tree(Monitors):
 
     def cpus(self) -> None:
         profile = self.profile
+        low, high = str(profile.cpu_min_khz), str(profile.cpu_max_khz)
         for core in range(profile.cpus):
             folder = f"/sys/devices/system/cpu/cpu{core}"
             self.put_all(folder, {"online": "1"})
-            self.put_all(
-                f"{folder}/cpufreq",
-                {
-                    "cpuinfo_max_freq": str(profile.cpu_max_khz),
-                    "scaling_governor": "schedutil",
-                    "scaling_min_freq": str(profile.cpu_min_khz),
-                    "scaling_max_freq": str(profile.cpu_max_khz),
-                    "scaling_cur_freq": str(profile.cpu_min_khz),
-                },
-            )
+            scaling = {"min_freq": low, "max_freq": high, "cur_freq": low, "governor": "schedutil"}
+            self.put_all(f"{folder}/cpufreq", {f"scaling_{name}": text for name, text in scaling.items()})
+            self.put_all(f"{folder}/cpufreq", {"cpuinfo_max_freq": high})
             for state, name in enumerate(("WFI", "c7")):
                 self.put_all(f"{folder}/cpuidle/state{state}", {"name": name, "disable": "0"})
         self.put_all(
@@ -58,10 +49,8 @@ class Tree(Monitors):
     def gpu(self) -> None:
         """The GPU's device and clock, and a second clock in the same class that is not the GPU's."""
         profile = self.profile
-        self.put_all(
-            profile.gpu_parent,
-            {"load": "0", "railgate_enable": "1", "tpc_pg_mask": "0", "power/control": "auto"},
-        )
+        files = {"load": "0", "railgate_enable": "1", "tpc_pg_mask": "0", "power/control": "auto"}
+        self.put_all(profile.gpu_parent, files)
         # Not every device of the class is a GPU: the image compositor has a clock there too.
         decoy = "/sys/devices/platform/bus@0/13e00000.host1x/15340000.vic"
         low, high = profile.gpu_hz[0], profile.gpu_hz[-1]
@@ -80,16 +69,8 @@ class Tree(Monitors):
     def _devfreq(self, device: str, node: str, low: int, high: int, table: str) -> None:
         name = device.rsplit("/", 1)[1]
         folder = f"{device}/devfreq/{name}"
-        self.put_all(
-            folder,
-            {
-                "min_freq": str(low),
-                "max_freq": str(high),
-                "cur_freq": str(low),
-                "available_frequencies": table,
-                "governor": "nvhost_podgov",
-            },
-        )
+        limits = {"min_freq": str(low), "max_freq": str(high), "cur_freq": str(low)}
+        self.put_all(folder, limits | {"available_frequencies": table, "governor": "nvhost_podgov"})
         in_tree = f"{DEVICE_TREE}/{node}@{name.split('.')[0]}"
         self.put(f"{in_tree}/name", f"{node}\0")
         self.link(f"{device}/of_node", in_tree)
@@ -148,7 +129,6 @@ class Tree(Monitors):
         return "".join(f"/dev/zram{core}\tpartition\t{each}\t0\t5\n" for core in range(self.profile.cpus))
 
     def boot_id(self) -> None:
-        """Another one."""
         # Not from the module uuid, whose import is a tenth of what a call of a fake program costs.
         self.put("/proc/sys/kernel/random/boot_id", Path("/proc/sys/kernel/random/uuid").read_text())
 
@@ -158,7 +138,6 @@ class Tree(Monitors):
         self.put("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", "MAINSWRST\n")
 
     def nodes(self) -> None:
-        """Device nodes, as empty files."""
         gpu = ("nvhost-ctrl-gpu", "nvhost-gpu") if self.profile.jetpack == 5 else ("nvgpu/igpu0/ctrl",)
         for name in ("nvmap", "host1x-fence", "dri/renderD128", *gpu):
             self.put(f"/dev/{name}")
@@ -170,7 +149,6 @@ class Tree(Monitors):
         )
 
     def disk(self) -> None:
-        """Files of the distribution and of JetPack."""
         version, name, python = UBUNTU[self.profile.jetpack]
         self.put("/etc/nv_tegra_release", self.profile.release)
         self.put(

@@ -15,16 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = ROOT / "systemd"
 SYSTEM_UNITS = Path("/usr/lib/systemd/system")
 PROGRAMS = (
-    "/usr/bin/python3",
-    "/usr/bin/f5-clock-lock",
-    "/usr/bin/f5-health",
-    "/usr/bin/jetson_clocks",
-    "/etc/systemd/nvpower.sh",
-    "/etc/systemd/nvpmodel.sh",
-    "/usr/sbin/nvfancontrol",
-    "/bin/kill",
+    "/usr/bin/python3", "/usr/bin/f5-clock-lock", "/usr/bin/f5-health", "/usr/bin/jetson_clocks",
+    "/etc/systemd/nvpower.sh", "/etc/systemd/nvpmodel.sh", "/usr/sbin/nvfancontrol", "/bin/kill",
     "/usr/bin/systemctl",
-)
+)  # fmt: skip
 NVIDIA = {
     "nvpower": ("oneshot", "systemd-modules-load.service", "/etc/systemd/nvpower.sh"),
     "nvpmodel": ("oneshot", "nv.service nvpower.service", "/etc/systemd/nvpmodel.sh"),
@@ -54,7 +48,6 @@ NEWER = ("RestartSteps", "RestartMaxDelaySec")
 
 
 def unit_names() -> list[str]:
-    """Our units and timers."""
     return sorted(path.name for path in SOURCE.iterdir() if path.suffix in (".service", ".timer"))
 
 
@@ -83,7 +76,6 @@ class Staged:
         self.unit(name).write_text(text.replace(f"\n{before}\n", f"\n{after}\n"))
 
     def add(self, name: str, text: str, *, enable: bool = False) -> None:
-        """Another unit."""
         self.unit(name).write_text(text)
         if enable:
             self._run("systemctl", f"--root={self.folder}", "--quiet", "enable", name)

@@ -64,8 +64,6 @@ pytestmark = NEEDS_SYSTEMD
 
 @dataclass(frozen=True)
 class Booted:
-    """A running systemd."""
-
     pid: int
 
     def systemctl(self, *words: str) -> str:

@@ -54,8 +54,6 @@ pytestmark = [
 
 
 class Place:
-    """A flashed box, the package's file, and a running daemon."""
-
     def __init__(self, folder: Path, daemon: Running, deb: Path) -> None:
         self.jetson = Jetson(folder / "jetson", "jp6-0005")
         self.jetson.unit("display-manager.service", SubState="running")
@@ -115,7 +113,6 @@ class Place:
 
     @property
     def state(self) -> str:
-        """State of the clocks."""
         return str(json.loads(self.run("sudo f5-clock-lock status --json").stdout)["state"])
 
     def reboot(self) -> None:

@@ -57,9 +57,6 @@ def test_what_is_enabled_is_what_can_be() -> None:
     assert enabled == {*ENABLED, *OPTIONAL}
 
 
-# As systemd reads them.
-
-
 @needs_systemd
 def test_systemd_finds_nothing_wrong(staged: Staged) -> None:
     assert staged.verify() == []
@@ -85,16 +82,11 @@ def test_a_program_that_is_not_there_would_be_found(staged: Staged) -> None:
 
 
 @needs_systemd
-@pytest.mark.parametrize(
-    ("name", "before", "after"),
-    [
-        ("f5-clocks.service", "Before=f5-appliance.service", "After=jtop.service"),
-        ("f5-appliance.service", "Wants=f5-clocks.service", "Before=nvpmodel.service"),
-    ],
-)
-def test_a_circle_in_the_boot_order_would_be_found(
-    staged: Staged, name: str, before: str, after: str
-) -> None:
+@pytest.mark.parametrize(("name", "before", "after"), [
+    ("f5-clocks.service", "Before=f5-appliance.service", "After=jtop.service"),
+    ("f5-appliance.service", "Wants=f5-clocks.service", "Before=nvpmodel.service"),
+])  # fmt: skip
+def test_a_circle_in_the_boot_order_is_found(staged: Staged, name: str, before: str, after: str) -> None:
     staged.add(
         "jtop.service",
         "[Unit]\nAfter=multi-user.target\n[Service]\nExecStart=/usr/sbin/nvpmodel\n"
@@ -137,9 +129,6 @@ def test_the_night_is_a_time_that_systemd_knows() -> None:
     assert ran.returncode == 0 and "03:30:00" in ran.stdout
 
 
-# As the code counts on them.
-
-
 def table() -> dict[int, bool]:
     """Exit status → whether another start may help, from the table at the top of daemon.py."""
     rows = re.findall(r"^(\d+) .*\s(-|yes|no)$", daemon.__doc__ or "", re.MULTILINE)
@@ -161,12 +150,6 @@ def test_it_is_started_again_without_end_and_ever_more_slowly(text: str) -> None
     )
     # Where systemd is older than 254, the first is all there is: not so short that it fills the journal.
     assert 5.0 <= seconds(first) < seconds(last) <= 60.0 and int(steps) > 1
-
-
-def test_what_waits_for_a_technician_is_no_failure_of_a_unit() -> None:
-    """Statuses as scripts/clock-lock has them: 1 not pinned, 3 a reboot is pending, 4 not a supported box."""
-    check = (SOURCE / "f5-clocks-check.service").read_text()
-    assert values(CLOCKS, "SuccessExitStatus") == values(check, "SuccessExitStatus") == ["1 3 4"]
 
 
 @needs_systemd
@@ -212,50 +195,48 @@ def test_the_check_comes_as_often_as_readers_of_its_file_count_on() -> None:
     assert [seconds(value) for value in values(timer, "OnUnitActiveSec")] == [clocks_json.CHECK_PERIOD_S]
 
 
-def test_clocks_wait_for_what_unpins_and_for_nothing_late_in_the_boot() -> None:
-    (after,) = values(CLOCKS, "After")
-    driver = ["nv-load-display-modules.service", "nv-load-gpu-libs.service"]
-    assert after.split() == ["nvpower.service", "nvpmodel.service", "nvfancontrol.service", *driver]
-    assert values(DAEMON, "After")[0].split()[-2:] == driver
-    assert values(CLOCKS, "Before") == ["f5-appliance.service"]
-    assert values(DAEMON, "Wants") == ["f5-clocks.service"]
-    assert not values(DAEMON, "Requires")
+DRIVER = "nv-load-display-modules.service nv-load-gpu-libs.service"
+WATCHED = ("f5-clocks", "f5-clocks-check")
+FACTS: list[tuple[str, str, list[str]]] = [
+    # Statuses as scripts/clock-lock has them: 1 not pinned, 3 a reboot is pending, 4 not a supported box.
+    *((name, "SuccessExitStatus", ["1 3 4"]) for name in WATCHED),
+    # Clocks wait for what unpins them, and for nothing late in the boot.
+    ("f5-clocks", "After", [f"nvpower.service nvpmodel.service nvfancontrol.service {DRIVER}"]),
+    ("f5-clocks", "Before", ["f5-appliance.service"]),
+    ("f5-appliance", "Wants", ["f5-clocks.service"]), ("f5-appliance", "Requires", []),
+    # nvpmodel that runs again pins, but ends no unlock. Nothing at boot, when f5-clocks.service has yet to
+    # start: clocks are pinned once. It comes after nvpmodel.service, which would wait for itself without
+    # --no-block.
+    ("nvpmodel.service.d/f5-appliance.conf", "ExecStartPost",
+     ["-/usr/bin/systemctl --no-block try-reload-or-restart f5-clocks.service"]),
+    ("f5-clocks", "ExecReload", ["/usr/bin/f5-clock-lock lock --unless-unlocked"]),
+    ("f5-clocks", "RemainAfterExit", ["yes"]),  # else there would be nothing to reload
+    ("f5-clocks", "ExecStart", ["/usr/bin/f5-clock-lock lock"]),  # at boot, or when asked
+    # What writes to /sys is not kept from it, and the daemon is.
+    *((name, key, []) for name in WATCHED for key in ("ProtectKernelTunables", "User")),
+    *((name, "Environment", ["HOME=/root"]) for name in WATCHED),
+    *((name, "ReadWritePaths", ["-/etc/modprobe.d"]) for name in WATCHED),
+    ("f5-appliance", "ProtectKernelTunables", ["yes"]), ("f5-appliance", "User", ["f5-appliance"]),
+    ("f5-appliance", "RuntimeDirectory", []),
+    # Health sees the disks as they are.
+    *((name, key, []) for name in ("f5-health", "f5-guard")
+      for key in ("ProtectSystem", "ReadOnlyPaths", "ProtectHome")),
+]  # fmt: skip
 
 
-def test_nvpmodel_running_again_pins_but_does_not_end_an_unlock() -> None:
-    after = values((SOURCE / "nvpmodel.service.d/f5-appliance.conf").read_text(), "ExecStartPost")
-    # Nothing at boot, when f5-clocks.service has yet to start: clocks are pinned once. It comes after
-    # nvpmodel.service, which would wait for itself without --no-block.
-    assert after == ["-/usr/bin/systemctl --no-block try-reload-or-restart f5-clocks.service"]
-    assert values(CLOCKS, "ExecReload") == ["/usr/bin/f5-clock-lock lock --unless-unlocked"]
-    assert values(CLOCKS, "RemainAfterExit") == ["yes"], "else there would be nothing to reload"
-    assert values(CLOCKS, "ExecStart") == ["/usr/bin/f5-clock-lock lock"], "at boot, or when asked"
+@pytest.mark.parametrize(("name", "key", "expected"), FACTS)
+def test_a_unit_says_what_is_counted_on(name: str, key: str, expected: list[str]) -> None:
+    assert values((SOURCE / (name if "." in name else f"{name}.service")).read_text(), key) == expected
 
 
-def test_what_writes_to_sys_is_not_kept_from_it_and_the_daemon_is() -> None:
-    for name in ("f5-clocks.service", "f5-clocks-check.service"):
-        text = (SOURCE / name).read_text()
-        assert not values(text, "ProtectKernelTunables") and not values(text, "User")
-        assert values(text, "Environment") == ["HOME=/root"]
-        assert values(text, "ReadWritePaths") == ["-/etc/modprobe.d"]
-    assert values(DAEMON, "ProtectKernelTunables") == ["yes"]
-    assert values(DAEMON, "User") == ["f5-appliance"]
-    assert not values(DAEMON, "RuntimeDirectory")
+def test_the_daemon_starts_after_the_gpus_driver() -> None:
+    assert values(DAEMON, "After")[0].endswith(f" {DRIVER}")
 
 
-@pytest.mark.parametrize("name", ["f5-health.service", "f5-guard.service"])
-def test_health_sees_the_disks_as_they_are(name: str) -> None:
-    text = (SOURCE / name).read_text()
-    assert not any(values(text, key) for key in ("ProtectSystem", "ReadOnlyPaths", "ProtectHome"))
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        *("PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "MemoryDenyWriteExecute"),
-        *("ProcSubset", "PrivateUsers", "PrivateNetwork", "IPAddressDeny"),
-    ],
-)
+@pytest.mark.parametrize("key", [
+    *("PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "MemoryDenyWriteExecute"),
+    *("ProcSubset", "PrivateUsers", "PrivateNetwork", "IPAddressDeny"),
+])  # fmt: skip
 def test_hardening_that_is_left_out_has_its_reason(key: str) -> None:
     assert not values(DAEMON, key)
     reasons = DAEMON.partition("not kept from, and why")[2]

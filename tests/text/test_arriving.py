@@ -18,62 +18,32 @@ def pieces(parts: list[str]) -> list[str]:
     return [*found, rest] if (rest := written.rest()) else found
 
 
-@pytest.mark.parametrize(
-    ("parts", "expected", "by_letters"),
-    [
-        (
-            ["Thanks for the raid, ", "everyone. How are you?"],
-            ["Thanks for the raid,", "everyone. How are you?"],
-            ["Thanks for", "the raid, everyone.", "How are you?"],
-        ),
-        (["It was 3.", "14, they say."], ["It was 3.14,", "they say."], ["It was 3.14,", "they say."]),
-        (["Hi. ", "Welcome back. "], ["Hi. Welcome back."], ["Hi. Welcome", "back."]),
-        (
-            ["So many words and no clause at all ends here"],
-            ["So many words and no clause at all ends", "here"],
-            ["So many words", "and no clause at all ends here"],
-        ),
-        (
-            ["大家好，", "欢迎来到直播间。", "今天玩什么？"],
-            ["大家好，", "欢迎来到直播间。", "今天玩什么？"],
-            ["大家好，", "欢迎来到直播间。", "今天玩什么？"],
-        ),
-        (
-            ["see https://a.example/b?c=d, it is good"],
-            ["see https://a.example/b?c=d,", "it is good"],
-            ["see https://a.example/b?c=d,", "it is good"],
-        ),
-        (["   "], [], []),
-        (
-            ["We meet at 7:05", " pm today, do not be late, my dear friends."],
-            ["We meet at", "7:05 pm today, do not be late, my dear friends."],
-            ["We meet at", "7:05 pm today, do not be late, my dear friends."],
-        ),
-        (
-            ["Hello <emphasis level=", "'strong'>dear</emphasis> friends, hi."],
-            ["Hello <emphasis level='strong'>dear", "</emphasis> friends, hi."],
-            ["Hello <emphasis level='strong'>dear", "</emphasis> friends, hi."],
-        ),
-        (
-            ["Oh my dear *wav", "es at everybody* hi there, all."],
-            ["Oh my dear", "*waves at everybody* hi there, all."],
-            ["Oh my dear", "*waves at everybody* hi there, all."],
-        ),
-        (
-            [
-                "<think>It is long, much longer. Than any budget. ",
-                "By far, I think.</think>Hello there, chat.",
-            ],
-            ["<think>It is long, much longer. Than any budget. By far, I think.</think>Hello there, chat."],
-            ["<think>It is long, much longer. Than any budget. By far, I think.</think>Hello there, chat."],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("parts", "expected", "by_letters"), [
+    (["Thanks for the raid, ", "everyone. How are you?"], ["Thanks for the raid,", "everyone. How are you?"],
+     ["Thanks for", "the raid, everyone.", "How are you?"]),
+    (["Hi. ", "Welcome back. "], ["Hi. Welcome back."], ["Hi. Welcome", "back."]),
+    (["So many words and no clause at all ends here"], ["So many words and no clause at all ends", "here"],
+     ["So many words", "and no clause at all ends here"]),
+    (["It was 3.", "14, they say."], ["It was 3.14,", "they say."], None),
+    (["大家好，", "欢迎来到直播间。", "今天玩什么？"], ["大家好，", "欢迎来到直播间。", "今天玩什么？"],
+     None),
+    (["see https://a.example/b?c=d, it is good"], ["see https://a.example/b?c=d,", "it is good"], None),
+    (["   "], [], None),
+    (["We meet at 7:05", " pm today, do not be late, my dear friends."],
+     ["We meet at", "7:05 pm today, do not be late, my dear friends."], None),
+    (["Hello <emphasis level=", "'strong'>dear</emphasis> friends, hi."],
+     ["Hello <emphasis level='strong'>dear", "</emphasis> friends, hi."], None),
+    (["Oh my dear *wav", "es at everybody* hi there, all."],
+     ["Oh my dear", "*waves at everybody* hi there, all."], None),
+    (["<think>It is long, much longer. Than any budget. ", "By far, I think.</think>Hello there, chat."],
+     ["<think>It is long, much longer. Than any budget. By far, I think.</think>Hello there, chat."], None),
+])  # fmt: skip
 def test_clauses_are_given_away_when_they_are_complete(
-    parts: list[str], expected: list[str], by_letters: list[str]
+    parts: list[str], expected: list[str], by_letters: list[str] | None
 ) -> None:
+    """`by_letters`: where each comes alone; None: the same."""
     assert pieces(parts) == expected
-    assert pieces(list("".join(parts))) == by_letters
+    assert pieces(list("".join(parts))) == (expected if by_letters is None else by_letters)
 
 
 def test_later_pieces_are_sentences() -> None:

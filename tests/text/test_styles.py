@@ -23,22 +23,16 @@ def runs(spoken: Spoken) -> list[tuple[str, str]]:
     return [(run.style, run.text.strip()) for run in request.runs]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Hi. [happy] Thanks!", [("", "Hi."), ("happy", "Thanks!")]),
-        ("[HAPPY]Thanks! [Neutral]Bye.", [("happy", "Thanks!"), ("", "Bye.")]),
-        ("[ happy ] a [very-sad] b [9] c", [("happy", "a"), ("very-sad", "b"), ("9", "c")]),
-        ("thanks[happy]you", [("", "thanks"), ("happy", "you")]),
-        ("[happy] a [happy] b", [("happy", "a b")]),
-        ("[happy] [very-sad] a", [("very-sad", "a")]),
-        ("a [happy]", [("", "a")]),
-        ("a [happy]!", [("", "a")]),
-        ("[happy] a [laugh] b", [("happy", "a b")]),
-        ("[neutral] a", [("", "a")]),
-        ("a [pause:1s] [happy] b", [("", "a"), ("happy", "b")]),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("Hi. [happy] Thanks!", [("", "Hi."), ("happy", "Thanks!")]),
+    ("[HAPPY]Thanks! [Neutral]Bye.", [("happy", "Thanks!"), ("", "Bye.")]),
+    ("[ happy ] a [very-sad] b [9] c", [("happy", "a"), ("very-sad", "b"), ("9", "c")]),
+    ("thanks[happy]you", [("", "thanks"), ("happy", "you")]),
+    ("[happy] a [happy] b", [("happy", "a b")]), ("[happy] [very-sad] a", [("very-sad", "a")]),
+    ("a [happy]", [("", "a")]), ("a [happy]!", [("", "a")]), ("[happy] a [laugh] b", [("happy", "a b")]),
+    ("[neutral] a", [("", "a")]),
+    ("a [pause:1s] [happy] b", [("", "a"), ("happy", "b")]),
+])  # fmt: skip
 def test_a_tag_switches_the_style_and_is_not_spoken(text: str, expected: list[tuple[str, str]]) -> None:
     spoken = said(text)
     assert runs(spoken) == expected
@@ -46,15 +40,11 @@ def test_a_tag_switches_the_style_and_is_not_spoken(text: str, expected: list[tu
     assert tags and all(tag in text for tag in tags) and "happy" not in spoken.text.lower()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[sad] there [party] you [doge]",
-        "[b]bold[/b] [1] [pause] [laugh]",
-        "(happy) *happy* 【happy】 <happy> [/happy] [happy hour] happy",
-        "[happy](https://a.example) link",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "[sad] there [party] you [doge]", "[b]bold[/b] [1] [pause] [laugh]",
+    "(happy) *happy* 【happy】 <happy> [/happy] [happy hour] happy",
+    "[happy](https://a.example) link",
+])  # fmt: skip
 def test_other_brackets_are_read_as_without_styles(text: str) -> None:
     assert said(text) == front("en").speakable(text)
 

@@ -117,9 +117,6 @@ def records(engines: Path) -> list[Path]:
     return list(engines.glob("*.json"))
 
 
-# What is right
-
-
 def test_before_a_reboot_for_the_power_mode_none_is_built(
     made: Bundle, prepared: Path, engines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,9 +203,6 @@ def test_every_profile_is_compared_at_both_ends_and_with_one_and_two_rows(made: 
     assert frames == {n for n in gate.LENGTHS if n < longest} | {longest}
 
 
-# What is wrong
-
-
 def on(
     *graphs: str,
     where: Callable[..., bool] = lambda **_: True,
@@ -232,15 +226,12 @@ blank_in_float16 = on("vocoder")
 always_blank = on("vocoder", "vocoder_float32")
 
 
-@pytest.mark.parametrize(
-    ("what", "graph", "message"),
-    [
-        (nan_in_one_size, "step", "step at 256 frames: inf off, 0.001 allowed"),
-        (drift_in_two_rows, "step", "in 2 rows: 5.0e-02 off, 0.001 allowed"),
-        (blank_vocoder, "vocoder", "vocoder at 256 frames: 1.0e+00 off"),
-        (wrong_condition, "condition", "condition at 16 frames: "),
-    ],
-)
+@pytest.mark.parametrize(("what", "graph", "message"), [
+    (nan_in_one_size, "step", "step at 256 frames: inf off, 0.001 allowed"),
+    (drift_in_two_rows, "step", "in 2 rows: 5.0e-02 off, 0.001 allowed"),
+    (blank_vocoder, "vocoder", "vocoder at 256 frames: 1.0e+00 off"),
+    (wrong_condition, "condition", "condition at 16 frames: "),
+])  # fmt: skip
 def test_a_wrong_engine_is_refused_and_float32_takes_its_place(
     bundle: Bundle, engines: Path, what: Falsify, graph: str, message: str, caplog: Any
 ) -> None:
@@ -316,9 +307,6 @@ def test_a_sample_that_is_wrong_as_a_whole_puts_every_graph_in_float32(
     assert label == "tensorrt (condition, vocoder, step, step_keys, step_reply in float32)"
 
 
-# The cache
-
-
 def damage(folder: Path) -> None:
     path = next(folder.glob("*.engine"))
     path.write_bytes(path.read_bytes()[:-1])
@@ -346,7 +334,7 @@ def test_what_changes_is_built_or_compared_again(
     assert counts["build"] == counts["run"] == 0
 
 
-def test_the_old_engines_stay_until_the_new_ones_have_passed(
+def test_old_engines_stay_until_the_new_ones_have_passed(
     bundle: Bundle, prepared: Path, engines: Path
 ) -> None:
     shutil.copytree(prepared, engines)
@@ -367,9 +355,7 @@ def test_the_old_engines_stay_until_the_new_ones_have_passed(
     assert not old & {path.name for path in engines.glob("*.engine")}
 
 
-def test_an_engine_that_is_refused_is_removed_and_built_at_the_next_start(
-    made: Bundle, prepared: Path, engines: Path
-) -> None:
+def test_an_engine_that_is_refused_is_removed(made: Bundle, prepared: Path, engines: Path) -> None:
     shutil.copytree(prepared, engines)
     patched = TensorRT(Device())
     patched.patch = 1  # no version tells of it
@@ -381,15 +367,10 @@ def test_an_engine_that_is_refused_is_removed_and_built_at_the_next_start(
     assert len(list(engines.glob("*.engine"))) == len(ENGINES) - 1
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "building the engine of condition",
-        "built the engine of step_keys",
-        r"comparing: .* condition",
-        r"comparing: .* sample",
-    ],
-)
+@pytest.mark.parametrize("line", [
+    "building the engine of condition", "built the engine of step_keys", r"comparing: .* condition",
+    r"comparing: .* sample",
+])  # fmt: skip
 def test_killed_at_any_stage_the_next_start_is_whole(made: Bundle, engines: Path, line: str) -> None:
     """Kills while a file is written are in test_trt.py."""
     command = [sys.executable, "-u", "-m", "tests.fakes.gpu", "prepare"]
@@ -405,12 +386,7 @@ def test_killed_at_any_stage_the_next_start_is_whole(made: Bundle, engines: Path
     assert len(list(engines.glob("*.engine"))) == len(ENGINES) and len(records(engines)) == 1
 
 
-# The plan
-
-
-def test_a_dry_run_says_what_is_missing_and_builds_nothing(
-    made: Bundle, prepared: Path, engines: Path
-) -> None:
+def test_a_dry_run_says_what_is_missing_and_builds_none(made: Bundle, prepared: Path, engines: Path) -> None:
     def planned(folder: Path) -> list[str]:
         trt = TensorRT(Device())
         with installed(trt.device, trt):
@@ -467,7 +443,7 @@ def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(
     assert started(made, engines).counts["build"] == 3
 
 
-def test_attention_that_is_not_fused_is_said(
+def test_attention_that_is_unfused_is_said(
     bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any
 ) -> None:
     trt, lines = TensorRT(Device()), list[str]()
@@ -484,7 +460,7 @@ def test_attention_that_is_not_fused_is_said(
     assert found["figures"]["fused_attentions"] == {"step": 1, "step_keys": 0, "step_reply": 1}
 
 
-def test_a_daemon_that_is_stopped_while_it_builds_ends_well(
+def test_a_daemon_that_is_stopped_while_building_ends_well(
     made: Bundle, engines: Path, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path, made.folder, engine={"backend": "tensorrt", "cache": str(engines)})
@@ -499,9 +475,6 @@ def test_a_daemon_that_is_stopped_while_it_builds_ends_well(
         assert daemon.wait(PATIENCE_S) == 0, left
     assert "stopped while engines were built; the next start goes on" in left
     assert "Traceback" not in left
-
-
-# What the operator sees
 
 
 def checked(bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any, backend: str = "tensorrt") -> Any:

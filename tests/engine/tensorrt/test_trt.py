@@ -85,7 +85,6 @@ class Bench:
         return graph.bind(tensors, {"latents_out": tensors.pop("latents_out")})
 
     def builds(self, trt: TensorRT | None = None, frames: int = 128) -> int:
-        """Number of engines that are built to load the vocoder."""
         self.device.counts.clear()
         backend = self.backend(trt=trt)
         self.load("vocoder", frames, backend)
@@ -93,7 +92,6 @@ class Bench:
         return self.device.counts["build"]
 
     def counted(self, *names: str) -> tuple[int, ...]:
-        """Counts since the last call."""
         found = tuple(self.device.counts[name] for name in names)
         self.device.counts.clear()
         return found
@@ -107,9 +105,6 @@ class Bench:
 @pytest.fixture
 def bench(tiny: Bundle, device: Device, engines: Path) -> Bench:
     return Bench(tiny, device, engines)
-
-
-# Requests
 
 
 @pytest.mark.parametrize("max_batch", [2, 4])
@@ -133,10 +128,10 @@ def test_contexts_are_one_per_profile_and_share_their_working_memory(bench: Benc
     assert len(device.workspaces) == profiles and len({*device.workspaces.values()}) == 1
 
 
-@pytest.mark.parametrize(
-    ("longest", "ends"), [(4096, (512, 1280, 4096)), (1280, (512, 1280)), (700, (512, 704)), (300, (320,))]
-)
-def test_a_step_graph_has_a_profile_for_each_range_of_lengths(
+@pytest.mark.parametrize(("longest", "ends"), [
+    (4096, (512, 1280, 4096)), (1280, (512, 1280)), (700, (512, 704)), (300, (320,)),
+])  # fmt: skip
+def test_a_step_has_a_profile_for_each_range_of_lengths(
     bench: Bench, longest: int, ends: tuple[int, ...]
 ) -> None:
     manifest, backend = replace(bench.tiny.manifest, max_frames=longest), bench.backend()
@@ -150,9 +145,6 @@ def test_a_step_graph_has_a_profile_for_each_range_of_lengths(
         for frames in range(64, ends[-1] + 1, 64):
             sizes = {axis: most for axis, (_, _, most) in profiles[0].axes.items()} | {"N": frames}
             assert sum(profile.holds(sizes) for profile in profiles) == 1
-
-
-# CUDA graphs
 
 
 PLAIN, CAPTURED, REPLAYED = (2, 0, 0), (1, 1, 1), (1, 0, 1)
@@ -293,20 +285,14 @@ def test_a_step_that_cannot_be_captured_runs_and_says_so_once(bench: Bench, capl
     bench.end(engine)
 
 
-# Bindings
-
-
-@pytest.mark.parametrize(
-    ("name", "make", "message"),
-    [
-        ("weights", lambda b: None, "missing or unknown inputs: weights"),
-        ("sigma", lambda b: b.empty((2,), "float32"), "missing or unknown inputs: sigma"),
-        ("weights", lambda b: b.empty((2,), "float16"), r"weights: float16 \(2,\) is not float32 \(2,\)"),
-        ("weights", lambda b: b.empty((3,), "float32"), "weights: 2 is 3, not 2"),
-        ("guided", lambda b: b.empty((40, 1, 100), "float32"), r"guided: float32 \(40, 1, 100\) is not"),
-        ("guided", lambda b: b.empty((41, 100), "float32"), "guided: N is 41, not 40"),
-    ],
-)
+@pytest.mark.parametrize(("name", "make", "message"), [
+    ("weights", lambda b: None, "missing or unknown inputs: weights"),
+    ("sigma", lambda b: b.empty((2,), "float32"), "missing or unknown inputs: sigma"),
+    ("weights", lambda b: b.empty((2,), "float16"), r"weights: float16 \(2,\) is not float32 \(2,\)"),
+    ("weights", lambda b: b.empty((3,), "float32"), "weights: 2 is 3, not 2"),
+    ("guided", lambda b: b.empty((40, 1, 100), "float32"), r"guided: float32 \(40, 1, 100\) is not"),
+    ("guided", lambda b: b.empty((41, 100), "float32"), "guided: N is 41, not 40"),
+])  # fmt: skip
 def test_tensors_that_do_not_fit_are_refused(
     bench: Bench, name: str, make: Callable[[TrtBackend], Any], message: str
 ) -> None:
@@ -331,9 +317,6 @@ def test_a_run_that_tensorrt_refuses_is_a_fault_with_its_reason(
         monkeypatch.setattr(tensorrt.Context, method, refuse)
         with pytest.raises(EngineFault, match=r"^TensorRT: update: .*: out of memory; lower engine"):
             binding.run()
-
-
-# The cache of engines
 
 
 def other_weights(path: Path) -> None:
@@ -372,17 +355,11 @@ def test_an_engine_is_built_once_and_whatever_changes_anew(bench: Bench, tmp_pat
     assert [other.builds(**options) for _ in range(2)] == [int(change != "nothing"), 0]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: b"",
-        lambda data: data[:-1],
-        lambda data: data + b"\0",
-        lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
-        lambda data: data.replace(b"Orin", b"Thor", 1),
-        lambda data: b"\xff" + data,
-    ],
-)
+@pytest.mark.parametrize("damage", [
+    lambda data: b"", lambda data: data[:-1], lambda data: data + b"\0",
+    lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+    lambda data: data.replace(b"Orin", b"Thor", 1), lambda data: b"\xff" + data,
+])  # fmt: skip
 def test_a_damaged_engine_is_built_anew(bench: Bench, damage: Callable[[bytes], bytes], caplog: Any) -> None:
     bench.builds()
     [kept] = bench.folder.glob("*.engine")
@@ -500,11 +477,9 @@ Bench(bundle.read(Path(sys.argv[3])), Device(), Path(sys.argv[4])).builds()
 """
 
 
-@pytest.mark.parametrize(
-    ("what", "count", "kept", "left"),
-    # First the timing cache, then the engine; each in a new file, then the folder.
-    [("fsync", 1, 0, 1), ("replace", 1, 0, 1), ("fsync", 3, 0, 1), ("replace", 2, 0, 1), ("fsync", 4, 1, 0)],
-)
+@pytest.mark.parametrize(("what", "count", "kept", "left"), [
+    ("fsync", 1, 0, 1), ("replace", 1, 0, 1), ("fsync", 3, 0, 1), ("replace", 2, 0, 1), ("fsync", 4, 1, 0),
+])  # fmt: skip
 def test_a_kill_while_an_engine_is_written_leaves_none_or_a_whole_one(
     bench: Bench, what: str, count: int, kept: int, left: int
 ) -> None:
@@ -524,9 +499,6 @@ def test_a_folder_that_cannot_be_used_is_named_before_the_build(bench: Bench) ->
     assert not bench.device.counts["build"]
 
 
-# What is missing or cannot be built
-
-
 def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "libnvdla_compiler.so: cannot open shared object file: No such file or directory"
     for error in ("ImportError", "OSError"):
@@ -543,9 +515,7 @@ def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("kind", ["Builder", "Runtime"])
-def test_a_library_that_cannot_start_is_a_fault_with_its_version_and_auto_takes_the_next(
-    bench: Bench, kind: str
-) -> None:
+def test_a_library_that_cannot_start_is_a_fault_and_auto_takes_the_next(bench: Bench, kind: str) -> None:
     bench.trt.unstartable = {kind}
     reason = "TensorRT 10.16.0 cannot start: .* returned nullptr: CUDA initialization failure with error: 35"
     options = {"threads": 1, "lanes": 1, "cache": bench.folder}
@@ -575,9 +545,7 @@ def test_layers_that_are_told_in_other_words_are_no_fault(
     assert "TensorRT does not tell an engine's layers: TypeError" in caplog.text
 
 
-def test_a_graph_that_is_absent_or_cannot_be_parsed_is_named_in_one_line(
-    bench: Bench, tmp_path: Path
-) -> None:
+def test_a_graph_that_is_absent_or_cannot_be_parsed_is_named(bench: Bench, tmp_path: Path) -> None:
     specs, sizes = signatures(Dimensions(64, 2, 100, 64)), {"N": (1, 9)}
     broken, backend = tmp_path / "update.onnx", bench.backend()
     broken.write_bytes(b"no graph")
@@ -592,9 +560,7 @@ def test_a_graph_that_is_absent_or_cannot_be_parsed_is_named_in_one_line(
     assert not list(bench.folder.iterdir())
 
 
-def test_what_is_refused_strongly_typed_is_built_weakly_typed_by_an_early_tensorrt(
-    bench: Bench, caplog: Any
-) -> None:
+def test_what_is_refused_strongly_typed_is_built_weakly_typed(bench: Bench, caplog: Any) -> None:
     bench.trt = TensorRT(bench.device, "10.3.0")
     bench.trt.refused_strongly_typed = {"update"}
     assert bench.load()

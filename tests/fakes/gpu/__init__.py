@@ -47,7 +47,6 @@ def installed(
 
 
 def open_on(device: Device) -> OrtCudaBackend:
-    """The backend on a fake device."""
     with installed(device):
         return OrtCudaBackend()
 

@@ -40,7 +40,6 @@ class Event:
     has_passed: bool = False
 
     def set(self) -> None:
-        """Note that the stream has come to it."""
         self.has_passed = True
 
 
@@ -74,7 +73,6 @@ class Stream:
         """Any thread may wait for the device."""
 
     def take(self, node: Node) -> None:
-        """Enqueue this, or capture it."""
         node.check("")
         if self.capture is None:
             self.enqueue(node.work)
@@ -82,7 +80,6 @@ class Stream:
             self.capture.nodes.append(node)
 
     def enqueue(self, work: Callable[[], None]) -> None:
-        """Have this done after everything before it."""
         self._work.append(work)
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
@@ -96,8 +93,6 @@ class Stream:
 
 
 class Device:
-    """All that the fake runtimes share."""
-
     def __init__(self, memory_bytes: int = 1 << 34) -> None:
         self.memory_bytes = memory_bytes
         self.name, self.compute_capability, self.driver = "Orin", (8, 7), 12060
@@ -121,11 +116,9 @@ class Device:
         self._handles = iter(range(0x1000, 1 << 30, 0x10))
 
     def handle(self) -> int:
-        """A new handle of a stream, an event or a graph."""
         return next(self._handles)
 
     def refuse(self, message: str) -> WrongUse:
-        """Note a wrong use."""
         self.wrong.append(message)
         return WrongUse(message)
 
@@ -135,7 +128,6 @@ class Device:
             raise self.refuse(f"{what} while a stream is captured")
 
     def allocated(self, kind: str) -> int:
-        """Bytes that are allocated now."""
         return sum(block.size for block in [*self._blocks[kind].values()])
 
     def allocate(self, size: int, kind: str) -> int:
@@ -158,7 +150,6 @@ class Device:
         self._retired.append(block)
 
     def is_in(self, address: int, size: int, kind: str) -> bool:
-        """Whether these bytes lie in one allocation of that kind."""
         blocks = self._blocks[kind]
         starts = sorted(blocks)
         at = bisect_right(starts, address) - 1
@@ -180,5 +171,4 @@ class Device:
 
 
 def move(to: int, source: int, size: int) -> None:
-    """Copy bytes between addresses of this process."""
     ctypes.memmove(to, source, size)

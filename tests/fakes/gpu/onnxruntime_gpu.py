@@ -75,8 +75,6 @@ class Binding:
 
 
 class Session:
-    """A session on the provider that it was given."""
-
     path = ""
     misreads = False
     """Takes padding for frames."""
@@ -132,7 +130,6 @@ class Session:
             stream.run()
 
     def captured(self) -> int:
-        """Graphs that were captured."""
         return len(self._captured)
 
 

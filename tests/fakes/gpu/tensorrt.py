@@ -40,7 +40,6 @@ DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(in
 
 
 def named(name: str, *members: str) -> Any:
-    """An enumeration that counts from 0."""
     return enum.IntEnum(name, members, start=0)
 
 
@@ -183,14 +182,9 @@ class OnnxParser:
         try:
             session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
         except Exception as error:
-            said = {
-                "desc": f"cannot be read:\n{error}",
-                "node_name": "odd",
-                "node_operator": "NoSuchOperator",
-            }
-            self._errors.append(
-                SimpleNamespace(**{name: lambda text=text: text for name, text in said.items()})
-            )
+            said = f"cannot be read:\n{error}"
+            names = {"node_name": lambda: "odd", "node_operator": lambda: "NoSuchOperator"}
+            self._errors.append(SimpleNamespace(desc=lambda: said, **names))
             return False
         self._network.path = model
         # Sizes that vary are −1.

@@ -18,7 +18,6 @@ ENTRY = "\nPackage: {}\nStatus: install ok installed\nArchitecture: arm64\nVersi
 
 
 def main(arguments: list[str], machine: Machine) -> int:
-    """Run it; the exit status."""
     machine.log("apt", arguments)
     verb, *words = [word for word in arguments if not word.startswith("-")] or [""]
     if machine.user != 0:

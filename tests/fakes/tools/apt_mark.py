@@ -11,7 +11,6 @@ STATUS = "/var/lib/dpkg/status"
 
 
 def main(arguments: list[str], machine: Machine) -> int:
-    """Run it; the exit status."""
     machine.log("apt-mark", arguments)
     verb, *names = arguments
     wish = {"hold": "hold", "unhold": "install"}[verb]

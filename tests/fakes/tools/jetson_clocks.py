@@ -13,7 +13,6 @@ ME = "/usr/bin/jetson_clocks"
 
 
 def main(arguments: list[str], machine: Machine) -> int:
-    """Run it; the exit status."""
     machine.log("jetson_clocks", arguments)
     option, file = [*arguments, "", ""][:2]
     if option not in ("", "--show", "--store", "--restore"):
@@ -67,11 +66,7 @@ def show(machine: Machine) -> Iterator[str]:
     yield f"NV Power Mode: {machine.mode.name}"
 
 
-# -- store and restore -----------------------------------------------------------------------------------
-
-
 def _kept(machine: Machine) -> Iterator[str]:
-    """The files whose values are stored."""
     for core in range(machine.profile.cpus):
         folder = f"{CPU}/cpu{core}"
         yield f"{folder}/online"

@@ -27,7 +27,6 @@ Entry = dict[str, Any]
 
 
 def main(arguments: list[str], machine: Machine) -> int:
-    """Run it; the exit status."""
     machine.log("journalctl", arguments)
     options = _read(arguments)
     entries = [json.loads(line) for line in machine.lines("journal.jsonl")]

@@ -12,7 +12,6 @@ FAILED = 255
 
 
 def main(arguments: list[str], machine: Machine) -> int:
-    """Run it; the exit status."""
     machine.log("nvpmodel", arguments)
     try:
         return _run(arguments, machine)

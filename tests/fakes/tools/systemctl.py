@@ -33,8 +33,6 @@ VALUED = ("-p", "-P", "-n", "-t", "-o", "--property", "--root", "--type", "--sta
 
 
 class Systemctl:
-    """One call of it."""
-
     def __init__(self, arguments: list[str], machine: Machine) -> None:
         self.machine = machine
         self.words: list[str] = []
@@ -62,7 +60,6 @@ class Systemctl:
         return int(method(names))
 
     def unit(self, name: str) -> dict[str, str]:
-        """All properties of a unit."""
         with self.machine.units() as units:
             told = units.get(name)
         loaded = told is not None or self.file(name) is not None
@@ -81,7 +78,6 @@ class Systemctl:
         return None
 
     def inside(self, path: Path) -> Path:
-        """Follow a link, an absolute one inside the root."""
         while path.is_symlink() and os.readlink(path).startswith("/"):
             path = self.root / os.readlink(path).lstrip("/")
         return path
@@ -97,21 +93,17 @@ class Systemctl:
                 yield from (f"/etc/systemd/system/{alias}" for alias in value.split())
 
     def links(self, name: str) -> Iterator[Path]:
-        """The links that are there."""
         for link in self.wanted(name):
             path = self.root / link[1:]
             if path.is_symlink():
                 yield path
 
     def unlinked(self, name: str) -> str:
-        """The word for a unit without links."""
         return "disabled" if any(self.wanted(name)) else "static"
 
     def set(self, name: str, **properties: str) -> None:
         with self.machine.units() as units:
             units.setdefault(name, {}).update(properties)
-
-    # -- verbs -----------------------------------------------------------------------------------------------
 
     def do_is_active(self, names: list[str]) -> int:
         states = [self.unit(name)["ActiveState"] for name in names]
@@ -163,8 +155,7 @@ class Systemctl:
             print(f"  {name} {unit['LoadState']} {unit['ActiveState']} {unit['SubState']} {name}")
         return 0
 
-    def do_list_timers(self, names: list[str]) -> int:
-        return self.do_list_units(names)
+    do_list_timers = do_list_units
 
     def do_enable(self, names: list[str]) -> int:
         for name in names:
@@ -213,8 +204,7 @@ class Systemctl:
         self.set(name, ActiveState="active", SubState="running", ActiveEnterTimestampMonotonic=stamp)
         return 0
 
-    def do_restart(self, names: list[str]) -> int:
-        return self.do_start(names)
+    do_restart = do_start
 
     def do_try_restart(self, names: list[str]) -> int:
         return self.do_start([name for name in names if self.unit(name)["ActiveState"] == "active"])
@@ -247,7 +237,6 @@ class Systemctl:
 
 
 def main(arguments: list[str], machine: Machine) -> int:
-    """Run it; the exit status."""
     machine.log("systemctl", arguments)
     if "--version" in arguments:
         print("systemd 249 (249.11-0ubuntu3.12)")

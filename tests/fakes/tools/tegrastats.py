@@ -14,7 +14,6 @@ ABANDONED_S = 60.0
 
 
 def main(arguments: list[str], machine: Machine) -> int:
-    """Run it; the exit status."""
     machine.log("tegrastats", arguments)
     options = dict(zip(arguments, [*arguments[1:], ""], strict=True))
     end = time.monotonic() + ABANDONED_S

@@ -6,7 +6,6 @@ from tests.fakes.machine import Machine
 
 
 def main(arguments: list[str], machine: Machine) -> int:
-    """Run it; the exit status."""
     machine.log("timedatectl", arguments)
     synchronised = "yes" if machine.path("/run/systemd/timesync/synchronized").exists() else "no"
     if "show" not in arguments:

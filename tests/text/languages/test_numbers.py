@@ -1,15 +1,15 @@
-"""Numbers that must differ, Japanese counters, Hindi halves and quarters: tables written by hand."""
+"""Numbers that must differ, Japanese counters, Arabic, Russian and Hindi words: tables written by hand."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
-from appliance.text.languages import LANGUAGES, language
-from appliance.text.languages.hindi import clock, decimals, ordinal
+from appliance.text.languages import LANGUAGES, arabic, hindi, language, russian
 from appliance.text.languages.japanese import counted
 from tests.text.languages.test_lines import ROWS, front
 
@@ -53,42 +53,105 @@ def took(code: str, lines: Sequence[str]) -> float:
     return (time.process_time() - start) / len(lines)
 
 
-@pytest.mark.parametrize(("counter", "words"), COUNTED.items())
-def test_a_counter_changes_with_its_number(counter: str, words: str) -> None:
-    assert [counted(number, counter) for number in range(1, 11)] == words.split()
-
-
-@pytest.mark.parametrize(
-    ("number", "counter", "words"),
-    [
-        (14, "人", "じゅうよにん"),
-        (14, "分", "じゅうよんぷん"),
-        (24, "日", "にじゅうよっか"),
-        (100, "件", "ひゃっけん"),
-        (600, "個", "ろっぴゃっこ"),
-        (1_000, "本", "せんぼん"),
-        (3, "発", "さんぱつ"),
-        (10_000_000, "円", "いっせんまんえん"),
-        (8 * 10**12, "円", "はっちょうえん"),
-        (29, "日", "にじゅうくにち"),
-        (0, "時", "れいじ"),
-    ],
-)
-def test_counters_of_larger_numbers(number: int, counter: str, words: str) -> None:
+@pytest.mark.parametrize(("number", "counter", "words"), [
+    *((n, counter, one) for counter, words in COUNTED.items() for n, one in enumerate(words.split(), 1)),
+    (14, "人", "じゅうよにん"), (14, "分", "じゅうよんぷん"), (24, "日", "にじゅうよっか"),
+    (100, "件", "ひゃっけん"), (600, "個", "ろっぴゃっこ"), (1_000, "本", "せんぼん"), (3, "発", "さんぱつ"),
+    (10_000_000, "円", "いっせんまんえん"), (8 * 10**12, "円", "はっちょうえん"),
+    (29, "日", "にじゅうくにち"), (0, "時", "れいじ"),
+])  # fmt: skip
+def test_a_counter_changes_with_its_number(number: int, counter: str, words: str) -> None:
     assert counted(number, counter) == words
 
 
-def test_hindi_has_words_for_halves_and_quarters() -> None:
-    times = ((1, 30), (2, 30), (7, 30), (8, 15), (12, 45), (10, 20), (9, 0))
-    assert [clock(hour, minute, True) for hour, minute in times] == [
-        *("डेढ़ बजे", "ढाई बजे", "साढ़े सात बजे", "सवा आठ बजे", "पौने एक बजे"),
-        *("दस बजकर बीस मिनट", "नौ बजे"),
-    ]
-    assert [decimals("1", "5"), decimals("3", "5"), decimals("0", "5")] == [
-        *("डेढ़", "साढ़े तीन", "शून्य दशमलव पाँच")
-    ]
+ARABIC = {
+    **{0: "صفر", 1: "واحد", 2: "اثنان", 3: "ثلاثة", 8: "ثمانية", 10: "عشرة", 11: "أحد عشر", 12: "اثنا عشر"},
+    **{13: "ثلاثة عشر", 19: "تسعة عشر", 20: "عشرون", 21: "واحد وعشرون", 45: "خمسة وأربعون"},
+    **{99: "تسعة وتسعون", 100: "مئة", 101: "مئة وواحد", 115: "مئة وخمسة عشر", 200: "مئتان", 300: "ثلاثمئة"},
+    **{342: "ثلاثمئة واثنان وأربعون", 1_000: "ألف", 1_001: "ألف وواحد", 2_000: "ألفان"},
+    **{2_026: "ألفان وستة وعشرون", 3_000: "ثلاثة آلاف", 10_000: "عشرة آلاف", 11_000: "أحد عشر ألف"},
+    **{103_000: "مئة وثلاثة آلاف", 200_000: "مئتا ألف", 1_000_000: "مليون", 2_000_000: "مليونان"},
+    **{5_000_000: "خمسة ملايين", 1_234_567: "مليون ومئتان وأربعة وثلاثون ألف وخمسمئة وسبعة وستون"},
+    **{4_000_000_000: "أربعة مليارات"},
+}
+ARABIC_COUNTED = {
+    **{(3, "m"): "ثلاثة", (3, "f"): "ثلاث", (8, "f"): "ثماني", (10, "f"): "عشر", (11, "f"): "إحدى عشرة"},
+    **{(12, "f"): "اثنتا عشرة", (13, "f"): "ثلاث عشرة", (28, "f"): "ثمان وعشرون", (105, "f"): "مئة وخمس"},
+    **{(200, "m"): "مئتا", (2_000, "f"): "ألفا", (2_300, "m"): "ألفان وثلاثمئة"},
+}
+ARABIC_ORDINALS = {
+    **{(1, ""): "الأول", (1, "f"): "الأولى", (2, "f"): "الثانية", (6, ""): "السادس", (10, "f"): "العاشرة"},
+    **{(11, ""): "الحادي عشر", (11, "f"): "الحادية عشرة", (12, "f"): "الثانية عشرة"},
+    **{(19, ""): "التاسع عشر", (20, ""): "العشرون", (21, "f"): "الحادية والعشرون"},
+    **{(35, ""): "الخامس والثلاثون", (100, ""): "المئة"},
+}
+ARABIC_OBLIQUE = {
+    **{"عشرون ريال": "عشرين ريال", "ألفان وستة وعشرون": "ألفين وستة وعشرين", "مئتا شخص": "مئتي شخص"},
+    **{"اثنا عشر": "اثني عشر", "دولاران": "دولارين", "مليون وثلاثة": "مليون وثلاثة"},
+    **{"ثمان وعشرون دقيقة وعشر ثوان": "ثمان وعشرين دقيقة وعشر ثوان"},
+}
+"""Twos and tens, and what they are after a preposition."""
+ARABIC_TIMES = {
+    **{(1, 0): "الواحدة", (0, 30): "الثانية عشرة والنصف", (7, 1): "السابعة ودقيقة"},
+    **{(13, 10): "الثالثة عشرة وعشر دقائق", (21, 45): "الحادية والعشرون وخمس وأربعون دقيقة"},
+}
+RUSSIAN = {
+    **{0: "ноль", 1: "один", 2: "два", 5: "пять", 11: "одиннадцать", 14: "четырнадцать"},
+    **{19: "девятнадцать", 20: "двадцать", 21: "двадцать один", 40: "сорок", 58: "пятьдесят восемь"},
+    **{90: "девяносто", 100: "сто", 111: "сто одиннадцать", 200: "двести", 342: "триста сорок два"},
+    **{500: "пятьсот", 999: "девятьсот девяносто девять", 1_000: "одна тысяча", 2_000: "две тысячи"},
+    **{5_001: "пять тысяч один", 11_000: "одиннадцать тысяч", 22_022: "двадцать две тысячи двадцать два"},
+    **{100_000: "сто тысяч", 1_000_000: "один миллион", 2_300_000: "два миллиона триста тысяч"},
+    **{15_000_007: "пятнадцать миллионов семь", 4_000_000_000: "четыре миллиарда"},
+}
+RUSSIAN_OF = {
+    **{1: "одного", 2: "двух", 8: "восьми", 13: "тринадцати", 40: "сорока", 54: "пятидесяти четырёх"},
+    **{80: "восьмидесяти", 90: "девяноста", 100: "ста", 250: "двухсот пятидесяти", 800: "восьмисот"},
+    **{1_000: "одной тысячи", 3_300: "трёх тысяч трёхсот", 5_000_000: "пяти миллионов"},
+}
+RUSSIAN_ORDINALS = [
+    *((1, "ый", "первый"), (2, "ый", "второй"), (3, "ый", "третий"), (3, "ая", "третья")),
+    *((3, "ого", "третьего"), (4, "ое", "четвёртое"), (7, "ом", "седьмом"), (12, "ую", "двенадцатую")),
+    *((20, "ый", "двадцатый"), (40, "ый", "сороковой"), (56, "ого", "пятьдесят шестого")),
+    *((70, "ые", "семидесятые"), (90, "ых", "девяностых"), (100, "ый", "сотый"), (300, "ый", "трёхсотый")),
+    *((1999, "ого", "тысяча девятьсот девяносто девятого"), (2000, "ый", "двухтысячный")),
+    *((2026, "ом", "две тысячи двадцать шестом"),),
+]
+RUSSIAN_GENDERS = [
+    *((1, "m", "один"), (1, "f", "одна"), (1, "n", "одно"), (1, "a", "одну"), (2, "f", "две")),
+    *((21_002, "m", "двадцать одна тысяча два"), (2_000_001, "f", "два миллиона одна")),
+]
+"""Of one and two, which thousands keep to themselves."""
+RUSSIAN_DECIMALS = [
+    *(("3", "5", "три целых пять десятых"), ("1", "1", "одна целая одна десятая"), ("2", "0", "два ноль")),
+    *(("21", "02", "двадцать одна целая две сотых"), ("3", "1415", "три запятая один четыре один пять")),
+    *(("0", "125", "ноль целых сто двадцать пять тысячных"),),
+]
+HINDI: list[tuple[Any, ...]] = [
+    (hindi.clock, 1, 30, True, "डेढ़ बजे"), (hindi.clock, 2, 30, True, "ढाई बजे"),
+    (hindi.clock, 7, 30, True, "साढ़े सात बजे"), (hindi.clock, 8, 15, True, "सवा आठ बजे"),
+    (hindi.clock, 12, 45, True, "पौने एक बजे"), (hindi.clock, 10, 20, True, "दस बजकर बीस मिनट"),
+    (hindi.clock, 9, 0, True, "नौ बजे"),
+    (hindi.decimals, "1", "5", "डेढ़"), (hindi.decimals, "3", "5", "साढ़े तीन"),
+    (hindi.decimals, "0", "5", "शून्य दशमलव पाँच"),
+    (hindi.ordinal, 1, "पहला"), (hindi.ordinal, 2, "ी", "दूसरी"), (hindi.ordinal, 4, "े", "चौथे"),
+    (hindi.ordinal, 6, "छठा"), (hindi.ordinal, 5, "पाँचवाँ"), (hindi.ordinal, 5, "ी", "पाँचवीं"),
+    (hindi.ordinal, 10, "े", "दसवें"),
+]  # fmt: skip
 
 
-def test_hindi_ordinals_agree() -> None:
-    assert [ordinal(1), ordinal(2, "ी"), ordinal(4, "े"), ordinal(6)] == ["पहला", "दूसरी", "चौथे", "छठा"]
-    assert [ordinal(5), ordinal(5, "ी"), ordinal(10, "े")] == ["पाँचवाँ", "पाँचवीं", "दसवें"]
+@pytest.mark.parametrize(("says", "given", "words"), [
+    *((arabic.cardinal, (number,), words) for number, words in ARABIC.items()),
+    *((arabic.cardinal, counted, words) for counted, words in ARABIC_COUNTED.items()),
+    *((arabic.ordinal, ordered, words) for ordered, words in ARABIC_ORDINALS.items()),
+    *((arabic.oblique, (words,), after) for words, after in ARABIC_OBLIQUE.items()),
+    *((arabic.clock, (*time, False), words) for time, words in ARABIC_TIMES.items()),
+    *((russian.cardinal, (number,), words) for number, words in RUSSIAN.items()),
+    *((lambda n: russian.genitive(russian.cardinal(n)), (n,), words) for n, words in RUSSIAN_OF.items()),
+    *((russian.ordinal, given, words) for *given, words in RUSSIAN_ORDINALS),
+    *((russian.cardinal, given, words) for *given, words in RUSSIAN_GENDERS),
+    *((russian.decimals, given, words) for *given, words in RUSSIAN_DECIMALS),
+    *((says, given, words) for says, *given, words in HINDI),
+])  # fmt: skip
+def test_a_number_in_words(says: Callable[..., str], given: Sequence[Any], words: str) -> None:
+    assert says(*given) == words
