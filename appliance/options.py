@@ -155,6 +155,12 @@ OPTIONS = (
         http="style",
         flag=Flag("--style", "of the voice's; absent: its own recording", "NAME"),
     ),
+    Option(
+        "voice_tags",
+        Kind.FLAG,
+        http="voice_tags",
+        flag=Flag("--voice-tags", "[voice:NAME] in the text goes on in another voice"),
+    ),
     Option("pronunciations", Kind.WORDS),
     Option("max_spoken_seconds", Kind.NUMBER, "max_spoken", between=(0.0, HOUR_S), http="max_spoken_seconds"),
     Option(
@@ -235,6 +241,8 @@ class Options(FieldOptions, total=False):
     """BCP 47: "de"; default: the bundle's."""
     style: str | None
     """Recording of the voice to begin with; default: its own, "neutral"."""
+    voice_tags: bool | None
+    """Let [voice:NAME] in the text switch to another voice; default: such a tag is text."""
     pronunciations: Mapping[str, str] | None
     """Spoken form by word."""
     max_spoken: float | None

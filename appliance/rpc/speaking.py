@@ -16,7 +16,7 @@ from appliance.audio.reply import AudioWorkers, Reply
 from appliance.audio.tags import KEY
 from appliance.config import ServerConfig
 from appliance.errors import ApplianceError, DeadlineMissed, InvalidRequest, ReaderStalled
-from appliance.request import Request, SegmentAudio, Timings
+from appliance.request import AT_FIRST, Request, SegmentAudio, Switch, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import current_call
@@ -88,7 +88,7 @@ class Speaking:
         await send_metadata(context, ((KEY, mark),) if mark else ())
 
     async def read_message(
-        self, message: pb.SynthesizeRequest, context: Context, *, stream: bool
+        self, message: pb.SynthesizeRequest, context: Context, *, stream: bool, begin: Switch = AT_FIRST
     ) -> ParsedRequest:
         """Check a request message. Raises Unavailable, InvalidRequest, UnsupportedEncoding."""
         speech, is_short = self.speech, self._is_short(message)
@@ -101,6 +101,7 @@ class Speaking:
             client=context.peer(),
             caller=current_call().caller.key,
             is_short=is_short,
+            begin=begin,
         )
         # In order of arrival, as `call` is: what comes while the thread reads waits for it.
         if not self._reading and is_short:
@@ -141,7 +142,7 @@ class Speaking:
             is_quick = (
                 parsed.is_short
                 and not self.speech.planner.waits
-                and all(at_hand(request.voice, style) for style in request.styles)
+                and all(at_hand(*speaker) for speaker in request.speakers)
             )
             if is_quick and self.planning == 1:
                 call.plan_and_admit()

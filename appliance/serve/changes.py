@@ -77,6 +77,7 @@ class Changes:
             language_of=front.language_of,
             pronunciations=self._store.pronunciations,
             styles=self._store.styles,
+            is_voice=self._store.is_usable,
             sampler=manifest.sampler,
             audio=config.audio,
         )

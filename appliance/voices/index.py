@@ -113,6 +113,12 @@ class VoiceIndex:
             return []
         return [place.style for place, _ in self._all(name) if place.style]
 
+    def is_usable(self, name: str) -> bool:
+        try:
+            return bool(self.voice(name))
+        except (VoiceNotFound, StorageError):
+            return False
+
     def pronunciations(self, name: str) -> Mapping[str, str]:
         """Empty if the voice cannot be used."""
         try:

@@ -20,7 +20,7 @@ def said(
 
 def runs(spoken: Spoken) -> list[tuple[str, str]]:
     request = Request(spoken.text, "ann", 7, 0, 2.0, Segmentation.UPSTREAM, switches=spoken.switches)
-    return [(run.style, run.text.strip()) for run in request.runs]
+    return [(run.speaker[1], run.text.strip()) for run in request.runs]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,6 @@ def test_the_change_names_the_tag() -> None:
     assert Change("style", "[Happy]", "") in said("[Happy] a").changes
     assert said("[Happy] a").switches == (Switch(0, "happy"),)
     assert said("a [neutral] b").switches == (Switch(1, ""),)
-    assert [Run(0, "a", ""), Run(1, " b", "happy")] == Request(
+    assert [Run(0, "a", ("ann", "")), Run(1, " b", ("ann", "happy"))] == Request(
         "a b", "ann", 7, 0, 2.0, Segmentation.UPSTREAM, switches=(Switch(1, "happy"),)
     ).runs
