@@ -21,6 +21,8 @@ PRIORITIES: tuple[str, ...] = get_args(Priority)
 TextHandling = Literal["chat", "verbatim", "ssml"]
 MAX_KEY_CHARACTERS = 128
 HOUR_S = 3_600.0
+AUTO = "auto"
+"""In place of a voice: that of the text's language, where no voice has this name."""
 MAX_SEED = 2**64 - 1
 
 

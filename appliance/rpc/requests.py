@@ -17,7 +17,7 @@ from appliance.config import AudioConfig, SynthesisConfig
 from appliance.contract.sampler import Sampler
 from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.options import BY_FIELD, MAX_KEY_CHARACTERS, Kind
+from appliance.options import AUTO, BY_FIELD, MAX_KEY_CHARACTERS, Kind
 from appliance.request import (
     AT_FIRST,
     Handling,
@@ -32,6 +32,7 @@ from appliance.request import (
 )
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.normalise import clean, normalise
+from appliance.text.polyglot import LanguageTable
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.text.styles import NEUTRAL, Others, Voiced
 
@@ -88,6 +89,8 @@ class RequestDefaults:
     """By voice, those that can be used; none where there is no such voice."""
     is_voice: Callable[[str], bool] = lambda voice: False
     """True for a stored voice that can be used."""
+    by_language: LanguageTable | None = None
+    """Voices of requests that leave it to their text."""
     sampler: Sampler = field(default_factory=Sampler)
     audio: AudioConfig = field(default_factory=AudioConfig)
 
@@ -251,10 +254,13 @@ def request_of(
     written = clean(message.text, limit_characters=synthesis.max_text_characters)
     check_pronunciations(message.pronunciations)
     handling, language = HANDLINGS[message.text_handling], _language(message.language_code)
-    own = _voiced(message, defaults, begin.voice or message.voice)
-    others = _others(message, defaults) if message.voice_tags and may_hold_tags(message) else None
+    voice, style = message.voice, message.style.lower()
+    if defaults.by_language is not None and is_left_to_text(voice, defaults):
+        code, row = defaults.by_language.of(message.text, message.channel, language)
+        voice, style, language = row.voice, style or row.style, language or code
+    own = _voiced(message, defaults, begin.voice or voice)
+    others = _others(message, defaults, voice) if message.voice_tags and may_hold_tags(message) else None
     spoken = defaults.speakable(message.text, handling, own.words, language, own.styles, others, begin.voice)
-    style = message.style.lower()
     return Request(
         text=spoken.text,
         written=spoken.text if handling is Handling.SSML else written,
@@ -264,7 +270,7 @@ def request_of(
         style="" if style == NEUTRAL else style,
         switches=spoken.switches if begin == AT_FIRST else (begin, *spoken.switches),
         max_spoken_s=message.max_spoken_seconds,
-        voice=_voice(message.voice),
+        voice=_voice(voice),
         nfe=_allowed("nfe_steps", nfe, defaults.sampler.check_steps),
         seed=_seed(message, synthesis),
         guidance=_allowed("guidance", guidance, defaults.sampler.check_strength),
@@ -278,6 +284,11 @@ def request_of(
     )
 
 
+def is_left_to_text(voice: str, defaults: RequestDefaults) -> bool:
+    """True if the language of the text is to choose the voice."""
+    return not voice or (voice.lower() == AUTO and not defaults.is_voice(AUTO))
+
+
 def may_hold_tags(message: pb.SynthesizeRequest) -> bool:
     """True if voices and styles are to be looked up, which are on the disk."""
     text, handling = message.text + message.merge_text, message.text_handling
@@ -289,11 +300,11 @@ def _voiced(message: pb.SynthesizeRequest, defaults: RequestDefaults, voice: str
     return Voiced(words, defaults.styles(voice) if may_hold_tags(message) else ())
 
 
-def _others(message: pb.SynthesizeRequest, defaults: RequestDefaults) -> Others:
+def _others(message: pb.SynthesizeRequest, defaults: RequestDefaults, own: str) -> Others:
     @cache
     def voiced(name: str) -> Voiced | None:
         is_known = not name or defaults.is_voice(name)
-        return _voiced(message, defaults, name or message.voice) if is_known else None
+        return _voiced(message, defaults, name or own) if is_known else None
 
     return voiced
 

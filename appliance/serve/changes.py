@@ -28,6 +28,8 @@ from appliance.errors import (
 from appliance.plan import Planner
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.speech import Speech
+from appliance.text.languages import UnknownLanguage, base_code
+from appliance.text.polyglot import LanguageTable
 from appliance.text.sayable import FrontEnd
 from appliance.text.tokens.tokenizers import maker, warm
 from appliance.voices.prompts import Prompts
@@ -78,6 +80,7 @@ class Changes:
             pronunciations=self._store.pronunciations,
             styles=self._store.styles,
             is_voice=self._store.is_usable,
+            by_language=table_of(config, front),
             sampler=manifest.sampler,
             audio=config.audio,
         )
@@ -189,6 +192,25 @@ def front_of(vocabulary: Vocabulary, manifest: Manifest, config: Config) -> Fron
     else:
         logger.warning("no language is known, so no number becomes a word; text.language says which it is")
     return front
+
+
+def table_of(config: Config, front: FrontEnd) -> LanguageTable | None:
+    """Raises ConfigError for a table that cannot be used."""
+    for code, row in config.text.languages.items():
+        if code != base_code(code):
+            raise ConfigError(f"text.languages.{code}: must be the first part of a tag, as {base_code(code)}")
+        try:
+            front.check_language(code)
+        except UnknownLanguage as error:
+            raise ConfigError(f"text.languages.{code}: {error}") from None
+        if row.bundle is not None and os.path.realpath(row.bundle) != os.path.realpath(config.bundle.path):
+            files = bundle.read(Path(os.path.realpath(row.bundle)), verify=False).manifest.files
+            size_mb = sum(file.size_bytes for file in files.values()) / 1e6
+            raise ConfigError(
+                f"text.languages.{code}.bundle: a daemon speaks from one bundle, and this one's files would "
+                f"take {size_mb:.0f} MB of memory more: give it a daemon of its own"
+            )
+    return LanguageTable(config.text.languages) if config.text.languages else None
 
 
 def usual(synthesis: SynthesisConfig, manifest: Manifest) -> tuple[int, float]:

@@ -125,6 +125,10 @@ class FrontEnd:
         """Codes of those in force where a request names none."""
         return self._languages("").codes
 
+    def check_language(self, code: str) -> None:
+        """Raises UnknownLanguage for one that is neither registered nor the bundle's."""
+        self._languages(code)
+
     def language_of(self, text: str) -> str:
         """Code of the language that most of a text is written in; "" for none in force."""
         return self._languages("").of(text).code
