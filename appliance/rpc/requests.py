@@ -258,6 +258,9 @@ def request_of(
     if defaults.by_language is not None and is_left_to_text(voice, defaults):
         code, row = defaults.by_language.of(message.text, message.channel, language)
         voice, style, language = row.voice, style or row.style, language or code
+        # A session's last tag may have named a style of another language's voice.
+        if begin.style and begin.style not in defaults.styles(begin.voice or voice):
+            begin = AT_FIRST
     own = _voiced(message, defaults, begin.voice or voice)
     others = _others(message, defaults, voice) if message.voice_tags and may_hold_tags(message) else None
     spoken = defaults.speakable(message.text, handling, own.words, language, own.styles, others, begin.voice)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from appliance.client import AsyncClient, CallFailed, Client, Header
+from appliance.client import AsyncClient, CallFailed, Client, End, Header
 from tests.daemons import BUNDLE, Running, followed, reference_wav, running, start, write_config
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.gateway.sockets import connected
@@ -85,6 +85,16 @@ async def test_each_clause_of_a_session_has_the_voice_of_its_language(box: Runni
         await session.close()
         voices = [event.voice async for _, event in session if isinstance(event, Header)]
     assert voices[0] == "ann" and set(voices[1:]) == {"berta"}
+
+
+async def test_a_style_that_the_next_clause_s_voice_lacks_ends_with_its_clause(box: Running) -> None:
+    async with AsyncClient(box.address) as client:
+        session = client.session("", seed=5, nfe=2)
+        await session.say(f"[happy] {LINES['de']} {LINES['en']} {LINES['de']} ")
+        await session.close()
+        events = [event async for _, event in session]
+    heard = [event.voice for event in events if isinstance(event, Header)]
+    assert heard == ["berta", "ann", "berta"] and isinstance(events[-1], End)
 
 
 @pytest.fixture(scope="module")
