@@ -98,7 +98,7 @@ class LanguageRow:
     style: str = ""
     """ "" for the voice's own recording."""
     bundle: Path | None = None
-    """None: that of `bundle.path`, which is the only one."""
+    """None: that of `bundle.path`; another is loaded beside it."""
 
 
 @dataclass(frozen=True)

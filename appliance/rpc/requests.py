@@ -110,6 +110,8 @@ class ParsedRequest:
     is_short: bool
     """True if it is read and planned in a millisecond."""
     begin: Switch = AT_FIRST
+    bundle: str = ""
+    """Key of the Speech beside the present one that it is for; "": the present one."""
 
     @property
     def is_empty(self) -> bool:
@@ -133,6 +135,23 @@ class ParsedRequest:
         return ways_of(message, defaults, stream=self.stream, begin=self.begin)
 
 
+def resolved(message: pb.SynthesizeRequest, defaults: RequestDefaults) -> tuple[pb.SynthesizeRequest, str]:
+    """The message, with voice, style and language of its text's row if it names no voice; the row's bundle.
+
+    Raises InvalidRequest.
+    """
+    voice = message.voice.lower()
+    if defaults.by_language is None or voice not in ("", AUTO) or (voice and defaults.is_voice(voice)):
+        return message, ""
+    language = _language(message.language_code)
+    code, row = defaults.by_language.of(message.text, message.channel, language)
+    whole = pb.SynthesizeRequest()
+    whole.CopyFrom(message)
+    whole.voice, whole.style = row.voice, message.style or row.style
+    whole.language_code = language or code
+    return whole, str(row.bundle or "")
+
+
 def parse(
     message: pb.SynthesizeRequest,
     defaults: RequestDefaults,
@@ -142,12 +161,13 @@ def parse(
     caller: str,
     is_short: bool,
     begin: Switch = AT_FIRST,
+    bundle: str = "",
 ) -> ParsedRequest:
     """`begin`: voice and style in which the text begins. Raises InvalidRequest, UnsupportedEncoding."""
     ways = ways_of(message, defaults, stream=stream, begin=begin)  # checks the message
     terms = terms_of(message, client, caller)
     seeded = _is_seeded(message, defaults.synthesis)
-    return ParsedRequest(message, defaults, stream, ways, terms, seeded, is_short, begin)
+    return ParsedRequest(message, defaults, stream, ways, terms, seeded, is_short, begin, bundle)
 
 
 def ways_of(
@@ -254,16 +274,13 @@ def request_of(
     written = clean(message.text, limit_characters=synthesis.max_text_characters)
     check_pronunciations(message.pronunciations)
     handling, language = HANDLINGS[message.text_handling], _language(message.language_code)
-    voice, style = message.voice, message.style.lower()
-    if defaults.by_language is not None and is_left_to_text(voice, defaults):
-        code, row = defaults.by_language.of(message.text, message.channel, language)
-        voice, style, language = row.voice, style or row.style, language or code
-        # A session's last tag may have named a style of another language's voice.
-        if begin.style and begin.style not in defaults.styles(begin.voice or voice):
-            begin = AT_FIRST
-    own = _voiced(message, defaults, begin.voice or voice)
-    others = _others(message, defaults, voice) if message.voice_tags and may_hold_tags(message) else None
+    # The last tag of a session may have named a style of another language's voice.
+    if begin.style and begin.style not in defaults.styles(begin.voice or message.voice):
+        begin = AT_FIRST
+    own = _voiced(message, defaults, begin.voice or message.voice)
+    others = _others(message, defaults) if message.voice_tags and may_hold_tags(message) else None
     spoken = defaults.speakable(message.text, handling, own.words, language, own.styles, others, begin.voice)
+    style = message.style.lower()
     return Request(
         text=spoken.text,
         written=spoken.text if handling is Handling.SSML else written,
@@ -273,7 +290,7 @@ def request_of(
         style="" if style == NEUTRAL else style,
         switches=spoken.switches if begin == AT_FIRST else (begin, *spoken.switches),
         max_spoken_s=message.max_spoken_seconds,
-        voice=_voice(voice),
+        voice=_voice(message.voice),
         nfe=_allowed("nfe_steps", nfe, defaults.sampler.check_steps),
         seed=_seed(message, synthesis),
         guidance=_allowed("guidance", guidance, defaults.sampler.check_strength),
@@ -287,11 +304,6 @@ def request_of(
     )
 
 
-def is_left_to_text(voice: str, defaults: RequestDefaults) -> bool:
-    """True if the language of the text is to choose the voice."""
-    return not voice or (voice.lower() == AUTO and not defaults.is_voice(AUTO))
-
-
 def may_hold_tags(message: pb.SynthesizeRequest) -> bool:
     """True if voices and styles are to be looked up, which are on the disk."""
     text, handling = message.text + message.merge_text, message.text_handling
@@ -303,11 +315,11 @@ def _voiced(message: pb.SynthesizeRequest, defaults: RequestDefaults, voice: str
     return Voiced(words, defaults.styles(voice) if may_hold_tags(message) else ())
 
 
-def _others(message: pb.SynthesizeRequest, defaults: RequestDefaults, own: str) -> Others:
+def _others(message: pb.SynthesizeRequest, defaults: RequestDefaults) -> Others:
     @cache
     def voiced(name: str) -> Voiced | None:
         is_known = not name or defaults.is_voice(name)
-        return _voiced(message, defaults, name or own) if is_known else None
+        return _voiced(message, defaults, name or message.voice) if is_known else None
 
     return voiced
 

@@ -14,7 +14,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.call import SynthesisCall
 from appliance.rpc.context import Context, send
 from appliance.rpc.replies import timings_message, word_messages
-from appliance.rpc.requests import ParsedRequest, request_id_of, request_of
+from appliance.rpc.requests import ParsedRequest, request_id_of, request_of, resolved
 from appliance.rpc.speaking import Speaking
 from appliance.rpc.status import reason_of, rule_for
 from appliance.text.pieces.arriving import TextSplitter
@@ -155,7 +155,8 @@ class SessionCall:
         with_text = pb.SynthesizeRequest()
         with_text.CopyFrom(self._configured)
         with_text.text = "a"
-        request = request_of(with_text, self._speaking.speech.defaults, stream=True)
+        defaults = self._speaking.speech.defaults
+        request = request_of(resolved(with_text, defaults)[0], defaults, stream=True)
         self._splitter = await self._speaking.text_splitter(request)
         # Tells a client that writes on that it may: one whose message meets an ended call loses the status.
         await self._speaking.begin(self._context)

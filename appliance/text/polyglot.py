@@ -26,6 +26,8 @@ LEAST_ODDS = 3.0
 languages, notes of a word or a number among them, two thirds do, 39 of 40 rightly."""
 WIDE_LETTERS = 5
 """Letters that count as much as a character of a script without spaces: those of a word."""
+MOST_CHARACTERS = 1_000
+"""Characters that are read of a text."""
 MOST_CHANNELS = 1_024
 """Channels whose last language is remembered."""
 _NO_WORDS = re.compile(rf"{MAIL}|{LINK}|[@#]\w+|\[[^\]]*\]|<[^>]*>|:\w+:|[\W\d_]+", re.IGNORECASE)
@@ -57,7 +59,7 @@ class LanguageTable:
         """
         code = base_code(language)
         if code not in self._rows:
-            code = self._told(_NO_WORDS.sub(" ", text).strip())
+            code = self._told(_NO_WORDS.sub(" ", text[:MOST_CHARACTERS]).strip())
         with self._lock:
             last = self._last.pop(channel, "")
             code = code or last or next(iter(self._rows))

@@ -190,8 +190,11 @@ class VoiceIndex:
 
     # References.
 
-    def reference(self, name: str, style: str = "") -> Reference:
-        """Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style."""
+    def reference(self, name: str, style: str = "", reader: Reader | None = None) -> Reference:
+        """`reader`: that of another bundle than the one in use.
+
+        Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style.
+        """
         place, recorded = Place(name), self.get(Place(name))
         if style:
             place = Place(name, style)
@@ -202,7 +205,7 @@ class VoiceIndex:
         if (features := self._prepared.get(recorded.sha256)) is None:
             features = self._features(read_audio(self._folder, place, recorded))
             self._prepared.put(recorded.sha256, features)
-        return Reference(self._spelt(recorded.transcript), features)
+        return Reference(self._spelt(recorded.transcript, reader), features)
 
     def unstored(self, audio: bytes, transcript: str) -> Reference:
         """A reference that no voice is made of. Raises InvalidReference."""
@@ -260,7 +263,7 @@ class VoiceIndex:
         """Raises InvalidReference."""
         return prepare(audio, self._spec, self._level, checkpoint, self._rule)
 
-    def _spelt(self, transcript: str) -> str:
+    def _spelt(self, transcript: str, reader: Reader | None = None) -> str:
         """Transcript with its rule's ending, in letters of the bundle's vocabulary."""
-        whole = self._rule.complete(transcript)
-        return self.reader.spelling.read(whole) if self.reader else whole
+        whole, reader = self._rule.complete(transcript), reader or self.reader
+        return reader.spelling.read(whole) if reader else whole

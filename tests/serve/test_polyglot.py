@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 import yaml
 
 from appliance.client import AsyncClient, CallFailed, Client, End, Header
-from tests.daemons import BUNDLE, Running, followed, reference_wav, running, start, write_config
+from tests.daemons import Running, followed, reference_wav, running, start, write_config
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.gateway.sockets import connected
 from tests.patience import PATIENCE_S, until
@@ -150,29 +149,19 @@ def test_a_reload_takes_the_table_up(tmp_path: Path) -> None:
         until(lambda: client.speak(LINES["de"], "auto", nfe=1).header.voice == "auto")
 
 
-SIZE_MB = sum(path.stat().st_size for path in BUNDLE.rglob("*") if path.is_file()) / 1e6
-
-
 @pytest.mark.parametrize(
     ("languages", "message"),
     [
         ({"de": {"style": "happy"}}, "text: languages.de: missing key voice"),
         ({"de-AT": {"voice": "ann"}}, "text.languages.de-AT: must be the first part of a tag, as de"),
         (TABLE, "text.languages: to tell de, en, fr apart py3langid is missing: pip install 'f5-appliance"),
-        (
-            {"de": {"voice": "ann", "bundle": "other"}},
-            rf"languages.de.bundle: a daemon speaks .* files would take {SIZE_MB:.0f} MB of memory",
-        ),
     ],
-    ids=["without-voice", "tag", "library", "bundle"],
+    ids=["without-voice", "tag", "library"],
 )
 def test_a_table_that_cannot_be_used_ends_the_start(
     tmp_path: Path, languages: dict[str, Any], message: str
 ) -> None:
     (tmp_path / "py3langid.py").write_text("raise ImportError")
-    shutil.copytree(BUNDLE, tmp_path / "other")
-    if "bundle" in languages.get("de", {}):
-        languages = {"de": {**languages["de"], "bundle": str(tmp_path / "other")}}
     path = write_config(tmp_path, text={"languages": languages})
     environment = {"PYTHONPATH": os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))}
     process = start("-m", "appliance", "serve", "--config", path, **environment)
