@@ -55,6 +55,7 @@ class Changes:
         self._store, self._prompts, self._make = store, prompts, parts
         self.beside = bundles_beside(config, read)
         """Bundles of the table of languages, by the path that is their key."""
+        store.further = list(map(Reader.of, self.beside.values()))
         vocabulary = read.vocabulary()
         self.front = front_of(vocabulary, read.manifest, config)
         self.speech = self._speech(config, read.manifest, vocabulary, self.front)

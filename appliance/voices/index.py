@@ -66,6 +66,8 @@ class VoiceIndex:
         """`level`: least RMS of references. Makes missing folders. Raises StorageError."""
         self.reader = reader
         """Reader of the bundle in use."""
+        self.further: list[Reader] = []
+        """Those of bundles beside it."""
         self._folder = folder
         self._spec = spec
         self._level = level
@@ -256,7 +258,11 @@ class VoiceIndex:
             raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
 
     def _read(self, transcript: str) -> tuple[str, ...]:
-        """Warnings of the bundle in use. Raises InvalidReference."""
+        """Warnings of the bundle in use; none where one beside it has none. Raises InvalidReference."""
+        for reader in self.further:
+            with contextlib.suppress(InvalidReference):
+                if not reader.warnings(transcript):
+                    return ()
         return self.reader.warnings(transcript) if self.reader else ()
 
     def _features(self, audio: bytes, checkpoint: Callable[[], None] = lambda: None) -> Features:

@@ -144,6 +144,26 @@ def test_a_reload_changes_rows_of_loaded_bundles_and_refuses_others(tmp_path: Pa
         assert box.stop() == 0
 
 
+def test_a_transcript_is_read_by_either_bundle(tmp_path: Path) -> None:
+    russian = other_bundle(tmp_path / "russian")
+    letters = [chr(code) for code in (*range(0x430, 0x450), *range(0x410, 0x430))]
+    vocabulary = (russian / bundle.VOCAB).read_text("utf-8").split("\n")
+    vocabulary[20 : 20 + len(letters)] = letters
+    (russian / bundle.VOCAB).write_text("\n".join(vocabulary), "utf-8")
+    manifest = bundle.read(russian, verify=False).manifest
+    bundle.write(
+        russian, dataclasses.replace(manifest, text=dataclasses.replace(manifest.text, languages=("ru",)))
+    )
+    rows = {"en": {"voice": "ann"}, "ru": {"voice": "olga", "bundle": str(russian)}}
+    transcript = "Сегодня хороший день для долгой прогулки."
+    (tmp_path / "both").mkdir()
+    with running(tmp_path / "both", text={"languages": rows}) as box, Client(box.address) as client:
+        voice = client.add_voice("olga", reference_wav(), transcript, timeout=PATIENCE_S)
+        assert not [line for line in voice.warnings if "letters" in line or "script" in line]
+        reply = client.speak("Привет, как дела 3 раза.", "", **AS_MADE)
+        assert reply.header.voice == "olga" and reply.header.text == "Привет, как дела три раза."
+
+
 def huge(folder: Path) -> Path:
     """A bundle of a terabyte, most of it a hole."""
     manifest = yaml.safe_load((other_bundle(folder) / bundle.MANIFEST).read_text())
