@@ -91,12 +91,25 @@ class SynthesisConfig(Ranged):
 
 
 @dataclass(frozen=True)
+class LanguageRow:
+    """Who speaks a language."""
+
+    voice: str
+    style: str = ""
+    """ "" for the voice's own recording."""
+    bundle: Path | None = None
+    """None: that of `bundle.path`; another is loaded beside it."""
+
+
+@dataclass(frozen=True)
 class TextConfig:
     links: Literal["name", "drop"] = "name"
     emoji: Literal["name", "drop"] = "name"
     directions: Literal["drop", "speak"] = "drop"
     language: str = ""
     """Code of the language before the bundle's own: "de"."""
+    languages: dict[str, LanguageRow] = field(default_factory=dict)
+    """By code, for requests that leave the voice to their text."""
 
 
 @dataclass(frozen=True)

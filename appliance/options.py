@@ -21,6 +21,8 @@ PRIORITIES: tuple[str, ...] = get_args(Priority)
 TextHandling = Literal["chat", "verbatim", "ssml"]
 MAX_KEY_CHARACTERS = 128
 HOUR_S = 3_600.0
+AUTO = "auto"
+"""In place of a voice: that of the text's language, where no voice has this name."""
 MAX_SEED = 2**64 - 1
 
 
@@ -155,6 +157,12 @@ OPTIONS = (
         http="style",
         flag=Flag("--style", "of the voice's; absent: its own recording", "NAME"),
     ),
+    Option(
+        "voice_tags",
+        Kind.FLAG,
+        http="voice_tags",
+        flag=Flag("--voice-tags", "[voice:NAME] in the text goes on in another voice"),
+    ),
     Option("pronunciations", Kind.WORDS),
     Option("max_spoken_seconds", Kind.NUMBER, "max_spoken", between=(0.0, HOUR_S), http="max_spoken_seconds"),
     Option(
@@ -235,6 +243,8 @@ class Options(FieldOptions, total=False):
     """BCP 47: "de"; default: the bundle's."""
     style: str | None
     """Recording of the voice to begin with; default: its own, "neutral"."""
+    voice_tags: bool | None
+    """Let [voice:NAME] in the text switch to another voice; default: such a tag is text."""
     pronunciations: Mapping[str, str] | None
     """Spoken form by word."""
     max_spoken: float | None

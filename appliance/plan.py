@@ -19,7 +19,7 @@ from appliance.contract.mel import MelSpec
 from appliance.contract.placement import SPACE, Placement
 from appliance.contract.tokens import BY_ESPEAK, Vocabulary
 from appliance.errors import InvalidRequest
-from appliance.request import Change, Reference, Request, Segment, Segmentation
+from appliance.request import Change, Reference, Request, Segment, Segmentation, Speaker
 from appliance.text.chat.rewrite import MOST_CHARACTERS
 from appliance.text.pieces.arriving import TextSplitter
 from appliance.text.pieces.ended import ended
@@ -72,7 +72,7 @@ class Planner:
             )
         times = self._times(request.nfe)
         rooms = self._rooms(request)
-        self._check_work(sum(self._seconds(rooms[r.style], r.text) for r in request.runs), request.nfe)
+        self._check_work(sum(self._seconds(rooms[r.speaker], r.text) for r in request.runs), request.nfe)
         pieces = pieces_of(request, rooms, self._fitting)
         if not pieces:
             raise InvalidRequest("text", "is empty")
@@ -118,7 +118,7 @@ class Planner:
     def splitter(self, request: Request) -> TextSplitter:
         """Splitter of the text while it is written. Raises VoiceNotFound, StorageError."""
         # The script of a text that is still to come is unknown.
-        room = self._room(request, request.style, "")
+        room = self._room(request, (request.voice, request.style), "")
         return TextSplitter(room.budgets, room.languages)
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
@@ -148,7 +148,7 @@ class Planner:
             return request
         rooms, left_s = self._rooms(request), request.max_spoken_s
         for run in request.runs:
-            room = rooms[run.style]
+            room = rooms[run.speaker]
             most = int(left_s * room.pace)
             if _bytes(run.text) > most:
                 text = request.text[: run.begin] + first_within(run.text, most, room.languages)
@@ -165,12 +165,11 @@ class Planner:
             request, text=text, pauses=pauses, directions=directions, switches=switches, changes=changes
         )
 
-    def _rooms(self, request: Request) -> dict[str, Room]:
-        """By the styles that it names."""
-        return {style: self._room(request, style, request.text) for style in request.styles}
+    def _rooms(self, request: Request) -> dict[Speaker, Room]:
+        return {speaker: self._room(request, speaker, request.text) for speaker in request.speakers}
 
-    def _room(self, request: Request, style: str, text: str) -> Room:
-        reference = self.reference(request.voice, style)
+    def _room(self, request: Request, speaker: Speaker, text: str) -> Room:
+        reference = self.reference(*speaker)
         return Room(
             reference,
             self.manifest,
@@ -329,13 +328,13 @@ class Room:
 
 
 def pieces_of(
-    request: Request, rooms: Mapping[str, Room], fitting: Callable[[str, Room], Sequence[str]]
+    request: Request, rooms: Mapping[Speaker, Room], fitting: Callable[[str, Room], Sequence[str]]
 ) -> list[tuple[str, float, Room]]:
-    """(text, seconds of silence after it, room) of each segment; `rooms` are by style."""
+    """(text, seconds of silence after it, room) of each segment."""
     pieces: list[tuple[str, float, Room]] = []
     pauses = {pause.after: pause.seconds for pause in request.pauses}
     for run in request.runs:
-        room = rooms[run.style]
+        room = rooms[run.speaker]
         run_end = run.begin + len(run.text)
         ends = sorted({run_end, *(after for after in pauses if run.begin < after < run_end)})
         for begin, end in pairwise((run.begin, *ends)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -54,6 +54,10 @@ class Handling(enum.Enum):
     """Only characters outside the vocabulary change."""
 
 
+Speaker = tuple[str, str]
+"""(voice, style or "" for its own recording)"""
+
+
 @dataclass(frozen=True)
 class Pause:
     after: int
@@ -68,11 +72,17 @@ class Direction:
 
 @dataclass(frozen=True)
 class Switch:
-    """Change of the voice's style within a text."""
+    """Change of the voice, or of its style, within a text."""
 
     after: int
-    style: str
-    """ "" for the voice's own recording."""
+    style: str | None
+    """ "" for the voice's own recording; None for the style of the request."""
+    voice: str = ""
+    """ "" for the voice of the request."""
+
+
+AT_FIRST = Switch(0, None)
+"""Voice and style of the request."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +100,11 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Run:
-    """Part of a text that is spoken in one style."""
+    """Part of a text that is spoken by one voice in one style."""
 
     begin: int
     text: str
-    style: str
+    speaker: Speaker
 
 
 @dataclass(frozen=True)
@@ -138,27 +148,30 @@ class Request:
 
     @property
     def runs(self) -> list[Run]:
-        """The text in order; runs beside each other differ in style."""
+        """The text in order; runs beside each other differ in voice or style."""
         runs: list[Run] = []
-        begin, style = 0, self.style
-        for switch in (*self.switches, Switch(len(self.text), "")):
+        begin, speaker = 0, self._speaker(AT_FIRST)
+        for switch in (*self.switches, Switch(len(self.text), None)):
             if self.text[begin : switch.after].strip():
-                if runs and runs[-1].style == style:
+                if runs and runs[-1].speaker == speaker:
                     begin = runs.pop().begin
-                runs.append(Run(begin, self.text[begin : switch.after], style))
+                runs.append(Run(begin, self.text[begin : switch.after], speaker))
                 begin = switch.after
-            style = switch.style
+            speaker = self._speaker(switch)
         return runs
 
     @property
-    def styles(self) -> list[str]:
+    def speakers(self) -> list[Speaker]:
         """Those that it names, each once."""
-        return list(dict.fromkeys((self.style, *(switch.style for switch in self.switches))))
+        return list(dict.fromkeys(map(self._speaker, (AT_FIRST, *self.switches))))
 
     @property
-    def last_style(self) -> str:
-        """Style in which a text that follows goes on."""
-        return self.switches[-1].style if self.switches else self.style
+    def last(self) -> Switch:
+        """Voice and style in which a text that follows goes on."""
+        return replace(self.switches[-1], after=0) if self.switches else AT_FIRST
+
+    def _speaker(self, switch: Switch) -> Speaker:
+        return switch.voice or self.voice, self.style if switch.style is None else switch.style
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from appliance.encodings import Encoding as AudioEncoding
 from appliance.gateway.body import COMMON_NAMES, shown
 from appliance.gateway.connection import running
 from appliance.gateway.refusals import Refusal, refusal_of
+from appliance.options import AUTO
 
 logger = logging.getLogger(__name__)
 
@@ -282,7 +283,8 @@ async def _awaited_voice(request: HTTPConnection, name: str, until: float) -> st
 
 async def voice_of(request: HTTPConnection, name: str) -> str:
     """Stored voice for a name of an API, in any case; empty is none. Raises Refusal, CallFailed."""
-    config, client = request.app.state.config.gateway, request.app.state.client
+    whole, client = request.app.state.config, request.app.state.client
+    config = whole.gateway
     # Stored names are lower case, and clients show them as they like.
     name = name.lower()
     for other, voice in config.voices.items():
@@ -293,8 +295,8 @@ async def voice_of(request: HTTPConnection, name: str) -> str:
     stored = [voice.name async for voice in client.voices()]
     if name in stored:
         return name
-    if config.voice:
-        return str(config.voice)
+    if config.voice or whole.text.languages:
+        return str(config.voice or AUTO)
     if len(stored) == 1:
         return str(stored[0])
     raise not_stored(name, stored)

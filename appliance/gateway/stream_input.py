@@ -39,6 +39,7 @@ from appliance.gateway.connection import Writer, cancel, heard, running
 from appliance.gateway.elevenlabs import format_of, options_of, settings_of
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.speech import SILENCE_S, AudioFormat, mark_headers, voice_of
+from appliance.options import AUTO
 
 MAX_CONTEXTS = 8
 """Contexts of a connection that are spoken at a time: the sessions that the daemon gives one caller."""
@@ -87,7 +88,8 @@ async def _serve(websocket: WebSocket, *, is_multi: bool) -> None:
     options["word_timings"], options["rate"] = True, audio_format.rate_hz
     voice = await voice_of(websocket, websocket.path_params["voice_id"])
     # A voice that is not there is refused before the connection is a WebSocket.
-    await websocket.app.state.client.voice(voice)
+    if voice != AUTO:
+        await websocket.app.state.client.voice(voice)
     mark = mark_of(websocket.app.state.config.audio.marked)
     headers = [(name.encode(), value.encode()) for name, value in mark_headers(mark).items()]
     await websocket.accept(headers=headers)

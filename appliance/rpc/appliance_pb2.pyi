@@ -102,7 +102,7 @@ class AudioConfig(_message.Message):
     def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hertz: _Optional[int] = ..., speaking_rate: _Optional[float] = ...) -> None: ...
 
 class SynthesizeRequest(_message.Message):
-    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_text", "word_timings", "pronunciations", "text_handling", "language_code", "max_spoken_seconds", "style", "gain_db")
+    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_text", "word_timings", "pronunciations", "text_handling", "language_code", "max_spoken_seconds", "style", "voice_tags", "gain_db")
     class PronunciationsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +134,7 @@ class SynthesizeRequest(_message.Message):
     LANGUAGE_CODE_FIELD_NUMBER: _ClassVar[int]
     MAX_SPOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STYLE_FIELD_NUMBER: _ClassVar[int]
+    VOICE_TAGS_FIELD_NUMBER: _ClassVar[int]
     GAIN_DB_FIELD_NUMBER: _ClassVar[int]
     text: str
     voice: str
@@ -159,8 +160,9 @@ class SynthesizeRequest(_message.Message):
     language_code: str
     max_spoken_seconds: float
     style: str
+    voice_tags: bool
     gain_db: float
-    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_text: _Optional[str] = ..., word_timings: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., text_handling: _Optional[_Union[TextHandling, str]] = ..., language_code: _Optional[str] = ..., max_spoken_seconds: _Optional[float] = ..., style: _Optional[str] = ..., gain_db: _Optional[float] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_text: _Optional[str] = ..., word_timings: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., text_handling: _Optional[_Union[TextHandling, str]] = ..., language_code: _Optional[str] = ..., max_spoken_seconds: _Optional[float] = ..., style: _Optional[str] = ..., voice_tags: bool = ..., gain_db: _Optional[float] = ...) -> None: ...
 
 class WordTiming(_message.Message):
     __slots__ = ("word", "start_s", "end_s", "segment", "written_begin", "written_end")

@@ -83,7 +83,8 @@ class SynthesisCall(OpenCall):
             place, phrase = kept
             request, segments = ways[place]
             ways, job.kept = [(replace(request, seed=phrase.seed), segments)], phrase.segments
-        way = speech.scheduler.admit(job, [segments for _, segments in ways], earlier, speech.generation)
+        planned = [segments for _, segments in ways]
+        way = speech.scheduler.admit(job, planned, earlier, speech.generation, speech.bundle)
         if way is None:
             return False
         self.request = ways[way][0]

@@ -6,6 +6,7 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TypeVar
 
 from google.protobuf.duration_pb2 import Duration
@@ -16,12 +17,24 @@ from appliance.config import AudioConfig, SynthesisConfig
 from appliance.contract.sampler import Sampler
 from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.options import BY_FIELD, MAX_KEY_CHARACTERS, Kind
-from appliance.request import Handling, Level, Playout, Priority, Request, Segmentation, Spoken, Terms
+from appliance.options import AUTO, BY_FIELD, MAX_KEY_CHARACTERS, Kind
+from appliance.request import (
+    AT_FIRST,
+    Handling,
+    Level,
+    Playout,
+    Priority,
+    Request,
+    Segmentation,
+    Spoken,
+    Switch,
+    Terms,
+)
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.normalise import clean, normalise
+from appliance.text.polyglot import LanguageTable
 from appliance.text.pronounce import check as check_pronunciations
-from appliance.text.styles import NEUTRAL
+from appliance.text.styles import NEUTRAL, Others, Voiced
 
 SEED_BITS = 32
 """Size of drawn seeds: exact in every client's numbers, also in JavaScript's."""
@@ -51,8 +64,12 @@ HAN, KANA = re.compile("[\u4e00-\u9fff]"), re.compile("[\u3041-\u30ff]")
 FEWER_STEPS = 0.75
 """Ratio of steps from one way to serve a request to the next."""
 
-Speakable = Callable[[str, Handling, Mapping[str, str], str, Collection[str]], Spoken]
-"""(text, handling, pronunciations, language or "", the voice's styles) → the text that can be spoken."""
+Speakable = Callable[[str, Handling, Mapping[str, str], str, Collection[str], "Others | None", str], Spoken]
+"""As FrontEnd.speakable."""
+
+
+def as_written(text: str, *_: object) -> Spoken:
+    return Spoken(normalise(text))
 
 
 @dataclass(frozen=True)
@@ -61,7 +78,7 @@ class RequestDefaults:
     nfe: int
     guidance: float
     sample_rate_hz: int
-    speakable: Speakable = lambda text, handling, words, language, styles: Spoken(normalise(text))
+    speakable: Speakable = as_written
     languages: tuple[str, ...] = ()
     """Codes of those in force; none: unknown."""
     language_of: Callable[[str], str] = lambda text: ""
@@ -70,6 +87,10 @@ class RequestDefaults:
     """By voice; none where there is no such voice."""
     styles: Callable[[str], Collection[str]] = lambda voice: ()
     """By voice, those that can be used; none where there is no such voice."""
+    is_voice: Callable[[str], bool] = lambda voice: False
+    """True for a stored voice that can be used."""
+    by_language: LanguageTable | None = None
+    """Voices of requests that leave it to their text."""
     sampler: Sampler = field(default_factory=Sampler)
     audio: AudioConfig = field(default_factory=AudioConfig)
 
@@ -88,6 +109,9 @@ class ParsedRequest:
     """True if the caller or the configuration chose the seed."""
     is_short: bool
     """True if it is read and planned in a millisecond."""
+    begin: Switch = AT_FIRST
+    bundle: str = ""
+    """Key of the Speech beside the present one that it is for; "": the present one."""
 
     @property
     def is_empty(self) -> bool:
@@ -108,7 +132,24 @@ class ParsedRequest:
         message.CopyFrom(self.message)
         if count > 1:
             message.text = merged_text(self.message, count)
-        return ways_of(message, defaults, stream=self.stream)
+        return ways_of(message, defaults, stream=self.stream, begin=self.begin)
+
+
+def resolved(message: pb.SynthesizeRequest, defaults: RequestDefaults) -> tuple[pb.SynthesizeRequest, str]:
+    """The message, with voice, style and language of its text's row if it names no voice; the row's bundle.
+
+    Raises InvalidRequest.
+    """
+    voice = message.voice.lower()
+    if defaults.by_language is None or voice not in ("", AUTO) or (voice and defaults.is_voice(voice)):
+        return message, ""
+    language = _language(message.language_code)
+    code, row = defaults.by_language.of(message.text, message.channel, language)
+    whole = pb.SynthesizeRequest()
+    whole.CopyFrom(message)
+    whole.voice, whole.style = row.voice, message.style or row.style
+    whole.language_code = language or code
+    return whole, str(row.bundle or "")
 
 
 def parse(
@@ -119,20 +160,24 @@ def parse(
     client: str,
     caller: str,
     is_short: bool,
+    begin: Switch = AT_FIRST,
+    bundle: str = "",
 ) -> ParsedRequest:
-    """Raises InvalidRequest, UnsupportedEncoding."""
-    ways = ways_of(message, defaults, stream=stream)  # checks the message
+    """`begin`: voice and style in which the text begins. Raises InvalidRequest, UnsupportedEncoding."""
+    ways = ways_of(message, defaults, stream=stream, begin=begin)  # checks the message
     terms = terms_of(message, client, caller)
     seeded = _is_seeded(message, defaults.synthesis)
-    return ParsedRequest(message, defaults, stream, ways, terms, seeded, is_short)
+    return ParsedRequest(message, defaults, stream, ways, terms, seeded, is_short, begin, bundle)
 
 
-def ways_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool) -> tuple[Request, ...]:
+def ways_of(
+    message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool, begin: Switch = AT_FIRST
+) -> tuple[Request, ...]:
     """Ways to serve a message, the best first: by segmentation where that is adaptive, then fewer steps.
 
     Raises InvalidRequest, UnsupportedEncoding.
     """
-    synthesis, request = defaults.synthesis, request_of(message, defaults, stream=stream)
+    synthesis, request = defaults.synthesis, request_of(message, defaults, stream=stream, begin=begin)
     ways = [request]
     is_adaptive = stream and synthesis.stream_segmentation == "adaptive"
     if is_adaptive and not message.segmentation and not _is_seeded(message, synthesis):
@@ -213,7 +258,9 @@ def merged_text(message: pb.SynthesizeRequest, count: int) -> str:
     return f"{text}，{count}次{end}" if is_chinese else f"{text}, {count}x{end}"
 
 
-def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool) -> Request:
+def request_of(
+    message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stream: bool, begin: Switch = AT_FIRST
+) -> Request:
     """Raises InvalidRequest, UnsupportedEncoding."""
     synthesis = defaults.synthesis
     audio = message.audio_config
@@ -226,10 +273,13 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
     check_options(message)
     written = clean(message.text, limit_characters=synthesis.max_text_characters)
     check_pronunciations(message.pronunciations)
-    words = {**defaults.pronunciations(message.voice), **message.pronunciations}
     handling, language = HANDLINGS[message.text_handling], _language(message.language_code)
-    styles = defaults.styles(message.voice) if may_hold_tags(message) else ()
-    spoken = defaults.speakable(message.text, handling, words, language, styles)
+    # The last tag of a session may have named a style of another language's voice.
+    if begin.style and begin.style not in defaults.styles(begin.voice or message.voice):
+        begin = AT_FIRST
+    own = _voiced(message, defaults, begin.voice or message.voice)
+    others = _others(message, defaults) if message.voice_tags and may_hold_tags(message) else None
+    spoken = defaults.speakable(message.text, handling, own.words, language, own.styles, others, begin.voice)
     style = message.style.lower()
     return Request(
         text=spoken.text,
@@ -238,7 +288,7 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
         pauses=spoken.pauses,
         directions=spoken.directions,
         style="" if style == NEUTRAL else style,
-        switches=spoken.switches,
+        switches=spoken.switches if begin == AT_FIRST else (begin, *spoken.switches),
         max_spoken_s=message.max_spoken_seconds,
         voice=_voice(message.voice),
         nfe=_allowed("nfe_steps", nfe, defaults.sampler.check_steps),
@@ -255,8 +305,23 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
 
 
 def may_hold_tags(message: pb.SynthesizeRequest) -> bool:
-    """True if the voice's styles are to be looked up, which are on the disk."""
-    return message.text_handling != pb.VERBATIM and "[" in message.text + message.merge_text
+    """True if voices and styles are to be looked up, which are on the disk."""
+    text, handling = message.text + message.merge_text, message.text_handling
+    return handling != pb.VERBATIM and ("[" in text or (message.voice_tags and handling == pb.SSML))
+
+
+def _voiced(message: pb.SynthesizeRequest, defaults: RequestDefaults, voice: str) -> Voiced:
+    words = {**defaults.pronunciations(voice), **message.pronunciations}
+    return Voiced(words, defaults.styles(voice) if may_hold_tags(message) else ())
+
+
+def _others(message: pb.SynthesizeRequest, defaults: RequestDefaults) -> Others:
+    @cache
+    def voiced(name: str) -> Voiced | None:
+        is_known = not name or defaults.is_voice(name)
+        return _voiced(message, defaults, name or message.voice) if is_known else None
+
+    return voiced
 
 
 Number = TypeVar("Number", int, float)

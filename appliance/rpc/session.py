@@ -9,12 +9,12 @@ from typing import Any
 
 from appliance.audio.words import Word
 from appliance.errors import ApplianceError, Cancelled, DeadlineMissed, InvalidRequest, UnsupportedEncoding
-from appliance.request import Timings
+from appliance.request import AT_FIRST, Switch, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.call import SynthesisCall
 from appliance.rpc.context import Context, send
 from appliance.rpc.replies import timings_message, word_messages
-from appliance.rpc.requests import ParsedRequest, request_id_of, request_of
+from appliance.rpc.requests import ParsedRequest, request_id_of, request_of, resolved
 from appliance.rpc.speaking import Speaking
 from appliance.rpc.status import reason_of, rule_for
 from appliance.text.pieces.arriving import TextSplitter
@@ -46,8 +46,8 @@ class SessionUtterance:
     calls: set[SynthesisCall] = field(default_factory=set)
     error: ApplianceError | None = None
     """Why it ends unspoken, if it does."""
-    style: str = ""
-    """Style in which its next clause begins."""
+    begin: Switch = AT_FIRST
+    """Voice and style in which its next clause begins."""
     unspoken: ParsedRequest | None = None
     """Clause with nothing to speak."""
 
@@ -155,7 +155,8 @@ class SessionCall:
         with_text = pb.SynthesizeRequest()
         with_text.CopyFrom(self._configured)
         with_text.text = "a"
-        request = request_of(with_text, self._speaking.speech.defaults, stream=True)
+        defaults = self._speaking.speech.defaults
+        request = request_of(resolved(with_text, defaults)[0], defaults, stream=True)
         self._splitter = await self._speaking.text_splitter(request)
         # Tells a client that writes on that it may: one whose message meets an ended call loses the status.
         await self._speaking.begin(self._context)
@@ -164,7 +165,7 @@ class SessionCall:
         assert self._splitter is not None
         if self._current is None:
             self._count += 1
-            self._current = SessionUtterance(self._count, self._clock(), style=self._configured.style)
+            self._current = SessionUtterance(self._count, self._clock())
             self._utterances[self._count] = self._current
         utterance = self._current
         utterance.characters += len(text)
@@ -228,9 +229,10 @@ class SessionCall:
         message.CopyFrom(self._configured)
         message.request_id, message.text = request_id, clause
         async with self._reading:
-            message.style = utterance.style
-            parsed = await self._speaking.read_message(message, self._context, stream=True)
-            utterance.style = parsed.ways[0].last_style
+            parsed = await self._speaking.read_message(
+                message, self._context, stream=True, begin=utterance.begin
+            )
+            utterance.begin = parsed.ways[0].last
         if parsed.is_empty:
             utterance.unspoken = parsed
             return

@@ -16,13 +16,13 @@ from appliance.audio.reply import AudioWorkers, Reply
 from appliance.audio.tags import KEY
 from appliance.config import ServerConfig
 from appliance.errors import ApplianceError, DeadlineMissed, InvalidRequest, ReaderStalled
-from appliance.request import Request, SegmentAudio, Timings
+from appliance.request import AT_FIRST, Request, SegmentAudio, Switch, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import current_call
 from appliance.rpc.context import Context, current_task, remaining_s, send_metadata
 from appliance.rpc.replies import header_message, timings_message, trailers, word_messages
-from appliance.rpc.requests import ParsedRequest, may_hold_tags, parse
+from appliance.rpc.requests import ParsedRequest, may_hold_tags, parse, resolved
 from appliance.rpc.speech import Speech
 from appliance.scheduler.job import Job, Result
 from appliance.text.pieces.arriving import TextSplitter
@@ -88,20 +88,26 @@ class Speaking:
         await send_metadata(context, ((KEY, mark),) if mark else ())
 
     async def read_message(
-        self, message: pb.SynthesizeRequest, context: Context, *, stream: bool
+        self, message: pb.SynthesizeRequest, context: Context, *, stream: bool, begin: Switch = AT_FIRST
     ) -> ParsedRequest:
         """Check a request message. Raises Unavailable, InvalidRequest, UnsupportedEncoding."""
         speech, is_short = self.speech, self._is_short(message)
         speech.scheduler.check_open(message.request_id)
-        read = partial(
-            parse,
-            message,
-            speech.defaults,
-            stream=stream,
-            client=context.peer(),
-            caller=current_call().caller.key,
-            is_short=is_short,
-        )
+        client, caller = context.peer(), current_call().caller.key
+
+        def read() -> ParsedRequest:
+            whole, bundle = resolved(message, speech.defaults)
+            return parse(
+                whole,
+                speech.of(bundle).defaults,
+                stream=stream,
+                client=client,
+                caller=caller,
+                is_short=is_short,
+                begin=begin,
+                bundle=bundle,
+            )
+
         # In order of arrival, as `call` is: what comes while the thread reads waits for it.
         if not self._reading and is_short:
             return read()
@@ -137,11 +143,11 @@ class Speaking:
         self._idle.clear()
         try:
             # Jobs are admitted in order of arrival: what comes while the thread is planning waits for it.
-            request, at_hand = parsed.ways[0], self.speech.at_hand
+            request, speech = parsed.ways[0], self.speech.of(parsed.bundle)
             is_quick = (
                 parsed.is_short
-                and not self.speech.planner.waits
-                and all(at_hand(request.voice, style) for style in request.styles)
+                and not speech.planner.waits
+                and all(speech.at_hand(*speaker) for speaker in request.speakers)
             )
             if is_quick and self.planning == 1:
                 call.plan_and_admit()
@@ -187,7 +193,7 @@ class Speaking:
             clock=speech.clock,
             task=current_task(),
             parsed=parsed,
-            present=self._present,
+            present=lambda: self._present().of(parsed.bundle),
             workers=self.workers,
             job=job,
             results=results,

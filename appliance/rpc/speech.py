@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from appliance.audio.phrases import Phrases
@@ -22,8 +22,12 @@ class Speech:
     defaults: RequestDefaults
     scheduler: Scheduler
     clock: Clock
-    generation: int = 0
-    """Engine of the planner's bundle."""
+    generation: int | None = 0
+    """Engine of the planner's bundle; None for one beside the present engine, which nothing replaces."""
+    bundle: str = ""
+    """Key of an engine beside the present one."""
+    beside: Mapping[str, Speech] = field(default_factory=dict)
+    """Those of further bundles, by key."""
     phrases: Phrases = field(default_factory=lambda: Phrases(0))
     spoken: Callable[[Timings, float], None] = lambda timings, promised_s: None
     """Counts a finished request."""
@@ -33,6 +37,9 @@ class Speech:
     """True if a voice is prepared in memory in this style."""
     degraded: Callable[[], str] = lambda: ""
     """One word for machines on why requests are served worse than they should be; else empty."""
+
+    def of(self, bundle: str) -> Speech:
+        return self.beside[bundle] if bundle else self
 
     @property
     def manifest(self) -> Manifest:

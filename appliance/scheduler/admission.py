@@ -93,7 +93,12 @@ class Admission:
         """Scope and name that are full → time at which the last job refused was told to come again."""
 
     def enter(
-        self, job: Job, ways: Sequence[Sequence[Segment]], merging: Job | None, generation: int | None
+        self,
+        job: Job,
+        ways: Sequence[Sequence[Segment]],
+        merging: Job | None,
+        generation: int | None,
+        bundle: str,
     ) -> int | None:
         """See `Scheduler.admit`."""
         workload = self._workload
@@ -108,7 +113,7 @@ class Admission:
         if generation is not None and generation != workload.generation:
             return None
         assert workload.engine is not None
-        job.engine, now = workload.engine, workload.clock()
+        job.engine, now = workload.beside[bundle] if bundle else workload.engine, workload.clock()
         workload.see(job.terms, now)
         job.channel = channel = workload.channel_of(job.terms, unapproved=needs_approval)
         replaced = workload.superseded_by(job, now)

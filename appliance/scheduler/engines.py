@@ -65,9 +65,14 @@ class Engines:
     def passed_over(self) -> Sequence[PassedOver]:
         return () if self.present is None else self.present.passed_over
 
+    def add(self, bundle: str, engine: Engine) -> None:
+        """Have an engine beside the present one, for jobs of `bundle`."""
+        with self._workload.changed:
+            self._workload.beside[bundle] = engine
+
     def forget_costs(self) -> None:
-        if self.present is not None:
-            self.present.costs.reset()
+        for engine in self._workload.engines:
+            engine.costs.reset()
 
     def test(self, done: Callable[[float | Exception], None], engine: Engine | None = None) -> None:
         """Test an engine, else the present one, between two calls; `done` gets the seconds or the error."""
@@ -123,13 +128,12 @@ class Engines:
     def next_test(self) -> Test | None:
         """First test for which there is a lane."""
         for number, test in enumerate(self._tests):
-            if test.engine is not None or self._has_free_lane():
+            if test.engine is not None or (self.present and self._has_free_lane(self.present)):
                 return self._tests.pop(number)
         return None
 
-    def _has_free_lane(self) -> bool:
-        engine = self._workload.engine
-        return engine is not None and len(self._workload.holders(engine)) < engine.max_lanes
+    def _has_free_lane(self, engine: Engine) -> bool:
+        return len(self._workload.holders(engine)) < engine.max_lanes
 
     # The engine's thread, without the lock.
 
@@ -193,7 +197,7 @@ class Engines:
             return
         with self._workload.changed:
             self.close_lanes()
-            if not self._has_free_lane():
+            if not self._has_free_lane(engine):
                 return
         logger.error("the engine has failed %d times in a row; testing it", self.faults)
         fault = self._fault_with(engine, self._failed)
@@ -216,5 +220,5 @@ class Engines:
     def stop(self) -> None:
         for test in self._tests:
             test.done(Unavailable("the daemon stops"))
-        for engine in self._retired:
+        for engine in (*self._retired, *self._workload.beside.values()):
             engine.shutdown()

@@ -236,16 +236,18 @@ class Scheduler:
         ways: Sequence[Sequence[Segment]],
         merging: Job | None = None,
         generation: int | None = None,
+        bundle: str = "",
     ) -> int | None:
-        """Admit a job, in place of `merging`; return the index of the cheapest way that keeps every promise.
+        """Admit a job for the present engine, or that of `bundle` beside it, in place of `merging`.
 
-        None: plan it again, since `merging` has begun or the engine is not that of `generation`. Raises
-        Cancelled, Unavailable, InvalidRequest, QueueFull, RateLimited, Overloaded, DeadlineMissed.
+        Returns the index of the cheapest way that keeps every promise; None: plan it again, since `merging`
+        has begun or the engine is not that of `generation`. Raises Cancelled, Unavailable, InvalidRequest,
+        QueueFull, RateLimited, Overloaded, DeadlineMissed.
         """
         workload = self._workload
         with workload.changed:
             try:
-                way = self._admission.enter(job, ways, merging, generation)
+                way = self._admission.enter(job, ways, merging, generation, bundle)
             except ApplianceError as error:
                 workload.observer.refused(error)
                 raise

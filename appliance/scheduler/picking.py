@@ -8,7 +8,7 @@ that is due before.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from appliance.request import WORTHWHILE
@@ -23,11 +23,11 @@ def next_call(workload: Workload) -> EngineCall | None:
     ready = sorted(current.values(), key=workload.urgency)
     if not ready:
         return None
-    holders = workload.holders(ready[0].job.engine)
-    if first := _of_the_modest(workload, demands, ready, holders, now):
+    if first := _of_the_modest(workload, demands, ready, now):
         ready.remove(first)
         ready.insert(0, first)
     job, due = ready[0].job, ready[0].due
+    holders = workload.holders(job.engine)
     if job.lane is None:
         preempted = None
         if len(holders) >= job.engine.max_lanes:
@@ -46,7 +46,7 @@ def next_call(workload: Workload) -> EngineCall | None:
 
 
 def _of_the_modest(
-    workload: Workload, demands: Sequence[Demand], ready: Sequence[Demand], holders: Sequence[Job], now: float
+    workload: Workload, demands: Sequence[Demand], ready: Sequence[Demand], now: float
 ) -> Demand | None:
     """First sound of a caller with less than the head's, if all others have the time.
 
@@ -61,6 +61,7 @@ def _of_the_modest(
                 share_s[key] += demand.cost_s
     head = ready[0].job
     seen = {head.terms.payer}
+    lanes = Counter(id(job.engine) for job in workload.jobs.values() if job.lane is not None)
     for demand in ready[1:]:
         job = demand.job
         if demand.due == math.inf:
@@ -70,7 +71,8 @@ def _of_the_modest(
         seen.add(job.terms.payer)
         level = 0 if job.terms.caller != head.terms.caller else 1
         is_modest = share_s[_keys(job)[level]] < share_s[_keys(head)[level]]
-        is_possible = not job.done and (job.lane is not None or len(holders) < job.engine.max_lanes)
+        has_room = job.lane is not None or lanes[id(job.engine)] < job.engine.max_lanes
+        is_possible = not job.done and has_room
         needed_s = demand.cost_s * workload.bias
         if is_modest and is_possible and needed_s <= _slack_s(workload, demands, demand.due, now):
             return demand

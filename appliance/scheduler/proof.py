@@ -87,21 +87,24 @@ def earliest(
 
 
 def blocking(workload: Workload, now: float, demands: Iterable[Demand]) -> Blocking:
-    engine, call, bias = workload.engine, workload.call, workload.bias
-    assert engine is not None
+    call, bias = workload.call, workload.bias
     under_way_s = max(call.begun + call.cost_s * bias - now, 0.0) if call else 0.0
     if workload.can_preempt(call):
         under_way_s = min(under_way_s, INTERRUPT_S)
     call_due = call.due if call else -math.inf
     current = {demand.job: demand for demand in reversed(list(demands))}
-    held = [current[job] for job in workload.promised_lanes() if job in current]
-    # Without a free lane the most urgent segment under way has to end first.
-    first = min(held, key=workload.urgency) if len(held) >= engine.max_lanes else None
+    # Without a free lane the most urgent segment under way has to end first, on each engine.
+    firsts: list[Demand] = []
+    for engine in workload.engines:
+        held = [current[job] for job in workload.promised_lanes(engine) if job in current]
+        if len(held) >= engine.max_lanes:
+            firsts.append(min(held, key=workload.urgency))
 
     def blocking_s(due: float) -> float:
         blocked_s = under_way_s if due < call_due else 0.0
-        if first is not None and due < first.due:
-            return first.cost_s * bias + (0.0 if call and first.job in call.jobs else blocked_s)
-        return blocked_s
+        later = [first for first in firsts if due < first.due]
+        if call and any(first.job in call.jobs for first in later):
+            blocked_s = 0.0
+        return blocked_s + sum(first.cost_s * bias for first in later)
 
     return blocking_s

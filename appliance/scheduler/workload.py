@@ -128,6 +128,8 @@ class Workload:
     engine: Engine | None = None
     generation: int = 0
     """Replacements of it."""
+    beside: dict[str, Engine] = field(default_factory=dict)
+    """Engines of further bundles, by key."""
     wake_s: float = 0.0
     """Seconds that an engine at rest takes to wake; 0: it is awake."""
     waking: float = math.inf
@@ -196,16 +198,25 @@ class Workload:
             self.unclosed.append((job.engine, job.lane))
         job.lane, job.steps, job.restarts = None, 0, False
 
-    def promised_lanes(self) -> list[Job]:
-        """Jobs that keep a lane of the present engine to the end of a segment."""
+    @property
+    def engines(self) -> list[Engine]:
+        """Those that new jobs are for."""
+        return [*([] if self.engine is None else [self.engine]), *self.beside.values()]
+
+    def promised_lanes(self, engine: Engine) -> list[Job]:
+        """Jobs that keep a lane of the engine to the end of a segment."""
         opening = self.call.jobs if self.call and self.call.kind == "open" else ()
         having = [job for job in self.jobs.values() if job.lane is not None or job in opening]
-        return [job for job in having if job.guaranteed and job.engine is self.engine and not job.restarts]
+        return [job for job in having if job.guaranteed and job.engine is engine and not job.restarts]
 
     def leave_lane(self, job: Job) -> None:
         """Have a job that is promised from now on give up the last lane, if others count on it."""
-        lanes = self.promised_lanes()
-        others = (other for other in self.jobs.values() if other.guaranteed and other not in lanes)
+        lanes = self.promised_lanes(job.engine)
+        others = (
+            other
+            for other in self.jobs.values()
+            if other.guaranteed and other.engine is job.engine and other not in lanes
+        )
         is_last = job in lanes and len(lanes) >= job.engine.max_lanes
         if is_last and any(not other.made and other.channel.paused is None for other in others):
             if self.call is not None and job in self.call.jobs:

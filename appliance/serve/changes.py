@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from appliance.config import Config, SynthesisConfig
+from appliance.config import Config, LanguageRow, SynthesisConfig
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle, Manifest, Text
 from appliance.contract.tokens import Vocabulary
@@ -26,8 +27,11 @@ from appliance.errors import (
     Unavailable,
 )
 from appliance.plan import Planner
+from appliance.request import Reference
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.speech import Speech
+from appliance.text.languages import UnknownLanguage, base_code
+from appliance.text.polyglot import LanguageTable
 from appliance.text.sayable import FrontEnd
 from appliance.text.tokens.tokenizers import maker, warm
 from appliance.voices.prompts import Prompts
@@ -48,20 +52,47 @@ class Changes:
     ) -> None:
         """`parts` takes planner and defaults. Raises ConfigError."""
         self.config, self.bundle = config, read
-        self._store, self._reference, self._make = store, prompts.reference, parts
+        self._store, self._prompts, self._make = store, prompts, parts
+        self.beside = bundles_beside(config, read)
+        """Bundles of the table of languages, by the path that is their key."""
+        store.further = list(map(Reader.of, self.beside.values()))
         vocabulary = read.vocabulary()
         self.front = front_of(vocabulary, read.manifest, config)
         self.speech = self._speech(config, read.manifest, vocabulary, self.front)
         self._scheduler = self.speech.scheduler
 
     def _speech(self, config: Config, manifest: Manifest, vocabulary: Vocabulary, front: FrontEnd) -> Speech:
+        """Speech of the present bundle and of those beside it.
+
+        Raises ConfigError for settings that a bundle does not take, and a table that names others.
+        """
+        fronts, beside = {"": front}, dict[str, Speech]()
+        for key, read in self.beside.items():
+            letters = read.vocabulary()
+            fronts[key] = front_of(letters, read.manifest, config)
+            reader = Reader(fronts[key].spelling, read.manifest.text.languages)
+            reference = partial(self._store.reference, reader=reader)
+            speech = self._speech_of(config, read.manifest, letters, fronts[key], reference)
+            beside[key] = replace(speech, generation=None, bundle=key)
+        speech = self._speech_of(config, manifest, vocabulary, front, self._prompts.reference)
+        defaults = replace(speech.defaults, by_language=table_of(config, fronts))
+        return replace(speech, defaults=defaults, beside=beside)
+
+    def _speech_of(
+        self,
+        config: Config,
+        manifest: Manifest,
+        vocabulary: Vocabulary,
+        front: FrontEnd,
+        reference: Callable[[str, str], Reference],
+    ) -> Speech:
         """Raises ConfigError for settings that the bundle does not take."""
         synthesis = config.synthesis
         nfe, guidance = usual(synthesis, manifest)
         planner = Planner(
             manifest,
             vocabulary,
-            self._reference,
+            reference,
             maker(vocabulary.tokenizer, vocabulary.voice),
             max_audio_s=synthesis.max_audio_s,
             max_work_s=synthesis.max_work_s,
@@ -77,6 +108,7 @@ class Changes:
             language_of=front.language_of,
             pronunciations=self._store.pronunciations,
             styles=self._store.styles,
+            is_voice=self._store.is_usable,
             sampler=manifest.sampler,
             audio=config.audio,
         )
@@ -188,6 +220,50 @@ def front_of(vocabulary: Vocabulary, manifest: Manifest, config: Config) -> Fron
     else:
         logger.warning("no language is known, so no number becomes a word; text.language says which it is")
     return front
+
+
+def bundles_beside(config: Config, present: Bundle) -> dict[str, Bundle]:
+    """Bundles that rows of the table name, but the present one, by their real paths.
+
+    Raises BundleError, and ConfigError for one that cannot be beside the present one.
+    """
+    found: dict[str, Bundle] = {}
+    for code, row in config.text.languages.items():
+        key = key_of(row, config)
+        if not key or key in found:
+            continue
+        read = bundle.read(Path(key), verify=False).up_to(config.engine.longest_s)
+        if read.manifest.prepares != present.manifest.prepares:
+            raise ConfigError(
+                f"text.languages.{code}.bundle: its mel, or its rule of references, is another than that of "
+                "bundle.path, for which the voices are prepared"
+            )
+        if config.engine.idle_unload_s is not None:
+            raise ConfigError(f"text.languages.{code}.bundle: is not possible with engine.idle_unload_s")
+        found[key] = read
+    return found
+
+
+def key_of(row: LanguageRow, config: Config) -> str:
+    """Real path of a row's bundle; "" for that of `bundle.path`."""
+    path = os.path.realpath(row.bundle or config.bundle.path)
+    return "" if path == os.path.realpath(config.bundle.path) else path
+
+
+def table_of(config: Config, fronts: Mapping[str, FrontEnd]) -> LanguageTable | None:
+    """`fronts` are by the keys of bundles. Raises ConfigError for a table that cannot be used."""
+    rows: dict[str, LanguageRow] = {}
+    for code, row in config.text.languages.items():
+        if code != base_code(code):
+            raise ConfigError(f"text.languages.{code}: must be the first part of a tag, as {base_code(code)}")
+        if (key := key_of(row, config)) not in fronts:
+            raise ConfigError(f"text.languages.{code}.bundle: only a restart loads another bundle")
+        try:
+            fronts[key].check_language(code)
+        except UnknownLanguage as error:
+            raise ConfigError(f"text.languages.{code}: {error}") from None
+        rows[code] = replace(row, bundle=Path(key) if key else None)
+    return LanguageTable(rows) if rows else None
 
 
 def usual(synthesis: SynthesisConfig, manifest: Manifest) -> tuple[int, float]:

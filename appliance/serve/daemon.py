@@ -44,6 +44,7 @@ from appliance.contract.bundle import Bundle
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for, that_rests
 from appliance.engine.resting import RestingEngine
+from appliance.engine.tensorrt.prepare import available_bytes
 from appliance.errors import (
     AddressInUse,
     AddressNotOurs,
@@ -335,17 +336,39 @@ class Daemon:
             loaded.warm_up(nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
+            for key, other in self._changes.beside.items():
+                self._load_beside(key, other)
             # Before the daemon is ready: it must not refuse its first call.
             self._scheduler.start(that_rests(loaded, read, config.engine, nfe))
             loaded = None  # so that a bundle swap frees it
             self._loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run()
+        except Interrupted:
+            logger.info("stopped while engines were built; the next start goes on")
         finally:
             if (
                 engine := cast("Synthesizer | RestingEngine | None", self._scheduler.engines.present)
                 or loaded
             ):
                 engine.shutdown()
+
+    def _load_beside(self, key: str, read: Bundle) -> None:
+        """Raises OutOfDeviceMemory, BundleError, EngineFault."""
+        size, free = sum(file.size_bytes for file in read.manifest.files.values()), available_bytes()
+        if size > free:
+            raise OutOfDeviceMemory(
+                f"text.languages: {key} would take {size / 1e6:.0f} MB of memory for its files alone, "
+                f"and {free / 1e6:.0f} MB are free beside {self._config.bundle.path}"
+            )
+        self._note_step(f"loading the bundle {key}")
+        if self._config.bundle.verify:
+            bundle.verify_files(read)
+        _log_licence(read)
+        warm_tokens(read.manifest.text)
+        loaded = load_for(read, self._config.engine, self._report_progress)
+        self._scheduler.engines.add(key, loaded)
+        loaded.warm_up(self._changes.speech.of(key).defaults.nfe)
+        logger.info("bundle %s speaks beside the first, on %s", key, loaded.backend)
 
     def _report_progress(self, line: str) -> None:
         """Raises Interrupted once the daemon is to stop."""

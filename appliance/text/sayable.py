@@ -25,7 +25,7 @@ from appliance.text.pronounce import pronounce
 from appliance.text.scripts import HAN, JOINERS, KANA
 from appliance.text.spans import Language
 from appliance.text.spelling import Spelling
-from appliance.text.styles import NEUTRAL, mark_styles
+from appliance.text.styles import NEUTRAL, Others, Voiced, mark_styles, mark_voices
 
 NOTHING = "nothing in it can be spoken"
 _SPACED = re.compile(rf"(?:(?![{HAN}{KANA}])[^\W\d_])+")
@@ -56,10 +56,13 @@ class FrontEnd:
         words: Mapping[str, str] = MappingProxyType({}),
         language: str = "",
         styles: Collection[str] = (),
+        others: Others | None = None,
+        begin: str = "",
     ) -> Spoken:
         """`words` are pronunciations; `language` comes before the configured one and the bundle's.
 
-        `styles` are the voice's, whose tags switch it, but not of a VERBATIM text.
+        Tags of a text that is not VERBATIM switch to one of `styles` or `others`; what another voice says is
+        read as a text of its own. `words` and `styles` are those of the voice `begin`; "": the request's.
         Raises InvalidRequest for bad SSML and an unknown language.
         """
         try:
@@ -71,30 +74,42 @@ class FrontEnd:
             text = PRIVATE.sub(" ", text)
         changed = Rewriting(text)
         if handling is Handling.SSML:
-            self._read_ssml(changed, marks, languages)
-        if handling is not Handling.VERBATIM:
-            mark_styles(changed, styles, marks)
-        pronounce(changed, words, marks)
-        if handling is Handling.VERBATIM:
-            changed.text = normalise(changed.text)
-        else:
-            rewrite(changed, self.choices, marks, languages, self._can_say)
-        spoken = ""
+            self._read_ssml(changed, marks, languages, others)
+        if handling is not Handling.VERBATIM and others is not None:
+            mark_voices(changed, others, marks)
+        whole = ""
+        for mark, voice, text in marks.by_voice(changed.text):
+            own = Voiced(words, styles) if voice is None or others is None else others(voice)
+            assert own is not None
+            part = Rewriting(text, changed.changes)
+            if handling is not Handling.VERBATIM:
+                mark_styles(part, own.styles, marks)
+            pronounce(part, own.words, marks)
+            if handling is Handling.VERBATIM:
+                part.text = normalise(part.text)
+            else:
+                rewrite(part, self.choices, marks, languages, self._can_say)
+            whole += f"{mark}{part.text}"
+        spoken, speaker = "", begin
         pauses: list[Pause] = []
         # A line of chat may hold many pauses, and its listeners asked for none.
         left_s = math.inf if handling is Handling.SSML else ssml.MAX_BREAK_S
         directions: list[Direction] = []
-        switches: dict[int, str] = {}
-        for part, silent in marks.parts(changed.text):
+        switches: dict[int, Switch] = {}
+        for piece, silent in marks.parts(whole):
             sayable = self._within_vocabulary(
-                Rewriting(marks.restored(part), changed.changes), languages
+                Rewriting(marks.restored(piece), changed.changes), languages
             ).strip()
             if any(character.isalnum() for character in sayable):
                 spoken += f" {tidied(sayable)}" if spoken else sayable
             if silent.direction:
                 directions.append(Direction(len(spoken), silent.direction))
+            if silent.voice is not None:
+                speaker = silent.voice
+                switches[len(spoken)] = Switch(len(spoken), "" if speaker else None, speaker)
             if silent.style:
-                switches[len(spoken)] = "" if silent.style == NEUTRAL else silent.style
+                style = "" if silent.style == NEUTRAL else silent.style
+                switches[len(spoken)] = Switch(len(spoken), style, speaker)
             if spoken and (pause_s := min(silent.pause_s, left_s)):
                 left_s -= pause_s
                 before_s = pauses.pop().seconds if pauses and pauses[-1].after == len(spoken) else 0.0
@@ -103,14 +118,16 @@ class FrontEnd:
             Change(c.kind, shortened(marks.restored(c.before)), shortened(marks.restored(c.after)))
             for c in changed.changes
         )
-        return Spoken(
-            spoken, changes, tuple(pauses), tuple(directions), tuple(Switch(*at) for at in switches.items())
-        )
+        return Spoken(spoken, changes, tuple(pauses), tuple(directions), tuple(switches.values()))
 
     @property
     def languages(self) -> tuple[str, ...]:
         """Codes of those in force where a request names none."""
         return self._languages("").codes
+
+    def check_language(self, code: str) -> None:
+        """Raises UnknownLanguage for one that is neither registered nor the bundle's."""
+        self._languages(code)
 
     def language_of(self, text: str) -> str:
         """Code of the language that most of a text is written in; "" for none in force."""
@@ -140,7 +157,7 @@ class FrontEnd:
         letters = self.spelling.fitted(" ".join(words))
         return all(self._substitute(character, language) is not None for character in letters)
 
-    def _read_ssml(self, text: Rewriting, marks: Marks, languages: Languages) -> None:
+    def _read_ssml(self, text: Rewriting, marks: Marks, languages: Languages, others: Others | None) -> None:
         pieces = ssml.parse(text.text)
         plain = "".join(piece for piece in pieces if isinstance(piece, str))
         language = languages.of(plain)
@@ -148,7 +165,11 @@ class FrontEnd:
         for piece in pieces:
             if isinstance(piece, ssml.Break):
                 text.text += f" {marks.silent(Silent(pause_s=piece.seconds))} "
-            elif isinstance(piece, ssml.Ignored):
+            elif isinstance(piece, ssml.Voice) and others is not None and others(piece.name) is not None:
+                text.text += f" {marks.silent(Silent(voice=piece.name))} "
+            elif isinstance(piece, ssml.Voice) and not piece.tag:
+                continue
+            elif isinstance(piece, (ssml.Ignored, ssml.Voice)):
                 text.note("ssml", piece.tag, "")
             elif isinstance(piece, ssml.SayAs):
                 reading = tidied(normalise(ssml.spelt(piece, language.digit, language.number)))

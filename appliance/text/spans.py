@@ -27,6 +27,7 @@ class Kind(enum.Enum):
     DIRECTION = "direction"
     PAUSE = "pause"
     STYLE = "style"
+    VOICE = "voice"
     # Chat.
     EMOTE = "emote"
     EMOTICON = "emoticon"

@@ -1,4 +1,4 @@
-"""A small SSML (W3C SSML 1.1): speak, p, s, break, sub, say-as; of others the words are spoken."""
+"""A small SSML (W3C SSML 1.1): speak, p, s, voice, break, sub, say-as; of others the words are spoken."""
 
 from __future__ import annotations
 
@@ -49,7 +49,15 @@ class Ignored:
     tag: str
 
 
-Piece = str | Break | SayAs | Ignored
+@dataclass(frozen=True)
+class Voice:
+    name: str
+    """ "" for the request's."""
+    tag: str
+    """ "" at its end."""
+
+
+Piece = str | Break | SayAs | Ignored | Voice
 
 
 def parse(text: str) -> list[Piece]:
@@ -74,6 +82,7 @@ class _Reader:
     def __init__(self) -> None:
         self.pieces: list[Piece] = []
         self._open: list[str] = []
+        self._voices = [""]
         self._inside = ""
         self._attributes: Mapping[str, str] = {}
         self._unspoken = 0
@@ -88,6 +97,9 @@ class _Reader:
         self._unspoken += tag in UNSPOKEN
         if tag == "break":
             self.pieces.append(Break(_seconds(attributes)))
+        elif tag == "voice":
+            self._voices.append(attributes.get("name", "").lower() or self._voices[-1])
+            self.pieces.append(Voice(self._voices[-1], _written(tag, attributes)))
         elif tag not in ("speak", "p", "s", "sub", "say-as"):
             self.pieces.append(Ignored(_written(tag, attributes)))
         self._inside, self._attributes = "", attributes
@@ -104,6 +116,9 @@ class _Reader:
         if tag in ("p", "s"):
             written = "".join(piece for piece in self.pieces[-2:] if isinstance(piece, str)).rstrip()
             self.pieces.append(". " if written[-1:].isalnum() else " ")
+        elif tag == "voice":
+            self._voices.pop()
+            self.pieces.append(Voice(self._voices[-1], ""))
         elif tag == "break" and self._inside.strip():
             raise _wrong("<break> holds no text")
         elif tag == "sub":

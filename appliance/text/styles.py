@@ -1,9 +1,10 @@
-"""Tags that switch the style of a voice: [happy]."""
+"""Tags that switch the voice, [voice:berta], and the style of a voice: [happy]."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from appliance.text.chat.marks import Marks, Silent
 from appliance.text.chat.rewrite import Rewriting
@@ -11,8 +12,37 @@ from appliance.text.spans import Kind
 
 NEUTRAL = "neutral"
 """Name of a voice's own recording, which no style can have."""
-_TAG = re.compile(r"\[[ \t]*([A-Za-z0-9][A-Za-z0-9_-]{0,63})[ \t]*\](?!\()")
+_NAME = r"[ \t]*([A-Za-z0-9][A-Za-z0-9_-]{0,63})[ \t]*"
+_VOICE = re.compile(rf"\[[ \t]*voice[ \t]*(?::{_NAME})?\](?!\()", re.IGNORECASE)
+_TAG = re.compile(rf"\[{_NAME}\](?!\()")
 """Tag, but not the text of a link in Markdown."""
+
+
+@dataclass(frozen=True)
+class Voiced:
+    """What a text finds with the voice that says it."""
+
+    words: Mapping[str, str]
+    """Pronunciations."""
+    styles: Collection[str] = ()
+    """Those that tags may name."""
+
+
+Others = Callable[[str], "Voiced | None"]
+"""Voices that a text may switch to, by name, "" for the request's; None for any other."""
+
+
+def mark_voices(text: Rewriting, others: Others, marks: Marks) -> None:
+    """Put marks in place of these voices' tags, in upper or lower case, and of [voice], the request's."""
+
+    def marked(match: re.Match[str]) -> str:
+        voice = (match[1] or "").lower()
+        if others(voice) is None:
+            return match[0]
+        text.note(Kind.VOICE.value, match[0], "")
+        return f" {marks.silent(Silent(voice=voice))} "
+
+    text.text = _VOICE.sub(marked, text.text)
 
 
 def mark_styles(text: Rewriting, styles: Collection[str], marks: Marks) -> None:

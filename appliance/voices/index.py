@@ -66,6 +66,8 @@ class VoiceIndex:
         """`level`: least RMS of references. Makes missing folders. Raises StorageError."""
         self.reader = reader
         """Reader of the bundle in use."""
+        self.further: list[Reader] = []
+        """Those of bundles beside it."""
         self._folder = folder
         self._spec = spec
         self._level = level
@@ -112,6 +114,12 @@ class VoiceIndex:
         if not NAME_RULE.fullmatch(name):
             return []
         return [place.style for place, _ in self._all(name) if place.style]
+
+    def is_usable(self, name: str) -> bool:
+        try:
+            return bool(self.voice(name))
+        except (VoiceNotFound, StorageError):
+            return False
 
     def pronunciations(self, name: str) -> Mapping[str, str]:
         """Empty if the voice cannot be used."""
@@ -184,8 +192,11 @@ class VoiceIndex:
 
     # References.
 
-    def reference(self, name: str, style: str = "") -> Reference:
-        """Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style."""
+    def reference(self, name: str, style: str = "", reader: Reader | None = None) -> Reference:
+        """`reader`: that of another bundle than the one in use.
+
+        Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style.
+        """
         place, recorded = Place(name), self.get(Place(name))
         if style:
             place = Place(name, style)
@@ -196,7 +207,7 @@ class VoiceIndex:
         if (features := self._prepared.get(recorded.sha256)) is None:
             features = self._features(read_audio(self._folder, place, recorded))
             self._prepared.put(recorded.sha256, features)
-        return Reference(self._spelt(recorded.transcript), features)
+        return Reference(self._spelt(recorded.transcript, reader), features)
 
     def unstored(self, audio: bytes, transcript: str) -> Reference:
         """A reference that no voice is made of. Raises InvalidReference."""
@@ -247,14 +258,18 @@ class VoiceIndex:
             raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
 
     def _read(self, transcript: str) -> tuple[str, ...]:
-        """Warnings of the bundle in use. Raises InvalidReference."""
+        """Warnings of the bundle in use; none where one beside it has none. Raises InvalidReference."""
+        for reader in self.further:
+            with contextlib.suppress(InvalidReference):
+                if not reader.warnings(transcript):
+                    return ()
         return self.reader.warnings(transcript) if self.reader else ()
 
     def _features(self, audio: bytes, checkpoint: Callable[[], None] = lambda: None) -> Features:
         """Raises InvalidReference."""
         return prepare(audio, self._spec, self._level, checkpoint, self._rule)
 
-    def _spelt(self, transcript: str) -> str:
+    def _spelt(self, transcript: str, reader: Reader | None = None) -> str:
         """Transcript with its rule's ending, in letters of the bundle's vocabulary."""
-        whole = self._rule.complete(transcript)
-        return self.reader.spelling.read(whole) if self.reader else whole
+        whole, reader = self._rule.complete(transcript), reader or self.reader
+        return reader.spelling.read(whole) if reader else whole

@@ -228,6 +228,8 @@ class Message:
     merge: str = ""
     queue_timeout_s: float | None = None
     caller: str = ""
+    bundle: str = ""
+    """BESIDE: for the engine beside the first."""
     approve_after_s: float = math.inf
     """On a channel that is moderated."""
 
@@ -272,6 +274,9 @@ class Message:
         return worst
 
 
+BESIDE = "beside"
+
+
 class World:
     def __init__(
         self,
@@ -283,9 +288,10 @@ class World:
         factor: float = 1.0,
         oracle: bool = False,
         observer: Observer | None = None,
+        beside: Table | None = None,
     ) -> None:
         """`noise` is the relative spread of call times, `factor` that of estimates; an `oracle` knows all
-        costs exactly and runs without bias and margin."""
+        costs exactly and runs without bias and margin. `beside`: of a second bundle."""
         self.now = 0.0
         self.device = device
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -297,6 +303,8 @@ class World:
         )
         self.engine = Engine(self, device, lanes, noise, factor)
         self.scheduler.start(self.engine)
+        if beside is not None:
+            self.scheduler.engines.add(BESIDE, Engine(self, beside, lanes, noise, factor))
 
     def at(self, when: float, act: Callable[[], None]) -> None:
         heapq.heappush(self._events, (when, next(self._order), act))
@@ -351,7 +359,7 @@ class World:
         before = tuple(segment.audio_s for segment in merging.segments) if merging else ()
         ways = message.planned or [segments_of(message, (*before, *pieces)) for pieces in message.pieces]
         try:
-            self.scheduler.admit(job, ways, merging)
+            self.scheduler.admit(job, ways, merging, bundle=message.bundle)
         except ApplianceError as error:
             message.job, message.refused = None, type(error).__name__
             return

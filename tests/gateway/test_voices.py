@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 
 import pytest
@@ -11,6 +12,7 @@ from appliance.client import Client
 from appliance.gateway.voices import stored_name
 from tests.daemons import reference_wav
 from tests.gateway.conftest import NAMED, SAID, Answer, Gateway, Guarded, gateway_of
+from tests.gateway.sockets import connected
 
 PATH = "/v1/audio/voices"
 BOB = {"name": "bob", "transcript": SAID}
@@ -37,6 +39,33 @@ def upload(
 ) -> Answer:
     kind = f"multipart/form-data; boundary={BOUNDARY}"
     return gateway.ask(path, form(fields, audio, part), content_type=kind, **headers)
+
+
+def test_a_text_changes_its_voice_over_http_and_websockets_where_that_is_allowed(gateway: Gateway) -> None:
+    with Client(gateway.daemon.address) as client:
+        client.add_voice("bob", reference_wav(2.0), SAID)
+        try:
+            said = {
+                "input": "Hi there.",
+                "voice": "bob",
+                "seed": 7,
+                "nfe": 1,
+                "response_format": "pcm",
+            }
+            bob = gateway.ask("/v1/audio/speech", said).body
+            tagged = {**said, "input": f"[voice:bob] {said['input']}", "voice": "ann"}
+            allowed = gateway.ask("/v1/audio/speech", {**tagged, "voice_tags": True})
+            assert allowed.body == bob and "x-ignored-parameters" not in allowed.headers
+            assert bob != gateway.ask("/v1/audio/speech", tagged).body
+            query = "stream-input?output_format=pcm_24000&seed=7&nfe=1&voice_tags=true"
+            heard = []
+            for voice, text in (("ann", tagged["input"]), ("bob", said["input"])):
+                with connected(gateway.address, f"/v1/text-to-speech/{voice}/{query}") as socket:
+                    socket.send({"text": f"{text} "}, {"text": ""})
+                    heard.append(b"".join(base64.b64decode(one.get("audio") or "") for one in socket))
+            assert heard[0] == heard[1] != b""
+        finally:
+            client.remove_voice("bob")
 
 
 def test_a_voice_is_stored_heard_and_removed(gateway: Gateway) -> None:

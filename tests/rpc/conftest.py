@@ -260,8 +260,8 @@ class SentencePlanner:
         return self.cut(request)
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
-        for style in requests[0].styles:
-            self.reference(requests[0].voice, style)
+        for speaker in requests[0].speakers:
+            self.reference(*speaker)
         return [(request, self.cut(request)) for request in requests]
 
 

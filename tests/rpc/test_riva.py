@@ -53,7 +53,7 @@ def read_as(box: Box) -> list[tuple[Handling, dict[str, str], str]]:
     """Handling, words and language with which texts were read; of each, "one" is spoken."""
     found: list[tuple[Handling, dict[str, str], str]] = []
 
-    def speakable(text: str, handling: Handling, words: Any, language: str, styles: Any) -> Spoken:
+    def speakable(text: str, handling: Handling, words: Any, language: str, *_: Any) -> Spoken:
         found.append((handling, dict(words), language))
         return Spoken("one")
 
@@ -110,7 +110,7 @@ async def test_unary_is_the_engines_samples(box: Box, stub: Any) -> None:
 
 
 async def test_each_message_of_a_stream_is_spoken_in_order(box: Box, stub: Any) -> None:
-    seeded(box, speakable=lambda text, handling, words, language, styles: Spoken(text.replace("!!!", "")))
+    seeded(box, speakable=lambda text, *_: Spoken(text.replace("!!!", "")))
     replies = await streamed(stub, asked("one. two"), asked("!!!"), asked("three", voice_name="ann"))
     assert list(dict.fromkeys(reply.meta.text for reply in replies)) == ["one. two", "!!!", "three"]
     assert b"".join(reply.audio for reply in replies) == expected("one", "two") + expected("three")

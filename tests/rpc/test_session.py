@@ -260,7 +260,7 @@ async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> Non
     plain = box.planner.cut
 
     def cut(asked: Request) -> list[Segment]:
-        runs.extend((run.style, run.text.strip()) for run in asked.runs)
+        runs.extend((run.speaker[1], run.text.strip()) for run in asked.runs)
         return plain(asked)
 
     box.planner.cut = cut

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from appliance.config import SchedulerConfig
 from appliance.request import Priority, RequestCounts
 from tests.benchmarks.simulator import (
+    BESIDE,
     DEVICES,
     LAUNCH_BOUND,
     ORIN,
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> list[Message]:
+def workloads(draw: st.DrawFn, bundles: tuple[str, ...] = ("",)) -> list[Message]:
     """Up to forty messages within some seconds, of every kind."""
     messages, at = [], 0.0
     for _ in range(draw(st.integers(1, 40))):
@@ -47,6 +48,7 @@ def workloads(draw: st.DrawFn) -> list[Message]:
                 stream=stream,
                 cancel_after_s=draw(st.sampled_from((math.inf, math.inf, 0.0, 0.3, 2.0))),
                 user=draw(st.sampled_from(("", "ann"))),
+                bundle=draw(st.sampled_from(bundles)),
                 supersede=draw(st.sampled_from(("", "", "status"))),
                 queue_timeout_s=draw(st.sampled_from((None, None, 1.0, 10.0))),
             )
@@ -60,10 +62,8 @@ def late_s(message: Message) -> float:
     return message.heard[0 if message.stream else -1][0] - message.promised_at
 
 
-@settings(max_examples=60)
-@given(workloads(), st.sampled_from(sorted(DEVICES)), st.sampled_from((1, 3, 8)))
-def test_no_deadline_is_missed_if_costs_are_exact(messages: list[Message], device: str, lanes: int) -> None:
-    world = World(DEVICES[device], lanes=lanes, oracle=True)
+def check_promises(world: World, messages: list[Message]) -> None:
+    """Run the messages; every one ends, and none that was promised is late."""
     world.run(messages)
     assert world.scheduler.load == RequestCounts() and world.engine.lanes == 0
     for message in messages:
@@ -71,6 +71,54 @@ def test_no_deadline_is_missed_if_costs_are_exact(messages: list[Message], devic
         if message.promised:
             assert late_s(message) <= 1e-9, message
             assert message.underrun_s <= 1e-9, message
+
+
+@settings(max_examples=60)
+@given(workloads(), st.sampled_from(sorted(DEVICES)), st.sampled_from((1, 3, 8)))
+def test_no_admitted_deadline_is_missed_where_costs_are_exact(
+    messages: list[Message], device: str, lanes: int
+) -> None:
+    world = World(DEVICES[device], lanes=lanes, oracle=True)
+    check_promises(world, messages)
+
+
+@settings(max_examples=60)
+@given(workloads(("", BESIDE)), *2 * [st.sampled_from(sorted(DEVICES))], st.sampled_from((1, 3, 8)))
+def test_no_admitted_deadline_of_two_bundles_is_missed(
+    messages: list[Message], device: str, beside: str, lanes: int
+) -> None:
+    world = World(DEVICES[device], lanes=lanes, oracle=True, beside=DEVICES[beside])
+    check_promises(world, messages)
+
+
+def test_a_word_waits_for_the_segments_that_hold_the_lanes_of_both_bundles() -> None:
+    # Each bundle has one lane, and a long segment that is due much later holds it.
+    long = {"nfe": 32, "stream": False, "pieces": ((8.0,),)}
+    words = {"nfe": 1, "pieces": ((0.5,),)}
+    messages = [
+        Message(0.0, **long),
+        Message(0.01, **{**long, "pieces": ((7.5,),)}, bundle=BESIDE),
+        Message(0.3, **words, bundle=BESIDE),
+        Message(0.3, **words),
+        Message(0.3, **words, bundle=BESIDE),
+    ]
+    world = World(ORIN, lanes=1, oracle=True, beside=ORIN)
+    world.run(messages)
+    for message in messages:
+        assert message.promised and late_s(message) <= 1e-9, message
+
+
+def test_a_storm_on_two_bundles_keeps_every_promise() -> None:
+    messages = chat(100.0, 3.0, ORIN, queue_timeout_s=0.0)
+    for message in messages[::2]:
+        message.bundle = BESIDE
+    world = World(ORIN, beside=DEVICES["zipvoice"])
+    world.run(messages)
+    figures = report(world, messages, 100.0)
+    assert figures["C0"] == figures["C100"] == 1.0
+    assert figures["worst first audio after its promise s"] <= 0.0
+    spoken = [sum(message.promised for message in messages[first::2]) for first in (0, 1)]
+    assert min(spoken) > 0.2 * max(spoken)
 
 
 def storm(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -33,10 +34,10 @@ def client(box: Running) -> Iterator[Client]:
         yield client
 
 
-def pieces(client: Client, text: str, voice: str, **more: str) -> tuple[Header, list[bytes]]:
+def pieces(client: Client, text: str, voice: str, **more: Any) -> tuple[Header, list[bytes]]:
     """PCM16 of each segment."""
     header, audio = Header(), dict[int, bytes]()
-    for event in client.stream(text, voice, seed=5, nfe=2, timeout=PATIENCE_S, **more):  # type: ignore[arg-type]
+    for event in client.stream(text, voice, seed=5, nfe=2, timeout=PATIENCE_S, **more):
         if isinstance(event, Header):
             header = event
         elif isinstance(event, Piece):

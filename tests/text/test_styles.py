@@ -1,12 +1,14 @@
-"""Tags that switch a voice's style: where they count, what is spoken, and that no word is lost."""
+"""Tags that switch a voice or its style: where they count, what is spoken, and that no word is lost."""
 
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
-from appliance.request import Change, Handling, Request, Run, Segmentation, Spoken, Switch
+from appliance.request import AT_FIRST, Change, Handling, Request, Run, Segmentation, Spoken, Switch
+from appliance.text.styles import Voiced
 from tests.text.test_chat import front
 
 STYLES = ("happy", "very-sad", "9")
@@ -20,7 +22,7 @@ def said(
 
 def runs(spoken: Spoken) -> list[tuple[str, str]]:
     request = Request(spoken.text, "ann", 7, 0, 2.0, Segmentation.UPSTREAM, switches=spoken.switches)
-    return [(run.style, run.text.strip()) for run in request.runs]
+    return [(run.speaker[1], run.text.strip()) for run in request.runs]
 
 
 @pytest.mark.parametrize(("text", "expected"), [
@@ -86,10 +88,87 @@ def test_no_word_is_lost_wherever_tags_stand() -> None:
         assert "".join(text for _, text in runs(spoken)).replace(" ", "") == spoken.text.replace(" ", "")
 
 
+OTHERS = {"": Voiced({"bo": "own"}, STYLES), "berta": Voiced({"bo": "Beau"}, ("calm",)), "o_1": Voiced({})}
+
+
+def speakers(
+    text: str, handling: Handling = Handling.CHAT, style: str = "happy", begin: Switch = AT_FIRST
+) -> list[tuple[str, str, str]]:
+    own = OTHERS[begin.voice]
+    spoken = front("en").speakable(text, handling, own.words, "", own.styles, OTHERS.get, begin.voice)
+    switches = (begin, *spoken.switches)
+    request = Request(spoken.text, "ann", 7, 0, 2.0, Segmentation.UPSTREAM, style=style, switches=switches)
+    return [(*run.speaker, run.text.strip()) for run in request.runs]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a [voice:berta] b", [("ann", "happy", "a"), ("berta", "", "b")]),
+        ("[Voice: BERTA ]a[voice]b", [("berta", "", "a"), ("ann", "happy", "b")]),
+        ("[voice:berta] [calm] a [voice:o_1] b", [("berta", "calm", "a"), ("o_1", "", "b")]),
+        (
+            "[neutral] a [voice:berta] b [voice] c",
+            [("ann", "", "a"), ("berta", "", "b"), ("ann", "happy", "c")],
+        ),
+        ("a [voice:berta] [voice] b", [("ann", "happy", "a b")]),
+        ("a [voice:ann] b", [("ann", "happy", "a, voice: ann b")]),
+        (
+            "bo [voice:berta] bo [voice:o_1] bo",
+            [("ann", "happy", "own"), ("berta", "", "Beau"), ("o_1", "", "bo")],
+        ),
+        (
+            "LETS GOOO [voice:berta] 3 😂",
+            [("ann", "happy", "Lets go"), ("berta", "", "three face with tears of joy")],
+        ),
+        ("[voice:berta](https://a.example) a", [("ann", "happy", "voice berta a")]),
+    ],
+)
+def test_a_tag_goes_on_in_another_voice_with_its_styles_and_words(
+    text: str, expected: list[tuple[str, str, str]]
+) -> None:
+    found = speakers(text)
+    assert [run[:2] for run in found] == [run[:2] for run in expected]
+    assert [re.sub(r"\W+", " ", run[2]).strip() for run in found] == [
+        re.sub(r"\W+", " ", run[2]).strip() for run in expected
+    ]
+
+
+def test_a_text_that_goes_on_in_another_voice_returns_to_the_request_s() -> None:
+    begin = Switch(0, "calm", "berta")
+    assert speakers("bo [voice] bo [happy] c", style="", begin=begin) == [
+        ("berta", "calm", "Beau"),
+        ("ann", "", "own"),
+        ("ann", "happy", "c"),
+    ]
+
+
+def test_voices_of_ssml_nest() -> None:
+    text = (
+        '<speak>a <voice name="Berta">b <voice name="o_1">c</voice> d<break time="1s"/></voice> e '
+        '<voice name="nobody">f</voice> <voice gender="female">g</voice></speak>'
+    )
+    assert speakers(text, Handling.SSML) == [
+        ("ann", "happy", "a"),
+        ("berta", "", "b"),
+        ("o_1", "", "c"),
+        ("berta", "", "d"),
+        ("ann", "happy", "e f g"),
+    ]
+    assert [run[0] for run in speakers("a [voice:berta] b", Handling.VERBATIM)] == ["ann"]
+
+
+def test_no_word_is_lost_wherever_voices_change() -> None:
+    words, tags = ["one", "two,", "three.", "four!"], ("", "[voice:berta] ", "[voice] ")
+    for where in itertools.product(tags, repeat=len(words) + 1):
+        found = speakers(" ".join(f"{tag}{word}" for tag, word in zip(where, [*words, ""], strict=True)))
+        assert re.sub(r"\W", "", "".join(run[2] for run in found)) == "onetwothreefour", where
+
+
 def test_the_change_names_the_tag() -> None:
     assert Change("style", "[Happy]", "") in said("[Happy] a").changes
     assert said("[Happy] a").switches == (Switch(0, "happy"),)
     assert said("a [neutral] b").switches == (Switch(1, ""),)
-    assert [Run(0, "a", ""), Run(1, " b", "happy")] == Request(
+    assert [Run(0, "a", ("ann", "")), Run(1, " b", ("ann", "happy"))] == Request(
         "a b", "ann", 7, 0, 2.0, Segmentation.UPSTREAM, switches=(Switch(1, "happy"),)
     ).runs

@@ -115,7 +115,7 @@ class Plan:
             lines += [
                 f"time      {took}",
                 f"disk      about {self.disk_bytes // MIB} of {_free_bytes(self.folder) // MIB} MiB free",
-                f"memory    about {self.memory_bytes // MIB} of {_available_bytes() // MIB} MiB available",
+                f"memory    about {self.memory_bytes // MIB} of {available_bytes() // MIB} MiB available",
             ]
         lines += _attention_lines(self.attentions)
         if missing or not self.compared:
@@ -200,7 +200,7 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
             f"the cache of engines {planned.folder}: needs about {planned.disk_bytes // MIB} MiB, "
             f"{free // MIB} MiB are free"
         )
-    if planned.memory_bytes > (available := _available_bytes()):
+    if planned.memory_bytes > (available := available_bytes()):
         logger.warning(
             "building takes about %d MiB of memory, %d MiB are available",
             planned.memory_bytes // MIB,
@@ -375,7 +375,7 @@ def _free_bytes(folder: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-def _available_bytes() -> int:
+def available_bytes() -> int:
     """MemAvailable of proc(5), which a Jetson's GPU shares."""
     for line in Path("/proc/meminfo").read_text("ascii").splitlines():
         if line.startswith("MemAvailable:"):

@@ -1,4 +1,4 @@
-"""Marks: private characters in place of texts, pauses, directions and styles, which no rewriting changes."""
+"""Marks: private characters in place of texts, pauses, directions and tags, which no rewriting changes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class Silent:
     direction: str = ""
     style: str = ""
     """As its tag says."""
+    voice: str | None = None
+    """Name of the one that goes on; "" for the request's."""
 
 
 class Marks:
@@ -34,6 +36,15 @@ class Marks:
     def silent(self, silent: Silent) -> str:
         self._silent.append(silent)
         return chr(_FIRST_SILENT + len(self._silent) - 1)
+
+    def by_voice(self, text: str) -> list[tuple[str, str | None, str]]:
+        """(mark of a voice, its name, text up to the next one); first ("", None, the text before any)."""
+        named = {chr(_FIRST_SILENT + n): s.voice for n, s in enumerate(self._silent) if s.voice is not None}
+        pieces = re.split(f"([{''.join(named)}])", text) if named else [text]
+        return [
+            ("", None, pieces[0]),
+            *((m, named[m], t) for m, t in zip(pieces[1::2], pieces[2::2], strict=True)),
+        ]
 
     def restored(self, text: str) -> str:
         """Replace marks by their texts, without the silent ones."""

@@ -1,0 +1,205 @@
+"""Two bundles in one daemon: each language sounds, by sample, as in a daemon of its bundle alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from appliance.client import AsyncClient, Client, Header, Piece
+from appliance.contract import bundle
+from appliance.contract.bundle import Manifest
+from tests.daemons import BUNDLE, Running, followed, reference_wav, running, start, write_config
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.slow
+
+WORDS = "Oh, how glad I am that all of you came today."
+EN, DE = "I have been watching for 3 years now.", "ich schaue jetzt seit 3 Jahren zu, wirklich wahr."
+AS_MADE: dict[str, Any] = {"seed": 5, "nfe": 2, "timeout": PATIENCE_S}
+
+
+def other_bundle(folder: Path, **changed: Any) -> Path:
+    """The tiny bundle with other weights."""
+    shutil.copytree(BUNDLE, folder)
+    weights = folder / "modulation.onnx.data"
+    (np.fromfile(weights, np.float32) * np.float32(1.1)).tofile(weights)
+    manifest: Manifest = bundle.read(BUNDLE, verify=False).manifest
+    bundle.write(folder, dataclasses.replace(manifest, family="other", **changed))
+    return folder
+
+
+def table(other: Path) -> dict[str, Any]:
+    return {"languages": {"en": {"voice": "ann"}, "de": {"voice": "berta", "bundle": str(other)}}}
+
+
+def add_voices(box: Running) -> None:
+    box.add_voice()
+    with Client(box.address) as client:
+        client.add_voice("berta", reference_wav(2.2), WORDS, timeout=PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return other_bundle(tmp_path_factory.mktemp("bundles") / "other")
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory, other: Path) -> Iterator[Running]:
+    keys = {"text": table(other), "cache": {"phrases_bytes": 8 << 20}}
+    with running(tmp_path_factory.mktemp("both"), **keys) as box:
+        add_voices(box)
+        yield box
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, other: Path) -> Iterator[Client]:
+    """A daemon of the other bundle alone."""
+    with running(tmp_path_factory.mktemp("alone"), speaks_from=other) as box:
+        add_voices(box)
+        with Client(box.address) as client:
+            yield client
+
+
+def test_each_language_sounds_as_from_its_bundle_alone(box: Running, alone: Client) -> None:
+    with Client(box.address) as client:
+        for _ in range(2):  # made, then from the phrase cache
+            german, english = (client.speak(text, "auto", **AS_MADE) for text in (DE, EN))
+            assert german.audio == alone.speak(DE, "berta", language="de", **AS_MADE).audio
+            assert english.audio == client.speak(EN, "ann", language="en", **AS_MADE).audio
+        assert german.header.cached and english.header.cached
+        # Who names a voice is spoken by `bundle.path`.
+        assert german.audio != client.speak(DE, "berta", language="de", **AS_MADE).audio
+
+
+async def test_a_session_changes_the_bundle_by_the_clause(box: Running, alone: Client) -> None:
+    async with AsyncClient(box.address) as client:
+        session = client.session("", seed=5, nfe=2)
+        await session.say(f"{EN} Das ist alles, was ich dazu sagen kann. ")
+        await session.close()
+        spoken: list[Header] = []
+        heard = dict[int, bytes]()
+        async for _, event in session:
+            if isinstance(event, Header):
+                spoken.append(event)
+            elif isinstance(event, Piece):
+                heard[len(spoken)] = heard.get(len(spoken), b"") + event.data
+    assert (spoken[0].voice, spoken[-1].voice) == ("ann", "berta")
+    same = alone.speak(spoken[-1].text, "berta", language="de", encoding="pcm16", **AS_MADE)
+    assert heard[len(spoken)] == same.audio
+
+
+def test_a_crowd_in_both_languages_is_spoken_without_a_fault_and_as_alone(
+    box: Running, alone: Client
+) -> None:
+    expected = {
+        DE: alone.speak(DE, "berta", language="de", **AS_MADE).audio,
+        EN: Client(box.address).speak(EN, "ann", language="en", **AS_MADE).audio,
+    }
+    wrong: list[object] = []
+
+    def speak(text: str) -> None:
+        try:
+            with Client(box.address) as client:
+                for seed in (5, None, 5):
+                    reply = client.speak(text, "auto", **{**AS_MADE, "seed": seed, "queue_timeout": 60.0})
+                    if seed and reply.audio != expected[text]:
+                        wrong.append(reply.header)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=speak, args=(text,)) for text in (EN, DE) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert "engine call" not in box.log
+
+
+def test_a_reload_changes_rows_of_loaded_bundles_and_refuses_others(tmp_path: Path, other: Path) -> None:
+    with running(tmp_path, text=table(other)) as box, Client(box.address) as client:
+        add_voices(box)
+        before = client.speak(DE, "auto", **AS_MADE).audio
+        text = table(other)
+        text["languages"]["en"]["bundle"] = str(tmp_path / "third")
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump({**box.config, "text": text}))
+        box.process.send_signal(1)
+        box.until(
+            "keeping the old configuration: text.languages.en.bundle: only a restart loads another bundle"
+        )
+        assert client.speak(DE, "auto", **AS_MADE).audio == before
+        text["languages"]["en"]["bundle"], text["languages"]["de"]["bundle"] = str(other), str(BUNDLE)
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump({**box.config, "text": text}))
+        box.process.send_signal(1)
+        box.until("configuration read")
+        assert client.speak(DE, "auto", **AS_MADE).audio != before
+        assert box.stop() == 0
+
+
+def test_a_transcript_is_read_by_either_bundle(tmp_path: Path) -> None:
+    russian = other_bundle(tmp_path / "russian")
+    letters = [chr(code) for code in (*range(0x430, 0x450), *range(0x410, 0x430))]
+    vocabulary = (russian / bundle.VOCAB).read_text("utf-8").split("\n")
+    vocabulary[20 : 20 + len(letters)] = letters
+    (russian / bundle.VOCAB).write_text("\n".join(vocabulary), "utf-8")
+    manifest = bundle.read(russian, verify=False).manifest
+    bundle.write(
+        russian, dataclasses.replace(manifest, text=dataclasses.replace(manifest.text, languages=("ru",)))
+    )
+    rows = {"en": {"voice": "ann"}, "ru": {"voice": "olga", "bundle": str(russian)}}
+    transcript = "Сегодня хороший день для долгой прогулки."
+    (tmp_path / "both").mkdir()
+    with running(tmp_path / "both", text={"languages": rows}) as box, Client(box.address) as client:
+        voice = client.add_voice("olga", reference_wav(), transcript, timeout=PATIENCE_S)
+        assert not [line for line in voice.warnings if "letters" in line or "script" in line]
+        reply = client.speak("Привет, как дела 3 раза.", "", **AS_MADE)
+        assert reply.header.voice == "olga" and reply.header.text == "Привет, как дела три раза."
+
+
+def huge(folder: Path) -> Path:
+    """A bundle of a terabyte, most of it a hole."""
+    manifest = yaml.safe_load((other_bundle(folder) / bundle.MANIFEST).read_text())
+    with (folder / "condition.onnx.data").open("r+b") as file:
+        file.truncate(1 << 40)
+    manifest["files"]["condition.onnx.data"]["size_bytes"] = 1 << 40
+    (folder / bundle.MANIFEST).write_text(yaml.safe_dump(manifest, sort_keys=False))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("made", "keys", "status", "message"),
+    [
+        (huge, {}, 69, r"would take 109951\d MB of memory for its files alone, and \d+ MB are free"),
+        (
+            lambda folder: other_bundle(folder, reference="zipvoice"),
+            {},
+            78,
+            "languages.de.bundle: its mel, or its rule of references, is another",
+        ),
+        (
+            other_bundle,
+            {"engine": {"idle_unload_s": 9}},
+            78,
+            r"languages.de.bundle: is not possible with engine.idle_unload_s",
+        ),
+        (lambda folder: folder, {}, 65, "other: not a bundle, it has no manifest.yaml"),
+    ],
+    ids=["memory", "references", "resting", "missing"],
+)
+def test_a_second_bundle_that_cannot_be_beside_the_first_ends_the_start(
+    tmp_path: Path, made: Any, keys: dict[str, Any], status: int, message: str
+) -> None:
+    path = write_config(tmp_path, text=table(made(tmp_path / "other")), **keys)
+    process = start("-m", "appliance", "serve", "--config", path)
+    daemon = Running(process, yaml.safe_load(path.read_text()), tmp_path)
+    with followed(daemon, ready=False):
+        daemon.until(message)
+        assert daemon.process.wait(PATIENCE_S) == status

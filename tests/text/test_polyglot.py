@@ -1,0 +1,127 @@
+"""The voice of a line's language: 200 lines in five languages, scripts, and lines that tell no language.
+
+The lines are chat and donations as viewers write them, written before any detector was tried; 50 of one or
+two words follow.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from appliance.config import LanguageRow
+from appliance.errors import ConfigError
+from appliance.text.polyglot import MOST_CHANNELS, LanguageTable
+
+FIVE = ("en", "de", "fr", "es", "it")
+LINES = [
+    (one["language"], one["text"])
+    for one in map(
+        json.loads, Path(__file__).with_name("polyglot_lines.jsonl").read_text("utf-8").splitlines()
+    )
+]
+LONG = [(language, text) for language, text in LINES if len(text.split()) > 2]
+SHORT = [line for line in LINES if line not in LONG]
+UNTOLD = (
+    "lol",
+    "gg",
+    "666",
+    "😂😂",
+    "https://www.youtube.com/watch?v=dQw4w9WgXcQ",
+    "@Hans_Müller",
+    "brb",
+    "xD",
+    "",
+)
+
+
+def table(*codes: str) -> LanguageTable:
+    return LanguageTable({code: LanguageRow(f"voice-{code}") for code in codes})
+
+
+def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+
+
+@pytest.mark.parametrize("codes", [FIVE, FIVE[::-1]])
+def test_of_200_lines_98_in_a_hundred_get_their_voice(codes: tuple[str, ...]) -> None:
+    assert len(LONG) == 200 and {sum(code == one for one, _ in LONG) for code in FIVE} == {40}
+    told = table(*codes)
+    wrong = [(code, text) for code, text in LONG if told.of(text)[1].voice != f"voice-{code}"]
+    assert len(wrong) <= 4, wrong
+
+
+def test_most_lines_of_one_or_two_words_get_theirs_or_the_channel_s() -> None:
+    assert len(SHORT) == 50
+    right = 0
+    for code, text in SHORT:
+        told = table(*FIVE)
+        told.of(next(line for language, line in LONG if language == code), "chat")
+        right += told.of(text, "chat")[0] == code
+    assert right >= 45
+
+
+@pytest.mark.parametrize("text", UNTOLD)
+def test_what_tells_no_language_is_in_the_channel_s_last_else_in_the_first(text: str) -> None:
+    told = table(*FIVE)
+    assert told.of(text)[0] == told.of(text, "chat")[0] == "en"
+    assert told.of("ich schaue seit gestern zu", "chat")[0] == "de"
+    assert told.of("je te regarde depuis hier", "other")[0] == "fr"
+    assert [told.of(text, channel)[0] for channel in ("chat", "other", "third", "")] == [
+        "de",
+        "fr",
+        "en",
+        "en",
+    ]
+
+
+def test_the_caller_s_language_is_taken_where_the_table_has_it() -> None:
+    told = table(*FIVE)
+    assert told.of("ich schaue seit gestern zu", language="es-MX")[0] == "es"
+    assert told.of("ich schaue seit gestern zu", language="pt")[0] == "de"
+
+
+def test_a_script_of_one_language_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_library(monkeypatch)
+    told = table("en", "ru", "zh", "ar", "hi")
+    for text, code in (
+        ("hello from London", "en"),
+        ("привет из Москвы, gg", "ru"),
+        ("主播好厉害 nice", "zh"),
+        ("مرحبا بالجميع", "ar"),
+        ("सबको नमस्ते", "hi"),
+        ("γεια σας", "en"),
+    ):
+        assert told.of(text)[0] == code, text
+
+
+def test_kana_tell_japanese_beside_chinese_and_latin() -> None:
+    told = table("zh", "ja", "en", "de")
+    assert [
+        told.of(text)[0] for text in ("こんにちは、今日は楽しい", "今天直播真好看", "guten Morgen euch allen")
+    ] == [*("ja", "zh", "de")]
+
+
+def test_a_table_that_needs_the_library_says_how_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_library(monkeypatch)
+    from appliance.text import polyglot
+
+    polyglot._identifier.cache_clear()
+    with pytest.raises(ConfigError, match=r"tell en, de apart py3langid is missing: pip install 'f5-appl"):
+        table("en", "de")
+
+
+def test_links_tags_and_names_tell_nothing() -> None:
+    told = table(*FIVE)
+    line = "[voice:heart] @the_great_one ich schaue seit gestern zu https://www.example.com/what/is :catJAM:"
+    assert told.of(line)[0] == "de"
+
+
+def test_only_the_last_channels_are_remembered() -> None:
+    told = table(*FIVE)
+    for number in range(MOST_CHANNELS + 1):
+        told.of("ich schaue seit gestern zu", f"channel {number}")
+    assert [told.of("lol", f"channel {number}")[0] for number in (0, MOST_CHANNELS)] == ["en", "de"]
