@@ -28,6 +28,7 @@ from appliance.errors import (
 from appliance.plan import Planner
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.speech import Speech
+from appliance.serve.proofreader import check_recogniser
 from appliance.text.sayable import FrontEnd
 from appliance.text.tokens.tokenizers import maker, warm
 from appliance.voices.prompts import Prompts
@@ -56,6 +57,7 @@ class Changes:
 
     def _speech(self, config: Config, manifest: Manifest, vocabulary: Vocabulary, front: FrontEnd) -> Speech:
         """Raises ConfigError for settings that the bundle does not take."""
+        check_recogniser(config.scheduler)
         synthesis = config.synthesis
         nfe, guidance = usual(synthesis, manifest)
         planner = Planner(

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from appliance.audio.recogniser import RATE_HZ, resample
 from appliance.request import FloatArray
+from appliance.text.heard import plain
 from export.demo.corpus.teachers import HEART, SAMPLE_RATE_HZ, Teachers
-from export.hearing import RATE_HZ, Errors, MetricError, Recogniser, plain, resample, word_errors
+from export.hearing import Errors, MetricError, Recogniser, word_errors
 from tests.quality.judges import Silence
 from tests.quality.mouth import read_sound
 from tests.quality.scoring import Panel, Reply, errors
