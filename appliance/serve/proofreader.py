@@ -53,6 +53,8 @@ class Proofreader:
         if self._process is not None:
             self._process.kill()
         self._thread.shutdown(cancel_futures=True)
+        if self._process is not None:
+            self._process.communicate()
 
     def _wrong(self, text: str, samples: FloatArray) -> int | None:
         """Words wrong; None: it was not heard."""
