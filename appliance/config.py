@@ -153,6 +153,8 @@ class SchedulerConfig(Ranged):
     weights: dict[str, float] = field(default_factory=dict)
     approval_channels: tuple[str, ...] = ()
     """Channels whose requests are held until a moderator approves."""
+    proof: Literal["off", "idle"] = "off"
+    """idle: a recogniser hears what waits for its turn; see scheduler/takes.py."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -124,6 +124,8 @@ def _convert(hint: Any, value: object, where: str, error: type[Exception], ignor
             return None
         return convert(next(a for a in args if a is not type(None)), value)
     if origin is Literal:
+        if value is False and "off" in args:  # YAML reads a bare off as false
+            return "off"
         if value not in args:
             raise error(f"{where}: must be one of {_list(args)}, not {shown(value)}")
         return value

@@ -75,6 +75,7 @@ PATHS = {
         ("synthesis: {nfe: seven}", "nfe: must be int, not str ('seven')"),
         ("synthesis: {nfe: true}", "nfe: must be int, not bool"),
         ("synthesis: {guidance: .nan}", "guidance: must be between 0.0 and 10.0, not nan"),
+        ("scheduler: {proof: on}", "must be one of off, idle, not True"),
         ("synthesis: {unary_segmentation: long}", "must be one of upstream, low_latency, not 'long'"),
         ("server: {listen: 50051}", "listen: must be str, not int"),
         ("server: {listen: localhost}", "listen: must be host:port"),

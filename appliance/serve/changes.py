@@ -30,6 +30,7 @@ from appliance.plan import Planner
 from appliance.request import Reference
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.speech import Speech
+from appliance.serve.proofreader import check_recogniser
 from appliance.text.languages import UnknownLanguage, base_code
 from appliance.text.polyglot import LanguageTable
 from appliance.text.sayable import FrontEnd
@@ -87,6 +88,7 @@ class Changes:
         reference: Callable[[str, str], Reference],
     ) -> Speech:
         """Raises ConfigError for settings that the bundle does not take."""
+        check_recogniser(config.scheduler)
         synthesis = config.synthesis
         nfe, guidance = usual(synthesis, manifest)
         planner = Planner(

@@ -15,7 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from export.hearing import Errors, FloatArray, Recogniser, Sound, word_errors
+from appliance.audio.recogniser import Sound
+from appliance.request import FloatArray
+from export.hearing import Errors, Recogniser, word_errors
 from tests.quality.judges import MIN_SIMILARITY_S, Naturalness, Silence, Speaker, VoiceActivity
 
 NOBODY = -1.0

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from appliance.audio.recogniser import RATE_HZ, resample
 from appliance.request import FloatArray
+from appliance.text.heard import plain, wrong_words
 from export.demo.corpus.teachers import HEART, SAMPLE_RATE_HZ, Teachers
-from export.hearing import RATE_HZ, Errors, MetricError, Recogniser, plain, resample, word_errors
+from export.hearing import Errors, MetricError, Recogniser, word_errors
 from tests.quality.judges import Silence
 from tests.quality.mouth import read_sound
 from tests.quality.scoring import Panel, Reply, errors
@@ -201,3 +205,11 @@ def test_a_judge_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MetricError, match=r"moonshine-voice is not installed.*quality\.txt"):
         Recogniser()
+
+
+@given(*[st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=1, max_size=8)] * 2)
+def test_wrong_words_are_those_of_another_counter(said: list[str], heard: list[str]) -> None:
+    jiwer = pytest.importorskip("jiwer")
+    found = jiwer.process_words(" ".join(said), " ".join(heard))
+    wrong = found.substitutions + found.deletions + found.insertions
+    assert wrong_words(" ".join(said), " ".join(heard)) == wrong

@@ -11,6 +11,7 @@ from appliance.config import SchedulerConfig
 from appliance.request import Playout, Segment, SegmentAudio, Terms
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.loop import Scheduler
+from appliance.scheduler.takes import Listener
 from appliance.scheduler.workload import Observer
 from tests.fakes_engine import FakeEngine, segment
 
@@ -22,7 +23,13 @@ class Bench:
     """A scheduler with an engine whose calls move the clock; `serve` enters its loop in the test's thread."""
 
     def __init__(
-        self, *, lanes: int = 4, batch: int = 1, observer: Observer | None = None, **config: object
+        self,
+        *,
+        lanes: int = 4,
+        batch: int = 1,
+        observer: Observer | None = None,
+        listener: Listener | None = None,
+        **config: object,
     ) -> None:
         self.now = 100.0
         self.engine = FakeEngine(max_lanes=lanes, max_batch=batch)
@@ -34,6 +41,7 @@ class Bench:
             clock=lambda: self.now,
             call_at=lambda when, act: self.alarms.append((when, act)),
             observer=observer,
+            listener=listener,
         )
         self.scheduler.start(self.engine)
         self.results: dict[str, list[Result]] = {}

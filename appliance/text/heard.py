@@ -1,0 +1,61 @@
+"""Words that were to be said in English, beside a recogniser's transcript of their sound."""
+
+from __future__ import annotations
+
+import re
+
+from appliance.text.languages import language
+from appliance.text.languages.numbers import english_year
+
+# Normalises both texts, because the recogniser writes American English.
+_SPELLINGS = {
+    "ok": "okay",
+    "favourite": "favorite",
+    "colour": "color",
+    "mister": "mr",
+    "missus": "mrs",
+    "doctor": "dr",
+    "miz": "ms",
+    "saint": "st",
+    "theatre": "theater",
+    "grey": "gray",
+    "alright": "all right",
+    "cannot": "can not",
+    "percent": "per cent",
+}
+_YEAR = re.compile(r"(?<![\w.,/:$-])(?:1[1-9]|20)(?!00)\d\d(?![\w%/:-]|[.,]\d)")
+"""Recognisers write "1984" for what was said as a year, with nothing before it that says so."""
+_AND = re.compile(r"\b(hundred|thousand) and\b")
+_NUMERIC = re.compile(r"(?<![^\W_])(?:[-+]?[$€£]?\d|[A-Za-z]\w*\d)|[&%]")
+
+
+def wrong_words(text: str, transcript: str) -> int:
+    """Fewest substitutions, deletions and insertions of words between the normalised texts."""
+    said, heard = plain(text).split(), plain(transcript).split()
+    row = list(range(len(heard) + 1))
+    for number, word in enumerate(said, 1):
+        before, row = row, [number]
+        for place, other in enumerate(heard):
+            row.append(min(before[place] + (word != other), before[place + 1] + 1, row[place] + 1))
+    return row[-1]
+
+
+def plain(text: str) -> str:
+    """Normalise a text for word errors: lower case, spelled numbers, one spelling, no punctuation."""
+    text = _YEAR.sub(lambda year: english_year(int(year[0])), text.replace("’", "'"))
+    text = re.sub(r"\bto-(?=day|night|morrow)", "to", spelled(text).lower())
+    words = re.findall(r"[a-z']+", _AND.sub(r"\1", text))
+    words = [word.strip("'") for word in words if word.strip("'")]
+    return " ".join(_SPELLINGS.get(word, word) for word in words)
+
+
+def spelled(text: str) -> str:
+    """Numbers, amounts, & and % as the device says them in English; what it has no words for stays."""
+    english = language("en")
+    said = ""
+    place = 0
+    for match in _NUMERIC.finditer(text):
+        readings = english.signs if match[0] in "&%" else english.numbers
+        if match.start() >= place and (span := readings.at(text, match.start())):
+            said, place = said + text[place : span.start] + span.said, span.end
+    return said + text[place:]
