@@ -350,14 +350,8 @@ def test_what_is_no_manifest_is_refused(content: bytes | None, message: str, fol
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(BundleError, match=re.escape(message)):
         contract.read(folder)
-
-
-def test_a_folder_that_is_not_there_is_no_bundle(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="not a bundle"):
-        contract.read(tmp_path / "absent")
-    (tmp_path / "file").write_text("")
     with pytest.raises(BundleError, match=r"unreadable|not a bundle"):
-        contract.read(tmp_path / "file")
+        contract.read(path if content else folder / "absent")  # a file, or nothing
 
 
 def test_a_variant_falls_back_to_the_defaults_file_and_a_backend_runs_the_variant_of_its_name(
@@ -434,20 +428,15 @@ def test_the_tiny_bundle_is_what_its_generator_makes() -> None:
     assert set(made.files) == set(committed.files)
     assert made.files["vocab.txt"] == committed.files["vocab.txt"]
     for name in sorted({name for variant in made.variants.values() for name in variant.values()}):
-        graphs = [onnx.load(folder / name, load_external_data=False).graph for folder in (out, TINY)]
+        graphs = [onnx.load(folder / name).graph for folder in (out, TINY)]
         for part in ("input", "output"):
             one, two = ([(v.name, str(v.type)) for v in getattr(graph, part)] for graph in graphs)
             assert one == two
+        # The transform's constants are no weights: before format 1.6 it was one product.
+        made_up = ("val_", "scalar_tensor", "view", "_unsafe_view", "inverse_stft.")
         weights = [
-            {
-                tensor.name: onnx.numpy_helper.to_array(tensor)
-                for tensor in onnx.load(folder / name).graph.initializer
-                # The transform's constants are no weights: before format 1.6 it was one product.
-                if not tensor.name.startswith(
-                    ("val_", "scalar_tensor", "view", "_unsafe_view", "inverse_stft.")
-                )
-            }
-            for folder in (out, TINY)
+            {t.name: onnx.numpy_helper.to_array(t) for t in g.initializer if not t.name.startswith(made_up)}
+            for g in graphs
         ]
         assert weights[0].keys() == weights[1].keys()
         for tensor, values in weights[0].items():
