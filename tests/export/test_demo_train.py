@@ -49,7 +49,7 @@ pytestmark = pytest.mark.torch
 FRAMES, LONGEST = 900, 420
 PLACEMENT = Placement({token: [4 + n % 5, 6 + n % 7, 9] for n, token in enumerate(TOKENS)})
 STUDENT = dataclasses.replace(RECIPE, stage="student", passes=5)
-VOCODER = vocoder.Recipe(steps=3, cooldown=3, pitch_steps=1, batch=2, frames=16)
+VOCODER = vocoder.Recipe(steps=4, cooldown=3, pitch_steps=1, batch=2, frames=16)
 
 
 @pytest.fixture(scope="module")
