@@ -11,6 +11,7 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
+from export.model.redraw import redraw
 from tests import upstream
 
 pytestmark = pytest.mark.torch
@@ -29,6 +30,7 @@ BIGVGAN = {
     "use_tanh_at_final": False,
     "use_bias_at_final": False,
 }
+SIZES = {"dim": 32, "depth": 1, "heads": 1, "dim_head": 32, "ff_mult": 2, "text_dim": 16, "conv_layers": 1}
 
 
 def noise(samples: int, seed: int = 0) -> NDArray[np.float32]:
@@ -94,15 +96,14 @@ def test_resampler_keeps_a_tone() -> None:
 
 
 def test_a_fresh_model_is_silent_and_a_redrawn_one_is_not() -> None:
-    model = upstream.dit_class()(
-        dim=32, depth=1, heads=1, dim_head=32, ff_mult=2, text_num_embeds=8, text_dim=16, conv_layers=1
-    ).eval()
+    model = upstream.dit_class()(**SIZES, text_num_embeds=8).eval()
     generator = torch.Generator().manual_seed(0)
     frames = {name: torch.randn(1, 20, 100, generator=generator) for name in ("x", "cond")}
     text, time = torch.tensor([[1, 2, 3]]), torch.tensor(0.3)
     with torch.inference_mode():
         assert not model(**frames, text=text, time=time).any()
-        velocity = upstream.redraw(model)(**frames, text=text, time=time)
+        redraw(model, 0)
+        velocity = model(**frames, text=text, time=time)
     assert velocity.std() > 1e-2
 
 
@@ -120,17 +121,9 @@ def test_whole_pipeline_runs_from_wav_to_wave(tmp_path: Path) -> None:
     assert reference.shape == (1, 24_000 + 1198)
 
     vocabulary = {token: i for i, token in enumerate(" abcdefghijklmnopqrstuvwxyz.,")}
-    dit = upstream.dit_class()(
-        dim=32,
-        depth=1,
-        heads=1,
-        dim_head=32,
-        ff_mult=2,
-        text_num_embeds=len(vocabulary),
-        text_dim=16,
-        conv_layers=1,
-    )
-    model = upstream.cfm_class()(upstream.redraw(dit), vocab_char_map=vocabulary).eval()
+    dit = upstream.dit_class()(**SIZES, text_num_embeds=len(vocabulary))
+    redraw(dit, 0)
+    model = upstream.cfm_class()(dit, vocab_char_map=vocabulary).eval()
     vocoder = Vocos(
         MelSpectrogramFeatures(), VocosBackbone(100, 16, 32, 1), ISTFTHead(16, 1024, 256, padding="center")
     ).eval()

@@ -34,34 +34,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-PACKAGES = (
-    "torch",
-    "f5_tts",
-    "vocos",
-    "bigvgan",
-    "x_transformers",
-    "torchdiffeq",
-    "librosa",
-    "pydub",
-    "rjieba",
-    "pypinyin",
-)
-
-
-def missing() -> list[str]:
-    """Names of the packages that the oracle needs and that are not installed here."""
-    return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+NEEDED = "torch f5_tts vocos bigvgan x_transformers torchdiffeq librosa pydub rjieba pypinyin"
 
 
 def require() -> None:
     """Skip the calling test where the oracle is not installed (fail it with F5_REQUIRE_UPSTREAM=1)."""
-    absent = missing()
+    absent = [name for name in NEEDED.split() if importlib.util.find_spec(name) is None]
     if not absent:
         return
     reason = f"upstream oracle not installed: {', '.join(absent)} (scripts/test installs it)"
     if os.environ.get("F5_REQUIRE_UPSTREAM") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason, allow_module_level=True)
+
+
+# What the tests use
 
 
 def dit_class() -> type[Any]:
@@ -72,11 +59,6 @@ def dit_class() -> type[Any]:
 def cfm_class() -> type[Any]:
     """`f5_tts.model.cfm.CFM`."""
     return _modules()["f5_tts.model.cfm"].CFM  # type: ignore[no-any-return]
-
-
-def f5_modules() -> types.ModuleType:
-    """`f5_tts.model.modules`: the mel functions, GRN, attention, embeddings."""
-    return _modules()["f5_tts.model.modules"]
 
 
 def f5_utils() -> types.ModuleType:
@@ -94,20 +76,23 @@ def vocos_module() -> types.ModuleType:
     return _modules()["vocos"]
 
 
-def bigvgan_module() -> types.ModuleType:
-    """`bigvgan.bigvgan`: BigVGAN, AttrDict; `make_bigvgan` builds one without its deprecation warnings."""
-    return _modules()["bigvgan.bigvgan"]
-
-
+@cache
 def torchaudio_stand_in() -> dict[str, types.ModuleType]:
-    """Modules that take the place of torchaudio's in `sys.modules`."""
+    """Modules that take the place of torchaudio's in `sys.modules`: what upstream's inference uses of it."""
     require()
-    return _torchaudio()
+    from tests import torchaudio_parts as parts
+
+    spectra, turns = (parts.MelSpectrogram, parts.Resample), (parts.hz_to_mel, parts.mel_to_hz)
+    transforms = _named("torchaudio.transforms", **{part.__name__: part for part in spectra})
+    inner = _named("torchaudio.functional.functional", **{f"_{turn.__name__}": turn for turn in turns})
+    functional = _named("torchaudio.functional", functional=inner)
+    whole = _named("torchaudio", load=parts.load, transforms=transforms, functional=functional)
+    return {module.__name__: module for module in (whole, transforms, functional, inner)}
 
 
 def make_bigvgan(config: dict[str, Any]) -> Any:
     """A BigVGAN generator of `config` (the keys of its config.json), weight norm in place, eval mode."""
-    module = bigvgan_module()
+    module = _modules()["bigvgan.bigvgan"]
     with warnings.catch_warnings():  # it still uses torch's first weight_norm, as its checkpoints do
         warnings.simplefilter("ignore", FutureWarning)
         return module.BigVGAN(module.AttrDict(config), use_cuda_kernel=False).eval()
@@ -115,18 +100,17 @@ def make_bigvgan(config: dict[str, Any]) -> Any:
 
 def vocos_mel(wave: Any) -> Any:
     """Upstream's log-mel for Vocos: (batch, samples) float32 tensor → (batch, 100, frames)."""
-    return f5_modules().get_vocos_mel_spectrogram(wave)
+    return _modules()["f5_tts.model.modules"].get_vocos_mel_spectrogram(wave)
 
 
 def bigvgan_mel(wave: Any) -> Any:
     """Upstream's log-mel for BigVGAN: (batch, samples) float32 tensor → (batch, 100, frames)."""
-    return f5_modules().get_bigvgan_mel_spectrogram(wave)
+    return _modules()["f5_tts.model.modules"].get_bigvgan_mel_spectrogram(wave)
 
 
 def resample(wave: Any, rate: int, new_rate: int) -> Any:
     """torchaudio's `Resample(rate, new_rate)` with its defaults, along the last axis of a float32 tensor."""
-    require()
-    return _torchaudio()["torchaudio.transforms"].Resample(rate, new_rate)(wave)
+    return torchaudio_stand_in()["torchaudio.transforms"].Resample(rate, new_rate)(wave)
 
 
 def convert_char_to_pinyin(lines: list[str]) -> list[list[str]]:
@@ -170,29 +154,7 @@ def infer_batch(
     return wave, mel
 
 
-def redraw(model: Any, seed: int = 0) -> Any:
-    """Draw anew, in place, the layers that upstream initialises to zero, so that every path matters.
-
-    AdaLN and output projections N(0, 0.02) with gates centred on 0.3, GRN N(0, 0.1).
-    """
-    import torch
-
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(parameter: Any, deviation: float) -> None:
-        with torch.no_grad():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * deviation)
-
-    for name, parameter in model.named_parameters():
-        if "attn_norm.linear" in name or "norm_out.linear" in name or "proj_out" in name:
-            draw(parameter, 0.02)
-        elif name.endswith(("grn.gamma", "grn.beta")):
-            draw(parameter, 0.1)
-        if name.endswith("attn_norm.linear.bias"):
-            dim = parameter.shape[0] // 6
-            with torch.no_grad():
-                parameter.view(6, dim)[[2, 5]] += 0.3
-    return model
+# Importing upstream
 
 
 @cache
@@ -201,17 +163,11 @@ def _modules() -> dict[str, types.ModuleType]:
     with _stand_ins(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = _bare_package("f5_tts.model")
-        names = [f"f5_tts.model.{part}" for part in ("modules", "utils", "backbones.dit", "cfm")]
-        modules = {name: importlib.import_module(name) for name in names}
+        inner = ("modules", "utils", "backbones.dit", "cfm")
+        modules = {f"f5_tts.model.{name}": importlib.import_module(f"f5_tts.model.{name}") for name in inner}
         model.CFM = modules["f5_tts.model.cfm"].CFM  # type: ignore[attr-defined]
-        for name in (
-            "f5_tts.infer.utils_infer",
-            "vocos",
-            "vocos.models",
-            "vocos.heads",
-            "bigvgan.bigvgan",
-        ):
-            modules[name] = importlib.import_module(name)
+        others = ("f5_tts.infer.utils_infer", "vocos", "vocos.models", "vocos.heads", "bigvgan.bigvgan")
+        modules |= {name: importlib.import_module(name) for name in others}
     return modules
 
 
@@ -229,12 +185,11 @@ def _bare_package(name: str) -> types.ModuleType:
 @contextlib.contextmanager
 def _stand_ins() -> Iterator[None]:
     """Stand-in modules in `sys.modules`; those, the path and the environment are put back at the end."""
-    modules = {
-        **_torchaudio(),
-        **_named("matplotlib", {"use": lambda _: None}),
-        **_named("matplotlib.pylab", {}),
-        **_named("transformers", {"pipeline": _absent("transformers.pipeline")}),
-        **_named("encodec", {"EncodecModel": _absent("encodec.EncodecModel")}),
+    modules = torchaudio_stand_in() | {
+        "matplotlib": _named("matplotlib", use=lambda _: None),
+        "matplotlib.pylab": _named("matplotlib.pylab"),
+        "transformers": _named("transformers", pipeline=_absent("transformers.pipeline")),
+        "encodec": _named("encodec", EncodecModel=_absent("encodec.EncodecModel")),
     }
     before = {name: sys.modules.get(name) for name in modules}
     path, environment = list(sys.path), os.environ.get("PYTORCH_ENABLE_MPS_FALLBACK")
@@ -252,13 +207,12 @@ def _stand_ins() -> Iterator[None]:
                 sys.modules[name] = module
 
 
-def _named(name: str, attributes: dict[str, Any]) -> dict[str, types.ModuleType]:
+def _named(name: str, **attributes: Any) -> types.ModuleType:
     module = types.ModuleType(name)
     module.__spec__ = importlib.machinery.ModuleSpec(name, loader=None, is_package=True)
     module.__path__ = []
-    for key, value in attributes.items():
-        setattr(module, key, value)
-    return {name: module}
+    vars(module).update(attributes)
+    return module
 
 
 def _absent(name: str) -> Callable[..., Any]:
@@ -278,22 +232,3 @@ def _temporary_files() -> Iterator[Path]:
             yield Path(folder)
         finally:
             tempfile.tempdir = before
-
-
-@cache
-def _torchaudio() -> dict[str, types.ModuleType]:
-    from tests import torchaudio_parts as parts
-
-    transforms = _named(
-        "torchaudio.transforms", {"MelSpectrogram": parts.MelSpectrogram, "Resample": parts.Resample}
-    )
-    inner = _named(
-        "torchaudio.functional.functional", {"_hz_to_mel": parts.hz_to_mel, "_mel_to_hz": parts.mel_to_hz}
-    )
-    functional = _named("torchaudio.functional", {"functional": inner["torchaudio.functional.functional"]})
-    attributes = {
-        "load": parts.load,
-        "transforms": transforms["torchaudio.transforms"],
-        "functional": functional["torchaudio.functional"],
-    }
-    return {**_named("torchaudio", attributes), **transforms, **functional, **inner}

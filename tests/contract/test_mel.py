@@ -57,8 +57,9 @@ def test_frame_counts_are_upstreams_formulas(samples):
     assert MelSpec("vocos").frames(samples) == samples // 256 + 1
     assert MelSpec("bigvgan").frames(samples) == samples // 256
     for kind in KINDS:
-        wave = np.zeros(samples, np.float32)
-        assert len(log_mel(wave, MelSpec(kind))) == MelSpec(kind).frames(samples)
+        found = log_mel(np.zeros(samples, np.float32), MelSpec(kind))
+        assert len(found) == MelSpec(kind).frames(samples)
+        assert kind != "vocos" or np.all(found == np.float32(math.log(FLOOR)))  # of digital silence
 
 
 @pytest.mark.torch
@@ -80,10 +81,6 @@ def test_hifigans_mels_equal_their_definition(rate_hz, mels, hop, n_fft, win, sa
     got = log_mel(wave, spec)
     assert got.shape == want.shape == (spec.frames(samples), mels)
     assert np.abs(got - want).max() <= LARGEST_ERROR
-
-
-def test_digital_silence_reads_the_floor():
-    assert np.all(log_mel(np.zeros(4_000, np.float32), MelSpec("vocos")) == np.float32(math.log(FLOOR)))
 
 
 def test_frames_do_not_depend_on_what_follows():
@@ -123,22 +120,16 @@ def test_zipvoices_mels_are_vocoss_with_another_floor_scale_and_count():
 
 
 @pytest.mark.parametrize(
-    ("wave", "message"), [((2, 4000), "one axis"), ((512,), "at least 513 samples, not 512")]
-)
-def test_unusable_waves_are_refused(wave, message):
-    with pytest.raises(ValueError, match=message):
-        log_mel(np.zeros(wave, np.float32), MelSpec("vocos"))
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "wave", "message"),
     [
-        ({"kind": "world"}, "vocos, bigvgan, hifigan, not 'world'"),
-        ({"kind": "vocos", "mels": 0}, "mels must be at least 1"),
-        ({"kind": "vocos", "win": 2048}, "hop ≤ win ≤ n_fft"),
-        ({"kind": "vocos", "floor": 0.0}, "floor must be above 0"),
+        ({"kind": "vocos"}, (2, 4000), "one axis"),
+        ({"kind": "vocos"}, (512,), "at least 513 samples, not 512"),
+        ({"kind": "world"}, (), "vocos, bigvgan, hifigan, not 'world'"),
+        ({"kind": "vocos", "mels": 0}, (), "mels must be at least 1"),
+        ({"kind": "vocos", "win": 2048}, (), "hop ≤ win ≤ n_fft"),
+        ({"kind": "vocos", "floor": 0.0}, (), "floor must be above 0"),
     ],
 )
-def test_unusable_specs_are_refused(fields, message):
+def test_unusable_specs_and_waves_are_refused(fields, wave, message):
     with pytest.raises(ValueError, match=message):
-        MelSpec(**fields)
+        log_mel(np.zeros(wave, np.float32), MelSpec(**fields))

@@ -91,24 +91,20 @@ def test_rows_of_a_lane(guidance: Any, rows: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("nfe", [1, 2, 4])
 @pytest.mark.parametrize("w", [0.0, 1.5])
-@pytest.mark.parametrize("guidance", ["two-row", "none", "embedded"])
-def test_an_euler_step_by_its_formula(guidance: Any, w: float, nfe: int) -> None:
+@pytest.mark.parametrize(
+    ("update", "guidance"),
+    [*(("euler", guidance) for guidance in ("two-row", "none", "embedded")), ("renoise", "none")],
+)
+def test_a_step_by_its_formula(update: Any, guidance: Any, w: float, nfe: int) -> None:
     rng, times = np.random.default_rng(nfe), time_grid(nfe)
-    x, c, u = rng.standard_normal((3, 5, 4))
-    for i, (a, b) in enumerate(Sampler(guidance=guidance).weights(times, w)):
-        v = c + w * (c - u) if guidance == "two-row" else c
-        assert np.allclose(x + a * c + b * u, x + (times[i + 1] - times[i]) * v, atol=1e-6)
-
-
-@pytest.mark.parametrize("nfe", [1, 2, 4])
-def test_a_renoising_step_by_its_formula(nfe: int) -> None:
-    rng, times = np.random.default_rng(nfe), time_grid(nfe)
-    x, v, fresh = rng.standard_normal((3, 5, 4))
-    sampler = Sampler("renoise", "none")
-    for i, (a, b) in enumerate(sampler.weights(times, 0.0)):
-        t, then = times[i : i + 2]
-        wanted = (1 - then) * fresh + then * (x + (1 - t) * v)
-        assert np.allclose((1 - np.float32(then)) * fresh + a * x + b * v, wanted, atol=1e-6)
+    x, c, u, fresh = rng.standard_normal((4, 5, 4))
+    v = c + w * (c - u) if guidance == "two-row" else c
+    for (a, b), t, then in zip(Sampler(update, guidance).weights(times, w), times, times[1:], strict=False):
+        if update == "euler":
+            assert np.allclose(x + a * c + b * u, x + (then - t) * v, atol=1e-6)
+        else:
+            wanted = (1 - then) * fresh + then * (x + (1 - t) * v)
+            assert np.allclose((1 - np.float32(then)) * fresh + a * x + b * v, wanted, atol=1e-6)
 
 
 def test_fresh_noise_is_numpys_spawned_stream_of_each_step() -> None:
@@ -122,10 +118,6 @@ def test_fresh_noise_is_numpys_spawned_stream_of_each_step() -> None:
         noise(*of, 4, 4, step).tobytes() for of in ((7, 3), (7 + (3 << 32), 1), (7, 1)) for step in (0, 1, 3)
     ]
     assert len(set(drawn)) == len(drawn)
-
-
-def test_fresh_noise_is_the_same_on_every_machine() -> None:
-    assert [float(value).hex() for value in noise(2**64 - 1, 0, 50, 100, 1)[0, :3]] == GOLDEN
-
-
-GOLDEN = ["-0x1.6da2940000000p-2", "0x1.ce5e400000000p-1", "-0x1.0faa360000000p-1"]
+    # On every machine.
+    golden = ["-0x1.6da2940000000p-2", "0x1.ce5e400000000p-1", "-0x1.0faa360000000p-1"]
+    assert [float(value).hex() for value in noise(2**64 - 1, 0, 50, 100, 1)[0, :3]] == golden

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 import numpy as np
 import pytest
 
@@ -57,13 +59,8 @@ def test_the_rules_one_by_one():
     assert tokens("好a") == [" ", "hao3", "a"]
     assert tokens("é") == ["é"]
     assert tokens("") == []
-
-
-def test_what_the_converter_hands_on_as_one_piece_is_taken_character_by_character():
-    def clumsy(word: str) -> list[str]:
-        return [word]
-
-    assert to_tokens_with("、。", lambda text: [text], clumsy) == ["、", "。"]
+    # What the converter hands on as one piece is taken character by character.
+    assert to_tokens_with("、。", lambda text: [text], lambda word: [word]) == ["、", "。"]
 
 
 def test_ids_are_lines_and_unknown_reads_as_space():
@@ -129,8 +126,6 @@ def test_vocabulary_equals_upstreams(tmp_path, content):
 
 @pytest.mark.torch
 def test_upstreams_own_vocabulary_reads_alike(golden_lines):
-    from importlib.resources import files
-
     upstream.require()
     path = files("f5_tts").joinpath("infer/examples/vocab.txt")
     index, size = upstream.f5_utils().get_tokenizer(str(path), "custom")

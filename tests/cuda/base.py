@@ -23,10 +23,10 @@ from export.graphs.condition import Condition
 from export.graphs.modulation import Modulation
 from export.graphs.step import Step, StepKeys, StepReply, Update
 from export.model.dit import DiT
-from export.model.vocos import Vocos, VocosConfig
+from export.model.vocos import Vocos
+from tests.export.random_checkpoint import VOCOS_MEL_24KHZ
 
 FAMILY = NAMED["F5TTS_v1_Base"]
-VOCOS_MEL_24KHZ = VocosConfig(100, 512, 1536, 8, n_fft=1024, hop=256, padding="center")
 FORMS = {"standard": "", "cuda": "_fused"}
 """Forms of the step graphs → suffix of their files."""
 VOCABULARY = [" ", *(f"t{n}" for n in range(1, 2545))]

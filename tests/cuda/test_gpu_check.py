@@ -24,14 +24,7 @@ pytestmark = [pytest.mark.cuda, pytest.mark.slow]
 
 
 def test_every_sampling_replies(made: list[Path], tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.benchmarks.gpu",
-        str(tmp_path),
-        "--replies",
-        "libraries that count",
-    ]
+    command = [sys.executable, "-m", "tests.benchmarks.gpu", tmp_path, "--replies", "libraries that count"]
     env = os.environ | {stand_in.COUNTING: str(made[0].parent), "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stderr

@@ -10,7 +10,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -297,16 +297,11 @@ def brief_gate() -> Iterator[None]:
     readings = ((FEMALE, 330), (MALE, 330))
     compute = assemble.expectations
 
-    def once(
-        loaded: assemble.Loaded,
-        name: Precision = "fp32",
-        max_frames: int = assemble.MAX_FRAMES,
-        int8_beside: bool = False,
-        graphs: Sequence[oracles.ExpectedGraph] | None = None,
-    ) -> oracles.Expectations:
-        key = loaded.sources, sha256(loaded.sources.checkpoint), name, int8_beside, max_frames
+    def once(loaded: assemble.Loaded, *given: Any, **named: Any) -> oracles.Expectations:
+        # But for graphs that are expected already, the fourth.
+        key = loaded.sources, sha256(loaded.sources.checkpoint), given[:3], *named.items()
         if key not in _expected:
-            _expected[key] = compute(loaded, name, max_frames, int8_beside, graphs)
+            _expected[key] = compute(loaded, *given, **named)
         return _expected[key]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -362,15 +357,12 @@ def upstream_flow(files: Files, arch: Arch) -> Any:
     """Upstream's CFM over its DiT, filled by upstream's own loader."""
     mels = HIFIGAN.num_mels if files.vocoder == "hifigan" else MELS
     kind = "vocos" if files.vocoder == "hifigan" else files.vocoder  # its log-mel is given, not computed
+    size = len(files.vocab.read_text("utf-8").splitlines())
     flow = upstream.cfm_class()(
-        transformer=upstream_dit(arch, vocab_size(files), mels=mels),
+        transformer=upstream_dit(arch, size, mels=mels),
         mel_spec_kwargs={"mel_spec_type": kind, "n_mel_channels": mels},
     )
     return upstream.infer_utils().load_checkpoint(flow, str(files.checkpoint), "cpu").eval()
-
-
-def vocab_size(files: Files) -> int:
-    return len(files.vocab.read_text("utf-8").splitlines())
 
 
 @torch.inference_mode()
@@ -483,18 +475,6 @@ def case(
         frames=frames,
         noise=rng.standard_normal((frames, mels), dtype=np.float32),
         guidance=guidance,
-    )
-
-
-def write_case(path: Path, given: Case) -> None:
-    """The case as `appliance replay` reads it."""
-    np.savez(
-        path,
-        cond=given.cond[None],
-        ids=given.ids[None].astype(np.int64),
-        n_frames=np.int64(given.frames),
-        noise=given.noise,
-        guidance=np.float32(given.guidance),
     )
 
 

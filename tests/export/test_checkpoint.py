@@ -73,7 +73,7 @@ def load(
     return load_dit(path, arch, vocab_size, MELS, kind)
 
 
-def assert_same(found: checkpoint.Weights, wanted: dict[str, Tensor]) -> None:
+def assert_same(found: Mapping[str, Tensor], wanted: dict[str, Tensor]) -> None:
     assert set(found) == set(wanted)
     for name, value in wanted.items():
         assert found[name].dtype == torch.float32
@@ -100,7 +100,7 @@ def compiled(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {re.sub(r"(blocks\.\d+)", r"\1._orig_mod", name): value for name, value in state.items()}
 
 
-AVERAGE = "ema_model.transformer."
+AVERAGE, WRAPPED = "ema_model.transformer.", "ema_model._orig_mod.transformer."
 OLD_MELS = {
     "ema_model.mel_spec.mel_stft.mel_scale.fb": torch.zeros(513, 100),
     "ema_model.mel_spec.mel_stft.spectrogram.window": torch.zeros(1024),
@@ -171,29 +171,21 @@ def test_a_rotary_table_is_exact_however_it_was_stored(
 
 
 def test_raw_weights_are_taken_where_they_are_asked_for(state: dict[str, Tensor], tmp_path: Path) -> None:
-    path = tmp_path / "model.pt"
-    raw = {name: value if name == ROTARY else value + 1 for name, value in state.items()}
-    save_official(state, path, "pt", raw=raw)
-    assert_same(load(path, kind="raw"), raw)
-    save_official(state, path, "pruned_pt")
-    with pytest.raises(CheckpointError, match=r"has no raw weights, only .*: ema_model\.transformer\."):
-        load(path, kind="raw")
-    save_official(state, path.with_suffix(".safetensors"))
-    with pytest.raises(CheckpointError, match=r"has no raw weights, only .*: ema_model\.transformer\."):
-        load(path.with_suffix(".safetensors"), kind="raw")
-
-
-def test_a_mixed_file_holds_the_average_and_the_raw(state: dict[str, Tensor], tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
+    path, tensors = tmp_path / "model.pt", tmp_path / "model.safetensors"
     raw = {name: value.clone() if name == ROTARY else value + 1 for name, value in state.items()}
-    average = {f"ema_model.transformer.{name}": value for name, value in state.items()}
-    save_file(average | {f"online_model.transformer.{name}": value for name, value in raw.items()}, path)
-    assert_same(load(path), state)
-    assert_same(load(path, kind="raw"), raw)
-    other = {f"teacher.transformer.{name}": value for name, value in state.items()}
-    save_file(other | {f"student.transformer.{name}": value for name, value in raw.items()}, path)
+    save_official(state, path, "pt", raw=raw)
+    save_file(named(AVERAGE, state) | named("online_model.transformer.", raw), tensors)
+    for mixed in (path, tensors):
+        assert_same(load(mixed), state)
+        assert_same(load(mixed, kind="raw"), raw)
+    save_official(state, path, "pruned_pt")
+    save_official(state, tensors)
+    for alone in (path, tensors):
+        with pytest.raises(CheckpointError, match=r"has no raw weights, only .*: ema_model\.transformer\."):
+            load(alone, kind="raw")
+    save_file(named("teacher.transformer.", state) | named("student.transformer.", raw), tensors)
     with pytest.raises(CheckpointError, match=r"holds several models: (teacher, student|student, teacher)"):
-        load(path)
+        load(tensors)
 
 
 @pytest.mark.parametrize(
@@ -219,26 +211,26 @@ def test_what_is_no_plain_dit_is_named_with_the_remedy(name: str, message: str, 
             load(path, kind=kind)
 
 
-def test_a_folder_is_no_checkpoint_and_an_adapters_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is a folder; name the file in it"):
-        load(tmp_path)
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"LoRA .*merge_and_unload"):
-        load(tmp_path)
-
-
-def test_a_vocoder_beside_a_model_is_read_from_the_same_file(
+def test_a_vocoder_is_read_from_its_folder_and_from_the_models_file(
     state: dict[str, Tensor], tmp_path: Path
 ) -> None:
+    """Without its feature extractor, whose library may have stored it too."""
     folder = write_random_vocos(tmp_path / "vocos", VOCOS, seed=3)
-    config, weights = load_vocos(folder)
     stored = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    assert "feature_extractor.mel_spec.mel_scale.fb" in stored
+    wanted = {n: v for n, v in stored.items() if not n.startswith("feature_extractor.")}
+    config, weights = load_vocos(folder)
+    assert config == VOCOS
+    assert_same(weights, wanted)
+    assert checkpoint.build_vocos(config, weights)(torch.randn(5, MELS)).shape == (4 * 16,)
+    save_file(stored, folder / "model.safetensors")
+    (folder / "pytorch_model.bin").unlink()
     path = tmp_path / "model.safetensors"
-    names = {f"vocoder._orig_mod.{name}": value for name, value in stored.items()}
-    save_file(names | {f"ema_model._orig_mod.transformer.{name}": v for name, v in state.items()}, path)
-    found, read = load_vocos(path)
-    assert found == config
-    assert_same(read, dict(weights))
+    save_file(named("vocoder._orig_mod.", stored) | named(WRAPPED, state), path)
+    for place in (folder, path):
+        config, weights = load_vocos(place)
+        assert config == VOCOS
+        assert_same(weights, wanted)
     assert_same(load(path), state)
     save_official(state, path)
     with pytest.raises(CheckpointError, match="holds no Vocos; give a folder"):
@@ -260,7 +252,7 @@ def test_a_random_checkpoint_loads_into_upstreams_model(tmp_path: Path) -> None:
     weights = {n.removeprefix(prefix): v for n, v in stored.items() if n.startswith(prefix)}
     oracle = small.upstream_dit(TINY, len(VOCAB), weights, MELS)
     assert vocab.read_bytes() == b" \na\nb\nc\n"
-    assert_same(load(path), {name: value for name, value in oracle.state_dict().items()})
+    assert_same(load(path), oracle.state_dict())
     model = DiT(TINY, len(VOCAB), MELS)
     redraw(model, 4)
     assert_same(load(path), dict(model.state_dict()))
@@ -271,8 +263,7 @@ def test_a_built_model_shares_the_files_memory(state: dict[str, Tensor], tmp_pat
     save_official(state, path)
     model = checkpoint.build_dit(load(path), TINY, len(VOCAB), MELS)
     assert not model.training and not any(p.requires_grad for p in model.parameters())
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, state[name]) and not value.is_meta
+    assert_same(model.state_dict(), state)
 
 
 class Sneaky:
@@ -320,15 +311,13 @@ def test_a_header_has_what_the_tensors_have(written: str, state: dict[str, Tenso
     if written.startswith("safetensors"):
         save_file(wanted, path)
     else:
-        whole = {
-            "model_state_dict": {n: torch.nn.Parameter(v, v.is_floating_point()) for n, v in wanted.items()}
-        }
+        parameters = {n: torch.nn.Parameter(v, v.is_floating_point()) for n, v in wanted.items()}
         with path.open("wb") as stream:
-            torch.save({**whole, "step": 7}, stream, _use_new_zipfile_serialization=written != "legacy")
+            whole = {"model_state_dict": parameters, "step": 7}
+            torch.save(whole, stream, _use_new_zipfile_serialization=written != "legacy")
     header, found = read_header(path), checkpoint.read(path)
-    assert {name: one.shape for name, one in header.names.items()} == {
-        n: tuple(v.shape) for n, v in wanted.items()
-    }
+    shapes = {name: tuple(value.shape) for name, value in wanted.items()}
+    assert {name: one.shape for name, one in header.names.items()} == shapes
     assert all(torch.equal(found.entry(name).read(), value) for name, value in wanted.items())
     assert header.progress == ("" if written.startswith("safetensors") else "step 7")
     assert header.kinds(checkpoint.EMBEDDING) == ("raw",)
@@ -338,6 +327,11 @@ def onnx_file(path: Path) -> None:
     node = helper.make_node("Identity", ["a"], ["b"])
     ends = [helper.make_tensor_value_info(name, 1, [1]) for name in "ab"]
     onnx.save(helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:])), path)
+
+
+def adapter(path: Path, _: object) -> None:
+    path.mkdir()
+    (path / "adapter_config.json").write_text("{}")
 
 
 def npz_file(path: Path, state: dict[str, Tensor]) -> None:
@@ -372,7 +366,6 @@ def saved(content: Callable[[dict[str, Tensor]], Any]) -> Write:
 
 BASE = 1.0 / 20000 ** (torch.arange(0, 16, 2).float() / 16)
 """A rotary table of another base."""
-WRAPPED = "ema_model._orig_mod.transformer."
 FLOAT8 = "fp8 .* not supported; give the float32"
 WRONG: dict[str, tuple[Write, str]] = {
     "gguf": (lambda path, _: path.write_bytes(b"GGUF\x03\0\0\0"), "GGUF file .* from which it was made"),
@@ -410,6 +403,8 @@ WRONG: dict[str, tuple[Write, str]] = {
         f"tensors of float8_e5m2 .*: {FLOAT8}",
     ),
     "nothing": (lambda path, _: None, "no such file"),
+    "a folder": (lambda path, _: path.mkdir(), "is a folder; name the file in it"),
+    "an adapter's folder": (adapter, r"LoRA .*merge_and_unload"),
     "no weights": (saved(lambda _: {"epoch": 3}), "holds no weights under .* or .*; its keys: epoch"),
     "a list": (saved(lambda state: [state]), "must hold a dictionary of weights, not list"),
     "another model": (
@@ -471,25 +466,6 @@ def test_another_vocabulary_or_architecture_is_named(
     save_official(state, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match=message):
         load(tmp_path / "model.safetensors", dataclasses.replace(TINY, **change), vocab_size)
-
-
-def test_vocos_comes_back_without_its_feature_extractor(tmp_path: Path) -> None:
-    folder = write_random_vocos(tmp_path / "vocos", VOCOS, seed=3)
-    config, weights = load_vocos(folder)
-    stored = torch.load(folder / "pytorch_model.bin", weights_only=True)
-    assert config == VOCOS
-    assert "feature_extractor.mel_spec.mel_scale.fb" in stored
-    assert_same(weights, {n: v for n, v in stored.items() if not n.startswith("feature_extractor.")})
-    model = checkpoint.build_vocos(config, weights)
-    assert model(torch.randn(5, MELS)).shape == (4 * 16,)
-
-
-def test_vocos_may_be_stored_as_safetensors(tmp_path: Path) -> None:
-    folder = write_random_vocos(tmp_path / "vocos", VOCOS, seed=3)
-    stored = torch.load(folder / "pytorch_model.bin", weights_only=True)
-    save_file(stored, folder / "model.safetensors")
-    (folder / "pytorch_model.bin").unlink()
-    assert_same(load_vocos(folder)[1], {n: v for n, v in stored.items() if not n.startswith("feature")})
 
 
 def test_bigvgan_comes_back_folded_and_gets_filters_that_are_not_stored(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from appliance.contract import bundle as contract
+from appliance.contract.sampler import Guidance
 from appliance.contract.schedule import time_grid
 from appliance.engine.replay import replay
 from appliance.errors import EngineFault
@@ -112,9 +113,8 @@ def test_parity_against_other_weights_fails(
 ) -> None:
     other = small.write_files(tmp_path, small.V1, seed=12)
     code, printed, error = told(capsys, "parity", str(made.bundle.folder), *other.arguments())
-    assert code == 1
+    assert code == 1 and printed.startswith("what ")
     assert "step at 77 frames, NFE 1, variant ort-cpu, against float64: " in error
-    assert printed.startswith("what ")
 
 
 def test_parity_without_sources_shows_the_record_and_asks_for_them(
@@ -126,47 +126,66 @@ def test_parity_without_sources_shows_the_record_and_asks_for_them(
     assert "name its sources: --family, --checkpoint, --vocab" in error
 
 
-def without(arguments: list[str], option: str, value: str) -> list[str]:
-    at = arguments.index(option)
-    return [*arguments[:at], option, value, *arguments[at + 2 :]]
+ZIPVOICE = "--family=ZipVoice-LibriTTS --checkpoint=model.pt --vocab=tokens.txt --vocoder-path=vocos"
+SAMPLED = "--guidance=embedded --strengths=1,3"
+REFUSED: list[tuple[Guidance, str, str]] = [
+    (
+        "two-row",
+        "--family=F5TTS_v9",
+        "F5TTS_v9: no such family; a training's own is the path of its YAML file",
+    ),
+    ("two-row", "--family=F5TTS_v1_Base", "is not of the given architecture|was trained with"),
+    ("two-row", "--checkpoint=nothing.safetensors", "nothing.safetensors: no such file"),
+    ("two-row", "--vocoder-path=nowhere", "nowhere/config.yaml: no such file"),
+    ("two-row", "--vocoder=bigvgan", "small: its mels are of the kind vocos, which bigvgan cannot read"),
+    ("two-row", "--vocab=missing.txt", "missing.txt"),
+    *(
+        # Before anything is loaded.
+        ("two-row", f"--checkpoint=no --max-frames={n}", f"--max-frames: must be 256 to 8192, not {n}")
+        for n in (0, -5, 100, 9000)
+    ),
+    ("two-row", "--recording=x.wav", "--recording and --transcript: each needs the other"),
+    ("two-row", "--transcript=x", "--recording and --transcript: each needs the other"),
+    ("two-row", "--precision=fp16 --keep-float down", "only --precision int8-qdq has it"),
+    ("two-row", "--precision=int8-qdq --keep-float ends", "unknown role ends; roles: from_latents"),
+    ("none", f"{SAMPLED} --strength=2", "does not have it: another --gui"),
+    ("none", "--guidance=embedded --strength=2", "--strengths: the range of strengths belongs to"),
+    ("none", "--strengths=1,3", "--strengths: the range of strengths belongs to --guidance embedded"),
+    ("none", SAMPLED, "name the usual strength too, --strength W"),
+    ("none", "--sampler=renoise", "update: renoise has one row: guidance must be none or embedded"),
+    ("none", "--steps=4;2", "--steps 4;2: must be numbers with commas between them"),
+    ("none", "--steps=4,2", "steps: must increase, not 4, 2"),
+    (
+        *("none", "--sampler=renoise --guidance=none --precision=int8"),
+        "--precision int8: its errors are measured in those of few steps",
+    ),
+    ("embedded", "", "this checkpoint has it: --guidance embedded"),
+    ("none", f"{ZIPVOICE} --precision=int8-qdq", "--precision int8-qdq: ZipVoice has fp32, fp16, int8"),
+    (
+        *("none", f"{ZIPVOICE} --grid=sway"),
+        "--grid: ZipVoice-LibriTTS has its own; --guidance, --strength and --steps may",
+    ),
+    ("none", f"{ZIPVOICE} --guidance=none", "--guidance none: ZipVoice has no such weights"),
+    ("none", f"{ZIPVOICE} --steps=0", "nfe must be between 1 and 64, not 0"),
+]
+"""The guidance that weights are for, what is said of them instead, and the refusal."""
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("--family", "F5TTS_v9", "F5TTS_v9: no such family; a training's own is the path of its YAML file"),
-        ("--family", "F5TTS_v1_Base", "is not of the given architecture|was trained with"),
-        ("--checkpoint", "nothing.safetensors", "nothing.safetensors: no such file"),
-        ("--vocoder-path", "nowhere", "nowhere/config.yaml: no such file"),
-        ("--vocab", "missing.txt", "missing.txt"),
-        ("--max-frames", "0", "--max-frames: must be 256 to 8192, not 0"),
-        ("--max-frames", "-5", "--max-frames: must be 256 to 8192, not -5"),
-        ("--max-frames", "100", "--max-frames: must be 256 to 8192, not 100"),
-        ("--max-frames", "9000", "--max-frames: must be 256 to 8192, not 9000"),
-    ],
-)
-def test_sources_that_cannot_be_used_are_named(
-    option: str,
-    value: str,
+@pytest.mark.parametrize(("guidance", "options", "message"), REFUSED)
+def test_what_does_not_fit_is_refused_in_one_line(
+    guidance: Guidance,
+    options: str,
     message: str,
-    made: BuiltBundle,
+    workshop: Workshop,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = without(small.bundle_command(made.files, tmp_path / "out"), option, value)
-    code, _, error = told(capsys, *arguments)
+    files = (workshop.make("v1") if guidance == "two-row" else workshop.sampled(guidance)).files
+    code, _, error = told(capsys, *small.bundle_command(files, tmp_path / "out"), *options.split())
     assert code == 1
     assert error.startswith("export: ") and error.count("\n") == 1
     assert any(part in error for part in message.split("|"))
     assert not list(tmp_path.iterdir())
-
-
-def test_max_frames_is_looked_at_before_anything_is_loaded(
-    made: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = without(small.bundle_command(made.files, tmp_path / "out"), "--max-frames", "100")
-    _, _, error = told(capsys, *without(arguments, "--checkpoint", "nothing.safetensors"))
-    assert error.startswith("export: --max-frames")
 
 
 def test_a_fault_of_the_engine_is_one_line(

@@ -96,7 +96,7 @@ def collected(fortunes: Path) -> list[Sentence]:
     return sentences.collect(fortunes, None)
 
 
-def test_prose_is_kept_and_all_is_plain(collected: list[Sentence]) -> None:
+def test_prose_is_kept_and_all_is_plain(fortunes: Path, collected: list[Sentence]) -> None:
     texts = {sentence.text for sentence in collected}
     assert "The old clock on the wall has been wrong for seven years now." in texts
     assert "The man said walk on and they walked on." in texts
@@ -107,6 +107,9 @@ def test_prose_is_kept_and_all_is_plain(collected: list[Sentence]) -> None:
     assert all(len(s.text.split()) >= 3 for s in collected if not s.id.startswith("mini"))
     assert all(len(text.split()) <= 24 and len(text) <= sentences.CHARACTERS for text in texts)
     assert len({sentence.id for sentence in collected}) == len(collected)
+    assert sentences.collect(fortunes, None) == collected, "the same every time"
+    sentences.write(collected, fortunes / "deep" / "sentences.jsonl")
+    assert sentences.read(fortunes / "deep" / "sentences.jsonl") == collected
 
 
 def test_a_dictionary_keeps_strangers_out(fortunes: Path, tmp_path: Path) -> None:
@@ -146,28 +149,19 @@ def test_templates_are_held_out_whole(collected: list[Sentence]) -> None:
 def test_what_the_demo_is_judged_by_is_new_to_it(collected: list[Sentence]) -> None:
     train = [s.text for s in collected if s.split == "train"]
     trained = set().union(*map(runs, train))
-    lines, chat = (
-        (ROOT / "tests/quality" / name).read_text().splitlines() for name in ("lines.txt", "chat-lines.txt")
-    )
+    names = ("lines.txt", "chat-lines.txt", "short-lines.txt")
+    lines, chat, rows = ((ROOT / "tests/quality" / name).read_text().splitlines() for name in names)
     assert (len(lines), len(set(chat))) == (20, 100)
     assert set(lines) <= {s.text for s in collected if s.split == "test"}
     spoken = [text for _, text in ship.REFERENCES.values()]
     for line in (*chat, *spoken, sentences.UNSEEN):
         assert trained.isdisjoint(runs(line)), line
     assert set(chat).isdisjoint(train) and all(map(PLAIN.fullmatch, chat))
-    short = [
-        line.split(" | ")[0] for line in (ROOT / "tests/quality/short-lines.txt").read_text().splitlines()
-    ]
+    short = [row.split(" | ")[0] for row in rows]
     assert len(set(short)) == 60 and max(len(text.split()) for text in short) == 3
     # Which short ones are drawn depends on the fortunes, of which there are few here.
     whole = [s.text for s in collected if s.split == "train" and not s.id.startswith("mini")]
     assert set(short).isdisjoint(" ".join(re.findall("[a-z']+", text.lower())) for text in whole)
-
-
-def test_the_split_is_the_same_every_time(fortunes: Path, collected: list[Sentence], tmp_path: Path) -> None:
-    assert sentences.collect(fortunes, None) == collected
-    sentences.write(collected, tmp_path / "deep" / "sentences.jsonl")
-    assert sentences.read(tmp_path / "deep" / "sentences.jsonl") == collected
 
 
 def test_livestream_lines_fill_every_slot_and_are_plain() -> None:
@@ -190,11 +184,8 @@ def test_rare_and_short_texts_are_of_what_the_others_lack_or_have() -> None:
         "The cat saw the dog run away, and the moon rose over it.",
         "No!",
     ] * 2
-    words = [f"{a}{b}ing" for a in "bdfgklm" for b in ("ell", "unn", "ast", "erk")] + [
-        "Norway",
-        "cat's",
-        "cat",
-    ]
+    words = [f"{a}{b}ing" for a in "bdfgklm" for b in ("ell", "unn", "ast", "erk")]
+    words += ["Norway", "cat's", "cat"]
     lines = sentences.rare(words, others * 2)
     assert len(lines) == sentences.RARE_LINES and all(map(PLAIN.fullmatch, lines))
     said = {word for line in lines for word in re.findall(r"[a-z']+", line.lower())} - {"and"}
@@ -207,20 +198,13 @@ def test_rare_and_short_texts_are_of_what_the_others_lack_or_have() -> None:
 
 
 def test_sentences_that_add_most_pairs_of_phones_are_first_of_their_source() -> None:
-    lines = [
-        Sentence(f"{source}-{n}", text, split)
-        for source in ("fort", "mini")
-        for n, (text, split) in enumerate(
-            [("bi", "test"), ("bɪbɪbɪ", "train"), ("bɪdA", "train"), ("bɪ", "train")]
-        )
-    ]
+    texts = [("bi", "test"), ("bɪbɪbɪ", "train"), ("bɪdA", "train"), ("bɪ", "train")]
+    lines = [Sentence(f"{of}-{n}", *text) for of in ("fort", "mini") for n, text in enumerate(texts)]
     found = coverage.ordered(lines, str)
     assert sorted(found, key=lines.index) == lines
-    texts = {
-        source: [s.text for s in found if s.id[:4] == source and s.split == "train"]
-        for source in ("fort", "mini")
-    }
-    assert set(map(tuple, texts.values())) == {("bɪbɪbɪ", "bɪdA", "bɪ")}
+    for source in ("fort", "mini"):
+        own = [s.text for s in found if s.id[:4] == source and s.split == "train"]
+        assert own == ["bɪbɪbɪ", "bɪdA", "bɪ"]
     assert [s.split for s in found][-2:] == ["test", "test"]
     more = coverage.greedy([lines[1], lines[1], lines[2]], str)
     assert [s.text for s in more] == ["bɪbɪbɪ", "bɪdA", "bɪbɪbɪ"], "a pair that was had counts less"

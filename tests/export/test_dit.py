@@ -30,16 +30,13 @@ from tests.export import small
 pytestmark = pytest.mark.torch
 
 V1 = small.V1
+UPSAMPLING = {"text_embedding_average_upsampling": True}
 EVERYTHING = dataclasses.replace(
-    V1,
-    qk_norm="rms_norm",
-    long_skip_connection=True,
-    text_embedding_average_upsampling=True,
-    pe_attn_head=1,
+    V1, qk_norm="rms_norm", long_skip_connection=True, pe_attn_head=1, **UPSAMPLING
 )
 ARCHS: dict[str, Arch] = {
     **small.ARCHS,
-    "no_convs_upsampling": dataclasses.replace(V1, conv_layers=0, text_embedding_average_upsampling=True),
+    "no_convs_upsampling": dataclasses.replace(V1, conv_layers=0, **UPSAMPLING),
     "wide_heads": dataclasses.replace(V1, heads=3, dim_head=64, ff_mult=4, pe_attn_head=2),
     "everything": EVERYTHING,
 }
@@ -81,12 +78,8 @@ def case(shape: tuple[int, int, int], guidance: float = 2.0) -> tuple[small.Case
     """A case, with its reference (R, M), ids (T,) and noise (N, M) as tensors."""
     reference, tokens, frames = shape
     given = small.case(frames, tokens=tokens, reference=reference, guidance=guidance)
-    return (
-        given,
-        torch.from_numpy(given.cond),
-        torch.from_numpy(given.ids).long(),
-        torch.from_numpy(given.noise),
-    )
+    cond, ids, noise = map(torch.from_numpy, (given.cond, given.ids, given.noise))
+    return given, cond, ids.long(), noise
 
 
 def condition(pair: Pair, given: small.Case) -> Tensor:
@@ -108,23 +101,19 @@ def step(pair: Pair, given: small.Case) -> list[Tensor]:
 
 
 @torch.inference_mode()
-def test_modulation_rows_are_upstreams_shifts_scales_and_gates(pair: Pair) -> None:
+def test_parts_are_upstreams(pair: Pair) -> None:
+    """Shifts, scales and gates, one by one; what of the input's projection latents do not reach."""
     rows = Modulation(pair.weights, pair.arch)(torch.tensor(TIMES))
     assert rows.shape == (len(TIMES), 6 * pair.arch.depth + 2, pair.arch.dim)
     wanted = small.upstream_rows(pair.flow, np.array(TIMES, np.float32))
     for row in range(rows.shape[1]):
         assert lanes.relative(rows[:, row].numpy(), wanted[:, row]) <= 2e-6
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize("tokens", [1, 20, FRAMES - 2, FRAMES + 9])
-def test_condition_is_the_part_of_upstreams_projection_that_latents_do_not_reach(
-    pair: Pair, tokens: int
-) -> None:
-    given = small.case(FRAMES, tokens=tokens)
-    found, wanted = condition(pair, given).numpy(), small.upstream_condition(pair.flow, given)
-    for row in (0, 1):
-        assert lanes.relative(found[row], wanted[row]) <= 2e-6
+    for tokens in (1, 20, FRAMES - 2, FRAMES + 9):
+        given = small.case(FRAMES, tokens=tokens)
+        for found, row in zip(
+            condition(pair, given), small.upstream_condition(pair.flow, given), strict=True
+        ):
+            assert lanes.relative(found.numpy(), row) <= 2e-6
 
 
 @torch.inference_mode()

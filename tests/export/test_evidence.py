@@ -18,7 +18,7 @@ from appliance.contract.bundle import Arch, Text
 from appliance.contract.mel import MelSpec, log_mel
 from appliance.engine.cases import FEMALE, samples
 from appliance.text.tokens.tokenizers import maker
-from export import assemble, cli, evidence
+from export import assemble, evidence
 from export.evidence import GIVEN, WITHOUT_TEXT, Verdict, recording_of, weigh
 from export.families import f5, family
 from tests.daemons import ROOT, SPEECH
@@ -82,14 +82,7 @@ def test_the_loss_is_upstreams(loaded: assemble.Loaded) -> None:
     for seed in evidence.SEEDS:
         noise = torch.randn(mel.shape[1:], generator=torch.Generator().manual_seed(seed))[None]
         with torch.no_grad():
-            velocity = theirs(
-                x=0.5 * noise + 0.5 * mel,
-                cond=cond,
-                text=ids,
-                time=torch.tensor([0.5]),
-                drop_audio_cond=False,
-                drop_text=False,
-            )
+            velocity = theirs(0.5 * noise + 0.5 * mel, cond, ids, time=torch.tensor([0.5]))
         errors.append(float((velocity - (mel - noise))[:, known:].square().mean()))
     assert mine == pytest.approx(np.mean(errors), rel=1e-3)
 
@@ -105,10 +98,10 @@ def test_tokens_are_placed_as_the_weights_were_trained(loaded: assemble.Loaded) 
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> list[evidence.Recording]:
+def alone(monkeypatch: pytest.MonkeyPatch) -> evidence.Recording:
     """One recording, of which half as many passes are made."""
     monkeypatch.setattr(evidence, "SEEDS", (1,))
-    return [evidence.DEMO[0]]
+    return evidence.DEMO[0]
 
 
 OTHERS = "Nobody checks the tickets on my way back."
@@ -126,62 +119,51 @@ MASKS = {"text_mask_padding": False, "text_embedding_average_upsampling": False}
     ],
 )
 def test_wrong_flags_are_refused_naming_those_that_fit(
-    flags: dict[str, Any], words: str, told: str, loaded: assemble.Loaded, alone: list[evidence.Recording]
+    flags: dict[str, Any], words: str, told: str, loaded: assemble.Loaded, alone: evidence.Recording
 ) -> None:
     with pytest.raises(assemble.BundleFailed, match=told):
-        weigh(read_as(loaded, **flags), [dataclasses.replace(one, words=words or one.words) for one in alone])
+        weigh(read_as(loaded, **flags), [dataclasses.replace(alone, words=words or alone.words)])
 
 
-def test_wrong_flags_may_be_accepted(loaded: assemble.Loaded, alone: list[evidence.Recording]) -> None:
-    record = weigh(read_as(loaded, **HEADS), alone, accept="an experiment").record()
+def test_wrong_flags_may_be_accepted(loaded: assemble.Loaded, alone: evidence.Recording) -> None:
+    record = weigh(read_as(loaded, **HEADS), [alone], accept="an experiment").record()
     assert (record["verdict"], record["accepted_by"]) == ("misfit", "an experiment")
 
 
 def test_words_that_are_not_said_feign_no_wrong_flags(
-    loaded: assemble.Loaded, alone: list[evidence.Recording]
+    loaded: assemble.Loaded, alone: evidence.Recording
 ) -> None:
-    found = weigh(loaded, [dataclasses.replace(one, words=OTHERS) for one in alone])
+    found = weigh(loaded, [dataclasses.replace(alone, words=OTHERS)])
     assert found.verdict is Verdict.FITS
     assert "do not use the text" in found.advice[0] and "--transcript TEXT" in found.advice[0]
 
 
 def test_a_vocabulary_in_another_order_is_not_heard(
-    loaded: assemble.Loaded, alone: list[evidence.Recording]
+    loaded: assemble.Loaded, alone: evidence.Recording
 ) -> None:
     first, *rest = loaded.vocabulary.tokens
     turned = dataclasses.replace(loaded.vocabulary, tokens=(first, *reversed(rest)))
-    found = weigh(dataclasses.replace(loaded, vocabulary=turned), alone)
+    found = weigh(dataclasses.replace(loaded, vocabulary=turned), [alone])
     assert found.verdict is Verdict.FITS and "look at the vocabulary" in found.advice[0]
 
 
 def test_wrong_mels_are_refused_naming_the_vocoder(
-    loaded: assemble.Loaded, alone: list[evidence.Recording]
+    loaded: assemble.Loaded, alone: evidence.Recording
 ) -> None:
     named = dataclasses.replace(loaded.sources.family, mel=MelSpec("bigvgan"))
     other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, family=named))
     with pytest.raises(assemble.BundleFailed, match="with mels of vocos: pass --vocoder vocos"):
-        weigh(other, alone)
+        weigh(other, [alone])
 
 
 def test_a_recording_of_ones_own_is_measured_with_its_words(loaded: assemble.Loaded) -> None:
     own = recording_of(SPEECH, WORDS)
     found = weigh(loaded, [own])
     assert found.recordings == (SPEECH.name,)
-    given, others = (
-        (loaded.reference(), loaded.vocabulary, loaded.mel),
-        dataclasses.replace(own, words=OTHERS),
-    )
-    said, other = (evidence.loss(*given, [one], text=loaded.text) for one in (own, others))
+    recordings = own, dataclasses.replace(own, words=OTHERS)
+    given = loaded.reference(), loaded.vocabulary, loaded.mel
+    said, other = (evidence.loss(*given, [one], text=loaded.text) for one in recordings)
     assert found.losses[GIVEN] == pytest.approx(said, rel=1e-3) and other > said
-
-
-@pytest.mark.parametrize("given", [["--recording", "x.wav"], ["--transcript", "x"]])
-def test_a_recording_needs_its_words(
-    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = small.write_files(tmp_path / "weights", small.V1)
-    assert cli.main([*small.bundle_command(files, tmp_path / "out", "fp32"), *given]) == 1
-    assert "--recording and --transcript: each needs the other" in capsys.readouterr().err
 
 
 def test_random_weights_prove_nothing(tmp_path: Path) -> None:
@@ -197,7 +179,7 @@ def blurred(name: str, value: torch.Tensor) -> torch.Tensor:
 
 
 def test_average_and_raw_weights_are_compared(
-    loaded: assemble.Loaded, tmp_path: Path, alone: list[evidence.Recording]
+    loaded: assemble.Loaded, tmp_path: Path, alone: evidence.Recording
 ) -> None:
     weights = {f"transformer.{name}": value.clone() for name, value in loaded.weights().items()}
     average = {f"ema_model.{name}": blurred(name, value) for name, value in weights.items()}
@@ -206,7 +188,7 @@ def test_average_and_raw_weights_are_compared(
     better = "--weights raw takes the others, with a loss of 0."
     for kind, advised in (("ema", better), ("raw", "--weights ema")):
         sources = dataclasses.replace(loaded.sources, checkpoint=path, weights=kind)  # type: ignore[arg-type]
-        found = weigh(assemble.load(sources), alone, accept="compared")
+        found = weigh(assemble.load(sources), [alone], accept="compared")
         [told] = [line for line in found.advice if "averaged and raw" in line]
         assert advised in told and ("which fit better" in told) == (kind == "ema")
 

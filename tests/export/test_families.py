@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,12 @@ V1_BASE = {
 }
 
 
-def changed(section: str, **values: Any) -> dict[str, Any]:
-    return {"model": {**V1_BASE, section: {**V1_BASE[section], **values}}}  # type: ignore[dict-item]
+def changed(change: dict[str, Any]) -> dict[str, Any]:
+    """v1_Base's file with other keys; those of sections beside the others."""
+    whole: dict[str, Any] = dict(V1_BASE)
+    for key, value in change.items():
+        whole[key] = {**whole[key], **value} if key in ("arch", "mel_spec") else value
+    return {"model": {key: value for key, value in whole.items() if value is not ...}}
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -53,80 +58,55 @@ def test_a_named_family_is_what_upstreams_own_file_says(name: str) -> None:
         assert family(str(path)) == NAMED[name]
 
 
-def test_absent_keys_mean_what_they_mean_upstream() -> None:
+def test_the_defaults_are_those_of_upstreams_class() -> None:
+    """Of `dim` there is none; a `text_dim` of None is the number of mels."""
+    known = inspect.signature(upstream.dit_class().__init__).parameters
     found = parse_family({"model": {"arch": {"dim": 256}}}, name="mine")
     assert found.name == "mine" and found.mel == MelSpec("vocos")
-    assert found.arch == Arch(256, 8, 8, 4, text_dim=100, conv_layers=0, dim_head=64)
+    wanted = {n: known[n].default for n in dataclasses.asdict(found.arch)} | {"dim": 256, "text_dim": 100}
+    assert found.arch == Arch(**wanted) == Arch(256, 8, 8, 4, text_dim=100, conv_layers=0, dim_head=64)
 
 
-def test_the_defaults_are_those_of_upstreams_class() -> None:
-    import inspect
-
-    wanted = {
-        name: parameter.default
-        for name, parameter in inspect.signature(upstream.dit_class().__init__).parameters.items()
-    }
-    found = dataclasses.asdict(parse_family({"model": {"arch": {"dim": 256}}}, name="mine").arch)
-    wanted["text_dim"] = 100  # None means the number of mels
-    for name, value in found.items():
-        assert name == "dim" or value == wanted[name], name
-
-
-def test_a_text_dim_of_null_is_the_number_of_mels() -> None:
-    raw = changed("arch", text_dim=None)
-    raw["model"]["mel_spec"] = {"n_mel_channels": 80, "mel_spec_type": "bigvgan"}
-    found = parse_family(raw, name="x")
-    assert found.arch.text_dim == 80
-    assert found.mel == MelSpec("bigvgan", mels=80)
-
-
-def test_keys_of_training_change_nothing() -> None:
-    plain = parse_family({"model": V1_BASE}, name="x")
-    trained = changed("arch", dropout=0.1, checkpoint_activations=True, attn_mask_enabled=True)
-    assert parse_family(trained, name="x") == plain == NAMED["F5TTS_v1_Base"]
-
-
-def test_switches_that_are_off_change_nothing() -> None:
-    plain = parse_family({"model": V1_BASE}, name="x")
-    off = {
-        "logit_softcapping": None,
-        "post_norm": False,
-        "norm_type": "rmsnorm",
-        "use_moe": False,
-        "experts": 0,
-    }
-    assert parse_family(changed("arch", **off), name="x") == plain
-    assert parse_family(changed("arch", norm_type="layernorm"), name="x") == plain
-    assert parse_family(changed("mel_spec", fmin=0, fmax=None), name="x") == plain
-
-
-def test_mels_are_read_as_they_are_written() -> None:
-    raon = {"target_sample_rate": 16000, "n_mel_channels": 80, "mel_spec_type": "sbhifigan16k"}
-    found = parse_family(changed("mel_spec", hop_length=200, win_length=800, n_fft=800, **raon), name="x")
-    assert found.mel == MelSpec("hifigan", 16_000, 80, 200, 800, 800)
-
-
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [("pinyin", "pinyin"), ("custom", "pinyin"), ("char", "char"), ("phones", "phones"), (None, "pinyin")],
-)
-def test_the_tokenizer_is_read(written: str | None, read: str) -> None:
-    model = {key: value for key, value in V1_BASE.items() if key != "tokenizer"}
-    raw = {"model": model if written is None else {**model, "tokenizer": written}}
-    assert parse_family(raw, name="x").tokenizer == read
-
-
+UPSAMPLES = {"text_embedding_average_upsampling": True}
 LENGTHS = {"tokenizer": "phones", "duration": "tokens", "durations": {" ": [2, 3, 1], "ʤ": [4.5, 9, 1]}}
+OFF = {"logit_softcapping": None, "post_norm": False, "norm_type": "rmsnorm", "use_moe": False, "experts": 0}
+RAON = {"target_sample_rate": 16000, "n_mel_channels": 80, "mel_spec_type": "sbhifigan16k"}
+EIGHTY = {"mel_spec": {"n_mel_channels": 80, "mel_spec_type": "bigvgan"}}
+V1 = NAMED["F5TTS_v1_Base"]
+READ: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"arch": {"dropout": 0.1, "checkpoint_activations": True, "attn_mask_enabled": True}}, {}),
+    ({"arch": OFF}, {}),
+    ({"arch": {"norm_type": "layernorm"}}, {}),
+    ({"mel_spec": {"fmin": 0, "fmax": None}}, {}),
+    (
+        {"mel_spec": {"hop_length": 200, "win_length": 800, "n_fft": 800, **RAON}},
+        {"mel": MelSpec("hifigan", 16_000, 80, 200, 800, 800)},
+    ),
+    (
+        {"arch": {"text_dim": None}, **EIGHTY},
+        {"arch": dataclasses.replace(V1.arch, text_dim=80), "mel": MelSpec("bigvgan", mels=80)},
+    ),
+    ({"tokenizer": ...}, {}),
+    ({"tokenizer": "custom"}, {}),
+    ({"tokenizer": "char"}, {"tokenizer": "char"}),
+    (
+        {"arch": UPSAMPLES, **LENGTHS},
+        {
+            "arch": dataclasses.replace(V1.arch, **UPSAMPLES),
+            "tokenizer": "phones",
+            "duration": "tokens",
+            "durations": {" ": (2.0, 3.0, 1.0), "ʤ": (4.5, 9.0, 1.0)},
+        },
+    ),
+]
+"""What is changed in v1_Base's file (`...`: left out), and in what is read of it."""
 
 
-def test_lengths_are_read_where_a_file_has_them() -> None:
-    placed = changed("arch", text_embedding_average_upsampling=True)
-    placed["model"] |= LENGTHS
-    found = parse_family(placed, name="x")
-    assert (found.tokenizer, found.duration) == ("phones", "tokens")
-    assert found.durations == {" ": (2.0, 3.0, 1.0), "ʤ": (4.5, 9.0, 1.0)}
-    plain = parse_family({"model": V1_BASE}, name="x")
-    assert (plain.duration, plain.durations) == (None, {})
+@pytest.mark.parametrize(("change", "read"), READ)
+def test_what_a_file_says_is_read_and_what_is_off_or_of_training_changes_nothing(
+    change: dict[str, Any], read: dict[str, Any]
+) -> None:
+    assert parse_family(changed(change), name="x") == dataclasses.replace(V1, **read)
 
 
 @pytest.mark.parametrize("before", ["", "Config: "])
@@ -162,7 +142,6 @@ def test_a_named_family_takes_the_mels_of_its_vocoder_and_a_file_keeps_its_own()
         with_mels_for(written, "bigvgan")
 
 
-UPSAMPLES = {"text_embedding_average_upsampling": True}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("arch", {"widht": 4}, r"model\.arch: unknown key widht; valid keys: dim, depth"),
     ("arch", {"dim": 1000}, r"model\.arch: dim: must divide by 16, not 1000"),
@@ -187,28 +166,23 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("", {"backbone": "UNetT"}, r"model\.backbone: 'UNetT' is not supported"),
     ("", {"tokenizer": "byte"}, r"model\.tokenizer: byte .* is not supported; .* pinyin, custom"),
     ("", LENGTHS, r"model\.durations: needs model\.arch\.text_embedding_average_upsampling: true"),
-    (
-        *("", {**LENGTHS, "duration": "script"}),
-        "model: durations: only with duration: tokens, not script",
+    *(
+        ("", LENGTHS | wrong, f"model: duration{message}")
+        for wrong, message in (
+            ({"duration": "script"}, "s: only with duration: tokens, not script"),
+            ({"duration": "letters"}, ": must be one of script, bytes, tokens, not 'letters'"),
+            ({"durations": {"ʤ": [4.5, 9]}}, r"s\.'ʤ': must be 3 numbers of frames, above 0"),
+            ({"durations": [4.5]}, "s: must be dict, not list"),
+        )
     ),
-    (
-        *("", {**LENGTHS, "duration": "letters"}),
-        "model: duration: must be one of script, bytes, tokens, not 'letters'",
-    ),
-    (
-        *("", {**LENGTHS, "durations": {"ʤ": [4.5, 9]}}),
-        r"model: durations\.'ʤ': must be 3 numbers of frames, above 0",
-    ),
-    ("", {**LENGTHS, "durations": [4.5]}, "model: durations: must be dict, not list"),
 ]
 """A section (empty: the model itself), what is changed there, and the refusal."""
 
 
 @pytest.mark.parametrize(("section", "change", "message"), REFUSED)
 def test_what_is_not_supported_is_named(section: str, change: dict[str, Any], message: str) -> None:
-    raw = changed(section, **change) if section else {"model": V1_BASE | change}
     with pytest.raises(FamilyError, match=message):
-        parse_family(raw, name="x")
+        parse_family(changed({section: change} if section else change), name="x")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import urllib.request
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +43,22 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield hub
 
 
-def get(hub: Hub, out: Path, said: list[str] | None = None) -> fetching.Fetched:
-    say = (said if said is not None else []).append
+def get(hub: Hub, out: Path, say: Callable[[str], object] = str) -> fetching.Fetched:
     return fetch("F5TTS_v1_Base", out, endpoint=hub.address, say=say, progress=False)
 
 
 def test_files_and_terms_arrive(hub: Hub, tmp_path: Path) -> None:
-    said: list[str] = []
-    found = get(hub, tmp_path, said)
+    said: list[tuple[str, int]] = []
+    found = get(hub, tmp_path, lambda line: said.append((line, len(hub.asked))))
     assert found.checkpoint == tmp_path / "F5TTS_v1_Base" / MODEL
     assert found.checkpoint.read_bytes() == BYTES
     assert found.vocab.read_bytes() == b" \na\nb\n"
     assert (found.row.vocoder, found.config) == ("vocos", None)
     assert {p.name for p in found.vocoder.iterdir()} == {"config.yaml", "pytorch_model.bin", "licence.yaml"}
     assert said[:2] == [
-        f"SWivid/F5-TTS: CC-BY-NC-4.0 ({NOT_FOR_MONEY}), https://huggingface.co/SWivid/F5-TTS",
-        "charactr/vocos-mel-24khz: MIT, https://huggingface.co/charactr/vocos-mel-24khz",
+        # Before anything is asked for.
+        (f"SWivid/F5-TTS: CC-BY-NC-4.0 ({NOT_FOR_MONEY}), https://huggingface.co/SWivid/F5-TTS", 0),
+        ("charactr/vocos-mel-24khz: MIT, https://huggingface.co/charactr/vocos-mel-24khz", 0),
     ]
     assert len(said) == 6  # and each file with its place
     record = yaml.safe_load((found.checkpoint.parent / "licence.yaml").read_text())
@@ -75,23 +75,21 @@ def test_files_and_terms_arrive(hub: Hub, tmp_path: Path) -> None:
     )
 
 
-def test_all_terms_are_said_before_anything_is_asked_for(hub: Hub, tmp_path: Path) -> None:
-    said: list[tuple[str, int]] = []
-    fetch(
-        "F5TTS_v1_Base",
-        tmp_path,
-        endpoint=hub.address,
-        say=lambda line: said.append((line, len(hub.asked))),
-        progress=False,
-    )
-    assert [asked for line, asked in said if "CC-BY-NC-4.0" in line or "MIT" in line] == [0, 0]
-
-
-def test_a_broken_connection_is_continued_where_it_broke(hub: Hub, tmp_path: Path) -> None:
-    hub.breaks = [300_000, 200_001]
-    found = get(hub, tmp_path)
-    assert found.checkpoint.read_bytes() == BYTES
-    assert hub.gets(MODEL) == ["bytes=0-", "bytes=300000-", "bytes=500001-"]
+@pytest.mark.parametrize(
+    ("server", "gets"),
+    [
+        ({"breaks": [300_000, 200_001]}, ["bytes=0-", "bytes=300000-", "bytes=500001-"]),
+        ({"breaks": [300_000], "ranges": False}, ["bytes=0-", "bytes=300000-"]),
+        ({"statuses": [503, 429, 403]}, ["bytes=0-"] * 4),
+    ],
+)
+def test_a_download_is_continued_where_it_broke(
+    server: dict[str, Any], gets: list[str], hub: Hub, tmp_path: Path
+) -> None:
+    """Or begun anew by a server without ranges, and asked for again of a busy one."""
+    vars(hub).update(server)
+    assert get(hub, tmp_path).checkpoint.read_bytes() == BYTES
+    assert hub.gets(MODEL) == gets
 
 
 def test_an_interrupted_run_is_continued_by_the_next(hub: Hub, tmp_path: Path) -> None:
@@ -107,33 +105,18 @@ def test_an_interrupted_run_is_continued_by_the_next(hub: Hub, tmp_path: Path) -
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_what_is_there_is_not_fetched_again(hub: Hub, tmp_path: Path) -> None:
-    get(hub, tmp_path)
+def test_what_is_there_is_not_fetched_again_unless_it_is_damaged(hub: Hub, tmp_path: Path) -> None:
+    path = get(hub, tmp_path).checkpoint
     hub.asked.clear()
     get(hub, tmp_path)
     assert {method for method, _, _ in hub.asked} == {"HEAD"}
-
-
-def test_a_damaged_file_is_fetched_again(hub: Hub, tmp_path: Path) -> None:
-    path = get(hub, tmp_path).checkpoint
     path.write_bytes(BYTES[:-1] + b"x")
     get(hub, tmp_path)
     assert path.read_bytes() == BYTES
 
 
-def test_a_server_without_ranges_starts_again(hub: Hub, tmp_path: Path) -> None:
-    hub.ranges = False
-    hub.breaks = [300_000]
-    found = get(hub, tmp_path)
-    assert found.checkpoint.read_bytes() == BYTES
-    assert hub.gets(MODEL) == ["bytes=0-", "bytes=300000-"]
-
-
-def test_a_busy_server_is_asked_again(hub: Hub, tmp_path: Path) -> None:
-    hub.statuses = [503, 429, 403]
-    assert get(hub, tmp_path).checkpoint.read_bytes() == BYTES
+def test_a_server_that_stays_busy_is_given_up(hub: Hub, tmp_path: Path) -> None:
     hub.statuses = [503] * 9
-    (tmp_path / "F5TTS_v1_Base" / MODEL).unlink()
     with pytest.raises(FetchError, match=r"model_1250000\.safetensors: the hub answers 503 .*; run it again"):
         get(hub, tmp_path)
 
@@ -198,10 +181,8 @@ def test_another_file_than_at_first_contact_is_refused(hub: Hub, tmp_path: Path)
         get(hub, tmp_path)
     assert hub.gets(MODEL) == []
     assert path.read_bytes() == BYTES
-    hub.files = {
-        **FILES,
-        "SWivid/F5-TTS/F5TTS_v1_Base/vocab.txt": b" \na\nc\n",
-    }  # a small one, without a sha256
+    # A small one, without a sha256.
+    hub.files = FILES | {"SWivid/F5-TTS/F5TTS_v1_Base/vocab.txt": b" \na\nc\n"}
     with pytest.raises(FetchError, match=r"vocab\.txt: is another file now"):
         get(hub, tmp_path)
     assert (path.parent / "vocab.txt").read_bytes() == b" \na\nb\n"
@@ -281,22 +262,16 @@ def test_a_checkpoint_never_gets_a_vocoders_terms(name: str, tmp_path: Path) -> 
         path = tmp_path / folder / "model_100000.pt"
         path.parent.mkdir(parents=True)
         path.write_bytes(b"a fine-tune")
-        assert terms_of(path).licence == "unknown"
-        found = licence(path, path.parent)
-        assert found.weights == "unknown"
+        assert terms_of(path).licence == licence(path, path.parent).weights == "unknown"
 
 
 def test_a_vocoder_is_known_by_its_folders_exact_name(tmp_path: Path) -> None:
-    for name, wanted in {
-        "bigvgan_v2_24khz_100band_256x": "MIT",
-        "my_bigvgan_v2_24khz_100band_256x": "unknown",
-        "bigvgan_v2_24khz_100band_256x/tuned": "unknown",
-        "F5TTS_Base_bigvgan": "unknown",
-    }.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "bigvgan_generator.pt").write_bytes(b"other")
-        assert licence(tmp_path / "model.pt", folder).vocoder == wanted, name
+    name = "bigvgan_v2_24khz_100band_256x"
+    others = (f"my_{name}", f"{name}/tuned", "F5TTS_Base_bigvgan")
+    for folder, wanted in ((name, "MIT"), *((other, "unknown") for other in others)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "bigvgan_generator.pt").write_bytes(b"other")
+        assert licence(tmp_path / "model.pt", tmp_path / folder).vocoder == wanted, folder
 
 
 def test_what_is_said_of_a_vocoder_goes_before_what_is_recognised(tmp_path: Path) -> None:

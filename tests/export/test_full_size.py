@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import onnx
 import psutil
 import pytest
 import torch
@@ -38,10 +37,7 @@ from tests.export.random_checkpoint import write_random, write_random_vocos
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.thorough]
 
 VOCABULARY = [" ", *(f"t{n}" for n in range(1, 2545))]
-FULL = NAMED["F5TTS_v1_Base"].arch
-ARCH = dataclasses.replace(FULL, depth=int(os.environ.get("F5_DEPTH", "2")))
-BASE_PARAMETERS = 337_096_804
-"""Of F5TTS_v1_Base and F5TTS_Base, without the buffer of rotary frequencies."""
+ARCH = dataclasses.replace(NAMED["F5TTS_v1_Base"].arch, depth=int(os.environ.get("F5_DEPTH", "2")))
 EMPTY_BYTES, BYTES_PER_WEIGHT = 0.4e9, 8
 """Memory of an export beside its libraries', and for each weight of four bytes (of all blocks: five)."""
 LIBRARIES = """
@@ -121,28 +117,8 @@ def test_v1_base_from_checkpoint_to_samples_in_little_memory(
         peak
         <= libraries + EMPTY_BYTES + BYTES_PER_WEIGHT * (weights / "model.safetensors").stat().st_size / 4
     )
-    check_where_the_weights_are(made)
     check_against_upstream(made, weights, capsys)
     shutil.rmtree(out)
-
-
-def check_where_the_weights_are(made: contract.Bundle) -> None:
-    """42 % of the weights of all blocks see only time, and the step graph holds none of them."""
-    held = {}
-    for name in ("modulation", "condition", "step"):
-        tensors = onnx.load(made.graph(name), load_external_data=False).graph.initializer
-        made_up = ("val_", "scalar_tensor", "view", "_unsafe_view")
-        tables = (*made_up, "cos", "sin", "frame", "frequencies", "positions")
-        sizes = {t.name: int(np.prod(t.dims)) for t in tensors if not t.name.startswith(tables)}
-        held[name] = sum(sizes.values())
-    dim, square = ARCH.dim, ARCH.dim**2
-    block = 4 * (square + dim) + 2 * (2 * square) + 2 * dim + dim  # attention, feed-forward, biases
-    rows = 6 * (square + dim)
-    assert held["step"] == ARCH.depth * block + 100 * dim + (dim * 100 + 100) + 2 * (square // 16 * 31 + dim)
-    assert held["modulation"] == ARCH.depth * rows + (256 * dim + dim) + (square + dim) + 2 * (square + dim)
-    missing = FULL.depth - ARCH.depth
-    assert sum(held.values()) == BASE_PARAMETERS - missing * (block + rows)
-    assert (held["modulation"] + missing * rows) / BASE_PARAMETERS == pytest.approx(0.42, abs=0.005)
 
 
 def check_against_upstream(made: contract.Bundle, weights: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from appliance.engine.backend import Graph, Ranges
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtGraph
 from tests.engine.lanes import BATCHED, MIXED, Padded, relative, solo, staggered
-from tests.export.small import Workshop
+from tests.export.small import Workshop, run
 
 pytestmark = pytest.mark.torch
 
@@ -88,6 +88,11 @@ def spelled_out(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(model.SerializeToString(), options)
 
 
+def run_spelled_out(path: Path, given: Arrays) -> Arrays:
+    session = spelled_out(path)
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, given), strict=True))
+
+
 class SpelledOut(Padded):
     """The CPU as a runtime of fixed shapes that reads fused attention's mask whole."""
 
@@ -119,17 +124,9 @@ def inputs_of(bundle: Bundle, name: str) -> Arrays:
     return given
 
 
-def run(session: onnxruntime.InferenceSession, given: Arrays) -> Arrays:
-    return dict(zip([o.name for o in session.get_outputs()], session.run(None, given), strict=True))
-
-
-def plain(path: Path) -> onnxruntime.InferenceSession:
-    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-
-
 def check_rows(bundle: Bundle, name: str, fused: Arrays, given: Arrays) -> None:
     """Velocities of frames that are not padding, and keys and values of the reference, are the default's."""
-    wanted = run(plain(bundle.graph(name)), given)
+    wanted = run(bundle.graph(name), given)
     bound = BOUNDS[bundle.manifest.precision]
     for row, length in enumerate(given["lengths"].tolist()):
         velocity = wanted["velocity"][row, :length]
@@ -140,13 +137,13 @@ def check_rows(bundle: Bundle, name: str, fused: Arrays, given: Arrays) -> None:
 
 
 @pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("runtime", [spelled_out, plain])
+@pytest.mark.parametrize("runtime", [run_spelled_out, run])
 def test_rows_of_mixed_lengths_are_the_default_graphs(
-    runtime: Callable[[Path], onnxruntime.InferenceSession], name: str, bundle: Bundle
+    runtime: Callable[[Path, Arrays], Arrays], name: str, bundle: Bundle
 ) -> None:
     """On a CPU the runtime's own operators compute float16 between casts."""
     given = inputs_of(bundle, name)
-    check_rows(bundle, name, run(runtime(bundle.graph(name, FUSED)), given), given)
+    check_rows(bundle, name, runtime(bundle.graph(name, FUSED), given), given)
 
 
 def test_frames_before_a_reference_are_read_as_keys(workshop: Workshop) -> None:
@@ -154,7 +151,7 @@ def test_frames_before_a_reference_are_read_as_keys(workshop: Workshop) -> None:
     bundle = workshop.make("v1").bundle
     for name in ("step_keys", "step_reply"):
         given = inputs_of(bundle, name) | {"reference_lengths": np.array([23, 5, 11], np.int32)}
-        found, wanted = (run(plain(bundle.graph(name, v)), given)["velocity"] for v in (FUSED, "default"))
+        found, wanted = (run(bundle.graph(name, v), given)["velocity"] for v in (FUSED, "default"))
         assert relative(found[0], wanted[0]) <= BOUNDS["fp32"]
         assert relative(found[1, :17], wanted[1, :17]) > 1e-2
 

@@ -32,9 +32,8 @@ def files_of(bundle: Bundle) -> set[str]:
 def test_a_float_bundle_is_described_in_full(workshop: Workshop) -> None:
     bundle = workshop.make("v0").bundle
     text = describe(bundle)
-    assert text.startswith(
-        "small, fp32, format 1.8; backends ort-cpu, ort-cuda, tensorrt; batch-invariant: yes; "
-    )
+    head = "small, fp32, format 1.8; backends ort-cpu, ort-cuda, tensorrt; batch-invariant: yes; "
+    assert text.startswith(head)
     assert f"up to {small.MAX_FRAMES} frames (24.6 s)" in text
     assert "vocoder vocos (center), 33 vocabulary entries" in text
     assert "licence of the weights: Apache-2.0 (model.safetensors)" in text
@@ -53,9 +52,8 @@ def test_a_float_bundle_is_described_in_full(workshop: Workshop) -> None:
 
 def test_known_weights_and_their_terms_are_named(workshop: Workshop) -> None:
     bundle = workshop.make("v0").bundle
-    terms = Licence(
-        "MIT", "https://huggingface.co/ai4bharat/IndicF5/tree/0123", note="weights x: doubtful: y"
-    )
+    source = "https://huggingface.co/ai4bharat/IndicF5/tree/0123"
+    terms = Licence("MIT", source, note="weights x: doubtful: y")
     text = Text(("hi", "mr"), "char", "lower", "NFD")
     manifest = dataclasses.replace(bundle.manifest, licence=terms, text=text, weights="raw")
     said = describe(dataclasses.replace(bundle, manifest=manifest))
@@ -65,16 +63,13 @@ def test_known_weights_and_their_terms_are_named(workshop: Workshop) -> None:
     assert "known weights" not in describe(bundle)
 
 
-def test_every_variant_has_its_line(workshop: Workshop) -> None:
+def test_every_variant_has_its_line_and_precision_shows_in_types(workshop: Workshop) -> None:
     bundle = workshop.make("v1", precision="fp16").bundle
     table = rows(describe(bundle))
     assert {*table} == files_of(bundle)
     assert "float16" in table["step.onnx"][4]
     parameters = [int(table[f"{name}.onnx"][2].replace(",", "")) for name in ("step", "step_keys")]
     assert parameters[0] == pytest.approx(parameters[1], abs=100)  # they share all but shapes
-
-
-def test_int8_shows_in_types_and_operators(workshop: Workshop) -> None:
     text = describe(workshop.make("v1", precision="int8").bundle)
     assert "small, int8, format 1.8; backends ort-cpu; batch-invariant: no" in text
     assert "int8" in rows(text)["step_keys_int8.onnx"][4]

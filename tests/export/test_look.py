@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from torch import Tensor
+from safetensors.torch import load_file
 
 from export import assemble
 from export.cli import main
@@ -37,7 +37,7 @@ PHONES = [" ", *"abdeis.", "zh0", "ao3"]
 def f5(folder: Path, update: int = 12_000, last: str = "model_last.pt") -> Path:
     """`ckpts/NAME` of f5-tts, with its `data/NAME_pinyin` beside it."""
     made = small.write_files(folder / "made", small.V1)
-    stored = {n: v for n, v in torch_tensors(made.checkpoint).items() if "transformer" in n}
+    stored = {n: v for n, v in load_file(made.checkpoint).items() if "transformer" in n}
     place, data = folder / "ckpts/stimme", folder / "data/stimme_pinyin"
     place.mkdir(parents=True)
     data.mkdir(parents=True)
@@ -57,29 +57,18 @@ def f5(folder: Path, update: int = 12_000, last: str = "model_last.pt") -> Path:
     return place
 
 
-def torch_tensors(path: Path) -> dict[str, Tensor]:
-    from safetensors.torch import load_file
-
-    return dict(load_file(path))
-
-
 def zipvoice(folder: Path, tokenizer: str, tokens: list[str], *, distilled: bool = False) -> Path:
     """`exp/NAME` of ZipVoice, its checkpoints as `save_checkpoint` writes them."""
     place = write_random_zipvoice(folder / "exp/zv", TRACED, tokens, embeds_guidance=distilled)
     small.write_vocoder(place / "vocos", "vocos")
     state = torch.load(place / "model.pt", weights_only=True)["model"]
     (place / "model.pt").unlink()
-    whole: dict[str, Any] = {
+    whole = {
         "model": state,
-        "optimizer": {"state": {}, "param_groups": []},
-        "scheduler": {"epoch": 0, "batch": 9},
-        "grad_scaler": None,
-        "sampler": {"epoch": 0},
         "model_avg": {name: value + 1 for name, value in state.items()},
-        "exp_dir": PosixPath("exp/zv"),
-        "device": torch.device("cpu"),
-        "tokenizer": tokenizer,
-        "lang": "de",
+        **{"optimizer": {"state": {}, "param_groups": []}, "scheduler": {"epoch": 0, "batch": 9}},
+        **{"grad_scaler": None, "sampler": {"epoch": 0}, "exp_dir": PosixPath("exp/zv")},
+        **{"device": torch.device("cpu"), "tokenizer": tokenizer, "lang": "de"},
     }
     torch.save({**whole, "batch_idx_train": 9000}, place / "checkpoint-9000.pt")
     torch.save({**whole, "batch_idx_train": 10_000}, place / "checkpoint-10000.pt")
@@ -152,14 +141,9 @@ VOICES: Mapping[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "f5": (
         f5,
         [
-            "training of F5-TTS",
-            "small, of ",
-            "pe_attn_head: null, text_mask_padding: true; 64 × 2",
-            "stimme_pinyin/vocab.txt",
-            "averaged and raw; averaged are taken",
-            "update 12000",
-            "model_10000.pt",
-            "SWivid/F5-TTS's, CC-BY-NC-4.0",
+            *("training of F5-TTS", "small, of ", "pe_attn_head: null, text_mask_padding: true; 64 × 2"),
+            *("stimme_pinyin/vocab.txt", "averaged and raw; averaged are taken", "update 12000"),
+            *("model_10000.pt", "SWivid/F5-TTS's, CC-BY-NC-4.0"),
         ],
         "model_last.pt",
     ),
@@ -280,27 +264,24 @@ def test_what_look_knows_by_heart_is_what_the_families_have() -> None:
 
 
 def test_folders_without_a_training_are_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no such folder"):
-        look.look(tmp_path / "nothing")
-    with pytest.raises(CheckpointError, match="has no checkpoint of a training"):
-        look.look(tmp_path)
+    def refused(message: str, place: Path = tmp_path) -> None:
+        with pytest.raises(CheckpointError, match=message):
+            look.look(place)
+
+    refused("no such folder", tmp_path / "nothing")
+    refused("has no checkpoint of a training")
     (tmp_path / "pretrained_model_1250000.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="only what it started from"):
-        look.look(tmp_path)
+    refused("only what it started from")
     torch.save({"base_model.model.attn.to_q.lora_A.weight": torch.zeros(1)}, tmp_path / "adapter.pt")
-    with pytest.raises(CheckpointError, match=r"LoRA .*merge_and_unload"):
-        look.look(tmp_path)
+    refused(r"LoRA .*merge_and_unload")
     (tmp_path / "adapter.pt").unlink()
     (tmp_path / "model.gguf").write_bytes(b"GGUF\x03")
-    with pytest.raises(CheckpointError, match="is a GGUF file"):
-        look.look(tmp_path)
+    refused("is a GGUF file")
 
 
 def test_looking_imports_no_torch(tmp_path: Path) -> None:
-    code = (
-        "import sys; from export.__main__ import _run; "
-        "assert _run(sys.argv[1:]) == 0; assert 'torch' not in sys.modules"
-    )
+    code = "import sys; from export.__main__ import _run; assert _run(sys.argv[1:]) == 0; "
+    code += "assert 'torch' not in sys.modules"
     place = f5(tmp_path)
     for command in (["look", place], ["inspect", place / "model_last.pt"]):
         subprocess.run([sys.executable, "-c", code, *map(str, command)], check=True, capture_output=True)

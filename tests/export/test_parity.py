@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import shutil
@@ -19,7 +20,7 @@ from torch import nn
 from appliance.contract.bundle import Bundle
 from appliance.contract.mel import MelSpec
 from appliance.contract.schedule import time_grid
-from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.contract.tokens import Vocabulary
 from appliance.engine.cases import FEMALE, MALE, transcript
 from appliance.errors import EngineFault
 from export import assemble
@@ -34,7 +35,6 @@ pytestmark = pytest.mark.torch
 
 SIZE = len(small.VOCABULARY)
 VOCABULARY = Vocabulary(tuple(small.VOCABULARY))
-READINGS = ((FEMALE, 330), (MALE, 330))
 
 
 @pytest.fixture(scope="module")
@@ -89,24 +89,12 @@ def test_cases_repeat_and_look_like_log_mels() -> None:
     assert (segment.frames, segment.reference_frames, segment.guidance) == (128, 50, 2.0)
 
 
-def expected(
-    made: BuiltBundle,
-    references: list[oracles.Oracle],
-    vocoder: nn.Module | None = None,
-    *,
-    lossy: bool = False,
-) -> oracles.Expectations:
-    config, weights = checkpoint.load_vocos(made.files.vocoder_path)
-    model = vocoder or checkpoint.build_vocos(config, weights)
-    return ask([lambda o=o: o for o in references], lambda: model, lossy=lossy)  # type: ignore[misc]
-
-
 def ask(
-    makers: list[Callable[[], oracles.Oracle]], vocoder: Callable[[], nn.Module], *, lossy: bool = False
+    makers: list[Callable[[], oracles.Oracle]], vocoder: nn.Module, *, lossy: bool = False
 ) -> oracles.Expectations:
     return oracles.expect(
         makers,
-        vocoder,
+        lambda: vocoder,
         MelSpec("vocos"),
         VOCABULARY,
         max_frames=small.MAX_FRAMES,
@@ -114,13 +102,18 @@ def ask(
         step_frames=(41,),
         sample_frames=50,
         nfes=(5,),
-        readings=READINGS,
+        readings=((FEMALE, 330), (MALE, 330)),
     )
 
 
 @pytest.fixture(scope="module")
-def answers(made: BuiltBundle, references: list[oracles.Oracle]) -> oracles.Expectations:
-    return expected(made, references)
+def vocos(made: BuiltBundle) -> nn.Module:
+    return checkpoint.build_vocos(*checkpoint.load_vocos(made.files.vocoder_path))
+
+
+@pytest.fixture(scope="module")
+def answers(references: list[oracles.Oracle], vocos: nn.Module) -> oracles.Expectations:
+    return ask([lambda: references[0], lambda: references[1]], vocos)
 
 
 def test_a_sound_bundle_passes_and_says_by_how_much(made: BuiltBundle, answers: oracles.Expectations) -> None:
@@ -216,12 +209,7 @@ def without_masks(graph: onnx.GraphProto) -> None:
         ("step.onnx", without_masks, "default", {"padded"}),
         ("step_reply.onnx", scaled(1.0001), "default", {"reply"}),
         ("step_reply_cpu.onnx", scaled(1.0001), "ort-cpu", {"reply"}),
-        (
-            "step_keys_cpu.onnx",
-            scaled(1.001),
-            "ort-cpu",
-            {"guided", "unguided", "keys", "step", "sample"},
-        ),
+        ("step_keys_cpu.onnx", scaled(1.001), "ort-cpu", {"guided", "unguided", "keys", "step", "sample"}),
     ],
 )
 def test_a_graph_that_is_off_fails_where_it_runs(
@@ -269,32 +257,31 @@ class Off:
 
 @pytest.mark.parametrize("share", [2e-4, float("nan")])
 def test_an_error_beyond_its_bound_fails_and_so_does_a_nan(
-    made: BuiltBundle, references: list[oracles.Oracle], share: float
+    made: BuiltBundle, references: list[oracles.Oracle], vocos: nn.Module, share: float
 ) -> None:
-    report = parity.measure(made.bundle, expected(made, [Off(references[0], share)]))
+    report = parity.measure(made.bundle, ask([lambda: Off(references[0], share)], vocos))
     assert {line.split(" at ")[0] for line in report.failed} >= {"step", "sample"}
     assert "sample at 50 frames, NFE 5, variant ort-cpu, against off: " in " ".join(report.failed)
     assert "allowed 5.0e-05" in " ".join(report.failed)
 
 
-def test_a_vocoder_that_is_off_fails_alone(made: BuiltBundle, references: list[oracles.Oracle]) -> None:
-    config, weights = checkpoint.load_vocos(made.files.vocoder_path)
-    louder = checkpoint.build_vocos(config, weights)
+def test_a_vocoder_that_is_off_fails_alone(
+    made: BuiltBundle, references: list[oracles.Oracle], vocos: nn.Module
+) -> None:
+    louder = copy.deepcopy(vocos)
     with torch.no_grad():
         louder.head.out.bias[:513] += 1e-2
-    report = parity.measure(made.bundle, expected(made, references, louder))
+    report = parity.measure(made.bundle, ask([lambda: references[0]], louder))
     assert {line.split(" at ")[0] for line in report.failed} == {"vocoder", "wave"}
 
 
 def test_a_package_that_is_not_installed_is_noted_as_absent(
-    made: BuiltBundle, references: list[oracles.Oracle]
+    made: BuiltBundle, references: list[oracles.Oracle], vocos: nn.Module
 ) -> None:
     def absent() -> oracles.Oracle:
         raise ImportError("No module named 'f5_tts'")
 
-    vocoder = checkpoint.build_vocos(*checkpoint.load_vocos(made.files.vocoder_path))
-    asked = ask([lambda: references[0], absent], lambda: vocoder)
-    report = parity.measure(made.bundle, asked)
+    report = parity.measure(made.bundle, ask([lambda: references[0], absent], vocos))
     assert report.failed == [] and {row.against for row in report.rows} == {"float64"}
     assert report.record()["upstream"] == "not installed here (No module named 'f5_tts')"
     assert report.table().endswith("upstream's package: not installed here (No module named 'f5_tts')")
@@ -339,8 +326,8 @@ def int8(workshop: Workshop) -> BuiltBundle:
 
 
 @pytest.fixture(scope="module")
-def lossy(made: BuiltBundle, references: list[oracles.Oracle]) -> oracles.Expectations:
-    return expected(made, references[:1], lossy=True)
+def lossy(references: list[oracles.Oracle], vocos: nn.Module) -> oracles.Expectations:
+    return ask([lambda: references[0]], vocos, lossy=True)
 
 
 def test_int8_is_held_to_a_share_of_what_few_steps_cost(
@@ -350,11 +337,8 @@ def test_int8_is_held_to_a_share_of_what_few_steps_cost(
     report = parity.measure(int8.bundle, lossy)
     assert report.failed == []
     rows = {row.what: row for row in report.rows}
-    assert set(rows) == {
-        *("modulation", "condition", "vocoder"),
-        *("guided", "unguided", "keys", "reply"),
-        *("mel", "wave mel"),
-    }
+    kinds = ("modulation", "condition", "vocoder", "guided", "unguided", "keys", "reply", "mel", "wave mel")
+    assert {*rows} == {*kinds}
     for what in ("mel", "wave mel"):
         assert 0.001 < rows[what].error <= rows[what].bound == 0.35  # type: ignore[operator]
         assert rows[what].snr_db is None
@@ -457,7 +441,3 @@ def test_a_trajectory_is_the_oracles_own_sample(references: list[oracles.Oracle]
     guided, unguided = solved.velocities[0]
     moved = given.noise + np.float32(times[1]) * (3.0 * guided - 2.0 * unguided)
     assert parity.relative_error(solved.latents[1], moved) <= 1e-6
-
-
-def test_the_vocabulary_of_the_bundle_is_read(made: BuiltBundle) -> None:
-    assert read_vocabulary(made.bundle.vocab) == VOCABULARY

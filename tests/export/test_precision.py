@@ -99,31 +99,22 @@ def step(request: pytest.FixtureRequest, fp16: BuiltBundle) -> Typed:
     return Typed(fp16.bundle.graph(request.param))
 
 
-def test_steps_keep_latents_velocity_and_norms_in_float32(step: Typed) -> None:
+def test_steps_keep_what_is_summed_in_float32_and_multiply_weights_in_float16(step: Typed) -> None:
+    depth = small.V1.depth
     assert step.types["latents"] == step.types["velocity"] == step.types["mod_table"] == FLOAT
     assert set(step.inputs("LayerNormalization", "Softmax")) == {FLOAT}
-    assert len(step.of("LayerNormalization")) == 2 * small.V1.depth + 1
-    assert len(step.of("Softmax")) == small.V1.depth
+    assert (len(step.of("LayerNormalization")), len(step.of("Softmax"))) == (2 * depth + 1, depth)
     assert set(step.inputs("Exp")) == {FLOAT}  # Mish's
-
-
-def test_rotary_tables_and_products_are_float32(step: Typed) -> None:
     for table in ("cos", "sin"):
         assert step.types[table] == FLOAT
         products = list(step.readers(table))
-        assert len(products) == 2 * small.V1.depth  # two halves of q and k together in each block
+        assert len(products) == 2 * depth  # two halves of q and k together in each block
         assert {(n.op_type, step.types[n.output[0]]) for n in products} == {("Mul", FLOAT)}
-
-
-def test_modulation_rows_act_in_float32_but_for_the_gates(step: Typed) -> None:
+    # Rows of modulation act in float32, but for the gates.
     uses = Counter((n.op_type, step.types[n.output[0]]) for n in step.readers("mod_table"))
-    gates = 2 * small.V1.depth
-    assert uses == {("Add", FLOAT): 2 * gates + 2, ("Cast", HALF): gates}
-
-
-def test_products_keys_and_values_are_float16(step: Typed) -> None:
+    assert uses == {("Add", FLOAT): 4 * depth + 2, ("Cast", HALF): 2 * depth}
     products = step.of("MatMul")
-    assert len(products) == 6 * small.V1.depth + 2
+    assert len(products) == 6 * depth + 2
     assert {step.types[name] for node in products for name in node.input} == {HALF}
     assert set(step.inputs("Conv")) == {HALF}
     given = {name for name in step.types if name.startswith(("keys_", "values_"))}

@@ -60,10 +60,8 @@ def test_upstreams_vocabulary_tells_no_language() -> None:
     text = files("f5_tts").joinpath("infer/examples/vocab.txt").read_bytes().decode()
     found, said = text_of(parse_vocabulary(text), "pinyin", None, None)
     assert found == Text()
-    assert said == [
-        "languages: not known, so no words are put into texts, as for numbers and signs; "
-        "--language CODE[,CODE] sets them"
-    ]
+    told = "languages: not known, so no words are put into texts, as for numbers and signs; "
+    assert said == [f"{told}--language CODE[,CODE] sets them"]
 
 
 def test_what_is_stated_goes_before_what_is_known_and_that_before_a_guess() -> None:

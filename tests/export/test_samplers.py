@@ -25,20 +25,10 @@ from appliance.engine.ort import OrtBackend
 from appliance.errors import InvalidRequest
 from appliance.request import FloatArray, Segment
 from export import assemble
-from export.cli import main
 from export.proof import oracles, parity
 from export.sources.checkpoint import CheckpointError, build_dit, build_vocos, load_dit, load_vocos
 from tests.daemons import BUNDLE, running
-from tests.engine.lanes import (
-    BATCHED,
-    Padded,
-    Watched,
-    WatchedPadded,
-    relative,
-    segment,
-    solo,
-    staggered,
-)
+from tests.engine.lanes import BATCHED, Padded, Watched, WatchedPadded, relative, segment, solo, staggered
 from tests.export import small
 from tests.export.small import BuiltBundle, Workshop
 from tests.fakes.gpu import open_on
@@ -103,12 +93,8 @@ class Plain:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self.model.time_embed, "forward", lambda _: embedded)
             self.model.clear_cache()
-            v = self.model(
-                x=torch.from_numpy(x)[None],
-                cond=cond,
-                text=torch.from_numpy(given.ids).long()[None],
-                time=torch.tensor(t, dtype=torch.float32),
-            )
+            ids = torch.from_numpy(given.ids).long()[None]
+            v = self.model(torch.from_numpy(x)[None], cond, ids, torch.tensor(t, dtype=torch.float32))
         return v[0].numpy()  # type: ignore[no-any-return]
 
     def sample(self, given: Segment) -> FloatArray:
@@ -225,14 +211,9 @@ def test_replay_takes_the_noise_of_each_step_and_refuses_what_the_bundle_does(
     wanted = small.reply(engine, given)
 
     def read(nfe: int, **changes: Any) -> Segment:
-        arrays = {
-            "cond": given.reference_log_mel[None],
-            "ids": given.ids[None],
-            "n_frames": given.frames,
-            "noise": np.stack([drawn(given, step) for step in range(4)]),
-            "guidance": 1.3,
-        }
-        np.savez(tmp_path / "case.npz", **{**arrays, **changes})
+        noise = np.stack([drawn(given, step) for step in range(4)])
+        arrays = {"cond": given.reference_log_mel[None], "ids": given.ids[None], "n_frames": given.frames}
+        np.savez(tmp_path / "case.npz", **(arrays | {"noise": noise, "guidance": 1.3} | changes))
         return replay.read_case(tmp_path / "case.npz", engine, nfe)
 
     mel, _ = replay.replay(engine, read(4))
@@ -298,9 +279,7 @@ def test_dmospeechs_published_layout(workshop: Workshop, tmp_path: Path) -> None
     """Student, teacher and critic in one file with the scale of the mels, random numbers in it."""
     made, scale = with_sampler(workshop, "renoise"), 2.5
     state = dict(load_dit(made.files.checkpoint, made.arch, len(small.VOCABULARY)))
-    times = {
-        f"time_embed2.{k.split('.', 1)[1]}": v + 1 for k, v in state.items() if k.startswith("time_embed.")
-    }
+    times = {n.replace("time_embed.", "time_embed2."): v + 1 for n, v in state.items() if "time_embed." in n}
     models = {
         "feedforward_model.": state | times,
         "guidance_model.real_unet.": {name: value + 1 for name, value in state.items()},
@@ -311,10 +290,8 @@ def test_dmospeechs_published_layout(workshop: Workshop, tmp_path: Path) -> None
     path = tmp_path / "model_85000.pt"
     torch.save({"model_state_dict": whole, "scale": torch.tensor(scale), "step": 85_000}, path)
     sampler = Sampler("renoise", "none", steps=(4,))
-    defaults = contract.Defaults(guidance=0.0, grid="uniform")
-    sources = dataclasses.replace(
-        small.sources(made.files), checkpoint=path, sampler=sampler, defaults=defaults
-    )
+    given = {"sampler": sampler, "defaults": contract.Defaults(guidance=0.0, grid="uniform")}
+    sources = dataclasses.replace(small.sources(made.files), checkpoint=path, **given)
     with workshop.reusing_traces():
         bundle = small.unmeasured(assemble.load(sources), tmp_path / "bundle")
     assert bundle.manifest.mel.scale == scale and bundle.manifest.sampler == sampler
@@ -339,39 +316,3 @@ def test_dmospeechs_published_layout(workshop: Workshop, tmp_path: Path) -> None
         torch.save(broken, path)
         with pytest.raises(CheckpointError, match=message):
             assemble.load(dataclasses.replace(sources, sampler=sampled_by))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ["--guidance", "embedded", "--strengths", "1,3", "--strength", "2"],
-            "does not have it: another --gui",
-        ),
-        (["--guidance", "embedded", "--strength", "2"], "--strengths: the range of strengths belongs to"),
-        (["--strengths", "1,3"], "--strengths: the range of strengths belongs to --guidance embedded"),
-        (["--guidance", "embedded", "--strengths", "1,3"], "name the usual strength too, --strength W"),
-        (["--sampler", "renoise"], "update: renoise has one row: guidance must be none or embedded"),
-        (["--steps", "4;2"], "--steps 4;2: must be numbers with commas between them"),
-        (["--steps", "4,2"], "steps: must increase, not 4, 2"),
-        (
-            ["--sampler", "renoise", "--guidance", "none", "--precision", "int8"],
-            "--precision int8: its errors are measured in those of few steps",
-        ),
-    ],
-)
-def test_samplers_that_do_not_fit_are_refused(
-    workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
-) -> None:
-    files = workshop.sampled("none").files
-    assert main([*small.bundle_command(files, tmp_path / "out"), *options]) == 1
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_weights_that_embed_a_strength_are_of_no_other_sampler(
-    workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = with_sampler(workshop, "embedded").files
-    assert main(small.bundle_command(files, tmp_path / "out")) == 1
-    assert "this checkpoint has it: --guidance embedded" in capsys.readouterr().err

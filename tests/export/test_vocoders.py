@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from appliance.contract import bundle as contract
 from appliance.contract.mel import MelSpec
 from export.graphs import fourier, vocoders
 from export.model.bigvgan import BigVGAN, BigVGANConfig
+from export.model.hifigan import HiFiGANConfig
 from export.model.redraw import redraw
 from export.model.vocos import VocosConfig
 from export.sources.checkpoint import build_vocos, load_vocos
@@ -108,6 +110,7 @@ V2: dict[str, Any] = {
     "sampling_rate": 24000,
     "batch_size": 4,
 }
+HIFIGAN = json.loads(json.dumps(dataclasses.asdict(small.HIFIGAN)))
 CONFIGS: dict[str, dict[str, Any]] = {
     "v2": V2,
     "linear_scale": {**V2, "snake_logscale": False},
@@ -182,24 +185,12 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (VocosConfig, changed("backbone", adanorm_num_embeddings=4), "adanorm"),
     (VocosConfig, changed("head", padding="valid"), "padding: must be one of center, same, not 'valid'"),
     (VocosConfig, changed("backbone", input_channels=80), "is 80, feature_extractor.n_mels 100"),
-    (
-        VocosConfig,
-        {"head": {"class_path": "a.ISTFTHead", "init_args": {"dim": 48}}},
-        "missing key n_fft",
-    ),
+    (VocosConfig, {"head": {"class_path": "a.ISTFTHead", "init_args": {"dim": 48}}}, "missing key n_fft"),
     (VocosConfig, changed("backbone", dim=None), "backbone.init_args: dim: must be int, not NoneType"),
     (VocosConfig, changed("backbone", num_layers="a few"), "num_layers: must be int, not str"),
     (VocosConfig, changed("backbone", num_layers=0), "num_layers: must be .*, not 0"),
-    (
-        VocosConfig,
-        changed("feature_extractor", sample_rate=None),
-        "feature_extractor.init_args: sample_rate: must be int, not NoneType",
-    ),
-    (
-        VocosConfig,
-        changed("feature_extractor", n_fft=2048),
-        "head.n_fft is 1024, feature_extractor.n_fft 2048",
-    ),
+    (VocosConfig, changed("feature_extractor", sample_rate=None), "sample_rate: must be int, not NoneType"),
+    (VocosConfig, changed("feature_extractor", n_fft=2048), "n_fft is 1024, feature_extractor.n_fft 2048"),
     (VocosConfig, changed("feature_extractor", hop_length=512), "hop_length is 256, .*hop_length 512"),
     (VocosConfig, ["backbone"], "missing section"),
     (BigVGANConfig, {"activation": "relu"}, "activation: must be one of snake, snakebeta, not 'relu'"),
@@ -217,6 +208,11 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (BigVGANConfig, {"upsample_kernel_sizes": [8, 5, 4]}, "5 does not centre on a rate of 2"),
     (BigVGANConfig, {"snake_logscale": ...}, "missing key snake_logscale"),
     (BigVGANConfig, [1], "must be a mapping"),
+    (HiFiGANConfig, {"resblock": "3"}, "resblock: must be one of 1, 2, not '3'"),
+    (HiFiGANConfig, {"upsample_rates": [8, 0, 2, 2]}, "must hold numbers from 1"),
+    (HiFiGANConfig, {"hop_size": 200}, "hop_size: is 200, upsample_rates multiply to 256"),
+    (HiFiGANConfig, {"upsample_rates": [8, 8]}, "differ in length"),
+    (HiFiGANConfig, {"resblock_kernel_sizes": [3]}, "differ in length"),
 ]
 """A configuration's class, what is changed in one that is read (`...`: left out), and the refusal."""
 
@@ -224,7 +220,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
 @pytest.mark.parametrize(("kind", "change", "message"), REFUSED)
 def test_a_config_that_is_not_for_us_is_refused(kind: Any, change: Any, message: str) -> None:
     if isinstance(change, dict):
-        whole = (small.VOCOS.sections() if kind is VocosConfig else V2) | change
-        change = {key: value for key, value in whole.items() if value is not ...}
+        read = {VocosConfig: small.VOCOS.sections(), BigVGANConfig: V2, HiFiGANConfig: HIFIGAN}[kind]
+        change = {key: value for key, value in (read | change).items() if value is not ...}
     with pytest.raises(ValueError, match=message):
         kind.parse(change)

@@ -28,7 +28,6 @@ from appliance.engine.ort import OrtBackend
 from appliance.errors import BundleError
 from appliance.request import FloatArray, Segment
 from export import assemble
-from export.cli import main
 from export.families import NAMED, FamilyError, family, of, zipvoice
 from export.graphs import parts
 from export.model import zipformer
@@ -150,9 +149,8 @@ def test_every_token_has_as_many_frames_and_the_rest_the_padding(tokens: int, fr
 def test_the_unguided_row_changes_at_a_half() -> None:
     sampler = zipvoice.TWO_ROWS
     assert sampler.conditions == ("full", "speech", "none")
-    assert [sampler.unguided_at(t).condition for t in (0.0, 0.5, 0.5001, 1.0)] == 2 * ["speech"] + 2 * [
-        "none"
-    ]
+    unguided = [sampler.unguided_at(t).condition for t in (0.0, 0.5, 0.5001, 1.0)]
+    assert unguided == ["speech", "speech", "none", "none"]
     weights = sampler.weights(np.array([0.0, 0.5, 0.75, 1.0]), 1.5)
     assert np.allclose(weights, [[2.0, -1.5], [1.0, -0.75], [0.625, -0.375]])
     assert Sampler().conditions == ("full", "none") and Sampler(guidance="none").conditions == ("full",)
@@ -171,67 +169,41 @@ def test_a_model_json_is_a_family(tmp_path: Path) -> None:
     assert torch.equal(kept, whole[numbers])
     as_it_is = dataclasses.replace(one.sources, tokenizer="char")
     assert assemble.load(as_it_is).vocabulary.tokens == tuple(TOKENS)
-    stated = json.loads((tmp_path / "zipvoice/model/model.json").read_text())
-    for feature, message in (
-        ({"sampling_rate": 44_100}, "sample_rate_hz must be 44100, not 24000"),
-        ({"type": "encodec"}, "feature: type: must be one of vocos, not 'encodec'"),
-        ({"sampling_rate": 0}, "feature: sampling_rate: must be at least 1, not 0"),
-    ):
-        (tmp_path / "other.json").write_text(json.dumps({**stated, "feature": feature}))
-        with pytest.raises((FamilyError, assemble.BundleFailed), match=message):
-            assemble.load(dataclasses.replace(one.sources, family=family(str(tmp_path / "other.json"))))
     assert one.text.duration == "tokens"
-    (tmp_path / "odd.json").write_text(json.dumps({"model": {"fm_decoder_depth": 3}}))
-    with pytest.raises(FamilyError, match="unknown key fm_decoder_depth; valid keys: fm_decoder_down"):
-        family(str(tmp_path / "odd.json"))
-    (tmp_path / "odd.json").write_text(json.dumps({"model": {"pos_dim": 7}}))
-    with pytest.raises(FamilyError, match="pos_dim, time_embed_dim: must be even"):
-        family(str(tmp_path / "odd.json"))
+    other = tmp_path / "other.json"
+    stated = json.loads((tmp_path / "zipvoice/model/model.json").read_text())
+    for change, message in (
+        ({"feature": {"sampling_rate": 44_100}}, "sample_rate_hz must be 44100, not 24000"),
+        ({"feature": {"type": "encodec"}}, "feature: type: must be one of vocos, not 'encodec'"),
+        ({"feature": {"sampling_rate": 0}}, "feature: sampling_rate: must be at least 1, not 0"),
+        ({"model": {"fm_decoder_depth": 3}}, "unknown key fm_decoder_depth; valid keys: fm_decoder_down"),
+        ({"model": {"pos_dim": 7}}, "pos_dim, time_embed_dim: must be even"),
+    ):
+        other.write_text(json.dumps(stated | change))
+        with pytest.raises((FamilyError, assemble.BundleFailed), match=message):
+            assemble.load(dataclasses.replace(one.sources, family=family(str(other))))
     with pytest.raises(FamilyError, match="LuxTTS: is not declared here; known of its kind: ZipVoice-Li"):
         family("LuxTTS")
 
 
-def test_a_checkpoint_of_another_family_is_named(tmp_path: Path) -> None:
-    mine = published(tmp_path / "zip")
-    theirs = small.sources(small.write_files(tmp_path / "f5", small.V1))
-    with pytest.raises(CheckpointError, match="of ZipVoice, not of F5-TTS: --family ZipVoice-Li"):
-        assemble.load(dataclasses.replace(theirs, checkpoint=mine.checkpoint))
-    with pytest.raises(CheckpointError, match="of F5-TTS, not of ZipVoice: --family F5TTS_v1"):
-        assemble.load(dataclasses.replace(mine, checkpoint=theirs.checkpoint))
-
-
 def test_what_does_not_belong_to_a_checkpoint_is_named(tmp_path: Path) -> None:
     mine = published(tmp_path / "zip")
-    with pytest.raises(CheckpointError, match="does not have it: --guidance two-row"):
-        assemble.load(dataclasses.replace(mine, sampler=zipvoice.DISTILLED))
-    with pytest.raises(CheckpointError, match=r"tensors are missing: text_encoder\."):
-        deeper = dataclasses.replace(mine.family, arch=ARCH)
-        assemble.load(dataclasses.replace(mine, family=deeper))
+    theirs = small.sources(small.write_files(tmp_path / "f5", small.V1))
+
+    def refused(sources: assemble.Sources, message: str, **changes: Any) -> None:
+        with pytest.raises((CheckpointError, BundleError), match=message):
+            assemble.load(dataclasses.replace(sources, **changes))
+
+    refused(theirs, "of ZipVoice, not of F5-TTS: --family ZipVoice-Li", checkpoint=mine.checkpoint)
+    refused(mine, "of F5-TTS, not of ZipVoice: --family F5TTS_v1", checkpoint=theirs.checkpoint)
+    refused(mine, "does not have it: --guidance two-row", sampler=zipvoice.DISTILLED)
+    deeper = dataclasses.replace(mine.family, arch=ARCH)
+    refused(mine, r"tensors are missing: text_encoder\.", family=deeper)
     lines = mine.vocab.read_text().splitlines(keepends=True)
     mine.vocab.write_text("".join(lines[:-1]))
-    with pytest.raises(CheckpointError, match="was trained with 95 tokens, the given file has 94"):
-        assemble.load(mine)
+    refused(mine, "was trained with 95 tokens, the given file has 94")
     mine.vocab.write_text("".join(lines[1:]))
-    with pytest.raises(BundleError, match="must number its tokens from 0, one of them _"):
-        assemble.load(mine)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--precision", "int8-qdq"], "--precision int8-qdq: ZipVoice has fp32, fp16, int8"),
-        (["--grid", "sway"], "--grid: ZipVoice-LibriTTS has its own; --guidance, --strength and --steps may"),
-        (["--guidance", "none"], "--guidance none: ZipVoice has no such weights"),
-        (["--steps", "0"], "nfe must be between 1 and 64, not 0"),
-    ],
-)
-def test_the_command_line_refuses_what_the_family_is_not(
-    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = ["--checkpoint", "model.pt", "--vocab", "tokens.txt", "--vocoder-path", "vocos"]
-    command = ["bundle", "--family", "ZipVoice-LibriTTS", *files, "--out", str(tmp_path / "out")]
-    assert main([*command, *options]) == 1
-    assert f"export: {message}" in capsys.readouterr().err
+    refused(mine, "must number its tokens from 0, one of them _")
 
 
 # Precision
@@ -287,9 +259,8 @@ def test_a_reply_after_what_is_kept_of_the_reference_equals_the_whole(
     form: parts.Form, frames: int, reference: int, tmp_path: Path
 ) -> None:
     """At every rate, after references shorter than a convolution sees, whatever stands in the padding."""
-    weights = assemble.load(
-        published(tmp_path, distilled=True, arch=ARCH, name="ZipVoice-LibriTTS")
-    ).weights()
+    given = published(tmp_path, distilled=True, arch=ARCH, name="ZipVoice-LibriTTS")
+    weights = assemble.load(given).weights()
     rng = torch.Generator().manual_seed(frames)
     x, condition = torch.randn(1, frames, 100, generator=rng), torch.randn(1, frames, 64, generator=rng)
     at = torch.randn(4, ARCH.stacks, 64, generator=rng) * 0.3, torch.ones(1, dtype=torch.int32)
@@ -316,9 +287,8 @@ def test_products_that_overflow_in_half_are_named() -> None:
         return {peak.where: peak for peak in zipvoice.DECLARATION.peaks(model, decode, [solved], case)}
 
     calm, name = peaks(), "fm_decoder.encoders.0.layers.0.feed_forward2.in_proj"
-    assert all(peak.holds for peak in calm.values()) and {"step", "condition"} < {
-        p.graph for p in calm.values()
-    }
+    assert all(peak.holds for peak in calm.values())
+    assert {"step", "condition"} < {peak.graph for peak in calm.values()}
     assert not any(".norm" in where or "time_emb" in where for where in calm if where.startswith("fm_"))
     model.get_submodule(name).weight.mul_(40.0 * oracles.LARGEST_HALF / calm[name].value)
     assert not peaks()[name].is_finite
@@ -404,15 +374,10 @@ def reusing(model: ZipVoice, given: Segment, sampler: Sampler, keys: set[int]) -
 
     A row of another condition than before makes its own. Frames of the last group begin the reply.
     """
-    decoder, known, texts = (
-        model.fm_decoder,
-        len(given.reference_log_mel) // 4 * 4,
-        text_of(model, given.ids, given.frames),
-    )
-    noise, speech = (
-        torch.from_numpy(np.asarray(a))
-        for a in (given.noise, padded_mel(given.reference_log_mel, given.frames))
-    )
+    decoder, known = model.fm_decoder, len(given.reference_log_mel) // 4 * 4
+    texts = text_of(model, given.ids, given.frames)
+    mel = padded_mel(given.reference_log_mel, given.frames)
+    noise, speech = (torch.from_numpy(np.asarray(a)) for a in (given.noise, mel))
     shown = {"full": (texts, speech), "speech": (texts * 0, speech), "none": (texts * 0, speech * 0)}
     table, kept = zipformer.offsets_table(given.frames, model.arch.pos_dim), dict[int, tuple[str, Any]]()
     weights = torch.from_numpy(sampler.weights(given.times, given.guidance))
@@ -423,12 +388,8 @@ def reusing(model: ZipVoice, given: Segment, sampler: Sampler, keys: set[int]) -
         path = torch.cat([(1 - now) * noise[:known] + now * speech[:known], x]) if fresh else x
         whole = decoder.in_proj(torch.cat([path, *(part[-len(path) :] for part in shown[name])], dim=-1))
         w = torch.tensor([given.guidance]) if sampler.guidance == "embedded" else None
-        pasts = [
-            zipformer.Keeping(known // rate) if fresh else zipformer.Kept(of)
-            for rate, of in zip(
-                TRACED.fm_decoder_downsampling_factor, kept.get(row, ("", [[], []]))[1], strict=True
-            )
-        ]
+        before = zip(TRACED.fm_decoder_downsampling_factor, kept.get(row, ("", [[], []]))[1], strict=True)
+        pasts = [zipformer.Keeping(known // rate) if fresh else zipformer.Kept(of) for rate, of in before]
         rows = decoder.time_rows(now, w).split(1, dim=1)
         v = decoder(whole[None], table, rows, zipformer.Frames(len(path)), pasts)[0]
         if fresh:
@@ -546,13 +507,8 @@ def operations(arch: ZipVoiceArch, frames: int) -> float:
     widths = arch.query_head_dim, arch.pos_head_dim, arch.value_head_dim
     query, place, value = (width * heads for width in widths)
     total = 2.0 * frames * (mels * dim + dim * mels)
-    layers = zip(
-        arch.fm_decoder_downsampling_factor,
-        arch.fm_decoder_num_layers,
-        arch.fm_decoder_cnn_module_kernel,
-        strict=True,
-    )
-    for factor, count, kernel in layers:
+    counts, kernels = arch.fm_decoder_num_layers, arch.fm_decoder_cnn_module_kernel
+    for factor, count, kernel in zip(arch.fm_decoder_downsampling_factor, counts, kernels, strict=True):
         n = frames // factor
         weights = dim * (2 * query + place) + 2 * arch.pos_dim * place  # offsets are twice the frames
         weights += 2 * dim * 3 * arch.fm_decoder_feedforward_dim
