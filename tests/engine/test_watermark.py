@@ -82,6 +82,8 @@ def _spoken(engine: Synthesizer, given: Segment) -> np.ndarray:
     return samples
 
 
+@pytest.mark.slow
+@pytest.mark.once
 def test_its_time_is_part_of_what_a_finish_costs(tiny: Bundle) -> None:
     engine = load_for(tiny, EngineConfig(backend="ort-cpu", threads=1, lanes=1), watermark=FOLDER)
     marked: list[int] = []
