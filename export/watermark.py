@@ -54,18 +54,20 @@ def normalised(magnitude: Tensor) -> tuple[Tensor, Tensor]:
 class Embed(nn.Module):
     def __init__(self, subband: int, hidden: int) -> None:
         super().__init__()
+        self.subband = subband
         self.layers = layers(subband, hidden, subband)
 
     def forward(self, magnitude: Tensor) -> Tensor:
         """(N, bins) → (N, subband) gains."""
         level, mask = normalised(magnitude)
-        added = self.layers(level[:, : self.layers[0].in_channels]) * mask
+        added = self.layers(level[:, : self.subband]) * mask
         return torch.pow(10.0, added[0].T * (RANGE_DB / 20))
 
 
 class Detect(nn.Module):
     def __init__(self, subband: int, hidden: int) -> None:
         super().__init__()
+        self.subband = subband
         self.slow_layers = layers(subband, hidden, 2)
         self.normal_layers = layers(subband, hidden, 2)
         self.fast_layers = layers(subband, hidden, 2)
@@ -73,7 +75,7 @@ class Detect(nn.Module):
     def forward(self, magnitude: Tensor) -> Tensor:
         """(N, bins) → (1) confidence, near 0 to 1: three paces, weighed by their own attention."""
         level, mask = normalised(magnitude)
-        level = level[:, : self.slow_layers[0].in_channels]
+        level = level[:, : self.subband]
         frames = level.shape[2]
         found = []
         for net, length in (
@@ -143,8 +145,7 @@ def _place(name: str) -> str:
 def export(embed: Embed, detect: Detect, out: Path, source: str) -> None:
     """Write the folder `out`. Raises ExportError, OSError for a full folder."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    bands = embed.layers[0].in_channels
-    manifest = contract.Manifest(RATE_HZ, WINDOW, HOP, bands, THRESHOLD, source, "MIT")
+    manifest = contract.Manifest(RATE_HZ, WINDOW, HOP, embed.subband, THRESHOLD, source, "MIT")
     with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
         made = Path(scratch) / out.name
         made.mkdir()
