@@ -118,6 +118,8 @@ class AudioConfig(Ranged):
     """None: what the model makes of the voice's recording."""
     channel_gain_db: dict[str, float] = field(default_factory=dict)
     marked: bool = True
+    watermark: Path | None = None
+    """Folder of `python -m export watermark`; None: samples have no mark."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""`python -m export`: bundle · fetch · first-contact · look · parity · inspect."""
+"""`python -m export`: bundle · fetch · first-contact · look · parity · watermark · inspect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from appliance.contract import bundle as contract
 from appliance.contract.mel import Kind
 from appliance.contract.sampler import Guidance, Sampler, Update
 from appliance.errors import BundleError, EngineFault, PhonesMissing
-from export import assemble, contact, evidence, fetch, inspection, progress, workload
+from export import assemble, contact, evidence, fetch, inspection, progress, watermark, workload
 from export.families import NAMED, Family, FamilyError, family, of
 from export.graphs.to_onnx import ExportError
 from export.precision import qdq, rewrites
@@ -112,6 +112,11 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("bundle", type=Path)
     _add_sources(check)
     check.set_defaults(run=_parity)
+
+    mark = commands.add_parser("watermark", help="graphs of `audio.watermark`, of a network out of its wheel")
+    mark.add_argument("wheel", type=Path, help="resemble_perth-1.0.1-py3-none-any.whl")
+    mark.add_argument("--out", type=Path, default=Path("watermark"), help="default: watermark")
+    mark.set_defaults(run=lambda arguments: watermark.export_wheel(arguments.wheel, arguments.out))
 
     show = commands.add_parser("inspect", help="sizes, parameters, operators, precision, licences, parity")
     show.add_argument("bundle", type=Path, help="or, as `look`, a checkpoint or its folder")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -399,10 +400,15 @@ def identity(folder: Path) -> str:
 
 def verify_files(bundle: Bundle) -> None:
     """Raise BundleError naming the first file that differs from the manifest."""
-    for name, want in bundle.manifest.files.items():
-        path = bundle.folder / name
+    check_files(bundle.folder, bundle.manifest.files, "bundle")
+
+
+def check_files(folder: Path, files: Mapping[str, File], what: str) -> None:
+    """Raise BundleError naming the first file that differs; `what`: name of all of them together."""
+    for name, want in files.items():
+        path = folder / name
         if not path.is_file():
-            raise BundleError(f"{path}: missing; copy the bundle again")
+            raise BundleError(f"{path}: missing; copy the {what} again")
         if (size := path.stat().st_size) != want.size_bytes:
             raise BundleError(f"{path}: {size} bytes, the manifest says {want.size_bytes}; copy it again")
         if (got := sha256(path)) != want.sha256:

@@ -22,6 +22,7 @@ from appliance.engine.costs import TRUSTED, CostTable
 from appliance.engine.flow import Flow, LaneState
 from appliance.engine.modulation import ModulationTable, capacity
 from appliance.engine.vocoder import Decoder
+from appliance.engine.watermark import Watermark
 from appliance.errors import BundleError, EngineFault
 from appliance.request import MAX_REFERENCE_S, FloatArray, Lane, PassedOver, Segment
 
@@ -97,6 +98,7 @@ class Synthesizer:
         self.costs = CostTable(calls.together)
         self.captures = False
         """Makes CUDA graphs of steps; set by the warm-up."""
+        self.watermark: Watermark | None = None
         self.passed_over: tuple[PassedOver, ...] = ()
         """Backends that `auto` tried before this one."""
         self._lanes: dict[int, LaneState] = {}
@@ -166,7 +168,7 @@ class Synthesizer:
         return mel
 
     def finish(self, lane_id: int) -> FloatArray:
-        """(samples,) of the generated part, at the model's rate and the reference's original level.
+        """(samples,) of the generated part, at the model's rate and the reference's original level, marked.
 
         Raises EngineFault when they are not finite, ValueError while steps are left.
         """
@@ -183,7 +185,9 @@ class Synthesizer:
         if not np.isfinite(samples).all():
             self.log_mel(lane_id)  # raises where the flow is at fault
             raise EngineFault("the vocoder produced numbers that are not finite")
-        return samples if segment.gain == 1.0 else samples * np.float32(segment.gain)
+        if segment.gain != 1.0:
+            samples = samples * np.float32(segment.gain)
+        return samples if self.watermark is None else self.watermark.embed(samples)
 
     def decode(self, log_mel: FloatArray) -> FloatArray:
         """(N, M) → (samples,) through the vocoder. Raises EngineFault when they are not finite."""

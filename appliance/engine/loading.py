@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from appliance.config import EngineConfig
@@ -23,6 +24,7 @@ from appliance.engine.tensorrt.build import Report
 from appliance.engine.tensorrt.gate import Comparison, compare_steps
 from appliance.engine.tensorrt.prepare import OpenBackend
 from appliance.engine.tensorrt.trt import TrtBackend
+from appliance.engine.watermark import Watermark
 from appliance.errors import (
     ApplianceError,
     BundleError,
@@ -60,16 +62,25 @@ def open_backend(name: str, config: EngineConfig = DEFAULTS, report: Report = lo
 
 
 def load_for(
-    bundle: Bundle, config: EngineConfig, report: Report = logger.debug, postponed: str = ""
+    bundle: Bundle,
+    config: EngineConfig,
+    report: Report = logger.debug,
+    postponed: str = "",
+    watermark: Path | None = None,
 ) -> Synthesizer:
     """Load by a configuration, under "auto" on the first of BACKENDS that synthesises a silence.
 
     `postponed`: reason for which "auto" builds no engines now, and takes the next backend. Raises
-    BundleError naming what each backend lacks, EngineFault where one failed otherwise, and what `report`
-    raises.
+    BundleError naming what each backend lacks, EngineFault where one failed otherwise, ConfigError for the
+    folder `watermark`, and what `report` raises.
     """
     try:
-        return _load(bundle, config, report, postponed)
+        mark = None if watermark is None else Watermark(watermark, config.threads)
+        if mark is not None:
+            mark.check_rate(bundle.manifest.mel.sample_rate_hz)
+        engine = _load(bundle, config, report, postponed)
+        engine.watermark = mark
+        return engine
     except (ApplianceError, Interrupted):
         raise
     except (MemoryError, OSError) as error:
@@ -79,10 +90,12 @@ def load_for(
         raise BundleError(f"{bundle.folder}: cannot be loaded: {_reason(error)}") from error
 
 
-def load_beside(bundle: Bundle, config: EngineConfig, nfe: int, report: Report) -> Synthesizer:
+def load_beside(
+    bundle: Bundle, config: EngineConfig, nfe: int, report: Report, watermark: Path | None = None
+) -> Synthesizer:
     """Load and warm up an engine beside the one that speaks. Raises as `load_for`."""
     with CAPTURING:
-        loaded = load_for(bundle, config, report)
+        loaded = load_for(bundle, config, report, watermark=watermark)
         try:
             loaded.warm_up(nfe)
         except BaseException:
@@ -92,12 +105,13 @@ def load_beside(bundle: Bundle, config: EngineConfig, nfe: int, report: Report) 
 
 
 def that_rests(
-    engine: Synthesizer, bundle: Bundle, config: EngineConfig, nfe: int
+    engine: Synthesizer, bundle: Bundle, config: EngineConfig, nfe: int, watermark: Path | None = None
 ) -> Synthesizer | RestingEngine:
     """The engine as the scheduler gets it: one that rests, where `idle_unload_s` has it."""
     if config.idle_unload_s is None:
         return engine
-    again = partial(load_for, bundle, replace(config, backend=cast(Any, engine.runtime)))
+    same = replace(config, backend=cast(Any, engine.runtime))
+    again = partial(load_for, bundle, same, watermark=watermark)
     return RestingEngine(engine, again, nfe)
 
 

@@ -121,12 +121,16 @@ class Changes:
 
         Returns the changed sections that need a restart. Raises ConfigError.
         """
-        live = {section: getattr(config, section) for section in LIVE_SECTIONS}
+        # The watermark belongs to the engine, and to phrases that it has made.
+        audio = replace(config.audio, watermark=self.config.audio.watermark)
+        live = {section: getattr(config, section) for section in LIVE_SECTIONS} | {"audio": audio}
         fixed = [
             section
             for section in vars(config)
             if section not in live and getattr(config, section) != getattr(self.config, section)
         ]
+        if audio != config.audio:
+            fixed.append("audio.watermark")
         if fixed:
             logger.warning("reload: only a restart takes over the changes in %s", ", ".join(fixed))
         changed = replace(self.config, **live)
@@ -162,7 +166,9 @@ class Changes:
                 self.speech = replace(speech, generation=self._scheduler.engines.generation)
                 self.bundle, self.front = read, front
 
-            engine = that_rests(loaded, read, self.config.engine, speech.defaults.nfe)
+            engine = that_rests(
+                loaded, read, self.config.engine, speech.defaults.nfe, self.config.audio.watermark
+            )
             self._scheduler.engines.replace(engine, switch)
         except ApplianceError:
             loaded.shutdown()
@@ -187,7 +193,7 @@ class Changes:
         vocabulary = read.vocabulary()
         FrontEnd(vocabulary, config.text, read.manifest.text.languages)
         warm_tokens(read.manifest.text)
-        return read, vocabulary, load_beside(read, config.engine, nfe, report)
+        return read, vocabulary, load_beside(read, config.engine, nfe, report, config.audio.watermark)
 
     async def test_engine(self, engine: Synthesizer | None = None) -> float:
         """Test an engine, else the present one, between two calls; returns seconds.

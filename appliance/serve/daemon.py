@@ -330,7 +330,8 @@ class Daemon:
         try:
             # Another power mode has other parts of the GPU, for which all would be built anew.
             pending = self._clocks.status.clocks.state == "reboot_pending"
-            loaded = load_for(read, config.engine, self._report_progress, REBOOT_FIRST if pending else "")
+            postponed, watermark = REBOOT_FIRST if pending else "", config.audio.watermark
+            loaded = load_for(read, config.engine, self._report_progress, postponed, watermark)
         except Interrupted:
             logger.info("stopped while engines were built; the next start goes on")
             return
@@ -345,7 +346,7 @@ class Daemon:
             for key, other in self._changes.beside.items():
                 self._load_beside(key, other)
             # Before the daemon is ready: it must not refuse its first call.
-            self._scheduler.start(that_rests(loaded, read, config.engine, nfe))
+            self._scheduler.start(that_rests(loaded, read, config.engine, nfe, watermark))
             loaded = None  # so that a bundle swap frees it
             self._loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run()

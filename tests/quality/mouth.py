@@ -18,6 +18,7 @@ from appliance.contract.mel import log_mel
 from appliance.engine import engine as synthesizer
 from appliance.engine.flow import LaneState
 from appliance.engine.ort import OrtBackend, cpu_variant
+from appliance.engine.watermark import Watermark
 from appliance.plan import Planner
 from appliance.request import FloatArray, Request, Segment, Segmentation
 from appliance.text.normalise import clean
@@ -115,6 +116,10 @@ class Mouth:
         finally:
             state.times = held  # what the lane gives back is what it took
             self._engine.close(lane.id)
+
+    def watermark(self, watermark: Watermark) -> None:
+        """Mark all that is spoken from now on."""
+        self._engine.watermark = watermark
 
     def vocode(self, samples: FloatArray) -> FloatArray:
         """(samples,) → its log-mel → (samples,) through the bundle's vocoder: the best that it can sound."""
