@@ -50,7 +50,11 @@ def add_say(parser: argparse.ArgumentParser) -> None:
             add_pronounce(parser)
         elif option.flag is not None and option.kind is Kind.FLAG:
             parser.add_argument(
-                option.flag.name, dest=option.name, action="store_true", help=option.flag.about
+                option.flag.name,
+                dest=option.name,
+                action="store_const",
+                const=True,
+                help=option.flag.about,
             )
         elif option.flag is not None:
             parser.add_argument(

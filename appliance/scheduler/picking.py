@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 
 from appliance.request import WORTHWHILE
 from appliance.scheduler.job import Demand, Job
+from appliance.scheduler.proof import Blocking, blocking
 from appliance.scheduler.workload import EngineCall, Workload
 
 
@@ -23,7 +25,8 @@ def next_call(workload: Workload) -> EngineCall | None:
     ready = sorted(current.values(), key=workload.urgency)
     if not ready:
         return None
-    if first := _of_the_modest(workload, demands, ready, now):
+    slack = _Slack(workload, demands, now)
+    if first := _of_the_modest(workload, demands, ready, slack, now):
         ready.remove(first)
         ready.insert(0, first)
     job, due = ready[0].job, ready[0].due
@@ -42,11 +45,11 @@ def next_call(workload: Workload) -> EngineCall | None:
         return EngineCall("finish", (job,), now, job.costs[job.done].finish_s, due)
     if job.engine.max_batch == 1 or job is not ready[0].job:
         return EngineCall("step", (job,), now, job.costs[job.done].steps_s[job.steps], due)
-    return _shared_step(workload, job, due, demands, ready, now)
+    return _shared_step(workload, job, due, ready, slack, now)
 
 
 def _of_the_modest(
-    workload: Workload, demands: Sequence[Demand], ready: Sequence[Demand], now: float
+    workload: Workload, demands: Sequence[Demand], ready: Sequence[Demand], slack: _Slack, now: float
 ) -> Demand | None:
     """First sound of a caller with less than the head's, if all others have the time.
 
@@ -71,10 +74,12 @@ def _of_the_modest(
         seen.add(job.terms.payer)
         level = 0 if job.terms.caller != head.terms.caller else 1
         is_modest = share_s[_keys(job)[level]] < share_s[_keys(head)[level]]
-        has_room = job.lane is not None or lanes[id(job.engine)] < job.engine.max_lanes
+        # With the last lane the head would wait for a segment of another.
+        in_use = lanes[id(job.engine)]
+        has_room = job.lane is not None or not in_use or in_use < job.engine.max_lanes - 1
         is_possible = not job.done and has_room
         needed_s = demand.cost_s * workload.bias
-        if is_modest and is_possible and needed_s <= _slack_s(workload, demands, demand.due, now):
+        if is_modest and is_possible and needed_s <= slack.before(demand.due):
             return demand
     return None
 
@@ -84,7 +89,7 @@ def _keys(job: Job) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 def _shared_step(
-    workload: Workload, head: Job, due: float, demands: Sequence[Demand], ready: Sequence[Demand], now: float
+    workload: Workload, head: Job, due: float, ready: Sequence[Demand], slack: _Slack, now: float
 ) -> EngineCall:
     """Step of the head and others that gain by it, or the opening of such a lane."""
     engine, bias, costs = head.engine, workload.bias, head.engine.costs
@@ -103,7 +108,7 @@ def _shared_step(
         alone_s = costs.together([own])
         if alone_s - longer_s <= WORTHWHILE * alone_s:
             continue
-        spare_s = _slack_s(workload, demands, demand.due, now) - (cost_s - alone_head_s) * bias
+        spare_s = slack.before(demand.due) - (cost_s - alone_head_s) * bias
         if job.lane is None:
             open_s = job.costs[job.done].open_s
             if lanes < engine.max_lanes - 1 and open_s * bias <= spare_s:
@@ -115,12 +120,24 @@ def _shared_step(
     return EngineCall("step", tuple(batch), now, cost_s, due)
 
 
-def _slack_s(workload: Workload, demands: Sequence[Demand], before: float, now: float) -> float:
-    """Smallest slack of demands due before then."""
-    work_s, slack_s = 0.0, math.inf
-    for demand in demands:
-        if demand.due >= before:
-            break
-        work_s += demand.cost_s * workload.bias
-        slack_s = min(slack_s, demand.due - workload.margin_s - now - work_s)
-    return slack_s
+class _Slack:
+    """Time that deadlines leave, sorted by which the demands are."""
+
+    def __init__(self, workload: Workload, demands: Sequence[Demand], now: float) -> None:
+        self._workload, self._demands, self._now = workload, demands, now
+
+    @cached_property
+    def _blocking_s(self) -> Blocking:
+        """A demand without a free lane waits for a segment that is due later."""
+        return blocking(self._workload, self._now, self._demands)
+
+    def before(self, due: float) -> float:
+        """Smallest slack of demands due before then."""
+        workload, work_s, slack_s = self._workload, 0.0, math.inf
+        for demand in self._demands:
+            if demand.due >= due:
+                break
+            work_s += demand.cost_s * workload.bias
+            done = self._now + self._blocking_s(demand.due) + work_s + workload.margin_s
+            slack_s = min(slack_s, demand.due - done)
+        return slack_s

@@ -91,8 +91,8 @@ def blocking(workload: Workload, now: float, demands: Iterable[Demand]) -> Block
     under_way_s = max(call.begun + call.cost_s * bias - now, 0.0) if call else 0.0
     if workload.can_preempt(call):
         under_way_s = min(under_way_s, INTERRUPT_S)
-    call_due = call.due if call else -math.inf
     current = {demand.job: demand for demand in reversed(list(demands))}
+    parts = [(current[job], call.alone_s(job) * bias) for job in call.jobs if job in current] if call else []
     # Without a free lane the most urgent segment under way has to end first, on each engine.
     firsts: list[Demand] = []
     for engine in workload.engines:
@@ -101,10 +101,9 @@ def blocking(workload: Workload, now: float, demands: Iterable[Demand]) -> Block
             firsts.append(min(held, key=workload.urgency))
 
     def blocking_s(due: float) -> float:
-        blocked_s = under_way_s if due < call_due else 0.0
         later = [first for first in firsts if due < first.due]
-        if call and any(first.job in call.jobs for first in later):
-            blocked_s = 0.0
-        return blocked_s + sum(first.cost_s * bias for first in later)
+        # A call shared by several takes longer than what is counted of it in the cost of one.
+        counted_s = sum(alone_s for demand, alone_s in parts if demand.due <= due or demand in later)
+        return max(under_way_s - counted_s, 0.0) + sum(first.cost_s * bias for first in later)
 
     return blocking_s

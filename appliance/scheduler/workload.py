@@ -84,6 +84,10 @@ class EngineCall:
     def steps(self) -> list[tuple[Segment, int]]:
         return [(job.segment, job.steps) for job in self.jobs]
 
+    def alone_s(self, job: Job) -> float:
+        """Cost of one of its jobs' part, by itself."""
+        return job.costs[job.done].steps_s[job.steps] if self.kind == "step" else self.cost_s
+
 
 class Outcome(enum.Enum):
     DONE = ""

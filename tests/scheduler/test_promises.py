@@ -108,6 +108,36 @@ def test_a_word_waits_for_the_segments_that_hold_the_lanes_of_both_bundles() -> 
         assert message.promised and late_s(message) <= 1e-9, message
 
 
+NOW = {"nfe": 32, "priority": Priority.REALTIME}
+THRICE = ((3.0, 3.0, 3.0),)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        pytest.param(
+            [
+                Message(1.0, THRICE, **NOW, stream=False, caller="b"),
+                Message(1.01, ((3.0,),), nfe=32, stream=False, caller="a"),
+                Message(1.05, THRICE, **NOW, caller="a"),
+            ],
+            id="a step is shared",
+        ),
+        pytest.param(
+            [
+                Message(1.05, ((1.0,),), nfe=4, priority=Priority.HIGH, stream=False, caller="a"),
+                Message(1.05, ((1.0,),), nfe=8, priority=Priority.REALTIME, caller="b"),
+                Message(1.01, ((1.0,),), **NOW, stream=False, caller="b"),
+            ],
+            id="a modest caller has the last lane",
+        ),
+    ],
+)
+def test_nothing_takes_the_time_of_what_waits_for_a_lane(messages: list[Message]) -> None:
+    world = World(DEVICES["launch-bound"], lanes=2, oracle=True)
+    check_promises(world, [dataclasses.replace(message, heard=[]) for message in messages])
+
+
 def test_a_storm_on_two_bundles_keeps_every_promise() -> None:
     messages = chat(100.0, 3.0, ORIN, queue_timeout_s=0.0)
     for message in messages[::2]:
