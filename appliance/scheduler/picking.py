@@ -8,13 +8,14 @@ that is due before.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 
 from appliance.request import WORTHWHILE
 from appliance.scheduler.job import Demand, Job
-from appliance.scheduler.proof import Blocking, blocking
+from appliance.scheduler.proof import blocking
 from appliance.scheduler.workload import EngineCall, Workload
 
 
@@ -121,23 +122,31 @@ def _shared_step(
 
 
 class _Slack:
-    """Time that deadlines leave, sorted by which the demands are."""
+    """Time that deadlines leave."""
 
     def __init__(self, workload: Workload, demands: Sequence[Demand], now: float) -> None:
+        """`demands` are in the order of their deadlines."""
         self._workload, self._demands, self._now = workload, demands, now
-
-    @cached_property
-    def _blocking_s(self) -> Blocking:
-        """A demand without a free lane waits for a segment that is due later."""
-        return blocking(self._workload, self._now, self._demands)
 
     def before(self, due: float) -> float:
         """Smallest slack of demands due before then."""
+        dues, slacks_s = self._smallest
+        count = bisect_left(dues, due)
+        return slacks_s[count - 1] if count else math.inf
+
+    @cached_property
+    def _smallest(self) -> tuple[list[float], list[float]]:
+        """Deadlines, and the smallest slack of all up to each; one may wait for a lane."""
         workload, work_s, slack_s = self._workload, 0.0, math.inf
+        start = self._now + workload.margin_s
+        blocking_s = blocking(workload, self._now, self._demands)
+        dues: list[float] = []
+        slacks_s: list[float] = []
         for demand in self._demands:
-            if demand.due >= due:
+            if demand.due == math.inf:
                 break
             work_s += demand.cost_s * workload.bias
-            done = self._now + self._blocking_s(demand.due) + work_s + workload.margin_s
-            slack_s = min(slack_s, demand.due - done)
-        return slack_s
+            slack_s = min(slack_s, demand.due - start - work_s - blocking_s(demand.due))
+            dues.append(demand.due)
+            slacks_s.append(slack_s)
+        return dues, slacks_s
