@@ -41,7 +41,8 @@ def _marked(options: argparse.Namespace) -> int:
     except ApplianceError as error:
         print_line(f"appliance marked: {error}", sys.stderr)
         return UNREADABLE
-    print_line("\n".join(found) or "not marked")
+    for line in found or ["not marked"]:
+        print_line(line)
     return MARKED if found else UNMARKED
 
 

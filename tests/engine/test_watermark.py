@@ -11,9 +11,11 @@ import soundfile
 import soxr
 import yaml
 
+from appliance.audio.encode import encode
 from appliance.cli import main
 from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle
+from appliance.encodings import Encoding
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
 from appliance.engine.watermark import Watermark
@@ -130,8 +132,8 @@ def test_folders_that_cannot_be_used_are_named(folder: Path, tiny: Bundle) -> No
 def test_the_command_says_which_mark_it_found(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def asked(*more: str) -> tuple[int, str]:
-        return main(["marked", str(SPEECH), *more]), capsys.readouterr().out
+    def asked(*more: str, file: Path = SPEECH) -> tuple[int, str]:
+        return main(["marked", str(file), *more]), capsys.readouterr().out
 
     confidence = Watermark(folder, 1).confidence(*soundfile.read(SPEECH, dtype="float32"))
     assert asked() == (1, "not marked\n")
@@ -139,6 +141,13 @@ def test_the_command_says_which_mark_it_found(
         _manifest(folder, threshold=float(np.clip(threshold, 0, 1)))
         status, shown = asked("--watermark", str(folder))
         assert (status, shown.startswith("watermarked: random weights")) == (wanted, not wanted)
+    samples, rate_hz = soundfile.read(SPEECH, dtype="float32")
+    both = tmp_path / "both.wav"
+    both.write_bytes(encode(samples, Encoding.WAV, rate_hz))
+    _manifest(folder, threshold=float(np.clip(confidence - 1e-3, 0, 1)))
+    _, shown = asked("--watermark", str(folder), file=both)
+    assert [line.split(":")[0] for line in shown.splitlines()] == ["marked", "watermarked"]
+    _manifest(folder, threshold=float(np.clip(confidence + 1e-3, 0, 1)))
     config = tmp_path / "config.yaml"
     config.write_text(f"audio: {{watermark: {folder}}}")
     assert asked("--config", str(config)) == (1, "not marked\n")
