@@ -150,7 +150,7 @@ class Take:
     job: Job
     segment: Segment
     samples: FloatArray
-    """Of the newest take."""
+    """(samples,) of the newest take."""
     count: int = 1
     wrong: float = math.inf
     """Words, of the best take."""
@@ -188,13 +188,17 @@ class Channel:
     unapproved: bool = False
     """True of a room: a channel, always paused, of requests that wait for a moderator's approval."""
 
-    def playing(self, now: float) -> Iterator[tuple[Job, float, float]]:
-        """(job, channel free for it, start of its playout)"""
+    def playing(self, now: float, *, counts_bulk: bool = True) -> Iterator[tuple[Job, float, float]]:
+        """(job, channel free for it, start of its playout)
+
+        BULK that is not audible yet may come late or be cancelled: no promise counts on its time.
+        """
         free = self.free
         for job in self.jobs:
             starts = max(free, job.starts(now))
             yield job, free, starts
-            free = starts + job.audio_s
+            if counts_bulk or job.guaranteed or job.audible is not None:
+                free = starts + job.audio_s
 
     def utterances(self, now: float) -> Iterator[Utterance]:
         now = self.paused or now
@@ -218,7 +222,7 @@ class Channel:
 
     def demands(self, now: float) -> Iterator[Demand]:
         """Remaining ones; while paused without a deadline."""
-        for job, free, starts in self.playing(now):
+        for job, free, starts in self.playing(now, counts_bulk=False):
             if not job.ended:
                 for demand in job.demands(now, free, starts):
                     yield demand if self.paused is None else replace(demand, due=math.inf)
@@ -227,7 +231,7 @@ class Channel:
         """Time at which the sound of a finished segment is needed; at the latest the caller's deadline."""
         if self.paused is not None or not job.guaranteed:
             return job.deadline
-        free, starts = next((free, starts) for other, free, starts in self.playing(now) if other is job)
+        free, starts = next(turn for other, *turn in self.playing(now, counts_bulk=False) if other is job)
         if job.audible is not None or (index and job.stream):
             before_s = sum(segment.audio_s for segment in job.segments[:index])
             return min(starts + before_s, job.deadline)

@@ -109,7 +109,10 @@ def _shared_step(
         alone_s = costs.together([own])
         if alone_s - longer_s <= WORTHWHILE * alone_s:
             continue
-        spare_s = slack.before(demand.due) - (cost_s - alone_head_s) * bias
+        # What is due before a head that goes first has not counted its step.
+        spare_s = min(
+            slack.before(demand.due) - (cost_s - alone_head_s) * bias, slack.before(due) - cost_s * bias
+        )
         if job.lane is None:
             open_s = job.costs[job.done].open_s
             if lanes < engine.max_lanes - 1 and open_s * bias <= spare_s:

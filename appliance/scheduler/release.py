@@ -12,10 +12,11 @@ import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from itertools import takewhile
 
 from appliance.errors import ApplianceError
 from appliance.request import SegmentAudio
-from appliance.scheduler.job import Job, Result, Take
+from appliance.scheduler.job import Channel, Job, Result, Take
 from appliance.scheduler.proof import shortfall_s
 from appliance.scheduler.workload import Life, Workload
 
@@ -62,13 +63,17 @@ class Delivery:
         )
         if decision is Verdict.EARLY:
             again = min(again, job.due)
+        waits = _overtakes(job) and (needed := self.needed(job, job.held[0].segment, now)) > now
+        if waits:
+            again = min(again, needed)
         if again < math.inf and not now < job.alarm <= again:
             job.alarm = again
             self._call_at(again, lambda: self._on_alarm(job, again))
         proven = _proven(job)
-        if decision is not Verdict.OUT or not proven:
+        if decision is not Verdict.OUT or not proven or waits:
             return
-        if job.audible is None:
+        is_first = job.audible is None
+        if is_first:
             job.audible = workload.clock()
             workload.on_change()
         for audio in proven:
@@ -78,6 +83,8 @@ class Delivery:
             self._leave(job)
             workload.forget_played(workload.clock())
             workload.on_change()
+        if is_first:
+            self._release_next(job.channel)
 
     def end(self, job: Job, why: ApplianceError) -> None:
         """End a job before it is done."""
@@ -90,7 +97,14 @@ class Delivery:
         workload.retire(job)
         workload.forget_played(workload.clock())
         job.deliver(why)
+        self._release_next(job.channel)
         workload.notify()
+
+    def _release_next(self, channel: Channel) -> None:
+        """Release the first reply that waited for the proof of one before it; it releases the next."""
+        waiting = (job for job in channel.jobs if job.audible is None and job.held and not job.ended)
+        if (job := next(waiting, None)) is not None:
+            self.release(job)
 
     def _leave(self, job: Job) -> None:
         self._workload.observer.ended(job, self._workload.clock())
@@ -143,6 +157,14 @@ class Delivery:
             if job.held and not job.ended:
                 # An alarm may come a moment before its time.
                 self.release(job, max(self._workload.clock(), due))
+
+
+def _overtakes(job: Job) -> bool:
+    """True before the first sound of a reply whose turn is earlier, and which is not proven yet."""
+    if job.audible is not None or not job.held:
+        return False
+    before = takewhile(lambda other: other is not job, job.channel.jobs)
+    return any(other.takes and other.audible is None for other in before)
 
 
 def _proven(job: Job) -> list[SegmentAudio]:
