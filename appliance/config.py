@@ -92,7 +92,7 @@ class SynthesisConfig(Ranged):
 
 @dataclass(frozen=True)
 class LanguageRow:
-    """Who speaks a language."""
+    """Voice of a language."""
 
     voice: str
     style: str = ""

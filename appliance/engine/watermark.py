@@ -9,6 +9,7 @@ import numpy as np
 import soxr
 
 from appliance.contract import watermark as contract
+from appliance.engine.backend import Graph
 from appliance.engine.ort import OrtBackend
 from appliance.errors import ConfigError
 from appliance.request import FloatArray
@@ -19,13 +20,12 @@ LONGEST_S = 30.0
 
 class Watermark:
     def __init__(self, folder: Path, threads: int = 0) -> None:
-        """Raises ConfigError for what is no watermark or is damaged, BundleError, EngineFault."""
+        """Raises ConfigError for what is no watermark or is damaged."""
         self.manifest = manifest = contract.read(folder)
         self._window = np.hanning(manifest.window + 1)[:-1].astype(np.float32)
-        backend = OrtBackend(threads)
-        self._graphs = {
-            name: backend.load(spec.name, folder / name, spec, {}) for name, spec in manifest.graphs.items()
-        }
+        self._folder, self._backend = folder, OrtBackend(threads)
+        self._graphs: dict[str, Graph] = {}
+        """Those that were needed: a daemon only marks, and a search only finds."""
 
     def check_rate(self, rate_hz: int) -> None:
         """Raise ConfigError for a voice of another rate."""
@@ -33,7 +33,7 @@ class Watermark:
             raise ConfigError(f"audio.watermark: is for {own} samples a second, and the bundle has {rate_hz}")
 
     def embed(self, samples: FloatArray) -> FloatArray:
-        """(samples,) of a whole segment → as many, marked. Raises EngineFault."""
+        """(samples,) of a whole segment → as many, marked. Raises BundleError, EngineFault."""
         if not len(samples):
             return samples
         frames = self._frames(samples)
@@ -58,6 +58,8 @@ class Watermark:
 
     def _run(self, name: str, frames: FloatArray, result: FloatArray) -> None:
         spec = self.manifest.graphs[name]
+        if name not in self._graphs:
+            self._graphs[name] = self._backend.load(spec.name, self._folder / name, spec, {})
         magnitude = np.abs(frames).astype(np.float32, copy=False)
         bound = self._graphs[name].bind({spec.inputs[0].name: magnitude}, {spec.outputs[0].name: result})
         bound.run()

@@ -377,9 +377,9 @@ class Admission:
         newcomer_s = ROOM * self._newcomer_s(job.terms.caller)
         if not newcomer_s:
             return ()
-        soon_s, is_alone = due_soon(job, others, now), len(workload.present) == 1
-        share = self._share_of_its_caller(job, soon_s, newcomer_s, is_alone=is_alone)
         promised = [demand for demand in others if demand.due < math.inf]
+        soon_s, is_alone = due_soon(job, promised, now), len(workload.present) == 1
+        share = self._share_of_its_caller(job, soon_s, newcomer_s, is_alone=is_alone)
         most = len({demand.job for demand in promised}) + 1
         if share is None and is_alone:
             share, most = share_of(job, "caller", soon_s, newcomer_s, {}), LONE_NEWCOMERS
@@ -390,7 +390,7 @@ class Admission:
         promised_s = sum(demand.cost_s for demand in promised) + soon_s[job]
         expected = expected_newcomers(share.owners, promised_s, newcomer_s, workload.bias, most)
         if not is_alone:
-            returning = returning_callers(job, others, newcomer_s, workload.bias, workload.present, now)
+            returning = returning_callers(job, promised, newcomer_s, workload.bias, workload.present, now)
             expected = max(expected, returning, key=attrgetter("work_s"))
         due = now + max(workload.config.normal_s, STRETCH[Priority.NORMAL] * newcomer_s)
         return [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.request import Terms
@@ -28,7 +28,7 @@ class Share:
     used_s: float
     allowed_s: float
     all_s: float
-    """Of all owners, with one newcomer's request."""
+    """Work of all owners, with one newcomer's request."""
     owners: int
 
     @property
@@ -53,7 +53,7 @@ def finest_name(terms: Terms) -> str:
     return terms.channel or terms.user or terms.caller or terms.request_id
 
 
-def due_soon(job: Job, others: Iterable[Demand], now: float) -> dict[Job, float]:
+def due_soon(job: Job, others: Sequence[Demand], now: float) -> dict[Job, float]:
     """Work of each job that is due within SOON_S; the job's own, from its first deadline on."""
     soon_s = {job: sum(d.cost_s for d in job.demands(now, job.due, job.due) if d.due <= job.due + SOON_S)}
     for demand in others:
@@ -119,7 +119,7 @@ def expected_newcomers(
 
 def returning_callers(
     job: Job,
-    others: Iterable[Demand],
+    promised: Sequence[Demand],
     newcomer_s: float,
     bias: float,
     present: Mapping[str, Presence],
@@ -135,9 +135,8 @@ def returning_callers(
     needs no room.
     """
     promised_s: defaultdict[str, float] = defaultdict(float)
-    for demand in others:
-        if demand.due < math.inf:
-            promised_s[demand.job.terms.caller] += demand.cost_s
+    for demand in promised:
+        promised_s[demand.job.terms.caller] += demand.cost_s
     weights = sum(presence.weight for presence in present.values()) + 1.0
     least_s = bias * sum(promised_s.values())
     parts = {

@@ -65,8 +65,10 @@ class Changes:
     def _speech(self, config: Config, manifest: Manifest, vocabulary: Vocabulary, front: FrontEnd) -> Speech:
         """Speech of the present bundle and of those beside it.
 
-        Raises ConfigError for settings that a bundle does not take, and a table that names others.
+        Raises ConfigError for settings that a bundle does not take, a table that names others, and a
+        recogniser that is not installed.
         """
+        check_recogniser(config.scheduler)
         fronts, beside = {"": front}, dict[str, Speech]()
         for key, read in self.beside.items():
             letters = read.vocabulary()
@@ -88,7 +90,6 @@ class Changes:
         reference: Callable[[str, str], Reference],
     ) -> Speech:
         """Raises ConfigError for settings that the bundle does not take."""
-        check_recogniser(config.scheduler)
         synthesis = config.synthesis
         nfe, guidance = usual(synthesis, manifest)
         planner = Planner(

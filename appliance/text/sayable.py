@@ -78,28 +78,39 @@ class FrontEnd:
         if handling is not Handling.VERBATIM and others is not None:
             mark_voices(changed, others, marks)
         whole = ""
-        for mark, voice, text in marks.by_voice(changed.text):
+        for mark, voice, part in marks.by_voice(changed.text):
             own = Voiced(words, styles) if voice is None or others is None else others(voice)
             assert own is not None
-            part = Rewriting(text, changed.changes)
-            if handling is not Handling.VERBATIM:
-                mark_styles(part, own.styles, marks)
-            pronounce(part, own.words, marks)
-            if handling is Handling.VERBATIM:
-                part.text = normalise(part.text)
-            else:
-                rewrite(part, self.choices, marks, languages, self._can_say)
-            whole += f"{mark}{part.text}"
+            rewritten = Rewriting(part, changed.changes)
+            self._rewrite(rewritten, handling, own, marks, languages)
+            whole += f"{mark}{rewritten.text}"
+        # A line of chat may hold many pauses, and its listeners asked for none.
+        most_s = math.inf if handling is Handling.SSML else ssml.MAX_BREAK_S
+        return self._spoken(Rewriting(whole, changed.changes), marks, languages, begin, most_s)
+
+    def _rewrite(
+        self, text: Rewriting, handling: Handling, own: Voiced, marks: Marks, languages: Languages
+    ) -> None:
+        """Rewrite what one voice says."""
+        if handling is not Handling.VERBATIM:
+            mark_styles(text, own.styles, marks)
+        pronounce(text, own.words, marks)
+        if handling is Handling.VERBATIM:
+            text.text = normalise(text.text)
+        else:
+            rewrite(text, self.choices, marks, languages, self._can_say)
+
+    def _spoken(
+        self, text: Rewriting, marks: Marks, languages: Languages, begin: str, left_s: float
+    ) -> Spoken:
+        """Text within the vocabulary, and what its marks stand for; `left_s`: longest pauses together."""
         spoken, speaker = "", begin
         pauses: list[Pause] = []
-        # A line of chat may hold many pauses, and its listeners asked for none.
-        left_s = math.inf if handling is Handling.SSML else ssml.MAX_BREAK_S
         directions: list[Direction] = []
         switches: dict[int, Switch] = {}
-        for piece, silent in marks.parts(whole):
-            sayable = self._within_vocabulary(
-                Rewriting(marks.restored(piece), changed.changes), languages
-            ).strip()
+        for piece, silent in marks.parts(text.text):
+            own = Rewriting(marks.restored(piece), text.changes)
+            sayable = self._within_vocabulary(own, languages).strip()
             if any(character.isalnum() for character in sayable):
                 spoken += f" {tidied(sayable)}" if spoken else sayable
             if silent.direction:
@@ -116,7 +127,7 @@ class FrontEnd:
                 pauses.append(Pause(len(spoken), before_s + pause_s))
         changes = tuple(
             Change(c.kind, shortened(marks.restored(c.before)), shortened(marks.restored(c.after)))
-            for c in changed.changes
+            for c in text.changes
         )
         return Spoken(spoken, changes, tuple(pauses), tuple(directions), tuple(switches.values()))
 

@@ -20,10 +20,10 @@ _TAG = re.compile(rf"\[{_NAME}\](?!\()")
 
 @dataclass(frozen=True)
 class Voiced:
-    """What a text finds with the voice that says it."""
+    """Pronunciations and styles of the voice that says a text."""
 
     words: Mapping[str, str]
-    """Pronunciations."""
+    """Spoken form by word."""
     styles: Collection[str] = ()
     """Those that tags may name."""
 

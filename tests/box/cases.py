@@ -29,9 +29,9 @@ class Case:
     seen: str = ""
     """Key of test_remedies.SEEN."""
     by_hand: Callable[[Jetson], object] = lambda jetson: None
-    """What the remedy says besides commands, which come after it."""
+    """Words of the remedy besides commands, which come after it."""
     words: Mapping[str, str] = field(default_factory=dict)
-    """What is typed for a word in capitals."""
+    """Value typed for each word in capitals."""
     profile: str = "jp6-0005"
     readyz: tuple[int, int] | None = (200, 200)
     """Statuses of /readyz and /livez; None: connection refused."""

@@ -278,7 +278,7 @@ def test_no_daemon(address: str, run: Run) -> None:
 
 
 def fields_of(shown: str) -> dict[str, str]:
-    """What `voices show` tells, by its name."""
+    """Values that `voices show` tells, by name."""
     return dict(line.split(maxsplit=1) for line in shown.splitlines() if len(line.split()) > 1)
 
 

@@ -81,7 +81,7 @@ async def each(events: Any) -> AsyncIterator[Any]:
 
 
 async def of(made: Any) -> Any:
-    """What a call gives, of a stream the list of its events."""
+    """Result of a call, of a stream the list of its events."""
     if hasattr(made, "__aiter__") or isinstance(made, Iterator):
         return [event async for event in each(made)]
     return await made if inspect.isawaitable(made) else made

@@ -59,7 +59,7 @@ def test_the_rules_one_by_one():
     assert tokens("好a") == [" ", "hao3", "a"]
     assert tokens("é") == ["é"]
     assert tokens("") == []
-    # What the converter hands on as one piece is taken character by character.
+    # Pieces that the converter hands on whole are taken character by character.
     assert to_tokens_with("、。", lambda text: [text], lambda word: [word]) == ["、", "。"]
 
 

@@ -91,7 +91,7 @@ def test_a_case_that_fails_gives_its_lane_back(make_engine: Any, tmp_path: Path)
     ({"guidance": np.float32(np.nan)}, "guidance must be one finite number"),
     ({"nfe": 0}, "nfe must be between 1 and 64, not 0"),
     ({"nfe": 65}, "nfe must be between 1 and 64, not 65"),
-    # What the bundle cannot hold.
+    # More than the bundle can hold.
     ({"n_frames": np.int64(61)}, r"noise must be \(61, 100\), not \(60, 100\)"),
     ({"ids": np.array([[113]])}, "under 113"),
     ({"n_frames": np.int64(3000)}, "3000 frames exceed"),

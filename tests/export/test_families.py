@@ -59,7 +59,7 @@ def test_a_named_family_is_what_upstreams_own_file_says(name: str) -> None:
 
 
 def test_the_defaults_are_those_of_upstreams_class() -> None:
-    """Of `dim` there is none; a `text_dim` of None is the number of mels."""
+    """Defaults of all but `dim`, which has none; a `text_dim` of None is the number of mels."""
     known = inspect.signature(upstream.dit_class().__init__).parameters
     found = parse_family({"model": {"arch": {"dim": 256}}}, name="mine")
     assert found.name == "mine" and found.mel == MelSpec("vocos")
@@ -99,7 +99,7 @@ READ: list[tuple[dict[str, Any], dict[str, Any]]] = [
         },
     ),
 ]
-"""What is changed in v1_Base's file (`...`: left out), and in what is read of it."""
+"""Changes of v1_Base's file (`...`: left out), and of what is read of it."""
 
 
 @pytest.mark.parametrize(("change", "read"), READ)
