@@ -305,8 +305,13 @@ class Cost:
     steps_s: tuple[float, ...]
     finish_s: float
 
-    def left_s(self, opened: bool, steps: int) -> float:
-        return (0.0 if opened else self.open_s) + sum(self.steps_s[steps:]) + self.finish_s
+    @cached_property
+    def whole_s(self) -> float:
+        return self.open_s + self.left_s(0)
+
+    def left_s(self, steps: int) -> float:
+        """What is left for an open lane that has done so many steps."""
+        return sum(self.steps_s[steps:]) + self.finish_s
 
 
 @dataclass(frozen=True)

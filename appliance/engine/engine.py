@@ -236,7 +236,7 @@ class Synthesizer:
         self.costs.fit()
         guidance, longest = self.manifest.defaults.guidance, self.manifest.max_frames
         segment = self._silence(min(400, longest), 150, nfe, guidance)
-        predicted_s, took_s = self.costs.of(segment).left_s(False, 0), math.inf
+        predicted_s, took_s = self.costs.of(segment).whole_s, math.inf
         for _ in range(3):  # the fastest is the least disturbed, and one as fast as predicted suffices
             begun = time.monotonic()
             self._speak([segment])

@@ -65,7 +65,7 @@ class Trial:
         if engine is None:
             return None
         segments = await asyncio.to_thread(_plan, speech, reference)
-        if sum(engine.costs.of(segment).left_s(False, 0) for segment in segments) > MOST_ENGINE_S:
+        if sum(engine.costs.of(segment).whole_s for segment in segments) > MOST_ENGINE_S:
             return None
 
         def deliver(result: Result) -> None:

@@ -71,7 +71,7 @@ class Way:
 
     @property
     def total_s(self) -> float:
-        return sum(cost.left_s(False, 0) for cost in self.costs)
+        return sum(cost.whole_s for cost in self.costs)
 
 
 @dataclass(frozen=True)
@@ -417,4 +417,4 @@ def _too_late(late_s: float) -> Overloaded:
 
 
 def _first_s(job: Job, way: Way) -> float:
-    return way.costs[0].left_s(False, 0) if job.stream else way.total_s
+    return way.costs[0].whole_s if job.stream else way.total_s

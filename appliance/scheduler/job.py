@@ -112,10 +112,8 @@ class Job:
         return self.made_s - self.sent_s <= self.buffer_s
 
     def cost_s(self, index: int) -> float:
-        if index == self.done:
-            has_lane = self.lane is not None and not self.restarts
-            return self.costs[index].left_s(has_lane, self.steps if has_lane else 0)
-        return self.costs[index].left_s(False, 0)
+        has_lane = index == self.done and self.lane is not None and not self.restarts
+        return self.costs[index].left_s(self.steps) if has_lane else self.costs[index].whole_s
 
     def starts(self, now: float) -> float:
         """Its playout, on a free channel."""
@@ -131,7 +129,8 @@ class Job:
         """Remaining ones; its channel is `free` and its playout `starts` at these times."""
         # A reader cannot have played more than it was given.
         empty = max(starts, now - self.sent_s) if self.audible is not None else starts
-        empty += sum(segment.audio_s for segment in self.segments[: self.done])
+        for segment in self.segments[: self.done]:
+            empty += segment.audio_s
         for index in range(self.done, len(self.segments)):
             if not self.guaranteed:
                 due = math.inf

@@ -88,7 +88,7 @@ class Takes:
             or workload.life is not Life.RUNNING
             or getattr(job, "engine", None) is not workload.engine
             or workload.wake_s
-            or cost.left_s(False, 0) * workload.bias > left_s
+            or cost.whole_s * workload.bias > left_s
         ):
             return False
         take.another = another = Job(

@@ -414,7 +414,7 @@ def chat(
     draw = random.Random(seed)
     mean_s = 4.0
     sample = segments_of(Message(0.0, ((mean_s,),)), (mean_s,))[0]
-    rate = load / device.of(sample).left_s(False, 0)
+    rate = load / device.of(sample).whole_s
     messages, at = [], 0.0
     while (at := at + draw.expovariate(rate)) < seconds:
         messages.append(Message(at, cut(line_s(draw)), queue_timeout_s=queue_timeout_s))
@@ -427,7 +427,7 @@ def report(world: World, messages: Sequence[Message], seconds: float) -> dict[st
     refused = [m for m in messages if m.refused]
     firsts = sorted(m.first_s for m in messages if m.heard) or [math.nan]
     good = [m for m in promised if m.underrun_s <= 0.1]
-    idle_s = world.device.of(segments_of(Message(0.0, ()), (3.4,))[0]).left_s(False, 0)
+    idle_s = world.device.of(segments_of(Message(0.0, ()), (3.4,))[0]).whole_s
     return {
         "messages": len(messages),
         "refused": len(refused) / max(len(messages), 1),
@@ -491,7 +491,7 @@ def replay(trace: Path, folder: Path, voice: Path, threads: int) -> dict[str, fl
         if line["engine_s"]:
             taken_s += line["engine_s"]
             made = next(way for way in message.planned if len(way) == line["segments"])
-            estimated_s += sum(engine.costs.of(segment).left_s(False, 0) for segment in made)
+            estimated_s += sum(engine.costs.of(segment).whole_s for segment in made)
     refused = sum(line["status"] == "RESOURCE_EXHAUSTED" for line in lines) / len(lines)
     device = Measured(engine.costs, engine.max_batch, taken_s / estimated_s)
     oracle = refused_by_oracle(device, messages)

@@ -73,7 +73,7 @@ def test_short_calls_count_as_much_as_long_ones() -> None:
         return of_a_device(call, steps) * (1.3 if steps[0][0].frames == 300 else 1.0)
 
     given = spoken(80, 20)
-    found, usual = (warm(seconds).of(given).left_s(False, 0) for seconds in (disturbed, of_a_device))
+    found, usual = (warm(seconds).of(given).whole_s for seconds in (disturbed, of_a_device))
     assert found == pytest.approx(usual, rel=0.04)
 
 
@@ -112,4 +112,4 @@ def test_a_reset_forgets_what_was_learned_and_keeps_the_warm_ups_scale() -> None
 def test_nothing_is_estimated_before_the_warm_up() -> None:
     table, given = CostTable(calls_of), spoken(300, 100)
     table.learn("step", [(given, 0)], 1.0)
-    assert table.of(given).left_s(False, 0) == 0.0 and math.isfinite(table.measured_s)
+    assert table.of(given).whole_s == 0.0 and math.isfinite(table.measured_s)

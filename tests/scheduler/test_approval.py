@@ -305,7 +305,7 @@ def test_an_approval_breaks_no_promise(messages: list[Message], device: str, lan
             assert message.underrun_s <= 1e-9, message
 
 
-def held_storm(load: float, seconds: float = 100.0) -> tuple[World, list[Message], list[Message]]:
+def held_storm(load: float, seconds: float = 50.0) -> tuple[World, list[Message], list[Message]]:
     """A storm of which three lines in ten are held: of those one in three is rejected after seconds.
 
     Returns all of it, and those.

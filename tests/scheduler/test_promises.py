@@ -206,7 +206,7 @@ def test_a_storm_on_orins_table(load: float) -> None:
 
 @pytest.mark.parametrize(("load", "refused"), [(0.8, 0.0), (1.2, 0.0), (3.0, 0.6)])
 def test_a_storm_of_those_who_may_wait(load: float, refused: float) -> None:
-    figures = storm(load, None)
+    figures = storm(load, None, seconds=50.0)  # what waits makes each call dearer
     assert figures["C0"] == figures["C100"] == 1.0
     assert figures["worst first audio after its promise s"] <= 0.0
     assert figures["refused"] <= refused
@@ -214,7 +214,7 @@ def test_a_storm_of_those_who_may_wait(load: float, refused: float) -> None:
 
 @pytest.mark.parametrize("queue_timeout_s", [0.0, None])
 def test_calls_that_take_a_tenth_more_or_less_stall_hardly_anybody(queue_timeout_s: float | None) -> None:
-    figures = storm(3.0, queue_timeout_s, noise=0.1)
+    figures = storm(3.0, queue_timeout_s, seconds=100.0 if queue_timeout_s == 0.0 else 50.0, noise=0.1)
     assert figures["C0"] >= 0.995 and figures["C100"] >= 0.995
 
 
@@ -260,7 +260,7 @@ def test_what_one_caller_sends_keeps_no_other_waiting(names: str) -> None:
 
     flood = [
         Message(1.0 + 0.03 * n, ((2.0,),), caller="flood", **own(n))  # type: ignore[arg-type]
-        for n in range(400)
+        for n in range(200)
     ]
     by = "other" if names else "flood"
     other = [Message(0.8 * n, ((2.0,),), caller=by, channel=f"stage {n}") for n in range(1, 16)]
@@ -269,7 +269,7 @@ def test_what_one_caller_sends_keeps_no_other_waiting(names: str) -> None:
     World(ORIN).run([*flood, *other])
     assert not any(message.refused for message in other)
     assert sorted(message.first_s for message in other)[-2] < 2.0 * alone.first_s
-    assert any(message.heard for message in flood[100:])
+    assert any(message.heard for message in flood[50:])
 
 
 def test_what_a_caller_has_begun_with_alone_leaves_room_for_the_next_two() -> None:
@@ -297,7 +297,7 @@ def test_a_raid_on_one_channel_is_played_in_order_without_a_gap_in_any_reply() -
 
 def test_a_promise_that_is_broken_already_refuses_nobody_who_comes_after_it() -> None:
     first = Message(0.0, ((8.0,),), priority=Priority.REALTIME)
-    estimated_s = 0.6 * ORIN.of(segments_of(first, (8.0,))[0]).left_s(False, 0)
+    estimated_s = 0.6 * ORIN.of(segments_of(first, (8.0,))[0]).whole_s
     second = Message(1.45 * estimated_s, ((8.0,),))
     world = World(ORIN, factor=0.6)
     world.run([first, second])
