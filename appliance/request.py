@@ -310,7 +310,7 @@ class Cost:
         return self.open_s + self.left_s(0)
 
     def left_s(self, steps: int) -> float:
-        """What is left for an open lane that has done so many steps."""
+        """Seconds left of an open lane that has done so many steps."""
         return sum(self.steps_s[steps:]) + self.finish_s
 
 

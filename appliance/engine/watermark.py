@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import soxr
 
 from appliance.contract import watermark as contract
+from appliance.contract.graphs import GraphSpec
 from appliance.engine.backend import Graph
 from appliance.engine.ort import OrtBackend
 from appliance.errors import ConfigError
@@ -20,12 +22,11 @@ LONGEST_S = 30.0
 
 class Watermark:
     def __init__(self, folder: Path, threads: int = 0) -> None:
-        """Raises ConfigError for what is no watermark or is damaged."""
+        """Raises ConfigError for what is no watermark or is damaged, BundleError, EngineFault."""
         self.manifest = manifest = contract.read(folder)
         self._window = np.hanning(manifest.window + 1)[:-1].astype(np.float32)
         self._folder, self._backend = folder, OrtBackend(threads)
-        self._graphs: dict[str, Graph] = {}
-        """Those that were needed: a daemon only marks, and a search only finds."""
+        self._embedder = self._load(contract.EMBED)
 
     def check_rate(self, rate_hz: int) -> None:
         """Raise ConfigError for a voice of another rate."""
@@ -33,12 +34,12 @@ class Watermark:
             raise ConfigError(f"audio.watermark: is for {own} samples a second, and the bundle has {rate_hz}")
 
     def embed(self, samples: FloatArray) -> FloatArray:
-        """(samples,) of a whole segment → as many, marked. Raises BundleError, EngineFault."""
+        """(samples,) of a whole segment → as many, marked. Raises EngineFault."""
         if not len(samples):
             return samples
         frames = self._frames(samples)
         gain = np.empty((len(frames), self.manifest.bands), np.float32)
-        self._run(contract.EMBED, frames, gain)
+        self._run(self._embedder, frames, gain)
         mark = np.zeros_like(frames)
         mark[:, : gain.shape[1]] = frames[:, : gain.shape[1]] * (gain - 1)
         return samples + self._samples(mark, len(samples))
@@ -53,16 +54,22 @@ class Watermark:
 
     def _found(self, samples: FloatArray) -> float:
         confidence = np.zeros(1, np.float32)
-        self._run(contract.DETECT, self._frames(samples), confidence)
+        self._run(self._detector, self._frames(samples), confidence)
         return max(float(confidence[0]), 0.0)
 
-    def _run(self, name: str, frames: FloatArray, result: FloatArray) -> None:
+    @cached_property
+    def _detector(self) -> tuple[GraphSpec, Graph]:
+        """Larger than the embedder, and of no use to a daemon, which only marks."""
+        return self._load(contract.DETECT)
+
+    def _load(self, name: str) -> tuple[GraphSpec, Graph]:
         spec = self.manifest.graphs[name]
-        if name not in self._graphs:
-            self._graphs[name] = self._backend.load(spec.name, self._folder / name, spec, {})
+        return spec, self._backend.load(spec.name, self._folder / name, spec, {})
+
+    def _run(self, loaded: tuple[GraphSpec, Graph], frames: FloatArray, result: FloatArray) -> None:
+        spec, graph = loaded
         magnitude = np.abs(frames).astype(np.float32, copy=False)
-        bound = self._graphs[name].bind({spec.inputs[0].name: magnitude}, {spec.outputs[0].name: result})
-        bound.run()
+        graph.bind({spec.inputs[0].name: magnitude}, {spec.outputs[0].name: result}).run()
 
     def _frames(self, samples: FloatArray) -> FloatArray:
         """(samples,) → (N, bins) spectra, each around a multiple of the hop, mirrored at the ends."""

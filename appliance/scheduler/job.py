@@ -230,7 +230,8 @@ class Channel:
         """Time at which the sound of a finished segment is needed; at the latest the caller's deadline."""
         if self.paused is not None or not job.guaranteed:
             return job.deadline
-        free, starts = next(turn for other, *turn in self.playing(now, counts_bulk=False) if other is job)
+        turns = self.playing(now, counts_bulk=False)
+        free, starts = next((free, starts) for other, free, starts in turns if other is job)
         if job.audible is not None or (index and job.stream):
             before_s = sum(segment.audio_s for segment in job.segments[:index])
             return min(starts + before_s, job.deadline)

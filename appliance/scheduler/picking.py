@@ -109,7 +109,7 @@ def _shared_step(
         alone_s = costs.together([own])
         if alone_s - longer_s <= WORTHWHILE * alone_s:
             continue
-        # What is due before a head that goes first has not counted its step.
+        # Deadlines before that of the head, where it goes first, have not counted its own step.
         spare_s = min(
             slack.before(demand.due) - (cost_s - alone_head_s) * bias, slack.before(due) - cost_s * bias
         )

@@ -29,14 +29,20 @@ class Verdict(enum.Enum):
     PAUSED = "paused"
     UNFINISHED = "unfinished"
     """Not streamed, not whole."""
+    BEHIND = "behind"
+    """Held until its turn, or the first sound of one before it."""
     EARLY = "early"
     """Held until due, or all finished."""
 
 
-def verdict(job: Job, now: float, *, promised: bool, breaks_promise: Callable[[], bool]) -> Verdict:
+def verdict(
+    job: Job, now: float, *, turn: float, promised: bool, breaks_promise: Callable[[], bool]
+) -> Verdict:
     """Decide on a job's finished audio; `breaks_promise` if its playout started now."""
     if job.channel.paused is not None:
         return Verdict.PAUSED
+    if now < turn:
+        return Verdict.BEHIND
     if job.audible is not None or job.made:
         return Verdict.OUT
     if not job.stream:
@@ -54,23 +60,23 @@ class Delivery:
         """Deliver what may go out; complete the job if that is all."""
         workload = self._workload
         now = workload.clock() if now is None else now
-        again = self._close_takes(job, now)
+        again, turn = self._close_takes(job, now), self._turn(job, now)
         decision = verdict(
             job,
             now,
+            turn=turn,
             promised=job.guaranteed and not job.late_s,
             breaks_promise=lambda: self._breaks_promise(job, now),
         )
         if decision is Verdict.EARLY:
             again = min(again, job.due)
-        waits = _overtakes(job) and (needed := self.needed(job, job.held[0].segment, now)) > now
-        if waits:
-            again = min(again, needed)
+        elif decision is Verdict.BEHIND:
+            again = min(again, turn)
         if again < math.inf and not now < job.alarm <= again:
             job.alarm = again
             self._call_at(again, lambda: self._on_alarm(job, again))
         proven = _proven(job)
-        if decision is not Verdict.OUT or not proven or waits:
+        if decision is not Verdict.OUT or not proven:
             return
         is_first = job.audible is None
         if is_first:
@@ -123,6 +129,15 @@ class Delivery:
 
     # Takes.
 
+    def _turn(self, job: Job, now: float) -> float:
+        """Time until which it waits for the first sound of one before it that is under proof."""
+        if job.audible is not None or not job.held:
+            return -math.inf
+        before = takewhile(lambda other: other is not job, job.channel.jobs)
+        if not any(other.takes and other.audible is None for other in before):
+            return -math.inf
+        return self.needed(job, job.held[0].segment, now)
+
     def needed(self, job: Job, index: int, now: float) -> float:
         """Time at which a finished segment goes out, proven or not."""
         if self._workload.life is Life.DRAINING:
@@ -157,14 +172,6 @@ class Delivery:
             if job.held and not job.ended:
                 # An alarm may come a moment before its time.
                 self.release(job, max(self._workload.clock(), due))
-
-
-def _overtakes(job: Job) -> bool:
-    """True before the first sound of a reply whose turn is earlier, and which is not proven yet."""
-    if job.audible is not None or not job.held:
-        return False
-    before = takewhile(lambda other: other is not job, job.channel.jobs)
-    return any(other.takes and other.audible is None for other in before)
 
 
 def _proven(job: Job) -> list[SegmentAudio]:

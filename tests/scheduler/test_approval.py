@@ -305,13 +305,13 @@ def test_an_approval_breaks_no_promise(messages: list[Message], device: str, lan
             assert message.underrun_s <= 1e-9, message
 
 
-def held_storm(load: float, seconds: float = 50.0) -> tuple[World, list[Message], list[Message]]:
+def held_storm(load: float) -> tuple[World, list[Message], list[Message]]:
     """A storm of which three lines in ten are held: of those one in three is rejected after seconds.
 
     Returns all of it, and those.
     """
     draw = random.Random(1)
-    messages = chat(seconds, load, ORIN, queue_timeout_s=None)
+    messages = chat(50.0, load, ORIN, queue_timeout_s=None)
     held = [message for message in messages if draw.random() < 0.3]
     for message in held:
         message.channel = f"stage {draw.randrange(8)}"
