@@ -85,9 +85,12 @@ ensure_workshop() { ensure_env .venv "$1" torch device dev export upstream quali
 # Pure Python without a wheel. Where another package has none, pip names it, in place of compiling it for an hour.
 sdists=docopt,antlr4-python3-runtime,encodec
 
+# Python compiles what it imports, once. Of torch and its like that is a small part, and pip would compile all.
+unset PYTHONDONTWRITEBYTECODE
+
 # install DIR PIP-ARGUMENTS...: pip's own progress on a terminal, only its errors in a log.
 install() {
-    local dir=$1 options=(--disable-pip-version-check --no-input --only-binary :all: --no-binary $sdists)
+    local dir=$1 options=(--disable-pip-version-check --no-input --only-binary :all: --no-binary $sdists --no-compile)
     shift
     [ -t 1 ] || options+=(--quiet)
     "$dir/bin/python" -m pip install "${options[@]}" "$@"

@@ -35,6 +35,8 @@ BUNDLE = ROOT / "tests" / "tiny" / "bundle"
 DEMO = ROOT / "appliance" / "demo"
 SPEECH = DEMO / "voices" / f"{FEMALE}.wav"
 """A recording whose words are in a .txt beside it."""
+NFE = 3
+"""Steps that daemons take unless a test asks for others, or for the usual number by `nfe: None`."""
 _PORTS = random.SystemRandom()
 
 
@@ -78,6 +80,8 @@ def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]
             "metrics": f"127.0.0.1:{free_port()}",
         },
     }
+    if bundle == BUNDLE:  # steps are alike, and the warm-up measures each
+        config["synthesis"] = {"nfe": NFE}
     for section, keys in sections.items():
         config.setdefault(section, {}).update(keys)
     path = folder / "config.yaml"

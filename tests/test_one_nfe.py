@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -30,14 +29,13 @@ def test_every_configuration_leaves_it_open(root: Path) -> None:
 
 @pytest.fixture(scope="module", params=[None, OTHER], ids=["the usual one", "configured"])
 def box(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    sections: dict[str, dict[str, Any]] = {} if request.param is None else {"synthesis": {"nfe": OTHER}}
-    with running(tmp_path_factory.mktemp("nfe"), **sections) as box:
+    with running(tmp_path_factory.mktemp("nfe"), synthesis={"nfe": request.param}) as box:
         box.add_voice()
         yield box
 
 
 def configured(box: Running) -> int:
-    return int(box.config.get("synthesis", {}).get("nfe", USUAL_NFE))
+    return int(box.config["synthesis"]["nfe"] or USUAL_NFE)
 
 
 def test_the_daemon_takes_the_configured_number(box: Running) -> None:

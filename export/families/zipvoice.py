@@ -30,6 +30,7 @@ from appliance.errors import BundleError
 from appliance.fields import Ranged, from_mapping
 from export.families.declaration import Declaration, Family, FamilyError, Given
 from export.graphs import parts
+from export.graphs.to_onnx import ANY_ROWS
 from export.model import zipformer
 from export.model.zipformer import Frames, Keeping, Past, ZipVoice, ZipVoiceArch
 from export.precision.rewrites import Roles
@@ -287,7 +288,7 @@ class Step(nn.Module):
         with torch.device("meta"):
             model = ZipVoice(arch, vocab_size, embeds_guidance=GUIDANCE in weights)
         decoder = checkpoint.filled(model, weights).fm_decoder
-        self.rows = 1 if form == "single" else None
+        self.rows = 1 if form == "single" else ANY_ROWS
         self.single = form == "single"
         self.compute = compute
         self.from_latents = parts.Matrix(decoder.in_proj.weight[:, :mels], None, compute)

@@ -159,7 +159,10 @@ def _drop_whole_slices(graph: onnx_ir.Graph) -> None:
 
 
 def _reshape_by_position(graph: onnx_ir.Graph) -> None:
-    """Give each Reshape a constant target, no computed one: 0 copies an axis, -1 is the one unknown."""
+    """Give each Reshape a constant target, no computed one: 0 copies an axis, -1 is the one unknown.
+
+    Where more are unknown, the number of rows alone is copied.
+    """
     for node in list(graph):
         if node.op_type != "Reshape" or node.inputs[0] is None:
             continue
@@ -172,15 +175,32 @@ def _reshape_by_position(graph: onnx_ir.Graph) -> None:
         target = [axis if isinstance(axis, int) and not _of_rows(axis) else -1 for axis in after]
         target = [0 if kept and axis == -1 else axis for kept, axis in zip(stays, target, strict=True)]
         if target.count(-1) <= 1:
-            shape = onnx_ir.tensor(target, onnx_ir.DataType.INT64, f"{node.outputs[0].name}_shape")
-            value = onnx_ir.Value(name=shape.name, const_value=shape)
-            graph.register_initializer(value)
-            node.replace_input_with(1, value)
-            node.attributes.pop("allowzero", None)
+            node.replace_input_with(1, _constant_shape(graph, node, target))
+        elif stays[0] and _of_rows(after[0]) and (joined := _joined_target(node)) is not None:
+            joined.replace_input_with(0, _constant_shape(graph, node, [0]))
+        else:
+            continue
+        node.attributes.pop("allowzero", None)
 
 
-def _of_rows(size: float) -> bool:
-    return size > 0 and size % ANY_ROWS == 0
+def _joined_target(node: onnx_ir.Node) -> onnx_ir.Node | None:
+    """The Concat that makes a Reshape's target, if nothing else reads it and each input is one axis."""
+    target = node.inputs[1]
+    joined = None if target is None else target.producer()
+    if target is None or joined is None or joined.op_type != "Concat" or len(target.uses()) > 1:
+        return None
+    return joined if node.outputs[0].shape and len(joined.inputs) == len(node.outputs[0].shape) else None
+
+
+def _constant_shape(graph: onnx_ir.Graph, node: onnx_ir.Node, axes: list[int]) -> onnx_ir.Value:
+    shape = onnx_ir.tensor(axes, onnx_ir.DataType.INT64, f"{node.outputs[0].name}_shape")
+    value = onnx_ir.Value(name=shape.name, const_value=shape)
+    graph.register_initializer(value)
+    return value
+
+
+def _of_rows(size: object) -> bool:
+    return isinstance(size, int | float) and size > 0 and size % ANY_ROWS == 0
 
 
 def _name_rows(graph: onnx_ir.Graph, spec: contract.GraphSpec, weights: Collection[str]) -> None:

@@ -34,7 +34,7 @@ from tests.patience import PATIENCE_S
 TEXT = "Thanks for the follow, welcome to the stream."
 TRANSCRIPT = "Some call me nature, others call me mother nature."
 
-box = shared()
+box = shared(synthesis={"nfe": None})
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -270,7 +270,10 @@ def test_int8_is_for_one_row_at_a_time(int8: BuiltBundle) -> None:
 def beside(files: small.Files, out: Path, *rows: parity.Row) -> Bundle:
     """The fp16 bundle `out` with an INT8 variant, for which the gate found `rows`."""
     report = parity.Report("fp16", list(rows))
-    return assemble.build(small.load(files), "fp16", out, lambda _: report, int8_beside=True)
+    loaded = small.load(files)
+    return assemble.build(
+        loaded, "fp16", out, lambda _: report, max_frames=small.MAX_FRAMES, int8_beside=True
+    )
 
 
 def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(

@@ -242,7 +242,13 @@ class Rowed(nn.Module):
         self.weight = nn.Buffer(torch.ones(to_onnx.ANY_ROWS))  # is no constant of the tracer
 
     def forward(self, x: Tensor) -> Tensor:
+        n, scores = x.shape[1], x @ x.mT
         y = x.flatten(1).unflatten(1, (-1, 4)) * self.weight[5:6]
+        y = y[:, :, None].expand(-1, -1, n + 2, -1)[:, :, 1]
+        y = (
+            y[:, :, None].expand(-1, -1, 3, -1)[:, :, 1]
+            + (scores.flatten(1).unflatten(1, (n, n)) - scores).sum()
+        )
         return y if self.wrong is None else self.wrong(y)
 
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 8)
 
-box = shared()
+box = shared(synthesis={"nfe": None})
 
 
 @pytest.fixture
