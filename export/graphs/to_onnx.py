@@ -176,20 +176,20 @@ def _reshape_by_position(graph: onnx_ir.Graph) -> None:
         target = [0 if kept and axis == -1 else axis for kept, axis in zip(stays, target, strict=True)]
         if target.count(-1) <= 1:
             node.replace_input_with(1, _constant_shape(graph, node, target))
-        elif stays[0] and _of_rows(after[0]) and (joined := _joined_target(node)) is not None:
+        elif stays[0] and _of_rows(after[0]) and (joined := _joined_target(node, len(after))) is not None:
             joined.replace_input_with(0, _constant_shape(graph, node, [0]))
         else:
             continue
         node.attributes.pop("allowzero", None)
 
 
-def _joined_target(node: onnx_ir.Node) -> onnx_ir.Node | None:
+def _joined_target(node: onnx_ir.Node, axes: int) -> onnx_ir.Node | None:
     """The Concat that makes a Reshape's target, if nothing else reads it and each input is one axis."""
     target = node.inputs[1]
     joined = None if target is None else target.producer()
     if target is None or joined is None or joined.op_type != "Concat" or len(target.uses()) > 1:
         return None
-    return joined if node.outputs[0].shape and len(joined.inputs) == len(node.outputs[0].shape) else None
+    return joined if len(joined.inputs) == axes else None
 
 
 def _constant_shape(graph: onnx_ir.Graph, node: onnx_ir.Node, axes: list[int]) -> onnx_ir.Value:
