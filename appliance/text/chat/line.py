@@ -27,6 +27,10 @@ _ADDRESS = re.compile(f"{MAIL}|{LINK}", re.IGNORECASE)
 _CLAUSE = re.compile(r"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)")
 _ACRONYM = re.compile(r"(?<![A-Za-z])[A-Z]{2,4}(?![a-z])|(?<=\d)[A-Za-z/]{1,5}(?![A-Za-z])")
 """And a unit. In a Chinese or Japanese line it is no foreign word."""
+_SIGNS = re.compile(
+    r"(?<![A-Za-z])[A-Z]{2,5}(?![A-Za-z])|(?<=\d)\s?[A-Za-z/]{1,3}(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,3}(?=\s?\d)"
+)
+"""Acronyms, and signs beside numbers, which are written with Latin letters everywhere: GG, 10 FPS, lvl99."""
 _LAUGHTER = re.compile(r"(?<![A-Za-z])[wW]{2,}(?![A-Za-z.])")
 """A Japanese laugh, which is no Latin word."""
 _OTHER = "OTHER"
@@ -58,12 +62,16 @@ class Languages:
 
     def of(self, text: str, default: Language | None = None) -> Language:
         """`default`, or the first, where no letters tell; PLAIN where they are of none of these."""
-        return self._most(self._written(text), default or self.first)
+        return self._told(text, self._written(text), default or self.first)
+
+    def _told(self, text: str, written: Counter[str | None], default: Language) -> Language:
+        found = self._most(written, default)
+        return found if found.scripts else self._most(self._written(_SIGNS.sub("", text)), default)
 
     def clauses(self, text: str) -> tuple[Language, list[tuple[int, Language]]]:
         """Language of the whole, and the (end, language) of each clause."""
         written = self._written(text)
-        whole = self._most(written, self.first)
+        whole = self._told(text, written, self.first)
         if len(written) < 2:
             return whole, [(len(text), whole)]
         starts = [0, *(match.end() for match in _CLAUSE.finditer(text))]

@@ -6,7 +6,7 @@ import re
 
 from appliance.text.languages.capitals import SPELT, capitals, is_spelt
 from appliance.text.languages.numbers import LONGEST, english, english_ordinal, english_year
-from appliance.text.languages.quantity import CURRENCY, DASH, END, NUMBER, PHONE, is_address
+from appliance.text.languages.quantity import CURRENCY, DASH, END, NUMBER, PHONE, is_address, is_rating
 from appliance.text.languages.spoken import Amount, Speech
 from appliance.text.spans import Kind, before
 
@@ -169,6 +169,9 @@ SPEECH = _English(
         R$ real/reais|centavo/s; € euro/s|cent/s; £ pound/s|penny/pence; ¥ yen; ￥ yen; ₹ rupee/s|paisa/paise
         ₩ won; ₽ ruble/s|kopeck/s; ₫ dong; ₺ lira|kurus; ₱ peso/s|centavo/s; ₿ bitcoin; USD dollar/s|cent/s
         EUR euro/s|cent/s; GBP pound/s|penny/pence; JPY yen; CNY yuan; RMB yuan
+        CAD Canadian dollar/s|cent/s; AUD Australian dollar/s|cent/s; CHF Swiss franc/s|centime/s
+        MX$ Mexican peso/s|centavo/s; S$ Singapore dollar/s|cent/s; ₴ hryvnia/s; ₸ tenge; ₪ shekel/s; ₦ naira
+        ₡ colon/es; zł zloty/s; kr krone/kroner
     """,
     cents=" and {} {cent}",
     thousands="",
@@ -193,7 +196,7 @@ SPEECH = _English(
     "|is greater than or equal to|is less than|is greater than|is not|about|square root of|to|squared",
     symbols={
         **{"@": " at ", "$": " dollars ", "€": " euros ", "£": " pounds ", "¥": " yuan "},
-        **{"°": " degrees ", "→": " to ", "#": " number "},
+        **{"°": " degrees ", "→": " to ", "#": " number ", "§": " section "},
     },
     to="to",
     score="to",
@@ -218,6 +221,7 @@ SPEECH = _English(
     },
     abbreviations="mr; mrs; ms; dr; prof; st; sr; jr; vs; e.g; i.e",
     capitals=capitals,
+    reads_roman=False,
     stretched=3,
 )
 
@@ -314,6 +318,20 @@ _SHORT = {
     **{"dmg": "damage", "lvl": "level", "lvls": "levels", "hw": "homework", "btw": "by the way"},
     **{"Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway", "approx": "approximately"},
 }
+_LEET = {
+    **{
+        "b4": "before",
+        "gr8": "great",
+        "h8": "hate",
+        "l8": "late",
+        "l8r": "later",
+        "m8": "mate",
+        "w8": "wait",
+    },
+    **{"str8": "straight", "n00b": "noob", "w00t": "woot", "l33t": "leet"},
+    **{"any1": "anyone", "every1": "everyone", "some1": "someone"},
+}
+"""Words that are written with digits, in small letters."""
 _WRITTEN_OUT = {"yr": "year", "wk": "week", "tsp": "teaspoon", "tbsp": "tablespoon"}
 _TIMES = {"s": "second", "h": "hour", "min": "minute"}
 _NUMBERED = {"vol": "volume", "ch": "chapter", "p": "page", "pp": "pages"}
@@ -411,7 +429,7 @@ def _slash(match: re.Match[str]) -> str | None:
     a, b = match[1], match[2]
     if (a, b) in SPEECH.fractions and not _WEEKDAY_BEFORE.search(before(match)):
         return SPEECH.fractions[a, b]
-    if b in ("5", "10", "20", "100") and float(a) <= int(b):
+    if is_rating(a, b) and (float(a) <= int(b) or not _DATE_BEFORE.search(before(match))):
         return f"{SPEECH.said(a)} out of {SPEECH.said(b)}"
     if "." not in a and int(a) + int(b) == 100:
         return f"{SPEECH.said(a)} {SPEECH.said(b)}"
@@ -488,7 +506,11 @@ ENGLISH = SPEECH.language(
         (Kind.FRACTION, rf"(\d+) (\d)/(\d){END}", _mixed),
         (Kind.FRACTION, rf"(\d+(?:\.\d+)?)/(\d+){END}", _slash),
         (Kind.UNIT, r"(\d{1,2})['′](\d{1,2})(\"|″|'')?(?![A-Za-z\d_])", _feet),
-        (Kind.UNIT, r"(\d{3,4})([pi])(?![A-Za-z\d_])", lambda m: f"{_pairs(m[1])} {m[2]}"),
+        (
+            Kind.UNIT,
+            r"(\d{3,4})([pi])(\d{2,3})?(?![A-Za-z\d_])",
+            lambda m: f"{_pairs(m[1])} {m[2]}{f' {english(int(m[3]))}' if m[3] else ''}",
+        ),
         (Kind.CODE, r"401\(?[kK]\)?(?![A-Za-z\d_])", lambda m: "four oh one k"),
         (Kind.UNIT, rf"({NUMBER})\s?(k?m|cm|mm|ft|in)\s?[x×]\s?({NUMBER})\s?\2(?![A-Za-z\d_])", _by),
         (Kind.UNIT, r"(\d+(?:\.\d+)?)[\"″](?=\s|$|[,.!?])", _inches),
@@ -516,11 +538,19 @@ ENGLISH = SPEECH.language(
         (Kind.SIGN, r"(?i)(yr|wk|tsp|tbsp)(s?)\.?(?![A-Za-z\d_])", _written_out),
         (Kind.SIGN, r"(?i)vs\.?(?![A-Za-z\d_])", lambda m: "versus"),
         (Kind.SIGN, r"No\.\s?(?=\d)|(?<![?!] )nos?\.\s?(?=\d)", lambda m: "number "),
+        (Kind.SIGN, r"[Ww]/[Ll](?![A-Za-z\d_])", lambda m: f"{m[0][0]} {m[0][2]}"),
+        (
+            Kind.ACRONYM,
+            r"([A-Z]{1,3})&([A-Z]{1,2})(?![A-Za-z\d_])",
+            lambda m: f"{' '.join(m[1])} and {' '.join(m[2])}",
+        ),
+        (Kind.WORD, rf"({'|'.join(_LEET)})(?![A-Za-z\d_])", lambda m: _LEET[m[1]]),
         (Kind.SIGN, r"(?i)w/o\b", lambda m: "without"),
         (Kind.SIGN, r"(?i)w/(?=\s|\w)", lambda m: "with "),
         (Kind.SIGN, r"C\+\+", lambda m: "C plus plus"),
         (Kind.SIGN, r"([A-G])#(m?)(?![A-Za-z\d_])", lambda m: f"{m[1]} sharp{' minor' * bool(m[2])}"),
         (Kind.WORD, rf"({'|'.join(_SHORT)})(?:\.|(?![A-Za-z\d_]))", lambda m: _SHORT[m[1]]),
+        (Kind.WORD, r"[Ll]v(?:l|(?=\s?\d))\.?(?=\s?\d)", lambda m: "level"),
         (Kind.WORD, r"(?i)(vol|ch|pp?)\.\s?(?=\d)", lambda m: f"{_NUMBERED[m[1].lower()]} "),
         (Kind.WORD, r"ft\.(?=\s[A-Z])", lambda m: "featuring"),
         (Kind.DATE, r"(?i)(mon|tues?|wed|thu(?:rs)?|fri|sat|sun)\.?(?![A-Za-z\d_])", _weekday),
@@ -535,6 +565,11 @@ ENGLISH = SPEECH.language(
             lambda m: " to ",
         ),
         (Kind.RANGE, r"(?<=\w) ~ (?=\d)", lambda m: " to "),
+        (
+            Kind.SIGN,
+            r"(?<![\w)<>])([<>])(?=\.?\d)",
+            lambda m: f"{'less' if m[1] == '<' else 'more'} than ",
+        ),
         (Kind.SIGN, r"~(?=\s)", lambda m: m[0]),
         (Kind.SIGN, r"\$(?=[A-Z]{2,5}(?![A-Za-z\d_]))", lambda m: ""),  # a share's name
         (Kind.SIGN, r"(?<=\s)\|\|(?=\s)", lambda m: " or "),

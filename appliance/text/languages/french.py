@@ -150,6 +150,7 @@ SPEECH = Speech(
     mail="adresse e-mail",
     listing="code.",
     heart="cœur",
+    roman_ending="er|re|ère|ème|è?me|e",
     fractions={
         ("1", "2"): "un demi",
         ("1", "3"): "un tiers",
@@ -159,6 +160,9 @@ SPEECH = Speech(
         ("24", "7"): "vingt-quatre sept",
     },
     chat="""
+        bjr = bonjour; bsr = bonsoir; pcq = parce que; càd = c'est-à-dire; jsp = je sais pas
+        jpp = j'en peux plus; bi1 = bien; koi29 = quoi de neuf; bcp = beaucoup; dsl = désolé; slt = salut
+        tkt = t'inquiète; tjrs = toujours; lvl = niveau
         mme = madame; mlle = mademoiselle; svp = s'il vous plaît; stp = s'il te plaît; rdv = rendez-vous
         qqn = quelqu'un; qqch = quelque chose
     """,
@@ -166,13 +170,24 @@ SPEECH = Speech(
         M. = monsieur; MM. = messieurs; Dr. = docteur; Pr. = professeur
         c.-à-d. = c'est-à-dire; p. ex. = par exemple; ex. = exemple; etc. = et cetera; env. = environ
         max. = maximum
-        min. = minimum; av. = avenue; bd. = boulevard; tél. = téléphone; chap. = chapitre; vol. = volume; éd.
+        min. = minimum; av. = avenue; bd. = boulevard; tél. = téléphone; chap. = chapitre
+        vol. = volume; art. = article; éd.
     """,
 )
 FRENCH = SPEECH.language(
     numbers=(
         (Kind.NUMBER, r"(?i)(\d{1,4})(er|ère|ere|re|ème|eme|ième|nde|nd|e|è)s?(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
+        (
+            Kind.UNIT,
+            r"([12])\s?m\s?(\d\d)(?!\w)",
+            lambda m: f"{SPEECH.in_unit(m[1], 'm')} {cardinal(int(m[2]))}",
+        ),
+        (
+            Kind.MONEY,
+            r"(\d+)\s?€\s?(\d\d)(?!\w)",
+            lambda m: f"{cardinal(int(m[1]), 'm')} euro{'s' * (int(m[1]) > 1)} {cardinal(int(m[2]))}",
+        ),
         (
             Kind.TIME,
             r"(?i)(\d{1,2})\s?h(?!\w|\s\d)",

@@ -17,12 +17,14 @@ _IRREGULAR = {1: "erst", 3: "dritt", 7: "siebt", 8: "acht"}
 _NEUTER = "Mal|Spiel|Level|Video|Match|Jahr|Game|Leben|Team|Kapitel|Tor|Ziel|Geschenk|Abo|Kind|Buch|Set"
 _COUNTED = (
     rf"{_NEUTER}|Platz|Runde|Teil|Staffel|Folge|Stelle|Versuch|Tag|Stream|Liga|Etage|Stock|Klasse|Stufe|Reihe|Sub"
+    "|Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
     "|Boss|Mensch|Advent|Geburtstag|Woche|Stunde|Minute|Halbzeit|Bundesliga|Welt|Rang|Preis|Akt|Weltkrieg|Schritt"
 )
 """Nouns that tell "1." from the end of a sentence."""
 _ARTICLE = re.compile(r"(?i)\b(?:die|der|das|eine?) $")
 _WEAK = re.compile(
-    r"(?i)\b(?:am|im|zum|zur|vom|beim|dem|den|des|bis|ab|seit|m?einen|m?einem|deinen|unseren|jeden|dritten) $"
+    r"(?i)\b(?:(?:in|an|auf|aus|mit|bei|von|vor|nach|seit|zu|ab|hinter|neben|über|unter|während|wegen) der"
+    r"|am|im|zum|zur|vom|beim|dem|den|des|bis|ab|seit|m?einen|m?einem|deinen|unseren|jeden|dritten) $"
 )
 _BEFORE_ORDINAL = re.compile(
     r"(?i)\b(?:der|die|das|dem|den|des|[ai]m|zum|zur|vom|beim|ins"
@@ -72,6 +74,8 @@ def day(number: int, match: re.Match[str]) -> str:
 
 
 def _ending(earlier: str, strong: str) -> str:
+    """Of an ordinal after this; where it ends a pair, 1. und 2., after what is before the pair."""
+    earlier = re.sub(r"\d+\.\s?(?:und|oder|bis|[-–/])\s?$", "", earlier)
     return "en" if _WEAK.search(earlier) else "e" if _ARTICLE.search(earlier) else strong
 
 
@@ -82,6 +86,26 @@ def _ordinal(match: re.Match[str]) -> str | None:
         return None
     strong = "es" if re.fullmatch(_NEUTER, noun) else "e" if re.fullmatch(_FEMININE, noun) else "er"
     return ordinal(int(match[1]), _ending(earlier, strong))
+
+
+def _first_of_two(match: re.Match[str]) -> str:
+    """1. und 2. Level, 3.-5. Platz, 15.-20.12."""
+    word = "bis" if match[2] in "-–" else match[2] if match[2] != "/" else ""
+    noun = match[3] or ""
+    strong = "es" if re.fullmatch(_NEUTER, noun) else "e" if re.fullmatch(_FEMININE, noun) else "er"
+    return " ".join(filter(None, (ordinal(int(match[1]), _ending(before(match), strong)), word))) + " "
+
+
+def _price(match: re.Match[str]) -> str:
+    """5,-; 5,-€; CHF has its own sign"""
+    currency = "Franken" if match[2] in ("CHF", "Fr.") else "Euro"
+    return f"{cardinal(int(match[1].replace('.', '')), 'm')} {currency}"
+
+
+def _hour(match: re.Match[str]) -> str | None:
+    """ab 18h"""
+    is_told = re.search(rf"(?i)\b(?:{SPEECH.clock_before}) $", before(match))
+    return clock(int(match[1]), 0, True) if is_told and int(match[1]) < 25 else None
 
 
 def _month(match: re.Match[str]) -> tuple[Kind, str] | None:
@@ -105,6 +129,15 @@ def _times(match: re.Match[str]) -> str:
     return cardinal(int(match[1]), "m") + ("fach" if match[2] == "fach" else "mal")
 
 
+def _weekday(match: re.Match[str]) -> str | None:
+    """Fr. um 8; So and Do begin a sentence, too."""
+    return None if match[0] in ("So", "Do") else _DAYS[match[1]]
+
+
+_DAYS = {
+    **{"Mo": "Montag", "Di": "Dienstag", "Mi": "Mittwoch", "Do": "Donnerstag", "Fr": "Freitag"},
+    **{"Sa": "Samstag", "So": "Sonntag"},
+}
 _MONTHS = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
 _FEMININE = r"(?:[A-ZÄÖÜ]\w*(?:e|ung|heit|keit|ion|schaft|ät)|Person|Nacht|Liga|Frau|Woche)"
 SPEECH = Speech(
@@ -142,12 +175,13 @@ SPEECH = Speech(
     currencies="""
         € Euro|Cent; EUR Euro|Cent; $ Dollar|Cent; US$ US-Dollar|Cent; USD US-Dollar|Cent; £ Pfund|Pence
         ¥ Yen; ₽ Rubel|Kopeke/n; ₹ f:Rupie/n|Paisa; ₩ Won; ₿ Bitcoin/s; CHF Franken|Rappen
+        zł Zloty; Kč f:Krone/n; kr f:Krone/n; Ft Forint; ₴ Hrywnja
     """,
     cents=" {}",
     thousands="k K tsd Tsd",
     scales="M 1000000 f:Million/en; Mio 1000000 f:Million/en; Mrd 1000000000 f:Milliarde/n",
     months=_MONTHS,
-    of_month=r"\.?\s",
+    of_month=r"(?:\.\s?|\s)",
     day=day,
     date=("{day} {month}", " {year}"),
     clock=clock,
@@ -177,6 +211,8 @@ SPEECH = Speech(
         ("3", "4"): "drei Viertel",
         ("24", "7"): "vierundzwanzig sieben",
     },
+    chat="lvl = Level; vllt = vielleicht; zb = zum Beispiel; mfg = mit freundlichen Grüßen",
+    symbols={"§": " Paragraf "},
     abbreviations="""
         z. B. = zum Beispiel; d. h. = das heißt; u. a. = unter anderem; bzw. = beziehungsweise; ca. = circa
         evtl. = eventuell; ggf. = gegebenenfalls; inkl. = inklusive; max. = maximal; min. = mindestens
@@ -184,18 +220,35 @@ SPEECH = Speech(
         s. o. = siehe oben; v. a. = vor allem; o. ä. = oder ähnlich; i. d. R. = in der Regel; sog. = sogenannt
         usw. = und so weiter; etc. = et cetera; Hr. = Herr; Fr.
         Mio. = Millionen; Mrd. = Milliarden; Std. = Stunden; Abs. = Absatz; Kap. = Kapitel
+        mind. = mindestens; exkl. = exklusive; zzgl. = zuzüglich; bzgl. = bezüglich; s. u. = siehe unten
+        z. T. = zum Teil; u. U. = unter Umständen; Art. = Artikel; Abb. = Abbildung; Tel. = Telefon
     """,
 )
 GERMAN = SPEECH.language(
     numbers=(
         (Kind.TIME, r"(?i)([01]?\d|2[0-4])\.([0-5]\d)\s?uhr\b", lambda m: clock(int(m[1]), int(m[2]), True)),
         (Kind.TIME, r"(?i)1(?=\s?uhr\b)", lambda m: "ein"),
+        (Kind.TIME, r"(\d{1,2})\s?h(?!\w|\s?\d)", _hour),
+        (Kind.MONEY, r"(\d{1,3}(?:\.\d{3})+|\d+),[-–]{1,2}\s?(€|EUR|Euro|CHF|Fr\.|)(?!\w)", _price),
         (Kind.DATE, r"(\d{1,2})\.(\d{1,2})\.(?![\d\w])", _month),
+        (
+            Kind.NUMBER,
+            r"(\d{1,4})\.\s?(und|oder|bis|[-–/])\s?(?=\d{1,4}\.(?:\s?([A-ZÄÖÜ]\w+)|\d{1,2}\.))",
+            _first_of_two,
+        ),
         (Kind.YEAR, r"(\d0)er(n?)(?!\w)", lambda m: f"{cardinal(int(m[1]))}er{m[2]}"),
         (Kind.YEAR, r"(1[1-9]\d0|20\d0)er(n?)(?!\w)", lambda m: f"{year(int(m[1]))}er{m[2]}"),
         (Kind.YEAR, r"1[1-9]\d\d(?![\w%°]|[.,:/]\d|\s?[€$])", _year),
-        (Kind.NUMBER, r"(\d{1,4})\.(?=\s([A-ZÄÖÜ]\w+))", _ordinal),
+        (Kind.NUMBER, r"(\d{1,4})\.(?=\s?([A-ZÄÖÜ]\w+))", _ordinal),
         (Kind.NUMBER, r"(\d{1,4})(?:st|t)(er?|en|es|em)(?!\w)", lambda m: ordinal(int(m[1]), m[2])),
         (Kind.NUMBER, r"(\d{1,4})\s?(fach|mal|x)(?!\w)", _times),
-    )
+    ),
+    words=(
+        (
+            Kind.DATE,
+            rf"({'|'.join(_DAYS)})\.?\s?[-–]\s?({'|'.join(_DAYS)})\.?(?!\w)",
+            lambda m: f"{_DAYS[m[1]]} bis {_DAYS[m[2]]}",
+        ),
+        (Kind.DATE, rf"({'|'.join(_DAYS)})\.?(?=\s(?:um\s|ab\s|\d))", _weekday),
+    ),
 )

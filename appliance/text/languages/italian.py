@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.numbers import roman
 from appliance.text.languages.spoken import Speech
 from appliance.text.spans import Kind
 
@@ -154,9 +155,10 @@ SPEECH = Speech(
         ("3", "4"): "tre quarti",
         ("24", "7"): "ventiquattro sette",
     },
-    chat="cmq = comunque; nn = non; xké = perché; grz = grazie",
+    chat="cmq = comunque; nn = non; xké = perché; xkè = perché; grz = grazie; lvl = livello; sig.ra = signora"
+    "; dott.ssa = dottoressa; prof.ssa = professoressa",
     abbreviations="""
-        Sig. = signor; Sig.ra = signora; Dott. = dottor; Dr. = dottor; Prof. = professor; ecc. = eccetera
+        Sig. = signor; Dott. = dottor; Dr. = dottor; Prof. = professor; ecc. = eccetera
         es. = esempio
         p. es. = per esempio; ad es. = ad esempio; max. = massimo; min. = minimo; ca. = circa; pag. = pagina
         tel. = telefono; cap. = capitolo; vol. = volume; a. C. = avanti Cristo; d. C. = dopo Cristo
@@ -170,5 +172,12 @@ ITALIAN = SPEECH.language(
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
     ),
-    words=((Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "numero "),),
+    words=(
+        (Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "numero "),
+        (
+            Kind.ROMAN,
+            r"([IVX]{2,6})(?=\ssecolo(?!\w))|(?<=secolo\s)([IVX]{2,6})(?!\w)",
+            lambda m: ordinal(roman(m[1] or m[2])),
+        ),
+    ),
 )

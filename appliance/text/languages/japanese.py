@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.quantity import is_rating
 from appliance.text.languages.spoken import Speech
 from appliance.text.scripts import KANA
 from appliance.text.spans import Kind, before
@@ -175,6 +176,15 @@ def _month_day(match: re.Match[str]) -> str | None:
     return counted(month, "月") + _day(day)
 
 
+def _out_of(match: re.Match[str]) -> str | None:
+    """8.5/10: the whole comes first."""
+    return (
+        f"{SPEECH.said(match[2])}{SPEECH.out_of}{SPEECH.said(match[1])}"
+        if is_rating(*match.groups())
+        else None
+    )
+
+
 SPEECH = Speech(
     code="ja",
     cardinal=cardinal,
@@ -259,6 +269,7 @@ JAPANESE = SPEECH.language(
         (Kind.LAUGHTER, rf"(?<![^\s、。!！?？…])8{{4,}}(?=[{KANA}])", lambda m: "ぱちぱちぱち"),
         (Kind.DATE, rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){_END}", _year_month_day),
         (Kind.DATE, rf"(\d{{1,2}})/(\d{{1,2}}){_END}", _month_day),
+        (Kind.FRACTION, rf"(\d+(?:\.\d+)?)/(5|10|20|100){_END}", _out_of),
         (Kind.TIME, r"(?i)()(\d{1,2})(?:[:.](\d\d))?\s?([ap])\.?m(?![A-Za-z])\.?", _half_day),
         (
             Kind.TIME,

@@ -185,6 +185,7 @@ SPEECH = _Mandarin(
     heart="",
     scripts=("CJK",),
     capitals=_capitals,
+    reads_roman=False,
     stretched=3,
 )
 

@@ -9,6 +9,8 @@ from appliance.text.spans import Kind, Language, Readings, before
 
 MOST_CAPITALS = 4
 """Letters of what may be an acronym, in a line that is not shouted or has words in small letters."""
+_UNSPOKEN = re.compile(r"(?!.*(.)\1.)(?!.*[AEIOUYÀ-ÆÈ-ÏÒ-ÖÙ-ÝАЕЁИОУЫЭЮЯΑΕΗΙΟΥΩ]).+")
+"""Capitals without a vowel, which are no word: RTX; HMM and GRRR are shouted."""
 _MORE = rf"(?:[^\W_]|[{MARKS}])*"
 _SMALL = "a-zß-öø-ÿа-яёα-ω"
 _SHOUTED = re.compile(
@@ -23,7 +25,8 @@ def unshouted(
     word = match[0]
     if word in acronyms:
         return None
-    if len(word) <= MOST_CAPITALS and not (shouted and _SHOUTED.search(match.string)):
+    is_word = shouted and _SHOUTED.search(match.string) and not _UNSPOKEN.fullmatch(word)
+    if len(word) <= MOST_CAPITALS and not is_word:
         return None
     earlier = before(match).rstrip()
     is_first = not earlier or earlier[-1] in ".!?…\n¿¡"

@@ -160,7 +160,8 @@ SPEECH = Speech(
         ("24", "7"): "vinte e quatro sete",
     },
     chat="vc = você; vcs = vocês; tb = também; tbm = também; pq = porque; hj = hoje; blz = beleza"
-    "; obg = obrigado",
+    "; obg = obrigado; vlw = valeu; flw = falou; vdd = verdade; msm = mesmo; mto = muito; dps = depois"
+    "; lvl = nível",
     abbreviations="""
         Sr. = senhor; Sra. = senhora; Srta. = senhorita; Dr. = doutor; Dra. = doutora; Prof. = professor
         etc. = etcétera
@@ -174,6 +175,11 @@ PORTUGUESE = SPEECH.language(
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
         (Kind.SCORE, r"(\d{1,2})x(\d{1,2})(?![\w.,]\d|\w)", _score),
+        (
+            Kind.UNIT,
+            r"([12])\s?m\s?(\d\d)(?!\w)",
+            lambda m: f"{SPEECH.in_unit(m[1], 'm')} e {cardinal(int(m[2]))}",
+        ),
         (Kind.PHONE, r"\d{2}\s?\d{4,5}-\d{4}(?!\d)", lambda m: SPEECH.grouped(m[0])),
     ),
     words=((Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "número "),),

@@ -11,7 +11,7 @@ NUMBER = (
     r"|\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?|(?<!\w)\.\d+)"
 )
 """1.200,50, 1.200.000, 1 200 000, 1,200.50, 1200.5 or .5"""
-CURRENCY = r"(?:(?:US|HK|NZ|R|C|A)?\$|[€£¥￥₹₩₽₫₺₱₿])"
+CURRENCY = r"(?:(?:US|HK|NZ|MX|R|C|A|S)?\$|[€£¥￥₹₩₽₫₺₱₿₴₸₪₦₡])"
 DASH = r"(?:\s[-–—~～]\s|[-–—~～]|[–—~～]\s?)"
 """Between the ends of a range; "5 -3" is none."""
 END = r"(?![A-Za-z\d_%°]|[.,:]\d|(?<=\d)/\d)"
@@ -30,6 +30,13 @@ def is_address(match: re.Match[str]) -> bool:
     groups = match[1].split(".")
     is_byte = all(int(group) < 256 and (group == "0" or group[0] != "0") for group in groups)
     return is_byte and not re.match(rf"\s?{CURRENCY}", match.string[match.end() :])
+
+
+def is_rating(points: str, most: str) -> bool:
+    """9/10, 8.5/10; 11/10 too."""
+    return most in ("5", "10", "20", "100") and float(points.replace(",", ".")) <= int(most) * (
+        1.3 if most in ("10", "100") else 1
+    )
 
 
 RATED = r"\d\s?(?:[^\s\d/]{1,12}\s)?[^\s\d/]{0,12}\s?$"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from appliance.text.languages.numbers import roman
+from appliance.text.languages.quantity import is_rating
 from appliance.text.languages.spoken import Speech
 from appliance.text.spans import Kind, Say, before
 
@@ -311,6 +313,7 @@ SPEECH = _Russian(
         ("3", "4"): "три четверти",
         ("24", "7"): "двадцать четыре на семь",
     },
+    chat="спс = спасибо; кст = кстати; оч = очень; лвл = уровень; lvl = уровень",
     abbreviations="""
         т. е. = то есть; т. к. = так как; и т. д. = и так далее; и т. п. = и тому подобное; и др. = и другие
         и пр. = и прочее; т. н. = так называемый; т. о. = таким образом; ул. = улица; просп. = проспект
@@ -394,6 +397,12 @@ def _hours(match: re.Match[str]) -> str | None:
     return words if _FROM.search(before(match)) else f"с {words}"
 
 
+def _century(match: re.Match[str]) -> str:
+    """XX век, в XX веке"""
+    endings = {"": "ый", "а": "ого", "у": "ому", "ом": "ым", "е": "ом"}
+    return ordinal(roman(match[1]), endings.get(match[2].lower(), "ых"))
+
+
 def _years(match: re.Match[str]) -> str:
     """2024-2026"""
     first, last = int(match[1]), int(match[2])
@@ -437,9 +446,11 @@ def _dotted_time(match: re.Match[str]) -> str | None:
     return clock(int(match[1]), int(match[2]), False) if is_told else None
 
 
-def _suffixed(match: re.Match[str]) -> str:
-    """1-й, 2-я, 90-е; 2-х, 5-ти are cardinals."""
+def _suffixed(match: re.Match[str]) -> str | None:
+    """1-й, 2-я, 90-е; 2-х, 5-ти are cardinals, 2М two million."""
     number, suffix, earlier = int(match[1]), match[2].lower(), before(match)
+    if match[2].isupper() and "-" not in match[0]:
+        return None
     after = match.string[match.end() :]
     if suffix == "ти" or (suffix == "х" and 2 <= number <= 4):
         return genitive(cardinal(number))
@@ -460,7 +471,7 @@ def _suffixed(match: re.Match[str]) -> str:
 
 def _out_of(match: re.Match[str]) -> str | None:
     whole, most = SPEECH.plain(match[1]), match[2]
-    return f"{SPEECH.said(whole)} из {genitive(cardinal(int(most)))}" if float(whole) <= int(most) else None
+    return f"{SPEECH.said(whole)} из {genitive(cardinal(int(most)))}" if is_rating(whole, most) else None
 
 
 def _full_stop(match: re.Match[str]) -> str | None:
@@ -501,7 +512,7 @@ RUSSIAN = SPEECH.language(
         *((kind, pattern, _in_case(say)) for kind, pattern, say in _IN_GENITIVE.number_table()),
     ),
     words=(
-        (Kind.SIGN, r"No\.?\s?(?=\d)", lambda m: "номер "),  # № as its letters
+        (Kind.ROMAN, r"([IVX]{1,6})(?=\sвек(а|у|ом|е|ов|ах|)(?!\w))", _century),
         (Kind.WORD, r"г(?:\.|ода?)?(?!\w)", _written_year),
         (Kind.SIGN, rf"[xXхХ](\d+){_ENDS}", lambda m: f"икс {SPEECH.said(m[1])}"),
         (Kind.WORD, r"(?i)(?:по\s)?мск(?!\w)", lambda m: "по Москве"),

@@ -122,6 +122,8 @@ SPEECH = Speech(
         € euro/s|céntimo/s; EUR euro/s|céntimo/s; $ dólar/es|centavo/s; USD dólar/es|centavo/s
         US$ dólar/es|centavo/s; £ f:libra/s|penique/s; ¥ yen/es; ₽ rublo/s|kopek/s; ₹ f:rupia/s|paisa/s
         ₩ won/s; ₱ peso/s|centavo/s; MXN peso/s mexicanos|centavo/s; ARS peso/s argentinos|centavo/s
+        MX$ peso/s mexicanos|centavo/s; ₡ colón/colones
+        COP peso/s colombianos|centavo/s; CLP peso/s chilenos|centavo/s; PEN sol/es|céntimo/s
         ₿ bitcoin/s; R$ real/reales|centavo/s; CHF franco/s suizos|céntimo/s
     """,
     cents=" con {}",
@@ -164,12 +166,14 @@ SPEECH = Speech(
         ("3", "4"): "tres cuartos",
         ("24", "7"): "veinticuatro siete",
     },
+    chat="xq = porque; tb = también; lvl = nivel; salu2 = saludos; to2 = todos",
     abbreviations="""
         Sr. = señor; Sra. = señora; Srta. = señorita; Dr. = doctor; Dra. = doctora; D.; Dña. = doña
         Ud. = usted
         Uds. = ustedes; p. ej. = por ejemplo; etc. = etcétera; EE. UU. = Estados Unidos; núm. = número
         aprox. = aproximadamente; máx. = máximo; mín. = mínimo; pág. = página; tel. = teléfono; av. = avenida
-        Prof. = profesor; vs. = contra; cap. = capítulo; a. C. = antes de Cristo; d. C. = después de Cristo
+        Prof. = profesor; vs. = contra; cap. = capítulo; vol. = volumen; art. = artículo
+        a. C. = antes de Cristo; d. C. = después de Cristo
     """,
 )
 SPANISH = SPEECH.language(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from appliance.text.languages import quantity
-from appliance.text.languages.numbers import is_code
+from appliance.text.languages.numbers import is_code, roman
 from appliance.text.languages.plain import unshouted
 from appliance.text.languages.quantity import CURRENCY, DASH
 from appliance.text.scripts import HAN
@@ -32,8 +32,8 @@ _SIGNS = (
     r"±",
     r"<=|≤",
     r">=|≥",
-    r"(?<=[\w)])<(?=[\w(-])|(?<=[\w)]\s)<(?=\s[\w(-])",
-    r"(?<=[\w)])>(?=[\w(-])|(?<=[\w)]\s)>(?=\s[\w(-])",
+    r"(?<=[\w)])<(?=[\w(-])|(?<=[\w)]\s)<(?=\s[\w(-])|(?<!<)<(?=[.,]?\d)",
+    r"(?<=[\w)])>(?=[\w(-])|(?<=[\w)]\s)>(?=\s[\w(-])|(?<!>)>(?=[.,]?\d)",
     r"!=|≠",
     r"≈|~(?=\s?\w)",
     r"√",
@@ -201,6 +201,10 @@ class Speech:
     """Pattern of a word that may follow a number without a space: $20off."""
     joint: str = " "
     """Between words of one reading."""
+    reads_roman: bool = True
+    """False where `capitals` reads Roman numerals."""
+    roman_ending: str = "(?!)"
+    """Pattern of the ending of an ordinal in Roman numerals: XVe."""
     symbols: Mapping[str, str] = field(default_factory=dict)
     """Words of signs that no reading takes and that the vocabulary lacks, besides & + = % × ÷."""
     capitals: Capitals = unshouted
@@ -366,6 +370,20 @@ _SHORT_END = r"(?:(?<=[^\W\d_]{3})(?<![^\W\d_]{5})\.)?"
 """Full stop of Mio. and тыс., which is no sentence's."""
 _HIGHEST_FLOOR = 20
 """Largest ordinal that is written with a degree sign; above are angles and temperatures."""
+_ROMAN = r"(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})"
+_ONLY_ROMAN = frozenset(str.split("II III VII VIII XII XIII XIV XVI XVII XVIII XIX XXI XXII XXIII XXIV"))
+"""Numerals that are nothing else."""
+_CENTURY = "siècle|siglo|século|secolo"
+_LAST_WORD = re.compile(r"([^\W\d_][\w'’-]*)[ :]?$")
+_SHOUTED_WORD = re.compile(r"\s[^\W\d_a-z]{2}")
+_TITLES = "GTA|gta|FF|ff|WW|DQ|MGS|DMC|TES|SF|MW"
+"""Initials of titles with a Roman numeral."""
+_VARIANTS = "X3D|XTX|XT|HX|KS|KF|[KkXFHUGT]|T[iI]|ti"
+"""Letters after the number of a processor or graphics card."""
+_ONLY_VARIANTS = frozenset(str.split("X3D XTX XT KS KF Ti TI"))
+_PROCESSOR = re.compile(
+    r"(?:\b[iIrR][3579]|\b(?:RTX|GTX|RX|GT|Ryzen|Core|Ultra|Intel|AMD|Threadripper)(?: [3579])?)[- ]$"
+)
 _MEASURED = frozenset(str.split("km m kb mb gb kbit mbit gbit км м кб мб гб кбит мбит гбит كم م"))
 """Units whose rates are named without a number too: in km/h."""
 
@@ -397,6 +415,8 @@ class _Reader:
             for sign, rest in _rows(speech.currencies).items()
             for main, _, cent in (rest.partition("|"),)
         }
+        self._codes = [sign for sign in self._currencies if re.fullmatch("[A-Z]{3}", sign)]
+        """Currencies that may come before the number too: EUR 5."""
         self._scales = {
             sign: (int(power or 0), _noun(noun) if noun else None)
             for sign, rest in _rows(speech.scales).items()
@@ -419,7 +439,7 @@ class _Reader:
         signs = [sign for sign in self._currencies if not re.fullmatch(CURRENCY, sign)]
         codes = quantity.units_pattern(signs) or "(?!)"
         units = quantity.units_pattern(self._names, self._cased)
-        scales = "|".join(sorted(map(re.escape, self._scales), key=len, reverse=True))
+        scales = self._scales_pattern()
         number, letter = self._number, self._s.letter
         if self._s.number:
             number = rf"\d+,\d{{1,2}}(?=\s?(?:{CURRENCY}|{scales}|(?i:{codes}|{units}))(?!{letter}))|{number}"
@@ -473,6 +493,8 @@ class _Reader:
                 lambda m: s.points(m[1]) if _VERSION_BEFORE.search(before(m)) else None,
             ),
             (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(\d+(?:/\d+)*){end}", self._slash),
+            (Kind.NUMBER, rf"(?i)(\d{{1,4}})(?:st|nd|rd|th){end}", lambda m: s.ordinal(int(m[1]), "")),
+            (Kind.CODE, rf"(\d{{3,5}})({_VARIANTS})(?!{s.letter}|[\d_])", self._model),
             (
                 Kind.SIGN,
                 rf"({number})\s?[x×*]\s?({number}){end}",
@@ -500,8 +522,18 @@ class _Reader:
         pattern = "|".join(sorted((re.escape(short) for short in shorts), key=len, reverse=True)) or "(?!)"
         chat = _rows_of(s.chat)
         return [
-            (Kind.ACRONYM, rf"(?i)(?:{'|'.join(chat) or '(?!)'})(?![\w'])", lambda m: chat[m[0].lower()]),
+            (
+                Kind.ACRONYM,
+                rf"(?i)(?:{'|'.join(map(re.escape, chat)) or '(?!)'})(?![^\W\d]|')",
+                lambda m: chat[m[0].lower()],
+            ),
             (Kind.WORD, rf"(?i)({pattern})\.(?!\w*\.\w)(?P<last>\s*$)?", self._short(shorts)),
+            (Kind.ROMAN, rf"({_TITLES})\s?((?i:{_ROMAN}|[VX]))(?!{letter}|[\d_'’])", self._title),
+            (
+                Kind.ROMAN,
+                rf"({_ROMAN})({s.roman_ending})?(?!{letter}|[\d_'’])",
+                self._roman if s.reads_roman else lambda m: None,
+            ),
             (
                 Kind.VERSION,
                 rf"[vV]\.?\s?(\d+(?:\.\d+)*)(?:(?:(?<=\.\d)|(?<=\.\d\d))([a-z]))?{self._end}",
@@ -511,6 +543,12 @@ class _Reader:
                 Kind.UNIT,
                 rf"(?i)({'|'.join(_MEASURED & self._names.keys())})/({self._rate_signs()})(?!{letter}|[\d_])",
                 self._bare_rate,
+            ),
+            (
+                Kind.MONEY,
+                rf"(?P<code>{'|'.join(self._codes) or '(?!)'})\s?(?P<number>{self._number})"
+                rf"(?:\s?(?P<scale>{self._scales_pattern()}))?{self._end}",
+                lambda m: self._amount(Amount(s.plain(m["number"]), m["scale"] or "", m["code"]), ""),
             ),
             (
                 Kind.SIGN,
@@ -542,6 +580,9 @@ class _Reader:
             (Kind.UNIT, r"\s?/\s?(?=100\s?(?:km|км)(?!\w))", _always(f" {s.per_word.format('').strip()} ")),
             (Kind.SIGN, r"(?<=\w)/(?=\w)", _always(s.slash)),
         ]
+
+    def _scales_pattern(self) -> str:
+        return "|".join(sorted(map(re.escape, self._scales), key=len, reverse=True)) or "(?!)"
 
     def _rate_signs(self) -> str:
         return quantity.units_pattern(self._rates) or "(?!)"
@@ -664,13 +705,43 @@ class _Reader:
         s, (a, b) = self._s, map(self._s.plain, match.groups())
         if found := s.fractions.get((a, b)):
             return found
-        if b in ("5", "10", "20", "100") and float(a) <= int(b):
+        if quantity.is_rating(a, b):
             return s.joint.join((s.said(a), s.out_of, s.said(b)))
         said = (s.joint or s.comma).join(s.said(s.plain(part)) for part in (a, *b.split("/")))
         return (Kind.SCORE, said) if "/" in b else said
 
     def _list(self, match: re.Match[str]) -> str:
         return self._s.comma.join(self._s.said(part) for part in match[0].split(","))
+
+    def _title(self, match: re.Match[str]) -> str:
+        """GTA VI, FFX"""
+        s = self._s
+        return s.joint.join((s.letters(match[1].upper()), s.cardinal(roman(match[2].upper()), "")))
+
+    def _roman(self, match: re.Match[str]) -> str | None:
+        """Louis XIV, XVe siècle; not the word that it may be: IO VI AMO."""
+        s, numeral = self._s, match[1]
+        if match[2]:
+            return s.ordinal(roman(numeral), "f" if match[2] in ("re", "ère") else "")
+        is_only = numeral in _ONLY_ROMAN
+        return s.cardinal(roman(numeral), "") if is_only or self._is_numbered(match) else None
+
+    def _is_numbered(self, match: re.Match[str]) -> bool:
+        """True after a name or a noun that has numbers, in a line that does not shout."""
+        if not (named := _LAST_WORD.search(before(match))) or _SHOUTED_WORD.match(match.string, match.end()):
+            return False
+        word = named[1]
+        is_name = not word[0].islower() and not (len(word) > 1 and word.isupper())
+        return is_name or bool(re.fullmatch(rf"(?i){_CENTURY}|{self._s.labels}", word))
+
+    def _model(self, match: re.Match[str]) -> str | None:
+        """9800X3D, i7-13700K"""
+        s, letters = self._s, match[2]
+        if letters not in _ONLY_VARIANTS and not _PROCESSOR.search(before(match)):
+            return None
+        parts = re.findall(r"[A-Za-z]+|\d", letters)
+        said = (s.said(part) if part.isdigit() else s.letters(part) for part in parts)
+        return s.joint.join((s.said(match[1]), *said))
 
     def _code(self, match: re.Match[str]) -> str:
         s, said = self._s, []
@@ -703,26 +774,25 @@ class _Reader:
         is_common = is_close and is_rising and float(b.number) < 1_000  # 5k-10, but not 1万-2 and 1k-2米
         scale = b.scale or (a.scale if is_common and not re.search(f"[{HAN}]", a.scale + b.sign) else "")
         both = Amount(b.number, scale, b.sign or a.sign)
-        word, year = s.to, s.year or (lambda number: s.cardinal(number, ""))
+        year, is_score = s.year or (lambda number: s.cardinal(number, "")), False
         if not (a.scale or both.scale or both.sign) and (a.number + b.number).isdigit():
             if all(re.fullmatch(s.years, n) for n in (a.number, b.number)):
-                return s.joint.join((year(int(a.number)), word, year(int(b.number))))
-            if not is_rising or a.number == "0":
-                word = s.score
+                return s.joint.join((year(int(a.number)), s.to, year(int(b.number))))
+            is_score = not is_rising or a.number == "0"
         noun = self._nouns(both.sign)[0]
-        gender = noun.gender if noun else s.followed(match)
+        gender = noun.gender if noun else "" if is_score else s.followed(match)
         first = self._amount(Amount(a.number, a.scale, a.sign if a.sign in s.repeated else ""), gender)
         second = self._amount(both, gender)
         if match["minus"]:
             second = f"{s.negative(match)}{s.joint}{second}"
-        return s.between(s.signed(match, first), word, second)
+        return s.between(s.signed(match, first), s.score if is_score else s.to, second)
 
     def _read(self, match: re.Match[str], suffix: str = "") -> Amount | None:
         """None for a letter that is no unit: 5G, 4K."""
         groups = match.groupdict()
         unit = groups[f"unit{suffix}"] or ""
         number, scale = self._s.plain(groups[f"number{suffix}"]), groups[f"scale{suffix}"] or ""
-        sign = (groups[f"before{suffix}"] or unit).strip()
+        sign = (unit if unit.upper() in self._codes else groups[f"before{suffix}"] or unit).strip()
         if (len(unit) == 1 and unit.isupper() and unit not in self._cased) or (
             scale == "K" and number in ("2", "4", "8") and not sign
         ):
