@@ -28,7 +28,7 @@ _CLAUSE = re.compile(r"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)")
 _ACRONYM = re.compile(r"(?<![A-Za-z])[A-Z]{2,4}(?![a-z])|(?<=\d)[A-Za-z/]{1,5}(?![A-Za-z])")
 """And a unit. In a Chinese or Japanese line it is no foreign word."""
 _SIGNS = re.compile(
-    r"(?<![A-Za-z])[A-Z]{2,5}(?![A-Za-z])|(?<=\d)\s?[A-Za-z/]{1,3}(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,3}(?=\s?\d)"
+    r"(?<![A-Za-z])[A-Z]{2,5}(?![A-Za-z])|(?<=\d)\s?[A-Za-z/]{1,3}(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,3}(?=\.?\s?\d)"
 )
 """Acronyms, and signs beside numbers, which are written with Latin letters everywhere: GG, 10 FPS, lvl99."""
 _LAUGHTER = re.compile(r"(?<![A-Za-z])[wW]{2,}(?![A-Za-z.])")

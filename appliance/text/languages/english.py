@@ -12,6 +12,7 @@ from appliance.text.spans import Kind, before
 
 _MONTHS = str.split("January February March April May June July August September October November December")
 _MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name != "May" else "May" for name in _MONTHS)
+_WEEKDAYS = {name[:3].lower(): f"{name}day" for name in str.split("Mon Tues Wednes Thurs Fri Satur Sun")}
 _SCALES = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion"} | {
     word: word for word in ("thousand", "million", "billion", "trillion")
 }
@@ -220,6 +221,8 @@ SPEECH = _English(
         ("24", "7"): "twenty-four seven",
     },
     abbreviations="mr; mrs; ms; dr; prof; st; sr; jr; vs; e.g; i.e",
+    weekdays="; ".join(f"{short} = {day}" for short, day in _WEEKDAYS.items()),
+    day_range="{} to {}",
     capitals=capitals,
     reads_roman=False,
     stretched=3,
@@ -335,7 +338,6 @@ _LEET = {
 _WRITTEN_OUT = {"yr": "year", "wk": "week", "tsp": "teaspoon", "tbsp": "tablespoon"}
 _TIMES = {"s": "second", "h": "hour", "min": "minute"}
 _NUMBERED = {"vol": "volume", "ch": "chapter", "p": "page", "pp": "pages"}
-_WEEKDAYS = {name[:3].lower(): f"{name}day" for name in str.split("Mon Tues Wednes Thurs Fri Satur Sun")}
 _DAY_BEFORE = re.compile(r"\b(?:on|by|until|till|this|next|last|every|due|from|to|see you) $", re.I)
 _DAY_AFTER = re.compile(rf",?\s(?:the )?(?:\d|{_MONTH}\b|at \d|night|morning|evening|noon)", re.I)
 

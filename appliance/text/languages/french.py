@@ -159,6 +159,9 @@ SPEECH = Speech(
         ("3", "4"): "trois quarts",
         ("24", "7"): "vingt-quatre sept",
     },
+    weekdays="lun = lundi; mar = mardi; mer = mercredi; jeu = jeudi; ven = vendredi; sam = samedi"
+    "; dim = dimanche",
+    day_range="du {} au {}",
     chat="""
         bjr = bonjour; bsr = bonsoir; pcq = parce que; càd = c'est-à-dire; jsp = je sais pas
         jpp = j'en peux plus; bi1 = bien; koi29 = quoi de neuf; bcp = beaucoup; dsl = désolé; slt = salut

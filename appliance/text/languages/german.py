@@ -211,6 +211,8 @@ SPEECH = Speech(
         ("3", "4"): "drei Viertel",
         ("24", "7"): "vierundzwanzig sieben",
     },
+    weekdays="; ".join(f"{short} = {name}" for short, name in _DAYS.items()),
+    day_range="{} bis {}",
     chat="lvl = Level; vllt = vielleicht; zb = zum Beispiel; mfg = mit freundlichen Grüßen",
     symbols={"§": " Paragraf "},
     abbreviations="""
@@ -243,12 +245,5 @@ GERMAN = SPEECH.language(
         (Kind.NUMBER, r"(\d{1,4})(?:st|t)(er?|en|es|em)(?!\w)", lambda m: ordinal(int(m[1]), m[2])),
         (Kind.NUMBER, r"(\d{1,4})\s?(fach|mal|x)(?!\w)", _times),
     ),
-    words=(
-        (
-            Kind.DATE,
-            rf"({'|'.join(_DAYS)})\.?\s?[-–]\s?({'|'.join(_DAYS)})\.?(?!\w)",
-            lambda m: f"{_DAYS[m[1]]} bis {_DAYS[m[2]]}",
-        ),
-        (Kind.DATE, rf"({'|'.join(_DAYS)})\.?(?=\s(?:um\s|ab\s|\d))", _weekday),
-    ),
+    words=((Kind.DATE, rf"({'|'.join(_DAYS)})\.?(?=\s(?:um\s|ab\s|\d))", _weekday),),
 )

@@ -73,6 +73,7 @@ SPEECH = Speech(
     point="virgola",
     in_pairs=True,
     units="""
+        mq metro quadrato/metri quadrati
         m2 metro quadrato/metri quadrati; km2 chilometro quadrato/chilometri quadrati
         cm2 centimetro quadrato/centimetri quadrati
         m3 metro cubo/metri cubi; kbit kilobit; mbit megabit; gbit gigabit; gbps gigabit al secondo
@@ -128,7 +129,7 @@ SPEECH = Speech(
     feminine=r"(?i)(?!gioco|problema|sistema|programma|tema)\w+(?:a|zione|sione|tà|trice|ione)|volte|ore"
     r"|vite|persone|partite|mani"
     r"|donne|parti|notti|morti|stelle|chiavi|classi|armi|fasi|righe|pagine|mappe",
-    no_noun=r"(?i)a|al|alla|alle|ai|con|da|dal|di|del|della|e|è|ed|il|la|le|gli|i|lo|in|ma|mi|ti|ci|si|no"
+    no_noun=r"(?i)vs|a|al|alla|alle|ai|con|da|dal|di|del|della|e|è|ed|il|la|le|gli|i|lo|in|ma|mi|ti|ci|si|no"
     r"|non|o|per|più|meno|poi"
     r"|se|sono|su|sul|tra|fra|un|una|uno|che|chi|qua|qui|già|ancora|sì|fa|sia|ho|hai|ha",
     labels="livello|lvl|numero|n|top|parte|stagione|capitolo|round|mappa|fase|episodio|versione|opzione"
@@ -155,7 +156,11 @@ SPEECH = Speech(
         ("3", "4"): "tre quarti",
         ("24", "7"): "ventiquattro sette",
     },
-    chat="cmq = comunque; nn = non; xké = perché; xkè = perché; grz = grazie; lvl = livello; sig.ra = signora"
+    weekdays="lun = lunedì; mar = martedì; mer = mercoledì; gio = giovedì; ven = venerdì; sab = sabato"
+    "; dom = domenica",
+    day_range="da {} a {}",
+    chat="xò = però; qst = questo; qnd = quando; cmq = comunque"
+    "; nn = non; xké = perché; xkè = perché; grz = grazie; lvl = livello; sig.ra = signora"
     "; dott.ssa = dottoressa; prof.ssa = professoressa",
     abbreviations="""
         Sig. = signor; Dott. = dottor; Dr. = dottor; Prof. = professor; ecc. = eccetera
@@ -170,6 +175,7 @@ ITALIAN = SPEECH.language(
         (Kind.NUMBER, r"1\s(?=[aeiou]\w*a\b)", lambda m: "un'"),
         (Kind.PHONE, r"3\d\d[ .-]\d{6,7}(?!\d)", lambda m: SPEECH.grouped(m[0])),
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
+        (Kind.NUMBER, r"(\d{1,2})([ao])(?=\s[^\W\d_]{3})", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
     ),
     words=(

@@ -31,10 +31,10 @@ _COUNTERS = {
         "t": "点 てん 頭 とう 着 ちゃく 体 たい 通 つう 対 たい 等 とう",
         "b": "本 ほん 匹 ひき 杯 はい 票 ひょう",
         "p": "発 はつ 敗 はい 泊 はく 分 ふん",
-        "y": "人 にん 年 ねん 円 えん",
+        "y": "人 にん 年 ねん 年代 ねんだい 円 えん",
         "j": "時 じ",
         "g": "月 がつ",
-        "": "℃ ど °C ど 秒 びょう 枚 まい 番 ばん 位 い 度 ど 倍 ばい 名 めい 台 だい "
+        "": "℃ ど °C ど 秒 びょう 枚 まい 番 ばん 位 い 度 ど 倍 ばい 名 めい 台 だい 羽 わ "
         "段 だん 部 ぶ 話 わ 号 ごう 割 わり 列 れつ 問 もん 代 だい 連 れん 世代 せだい 日 にち",
     }.items()
     for written, said in zip(rows.split()[::2], rows.split()[1::2], strict=True)
@@ -146,6 +146,12 @@ def _from_to(match: re.Match[str]) -> str:
     return f"{cardinal(int(match[1]))}から{counted(int(match[2]), match[3])}"
 
 
+def _or_one_more(match: re.Match[str]) -> str | None:
+    """2,3人"""
+    is_next = int(match[2]) == int(match[1]) + 1
+    return f"{cardinal(int(match[1]))}、{counted(int(match[2]), match[3])}" if is_next else None
+
+
 def _applause(match: re.Match[str]) -> str | None:
     """888 behind a word that it does not count."""
     is_number = re.search(
@@ -199,6 +205,7 @@ SPEECH = Speech(
     count=_unit,
     comma="、",
     letter="[A-Za-z]",
+    glued="(?i:off)(?![A-Za-z])",
     units="""
         m2 へいほうメートル; km2 へいほうキロメートル; cm2 へいほうセンチ; m3 りっぽうメートル
         kbit キロビット; mbit メガビット; gbit ギガビット
@@ -278,6 +285,8 @@ JAPANESE = SPEECH.language(
         ),
         (Kind.UNIT, r"(\d+(?:\.\d+)?)\s?(?:°\s?F|℉)(?![A-Za-z])", lambda m: f"かし{SPEECH.said(m[1])}ど"),
         (Kind.RANGE, rf"(\d{{1,4}})(?:{_COUNTER})?\s?[-–—~～〜]\s?(\d{{1,4}})({_COUNTER})", _from_to),
+        (Kind.RANGE, rf"([1-8])[,、]([2-9])({_COUNTER})", _or_one_more),
+        (Kind.SCORE, r"(?i)1\s?on\s?1(?![A-Za-z\d])", lambda m: "ワンオンワン"),
         (Kind.NUMBER, r"([1-9])つ", lambda m: _THINGS[int(m[1]) - 1]),
         (
             Kind.UNIT,
@@ -288,6 +297,7 @@ JAPANESE = SPEECH.language(
     ),
     words=(
         (Kind.TIME, r"(?i)([ap])m\s?(\d{1,2})(?:[:時](\d\d)分?|時)?()(?!\d)", _half_day),
+        (Kind.NUMBER, r"(?i)no\.\s?(\d+)(?![A-Za-z\d])", lambda m: f"ナンバー{SPEECH.said(m[1])}"),
         (Kind.LAUGHTER, r"(?<![A-Za-z0-9])[wW]+(?![A-Za-z0-9.])", lambda m: "わら"),
     ),
     signs=(

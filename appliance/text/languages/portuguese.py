@@ -132,7 +132,7 @@ SPEECH = Speech(
     feminine=r"(?i)(?!dia|problema|sistema|mapa|tema|programa|planeta|gra?ma)\w+(?:as?|[çs][ãõ]o|[çs]ões"
     r"|gem|gens|dade|dades)"
     r"|vez|vezes|mortes?|partes?|noites?|fases?|chaves?|horas?|vidas?",
-    no_noun=r"(?i)a|à|ao|aos|as|às|o|os|com|contra|da|das|de|do|dos|e|é|em|era|foi|já|mais|mas|menos|na|nas"
+    no_noun=r"(?i)vs|a|à|ao|aos|as|às|o|os|com|contra|da|das|de|do|dos|e|é|em|era|foi|já|mais|mas|menos|na|nas"
     r"|no|nos|não|ou"
     r"|para|pra|por|porque|que|se|sem|só|também|tá|tem|vai|agora|hoje|ainda|até|quando|como",
     labels="nível|lvl|número|nº|top|parte|temporada|capítulo|round|rodada|mapa|fase|episódio|versão|opção"
@@ -159,7 +159,11 @@ SPEECH = Speech(
         ("3", "4"): "três quartos",
         ("24", "7"): "vinte e quatro sete",
     },
-    chat="vc = você; vcs = vocês; tb = também; tbm = também; pq = porque; hj = hoje; blz = beleza"
+    weekdays="seg = segunda; ter = terça; qua = quarta; qui = quinta; sex = sexta; sáb = sábado; sab = sábado"
+    "; dom = domingo",
+    day_range="de {} a {}",
+    chat="mt = muito; oq = o que; sdds = saudades; bjs = beijos"
+    "; vc = você; vcs = vocês; tb = também; tbm = também; pq = porque; hj = hoje; blz = beleza"
     "; obg = obrigado; vlw = valeu; flw = falou; vdd = verdade; msm = mesmo; mto = muito; dps = depois"
     "; lvl = nível",
     abbreviations="""
@@ -173,6 +177,7 @@ SPEECH = Speech(
 PORTUGUESE = SPEECH.language(
     numbers=(
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
+        (Kind.NUMBER, r"(\d{1,2})([ao])(?=\s[^\W\d_]{3})", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
         (Kind.SCORE, r"(\d{1,2})x(\d{1,2})(?![\w.,]\d|\w)", _score),
         (
@@ -182,5 +187,8 @@ PORTUGUESE = SPEECH.language(
         ),
         (Kind.PHONE, r"\d{2}\s?\d{4,5}-\d{4}(?!\d)", lambda m: SPEECH.grouped(m[0])),
     ),
-    words=((Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "número "),),
+    words=(
+        (Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "número "),
+        (Kind.SCORE, r"[xX]1(?![\w.,]*\d|\w)", lambda m: "xis um"),
+    ),
 )

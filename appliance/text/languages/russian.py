@@ -87,6 +87,12 @@ _OBLIQUE = {
 _FEMININE_PLACE = re.compile(
     r"(?!веке|уроке|звонке|рынке|списке|участке|кубке|замке)(?:карте|минуте|игре|секунде|неделе|главе|странице|волне|лиге|фазе|ночи|части|\w+(?:ии|ке))"
 )
+_NUMBERED = {
+    **dict.fromkeys(str.split("сезон раунд этап тур класс этаж выпуск эпизод том курс уровень день"), "ый"),
+    **dict.fromkeys(str.split("серия часть глава лига фаза волна страница минута ступень"), "ая"),
+    "место": "ое",
+}
+"""Nouns which in the nominative make the number before them an ordinal, and its ending."""
 _NOMINATIVE = re.compile(r"(?i)(?:^|\s[-–—]\s?|[:(«\"]\s?|(?<!\w)(?:сегодня|завтра|вчера|это|на|по|за) )$")
 _MONTHS = "января февраля марта апреля мая июня июля августа сентября октября ноября декабря"
 _SHORT = "руб|р|коп|тыс|млн|млрд|шт|чел|мин|сек|ч|кг|км|см|мм|м|л|г"
@@ -313,7 +319,12 @@ SPEECH = _Russian(
         ("3", "4"): "три четверти",
         ("24", "7"): "двадцать четыре на семь",
     },
-    chat="спс = спасибо; кст = кстати; оч = очень; лвл = уровень; lvl = уровень",
+    weekdays="пн = с понедельника|понедельник; вт = со вторника|вторник; ср = со среды|среду"
+    "; чт = с четверга|четверг; пт = с пятницы|пятницу; сб = с субботы|субботу"
+    "; вс = с воскресенья|воскресенье",
+    day_range="{} по {}",
+    chat="мб = может быть; пжл = пожалуйста; плз = пожалуйста; спс = спасибо; кст = кстати; оч = очень"
+    "; лвл = уровень; lvl = уровень",
     abbreviations="""
         т. е. = то есть; т. к. = так как; и т. д. = и так далее; и т. п. = и тому подобное; и др. = и другие
         и пр. = и прочее; т. н. = так называемый; т. о. = таким образом; ул. = улица; просп. = проспект
@@ -355,10 +366,10 @@ def _oblique(words: str, ending: str) -> str:
 
 
 def _place(match: re.Match[str]) -> str | None:
-    """5 место, на 3 карте: a noun in the singular."""
+    """5 место, 3 сезон, на 3 карте: a noun in the singular."""
     number, noun = int(match[1]), match[2].lower()
-    if noun == "место" and form(match[1]):
-        return ordinal(number, "ое")
+    if form(match[1]) and (ending := _NUMBERED.get(noun)):
+        return ordinal(number, ending)
     if not _LOCATIVE.search(before(match)) or not re.search("(?<![иы])е$|ии$|части$|ночи$", noun):
         return None
     if re.fullmatch("уже|же|где|вс[её]|тоже|вообще|не|мне|тебе|себе|даже|более|менее|кайфе", noun):
@@ -447,9 +458,9 @@ def _dotted_time(match: re.Match[str]) -> str | None:
 
 
 def _suffixed(match: re.Match[str]) -> str | None:
-    """1-й, 2-я, 90-е; 2-х, 5-ти are cardinals, 2М two million."""
+    """1-й, 2-я, 90-е; 2-х, 5-ти are cardinals, 2М two million, 2м two metres."""
     number, suffix, earlier = int(match[1]), match[2].lower(), before(match)
-    if match[2].isupper() and "-" not in match[0]:
+    if match[2] in ("м", "М") and "-" not in match[0]:
         return None
     after = match.string[match.end() :]
     if suffix == "ти" or (suffix == "х" and 2 <= number <= 4):

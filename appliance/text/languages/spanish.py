@@ -137,7 +137,7 @@ SPEECH = Speech(
     hour_minute=r"\s?h\s?",
     feminine=r"(?i)(?!d[ií]as?$|problemas?$|mapas?$|temas?$|programas?$|sistemas?$|planetas?$)"
     r"\w+(?:as?|[cs]ión|[cs]iones|dad|dades)|vez|veces|noches?|partes?|clases?|llaves?|muertes?",
-    no_noun=r"(?i)a|al|ante|con|contra|de|del|desde|en|entre|es|era|está|fue|hasta|la|las|el|los|le|me|te"
+    no_noun=r"(?i)vs|a|al|ante|con|contra|de|del|desde|en|entre|es|era|está|fue|hasta|la|las|el|los|le|me|te"
     r"|se|lo"
     r"|más|menos|ni|no|o|para|pero|por|porque|que|sí?|sin|si|son|ya|y|e|u|también|tampoco|ahora|hoy|hay"
     r"|contra"
@@ -166,6 +166,9 @@ SPEECH = Speech(
         ("3", "4"): "tres cuartos",
         ("24", "7"): "veinticuatro siete",
     },
+    weekdays="lun = lunes; mar = martes; mié = miércoles; mie = miércoles; jue = jueves; vie = viernes"
+    "; sáb = sábado; sab = sábado; dom = domingo; l = lunes; v = viernes",
+    day_range="de {} a {}",
     chat="xq = porque; tb = también; lvl = nivel; salu2 = saludos; to2 = todos",
     abbreviations="""
         Sr. = señor; Sra. = señora; Srta. = señorita; Dr. = doctor; Dra. = doctora; D.; Dña. = doña

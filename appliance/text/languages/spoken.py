@@ -203,6 +203,10 @@ class Speech:
     """Between words of one reading."""
     reads_roman: bool = True
     """False where `capitals` reads Roman numerals."""
+    weekdays: str = ""
+    """Short form = name, and after a | the name behind `day_range`'s second word."""
+    day_range: str = "{} {}"
+    """Format of two weekdays: Mo-Fr."""
     roman_ending: str = "(?!)"
     """Pattern of the ending of an ordinal in Roman numerals: XVe."""
     symbols: Mapping[str, str] = field(default_factory=dict)
@@ -520,7 +524,7 @@ class _Reader:
         s, letter = self._s, self._s.letter
         shorts = {short: words for short, words in _rows_of(s.abbreviations).items() if words}
         pattern = "|".join(sorted((re.escape(short) for short in shorts), key=len, reverse=True)) or "(?!)"
-        chat = _rows_of(s.chat)
+        chat, days = _rows_of(s.chat), "|".join(_rows_of(s.weekdays)) or "(?!)"
         return [
             (
                 Kind.ACRONYM,
@@ -544,6 +548,12 @@ class _Reader:
                 rf"(?i)({'|'.join(_MEASURED & self._names.keys())})/({self._rate_signs()})(?!{letter}|[\d_])",
                 self._bare_rate,
             ),
+            (
+                Kind.DATE,
+                rf"(?i)({days})\.?\s?[-–]\s?({days})\.?(?!{letter}|[\d_])",
+                self._weekdays(_rows_of(s.weekdays)),
+            ),
+            (Kind.SIGN, rf"(?i)vs\.?(?!{letter}|[\d_])", lambda m: s.versus or None),
             (
                 Kind.MONEY,
                 rf"(?P<code>{'|'.join(self._codes) or '(?!)'})\s?(?P<number>{self._number})"
@@ -571,6 +581,7 @@ class _Reader:
                 lambda m: f"{s.number_sign}{s.joint}{s.said(s.plain(m[1]))}",
             ),
             (Kind.SIGN, r"#+|={3,}", _always(" ")),
+            (Kind.SIGN, r"(?<!\w)['’](?=\d\d(?!\d))", _always("")),  # anni '90
             (Kind.RANGE, r"(?<=[\dhH])\s?[-–—]\s?(?=\d{1,2}(?::\d\d|\s?[hH]))", _always(f" {s.to} ")),
             (
                 Kind.UNIT,
@@ -712,6 +723,15 @@ class _Reader:
 
     def _list(self, match: re.Match[str]) -> str:
         return self._s.comma.join(self._s.said(part) for part in match[0].split(","))
+
+    def _weekdays(self, names: Mapping[str, str]) -> Say:
+        def said(match: re.Match[str]) -> str | None:
+            if match[1] == match[2]:
+                return None  # so-so
+            first, last = (names[match[group].lower()].partition("|") for group in (1, 2))
+            return self._s.day_range.format(first[0], last[2] or last[0])
+
+        return said
 
     def _title(self, match: re.Match[str]) -> str:
         """GTA VI, FFX"""
