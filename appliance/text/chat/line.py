@@ -28,9 +28,11 @@ _CLAUSE = re.compile(r"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)")
 _ACRONYM = re.compile(r"(?<![A-Za-z])[A-Z]{2,4}(?![a-z])|(?<=\d)[A-Za-z/]{1,5}(?![A-Za-z])")
 """And a unit. In a Chinese or Japanese line it is no foreign word."""
 _SIGNS = re.compile(
-    r"(?<![A-Za-z])[A-Z]{2,5}(?![A-Za-z])|(?<=\d)\s?[A-Za-z/]{1,3}(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,3}(?=\.?\s?\d)"
+    r"(?<![A-Za-z])[A-Z]{2,5}(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,3}(?=[.:：]?\d)|(?<=\d)(?:[A-Za-z/]{1,4}"
+    r"|\s(?i:fps|hp|xp|km/h|km|kg|cm|mm|ml|ms|hz|gb|mb|tb|min))(?![A-Za-z])"
 )
 """Acronyms, and signs beside numbers, which are written with Latin letters everywhere: GG, 10 FPS, lvl99."""
+_DIGIT = re.compile(r"\d")
 _LAUGHTER = re.compile(r"(?<![A-Za-z])[wW]{2,}(?![A-Za-z.])")
 """A Japanese laugh, which is no Latin word."""
 _OTHER = "OTHER"
@@ -66,7 +68,10 @@ class Languages:
 
     def _told(self, text: str, written: Counter[str | None], default: Language) -> Language:
         found = self._most(written, default)
-        return found if found.scripts else self._most(self._written(_SIGNS.sub("", text)), default)
+        if found is default or (found.scripts and not _DIGIT.search(text)):
+            return found
+        words = self._written(_SIGNS.sub("", text))
+        return self._most(words, default) if not words or not found.scripts else found
 
     def clauses(self, text: str) -> tuple[Language, list[tuple[int, Language]]]:
         """Language of the whole, and the (end, language) of each clause."""

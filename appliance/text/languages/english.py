@@ -56,7 +56,7 @@ _YEAR_BEFORE = re.compile(
     r"|[A-Z][a-z]{2,}) $"
 )
 _CODE_BEFORE = re.compile(
-    r"\b(?:zip|code|pin|otp|id|room|ext|extension|account|serial|passcode|password|order|ticket|tracking"
+    r"\b(?:zip|code|pin|otp|u?id|room|ext|extension|account|serial|passcode|password|order|ticket|tracking"
     r"|invoice|case)(?: code| number| no\.?| is|:)*(?: #?|#)$",
     re.I,
 )
@@ -539,7 +539,7 @@ ENGLISH = SPEECH.language(
         (Kind.SIGN, r"(Dr|St)(?:\.|(?=\s|$))(?=\s|$|[,!?])", _title),
         (Kind.SIGN, r"(?i)(yr|wk|tsp|tbsp)(s?)\.?(?![A-Za-z\d_])", _written_out),
         (Kind.SIGN, r"(?i)vs\.?(?![A-Za-z\d_])", lambda m: "versus"),
-        (Kind.SIGN, r"No\.\s?(?=\d)|(?<![?!] )nos?\.\s?(?=\d)", lambda m: "number "),
+        (Kind.SIGN, r"N[oO]\.\s?(?=\d)|(?<![?!] )nos?\.\s?(?=\d)", lambda m: "number "),
         (Kind.SIGN, r"[Ww]/[Ll](?![A-Za-z\d_])", lambda m: f"{m[0][0]} {m[0][2]}"),
         (
             Kind.ACRONYM,

@@ -48,7 +48,7 @@ _NAMED = re.compile(
 _DIALLED = re.compile(r"(?:打(?!赏|[了出到])|拨|呼叫|报警|求助|热线|电话)[^，。！？,.!?]*$")
 _EMERGENCY = ("110", "119", "120", "122", "114")
 _SERVICES = str.split("12306 12315 12345 12320 12123 12580 10086 10010 10000 10001 95588 95555 95533")
-_SALES = ("618", "315", "5201314", "1314520", "520", "521", "1314", "996", "007", "404")
+_SALES = ("886", "618", "315", "5201314", "1314520", "520", "521", "1314", "996", "007", "404")
 """Numbers that are names."""
 _NOT_COUNTED = rf"(?![\d.%A-Za-z{_MEASURES}日号月])"
 _LONG_AGO = re.compile(r"(?:前|后|来|间|之|多|以|了|内|里|级|半|期|时)")
@@ -238,6 +238,12 @@ def _known_number(match: re.Match[str]) -> str | None:
     return None if _COUNTED.search(before(match)) else chinese_digits(match[0])
 
 
+def _or_one_more(match: re.Match[str]) -> str | None:
+    """2、3个"""
+    is_next = int(match[2]) == int(match[1]) + 1
+    return f"{SPEECH.twos(match[1])}{chinese(int(match[2]))}" if is_next else None
+
+
 # Dates and times.
 
 
@@ -325,13 +331,21 @@ MANDARIN = SPEECH.language(
             r"(?i)(\d{1,2})h(\d{1,2})(?:m(?:in)?)?(?![a-z\d])",
             lambda m: f"{SPEECH.twos(m[1])}小时{SPEECH.said(m[2])}分",
         ),
+        (Kind.LAUGHTER, rf"{_CLAUSE_START}5{{3,}}{_CLAUSE_END}", lambda m: "呜呜呜"),
         (Kind.NUMBER, rf"(?:6{{3,}}|8{{3,}}){_NOT_COUNTED}", _repeated),
+        (Kind.REPEAT, rf"{_CLAUSE_START}(\d)\1{{2,}}{_CLAUSE_END}", lambda m: chinese_digits(m[0][:3])),
+        (
+            Kind.NUMBER,
+            r"(\d)([kKwW])(\d)(?![A-Za-z\d])",
+            lambda m: f"{SPEECH.twos(m[1])}{'千' if m[2] in 'kK' else '万'}{chinese(int(m[3]))}",
+        ),
+        (Kind.RANGE, rf"([1-8])[、,，]([2-9])(?=[{_MEASURES}])", _or_one_more),
         (Kind.PHONE, rf"(?:{'|'.join(_EMERGENCY)}){_NOT_COUNTED}", _emergency),
         (Kind.CODE, rf"(?:{'|'.join((*_SALES, *_SERVICES))}){_NOT_COUNTED}", _known_number),
         (Kind.CODE, r"\d{3,}(?![\d-])", _named_number),
         (
             Kind.DATE,
-            r"(\d{1,2})·(\d{1,2})(?!\d)|3[ .]15(?=晚会|维权|打假|消费)",
+            r"(\d{1,2})·(\d{1,2})(?!\d)|3[ .]15(?=晚会|维权|打假|消费)|(?:[56]|10)\.1(?=放假|假|国庆|儿童)",
             lambda m: chinese_digits(m[0]),
         ),
         (Kind.CODE, r"0[xX]([0-9A-Fa-f]+)(?!\w)", _hexadecimal),
@@ -346,6 +360,7 @@ MANDARIN = SPEECH.language(
             rf"(\d{{4}}|[3-9]\d)(年?){DASH}(\d{{4}}|[3-9]\d)年",
             lambda m: f"{chinese_digits(m[1])}{m[2]}到{chinese_digits(m[3])}年",
         ),
+        (Kind.YEAR, r"20\d\d(?=赛季|款|版|届)", lambda m: chinese_digits(m[0])),
         (Kind.YEAR, r"(\d{4})年", lambda m: f"{chinese_digits(m[1])}年"),
         (Kind.YEAR, r"(\d{2})年", _two_digit_year),
         (Kind.YEAR, r"(\d{2})(?=后(?!面|来|天|退))", lambda m: chinese_digits(m[1])),
@@ -371,7 +386,11 @@ MANDARIN = SPEECH.language(
         ),
         (Kind.NUMBER, r"(\d{2})(?=折)", lambda m: chinese_digits(m[1])),
         (Kind.FRACTION, rf"24/7{_LETTER_END}", lambda m: "二十四小时"),
-        (Kind.UNIT, r"(\d)米(\d{2})(?!\d)", lambda m: f"{SPEECH.twos(m[1])}米{chinese_digits(m[2])}"),
+        (
+            Kind.UNIT,
+            r"([12])[米mM](\d{1,2})(?![A-Za-z\d])",
+            lambda m: f"{SPEECH.twos(m[1])}米{chinese_digits(m[2])}",
+        ),
         (Kind.UNIT, r"(\d{3,4})[pP](?![A-Za-z])", lambda m: f"{chinese_digits(m[1])}P"),
         (
             Kind.PERCENT,
@@ -394,12 +413,13 @@ MANDARIN = SPEECH.language(
     ),
     words=(
         (Kind.WORD, r"[vV](?=\.?\s)", lambda m: m[0]),
+        (Kind.CODE, r"[vV](587|5)(?![.\d])", lambda m: f"V{chinese_digits(m[1])}"),  # 威武
         (
             Kind.VERSION,
             r"[vV]\.?(\d+(?:\.\d+)*)((?:(?<=\.\d)|(?<=\.\d\d))[a-z])?(?=版)",
             lambda m: SPEECH.points(m[1]) + (m[2] or ""),
         ),
-        (Kind.NUMBER, r"[Nn]o\.\s?(\d+)", lambda m: f"第{SPEECH.said(m[1])}"),
+        (Kind.NUMBER, r"[Nn][Oo]\.\s?(\d+)", lambda m: f"第{SPEECH.said(m[1])}"),
         (Kind.SIGN, r"C\+\+", lambda m: "C加加"),
         (Kind.SIGN, r"([CF])#", lambda m: f"{m[1]}井"),
         (Kind.SIGN, r"[xX]\s?(\d+)(?![A-Za-z\d])", lambda m: f"乘{SPEECH.said(m[1])}"),
