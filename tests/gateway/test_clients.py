@@ -121,10 +121,10 @@ def test_pipecat(gateway: Gateway) -> None:
     told = run(interpreter("clients"), "pipecat_elevenlabs.py", gateway.address)
     for way in ("spoken", "written", "after", "http"):
         assert told[way]["errors"] == [] and told[way]["rate"] == 24_000
-        # An interrupted turn may have been heard in part.
         assert told[way]["words"][-len(WRITTEN) :] == WRITTEN
-        assert way == "after" or len(told[way]["words"]) == len(WRITTEN)
-        assert told[way]["bytes"] > 48_000 and told[way]["frames"] > 1 and told[way]["stopped"] == 1
+        assert told[way]["bytes"] > 48_000 and told[way]["frames"] > 1
+        # An interrupted turn may have been heard, where the interruption overtook it to its end.
+        assert way == "after" or (len(told[way]["words"]) == len(WRITTEN) and told[way]["stopped"] == 1)
     assert told["interrupted"]["errors"] == [] and told["interrupted"]["bytes"] > 0
     # Nothing of a turn that is over is cut.
     whole = len(asyncio.run(session_audio(gateway, "Hello, my 5 friends.", "Welcome to the stream.")))

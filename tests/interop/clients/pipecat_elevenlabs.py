@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from itertools import chain
 
 import aiohttp
 from loguru import logger
@@ -14,9 +15,12 @@ from pipecat.frames.frames import (
     LLMTextFrame,
     TTSAudioRawFrame,
     TTSSpeakFrame,
+    TTSStartedFrame,
     TTSStoppedFrame,
     TTSTextFrame,
 )
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService, ElevenLabsTTSService
 from pipecat.tests.utils import SleepFrame, run_test
 
@@ -24,6 +28,42 @@ logger.remove()
 address = sys.argv[1]
 LINES = "Hello, my 5 friends. Welcome to the stream."
 WORDS = [f"{word} " for word in LINES.split()]
+
+
+class Heard(FrameProcessor):
+    """Tells of the first audio, and of the end of a turn that was heard to its last word."""
+
+    def __init__(self):
+        super().__init__()
+        self.audio, self.turn = asyncio.Event(), asyncio.Event()
+        self.words, self.stopped = [], False
+
+    async def process_frame(self, frame, direction):
+        await super().process_frame(frame, direction)
+        if isinstance(frame, TTSAudioRawFrame):
+            self.audio.set()
+        elif isinstance(frame, TTSTextFrame):
+            self.words.append(frame.text.strip())
+        elif isinstance(frame, TTSStartedFrame | TTSStoppedFrame):
+            self.stopped = isinstance(frame, TTSStoppedFrame)
+        if self.stopped and " ".join(self.words).endswith(LINES):
+            self.turn.set()
+        await self.push_frame(frame, direction)
+
+
+def until(event):
+    """Sleeps until that has happened."""
+    for _ in range(6000):
+        if event.is_set():
+            return
+        yield SleepFrame(0.02)
+
+
+async def run(service, send):
+    """What came of the frames that `send` makes, which is told what has been heard."""
+    heard = Heard()
+    frames = await run_test(Pipeline([service, heard]), frames_to_send=send(heard), start_timeout=120)
+    return told(frames)
 
 
 def told(frames):
@@ -47,18 +87,19 @@ def websocket(**more):
 
 
 async def main():
-    found = {}
-    found["spoken"] = told(
-        await run_test(websocket(), frames_to_send=[TTSSpeakFrame(LINES), SleepFrame(2.0)])
-    )
+    speak = TTSSpeakFrame(LINES)
     tokens = [LLMFullResponseStartFrame(), *map(LLMTextFrame, WORDS), LLMFullResponseEndFrame()]
-    found["written"] = told(await run_test(websocket(), frames_to_send=[*tokens, SleepFrame(2.0)]))
     long = [LLMFullResponseStartFrame(), LLMTextFrame("A long story. " * 100), LLMFullResponseEndFrame()]
-    frames = [*long, SleepFrame(1.0), InterruptionFrame(), SleepFrame(0.5)]
-    found["interrupted"] = told(await run_test(websocket(), frames_to_send=frames))
     # Ten turns that are interrupted at once, then one that is not.
-    frames = [*long, SleepFrame(0.02), InterruptionFrame()] * 10
-    found["after"] = told(await run_test(websocket(), frames_to_send=[*frames, *tokens, SleepFrame(2.0)]))
+    turns = [*[*long, SleepFrame(0.02), InterruptionFrame()] * 10, *tokens]
+    found = {
+        "spoken": await run(websocket(), lambda heard: chain([speak], until(heard.turn))),
+        "written": await run(websocket(), lambda heard: chain(tokens, until(heard.turn))),
+        "interrupted": await run(
+            websocket(), lambda heard: chain(long, until(heard.audio), [InterruptionFrame(), SleepFrame(0.5)])
+        ),
+        "after": await run(websocket(), lambda heard: chain(turns, until(heard.turn))),
+    }
     async with aiohttp.ClientSession() as session:
         http = ElevenLabsHttpTTSService(
             api_key="none",
@@ -67,7 +108,7 @@ async def main():
             sample_rate=24000,
             settings=ElevenLabsHttpTTSService.Settings(voice="Ann"),
         )
-        found["http"] = told(await run_test(http, frames_to_send=[TTSSpeakFrame(LINES), SleepFrame(2.0)]))
+        found["http"] = await run(http, lambda heard: chain([speak], until(heard.turn)))
     print(json.dumps(found))
 
 
