@@ -100,7 +100,7 @@ def _bracketed(line: Line, match: re.Match[str]) -> tuple[Kind, str] | None:
 
 
 def _face(line: Line, match: re.Match[str]) -> str:
-    return f" {line.language_at(match.start()).heart} " if match[0] == "<3" else " "
+    return f" {line.language_at(match.start()).heart} " if match[0][:2] == "<3" else " "
 
 
 def _tag(line: Line, match: re.Match[str]) -> str | None:
@@ -139,7 +139,7 @@ def _direction_tag(line: Line, match: re.Match[str]) -> tuple[Kind, str] | None:
 
 
 _FACE = re.compile(
-    r"(?<!\S)(?:(?:[:;=]['’]?-?[)(DdPpOo3|/\\\]\[*]|[xX]D+|xd|X\)|[xX]-[D)]|8-[)D]|B-\)|<3|</3|\^_*\^|[Tt]_[Tt]|[oO]_[oO]|-_-+|>_<|>\.<"
+    r"(?<!\S)(?:(?:[:;=]['’]?-?[)(DdPpOo3|/\\\]\[*]|[xX]D+|xd|X\)|[xX]-[D)]|8-[)D]|B-\)|<3(?:33+)?|</3|\^_*\^|[Tt]_[Tt]|[oO]_[oO]|-_-+|>_<|>\.<"
     r"|>:[(\[]|[(\[]:|QAQ|QWQ|\\o/|¯\\_\(ツ\)_/¯))(?=$|[\s,.!?，。！？])|(?<=[a-z])[:;]-?[)(](?=$|\s)"
 )
 _KAOMOJI = re.compile(

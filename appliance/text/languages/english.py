@@ -501,6 +501,11 @@ ENGLISH = SPEECH.language(
         ),
         (Kind.MONEY, r"(\d{1,3})c(?![A-Za-z\d_])", _cents),
         (
+            Kind.WORD,
+            r"2(nite|night|day|morrow)(?![A-Za-z\d_])",
+            lambda m: f"to{m[1].replace('nite', 'night')}",
+        ),
+        (
             Kind.SCORE,
             r"(\d{1,2})/([248])(?=\s(?:time|beat|signature)\b)",
             lambda m: f"{SPEECH.said(m[1])} {SPEECH.said(m[2])}",

@@ -104,7 +104,7 @@ def _price(match: re.Match[str]) -> str:
 
 def _hour(match: re.Match[str]) -> str | None:
     """ab 18h"""
-    is_told = re.search(rf"(?i)\b(?:{SPEECH.clock_before}) $", before(match))
+    is_told = re.search(r"(?i)\b(?:um|ab|bis|gegen) $", before(match))
     return clock(int(match[1]), 0, True) if is_told and int(match[1]) < 25 else None
 
 

@@ -375,12 +375,12 @@ _SHORT_END = r"(?:(?<=[^\W\d_]{3})(?<![^\W\d_]{5})\.)?"
 _HIGHEST_FLOOR = 20
 """Largest ordinal that is written with a degree sign; above are angles and temperatures."""
 _ROMAN = r"(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})"
-_ONLY_ROMAN = frozenset(str.split("II III VII VIII XII XIII XIV XVI XVII XVIII XIX XXI XXII XXIII XXIV"))
+_ONLY_ROMAN = frozenset(str.split("III VII VIII XII XIII XIV XVI XVII XVIII XIX XXI XXII XXIII XXIV"))
 """Numerals that are nothing else."""
 _CENTURY = "siècle|siglo|século|secolo"
 _LAST_WORD = re.compile(r"([^\W\d_][\w'’-]*)[ :]?$")
 _SHOUTED_WORD = re.compile(r"\s[^\W\d_a-z]{2}")
-_TITLES = "GTA|gta|FF|ff|WW|DQ|MGS|DMC|TES|SF|MW"
+_TITLES = "GTA|gta|FF|WW|DQ|MGS|DMC|TES|SF|MW"
 """Initials of titles with a Roman numeral."""
 _VARIANTS = "X3D|XTX|XT|HX|KS|KF|[KkXFHUGT]|T[iI]|ti"
 """Letters after the number of a processor or graphics card."""
