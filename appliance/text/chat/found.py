@@ -10,6 +10,7 @@ from appliance.text.chat.directions import is_direction, pause_s
 from appliance.text.chat.line import LINK, MAIL, Line
 from appliance.text.chat.marks import TEXT_MARKS, Silent
 from appliance.text.languages.capitals import is_initials
+from appliance.text.languages.leet import spelt_out
 from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
@@ -38,8 +39,8 @@ def _name(line: Line, match: re.Match[str]) -> str:
 
 
 def _words(language: Language, name: str) -> str:
-    """Words of an identifier: user_name9 → user name nine, catJAM → cat JAM."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub("[_-]", " ", name))
+    """Words of an identifier: user_name9 → user name nine, catJAM → cat JAM, gh0st → ghost."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub("[_-]", " ", spelt_out(name)))
     return " ".join(re.sub(r"[0-9]", lambda digit: language.digit(digit[0]), words).split())
 
 
@@ -140,7 +141,8 @@ def _direction_tag(line: Line, match: re.Match[str]) -> tuple[Kind, str] | None:
 
 _FACE = re.compile(
     r"(?<!\S)(?:(?:[:;=]['’]?-?[)(DdPpOo3|/\\\]\[*]|[xX]D+|xd|X\)|[xX]-[D)]|8-[)D]|B-\)|<3(?:33+)?|</3|\^_*\^|[Tt]_[Tt]|[oO]_[oO]|-_-+|>_<|>\.<"
-    r"|>:[(\[]|[(\[]:|QAQ|QWQ|\\o/|¯\\_\(ツ\)_/¯))(?=$|[\s,.!?，。！？])|(?<=[a-z])[:;]-?[)(](?=$|\s)"
+    r"|>:[(\[]|[(\[]:|QAQ|QWQ|\\o/|¯\\_\(ツ\)_/¯))(?=$|[\s,.!?，。！？])"
+    r"|(?<=[a-z])(?:[:;]-?[)(]|<3)(?=$|\s)"
 )
 _KAOMOJI = re.compile(
     rf"[(（](?=[^()（）]*[°□◕‿﹏ω・｡´｀╯╰ಠಥ▽△∀≧≦\u0361])[^()（）A-Za-z0-9{HAN}]{{1,16}}[)）]"

@@ -511,7 +511,8 @@ ENGLISH = SPEECH.language(
             lambda m: f"{SPEECH.said(m[1])} {SPEECH.said(m[2])}",
         ),
         (Kind.FRACTION, rf"(\d+) (\d)/(\d){END}", _mixed),
-        (Kind.FRACTION, rf"(\d+(?:\.\d+)?)/(\d+){END}", _slash),
+        (Kind.FRACTION, rf"24-7{END}(?!-)", lambda m: SPEECH.fractions["24", "7"]),
+        (Kind.FRACTION, rf"(\d+(?:\.\d+)?)(?:/| / )(\d+){END}", _slash),
         (Kind.UNIT, r"(\d{1,2})['′](\d{1,2})(\"|″|'')?(?![A-Za-z\d_])", _feet),
         (
             Kind.UNIT,

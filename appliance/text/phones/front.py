@@ -17,12 +17,12 @@ from appliance.text.languages.numbers import english_decimal
 from appliance.text.phones import alphabet
 from appliance.text.phones.lexicon import PRIMARY, Ahead, Lexicon, weakened
 from appliance.text.phones.pieces import Piece, parts, pieces
-from appliance.text.phones.table import Table
+from appliance.text.phones.table import ENGLISH, Table
 from appliance.text.phones.tagger import Tagger
 from appliance.text.phones.unknown import Network
 
 HERE = Path(__file__).parent
-TABLE, NETWORK, OWN = HERE / "english.bin", HERE / "unknown.onnx", HERE / "words.txt"
+NETWORK, OWN = HERE / "unknown.onnx", HERE / "words.txt"
 KEPT = 256
 LONGEST_KEPT = 400
 """Characters; longer texts are read anew each time, others, as transcripts, before each reply."""
@@ -76,7 +76,7 @@ class _Part(NamedTuple):
 class Phones:
     """Deterministic and thread-safe; takes any text in linear time and raises for none."""
 
-    def __init__(self, table: Path = TABLE, network: Path = NETWORK, own: Path = OWN) -> None:
+    def __init__(self, table: Path = ENGLISH, network: Path = NETWORK, own: Path = OWN) -> None:
         """Raises OSError and ValueError for a file that is missing or of another format."""
         self._table = Table(table)
         self._tagger = Tagger(self._table)

@@ -12,6 +12,7 @@ BUCKETS = 1 << 16
 """A key's bucket is the first two bytes of its digest; the next four are its mark within the bucket."""
 STARTS = struct.Struct("<II")
 """Offsets of a bucket and of the next one; all of them follow MAGIC, each of four bytes."""
+ENGLISH = Path(__file__).with_name("english.bin")
 LONGEST = 255
 """Bytes of a value. A record is the mark, the value's size in one byte, and the value."""
 
