@@ -10,7 +10,6 @@ from appliance.text.chat.directions import is_direction, pause_s
 from appliance.text.chat.line import LINK, MAIL, Line
 from appliance.text.chat.marks import TEXT_MARKS, Silent
 from appliance.text.languages.capitals import is_initials
-from appliance.text.languages.leet import spelt_out
 from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
@@ -39,8 +38,8 @@ def _name(line: Line, match: re.Match[str]) -> str:
 
 
 def _words(language: Language, name: str) -> str:
-    """Words of an identifier: user_name9 → user name nine, catJAM → cat JAM, gh0st → ghost."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub("[_-]", " ", spelt_out(name)))
+    """Words of an identifier: user_name9 → user name nine, catJAM → cat JAM."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub("[_-]", " ", name))
     return " ".join(re.sub(r"[0-9]", lambda digit: language.digit(digit[0]), words).split())
 
 

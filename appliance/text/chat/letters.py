@@ -1,4 +1,4 @@
-"""Letters drawn otherwise → plain ones: wide, squared, small capitals, look-alikes, struck through."""
+"""Letters drawn otherwise → plain ones: digits, wide, squared, small capitals, look-alikes, struck out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
+from appliance.text.chat import leet
 from appliance.text.chat.rewrite import Rewriting
 from appliance.text.spans import Kind
 
@@ -76,6 +77,7 @@ def plain(text: Rewriting, can_say: Callable[[str], bool]) -> None:
         text.sub(Kind.MARKUP.value, _ENTITY, lambda m: html.unescape(m[0]))
     if "\\" in text.text:
         text.sub(Kind.MARKUP.value, _LATEX, _latex)
+    text.sub(Kind.WIDTH.value, leet.WRITTEN, leet.word)
     if text.text.isascii():
         return
     text.text = unicodedata.normalize("NFC", text.text)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from appliance.text.languages import quantity
-from appliance.text.languages.leet import spelt_out
 from appliance.text.languages.numbers import is_code, roman
 from appliance.text.languages.plain import unshouted
 from appliance.text.languages.quantity import CURRENCY, DASH
@@ -766,7 +765,7 @@ class _Reader:
 
     def _code(self, match: re.Match[str]) -> str:
         s, said = self._s, []
-        for part in re.findall(r"[^\W\d_]+|\d+(?:\.\d+)+|\d+,\d+|\d+|_+", spelt_out(match[0])):
+        for part in re.findall(r"[^\W\d_]+|\d+(?:\.\d+)+|\d+,\d+|\d+|_+", match[0]):
             if "," in part or (s.decimal == "." and part.count(".") == 1 and match[0][0].isdigit()):
                 said.append(s.said(s.plain(part)))
             elif "." in part:
