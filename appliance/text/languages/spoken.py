@@ -379,7 +379,7 @@ _ONLY_ROMAN = frozenset(str.split("III VII VIII XII XIII XIV XVI XVII XVIII XIX 
 """Numerals that are nothing else."""
 _CENTURY = "siècle|siglo|século|secolo"
 _LAST_WORD = re.compile(r"([^\W\d_][\w'’-]*)[ :]?$")
-_SHOUTED_WORD = re.compile(r"\s[^\W\d_a-z]{2}")
+_NEXT_LETTERS = re.compile(r"\s([^\W\d_]{2})")
 _TITLES = "GTA|gta|FF|WW|DQ|MGS|DMC|TES|SF|MW"
 """Initials of titles with a Roman numeral."""
 _VARIANTS = "X3D|XTX|XT|HX|KS|KF|[KkXFHUGT]|T[iI]|ti"
@@ -748,7 +748,8 @@ class _Reader:
 
     def _is_numbered(self, match: re.Match[str]) -> bool:
         """True after a name or a noun that has numbers, in a line that does not shout."""
-        if not (named := _LAST_WORD.search(before(match))) or _SHOUTED_WORD.match(match.string, match.end()):
+        named, after = _LAST_WORD.search(before(match)), _NEXT_LETTERS.match(match.string, match.end())
+        if not named or (after and after[1].isupper()):
             return False
         word = named[1]
         is_name = not word[0].islower() and not (len(word) > 1 and word.isupper())
