@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from appliance.client import CallFailed, Client
 from appliance.client.sounding import NO_VOICE, peak, speak_anew
 from appliance.config import Config, load
 from appliance.contract import bundle
+from appliance.contract.bundle import Bundle
 from appliance.errors import ApplianceError, BundleError, ConfigError, PhonesMissing
 from appliance.request import Request, Segmentation
 from appliance.rpc.appliance_pb2 import UtteranceState
@@ -178,15 +179,33 @@ def _is_forbidden(error: BaseException | None) -> bool:
 # The checks.
 
 
+def _of_each_bundle(inspection: Inspection, check: Callable[[Bundle], Finding]) -> Finding:
+    """The first finding that does not pass, else the first, with the values of all bundles in use."""
+    from appliance import resident
+
+    first = resident.bundle_of(inspection.config)
+    all_ = [first, *resident.bundles_beside(inspection.config, first).values()]
+    findings = [check(read) for read in all_]
+    told = next((finding for finding in findings if finding.level is not Level.PASS), findings[0])
+    if len(findings) == 1:
+        return told
+    value = "; ".join(f"{read.folder}: {finding.value}" for read, finding in zip(all_, findings, strict=True))
+    return replace(told, value=value)
+
+
 def _bundle(inspection: Inspection) -> Finding:
+    return _of_each_bundle(inspection, partial(_check_bundle, quick=inspection.options.quick))
+
+
+def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
     from appliance.contract.tokens import BY_ESPEAK
     from appliance.text.tokens.emilia import espeak, phones
 
-    folder = inspection.config.bundle.path
-    read = bundle.read(folder, verify=not inspection.options.quick)
+    if not quick:
+        bundle.verify_files(read)
     manifest = read.manifest
     for name, file in manifest.files.items():
-        path = folder / name
+        path = read.folder / name
         if not path.is_file() or path.stat().st_size != file.size_bytes:
             raise CheckFailed(f"{path}: missing, or not {file.size_bytes} bytes long")
     summary = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
@@ -319,15 +338,18 @@ def _precision(inspection: Inspection) -> Finding:
 
 
 def _engines(inspection: Inspection) -> Finding:
-    from appliance.engine.tensorrt import prepare
-
     engine = inspection.config.engine
     if engine.backend not in ("auto", "tensorrt"):
         return checks.skipped("engines", f"engine.backend is {engine.backend}, which builds none")
     if engine.backend == "auto" and importlib.util.find_spec("tensorrt") is None:
         return checks.skipped("engines", "TensorRT is not installed")
-    read = bundle.read(inspection.config.bundle.path, verify=False)
-    record = prepare.read_record(engine.cache, read)
+    return _of_each_bundle(inspection, partial(_check_engines, engine.cache))
+
+
+def _check_engines(cache: Path, read: Bundle) -> Finding:
+    from appliance.engine.tensorrt import prepare
+
+    record = prepare.read_record(cache, read)
     limit, remedy = LIMITS["engines"], REMEDIES["engines"]
     if record is None:
         value = "none for this bundle; the next start builds them for minutes"

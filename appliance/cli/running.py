@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from appliance import hangups
@@ -61,7 +62,7 @@ def add_prepare(parser: argparse.ArgumentParser) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from appliance import config
+    from appliance import config, resident
     from appliance.contract import bundle
     from appliance.engine import loading
 
@@ -70,8 +71,15 @@ def _prepare(options: argparse.Namespace) -> int:
     if options.beside and folder.resolve().is_relative_to(paths.INSTALLATION):
         library = Path(__file__).resolve().parents[2]
         folder = library / folder.resolve().relative_to(paths.INSTALLATION)
-    read = bundle.read(folder).up_to(loaded.engine.longest_s)
-    loading.prepare_for(read, loaded.engine, print_line, dry_run=options.dry_run)
+    loaded = replace(loaded, bundle=replace(loaded.bundle, path=folder))
+    first = resident.bundle_of(loaded)
+    all_ = [first, *resident.bundles_beside(loaded, first).values()]
+    for read in all_:
+        bundle.verify_files(read)
+        if len(all_) > 1:
+            print_line(f"bundle {read.folder}")
+        folders = [each.folder for each in all_]
+        loading.prepare_for(read, loaded.engine, print_line, folders, dry_run=options.dry_run)
     return 0
 
 

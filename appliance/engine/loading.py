@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,9 @@ from appliance.request import PassedOver
 
 logger = logging.getLogger(__name__)
 
+Ensure = Callable[[Bundle, TrtBackend, OpenBackend, int], Mapping[str, Arithmetic]]
+"""`prepare.ensure` with its options."""
+
 BACKENDS = ("tensorrt", "ort-cuda", "ort-cpu")
 """In the order in which `auto` tries them."""
 DEFAULTS = EngineConfig()
@@ -67,18 +70,20 @@ def load_for(
     report: Report = logger.debug,
     postponed: str = "",
     watermark: Path | None = None,
+    beside: Collection[Path] = (),
 ) -> Synthesizer:
     """Load by a configuration, under "auto" on the first of BACKENDS that synthesises a silence.
 
-    `postponed`: reason for which "auto" builds no engines now, and takes the next backend. Raises
-    BundleError naming what each backend lacks, EngineFault where one failed otherwise, ConfigError for the
-    folder `watermark`, and what `report` raises.
+    `postponed`: reason for which "auto" builds no engines now, and takes the next backend. `beside`: folders
+    of bundles in use, whose built engines are kept. Raises BundleError naming what each backend lacks,
+    EngineFault where one failed otherwise, ConfigError for the folder `watermark`, and what `report` raises.
     """
     try:
         mark = None if watermark is None else Watermark(watermark, config.threads)
         if mark is not None:
             mark.check_rate(bundle.manifest.mel.sample_rate_hz)
-        engine = _load(bundle, config, report, postponed)
+        postponed = postponed if config.backend == "auto" else ""
+        engine = _load(bundle, config, report, partial(prepare.ensure, postponed=postponed, beside=beside))
         engine.watermark = mark
         return engine
     except (ApplianceError, Interrupted):
@@ -91,11 +96,16 @@ def load_for(
 
 
 def load_beside(
-    bundle: Bundle, config: EngineConfig, nfe: int, report: Report, watermark: Path | None = None
+    bundle: Bundle,
+    config: EngineConfig,
+    nfe: int,
+    report: Report,
+    watermark: Path | None = None,
+    beside: Collection[Path] = (),
 ) -> Synthesizer:
-    """Load and warm up an engine beside the one that speaks. Raises as `load_for`."""
+    """Load and warm up an engine beside the one that speaks. `beside` as in `load_for`; raises as it does."""
     with CAPTURING:
-        loaded = load_for(bundle, config, report, watermark=watermark)
+        loaded = load_for(bundle, config, report, watermark=watermark, beside=beside)
         try:
             loaded.warm_up(nfe)
         except BaseException:
@@ -115,15 +125,15 @@ def that_rests(
     return RestingEngine(engine, again, nfe)
 
 
-def _load(bundle: Bundle, config: EngineConfig, report: Report, postponed: str) -> Synthesizer:
+def _load(bundle: Bundle, config: EngineConfig, report: Report, ensure: Ensure) -> Synthesizer:
     open_ = partial(open_backend, config=config, report=report)
     if config.backend != "auto":
-        return _synthesizer_on(config.backend, bundle, open_, config.lanes)
+        return _synthesizer_on(config.backend, bundle, open_, config.lanes, ensure)
     passed_over: list[PassedOver] = []
     kind: type[ApplianceError] = BundleError
     for name in (name for name in BACKENDS if name in bundle.manifest.backends):
         try:
-            engine = _synthesizer_on(name, bundle, open_, config.lanes, postponed)
+            engine = _synthesizer_on(name, bundle, open_, config.lanes, ensure)
             try:
                 engine.prove()
             except BaseException:
@@ -152,8 +162,18 @@ def _reason(error: Exception) -> str:
     return line if len(line) <= REASON_LENGTH else f"{line[:REASON_LENGTH]}…"
 
 
-def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run: bool = False) -> None:
-    """Build and compare engines, or report the plan. Raises BundleError, StorageError."""
+def prepare_for(
+    bundle: Bundle,
+    config: EngineConfig,
+    report: Report,
+    beside: Collection[Path] = (),
+    *,
+    dry_run: bool = False,
+) -> None:
+    """Build and compare engines, or report the plan. `beside` as in `load_for`.
+
+    Raises BundleError, StorageError.
+    """
     open_ = partial(open_backend, config=config, report=report)
     names = BACKENDS if config.backend == "auto" else (config.backend,)
     try:
@@ -172,20 +192,18 @@ def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run
             for line in prepare.plan(bundle, cast(TrtBackend, device), config.lanes).lines():
                 report(line)
         else:
-            prepare.ensure(bundle, cast(TrtBackend, device), open_, config.lanes)
+            prepare.ensure(bundle, cast(TrtBackend, device), open_, config.lanes, beside=beside)
             report("prepared")
     finally:
         device.close()
 
 
-def _synthesizer_on(
-    name: str, bundle: Bundle, open_: OpenBackend, lanes: int, postponed: str = ""
-) -> Synthesizer:
+def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int, ensure: Ensure) -> Synthesizer:
     device = open_(name)
     try:
         safer: Mapping[str, Arithmetic] = {}
         if device.builds:
-            safer = prepare.ensure(bundle, cast(TrtBackend, device), open_, lanes, postponed)
+            safer = ensure(bundle, cast(TrtBackend, device), open_, lanes)
         variant = None
         if name == FUSED and FUSED in bundle.manifest.variants and (wrong := _fused_is_wrong(bundle, open_)):
             logger.warning(

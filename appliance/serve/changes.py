@@ -28,6 +28,7 @@ from appliance.errors import (
 )
 from appliance.plan import Planner
 from appliance.request import Reference
+from appliance.resident import bundles_beside, key_of
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.speech import Speech
 from appliance.serve.proofreader import check_recogniser
@@ -194,7 +195,9 @@ class Changes:
         vocabulary = read.vocabulary()
         FrontEnd(vocabulary, config.text, read.manifest.text.languages)
         warm_tokens(read.manifest.text)
-        return read, vocabulary, load_beside(read, config.engine, nfe, report, config.audio.watermark)
+        present = [self.bundle.folder, *(other.folder for other in self.beside.values())]
+        mark = config.audio.watermark
+        return read, vocabulary, load_beside(read, config.engine, nfe, report, mark, present)
 
     async def test_engine(self, engine: Synthesizer | None = None) -> float:
         """Test an engine, else the present one, between two calls; returns seconds.
@@ -229,34 +232,6 @@ def front_of(vocabulary: Vocabulary, manifest: Manifest, config: Config) -> Fron
     else:
         logger.warning("no language is known, so no number becomes a word; text.language says which it is")
     return front
-
-
-def bundles_beside(config: Config, present: Bundle) -> dict[str, Bundle]:
-    """Bundles that rows of the table name, but the present one, by their real paths.
-
-    Raises BundleError, and ConfigError for one that cannot be beside the present one.
-    """
-    found: dict[str, Bundle] = {}
-    for code, row in config.text.languages.items():
-        key = key_of(row, config)
-        if not key or key in found:
-            continue
-        read = bundle.read(Path(key), verify=False).up_to(config.engine.longest_s)
-        if read.manifest.prepares != present.manifest.prepares:
-            raise ConfigError(
-                f"text.languages.{code}.bundle: its mel, or its rule of references, is another than that of "
-                "bundle.path, for which the voices are prepared"
-            )
-        if config.engine.idle_unload_s is not None:
-            raise ConfigError(f"text.languages.{code}.bundle: is not possible with engine.idle_unload_s")
-        found[key] = read
-    return found
-
-
-def key_of(row: LanguageRow, config: Config) -> str:
-    """Real path of a row's bundle; "" for that of `bundle.path`."""
-    path = os.path.realpath(row.bundle or config.bundle.path)
-    return "" if path == os.path.realpath(config.bundle.path) else path
 
 
 def table_of(config: Config, fronts: Mapping[str, FrontEnd]) -> LanguageTable | None:

@@ -59,6 +59,7 @@ from appliance.errors import (
     StorageError,
     cannot_listen,
 )
+from appliance.resident import bundle_of
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import AdminService
 from appliance.rpc.callers import Callers
@@ -152,9 +153,7 @@ class Daemon:
     ) -> None:
         """Raises BundleError, StorageError."""
         self._config, self._reread = config, reread
-        # Resolved: graphs are loaded later too, when the path may be a link to another bundle already.
-        folder = Path(os.path.realpath(config.bundle.path))
-        read = bundle.read(folder, verify=False).up_to(config.engine.longest_s)
+        read = bundle_of(config)
         self._store = open_store(config.voices, read)
         self._prompts = Prompts(self._store)
         phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
@@ -331,7 +330,16 @@ class Daemon:
             # Another power mode has other parts of the GPU, for which all would be built anew.
             pending = self._clocks.status.clocks.state == "reboot_pending"
             postponed, watermark = REBOOT_FIRST if pending else "", config.audio.watermark
-            loaded = load_for(read, config.engine, self._report_progress, postponed, watermark)
+            beside = [read.folder, *(other.folder for other in self._changes.beside.values())]
+            load = partial(
+                load_for,
+                config=config.engine,
+                report=self._report_progress,
+                postponed=postponed,
+                watermark=watermark,
+                beside=beside,
+            )
+            loaded = load(read)
         except Interrupted:
             logger.info("stopped while engines were built; the next start goes on")
             return
@@ -344,7 +352,7 @@ class Daemon:
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
             for key, other in self._changes.beside.items():
-                self._load_beside(key, other)
+                self._load_beside(key, other, load)
             # Before the daemon is ready: it must not refuse its first call.
             self._scheduler.start(that_rests(loaded, read, config.engine, nfe, watermark))
             loaded = None  # so that a bundle swap frees it
@@ -359,7 +367,7 @@ class Daemon:
             ):
                 engine.shutdown()
 
-    def _load_beside(self, key: str, read: Bundle) -> None:
+    def _load_beside(self, key: str, read: Bundle, load: Callable[[Bundle], Synthesizer]) -> None:
         """Raises OutOfDeviceMemory, BundleError, EngineFault."""
         size, free = sum(file.size_bytes for file in read.manifest.files.values()), available_bytes()
         if size > free:
@@ -372,7 +380,7 @@ class Daemon:
             bundle.verify_files(read)
         _log_licence(read)
         warm_tokens(read.manifest.text)
-        loaded = load_for(read, self._config.engine, self._report_progress)
+        loaded = load(read)
         self._scheduler.engines.add(key, loaded)
         loaded.warm_up(self._changes.speech.of(key).defaults.nfe)
         logger.info("bundle %s speaks beside the first, on %s", key, loaded.backend)

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 
 WORDS = "Oh, how glad I am that all of you came today."
 EN, DE = "I have been watching for 3 years now.", "ich schaue jetzt seit 3 Jahren zu, wirklich wahr."
+MARKED = {"watermark": str(BUNDLE.with_name("watermark"))}
 AS_MADE: dict[str, Any] = {"seed": 5, "nfe": 2, "timeout": PATIENCE_S}
 
 
@@ -53,7 +54,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory, other: Path) -> Iterator[Running]:
-    keys = {"text": table(other), "cache": {"phrases_bytes": 8 << 20}}
+    keys = {"text": table(other), "cache": {"phrases_bytes": 8 << 20}, "audio": MARKED}
     with running(tmp_path_factory.mktemp("both"), **keys) as box:
         add_voices(box)
         yield box
@@ -62,7 +63,7 @@ def box(tmp_path_factory: pytest.TempPathFactory, other: Path) -> Iterator[Runni
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory, other: Path) -> Iterator[Client]:
     """A daemon of the other bundle alone."""
-    with running(tmp_path_factory.mktemp("alone"), speaks_from=other) as box:
+    with running(tmp_path_factory.mktemp("alone"), speaks_from=other, audio=MARKED) as box:
         add_voices(box)
         with Client(box.address) as client:
             yield client

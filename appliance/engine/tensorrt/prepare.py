@@ -12,7 +12,8 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 3
 KEPT_RECORDS = 2
-"""Records kept: the last, and one to go back to."""
+"""Records kept, of each bundle in use and of all others: the last, and one to go back to."""
 MIB = 1 << 20
 
 OpenBackend = Callable[[str], Backend]
@@ -126,18 +127,25 @@ class Plan:
 
 
 def ensure(
-    bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int, postponed: str = ""
+    bundle: Bundle,
+    backend: TrtBackend,
+    open_backend: OpenBackend,
+    lanes: int,
+    *,
+    postponed: str = "",
+    beside: Collection[Path] = (),
 ) -> Mapping[str, Arithmetic]:
     """Prepare engines where no valid record is found. Returns graphs that do not compute as exported.
 
-    `postponed`: reason for building none now. Raises BundleError when the bundle is not for this device or
-    building is postponed, StorageError when the cache cannot be used.
+    `postponed`: reason for building none now. `beside`: folders of bundles in use too. Raises BundleError
+    when the bundle is not for this device or building is postponed, StorageError when the cache cannot be
+    used.
     """
     record = read_record(backend.cache.folder, bundle)
     if record is None or not _is_valid(record, bundle, backend):
         if postponed:
             raise BundleError(f"engines are not built yet: {postponed}")
-        record = prepare(bundle, backend, open_backend, lanes)
+        record = prepare(bundle, backend, open_backend, lanes, beside)
     for graph, value in record.arithmetic.items():
         logger.warning("%s is computed in %s: %s", graph, value, record.refused[graph])
     backend.safer = record.safer
@@ -186,8 +194,14 @@ def safer(manifest: Manifest, graph: str, now: Arithmetic | None) -> Arithmetic 
     return None
 
 
-def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> Record:
-    """Build missing engines, compare all, and write the record.
+def prepare(
+    bundle: Bundle,
+    backend: TrtBackend,
+    open_backend: OpenBackend,
+    lanes: int,
+    beside: Collection[Path] = (),
+) -> Record:
+    """Build missing engines, compare all, write the record, and remove what no bundle `beside` uses.
 
     Raises BundleError when a graph is wrong in every Arithmetic, StorageError when the disk is full.
     """
@@ -231,7 +245,7 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
     try:
         with locked(cache.folder):
             replace_file(_record_path(cache.folder, bundle), json.dumps(asdict(record), indent=1).encode())
-            _remove_old(cache.folder)
+            _remove_old(cache.folder, {identity(folder) for folder in beside} - {identity(bundle.folder)})
     except OSError as error:
         raise StorageError(f"the cache of engines {cache.folder}: {error}") from error
     for line in _attention_lines(attentions):
@@ -383,16 +397,20 @@ def available_bytes() -> int:
     return 0
 
 
-def _remove_old(folder: Path) -> None:
-    """Keep the newest records and their engines. Raises OSError."""
-    by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+def _remove_old(folder: Path, used: Collection[str]) -> None:
+    """Keep the newest records, of these bundles each and of all others, and their engines. Raises OSError."""
+    by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     kept: set[str] = set()
-    for path in by_age[-KEPT_RECORDS:]:
+    seen = Counter[str]()
+    for path in by_age:
+        of = path.name.partition(".")[0]
+        seen[group := of if of in used else ""] += 1
+        if seen[group] > KEPT_RECORDS:
+            path.unlink()
+            continue
         record = json.loads(path.read_bytes())
         if record["format"] == FORMAT:
             kept.update(itertools.chain.from_iterable(record["engines"].values()))
-    for path in by_age[:-KEPT_RECORDS]:
-        path.unlink()
     for path in folder.glob("*.engine"):
         with path.open("rb") as stream:
             head = stream.readline()

@@ -355,6 +355,43 @@ def test_old_engines_stay_until_the_new_ones_have_passed(
     assert not old & {path.name for path in engines.glob("*.engine")}
 
 
+def test_engines_of_every_bundle_in_use_are_built_at_once_and_kept(
+    bundle: Bundle, prepared: Path, engines: Path, tmp_path: Path, capsys: Any
+) -> None:
+    shutil.copytree(prepared, engines)
+    rows: dict[str, Any] = {}
+    for code in ("de", "fr"):
+        folder = shutil.copytree(bundle.folder, tmp_path / code)
+        (folder / "vocoder.onnx").write_bytes(
+            bundle.graph("vocoder").read_bytes() + b"\x32\x01" + code[:1].encode()
+        )
+        (folder / contract.MANIFEST).unlink()
+        contract.write(folder, bundle.manifest)
+        rows[code] = {"voice": "ann", "bundle": str(folder)}
+    keys = {"engine": {"backend": "tensorrt", "cache": str(engines)}, "text": {"languages": rows}}
+    config = write_config(tmp_path, bundle.folder, **keys)
+
+    def built() -> int:
+        device = Device()
+        with installed(device, TensorRT(device)):
+            assert main(["prepare", "--config", str(config)]) == 0
+        return device.counts["build"]
+
+    main(["check", "--json", "--only", "bundle,engines", "--config", str(config)])
+    of_bundle, of_engines = json.loads(capsys.readouterr().out)["findings"]
+    assert (of_bundle["level"], of_engines["level"]) == ("PASS", "WARN")
+    assert f"{tmp_path / 'fr'}: tiny fp32" in of_bundle["value"]
+    assert of_engines["value"].count("none for this bundle") == 2
+    assert (built(), len(records(engines))) == (2, 3)
+    # Another bundle in place of the first leaves those of the other languages.
+    (bundle.folder / contract.MANIFEST).unlink()
+    contract.write(bundle.folder, replace(bundle.manifest, family="another"))
+    before = set(records(engines))
+    assert built() == 0
+    assert len(set(records(engines)) - before) == 1 and before < set(records(engines))
+    assert built() == 0
+
+
 def test_an_engine_that_is_refused_is_removed(made: Bundle, prepared: Path, engines: Path) -> None:
     shutil.copytree(prepared, engines)
     patched = TensorRT(Device())
