@@ -163,12 +163,7 @@ def _reason(error: Exception) -> str:
 
 
 def prepare_for(
-    bundle: Bundle,
-    config: EngineConfig,
-    report: Report,
-    beside: Collection[Path] = (),
-    *,
-    dry_run: bool = False,
+    bundle: Bundle, config: EngineConfig, report: Report, beside: Collection[Path], *, dry_run: bool
 ) -> None:
     """Build and compare engines, or report the plan. `beside` as in `load_for`.
 
