@@ -111,7 +111,8 @@ class SynthesisCall(OpenCall):
         speech, seeded = self.speech, self.parsed.seeded
         if not speech.phrases.takes(seeded=seeded):
             return []
-        made_by = f"{speech.manifest!r} {speech.scheduler.engines.backend}"
+        engine = speech.scheduler.engines.of(speech.bundle)
+        made_by = f"{speech.manifest!r} {engine.backend if engine else ''}"
         return [key_of(segments, made_by, seeded=seeded) for segments in ways]
 
     @property
@@ -142,12 +143,13 @@ class SynthesisCall(OpenCall):
 
     def header(self, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
         """Header; in a session, after so much audio."""
-        job, request, engines = self.job, self.request, self.speech.scheduler.engines
+        job, request, speech = self.job, self.request, self.speech
+        engine = speech.scheduler.engines.of(speech.bundle)
         planned = words.planned(job.segments) if request.word_timings else []
         return header_message(
-            *(request, job.terms, len(job.segments), engines.backend, self.promised_s),
+            *(request, job.terms, len(job.segments), engine.backend if engine else "", self.promised_s),
             [word.moved(before_s, before_segments) for word in planned],
-            passed_over=engines.passed_over,
+            passed_over=engine.passed_over if engine else (),
             cached=self.cached,
         )
 

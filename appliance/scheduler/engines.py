@@ -53,9 +53,13 @@ class Engines:
     def generation(self) -> int:
         return self._workload.generation
 
+    def of(self, bundle: str) -> Engine | None:
+        """That for jobs of a bundle, by the key that it was added with; "" is the present one."""
+        return self._workload.beside[bundle] if bundle else self.present
+
     @property
     def backend(self) -> str:
-        return "" if self.present is None else self.present.backend
+        return "" if self._told is None else self._told.backend
 
     @property
     def is_resting(self) -> bool:
@@ -63,7 +67,12 @@ class Engines:
 
     @property
     def passed_over(self) -> Sequence[PassedOver]:
-        return () if self.present is None else self.present.passed_over
+        return () if self._told is None else self._told.passed_over
+
+    @property
+    def _told(self) -> Engine | None:
+        """Of all engines the first that passed a backend over, which is slower, else the present one."""
+        return next((engine for engine in self._workload.engines if engine.passed_over), self.present)
 
     def add(self, bundle: str, engine: Engine) -> None:
         """Have an engine beside the present one, for jobs of `bundle`."""

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from appliance.errors import Cancelled, DeadlineMissed, DeviceLost, EngineFault, Unavailable
-from appliance.request import FloatArray, Priority, RequestCounts, SegmentAudio, Terms
+from appliance.request import FloatArray, PassedOver, Priority, RequestCounts, SegmentAudio, Terms
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.loop import HORIZON_S, Scheduler
 from tests.fakes_engine import FakeEngine
@@ -377,6 +377,16 @@ def test_a_sign_of_life_before_and_after_each_call_of_the_engine(bench: Bench) -
     assert len(silences) == 2 * (1 + 3 + 1) + 3
     bench.now += 1000.0
     assert bench.scheduler.silence_s == 0.0
+
+
+def test_of_several_engines_the_one_that_passed_a_backend_over_is_told(bench: Bench) -> None:
+    engines, other = bench.scheduler.engines, FakeEngine()
+    other.backend, other.passed_over = "ort-cpu", (PassedOver("tensorrt", "no memory"),)
+    before = engines.backend
+    engines.add("/de", other)
+    assert before != engines.backend == "ort-cpu" and engines.passed_over == other.passed_over
+    assert (engines.of(""), engines.of("/de")) == (bench.engine, other)
+    assert engines.present is bench.engine
 
 
 def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: Bench) -> None:
