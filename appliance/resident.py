@@ -8,7 +8,7 @@ from pathlib import Path
 from appliance.config import Config, LanguageRow
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
-from appliance.errors import ConfigError
+from appliance.errors import BundleError, ConfigError
 
 
 def bundle_of(config: Config) -> Bundle:
@@ -29,15 +29,23 @@ def bundles_beside(config: Config, present: Bundle) -> dict[str, Bundle]:
         if not key or key in found:
             continue
         read = bundle.read(Path(key), verify=False).up_to(config.engine.longest_s)
-        if read.manifest.prepares != present.manifest.prepares:
-            raise ConfigError(
-                f"text.languages.{code}.bundle: its mel, or its rule of references, is another than that of "
-                "bundle.path, for which the voices are prepared"
-            )
+        try:
+            check_beside(read, present)
+        except BundleError as error:
+            raise ConfigError(f"text.languages.{code}.bundle: {error}") from None
         if config.engine.idle_unload_s is not None:
             raise ConfigError(f"text.languages.{code}.bundle: is not possible with engine.idle_unload_s")
         found[key] = read
     return found
+
+
+def check_beside(read: Bundle, present: Bundle) -> None:
+    """Raises BundleError for one that cannot be beside the present one."""
+    if read.manifest.prepares != present.manifest.prepares:
+        raise BundleError(
+            f"{read.folder}: its mel, or its rule of references, is another than that of bundle.path, for "
+            "which the voices are prepared"
+        )
 
 
 def key_of(row: LanguageRow, config: Config) -> str:

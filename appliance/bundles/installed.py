@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +40,7 @@ Report = Callable[[str], None]
 class StoredBundle:
     folder: Path
     use: str
-    """ "in use", "before", or "unused"."""
+    """ "in use", "beside", "before", or "unused"."""
     manifest: Manifest | None
     problem: str
     """Fault of the manifest, or ""."""
@@ -49,9 +49,9 @@ class StoredBundle:
 class BundleStore:
     """Changes hold a lock between processes."""
 
-    def __init__(self, path: Path, report: Report = lambda line: None) -> None:
-        """`report` takes one line for each step."""
-        self.path = path
+    def __init__(self, path: Path, report: Report = lambda line: None, beside: Collection[Path] = ()) -> None:
+        """`report` takes one line for each step; `beside` are in use too, by rows of `text.languages`."""
+        self.path, self.beside = path, beside
         self.before = path.with_name(f"{path.name}.before")
         self.folder = path.with_name(f"{path.name}s")
         self._report = report
@@ -62,6 +62,8 @@ class BundleStore:
         for name, use in ((self.path, "in use"), (self.before, "before")):
             if os.path.lexists(name):
                 uses.setdefault(_real(name), use)
+            for other in self.beside if use == "in use" else ():
+                uses.setdefault(_real(other), "beside")
         with contextlib.suppress(FileNotFoundError):
             for entry in sorted(self.folder.iterdir()):
                 if not entry.name.startswith("."):
@@ -98,6 +100,11 @@ class BundleStore:
             self._remove_unneeded(running)
             return new
 
+    def add(self, source: Path, check: Check) -> Path:
+        """Store the bundle of a folder or archive, unused. Returns its folder. Raises as `install`."""
+        with _storage_errors(self.path), self._lock():
+            return self._add(source, check)
+
     def back(self, *, prove: Prove | None = None) -> Path:
         """Put the bundle before in use again. Raises BundleError, StorageError."""
         with _storage_errors(self.path), self._lock():
@@ -126,7 +133,7 @@ class BundleStore:
         return _real(self.before) if os.path.lexists(self.before) else None
 
     def _add(self, source: Path, check: Check) -> Path:
-        """Copy, verify, check and sync a bundle, unless PATH or PATH.before names an undamaged equal one.
+        """Copy, verify, check and sync a bundle, unless an undamaged equal one is in use or was before.
 
         Returns its folder. Raises BundleError, OSError.
         """
@@ -225,7 +232,8 @@ class BundleStore:
         sync(name.parent)
 
     def _named(self) -> list[Path]:
-        return list(dict.fromkeys(_real(name) for name in (self.path, self.before) if name.exists()))
+        names = (self.path, self.before, *self.beside)
+        return list(dict.fromkeys(_real(name) for name in names if name.exists()))
 
     def _unused(self, name: str) -> Path:
         """Free name: a damaged bundle may have it."""

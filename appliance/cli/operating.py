@@ -11,6 +11,7 @@ from appliance.cli.options import Failure, add_config, print_line, sysroot
 
 if TYPE_CHECKING:
     from appliance.client import Status
+    from appliance.contract.bundle import Bundle
 
 
 def add_tokens(parser: argparse.ArgumentParser) -> None:
@@ -110,18 +111,20 @@ def add_bundle(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     install = actions.add_parser("install", help="verify a bundle, load it, and put it in use")
     install.add_argument("source", type=Path, metavar="PATH", help=f"a bundle's folder, or {ARCHIVES} of one")
+    add = actions.add_parser("add", help="verify a bundle and keep it, for a row of text.languages")
+    add.add_argument("source", type=Path, metavar="PATH", help=f"a bundle's folder, or {ARCHIVES} of one")
     back = actions.add_parser("back", help="put the bundle before in use again")
     for action in (install, back):
         action.add_argument(
             "--restart", action="store_true", help="restart the daemon; if it does not speak then, go back"
         )
-    for action in (install, back, actions.add_parser("list", help="which are there")):
+    for action in (install, add, back, actions.add_parser("list", help="which are there")):
         add_config(action)
     parser.set_defaults(run=_bundle)
 
 
 def _bundle(options: argparse.Namespace) -> int:
-    from appliance import config
+    from appliance import config, resident
     from appliance.box import paths
     from appliance.box.system import open_box
     from appliance.bundles import BundleStore, Restart, load_on_cpu, running_folder
@@ -129,12 +132,23 @@ def _bundle(options: argparse.Namespace) -> int:
     installed = Path(paths.CONFIG)
     path = options.config or (installed if installed.is_file() else None)
     loaded = config.load(path, options.set)
-    store = BundleStore(loaded.bundle.path, print_line)
+    rows = [row.bundle for row in loaded.text.languages.values() if row.bundle]
+    store = BundleStore(loaded.bundle.path, print_line, rows)
     if options.action == "list":
         for stored in store.stored():
             manifest = stored.manifest
             about = f"{manifest.family} {manifest.precision}" if manifest else stored.problem
             print_line(f"{stored.use:<7}  {stored.folder}  {about}")
+        return 0
+    if options.action == "add":
+        present = resident.bundle_of(loaded)
+
+        def check(read: Bundle) -> None:
+            resident.check_beside(read, present)
+            load_on_cpu(read, loaded.engine)
+
+        folder = store.add(options.source, check)
+        print_line(f"name it, or the next install removes it: text.languages.CODE.bundle: {folder}")
         return 0
     prove = Restart(loaded, open_box(*sysroot()).tools) if options.restart else None
     before = running_folder(loaded)

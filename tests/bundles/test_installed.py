@@ -128,6 +128,22 @@ def test_install_back_and_list(tmp_path: Path) -> None:
     assert {who(tmp_path / name) for name in "abcd"} == set("abcd")
 
 
+def test_one_for_another_language_is_stored_and_stays(tmp_path: Path) -> None:
+    store = shelf(tmp_path)
+    german = store.add(packed(variant(tmp_path, "g")), anything)
+    assert german.parent == store.folder and who(store.path) == "a" and not os.path.lexists(store.before)
+    rows = BundleStore(store.path, beside=[german])
+    for name in ("b", "c", "d"):
+        rows.install(variant(tmp_path, name), anything)
+        assert who(german) == "g"
+    uses = {one.use: who(one.folder) for one in rows.stored()}
+    assert uses == {"in use": "d", "beside": "g", "before": "c"}
+    assert rows.add(tmp_path / "g", anything) == german
+    # One that no row names any more goes.
+    store.install(variant(tmp_path, "e"), anything)
+    assert not german.exists()
+
+
 def test_another_mel_is_said(tmp_path: Path) -> None:
     lines = list[str]()
     store = shelf(tmp_path, report=lines.append)
