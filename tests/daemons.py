@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import re
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -37,15 +39,36 @@ SPEECH = DEMO / "voices" / f"{FEMALE}.wav"
 """A recording whose words are in a .txt beside it."""
 NFE = 3
 """Steps that daemons take unless a test asks for others, or for the usual number by `nfe: None`."""
-_PORTS = random.SystemRandom()
+PORTS, BLOCK = (16_384, 32_768), 64
+"""Those below what Linux gives to outgoing connections; each process of tests takes whole blocks."""
 
 
 def free_port() -> int:
-    """One that nobody listens on, below those that Linux gives to outgoing connections."""
+    """One that nobody listens on, nor is about to: other tests, in this run or another, take others."""
     while True:
         with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port := _PORTS.randrange(16_384, 32_768)))
+            probe.bind(("127.0.0.1", port := next(_ports)))
             return port
+
+
+def _own_ports() -> Iterator[int]:
+    """Ports of blocks whose file this process has locked; it is unlocked when the process ends."""
+    draw, folder = random.SystemRandom(), Path(tempfile.gettempdir()) / "f5-tests-ports"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+        folder.chmod(0o777)  # of whichever user
+    while True:
+        block = draw.randrange(*PORTS, BLOCK)
+        file = os.open(folder / str(block), os.O_CREAT | os.O_RDONLY, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+        else:
+            yield from range(block, block + BLOCK)
+
+
+_ports = _own_ports()
 
 
 def resident(process: int) -> int:

@@ -48,6 +48,7 @@ from appliance.gateway.openai import models_of
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
 from appliance.gateway.speech import SILENCE_S, SPEAK_TIMEOUT_S, is_blank, not_stored
+from appliance.options import AUTO
 from appliance.serve.notify import Notifier
 
 NAME = "f5-appliance"
@@ -271,11 +272,19 @@ class Connection:
         names = [name for key in ("speaker", "name") if (name := asked.text(key))]
         others = {name.lower(): voice for name, voice in self._config.gateway.voices.items()}
         default = self._config.wyoming.voice or self._config.gateway.voice
+        rows = self._config.text.languages
+        language = (asked.text("language") or "").replace("_", "-").partition("-")[0].lower()
+        row = rows.get(language)
+        if rows and not names and not default:
+            names = [AUTO]
         found = [others.get(name.lower(), name.lower()) for name in names] or [default] * bool(default)
         voice = ""
         for name in found:
-            if not voice and await self._is_stored(name):
+            if not voice and (await self._is_stored(name) or (rows and name == AUTO)):
                 voice = name
+        # By its row a text is spoken from the row's bundle and in its style.
+        if row is not None and voice == row.voice.lower():
+            voice = AUTO
         if not voice:
             stored = [voice.name for voice in await self._stored()]
             if found or not stored:
@@ -304,19 +313,36 @@ class Connection:
 
     async def _info(self) -> Info:
         _, languages = await models_of(self._config)
-        version = metadata.version(NAME)
+        rows, version = self._config.text.languages, metadata.version(NAME)
         about: dict[str, Any] = {"attribution": PROJECT, "version": version}
         voices = [
             TtsVoice(
                 name=voice.name,
                 description=voice.display_name or voice.name,
                 installed=not voice.problem,
-                languages=[*(languages or (UNSAID_LANGUAGE,))],
+                languages=list(
+                    dict.fromkeys(
+                        [*languages, *(code for code, row in rows.items() if row.voice.lower() == voice.name)]
+                        or [UNSAID_LANGUAGE]
+                    )
+                ),
                 speakers=None,
                 **about,
             )
             for voice in await self._stored()
         ]
+        if rows and AUTO not in [voice.name for voice in voices]:
+            by_language = "each text's language has its own voice"
+            voices.append(
+                TtsVoice(
+                    name=AUTO,
+                    description=by_language,
+                    installed=True,
+                    languages=[*rows],
+                    speakers=None,
+                    **about,
+                )
+            )
         program = TtsProgram(
             name=NAME,
             description="F5-TTS voices of this machine",

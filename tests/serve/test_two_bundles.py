@@ -17,6 +17,7 @@ from appliance.client import AsyncClient, Client, Header, Piece
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
 from tests.daemons import BUNDLE, Running, followed, reference_wav, running, start, write_config
+from tests.gateway.test_wyoming import event, wyoming_of
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -78,6 +79,29 @@ def test_each_language_sounds_as_from_its_bundle_alone(box: Running, alone: Clie
         assert german.header.cached and english.header.cached
         # Who names a voice is spoken by `bundle.path`.
         assert german.audio != client.speak(DE, "berta", language="de", **AS_MADE).audio
+
+
+def test_home_assistant_lists_both_languages_and_is_spoken_to_from_either_bundle(
+    box: Running, alone: Client
+) -> None:
+    told = {}
+    with wyoming_of(box) as wyoming:
+        [info] = wyoming.events(event("describe") + event("ping", text="x"))[:1]
+        for voice in (
+            {"name": "berta", "language": "de_DE"},
+            {"name": "auto"},
+            {"language": "de"},
+            {},
+            {"name": "ann"},
+        ):
+            events = wyoming.events(event("synthesize", text=DE, voice=voice) + event("ping", text="x"))
+            told[str(voice)] = b"".join(one["payload"] for one in events)
+    [program] = info["data"]["tts"]
+    languages = {voice["name"]: sorted(voice["languages"]) for voice in program["voices"]}
+    assert languages == {"ann": ["en", "zh"], "berta": ["de", "en", "zh"], "auto": ["de", "en"]}
+    german = alone.speak(DE, "berta", language="de", encoding="pcm16").audio
+    *from_rows, named = map(len, told.values())
+    assert from_rows == [len(german)] * 4 and named != len(german)
 
 
 async def test_a_session_changes_the_bundle_by_the_clause(box: Running, alone: Client) -> None:
