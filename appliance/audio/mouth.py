@@ -84,4 +84,4 @@ class Mouth:
 
     @cached_property
     def _hz(self) -> NDArray[np.float64]:
-        return np.fft.rfftfreq(self.hop, 1 / self._rate_hz)
+        return np.fft.rfftfreq(self.hop, 1 / self._rate_hz).astype(np.float64)  # older numpy tells no width
