@@ -80,8 +80,8 @@ class Mouth:
 
     @cached_property
     def _window(self) -> NDArray[np.float64]:
-        return np.hanning(self.hop).astype(np.float64)
+        return np.hanning(self.hop).astype(np.float64)  # before 2.5 numpy tells no width
 
     @cached_property
     def _hz(self) -> NDArray[np.float64]:
-        return np.fft.rfftfreq(self.hop, 1 / self._rate_hz).astype(np.float64)  # numpy before 2.5 tells no width
+        return np.fft.rfftfreq(self.hop, 1 / self._rate_hz).astype(np.float64)
