@@ -121,7 +121,7 @@ def _clip(spoken: Utterance, pitched: bool) -> dict[str, NDArray[Any]]:
     wave = level(spoken.samples / np.float32(FULL_SCALE))
     mel = log_mel(wave, SPEC)
     at = np.arange(len(mel)) * SPEC.hop
-    pitch = np.zeros(len(at), np.float32)
+    pitch: NDArray[np.float32] = np.zeros(len(at), np.float32)
     if pitched:
         pitch = refined(wave, spoken.pitch[np.minimum(at // PITCH_HOP, len(spoken.pitch) - 1)], at)
     return {

@@ -159,7 +159,7 @@ class Batches:
     def _clip(self, number: int, frames: int) -> tuple[Rows, Alignment]:
         """Rows of a clip made as long as `frames`, and its phone in each."""
         clip = self.store.clips[number]
-        own = np.linspace(0, clip.frames - 1, frames)
+        own = np.linspace(0, clip.frames - 1, frames, dtype=np.float64)
         return clip.start + own, self.store.spoken[clip.start + own.round().astype(np.int64)].astype(np.int64)
 
     def _pieces(self, rng: np.random.Generator) -> Iterator[Piece]:
