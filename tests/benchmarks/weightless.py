@@ -250,7 +250,8 @@ def fill(archive: Path, work: Path) -> Bundle:
     for left in (new, work / "bundle"):
         shutil.rmtree(left, ignore_errors=True)
     with tarfile.open(archive) as tar:
-        tar.extractall(new, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # 3.11.2 has none
+        tar.extractall(new)
     description = json.loads((new / DESCRIPTION).read_text())
     constants = (new / CONSTANTS).read_bytes()
     for name in (DESCRIPTION, CONSTANTS):

@@ -27,7 +27,8 @@ def teachers(folder: Path) -> None:
         if (found := hashlib.sha256(packed.read_bytes()).hexdigest()) != VOICES[1]:
             raise OSError(f"{VOICES[0]} has the SHA-256 {found}, not {VOICES[1]}")
         with tarfile.open(packed) as archive:
-            archive.extractall(scratch, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # 3.11.2 has none
+            archive.extractall(scratch)
         shutil.copytree(Path(scratch) / "package/voices", folder / "voices", dirs_exist_ok=True)
 
 
