@@ -536,7 +536,7 @@ def test_what_another_process_is_writing_is_not_swept(place: Folders) -> None:
     writer = (
         "import fcntl, os, sys\n"
         "for folder in sys.argv[1:]: fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)\n"
-        "print(); sys.stdin.read()"
+        "print(flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", writer, *(str(path.parent) for path in paths)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
