@@ -18,6 +18,12 @@ def bundle_of(config: Config) -> Bundle:
     return bundle.read(folder, verify=False).up_to(config.engine.longest_s)
 
 
+def bundles_of(config: Config) -> list[Bundle]:
+    """All, that of `bundle.path` first. Raises as `bundles_beside`."""
+    first = bundle_of(config)
+    return [first, *bundles_beside(config, first).values()]
+
+
 def bundles_beside(config: Config, present: Bundle) -> dict[str, Bundle]:
     """Bundles that rows of the table name, but the present one, by their real paths.
 

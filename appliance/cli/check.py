@@ -183,8 +183,7 @@ def _of_each_bundle(inspection: Inspection, check: Callable[[Bundle], Finding]) 
     """The first finding that does not pass, else the first, with the values of all bundles in use."""
     from appliance import resident
 
-    first = resident.bundle_of(inspection.config)
-    all_ = [first, *resident.bundles_beside(inspection.config, first).values()]
+    all_ = resident.bundles_of(inspection.config)
     findings = [check(read) for read in all_]
     told = next((finding for finding in findings if finding.level is not Level.PASS), findings[0])
     if len(findings) == 1:

@@ -72,13 +72,12 @@ def _prepare(options: argparse.Namespace) -> int:
         library = Path(__file__).resolve().parents[2]
         folder = library / folder.resolve().relative_to(paths.INSTALLATION)
     loaded = replace(loaded, bundle=replace(loaded.bundle, path=folder))
-    first = resident.bundle_of(loaded)
-    all_ = [first, *resident.bundles_beside(loaded, first).values()]
+    all_ = resident.bundles_of(loaded)
+    folders = [each.folder for each in all_]
     for read in all_:
         bundle.verify_files(read)
         if len(all_) > 1:
             print_line(f"bundle {read.folder}")
-        folders = [each.folder for each in all_]
         loading.prepare_for(read, loaded.engine, print_line, folders, dry_run=options.dry_run)
     return 0
 

@@ -71,7 +71,7 @@ class Engines:
 
     @property
     def _told(self) -> Engine | None:
-        """Of all engines the first that passed a backend over, which is slower, else the present one."""
+        """First engine that passed a backend over, which is slower, else the present one."""
         return next((engine for engine in self._workload.engines if engine.passed_over), self.present)
 
     def add(self, bundle: str, engine: Engine) -> None:

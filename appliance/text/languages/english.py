@@ -321,7 +321,7 @@ _SHORT = {
     **{"dmg": "damage", "lvl": "level", "lvls": "levels", "hw": "homework", "btw": "by the way"},
     **{"Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway", "approx": "approximately"},
 }
-_LEET = {
+_BY_SOUND = {
     **{
         "b4": "before",
         "gr8": "great",
@@ -331,10 +331,9 @@ _LEET = {
         "m8": "mate",
         "w8": "wait",
     },
-    **{"str8": "straight", "n00b": "noob", "w00t": "woot", "l33t": "leet"},
-    **{"any1": "anyone", "every1": "everyone", "some1": "someone"},
+    **{"str8": "straight", "any1": "anyone", "every1": "everyone", "some1": "someone"},
 }
-"""Words that are written with digits, in small letters."""
+"""Words with digits for their sound, in small letters; `chat/leet.py` reads those for their shape."""
 _WRITTEN_OUT = {"yr": "year", "wk": "week", "tsp": "teaspoon", "tbsp": "tablespoon"}
 _TIMES = {"s": "second", "h": "hour", "min": "minute"}
 _NUMBERED = {"vol": "volume", "ch": "chapter", "p": "page", "pp": "pages"}
@@ -552,7 +551,7 @@ ENGLISH = SPEECH.language(
             r"([A-Z]{1,3})&([A-Z]{1,2})(?![A-Za-z\d_])",
             lambda m: f"{' '.join(m[1])} and {' '.join(m[2])}",
         ),
-        (Kind.WORD, rf"({'|'.join(_LEET)})(?![A-Za-z\d_])", lambda m: _LEET[m[1]]),
+        (Kind.WORD, rf"({'|'.join(_BY_SOUND)})(?![A-Za-z\d_])", lambda m: _BY_SOUND[m[1]]),
         (Kind.SIGN, r"(?i)w/o\b", lambda m: "without"),
         (Kind.SIGN, r"(?i)w/(?=\s|\w)", lambda m: "with "),
         (Kind.SIGN, r"C\+\+", lambda m: "C plus plus"),

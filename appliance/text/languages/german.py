@@ -14,10 +14,11 @@ _SMALL = str.split(
 _TENS = str.split("_ _ zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig")
 _SCALES = ((10**9, "Milliarde", "Milliarden"), (10**6, "Million", "Millionen"))
 _IRREGULAR = {1: "erst", 3: "dritt", 7: "siebt", 8: "acht"}
+_MONTHS = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
 _NEUTER = "Mal|Spiel|Level|Video|Match|Jahr|Game|Leben|Team|Kapitel|Tor|Ziel|Geschenk|Abo|Kind|Buch|Set"
 _COUNTED = (
     rf"{_NEUTER}|Platz|Runde|Teil|Staffel|Folge|Stelle|Versuch|Tag|Stream|Liga|Etage|Stock|Klasse|Stufe|Reihe|Sub"
-    "|Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
+    f"|{_MONTHS.replace(' ', '|')}"
     "|Boss|Mensch|Advent|Geburtstag|Woche|Stunde|Minute|Halbzeit|Bundesliga|Welt|Rang|Preis|Akt|Weltkrieg|Schritt"
 )
 """Nouns that tell "1." from the end of a sentence."""
@@ -73,8 +74,13 @@ def day(number: int, match: re.Match[str]) -> str:
     return ordinal(number, _ending(before(match), "er"))
 
 
+def _strong(noun: str) -> str:
+    """Ending of an ordinal before a noun without an article."""
+    return "es" if re.fullmatch(_NEUTER, noun) else "e" if re.fullmatch(_FEMININE, noun) else "er"
+
+
 def _ending(earlier: str, strong: str) -> str:
-    """Of an ordinal after this; where it ends a pair, 1. und 2., after what is before the pair."""
+    """Ending of an ordinal after this, or where it ends a pair, 1. und 2., after what is before the pair."""
     earlier = re.sub(r"\d+\.\s?(?:und|oder|bis|[-–/])\s?$", "", earlier)
     return "en" if _WEAK.search(earlier) else "e" if _ARTICLE.search(earlier) else strong
 
@@ -84,20 +90,17 @@ def _ordinal(match: re.Match[str]) -> str | None:
     noun, earlier = match[2], before(match)
     if not (re.match(rf"(?:{_COUNTED})", noun) or _BEFORE_ORDINAL.search(earlier)):
         return None
-    strong = "es" if re.fullmatch(_NEUTER, noun) else "e" if re.fullmatch(_FEMININE, noun) else "er"
-    return ordinal(int(match[1]), _ending(earlier, strong))
+    return ordinal(int(match[1]), _ending(earlier, _strong(noun)))
 
 
 def _first_of_two(match: re.Match[str]) -> str:
     """1. und 2. Level, 3.-5. Platz, 15.-20.12."""
-    word = "bis" if match[2] in "-–" else match[2] if match[2] != "/" else ""
-    noun = match[3] or ""
-    strong = "es" if re.fullmatch(_NEUTER, noun) else "e" if re.fullmatch(_FEMININE, noun) else "er"
-    return " ".join(filter(None, (ordinal(int(match[1]), _ending(before(match), strong)), word))) + " "
+    word = {"-": "bis ", "–": "bis ", "/": ""}.get(match[2], f"{match[2]} ")
+    return f"{ordinal(int(match[1]), _ending(before(match), _strong(match[3] or '')))} {word}"
 
 
 def _price(match: re.Match[str]) -> str:
-    """5,-; 5,-€; CHF has its own sign"""
+    """5,-, 5,-€, 1.200,- CHF"""
     currency = "Franken" if match[2] in ("CHF", "Fr.") else "Euro"
     return f"{cardinal(int(match[1].replace('.', '')), 'm')} {currency}"
 
@@ -138,7 +141,6 @@ _DAYS = {
     **{"Mo": "Montag", "Di": "Dienstag", "Mi": "Mittwoch", "Do": "Donnerstag", "Fr": "Freitag"},
     **{"Sa": "Samstag", "So": "Sonntag"},
 }
-_MONTHS = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
 _FEMININE = r"(?:[A-ZÄÖÜ]\w*(?:e|ung|heit|keit|ion|schaft|ät)|Person|Nacht|Liga|Frau|Woche)"
 SPEECH = Speech(
     code="de",

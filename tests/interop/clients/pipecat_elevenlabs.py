@@ -60,7 +60,7 @@ def until(event):
 
 
 async def run(service, send):
-    """What came of the frames that `send` makes, which is told what has been heard."""
+    """Summary of a pipeline's frames; `send` makes those that go in, from what has been heard."""
     heard = Heard()
     frames = await run_test(Pipeline([service, heard]), frames_to_send=send(heard), start_timeout=120)
     return told(frames)
