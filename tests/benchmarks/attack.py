@@ -264,11 +264,21 @@ class Victim:
 
     def until(self, stop: Callable[[], bool]) -> None:
         while not stop():
+            self._say()
+            time.sleep(PAUSE_S)
+
+    def _say(self) -> None:
+        """A line, once more when the daemon says that it has room: a busy machine is slower than its plan."""
+        for is_last in (False, True):
             try:
                 self.speak()
+                return
             except Exception as error:
-                self.failed.append(f"{type(error).__name__}: {error}")
-            time.sleep(PAUSE_S)
+                wait_s = getattr(error, "retry_s", None)
+                if is_last or wait_s is None:
+                    self.failed.append(f"{type(error).__name__}: {error}")
+                    return
+                time.sleep(wait_s)
 
 
 @dataclass(frozen=True)

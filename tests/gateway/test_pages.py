@@ -512,12 +512,17 @@ def test_a_voice_is_recorded_cut_stored_heard_and_removed(gateway: Gateway, tmp_
 
 
 def _likeness(heard: Samples, looped: Samples) -> float:
-    """Largest correlation of a second of what was heard with any place of a sound that is repeated."""
-    piece = heard[len(heard) // 2 :][:8_000]
-    long = np.tile(looped, 3)
-    scores = np.correlate(long, piece, "valid")
-    norms = np.sqrt(np.convolve(long**2, np.ones(len(piece)), "valid") * np.sum(piece**2))
-    return float(np.max(scores / np.maximum(norms, 1e-9)))
+    """Correlation with some place of a sound that is repeated: a quarter of the tenths of a second reach it.
+
+    On a busy machine the browser loses parts of what its microphone gives.
+    """
+    long, size, found = np.tile(looped, 2), 800, []
+    energies = np.convolve(long**2, np.ones(size), "valid")
+    for start in range(0, len(heard) - size, size):
+        piece = heard[start : start + size]
+        scores = np.correlate(long, piece, "valid") / np.sqrt(np.maximum(energies * np.sum(piece**2), 1e-9))
+        found.append(float(np.max(scores)))
+    return float(np.quantile(found, 0.75))
 
 
 def _shots(page: Page, name: str, heights: tuple[int, int] = (740, 800)) -> None:

@@ -37,4 +37,6 @@ def test_what_it_says_after_a_rest_is_what_it_said_before(tmp_path: Path) -> Non
         assert after.wall_s * 1e3 <= after.header.promised_ms
         until(lambda: rests(box) and resident(box.process.pid) < awake - (35 << 20))
         assert client.speak(TEXT, "heart", seed=7).audio == before.audio
-    assert box.log.count("loaded again after") == 2
+    # A slow machine lets it rest between any two calls.
+    rested, loads = (box.log.count(words) for words in ("gave its memory back", "loaded again after"))
+    assert loads >= 2 and rested - loads in (0, 1)
