@@ -189,6 +189,7 @@ SPEECH = _Arabic(
     "|القسم|فصل|الفصل|الإصدار",
     signs="و|زائد|يساوي|بالمئة|ضرب|تقسيم|ناقص|زائد أو ناقص|أصغر من أو يساوي|أكبر من أو يساوي|أصغر من|أكبر من"
     "|لا يساوي|حوالي|جذر|إلى|تربيع",
+    limits="أقل من|أكثر من",
     to="إلى",
     score="مقابل",
     out_of="من",
@@ -270,6 +271,12 @@ def _definite(match: re.Match[str]) -> str:
     return f"ال{cardinal(number, SPEECH.followed(match))}"
 
 
+def _rank(match: re.Match[str]) -> str | None:
+    """المركز 2"""
+    is_rank = re.search(r"(?<!\w)(?:ال|لل)مركز $", before(match))
+    return ordinal(int(match[1]), "") if is_rank and 0 < int(match[1]) < 100 else None
+
+
 def _by(match: re.Match[str]) -> str:
     return f"{SPEECH.said(SPEECH.plain(match[1]))} في {oblique(SPEECH.said(SPEECH.plain(match[2])))}"
 
@@ -294,7 +301,11 @@ _TABLE: Table = [
     )
 ]
 ARABIC = SPEECH.language(
-    numbers=((Kind.NUMBER, r"([12١٢])\s([\u0621-\u064a]{3,})", _one), *_TABLE),
+    numbers=(
+        (Kind.NUMBER, rf"(\d{{1,2}}){_ENDS}", _rank),
+        (Kind.NUMBER, r"([12١٢])\s([\u0621-\u064a]{3,})", _one),
+        *_TABLE,
+    ),
     words=(
         (Kind.NUMBER, r"الـ?\s?(\d+)(?![\w%٪]|[.,:/]\d)", _definite),
         (Kind.WORD, r"[إا]لخ(?!\w)", lambda m: "إلى آخره"),

@@ -53,7 +53,7 @@ _DECADE_BEFORE = re.compile(
 )
 _YEAR_BEFORE = re.compile(
     r"\b(?:(?i:born|in|since|by|until|till|of|from|year|early|late|before|after|through)|(?:19|20)\d\d and"
-    r"|[A-Z][a-z]{2,}) $"
+    r"|[QH][1-4]|[A-Z][a-z]{2,}) $"
 )
 _CODE_BEFORE = re.compile(
     r"\b(?:zip|code|pin|otp|u?id|room|ext|extension|account|serial|passcode|password|order|ticket|tracking"
@@ -145,7 +145,7 @@ SPEECH = _English(
         secs second/s; min minute/s; mins minute/s; h hour/s; hr hour/s; hrs hour/s; d day/s; w week/s
         y year/s; x time/s; % percent; ° degree/s; °c degree/s celsius; º degree/s; ℃ degree/s celsius
         °f degree/s fahrenheit; ℉ degree/s fahrenheit; sqm square meter/s; sqkm square kilometer/s
-        sqmi square mile/s
+        sqmi square mile/s; ★ star/s
     """,
     cased="""
         W watt/s; V volt/s; A amp/s; L liter/s; Ah amp hour/s; Wh watt hour/s; mW milliwatt/s; MW megawatt/s
@@ -553,6 +553,7 @@ ENGLISH = SPEECH.language(
         ),
         (Kind.WORD, rf"({'|'.join(_BY_SOUND)})(?![A-Za-z\d_])", lambda m: _BY_SOUND[m[1]]),
         (Kind.SIGN, r"(?i)w/o\b", lambda m: "without"),
+        (Kind.SIGN, r"(?i)w/e\b", lambda m: "whatever"),
         (Kind.SIGN, r"(?i)w/(?=\s|\w)", lambda m: "with "),
         (Kind.SIGN, r"C\+\+", lambda m: "C plus plus"),
         (Kind.SIGN, r"([A-G])#(m?)(?![A-Za-z\d_])", lambda m: f"{m[1]} sharp{' minor' * bool(m[2])}"),

@@ -90,7 +90,7 @@ SPEECH = Speech(
         khz kilohertz; mhz mégahertz; ghz gigahertz; w watt/s; kw kilowatt/s; kwh kilowattheure/s
         db décibel/s
         px pixel/s; ms f:milliseconde/s; s f:seconde/s; sec f:seconde/s; min f:minute/s; h f:heure/s; j jour/s
-        % pour cent; ° degré/s; °c degré/s Celsius; °f degré/s Fahrenheit; x f:fois
+        % pour cent; ° degré/s; °c degré/s Celsius; °f degré/s Fahrenheit; x f:fois; ★ f:étoile/s
     """,
     cased="""
         W watt/s; V volt/s; A ampère/s; Ah ampère-heure/ampères-heures; Wh wattheure/s
@@ -138,6 +138,7 @@ SPEECH = Speech(
     signs="et|plus|égale|pour cent|fois|divisé par|moins|plus ou moins|inférieur ou égal à"
     "|supérieur ou égal à"
     "|inférieur à|supérieur à|différent de|environ|racine de|à|au carré",
+    limits="moins de|plus de",
     to="à",
     score="à",
     out_of="sur",
@@ -174,11 +175,13 @@ SPEECH = Speech(
         c.-à-d. = c'est-à-dire; p. ex. = par exemple; ex. = exemple; etc. = et cetera; env. = environ
         max. = maximum
         min. = minimum; av. = avenue; bd. = boulevard; tél. = téléphone; chap. = chapitre
-        vol. = volume; art. = article; éd.
+        vol. = volume; art. = article; éd.; pers. = personnes
     """,
 )
 FRENCH = SPEECH.language(
     numbers=(
+        (Kind.TIME, r"(?i)24\s?h(?:eures)?\s?/\s?24(?!\d)", lambda m: "vingt-quatre heures sur vingt-quatre"),
+        (Kind.TIME, r"(?i)7\s?j(?:ours)?\s?/\s?7(?!\d)", lambda m: "sept jours sur sept"),
         (Kind.NUMBER, r"(?i)(\d{1,4})(er|ère|ere|re|ème|eme|ième|nde|nd|e|è)s?(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
         (
@@ -197,5 +200,8 @@ FRENCH = SPEECH.language(
             lambda m: clock(int(m[1]), 0, True) if int(m[1]) < 25 else None,
         ),
     ),
-    words=((Kind.SIGN, r"(?i)n[º°]\s?(?=\d)", lambda m: "numéro "),),
+    words=(
+        (Kind.SIGN, r"(?i)n[º°]\s?(?=\d)", lambda m: "numéro "),
+        (Kind.WORD, r"(p|ch)\.\s?(?=\d)", lambda m: "page " if m[1] == "p" else "chapitre "),
+    ),
 )

@@ -15,10 +15,13 @@ _TENS = str.split("_ _ zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig
 _SCALES = ((10**9, "Milliarde", "Milliarden"), (10**6, "Million", "Millionen"))
 _IRREGULAR = {1: "erst", 3: "dritt", 7: "siebt", 8: "acht"}
 _MONTHS = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
-_NEUTER = "Mal|Spiel|Level|Video|Match|Jahr|Game|Leben|Team|Kapitel|Tor|Ziel|Geschenk|Abo|Kind|Buch|Set"
+_NEUTER = (
+    "Mal|Spiel|Level|Video|Match|Jahr|Game|Leben|Team|Kapitel|Tor|Ziel|Geschenk|Abo|Kind|Buch|Set|Quartal"
+    "|Viertel|Drittel|Semester"
+)
 _COUNTED = (
     rf"{_NEUTER}|Platz|Runde|Teil|Staffel|Folge|Stelle|Versuch|Tag|Stream|Liga|Etage|Stock|Klasse|Stufe|Reihe|Sub"
-    f"|{_MONTHS.replace(' ', '|')}"
+    rf"|{_MONTHS.replace(' ', '|')}|(?:{'|'.join(name[:3] for name in _MONTHS.split())}|Sept)\b"
     "|Boss|Mensch|Advent|Geburtstag|Woche|Stunde|Minute|Halbzeit|Bundesliga|Welt|Rang|Preis|Akt|Weltkrieg|Schritt"
 )
 """Nouns that tell "1." from the end of a sentence."""
@@ -132,6 +135,13 @@ def _times(match: re.Match[str]) -> str:
     return cardinal(int(match[1]), "m") + ("fach" if match[2] == "fach" else "mal")
 
 
+def _day_alone(match: re.Match[str]) -> str | None:
+    """am 14."""
+    is_told = re.search(r"(?i)\b(?:am|vom|zum|den|dem|beim) $", before(match))
+    stop = "" if re.match(r"\s?[,!?)]", match.string[match.end() :]) else "."
+    return f"{ordinal(int(match[1]), 'en')}{stop}" if is_told else None
+
+
 def _weekday(match: re.Match[str]) -> str | None:
     """Fr. um 8; So and Do begin a sentence, too."""
     return None if match[0] in ("So", "Do") else _DAYS[match[1]]
@@ -141,7 +151,7 @@ _DAYS = {
     **{"Mo": "Montag", "Di": "Dienstag", "Mi": "Mittwoch", "Do": "Donnerstag", "Fr": "Freitag"},
     **{"Sa": "Samstag", "So": "Sonntag"},
 }
-_FEMININE = r"(?:[A-ZÄÖÜ]\w*(?:e|ung|heit|keit|ion|schaft|ät)|Person|Nacht|Liga|Frau|Woche)"
+_FEMININE = r"(?:[A-ZÄÖÜ]\w*(?:e|ung|heit|keit|ion|schaft|ät|zeit|liga|woche)|Person|Nacht|Liga|Frau|Woche)"
 SPEECH = Speech(
     code="de",
     cardinal=cardinal,
@@ -160,7 +170,7 @@ SPEECH = Speech(
         fps Bilder/ pro Sekunde; hz Hertz; khz Kilohertz; mhz Megahertz; ghz Gigahertz; w Watt; kw Kilowatt
         kwh f:Kilowattstunde/n; db Dezibel; px Pixel; ms f:Millisekunde/n; s f:Sekunde/n; sek f:Sekunde/n
         min f:Minute/n; h f:Stunde/n; std f:Stunde/n; d Tag/e; % Prozent; ° Grad; °c Grad/ Celsius
-        °f Grad/ Fahrenheit; x mal
+        °f Grad/ Fahrenheit; x mal; ★ Stern/e
     """,
     cased="""
         W Watt; V Volt; A Ampere; Ah Amperestunden; Wh f:Wattstunde/n; mA Milliampere; kV Kilovolt
@@ -193,6 +203,7 @@ SPEECH = Speech(
     labels="level|platz|runde|nr|nummer|teil|staffel|folge|part|stufe|team|phase|kapitel|akt|map|top|tag|season",
     signs="und|plus|gleich|Prozent|mal|geteilt durch|minus|plus minus|höchstens|mindestens|kleiner als"
     "|größer als|ungleich|ungefähr|Wurzel aus|zu|Quadrat",
+    limits="weniger als|mehr als",
     to="bis",
     score="zu",
     out_of="von",
@@ -222,7 +233,8 @@ SPEECH = Speech(
         evtl. = eventuell; ggf. = gegebenenfalls; inkl. = inklusive; max. = maximal; min. = mindestens
         Nr. = Nummer; Str. = Straße; Dr. = Doktor; Prof. = Professor; St. = Sankt; vgl. = vergleiche
         s. o. = siehe oben; v. a. = vor allem; o. ä. = oder ähnlich; i. d. R. = in der Regel; sog. = sogenannt
-        usw. = und so weiter; etc. = et cetera; Hr. = Herr; Fr.
+        usw. = und so weiter; etc. = et cetera; Hr. = Herr; Fr.; MwSt. = Mehrwertsteuer; Jg. = Jahrgang
+        n. V. = nach Verlängerung; n. E. = nach Elfmeterschießen
         Mio. = Millionen; Mrd. = Milliarden; Std. = Stunden; Abs. = Absatz; Kap. = Kapitel
         mind. = mindestens; exkl. = exklusive; zzgl. = zuzüglich; bzgl. = bezüglich; s. u. = siehe unten
         z. T. = zum Teil; u. U. = unter Umständen; Art. = Artikel; Abb. = Abbildung; Tel. = Telefon
@@ -240,12 +252,27 @@ GERMAN = SPEECH.language(
             r"(\d{1,4})\.\s?(und|oder|bis|[-–/])\s?(?=\d{1,4}\.(?:\s?([A-ZÄÖÜ]\w+)|\d{1,2}\.))",
             _first_of_two,
         ),
+        (
+            Kind.NUMBER,
+            r"(1|10)\.?000er(n?)(?!\w)",
+            lambda m: f"{'zehn' * (m[1] == '10')}tausender{m[2]}",
+        ),
         (Kind.YEAR, r"(\d0)er(n?)(?!\w)", lambda m: f"{cardinal(int(m[1]))}er{m[2]}"),
         (Kind.YEAR, r"(1[1-9]\d0|20\d0)er(n?)(?!\w)", lambda m: f"{year(int(m[1]))}er{m[2]}"),
         (Kind.YEAR, r"1[1-9]\d\d(?![\w%°]|[.,:/]\d|\s?[€$])", _year),
         (Kind.NUMBER, r"(\d{1,4})\.(?=\s?([A-ZÄÖÜ]\w+))", _ordinal),
+        (Kind.DATE, r"([12]?\d|3[01])\.(?=\s*$|\s?[,!?)])", _day_alone),
         (Kind.NUMBER, r"(\d{1,4})(?:st|t)(er?|en|es|em)(?!\w)", lambda m: ordinal(int(m[1]), m[2])),
         (Kind.NUMBER, r"(\d{1,4})\s?(fach|mal|x)(?!\w)", _times),
     ),
-    words=((Kind.DATE, rf"({'|'.join(_DAYS)})\.?(?=\s(?:um\s|ab\s|\d))", _weekday),),
+    words=(
+        (Kind.DATE, rf"({'|'.join(_DAYS)})\.?(?=\s(?:um\s|ab\s|\d))", _weekday),
+        (Kind.DATE, rf"({'|'.join(_DAYS)})\.(?=,)", lambda m: _DAYS[m[1]]),
+        (
+            Kind.WORD,
+            r"Fr\.(?=\s(?!Abend|Morgen|Mittag|Nacht|Vormittag|Nachmittag)[A-ZÄÖÜ][a-zäöüß])",
+            lambda m: "Frau",
+        ),
+        (Kind.WORD, r"S\.(?=\s\d)", lambda m: "Seite"),
+    ),
 )

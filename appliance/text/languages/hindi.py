@@ -104,6 +104,11 @@ def _rupees(match: re.Match[str]) -> str:
     return found.said if found else match[0]
 
 
+def _limit(match: re.Match[str]) -> str:
+    """<5 मिनट"""
+    return f"{SPEECH.said(SPEECH.plain(match[2]))}{match[3] or ''} से {'कम' if match[1] == '<' else 'ज़्यादा'}"
+
+
 SPEECH = Speech(
     code="hi",
     cardinal=cardinal,
@@ -125,7 +130,7 @@ SPEECH = Speech(
         s सेकंड; sec सेकंड; min मिनट; mins मिनट; h घंटा/घंटे; hr घंटा/घंटे; hrs घंटा/घंटे; d दिन; x गुना
         % प्रतिशत
         ° डिग्री; °c डिग्री सेल्सियस; °f डिग्री फ़ारेनहाइट; किमी किलोमीटर; कि.मी. किलोमीटर; किग्रा किलोग्राम
-        कि.ग्रा. किलोग्राम; मी. मीटर; सेमी सेंटीमीटर
+        कि.ग्रा. किलोग्राम; मी. मीटर; सेमी सेंटीमीटर; ★ स्टार
     """,
     cased="""
         W वाट; V वोल्ट; A एम्पियर; Ah एम्पियर घंटा/एम्पियर घंटे; Wh वाट घंटा/वाट घंटे; mA मिलीएम्पियर
@@ -181,6 +186,8 @@ SPEECH = Speech(
         ("3", "4"): "तीन चौथाई",
         ("24", "7"): "चौबीसों घंटे",
     },
+    weekdays="सोम = सोमवार; मंगल = मंगलवार; बुध = बुधवार; गुरु = गुरुवार; शुक्र = शुक्रवार; शनि = शनिवार; रवि = रविवार",
+    day_range="{} से {}",
     abbreviations="""
         डॉ. = डॉक्टर; प्रो. = प्रोफ़ेसर; श्री.; सु. श्री. = सुश्री; रु. = रुपये; नं. = नंबर
         कि. मी. = किलोमीटर
@@ -211,5 +218,8 @@ HINDI = SPEECH.language(
         (Kind.MONEY, rf"(?:Rs|INR|रु|रू)\.?\s?(\d[\d,]*(?:\.\d+)?(?:\s?(?:{_SCALE}))?)(?!\w)", _rupees),
         (Kind.WORD, r"नं\.?\s?(?=\d)", lambda m: "नंबर "),
     ),
-    signs=((Kind.SIGN, r"(?<=\d)/-(?!\w)", lambda m: " "),),  # 500/- is a price
+    signs=(
+        (Kind.SIGN, r"(?<=\d)/-(?!\w)", lambda m: " "),  # 500/- is a price
+        (Kind.UNIT, r"(?<![\w)<>])([<>])(\d[\d,]*(?:\.\d+)?)(\s[\u0900-\u097f]+)?(?!\w)", _limit),
+    ),
 )

@@ -6,7 +6,7 @@ import re
 
 from appliance.text.languages.numbers import roman
 from appliance.text.languages.spoken import Speech
-from appliance.text.spans import Kind
+from appliance.text.spans import Kind, before
 
 _SMALL = str.split(
     "zero uno due tre quattro cinque sei sette otto nove dieci undici dodici tredici quattordici quindici "
@@ -60,6 +60,12 @@ def _ordinal(match: re.Match[str]) -> str:
     return ordinal(int(match[1]), "f" if match[2] in "ªa" else "")
 
 
+def _dotted(match: re.Match[str]) -> str | None:
+    """alle 20.30"""
+    is_told = re.search(r"(?i)(?<!\w)(?:d?alle|ore|h\.?|verso le) $", before(match))
+    return clock(int(match[1]), int(match[2]), False) if is_told else None
+
+
 def clock(hour: int, minute: int, marked: bool) -> str:
     words = "una" if hour == 1 else cardinal(hour)
     return f"{words} e {cardinal(minute)}" if minute else words
@@ -89,7 +95,7 @@ SPEECH = Speech(
         ghz gigahertz; w watt
         kw chilowatt; kwh chilowattora; db decibel; px pixel; ms millisecondo/millisecondi; s secondo/secondi
         sec secondo/secondi; min minuto/minuti; h f:ora/ore; gg giorno/giorni; % per cento; ° grado/gradi
-        °c grado/gradi Celsius; °f grado/gradi Fahrenheit; x f:volta/volte
+        °c grado/gradi Celsius; °f grado/gradi Fahrenheit; x f:volta/volte; ★ f:stella/stelle
     """,
     cased="""
         W watt; V volt; A ampere; Ah ampere ora; Wh wattora; mA milliampere; kV chilovolt
@@ -136,6 +142,7 @@ SPEECH = Speech(
     "|atto|pagina|tappa",
     signs="e|più|uguale|per cento|per|diviso|meno|più o meno|minore o uguale a|maggiore o uguale a"
     "|minore di|maggiore di|diverso da|circa|radice di|a|al quadrato",
+    limits="meno di|più di",
     to="a",
     score="a",
     out_of="su",
@@ -161,13 +168,14 @@ SPEECH = Speech(
     day_range="da {} a {}",
     chat="xò = però; qst = questo; qnd = quando; cmq = comunque"
     "; nn = non; xké = perché; xkè = perché; grz = grazie; lvl = livello; sig.ra = signora"
+    "; v.le = viale; p.zza = piazza; c.so = corso"
     "; dott.ssa = dottoressa; prof.ssa = professoressa",
     abbreviations="""
         Sig. = signor; Dott. = dottor; Dr. = dottor; Prof. = professor; ecc. = eccetera
         es. = esempio
         p. es. = per esempio; ad es. = ad esempio; max. = massimo; min. = minimo; ca. = circa; pag. = pagina
         tel. = telefono; cap. = capitolo; vol. = volume; a. C. = avanti Cristo; d. C. = dopo Cristo
-        cfr. = confronta
+        cfr. = confronta; pers. = persone
     """,
 )
 ITALIAN = SPEECH.language(
@@ -177,9 +185,12 @@ ITALIAN = SPEECH.language(
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,2})([ao])(?=\s[^\W\d_]{3})", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
+        (Kind.NUMBER, r"(\d{1,2})°(?=-\d{1,2}°\s[^\W\d_]{3})", lambda m: ordinal(int(m[1]))),
+        (Kind.TIME, r"([01]?\d|2[0-3])\.([0-5]\d)(?![\w%€°]|[.,:/]\d|\s?€)", _dotted),
     ),
     words=(
         (Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "numero "),
+        (Kind.TIME, r"[hH]\.?\s(?=\d{1,2}(?:[.:][0-5]\d)?(?![\w.,:]))", lambda m: "ore "),
         (
             Kind.ROMAN,
             r"([IVX]{2,6})(?=\ssecolo(?!\w))|(?<=secolo\s)([IVX]{2,6})(?!\w)",

@@ -142,8 +142,16 @@ def _counted(match: re.Match[str]) -> str:
 
 
 def _from_to(match: re.Match[str]) -> str:
-    """3〜5人"""
-    return f"{cardinal(int(match[1]))}から{counted(int(match[2]), match[3])}"
+    """3〜5人, 20時〜22時"""
+    first = int(match[1])
+    words = counted(first, match[2]) if match[2] else cardinal(first)
+    return f"{words}から{counted(int(match[3]), match[4])}"
+
+
+def _limit(match: re.Match[str]) -> str:
+    """<5分"""
+    words = counted(int(match[2]), match[3]) if match[3] else cardinal(int(match[2]))
+    return f"{words}{'みまん' if match[1] in '<＜' else 'ちょう'}"
 
 
 def _or_one_more(match: re.Match[str]) -> str | None:
@@ -266,6 +274,7 @@ SPEECH = Speech(
         ("24", "7"): "にじゅうよじかん",
     },
 )
+_WEEK = "月火水木金土日"
 _COUNTER = "|".join(sorted(_COUNTERS, key=len, reverse=True))
 _NUMBER = r"(?P<n>\d{1,3}(?:,\d{3})+|\d{1,12})(?:\.(?P<part>\d+))?"
 _COUNT = _NUMBER + rf"(?P<scale>[百千万億兆])?(?P<counter>{_COUNTER})?(?P<tail>間?[目半]?)"
@@ -284,9 +293,10 @@ JAPANESE = SPEECH.language(
             lambda m: clock(int(m[1]), int(m[2]), True) + counted(int(m[3]), "秒"),
         ),
         (Kind.UNIT, r"(\d+(?:\.\d+)?)\s?(?:°\s?F|℉)(?![A-Za-z])", lambda m: f"かし{SPEECH.said(m[1])}ど"),
-        (Kind.RANGE, rf"(\d{{1,4}})(?:{_COUNTER})?\s?[-–—~～〜]\s?(\d{{1,4}})({_COUNTER})", _from_to),
+        (Kind.RANGE, rf"(\d{{1,4}})({_COUNTER})?\s?[-–—~～〜]\s?(\d{{1,4}})({_COUNTER})", _from_to),
         (Kind.RANGE, rf"([1-8])[,、]([2-9])({_COUNTER})", _or_one_more),
         (Kind.SCORE, r"(?i)1\s?on\s?1(?![A-Za-z\d])", lambda m: "ワンオンワン"),
+        (Kind.NUMBER, r"100均", lambda m: "ひゃっきん"),
         (Kind.NUMBER, r"([1-9])つ", lambda m: _THINGS[int(m[1]) - 1]),
         (
             Kind.UNIT,
@@ -297,6 +307,7 @@ JAPANESE = SPEECH.language(
     ),
     words=(
         (Kind.TIME, r"(?i)([ap])m\s?(\d{1,2})(?:[:時](\d\d)分?|時)?()(?!\d)", _half_day),
+        (Kind.WORD, r"(?i)lv\.?\s?(?=\d)", lambda m: "レベル"),
         (Kind.NUMBER, r"(?i)no\.\s?(\d+)(?![A-Za-z\d])", lambda m: f"ナンバー{SPEECH.said(m[1])}"),
         (Kind.LAUGHTER, r"(?<![A-Za-z0-9])[wW]+(?![A-Za-z0-9.])", lambda m: "わら"),
     ),
@@ -304,5 +315,7 @@ JAPANESE = SPEECH.language(
         (Kind.NUMBER, rf"(?P<sign>第){_COUNT}", _counted),
         (Kind.NUMBER, r"#(\d+)(?![A-Za-z\d])", lambda m: counted(int(m[1]), "番")),
         (Kind.RANGE, r"(?<=\d)[〜～~](?=\d)", lambda m: "から"),
+        (Kind.RANGE, rf"(?<=(?<!\w)[{_WEEK}])\s?[-–—~～〜]\s?(?=[{_WEEK}](?!\w))", lambda m: "から"),
+        (Kind.UNIT, rf"(?<![\w)<>＜＞])([<>＜＞])(\d{{1,6}})({_COUNTER})?(?![\d.,])", _limit),
     ),
 )

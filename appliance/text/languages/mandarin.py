@@ -171,6 +171,7 @@ SPEECH = _Mandarin(
     signs="和|加|等于|百分号|乘|除以|减|正负|小于等于|大于等于|小于|大于|不等于|约等于|根号|到|平方",
     symbols=dict(zip("@$€£¥°→#", str.split("艾特 美元 欧元 英镑 元 度 到 号"), strict=True)),
     slash="/",
+    limits="不到|超过",
     to="到",
     score="比",
     out_of="比",
@@ -279,6 +280,13 @@ def _clock(match: re.Match[str]) -> str | None:
     return ("" if _HALVES.search(before(match)) else half) + _clock_words(hour, minute, second)
 
 
+def _lap(match: re.Match[str]) -> str:
+    """1:02.35"""
+    minutes = f"{SPEECH.twos(match[1])}分" if int(match[1]) else ""
+    zero = "零" if minutes and match[2][0] == "0" and match[2] != "00" else ""
+    return f"{minutes}{zero}{chinese(int(match[2]))}秒{chinese_digits(match[3])}"
+
+
 # Ranges, fractions.
 
 
@@ -374,6 +382,8 @@ MANDARIN = SPEECH.language(
             rf"(?P<hour>\d{{1,2}})[:：](?P<minute>\d{{2}})(?:[:：](?P<second>\d{{2}}))?{_LETTER_END}",
             _clock,
         ),
+        (Kind.TIME, r"(\d{1,2})[:：]([0-5]\d)\.(\d{1,3})(?![\d.])", _lap),
+        (Kind.UNIT, r"(\d)[★☆]", lambda m: f"{chinese(int(m[1]))}星"),
         (
             Kind.TIME,
             r"(\d{1,3})[′'](\d{1,2})(?:[″\"]|'')",
@@ -419,6 +429,7 @@ MANDARIN = SPEECH.language(
             r"[vV]\.?(\d+(?:\.\d+)*)((?:(?<=\.\d)|(?<=\.\d\d))[a-z])?(?=版)",
             lambda m: SPEECH.points(m[1]) + (m[2] or ""),
         ),
+        (Kind.NUMBER, r"[Ll][Vv]\.?\s?(\d+)(?![A-Za-z\d.])级?", lambda m: f"{SPEECH.said(m[1])}级"),
         (Kind.NUMBER, r"[Nn][Oo]\.\s?(\d+)", lambda m: f"第{SPEECH.said(m[1])}"),
         (Kind.SIGN, r"C\+\+", lambda m: "C加加"),
         (Kind.SIGN, r"([CF])#", lambda m: f"{m[1]}井"),

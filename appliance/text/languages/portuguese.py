@@ -76,6 +76,7 @@ def clock(hour: int, minute: int, marked: bool) -> str:
     return f"{words} e {cardinal(minute)}" if minute else f"{words} hora{'s' * (hour != 1)}"
 
 
+_WEEKDAYS = {2: "segunda", 3: "terça", 4: "quarta", 5: "quinta", 6: "sexta"}
 SPEECH = Speech(
     code="pt",
     cardinal=cardinal,
@@ -96,7 +97,7 @@ SPEECH = Speech(
         px pixel/pixels
         ms milissegundo/s; s segundo/s; seg segundo/s; min minuto/s; h f:hora/s; d dia/s; % por cento
         ° grau/s
-        °c grau/s Celsius; °f grau/s Fahrenheit; x f:vez/vezes
+        °c grau/s Celsius; °f grau/s Fahrenheit; x f:vez/vezes; ★ f:estrela/s
     """,
     cased="""
         W watt/s; V volt/s; A ampere/s; Ah ampere-hora/amperes-hora; Wh watt-hora/watts-hora
@@ -139,6 +140,7 @@ SPEECH = Speech(
     "|ato|página",
     signs="e|mais|igual a|por cento|vezes|dividido por|menos|mais ou menos|menor ou igual a|maior ou igual a"
     "|menor que|maior que|diferente de|cerca de|raiz de|para|ao quadrado",
+    limits="menos de|mais de",
     to="a",
     score="a",
     out_of="de",
@@ -176,6 +178,8 @@ SPEECH = Speech(
 )
 PORTUGUESE = SPEECH.language(
     numbers=(
+        (Kind.NUMBER, r"(?i)([2-6])[aª]?(?:\s|-)feira", lambda m: f"{_WEEKDAYS[int(m[1])]}-feira"),
+        (Kind.NUMBER, r"(?i)([48])as(?=\sde\sfinal)", lambda m: "quartas" if m[1] == "4" else "oitavas"),
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,2})([ao])(?=\s[^\W\d_]{3})", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
@@ -189,6 +193,7 @@ PORTUGUESE = SPEECH.language(
     ),
     words=(
         (Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "número "),
+        (Kind.WORD, r"S\.\s(?=[A-ZÁÂÉÍÓÚ])", lambda m: "São "),
         (Kind.SCORE, r"[xX]1(?![\w.,]*\d|\w)", lambda m: "xis um"),
     ),
 )

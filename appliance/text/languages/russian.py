@@ -71,7 +71,7 @@ _ENDINGS = {
 _LOCATIVE = re.compile(r"(?i)(?<!\w)(?:во?|на|об?|при) $")
 _GENITIVE = re.compile(
     r"(?i)(?<!\w)(?:до|от|из|без|около|больше|меньше|более|менее|свыше|после|для|против|кроме|старше|младше"
-    r"|порядка|ниже|выше|дороже|дешевле) $|[<>≥≤]=?\s?$"
+    r"|порядка|ниже|выше|дороже|дешевле|ок\.) $|[<>≥≤]=?\s?$"
 )
 _FROM = re.compile(r"(?i)(?<!\w)со? $")
 _HOURS = re.compile(r"\s(?:час|утра|вечера|дня|ночи|минут|лет|(?:до|по)\s\d)")
@@ -254,7 +254,7 @@ SPEECH = _Russian(
         мс f:миллисекунда/миллисекунды/миллисекунд; s f:секунда/секунды/секунд; сек f:секунда/секунды/секунд
         min f:минута/минуты/минут; мин f:минута/минуты/минут; h час/а/ов; ч час/а/ов; d день/дня/дней
         шт f:штука/штуки/штук; чел человек/а/человек; % процент/а/ов; ° градус/а/ов; °c градус/а/ов Цельсия
-        °с градус/а/ов Цельсия; °f градус/а/ов Фаренгейта; x раз/а/раз; х раз/а/раз
+        °с градус/а/ов Цельсия; °f градус/а/ов Фаренгейта; x раз/а/раз; х раз/а/раз; ★ f:звезда/звезды/звёзд
     """,
     cased="""
         W ватт/а/ватт; В вольт/а/вольт; V вольт/а/вольт; А ампер/а/ампер; A ампер/а/ампер
@@ -331,7 +331,7 @@ SPEECH = _Russian(
         г. = город; обл. = область; стр. = страница; им. = имени; макс. = максимум; мин. = минимум
         тел. = телефон; напр. = например; проф. = профессор; гл. = глава; см. = смотри; руб.; тыс.; млн.
         млрд.; шт.; чел.; сек.; н. э. = нашей эры; до н. э. = до нашей эры; т. д. = так далее
-        т. п. = тому подобное
+        т. п. = тому подобное; ок. = около
     """,
 )
 _IN_GENITIVE = replace(
@@ -375,6 +375,12 @@ def _place(match: re.Match[str]) -> str | None:
     if re.fullmatch("уже|же|где|вс[её]|тоже|вообще|не|мне|тебе|себе|даже|более|менее|кайфе", noun):
         return None
     return ordinal(number, "ой" if _FEMININE_PLACE.fullmatch(noun) else "ом")
+
+
+def _places(match: re.Match[str]) -> str | None:
+    """2-3 место"""
+    ending = _NUMBERED.get(match[3].lower())
+    return f"{ordinal(int(match[1]), ending)}-{ordinal(int(match[2]), ending)}" if ending else None
 
 
 def _short_day(match: re.Match[str]) -> str | None:
@@ -460,9 +466,10 @@ def _dotted_time(match: re.Match[str]) -> str | None:
 def _suffixed(match: re.Match[str]) -> str | None:
     """1-й, 2-я, 90-е; 2-х, 5-ти are cardinals, 2М two million, 2м two metres."""
     number, suffix, earlier = int(match[1]), match[2].lower(), before(match)
-    if match[2] in ("м", "М") and "-" not in match[0]:
-        return None
     after = match.string[match.end() :]
+    if match[2] in ("м", "М") and "-" not in match[0]:
+        is_place = _LOCATIVE.search(earlier) and re.match(r"\s(?!\w+(?:ше|же)\b)[а-яё]+е\b", after)
+        return ordinal(number, "ом") if is_place else None
     if suffix == "ти" or (suffix == "х" and 2 <= number <= 4):
         return genitive(cardinal(number))
     ending = _ENDINGS[suffix]
@@ -496,6 +503,10 @@ def _smile(match: re.Match[str]) -> str | None:
     return " " if earlier.count("(") <= earlier.count(")") else None
 
 
+_CARDS = dict(
+    enumerate(str.split("двойк тройк четвёрк пятёрк шестёрк семёрк восьмёрк девятк десятк"), start=2)
+)
+"""Stems of 5-ка."""
 _YEAR = r"(1[1-9]\d\d|20\d\d)"
 _ENDS = r"(?![\w%°]|[.,:/]\d)"
 RUSSIAN = SPEECH.language(
@@ -518,6 +529,8 @@ RUSSIAN = SPEECH.language(
         ),
         (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(5|10|20|100){_ENDS}", _out_of),
         (Kind.SIGN, rf"(\d+)\s?[xх]\s?(\d+){_ENDS}", lambda m: f"{SPEECH.said(m[1])} на {SPEECH.said(m[2])}"),
+        (Kind.RANGE, r"(\d{1,3})[-–](\d{1,3})(?=\s([а-яё]+))", _places),
+        (Kind.NUMBER, r"(10|[2-9])-к(а|у|и|е|ой)(?!\w)", lambda m: _CARDS[int(m[1])] + m[2]),
         (Kind.NUMBER, r"(\d{1,3})(?=\s([а-яё]+))", _place),
         (Kind.NUMBER, r"(\d+)(?=\s[кКkKмМxXхХ]\s)", lambda m: SPEECH.said(m[1])),
         *((kind, pattern, _in_case(say)) for kind, pattern, say in _IN_GENITIVE.number_table()),
@@ -526,6 +539,8 @@ RUSSIAN = SPEECH.language(
         (Kind.ROMAN, r"([IVX]{1,6})(?=\sвек(а|у|ом|е|ов|ах|)(?!\w))", _century),
         (Kind.WORD, r"г(?:\.|ода?)?(?!\w)", _written_year),
         (Kind.SIGN, rf"[xXхХ](\d+){_ENDS}", lambda m: f"икс {SPEECH.said(m[1])}"),
+        (Kind.WORD, r"(?i)г-(н|жа)(?!\w)", lambda m: "господин" if m[1] in "нН" else "госпожа"),
+        (Kind.WORD, r"(д|кв)\.\s?(?=\d)", lambda m: "дом " if m[1] == "д" else "квартира "),
         (Kind.WORD, r"(?i)(?:по\s)?мск(?!\w)", lambda m: "по Москве"),
         (Kind.WORD, r"(?i)ит([дп])(?!\w)", lambda m: "и так далее" if m[1] in "дД" else "и тому подобное"),
     ),

@@ -101,8 +101,10 @@ SPEECH = Speech(
         fps fotograma/s por segundo
         hz hercio/s; mhz megahercio/s; ghz gigahercio/s; w vatio/s; kw kilovatio/s; db decibelio/s
         px píxel/es
-        ms milisegundo/s; s segundo/s; seg segundo/s; min minuto/s; h f:hora/s; d día/s; % por ciento
+        ms milisegundo/s; s segundo/s; seg segundo/s; min minuto/s; mins minuto/s; h f:hora/s
+        hs f:hora/s; d día/s; % por ciento
         ° grado/s; °c grado/s Celsius; °f grado/s Fahrenheit; ºc grado/s Celsius; x f:vez/veces
+        ★ f:estrella/s
     """,
     cased="""
         W vatio/s; V voltio/s; A amperio/s; Ah amperio hora/amperios hora; Wh vatio hora/vatios hora
@@ -146,6 +148,7 @@ SPEECH = Speech(
     "|opción",
     signs="y|más|igual a|por ciento|por|dividido entre|menos|más menos|menor o igual que|mayor o igual que"
     "|menor que|mayor que|distinto de|aproximadamente|raíz de|a|al cuadrado",
+    limits="menos de|más de",
     to="a",
     score="a",
     out_of="de",
@@ -169,22 +172,31 @@ SPEECH = Speech(
     weekdays="lun = lunes; mar = martes; mié = miércoles; mie = miércoles; jue = jueves; vie = viernes"
     "; sáb = sábado; sab = sábado; dom = domingo; l = lunes; v = viernes",
     day_range="de {} a {}",
-    chat="xq = porque; tb = también; lvl = nivel; salu2 = saludos; to2 = todos",
+    chat="xq = porque; pq = porque; tb = también; lvl = nivel; salu2 = saludos; to2 = todos",
     abbreviations="""
         Sr. = señor; Sra. = señora; Srta. = señorita; Dr. = doctor; Dra. = doctora; D.; Dña. = doña
         Ud. = usted
         Uds. = ustedes; p. ej. = por ejemplo; etc. = etcétera; EE. UU. = Estados Unidos; núm. = número
         aprox. = aproximadamente; máx. = máximo; mín. = mínimo; pág. = página; tel. = teléfono; av. = avenida
         Prof. = profesor; vs. = contra; cap. = capítulo; vol. = volumen; art. = artículo
-        a. C. = antes de Cristo; d. C. = después de Cristo
+        a. C. = antes de Cristo; d. C. = después de Cristo; pers. = personas
     """,
 )
 SPANISH = SPEECH.language(
     numbers=(
+        (
+            Kind.NUMBER,
+            r"(?i)([48])(?:[tv]os|avos)(?=\sde\sfinal)",
+            lambda m: "cuartos" if m[1] == "4" else "octavos",
+        ),
         (Kind.NUMBER, r"(?i)(\d{1,2})\.?(º|ª|er|ro|ra|do|da|to|ta|mo|ma|vo|va|no|na|o|a)(?![\w])", _ordinal),
         (Kind.PHONE, r"[67]\d\d \d{3} \d{3}(?!\s?[\w€$£%])", lambda m: SPEECH.grouped(m[0])),
         (Kind.NUMBER, r"(\d{1,2})°(?=\s[^\W\d_])", SPEECH.numbered),
         (Kind.TIME, r"1(?::00)?(?=\s(?:de la (?:tarde|mañana|madrugada)))", lambda m: "una"),
     ),
-    words=((Kind.SIGN, r"(?i)n[º°]\.?\s?(?=\d)", lambda m: "número "),),
+    words=(
+        (Kind.SIGN, r"(?i)n\.?[º°]\.?\s?(?=\d)", lambda m: "número "),
+        (Kind.WORD, r"[qQ](?=\s[a-záéíóúñ])", lambda m: "que"),
+        (Kind.WORD, r"[cC]/\s?(?=[A-ZÁÉÍÓÚÑ])", lambda m: "calle "),
+    ),
 )

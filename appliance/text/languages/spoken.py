@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -125,6 +125,8 @@ class Speech:
     mail: str
     listing: str
     heart: str
+    limits: str = ""
+    """Words of < and > before a number that stands alone, with | between: <5 min."""
     cased: str = ""
     """Units whose letters in another case are none: "W Watt"."""
     per: str = ""
@@ -343,6 +345,14 @@ class Speech:
         reader = _Reader(self)
         said = [f"{self.joint}{word}{self.joint}" for word in self.signs.split("|")]
         table: Table = [(Kind.SIGN, p, _always(word)) for p, word in zip(_SIGNS, said, strict=True)]
+        limits: Table = [
+            (
+                Kind.SIGN,
+                rf"(?<!{self.letter})(?<![\d_)<>]){sign}(?=[.,]?\d)",
+                _always(f"{self.joint}{words}{self.joint}"),
+            )
+            for sign, words in zip("<>", filter(None, self.limits.split("|")), strict=False)
+        ]
         return Language(
             code=self.code,
             link=self.link,
@@ -354,7 +364,7 @@ class Speech:
             number=lambda n, is_ordinal: self.ordinal(int(n), "") if is_ordinal else self.said(n),
             numbers=Readings([*numbers, *reader.numbers()]),
             words=Readings([*words, *reader.words()]),
-            signs=Readings([*signs, *reader.signs(), *table]),
+            signs=Readings([*signs, *reader.signs(), *limits, *table]),
             capitals=self.capitals,
             scripts=self.scripts,
             abbreviations=frozenset(_rows_of(self.abbreviations)),
@@ -377,6 +387,8 @@ _HIGHEST_FLOOR = 20
 _ROMAN = r"(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})"
 _ONLY_ROMAN = frozenset(str.split("III VII VIII XII XIII XIV XVI XVII XVIII XIX XXI XXII XXIII XXIV"))
 """Numerals that are nothing else."""
+_NO_MONTHS = ("mar", "set", "out")
+"""Short forms that may be other words after a number: 3 set."""
 _CENTURY = "siècle|siglo|século|secolo"
 _LAST_WORD = re.compile(r"([^\W\d_][\w'’-]*)[ :]?$")
 _NEXT_LETTERS = re.compile(r"\s([^\W\d_]{2})")
@@ -390,6 +402,16 @@ _PROCESSOR = re.compile(
 )
 _MEASURED = frozenset(str.split("km m kb mb gb kbit mbit gbit км м кб мб гб кбит мбит гбит كم م"))
 """Units whose rates are named without a number too: in km/h."""
+
+
+def _short_months(names: Sequence[str]) -> dict[str, str]:
+    """ "juil" and "oct" → name."""
+    shorts = [(name[:size].lower(), name) for size in (4, 3) for name in names if size < len(name)]
+    return {
+        short: name
+        for short, name in shorts
+        if sum(other.lower().startswith(short) for other in names) == 1 and short not in _NO_MONTHS
+    }
 
 
 def _always(words: str) -> Say:
@@ -426,6 +448,8 @@ class _Reader:
             for sign, rest in _rows(speech.scales).items()
             for power, noun in re.findall(r"^(\d*) ?(.*)$", rest)
         } | {sign: (1_000, None) for sign in speech.thousands.split()}
+        is_shortened = speech.scripts[0] in ("LATIN", "CYRILLIC")
+        self._short_months = _short_months(speech.months.split()) if is_shortened else {}
         group, point = ("." if speech.decimal == "," else ","), re.escape(speech.decimal)
         first = r"(?![0٠०])\d{1,3}"
         self._number = speech.number or (
@@ -457,7 +481,7 @@ class _Reader:
     def numbers(self) -> Table:
         s, end, number, sign, marks = self._s, self._end, self._number, self._sign, self._marks
         short = r"(?<=\d\d[-/.]\d\d[-/.])\d\d"  # 24.12.26, but not 1.2.10
-        months = "|".join(f"{name}|{name[:3]}" for name in s.months.split())
+        months = "|".join([*s.months.split(), *self._short_months])
         table: list[tuple[Kind, str, Say]] = [
             (Kind.CODE, rf"(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::(\d{{1,5}}))?{end}", self._address),
             (Kind.DATE, rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){end}", self._date),
@@ -475,6 +499,7 @@ class _Reader:
                 self._clock_with_seconds,
             ),
             (Kind.TIME, rf"(?P<h>\d{{1,2}}):(?P<min>[0-5]\d):(?P<s>[0-5]\d){end}", self._lasting),
+            (Kind.TIME, rf"(\d{{1,2}}):([0-5]\d)[.,](\d{{1,3}}){end}", self._lap),
             (
                 Kind.TIME,
                 rf"(?i)(?P<h>\d{{1,2}})(?::|{s.hour_minute})(?P<m>\d\d)(?P<mark>{s.hour})?{end}",
@@ -511,6 +536,11 @@ class _Reader:
             ),
             (Kind.UNIT, rf"{sign}{self._quantity_pattern()}(?:{end}|(?={s.glued}))", self._quantity),
             (Kind.NUMBER, rf"\d+(?:,\d{{1,2}}){{2,}}{end}", self._list),
+            (
+                Kind.UNIT,
+                rf"(?<![{s.unsigned}])(?P<sign>[-−])(\d{{1,3}})\s?([CF]){end}",
+                lambda m: s.signed(m, s.joint.join((s.said(m[2]), s.letters(m[3])))),
+            ),
             (
                 Kind.NUMBER,
                 rf"{sign}(?P<number>{number})(?:(?!{s.letter}|[\d_]|[{marks}]\d)|(?={s.glued}))",
@@ -552,6 +582,11 @@ class _Reader:
                 Kind.DATE,
                 rf"(?i)({days})\.?\s?[-–]\s?({days})\.?(?!{letter}|[\d_])",
                 self._weekdays(_rows_of(s.weekdays)),
+            ),
+            (
+                Kind.DATE,
+                rf"(?i)({'|'.join(self._short_months) or '(?!)'})(?!{letter}|[\d_])(?P<stop>\.(?!\s*$))?",
+                self._short_month,
             ),
             (Kind.SIGN, rf"(?i)vs\.?(?!{letter}|[\d_])", lambda m: s.versus or None),
             (
@@ -678,6 +713,14 @@ class _Reader:
     def _day(self, match: re.Match[str]) -> str | None:
         return self._s.day(int(match["d"]), match) if 1 <= int(match["d"]) <= 31 else None
 
+    def _short_month(self, match: re.Match[str]) -> str | None:
+        """14 juil."""
+        is_dated = re.search(rf"(?i)(?<!\d)[0-3]?\d(?:er|º)?{self._s.of_month}$", before(match))
+        if not is_dated:
+            return None
+        joint = self._s.date[0].removeprefix("{day}").removesuffix("{month}")
+        return f"{joint}{self._short_months[match[1].lower()]}".removeprefix(before(match)[-len(joint) :])
+
     def _half_day(self, match: re.Match[str]) -> str | None:
         hour, minute = int(match[1]), int(match[2] or 0)
         if not (1 <= hour <= 12 and minute < 60):
@@ -699,6 +742,14 @@ class _Reader:
         return self._s.joint.join(
             self._s.counted(number, self._names[unit]) for unit, number in named.items()
         )
+
+    def _lap(self, match: re.Match[str]) -> str | None:
+        """1:02.35"""
+        if not {"min", "s"} <= self._names.keys():
+            return None
+        minutes, seconds = str(int(match[1])), f"{int(match[2])}.{match[3]}"
+        named = [("min", minutes)] * (minutes != "0") + [("s", seconds)]
+        return self._s.joint.join(self._s.counted(number, self._names[unit]) for unit, number in named)
 
     def _phone(self, match: re.Match[str]) -> str | None:
         if sum(map(str.isdigit, match[0])) < self._s.phone_digits:
