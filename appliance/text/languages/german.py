@@ -138,7 +138,7 @@ def _times(match: re.Match[str]) -> str:
 def _day_alone(match: re.Match[str]) -> str | None:
     """am 14."""
     is_told = re.search(r"(?i)\b(?:am|vom|zum|den|dem|beim) $", before(match))
-    stop = "" if re.match(r"\s?[,!?)]", match.string[match.end() :]) else "."
+    stop = "" if match.string[match.end() :].strip() else "."
     return f"{ordinal(int(match[1]), 'en')}{stop}" if is_told else None
 
 
@@ -261,7 +261,7 @@ GERMAN = SPEECH.language(
         (Kind.YEAR, r"(1[1-9]\d0|20\d0)er(n?)(?!\w)", lambda m: f"{year(int(m[1]))}er{m[2]}"),
         (Kind.YEAR, r"1[1-9]\d\d(?![\w%°]|[.,:/]\d|\s?[€$])", _year),
         (Kind.NUMBER, r"(\d{1,4})\.(?=\s?([A-ZÄÖÜ]\w+))", _ordinal),
-        (Kind.DATE, r"([12]?\d|3[01])\.(?=\s*$|\s?[,!?)])", _day_alone),
+        (Kind.DATE, r"([12]?\d|3[01])\.(?=\s*$|\s?[,!?)]|\s[a-zäöü])", _day_alone),
         (Kind.NUMBER, r"(\d{1,4})(?:st|t)(er?|en|es|em)(?!\w)", lambda m: ordinal(int(m[1]), m[2])),
         (Kind.NUMBER, r"(\d{1,4})\s?(fach|mal|x)(?!\w)", _times),
     ),

@@ -178,7 +178,7 @@ SPEECH = Speech(
 )
 PORTUGUESE = SPEECH.language(
     numbers=(
-        (Kind.NUMBER, r"(?i)([2-6])[aª]?(?:\s|-)feira", lambda m: f"{_WEEKDAYS[int(m[1])]}-feira"),
+        (Kind.NUMBER, r"(?i)([2-6])(?:[aª][\s-]|-)feira(?!\w)", lambda m: f"{_WEEKDAYS[int(m[1])]}-feira"),
         (Kind.NUMBER, r"(?i)([48])as(?=\sde\sfinal)", lambda m: "quartas" if m[1] == "4" else "oitavas"),
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,2})([ao])(?=\s[^\W\d_]{3})", _ordinal),

@@ -389,6 +389,7 @@ _ONLY_ROMAN = frozenset(str.split("III VII VIII XII XIII XIV XVI XVII XVIII XIX 
 """Numerals that are nothing else."""
 _NO_MONTHS = ("mar", "set", "out")
 """Short forms that may be other words after a number: 3 set."""
+_LOWER = "a-zß-öø-ÿа-яё"
 _CENTURY = "siècle|siglo|século|secolo"
 _LAST_WORD = re.compile(r"([^\W\d_][\w'’-]*)[ :]?$")
 _NEXT_LETTERS = re.compile(r"\s([^\W\d_]{2})")
@@ -555,6 +556,7 @@ class _Reader:
         shorts = {short: words for short, words in _rows_of(s.abbreviations).items() if words}
         pattern = "|".join(sorted((re.escape(short) for short in shorts), key=len, reverse=True)) or "(?!)"
         chat, days = _rows_of(s.chat), "|".join(_rows_of(s.weekdays)) or "(?!)"
+        months = "|".join(self._short_months) or "(?!)"
         return [
             (
                 Kind.ACRONYM,
@@ -585,7 +587,7 @@ class _Reader:
             ),
             (
                 Kind.DATE,
-                rf"(?i)({'|'.join(self._short_months) or '(?!)'})(?!{letter}|[\d_])(?P<stop>\.(?!\s*$))?",
+                rf"((?i:{months}))(?!{letter}|[\d_])(?:\.(?=\s?[{_LOWER}\d,]))?",
                 self._short_month,
             ),
             (Kind.SIGN, rf"(?i)vs\.?(?!{letter}|[\d_])", lambda m: s.versus or None),
