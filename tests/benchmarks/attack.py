@@ -285,7 +285,7 @@ class Victim:
 class Effect:
     growth_bytes: int
     refused: int
-    """Lines of the other caller."""
+    """Lines of the other caller that were refused, and again when the daemon had said."""
 
 
 @contextlib.contextmanager
