@@ -151,7 +151,7 @@ _DAYS = {
     **{"Mo": "Montag", "Di": "Dienstag", "Mi": "Mittwoch", "Do": "Donnerstag", "Fr": "Freitag"},
     **{"Sa": "Samstag", "So": "Sonntag"},
 }
-_FEMININE = r"(?:[A-ZÄÖÜ]\w*(?:e|ung|heit|keit|ion|schaft|ät|zeit|liga|woche)|Person|Nacht|Liga|Frau|Woche)"
+_FEMININE = r"(?:[A-ZÄÖÜ]\w*(?:e|ung|heit|keit|ion|schaft|ät|zeit|liga)|Person|Nacht|Liga|Frau|Woche)"
 SPEECH = Speech(
     code="de",
     cardinal=cardinal,

@@ -12,9 +12,10 @@ MOST_CAPITALS = 4
 _UNSPOKEN = re.compile(r"(?!.*(.)\1.)(?!.*[AEIOUYÀ-ÆÈ-ÏÒ-ÖÙ-ÝАЕЁИОУЫЭЮЯΑΕΗΙΟΥΩ]).+")
 """Capitals without a vowel, which are no word: RTX; HMM and GRRR are shouted."""
 _MORE = rf"(?:[^\W_]|[{MARKS}])*"
-_SMALL = "a-zß-öø-ÿа-яёα-ω"
+SMALL = "a-zß-öø-ÿа-яёα-ω"
+"""Letters of a pattern's brackets."""
 _SHOUTED = re.compile(
-    rf"(?<!\w)[^\W\d_{_SMALL}]{{{MOST_CAPITALS + 1},}}(?!\w)|^(?!.*(?<!\w)[{_SMALL}]{{2,}}(?!\w))"
+    rf"(?<!\w)[^\W\d_{SMALL}]{{{MOST_CAPITALS + 1},}}(?!\w)|^(?!.*(?<!\w)[{SMALL}]{{2,}}(?!\w))"
 )
 
 

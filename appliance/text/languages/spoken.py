@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from appliance.text.languages import quantity
 from appliance.text.languages.numbers import is_code, roman
-from appliance.text.languages.plain import unshouted
+from appliance.text.languages.plain import SMALL, unshouted
 from appliance.text.languages.quantity import CURRENCY, DASH
 from appliance.text.scripts import HAN
 from appliance.text.spans import Capitals, Kind, Language, Readings, Say, Table, before
@@ -389,7 +389,6 @@ _ONLY_ROMAN = frozenset(str.split("III VII VIII XII XIII XIV XVI XVII XVIII XIX 
 """Numerals that are nothing else."""
 _NO_MONTHS = ("mar", "set", "out")
 """Short forms that may be other words after a number: 3 set."""
-_LOWER = "a-zß-öø-ÿа-яё"
 _CENTURY = "siècle|siglo|século|secolo"
 _LAST_WORD = re.compile(r"([^\W\d_][\w'’-]*)[ :]?$")
 _NEXT_LETTERS = re.compile(r"\s([^\W\d_]{2})")
@@ -587,7 +586,7 @@ class _Reader:
             ),
             (
                 Kind.DATE,
-                rf"((?i:{months}))(?!{letter}|[\d_])(?:\.(?=\s?[{_LOWER}\d,]))?",
+                rf"((?i:{months}))(?!{letter}|[\d_])(?:\.(?=\s?[{SMALL}\d,]))?",
                 self._short_month,
             ),
             (Kind.SIGN, rf"(?i)vs\.?(?!{letter}|[\d_])", lambda m: s.versus or None),
