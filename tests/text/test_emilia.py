@@ -6,10 +6,12 @@ import ast
 import json
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -214,6 +216,21 @@ def test_a_missing_library_is_named_with_its_remedy(tmp_path: Path, monkeypatch:
     gone = Espeak((str(tmp_path / "python"),))
     with pytest.raises(PhonesMissing, match="does not start"):
         gone.phones("Hello.")
+
+
+def test_what_is_missing_is_told_by_a_process_that_has_ended_before_it_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ended(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = start(*args, **options)
+        process.wait()
+        return process
+
+    start = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", ended)
+    told = Espeak((sys.executable, "-c", """print('{"missing": "it is not there"}')"""))
+    with pytest.raises(PhonesMissing, match="it is not there; sudo apt"):
+        told.phones("Hello.")
 
 
 @needs_library

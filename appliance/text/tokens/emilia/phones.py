@@ -135,7 +135,8 @@ class Espeak:
         """Raises OSError, also where the process has ended or is too slow, and ValueError."""
         end = time.monotonic() + patience_s
         channel.settimeout(patience_s)
-        channel.sendall(line)
+        if line:  # even of no bytes a send fails where the process has told what is missing, and ended
+            channel.sendall(line)
         while b"\n" not in self._received:
             channel.settimeout(max(end - time.monotonic(), 1e-3))
             part = channel.recv(1 << 16)
