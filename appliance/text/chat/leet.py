@@ -10,9 +10,9 @@ from appliance.text.phones.table import ENGLISH, Table
 
 _LETTERS = str.maketrans("013457", "oieast")
 WRITTEN = re.compile(
-    r"(?<![A-Za-z\d])(?=[A-Za-z\d]{4})[A-Za-z]+(?:[013457]{1,2}[A-Za-z]+)+([013457]?)(?![A-Za-z])"
+    r"(?<![A-Za-z\d])(?=[A-Za-z\d]{4})(?![A-Za-z]\d{1,2}[A-Za-z]\d{1,2}(?![A-Za-z\d]))[A-Za-z]+(?:[013457]{1,2}[A-Za-z]+)+([013457]?)(?![A-Za-z])"
 )
-"""Digits between letters; one that ends a word, mp3 or top5, counts alone."""
+"""Digits between letters; one that ends a word, mp3 or top5, counts alone. S3E4 and L4D2 are no words."""
 
 
 def word(match: re.Match[str]) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from appliance.text.languages.spoken import Noun, Speech
+from appliance.text.languages.readings import language_of, number_table
+from appliance.text.languages.spoken import Noun, Speech, as_rows
 from appliance.text.spans import Kind, Say, Table, before
 
 _ONES = str.split("صفر واحد اثنان ثلاثة أربعة خمسة ستة سبعة ثمانية تسعة عشرة")
@@ -156,6 +157,8 @@ SPEECH = _Arabic(
     """,
     per_word="لكل {}",
     clock_before="الساع[ةه]|في",
+    lasting="(?:ال)?باقي|(?:ال)?متبقي|تبقى|بقي",
+    labelled="ص = صفحة; ج = جزء",
     currencies="""
         ﷼ ريال/ان/ات|f:هللة/هللتان/هللات; ر.س ريال/ان/ات|f:هللة/هللتان/هللات
         SAR ريال/ان/ات|f:هللة/هللتان/هللات; $ دولار/ان/ات|سنت/ان/ات; US$ دولار/ان/ات|سنت/ان/ات
@@ -188,7 +191,7 @@ SPEECH = _Arabic(
     labels="مستوى|المستوى|لفل|رقم|المركز|مركز|الحلقة|حلقة|الجزء|جزء|الموسم|المرحلة|الجولة|توب|صفحة|الساعة|عام|سنة"
     "|القسم|فصل|الفصل|الإصدار",
     signs="و|زائد|يساوي|بالمئة|ضرب|تقسيم|ناقص|زائد أو ناقص|أصغر من أو يساوي|أكبر من أو يساوي|أصغر من|أكبر من"
-    "|لا يساوي|حوالي|جذر|إلى|تربيع",
+    "|لا يساوي|حوالي|جذر|إلى|تربيع|أس",
     limits="أقل من|أكثر من",
     to="إلى",
     score="مقابل",
@@ -235,7 +238,10 @@ def _moment(match: re.Match[str]) -> str | None:
     """19:30, 7:05 م, 7 pm; a bare hour after the word for it."""
     hour, minute, half = int(match["h"]), int(match["m"] or 0), (match["half"] or "")[:1].lower()
     is_named = re.search(r"الساع[ةه] $", before(match))
-    if hour > 24 or minute > 59 or not (match["m"] or half in ("a", "p") or is_named):
+    is_told = bool(is_named or _HALVES.match(match.string, match.end()))
+    if not hour and re.search(rf"(?:{SPEECH.lasting}) $", before(match)):
+        return None
+    if hour > 24 or minute > 59 or not (match["m"] or half in ("a", "p") or is_told):
         return None
     words = clock(hour, minute, False) + {"a": " صباحا", "ص": " صباحا", "p": " مساء", "م": " مساء"}.get(
         half, ""
@@ -254,13 +260,18 @@ def _year(match: re.Match[str]) -> str | None:
 def _one(match: re.Match[str]) -> str | None:
     """1 دقيقة, 2 دقيقة: one stands after its noun, two is its dual."""
     noun, is_one = match[2], int(match[1]) == 1
-    if re.fullmatch(f"{SPEECH.no_noun}|{_MONTHS.replace(' ', '|')}", noun) or _LABEL.search(before(match)):
+    if (
+        noun in _UNITS
+        or re.fullmatch(f"{SPEECH.no_noun}|{_MONTHS.replace(' ', '|')}", noun)
+        or _LABEL.search(before(match))
+    ):
         return None
     if is_one:
         return f"{noun} {'واحدة' if re.fullmatch(SPEECH.feminine, noun) else 'واحد'}"
-    if noun[-1] != "ة":
+    if noun[-1] != "ة" and not re.fullmatch(_COUNTED_BY_TWO, noun):
         return None
-    return f"{noun[:-1]}{'تين' if _PREPOSITION.search(before(match)) else 'تان'}"
+    ending = "ين" if _PREPOSITION.search(before(match)) else "ان"
+    return f"{noun[:-1]}ت{ending}" if noun[-1] == "ة" else f"{noun}{ending}"
 
 
 def _definite(match: re.Match[str]) -> str:
@@ -272,9 +283,9 @@ def _definite(match: re.Match[str]) -> str:
 
 
 def _rank(match: re.Match[str]) -> str | None:
-    """المركز 2"""
-    is_rank = re.search(r"(?<!\w)(?:ال|لل)مركز $", before(match))
-    return ordinal(int(match[1]), "") if is_rank and 0 < int(match[1]) < 100 else None
+    """المركز 2, الحلقة 3"""
+    noun = re.search(rf"(?<!\w)(?:[وفبك]?ال|لل)(?:{_RANKED}|(?P<f>{_RANKED_FEMININE})) $", before(match))
+    return ordinal(int(match[1]), "f" if noun["f"] else "") if noun and 0 < int(match[1]) < 100 else None
 
 
 def _by(match: re.Match[str]) -> str:
@@ -285,7 +296,13 @@ def _percent(match: re.Match[str]) -> str:
     return f"{SPEECH.said(SPEECH.plain(match[1]))} بالمئة"
 
 
+_RANKED = "مركز|موسم|قرن|جزء|دور|أسبوع"
+_RANKED_FEMININE = "حلقة|مرحلة|جولة|مرتبة"
+"""Nouns whose number is an ordinal."""
+_COUNTED_BY_TWO = "يوم|شهر|أسبوع|شخص|لاعب|متابع|مشترك|مشاهد|صديق|هدف|كوب|عام"
+_HALVES = re.compile(r"(?: (?:إلى|الى) \d{1,2}(?::\d\d)?)? (?:مساء|صباح|ظهر|عصر|فجر|ليل)")
 _LABEL = re.compile(rf"(?<!\w)(?:{SPEECH.labels}) $")
+_UNITS = as_rows(SPEECH.units)
 _ENDS = r"(?![\w%٪°]|[.,:/]\d)"
 _MOMENT = rf"(?P<h>\d{{1,2}})(?::(?P<m>\d\d))?(?:\s?(?P<half>[صم]|[apAP]\.?[mM]))?{_ENDS}"
 _YEAR = r"(?P<year>1[3-9]\d\d|20\d\d|١[٣-٩]\d\d|٢٠\d\d)\s?(?P<era>م|هـ?)(?!\w)"
@@ -297,10 +314,11 @@ _TABLE: Table = [
         (Kind.TIME, _MOMENT, _moment),
         (Kind.YEAR, _YEAR, _year),
         (Kind.SIGN, rf"(\d+)\s?x\s?(\d+){_ENDS}", _by),
-        *SPEECH.number_table(),
+        *number_table(SPEECH),
     )
 ]
-ARABIC = SPEECH.language(
+ARABIC = language_of(
+    SPEECH,
     numbers=(
         (Kind.NUMBER, rf"(\d{{1,2}}){_ENDS}", _rank),
         (Kind.NUMBER, r"([12١٢])\s([\u0621-\u064a]{3,})", _one),

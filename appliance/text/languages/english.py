@@ -7,6 +7,7 @@ import re
 from appliance.text.languages.capitals import SPELT, capitals, is_spelt
 from appliance.text.languages.numbers import LONGEST, english, english_ordinal, english_year
 from appliance.text.languages.quantity import CURRENCY, DASH, END, NUMBER, PHONE, is_address, is_rating
+from appliance.text.languages.readings import language_of
 from appliance.text.languages.spoken import Amount, Speech
 from appliance.text.spans import Kind, before
 
@@ -95,6 +96,9 @@ class _English(Speech):
         if len(digits) > 3 and digits.isdigit() and _CODE_BEFORE.search(before(match)):
             return Kind.CODE, self.digits(digits)
         if re.fullmatch(self.years, digits) and _YEAR_BEFORE.search(before(match)):
+            return Kind.YEAR, english_year(int(digits))
+        is_old = re.fullmatch(r"1[0-8]\d\d", digits) and not re.match(r"\s\w", match.string[match.end() :])
+        if is_old and re.search(r"(?i)\b(?:in|since|until|till|by|of|year) $", before(match)):
             return Kind.YEAR, english_year(int(digits))
         return super().bare(match)
 
@@ -188,13 +192,15 @@ SPEECH = _English(
     years=r"(?:19|20)\d\d",
     clock=_clock,
     hour="(?!)",
+    lasting="left|remaining|remain",
+    labelled="vol. = volume; ch. = chapter; p. = page; pp. = pages; ep = episode",
     phone=rf"(?:{PHONE}|\d{{1,5}}(?:-\d{{1,7}}){{3,}}|\d{{1,4}}(?:-\d{{2,4}}){{2,}}"
     r"|0\d{1,4}(?:[ -]\d{2,8})+|\d{3} \d{3} (?!000)\d{3})(?!-\d)|\+\d{7,}|0\d{6,}",
     labels=_SEATS,
     letter="[A-Za-z]",
     glued=r"(?:hp|xp|off|subs?|bits?)(?![A-Za-z\d_])",
     signs="and|plus|equals|percent|times|divided by|minus|plus or minus|is less than or equal to"
-    "|is greater than or equal to|is less than|is greater than|is not|about|square root of|to|squared",
+    "|is greater than or equal to|is less than|is greater than|is not|about|square root of|to|squared|to the",
     symbols={
         **{"@": " at ", "$": " dollars ", "€": " euros ", "£": " pounds ", "¥": " yuan "},
         **{"°": " degrees ", "→": " to ", "#": " number ", "§": " section "},
@@ -262,6 +268,20 @@ def _slash_date(match: re.Match[str]) -> str | None:
         return None
     year = f"20{year}" if len(year) == 2 else year
     return _date(year, first, second) or _date(year, second, first)
+
+
+def _dotted_date(match: re.Match[str]) -> str | None:
+    """29.11.2026"""
+    first, second, year = match.groups()
+    return _date(year, second, first) or _date(year, first, second)
+
+
+def _timestamp(match: re.Match[str]) -> str | None:
+    """2026-11-29T20:00Z"""
+    date, hour, minute = _date(*match.groups()[:3]), int(match[4]), int(match[5])
+    if date is None or hour > 24 or minute > 59:
+        return None
+    return f"{date} at {_clock(hour, minute, False)}{' U T C' * bool(match[6])}"
 
 
 def _month_day(match: re.Match[str]) -> str | None:
@@ -336,7 +356,6 @@ _BY_SOUND = {
 """Words with digits for their sound, in small letters; `chat/leet.py` reads those for their shape."""
 _WRITTEN_OUT = {"yr": "year", "wk": "week", "tsp": "teaspoon", "tbsp": "tablespoon"}
 _TIMES = {"s": "second", "h": "hour", "min": "minute"}
-_NUMBERED = {"vol": "volume", "ch": "chapter", "p": "page", "pp": "pages"}
 _DAY_BEFORE = re.compile(r"\b(?:on|by|until|till|this|next|last|every|due|from|to|see you) $", re.I)
 _DAY_AFTER = re.compile(rf",?\s(?:the )?(?:\d|{_MONTH}\b|at \d|night|morning|evening|noon)", re.I)
 
@@ -346,6 +365,12 @@ def _weekday(match: re.Match[str]) -> str | None:
     earlier, is_word = before(match), match[1] in ("sat", "sun", "wed")
     is_day = _DAY_BEFORE.search(earlier) or (not is_word and _DAY_AFTER.match(match.string, match.end()))
     return _WEEKDAYS[match[1][:3].lower()] if is_day else None
+
+
+def _possessive(match: re.Match[str]) -> tuple[Kind, str] | None:
+    """Henry VIII's"""
+    said = capitals(match, False)
+    return said if said and said[0] is Kind.ROMAN else None
 
 
 def _codec(match: re.Match[str]) -> str:
@@ -448,6 +473,12 @@ def _mixed(match: re.Match[str]) -> str:
     return f"{whole} and {SPEECH.fractions.get((match[2], match[3])) or f'{a} over {b}'}"
 
 
+def _parts(match: re.Match[str]) -> str:
+    """2/3rds"""
+    words = SPEECH.fractions.get((match[1], match[2]))
+    return words or f"{english(int(match[1]))} {english_ordinal(int(match[2]))}{'s' * (match[1] != '1')}"
+
+
 def _feet(match: re.Match[str]) -> str | None:
     """6'2: feet and inches; 12'30": minutes and seconds."""
     large, small = int(match[1]), int(match[2])
@@ -467,7 +498,8 @@ def _powers(match: re.Match[str]) -> str:
     return f" to the {power} "
 
 
-ENGLISH = SPEECH.language(
+ENGLISH = language_of(
+    SPEECH,
     numbers=(
         (Kind.LAUGHTER, r"(?:(?<!.)|(?<=[,.!?] ))23{3,}(?=$|[,.!?])", lambda m: "ha ha ha"),
         (Kind.NUMBER, r"(?:(?<!.)|(?<=[,.!?] ))6{3,}(?=$|[,.!?])", lambda m: SPEECH.digits(m[0])),
@@ -475,6 +507,8 @@ ENGLISH = SPEECH.language(
         (Kind.CODE, r"(\d{1,3}(?:\.\d{1,3}){3})(?::(\d{1,5}))?(?![\w.]\d|\w)", _address),
         (Kind.DATE, rf"(\d{{1,2}})/(\d{{1,2}})/(\d{{4}}|\d\d){END}", _slash_date),
         (Kind.DATE, rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){END}", lambda m: _date(*m.groups())),
+        (Kind.DATE, rf"(\d{{1,2}})\.(\d{{1,2}})\.((?:19|20)\d\d){END}", _dotted_date),
+        (Kind.DATE, r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)(?::\d\d(?:\.\d+)?)?(Z?)(?![\w:])", _timestamp),
         (
             Kind.DATE,
             rf"(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})\b(,? (?:19|20)\d\d(?!\d))?",
@@ -510,6 +544,7 @@ ENGLISH = SPEECH.language(
             lambda m: f"{SPEECH.said(m[1])} {SPEECH.said(m[2])}",
         ),
         (Kind.FRACTION, rf"(\d+) (\d)/(\d){END}", _mixed),
+        (Kind.FRACTION, r"(\d)/(\d)(?:rd|th)s?(?![A-Za-z\d_])", _parts),
         (Kind.FRACTION, rf"24-7{END}(?!-)", lambda m: SPEECH.fractions["24", "7"]),
         (Kind.FRACTION, rf"(\d+(?:\.\d+)?)(?:/| / )(\d+){END}", _slash),
         (Kind.UNIT, r"(\d{1,2})['′](\d{1,2})(\"|″|'')?(?![A-Za-z\d_])", _feet),
@@ -517,6 +552,16 @@ ENGLISH = SPEECH.language(
             Kind.UNIT,
             r"(\d{3,4})([pi])(\d{2,3})?(?![A-Za-z\d_])",
             lambda m: f"{_pairs(m[1])} {m[2]}{f' {english(int(m[3]))}' if m[3] else ''}",
+        ),
+        (
+            Kind.UNIT,
+            r"([48])[kK](\d{2,3})(?![A-Za-z\d_])",
+            lambda m: f"{english(int(m[1]))} k {english(int(m[2]))}",
+        ),
+        (
+            Kind.UNIT,
+            r"([1-9]\d{2,3})\s?[xX×]\s?([1-9]\d{2,3})(?![A-Za-z\d_.])",
+            lambda m: f"{_pairs(m[1])} by {_pairs(m[2])}",
         ),
         (Kind.CODE, r"401\(?[kK]\)?(?![A-Za-z\d_])", lambda m: "four oh one k"),
         (Kind.UNIT, rf"({NUMBER})\s?(k?m|cm|mm|ft|in)\s?[x×]\s?({NUMBER})\s?\2(?![A-Za-z\d_])", _by),
@@ -559,7 +604,7 @@ ENGLISH = SPEECH.language(
         (Kind.SIGN, r"([A-G])#(m?)(?![A-Za-z\d_])", lambda m: f"{m[1]} sharp{' minor' * bool(m[2])}"),
         (Kind.WORD, rf"({'|'.join(_SHORT)})(?:\.|(?![A-Za-z\d_]))", lambda m: _SHORT[m[1]]),
         (Kind.WORD, r"[Ll]v(?:l|(?=\s?\d))\.?(?=\s?\d)", lambda m: "level"),
-        (Kind.WORD, r"(?i)(vol|ch|pp?)\.\s?(?=\d)", lambda m: f"{_NUMBERED[m[1].lower()]} "),
+        (Kind.ROMAN, r"[IVX]{2,6}(?='s(?![A-Za-z]))", _possessive),
         (Kind.WORD, r"ft\.(?=\s[A-Z])", lambda m: "featuring"),
         (Kind.DATE, r"(?i)(mon|tues?|wed|thu(?:rs)?|fri|sat|sun)\.?(?![A-Za-z\d_])", _weekday),
         (Kind.SIGN, r"[xX]\s?(\d+(?:\.\d+)?)(?![A-Za-z\d_]|\.\d)", lambda m: f"times {SPEECH.said(m[1])}"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.readings import language_of
 from appliance.text.languages.spoken import Speech
-from appliance.text.spans import Kind
+from appliance.text.spans import Kind, before
 
 _SMALL = str.split(
     "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize dix-sept "
@@ -61,6 +62,20 @@ def _ordinal(match: re.Match[str]) -> str:
     return ordinal(int(match[1]), "f" if ending in ("re", "ère", "ere") else "")
 
 
+def _decade(match: re.Match[str]) -> str | None:
+    """les 90's"""
+    is_decade = re.search(r"(?i)(?<!\w)(?:les|années|des) $", before(match))
+    return cardinal(int(match[1])) if is_decade else None
+
+
+def _ratio(match: re.Match[str]) -> str | None:
+    """A screen in 16/9; not le 16/9, or 16/9 à 20h."""
+    is_date = re.search(r"(?i)(?<!\w)(?:le|du|au) $", before(match)) or re.match(
+        r"\s(?:à|vers)\s\d{1,2}\s?[h:]", match.string[match.end() :]
+    )
+    return None if is_date else f"{cardinal(int(match[1]))} {'tiers' if match[2] == '3' else 'neuvièmes'}"
+
+
 def clock(hour: int, minute: int, marked: bool) -> str:
     words = f"{cardinal(hour, 'f')} heure{'s' * (hour > 1)}"
     return f"{words} {cardinal(minute)}" if minute else words
@@ -77,7 +92,8 @@ SPEECH = Speech(
     units="""
         m2 mètre carré/mètres carrés; km2 kilomètre carré/kilomètres carrés
         cm2 centimètre carré/centimètres carrés; m3 mètre cube/mètres cubes
-        kbit kilobit/s; mbit mégabit/s; gbit gigabit/s; gbps gigabit/s par seconde; ¢ centime/s
+        kbit kilobit/s; kbps kilobit/s par seconde
+        mbit mégabit/s; gbit gigabit/s; gbps gigabit/s par seconde; ¢ centime/s
         ct centime/s; cts centime/s; mah milliampère-heure/milliampères-heures; gw gigawatt/s; º degré/s
         kcal f:kilocalorie/s; pts point/s
         kg kilo/s; g gramme/s; mg milligramme/s; t f:tonne/s; km kilomètre/s; m mètre/s; cm centimètre/s
@@ -104,6 +120,8 @@ SPEECH = Speech(
     """,
     per_word="par {}",
     clock_before="à|vers|dès|jusqu'à",
+    lasting="reste|restent|restant|restantes|encore",
+    labelled="p. = page; ch. = chapitre; ép = épisode; ep = épisode",
     degrees="celsius|fahrenheit|centigrades|nord|sud|est|ouest|sous|dehors|ici|chez|hier|demain|ce|cette|environ",
     weather="fait|faisait|fera|température",
     currencies="""
@@ -137,7 +155,7 @@ SPEECH = Speech(
     "|acte|page|tome",
     signs="et|plus|égale|pour cent|fois|divisé par|moins|plus ou moins|inférieur ou égal à"
     "|supérieur ou égal à"
-    "|inférieur à|supérieur à|différent de|environ|racine de|à|au carré",
+    "|inférieur à|supérieur à|différent de|environ|racine de|à|au carré|puissance",
     limits="moins de|plus de",
     to="à",
     score="à",
@@ -168,22 +186,28 @@ SPEECH = Speech(
         jpp = j'en peux plus; bi1 = bien; koi29 = quoi de neuf; bcp = beaucoup; dsl = désolé; slt = salut
         tkt = t'inquiète; tjrs = toujours; lvl = niveau
         mme = madame; mlle = mademoiselle; svp = s'il vous plaît; stp = s'il te plaît; rdv = rendez-vous
-        qqn = quelqu'un; qqch = quelque chose
+        qqn = quelqu'un; qqch = quelque chose; pk = pourquoi; pkoi = pourquoi
+        c-à-d = c'est-à-dire; dr = docteur
     """,
     abbreviations="""
         M. = monsieur; MM. = messieurs; Dr. = docteur; Pr. = professeur
+        av. J.-C. = avant Jésus-Christ; ap. J.-C. = après Jésus-Christ; St. = saint; Ste. = sainte
         c.-à-d. = c'est-à-dire; p. ex. = par exemple; ex. = exemple; etc. = et cetera; env. = environ
         max. = maximum
         min. = minimum; av. = avenue; bd. = boulevard; tél. = téléphone; chap. = chapitre
         vol. = volume; art. = article; éd.; pers. = personnes
     """,
 )
-FRENCH = SPEECH.language(
+FRENCH = language_of(
+    SPEECH,
     numbers=(
         (Kind.TIME, r"(?i)24\s?h(?:eures)?\s?/\s?24(?!\d)", lambda m: "vingt-quatre heures sur vingt-quatre"),
         (Kind.TIME, r"(?i)7\s?j(?:ours)?\s?/\s?7(?!\d)", lambda m: "sept jours sur sept"),
         (Kind.NUMBER, r"(?i)(\d{1,4})(er|ère|ere|re|ème|eme|ième|nde|nd|e|è)s?(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
+        (Kind.YEAR, r"([1-9]0)['’]?s(?!\w)", _decade),
+        (Kind.FRACTION, r"(16(?=/9)|21(?=/9)|4(?=/3))/(9|3)(?![\w/])", _ratio),
+        (Kind.TIME, r"3/4\s(?:h(?!\w)|heures?)", lambda m: "trois quarts d'heure"),
         (
             Kind.UNIT,
             r"([12])\s?m\s?(\d\d)(?!\w)",
@@ -202,6 +226,7 @@ FRENCH = SPEECH.language(
     ),
     words=(
         (Kind.SIGN, r"(?i)n[º°]\s?(?=\d)", lambda m: "numéro "),
-        (Kind.WORD, r"(p|ch)\.\s?(?=\d)", lambda m: "page " if m[1] == "p" else "chapitre "),
+        (Kind.ROMAN, r"I(er|[eè]re|re)(?!\w)", lambda m: "premier" if m[1] == "er" else "première"),
+        (Kind.WORD, r"(?<=[IVX]e )s\.|(?<=[IVX]ème )s\.", lambda m: "siècle"),
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.readings import language_of
 from appliance.text.languages.spoken import Speech
 from appliance.text.spans import Kind, before
 
@@ -184,6 +185,12 @@ SPEECH = Speech(
     """,
     per_word="pro {}",
     clock_before="um|ab|gegen|bis|seit|kurz vor|kurz nach",
+    lasting="noch|übrig|verbleiben|fehlen",
+    kings="Ludwig|Heinrich|Friedrich(?: Wilhelm)?|Wilhelm|Karl|Otto|Georg|Philipp|Leopold|Joseph|Ferdinand"
+    "|Johannes(?: Paul)?|Paul|Pius|Benedikt|Leo|Nikolaus|Alexander|Napoleon|Rudolf|Konrad|Franz",
+    queens="Elisabeth|Elizabeth|Katharina|Margarethe",
+    regnal_stop=r"\.?",
+    regnal=lambda number, gender: f"{'die' if gender == 'f' else 'der'} {ordinal(number).capitalize()}",
     currencies="""
         € Euro|Cent; EUR Euro|Cent; $ Dollar|Cent; US$ US-Dollar|Cent; USD US-Dollar|Cent; £ Pfund|Pence
         ¥ Yen; ₽ Rubel|Kopeke/n; ₹ f:Rupie/n|Paisa; ₩ Won; ₿ Bitcoin/s; CHF Franken|Rappen
@@ -202,7 +209,7 @@ SPEECH = Speech(
     no_noun=r"[a-zäöü].*|Uhr",
     labels="level|platz|runde|nr|nummer|teil|staffel|folge|part|stufe|team|phase|kapitel|akt|map|top|tag|season",
     signs="und|plus|gleich|Prozent|mal|geteilt durch|minus|plus minus|höchstens|mindestens|kleiner als"
-    "|größer als|ungleich|ungefähr|Wurzel aus|zu|Quadrat",
+    "|größer als|ungleich|ungefähr|Wurzel aus|zu|Quadrat|hoch",
     limits="weniger als|mehr als",
     to="bis",
     score="zu",
@@ -227,6 +234,7 @@ SPEECH = Speech(
     weekdays="; ".join(f"{short} = {name}" for short, name in _DAYS.items()),
     day_range="{} bis {}",
     chat="lvl = Level; vllt = vielleicht; zb = zum Beispiel; mfg = mit freundlichen Grüßen",
+    labelled="bd. = Band; f. = Folge; ep = Episode",
     symbols={"§": " Paragraf "},
     abbreviations="""
         z. B. = zum Beispiel; d. h. = das heißt; u. a. = unter anderem; bzw. = beziehungsweise; ca. = circa
@@ -237,10 +245,12 @@ SPEECH = Speech(
         n. V. = nach Verlängerung; n. E. = nach Elfmeterschießen
         Mio. = Millionen; Mrd. = Milliarden; Std. = Stunden; Abs. = Absatz; Kap. = Kapitel
         mind. = mindestens; exkl. = exklusive; zzgl. = zuzüglich; bzgl. = bezüglich; s. u. = siehe unten
+        v. Chr. = vor Christus; n. Chr. = nach Christus; Jh. = Jahrhundert; Jhd. = Jahrhundert
         z. T. = zum Teil; u. U. = unter Umständen; Art. = Artikel; Abb. = Abbildung; Tel. = Telefon
     """,
 )
-GERMAN = SPEECH.language(
+GERMAN = language_of(
+    SPEECH,
     numbers=(
         (Kind.TIME, r"(?i)([01]?\d|2[0-4])\.([0-5]\d)\s?uhr\b", lambda m: clock(int(m[1]), int(m[2]), True)),
         (Kind.TIME, r"(?i)1(?=\s?uhr\b)", lambda m: "ein"),
@@ -274,5 +284,6 @@ GERMAN = SPEECH.language(
             lambda m: "Frau",
         ),
         (Kind.WORD, r"S\.(?=\s\d)", lambda m: "Seite"),
+        (Kind.WORD, r"([A-ZÄÖÜ][a-zäöüß]*s?)tr\.(?=\s?\d)", lambda m: f"{m[1]}traße"),
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.readings import language_of
 from appliance.text.languages.spoken import Speech
 from appliance.text.spans import Kind, Say, before
 
@@ -106,7 +107,8 @@ def _rupees(match: re.Match[str]) -> str:
 
 def _limit(match: re.Match[str]) -> str:
     """<5 मिनट"""
-    return f"{SPEECH.said(SPEECH.plain(match[2]))}{match[3] or ''} से {'कम' if match[1] == '<' else 'ज़्यादा'}"
+    unit = " प्रतिशत" if match[3] in ("%", " %") else match[3] or ""
+    return f"{SPEECH.said(SPEECH.plain(match[2]))}{unit} से {'कम' if match[1] == '<' else 'ज़्यादा'}"
 
 
 SPEECH = Speech(
@@ -122,7 +124,7 @@ SPEECH = Speech(
     units="""
         m2 वर्ग मीटर; km2 वर्ग किलोमीटर; m3 घन मीटर; mbit मेगाबिट; gbit गीगाबिट; gbps गीगाबिट प्रति सेकंड
         ¢ सेंट; mah मिलीएम्पियर घंटा/मिलीएम्पियर घंटे; kwh किलोवाट घंटा/किलोवाट घंटे; gw गीगावाट
-        khz किलोहर्ट्ज़; mg मिलीग्राम; º डिग्री
+        khz किलोहर्ट्ज़; मी मीटर; mg मिलीग्राम; º डिग्री
         kg किलो; g ग्राम; km किलोमीटर; m मीटर; cm सेंटीमीटर; mm मिलीमीटर; l लीटर; ml मिलीलीटर; ft फ़ुट
         km/h किलोमीटर प्रति घंटा; kmph किलोमीटर प्रति घंटा; kb केबी; mb एमबी; gb जीबी; tb टीबी; mbps एमबीपीएस
         fps एफपीएस; hz हर्ट्ज़; mhz मेगाहर्ट्ज़; ghz गीगाहर्ट्ज़; w वाट; kw किलोवाट; db डेसिबल; px पिक्सल
@@ -164,8 +166,9 @@ SPEECH = Speech(
     date_before="तारीख|दिनांक|तक|को",
     clock=clock,
     hour=r"\s?बजे",
+    lasting="बाकी|बाक़ी|बचे",
     signs="और|प्लस|बराबर|प्रतिशत|गुणा|भाग|माइनस|प्लस माइनस|से कम या बराबर|से ज़्यादा या बराबर|से कम|से ज़्यादा"
-    "|बराबर नहीं|लगभग|वर्गमूल|से|का वर्ग",
+    "|बराबर नहीं|लगभग|वर्गमूल|से|का वर्ग|की घात",
     to="से",
     score="",
     out_of="बटा",
@@ -198,7 +201,8 @@ _POSTPOSITION = "में|से|तक|का|की|के|को|पर"
 _END = r"(?![\w%°]|[.,:/]\d)"
 _WORD_END = r"(?![\w\u0900-\u0903\u093a-\u094f])"
 _SCALE = "k|लाख|करोड़|हज़ार|हजार|L|Cr"
-HINDI = SPEECH.language(
+HINDI = language_of(
+    SPEECH,
     numbers=(
         (Kind.TIME, r"(?i)(\d{1,2})(?:[:.](\d\d))?\s?([ap])\.?m\b\.?", _half_day),
         *(
@@ -220,6 +224,6 @@ HINDI = SPEECH.language(
     ),
     signs=(
         (Kind.SIGN, r"(?<=\d)/-(?!\w)", lambda m: " "),  # 500/- is a price
-        (Kind.UNIT, r"(?<![\w)<>])([<>])(\d[\d,]*(?:\.\d+)?)(\s[\u0900-\u097f]+)?(?!\w)", _limit),
+        (Kind.UNIT, r"(?<![\w)<>])([<>])(\d[\d,]*(?:\.\d+)?)(\s?%|\s[\u0900-\u097f]+)?(?!\w)", _limit),
     ),
 )

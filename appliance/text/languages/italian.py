@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.numbers import roman
-from appliance.text.languages.spoken import Speech
+from appliance.text.languages.readings import language_of
+from appliance.text.languages.spoken import Noun, Speech
 from appliance.text.spans import Kind, before
 
 _SMALL = str.split(
@@ -71,7 +72,12 @@ def clock(hour: int, minute: int, marked: bool) -> str:
     return f"{words} e {cardinal(minute)}" if minute else words
 
 
-SPEECH = Speech(
+class _Italian(Speech):
+    def counted(self, number: str, noun: Noun) -> str:
+        return re.sub(r"^una (?=[aeiou])", "un'", super().counted(number, noun))
+
+
+SPEECH = _Italian(
     code="it",
     cardinal=cardinal,
     ordinal=ordinal,
@@ -82,7 +88,8 @@ SPEECH = Speech(
         mq metro quadrato/metri quadrati
         m2 metro quadrato/metri quadrati; km2 chilometro quadrato/chilometri quadrati
         cm2 centimetro quadrato/centimetri quadrati
-        m3 metro cubo/metri cubi; kbit kilobit; mbit megabit; gbit gigabit; gbps gigabit al secondo
+        m3 metro cubo/metri cubi; kbit kilobit; kbps kilobit al secondo
+        mbit megabit; gbit gigabit; gbps gigabit al secondo
         ¢ centesimo/centesimi; mah milliampere ora; gw gigawatt; khz chilohertz; ct centesimo/centesimi
         cent centesimo/centesimi; kcal f:chilocaloria/chilocalorie
         kg chilo/chili; g grammo/grammi; mg milligrammo/milligrammi; t f:tonnellata/tonnellate
@@ -109,6 +116,12 @@ SPEECH = Speech(
     """,
     per_word="a {}",
     clock_before="alle|dalle|all'|ore|verso le",
+    lasting="in|tra|fra|per|dura|durata|mancano|restano|rimangono",
+    labelled="p. = pagina; pagg. = pagine; ep = episodio; nr = numero; sec. = secolo; s. = secolo",
+    kings="Luigi|Enrico|Vittorio Emanuele|Umberto|Carlo|Federico|Francesco|Filippo|Giorgio|Guglielmo|Pio"
+    "|Leone|Giovanni(?: Paolo)?|Paolo|Benedetto|Clemente|Riccardo|Edoardo|Napoleone|Urbano|Sisto",
+    queens="Elisabetta|Caterina|Maria|Isabella",
+    regnal=ordinal,
     degrees="sotto|sopra|celsius|fahrenheit|centigradi|nord|sud|est|ovest|fuori|oggi|ieri|domani|stasera|stamattina|adesso|ora|circa|gradi",
     weather="sono|fa|fanno|temperatura|circa|ci sono",
     currencies="""
@@ -141,7 +154,7 @@ SPEECH = Speech(
     labels="livello|lvl|numero|n|top|parte|stagione|capitolo|round|mappa|fase|episodio|versione|opzione"
     "|atto|pagina|tappa",
     signs="e|più|uguale|per cento|per|diviso|meno|più o meno|minore o uguale a|maggiore o uguale a"
-    "|minore di|maggiore di|diverso da|circa|radice di|a|al quadrato",
+    "|minore di|maggiore di|diverso da|circa|radice di|a|al quadrato|elevato a",
     limits="meno di|più di",
     to="a",
     score="a",
@@ -167,7 +180,8 @@ SPEECH = Speech(
     "; dom = domenica",
     day_range="da {} a {}",
     chat="xò = però; qst = questo; qnd = quando; cmq = comunque"
-    "; nn = non; xké = perché; xkè = perché; grz = grazie; lvl = livello; sig.ra = signora"
+    "; nn = non; xké = perché; xkè = perché; xche = perché; xchè = perché; ke = che; qlc = qualcosa"
+    "; qlcn = qualcuno; grz = grazie; lvl = livello; sig.ra = signora"
     "; v.le = viale; p.zza = piazza; c.so = corso"
     "; dott.ssa = dottoressa; prof.ssa = professoressa",
     abbreviations="""
@@ -178,9 +192,13 @@ SPEECH = Speech(
         cfr. = confronta; pers. = persone
     """,
 )
-ITALIAN = SPEECH.language(
+ITALIAN = language_of(
+    SPEECH,
     numbers=(
         (Kind.NUMBER, r"1\s(?=[aeiou]\w*a\b)", lambda m: "un'"),
+        (Kind.TIME, r"(?<=ll['’])1(?![\w:.,])", lambda m: "una"),
+        (Kind.TIME, r"(?i)24\s?h(?:ore)?\s?/\s?24(?!\d)", lambda m: "ventiquattro ore su ventiquattro"),
+        (Kind.TIME, r"(?i)7\s?gg?\s?/\s?7(?!\d)", lambda m: "sette giorni su sette"),
         (Kind.PHONE, r"3\d\d[ .-]\d{6,7}(?!\d)", lambda m: SPEECH.grouped(m[0])),
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,2})([ao])(?=\s[^\W\d_]{3})", _ordinal),
@@ -190,10 +208,11 @@ ITALIAN = SPEECH.language(
     ),
     words=(
         (Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "numero "),
+        (Kind.WORD, r"(?<=[IVX] )sec\.", lambda m: "secolo"),
         (Kind.TIME, r"[hH]\.?\s(?=\d{1,2}(?:[.:][0-5]\d)?(?![\w.,:]))", lambda m: "ore "),
         (
             Kind.ROMAN,
-            r"([IVX]{2,6})(?=\ssecolo(?!\w))|(?<=secolo\s)([IVX]{2,6})(?!\w)",
+            r"([IVX]{1,6})(?=\s(?:secolo(?!\w)|sec\.))|(?:(?<=secolo\s)|(?<=sec\. ))([IVX]{1,6})(?!\w)",
             lambda m: ordinal(roman(m[1] or m[2])),
         ),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.quantity import is_rating
+from appliance.text.languages.readings import language_of
 from appliance.text.languages.spoken import Speech
 from appliance.text.scripts import KANA
 from appliance.text.spans import Kind, before
@@ -150,7 +151,10 @@ def _from_to(match: re.Match[str]) -> str:
 
 def _limit(match: re.Match[str]) -> str:
     """<5分"""
-    words = counted(int(match[2]), match[3]) if match[3] else cardinal(int(match[2]))
+    if match[3] in ("%", "％"):
+        words = f"{cardinal(int(match[2]))}パーセント"
+    else:
+        words = counted(int(match[2]), match[3]) if match[3] else cardinal(int(match[2]))
     return f"{words}{'みまん' if match[1] in '<＜' else 'ちょう'}"
 
 
@@ -228,7 +232,7 @@ SPEECH = Speech(
     """,
     cased="""
         W ワット; V ボルト; A アンペア; Ah アンペアアワー; Wh ワットじ; mA ミリアンペア; kV キロボルト
-        MW メガワット
+        MW メガワット; L リットル
     """,
     per="""
         s まいびょう; sec まいびょう; min まいふん; h まいじ; d まいにち; 秒 まいびょう; 分 まいふん
@@ -251,8 +255,9 @@ SPEECH = Speech(
     day=_day,
     date=("{month}{day}", "{year}"),
     clock=clock,
+    lasting="あと|残り|のこり",
     signs="アンド|プラス|イコール|パーセント|かける|わる|ひく|プラスマイナス|いか|いじょう|しょうなり|だいなり"
-    "|ノットイコール|やく|ルート|、|のにじょう",
+    "|ノットイコール|やく|ルート|、|のにじょう|の",
     to="から",
     score="たい",
     out_of="ぶんの",
@@ -274,12 +279,14 @@ SPEECH = Speech(
         ("24", "7"): "にじゅうよじかん",
     },
 )
-_WEEK = "月火水木金土日"
+_WEEKDAYS = dict(zip("月火水木金土日", str.split("げつ か すい もく きん ど にち"), strict=True))
+_WEEK = "".join(_WEEKDAYS)
 _COUNTER = "|".join(sorted(_COUNTERS, key=len, reverse=True))
 _NUMBER = r"(?P<n>\d{1,3}(?:,\d{3})+|\d{1,12})(?:\.(?P<part>\d+))?"
 _COUNT = _NUMBER + rf"(?P<scale>[百千万億兆])?(?P<counter>{_COUNTER})?(?P<tail>間?[目半]?)"
 _END = r"(?![A-Za-z\d_%°]|[.,:/]\d)"
-JAPANESE = SPEECH.language(
+JAPANESE = language_of(
+    SPEECH,
     numbers=(
         (Kind.LAUGHTER, r"(?<![\d.,:A-Za-z/%¥$+-])8{3,}(?=$|[\s、。!！?？…wW♪~〜])", _applause),
         (Kind.LAUGHTER, rf"(?<![^\s、。!！?？…])8{{4,}}(?=[{KANA}])", lambda m: "ぱちぱちぱち"),
@@ -296,6 +303,16 @@ JAPANESE = SPEECH.language(
         (Kind.RANGE, rf"(\d{{1,4}})({_COUNTER})?\s?[-–—~～〜]\s?(\d{{1,4}})({_COUNTER})", _from_to),
         (Kind.RANGE, rf"([1-8])[,、]([2-9])({_COUNTER})", _or_one_more),
         (Kind.SCORE, r"(?i)1\s?on\s?1(?![A-Za-z\d])", lambda m: "ワンオンワン"),
+        (
+            Kind.FRACTION,
+            r"(\d{1,3})分の(\d{1,3})(?!\d)",
+            lambda m: f"{cardinal(int(m[1]))}ぶんの{cardinal(int(m[2]))}",
+        ),
+        (
+            Kind.NUMBER,
+            r"(\d{1,4})\^(\d{1,4})(?!\d)",
+            lambda m: f"{cardinal(int(m[1]))}の{cardinal(int(m[2]))}じょう",
+        ),
         (Kind.NUMBER, r"100均", lambda m: "ひゃっきん"),
         (Kind.NUMBER, r"([1-9])つ", lambda m: _THINGS[int(m[1]) - 1]),
         (
@@ -306,6 +323,7 @@ JAPANESE = SPEECH.language(
         (Kind.UNIT, rf"(?P<sign>(?<![A-Za-z\d.)])[-−+])?{_COUNT}(?<=\D)", _counted),
     ),
     words=(
+        (Kind.NUMBER, r"(?i)pp?\.\s?(\d+)(?!\d)", lambda m: f"{cardinal(int(m[1]))}ページ"),
         (Kind.TIME, r"(?i)([ap])m\s?(\d{1,2})(?:[:時](\d\d)分?|時)?()(?!\d)", _half_day),
         (Kind.WORD, r"(?i)lv\.?\s?(?=\d)", lambda m: "レベル"),
         (Kind.NUMBER, r"(?i)no\.\s?(\d+)(?![A-Za-z\d])", lambda m: f"ナンバー{SPEECH.said(m[1])}"),
@@ -316,6 +334,7 @@ JAPANESE = SPEECH.language(
         (Kind.NUMBER, r"#(\d+)(?![A-Za-z\d])", lambda m: counted(int(m[1]), "番")),
         (Kind.RANGE, r"(?<=\d)[〜～~](?=\d)", lambda m: "から"),
         (Kind.RANGE, rf"(?<=(?<!\w)[{_WEEK}])\s?[-–—~～〜]\s?(?=[{_WEEK}](?!\w))", lambda m: "から"),
-        (Kind.UNIT, rf"(?<![\w)<>＜＞])([<>＜＞])(\d{{1,6}})({_COUNTER})?(?![\d.,])", _limit),
+        (Kind.UNIT, rf"(?<![\w)<>＜＞])([<>＜＞])(\d{{1,6}})({_COUNTER}|[%％])?(?![\d.,])", _limit),
+        (Kind.DATE, rf"(?<=[日\d])[(（]([{_WEEK}])[)）]", lambda m: f"{_WEEKDAYS[m[1]]}ようび"),
     ),
 )

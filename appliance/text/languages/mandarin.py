@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from appliance.text.languages.numbers import chinese, chinese_digits, roman
 from appliance.text.languages.quantity import DASH, END, NUMBER, PHONE
+from appliance.text.languages.readings import language_of
 from appliance.text.languages.spoken import Amount, Noun, Speech
 from appliance.text.spans import Kind, before
 
@@ -53,6 +55,9 @@ _SALES = ("886", "618", "315", "5201314", "1314520", "520", "521", "1314", "996"
 _NOT_COUNTED = rf"(?![\d.%A-Za-z{_MEASURES}日号月])"
 _LONG_AGO = re.compile(r"(?:前|后|来|间|之|多|以|了|内|里|级|半|期|时)")
 _SO_LONG = re.compile(r"(?:了|过|近|约|满|第|整整|已|达|这|那|有|长达|超过|每|用|花|等|刑|个)$")
+_LASTING = re.compile(
+    r"(?:倒计时|速通|用时|耗时|还剩|剩余|只剩|纪录|记录|成绩|时长|PB|pb)[:：]?(?:是|为|了)?\s?$"
+)
 _HALVES = re.compile(r"(?:上午|下午|晚上|早上|中午|凌晨|傍晚|今晚|明晚)\s?$")
 
 
@@ -65,6 +70,8 @@ class _Mandarin(Speech):
         if amount.sign == "A" and not _CURRENT.search(text):
             return None
         around = before(match, 8) + text[match.end() : match.end() + 6]
+        if amount.scale in ("k", "K") and (thousands := Decimal(amount.number)) >= 10:
+            return Amount(f"{(thousands * 1_000).normalize():f}", "", amount.sign)
         if amount.scale == "W" and not amount.sign and _WATTS.search(around):
             return Amount(amount.number, "", "瓦")
         return amount
@@ -168,7 +175,7 @@ SPEECH = _Mandarin(
     clock=lambda hour, minute, marked: _clock_words(hour, minute),
     phone=rf"{PHONE}|1\d{{10}}|0\d{{6,}}|\d{{3,4}}(?:[ -]\d{{3,8}}){{1,2}}",
     phone_digits=9,
-    signs="和|加|等于|百分号|乘|除以|减|正负|小于等于|大于等于|小于|大于|不等于|约等于|根号|到|平方",
+    signs="和|加|等于|百分号|乘|除以|减|正负|小于等于|大于等于|小于|大于|不等于|约等于|根号|到|平方|的",
     symbols=dict(zip("@$€£¥°→#", str.split("艾特 美元 欧元 英镑 元 度 到 号"), strict=True)),
     slash="/",
     limits="不到|超过",
@@ -271,12 +278,20 @@ def _years(match: re.Match[str]) -> str | None:
     return f"{chinese_digits(a)}到{chinese_digits(b)}" if int(a) < int(b) else None
 
 
+def _lasting(hours: int, minutes: int, seconds: int) -> str:
+    """倒计时00:45; 速通2:30:15"""
+    parts = ((hours, "小时"), (minutes, "分" if seconds else "分钟"), (seconds, "秒"))
+    return "".join(f"{SPEECH.twos(str(n))}{name}" for n, name in parts if n) or "零秒"
+
+
 def _clock(match: re.Match[str]) -> str | None:
     groups = match.groupdict()
     hour, minute, second = (int(groups.get(name) or 0) for name in ("hour", "minute", "second"))
     if hour > 24 or minute > 59 or second > 59:
         return None
     half = {"a": "上午", "p": "下午"}.get((groups.get("half") or "").lower(), "")
+    if not half and _LASTING.search(before(match)):
+        return _lasting(*(hour, minute, second) if groups.get("second") else (0, hour, minute))
     return ("" if _HALVES.search(before(match)) else half) + _clock_words(hour, minute, second)
 
 
@@ -325,8 +340,16 @@ _LETTER_END = r"(?![A-Za-z\d_]|[.,:]\d|(?<=\d)/\d)"
 _PART_OF_DAY = "(?:上午|下午|晚上|早上|凌晨|中午|傍晚|次日|第二天|明天|今晚|明早)"
 
 
-MANDARIN = SPEECH.language(
+MANDARIN = language_of(
+    SPEECH,
     numbers=(
+        (Kind.SIGN, r"(?<=[歼轰运苏图格])(?<!\d.)[-－](?=\d)", lambda m: ""),
+        (Kind.CODE, r"98[kK](?![A-Za-z\d]|\s?[粉人赞播元块观次])", lambda m: "九八K"),
+        (
+            Kind.MONEY,
+            r"(?<=满)(\d+)[-－](\d+)(?!\d)",
+            lambda m: f"{SPEECH.said(m[1])}减{SPEECH.said(m[2])}",
+        ),
         (Kind.LAUGHTER, rf"233+(?![\d.%{_MEASURES}号])", _laughter),
         (
             Kind.GOODBYE,
@@ -431,6 +454,7 @@ MANDARIN = SPEECH.language(
         ),
         (Kind.NUMBER, r"[Ll][Vv]\.?\s?(\d+)(?![A-Za-z\d.])级?", lambda m: f"{SPEECH.said(m[1])}级"),
         (Kind.NUMBER, r"[Nn][Oo]\.\s?(\d+)", lambda m: f"第{SPEECH.said(m[1])}"),
+        (Kind.NUMBER, r"(KDA?|ADR)\s?(\d+\.\d+)(?![\w.])", lambda m: f"{m[1]}{SPEECH.said(m[2])}"),
         (Kind.SIGN, r"C\+\+", lambda m: "C加加"),
         (Kind.SIGN, r"([CF])#", lambda m: f"{m[1]}井"),
         (Kind.SIGN, r"[xX]\s?(\d+)(?![A-Za-z\d])", lambda m: f"乘{SPEECH.said(m[1])}"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.readings import language_of
 from appliance.text.languages.spoken import Speech
 from appliance.text.spans import Kind
 
@@ -87,7 +88,8 @@ SPEECH = Speech(
     units="""
         m2 metro quadrado/metros quadrados; km2 quilômetro quadrado/quilômetros quadrados
         cm2 centímetro quadrado/centímetros quadrados; m3 metro cúbico/metros cúbicos
-        kbit quilobit/s; mbit megabit/s; gbit gigabit/s; gbps gigabit/s por segundo; ¢ centavo/s
+        kbit quilobit/s; kbps quilobit/s por segundo
+        mbit megabit/s; gbit gigabit/s; gbps gigabit/s por segundo; ¢ centavo/s
         mah miliampere-hora/miliamperes-hora; gw gigawatt/s; khz quilohertz; kcal f:quilocaloria/s
         kg quilo/s; g grama/s; mg miligrama/s; t f:tonelada/s; km quilômetro/s; m metro/s; cm centímetro/s
         mm milímetro/s; l litro/s; ml mililitro/s; km/h quilômetro/s por hora; kmh quilômetro/s por hora
@@ -111,6 +113,12 @@ SPEECH = Speech(
     """,
     per_word="por {}",
     clock_before="às|as|das|até as|até às|desde as",
+    lasting="em|por|durante|duram?|durou|faltam?|restam?|há|daqui a",
+    labelled="p. = página; págs. = páginas; ep = episódio; séc. = século",
+    kings="Luís|Pedro|João(?: Paulo)?|Manuel|Afonso|Carlos|Henrique|Filipe|Felipe|Jorge|Sebastião|Bento|Pio"
+    "|José|Paulo|Francisco|Ricardo|Eduardo|Napoleão|Sancho|Dinis",
+    queens="Isabel|Elizabeth|Catarina|Maria|Joana",
+    regnal=lambda number, gender: ordinal(number, gender) if number < 11 else cardinal(number),
     degrees="abaixo|acima|celsius|fahrenheit|centígrados|norte|sul|leste|oeste|fora|aqui|lá|ontem|amanhã|graus",
     weather="faz|fazem|fazendo|está|temperatura(?: de)?",
     currencies="""
@@ -120,7 +128,8 @@ SPEECH = Speech(
         ₹ f:rupia/s|paisa; ₩ won/s; ₿ bitcoin/s; CHF franco/s|cêntimo/s
     """,
     cents=" e {} {cent}",
-    scales="M 1000000 milhão/milhões; mi 1000000 milhão/milhões; bi 1000000000 bilhão/bilhões",
+    scales="M 1000000 milhão/milhões; mi 1000000 milhão/milhões; bi 1000000000 bilhão/bilhões"
+    "; tri trilhão/trilhões",
     thousands="k K",
     of="de ",
     months="janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
@@ -139,7 +148,7 @@ SPEECH = Speech(
     labels="nível|lvl|número|nº|top|parte|temporada|capítulo|round|rodada|mapa|fase|episódio|versão|opção"
     "|ato|página",
     signs="e|mais|igual a|por cento|vezes|dividido por|menos|mais ou menos|menor ou igual a|maior ou igual a"
-    "|menor que|maior que|diferente de|cerca de|raiz de|para|ao quadrado",
+    "|menor que|maior que|diferente de|cerca de|raiz de|para|ao quadrado|elevado a",
     limits="menos de|mais de",
     to="a",
     score="a",
@@ -164,7 +173,8 @@ SPEECH = Speech(
     weekdays="seg = segunda; ter = terça; qua = quarta; qui = quinta; sex = sexta; sáb = sábado; sab = sábado"
     "; dom = domingo",
     day_range="de {} a {}",
-    chat="mt = muito; oq = o que; sdds = saudades; bjs = beijos"
+    chat="qdo = quando; kd = cadê; cmg = comigo; pfv = por favor; abs = abraços; q isso = que isso"
+    "; mt = muito; oq = o que; sdds = saudades; bjs = beijos"
     "; vc = você; vcs = vocês; tb = também; tbm = também; pq = porque; hj = hoje; blz = beleza"
     "; obg = obrigado; vlw = valeu; flw = falou; vdd = verdade; msm = mesmo; mto = muito; dps = depois"
     "; lvl = nível",
@@ -176,7 +186,8 @@ SPEECH = Speech(
         aprox. = cerca de
     """,
 )
-PORTUGUESE = SPEECH.language(
+PORTUGUESE = language_of(
+    SPEECH,
     numbers=(
         (Kind.NUMBER, r"(?i)([2-6])(?:[aª][\s-]|-)feira(?!\w)", lambda m: f"{_WEEKDAYS[int(m[1])]}-feira"),
         (Kind.NUMBER, r"(?i)([48])as(?=\sde\sfinal)", lambda m: "quartas" if m[1] == "4" else "oitavas"),

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from appliance.text.languages.numbers import roman
 from appliance.text.languages.quantity import is_rating
-from appliance.text.languages.spoken import Speech
+from appliance.text.languages.readings import language_of, number_table
+from appliance.text.languages.spoken import Speech, as_noun
 from appliance.text.spans import Kind, Say, before
 
 _SMALL = str.split(
@@ -273,6 +274,12 @@ SPEECH = _Russian(
     """,
     per_word="за {}",
     clock_before="в|к|до|с",
+    lasting="осталось|ещё|еще|через|за",
+    labelled="с. = страница; т. = том; сер. = серия; ep = эпизод",
+    kings="Людовик|П[её]тр|Николай|Александр|Иван|Павел|Генрих|Карл|Георг|Фридрих|Вильгельм|Филипп|Ричард|Эдуард"
+    "|Наполеон|Василий|Иоанн(?: Павел)?",
+    queens="Екатерина|Елизавета|Мария|Анна",
+    regnal=lambda number, gender: ordinal(number, "ая" if gender == "f" else "").capitalize(),
     currencies="""
         ₽ рубль/рубля/рублей|f:копейка/копейки/копеек; руб рубль/рубля/рублей|f:копейка/копейки/копеек
         р рубль/рубля/рублей|f:копейка/копейки/копеек; RUB рубль/рубля/рублей|f:копейка/копейки/копеек
@@ -298,7 +305,7 @@ SPEECH = _Russian(
     no_noun="и|или|а|но|на|в|во|с|со|к|у|из|за|по|до|от|о|об|не|ни|это|то|как|что|же|ли|бы|уже|ещё|еще|я|ты|мы|вы|он"
     "|она|они|меня|тебя|нас|вас|если|когда|чтобы|есть|нет|да|будет|был|была|были|было|только|раз|раза",
     signs="и|плюс|равно|процентов|умножить на|разделить на|минус|плюс-минус|не больше|не меньше|меньше|больше"
-    "|не равно|примерно|корень из|,|в квадрате",
+    "|не равно|примерно|корень из|,|в квадрате|в степени",
     to="-",
     score="-",
     out_of="из",
@@ -323,7 +330,8 @@ SPEECH = _Russian(
     "; чт = с четверга|четверг; пт = с пятницы|пятницу; сб = с субботы|субботу"
     "; вс = с воскресенья|воскресенье",
     day_range="{} по {}",
-    chat="мб = может быть; пжл = пожалуйста; плз = пожалуйста; спс = спасибо; кст = кстати; оч = очень"
+    chat="пж = пожалуйста; крч = короче; нзч = не за что"
+    "; мб = может быть; пжл = пожалуйста; плз = пожалуйста; спс = спасибо; кст = кстати; оч = очень"
     "; лвл = уровень; lvl = уровень",
     abbreviations="""
         т. е. = то есть; т. к. = так как; и т. д. = и так далее; и т. п. = и тому подобное; и др. = и другие
@@ -420,6 +428,36 @@ def _century(match: re.Match[str]) -> str:
     return ordinal(roman(match[1]), endings.get(match[2].lower(), "ых"))
 
 
+def _short_century(match: re.Match[str]) -> str:
+    """в XXI в."""
+    ending, word = ("ом", "веке") if _LOCATIVE.search(before(match)) else ("", "век")
+    stop = "" if match.string[match.end() :].strip() else "."
+    number = int(match[1]) if match[1].isdigit() else roman(match[1])
+    return f"{ordinal(number, ending)} {word}{stop}"
+
+
+def _hours_minutes(match: re.Match[str]) -> str:
+    """1ч 30м"""
+    return f"{SPEECH.in_unit(match[1], 'ч')} {SPEECH.in_unit(match[2], 'мин')}"
+
+
+def _thousand_roubles(match: re.Match[str]) -> str:
+    """5 т.р."""
+    return SPEECH.counted(f"{match[1]}000", as_noun("рубль/рубля/рублей"))
+
+
+def _year_of_era(match: re.Match[str]) -> str:
+    """44 г. до н.э."""
+    ending, word = ("ом", "году") if _LOCATIVE.search(before(match)) else ("", "год")
+    return f"{ordinal(int(match[1]), ending)} {word}"
+
+
+def _short_year(match: re.Match[str]) -> str | None:
+    """98 года, в 98 году; but 22 года are years."""
+    is_count = match[2] == "года" and form(match[1]) == 1
+    return None if is_count else f"{ordinal(int(match[1]), 'ого' if match[2] == 'года' else 'ом')} {match[2]}"
+
+
 def _years(match: re.Match[str]) -> str:
     """2024-2026"""
     first, last = int(match[1]), int(match[2])
@@ -509,7 +547,8 @@ _CARDS = dict(
 """Stems of 5-ка."""
 _YEAR = r"(1[1-9]\d\d|20\d\d)"
 _ENDS = r"(?![\w%°]|[.,:/]\d)"
-RUSSIAN = SPEECH.language(
+RUSSIAN = language_of(
+    SPEECH,
     numbers=(
         (Kind.TIME, r"(\d{1,2}):([0-5]\d)\s?[-–—]\s?(\d{1,2}):([0-5]\d)(?![\d:])", _hours),
         (Kind.TIME, r"(\d{1,2}):([0-5]\d)(?![\d:])", _clock_in_case),
@@ -521,6 +560,8 @@ RUSSIAN = SPEECH.language(
         ),
         (Kind.YEAR, rf"{_YEAR}[-–—]{_YEAR}(?:\s?(?:гг?\.?|год\w*))?(?!\w|[-.,:/]\d)", _years),
         (Kind.DATE, rf"(\d{{1,2}})\.(0[1-9]|1[0-2]){_ENDS}(?!\s?(?:[%$€₽]|млн|тыс|руб))", _short_day),
+        (Kind.YEAR, r"(\d{1,4})\s?г(?:\.|од[ау]?)?(?=\s?(?:до\s)?н\.?\s?э)", _year_of_era),
+        (Kind.YEAR, r"(\d\d)\s(год[ау])(?!\w)", _short_year),
         (Kind.YEAR, rf"(?i){_YEAR}(?:\s?(год(?:а|у|ом|ы|ов|ах)?|г\.?))?(?!\w|[.,:/]\d)", _year),
         (
             Kind.NUMBER,
@@ -530,13 +571,22 @@ RUSSIAN = SPEECH.language(
         (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(5|10|20|100){_ENDS}", _out_of),
         (Kind.SIGN, rf"(\d+)\s?[xх]\s?(\d+){_ENDS}", lambda m: f"{SPEECH.said(m[1])} на {SPEECH.said(m[2])}"),
         (Kind.RANGE, r"(\d{1,3})[-–](\d{1,3})(?=\s([а-яё]+))", _places),
+        (Kind.NUMBER, r"([1-9]|1\d|2[01])\sв\.(?!\s?\w)", _short_century),
+        (Kind.TIME, r"(\d+)\s?ч\s?(\d+)\s?м(?:ин)?(?!\w)", _hours_minutes),
+        (Kind.MONEY, r"(\d+)\s?т\.\s?р\.?(?!\w)", _thousand_roubles),
+        (
+            Kind.UNIT,
+            r"(\d+(?:[.,]\d+)?)\s?кв\.\s?м(?!\w)",
+            lambda m: SPEECH.in_unit(SPEECH.plain(m[1]), "кв.м"),
+        ),
         (Kind.NUMBER, r"(10|[2-9])-к(а|у|и|е|ой)(?!\w)", lambda m: _CARDS[int(m[1])] + m[2]),
         (Kind.NUMBER, r"(\d{1,3})(?=\s([а-яё]+))", _place),
         (Kind.NUMBER, r"(\d+)(?=\s[кКkKмМxXхХ]\s)", lambda m: SPEECH.said(m[1])),
-        *((kind, pattern, _in_case(say)) for kind, pattern, say in _IN_GENITIVE.number_table()),
+        *((kind, pattern, _in_case(say)) for kind, pattern, say in number_table(_IN_GENITIVE)),
     ),
     words=(
         (Kind.ROMAN, r"([IVX]{1,6})(?=\sвек(а|у|ом|е|ов|ах|)(?!\w))", _century),
+        (Kind.ROMAN, r"([IVX]{1,6})\sв\.", _short_century),
         (Kind.WORD, r"г(?:\.|ода?)?(?!\w)", _written_year),
         (Kind.SIGN, rf"[xXхХ](\d+){_ENDS}", lambda m: f"икс {SPEECH.said(m[1])}"),
         (Kind.WORD, r"(?i)г-(н|жа)(?!\w)", lambda m: "господин" if m[1] in "нН" else "госпожа"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from appliance.text.languages.spoken import Speech
-from appliance.text.spans import Kind
+from appliance.text.languages.readings import language_of
+from appliance.text.languages.spoken import Speech, as_noun
+from appliance.text.spans import Kind, before
 
 _SMALL = str.split(
     "cero uno dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince dieciséis "
@@ -69,8 +70,26 @@ def _ordinal(match: re.Match[str]) -> str:
     ending = match[2].lower()
     if ending == "º" and SPEECH.is_weather(match):
         return SPEECH.in_unit(match[1], "°")
-    gender = "f" if ending in ("ª", "ra", "da", "ta", "va", "a") else "m" if ending == "er" else ""
+    gender = (
+        "f" if ending in ("ª", "ra", "da", "ta", "ma", "va", "na", "a") else "m" if ending == "er" else ""
+    )
     return ordinal(int(match[1]), gender or ("m" if SPEECH.followed(match) else ""))
+
+
+def _decade(match: re.Match[str]) -> str | None:
+    """los 90s"""
+    is_decade = re.search(r"(?i)(?<!\w)(?:los|años|de) $", before(match))
+    return cardinal(int(match[1])) if is_decade or match[0][-2] in "'’" else None
+
+
+def _one_o_clock(match: re.Match[str]) -> str | None:
+    return "una" if re.search(r"(?i)(?<!\w)(?:a|de|desde|hasta|sobre|es) la $", before(match)) else None
+
+
+def _soles(match: re.Match[str]) -> str:
+    """S/ 20"""
+    soles = SPEECH.counted(match[1].replace(",", ""), as_noun("sol/es"))
+    return soles + (SPEECH.cents.format(cardinal(int(match[2]))) if match[2] and int(match[2]) else "")
 
 
 def clock(hour: int, minute: int, marked: bool) -> str:
@@ -92,7 +111,8 @@ SPEECH = Speech(
     units="""
         m2 metro cuadrado/metros cuadrados; km2 kilómetro cuadrado/kilómetros cuadrados
         cm2 centímetro cuadrado/centímetros cuadrados; m3 metro cúbico/metros cúbicos
-        kbit kilobit/s; mbit megabit/s; gbit gigabit/s; gbps gigabit/s por segundo; ¢ centavo/s
+        kbit kilobit/s; kbps kilobit/s por segundo
+        mbit megabit/s; gbit gigabit/s; gbps gigabit/s por segundo; ¢ centavo/s
         mah miliamperio hora/miliamperios hora; kwh kilovatio hora/kilovatios hora; gw gigavatio/s
         khz kilohercio/s; ct céntimo/s; cts céntimo/s; kcal f:kilocaloría/s
         kg kilo/s; g gramo/s; mg miligramo/s; t f:tonelada/s; km kilómetro/s; m metro/s; cm centímetro/s
@@ -118,6 +138,12 @@ SPEECH = Speech(
     """,
     per_word="por {}",
     clock_before="a las?|las|desde las|hasta las|sobre las",
+    lasting="en|por|durante|tras|dur[aóe]n?|quedan?|faltan?|hace|dentro de",
+    labelled="p. = página; págs. = páginas; ep = episodio; temp. = temporada; s. = siglo",
+    kings="Felipe|Carlos|Alfonso|Fernando|Juan Carlos|Luis|Enrique|Jorge|Juan(?: Pablo)?|Pablo|Benedicto|Pío"
+    "|Francisco|Guillermo|Ricardo|Eduardo|Pedro|Napoleón|Sancho|Ramiro",
+    queens="Isabel|Catalina|Juana|María|Cristina",
+    regnal=lambda number, gender: ordinal(number, gender.strip("m")) if number < 11 else cardinal(number),
     degrees="bajo|sobre|celsius|fahrenheit|centígrados|norte|sur|este|oeste|fuera|afuera|aquí|allá|acá|ayer|mañana|anoche|dentro|grados",
     weather="hace|hacen|hizo|hacía|estamos a|temperaturas?(?: de)?",
     currencies="""
@@ -147,7 +173,7 @@ SPEECH = Speech(
     labels="nivel|lvl|número|nº|núm|top|parte|temporada|capítulo|ronda|mapa|fase|episodio|versión|puesto"
     "|opción",
     signs="y|más|igual a|por ciento|por|dividido entre|menos|más menos|menor o igual que|mayor o igual que"
-    "|menor que|mayor que|distinto de|aproximadamente|raíz de|a|al cuadrado",
+    "|menor que|mayor que|distinto de|aproximadamente|raíz de|a|al cuadrado|elevado a",
     limits="menos de|más de",
     to="a",
     score="a",
@@ -172,7 +198,8 @@ SPEECH = Speech(
     weekdays="lun = lunes; mar = martes; mié = miércoles; mie = miércoles; jue = jueves; vie = viernes"
     "; sáb = sábado; sab = sábado; dom = domingo; l = lunes; v = viernes",
     day_range="de {} a {}",
-    chat="xq = porque; pq = porque; tb = también; lvl = nivel; salu2 = saludos; to2 = todos",
+    chat="xq = porque; pq = porque; tb = también; lvl = nivel; salu2 = saludos; to2 = todos; xfa = porfa"
+    "; x fa = porfa; k tal = qué tal; msj = mensaje; d nada = de nada; ntp = no te preocupes",
     abbreviations="""
         Sr. = señor; Sra. = señora; Srta. = señorita; Dr. = doctor; Dra. = doctora; D.; Dña. = doña
         Ud. = usted
@@ -182,7 +209,8 @@ SPEECH = Speech(
         a. C. = antes de Cristo; d. C. = después de Cristo; pers. = personas
     """,
 )
-SPANISH = SPEECH.language(
+SPANISH = language_of(
+    SPEECH,
     numbers=(
         (
             Kind.NUMBER,
@@ -190,13 +218,17 @@ SPANISH = SPEECH.language(
             lambda m: "cuartos" if m[1] == "4" else "octavos",
         ),
         (Kind.NUMBER, r"(?i)(\d{1,2})\.?(º|ª|er|ro|ra|do|da|to|ta|mo|ma|vo|va|no|na|o|a)(?![\w])", _ordinal),
+        (Kind.YEAR, r"([1-9]0)['’]?s(?!\w)", _decade),
         (Kind.PHONE, r"[67]\d\d \d{3} \d{3}(?!\s?[\w€$£%])", lambda m: SPEECH.grouped(m[0])),
         (Kind.NUMBER, r"(\d{1,2})°(?=\s[^\W\d_])", SPEECH.numbered),
         (Kind.TIME, r"1(?::00)?(?=\s(?:de la (?:tarde|mañana|madrugada)))", lambda m: "una"),
+        (Kind.TIME, r"1(?![\w:.,/-]|\s[^\W\d_])", _one_o_clock),
     ),
     words=(
         (Kind.SIGN, r"(?i)n\.?[º°]\.?\s?(?=\d)", lambda m: "número "),
         (Kind.WORD, r"[qQ](?=\s[a-záéíóúñ])", lambda m: "que"),
+        (Kind.SIGN, r"N[oO]\.\s?(?=\d)", lambda m: "número "),
+        (Kind.MONEY, r"S/\.?\s?(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d\d))?(?![\w]|[.,]\d)", _soles),
         (Kind.WORD, r"[cC]/\s?(?=[A-ZÁÉÍÓÚÑ])", lambda m: "calle "),
     ),
 )
