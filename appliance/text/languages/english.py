@@ -74,6 +74,8 @@ class _English(Speech):
     def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
         """m is minutes, meters or millions; W and L are won and lost; 2D is no time; 5kg-10 no range."""
         scale, sign, groups = amount.scale, amount.sign, match.groupdict()
+        if scale in ("k", "K") and re.match(r"(?i)\s(?:run|race)\b", match.string[match.end() :]):
+            return None
         if scale in ("b", "m") and not _MONEY.search(match[0]):
             if scale == "b":
                 return None
@@ -603,7 +605,7 @@ ENGLISH = language_of(
         (Kind.SIGN, r"C\+\+", lambda m: "C plus plus"),
         (Kind.SIGN, r"([A-G])#(m?)(?![A-Za-z\d_])", lambda m: f"{m[1]} sharp{' minor' * bool(m[2])}"),
         (Kind.WORD, rf"({'|'.join(_SHORT)})(?:\.|(?![A-Za-z\d_]))", lambda m: _SHORT[m[1]]),
-        (Kind.WORD, r"[Ll]v(?:l|(?=\s?\d))\.?(?=\s?\d)", lambda m: "level"),
+        (Kind.WORD, r"[Ll]vl?\.?(?=\s?\d)", lambda m: "level"),
         (Kind.ROMAN, r"[IVX]{2,6}(?='s(?![A-Za-z]))", _possessive),
         (Kind.WORD, r"ft\.(?=\s[A-Z])", lambda m: "featuring"),
         (Kind.DATE, r"(?i)(mon|tues?|wed|thu(?:rs)?|fri|sat|sun)\.?(?![A-Za-z\d_])", _weekday),

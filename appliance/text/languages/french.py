@@ -81,6 +81,11 @@ def clock(hour: int, minute: int, marked: bool) -> str:
     return f"{words} {cardinal(minute)}" if minute else words
 
 
+_TENTHS = {
+    **{"10": "diz", "12": "douz", "15": "quinz", "20": "vingt", "30": "trent", "40": "quarant"},
+    **{"50": "cinquant", "60": "soixant", "100": "cent"},
+}
+"""Stems of 10aine."""
 SPEECH = Speech(
     code="fr",
     cardinal=cardinal,
@@ -121,11 +126,13 @@ SPEECH = Speech(
     per_word="par {}",
     clock_before="à|vers|dès|jusqu'à",
     lasting="reste|restent|restant|restantes|encore",
-    labelled="p. = page; ch. = chapitre; ép = épisode; ep = épisode",
+    half=lambda number: f"{cardinal(number)} et demi",
+    labelled="niv = niveau; num = numéro; p. = page; ch. = chapitre; ép = épisode; ep = épisode",
     degrees="celsius|fahrenheit|centigrades|nord|sud|est|ouest|sous|dehors|ici|chez|hier|demain|ce|cette|environ",
     weather="fait|faisait|fera|température",
     currencies="""
-        € euro/s|centime/s; EUR euro/s|centime/s; $ dollar/s|cent/s; USD dollar/s|cent/s; US$ dollar/s|cent/s
+        € euro/s|centime/s; euros euro/s|centime/s; dollars dollar/s|cent/s; EUR euro/s|centime/s
+        $ dollar/s|cent/s; USD dollar/s|cent/s; US$ dollar/s|cent/s
         CAD dollar/s canadiens|cent/s; £ f:livre/s|penny/pence; ¥ yen/s; ₽ rouble/s|kopeck/s
         ₹ f:roupie/s|paisa/s
         ₩ won/s; ₿ bitcoin/s; CHF franc/s suisses|centime/s
@@ -177,6 +184,9 @@ SPEECH = Speech(
         ("1", "4"): "un quart",
         ("3", "4"): "trois quarts",
         ("24", "7"): "vingt-quatre sept",
+        ("24", "24"): "vingt-quatre sur vingt-quatre",
+        ("7", "7"): "sept sur sept",
+        ("1", "8"): "un huitième",
     },
     weekdays="lun = lundi; mar = mardi; mer = mercredi; jeu = jeudi; ven = vendredi; sam = samedi"
     "; dim = dimanche",
@@ -186,8 +196,12 @@ SPEECH = Speech(
         jpp = j'en peux plus; bi1 = bien; koi29 = quoi de neuf; bcp = beaucoup; dsl = désolé; slt = salut
         tkt = t'inquiète; tjrs = toujours; lvl = niveau
         mme = madame; mlle = mademoiselle; svp = s'il vous plaît; stp = s'il te plaît; rdv = rendez-vous
-        qqn = quelqu'un; qqch = quelque chose; pk = pourquoi; pkoi = pourquoi
-        c-à-d = c'est-à-dire; dr = docteur
+        qqn = quelqu'un; qqch = quelque chose; pk = pourquoi; pkoi = pourquoi; svt = souvent; tjs = toujours
+        jms = jamais; ajd = aujourd'hui; auj = aujourd'hui; vrm = vraiment; vrmt = vraiment; avc = avec
+        bne = bonne
+        jtm = je t'aime; qd = quand; koi = quoi; a2m1 = à demain; qq1 = quelqu'un; cv = ça va
+        mtn = maintenant
+                c-à-d = c'est-à-dire; dr = docteur
     """,
     abbreviations="""
         M. = monsieur; MM. = messieurs; Dr. = docteur; Pr. = professeur
@@ -203,6 +217,13 @@ FRENCH = language_of(
     numbers=(
         (Kind.TIME, r"(?i)24\s?h(?:eures)?\s?/\s?24(?!\d)", lambda m: "vingt-quatre heures sur vingt-quatre"),
         (Kind.TIME, r"(?i)7\s?j(?:ours)?\s?/\s?7(?!\d)", lambda m: "sept jours sur sept"),
+        (Kind.TIME, r"1/2\s?(?:h(?!\w)|heure)", lambda m: "une demi-heure"),
+        (
+            Kind.TIME,
+            r"(\d{1,2})\s?h\s?1/2(?!\w)",
+            lambda m: f"{SPEECH.in_unit(m[1], 'h')} et demie",
+        ),
+        (Kind.NUMBER, rf"({'|'.join(_TENTHS)})aine(s?)(?!\w)", lambda m: f"{_TENTHS[m[1]]}aine{m[2]}"),
         (Kind.NUMBER, r"(?i)(\d{1,4})(er|ère|ere|re|ème|eme|ième|nde|nd|e|è)s?(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
         (Kind.YEAR, r"([1-9]0)['’]?s(?!\w)", _decade),
@@ -212,11 +233,6 @@ FRENCH = language_of(
             Kind.UNIT,
             r"([12])\s?m\s?(\d\d)(?!\w)",
             lambda m: f"{SPEECH.in_unit(m[1], 'm')} {cardinal(int(m[2]))}",
-        ),
-        (
-            Kind.MONEY,
-            r"(\d+)\s?€\s?(\d\d)(?!\w)",
-            lambda m: f"{cardinal(int(m[1]), 'm')} euro{'s' * (int(m[1]) > 1)} {cardinal(int(m[2]))}",
         ),
         (
             Kind.TIME,

@@ -23,7 +23,8 @@ _NEUTER = (
 _COUNTED = (
     rf"{_NEUTER}|Platz|Runde|Teil|Staffel|Folge|Stelle|Versuch|Tag|Stream|Liga|Etage|Stock|Klasse|Stufe|Reihe|Sub"
     rf"|{_MONTHS.replace(' ', '|')}|(?:{'|'.join(name[:3] for name in _MONTHS.split())}|Sept)\b"
-    "|Boss|Mensch|Advent|Geburtstag|Woche|Stunde|Minute|Halbzeit|Bundesliga|Welt|Rang|Preis|Akt|Weltkrieg|Schritt"
+    "|Boss|Mensch|Advent|Geburtstag|Woche|Stunde|Minute|Halbzeit|Bundesliga|Welt"
+    r"|Rang|Preis|Akt|Weltkrieg|Schritt|OG|UG|Kl\b"
 )
 """Nouns that tell "1." from the end of a sentence."""
 _ARTICLE = re.compile(r"(?i)\b(?:die|der|das|eine?) $")
@@ -143,6 +144,12 @@ def _day_alone(match: re.Match[str]) -> str | None:
     return f"{ordinal(int(match[1]), 'en')}{stop}" if is_told else None
 
 
+def _place_alone(match: re.Match[str]) -> str | None:
+    """in der 90."""
+    stop = "" if match.string[match.end() :].strip() else "."
+    return f"{ordinal(int(match[1]), 'en')}{stop}" if re.search(r"(?i)\bin der $", before(match)) else None
+
+
 def _weekday(match: re.Match[str]) -> str | None:
     """Fr. um 8; So and Do begin a sentence, too."""
     return None if match[0] in ("So", "Do") else _DAYS[match[1]]
@@ -161,7 +168,8 @@ SPEECH = Speech(
     sample="äöüß",
     point="Komma",
     units="""
-        m2 Quadratmeter; km2 Quadratkilometer; cm2 Quadratzentimeter; m3 Kubikmeter; kbit Kilobit
+        qm Quadratmeter; m2 Quadratmeter; km2 Quadratkilometer; cm2 Quadratzentimeter; m3 Kubikmeter
+        kbit Kilobit
         mbit Megabit; gbit Gigabit; gbps Gigabit/ pro Sekunde; ¢ Cent; ct Cent; mah Milliamperestunden
         gw Gigawatt; mwh f:Megawattstunde/n; º Grad
         kcal f:Kilokalorie/n; u/min f:Umdrehung/en pro Minute
@@ -175,7 +183,7 @@ SPEECH = Speech(
     """,
     cased="""
         W Watt; V Volt; A Ampere; Ah Amperestunden; Wh f:Wattstunde/n; mA Milliampere; kV Kilovolt
-        MW Megawatt
+        MW Megawatt; J Jahr/e
     """,
     per="""
         s pro Sekunde; sec pro Sekunde; min pro Minute; h pro Stunde; d pro Tag; tag pro Tag
@@ -192,7 +200,8 @@ SPEECH = Speech(
     regnal_stop=r"\.?",
     regnal=lambda number, gender: f"{'die' if gender == 'f' else 'der'} {ordinal(number).capitalize()}",
     currencies="""
-        € Euro|Cent; EUR Euro|Cent; $ Dollar|Cent; US$ US-Dollar|Cent; USD US-Dollar|Cent; £ Pfund|Pence
+        € Euro|Cent; EUR Euro|Cent; Euro Euro|Cent; Dollar Dollar|Cent; $ Dollar|Cent; US$ US-Dollar|Cent
+        USD US-Dollar|Cent; £ Pfund|Pence
         ¥ Yen; ₽ Rubel|Kopeke/n; ₹ f:Rupie/n|Paisa; ₩ Won; ₿ Bitcoin/s; CHF Franken|Rappen
         zł Zloty; Kč f:Krone/n; kr f:Krone/n; Ft Forint; ₴ Hrywnja
     """,
@@ -233,8 +242,11 @@ SPEECH = Speech(
     },
     weekdays="; ".join(f"{short} = {name}" for short, name in _DAYS.items()),
     day_range="{} bis {}",
-    chat="lvl = Level; vllt = vielleicht; zb = zum Beispiel; mfg = mit freundlichen Grüßen",
-    labelled="bd. = Band; f. = Folge; ep = Episode",
+    chat="vlt = vielleicht; iwie = irgendwie; iwann = irgendwann; kp = kein Plan; lg = liebe Grüße"
+    "; gn8 = gute Nacht"
+    "; n8 = Nacht; lvl = Level; vllt = vielleicht; zb = zum Beispiel; mfg = mit freundlichen Grüßen",
+    half=lambda number: f"{cardinal(number, 'm')}einhalb",
+    labelled="nr = Nummer; no. = Nummer; bd. = Band; f. = Folge; ep = Episode",
     symbols={"§": " Paragraf "},
     abbreviations="""
         z. B. = zum Beispiel; d. h. = das heißt; u. a. = unter anderem; bzw. = beziehungsweise; ca. = circa
@@ -245,6 +257,7 @@ SPEECH = Speech(
         n. V. = nach Verlängerung; n. E. = nach Elfmeterschießen
         Mio. = Millionen; Mrd. = Milliarden; Std. = Stunden; Abs. = Absatz; Kap. = Kapitel
         mind. = mindestens; exkl. = exklusive; zzgl. = zuzüglich; bzgl. = bezüglich; s. u. = siehe unten
+        z. Zt. = zurzeit; u. v. m. = und vieles mehr; o. g. = oben genannt; evt. = eventuell
         v. Chr. = vor Christus; n. Chr. = nach Christus; Jh. = Jahrhundert; Jhd. = Jahrhundert
         z. T. = zum Teil; u. U. = unter Umständen; Art. = Artikel; Abb. = Abbildung; Tel. = Telefon
     """,
@@ -268,6 +281,15 @@ GERMAN = language_of(
             lambda m: f"{'zehn' * (m[1] == '10')}tausender{m[2]}",
         ),
         (Kind.YEAR, r"(\d0)er(n?)(?!\w)", lambda m: f"{cardinal(int(m[1]))}er{m[2]}"),
+        (Kind.NUMBER, r"([1-9]\d?)er(n?)(?!\w)", lambda m: f"{cardinal(int(m[1]))}er{m[2]}"),
+        (
+            Kind.PERCENT,
+            r"(\d{1,3})\s?%ig(e[nmrs]?|)(?!\w)",
+            lambda m: f"{'hundert' if m[1] == '100' else cardinal(int(m[1]))}prozentig{m[2]}",
+        ),
+        (Kind.TIME, r"1/2\s?(?:h|Std\.?|Stunde)(?!\w)", lambda m: "eine halbe Stunde"),
+        (Kind.CODE, r"1[aA](?!\w)", lambda m: "eins A"),
+        (Kind.NUMBER, r"(\d{1,3})\.(?=\s*$|\s?[,!?)])", _place_alone),
         (Kind.YEAR, r"(1[1-9]\d0|20\d0)er(n?)(?!\w)", lambda m: f"{year(int(m[1]))}er{m[2]}"),
         (Kind.YEAR, r"1[1-9]\d\d(?![\w%°]|[.,:/]\d|\s?[€$])", _year),
         (Kind.NUMBER, r"(\d{1,4})\.(?=\s?([A-ZÄÖÜ]\w+))", _ordinal),

@@ -61,6 +61,12 @@ def _ordinal(match: re.Match[str]) -> str:
     return ordinal(int(match[1]), "f" if match[2] in "ªa" else "")
 
 
+def _placed(match: re.Match[str]) -> str | None:
+    """il 5°, al 90'"""
+    is_placed = re.search(r"(?i)(?<!\w)(?:il|al|del|dal|nel|sul) $", before(match))
+    return ordinal(int(match[1])) if is_placed and not SPEECH.is_weather(match) else None
+
+
 def _dotted(match: re.Match[str]) -> str | None:
     """alle 20.30"""
     is_told = re.search(r"(?i)(?<!\w)(?:d?alle|ore|h\.?|verso le) $", before(match))
@@ -117,7 +123,9 @@ SPEECH = _Italian(
     per_word="a {}",
     clock_before="alle|dalle|all'|ore|verso le",
     lasting="in|tra|fra|per|dura|durata|mancano|restano|rimangono",
-    labelled="p. = pagina; pagg. = pagine; ep = episodio; nr = numero; sec. = secolo; s. = secolo",
+    half=lambda number: f"{cardinal(number)} e mezzo",
+    labelled="liv = livello; num = numero; p. = pagina; pagg. = pagine; ep = episodio; nr = numero"
+    "; sec. = secolo; s. = secolo",
     kings="Luigi|Enrico|Vittorio Emanuele|Umberto|Carlo|Federico|Francesco|Filippo|Giorgio|Guglielmo|Pio"
     "|Leone|Giovanni(?: Paolo)?|Paolo|Benedetto|Clemente|Riccardo|Edoardo|Napoleone|Urbano|Sisto",
     queens="Elisabetta|Caterina|Maria|Isabella",
@@ -125,15 +133,19 @@ SPEECH = _Italian(
     degrees="sotto|sopra|celsius|fahrenheit|centigradi|nord|sud|est|ovest|fuori|oggi|ieri|domani|stasera|stamattina|adesso|ora|circa|gradi",
     weather="sono|fa|fanno|temperatura|circa|ci sono",
     currencies="""
-        € euro|centesimo/centesimi; EUR euro|centesimo/centesimi; $ dollaro/dollari|centesimo/centesimi
+        € euro|centesimo/centesimi; euro euro|centesimo/centesimi
+        dollari dollaro/dollari|centesimo/centesimi; EUR euro|centesimo/centesimi
+        $ dollaro/dollari|centesimo/centesimi
         USD dollaro/dollari|centesimo/centesimi; US$ dollaro/dollari|centesimo/centesimi
         £ f:sterlina/sterline|penny/pence
         ¥ yen; ₽ rublo/rubli|copeco/copechi; ₹ f:rupia/rupie|paisa; ₩ won; ₿ bitcoin
         CHF franco/franchi|centesimo/centesimi
     """,
     cents=" e {}",
+    thousands="k mila",
     scales="""
-        M 1000000 milione/milioni; mln 1000000 milione/milioni; Mln 1000000 milione/milioni
+        milioni 1000000 milione/milioni; milione 1000000 milione/milioni; M 1000000 milione/milioni
+        mln 1000000 milione/milioni; Mln 1000000 milione/milioni
         mld 1000000000 miliardo/miliardi
     """,
     of="di ",
@@ -180,7 +192,9 @@ SPEECH = _Italian(
     "; dom = domenica",
     day_range="da {} a {}",
     chat="xò = però; qst = questo; qnd = quando; cmq = comunque"
-    "; nn = non; xké = perché; xkè = perché; xche = perché; xchè = perché; ke = che; qlc = qualcosa"
+    "; nn = non; xké = perché; xkè = perché; xche = perché; xke = perché; qlcs = qualcosa"
+    "; qnt = quanto; tt = tutto; sn = sono; x favore = per favore"
+    "; x me = per me; x te = per te; d nuovo = di nuovo; xchè = perché; ke = che; qlc = qualcosa"
     "; qlcn = qualcuno; grz = grazie; lvl = livello; sig.ra = signora"
     "; v.le = viale; p.zza = piazza; c.so = corso"
     "; dott.ssa = dottoressa; prof.ssa = professoressa",
@@ -196,6 +210,8 @@ ITALIAN = language_of(
     SPEECH,
     numbers=(
         (Kind.NUMBER, r"1\s(?=[aeiou]\w*a\b)", lambda m: "un'"),
+        (Kind.TIME, r"1/2\s?(?:h(?!\w)|ora)", lambda m: "mezz'ora"),
+        (Kind.NUMBER, r"(\d{1,3})[°'’](?!\w)", _placed),
         (Kind.TIME, r"(?<=ll['’])1(?![\w:.,])", lambda m: "una"),
         (Kind.TIME, r"(?i)24\s?h(?:ore)?\s?/\s?24(?!\d)", lambda m: "ventiquattro ore su ventiquattro"),
         (Kind.TIME, r"(?i)7\s?gg?\s?/\s?7(?!\d)", lambda m: "sette giorni su sette"),

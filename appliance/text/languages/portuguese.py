@@ -114,7 +114,8 @@ SPEECH = Speech(
     per_word="por {}",
     clock_before="às|as|das|até as|até às|desde as",
     lasting="em|por|durante|duram?|durou|faltam?|restam?|há|daqui a",
-    labelled="p. = página; págs. = páginas; ep = episódio; séc. = século",
+    half=lambda number: f"{cardinal(number)} e meio",
+    labelled="nv = nível; num = número; p. = página; págs. = páginas; ep = episódio; séc. = século",
     kings="Luís|Pedro|João(?: Paulo)?|Manuel|Afonso|Carlos|Henrique|Filipe|Felipe|Jorge|Sebastião|Bento|Pio"
     "|José|Paulo|Francisco|Ricardo|Eduardo|Napoleão|Sancho|Dinis",
     queens="Isabel|Elizabeth|Catarina|Maria|Joana",
@@ -122,15 +123,17 @@ SPEECH = Speech(
     degrees="abaixo|acima|celsius|fahrenheit|centígrados|norte|sul|leste|oeste|fora|aqui|lá|ontem|amanhã|graus",
     weather="faz|fazem|fazendo|está|temperatura(?: de)?",
     currencies="""
-        R$ real/reais|centavo/s; BRL real/reais|centavo/s; € euro/s|cêntimo/s; EUR euro/s|cêntimo/s
+        R$ real/reais|centavo/s; reais real/reais|centavo/s; euros euro/s|cêntimo/s
+        dólares dólar/es|centavo/s; BRL real/reais|centavo/s; € euro/s|cêntimo/s; EUR euro/s|cêntimo/s
         $ dólar/es|centavo/s
         US$ dólar/es|centavo/s; USD dólar/es|centavo/s; £ f:libra/s|pence; ¥ iene/s; ₽ rublo/s|copeque/s
         ₹ f:rupia/s|paisa; ₩ won/s; ₿ bitcoin/s; CHF franco/s|cêntimo/s
     """,
     cents=" e {} {cent}",
-    scales="M 1000000 milhão/milhões; mi 1000000 milhão/milhões; bi 1000000000 bilhão/bilhões"
+    scales="milhões 1000000 milhão/milhões; milhão 1000000 milhão/milhões; M 1000000 milhão/milhões"
+    "; mi 1000000 milhão/milhões; bi 1000000000 bilhão/bilhões"
     "; tri trilhão/trilhões",
-    thousands="k K",
+    thousands="k K mil",
     of="de ",
     months="janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
     day=lambda number, match: "primeiro" if number == 1 else cardinal(number),
@@ -173,7 +176,9 @@ SPEECH = Speech(
     weekdays="seg = segunda; ter = terça; qua = quarta; qui = quinta; sex = sexta; sáb = sábado; sab = sábado"
     "; dom = domingo",
     day_range="de {} a {}",
-    chat="qdo = quando; kd = cadê; cmg = comigo; pfv = por favor; abs = abraços; q isso = que isso"
+    chat="qdo = quando; kd = cadê; cmg = comigo; pfv = por favor; tmb = também; ngm = ninguém"
+    "; tds = todos; ctz = certeza; fds = fim de semana; nss = nossa; td = tudo"
+    "; tmj = tamo junto; mds = meu Deus; abs = abraços; q isso = que isso"
     "; mt = muito; oq = o que; sdds = saudades; bjs = beijos"
     "; vc = você; vcs = vocês; tb = também; tbm = também; pq = porque; hj = hoje; blz = beleza"
     "; obg = obrigado; vlw = valeu; flw = falou; vdd = verdade; msm = mesmo; mto = muito; dps = depois"
@@ -191,6 +196,7 @@ PORTUGUESE = language_of(
     numbers=(
         (Kind.NUMBER, r"(?i)([2-6])(?:[aª][\s-]|-)feira(?!\w)", lambda m: f"{_WEEKDAYS[int(m[1])]}-feira"),
         (Kind.NUMBER, r"(?i)([48])as(?=\sde\sfinal)", lambda m: "quartas" if m[1] == "4" else "oitavas"),
+        (Kind.TIME, r"1/2\s?(?:h(?!\w)|hora)", lambda m: "meia hora"),
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,2})([ao])(?=\s[^\W\d_]{3})", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
@@ -204,6 +210,8 @@ PORTUGUESE = language_of(
     ),
     words=(
         (Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "número "),
+        (Kind.WORD, r"([pcs])/\s?(?=[a-zà-ú])", lambda m: {"p": "para ", "c": "com ", "s": "sem "}[m[1]]),
+        (Kind.EMOTICON, r"s2(?!\w)", lambda m: SPEECH.heart),
         (Kind.WORD, r"S\.\s(?=[A-ZÁÂÉÍÓÚ])", lambda m: "São "),
         (Kind.SCORE, r"[xX]1(?![\w.,]*\d|\w)", lambda m: "xis um"),
     ),

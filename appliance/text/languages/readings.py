@@ -202,6 +202,7 @@ class _Reader:
                 rf"(?P<d>\d{{1,2}})({s.day_first})(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}|{short}){end}",
                 self._date,
             ),
+            (Kind.YEAR, rf"((?:19|20)\d\d)[-–/](\d\d){end}(?!-)", self._season),
             (Kind.DATE, rf"(?P<d>\d{{1,2}})/(?P<m>\d{{1,2}}){end}", self._short_date),
             (Kind.DATE, rf"(?i)(?P<d>\d{{1,2}})(?={s.of_month}(?:{months})(?!\w))", self._day),
             (Kind.TIME, r"(?i)(\d{1,2})(?:[:.](\d\d))?\s?([ap])\.?\s?m\b\.?", self._half_day),
@@ -237,7 +238,18 @@ class _Reader:
                 rf"(\d+\.\d+){end}",
                 lambda m: s.points(m[1]) if _VERSION_BEFORE.search(before(m)) else None,
             ),
+            (
+                Kind.FRACTION,
+                rf"(\d{{1,3}}) 1/2(?:\s?((?i:{quantity.units_pattern(self._names)})))?{end}",
+                self._half,
+            ),
             (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(\d+(?:/\d+)*){end}", self._slash),
+            (
+                Kind.MONEY,
+                rf"(\d+)\s?€(\d\d){end}",
+                lambda m: self._amount(Amount(f"{m[1]}.{m[2]}", "", "€"), ""),
+            ),
+            (Kind.TIME, r"(\d{1,3})['’′](?![\w'’])", self._minutes),
             (Kind.NUMBER, rf"(?i)(\d{{1,4}})(?:st|nd|rd|th){end}", lambda m: s.ordinal(int(m[1]), "")),
             (Kind.CODE, rf"(\d{{3,5}})({_VARIANTS})(?!{s.letter}|[\d_])", self._model),
             (
@@ -348,6 +360,12 @@ class _Reader:
             (Kind.SIGN, r"(?<!\w)['’](?=\d\d(?!\d))", _always("")),  # anni '90
             (Kind.RANGE, r"(?<=[\dhH])\s?[-–—]\s?(?=\d{1,2}(?::\d\d|\s?[hH]))", _always(f" {s.to} ")),
             (
+                Kind.RANGE,
+                r"(?:(?<=:\d\d )|(?<=\d[hH] )|(?<=\d [hH] )|(?<=\dUhr )|(?<=\d Uhr )|(?<=[ap]m ))[-–—]"
+                r"\s?(?=\d{1,2}(?::\d\d|\s?(?:[hH](?!\w)|Uhr|[ap]m)))",
+                _always(s.to),
+            ),
+            (
                 Kind.UNIT,
                 rf"\s?/\s?((?i:{self._rate_signs()})(?!{s.letter}|[\d_])|{s.letter}+(?![\w/]))",
                 self._rate,
@@ -450,6 +468,24 @@ class _Reader:
         joint = self._s.date[0].removeprefix("{day}").removesuffix("{month}")
         return f"{joint}{self._short_months[match[1].lower()]}".removeprefix(before(match)[-len(joint) :])
 
+    def _season(self, match: re.Match[str]) -> str | None:
+        """2025/26"""
+        s, first, last = self._s, int(match[1]), int(match[2])
+        if s.scripts != ("LATIN",) or last != (first + 1) % 100:
+            return None
+        return f"{s.year(first) if s.year else s.cardinal(first, '')} {s.cardinal(last, '')}"
+
+    def _half(self, match: re.Match[str]) -> str | None:
+        """2 1/2, 2½ h"""
+        if match[2]:
+            return self._s.counted(f"{match[1]}.5", self._names[match[2].lower()])
+        return self._s.half(int(match[1])) if self._s.half else None
+
+    def _minutes(self, match: re.Match[str]) -> str | None:
+        """90', but no end of a quotation."""
+        is_quoted = re.search(r"['’](?!\w)|(?<!\w)['’]", match.string[: match.start()])
+        return None if is_quoted or "min" not in self._names else self._s.in_unit(match[1], "min")
+
     def _half_day(self, match: re.Match[str]) -> str | None:
         hour, minute = int(match[1]), int(match[2] or 0)
         if not (1 <= hour <= 12 and minute < 60):
@@ -475,6 +511,9 @@ class _Reader:
 
     def _lasting(self, match: re.Match[str]) -> str | None:
         parts = {unit: value for unit, value in match.groupdict().items() if value}
+        is_told = re.search(rf"(?i)(?<!\w)(?:{self._s.clock_before})\s$", before(match))
+        if is_told and parts.keys() == {"h", "min"} and "m" not in match[0] and int(parts["h"]) < 25:
+            return self._s.clock(int(parts["h"]), int(parts["min"]), True)
         return self._named(parts) if len(parts) > 1 else None
 
     def _named(self, parts: Mapping[str, str]) -> str | None:

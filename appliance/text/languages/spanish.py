@@ -139,7 +139,9 @@ SPEECH = Speech(
     per_word="por {}",
     clock_before="a las?|las|desde las|hasta las|sobre las",
     lasting="en|por|durante|tras|dur[aóe]n?|quedan?|faltan?|hace|dentro de",
-    labelled="p. = página; págs. = páginas; ep = episodio; temp. = temporada; s. = siglo",
+    half=lambda number: f"{cardinal(number)} y medio",
+    labelled="niv = nivel; num = número; p. = página; págs. = páginas; ep = episodio"
+    "; temp. = temporada; s. = siglo",
     kings="Felipe|Carlos|Alfonso|Fernando|Juan Carlos|Luis|Enrique|Jorge|Juan(?: Pablo)?|Pablo|Benedicto|Pío"
     "|Francisco|Guillermo|Ricardo|Eduardo|Pedro|Napoleón|Sancho|Ramiro",
     queens="Isabel|Catalina|Juana|María|Cristina",
@@ -147,7 +149,8 @@ SPEECH = Speech(
     degrees="bajo|sobre|celsius|fahrenheit|centígrados|norte|sur|este|oeste|fuera|afuera|aquí|allá|acá|ayer|mañana|anoche|dentro|grados",
     weather="hace|hacen|hizo|hacía|estamos a|temperaturas?(?: de)?",
     currencies="""
-        € euro/s|céntimo/s; EUR euro/s|céntimo/s; $ dólar/es|centavo/s; USD dólar/es|centavo/s
+        € euro/s|céntimo/s; euros euro/s|céntimo/s; dólares dólar/es|centavo/s; pesos peso/s|centavo/s
+        EUR euro/s|céntimo/s; $ dólar/es|centavo/s; USD dólar/es|centavo/s
         US$ dólar/es|centavo/s; £ f:libra/s|penique/s; ¥ yen/es; ₽ rublo/s|kopek/s; ₹ f:rupia/s|paisa/s
         ₩ won/s; ₱ peso/s|centavo/s; MXN peso/s mexicanos|centavo/s; ARS peso/s argentinos|centavo/s
         MX$ peso/s mexicanos|centavo/s; ₡ colón/colones
@@ -155,7 +158,9 @@ SPEECH = Speech(
         ₿ bitcoin/s; R$ real/reales|centavo/s; CHF franco/s suizos|céntimo/s
     """,
     cents=" con {}",
-    scales="M 1000000 millón/millones; mill 1000000 millón/millones",
+    thousands="k mil",
+    scales="millones 1000000 millón/millones; millón 1000000 millón/millones"
+    "; M 1000000 millón/millones; mill 1000000 millón/millones",
     of="de ",
     months="enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
     date=("{day} de {month}", " de {year}"),
@@ -199,7 +204,9 @@ SPEECH = Speech(
     "; sáb = sábado; sab = sábado; dom = domingo; l = lunes; v = viernes",
     day_range="de {} a {}",
     chat="xq = porque; pq = porque; tb = también; lvl = nivel; salu2 = saludos; to2 = todos; xfa = porfa"
-    "; x fa = porfa; k tal = qué tal; msj = mensaje; d nada = de nada; ntp = no te preocupes",
+    "; tmb = también; tbn = también; bn = bien; grax = gracias; bss = besos; xk = porque; x favor = por favor"
+    "; x todo = por todo; x eso = por eso; x fa = porfa; k tal = qué tal; msj = mensaje"
+    "; d nada = de nada; ntp = no te preocupes",
     abbreviations="""
         Sr. = señor; Sra. = señora; Srta. = señorita; Dr. = doctor; Dra. = doctora; D.; Dña. = doña
         Ud. = usted
@@ -217,11 +224,16 @@ SPANISH = language_of(
             r"(?i)([48])(?:[tv]os|avos)(?=\sde\sfinal)",
             lambda m: "cuartos" if m[1] == "4" else "octavos",
         ),
-        (Kind.NUMBER, r"(?i)(\d{1,2})\.?(º|ª|er|ro|ra|do|da|to|ta|mo|ma|vo|va|no|na|o|a)(?![\w])", _ordinal),
+        (
+            Kind.NUMBER,
+            r"(?i)(\d{1,2})\.?(º|ª|ero|er|ro|ra|do|da|to|ta|mo|ma|vo|va|no|na|o|a)(?![\w])",
+            _ordinal,
+        ),
         (Kind.YEAR, r"([1-9]0)['’]?s(?!\w)", _decade),
         (Kind.PHONE, r"[67]\d\d \d{3} \d{3}(?!\s?[\w€$£%])", lambda m: SPEECH.grouped(m[0])),
         (Kind.NUMBER, r"(\d{1,2})°(?=\s[^\W\d_])", SPEECH.numbered),
         (Kind.TIME, r"1(?::00)?(?=\s(?:de la (?:tarde|mañana|madrugada)))", lambda m: "una"),
+        (Kind.TIME, r"1/2\s?(?:h(?!\w)|hora)", lambda m: "media hora"),
         (Kind.TIME, r"1(?![\w:.,/-]|\s[^\W\d_])", _one_o_clock),
     ),
     words=(

@@ -175,6 +175,8 @@ class Speech:
     abbreviations: str = ""
     """Abbreviation = words; without words it is left as written. None of them ends a sentence."""
     fractions: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    half: Callable[[int], str] | None = None
+    """Words of a number and a half."""
     letter: str = r"[^\W\d_]"
     """Pattern of a letter that may belong to a code or unit."""
     glued: str = "(?!)"
