@@ -15,12 +15,12 @@ import pytest
 
 from appliance.client import CallFailed, Client, Piece, UtteranceAudio
 from tests.daemons import DEMO, SPEECH, Running, running
-from tests.patience import PATIENCE_S, scaled, until
+from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 HEARD_S = 0.05
-"""From the call that approves until the first audio, on a quiet machine."""
+"""From the call that approves until the first audio; on a busy machine a quarter of what it takes anew."""
 LINES = [f"That is donation number {number}, thank you." for number in range(1, 8)]
 
 
@@ -59,8 +59,8 @@ class Ears:
         self._thread.join(PATIENCE_S)
 
 
-def test_a_made_line_is_heard_within_50_ms_of_its_approval(box: Running) -> None:
-    own_s, ear_s = [], []
+def test_a_made_line_is_heard_at_once_when_it_is_approved(box: Running) -> None:
+    own_s, ear_s, anew_s = [], [], []
     request: dict[str, Any] = {"seed": 7, "encoding": "pcm16"}
     with (
         Client(box.address) as client,
@@ -68,8 +68,8 @@ def test_a_made_line_is_heard_within_50_ms_of_its_approval(box: Running) -> None
         ThreadPoolExecutor(1) as pool,
     ):
 
-        def pieces(name: str, line: str) -> list[Piece]:
-            stream = client.stream(line, "ann", channel="stage", request_id=name, **request)
+        def pieces(name: str, line: str, channel: str = "stage") -> list[Piece]:
+            stream = client.stream(line, "ann", channel=channel, request_id=name, **request)
             return [event for event in stream if isinstance(event, Piece)]
 
         for number, line in enumerate(LINES):
@@ -89,8 +89,11 @@ def test_a_made_line_is_heard_within_50_ms_of_its_approval(box: Running) -> None
             audio = b"".join(piece.data for piece in got)
             until(lambda name=name, audio=audio: len(ears.audio[name]) >= len(audio))
             assert ears.audio[name] == audio
-            assert client.speak(line, "ann", channel="free", **request).audio == audio
+            at = time.monotonic()
+            anew = pieces(f"{name}-anew", line, "free")
+            anew_s.append(anew[0].arrived - at)
+            assert b"".join(piece.data for piece in anew) == audio
             client.skip("stage")
-    print(f"caller {[round(1e3 * s, 1) for s in own_s]} ms, listener {[round(1e3 * s, 1) for s in ear_s]} ms")
-    assert statistics.median(own_s) <= scaled(HEARD_S)
-    assert statistics.median(ear_s) <= scaled(HEARD_S)
+    own, ear, anew_in = map(statistics.median, (own_s, ear_s, anew_s))
+    print(f"caller {1e3 * own:.1f} ms, listener {1e3 * ear:.1f} ms, anew {1e3 * anew_in:.1f} ms")
+    assert max(own, ear) <= max(HEARD_S, anew_in / 4)
