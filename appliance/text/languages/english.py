@@ -448,6 +448,11 @@ def _ordinal(match: re.Match[str]) -> str | None:
     return english_ordinal(int(digits)) if len(digits) <= LONGEST else None
 
 
+def _side(digits: str) -> str:
+    """Of 1920x1080"""
+    return english(int(digits)) if digits.endswith("000") else _pairs(digits)
+
+
 def _pairs(digits: str) -> str:
     head, tail = digits[:-2], digits[-2:]
     return f"{english(int(head))} {'hundred' if tail == '00' else english(int(tail))}"
@@ -549,6 +554,7 @@ ENGLISH = language_of(
         (Kind.FRACTION, r"(\d)/(\d)(?:rd|th)s?(?![A-Za-z\d_])", _parts),
         (Kind.FRACTION, rf"24-7{END}(?!-)", lambda m: SPEECH.fractions["24", "7"]),
         (Kind.FRACTION, rf"(\d+(?:\.\d+)?)(?:/| / )(\d+){END}", _slash),
+        (Kind.UNIT, r"([3-8])['′](?=\s[a-z])", lambda m: f"{english(int(m[1]))} foot"),
         (Kind.UNIT, r"(\d{1,2})['′](\d{1,2})(\"|″|'')?(?![A-Za-z\d_])", _feet),
         (
             Kind.UNIT,
@@ -563,7 +569,7 @@ ENGLISH = language_of(
         (
             Kind.UNIT,
             r"([1-9]\d{2,3})\s?[xX×]\s?([1-9]\d{2,3})(?![A-Za-z\d_.])",
-            lambda m: f"{_pairs(m[1])} by {_pairs(m[2])}",
+            lambda m: f"{_side(m[1])} by {_side(m[2])}",
         ),
         (Kind.CODE, r"401\(?[kK]\)?(?![A-Za-z\d_])", lambda m: "four oh one k"),
         (Kind.UNIT, rf"({NUMBER})\s?(k?m|cm|mm|ft|in)\s?[x×]\s?({NUMBER})\s?\2(?![A-Za-z\d_])", _by),

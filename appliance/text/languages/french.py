@@ -196,12 +196,10 @@ SPEECH = Speech(
         jpp = j'en peux plus; bi1 = bien; koi29 = quoi de neuf; bcp = beaucoup; dsl = désolé; slt = salut
         tkt = t'inquiète; tjrs = toujours; lvl = niveau
         mme = madame; mlle = mademoiselle; svp = s'il vous plaît; stp = s'il te plaît; rdv = rendez-vous
-        qqn = quelqu'un; qqch = quelque chose; pk = pourquoi; pkoi = pourquoi; svt = souvent; tjs = toujours
-        jms = jamais; ajd = aujourd'hui; auj = aujourd'hui; vrm = vraiment; vrmt = vraiment; avc = avec
-        bne = bonne
-        jtm = je t'aime; qd = quand; koi = quoi; a2m1 = à demain; qq1 = quelqu'un; cv = ça va
-        mtn = maintenant
-                c-à-d = c'est-à-dire; dr = docteur
+        qqn = quelqu'un; qqch = quelque chose; pk = pourquoi; pkoi = pourquoi; tjs = toujours; jms = jamais
+        ajd = aujourd'hui; auj = aujourd'hui; vrm = vraiment; vrmt = vraiment; bne = bonne; jtm = je t'aime
+        qd = quand; koi = quoi; a2m1 = à demain; qq1 = quelqu'un; mtn = maintenant; c-à-d = c'est-à-dire
+        dr = docteur
     """,
     abbreviations="""
         M. = monsieur; MM. = messieurs; Dr. = docteur; Pr. = professeur
@@ -217,7 +215,7 @@ FRENCH = language_of(
     numbers=(
         (Kind.TIME, r"(?i)24\s?h(?:eures)?\s?/\s?24(?!\d)", lambda m: "vingt-quatre heures sur vingt-quatre"),
         (Kind.TIME, r"(?i)7\s?j(?:ours)?\s?/\s?7(?!\d)", lambda m: "sept jours sur sept"),
-        (Kind.TIME, r"1/2\s?(?:h(?!\w)|heure)", lambda m: "une demi-heure"),
+        (Kind.TIME, r"1/2\s?(?:h|heures?)(?!\w)", lambda m: "une demi-heure"),
         (
             Kind.TIME,
             r"(\d{1,2})\s?h\s?1/2(?!\w)",

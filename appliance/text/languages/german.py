@@ -242,11 +242,10 @@ SPEECH = Speech(
     },
     weekdays="; ".join(f"{short} = {name}" for short, name in _DAYS.items()),
     day_range="{} bis {}",
-    chat="vlt = vielleicht; iwie = irgendwie; iwann = irgendwann; kp = kein Plan; lg = liebe Grüße"
-    "; gn8 = gute Nacht"
+    chat="vlt = vielleicht; iwie = irgendwie; iwann = irgendwann; kp = kein Plan; gn8 = gute Nacht"
     "; n8 = Nacht; lvl = Level; vllt = vielleicht; zb = zum Beispiel; mfg = mit freundlichen Grüßen",
     half=lambda number: f"{cardinal(number, 'm')}einhalb",
-    labelled="nr = Nummer; no. = Nummer; bd. = Band; f. = Folge; ep = Episode",
+    labelled="nr = Nummer; no. = Nummer; bd. = Band; ep = Episode",
     symbols={"§": " Paragraf "},
     abbreviations="""
         z. B. = zum Beispiel; d. h. = das heißt; u. a. = unter anderem; bzw. = beziehungsweise; ca. = circa
@@ -287,7 +286,7 @@ GERMAN = language_of(
             r"(\d{1,3})\s?%ig(e[nmrs]?|)(?!\w)",
             lambda m: f"{'hundert' if m[1] == '100' else cardinal(int(m[1]))}prozentig{m[2]}",
         ),
-        (Kind.TIME, r"1/2\s?(?:h|Std\.?|Stunde)(?!\w)", lambda m: "eine halbe Stunde"),
+        (Kind.TIME, r"1/2\s?(?:h|Std\.?|Stunden?)(?!\w)", lambda m: "eine halbe Stunde"),
         (Kind.CODE, r"1[aA](?!\w)", lambda m: "eins A"),
         (Kind.NUMBER, r"(\d{1,3})\.(?=\s*$|\s?[,!?)])", _place_alone),
         (Kind.YEAR, r"(1[1-9]\d0|20\d0)er(n?)(?!\w)", lambda m: f"{year(int(m[1]))}er{m[2]}"),

@@ -125,7 +125,7 @@ SPEECH = _Italian(
     lasting="in|tra|fra|per|dura|durata|mancano|restano|rimangono",
     half=lambda number: f"{cardinal(number)} e mezzo",
     labelled="liv = livello; num = numero; p. = pagina; pagg. = pagine; ep = episodio; nr = numero"
-    "; sec. = secolo; s. = secolo",
+    "; sec. = secolo",
     kings="Luigi|Enrico|Vittorio Emanuele|Umberto|Carlo|Federico|Francesco|Filippo|Giorgio|Guglielmo|Pio"
     "|Leone|Giovanni(?: Paolo)?|Paolo|Benedetto|Clemente|Riccardo|Edoardo|Napoleone|Urbano|Sisto",
     queens="Elisabetta|Caterina|Maria|Isabella",
@@ -193,7 +193,7 @@ SPEECH = _Italian(
     day_range="da {} a {}",
     chat="xò = però; qst = questo; qnd = quando; cmq = comunque"
     "; nn = non; xké = perché; xkè = perché; xche = perché; xke = perché; qlcs = qualcosa"
-    "; qnt = quanto; tt = tutto; sn = sono; x favore = per favore"
+    "; qnt = quanto; x favore = per favore"
     "; x me = per me; x te = per te; d nuovo = di nuovo; xchè = perché; ke = che; qlc = qualcosa"
     "; qlcn = qualcuno; grz = grazie; lvl = livello; sig.ra = signora"
     "; v.le = viale; p.zza = piazza; c.so = corso"
@@ -210,7 +210,7 @@ ITALIAN = language_of(
     SPEECH,
     numbers=(
         (Kind.NUMBER, r"1\s(?=[aeiou]\w*a\b)", lambda m: "un'"),
-        (Kind.TIME, r"1/2\s?(?:h(?!\w)|ora)", lambda m: "mezz'ora"),
+        (Kind.TIME, r"1/2\s?(?:h|or[ae])(?!\w)", lambda m: "mezz'ora"),
         (Kind.NUMBER, r"(\d{1,3})[°'’](?!\w)", _placed),
         (Kind.TIME, r"(?<=ll['’])1(?![\w:.,])", lambda m: "una"),
         (Kind.TIME, r"(?i)24\s?h(?:ore)?\s?/\s?24(?!\d)", lambda m: "ventiquattro ore su ventiquattro"),

@@ -176,9 +176,9 @@ SPEECH = Speech(
     weekdays="seg = segunda; ter = terça; qua = quarta; qui = quinta; sex = sexta; sáb = sábado; sab = sábado"
     "; dom = domingo",
     day_range="de {} a {}",
-    chat="qdo = quando; kd = cadê; cmg = comigo; pfv = por favor; tmb = também; ngm = ninguém"
-    "; tds = todos; ctz = certeza; fds = fim de semana; nss = nossa; td = tudo"
-    "; tmj = tamo junto; mds = meu Deus; abs = abraços; q isso = que isso"
+    chat="qdo = quando; cmg = comigo; pfv = por favor; tmb = também; ngm = ninguém"
+    "; tds = todos; ctz = certeza; nss = nossa"
+    "; tmj = tamo junto; mds = meu Deus; q isso = que isso"
     "; mt = muito; oq = o que; sdds = saudades; bjs = beijos"
     "; vc = você; vcs = vocês; tb = também; tbm = também; pq = porque; hj = hoje; blz = beleza"
     "; obg = obrigado; vlw = valeu; flw = falou; vdd = verdade; msm = mesmo; mto = muito; dps = depois"
@@ -196,7 +196,7 @@ PORTUGUESE = language_of(
     numbers=(
         (Kind.NUMBER, r"(?i)([2-6])(?:[aª][\s-]|-)feira(?!\w)", lambda m: f"{_WEEKDAYS[int(m[1])]}-feira"),
         (Kind.NUMBER, r"(?i)([48])as(?=\sde\sfinal)", lambda m: "quartas" if m[1] == "4" else "oitavas"),
-        (Kind.TIME, r"1/2\s?(?:h(?!\w)|hora)", lambda m: "meia hora"),
+        (Kind.TIME, r"1/2\s?(?:h|horas?)(?!\w)", lambda m: "meia hora"),
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,2})([ao])(?=\s[^\W\d_]{3})", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),

@@ -45,8 +45,8 @@ _SEATS = (
     "|siège|classe|porta|posto|assento|ряд|класс|кабинет|дом|кв|комната|место|в|из|कक्षा|कमरा|غرفة|قاعة|صف"
 )
 """Words before a number and a letter that is no unit: gate 5A."""
-_SHORT_END = r"(?:(?<=[^\W\d_]{3})(?<![^\W\d_]{5})\.)?"
-"""Full stop of Mio. and тыс., which is no sentence's."""
+_SHORT_END = r"(?:(?<=[^\W\d_]{3})(?<![^\W\d_]{5})(?<!mil)(?<!mila)\.)?"
+"""Full stop of Mio. and тыс., which is no sentence's; mil is a whole word."""
 _TIME_END = rf"(?:(?i:(?<=min)|(?<=std)|(?<=sec)|(?<=sek)|(?<=seg)|(?<=мин)|(?<=сек))\.(?=\s[\d{SMALL}]))?"
 """Likewise of 1 Std. 30 Min."""
 _NUMERAL = r"X{0,3}(?:IX|IV|V?I{0,3})"
@@ -471,14 +471,14 @@ class _Reader:
     def _season(self, match: re.Match[str]) -> str | None:
         """2025/26"""
         s, first, last = self._s, int(match[1]), int(match[2])
-        if s.scripts != ("LATIN",) or last != (first + 1) % 100:
+        if s.scripts != ("LATIN",) or last != (first + 1) % 100 or not last:
             return None
         return f"{s.year(first) if s.year else s.cardinal(first, '')} {s.cardinal(last, '')}"
 
     def _half(self, match: re.Match[str]) -> str | None:
         """2 1/2, 2½ h"""
-        if match[2]:
-            return self._s.counted(f"{match[1]}.5", self._names[match[2].lower()])
+        if noun := self._nouns(match[2] or "")[0]:
+            return self._s.counted(f"{match[1]}.5", noun)
         return self._s.half(int(match[1])) if self._s.half else None
 
     def _minutes(self, match: re.Match[str]) -> str | None:

@@ -233,7 +233,7 @@ SPANISH = language_of(
         (Kind.PHONE, r"[67]\d\d \d{3} \d{3}(?!\s?[\w€$£%])", lambda m: SPEECH.grouped(m[0])),
         (Kind.NUMBER, r"(\d{1,2})°(?=\s[^\W\d_])", SPEECH.numbered),
         (Kind.TIME, r"1(?::00)?(?=\s(?:de la (?:tarde|mañana|madrugada)))", lambda m: "una"),
-        (Kind.TIME, r"1/2\s?(?:h(?!\w)|hora)", lambda m: "media hora"),
+        (Kind.TIME, r"1/2\s?(?:h|horas?)(?!\w)", lambda m: "media hora"),
         (Kind.TIME, r"1(?![\w:.,/-]|\s[^\W\d_])", _one_o_clock),
     ),
     words=(
