@@ -238,7 +238,7 @@ def _moment(match: re.Match[str]) -> str | None:
     """19:30, 7:05 م, 7 pm; a bare hour after the word for it."""
     hour, minute, half = int(match["h"]), int(match["m"] or 0), (match["half"] or "")[:1].lower()
     is_named = re.search(r"الساع[ةه] $", before(match))
-    is_told = bool(is_named or _HALVES.match(match.string, match.end()))
+    is_told = bool(is_named or _DAY_PARTS.match(match.string, match.end()))
     if not hour and re.search(rf"(?:{SPEECH.lasting}) $", before(match)):
         return None
     if hour > 24 or minute > 59 or not (match["m"] or half in ("a", "p") or is_told):
@@ -268,7 +268,7 @@ def _one(match: re.Match[str]) -> str | None:
         return None
     if is_one:
         return f"{noun} {'واحدة' if re.fullmatch(SPEECH.feminine, noun) else 'واحد'}"
-    if noun[-1] != "ة" and not re.fullmatch(_COUNTED_BY_TWO, noun):
+    if noun[-1] != "ة" and not re.fullmatch(_WITH_DUAL, noun):
         return None
     ending = "ين" if _PREPOSITION.search(before(match)) else "ان"
     return f"{noun[:-1]}ت{ending}" if noun[-1] == "ة" else f"{noun}{ending}"
@@ -299,8 +299,9 @@ def _percent(match: re.Match[str]) -> str:
 _RANKED = "مركز|موسم|قرن|جزء|دور|أسبوع"
 _RANKED_FEMININE = "حلقة|مرحلة|جولة|مرتبة"
 """Nouns whose number is an ordinal."""
-_COUNTED_BY_TWO = "يوم|شهر|أسبوع|شخص|لاعب|متابع|مشترك|مشاهد|صديق|هدف|كوب|عام"
-_HALVES = re.compile(r"(?: (?:إلى|الى) \d{1,2}(?::\d\d)?)? (?:مساء|صباح|ظهر|عصر|فجر|ليل)")
+_WITH_DUAL = "يوم|شهر|أسبوع|شخص|لاعب|متابع|مشترك|مشاهد|صديق|هدف|كوب|عام"
+"""Masculine nouns that two of them make a dual: 2 يوم."""
+_DAY_PARTS = re.compile(r"(?: (?:إلى|الى) \d{1,2}(?::\d\d)?)? (?:مساء|صباح|ظهر|عصر|فجر|ليل)")
 _LABEL = re.compile(rf"(?<!\w)(?:{SPEECH.labels}) $")
 _UNITS = as_rows(SPEECH.units)
 _ENDS = r"(?![\w%٪°]|[.,:/]\d)"

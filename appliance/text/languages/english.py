@@ -449,7 +449,7 @@ def _ordinal(match: re.Match[str]) -> str | None:
 
 
 def _side(digits: str) -> str:
-    """Of 1920x1080"""
+    """Words of a side of 1920x1080."""
     return english(int(digits)) if digits.endswith("000") else _pairs(digits)
 
 

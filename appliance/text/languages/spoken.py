@@ -1,4 +1,4 @@
-"""What a language gives for its readings: words of numbers and nouns, signs, patterns."""
+"""Words and rules of one language, from which `readings.py` makes its readings."""
 
 from __future__ import annotations
 
