@@ -155,8 +155,6 @@ class SchedulerConfig(Ranged):
     weights: dict[str, float] = field(default_factory=dict)
     approval_channels: tuple[str, ...] = ()
     """Channels whose requests are held until a moderator approves."""
-    proof: Literal["off", "idle"] = "off"
-    """idle: a recogniser hears what waits for its turn; see scheduler/takes.py."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -341,6 +339,10 @@ def _replace_removed(raw: dict[str, Any]) -> Iterator[str]:
                     "scheduler.policy: fifo was removed in 0.25, since one long text kept all others "
                     "waiting; the earliest deadline goes first: delete the key"
                 )
+    match raw.get("scheduler", {}):
+        case {"proof": _} as scheduler:
+            del scheduler["proof"]
+            yield "scheduler.proof was removed in 0.31: no recogniser hears replies any more: delete the key"
 
 
 def split_address(name: str, address: str) -> tuple[str, int]:

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.audio import recogniser
-from appliance.text.heard import plain, wrong_words
+from export import recogniser
+from export.heard import plain, wrong_words
 
 PACKAGES = {
     "moonshine_voice": "moonshine-voice",

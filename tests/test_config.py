@@ -75,7 +75,6 @@ PATHS = {
         ("synthesis: {nfe: seven}", "nfe: must be int, not str ('seven')"),
         ("synthesis: {nfe: true}", "nfe: must be int, not bool"),
         ("synthesis: {guidance: .nan}", "guidance: must be between 0.0 and 10.0, not nan"),
-        ("scheduler: {proof: on}", "must be one of off, idle, not True"),
         ("synthesis: {unary_segmentation: long}", "must be one of upstream, low_latency, not 'long'"),
         ("server: {listen: 50051}", "listen: must be str, not int"),
         ("server: {listen: localhost}", "listen: must be host:port"),
@@ -143,6 +142,8 @@ def test_a_mistake_is_named_with_what_is_allowed(tmp_path: Path, text: str, mess
             "auto",
             ["scheduler.policy: fifo was removed in 0.25, .* delete the key"],
         ),
+        ("scheduler: {proof: idle}", "auto", ["scheduler.proof was removed in 0.31: .* delete the key"]),
+        ("scheduler: {proof: 'off'}", "auto", ["scheduler.proof was removed in 0.31: .* delete the key"]),
         (
             "engine: {backend: openvino}",
             "ort-cpu",

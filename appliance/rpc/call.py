@@ -77,12 +77,6 @@ class SynthesisCall(OpenCall):
         best = ways[0][0]
         job.voice, job.text, job.written, self.level = best.voice, best.text, best.written, best.level
         keys = self._phrase_keys([segments for _, segments in ways])
-        # The caller of a named seed is owed the samples of that seed.
-        job.is_proven = (
-            speech.scheduler.config.proof == "idle"
-            and not parsed.seeded
-            and speech.defaults.language_of(best.text) == "en"
-        )
         kept = speech.phrases.find(keys) if keys else None
         job.kept = ()
         if kept is not None:

@@ -121,7 +121,7 @@ class Engines:
 
     def shut_down_idle(self) -> None:
         for engine in list(self._retired):
-            if all(job.made or job.engine is not engine for job in self._workload.to_make):
+            if all(job.made or job.engine is not engine for job in self._workload.jobs.values()):
                 self._retired.remove(engine)
                 self._forget(engine)
                 engine.shutdown()
@@ -159,7 +159,7 @@ class Engines:
             if not isinstance(engine, Restful):
                 return
             # Neither what comes from memory nor a test of its replacement wakes it.
-            is_wanted = any(not job.made for job in workload.to_make)
+            is_wanted = any(not job.made for job in workload.jobs.values())
             is_wanted = is_wanted or any(test.engine is None for test in self._tests)
             self._idle_since = math.inf if is_wanted else min(self._idle_since, now)
             rests = not is_wanted and not workload.wake_s and now - self._idle_since >= self.idle_s

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from appliance.errors import ApplianceError
-from appliance.request import Cost, FloatArray, Priority, Segment, SegmentAudio, Terms, Timings
+from appliance.request import Cost, Priority, Segment, SegmentAudio, Terms, Timings
 from appliance.scheduler.interface import Engine
 
 Result = SegmentAudio | ApplianceError
@@ -70,12 +70,8 @@ class Job:
     audible: float | None = None
     """Time of its delivery, as `due`."""
     held: list[SegmentAudio] = field(default_factory=list)
-    alarm: float = -math.inf
-    """Next look at held audio."""
-    is_proven: bool = False
-    """True if its segments are to be heard before they go out; see takes.py."""
-    takes: dict[int, Take] = field(default_factory=dict)
-    """By index, of held segments that are not proven yet."""
+    alarm: float | None = None
+    """Latest release of held audio."""
     made_s: float = 0.0
     sent_s: float = 0.0
     """Taken by the transport."""
@@ -142,31 +138,6 @@ class Job:
             empty += self.segments[index].audio_s
 
 
-@dataclass(eq=False)
-class Take:
-    """A finished segment under proof, whose best take is held."""
-
-    job: Job
-    segment: Segment
-    samples: FloatArray
-    """(samples,) of the newest take."""
-    count: int = 1
-    wrong: float = math.inf
-    """Words, of the best take."""
-    another: Job | None = None
-    """Makes the next take."""
-
-    @property
-    def is_open(self) -> bool:
-        return self.job.takes.get(self.segment.index) is self
-
-    def choose(self) -> None:
-        """Hold the newest take."""
-        held = self.job.held
-        place = next(n for n, audio in enumerate(held) if audio.segment == self.segment.index)
-        held[place] = replace(held[place], samples=self.samples)
-
-
 def _nobody(result: Result) -> None:
     """Deliver nothing."""
 
@@ -225,17 +196,6 @@ class Channel:
             if not job.ended:
                 for demand in job.demands(now, free, starts):
                     yield demand if self.paused is None else replace(demand, due=math.inf)
-
-    def needed(self, job: Job, index: int, now: float) -> float:
-        """Time at which the sound of a finished segment is needed; at the latest the caller's deadline."""
-        if self.paused is not None or not job.guaranteed:
-            return job.deadline
-        turns = self.playing(now, counts_bulk=False)
-        free, starts = next((free, starts) for other, free, starts in turns if other is job)
-        if job.audible is not None or (index and job.stream):
-            before_s = sum(segment.audio_s for segment in job.segments[:index])
-            return min(starts + before_s, job.deadline)
-        return min(free, job.deadline) if job.terms.takes_turns else -math.inf
 
     def remove(self, job: Job, now: float) -> None:
         """Remove a job; if it sounds, the next may play at once."""

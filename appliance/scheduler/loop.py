@@ -17,7 +17,6 @@ from appliance.scheduler.job import Job
 from appliance.scheduler.picking import next_call
 from appliance.scheduler.queue import Queue
 from appliance.scheduler.release import Delivery
-from appliance.scheduler.takes import Listener, Takes
 from appliance.scheduler.workload import Clock, EngineCall, Life, Observer, Outcome, Workload
 
 logger = logging.getLogger(__name__)
@@ -45,15 +44,13 @@ class Scheduler:
         margin_s: float = MARGIN_S,
         call_at: Callable[[float, Callable[[], None]], None] = lambda when, act: None,
         observer: Observer | None = None,
-        listener: Listener | None = None,
     ) -> None:
-        """`call_at` calls on another thread than the engine's; None hears nothing."""
+        """`call_at` must run the callback on another thread than the engine's."""
         self._workload = workload = Workload(
             clock, config or SchedulerConfig(), bias, margin_s, observer or Observer()
         )
         self._delivery = delivery = Delivery(workload, call_at)
         self._admission = Admission(workload, delivery)
-        self.takes = Takes(workload, delivery, listener)
         self._heartbeat: float | None = None
         self.queue = Queue(workload, delivery, self._admission)
         self.engines = Engines(workload)
@@ -101,9 +98,7 @@ class Scheduler:
             if not workload.has_news:
                 jobs = workload.jobs.values()
                 times = [job.deadline for job in jobs]
-                times += [
-                    job.due for job in jobs if job.held and not job.takes and job.channel.paused is None
-                ]
+                times += [job.due for job in jobs if job.held and job.channel.paused is None]
                 next_s = min(times, default=math.inf) - workload.clock()
                 workload.changed.wait(min(max(next_s, 0.0), IDLE_WAIT_S))
             workload.has_news = False
@@ -208,13 +203,8 @@ class Scheduler:
         job.done += 1
         if job.ended:
             return
-        audio = SegmentAudio(samples, segment.index, job.made, segment.pause_s)
-        if job in self._workload.retakes:
-            self._delivery.end_retake(job, audio)
-            return
         job.made_s += segment.audio_s
-        job.held.append(audio)
-        self.takes.prove(job, segment, samples)
+        job.held.append(SegmentAudio(samples, segment.index, job.made, segment.pause_s))
         self._delivery.release(job)
 
     def _beat(self) -> float:

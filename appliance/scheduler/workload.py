@@ -141,8 +141,6 @@ class Workload:
     call: EngineCall | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
     """By request id, until they end."""
-    retakes: list[Job] = field(default_factory=list)
-    """Jobs that make a segment once more: idle work of no channel, seen by the engine's loop alone."""
     channels: dict[str, Channel] = field(default_factory=dict)
     paused: dict[str, float] = field(default_factory=dict)
     """Name → start of the pause."""
@@ -180,13 +178,6 @@ class Workload:
         channels = self.channels if trial is None else {**self.channels, trial.key: trial}
         for channel in channels.values():
             yield from channel.demands(now)
-        for job in self.retakes:
-            yield Demand(math.inf, job.cost_s(0), job)
-
-    @property
-    def to_make(self) -> list[Job]:
-        """Jobs that the engine has work of, or had."""
-        return [*self.jobs.values(), *self.retakes]
 
     def ready_s(self, now: float) -> float:
         """Seconds until the engine can make a call, if it rests."""
@@ -204,7 +195,7 @@ class Workload:
         return call is not None and call.engine.can_interrupt and not any(job.guaranteed for job in call.jobs)
 
     def holders(self, engine: Engine) -> list[Job]:
-        return [job for job in self.to_make if job.lane is not None and job.engine is engine]
+        return [job for job in self.jobs.values() if job.lane is not None and job.engine is engine]
 
     def give_up_lane(self, job: Job) -> None:
         if job.lane is not None:
@@ -215,12 +206,6 @@ class Workload:
     def engines(self) -> list[Engine]:
         """Those that new jobs are for."""
         return [*([] if self.engine is None else [self.engine]), *self.beside.values()]
-
-    def retire(self, job: Job) -> None:
-        """Have a job that leaves give up its lane after the call under way."""
-        job.ended = True
-        if self.call is None or job not in self.call.jobs:
-            self.give_up_lane(job)
 
     def promised_lanes(self, engine: Engine) -> list[Job]:
         """Jobs that keep a lane of the engine to the end of a segment."""

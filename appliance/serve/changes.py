@@ -31,7 +31,6 @@ from appliance.request import Reference
 from appliance.resident import bundles_beside, key_of
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.speech import Speech
-from appliance.serve.proofreader import check_recogniser
 from appliance.text.languages import UnknownLanguage, base_code
 from appliance.text.polyglot import LanguageTable
 from appliance.text.sayable import FrontEnd
@@ -66,10 +65,8 @@ class Changes:
     def _speech(self, config: Config, manifest: Manifest, vocabulary: Vocabulary, front: FrontEnd) -> Speech:
         """Speech of the present bundle and of those beside it.
 
-        Raises ConfigError for settings that a bundle does not take, a table that names others, and a
-        recogniser that is not installed.
+        Raises ConfigError for settings that a bundle does not take, and for a table that names others.
         """
-        check_recogniser(config.scheduler)
         fronts, beside = {"": front}, dict[str, Speech]()
         for key, read in self.beside.items():
             letters = read.vocabulary()

@@ -82,7 +82,6 @@ from appliance.serve.metrics import Metrics
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
-from appliance.serve.proofreader import Proofreader
 from appliance.serve.supervision import Supervision
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import open_store
@@ -161,11 +160,7 @@ class Daemon:
         self._metrics.watch_phrases(phrases)
         self._trace = trace
         self._recorder = None if trace is None else Recorder()
-        self._proofreader = Proofreader(read.manifest.mel.sample_rate_hz)
-        self._scheduler = Scheduler(
-            config.scheduler, call_at=self._call_at, observer=self._recorder, listener=self._proofreader
-        )
-        self._metrics.watch_takes(self._scheduler.takes)
+        self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
         self._scheduler.engines.idle_s = config.engine.idle_unload_s or math.inf
         self._write_trace()  # an empty one: an error comes now rather than at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
@@ -224,7 +219,6 @@ class Daemon:
                 await asyncio.wait(others, timeout=GRACE_S)
             speaking.close()
             voices.close()
-            self._proofreader.close()
             try:
                 self._write_trace()
             except StorageError as error:  # logged: the error that ends the daemon must not be replaced

@@ -12,7 +12,6 @@ from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import HealthRun
 from appliance.engine.engine import Synthesizer
 from appliance.request import RequestCounts, Timings
-from appliance.scheduler.takes import Takes
 
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 LEVELS = {"PASS": 0.0, "WARN": 1.0, "FAIL": 2.0}
@@ -162,15 +161,6 @@ class Metrics:
         ):
             gauge = Gauge(f"f5_phrases_{name}", documentation, registry=self.registry)
             gauge.set_function(partial(getattr, phrases, attribute))
-
-    def watch_takes(self, takes: Takes) -> None:
-        for name, documentation in (
-            ("heard", "Finished segments that a recogniser heard before they went out."),
-            ("remade", "Segments made again with another seed, since words were wrong."),
-            ("kept", "Of these, those that were better."),
-        ):
-            gauge = Gauge(f"f5_takes_{name}", documentation, registry=self.registry)
-            gauge.set_function(partial(getattr, takes, name))
 
     def watch_health(self, last: Callable[[], HealthRun | None]) -> None:
         self.registry.register(Health(last))

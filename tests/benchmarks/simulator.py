@@ -47,7 +47,6 @@ from appliance.request import (
 )
 from appliance.scheduler import Scheduler
 from appliance.scheduler.job import Job, Result
-from appliance.scheduler.takes import Listener
 from appliance.scheduler.workload import Observer
 from appliance.text.tokens.tokenizers import maker
 from appliance.voices.reference import prepare
@@ -290,7 +289,6 @@ class World:
         oracle: bool = False,
         observer: Observer | None = None,
         beside: Table | None = None,
-        listener: Listener | None = None,
     ) -> None:
         """`noise` is the relative spread of call times, `factor` that of estimates; an `oracle` knows all
         costs exactly and runs without bias and margin. `beside`: of a second bundle."""
@@ -301,7 +299,7 @@ class World:
         config = config or SchedulerConfig(queue_length=10_000)
         allowed = {"bias": 1.0, "margin_s": 0.0} if oracle else {}
         self.scheduler = Scheduler(
-            config, clock=lambda: self.now, call_at=self.at, observer=observer, listener=listener, **allowed
+            config, clock=lambda: self.now, call_at=self.at, observer=observer, **allowed
         )
         self.engine = Engine(self, device, lanes, noise, factor)
         self.scheduler.start(self.engine)
@@ -357,7 +355,6 @@ class World:
         message.job = job = Job(
             terms, deliver, self.now, stream=message.stream, buffer_s=20.0 if message.stream else math.inf
         )
-        job.is_proven = True
         merging = self.scheduler.queue.mergeable(terms)
         before = tuple(segment.audio_s for segment in merging.segments) if merging else ()
         ways = message.planned or [segments_of(message, (*before, *pieces)) for pieces in message.pieces]

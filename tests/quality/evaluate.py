@@ -32,13 +32,13 @@ from typing import Any, get_args
 import numpy as np
 from tqdm import tqdm
 
-from appliance.audio.recogniser import Sound
 from appliance.contract.bundle import Sampling
 from appliance.errors import ApplianceError
 from appliance.request import FloatArray, Segmentation
 from export.demo.corpus import sentences, store
 from export.demo.corpus.teachers import HEART, MICHAEL, SAMPLE_RATE_HZ, Teachers
 from export.hearing import PACKAGES, MetricError
+from export.recogniser import Sound
 from tests.quality.mouth import Mouth, read_sound, references_in
 from tests.quality.scoring import Judges, Kept, Panel, Reply, Scores, pooled, score
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from appliance.audio.recogniser import PADDING_S, RATE_HZ, Sound, resample
 from appliance.request import FloatArray
 from export.hearing import PACKAGES, MetricError, imported
+from export.recogniser import PADDING_S, RATE_HZ, Sound, resample
 
 MIN_SIMILARITY_S = 0.5
 """Shortest sound with a speaker embedding."""

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from appliance.audio.recogniser import Sound
 from appliance.request import FloatArray
 from export.hearing import Errors, Recogniser, word_errors
+from export.recogniser import Sound
 from tests.quality.judges import MIN_SIMILARITY_S, Naturalness, Silence, Speaker, VoiceActivity
 
 NOBODY = -1.0

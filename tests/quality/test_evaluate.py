@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import yaml
 
-from appliance.audio.recogniser import Sound
 from appliance.contract.bundle import MANIFEST, Sampling
 from appliance.request import FloatArray, Segmentation
 from export.demo.corpus import sentences
 from export.demo.corpus.sentences import Sentence
 from export.demo.corpus.teachers import HEART, MICHAEL, Utterance
+from export.recogniser import Sound
 from tests.daemons import BUNDLE, reference_wav
 from tests.quality import evaluate
 from tests.quality.broken import BROKEN

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.audio.recogniser import RATE_HZ, resample
 from appliance.request import FloatArray
-from appliance.text.heard import plain, wrong_words
 from export.demo.corpus.teachers import HEART, SAMPLE_RATE_HZ, Teachers
+from export.heard import plain, wrong_words
 from export.hearing import Errors, MetricError, Recogniser, word_errors
+from export.recogniser import RATE_HZ, resample
 from tests.quality.judges import Silence
 from tests.quality.mouth import read_sound
 from tests.quality.scoring import Panel, Reply, errors

@@ -25,7 +25,7 @@ from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
 from appliance.contract.mel import MelSpec
 from appliance.plan import Planner
-from appliance.request import FloatArray, Reference, Request, Segment, Timings
+from appliance.request import Reference, Request, Segment, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.callers import Callers
@@ -158,7 +158,6 @@ class Box:
     """Methods of the calls that have come, in order."""
     observed: list[tuple[str, str, str]] = field(default_factory=list)
     skipped: list[None] = field(default_factory=list)
-    ear: Ear = field(kw_only=True)
     channel: grpc.aio.Channel = field(init=False)
 
     @property
@@ -241,19 +240,6 @@ class Arrivals(CallAccess):
 
 
 @dataclass
-class Ear:
-    """A listener that finds wrong words as it is told, then none."""
-
-    texts: list[str] = field(default_factory=list)
-    wrong: list[int] = field(default_factory=list)
-
-    def hear(self, text: str, samples: FloatArray, heard: Callable[[int | None], None]) -> None:
-        self.texts.append(text)
-        wrong = self.wrong.pop(0) if self.wrong else 0
-        threading.Thread(target=heard, args=(wrong,)).start()
-
-
-@dataclass
 class SentencePlanner:
     """Half a second for each sentence, whatever the segmentation; `cut` decides otherwise."""
 
@@ -301,8 +287,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     def at(when: float, act: Callable[[], None]) -> None:
         loop.call_soon_threadsafe(loop.call_at, when, act)
 
-    ear = Ear()
-    scheduler = Scheduler(SchedulerConfig(queue_length=8), call_at=at, listener=ear)
+    scheduler = Scheduler(SchedulerConfig(queue_length=8), call_at=at)
     spoken: list[tuple[Timings, float]] = []
     skipped: list[None] = []
     arrived: list[str] = []
@@ -338,7 +323,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     thread = threading.Thread(target=scheduler.run, daemon=True)
     thread.start()
     services = (speaking, callers, broadcaster, queue, store, server, Path(config.socket))
-    box = Box(engine, scheduler, planner, present, *services, spoken, arrived, observed, skipped, ear=ear)
+    box = Box(engine, scheduler, planner, present, *services, spoken, arrived, observed, skipped)
     await box.soon(lambda: bool(scheduler.engines.backend))
     sends_all = (("grpc.max_send_message_length", -1),)
     async with grpc.aio.insecure_channel(box.address, options=sends_all) as box.channel:

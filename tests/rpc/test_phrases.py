@@ -154,26 +154,3 @@ async def test_words_are_timed_in_header_and_end(box: Box, phrases: Phrases) -> 
 async def test_words_are_timed_only_when_asked_for(box: Box) -> None:
     reply = await box.say()
     assert not reply.header.words and not reply.words
-
-
-async def test_what_is_heard_before_it_goes_out(box: Box, phrases: Phrases) -> None:
-    """English that waits, with a drawn seed: once, and kept in the take that went out."""
-    box.change(phrases=Phrases(1 << 20, drawn_seeds=True))
-    box.set_defaults(language_of=lambda text: "de" if "eins" in text else "en")
-    asked: dict[str, Any] = {"seed": None, "priority": pb.BULK}
-    await box.say("off", **asked)
-    box.scheduler.config = replace(box.scheduler.config, proof="idle")
-    await box.say("now", seed=None)
-    await box.say("seeded", priority=pb.BULK)
-    await box.say("eins", **asked)
-    assert box.ear.texts == []
-    box.ear.wrong = [2, 1, 1]
-    proven = await box.say("heard", **asked)
-    assert box.ear.texts == ["heard"] * 3
-    again = await box.say("heard", **asked)
-    assert again.header.cached and again.audio == proven.audio and len(box.ear.texts) == 3
-    first, second = [
-        (await box.say("heard", priority=pb.BULK, seed=seed)).audio
-        for seed in (proven.header.seed, proven.header.seed ^ 1 << 32)
-    ]
-    assert proven.audio == second != first

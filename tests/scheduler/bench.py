@@ -11,7 +11,6 @@ from appliance.config import SchedulerConfig
 from appliance.request import Playout, Segment, SegmentAudio, Terms
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.loop import Scheduler
-from appliance.scheduler.takes import Listener
 from appliance.scheduler.workload import Observer
 from tests.fakes_engine import FakeEngine, segment
 
@@ -28,7 +27,6 @@ class Bench:
         lanes: int = 4,
         batch: int = 1,
         observer: Observer | None = None,
-        listener: Listener | None = None,
         **config: object,
     ) -> None:
         self.now = 100.0
@@ -41,7 +39,6 @@ class Bench:
             clock=lambda: self.now,
             call_at=lambda when, act: self.alarms.append((when, act)),
             observer=observer,
-            listener=listener,
         )
         self.scheduler.start(self.engine)
         self.results: dict[str, list[Result]] = {}

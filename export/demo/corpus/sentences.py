@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from appliance.text.heard import spelled
+from export.heard import spelled
 
 HELD_OUT = 200
 """Size of the test split."""

@@ -1,16 +1,9 @@
-"""Speech recogniser Moonshine tiny, offline and on a CPU, for English; and a process that is nothing else.
+"""Speech recogniser Moonshine tiny, offline and on a CPU, for English.
 
-Sounds are (samples,), int16 or floats within ±1. As a program it reads sounds from its standard input, each
-as HEAD and then its samples (float32), and writes a line of text for each.
+Sounds are (samples,), int16 or floats within ±1.
 """
 
 from __future__ import annotations
-
-import contextlib
-import os
-import struct
-import sys
-from typing import BinaryIO
 
 import numpy as np
 import soxr
@@ -20,8 +13,6 @@ from appliance.request import FloatArray
 
 Sound = NDArray[np.int16] | NDArray[np.float32] | NDArray[np.float64]
 
-HEAD = struct.Struct("<II")
-"""Rate in Hz and count of the samples that follow."""
 RATE_HZ = 16_000
 """Sample rate of all metrics."""
 PADDING_S = 0.3
@@ -59,21 +50,3 @@ def resample(sound: Sound, rate_hz: int) -> FloatArray:
         return scaled
     resampled: FloatArray = soxr.resample(scaled, rate_hz, RATE_HZ).astype(np.float32)
     return resampled
-
-
-def serve(sounds: BinaryIO, lines: BinaryIO) -> None:
-    """Transcribe until the sounds end, in time of the CPU that nothing else wants."""
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    recogniser = Recogniser()
-    while head := sounds.read(HEAD.size):
-        rate_hz, count = HEAD.unpack(head)
-        samples = np.frombuffer(sounds.read(4 * count), np.float32)
-        lines.write(recogniser.transcribe(samples, rate_hz).replace("\n", " ").encode() + b"\n")
-        lines.flush()
-
-
-if __name__ == "__main__":
-    with os.fdopen(os.dup(1), "wb") as replies:
-        os.dup2(2, 1)  # whatever a library prints
-        serve(sys.stdin.buffer, replies)
