@@ -94,7 +94,7 @@ def process(
 
 def run_script(name: str, box: Box, *words: str) -> int:
     """Run the main function of `scripts/NAME` on a box; returns its exit status."""
-    module = _script(name)
+    module = script(name)
     with (
         mock.patch.object(module, "open_box", lambda sysroot, tools: box),
         mock.patch.object(sys, "argv", [name, *words]),
@@ -104,7 +104,8 @@ def run_script(name: str, box: Box, *words: str) -> int:
 
 
 @functools.cache
-def _script(name: str) -> ModuleType:
+def script(name: str) -> ModuleType:
+    """The program `scripts/NAME` as a module."""
     path = SCRIPTS / name
     loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), str(path))
     spec = importlib.util.spec_from_loader(loader.name, loader)

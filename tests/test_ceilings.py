@@ -1,0 +1,54 @@
+"""What `scripts/ceilings` counts, on a text whose figures are counted by hand."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.box.boxes import script
+
+SOURCE = '''\
+"""The docstring of a module."""
+
+# Those that open without a subject.
+LIMIT = """one
+two"""
+"""A string under a field, which is said to nobody."""
+
+
+def one(numbers):
+    """The sum of numbers."""
+    assert numbers
+    while len(numbers) > LIMIT:  # a comment behind code
+        numbers = [n if n else 0 for n in numbers if n < 3]
+    return """not a docstring"""
+'''
+
+
+@pytest.fixture
+def ceilings() -> ModuleType:
+    return script("ceilings")
+
+
+def test_figures_of_a_text(ceilings: Any) -> None:
+    assert ceilings.code_lines(SOURCE) == 7
+    assert ceilings.branches(SOURCE) == 4
+    assert [line for line, _ in sorted(ceilings.sentences(SOURCE))] == [1, 3, 6, 10, 12]
+    assert ceilings.odd_share({"a.py": SOURCE}, prints=False) == 40.0
+
+
+@pytest.mark.parametrize(("most", "status"), [(10**9, 0), (1, 1)])
+def test_a_figure_above_its_ceiling_fails(
+    ceilings: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], most: int, status: int
+) -> None:
+    """Checks both sides of each ceiling; the ceilings themselves are checked by scripts/check."""
+    names = ["product_code_lines", "test_code_lines", "route_branches"]
+    names += ["product_odd_sentences_percent", "test_odd_sentences_percent"]
+    settings = {**dict.fromkeys(names, most), "route": ["a.py"]}
+    monkeypatch.setattr(ceilings.tomllib, "loads", lambda text: {"tool": {"ceilings": settings}})
+    monkeypatch.setattr(ceilings, "sources", lambda folders: {"a.py": SOURCE})
+    monkeypatch.setattr(ceilings.sys, "argv", ["ceilings"])
+    assert ceilings.main() == status
+    assert capsys.readouterr().out.count("EXCEEDED") == len(names) * status
