@@ -1,1 +1,1 @@
-"""The demo voice: synthetic corpus, training of a small model, export for shipping."""
+"""The demo voice's weights, out of its bundle."""

@@ -32,7 +32,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,6 @@ def upstream_model(folder: Path) -> Path:
     """A DiT of the demo's size and a Vocos, of random weights, as upstream's own loaders want them."""
     import torch
 
-    from export.demo.shipping import ship
     from export.model.dit import DiT
     from export.model.redraw import redraw
     from export.model.vocos import Vocos, VocosConfig
@@ -201,9 +200,8 @@ def upstream_model(folder: Path) -> Path:
     torch.manual_seed(0)
     dit = DiT(arch, len(LETTERS), spec.mels)
     redraw(dit, 0)
-    save_official(dit.state_dict(), folder / ship.CHECKPOINT)
-    (folder / ship.VOCAB).write_text("".join(f"{letter}\n" for letter in LETTERS), "utf-8")
-    ship.write_family(arch, {"tokenizer": "char"}, folder / ship.FAMILY)
+    save_official(dit.state_dict(), folder / "model.safetensors")
+    (folder / "vocab.txt").write_text("".join(f"{letter}\n" for letter in LETTERS), "utf-8")
     vocoder = VocosConfig(spec.mels, 256, 768, 6, n_fft=spec.n_fft, hop=spec.hop, padding="center")
     (path.parent / "config.yaml").write_text(yaml.safe_dump(vocoder.sections(), sort_keys=False), "utf-8")
     features = {
@@ -214,9 +212,9 @@ def upstream_model(folder: Path) -> Path:
         Vocos(vocoder).state_dict() | {f"feature_extractor.mel_spec.{k}": v for k, v in features.items()},
         path,
     )
-    family = yaml.safe_load((folder / "family.yaml").read_text("utf-8"))
-    family["model"]["mel_spec"]["target_sample_rate"] = spec.sample_rate_hz
-    (folder / "server.yaml").write_text(yaml.safe_dump(family), "utf-8")
+    mels = {"mel_spec_type": spec.kind, "target_sample_rate": spec.sample_rate_hz}
+    model = {"tokenizer": "char", "backbone": "DiT", "arch": asdict(arch), "mel_spec": mels}
+    (folder / "family.yaml").write_text(yaml.safe_dump({"model": {"name": "demo", **model}}), "utf-8")
     return folder
 
 
@@ -241,10 +239,15 @@ def hub(folder: Path, model: Path) -> None:
 def bundles_of(model: Path, folder: Path) -> dict[str, Path]:
     """Bundles of upstream's files: every step in full, and as trained weights are exported, since random ones
     have no sampling that is near enough."""
-    from export.demo.shipping import ship
+    from export import cli
 
     shipped, exact = folder / "shipped", folder / "exact"
-    ship.make_bundle(model, "Apache-2.0", 0, shipped, "fp16")
+    sources = ["--family", model / "family.yaml", "--checkpoint", model / "model.safetensors"]
+    sources += ["--vocab", model / "vocab.txt", "--vocoder-path", model / "vocos", "--out", shipped]
+    options = "--precision fp16 --language en --max-frames 2304"
+    options += " --licence Apache-2.0 --vocoder-licence Apache-2.0"
+    if cli.main(["bundle", *map(str, sources), *options.split()]) != 0:
+        raise NotEqual("no bundle could be made of upstream's files, see above")
     shutil.copytree(shipped, exact)
     bundles = {"exact": exact, "short-kv": shipped}
     for sampling, bundle in bundles.items():

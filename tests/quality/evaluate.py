@@ -2,10 +2,9 @@
 
     python -m tests.quality BUNDLE... [--sets lines,chat,general,short] [--draws 3] [--limit 10]
 
-`lines`, `chat` and `short` are files beside this one; others may be named by their path. Each of their texts
-is spoken by every voice. `general` are the sentences that a corpus on this machine holds out, the voices in
-turn. A draw is the set once more from other noise; the range of its word error rate stands beside the pooled
-one. The ceiling, with --teachers, are the demo's teachers, and their mels through each bundle's vocoder.
+The sets are files beside this one; others may be named by their path. Every voice speaks each of their texts,
+but of `general` the voices speak the sentences in turn: those are what the demo voice's training held out. A
+draw is the set once more from other noise; the range of its word error rate stands beside the pooled one.
 
 Every row is written when it is done and not measured again, and no sound is judged twice (--judged): an
 interrupted table goes on where it stopped.
@@ -29,14 +28,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
 from tqdm import tqdm
 
 from appliance.contract.bundle import Sampling
 from appliance.errors import ApplianceError
 from appliance.request import FloatArray, Segmentation
-from export.demo.corpus import sentences, store
-from export.demo.corpus.teachers import HEART, MICHAEL, SAMPLE_RATE_HZ, Teachers
 from export.hearing import PACKAGES, MetricError
 from export.recogniser import Sound
 from tests.quality.mouth import Mouth, read_sound, references_in
@@ -45,20 +41,14 @@ from tests.quality.scoring import Judges, Kept, Panel, Reply, Scores, pooled, sc
 RECORD = Path("tests/records/demo-voice.json")
 JUDGED = Path("out/quality/judged.jsonl")
 REQUESTS = {"unary": Segmentation.UPSTREAM, "streamed": Segmentation.LOW_LATENCY}
-TEACHER = "teacher"
-TAUGHT = {"heart": HEART, "michael": MICHAEL}
-"""The demo's voices and their teachers' names."""
 VOICES = Path("appliance/demo/voices")
-HELD_OUT = Path("out/demo/corpus/sentences.jsonl")
-TEACHERS = Path("out/demo/teachers")
+GENERAL = "general"
 SETS = {
     "lines": Path(__file__).with_name("lines.txt"),
     "chat": Path(__file__).with_name("chat-lines.txt"),
     "short": Path(__file__).with_name("short-lines.txt"),
+    GENERAL: Path(__file__).with_name("general-lines.txt"),
 }
-GENERAL = "general"
-SENTENCES = 200
-"""Of the held-out ones."""
 SEEDS = 10_000
 """Between two draws."""
 
@@ -87,8 +77,6 @@ class Model:
     fingerprint: str
     """Of the bundle's files: another model is another row."""
     say: Say
-    draws: bool = True
-    """False: the same sound each time."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +176,7 @@ class Evaluation:
     def row(self, model: Model, texts: str, lines: Sequence[Line], voice: str) -> Row:
         """The lines of a voice, as found in the record or measured now."""
         own = [line for line in lines if line.voice == voice]
-        draws, count = (self.draws if model.draws else 1), len(own)
+        draws, count = self.draws, len(own)
         conditions = (model.name, model.precision, model.how, texts, count, voice)
         if (there := self.record.find((*conditions, draws, model.fingerprint))) is not None:
             return there
@@ -210,52 +198,16 @@ class Evaluation:
             shown.update()
 
 
-def texts_of(
-    name: str, voices: Iterable[str], held_out: Path = HELD_OUT, limit: int | None = None
-) -> list[Line]:
+def texts_of(name: str, voices: Iterable[str], limit: int | None = None) -> list[Line]:
     """Lines of a set, or of a file by its path: of the first `limit` texts. Raises ValueError for neither."""
-    if name == GENERAL:
-        if not held_out.is_file():
-            raise ValueError(f"general: no {held_out}; python -m export.demo corpus makes it, or --held-out")
-        return alternating(held_out, voices)[: min(limit or SENTENCES, SENTENCES)]
     path = SETS.get(name, Path(name))
     if not path.is_file():
-        raise ValueError(f"{name}: neither a set ({', '.join((*SETS, GENERAL))}) nor a file")
+        raise ValueError(f"{name}: neither a set ({', '.join(SETS)}) nor a file")
     written = [line.split(" | ") for line in path.read_text("utf-8").splitlines()][:limit]
     names = list(voices)
+    if name == GENERAL:
+        return [Line(one, voice, n) for n, ((one,), voice) in enumerate(zip(written, cycle(names)))]
     return [Line(one, voice, n, tuple(more)) for n, (one, *more) in enumerate(written) for voice in names]
-
-
-def alternating(held_out: Path, voices: Iterable[str]) -> list[Line]:
-    """Each held-out sentence once, the voices in turn."""
-    test = [sentence for sentence in sentences.read(held_out) if sentence.split == "test"]
-    # By the hash in their names, so that our own lines and quotations mix: the first few are a fair sample.
-    test.sort(key=lambda sentence: sentence.id.split("-")[1])
-    return [Line(one.text, voice, n) for n, (one, voice) in enumerate(zip(test, cycle(voices)))]
-
-
-def teacher(teachers: Teachers) -> Model:
-    """The ceiling."""
-    return Model(TEACHER, "–", "", "", lambda line, _: (taught(teachers, line), SAMPLE_RATE_HZ), draws=False)
-
-
-def vocoded(teachers: Teachers, mouth: Mouth, name: str) -> Model:
-    """The teachers' mels through a bundle's vocoder."""
-
-    def say(line: Line, _: int) -> tuple[Sound, int]:
-        return mouth.vocode(taught(teachers, line).astype(np.float32) / store.FULL_SCALE), mouth.rate_hz
-
-    return Model(f"{TEACHER}, vocoded ({name})", _precision(mouth), "", fingerprint(mouth), say, draws=False)
-
-
-def taught(teachers: Teachers, line: Line) -> Any:
-    """(samples,) int16 of the line's teacher. Raises ValueError for what it cannot say."""
-    if line.voice not in TAUGHT:
-        raise ValueError(f"{line.voice} has no teacher; those with one are {', '.join(TAUGHT)}")
-    spoken = teachers.speak(TAUGHT[line.voice], line.text)
-    if spoken is None:
-        raise ValueError(f"the teacher of {line.voice} cannot say {line.text!r}")
-    return store.trimmed(spoken).samples
 
 
 def bundled(
@@ -299,36 +251,29 @@ def _rows(options: argparse.Namespace, judges: Judges) -> Iterator[Row]:
     references = references_in(options.voices)
     if len(references) < 2:
         raise ValueError(f"{options.voices}: a voice with its words, and another to tell it from, are needed")
-    sets = {name: texts_of(name, references, options.held_out, options.limit) for name in options.sets}
+    sets = {name: texts_of(name, references, options.limit) for name in options.sets}
     embedded = {name: judges.embed(*read_sound(r.audio)) for name, r in references.items()}
     evaluation = Evaluation(embedded, judges, Record(options.record), options.draws)
 
-    def measured(model: Model) -> Iterator[Row]:
-        for name, lines in sets.items():
-            yield from (evaluation.row(model, name, lines, voice) for voice in references)
-
-    teachers = Teachers(options.teachers) if options.teachers else None
-    if teachers is not None:
-        yield from measured(teacher(teachers))
     for folder in options.bundles:
         name = options.name or folder.resolve().name
         with tempfile.TemporaryDirectory() as work:
             speak = functools.partial(Mouth, folder, references, Path(work))
             with speak(threads=options.threads, variant=options.variant) as mouth:
-                if teachers is not None:
-                    yield from measured(vocoded(teachers, mouth, name))
-                yield from measured(bundled(mouth, name, options.nfe, options.request, options.sampling))
+                model = bundled(mouth, name, options.nfe, options.request, options.sampling)
+                for texts, lines in sets.items():
+                    yield from (evaluation.row(model, texts, lines, voice) for voice in references)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.quality", description="How well bundles speak.")
-    parser.add_argument("bundles", nargs="*", type=Path, help="none: the teachers alone")
+    parser.add_argument("bundles", nargs="+", type=Path)
     parser.add_argument("--name", help="the model's name in the table; else the bundle's folder")
     parser.add_argument(
         "--sets",
         type=lambda names: names.split(","),
         default=["lines", "chat", "short"],
-        help=f"of {', '.join((*SETS, GENERAL))} and files, with commas (lines,chat,short)",
+        help=f"of {', '.join(SETS)} and files, with commas (lines,chat,short)",
     )
     parser.add_argument("--draws", type=int, default=1, help="times that a set is spoken (%(default)s)")
     parser.add_argument("--limit", type=int, help="first texts of each set alone")
@@ -337,10 +282,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sampling", choices=get_args(Sampling), help="else the bundle's")
     parser.add_argument("--variant", help="of the graphs; else that of the daemon on a CPU")
     parser.add_argument("--voices", type=Path, default=VOICES, help="NAME.wav and NAME.txt (%(default)s)")
-    parser.add_argument("--held-out", type=Path, default=HELD_OUT, help="of a corpus (%(default)s)")
-    parser.add_argument(
-        "--teachers", type=Path, nargs="?", const=TEACHERS, help=f"rows of those in a folder ({TEACHERS})"
-    )
     parser.add_argument("--threads", type=int, default=0, help="of synthesis; 0: one for each core")
     parser.add_argument("--record", type=Path, default=RECORD, help="where rows are kept (%(default)s)")
     parser.add_argument("--judged", type=Path, default=JUDGED, help="what judges found (%(default)s)")

@@ -14,7 +14,6 @@ from appliance.audio.join import Joiner, overlap_samples
 from appliance.config import SynthesisConfig, VoicesConfig
 from appliance.contract import bundle
 from appliance.contract.bundle import Sampling
-from appliance.contract.mel import log_mel
 from appliance.engine import engine as synthesizer
 from appliance.engine.flow import LaneState
 from appliance.engine.ort import OrtBackend, cpu_variant
@@ -120,10 +119,6 @@ class Mouth:
     def watermark(self, watermark: Watermark) -> None:
         """Mark all that is spoken from now on."""
         self._engine.watermark = watermark
-
-    def vocode(self, samples: FloatArray) -> FloatArray:
-        """(samples,) → its log-mel → (samples,) through the bundle's vocoder: the best that it can sound."""
-        return self._engine.decode(log_mel(samples, self.bundle.manifest.mel))
 
     def __enter__(self) -> Mouth:
         return self

@@ -13,9 +13,6 @@ import yaml
 
 from appliance.contract.bundle import MANIFEST, Sampling
 from appliance.request import FloatArray, Segmentation
-from export.demo.corpus import sentences
-from export.demo.corpus.sentences import Sentence
-from export.demo.corpus.teachers import HEART, MICHAEL, Utterance
 from export.recogniser import Sound
 from tests.daemons import BUNDLE, reference_wav
 from tests.quality import evaluate
@@ -84,19 +81,11 @@ def test_a_sound_is_judged_once_and_found_again_after_an_interruption(tmp_path: 
     assert score(replies, VOICES, Kept(pytest.fail, path)) == first  # type: ignore[arg-type]
 
 
-def held_out(folder: Path, count: int) -> Path:
-    """`count` sentences to test and as many to validate, as a corpus has them."""
-    texts = [Sentence(f"live-{n:010x}", f"test sentence {n}", "test") for n in reversed(range(count))]
-    texts += [Sentence(f"fort-{n:010x}", f"valid sentence {n}", "valid") for n in range(count)]
-    sentences.write(texts, folder / "sentences.jsonl")
-    return folder / "sentences.jsonl"
-
-
-def test_sets_are_held_out_sentences_in_turn_and_files_by_every_voice(tmp_path: Path) -> None:
+def test_general_texts_are_read_in_turn_and_others_by_every_voice(tmp_path: Path) -> None:
     voices = ["heart", "michael"]
-    chosen = texts_of("general", voices, held_out(tmp_path, 6))
-    assert chosen == [Line(f"test sentence {n}", voices[n % 2], n) for n in range(6)]
-    assert texts_of("general", voices, tmp_path / "sentences.jsonl", limit=3) == chosen[:3]
+    texts = evaluate.SETS["general"].read_text("utf-8").splitlines()
+    assert texts_of("general", voices) == [Line(one, voices[n % 2], n) for n, one in enumerate(texts)]
+    assert len(texts) == 200 and len(texts_of("general", voices, limit=3)) == 3
     (tmp_path / "some.txt").write_text("one\ngg | g g | gigi\nthree\n")
     assert texts_of(str(tmp_path / "some.txt"), voices, limit=2) == [
         *(Line("one", voice, 0) for voice in voices),
@@ -105,8 +94,6 @@ def test_sets_are_held_out_sentences_in_turn_and_files_by_every_voice(tmp_path: 
     assert [len(texts_of(name, voices)) for name in ("lines", "chat", "short")] == [40, 200, 120]
     with pytest.raises(ValueError, match="singing: neither a set"):
         texts_of("singing", voices)
-    with pytest.raises(ValueError, match=r"none/of\.jsonl; python -m export\.demo corpus"):
-        texts_of("general", voices, Path("none/of.jsonl"))
 
 
 def test_a_row_counts_each_draw_is_kept_and_not_measured_again(tmp_path: Path) -> None:
@@ -128,30 +115,9 @@ def test_a_row_counts_each_draw_is_kept_and_not_measured_again(tmp_path: Path) -
     assert both.split()[3:6] == ["all", "12", "48"] and "50.0" in both
     assert evaluation.row(model, "lines", lines, "heart") == rows[0] and len(asked) == 12
     assert Record(tmp_path / "record.json").rows == rows
-    # Another bundle of the name takes the row's place; what is the same each time is spoken once.
-    other = evaluation.row(replace(model, fingerprint="new", draws=False), "lines", lines, "heart")
-    assert other.draws == [[0, 8]]
+    # Another bundle of the name takes the row's place.
     newest = evaluation.row(replace(model, fingerprint="new"), "lines", lines, "heart")
-    assert record.rows == [rows[1], other, newest]
-
-
-class Taught:
-    """In the place of the teachers: marks of what each is asked."""
-
-    def speak(self, voice: str, text: str) -> Utterance | None:
-        samples = np.tile(np.array([HEART, MICHAEL].index(voice) + 1, np.int16), RATE_HZ)
-        return Utterance(samples, [], np.zeros(RATE_HZ // 300, np.float32)) if text == TEXT else None
-
-
-def test_each_voice_has_its_teacher() -> None:
-    model = evaluate.teacher(Taught())  # type: ignore[arg-type]
-    assert [model.say(Line(TEXT, voice, 0), 0)[0][0] for voice in ("heart", "michael")] == [1, 2]
-    for line, message in (
-        (Line("?", "heart", 0), "heart cannot say '?'"),
-        (Line(TEXT, "eve", 0), "eve has no"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            model.say(line, 0)
+    assert record.rows == [rows[1], newest]
 
 
 def test_the_command_measures_a_bundle_and_names_what_is_missing(

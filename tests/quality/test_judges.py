@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.request import FloatArray
-from export.demo.corpus.teachers import HEART, SAMPLE_RATE_HZ, Teachers
 from export.heard import plain, wrong_words
 from export.hearing import Errors, MetricError, Recogniser, word_errors
 from export.recogniser import RATE_HZ, resample
@@ -160,19 +159,6 @@ def test_sixteen_bits_sound_like_floats(panel: Panel) -> None:
     reply = recording("town")
     bits = np.round(np.asarray(reply.samples) * 32_767).astype(np.int16)
     assert float(panel.embed(bits, RATE_HZ) @ panel.embed(reply.samples, RATE_HZ)) > 0.999
-
-
-def test_a_teacher_of_the_demo_scores_well(panel: Panel, root: Path) -> None:
-    pytest.importorskip("hibari", reason="its teachers are not installed (scripts/requirements/voice.txt)")
-    teachers, heard, moods = Teachers(root), Errors(0, 0), []
-    for line in (root / "tests/quality/chat-lines.txt").read_text().splitlines()[:20]:
-        spoken = teachers.speak(HEART, line)
-        assert spoken is not None
-        reply = Reply(line, HEART, spoken.samples, SAMPLE_RATE_HZ)
-        heard = heard + errors(reply, panel)
-        moods.append(panel.naturalness(*reply.sound))
-    assert heard.rate < 0.05
-    assert np.mean(moods) > 4.0
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,6 @@ CAPITALISED: Final = Emphasis(SECONDARY)
 CAPITALS: Final = Emphasis(PRIMARY, raised=True)
 
 
-def packed(entry: Entry) -> bytes:
-    """An entry as the table holds it."""
-    text = SEPARATOR.join([entry.reading, *(f"{tag}{OF_TAG}{said}" for tag, said in entry.by_tag.items())])
-    return codecs.charmap_encode(
-        GOLD * entry.is_gold + text, "strict", {ord(symbol): byte for byte, symbol in enumerate(SYMBOLS)}
-    )[0]
-
-
 def unpacked(value: bytes) -> Entry:
     text = codecs.charmap_decode(value, "strict", SYMBOLS)[0]
     reading, *others = text.removeprefix(GOLD).split(SEPARATOR)

@@ -1,4 +1,8 @@
-"""Read-only table of byte strings by kind and key, in a file that is mapped and not loaded."""
+"""Read-only table of byte strings by kind and key, in a file that is mapped and not loaded.
+
+A key's bucket, of 65,536, is the first two bytes of its digest; the next four are its mark within the bucket. A
+record of a bucket is the mark, the value's size in one byte, and the value.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,9 @@ from hashlib import blake2b
 from pathlib import Path
 
 MAGIC = b"f5phones 1\n".ljust(16)
-BUCKETS = 1 << 16
-"""A key's bucket is the first two bytes of its digest; the next four are its mark within the bucket."""
 STARTS = struct.Struct("<II")
 """Offsets of a bucket and of the next one; all of them follow MAGIC, each of four bytes."""
 ENGLISH = Path(__file__).with_name("english.bin")
-LONGEST = 255
-"""Bytes of a value. A record is the mark, the value's size in one byte, and the value."""
 
 
 def place(kind: str, key: str) -> tuple[int, bytes]:

@@ -1,6 +1,6 @@
 """Make `golden.jsonl` anew: the tokens of hibari's phones for `lines.txt` and for our other lines of English.
 
-Needs scripts/requirements/voice.txt: `python -m tests.text.phones.generate`.
+Needs scripts/requirements/hibari.txt: `python -m tests.text.phones.generate`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""English text → phones: hibari's tokens, our own list over them, any text, and the workshop's compiler."""
+"""English text → phones: hibari's tokens, our own list over them, any text, and the table that is read."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_tokens_are_hibaris(bare: Phones) -> None:
 
 
 def test_the_golden_file_is_what_hibari_says() -> None:
-    pytest.importorskip("hibari", reason="it is not installed (scripts/requirements/voice.txt)")
+    pytest.importorskip("hibari", reason="it is not installed (scripts/requirements/hibari.txt)")
     assert generate.golden() == generate.GOLDEN.read_text("utf-8")
 
 
@@ -122,32 +123,19 @@ def test_a_bundle_of_phones_says_what_the_front_end_leaves() -> None:
     assert front_end.spelling.read("Łódź [x]") == "Łódź x"
 
 
-@pytest.mark.torch
 def test_a_table_tells_its_keys_from_others(tmp_path: Path) -> None:
-    from export.phones import compile as compiler
-
-    entries = [("w", f"word {n}", str(n).encode()) for n in range(5000)]
-    (tmp_path / "table").write_bytes(compiler.packed(entries))
+    values = {f"word {n}": str(n).encode() for n in range(5000)}
+    buckets: list[bytes] = [b""] * 65_536
+    for key, value in values.items():
+        digest = blake2b(f"w{key}".encode(), digest_size=6).digest()
+        buckets[int.from_bytes(digest[:2], "little")] += digest[2:] + bytes([len(value)]) + value
+    assert max(map(len, buckets)) > 2 * (4 + 1 + 4)  # several keys share a bucket
+    ends = itertools.accumulate(map(len, buckets), initial=16 + 4 * 65_537)
+    starts = b"".join(end.to_bytes(4, "little") for end in ends)
+    (tmp_path / "table").write_bytes(b"f5phones 1\n".ljust(16) + starts + b"".join(buckets))
     table = Table(tmp_path / "table")
-    assert all(table.get(kind, key) == value for kind, key, value in entries)
+    assert all(table.get("w", key) == value for key, value in values.items())
     assert table.get("x", "word 1") is None and table.get("w", "word") is None
-    for wrong, message in (
-        (entries[:1] * 2, "'word 0': has the digest"),
-        ([("w", "a", bytes(256))], "at most 255"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            compiler.packed(wrong)
     (tmp_path / "table").write_bytes(b"another file")
     with pytest.raises(ValueError, match="begins with b'another file', not"):
         Table(tmp_path / "table")
-
-
-@pytest.mark.torch
-def test_the_data_is_what_the_workshop_makes_of_hibaris(tmp_path: Path) -> None:
-    hibari: Any = pytest.importorskip("hibari", reason="it is not installed (scripts/requirements/voice.txt)")
-    from export.phones.compile import compile_phones
-
-    compile_phones(Path(hibari.__file__).parent / "assets", tmp_path)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["english.bin", "unknown.onnx"]
-    for file in tmp_path.iterdir():
-        assert file.read_bytes() == (OWN.parent / file.name).read_bytes(), file.name

@@ -1,4 +1,4 @@
-"""Rebuild weights in upstream's layout from a float bundle.
+"""Rebuild weights in upstream's layout from the demo's bundle.
 
 Each value of a graph is one weight times a constant. The exporter's own modules tell which and by what: they
 are made of weights that are numbered instead of trained.
@@ -16,59 +16,53 @@ import yaml
 from onnx import numpy_helper
 from torch import Tensor, nn
 
-from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
-from appliance.fields import to_plain
-from export.demo.shipping.ship import CHECKPOINT, FAMILY, VOCAB, VOCODER, write_family
-from export.graphs import vocoders
+from export.families import family
 from export.graphs.condition import Condition
 from export.graphs.modulation import Modulation
 from export.graphs.step import Step
+from export.graphs.vocoders import SourceFilter
 from export.model.dit import DiT
 from export.model.source import Source
-from export.model.vocos import Head, Vocos, VocosConfig
-from export.proof import parity
+from export.model.vocos import VocosConfig
 from export.sources.checkpoint import save_official
 
-HEADS: dict[str, Head] = {"vocos": "ISTFTHead", "source-filter": "SourceFilterHead"}
+BUNDLE = Path("appliance/demo/bundle")
+FAMILY = Path(__file__).with_name("family.yaml")
+VOCODER = VocosConfig(100, 256, 768, 6, n_fft=1024, hop=256, padding="center", head="SourceFilterHead")
+COMPUTE = torch.float64
+"""Has the scales of half precision, unrounded."""
 Weights = dict[str, Tensor]
 
 
 def rebuild(made: Bundle, out: Path) -> None:
-    """Write the files of `ship.write_official`, with weights of the bundle's precision.
+    """Write checkpoint, vocabulary, family and vocoder in upstream's layout, in the bundle's half precision.
 
-    Folded layer scales stay folded and become ones. Raises ValueError for other bundles.
+    Folded layer scales stay folded and become ones. Raises ValueError for another bundle than the demo's.
     """
-    manifest, arch, mel = made.manifest, made.manifest.arch, made.manifest.mel
-    if arch is None or manifest.precision in parity.LOSSY or manifest.vocoder.name not in HEADS:
-        raise ValueError(
-            f"{made.folder}: only a float bundle of a DiT with Vocos' backbone can be taken apart"
-        )
-    # float64 has the scales of half precision, unrounded.
-    compute = torch.float32 if manifest.precision == "fp32" else torch.float64
+    manifest, named = made.manifest, family(str(FAMILY))
+    arch, mel, record = named.arch, named.mel, manifest.vocoder
+    if (manifest.arch, manifest.precision, record.name) != (arch, "fp16", "source-filter"):
+        raise ValueError(f"{made.folder}: is not the demo's, which is fp16, source-filter, of {FAMILY}")
     graphs = {name: _stored(made.graph(name)) for name in ("modulation", "condition", "step", "vocoder")}
-    config = _vocoder_config(graphs["vocoder"], manifest)
-    is_vocos = config.head == "ISTFTHead"
-    dit, vocoder = DiT(arch, manifest.vocab_size, mel.mels), Vocos(config) if is_vocos else Source(config)
-    kind = vocoders.Vocos if is_vocos else vocoders.SourceFilter
+    dit, vocoder = DiT(arch, manifest.vocab_size, mel.mels), Source(VOCODER)
     state, voice = dit.state_dict(), vocoder.state_dict()
     voice |= {name: torch.ones_like(voice[name]) for name in voice if name.endswith(".gamma")}
     free = [name for name, _ in dit.named_parameters()]
     for name, make in {
-        "modulation": lambda w: Modulation(w, arch, compute),
-        "condition": lambda w: Condition(w, arch, mel.mels, 1, compute),
-        "step": lambda w: Step(w, arch, mel.mels, 1, compute),
+        "modulation": lambda w: Modulation(w, arch, COMPUTE),
+        "condition": lambda w: Condition(w, arch, mel.mels, 1, COMPUTE),
+        "step": lambda w: Step(w, arch, mel.mels, 1, COMPUTE),
     }.items():
         recover(make, state, free, graphs[name])
     free = [name for name, _ in vocoder.named_parameters() if not name.endswith(".gamma")]
-    recover(lambda w: kind(w, mel, manifest.vocoder, compute), voice, free, graphs["vocoder"])
-    (out / VOCODER).mkdir(parents=True, exist_ok=True)
-    save_official(state, out / CHECKPOINT)
-    shutil.copy(made.vocab, out / VOCAB)
-    text = {name: to_plain(getattr(manifest.text, name)) for name in ("tokenizer", "duration", "durations")}
-    write_family(arch, text, out / FAMILY, manifest.family)
-    torch.save(voice, out / VOCODER / "pytorch_model.bin")
-    (out / VOCODER / "config.yaml").write_text(yaml.safe_dump(config.sections(), sort_keys=False), "utf-8")
+    recover(lambda w: SourceFilter(w, mel, record, COMPUTE), voice, free, graphs["vocoder"])
+    (out / "vocos").mkdir(parents=True, exist_ok=True)
+    save_official(state, out / "model.safetensors")
+    shutil.copy(made.vocab, out / "vocab.txt")
+    shutil.copy(FAMILY, out)
+    torch.save(voice, out / "vocos/pytorch_model.bin")
+    (out / "vocos/config.yaml").write_text(yaml.safe_dump(VOCODER.sections(), sort_keys=False), "utf-8")
 
 
 def recover(
@@ -108,11 +102,3 @@ def _stored(path: Path) -> Weights:
             _, matrix, bias = node.input
             named[bias.removesuffix("bias") + "weight"] = named[widened.get(matrix, matrix)]
     return named
-
-
-def _vocoder_config(graph: Weights, manifest: contract.Manifest) -> VocosConfig:
-    mel, vocoder = manifest.mel, manifest.vocoder
-    dim, inner = len(graph["embed_bias"]), graph["blocks.0.up.weight"].shape[1]
-    layers = sum(name.endswith(".up.weight") for name in graph)
-    stft = mel.n_fft, mel.hop, vocoder.padding, mel.sample_rate_hz
-    return VocosConfig(mel.mels, dim, inner, layers, *stft, HEADS[vocoder.name])
