@@ -11,11 +11,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from appliance.contract import bundle as contract
 from appliance.contract.mel import Kind
-from appliance.contract.sampler import Guidance, Sampler, Update
+from appliance.contract.sampler import Sampler
 from appliance.errors import BundleError, EngineFault, PhonesMissing
 from export import assemble, contact, evidence, fetch, inspection, progress, watermark, workload
 from export.families import NAMED, Family, FamilyError, family, of
@@ -31,12 +31,8 @@ AUTO = "auto"
 """Precision fp16 with the variant INT8."""
 NO_FINER = "its errors are measured in those of few steps against many, which a re-noising sampler has not"
 SAMPLINGS = get_args(contract.Sampling)
-GRIDS: dict[str, tuple[Literal["epss", "uniform"], float]] = {
-    "epss": ("epss", -1.0),
-    "sway": ("uniform", -1.0),
-    "uniform": ("uniform", 0.0),
-}
-"""`--grid` → grid and sway: upstream's pruned times, its times of any number of steps, equal steps."""
+GONE = {f"--{key}": key for key in ("guidance", "strength", "strengths", "grid")} | {"--sampler": "update"}
+"""Options of `bundle` until 0.30, and their keys in the section `sampler` of a family's file."""
 EXPECTED = (
     BundleError,
     CheckpointError,
@@ -55,7 +51,13 @@ EXPECTED = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; print an expected failure as one line on standard error and return 1."""
     typed = sys.argv[1:] if argv is None else list(argv)
-    arguments = _parser().parse_args(typed)
+    parser = _parser()
+    if gone := [option for word in typed[1:] if (option := word.split("=")[0]) in GONE]:
+        parser.error(
+            f"{gone[0]}: is the key {GONE[gone[0]]} of the section sampler in the family's file: "
+            f"--family '{{family: NAME, sampler: {{{GONE[gone[0]]}: …}}}}' (export/README.md, Samplers)"
+        )
+    arguments = parser.parse_args(typed)
     arguments.typed = typed[1:]
     try:
         arguments.run(arguments)
@@ -87,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     make.add_argument("--licence", help="terms of the weights, where they cannot be told from the files")
     make.add_argument("--vocoder-licence", help="terms of the vocoder, likewise")
     make.add_argument("--out", type=Path)
-    _add_sampler(make)
+    make.add_argument("--steps", metavar="N[,N]", help="numbers of steps allowed; default: the family's")
     _add_gate(make)
     make.set_defaults(run=_bundle, usage_error=make.error)
 
@@ -140,67 +142,13 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--transcript", metavar="TEXT", help="the words of --recording")
 
 
-def _add_sampler(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--sampler",
-        choices=get_args(Update),
-        help="update of a step, which the weights were trained for; default: the family's",
-    )
-    parser.add_argument(
-        "--guidance",
-        choices=get_args(Guidance),
-        help="none: trained guidance-free; embedded: the weights take the strength; default: the family's",
-    )
-    parser.add_argument(
-        "--strength", type=float, metavar="W", help="usual strength; with none, that trained for"
-    )
-    parser.add_argument("--strengths", metavar="LEAST,MOST", help="range that embedded was trained with")
-    parser.add_argument("--steps", metavar="N[,N]", help="numbers of steps allowed; default: the family's")
-    parser.add_argument("--grid", choices=tuple(GRIDS), help="times of the steps; default: the family's")
-
-
-def _sampler(arguments: argparse.Namespace, named: Family) -> tuple[Sampler, contract.Defaults]:
-    """Sampler and defaults of a command line. Raises ValueError."""
-    if of(named.arch).shapes is not None:
-        return _retuned(arguments, named)
-    guidance, usual = arguments.guidance or Sampler.guidance, arguments.strength
-    if (guidance == "embedded") != (arguments.strengths is not None):
-        raise ValueError("--strengths: the range of strengths belongs to --guidance embedded, which needs it")
-    if guidance == "embedded" and usual is None:
-        raise ValueError("--guidance embedded: name the usual strength too, --strength W")
-    given = {"--steps": arguments.steps or "", "--strengths": arguments.strengths or ""}
-    if wrong := [f"{name} {text}" for name, text in given.items() if not re.fullmatch(r"[\d.,]*", text)]:
-        raise ValueError(f"{wrong[0]}: must be numbers with commas between them")
-    steps, strengths = ([n for n in text.split(",") if n] for text in given.values())
-    ends = (
-        tuple(map(float, strengths))
-        if guidance == "embedded"
-        else (usual,) * (guidance == "none" and usual is not None)
-    )
-    sampler = Sampler(arguments.sampler or Sampler.update, guidance, tuple(map(int, steps)), ends)
-    grid, sway = GRIDS[arguments.grid or "epss"]
-    strength = 0.0 if guidance == "none" else contract.Defaults.guidance if usual is None else usual
-    return sampler, contract.Defaults(guidance=strength, grid=grid, sway=sway)
-
-
-def _retuned(arguments: argparse.Namespace, named: Family) -> tuple[Sampler, contract.Defaults]:
-    """Those of a family, or of that beside it with another guidance; strength and steps may be others."""
-    options = ("sampler", "grid", "strengths")
-    if wrong := [f"--{name}" for name in options if getattr(arguments, name) is not None]:
-        raise ValueError(
-            f"{wrong[0]}: {named.name} has its own; --guidance, --strength and --steps may be given"
-        )
-    if arguments.guidance is not None:
-        beside = [one for one in of(named.arch).named if one.sampler.guidance == arguments.guidance]
-        if not beside:
-            raise ValueError(f"--guidance {arguments.guidance}: {of(named.arch).name} has no such weights")
-        named = beside[0]
-    sampler, defaults = named.sampler, named.defaults
-    if arguments.steps is not None:
-        sampler = replace(sampler, steps=tuple(int(n) for n in arguments.steps.split(",") if n))
-    if arguments.strength is not None:
-        defaults = replace(defaults, guidance=arguments.strength)
-    return sampler, defaults
+def _sampler(arguments: argparse.Namespace, named: Family) -> Sampler:
+    """The family's, with the steps of the command line. Raises ValueError."""
+    if arguments.steps is None:
+        return named.sampler
+    if not re.fullmatch(r"[\d,]*", arguments.steps):
+        raise ValueError(f"--steps {arguments.steps}: must be numbers with commas between them")
+    return replace(named.sampler, steps=tuple(int(n) for n in arguments.steps.split(",") if n))
 
 
 def _add_gate(parser: argparse.ArgumentParser) -> None:
@@ -225,7 +173,8 @@ def _gate(arguments: argparse.Namespace) -> assemble.Gate:
 def _add_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--family",
-        help=f"{', '.join(NAMED)}, a name that `fetch` lists, or an upstream-style YAML file or model.json",
+        help=f"{', '.join(NAMED)}, a name that `fetch` lists, an upstream-style YAML file or model.json, or "
+        "a text such as '{family: NAME, sampler: {guidance: none}}'",
     )
     parser.add_argument("--checkpoint", type=Path, help="of safetensors or torch, published or of a training")
     parser.add_argument(
@@ -341,8 +290,8 @@ def _bundle(arguments: argparse.Namespace) -> None:
     rewrites.DIT.check(keep_float)
     assemble.check_absent(arguments.out)
     named = family(arguments.family)
-    sampled = _sampler(arguments, named)
-    name, renoises = arguments.precision, sampled[0].update == "renoise"
+    sampler = _sampler(arguments, named)
+    name, renoises = arguments.precision, sampler.update == "renoise"
     beside = name == AUTO and not renoises
     if name == AUTO:
         name = "fp16"
@@ -354,7 +303,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
         raise assemble.BundleFailed(f"--precision {name}: {NO_FINER}; fp32 or fp16")
     gc.freeze()  # what is imported is in no later search for garbage
     recordings = _recordings(arguments)
-    loaded = _sources(arguments, *sampled)
+    loaded = _sources(arguments, sampler, named.defaults)
     plan = workload.plan(
         *(loaded, name, arguments.max_frames, recordings), int8_beside=beside, sampling=arguments.sampling
     )

@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import json
 import pkgutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from appliance.contract.mel import Kind
-from export.families.declaration import MELS, Declaration, Family, FamilyError
+from appliance.contract.yaml_text import parse_yaml
+from appliance.fields import from_mapping
+from export.families.declaration import MELS, Declaration, Family, FamilyError, Sampled
 from export.sources.weights import KNOWN, known
 
 __all__ = ["DECLARATIONS", "MELS", "NAMED", "Declaration", "Family", "FamilyError", "family", "of"]
@@ -30,10 +34,28 @@ def of(arch: Any) -> Declaration:
 
 
 def family(name: str) -> Family:
-    """Look up a family or known weights, or read what `name` is: a file's path or printed text.
+    """Look up a family or known weights, or read what `name` is: a file's path or text.
 
-    Raises FamilyError.
+    What is read may have the keys `sampler` and, in place of its own architecture, `family`: a name or
+    another file. Raises FamilyError.
     """
+    raw, where = _read(name), _where(name)
+    if "family" in raw:
+        name = str(raw["family"])
+        raw = {**_read(name), **raw}
+    try:
+        base = _base(name, raw)
+        sampled: Sampled = from_mapping(Sampled, raw.get("sampler", {}), where="sampler", error=FamilyError)
+    except FamilyError as error:
+        raise FamilyError(f"{where}: {error}") from error
+    try:
+        return sampled.of(base, of(base.arch).named)
+    except ValueError as error:
+        raise FamilyError(f"{where}: sampler: {error}") from error
+
+
+def _base(name: str, raw: Mapping[str, Any]) -> Family:
+    """Family without its section `sampler`."""
     if name in NAMED:
         return NAMED[name]
     if (row := known(name)) is not None:
@@ -41,9 +63,30 @@ def family(name: str) -> Family:
         mel = base.mel if base.mel.kind == row.vocoder else MELS[row.vocoder]
         return dataclasses.replace(base, name=row.name, mel=mel, tokenizer=row.tokenizer, known=row)
     for declared in DECLARATIONS:
-        if (found := declared.find(name)) is not None:
+        if (found := declared.find(name, raw)) is not None:
             return found
-    raise FamilyError(f"{name}: {_not_found(name)}")
+    raise FamilyError(_not_found(name))
+
+
+def _read(name: str) -> Mapping[str, Any]:
+    """Content of a YAML file, of a JSON file, or of a text; empty for a name. Raises FamilyError."""
+    path, where = Path(name), _where(name)
+    if "{" not in name and path.suffix not in (".yaml", ".yml", ".json"):
+        return {}
+    try:
+        text = name.encode() if "{" in name else path.read_bytes()
+        raw = json.loads(text) if path.suffix == ".json" else parse_yaml(text, where, FamilyError)
+    except FamilyError:
+        raise
+    except (OSError, ValueError) as error:
+        raise FamilyError(f"{where}: unreadable: {error}") from error
+    if not isinstance(raw, Mapping):
+        raise FamilyError(f"{where}: must be a mapping, not {type(raw).__name__}")
+    return raw
+
+
+def _where(name: str) -> str:
+    return "--family" if "{" in name else name
 
 
 def _not_found(name: str) -> str:
@@ -63,7 +106,8 @@ def with_mels_for(family: Family, vocoder: Kind) -> Family:
     """Give a named family the mels of `vocoder`. Raises FamilyError if it, or a YAML file, says others."""
     if family.mel.kind == vocoder:
         return family
-    if family is NAMED.get(family.name) and family.mel == MELS[family.mel.kind]:
+    named = NAMED.get(family.name)
+    if named is not None and family.arch is named.arch and family.mel == MELS[family.mel.kind]:
         return dataclasses.replace(family, mel=MELS[vocoder])
     raise FamilyError(
         f"{family.name}: its mels are of the kind {family.mel.kind}, which {vocoder} cannot read; "

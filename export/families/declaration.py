@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Conditioning, Defaults, Duration, Precision, Sampling, Shapes
+from appliance.contract.limits import MAX_GUIDANCE, MAX_NFE
 from appliance.contract.mel import Kind, MelSpec
-from appliance.contract.sampler import Sampler
+from appliance.contract.sampler import Guidance, Sampler, Update
 from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
+from appliance.fields import Between, Ranged
 from export.graphs.parts import Form
 from export.precision.rewrites import DIT, Roles
 from export.proof.oracles import Case, Oracle, Peak, Trajectory
@@ -50,6 +52,57 @@ class Family:
     """Row of `weights.KNOWN` that was named."""
     sampler: Sampler = field(default_factory=Sampler)
     defaults: Defaults = field(default_factory=Defaults)
+
+
+GRIDS: Mapping[str, tuple[Literal["epss", "uniform"], float]] = {
+    "epss": ("epss", -1.0),
+    "sway": ("uniform", -1.0),
+    "uniform": ("uniform", 0.0),
+}
+"""Grid and sway: upstream's pruned times, its times of any number of steps, equal steps."""
+
+
+@dataclass(frozen=True)
+class Sampled(Ranged):
+    """Section `sampler` of a family's file."""
+
+    update: Update | None = None
+    guidance: Guidance | None = None
+    strength: Annotated[float | None, Between(0, MAX_GUIDANCE)] = None
+    """Usual strength; with guidance none, the one in the weights."""
+    strengths: tuple[float, ...] | None = None
+    """Least and greatest strength that embedded weights were trained with."""
+    steps: tuple[int, ...] | None = None
+    grid: Literal["epss", "sway", "uniform"] | None = None
+
+    def of(self, family: Family, named: Sequence[Family]) -> Family:
+        """Give `family` this section. Raises ValueError.
+
+        Missing keys are those of `family`, or of the first of `named` that has the section's guidance.
+        """
+        guidance = self.guidance or family.sampler.guidance
+        like = next((one for one in (family, *named) if one.sampler.guidance == guidance), None)
+        if wrong := [n for n in self.steps or () if not 1 <= n <= MAX_NFE]:
+            raise ValueError(f"steps: must be 1 to {MAX_NFE}, not {wrong[0]}")
+        if guidance == "embedded" and like is None and (self.strength is None or not self.strengths):
+            raise ValueError("guidance: embedded needs the usual strength: W, and strengths: [LEAST, MOST]")
+        if guidance != "embedded" and self.strengths:
+            raise ValueError(f"strengths: only with guidance: embedded, not {guidance}")
+        strength = (like or family).defaults.guidance if self.strength is None else self.strength
+        changes: dict[str, Any] = {"update": self.update, "steps": self.steps, "strengths": self.strengths}
+        if guidance == "none":
+            changes["strengths"], strength = (self.strength,) if self.strength is not None else None, 0.0
+        sampler = replace(
+            Sampler(guidance=guidance) if like is None else like.sampler,
+            **{key: value for key, value in changes.items() if value is not None},
+        )
+        try:
+            sampler.check_strength(strength)
+        except ValueError as error:
+            raise ValueError(f"strength: {error}") from error
+        grid, sway = GRIDS[self.grid] if self.grid else (family.defaults.grid, family.defaults.sway)
+        defaults = replace(family.defaults, guidance=strength, grid=grid, sway=sway)
+        return replace(family, sampler=sampler, defaults=defaults)
 
 
 @dataclass(frozen=True)
@@ -113,8 +166,9 @@ class Declaration:
     mark: str
     """Name of a tensor that only its checkpoints have."""
 
-    find: Callable[[str], Family | None]
-    """Family of a file's path or of printed text; None for what others may know. Raises FamilyError."""
+    find: Callable[[str, Mapping[str, Any]], Family | None]
+    """Family of a name, or of a file's path or text with its content; None for what others may know. Raises
+    FamilyError."""
     load: Callable[[Given], Weights]
     """Checks names and shapes. Raises CheckpointError."""
     build: Callable[[Mapping[str, Tensor], Given], nn.Module]

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from appliance.contract.bundle import Arch, Count, Text
 from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.tokens import Tokenizer
-from appliance.contract.yaml_text import parse_yaml
 from appliance.fields import Ranged, from_mapping
 from export.families.declaration import VOCOS_MEL, Declaration, Family, FamilyError, Given
 from export.graphs.condition import Condition
@@ -82,44 +81,27 @@ class _UpstreamMel(Ranged):
         return MelSpec(kind, rate, mels, self.hop_length, self.n_fft, self.win_length)
 
 
-def find(name: str) -> Family | None:
-    """Read the YAML file at the path `name`, or a mapping of `model.arch` as upstream's SHARED.md prints it.
+def find(name: str, raw: Mapping[str, Any]) -> Family | None:
+    """Family of a YAML file, or of a mapping of `model.arch` as upstream's SHARED.md prints it.
 
     Raises FamilyError, of an E2-TTS too.
     """
     if name.startswith("E2TTS"):
         names = ", ".join(one.name for one in NAMED)
-        raise FamilyError(f"{name}: E2-TTS has a UNetT backbone; only DiT is supported: {names}")
-    if "{" in name:
-        return _printed_family(name)
-    return read_family(Path(name)) if Path(name).suffix in (".yaml", ".yml") else None
+        raise FamilyError(f"E2-TTS has a UNetT backbone; only DiT is supported: {names}")
+    if "{" in name and "model" not in raw:
+        arch = _parse_arch(_mapping(raw.get("Config", raw), "--family"), VOCOS_MEL.mels)
+        return next((one for one in NAMED if one.arch == arch), Family("unnamed", arch))
+    is_upstreams = "{" in name or Path(name).suffix in (".yaml", ".yml")
+    return parse_family(raw, name=Path(name).stem) if is_upstreams else None
 
 
-def _printed_family(text: str) -> Family:
-    raw = parse_yaml(text.encode(), Path("--family"), FamilyError)
-    arch = _parse_arch(_mapping(raw.get("Config", raw), "--family"), VOCOS_MEL.mels)
-    return next((one for one in NAMED if one.arch == arch), Family("unnamed", arch))
-
-
-def read_family(path: Path) -> Family:
-    """Read a YAML file laid out as upstream's. Raises FamilyError naming the key."""
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise FamilyError(f"{path}: unreadable: {error}") from error
-    raw = parse_yaml(text, path, FamilyError)
-    try:
-        return parse_family(raw, name=path.stem)
-    except FamilyError as error:
-        raise FamilyError(f"{path}: {error}") from error
-
-
-def parse_family(raw: object, *, name: str) -> Family:
+def parse_family(raw: Mapping[str, Any], *, name: str) -> Family:
     """Convert a parsed YAML; `name` is the default of `model.name`.
 
     Beside upstream's keys `model` may have those of _LENGTHS. Raises FamilyError.
     """
-    model = _mapping(_mapping(raw, "the file").get("model"), "model")
+    model = _mapping(raw.get("model"), "model")
     backbone = model.get("backbone", "DiT")
     if backbone != "DiT":
         raise FamilyError(f"model.backbone: {backbone!r} is not supported; only DiT is")

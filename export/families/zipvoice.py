@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,22 +100,16 @@ def _named(name: str, tokenizer: Tokenizer, shift: float) -> tuple[Family, Famil
 NAMED = (*_named("ZipVoice-LibriTTS", "letters", LIBRITTS), *_named("ZipVoice", "emilia", EMILIA))
 
 
-def find(name: str) -> Family | None:
-    """Read the `model.json` at the path `name`. Raises FamilyError."""
+def find(name: str, raw: Mapping[str, Any]) -> Family | None:
+    """Family of a `model.json` at the path `name`. Raises FamilyError."""
     path = Path(name)
     if name == "LuxTTS":
         names = ", ".join(one.name for one in NAMED)
-        raise FamilyError(f"{name}: is not declared here; known of its kind: {names}")
+        raise FamilyError(f"is not declared here; known of its kind: {names}")
     if path.suffix != ".json":
         return None
-    try:
-        raw = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise FamilyError(f"{path}: unreadable: {error}") from error
-    if not isinstance(raw, Mapping) or "model" not in raw:
-        raise FamilyError(f"{path}: must be a mapping with the key model")
-    arch = from_mapping(ZipVoiceArch, raw["model"], where=f"{path}: model", error=FamilyError)
-    mel = _mel(raw.get("feature", {}), f"{path}: feature")
+    arch = from_mapping(ZipVoiceArch, raw.get("model"), where="model", error=FamilyError)
+    mel = _mel(raw.get("feature", {}), "feature")
     return dataclasses.replace(NAMED[0], name=path.parent.name or path.stem, arch=arch, mel=mel)
 
 
@@ -186,9 +179,10 @@ def load(given: Given) -> Weights:
         raise CheckpointError(f"{given.checkpoint}: no ZipVoice checkpoint, it has no {EMBED}")
     embeds = given.sampler.guidance == "embedded"
     if embeds != (GUIDANCE in stored):
-        remedy = "does not have it: --guidance two-row" if embeds else "has it: --guidance embedded"
+        has, guidance = ("does not have", "two-row") if embeds else ("has", "embedded")
         raise CheckpointError(
-            f"{given.checkpoint}: a strength is embedded by {GUIDANCE}, and this checkpoint {remedy}"
+            f"{given.checkpoint}: a strength is embedded by {GUIDANCE}, which this checkpoint {has}: "
+            f"its family needs sampler: {{guidance: {guidance}}}"
         )
     numbers, size = _numbers(given.vocab), given.vocabulary.size
     if (rows := stored.entry(EMBED).shape[0]) != len(numbers):

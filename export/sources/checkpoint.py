@@ -108,7 +108,7 @@ def load_dit(
         if sampler.update != "renoise":
             raise CheckpointError(
                 f"{path}: is a distilled student (DMOSpeech 2, {STUDENT}*), which re-noises between its "
-                "steps: --sampler renoise --guidance none --steps 4 --grid sway"
+                "steps: its family needs sampler: {update: renoise, guidance: none, steps: [4], grid: sway}"
             )
         names = [name for name in stored if name.startswith(STUDENT) and ".time_embed2." not in name]
         stored = Weights({name.removeprefix(STUDENT): stored.entry(name) for name in names})
@@ -121,8 +121,11 @@ def load_dit(
         )
     embeds_guidance = sampler.guidance == "embedded"
     if embeds_guidance != (GUIDANCE in entries):
-        remedy = "does not have it: another --guidance" if embeds_guidance else "has it: --guidance embedded"
-        raise CheckpointError(f"{path}: a strength is embedded by {GUIDANCE}, and this checkpoint {remedy}")
+        has, guidance = ("does not have", "two-row") if embeds_guidance else ("has", "embedded")
+        raise CheckpointError(
+            f"{path}: a strength is embedded by {GUIDANCE}, which this checkpoint {has}: "
+            f"its family needs sampler: {{guidance: {guidance}}}"
+        )
     with torch.device("meta"):
         wanted = DiT(arch, vocab_size, mels, embeds_guidance=embeds_guidance)
     weights = checked(path, entries, wanted)

@@ -92,7 +92,7 @@ PUBLISHED_RATES: dict[Kind, int] = {"vocos": 24_000, "bigvgan": 24_000, "hifigan
 CALLED = {"ema": "averaged", "raw": "raw"}
 OPTIONS = (
     *("--family", "--checkpoint", "--vocab", "--vocoder", "--vocoder-path"),
-    *("--tokenizer", "--language", "--weights", "--guidance", "--licence", "--out"),
+    *("--tokenizer", "--language", "--weights", "--licence", "--out"),
 )
 """Options of `bundle` that a folder's content is the default of."""
 FACTS = ("folder", "family", "tokenizer", "vocabulary", "language", "sample rate", "weights", "also there")
@@ -234,9 +234,6 @@ class _Folder:
 
 def _look_at_f5(at: _Folder) -> None:
     found, header = at.found, at.header
-    if any(name.startswith(STUDENT) for name in header.names):
-        renoising = {"--sampler": "renoise", "--guidance": "none", "--steps": "4", "--grid": "sway"}
-        found.options |= renoising
     embedding = header.named(F5_MARK)
     settings = _json(at.folder / "setting.json")
     found.facts["folder"] = f"{at.folder}: a training of F5-TTS"
@@ -295,8 +292,16 @@ def _say_f5_family(at: _Folder, settings: Mapping[str, Any]) -> Mapping[str, Any
     if family in FLAGS and FLAGS[family][:2] != size:
         found.missing["--family"] = f"{family} has another width or depth than the weights, {sizes}"
     found.options["--family"] = family or "NAME"
+    if any(name.startswith(STUDENT) for name in names) and "{" not in family:
+        renoising = {"update": "renoise", "guidance": "none", "steps": [4], "grid": "sway"}
+        found.options["--family"] = _sampled(family or "NAME", renoising)
     found.facts["family"] = f"{how}; {sizes}"
     return model
+
+
+def _sampled(family: str, sampler: Mapping[str, Any]) -> str:
+    """A text for --family."""
+    return json.dumps({"family": family, "sampler": sampler}, ensure_ascii=False)
 
 
 def _say_f5_text(at: _Folder, model: Mapping[str, Any], settings: Mapping[str, Any], rows: int) -> None:
@@ -374,7 +379,7 @@ def _look_at_zipvoice(at: _Folder) -> None:
     else:
         found.options["--family"] = str(config)
         if distilled:
-            found.options["--guidance"] = "embedded"
+            found.options["--family"] = _sampled(str(config), {"guidance": "embedded"})
     if not model and "--family" not in at.given:
         found.options["--family"] = "ZipVoice-Distill" if distilled else "ZipVoice"
         found.missing["--family"] = f"{config} is not there or has no section model"

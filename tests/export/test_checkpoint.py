@@ -197,7 +197,7 @@ def test_raw_weights_are_taken_where_they_are_asked_for(state: dict[str, Tensor]
         ("transformer_blocks.0.attn.to_k.hada_w1_a", "PEFT adapters .*merge_and_unload"),
         (
             "feedforward_model.time_embed2.time_mlp.0.weight",
-            r"distilled student \(DMOSpeech 2.*: --sampler renoise --guidance none --steps 4 --grid sway",
+            r"distilled student \(DMOSpeech 2.*: \{update: renoise, guidance: none, steps: \[4\], grid: ",
         ),
         ("ema_model.transformer.layers.0.1.weight", "E2-TTS checkpoint .* only F5-TTS's DiT"),
         ("transformer.transformer_blocks.0.attn.to_q_c.weight", "MMDiT backbone"),

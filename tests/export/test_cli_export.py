@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,14 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from appliance.contract import bundle as contract
-from appliance.contract.sampler import Guidance
+from appliance.contract.sampler import Guidance, Sampler
 from appliance.contract.schedule import time_grid
 from appliance.engine.replay import replay
 from appliance.errors import EngineFault
 from export import assemble, progress, workload
-from export.cli import main
+from export.cli import GONE, main
 from export.proof import parity
 from tests import lookups
 from tests.export import small
@@ -127,7 +129,13 @@ def test_parity_without_sources_shows_the_record_and_asks_for_them(
 
 
 ZIPVOICE = "--family=ZipVoice-LibriTTS --checkpoint=model.pt --vocab=tokens.txt --vocoder-path=vocos"
-SAMPLED = "--guidance=embedded --strengths=1,3"
+
+
+def sampled(**section: object) -> str:
+    """Option of the files' family with a section `sampler`, without spaces."""
+    return "--family=" + json.dumps({"family": "FAMILY", "sampler": section}, separators=(",", ":"))
+
+
 REFUSED: list[tuple[Guidance, str, str]] = [
     (
         "two-row",
@@ -148,24 +156,19 @@ REFUSED: list[tuple[Guidance, str, str]] = [
     ("two-row", "--transcript=x", "--recording and --transcript: each needs the other"),
     ("two-row", "--precision=fp16 --keep-float down", "only --precision int8-qdq has it"),
     ("two-row", "--precision=int8-qdq --keep-float ends", "unknown role ends; roles: from_latents"),
-    ("none", f"{SAMPLED} --strength=2", "does not have it: another --gui"),
-    ("none", "--guidance=embedded --strength=2", "--strengths: the range of strengths belongs to"),
-    ("none", "--strengths=1,3", "--strengths: the range of strengths belongs to --guidance embedded"),
-    ("none", SAMPLED, "name the usual strength too, --strength W"),
-    ("none", "--sampler=renoise", "update: renoise has one row: guidance must be none or embedded"),
+    (
+        *("none", sampled(guidance="embedded", strength=2, strengths=[1, 3])),
+        "which this checkpoint does not have: its family needs sampler: {guidance: two-row}",
+    ),
+    ("none", sampled(update="renoise"), "sampler: update: renoise has one row: guidance must be none or"),
     ("none", "--steps=4;2", "--steps 4;2: must be numbers with commas between them"),
     ("none", "--steps=4,2", "steps: must increase, not 4, 2"),
     (
-        *("none", "--sampler=renoise --guidance=none --precision=int8"),
+        *("none", f"{sampled(update='renoise', guidance='none')} --precision=int8"),
         "--precision int8: its errors are measured in those of few steps",
     ),
-    ("embedded", "", "this checkpoint has it: --guidance embedded"),
+    ("embedded", "", "which this checkpoint has: its family needs sampler: {guidance: embedded}"),
     ("none", f"{ZIPVOICE} --precision=int8-qdq", "--precision int8-qdq: ZipVoice has fp32, fp16, int8"),
-    (
-        *("none", f"{ZIPVOICE} --grid=sway"),
-        "--grid: ZipVoice-LibriTTS has its own; --guidance, --strength and --steps may",
-    ),
-    ("none", f"{ZIPVOICE} --guidance=none", "--guidance none: ZipVoice has no such weights"),
     ("none", f"{ZIPVOICE} --steps=0", "nfe must be between 1 and 64, not 0"),
 ]
 """The guidance that weights are for, what is said of them instead, and the refusal."""
@@ -181,11 +184,52 @@ def test_what_does_not_fit_is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     files = (workshop.make("v1") if guidance == "two-row" else workshop.sampled(guidance)).files
-    code, _, error = told(capsys, *small.bundle_command(files, tmp_path / "out"), *options.split())
+    more = options.replace("FAMILY", str(files.family)).split()
+    code, _, error = told(capsys, *small.bundle_command(files, tmp_path / "out"), *more)
     assert code == 1
     assert error.startswith("export: ") and error.count("\n") == 1
     assert any(part in error for part in message.split("|"))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", GONE)
+def test_a_flag_that_is_gone_names_its_key(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([option, "none"], [f"{option}=none"]):
+        with pytest.raises(SystemExit) as exit_code:
+            main(["bundle", "--family", "F5TTS_Base", *words])
+        key = "update" if option == "--sampler" else option[2:]
+        assert exit_code.value.code == 2
+        assert (
+            f"{option}: is the key {key} of the section sampler in the family's file"
+            in capsys.readouterr().err
+        )
+
+
+def test_the_familys_sampler_and_the_steps_of_the_command_reach_the_bundle(
+    made: BuiltBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[assemble.Sources] = []
+
+    def load(sources: assemble.Sources) -> assemble.Loaded:
+        asked.append(sources)
+        raise assemble.BundleFailed("far enough")
+
+    monkeypatch.setattr(assemble, "load", load)
+    command = small.bundle_command(made.files, tmp_path / "out")
+    written = yaml.safe_load(made.files.family.read_text())
+    other = tmp_path / "other.yaml"
+    other.write_text(
+        yaml.safe_dump({**written, "sampler": {"guidance": "none", "steps": [4], "grid": "sway"}})
+    )
+    for more in ([], ["--family", str(other)], ["--family", str(other), "--steps", "2,8"], ["--steps", "3"]):
+        told(capsys, *command, *more)
+    assert [sources.sampler for sources in asked] == [
+        *(Sampler(), Sampler(guidance="none", steps=(4,))),
+        *(Sampler(guidance="none", steps=(2, 8)), Sampler(steps=(3,))),
+    ]
+    assert [(sources.defaults.grid, sources.defaults.guidance) for sources in asked] == [
+        *(("epss", 2.0), ("uniform", 0.0), ("uniform", 0.0), ("epss", 2.0)),
+    ]
 
 
 def test_a_fault_of_the_engine_is_one_line(

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from appliance.contract.bundle import Arch
+from appliance.contract.bundle import Arch, Defaults
 from appliance.contract.mel import MelSpec
-from export.families import FamilyError, family, with_mels_for
+from appliance.contract.sampler import Sampler
+from export.families import FamilyError, family, with_mels_for, zipvoice
 from export.families.f5 import NAMED as F5
 from export.families.f5 import parse_family
 from tests import upstream
@@ -193,7 +197,7 @@ def test_what_is_not_supported_is_named(section: str, change: dict[str, Any], me
         ("FOLDER/absent.yaml", "", r"absent\.yaml: unreadable"),
         ("FOLDER/own.yaml", "model: [", r"own\.yaml: unreadable"),
         ("FOLDER/own.yaml", "model: {arch: {depth: 3}}", r"own\.yaml: model\.arch: missing key dim"),
-        ("FOLDER/own.yaml", "- a list", r"own\.yaml: the file: must be a mapping, not list"),
+        ("FOLDER/own.yaml", "- a list", r"own\.yaml: must be a mapping, not list"),
     ],
 )
 def test_a_name_or_file_that_is_no_family_says_what_is(
@@ -202,3 +206,86 @@ def test_a_name_or_file_that_is_no_family_says_what_is(
     (tmp_path / "own.yaml").write_text(content)
     with pytest.raises(FamilyError, match=message):
         family(name.replace("FOLDER", str(tmp_path)))
+
+
+NONE, EMBEDDED = Sampler(guidance="none"), Sampler(guidance="embedded")
+RANGE = {"guidance": "embedded", "strength": 2, "strengths": [1, 3]}
+EPSS, SHIFT = Defaults(), Defaults(grid="shift", shift=0.5, cross_fade_s=0.1)
+SAMPLED: list[tuple[str, dict[str, Any], Sampler, Defaults]] = [
+    ("F5TTS_Base", {}, Sampler(), EPSS),
+    ("F5TTS_Base", {"guidance": "two-row", "strength": 1.5}, Sampler(), replace(EPSS, guidance=1.5)),
+    ("F5TTS_Base", {"steps": [2, 4]}, Sampler(steps=(2, 4)), EPSS),
+    ("F5TTS_Base", {"grid": "epss"}, Sampler(), EPSS),
+    ("F5TTS_Base", {"grid": "sway"}, Sampler(), replace(EPSS, grid="uniform")),
+    ("F5TTS_Base", {"grid": "uniform"}, Sampler(), replace(EPSS, grid="uniform", sway=0.0)),
+    ("F5TTS_Base", {"guidance": "none"}, NONE, replace(EPSS, guidance=0.0)),
+    (
+        *("F5TTS_Base", {"guidance": "none", "strength": 2}),
+        *(replace(NONE, strengths=(2.0,)), replace(EPSS, guidance=0.0)),
+    ),
+    ("F5TTS_Base", RANGE, replace(EMBEDDED, strengths=(1.0, 3.0)), EPSS),
+    (
+        *("F5TTS_Base", {"update": "renoise", "guidance": "none", "steps": [4], "grid": "sway"}),
+        *(Sampler("renoise", "none", (4,)), replace(EPSS, guidance=0.0, grid="uniform")),
+    ),
+    ("ZipVoice", {"steps": [8]}, replace(zipvoice.TWO_ROWS, steps=(8,)), replace(SHIFT, guidance=1.0)),
+    ("ZipVoice", {"guidance": "embedded"}, EMBEDDED, replace(SHIFT, guidance=3.0)),
+    ("ZipVoice", {"guidance": "embedded", "strength": 2.5}, EMBEDDED, replace(SHIFT, guidance=2.5)),
+    ("ZipVoice-Distill", {"guidance": "two-row"}, zipvoice.TWO_ROWS, replace(SHIFT, guidance=1.0)),
+]
+"""A family, the section `sampler`, and what is read of it."""
+
+
+@pytest.mark.parametrize(("name", "section", "sampler", "defaults"), SAMPLED)
+def test_the_section_sampler_is_that_of_the_manifest(
+    name: str, section: dict[str, Any], sampler: Sampler, defaults: Defaults, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump({"family": name, "sampler": section}))
+    wanted = replace(family(name), sampler=sampler, defaults=defaults)
+    assert family(str(path)) == family(json.dumps({"family": name, "sampler": section})) == wanted
+    # Named mels follow the vocoder as without a section.
+    if name == "F5TTS_Base":
+        assert with_mels_for(family(str(path)), "bigvgan").mel.kind == "bigvgan"
+
+
+def test_a_file_of_a_training_has_the_section_and_another_may_replace_it(tmp_path: Path) -> None:
+    own, other = tmp_path / "own.yaml", tmp_path / "other.yml"
+    own.write_text(yaml.safe_dump({**changed({}), "sampler": {"guidance": "none"}}))
+    other.write_text(f"family: {own}\nsampler: {{steps: [4]}}\n")
+    assert family(str(own)).sampler == NONE and family(str(own)).arch == V1.arch
+    assert family(str(other)).sampler == Sampler(steps=(4,)) and family(str(other)).arch == V1.arch
+    other.write_text(f"family: {other}\n")
+    with pytest.raises(FamilyError, match=r"other\.yml: model: must be a mapping, not NoneType"):
+        family(str(other))
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ([], "sampler: must be a mapping, not list"),
+        ({"temperature": 1}, "sampler: unknown key temperature; valid keys: update, guidance, strength"),
+        ({"update": "heun"}, "sampler: update: must be one of euler, renoise, not 'heun'"),
+        ({"update": "renoise"}, "sampler: update: renoise has one row: guidance must be none or embedded"),
+        ({"guidance": "cfg"}, "sampler: guidance: must be one of two-row, none, embedded, not 'cfg'"),
+        ({"guidance": "embedded", "strengths": [1, 3]}, "sampler: guidance: embedded needs the usual str"),
+        (
+            {"guidance": "embedded", "strength": 2},
+            r"sampler: guidance: embedded needs the usual strength: W, and strengths: \[LEAST",
+        ),
+        ({**RANGE, "strength": 4}, "sampler: strength: must be between 1 and 3 with this bundle, not 4"),
+        ({"strength": "strong"}, r"sampler: strength: must be float, not str \('strong'\)"),
+        ({"strength": 50}, "sampler: strength: must be between 0 and 10.*, not 50"),
+        ({"strengths": [1, 3]}, "sampler: strengths: only with guidance: embedded, not two-row"),
+        ({**RANGE, "strengths": [3, 1]}, "sampler: strengths: must be up to two increasing numbers of 0"),
+        ({"steps": 4}, "sampler: steps: must be tuple, not int"),
+        ({"steps": [0]}, "sampler: steps: must be 1 to 64, not 0"),
+        ({"steps": [4, 2]}, "sampler: steps: must increase, not 4, 2"),
+        ({"grid": "log"}, "sampler: grid: must be one of epss, sway, uniform, not 'log'"),
+    ],
+)
+def test_a_section_sampler_that_is_wrong_names_key_value_and_what_is_allowed(
+    section: Any, message: str
+) -> None:
+    with pytest.raises(FamilyError, match=f"^--family: {message}"):
+        family(json.dumps({"family": "F5TTS_Base", "sampler": section}))

@@ -17,6 +17,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from appliance.contract.sampler import Sampler
 from export import assemble
 from export.cli import main
 from export.families import NAMED
@@ -160,7 +161,7 @@ VOICES: Mapping[str, tuple[Callable[[Path], Path], list[str], str]] = {
     ),
     "distilled": (
         lambda at: zipvoice(at, "libritts", LETTERS, distilled=True),
-        ["ZipVoice-Distill", "--guidance embedded"],
+        ["ZipVoice-Distill", '"sampler": {"guidance": "embedded"}}'],
         "checkpoint-10000.pt",
     ),
 }
@@ -191,6 +192,25 @@ def test_a_folder_is_described_and_its_command_is_taken(
         key = "fm_decoder.in_proj.weight"
         assert torch.equal(loaded.weights()[key], raw["model"][key])
         assert torch.equal(other.weights()[key], raw["model_avg"][key])
+
+
+def test_a_students_folder_is_sampled_as_dmospeech_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = f5(tmp_path)
+    state = torch.load(place / "model_last.pt", weights_only=True)["ema_model_state_dict"]
+    for path in place.glob("*model_*"):
+        path.unlink()
+    names = (name for name in state if "transformer." in name)
+    own = {f"feedforward_model.{name.partition('transformer.')[2]}": state[name] for name in names}
+    torch.save(
+        {"model_state_dict": own, "scale": torch.tensor(2.5), "step": 85_000}, place / "model_85000.pt"
+    )
+    sampler = Sampler("renoise", "none", (4,))
+    for arguments in (shlex.split(look.describe(place).splitlines()[-1])[3:], ["bundle", str(place)]):
+        sources = accepts(arguments, monkeypatch, capsys).sources
+        assert (sources.checkpoint, sources.sampler) == (place / "model_85000.pt", sampler)
+        assert (sources.defaults.grid, sources.defaults.guidance) == ("uniform", 0.0)
 
 
 def test_the_tokenizer_of_zipvoice_is_recorded_or_asked_for(

@@ -310,7 +310,7 @@ def test_dmospeechs_published_layout(workshop: Workshop, tmp_path: Path) -> None
     assert np.allclose(log_mel(tone, spec) * scale, log_mel(tone, plain), atol=1e-5)
     assert spec.fingerprint != plain.fingerprint
     for broken, sampled_by, message in (
-        ({"model_state_dict": whole, "scale": scale}, Sampler(guidance="none"), "--sampler renoise"),
+        ({"model_state_dict": whole, "scale": scale}, Sampler(guidance="none"), "sampler: {update: renoise"),
         ({"model_state_dict": whole}, sampler, "names no scale of its log-mels"),
     ):
         torch.save(broken, path)

@@ -1,0 +1,87 @@
+"""The demo voice out of its bundle: family, weights, and the bundle made again by the manual's commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+from appliance.contract import bundle as contract
+from export import cli
+from export.demo.__main__ import main
+from export.demo.rebuild import FAMILY, recover
+from export.families import family
+from export.graphs.condition import Condition
+from export.graphs.modulation import Modulation
+from export.graphs.step import Step
+from export.model.dit import DiT
+from export.model.redraw import redraw
+from tests.daemons import BUNDLE, DEMO, ROOT
+from tests.export.small import ARCHS, MELS
+
+pytestmark = pytest.mark.torch
+
+SHIPPED = contract.read(DEMO / "bundle")
+WRITTEN_OTHERWISE = {"condition.onnx", "condition_float32.onnx", "modulation.onnx", "modulation.onnx.data"}
+"""Files of the same weights whose graphs are written in another form since commit 8366fac6."""
+
+
+def test_the_family_is_what_the_bundle_says() -> None:
+    found, manifest = family(str(FAMILY)), SHIPPED.manifest
+    assert (found.name, found.arch, found.mel) == (manifest.family, manifest.arch, manifest.mel)
+    assert (found.tokenizer, found.duration) == (manifest.text.tokenizer, manifest.text.duration)
+    assert found.durations == manifest.text.durations
+    assert found.sampler == manifest.sampler
+    assert (found.defaults.times(4) == manifest.times(4)).all()
+
+
+def test_another_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rebuild", str(BUNDLE), "--out", str(tmp_path)]) == 1
+    assert f"{BUNDLE}: is not the demo's, which is fp16, source-filter, of" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_weight_of_a_graph_in_half_precision_is_recovered() -> None:
+    arch = ARCHS["upsampling"]
+    dit = DiT(arch, 30, MELS)
+    redraw(dit, 1)
+    wanted = dit.state_dict()
+    found = {name: torch.zeros_like(value) for name, value in wanted.items()} | dict(dit.named_buffers())
+    for kind, sizes in ((Modulation, (arch,)), (Condition, (arch, MELS, 1)), (Step, (arch, MELS, 1))):
+        made = kind(wanted, *sizes, torch.float16).state_dict()
+        # Unrounded, float16's weights are scaled like those of float64.
+        recover(
+            lambda w, kind=kind, sizes=sizes: kind(w, *sizes, torch.float64),
+            found,
+            dict(dit.named_parameters()),
+            made,
+        )
+    for name, tensor in wanted.items():
+        torch.testing.assert_close(found[name], tensor, rtol=2e-3, atol=2e-5, msg=name)
+
+
+@pytest.mark.thorough
+def test_the_manuals_commands_make_the_shipped_bundle_again(tmp_path: Path) -> None:
+    manual = (ROOT / "export/README.md").read_text("utf-8").replace("\\\n", " ")
+    found = re.search(r"python -m export (bundle --family weights/family\.yaml .*)", manual)
+    assert found is not None
+    weights, again = tmp_path / "weights", tmp_path / "again"
+    assert main(["rebuild", "--out", str(weights)]) == 0
+    command = [word.replace("weights/", f"{weights}/") for word in shlex.split(found[1])]
+    assert cli.main([*command, "--out", str(again)]) == 0
+    made = contract.read(again).manifest
+    assert (made.sampler, made.defaults, made.variants) == (
+        SHIPPED.manifest.sampler,
+        SHIPPED.manifest.defaults,
+        SHIPPED.manifest.variants,
+    )
+    assert made.text.durations == SHIPPED.manifest.text.durations
+    other = {name for name, file in SHIPPED.manifest.files.items() if made.files[name] != file}
+    assert made.files.keys() == SHIPPED.manifest.files.keys() and other == WRITTEN_OTHERWISE
+    # Those have the same weights, too.
+    assert main(["rebuild", str(again), "--out", str(tmp_path / "back")]) == 0
+    for path in ("model.safetensors", "vocab.txt", "vocos/pytorch_model.bin"):
+        assert (tmp_path / "back" / path).read_bytes() == (weights / path).read_bytes()
