@@ -1,7 +1,7 @@
 """Rebuild weights in upstream's layout from the demo's bundle.
 
-Each value of a graph is one weight times a constant. The exporter's own modules tell which and by what: they
-are made of weights that are numbered instead of trained.
+Each value of a graph is one weight times a constant. To find both, this program builds the exporter's modules
+from numbered weights in place of trained weights.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def rebuild(made: Bundle, out: Path) -> None:
     manifest, named = made.manifest, family(str(FAMILY))
     arch, mel, record = named.arch, named.mel, manifest.vocoder
     if (manifest.arch, manifest.precision, record.name) != (arch, "fp16", "source-filter"):
-        raise ValueError(f"{made.folder}: is not the demo's, which is fp16, source-filter, of {FAMILY}")
+        raise ValueError(f"{made.folder}: is not the demo's, which is fp16, source-filter, of {FAMILY.name}")
     graphs = {name: _stored(made.graph(name)) for name in ("modulation", "condition", "step", "vocoder")}
     dit, vocoder = DiT(arch, manifest.vocab_size, mel.mels), Source(VOCODER)
     state, voice = dit.state_dict(), vocoder.state_dict()
@@ -68,7 +68,7 @@ def rebuild(made: Bundle, out: Path) -> None:
 def recover(
     make: Callable[[Weights], nn.Module], weights: Weights, free: Collection[str], graph: Mapping[str, Tensor]
 ) -> None:
-    """Set the values of the `free` ones of `weights` that `graph`, of the module of `make`, holds."""
+    """Copy the values of `graph`, whose module `make` builds, into the weights named by `free`."""
     numbers = {name: number for number, name in enumerate(free)}
 
     def made(value: Callable[[str, Tensor], Tensor]) -> Weights:

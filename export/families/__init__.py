@@ -34,24 +34,26 @@ def of(arch: Any) -> Declaration:
 
 
 def family(name: str) -> Family:
-    """Look up a family or known weights, or read what `name` is: a file's path or text.
+    """Look up a family or known weights, or read `name` as a file's path or as a text.
 
-    What is read may have the keys `sampler` and, in place of its own architecture, `family`: a name or
-    another file. Raises FamilyError.
+    A file or text may have the keys `sampler` and `family`. `family`, a name or another file, replaces an
+    architecture. Raises FamilyError.
     """
     raw, where = _read(name), _where(name)
+    at = where
     if "family" in raw:
         name = str(raw["family"])
-        raw = {**_read(name), **raw}
+        raw, at = {**_read(name), **raw}, f"{where}: family: {name}"
     try:
         base = _base(name, raw)
-        sampled: Sampled = from_mapping(Sampled, raw.get("sampler", {}), where="sampler", error=FamilyError)
     except FamilyError as error:
-        raise FamilyError(f"{where}: {error}") from error
+        raise FamilyError(f"{at}: {error}") from error
+    where, section = f"{where}: sampler", raw.get("sampler", {})
+    sampled: Sampled = from_mapping(Sampled, section, where=where, error=FamilyError)
     try:
         return sampled.of(base, of(base.arch).named)
     except ValueError as error:
-        raise FamilyError(f"{where}: sampler: {error}") from error
+        raise FamilyError(f"{where}: {error}") from error
 
 
 def _base(name: str, raw: Mapping[str, Any]) -> Family:

@@ -69,16 +69,16 @@ class Sampled(Ranged):
     update: Update | None = None
     guidance: Guidance | None = None
     strength: Annotated[float | None, Between(0, MAX_GUIDANCE)] = None
-    """Usual strength; with guidance none, the one in the weights."""
+    """Usual strength; with guidance none, the strength inside the weights."""
     strengths: tuple[float, ...] | None = None
     """Least and greatest strength that embedded weights were trained with."""
     steps: tuple[int, ...] | None = None
     grid: Literal["epss", "sway", "uniform"] | None = None
 
     def of(self, family: Family, named: Sequence[Family]) -> Family:
-        """Give `family` this section. Raises ValueError.
+        """Apply this section to `family`. Raises ValueError.
 
-        Missing keys are those of `family`, or of the first of `named` that has the section's guidance.
+        Missing keys come from `family`, or from the first of `named` with the section's guidance.
         """
         guidance = self.guidance or family.sampler.guidance
         like = next((one for one in (family, *named) if one.sampler.guidance == guidance), None)
@@ -167,7 +167,7 @@ class Declaration:
     """Name of a tensor that only its checkpoints have."""
 
     find: Callable[[str, Mapping[str, Any]], Family | None]
-    """Family of a name, or of a file's path or text with its content; None for what others may know. Raises
+    """Read a family from a name, or from a path or text with its content. Other kinds give None. Raises
     FamilyError."""
     load: Callable[[Given], Weights]
     """Checks names and shapes. Raises CheckpointError."""

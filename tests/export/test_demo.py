@@ -40,7 +40,10 @@ def test_the_family_is_what_the_bundle_says() -> None:
 
 def test_another_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rebuild", str(BUNDLE), "--out", str(tmp_path)]) == 1
-    assert f"{BUNDLE}: is not the demo's, which is fp16, source-filter, of" in capsys.readouterr().err
+    assert (
+        f"{BUNDLE}: is not the demo's, which is fp16, source-filter, of family.yaml"
+        in capsys.readouterr().err
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -52,7 +55,7 @@ def test_every_weight_of_a_graph_in_half_precision_is_recovered() -> None:
     found = {name: torch.zeros_like(value) for name, value in wanted.items()} | dict(dit.named_buffers())
     for kind, sizes in ((Modulation, (arch,)), (Condition, (arch, MELS, 1)), (Step, (arch, MELS, 1))):
         made = kind(wanted, *sizes, torch.float16).state_dict()
-        # Unrounded, float16's weights are scaled like those of float64.
+        # float64 has the scales of float16, unrounded.
         recover(
             lambda w, kind=kind, sizes=sizes: kind(w, *sizes, torch.float64),
             found,
@@ -81,7 +84,7 @@ def test_the_manuals_commands_make_the_shipped_bundle_again(tmp_path: Path) -> N
     assert made.text.durations == SHIPPED.manifest.text.durations
     other = {name for name, file in SHIPPED.manifest.files.items() if made.files[name] != file}
     assert made.files.keys() == SHIPPED.manifest.files.keys() and other == WRITTEN_OTHERWISE
-    # Those have the same weights, too.
+    # The differing files hold the same weights.
     assert main(["rebuild", str(again), "--out", str(tmp_path / "back")]) == 0
     for path in ("model.safetensors", "vocab.txt", "vocos/pytorch_model.bin"):
         assert (tmp_path / "back" / path).read_bytes() == (weights / path).read_bytes()

@@ -197,6 +197,7 @@ def test_what_is_not_supported_is_named(section: str, change: dict[str, Any], me
         ("FOLDER/absent.yaml", "", r"absent\.yaml: unreadable"),
         ("FOLDER/own.yaml", "model: [", r"own\.yaml: unreadable"),
         ("FOLDER/own.yaml", "model: {arch: {depth: 3}}", r"own\.yaml: model\.arch: missing key dim"),
+        ("FOLDER/own.yaml", "family: F5TTS_v9", r"own\.yaml: family: F5TTS_v9: no such family"),
         ("FOLDER/own.yaml", "- a list", r"own\.yaml: must be a mapping, not list"),
     ],
 )
@@ -233,7 +234,7 @@ SAMPLED: list[tuple[str, dict[str, Any], Sampler, Defaults]] = [
     ("ZipVoice", {"guidance": "embedded", "strength": 2.5}, EMBEDDED, replace(SHIFT, guidance=2.5)),
     ("ZipVoice-Distill", {"guidance": "two-row"}, zipvoice.TWO_ROWS, replace(SHIFT, guidance=1.0)),
 ]
-"""A family, the section `sampler`, and what is read of it."""
+"""Family, section `sampler`, expected sampler and defaults."""
 
 
 @pytest.mark.parametrize(("name", "section", "sampler", "defaults"), SAMPLED)

@@ -1,13 +1,12 @@
-"""How well bundles speak: a table per set of texts and voice, kept in a record.
+"""Measure how well bundles speak: a table by set of texts and voice, kept in a record.
 
     python -m tests.quality BUNDLE... [--sets lines,chat,general,short] [--draws 3] [--limit 10]
 
-The sets are files beside this one; others may be named by their path. Every voice speaks each of their texts,
-but of `general` the voices speak the sentences in turn: those are what the demo voice's training held out. A
-draw is the set once more from other noise; the range of its word error rate stands beside the pooled one.
+The sets are files in this folder; a path names another file. Every voice speaks each text. Only `general` is
+shared: the voices take turns at its sentences, which the demo voice's training held out. A draw repeats the set
+from other noise; the table shows the range of the draws' word error rates and the pooled rate.
 
-Every row is written when it is done and not measured again, and no sound is judged twice (--judged): an
-interrupted table goes on where it stopped.
+The record keeps every finished row, and --judged every judged sound: an interrupted table continues.
 """
 
 from __future__ import annotations
