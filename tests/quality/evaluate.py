@@ -3,8 +3,8 @@
     python -m tests.quality BUNDLE... [--sets lines,chat,general,short] [--draws 3] [--limit 10]
 
 The sets are files in this folder; a path names another file. Every voice speaks each text. Only `general` is
-shared: the voices take turns at its sentences, which the demo voice's training held out. A draw repeats the set
-from other noise; the table shows the range of the draws' word error rates and the pooled rate.
+shared: the voices take turns at its sentences, which the demo voice's training held out. A draw repeats the
+set from other noise; the table shows the range of the draws' word error rates and the pooled rate.
 
 The record keeps every finished row, and --judged every judged sound: an interrupted table continues.
 """

@@ -1,7 +1,7 @@
 """Read-only table of byte strings by kind and key, in a file that is mapped and not loaded.
 
-A key's bucket, of 65,536, is the first two bytes of its digest; the next four are its mark within the bucket. A
-record of a bucket is the mark, the value's size in one byte, and the value.
+The first two bytes of a key's digest are its bucket, of 65,536; the next four are its mark within the bucket.
+A record of a bucket is the mark, the value's size in one byte, and the value.
 """
 
 from __future__ import annotations

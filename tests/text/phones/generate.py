@@ -1,4 +1,4 @@
-"""Make `golden.jsonl` again: the tokens of hibari's phones for `lines.txt` and for our other lines of English.
+"""Make `golden.jsonl` again: the tokens of hibari's phones for `lines.txt` and our other lines of English.
 
 Needs scripts/requirements/hibari.txt: `python -m tests.text.phones.generate`.
 """
