@@ -38,6 +38,8 @@ BELOW = re.compile(r"()`((?:[\w-]+/)+)`")
 """A folder; on pages about the box (`scripts`, `systemd`, `tests`) one of the box."""
 TARGET = re.compile(r"\]\(((?!\w+:)[^)#\s]*[./][^)#\s]*)")
 MODULE = re.compile(r"python3? -m ((?:appliance|export|tests)(?:\.\w+)*)")
+LEFT = re.compile(r"`[^`]+`( \([^)]*\))? at\s+[0-9a-f]{8}\b")
+"""A file or a command that left the project after that commit."""
 OTHERS = {"api_v2.py", "socket_server.py", "src/infer.py", "talk.py", "weights/"}
 """Programs of other projects, and a folder of a command's example."""
 FIGURE = ROOT / "appliance" / "README.md"
@@ -127,7 +129,7 @@ def test_every_path_and_every_named_function_is_there(page: Path) -> None:
         definition(path, name)
     folders = (page.parent, ROOT / "tests" / page.parent.name, ROOT / "appliance", ROOT)
     is_of_code = page.relative_to(ROOT).parts[0] in ("appliance", "export")
-    text = page.read_text("utf-8")
+    text = LEFT.sub("", page.read_text("utf-8"))
     kinds = (PATH, FROM_ROOT, BELOW) if is_of_code else (PATH, FROM_ROOT)
     for begins_row, path in itertools.chain.from_iterable(kind.findall(text) for kind in kinds):
         exists = any((folder / path).exists() for folder in folders)

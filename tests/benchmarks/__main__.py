@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from appliance.bench import BenchError
 from appliance.cli.options import add_config
 from appliance.errors import ApplianceError
-from tests.benchmarks import compare, limit, tracing
+from tests.benchmarks import compare, tracing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,9 +21,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = measures.add_parser("trace", help="each call of the engine, and why each request waited")
     add_config(command)
     tracing.add_arguments(command)
-    limit.add_arguments(
-        measures.add_parser("limit", help="how fast a bundle could be on a device, and what it reaches")
-    )
     options = parser.parse_args(arguments)
     try:
         status: int = options.run(options)

@@ -47,12 +47,6 @@ def upstream_noise(frames: int, device: str = "cpu") -> FloatArray:
     return np.asarray(torch.randn(frames, MELS, device=device).float().cpu().numpy())
 
 
-def stored(work: Path, arch: Arch, vocabulary: int) -> Callable[[Any], Mapping[str, Any]]:
-    from export.sources.checkpoint import load_dit
-
-    return lambda _: dict(load_dit(work / "checkpoint/model.safetensors", arch, vocabulary))
-
-
 def sampler(arch: Arch, vocabulary: int, weights: Callable[[Any], Mapping[str, Any]]) -> Any:
     """`CFM` of f5-tts with the weights that are given for its DiT."""
     import torch

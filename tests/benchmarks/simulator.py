@@ -4,7 +4,7 @@
     python -m tests.benchmarks.simulator --replay TRACE [--bundle DIR] [--voice WAV] [--threads N]
 
 The scheduler is the daemon's own; only clock, engine and listeners are not. Orin's table is DERIVED, not
-measured: F5TTS_v1_Base in FP16 at 45 % of the peak. `capacity.py` counts operations from a bundle's graphs.
+measured: F5TTS_v1_Base in FP16 at 45 % of the peak.
 
 TRACE is what `appliance bench storm --trace` wrote of a real daemon. Its requests are planned again and
 offered to a scheduler that knows what each costs, with the costs that this machine's warm-up measures, scaled
@@ -98,14 +98,12 @@ class Device:
         return Cost(self.launch_s + self.condition_s, steps, self.launch_s + self.vocoder_frame_s * made)
 
 
-MAXN = devices.DEVICES["agx-orin-64"]["MAXN"]
-ROW = devices.row_seconds(devices.BASE, MAXN)
 ORIN = Device(
     launch_s=0.5e-3,
-    token_s=ROW.frame,
-    pair_s=ROW.pair,
+    token_s=devices.seconds(devices.FRAME),
+    pair_s=devices.seconds(devices.PAIR),
     condition_s=2e-3,
-    vocoder_frame_s=29e6 / (MAXN.flops * devices.REACHED),
+    vocoder_frame_s=devices.seconds(29e6),
     max_batch=4,
 )
 LAUNCH_BOUND = Device(6e-3, ORIN.token_s / 10, ORIN.pair_s / 10, 1e-3, ORIN.vocoder_frame_s / 10, max_batch=8)

@@ -24,7 +24,6 @@ from export.cli import main
 from export.precision import calibration, qdq, rewrites
 from export.precision.calibration import Observations, Observed
 from export.proof import parity
-from tests.benchmarks import curve
 from tests.engine.lanes import relative
 from tests.export import small
 from tests.export.feeds import Feed, feed_of, reply_of
@@ -365,25 +364,3 @@ def test_a_bundle_beyond_its_bound_is_written_only_with_a_reason(
     names = {name for name in constants(onnx.load(read.graph("step")).graph) if name.endswith(".int8")}
     roles = ("attention.qkv", "attention.out", "up")
     assert names == {"out.int8", *(f"blocks.{i}.{role}.int8" for i in range(2) for role in roles)}
-
-
-def test_the_curve_is_printed(
-    half: BuiltBundle, made: BuiltBundle, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(curve, "POINTS", ((), ("from_latents", "final", "up", "down")))
-    monkeypatch.setattr(curve, "PLAIN", ((),))
-    monkeypatch.setattr(curve, "READINGS", ((FEMALE, 300),))
-    monkeypatch.setattr(calibration, "READINGS", ((FEMALE, 320),))
-    before = sorted(half.bundle.folder.iterdir())
-    curve.main(str(half.bundle.folder))
-    heading, *lines = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["float", "products", "of", "all", "step", "worst", "mel"]
-    assert [line[:36].strip() for line in lines] == ["nothing; MinMax alone", "nothing", "ends + up + down"]
-    figures = [[float(word.rstrip("%")) for word in line[36:].split()] for line in lines]
-    assert figures[1][0] == 100.0 and figures[2][0] < 60.0
-    for _, _, step, worst, mel in figures:
-        assert 0.0 < step <= worst < 0.2 and 0.0 < mel < 5.0  # in random weights 32 steps change little
-    assert figures[2][2] < figures[1][2] and figures[2][4] < figures[1][4]
-    assert sorted(half.bundle.folder.iterdir()) == before
-    with pytest.raises(ValueError, match="int8-qdq is made of an fp16 bundle, not of int8-qdq"):
-        next(curve.curve(made.bundle))

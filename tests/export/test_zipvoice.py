@@ -23,7 +23,7 @@ from appliance.contract.graphs import signatures
 from appliance.contract.sampler import Sampler
 from appliance.contract.schedule import time_grid
 from appliance.engine.condition import condition_inputs, floor_index, padded_mel
-from appliance.engine.engine import SAMPLINGS, Synthesizer
+from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.errors import BundleError
 from appliance.request import FloatArray, Segment
@@ -32,12 +32,10 @@ from export.families import NAMED, FamilyError, family, of, zipvoice
 from export.graphs import parts
 from export.model import zipformer
 from export.model.vocos import Vocos
-from export.model.zipformer import ZipVoice, ZipVoiceArch
+from export.model.zipformer import ZipVoice
 from export.precision import rewrites
 from export.proof import oracles, parity
 from export.sources.checkpoint import CheckpointError
-from tests.benchmarks import graph_work
-from tests.benchmarks.__main__ import main as benchmarks
 from tests.daemons import running
 from tests.engine.lanes import Padded, relative, segment, solo, staggered
 from tests.export import plan, small
@@ -499,39 +497,3 @@ def test_tensorrt_builds_every_graph(bundles: dict[str, Bundle]) -> None:
     assert len(ranging.launches) <= WIDER * len(fixed.launches)
     for graph in ("modulation", "condition", "update", "vocoder"):
         assert built(graph, (64, 512, 1024)).launches
-
-
-def operations(arch: ZipVoiceArch, frames: int) -> float:
-    """Multiplications and additions of a row of a step's products and convolutions, from the architecture."""
-    dim, heads, mels = arch.fm_decoder_dim, arch.fm_decoder_num_heads, arch.feat_dim
-    widths = arch.query_head_dim, arch.pos_head_dim, arch.value_head_dim
-    query, place, value = (width * heads for width in widths)
-    total = 2.0 * frames * (mels * dim + dim * mels)
-    counts, kernels = arch.fm_decoder_num_layers, arch.fm_decoder_cnn_module_kernel
-    for factor, count, kernel in zip(arch.fm_decoder_downsampling_factor, counts, kernels, strict=True):
-        n = frames // factor
-        weights = dim * (2 * query + place) + 2 * arch.pos_dim * place  # offsets are twice the frames
-        weights += 2 * dim * 3 * arch.fm_decoder_feedforward_dim
-        weights += dim * 3 * (3 * dim // 4) + 3 * dim // 4 * dim
-        weights += 2 * 2 * dim * value
-        weights += 2 * (dim * 2 * dim + dim * dim + dim * kernel)
-        pairs = query + 2 * place + 2 * value + 3 * dim // 4
-        total += 2.0 * count * (n * weights + n * n * pairs)
-    return total
-
-
-@pytest.mark.slow
-def test_limits_are_counted_and_modelled(
-    bundles: dict[str, Bundle], capsys: pytest.CaptureFixture[str]
-) -> None:
-    for kind, rows in (("base", 2), ("distill", 1)):
-        found = graph_work.count(bundles[kind], "step")
-        assert sum(found.at(400).values()) == pytest.approx(operations(TRACED, 400), rel=1e-6)
-        options = ["--device", "agx-orin-64", "--nfe", "4", "--audio", "3", "--json"]
-        assert benchmarks(["limit", str(bundles[kind].folder), *options]) == 0
-        told = json.loads(capsys.readouterr().out)
-        step = next(row for row in told["graphs"] if row["graph"] == "step")
-        wanted = 4 * rows * sum(found.at(told["frames"]).values()) / 1e9
-        assert step["gflop"] == pytest.approx(wanted, rel=1e-6)
-        assert [one["sampling"] for one in told["times"]] == list(SAMPLINGS)
-        assert 0.0 < told["floor_s"] < told["times"][0]["s"]

@@ -17,7 +17,6 @@ from appliance.contract.bundle import Sampling
 from appliance.engine import engine as synthesizer
 from appliance.engine.flow import LaneState
 from appliance.engine.ort import OrtBackend, cpu_variant
-from appliance.engine.watermark import Watermark
 from appliance.plan import Planner
 from appliance.request import FloatArray, Request, Segment, Segmentation
 from appliance.text.normalise import clean
@@ -115,10 +114,6 @@ class Mouth:
         finally:
             state.times = held  # what the lane gives back is what it took
             self._engine.close(lane.id)
-
-    def watermark(self, watermark: Watermark) -> None:
-        """Mark all that is spoken from now on."""
-        self._engine.watermark = watermark
 
     def __enter__(self) -> Mouth:
         return self

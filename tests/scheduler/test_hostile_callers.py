@@ -1,0 +1,69 @@
+"""Channels that speak without pause beside hostile callers, on the simulator's clock."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Sequence
+from itertools import cycle, islice
+from typing import Any
+
+import pytest
+
+from appliance.request import Priority
+from tests.benchmarks.simulator import ZIPVOICE, Message, World, cut, line_s
+
+pytestmark = pytest.mark.once
+
+LEAD_S = 1.0
+"""From a reply's request to its turn."""
+DRY_S = 0.1
+SHORT = cut(4.0)
+HOSTILE: Sequence[tuple[float, dict[str, Any]]] = (
+    (2.0, {"pieces": SHORT}),
+    (2.0, {"pieces": SHORT, "channel": "{me}", "supersede": "status"}),
+    (2.0, {"pieces": SHORT, "channel": "{me}", "merge": "raid"}),
+    (0.2, {"pieces": cut(270.0), "user": "{me} {n}"}),
+    (2.0, {"pieces": SHORT, "queue_timeout_s": 0.0}),
+    (2.0, {"pieces": SHORT, "channel": "{me} {n}", "priority": Priority.REALTIME}),
+)
+"""Requests a second of each kind of hostile caller, and what it sends."""
+
+
+def playing(channels: int, seconds: float) -> list[Message]:
+    """Replies of channels, each a caller, that come a second before their turn and leave no pause."""
+    draw, found = random.Random(0), list[Message]()
+    turns = [(LEAD_S + draw.uniform(0.0, 4.0), f"friend {number}") for number in range(channels)]
+    heapq.heapify(turns)
+    while turns[0][0] < seconds:
+        turn, channel = turns[0]
+        pieces = cut(line_s(draw))
+        found.append(Message(turn - LEAD_S, pieces, nfe=4, channel=channel, caller=channel))
+        heapq.heapreplace(turns, (turn + sum(pieces[0]), channel))
+    return found
+
+
+def hostile(callers: int, seconds: float) -> list[Message]:
+    """Floods at Poisson times, of each kind in turn."""
+    draw, found = random.Random(1), list[Message]()
+    for number, (rate, sent) in enumerate(islice(cycle(HOSTILE), callers)):
+        me, at = f"hostile {number}", 0.0
+        while (at := at + draw.expovariate(rate)) < seconds:
+            names = {key: sent.get(key, "").format(me=me, n=len(found)) for key in ("channel", "user")}
+            found.append(Message(at, nfe=4, caller=me, **{**sent, **names}))
+    return found
+
+
+def is_good(message: Message) -> bool:
+    """Promised, and the channel silent for at most DRY_S before it and within it."""
+    turn = max(message.free_at, message.at + LEAD_S)
+    return message.promised and max(message.underrun_s, message.heard[0][0] - turn) <= DRY_S
+
+
+def test_hostile_callers_share_what_channels_leave() -> None:
+    """14 of them, who are never content, beside 32 channels that need half of the engine."""
+    friends, world = playing(32, 10.0), World(ZIPVOICE)
+    world.run([*friends, *hostile(14, 10.0)])
+    assert world.engine.busy_s / world.now > 0.95
+    assert all(message.underrun_s <= DRY_S for message in friends if message.promised)
+    assert sum(map(is_good, friends)) >= 0.98 * len(friends)
