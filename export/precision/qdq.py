@@ -82,12 +82,6 @@ class Scheme:
 # ----------------------------------------------------------------------------------------- the constants
 
 
-def plain(weight: FloatArray, observed: Observed) -> Choice:
-    """MinMax calibration without smoothing."""
-    factors = np.ones(len(weight), np.float32)
-    return _tried(weight, observed.sample, factors, float(observed.largest.max()))
-
-
 def search(weight: FloatArray, observed: Observed) -> Choice:
     """Choose the smoothing exponent with the least error on the sampled frames; no scale clips."""
     sample = observed.sample
@@ -148,10 +142,9 @@ def _rounded(values: FloatArray, scale: FloatArray | np.float32) -> FloatArray:
 # -------------------------------------------------------------------------------------------- the scheme
 
 
-def choices(floats: Floats, observations: Observations, *, smooth: bool = True) -> dict[str, Choice]:
+def choices(floats: Floats, observations: Observations) -> dict[str, Choice]:
     progress.begin("calibrating", "scales")
-    choose = search if smooth else plain
-    return {name: choose(floats[name], observed) for name, observed in observations.products.items()}
+    return {name: search(floats[name], observed) for name, observed in observations.products.items()}
 
 
 def scheme(

@@ -47,9 +47,7 @@ from export.proof.oracles import (
     Peak,
     TorchOracle,
     Trajectory,
-    condition_inputs,
     distance,
-    modulation_strength,
     ratio,
     read_cases,
     relative_error,
@@ -476,23 +474,6 @@ class Graphs:
         return next(iter(self.run(name, inputs, shape).values())).astype(np.float32)
 
 
-def solve(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> Trajectory:
-    """Solve a case with graphs instead of an oracle, by Euler's method."""
-    d, sampler = graphs.dimensions, graphs.bundle.manifest.sampler
-    condition = graphs.run("condition", condition_inputs(case, d.upsampling))["condition"]
-    table = _table(graphs, case, times)
-    y = case.noise
-    latents = list[FloatArray]()
-    found = list[FloatArray]()
-    for step, (guided, unguided) in enumerate(sampler.weights(times, case.guidance)):
-        v = np.stack([_alone(graphs, y, condition[i], table, step) for i in _shown(sampler, times[step])])
-        latents.append(y)
-        found.append(v)
-        y = y + guided * v[0] + unguided * v[-1]
-    mel = np.concatenate([case.cond, y[len(case.cond) :]])
-    return Trajectory(case, times, latents, found, mel, condition, table)
-
-
 def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
     """Errors of velocities at the oracle's latents, through each step graph."""
     d = graphs.dimensions
@@ -561,13 +542,6 @@ def _alone(
     if "step" in graphs.dimensions.required:
         return graphs.output("step", inputs)[0]
     return graphs.output("step_keys", inputs | _reference(x[None, :0], condition[None, :0]))[0]
-
-
-def _table(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> NDArray[Any]:
-    """(NFE, 6·depth + 2, D) modulation rows of a case."""
-    t = times[:-1].astype(np.float32)
-    strength = modulation_strength(graphs.bundle.manifest.sampler, t, case.guidance)
-    return graphs.run("modulation", {"t": t} | strength)["rows"]
 
 
 def _rows(

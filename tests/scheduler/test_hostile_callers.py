@@ -1,4 +1,4 @@
-"""Channels that speak without pause beside hostile callers, on the simulator's clock."""
+"""Hostile callers and channels that speak without pause share an engine, on the simulator's clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.benchmarks.simulator import ZIPVOICE, Message, World, cut, line_s
 pytestmark = pytest.mark.once
 
 LEAD_S = 1.0
-"""From a reply's request to its turn."""
+"""Seconds from a reply's request to its turn."""
 DRY_S = 0.1
 SHORT = cut(4.0)
 HOSTILE: Sequence[tuple[float, dict[str, Any]]] = (
@@ -27,7 +27,7 @@ HOSTILE: Sequence[tuple[float, dict[str, Any]]] = (
     (2.0, {"pieces": SHORT, "queue_timeout_s": 0.0}),
     (2.0, {"pieces": SHORT, "channel": "{me} {n}", "priority": Priority.REALTIME}),
 )
-"""Requests a second of each kind of hostile caller, and what it sends."""
+"""Requests a second of each kind of hostile caller, and the fields of its messages."""
 
 
 def playing(channels: int, seconds: float) -> list[Message]:
@@ -61,7 +61,7 @@ def is_good(message: Message) -> bool:
 
 
 def test_hostile_callers_share_what_channels_leave() -> None:
-    """14 of them, who are never content, beside 32 channels that need half of the engine."""
+    """32 channels need half of the engine, and 14 hostile callers flood it."""
     friends, world = playing(32, 10.0), World(ZIPVOICE)
     world.run([*friends, *hostile(14, 10.0)])
     assert world.engine.busy_s / world.now > 0.95
