@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +16,6 @@ from appliance.engine import cuda
 from appliance.engine.engine import ranges
 from appliance.engine.tensorrt import build, trt
 from appliance.errors import BundleError
-from tests import rtx as rtx_in_place
 from tests.engine import bindings
 from tests.engine.lanes import Padded
 from tests.export import plan
@@ -219,11 +217,3 @@ def test_what_cannot_be_parsed_or_built_is_named(rtx: Any, tiny: Bundle, tmp_pat
     two = build.Profile({"N": (2, 1, 2)})
     with pytest.raises(BundleError, match=r"update.onnx: TensorRT \S+ cannot build it: \S"):
         build.build(build.EngineSource(source.path, source.spec, (two,)), rtx, log)
-
-
-@pytest.mark.torch
-def test_tensorrt_rtx_takes_tensorrts_place_for_gpu_check(rtx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tensorrt", None)
-    monkeypatch.delitem(sys.modules, "tensorrt")
-    assert rtx_in_place.install().startswith("tensorrt-rtx 1.")
-    assert build.import_runtime("tensorrt").Builder is sys.modules["tensorrt_rtx_bindings"].Builder

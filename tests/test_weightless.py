@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,7 +15,8 @@ from appliance.contract import bundle as contract
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.errors import BundleError
-from tests.benchmarks import random_base, stand_in, weightless
+from tests import weightless
+from tests.benchmarks import random_base
 from tests.conftest import ROOT
 from tests.engine.lanes import relative
 from tests.kept import kept
@@ -62,7 +61,7 @@ def test_filled_from_the_seed_it_is_what_was_exported_and_what_upstream_speaks_w
     there.mkdir()
     # There, without torch, onnx, or anything of the exporter.
     absent = "import sys; sys.modules |= dict.fromkeys(('torch', 'onnx', 'onnxscript', 'export'));"
-    fills = absent + "from pathlib import Path; from tests.benchmarks import weightless as w;"
+    fills = absent + "from pathlib import Path; from tests import weightless as w;"
     fills += "w.fill(*map(Path, sys.argv[1:]))"
     subprocess.run(
         [sys.executable, "-c", fills, str(made / weightless.ARCHIVE), str(there)], cwd=ROOT, check=True
@@ -94,23 +93,3 @@ def test_filled_from_the_seed_it_is_what_was_exported_and_what_upstream_speaks_w
     assert not (other / "bundle").exists()
     with pytest.raises(ValueError, match="is not drawn as it was exported"):
         weightless.pack(made, tmp_path / "again.tar.xz")
-
-
-def test_without_the_exporter_nothing_is_traced() -> None:
-    tries = """
-        from tests.benchmarks import stand_in
-        stand_in.install(), stand_in.refuse_exports()
-        import importlib, torch
-        for how in (
-            lambda: torch.onnx.export(torch.nn.Identity(), (torch.zeros(1),)),
-            lambda: torch.export.export(torch.nn.Identity(), (torch.zeros(1),)),
-            *(lambda name=name: importlib.import_module(name) for name in ("onnx", "onnx_ir", "onnxscript")),
-        ):
-            try:
-                how()
-            except ImportError:
-                print("refused")
-    """
-    env = os.environ | {stand_in.NO_EXPORTER: "1"}
-    command = [sys.executable, "-c", textwrap.dedent(tries)]
-    assert subprocess.check_output(command, cwd=ROOT, env=env, text=True).split() == ["refused"] * 5

@@ -4,7 +4,7 @@ Here, in the workshop, `pack` draws a checkpoint, exports it and keeps the graph
 of their own. There, `fill` draws the same weights with numpy and writes those files; the manifest's hashes
 say whether they are the same.
 
-    python -m tests.benchmarks.weightless FOLDER FAMILY PRECISION
+    python -m tests.weightless FOLDER FAMILY PRECISION
 """
 
 from __future__ import annotations
