@@ -1,22 +1,42 @@
-"""Requests one after the other, in a closed loop, or at planned times."""
+"""The generator of load of every measurement by a client, and what that client hears.
+
+Requests go out one after the other, in a closed loop, or at planned times.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import secrets
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+from appliance.bench import BenchError
 from appliance.bench.arrivals import Message
-from appliance.bench.outcome import Outcome
-from appliance.client import AsyncClient, AsyncStream, CallFailed, Header, Options, Piece
+from appliance.bench.outcome import OK, Outcome
+from appliance.bench.output import show_progress
+from appliance.client import AsyncClient, AsyncStream, CallFailed, Credentials, Header, Options, Piece
+from appliance.client.connection import NO_CREDENTIALS
+from appliance.client.sounding import NO_VOICE, check_audible, peak
 
-PROGRESS_S = 1.0
 REFUSED_S = 0.1
 """Pause of a closed loop after a refusal."""
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    address: str, voice: str, timeout_s: float, *, clients: int = 1, credentials: Credentials = NO_CREDENTIALS
+) -> AsyncIterator[Load]:
+    """Connect to a daemon; an empty `voice` is its first. Raises BenchError, CallFailed."""
+    async with contextlib.AsyncExitStack() as stack:
+        each = [AsyncClient(address, credentials, own_connection=True) for _ in range(clients)]
+        for client in each:
+            await stack.enter_async_context(client)
+        if not (voice := voice or await anext((voice.name async for voice in each[0].voices()), "")):
+            raise BenchError(NO_VOICE)
+        yield Load(each, voice, timeout_s)
 
 
 class Load:
@@ -24,17 +44,17 @@ class Load:
 
     def __init__(self, clients: Sequence[AsyncClient], voice: str, timeout_s: float) -> None:
         self._clients = clients
-        self._voice = voice
+        self.voice = voice
         self._timeout_s = timeout_s
-        self._run = f"storm-{secrets.token_hex(4)}"
+        self._run = f"bench-{secrets.token_hex(4)}"
         self._numbers = itertools.count()
 
-    async def send(self, message: Message, start: float, **options: Any) -> Outcome:
+    async def send(self, message: Message, start: float | None = None, **options: Any) -> Outcome:
         """Send one message now; `options` are of `AsyncClient.stream`. Does not raise CallFailed.
 
-        Times count from `start` + `message.at_s` on time.monotonic().
+        Times count from `start` + `message.at_s` on time.monotonic(); without `start` from now.
         """
-        number = next(self._numbers)
+        number, start = next(self._numbers), time.monotonic() if start is None else start
         client, request_id = self._clients[number % len(self._clients)], f"{self._run}-{number}"
         due, patience_s = start + message.at_s, message.queue_timeout_s
         if patience_s is None and not message.channel:
@@ -51,21 +71,33 @@ class Load:
             "min_nfe": message.min_nfe,
             "request_id": request_id,
         }
-        stream = client.stream(message.text, self._voice, timeout=self._timeout_s, **{**own, **options})
+        stream = client.stream(
+            message.text, **{"voice": self.voice, "timeout": self._timeout_s, **own, **options}
+        )
         cancelling = asyncio.create_task(_cancel_later(client, stream, request_id, outcome, due))
         try:
             await _receive(stream, outcome, due)
-            outcome.status = "OK"
+            outcome.status = OK
         except CallFailed as failure:
-            outcome.status, outcome.reason = failure.status, failure.reason
+            outcome.failure, outcome.status, outcome.reason = failure, failure.status, failure.reason
         finally:
             cancelling.cancel()
         outcome.end_s = time.monotonic() - due
         return outcome
 
-    async def solo(self, texts: Sequence[str], **options: Any) -> list[Outcome]:
-        """Send each text after the reply to the one before."""
-        return [await self.send(Message(0.0, text), time.monotonic(), **options) for text in texts]
+    async def alone(self, text: str, **options: Any) -> Outcome:
+        """Send a text now, with the daemon's own options. Does not raise CallFailed."""
+        own: dict[str, Any] = {"channel": "", "playout": None, "queue_timeout": None}
+        return await self.send(Message(0.0, text), **own, **options)
+
+    async def heard(self, text: str, **options: Any) -> Outcome:
+        """Have the engine speak a text. Raises CallFailed, also for silence."""
+        # A seed that was used before could be answered from the cache of phrases, without the engine.
+        outcome = await self.alone(text, seed=secrets.randbits(32), **options)
+        if outcome.failure:
+            raise outcome.failure
+        check_audible(outcome.audio_s, outcome.peak, options.get("voice", self.voice))
+        return outcome
 
     async def closed(self, draw: Callable[[], str], workers: int, duration_s: float) -> tuple[float, float]:
         """Keep `workers` bulk requests running; returns seconds of audio and of wall time."""
@@ -74,9 +106,8 @@ class Load:
 
         async def work() -> None:
             while time.monotonic() < begun + duration_s:
-                message = Message(0.0, draw(), priority="bulk")
-                outcomes.append(await self.send(message, time.monotonic()))
-                if outcomes[-1].status != "OK":
+                outcomes.append(await self.send(Message(0.0, draw(), priority="bulk")))
+                if outcomes[-1].failure:
                     await asyncio.sleep(REFUSED_S)
 
         await asyncio.gather(*(work() for _ in range(workers)))
@@ -86,13 +117,18 @@ class Load:
         """Send every message at its time, whatever the others do."""
         start = time.monotonic()
         tasks: list[asyncio.Task[Outcome]] = []
-        progress = asyncio.create_task(_progress(tasks, len(messages), start))
+        ended = itertools.count(1)
+
+        def show(_: object) -> None:
+            done, total = next(ended), len(messages)
+            line = f"{time.monotonic() - start:5.0f} s   {len(tasks)} of {total} sent   {done} ended"
+            show_progress(line + "\n" * (done == total))
+
         for message in messages:
             await asyncio.sleep(max(0.0, start + message.at_s - time.monotonic()))
             tasks.append(asyncio.create_task(self.send(message, start)))
-        outcomes = await asyncio.gather(*tasks)
-        progress.cancel()
-        return list(outcomes)
+            tasks[-1].add_done_callback(show)
+        return list(await asyncio.gather(*tasks))
 
 
 async def _receive(stream: AsyncStream, outcome: Outcome, due: float) -> None:
@@ -102,6 +138,7 @@ async def _receive(stream: AsyncStream, outcome: Outcome, due: float) -> None:
             outcome.pieces.append((event.sample_offset, event.arrived - due))
             outcome.samples += len(event.data) // 2
             outcome.digest.update(event.data)
+            outcome.peak = max(outcome.peak, peak(event.data))
             if pace:
                 played_s = outcome.audio_s / pace - (time.monotonic() - due - outcome.pieces[0][1])
                 await asyncio.sleep(max(0.0, played_s))
@@ -124,16 +161,3 @@ async def _cancel_later(
         # The daemon does not know the request, or does not serve CancelSynthesis.
         outcome.cancel_s = None
         stream.cancel()
-
-
-async def _progress(tasks: Sequence[asyncio.Task[Outcome]], total: int, start: float) -> None:
-    if not sys.stderr.isatty():
-        return
-    try:
-        while True:
-            done = sum(task.done() for task in tasks)
-            line = f"{time.monotonic() - start:5.0f} s   {len(tasks)} of {total} sent   {done} ended"
-            print(f"\r{line}", end="", file=sys.stderr, flush=True)
-            await asyncio.sleep(PROGRESS_S)
-    finally:
-        print(file=sys.stderr)

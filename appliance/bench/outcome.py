@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from appliance.bench.arrivals import Message
-from appliance.client import Header, Timings
+from appliance.client import CallFailed, Header, Timings
 
-CANCELLED = "CANCELLED"
+OK, CANCELLED = "OK", "CANCELLED"
 
 
 @dataclass
@@ -28,12 +28,21 @@ class Outcome:
     samples: int = 0
     digest: hashlib._Hash = field(default_factory=hashlib.sha256)
     """SHA-256 of the audio."""
+    peak: int = 0
+    """Largest absolute sample."""
     cancel_s: float | None = None
     """Time of its cancellation; None if it came too late."""
     end_s: float = 0.0
     status: str = ""
     """OK or the name of the gRPC status."""
     reason: str = ""
+    failure: CallFailed | None = None
+
+    @property
+    def whole(self) -> tuple[Header, Timings]:
+        """The header and the timings of a reply that has ended."""
+        assert self.header is not None and self.timings is not None
+        return self.header, self.timings
 
     @property
     def admitted(self) -> bool:
@@ -68,7 +77,7 @@ class Outcome:
     @property
     def played_whole(self) -> bool:
         """True if its playback can be judged: complete, and read without delay."""
-        return self.status == "OK" and self.underrun_s is not None
+        return self.status == OK and self.underrun_s is not None
 
     def record(self) -> dict[str, object]:
         """Line for `--trace`."""

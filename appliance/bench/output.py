@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,12 @@ def conditions(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("versions", ", ".join(f"{name} {version}" for name, version in machine["versions"].items())),
         ("neighbours", busy or "none"),
     ]
+
+
+def show_progress(line: str) -> None:
+    """Put a line in the place of the one before, on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r{line}", end="", file=sys.stderr, flush=True)
 
 
 def write_json(path: Path | None, record: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.bench.outcome import Outcome
+from appliance.bench.outcome import OK, Outcome
 from appliance.bench.output import aligned
 
 TOLERATED_S = 0.1
@@ -62,7 +62,7 @@ def figures(
     wall_s = max([duration_s, *(one.message.at_s + one.end_s for one in outcomes if not one.message.pace)])
     offered = baseline.audio_s_per_character * sum(len(one.message.text) for one in outcomes) / duration_s
     goodput = sum(one.audio_s for one in played if _is_good(one, target_s)) / wall_s
-    lost = [one for one in outcomes if one.status != "OK" and not one.withdrawn]
+    lost = [one for one in outcomes if one.status != OK and not one.withdrawn]
     cancelled = [one for one in outcomes if one.withdrawn]
     return {
         "requests": len(outcomes),

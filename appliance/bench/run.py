@@ -6,8 +6,8 @@ After a warm-up, texts, voices and NFEs take turns, so that a busy minute of the
 from __future__ import annotations
 
 import argparse
+import asyncio
 import statistics
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,12 @@ from typing import Any
 
 from appliance.bench import BenchError
 from appliance.bench.lines import chinese_of, text_of
+from appliance.bench.load import Load, connected
 from appliance.bench.machine import Neighbours, describe, listener, memory_mb
-from appliance.bench.output import aligned, conditions, write_json
+from appliance.bench.outcome import Outcome
+from appliance.bench.output import aligned, conditions, show_progress, write_json
 from appliance.box.system import Box
-from appliance.client import CallFailed, Client, Reply
-from appliance.client.sounding import NO_VOICE, speak_anew
+from appliance.client import Credentials
 
 SCHEMA = 1
 WORDS = {"short": 13, "medium": 53, "long": 115}
@@ -62,17 +63,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result")
 
 
-def run(client: Client, options: argparse.Namespace, box: Box) -> int:
+def run(options: argparse.Namespace, credentials: Credentials, box: Box) -> int:
     """Measure, print and write. Raises BenchError, CallFailed."""
     lengths = lengths_of(options.lengths)
     if options.repeats < 1:
         raise BenchError("--repeats must be at least 1")
-    voices = options.voice or [first_voice(client)]
-    cells = cells_of(client, lengths, voices, options.nfe or [None])
-    record = measure(client, cells, options.repeats, options.address, box)
+    record = asyncio.run(_measure(options, lengths, credentials, box))
     write_json(options.json, record)
     print(table(record))
     return 0
+
+
+async def _measure(
+    options: argparse.Namespace, lengths: Sequence[str], credentials: Credentials, box: Box
+) -> dict[str, Any]:
+    voice, *_ = options.voice or [""]
+    async with connected(options.address, voice, TIMEOUT_S, credentials=credentials) as load:
+        cells = await cells_of(load, lengths, options.voice or [load.voice], options.nfe or [None])
+        return await measure(load, cells, options.repeats, options.address, box)
 
 
 def lengths_of(names: str) -> list[str]:
@@ -83,42 +91,31 @@ def lengths_of(names: str) -> list[str]:
     return lengths
 
 
-def first_voice(client: Client) -> str:
-    """Name of the first stored voice. Raises BenchError."""
-    for voice in client.voices():
-        return voice.name
-    raise BenchError(NO_VOICE)
-
-
-def cells_of(
-    client: Client, lengths: Sequence[str], voices: Sequence[str], nfes: Sequence[int | None]
+async def cells_of(
+    load: Load, lengths: Sequence[str], voices: Sequence[str], nfes: Sequence[int | None]
 ) -> list[Cell]:
     """All combinations, also in Chinese if the daemon speaks it."""
     texts = [("English", name, text_of(WORDS[name], Random(WORDS[name]))) for name in lengths]
-    if says_chinese(client, voices[0]):
+    if await says_chinese(load):
         for name in lengths:
             count = round(CHARACTERS_PER_WORD * WORDS[name])
             texts.append(("Chinese", name, chinese_of(count, Random(count))))
     return [Cell(*text, voice, nfe) for text in texts for voice in voices for nfe in nfes]
 
 
-def says_chinese(client: Client, voice: str) -> bool:
+async def says_chinese(load: Load) -> bool:
     """True if the daemon leaves Chinese text as it is."""
     probe = chinese_of(8, Random(0))
-    try:
-        header = client.speak(probe, voice, timeout=TIMEOUT_S).header
-    except CallFailed as failure:
-        if failure.unreachable or failure.status != "INVALID_ARGUMENT":
-            raise
-        return False
-    return sum("\u4e00" <= character <= "\u9fff" for character in header.text) >= len(probe) - 2
+    outcome = await load.alone(probe)
+    if outcome.failure and outcome.status != "INVALID_ARGUMENT":
+        raise outcome.failure
+    text = outcome.header.text if outcome.header else ""
+    return sum("\u4e00" <= character <= "\u9fff" for character in text) >= len(probe) - 2
 
 
-def measure(
-    client: Client, cells: Sequence[Cell], repeats: int, address: str, box: Box, *, progress: bool = True
-) -> dict[str, Any]:
-    """Measure and return the record."""
-    counted: list[list[Reply]] = [[] for _ in cells]
+async def measure(load: Load, cells: Sequence[Cell], repeats: int, address: str, box: Box) -> dict[str, Any]:
+    """Measure and return the record. Raises CallFailed."""
+    counted: list[list[Outcome]] = [[] for _ in cells]
     pid = listener(address)
     at, before = box.wall(), describe(box)
     total = (repeats + 1) * len(cells)
@@ -127,24 +124,21 @@ def measure(
     neighbours = Neighbours((pid,) if pid else ())
     for repeat in range(repeats + 1):
         for cell, replies in zip(cells, counted, strict=True):
-            reply = speak(client, cell)
+            reply = await load.heard(cell.text, voice=cell.voice, nfe=cell.nfe, text_handling="verbatim")
             if repeat:
                 replies.append(reply)
             else:
-                warm_up_s += reply.wall_s
+                warm_up_s += reply.end_s
             done += 1
-            if progress and sys.stderr.isatty():
-                bar = "█" * (30 * done // total)
-                print(f"\r{bar:<30} {done} of {total}", end="", file=sys.stderr, flush=True)
-    if progress and sys.stderr.isatty():
-        print(file=sys.stderr)
+            bar = "█" * (30 * done // total)
+            show_progress(f"{bar:<30} {done} of {total}" + "\n" * (done == total))
     return {
         "schema": SCHEMA,
         "kind": "run",
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)),
         "machine": {**before, "junction_after_c": describe(box)["junction_c"]},
         "neighbours": neighbours.busiest(),
-        "backend": counted[0][0].header.backend,
+        "backend": counted[0][0].whole[0].backend,
         "repeats": repeats,
         "warm_up_s": round(warm_up_s, 3),
         "memory_mb": {name: round(value, 1) for name, value in memory_mb(pid).items()},
@@ -152,14 +146,9 @@ def measure(
     }
 
 
-def speak(client: Client, cell: Cell) -> Reply:
-    """Stream one reply of a cell. Raises CallFailed."""
-    return speak_anew(client, cell.text, cell.voice, TIMEOUT_S, nfe=cell.nfe, text_handling="verbatim")
-
-
-def stages_ms(reply: Reply) -> dict[str, float]:
+def stages_ms(outcome: Outcome) -> dict[str, float]:
     """Milliseconds of a reply by STAGES; their sum is its wall time."""
-    t = reply.timings
+    _, t = outcome.whole
     known = {
         "text": t.text_ms,
         "wait": max(t.queue_ms - t.text_ms, 0.0),
@@ -170,13 +159,14 @@ def stages_ms(reply: Reply) -> dict[str, float]:
         "encode": t.encode_ms,
     }
     other = t.total_ms - sum(known.values())
-    return {**known, "other": other, "rpc": reply.wall_s * 1e3 - t.total_ms}
+    return {**known, "other": other, "rpc": outcome.end_s * 1e3 - t.total_ms}
 
 
-def figures(cell: Cell, replies: Sequence[Reply]) -> dict[str, Any]:
+def figures(cell: Cell, replies: Sequence[Outcome]) -> dict[str, Any]:
     """Figures of a cell's counted replies, and medians of their stages."""
     split = [stages_ms(reply) for reply in replies]
-    wall_s = [reply.wall_s for reply in replies]
+    header, _ = replies[0].whole
+    timings = [reply.whole[1] for reply in replies]
     stages = {name: statistics.median(one[name] for one in split) for name in STAGES}
     whole = sum(stages.values())
     return {
@@ -184,15 +174,13 @@ def figures(cell: Cell, replies: Sequence[Reply]) -> dict[str, Any]:
         "length": cell.length,
         "words": WORDS[cell.length],
         "voice": cell.voice,
-        "nfe": replies[0].header.nfe_steps,
-        "segments": replies[0].header.segments,
-        "wall_s": summary(wall_s),
+        "nfe": header.nfe_steps,
+        "segments": header.segments,
+        "wall_s": summary([reply.end_s for reply in replies]),
         "audio_s": summary([reply.audio_s for reply in replies]),
-        "rtf": summary([reply.wall_s / reply.audio_s for reply in replies]),
-        "first_audio_s": summary([reply.first_audio_s for reply in replies]),
-        "steps_per_s": summary(
-            [r.timings.nfe_steps * r.timings.segments / (r.timings.steps_ms / 1e3) for r in replies]
-        ),
+        "rtf": summary([reply.end_s / reply.audio_s for reply in replies]),
+        "first_audio_s": summary([reply.pieces[0][1] for reply in replies]),
+        "steps_per_s": summary([t.nfe_steps * t.segments / (t.steps_ms / 1e3) for t in timings]),
         "stages_ms": {name: round(value, 3) for name, value in stages.items()},
         "stages_share": {name: round(value / whole, 4) for name, value in stages.items()},
     }

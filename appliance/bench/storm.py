@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -21,11 +20,9 @@ from appliance.bench import BenchError, report
 from appliance.bench.arguments import count, positive, priority, share, weighted
 from appliance.bench.arrivals import Message, Mix, poisson, read_burst
 from appliance.bench.lines import text_of
-from appliance.bench.load import Load
-from appliance.bench.outcome import Outcome, set_turns
+from appliance.bench.load import Load, connected
+from appliance.bench.outcome import OK, Outcome, set_turns
 from appliance.bench.output import write_json, write_text
-from appliance.client import AsyncClient
-from appliance.client.sounding import NO_VOICE
 from appliance.rpc import appliance_pb2 as pb
 
 CLOSED_LOOP_WORKERS = 4
@@ -34,59 +31,35 @@ MIX_DRAWS = 500
 SEGMENTATIONS = {pb.UPSTREAM: "upstream", pb.LOW_LATENCY: "low_latency"}
 
 
+OPTIONS: Sequence[tuple[str, Callable[[str], Any], Any, str | None, str]] = (
+    ("--voice", str, "", None, "absent: the first that is stored"),
+    ("--load", positive, 1.2, "X", "times capacity (%(default)s)"),
+    ("--capacity", positive, None, "X", "seconds of audio per second; absent: measured"),
+    ("--duration", positive, 30.0, "S", "of arrivals (%(default)s s)"),
+    ("--burst", Path, None, "FILE", 'replay JSON lines instead; "raid" is 400 messages in 20 s'),
+    ("--seed", int, 0, None, "of arrivals and texts (%(default)s)"),
+    ("--clients", count, 4, "N", "TCP connections (%(default)s)"),
+    ("--words", weighted(int), "5=2,13=6,53=1", "MIX", "lengths (%(default)s)"),
+    ("--priorities", weighted(priority), "normal=1", "MIX", "(%(default)s)"),
+    ("--cancel", share, 0.0, "SHARE", "cancelled within 2 s"),
+    ("--slow", share, 0.0, "SHARE", "read at or below real time"),
+    ("--serial", count, 0, "K", "on K serial channels; absent: none is serial"),
+    ("--queue-timeout", positive, None, "S", "of every request; absent: now or never where none is serial"),
+    ("--min-nfe", count, None, "N", "of every request"),
+    ("--timeout", positive, 120.0, "S", "of every request (%(default)s s)"),
+    ("--target", positive, None, "S", "first audio due where nothing is promised"),
+    ("--idle", count, 10, "N", "requests before it (%(default)s)"),
+    ("--calibrate", positive, 10.0, "S", "closed loop (%(default)s s)"),
+    ("--verify", int, 5, "N", "replies made again (%(default)s)"),
+    ("--json", Path, None, "FILE", "write the figures"),
+    ("--trace", Path, None, "FILE", "write one JSON line for each request"),
+)
+"""Name, type, default, placeholder and help."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--voice", default="", help="absent: the first that is stored")
-    parser.add_argument(
-        "--load", type=positive, default=1.2, metavar="X", help="times capacity (%(default)s)"
-    )
-    parser.add_argument(
-        "--capacity", type=positive, metavar="X", help="seconds of audio per second; absent: measured"
-    )
-    parser.add_argument(
-        "--duration", type=positive, default=30.0, metavar="S", help="of arrivals (%(default)s s)"
-    )
-    parser.add_argument(
-        "--burst", type=Path, metavar="FILE", help='replay JSON lines instead; "raid" is 400 messages in 20 s'
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of arrivals and texts (%(default)s)")
-    parser.add_argument("--clients", type=count, default=4, metavar="N", help="TCP connections (%(default)s)")
-    parser.add_argument(
-        "--words", type=weighted(int), default="5=2,13=6,53=1", metavar="MIX", help="lengths (%(default)s)"
-    )
-    parser.add_argument(
-        "--priorities", type=weighted(priority), default="normal=1", metavar="MIX", help="(%(default)s)"
-    )
-    parser.add_argument("--cancel", type=share, default=0.0, metavar="SHARE", help="cancelled within 2 s")
-    parser.add_argument("--slow", type=share, default=0.0, metavar="SHARE", help="read at or below real time")
-    parser.add_argument(
-        "--serial",
-        type=count,
-        default=0,
-        metavar="K",
-        help="on K serial channels; absent: none is serial",
-    )
-    parser.add_argument(
-        "--queue-timeout",
-        type=positive,
-        metavar="S",
-        help="of every request; absent: now or never where none is serial",
-    )
-    parser.add_argument("--min-nfe", type=count, metavar="N", help="of every request")
-    parser.add_argument(
-        "--timeout", type=positive, default=120.0, metavar="S", help="of every request (%(default)s s)"
-    )
-    parser.add_argument(
-        "--target", type=positive, metavar="S", help="first audio due where nothing is promised"
-    )
-    parser.add_argument(
-        "--idle", type=count, default=10, metavar="N", help="requests before it (%(default)s)"
-    )
-    parser.add_argument(
-        "--calibrate", type=positive, default=10.0, metavar="S", help="closed loop (%(default)s s)"
-    )
-    parser.add_argument("--verify", type=int, default=5, metavar="N", help="replies made again (%(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
-    parser.add_argument("--trace", type=Path, metavar="FILE", help="write one JSON line for each request")
+    for name, kind, default, placeholder, text in OPTIONS:
+        parser.add_argument(name, type=kind, default=default, metavar=placeholder, help=text)
     parser.set_defaults(run=run)
 
 
@@ -111,15 +84,8 @@ async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str
         options.queue_timeout,
         options.min_nfe,
     )
-    async with contextlib.AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(AsyncClient(options.address, own_connection=True))
-            for _ in range(options.clients)
-        ]
-        voice = options.voice or await anext((voice.name async for voice in clients[0].voices()), "")
-        if not voice:
-            raise BenchError(NO_VOICE)
-        load = Load(clients, voice, options.timeout)
+    address, voice = options.address, options.voice
+    async with connected(address, voice, options.timeout, clients=options.clients) as load:
         baseline = await _baseline(load, options, mix, random)
         messages, duration_s = _messages(options, mix, baseline, random)
         wall, cpu = time.monotonic(), time.process_time()
@@ -137,8 +103,8 @@ async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: R
         return text_of(mix.words.draw(random), random)
 
     # The first request of a voice reads its reference.
-    _, *idle = await load.solo([text() for _ in range(options.idle + 1)])
-    if failed := next((one for one in idle if one.status != "OK"), None):
+    _, *idle = [await load.send(Message(0.0, text())) for _ in range(options.idle + 1)]
+    if failed := next((one for one in idle if one.failure), None):
         raise BenchError(f"a request to the idle daemon failed: {failed.reason or failed.status}")
     capacity = options.capacity
     if capacity is None:
@@ -174,13 +140,13 @@ def _shared(messages: Sequence[Message], channels: int) -> Sequence[Message]:
 
 async def _verified(load: Load, outcomes: Sequence[Outcome], replies: int, random: Random) -> dict[str, int]:
     """Request some complete replies again, alone; count those with the same audio."""
-    whole = [one for one in outcomes if one.status == "OK"]
+    whole = [one for one in outcomes if one.status == OK]
     chosen = random.sample(whole, min(replies, len(whole)))
     same = 0
     for one in chosen:
         assert one.header is not None
-        [again] = await load.solo(
-            [one.message.text],
+        again = await load.send(
+            Message(0.0, one.message.text),
             seed=one.header.seed,
             nfe=one.header.nfe_steps,
             guidance=one.header.guidance,

@@ -282,7 +282,7 @@ def _synthesis(inspection: Inspection) -> Finding:
     figures: dict[str, Any] = {
         "audio_s": round(reply.audio_s, 3),
         "wall_s": round(reply.wall_s, 3),
-        "peak": peak(reply),
+        "peak": peak(reply.audio),
         "backend": reply.header.backend,
         "passed_over": {one.backend: one.reason for one in reply.header.passed_over},
     }

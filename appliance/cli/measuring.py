@@ -11,7 +11,7 @@ from appliance.addresses import LOOPBACK_GRPC
 from appliance.bench import guard, slices, storm
 from appliance.bench import run as bench_run
 from appliance.box.system import open_box
-from appliance.cli.options import Failure, add_address, add_config, client, print_line, sysroot
+from appliance.cli.options import Failure, add_address, add_config, credentials, print_line, sysroot
 from appliance.errors import ApplianceError
 
 
@@ -56,5 +56,4 @@ def _bench_history(options: argparse.Namespace) -> int:
 
 
 def _bench_run(options: argparse.Namespace) -> int:
-    with client(options) as daemon:
-        return bench_run.run(daemon, options, open_box(*sysroot()))
+    return bench_run.run(options, credentials(options), open_box(*sysroot()))

@@ -19,14 +19,19 @@ def speak_anew(client: Client, text: str, voice: str, timeout: float, **options:
     # A seed that was used before could be answered from the cache of phrases, without the engine.
     seed = secrets.randbits(32)
     reply = client.stream(text, voice, timeout=timeout, seed=seed, encoding="pcm16", **options).reply()
-    if not reply.audio_s:
-        raise CallFailed("INTERNAL", "the daemon sent no audio")
-    if peak(reply) < AUDIBLE_PEAK:
-        raise CallFailed("INTERNAL", f"it answered with silence in the voice {voice}")
+    check_audible(reply.audio_s, peak(reply.audio), voice)
     return reply
 
 
-def peak(reply: Reply) -> int:
-    """Largest absolute sample of a PCM16 reply with audio."""
-    samples = memoryview(reply.audio).cast("h")
-    return max(max(samples), -min(samples))
+def check_audible(audio_s: float, loudest: int, voice: str) -> None:
+    """Raises CallFailed for a reply without audio and for silence."""
+    if not audio_s:
+        raise CallFailed("INTERNAL", "the daemon sent no audio")
+    if loudest < AUDIBLE_PEAK:
+        raise CallFailed("INTERNAL", f"it answered with silence in the voice {voice}")
+
+
+def peak(audio: bytes) -> int:
+    """Largest absolute sample of PCM16."""
+    samples = memoryview(audio).cast("h")
+    return max(max(samples, default=0), -min(samples, default=0))

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from appliance import cli
+from appliance.bench.arrivals import Message
 from appliance.bench.lines import CHINESE, chinese_of
+from appliance.bench.load import Load
+from appliance.bench.outcome import Outcome
 from appliance.bench.run import STAGES, Cell, figures, stages_ms
-from appliance.client import Header, Reply, Timings
+from appliance.client import CallFailed, Header, Piece, Timings
 from tests.benchmarks.table import README, RECORD, UPSTREAM, written
 from tests.daemons import running
 
@@ -22,8 +30,12 @@ MS |= {"join": 1.0, "encode": 4.0, "total": 750.0}
 TIMINGS = Timings(segments=2, nfe_steps=7, **{f"{name}_ms": ms for name, ms in MS.items()})
 
 
-def reply(wall_s: float = 0.8) -> Reply:
-    return Reply(b"\0" * 96_000, Header(sample_rate_hertz=24_000, encoding="PCM16"), TIMINGS, wall_s, 0.3)
+def reply(wall_s: float = 0.8) -> Outcome:
+    """48,000 samples, the first after 0.3 s."""
+    header = Header(sample_rate_hertz=24_000, encoding="PCM16")
+    heard = Outcome(Message(0.0, "x"), header=header, timings=TIMINGS, pieces=[(0, 0.3)], samples=48_000)
+    heard.end_s = wall_s
+    return heard
 
 
 def test_stages_add_up_to_the_wall() -> None:
@@ -35,8 +47,41 @@ def test_stages_add_up_to_the_wall() -> None:
 def test_figures_by_hand() -> None:
     found = figures(Cell("English", "short", "x", "ann", None), [reply(0.8), reply(1.0), reply(1.4)])
     assert found["wall_s"] == {"median": 1.0, "least": 0.8, "most": 1.4}
+    assert found["first_audio_s"]["most"] == 0.3
     assert found["rtf"]["median"] == 0.5 and found["steps_per_s"]["median"] == 20.0
     assert sum(found["stages_share"].values()) == pytest.approx(1.0, abs=1e-3)
+
+
+class Answering:
+    """A client whose daemon sends `audio`, or refuses."""
+
+    def __init__(self, audio: bytes | None) -> None:
+        self.audio = audio
+
+    async def stream(self, text: str, **options: Any) -> AsyncIterator[Any]:
+        if self.audio is None:
+            raise CallFailed("NOT_FOUND", "no such voice", "VOICE_NOT_FOUND")
+        yield Header(sample_rate_hertz=24_000)
+        for number in range(2 if self.audio else 0):
+            yield Piece(self.audio, number * len(self.audio) // 2, 0, time.monotonic())
+        yield SimpleNamespace(timings=TIMINGS)
+
+
+LOUD, SILENT = b"\0\0" * 99 + b"\0\x80", b"\0\0" * 100
+
+
+@pytest.mark.parametrize(("audio", "failure"), [
+    (LOUD, ""), (SILENT, "silence in the voice ann"), (b"", "no audio"), (None, "no such voice"),
+])  # fmt: skip
+def test_what_nobody_can_hear_is_no_reply(audio: bytes | None, failure: str) -> None:
+    load = Load([Answering(audio)], "ann", 1.0)  # type: ignore[list-item]
+    if failure:
+        with pytest.raises(CallFailed, match=failure):
+            asyncio.run(load.heard("Hello."))
+    else:
+        found = asyncio.run(load.heard("Hello."))
+        assert (found.samples, found.peak, found.status) == (200, 32_768, "OK")
+        assert 0.0 < found.pieces[0][1] <= found.pieces[1][1] <= found.end_s
 
 
 @pytest.mark.parametrize("characters", [5, 21, 85, 184])

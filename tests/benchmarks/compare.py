@@ -24,9 +24,10 @@ from appliance.bench import BenchError
 from appliance.bench.lines import text_of
 from appliance.bench.machine import Neighbours, describe
 from appliance.bench.output import aligned, conditions, write_json
-from appliance.bench.run import WORDS, Cell, lengths_of, speak, summary
+from appliance.bench.run import TIMEOUT_S, WORDS, Cell, lengths_of, summary
 from appliance.box.system import Box, open_box
 from appliance.client import CallFailed, Client, Reply
+from appliance.client.sounding import speak_anew
 from tests.benchmarks.contender import NAME, contender, reference, started
 from tests.daemons import SPEECH
 
@@ -196,7 +197,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _speak(given: str, client: Client, cell: Cell) -> Reply:
     try:
-        return speak(client, cell)
+        return speak_anew(client, cell.text, NAME, TIMEOUT_S, nfe=cell.nfe, text_handling="verbatim")
     except CallFailed as failure:
         raise BenchError(f"{given}: {cell.name}: {failure}") from failure
 

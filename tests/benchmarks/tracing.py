@@ -12,9 +12,8 @@ from appliance.bench import BenchError, slices
 from appliance.bench.arguments import count, positive, share
 from appliance.bench.arrivals import Message, Mix, Weighted, poisson, read_burst
 from appliance.bench.lines import text_of
-from appliance.bench.load import Load
+from appliance.bench.load import connected
 from appliance.bench.outcome import Outcome
-from appliance.client import AsyncClient
 from tests.benchmarks.contender import NAME, contender, reference, started
 from tests.daemons import SPEECH
 
@@ -79,9 +78,5 @@ def messages_of(options: argparse.Namespace) -> Sequence[Message]:
 
 
 async def _send(address: str, messages: Sequence[Message]) -> list[Outcome]:
-    clients = [AsyncClient(address, own_connection=True) for _ in range(CONNECTIONS)]
-    try:
-        return await Load(clients, NAME, TIMEOUT_S).open(messages)
-    finally:
-        for client in clients:
-            await client.close()
+    async with connected(address, NAME, TIMEOUT_S, clients=CONNECTIONS) as load:
+        return await load.open(messages)
