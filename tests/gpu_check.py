@@ -13,7 +13,7 @@ copies, and record.json with all stages. A stage that is done runs again only if
 stages run that need no bundle. No stage has torch's exporter.
 
 `--rehearse` runs the tiny model on ONNX Runtime's CUDA provider over libraries that only count, and upstream
-on the CPU: its figures mean nothing, and the tests that compare numbers fail.
+on the CPU, by torch's build for CPUs: its figures mean nothing, and the tests that compare numbers fail.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ import numpy as np
 
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
-from appliance.contract.bundle import Bundle, Precision
+from appliance.contract.bundle import Bundle, Precision, Sampling
 from appliance.contract.schedule import noise, time_grid
-from appliance.engine.engine import SAMPLINGS, Synthesizer
+from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
 from tests import weightless
 from tests.benchmarks import random_base
@@ -273,9 +273,13 @@ EXPORTS = {"torch.onnx": ("export",), "torch.export": ("export", "export_for_tra
 
 
 def counting(folder: Path) -> Path:
-    """Make the libraries that count, unless they are there. Needs onnxruntime-gpu and gcc."""
+    """Make the libraries that count, unless they are there. Needs onnxruntime-gpu, gcc, torch for CPUs."""
+    import torch
+
     from tests.cuda import libraries
 
+    if torch.version.cuda:
+        raise SystemExit(f"gpu-check: a rehearsal needs torch's build for CPUs, not {torch.__version__}")
     if not folder.exists():
         new = folder.with_suffix(".new")
         new.mkdir(exist_ok=True)
@@ -347,14 +351,9 @@ class Case:
         return random_base.inputs(self.reference, self.tokens, self.vocabulary)
 
 
-REHEARSAL = Case(
-    str(ROOT / "tests/tiny/family.yaml"),
-    *(40, 120, ((1, 3), (2, 3)), ((1, 4),)),
-    precision="fp32",
-    device="cpu",
-    tokens=20,
-    vocabulary=64,
-)
+SAMPLINGS: tuple[Sampling, ...] = ("exact", "short", "short-kv")
+TINY = str(ROOT / "tests/tiny/family.yaml")
+REHEARSAL = Case(TINY, 40, 120, ((1, 3), (2, 3)), ((1, 4),), "fp32", "cpu", tokens=20, vocabulary=64)
 FIRST_AUDIO_S, STREAMED_RTF = 0.09, 0.3
 """Targets of a stream."""
 TRANSCRIPT = "Some call me nature, others call me mother nature, and I have been here for very long."
@@ -392,7 +391,7 @@ def upstream(work: Path, case: Case, *, half: bool = True, compiled: bool = Fals
     return run
 
 
-def ours(engine: Synthesizer, case: Case, sampling: contract.Sampling, *, mel: bool = False) -> Run:
+def ours(engine: Synthesizer, case: Case, sampling: Sampling, *, mel: bool = False) -> Run:
     """The device's engine; `mel` leaves the vocoder out."""
     drawn = random_base.upstream_noise(case.frames, case.device) if mel else noise(SEED, 0, case.frames, MELS)
     reference, ids = case.inputs()
