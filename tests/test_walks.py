@@ -29,7 +29,7 @@ else:
     import tomli as tomllib  # which pytest needs there
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("appliance", "configs", "export", "findings", "scripts", "systemd", "tests")
+FOLDERS = ("appliance", "configs", "export", "scripts", "systemd", "tests")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))]
 LINK = re.compile(r"\[`([^`\]]+):([A-Za-z_][\w.]*)`\]\(([^)\s]+)\)")
 PATH = re.compile(r"(^\| )?`((?:[\w-]+/)*[\w.-]+\.(?:py|sh|md))`", re.MULTILINE)

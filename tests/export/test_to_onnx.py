@@ -66,6 +66,13 @@ def test_inputs_and_outputs_are_the_contracts(bundle: Bundle) -> None:
         assert found == [*specs[name].inputs, *specs[name].outputs]
 
 
+def test_the_times_pass_through_no_sigmoid_of_the_runtime(bundle: Bundle) -> None:
+    """ONNX Runtime's is wrong for negative numbers (tests/records/engine.md)."""
+    [model] = (model for name, model in models(bundle).values() if name == "modulation")
+    kinds = {node.op_type for node in model.graph.node}
+    assert "Exp" in kinds and not kinds & {"Sigmoid", "QuickGelu", "Swish"}
+
+
 def test_older_runtimes_can_read_what_is_written(bundle: Bundle) -> None:
     """ONNX Runtime 1.23 and TensorRT 10.3; what is for ONNX Runtime may leave the standard operators."""
     variants = bundle.manifest.variants
