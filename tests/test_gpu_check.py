@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -161,7 +162,9 @@ def test_ours_is_compared_with_upstream(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.torch
 @pytest.mark.thorough
 def test_a_rehearsal_passes_through_every_stage(tmp_path: Path) -> None:
-    """Numbers of libraries that count are wrong, so the tests that compare them fail."""
+    """Libraries that count give wrong numbers, so the tests that compare numbers fail."""
+    if importlib.import_module("torch").version.cuda:
+        pytest.skip("the workshop has torch's build for CUDA, a rehearsal needs the one for CPUs")
     command = [ROOT / "scripts/gpu-check", "--rehearse", "--rounds", "1", "--out", tmp_path]
     assert subprocess.run([*command, *(f"--only={name}" for name in gpu_check.STAGES)]).returncode == 0
     record = json.loads((tmp_path / "record.json").read_text())
