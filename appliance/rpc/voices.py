@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from typing import TypeVar
 
 from appliance.errors import Cancelled, UploadsFull
-from appliance.request import FloatArray, Reference
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.callers import current_call
 from appliance.rpc.context import Context
-from appliance.rpc.trial import Trial
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.voices.prompts import run_below_engine
 from appliance.voices.records import Place, Recorded, Voice
@@ -30,16 +25,13 @@ UPLOAD_THREADS = 1
 """Each may take 0.5 s of a core and 100 MB, away from speech."""
 UPLOADS_WAITING = 4
 LOOKUP_THREADS = 2
-CANCELLED_WITHIN_S = 0.1
-"""End of a trial after its upload was cancelled."""
 
 
 class VoicesService(appliance_pb2_grpc.VoicesServicer):
     """See appliance.proto."""
 
-    def __init__(self, store: VoiceStore, trial: Trial | None = None) -> None:
-        """Without `trial` no voice is tried."""
-        self._store, self._trial = store, trial
+    def __init__(self, store: VoiceStore) -> None:
+        self._store = store
         self._upload_pool = ThreadPoolExecutor(
             UPLOAD_THREADS, thread_name_prefix="upload", initializer=run_below_engine
         )
@@ -112,26 +104,13 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
 
     async def _create(self, create: Callable[..., Voice]) -> Voice:
         cancelled = threading.Event()
-        loop, caller = asyncio.get_running_loop(), current_call().caller.key
 
         def checkpoint() -> None:
             if cancelled.is_set():
                 raise Cancelled("the upload was cancelled")
 
-        def reply_to(reference: Reference) -> FloatArray | None:
-            if self._trial is None:
-                return None
-            trial = asyncio.run_coroutine_threadsafe(self._trial.reply(reference, caller), loop)
-            try:
-                while True:
-                    checkpoint()
-                    with contextlib.suppress(FutureTimeout):
-                        return trial.result(CANCELLED_WITHIN_S)
-            finally:
-                trial.cancel()
-
-        create = partial(create, checkpoint=checkpoint, reply_to=reply_to)
-        creating = loop.run_in_executor(self._upload_pool, create)
+        create = partial(create, checkpoint=checkpoint)
+        creating = asyncio.get_running_loop().run_in_executor(self._upload_pool, create)
         try:
             return await asyncio.shield(creating)
         except asyncio.CancelledError:

@@ -71,7 +71,6 @@ from appliance.rpc.server import RunningServer, listen, listen_to_operator, riva
 from appliance.rpc.speaking import Speaking
 from appliance.rpc.speech import Speech
 from appliance.rpc.synthesizer import SynthesizerService
-from appliance.rpc.trial import Trial
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
 from appliance.scheduler.trace import Recorder
@@ -193,7 +192,7 @@ class Daemon:
         callers = Callers(server, _call_access(server), time.monotonic)
         speaking = Speaking(lambda: self._changes.speech, server)
         broadcaster = Broadcaster(speaking, server.message_s)
-        voices = VoicesService(self._store, Trial(lambda: self._changes.speech))
+        voices = VoicesService(self._store)
         queue = QueueService(self._scheduler.queue, time.monotonic, speaking.end, broadcaster)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)

@@ -31,11 +31,11 @@ from appliance.errors import (
     VoiceNotFound,
 )
 from appliance.fields import shown
-from appliance.request import Features, FloatArray, Reference
+from appliance.request import Features
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.text.styles import NEUTRAL
-from appliance.voices import echo, fit
+from appliance.voices import fit
 from appliance.voices.index import VoiceIndex
 from appliance.voices.records import (
     AUDIO,
@@ -55,7 +55,6 @@ from appliance.voices.transcript import Reader
 LEFTOVER_RULE = re.compile(r"\.[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")
 MAX_DISPLAY_CHARACTERS = 100
 MOST_VOICES = 10_000
-MOST_ECHOES = 16
 MOST_STYLES = 16
 """Limit for a voice."""
 SPARE_BYTES = 64 << 20
@@ -66,13 +65,6 @@ NOTES = {
     "pronunciations": "list of pronunciations; UpdateVoice changes it",
 }
 """Fields beside sound and words, and how another value gets there."""
-
-ReplyTo = Callable[[Reference], FloatArray | None]
-"""Speaks a reference's own transcript: (samples,) at its rate, or None."""
-
-
-def no_reply(reference: Reference) -> None:
-    """Speak nothing, as without an engine."""
 
 
 @dataclass(frozen=True)
@@ -106,11 +98,6 @@ def open_store(config: VoicesConfig, bundle: Bundle) -> VoiceStore:
 class VoiceStore(VoiceIndex):
     """Thread-safe."""
 
-    @cached_property
-    def _echoes(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        """Warnings by hash of the audio and transcript: a recording is often checked before it is stored."""
-        return {}
-
     def create(
         self,
         place: Place,
@@ -122,13 +109,12 @@ class VoiceStore(VoiceIndex):
         pronunciations: Mapping[str, str] = MappingProxyType({}),
         validate_only: bool = False,
         checkpoint: Callable[[], None] = lambda: None,
-        reply_to: ReplyTo = no_reply,
     ) -> Voice:
         """Check and store a recording, in place of a damaged one there; one with the same content stays.
 
         Returns the voice with its styles. Display name and pronunciations are a voice's. Until something is
-        written, `checkpoint` may raise to stop. `reply_to` speaks a new recording's transcript. Raises
-        InvalidRequest, InvalidReference, VoiceExists, VoiceNotFound, StorageError, and what both raise.
+        written, `checkpoint` may raise to stop. Raises InvalidRequest, InvalidReference, VoiceExists,
+        VoiceNotFound, StorageError, and what `checkpoint` raises.
         """
         _check_name(place)
         notes: dict[str, Any] = {"consent_note": consent_note}
@@ -140,7 +126,7 @@ class VoiceStore(VoiceIndex):
         self._check(audio, transcript, consent_note)
         upload = Upload(place, audio, transcript, notes)
         if (recorded := self._same(upload)) is None:
-            recorded, features = self._examined(upload, checkpoint, reply_to)
+            recorded, features = self._examined(upload, checkpoint)
             if not validate_only:
                 with storage_errors(str(place)), locked(self._folder):
                     checkpoint()
@@ -209,7 +195,7 @@ class VoiceStore(VoiceIndex):
         return there
 
     def _examined(
-        self, upload: Upload, checkpoint: Callable[[], None], reply_to: ReplyTo
+        self, upload: Upload, checkpoint: Callable[[], None]
     ) -> tuple[Voice | Style, Features]:
         """A recording as it is to be stored, with its warnings. Raises InvalidReference."""
         unread = self._read(upload.transcript)
@@ -224,27 +210,17 @@ class VoiceStore(VoiceIndex):
             size_bytes=len(upload.audio),
             duration_s=round(len(features.samples) / self._spec.sample_rate_hz, 3),
             rms=round(features.rms, 6),
-            warnings=features.warnings + self._doubts(upload, features, reply_to) + unread,
+            warnings=features.warnings + self._doubts(upload.transcript, features) + unread,
             **upload.notes,
         )
         return recorded, features
 
-    def _doubts(self, upload: Upload, features: Features, reply_to: ReplyTo) -> tuple[str, ...]:
-        """Warnings of a transcript beside its recording; what was spoken is remembered."""
+    def _doubts(self, transcript: str, features: Features) -> tuple[str, ...]:
+        """Warnings of a transcript beside its recording."""
         languages = self.reader.languages if self.reader else ()
-        samples, rate_hz, transcript = features.samples, self._spec.sample_rate_hz, upload.transcript
-        unmarked = fit.mark_warnings(transcript, len(samples) / rate_hz)
-        if miscounted := fit.count_warnings(transcript, samples, rate_hz, languages):
-            return miscounted + unmarked
-        key = upload.sha256, transcript
-        if (echoed := self._echoes.get(key)) is None:
-            reply = reply_to(Reference(self._spelt(transcript), features))
-            if reply is None:
-                return unmarked
-            echoed = self._echoes[key] = echo.warnings(samples, reply, rate_hz)
-            for old in list(self._echoes)[:-MOST_ECHOES]:
-                self._echoes.pop(old, None)
-        return echoed + unmarked
+        samples, rate_hz = features.samples, self._spec.sample_rate_hz
+        miscounted = fit.count_warnings(transcript, samples, rate_hz, languages)
+        return miscounted + fit.mark_warnings(transcript, len(samples) / rate_hz)
 
     # Writing.
 

@@ -291,8 +291,6 @@ def test_a_daemons_trace_is_what_its_clients_received(tmp_path: Path, voice: Pat
     trace = read(out)
     check_consistent(trace)
     found = {one["request"]: one for one in summary(trace)["requests"]}
-    [of_the_voice] = found.keys() - {"a", "b", "paused"}
-    assert found.pop(of_the_voice) and of_the_voice.startswith("trial-"), "it spoke when it was stored"
     timings = {"paused": last.timings, **{name: reply.timings for name, reply in replies.items()}}
     assert found.keys() == timings.keys() == {"a", "b", "paused"}
     for name, known in timings.items():
@@ -317,7 +315,7 @@ def test_a_storm_with_a_slow_reader(tmp_path: Path, voice: Path, capsys: pytest.
     command += [word for one in settings for word in ("--set", one)]
     assert main([*command, "--shown", "2"]) == 0
     shown = capsys.readouterr().out
-    assert "8 admitted" in shown, "the voice's own trial is the first"
+    assert "7 admitted" in shown
     assert "ui.perfetto.dev" in shown
     trace = read(out)
     check_consistent(trace)
