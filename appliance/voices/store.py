@@ -194,9 +194,7 @@ class VoiceStore(VoiceIndex):
             return None
         return there
 
-    def _examined(
-        self, upload: Upload, checkpoint: Callable[[], None]
-    ) -> tuple[Voice | Style, Features]:
+    def _examined(self, upload: Upload, checkpoint: Callable[[], None]) -> tuple[Voice | Style, Features]:
         """A recording as it is to be stored, with its warnings. Raises InvalidReference."""
         unread = self._read(upload.transcript)
         checkpoint()
