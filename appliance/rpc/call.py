@@ -181,22 +181,14 @@ class SynthesisCall(OpenCall):
             )
 
     async def write(self, message: object, samples: int = 0) -> None:
-        """Send a message that holds so many samples. Raises Cancelled if the caller is gone."""
-        await self.send(message)
-        if samples:
-            self.speech.scheduler.queue.sent(self.job, samples / self.request.sample_rate_hz)
-
-    def stalled_s(self, now: float) -> float:
-        """Seconds for which its reader has taken nothing, after what it can play.
+        """Send a message that holds so many samples. Raises Cancelled if the caller is gone.
 
         A client's window may hold more than a minute of audio.
         """
-        if self.writing_since is None:
-            return 0.0
-        since = self.writing_since
-        if not math.isnan(self.first_audio):
-            since = max(since, self.first_audio + self.job.sent_s)
-        return now - since
+        played = self.first_audio + self.job.sent_s if self.job.sent_s else -math.inf
+        await self.send(message, played)
+        if samples:
+            self.speech.scheduler.queue.sent(self.job, samples / self.request.sample_rate_hz)
 
     # The end.
 

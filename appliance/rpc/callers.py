@@ -203,7 +203,7 @@ class Callers:
         for call in self._calls:
             if call.arriving_since is not None and now - call.arriving_since > limit_s:
                 call.end(DeadlineMissed(f"the request's message did not arrive within {limit_s:g} s"))
-            elif call.writing_since is not None and now - call.writing_since > limit_s:
+            elif call.has_stalled(now, limit_s):
                 call.end(ReaderStalled("the reader has taken nothing for too long"))
 
     def drop_revoked(self) -> None:

@@ -49,7 +49,7 @@ class OpenCall:
     clock: Callable[[], float]
     task: asyncio.Task[Any]
     writing_since: float | None = None
-    """When the transport was given what it has not yet taken."""
+    """When the transport was given what it has not yet taken, or later: when its reader is due to take it."""
     ended_by: ApplianceError | None = None
     """Why the daemon ended it."""
 
@@ -58,10 +58,17 @@ class OpenCall:
             self.ended_by = why
             self.task.cancel()
 
-    async def send(self, message: object) -> None:
-        self.writing_since = self.clock()
+    async def send(self, message: object, played: float = -math.inf) -> None:
+        """Send a message. `played`: time until which its reader has something to play, and need take nothing.
+
+        Raises Cancelled if the caller is gone.
+        """
+        self.writing_since = max(self.clock(), played)
         await send(self.context, message)
         self.writing_since = None
+
+    def has_stalled(self, now: float, limit_s: float) -> bool:
+        return self.writing_since is not None and now - self.writing_since > limit_s
 
 
 def current_task() -> asyncio.Task[Any]:

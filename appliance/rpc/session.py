@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,8 @@ from appliance.errors import ApplianceError, Cancelled, DeadlineMissed, InvalidR
 from appliance.request import AT_FIRST, Switch, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.call import SynthesisCall
-from appliance.rpc.context import Context, send
+from appliance.rpc.callers import current_call
+from appliance.rpc.context import Context
 from appliance.rpc.replies import timings_message, word_messages
 from appliance.rpc.requests import ParsedRequest, request_id_of, request_of, resolved
 from appliance.rpc.speaking import Speaking
@@ -276,7 +278,7 @@ class SessionCall:
             if utterance.unspoken is not None and not timings.segments:
                 header = self._speaking.skip(utterance.unspoken)
                 header.written = utterance.unspoken.message.text
-                await send(self._context, pb.SessionResponse(utterance=utterance.number, header=header))
+                await current_call().send(pb.SessionResponse(utterance=utterance.number, header=header))
             if utterance.first_audio is not None:
                 timings.first_audio_s = utterance.first_audio - utterance.begun
             timings.total_s = self._clock() - utterance.begun
@@ -284,7 +286,10 @@ class SessionCall:
             response.end.timings.CopyFrom(timings_message(timings))
             response.end.words.extend(word_messages(utterance.words))
         del self._utterances[utterance.number]
-        await send(self._context, response)
+        played = (
+            -math.inf if utterance.first_audio is None else utterance.first_audio + utterance.timings.audio_s
+        )
+        await current_call().send(response, played)
 
 
 def _check_configuration(message: pb.SynthesizeRequest) -> None:

@@ -245,10 +245,10 @@ class Speaking:
         return True
 
     def drop_stalled(self, limit_s: float) -> None:
-        """End stalled calls; see `SynthesisCall.stalled_s`."""
+        """End calls whose reader takes nothing for so long."""
         now = self.speech.clock()
         for call in self._calls:
-            if call.stalled_s(now) > limit_s:
+            if call.has_stalled(now, limit_s):
                 call.end(ReaderStalled("the reader has taken no audio for too long"))
 
     async def idle(self) -> None:

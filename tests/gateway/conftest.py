@@ -133,8 +133,11 @@ def command_of(name: str, daemon: Running, keys: dict[str, Any]) -> tuple[tuple[
 
 @pytest.fixture(scope="package")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """One for all files, with one voice, `ann`. A test leaves its daemon without other voices and idle."""
-    with running(tmp_path_factory.mktemp("box")) as daemon:
+    """One for all files, with one voice, `ann`. A test leaves its daemon without other voices and idle.
+
+    The daemon waits for a reader for an hour: whoever has left a door is out because that door said so.
+    """
+    with running(tmp_path_factory.mktemp("box"), server={"write_timeout_s": 3_600.0}) as daemon:
         daemon.add_voice()
         with gateway_of(daemon, voices={"shimmer": "ann"}, origins=[NAMED]) as gateway:
             yield gateway

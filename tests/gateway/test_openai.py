@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import time
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from appliance.client import Client, PausedChannels, UtteranceBegin
 from appliance.gateway.body import MAX_COMPARED, Fields
 from appliance.rpc.appliance_pb2 import Playout
 from tests.gateway.conftest import LINE, NAMED, Gateway, request, until_idle
-from tests.patience import until
+from tests.patience import scaled, until
 
 # On one Python, as test_sovits.py: on the others test_serving.py, test_elevenlabs.py and test_voices.py are.
 pytestmark = pytest.mark.once
@@ -378,6 +379,28 @@ def test_who_goes_away_ends_the_call(gateway: Gateway, channel: str, has_sound: 
                 assert connection.recv(100).startswith(b"HTTP/1.1 200")
         until_idle(gateway.daemon, channel)
         client.resume(channel)
+
+
+@pytest.mark.parametrize("door", ["ElevenLabs", "GPT-SoVITS"])
+def test_who_goes_away_from_another_door_ends_the_call(gateway: Gateway, door: str) -> None:
+    """Long before what was made by then has been played."""
+    story = "A long story. " * 280
+    path, sent = {
+        "ElevenLabs": ("/v1/text-to-speech/ann/stream", {"text": story}),
+        "GPT-SoVITS": (
+            "/tts",
+            {"text": story, "text_lang": "en", "ref_audio_path": "ann.wav", "streaming_mode": True},
+        ),
+    }[door]
+    with (
+        Client(gateway.daemon.address) as client,
+        gateway.connected(request(path, sent, headers=[("content-type", b"application/json")])) as connection,
+    ):
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        assert client.utterances()
+    left = time.monotonic()
+    until_idle(gateway.daemon)
+    assert time.monotonic() - left < scaled(15.0)
 
 
 def test_what_is_skipped_is_no_whole_reply(gateway: Gateway) -> None:

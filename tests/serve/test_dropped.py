@@ -1,0 +1,100 @@
+"""Calls that a grpc.aio client leaves by `break`: grpcio from 1.83 on never cancels them (grpc#43462)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import pytest
+from riva.client.proto import riva_tts_pb2, riva_tts_pb2_grpc
+
+from appliance.client import Client
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from tests.daemons import Running, shared
+from tests.patience import PATIENCE_S, scaled, until
+from tests.rpc.conftest import SMALL_WINDOW
+
+pytestmark = pytest.mark.slow
+
+STALLED = "the reader has taken no audio for too long"
+LONG = " ".join(f"Line {number} of many." for number in range(20))
+Door = Callable[[grpc.aio.Channel, str], Awaitable[None]]
+
+# A sixteenth of a caller's places is for sessions: one.
+box = shared(server={"write_timeout_s": 0.5, "max_calls_of_peer": 16})
+
+
+def connected(box: Running) -> grpc.aio.Channel:
+    """A connection of its own, whose window holds little."""
+    options = (("grpc.use_local_subchannel_pool", 1), *SMALL_WINDOW)
+    return grpc.aio.insecure_channel(box.address, options=options)
+
+
+async def stream(channel: grpc.aio.Channel, text: str) -> None:
+    synthesizer = appliance_pb2_grpc.SynthesizerStub(channel)
+    asked = pb.SynthesizeRequest(text=text, voice="ann", channel="stage")
+    async for message in synthesizer.StreamSynthesize(asked, timeout=10 * PATIENCE_S):
+        if message.WhichOneof("message") == "audio":
+            break
+
+
+async def session(channel: grpc.aio.Channel, text: str) -> None:
+    configure = pb.SynthesizeRequest(voice="ann", channel="stage")
+    said = open_ended(
+        *(pb.SessionRequest(configure=configure), pb.SessionRequest(text=text)),
+        pb.SessionRequest(flush=pb.Flush()),
+    )
+    async for message in appliance_pb2_grpc.SynthesizerStub(channel).Session(said):
+        if message.WhichOneof("message") == "audio":
+            break
+
+
+async def riva(channel: grpc.aio.Channel, text: str) -> None:
+    said = open_ended(riva_tts_pb2.SynthesizeSpeechRequest(text=text, voice_name="F5.ann"))
+    async for message in riva_tts_pb2_grpc.RivaSpeechSynthesisStub(channel).SynthesizeOnline(said):
+        assert message.audio
+        break
+
+
+async def open_ended(*messages: Any) -> AsyncIterator[Any]:
+    for message in messages:
+        yield message
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("door", [stream, session, riva])
+async def test_its_channel_is_soon_free(box: Running, door: Door) -> None:
+    """After `server.write_timeout_s` from the end of what was sent, though nobody has cancelled."""
+    client, begun = Client(box.address), len(box.lines)
+
+    def is_free() -> bool:
+        return STALLED in "".join(box.lines[begun:]) and not client.utterances()
+
+    async with connected(box) as channel:
+        await door(channel, LONG)
+        gc.collect()
+        left = time.monotonic()
+        await asyncio.to_thread(until, is_free, lambda: box.log)
+        assert time.monotonic() - left < scaled(15.0), "far less than the usual 30 s"
+        assert channel.get_state() is grpc.ChannelConnectivity.READY, "the connection is as it was"
+        if door is session:
+            # Its place too: it is the only one of its caller.
+            async with connected(box) as other:
+                while not await is_let_in(other):
+                    assert time.monotonic() - left < scaled(15.0)
+                    await asyncio.sleep(0.1)
+
+
+async def is_let_in(channel: grpc.aio.Channel) -> bool:
+    try:
+        await session(channel, "Hi.")
+    except grpc.aio.AioRpcError as error:
+        # grpc.aio says INTERNAL of a write that fails before the refusal has been read.
+        assert error.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INTERNAL)
+        return False
+    return True
