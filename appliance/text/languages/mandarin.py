@@ -52,7 +52,7 @@ _EMERGENCY = ("110", "119", "120", "122", "114")
 _SERVICES = str.split("12306 12315 12345 12320 12123 12580 10086 10010 10000 10001 95588 95555 95533")
 _SALES = ("886", "618", "315", "5201314", "1314520", "520", "521", "1314", "996", "007", "404")
 """Numbers that are names."""
-_NOT_COUNTED = rf"(?![\d.%A-Za-z{_MEASURES}日号月])"
+_NOT_COUNTED = rf"(?![\d.%°℃℉A-Za-z{_MEASURES}日号月])"
 _LONG_AGO = re.compile(r"(?:前|后|来|间|之|多|以|了|内|里|级|半|期|时)")
 _SO_LONG = re.compile(r"(?:了|过|近|约|满|第|整整|已|达|这|那|有|长达|超过|每|用|花|等|刑|个)$")
 _LASTING = re.compile(
@@ -421,7 +421,7 @@ MANDARIN = language_of(
         (Kind.FRACTION, rf"24/7{_LETTER_END}", lambda m: "二十四小时"),
         (
             Kind.UNIT,
-            r"([12])[米mM](\d{1,2})(?![A-Za-z\d])",
+            r"([12])(?:米|[mM](?![23](?!\d)))(\d{1,2})(?![A-Za-z\d])",
             lambda m: f"{SPEECH.twos(m[1])}米{chinese_digits(m[2])}",
         ),
         (Kind.UNIT, r"(\d{3,4})[pP](?![A-Za-z])", lambda m: f"{chinese_digits(m[1])}P"),
