@@ -58,7 +58,8 @@ name_of() {
 }
 
 # ensure_env DIR PYTHON LOCK...: a virtual environment with those locks and, unless bare=true, this checkout installed.
-# torch comes first, if asked for. A stamp of all that it depends on makes the second call instant.
+# torch comes first, if asked for. Locks with hashes are installed apart: pip would want one of every package. A stamp
+# of all that it depends on makes the second call instant.
 ensure_env() {
     local dir=$1 python=$2 stamp lock arguments=()
     shift 2
@@ -70,6 +71,8 @@ ensure_env() {
     for lock; do
         if [ "$lock" = torch ]; then
             install "$dir" -r $locks/torch.txt -c $locks/device.txt -c $locks/export.txt
+        elif grep -q -e --hash= $locks/$lock.txt; then
+            install "$dir" --no-deps -r $locks/$lock.txt
         else
             arguments+=(-r "$locks/$lock.txt")
         fi
