@@ -1,13 +1,13 @@
-"""`scripts/gpu-check`: our engine and upstream's on an NVIDIA GPU that is lent for minutes.
+"""`scripts/gpu-check`: our engine and upstream's on an NVIDIA GPU.
 
     python -m tests.gpu_check pack DIR [--capability 90] [--python 3.12] [--lot 28] [NAME...]
     python -m tests.gpu_check WORK [--only STAGE]... [--limit STAGE=SECONDS]... [--out DIR] [--rounds 5]
     python -m tests.gpu_check WORK --rehearse
 
 Upstream and ours speak by turns in one process: v1_Base with random weights, 5 s of reference, 8.37 s of
-speech. Each stage is a process with a limit, and one that fails leaves the others. WORK/STAGE.json holds its
-rows as soon as they are known, and its status: done, failed, ended with a status, or over its limit. DIR gets
-copies, and record.json with all stages. A stage that is done runs again only if --only names it.
+speech. Each stage is a process with a limit, and the others run although a stage fails. WORK/STAGE.json holds
+its rows as soon as they are known, and its status: done, failed, ended with a status, or over its limit. DIR
+gets copies, and record.json with all stages. A stage that is done runs again only if --only names it.
 
 `prepare` fills the graphs of WORK/graphs.tar.xz with weights (tests/weightless.py) on the CPU, while the
 stages run that need no bundle. No stage has torch's exporter.
@@ -56,12 +56,12 @@ from tests.benchmarks.random_base import MELS, SEED, FloatArray
 ROOT = Path(__file__).resolve().parents[1]
 MODULE = "tests.gpu_check"
 Rows = Iterator[tuple[str, Any]]
-"""Names and values of a stage, each written when it is known."""
+"""Names and values of a stage; a value is written at once."""
 Run = Callable[[int, int, int], FloatArray]
 """Lanes, NFE and frames of equal replies → samples of the first when the device is done."""
 PREPARE, REPLIES, DONE = "prepare", "replies", "done"
 
-# ----------------------------------------------------------------------------------------- what is packed
+# ----------------------------------------------------------------------------------------- the package
 
 NAMES = (
     "onnxruntime-gpu",
@@ -123,7 +123,7 @@ def slim(code: bytearray, capability: int) -> None:
             entries.append((kind, struct.unpack_from("<I", code, at + 28)[0], at + head, size))
             at += head + size
         kept = [entry for entry in entries if entry[:2] == (ELF, capability)]
-        # Without any for the card, the driver compiles from the portable code.
+        # If there is none for the card, the driver compiles from the portable code.
         kept = kept or [entry for entry in entries if entry[0] == PTX] or entries
         for _, _, start, size in (entry for entry in entries if entry not in kept):
             code[start : start + size] = bytes(size)
@@ -169,7 +169,7 @@ def failed(row: object) -> bool:
 
 
 def fill(file: Path, rows: Rows) -> None:
-    """Run a stage in this process. Raises what it raises, after writing it."""
+    """Run a stage in this process. Write its error, then raise it."""
     left: dict[str, Any] = {"status": "running", "rows": {}}
     begun = time.monotonic()
     try:
@@ -263,7 +263,7 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-# ---------------------------------------------------------------------- what a stage's process can import
+# ---------------------------------------------------------------------- the imports of a stage
 
 COUNTING = "F5_COUNTING_CUDA"
 """Environment variable: the folder of the libraries that count; unset on a card."""
@@ -324,7 +324,7 @@ def backends() -> tuple[str, ...]:
     return ("ort-cuda", "tensorrt") if has_tensorrt else ("ort-cuda",)
 
 
-# --------------------------------------------------------------------------------------- what is compared
+# --------------------------------------------------------------------------------------- upstream and ours
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,7 @@ class Case:
     frames: int = 1254
     """5 s of reference and 8.37 s of speech."""
     sizes: tuple[tuple[int, int], ...] = ((1, 7), (4, 7))
-    """Lanes and NFE; those of `more` are run last."""
+    """Lanes and NFE; the stage `more` has others."""
     more: tuple[tuple[int, int], ...] = ((1, 16), (2, 7), (8, 7), (4, 16))
     precision: Precision = "fp16"
     device: str = "cuda"
@@ -560,7 +560,7 @@ def compiled(work: Path, case: Case, rounds: int) -> Rows:
 
 
 def compared(runs: dict[str, Run], sizes: Sequence[tuple[int, int]], frames: int, rounds: int) -> Rows:
-    """Seconds of runs that take turns; one that fails is out."""
+    """Seconds of runs by turns; a run that fails is dropped."""
     for lanes, nfe in sizes:
         for name, run in list(runs.items()):
             if failed(row := tried(run, lanes, nfe, frames)):
@@ -572,7 +572,7 @@ def compared(runs: dict[str, Run], sizes: Sequence[tuple[int, int]], frames: int
 
 
 def profile(work: Path, case: Case, rounds: int) -> Rows:
-    """Kernels of a warm reply, not captured and captured; `by policy` is what the warm-up decided."""
+    """Kernels of a warm reply, not captured and captured; the warm-up decides `by policy`."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiled
 
@@ -603,7 +603,7 @@ def profile(work: Path, case: Case, rounds: int) -> Rows:
 
 
 def daemon(work: Path, case: Case, rounds: int) -> Rows:
-    """First audio and RTF of streams of a whole daemon, a process of its own, over gRPC on loopback."""
+    """First audio and RTF of streams over gRPC on loopback, from a daemon in another process."""
     from appliance.client import Client
     from tests.daemons import reference_wav, running
 
@@ -641,7 +641,7 @@ STAGES = {
     "daemon": Stage(daemon, 300, prepared=True),
     "more": Stage(more, 400, prepared=True),
 }
-"""In their order: what proves most comes first."""
+"""The stages that prove most come first."""
 
 # --------------------------------------------------------------------------------------------- the record
 

@@ -1,4 +1,4 @@
-"""`scripts/gpu-check` without a GPU: stages that fail, wheels in lots, a rehearsal of what it measures."""
+"""`scripts/gpu-check` without a GPU: stages that fail, wheels in lots, a rehearsal of its measurements."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_without_the_exporter_nothing_is_traced() -> None:
 @pytest.mark.torch
 @pytest.mark.slow
 def test_ours_is_compared_with_upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The backend is the CPU's: those for GPUs compute nothing without a card."""
+    """The backend is the CPU's, because the others compute nothing without a card."""
     monkeypatch.setattr(gpu_check, "backends", lambda: ("ort-cpu",))
     graphs = kept("weightless", (test_weightless.__name__,), test_weightless.exported, "fp16", 1)
     (tmp_path / weightless.ARCHIVE).symlink_to(graphs / weightless.ARCHIVE)
