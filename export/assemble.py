@@ -28,7 +28,6 @@ from export.families.declaration import Given, Graph, StepGraph
 from export.graphs import fourier, parts, to_onnx, vocoders
 from export.graphs.step import Update
 from export.model.bigvgan import BigVGANConfig
-from export.model.hifigan import HiFiGANConfig
 from export.model.vocos import VocosConfig
 from export.precision import calibration, qdq, rewrites
 from export.proof import oracles, parity
@@ -88,7 +87,7 @@ class Loaded:
 
     sources: Sources
     vocabulary: Vocabulary
-    vocoder_config: VocosConfig | BigVGANConfig | HiFiGANConfig
+    vocoder_config: VocosConfig | BigVGANConfig
     vocoder: checkpoint.Weights
     text: contract.Text = field(default_factory=contract.Text)
 
@@ -125,15 +124,12 @@ class Loaded:
     def _reference_vocoder(self) -> nn.Module:
         if isinstance(self.vocoder_config, VocosConfig):
             return checkpoint.build_vocos(self.vocoder_config, self.vocoder)
-        if isinstance(self.vocoder_config, HiFiGANConfig):
-            return checkpoint.build_hifigan(self.vocoder_config, self.vocoder)
         return checkpoint.build_bigvgan(self.vocoder_config, self.vocoder)
 
 
 LOADERS: dict[Kind, Callable[[Path, WeightsKind], Any]] = {
     "vocos": checkpoint.load_vocos,
     "bigvgan": checkpoint.load_bigvgan,
-    "hifigan": checkpoint.load_hifigan,
 }
 
 
@@ -150,15 +146,13 @@ def load(sources: Sources) -> Loaded:
         sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path, sources.vocoder_weights)
     )
     config, spec = loaded.vocoder_config, loaded.mel
-    found: dict[str, int | None]
     if isinstance(config, VocosConfig):
         found = {"mels": config.mels, "sample_rate_hz": config.sample_rate}
         found |= {"hop": config.hop, "n_fft": config.n_fft, "win": config.n_fft}
     else:
         found = {"mels": config.num_mels, "sample_rate_hz": config.sampling_rate, "win": config.win_size}
         found |= {"hop": config.hop, "n_fft": config.n_fft}
-    known = {name: value for name, value in found.items() if value is not None}
-    wrong = [f"{k} must be {getattr(spec, k)}, not {v}" for k, v in known.items() if v != getattr(spec, k)]
+    wrong = [f"{k} must be {getattr(spec, k)}, not {v}" for k, v in found.items() if v != getattr(spec, k)]
     if wrong:
         raise BundleFailed(
             f"{loaded.sources.vocoder_path}: this vocoder cannot read what {loaded.sources.family.name} "
@@ -405,8 +399,6 @@ class Writer:
         if isinstance(config, VocosConfig):
             kind = vocoders.Vocos if config.head == "ISTFTHead" else vocoders.SourceFilter
             return kind(weights, self.loaded.mel, self.loaded.record, self.compute)
-        if isinstance(config, HiFiGANConfig):
-            return vocoders.HiFiGAN(checkpoint.build_hifigan(config, weights), self.compute)
         return vocoders.BigVGAN(checkpoint.build_bigvgan(config, weights), self.compute)
 
     def _write_steps(self, files: dict[str, str]) -> Variants:

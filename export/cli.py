@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import get_args
 
 from appliance.contract import bundle as contract
-from appliance.contract.mel import Kind
 from appliance.contract.sampler import Sampler
 from appliance.errors import BundleError, EngineFault, PhonesMissing
 from export import assemble, contact, evidence, fetch, inspection, progress, watermark, workload
-from export.families import NAMED, Family, FamilyError, family, of
+from export.families import MELS, NAMED, Family, FamilyError, family, of
 from export.graphs.to_onnx import ExportError
 from export.precision import qdq, rewrites
 from export.proof import parity
@@ -184,7 +183,7 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         "upstream speaks from, F5-TTS's average, ZipVoice's raw weights",
     )
     parser.add_argument("--vocab", type=Path)
-    parser.add_argument("--vocoder", choices=get_args(Kind), help="default: that of the family's mels")
+    parser.add_argument("--vocoder", choices=tuple(MELS), help="default: that of the family's mels")
     parser.add_argument(
         "--vocoder-path",
         type=Path,

@@ -23,11 +23,7 @@ from export.sources.checkpoint import Weights, WeightsKind
 from export.sources.weights import Known
 
 VOCOS_MEL = MelSpec("vocos")
-MELS: dict[Kind, MelSpec] = {
-    "vocos": VOCOS_MEL,
-    "bigvgan": MelSpec("bigvgan"),
-    "hifigan": MelSpec("hifigan", sample_rate_hz=16_000, mels=80),
-}
+MELS: dict[Kind, MelSpec] = {"vocos": VOCOS_MEL, "bigvgan": MelSpec("bigvgan")}
 """Mels of the published vocoders."""
 
 

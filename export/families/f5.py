@@ -13,31 +13,22 @@ import torch
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch, Count, Text
-from appliance.contract.mel import Kind, MelSpec
+from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Tokenizer
 from appliance.fields import Ranged, from_mapping
 from export.families.declaration import VOCOS_MEL, Declaration, Family, FamilyError, Given
 from export.graphs.condition import Condition
 from export.graphs.modulation import Modulation
 from export.graphs.step import Step, StepKeys, StepReply
+from export.model.arch import F5TTS, flags_of
 from export.model.dit import CONV_GROUPS, DiT
 from export.proof import oracles, parity, peaks
 from export.sources import checkpoint
 from export.sources.checkpoint import Weights
 
-
-def _base(**changes: Any) -> Arch:
-    return Arch(**{"dim": 1024, "depth": 22, "heads": 16, "ff_mult": 2, "conv_layers": 4, **changes})
-
-
-_V0 = {"text_mask_padding": False, "pe_attn_head": 1}
-_SMALL = {"dim": 768, "depth": 18, "heads": 12}
-
-NAMED = (
-    Family("F5TTS_v1_Base", _base()),
-    Family("F5TTS_Base", _base(**_V0)),
-    Family("F5TTS_v1_Small", _base(**_SMALL), tokenizer="char"),
-    Family("F5TTS_Small", _base(**_SMALL, **_V0)),
+NAMED = tuple(
+    Family(name, arch, tokenizer="char" if name == "F5TTS_v1_Small" else "pinyin")
+    for name, arch in F5TTS.items()
 )
 """By `model.name` of the YAML files of f5-tts 1.1.22."""
 
@@ -54,7 +45,6 @@ _TOKENIZERS: dict[str, Tokenizer] = {
     **{"pinyin": "pinyin", "custom": "pinyin", "char": "char"},
     "phones": "phones",  # not upstream's
 }
-_MEL_KINDS: dict[str, Kind] = {"vocos": "vocos", "bigvgan": "bigvgan", "sbhifigan16k": "hifigan"}
 
 _LENGTHS = ("duration", "durations")
 """Keys of `model` that upstream lacks, as in a manifest's `text`."""
@@ -72,13 +62,11 @@ class _UpstreamMel(Ranged):
     hop_length: Count = 256
     win_length: Count = 1024
     n_fft: Count = 1024
-    mel_spec_type: Literal["vocos", "bigvgan", "sbhifigan16k"] = "vocos"
+    mel_spec_type: Literal["vocos", "bigvgan"] = "vocos"
 
     def spec(self) -> MelSpec:
-        kind = _MEL_KINDS[self.mel_spec_type]
-        rate = self.target_sample_rate
-        mels = self.n_mel_channels
-        return MelSpec(kind, rate, mels, self.hop_length, self.n_fft, self.win_length)
+        rate, mels = self.target_sample_rate, self.n_mel_channels
+        return MelSpec(self.mel_spec_type, rate, mels, self.hop_length, self.n_fft, self.win_length)
 
 
 def find(name: str, raw: Mapping[str, Any]) -> Family | None:
@@ -213,9 +201,7 @@ def _is_known(arch: Arch) -> bool:
 
 
 def flags(arch: Arch) -> str:
-    heads = "null" if arch.pe_attn_head is None else arch.pe_attn_head
-    upsamples = ", text_embedding_average_upsampling: true" if arch.text_embedding_average_upsampling else ""
-    return f"pe_attn_head: {heads}, text_mask_padding: {str(arch.text_mask_padding).lower()}{upsamples}"
+    return flags_of(vars(arch))
 
 
 def load(given: Given) -> Weights:

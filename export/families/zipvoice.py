@@ -31,7 +31,8 @@ from export.families.declaration import Declaration, Family, FamilyError, Given
 from export.graphs import parts
 from export.graphs.to_onnx import ANY_ROWS
 from export.model import zipformer
-from export.model.zipformer import Frames, Keeping, Past, ZipVoice, ZipVoiceArch
+from export.model.arch import ZipVoiceArch
+from export.model.zipformer import Frames, Keeping, Past, ZipVoice
 from export.precision.rewrites import Roles
 from export.proof import oracles, parity, peaks
 from export.sources import checkpoint

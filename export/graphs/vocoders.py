@@ -10,7 +10,7 @@ from appliance.contract.bundle import Vocoder
 from appliance.contract.mel import MelSpec
 from export.graphs.fourier import InverseSTFT, LowBins
 from export.graphs.parts import Matrix, Weights, kept, kept_float, layer_norm
-from export.model import bigvgan, hifigan, source
+from export.model import bigvgan, source
 
 
 class VocosBlock(nn.Module):
@@ -188,17 +188,3 @@ class BigVGAN(nn.Module):
         features = self.model.features(log_mel.mT[None].to(self.compute))
         samples: Tensor = self.model.head(features.float())
         return samples
-
-
-class HiFiGAN(nn.Module):
-    """log_mel (N, M) → samples (N·hop), the last convolution in float32."""
-
-    def __init__(self, reference: hifigan.HiFiGAN, compute: torch.dtype) -> None:
-        """Use `reference`, which changes its element type."""
-        super().__init__()
-        self.compute = compute
-        self.model = reference.to(compute)
-        self.model.conv_post.float()
-
-    def forward(self, log_mel: Tensor) -> Tensor:
-        return self.model.head(self.model.features(log_mel.mT[None].to(self.compute)).float())

@@ -17,63 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from appliance.contract.bundle import Count
 from appliance.contract.sampler import Sampler
-from appliance.fields import Ranged
+from export.model.arch import ZipVoiceArch
 from export.model.exact import wide
 
 MASKED_SCORE = -1000.0
 PERIOD = 10_000.0
 GUIDANCE_WIDTH = 192
 """Waves of a strength, however wide those of a time are."""
-
-
-@dataclass(frozen=True)
-class ZipVoiceArch(Ranged):
-    """The `model` section of a checkpoint's `model.json`; absent keys are upstream's defaults."""
-
-    fm_decoder_downsampling_factor: tuple[int, ...] = (1, 2, 4, 2, 1)
-    fm_decoder_num_layers: tuple[int, ...] = (2, 2, 4, 4, 4)
-    fm_decoder_cnn_module_kernel: tuple[int, ...] = (31, 15, 7, 15, 31)
-    fm_decoder_feedforward_dim: Count = 1536
-    fm_decoder_num_heads: Count = 4
-    fm_decoder_dim: Count = 512
-    text_encoder_num_layers: Count = 4
-    text_encoder_feedforward_dim: Count = 512
-    text_encoder_cnn_module_kernel: Count = 9
-    text_encoder_num_heads: Count = 4
-    text_encoder_dim: Count = 192
-    query_head_dim: Count = 32
-    value_head_dim: Count = 12
-    pos_head_dim: Count = 4
-    pos_dim: Count = 48
-    time_embed_dim: Count = 192
-    text_embed_dim: Count = 192
-    feat_dim: Count = 100
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        stacks = [
-            self.fm_decoder_downsampling_factor,
-            self.fm_decoder_num_layers,
-            self.fm_decoder_cnn_module_kernel,
-        ]
-        if len({len(values) for values in stacks}) > 1 or min(map(min, stacks)) < 1:
-            raise ValueError("fm_decoder_*: factors, layers and kernels must be as many, and above 0")
-        if not all(kernel % 2 for kernel in (*stacks[2], self.text_encoder_cnn_module_kernel)):
-            raise ValueError("cnn_module_kernel: must be odd")
-        if self.pos_dim % 2 or self.time_embed_dim % 2:
-            raise ValueError("pos_dim, time_embed_dim: must be even")
-        for width, heads in (
-            (self.fm_decoder_dim, self.fm_decoder_num_heads),
-            (self.text_encoder_dim, self.text_encoder_num_heads),
-        ):
-            if width % 4 or 3 * width // 4 % heads:
-                raise ValueError(f"a width of {width} has no {heads} equal heads of 3/4 of it")
-
-    @property
-    def stacks(self) -> int:
-        return len(self.fm_decoder_num_layers)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from appliance.contract.bundle import Arch
 from appliance.contract.sampler import UPSTREAM, Sampler
 from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_norm_pairs
 from export.model.dit import DiT, rotary_frequencies
-from export.model.hifigan import HiFiGAN, HiFiGANConfig
 from export.model.source import Source
 from export.model.vocos import Vocos, VocosConfig
 from export.sources import stored as files
@@ -45,8 +44,6 @@ EMBEDDING = "text_embed.text_embed.weight"
 ROTARY = "rotary_embed.inv_freq"
 GUIDANCE = "time_embed.guidance_embed.weight"
 BIGVGAN_FILE = VOCODER_FILES["bigvgan"][0]
-HIFIGAN_FILES = VOCODER_FILES["hifigan"]
-HIFIGAN_CONFIGS = ("config.json", "hyperparams.yaml", "hyperparameters.yaml")
 
 _COUNTERS = ("initted", "step", "n_averaged")  # of a moving average; scalars beside the weights
 _COMPILED = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
@@ -60,7 +57,7 @@ _VOCODERS = frozenset(("vocoder", "vocos"))
 _IN_TRAINING = re.compile(r"(?:^|\.)(?:\w*disc(?:riminators?)?|mpd|msd|mrd|\w*_loss)\.")
 """Parts of a vocoder's training that its inference lacks."""
 _VOCOS = frozenset(("feature_extractor", "backbone", "head"))
-_GENERATOR = frozenset(("conv_pre", "ups", "resblocks", "activation_post", "conv_post"))
+_BIGVGAN = frozenset(("conv_pre", "ups", "resblocks", "activation_post", "conv_post"))
 _FLOAT32_ROUNDING = 1e-6  # relative; powers differ in their last digits between machines
 
 
@@ -85,7 +82,7 @@ class Kin:
 
 DIT = Kin("F5-TTS", _DIT, EMBEDDING, NO_DIT)
 VOCOS = Kin("Vocos", _VOCOS, "backbone.embed.", skipped=())
-GENERATOR = Kin("HiFi-GAN or BigVGAN", _GENERATOR, "conv_pre.", skipped=())
+BIGVGAN = Kin("BigVGAN", _BIGVGAN, "conv_pre.", skipped=())
 
 
 def load_dit(
@@ -270,51 +267,12 @@ def load_bigvgan(place: Path, kind: WeightsKind = "ema") -> tuple[BigVGANConfig,
     beside = config_beside(place, "config.json") if place.is_file() else place / "config.json"
     config = _config(beside, json.loads, BigVGANConfig.parse)
     path = vocoder_file(place, "bigvgan")
-    entries = _folded(path, _vocoder_in(path, GENERATOR, kind))
+    entries = _folded(path, _vocoder_in(path, BIGVGAN, kind))
     with torch.device("meta"):
         wanted = BigVGAN(config)
     for name, tensor in wanted.named_buffers():  # some files lack the filters, which are constants
         entries.setdefault(name, Entry(tuple(tensor.shape), low_pass))
     return config, checked(path, entries, wanted)
-
-
-def load_hifigan(place: Path, kind: WeightsKind = "ema") -> tuple[HiFiGANConfig, Weights]:
-    """Read the weights of a folder or of a file there, folding weight norm, and the authors' `config.json` or
-    SpeechBrain's hyperparameters if they are there. Raises CheckpointError.
-    """
-    path = vocoder_file(place, "hifigan")
-    stored = _vocoder_in(path, GENERATOR, kind)
-    plain = {name.replace(".conv.", "."): stored.entry(name) for name in stored}  # as SpeechBrain wraps them
-    entries = _folded(path, Weights(plain))
-    beside = config_beside(path, *HIFIGAN_CONFIGS)
-    if beside.is_file():
-        read = json.loads if beside.suffix == ".json" else _hyperparameters
-        config = _config(beside, read, HiFiGANConfig.parse)
-    else:
-        try:
-            config = HiFiGANConfig.of({name: entry.shape for name, entry in entries.items()})
-        except (KeyError, ValueError, ZeroDivisionError) as error:
-            raise CheckpointError(f"{path}: no HiFi-GAN's generator ({error} is missing or odd)") from error
-    with torch.device("meta"):
-        wanted = HiFiGAN(config)
-    return config, checked(path, entries, wanted)
-
-
-class _Plain(yaml.SafeLoader):
-    """Reads HyperPyYAML's tags as what they are written before."""
-
-
-def _untagged(loader: yaml.SafeLoader, _: str, node: yaml.Node) -> object:
-    if isinstance(node, yaml.MappingNode):
-        return loader.construct_mapping(node, deep=True)
-    return loader.construct_sequence(node) if isinstance(node, yaml.SequenceNode) else str(node.value)
-
-
-_Plain.add_multi_constructor("!", _untagged)
-
-
-def _hyperparameters(text: str) -> object:
-    return yaml.load(text, _Plain)
 
 
 def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
@@ -332,12 +290,6 @@ def build_vocos(config: VocosConfig, weights: Mapping[str, Tensor]) -> Vocos | S
 def build_bigvgan(config: BigVGANConfig, weights: Mapping[str, Tensor]) -> BigVGAN:
     with torch.device("meta"):
         model = BigVGAN(config)
-    return filled(model, weights)
-
-
-def build_hifigan(config: HiFiGANConfig, weights: Mapping[str, Tensor]) -> HiFiGAN:
-    with torch.device("meta"):
-        model = HiFiGAN(config)
     return filled(model, weights)
 
 

@@ -46,14 +46,11 @@ PROGRESS = {
 VOCODER_FILES: Mapping[Kind, tuple[str, ...]] = {
     "vocos": ("model.safetensors", "pytorch_model.bin"),
     "bigvgan": ("bigvgan_generator.pt",),
-    "hifigan": ("generator.ckpt", "generator.pt", "model.safetensors"),
 }
 """Published names of a vocoder's weights."""
-_GENERATORS = ("g_*[0-9]", "g_*[0-9].pt", "g_*[0-9].pth")
 TRAINED_VOCODERS: Mapping[Kind, tuple[str, ...]] = {
     "vocos": tuple(f"{folder}{name}.ckpt" for name in ("last*", "*") for folder in ("", "checkpoints/")),
-    "bigvgan": _GENERATORS,
-    "hifigan": _GENERATORS,
+    "bigvgan": ("g_*[0-9]", "g_*[0-9].pt", "g_*[0-9].pth"),
 }
 """Patterns of what trainers leave: Lightning's, and `g_NNNNNNNN` with the number of updates."""
 
@@ -397,8 +394,8 @@ def vocoder_file(place: Path, kind: Kind) -> Path:
     return found
 
 
-def config_beside(file: Path, *names: str) -> Path:
+def config_beside(file: Path, name: str) -> Path:
     """Configuration in a file's folder; of Lightning's `checkpoints`, in the folder above."""
     folders = (file.parent, file.parent.parent) if file.parent.name == "checkpoints" else (file.parent,)
-    beside = [folder / name for folder in folders for name in names]
+    beside = [folder / name for folder in folders]
     return next((path for path in beside if path.is_file()), beside[0])

@@ -48,7 +48,7 @@ _OFFICIAL_PLACES = {
     if row.repository == "SWivid/F5-TTS"
 }
 _VOCODER_FOLDERS = {vocoder.folder: vocoder.repository for vocoder in VOCODERS.values()}
-_VOCODER_FILES = ("pytorch_model.bin", "model.safetensors", "bigvgan_generator.pt", "generator.ckpt")
+_VOCODER_FILES = ("pytorch_model.bin", "model.safetensors", "bigvgan_generator.pt")
 _VOCODERS_LEFT = tuple(dict.fromkeys(name for names in TRAINED_VOCODERS.values() for name in names))
 
 

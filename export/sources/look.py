@@ -2,7 +2,7 @@
 
 No tensor is read, and torch is not imported. Layouts are those of f5-tts 1.1.22 (`trainer.py`,
 `finetune_cli.py`, `finetune_gradio.py`, hydra's folders), k2-fsa/ZipVoice at 2f7326f, Vocos' LightningCLI,
-and HiFi-GAN's and BigVGAN's `train.py`.
+and BigVGAN's `train.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from appliance.contract.bundle import MANIFEST
 from appliance.contract.mel import Kind
 from appliance.contract.tokens import Vocabulary, read_vocabulary
 from appliance.errors import BundleError
+from export.model.arch import F5TTS, ZipVoiceArch, flags_of
 from export.sources.header import (
     NO_DIT,
     STUDENT,
@@ -41,7 +42,7 @@ from export.sources.header import (
 )
 from export.sources.licence import stated_by
 from export.sources.reading import guess
-from export.sources.weights import KNOWN, VOCODERS
+from export.sources.weights import KNOWN, VOCODERS, Known
 
 F5_MARK = "text_embed.text_embed.weight"
 ZIPVOICE_MARK = "fm_decoder."
@@ -55,57 +56,39 @@ CHECKPOINTS = (
     *("*.gguf", "*.npz"),
 )
 """Files to export, the best first: ZipVoice's averages, which its recipes speak from, then the newest."""
+SUFFIXES = (".pt", ".safetensors", ".ckpt", ".pth", ".bin", ".gguf", ".npz")
 NOT_TRAINED = re.compile(r"pretrained_|bad-model|batch-|optimizer|random_states|scheduler")
 """Begin of names of what a training starts from or restarts with."""
-FLAGS = {
-    "F5TTS_v1_Base": (1024, 22, "pe_attn_head: null, text_mask_padding: true"),
-    "F5TTS_Base": (1024, 22, "pe_attn_head: 1, text_mask_padding: false"),
-    "F5TTS_v1_Small": (768, 18, "pe_attn_head: null, text_mask_padding: true"),
-    "F5TTS_Small": (768, 18, "pe_attn_head: 1, text_mask_padding: false"),
-}
-"""Width, depth and flags of `families.f5.NAMED`, which cannot be imported without torch."""
-PUBLISHED_ZIPVOICE = {
-    "fm_decoder_downsampling_factor": [1, 2, 4, 2, 1],
-    "fm_decoder_num_layers": [2, 2, 4, 4, 4],
-    "fm_decoder_cnn_module_kernel": [31, 15, 7, 15, 31],
-    "fm_decoder_feedforward_dim": 1536,
-    "fm_decoder_num_heads": 4,
-    "fm_decoder_dim": 512,
-    "text_encoder_num_layers": 4,
-    "text_encoder_feedforward_dim": 512,
-    "text_encoder_cnn_module_kernel": 9,
-    "text_encoder_num_heads": 4,
-    "text_encoder_dim": 192,
-    "query_head_dim": 32,
-    "value_head_dim": 12,
-    "pos_head_dim": 4,
-    "pos_dim": 48,
-    "time_embed_dim": 192,
-    "text_embed_dim": 192,
-    "feat_dim": 100,
-}
-"""Defaults of `model.zipformer.ZipVoiceArch`."""
+YAMLS = ("*.yaml", "*.yml", ".hydra/config.yaml", "*/*/.hydra/config.yaml")
+F5_TOKENIZERS = {"": "pinyin", "pinyin": "pinyin", "custom": "pinyin", "char": "char", "phones": "phones"}
+"""Tokenizer of upstream's YAML file or settings → the one here."""
 ZIPVOICE_TOKENIZERS = {"emilia": "emilia", "libritts": "letters", "simple": "simple", "espeak": "espeak"}
 """Upstream's `--tokenizer` → the one here."""
-MEL_KINDS: dict[str, Kind] = {"vocos": "vocos", "bigvgan": "bigvgan", "sbhifigan16k": "hifigan"}
-PUBLISHED_RATES: dict[Kind, int] = {"vocos": 24_000, "bigvgan": 24_000, "hifigan": 16_000}
+ZIPVOICES = {"emilia": "ZipVoice", "letters": "ZipVoice-LibriTTS", "espeak": "ZipVoice"}
+"""Tokenizer here → the makers' name of the published sizes, which knows the grid of its data."""
+READ = {"emilia": "en,zh", "letters": "en"}
+"""Tokenizer → languages."""
+VOCODER_MARKS = {"vocos": ("Vocos", "backbone.embed."), "bigvgan": ("BigVGAN", "conv_pre.")}
+"""Name, and the begin of a tensor's name that only this vocoder has."""
+RATE_HZ = 24_000
+"""Sample rate of all published vocoders, and upstream's default."""
 CALLED = {"ema": "averaged", "raw": "raw"}
 OPTIONS = (
     *("--family", "--checkpoint", "--vocab", "--vocoder", "--vocoder-path"),
     *("--tokenizer", "--language", "--weights", "--licence", "--out"),
 )
 """Options of `bundle` that a folder's content is the default of."""
-FACTS = ("folder", "family", "tokenizer", "vocabulary", "language", "sample rate", "weights", "also there")
-"""Order of what is printed."""
-SHOWN_OTHERS = 4
-LOG_BYTES = 1 << 16
+IN_LOG, LOG_BYTES = re.compile(r'"(tokenizer|lang)": "([\w-]+)"'), 1 << 16
 
 
 @dataclass
 class Found:
     """Content of a folder."""
 
-    place: Path
+    folder: Path
+    header: Header
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Options of `bundle` that were typed."""
     facts: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     """Options of `bundle`, in their order."""
@@ -114,7 +97,7 @@ class Found:
     is_vocoder: bool = False
 
     def lines(self) -> Iterator[str]:
-        width = max(map(len, self.facts), default=0)
+        width = max(map(len, self.facts))
         for name, fact in self.facts.items():
             yield f"{name + ':':{width + 1}s} {fact}"
         for name, remedy in self.missing.items():
@@ -127,6 +110,56 @@ class Found:
     def command(self, more: Sequence[str] = ()) -> str:
         return "python -m export " + shlex.join(self.arguments(more))
 
+    def say_weights(self, mark: str, default: str) -> None:
+        """Add the file, its kinds of weights and their step; `default` is what upstream speaks from."""
+        path, kinds = self.header.path, self.header.kinds(mark)
+        how = " and ".join(CALLED[kind] for kind in kinds)
+        if "-avg-" in path.name:
+            how = "averaged over checkpoints, by its name"
+        if len(kinds) == 2:
+            taken = self.options["--weights"] = self.given.get("--weights", default)
+            why = "" if "--weights" in self.given else ", as upstream's inference does"
+            how += f"; {CALLED.get(taken, taken)} are taken{why}"
+        self.facts["weights"] = _weights(path, how, self.header.progress)
+        if others := [_sized(one) for one in _weights_in(self.folder) if one != path]:
+            self.facts["also there"] = f"{some(others)}; --checkpoint FILE takes another"
+
+    def say_vocoder(self, kind: Kind, rate: int) -> None:
+        if kind != "vocos":
+            self.options["--vocoder"] = kind
+        if "--vocoder-path" in self.given:
+            self.facts["vocoder"] = self.given["--vocoder-path"]
+            return
+        fit = [place for place in _vocoders(self.folder, kind) if _rate(place, kind) in (None, rate)]
+        self.options["--vocoder-path"] = str(fit[0]) if fit else "FOLDER"
+        if fit:
+            self.facts["vocoder"] = f"{fit[0]} ({kind})"
+            return
+        vocoder = VOCODERS[kind]
+        remedy = f"published is {vocoder.repository} ({', '.join(vocoder.files)}), which `fetch` brings too"
+        if rate != RATE_HZ:
+            remedy = "none of this rate is published: train one, and pass its folder"
+        places = "in the folder, beside it, in weights/ or in the hub's cache"
+        self.missing["--vocoder-path"] = f"no {kind} of {rate} Hz is {places}; {remedy}"
+
+    def say_licence(self) -> None:
+        terms, base = stated_by(self.header.path), _bases(self.folder)
+        said = "not stated here: --licence TERMS states it"
+        if terms is not None:
+            said = f"{terms.licence}, {terms.source}" + (f" ({terms.note})" if terms.note else "")
+        elif base:
+            said = (
+                f"not stated here; tuned from a file named as {base[0].source}'s, {base[0].licence}, whose "
+                "terms hold: --licence TERMS states them"
+            )
+        self.facts["licence"] = said
+
+    def say_language(self, codes: str, how: str) -> None:
+        if codes:
+            self.options["--language"] = codes
+        said = f"{codes}, {how}" if codes else "not known, --language CODE[,CODE] names it"
+        self.facts["language"] = self.given.get("--language", said)
+
 
 def look(place: Path, given: Mapping[str, str] | None = None) -> Found:
     """Read a folder of a training, or a checkpoint with what lies beside it; `given` are options of `bundle`.
@@ -137,162 +170,83 @@ def look(place: Path, given: Mapping[str, str] | None = None) -> Found:
     if not place.exists():
         raise CheckpointError(f"{place}: no such folder")
     folder = place if place.is_dir() else place.parent
-    found = Found(place)
     if place.is_dir() and (kind := _vocoder_kind(folder)) and "--checkpoint" not in given:
-        _look_at_vocoder(found, folder, kind)
-        return found
-    path = Path(given["--checkpoint"]) if "--checkpoint" in given else place
+        return _look_at_vocoder(folder, kind)
+    path = Path(given.get("--checkpoint", place))
     header = read_header(path) if path.is_file() else _newest(folder)
-    names = header.names
-    if any(ZIPVOICE_MARK in name for name in names):
-        read: Callable[[_Folder], None] = _look_at_zipvoice
+    found = Found(folder, header, given)
+    found.options = {"--family": "NAME", "--checkpoint": str(header.path), "--vocab": "FILE"}
+    if any(ZIPVOICE_MARK in name for name in header.names):
+        _look_at_zipvoice(found)
     else:
-        check_names(header.path, names, NO_DIT)
-        read = _look_at_f5
-        if not any(F5_MARK in name for name in names):
-            have = some(list(names)) or "no weights"
+        check_names(header.path, header.names, NO_DIT)
+        if not any(F5_MARK in name for name in header.names):
+            have = some(list(header.names)) or "no weights"
             raise CheckpointError(f"{header.path}: neither F5-TTS nor ZipVoice; it has {have}")
-    found.options |= {"--family": "NAME", "--checkpoint": str(header.path), "--vocab": "FILE"}
-    found.facts |= {name: "" for name in FACTS}
-    read(_Folder(found, folder, header, given))
+        _look_at_f5(found)
+    found.say_licence()
     found.options["--out"] = "bundle"
-    found.options = {name: value for name, value in found.options.items() if name not in given}
-    found.missing = {name: remedy for name, remedy in found.missing.items() if name not in given}
-    found.facts = {name: fact for name, fact in found.facts.items() if fact}
+    for name in given:
+        found.options.pop(name, None)
+        found.missing.pop(name, None)
     return found
 
 
-@dataclass
-class _Folder:
-    found: Found
-    folder: Path
-    header: Header
-    given: Mapping[str, str]
-
-    def say_weights(self, mark: str, default: str) -> None:
-        """Add the file, its kinds of weights and their step; `default` is what upstream speaks from."""
-        path, kinds = self.header.path, self.header.kinds(mark)
-        how = "averaged over checkpoints, by its name" if "-avg-" in path.name else ""
-        how = how or " and ".join(CALLED[kind] for kind in kinds)
-        if len(kinds) == 2:
-            taken = self.found.options["--weights"] = self.given.get("--weights", default)
-            why = "" if "--weights" in self.given else ", as upstream's inference does"
-            how += f"; {CALLED.get(taken, taken)} are taken{why}"
-        progress = f", {self.header.progress}" if self.header.progress else ""
-        self.found.facts["weights"] = f"{_sized(path)}: {how}{progress}"
-        others = [one for one in _weights_in(self.folder) if one != path]
-        if others:
-            shown = ", ".join(map(_sized, others[:SHOWN_OTHERS]))
-            more = f" and {len(others) - SHOWN_OTHERS} more" if len(others) > SHOWN_OTHERS else ""
-            self.found.facts["also there"] = f"{shown}{more}; --checkpoint FILE takes another"
-
-    def say_vocoder(self, kind: Kind, rate: int) -> None:
-        found = self.found
-        if kind != "vocos":
-            found.options["--vocoder"] = kind
-        if "--vocoder-path" in self.given:
-            found.facts["vocoder"] = self.given["--vocoder-path"]
-            return
-        for place in _vocoders(self.folder, kind):
-            theirs = _vocoder_rate(place, kind)
-            if theirs in (None, rate):
-                found.options["--vocoder-path"] = str(place)
-                found.facts["vocoder"] = f"{place} ({kind})"
-                return
-        found.options["--vocoder-path"] = "FOLDER"
-        vocoder = VOCODERS[kind]
-        remedy = f"published is {vocoder.repository} ({', '.join(vocoder.files)}), which `fetch` brings too"
-        if rate != PUBLISHED_RATES[kind]:
-            remedy = "none of this rate is published: train one, and pass its folder"
-        places = "in the folder, beside it, in weights/ or in the hub's cache"
-        found.missing["--vocoder-path"] = f"no {kind} of {rate} Hz is {places}; {remedy}"
-
-    def say_licence(self) -> None:
-        terms = stated_by(self.header.path)
-        base = [KNOWN[name] for path in self.folder.glob("pretrained_*") for name in _published(path)]
-        if terms is not None:
-            self.found.facts["licence"] = f"{terms.licence}, {terms.source}" + (
-                f" ({terms.note})" if terms.note else ""
-            )
-        elif base:
-            self.found.facts["licence"] = (
-                f"not stated here; tuned from a file named as {base[0].source}'s, {base[0].licence}, whose "
-                "terms hold: --licence TERMS states them"
-            )
-        else:
-            self.found.facts["licence"] = "not stated here: --licence TERMS states it"
-
-    def say_language(self, codes: str, how: str) -> None:
-        if codes:
-            self.found.options["--language"] = codes
-        self.found.facts["language"] = (
-            f"{codes}, {how}" if codes else "not known, --language CODE[,CODE] names it"
-        )
-        if "--language" in self.given:
-            self.found.facts["language"] = self.given["--language"]
-
-
-def _look_at_f5(at: _Folder) -> None:
-    found, header = at.found, at.header
-    embedding = header.named(F5_MARK)
-    settings = _json(at.folder / "setting.json")
-    found.facts["folder"] = f"{at.folder}: a training of F5-TTS"
-    model = _say_f5_family(at, settings)
-    _say_f5_text(at, model, settings, embedding.shape[0])
+def _look_at_f5(found: Found) -> None:
+    settings = _read(found.folder / "setting.json")
+    found.facts["folder"] = f"{found.folder}: a training of F5-TTS"
+    model = _say_f5_family(found, settings)
+    _say_f5_text(found, model, settings)
     mel_spec = _mapping(model, "mel_spec")
-    mels = at.given.get("--vocoder") or mel_spec.get("mel_spec_type", "vocos")
-    kind: Kind = "hifigan" if mels == "hifigan" else MEL_KINDS.get(str(mels), "vocos")
-    rate = mel_spec.get("target_sample_rate", 16_000 if kind == "hifigan" else 24_000)
-    found.facts["sample rate"] = f"{rate} Hz, mels of {kind}"
-    at.say_weights(F5_MARK, "ema")
-    at.say_vocoder(kind, rate)
-    at.say_licence()
+    mels = found.given.get("--vocoder") or mel_spec.get("mel_spec_type", "vocos")
+    kind: Kind = "bigvgan" if mels == "bigvgan" else "vocos"
+    if kind != mels:
+        found.missing["--vocoder"] = f"mels of {mels} are not supported; those of {', '.join(VOCODERS)} are"
+    rate = mel_spec.get("target_sample_rate", RATE_HZ)
+    found.facts["sample rate"] = f"{rate} Hz, mels of {mels}"
+    found.say_weights(F5_MARK, "ema")
+    found.say_vocoder(kind, rate)
 
 
-def _say_f5_family(at: _Folder, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def _say_f5_family(found: Found, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Say the family by a YAML file, the fine-tuning page's settings or a pretrained file's name, and return
     the section `model` of the first, empty without one.
     """
-    found, names = at.found, at.header.names
-    blocks = {part.group(1) for part in map(re.compile(r"transformer_blocks\.(\d+)\.").search, names) if part}
-    size = at.header.named("proj_out.weight").shape[-1], len(blocks)
+    blocks = set(re.findall(r"transformer_blocks\.(\d+)\.", " ".join(found.header.names)))
+    size = found.header.named("proj_out.weight").shape[-1], len(blocks)
     sizes = f"{size[0]} × {size[1]}"
-    family = at.given.get("--family", "")
+    family, named = found.given.get("--family", ""), str(settings.get("exp_name", ""))
+    paths = [Path(family)] if family.endswith((".yaml", ".yml")) else [] if family else _yamls(found.folder)
+    models = {path: one for path in paths if _mapping(one := _mapping(_read(path), "model"), "arch")}
+    based = {row.family for row in _bases(found.folder)}
+    known = {name: (arch.dim, arch.depth, flags_of(vars(arch))) for name, arch in F5TTS.items()}
     model: Mapping[str, Any] = {}
-    models = {path: _mapping(_yaml(path), "model") for path in _yamls(at.folder)}
-    if Path(family).suffix in (".yaml", ".yml"):
-        models = {Path(family): _mapping(_yaml(Path(family)), "model")}
-    elif family:
-        models = {}
-    models = {path: one for path, one in models.items() if _mapping(one, "arch")}
-    based = {KNOWN[row].family for path in at.folder.glob("pretrained_*") for row in _published(path)}
-    named = str(settings.get("exp_name", ""))
     if models:
         path, model = next(iter(models.items()))
         family, arch = str(path), _mapping(model, "arch")
-        how = f"{model.get('name', path.stem)}, of {path}; {_flags(arch)}"
+        how = f"{model.get('name', path.stem)}, of {path}; {flags_of(arch)}"
         if (arch.get("dim"), arch.get("depth", 8)) != size:
             found.missing["--family"] = f"{path} is of another width or depth than the weights, {sizes}"
         if any(one != model for one in models.values()):
             found.missing["--family"] = f"several YAML files differ: one of {', '.join(map(str, models))}"
     elif family:
         how = family
-    elif named in FLAGS:
-        family, how = named, f"{named}, as setting.json says; {FLAGS[named][2]}"
+    elif named in known:
+        family, how = named, f"{named}, as setting.json says; {known[named][2]}"
     elif len(based) == 1:
         (family,) = based
-        how = f"{family}, by the name of the pretrained file; {FLAGS[family][2]}; `bundle` proves it"
+        how = f"{family}, by the name of the pretrained file; {known[family][2]}; `bundle` proves it"
     else:
         how = "not known"
-        fit = " or ".join(f"{name} ({flags})" for name, (*of, flags) in FLAGS.items() if tuple(of) == size)
+        fit = " or ".join(f"{name} ({told})" for name, (*of, told) in known.items() if tuple(of) == size)
         found.missing["--family"] = (
             f"no YAML file, setting.json or pretrained_* says it, and no tensor: {fit or 'a YAML file'}; "
             "`bundle` proves which"
         )
-    if family in FLAGS and FLAGS[family][:2] != size:
+    if family in known and known[family][:2] != size:
         found.missing["--family"] = f"{family} has another width or depth than the weights, {sizes}"
     found.options["--family"] = family or "NAME"
-    if any(name.startswith(STUDENT) for name in names) and "{" not in family:
+    if any(name.startswith(STUDENT) for name in found.header.names) and "{" not in family:
         renoising = {"update": "renoise", "guidance": "none", "steps": [4], "grid": "sway"}
         found.options["--family"] = _sampled(family or "NAME", renoising)
     found.facts["family"] = f"{how}; {sizes}"
@@ -304,118 +258,90 @@ def _sampled(family: str, sampler: Mapping[str, Any]) -> str:
     return json.dumps({"family": family, "sampler": sampler}, ensure_ascii=False)
 
 
-def _say_f5_text(at: _Folder, model: Mapping[str, Any], settings: Mapping[str, Any], rows: int) -> None:
-    found = at.found
-    vocab, data = _vocab(at, model, settings, rows)
-    tokenizer = str(model.get("tokenizer") or settings.get("tokenizer_type") or data or "")
-    ours = {"pinyin": "pinyin", "custom": "pinyin", "char": "char", "phones": "phones"}.get(tokenizer, "")
-    if tokenizer and not ours:
+def _say_f5_text(found: Found, model: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    vocab = _vocab(found, [model.get("tokenizer_path"), settings.get("tokenizer_file")])
+    data = re.fullmatch(r".*_(pinyin|char|custom|byte)", vocab.parent.name if vocab else "")
+    tokenizer = str(model.get("tokenizer") or settings.get("tokenizer_type") or (data[1] if data else ""))
+    if tokenizer not in F5_TOKENIZERS:
         found.missing["--tokenizer"] = f"upstream's {tokenizer} is not supported; pinyin, custom and char are"
-    if ours not in ("", "pinyin"):
+    ours = F5_TOKENIZERS.get(tokenizer, "pinyin")
+    if ours != "pinyin":
         found.options["--tokenizer"] = ours
     recorded = f"recorded as {tokenizer}" if tokenizer else "upstream's default, recorded nowhere"
-    found.facts["tokenizer"] = f"{ours or 'pinyin'}, {recorded}"
-    if vocab is not None:
-        found.options["--vocab"] = str(vocab)
-        found.facts["vocabulary"] = f"{vocab}, {rows - 1} tokens"
-        at.say_language(",".join(guess(read_vocabulary(vocab))), "guessed from the vocabulary")
-    else:
-        at.say_language("", "")
+    found.facts["tokenizer"] = f"{ours}, {recorded}"
+    codes = guess(read_vocabulary(vocab)) if vocab else ()
+    found.say_language(",".join(codes), "guessed from the vocabulary")
 
 
-def _vocab(
-    at: _Folder, model: Mapping[str, Any], settings: Mapping[str, Any], rows: int
-) -> tuple[Path | None, str]:
-    """Vocabulary of `rows` tokens less one, and the tokenizer that its data's folder is named after."""
-    named = [at.given.get("--vocab"), model.get("tokenizer_path"), settings.get("tokenizer_file")]
-    places = [Path(str(one)) for one in named if one]
-    places += [at.folder / "vocab.txt", *sorted(at.folder.glob("*vocab*.txt"))]
+def _vocab(found: Found, named: Sequence[object]) -> Path | None:
+    """Say and return the vocabulary of as many tokens as the embedding has rows, less the filler's."""
+    wanted, folder = found.header.named(F5_MARK).shape[0] - 1, found.folder.absolute()
+    places = [Path(str(one)) for one in (found.given.get("--vocab"), *named) if one]
+    places += [found.folder / "vocab.txt", *sorted(found.folder.glob("*vocab*.txt"))]
     # Upstream keeps data/NAME_TOKENIZER/vocab.txt beside ckpts/NAME.
-    name = at.folder.absolute().name
-    places += sorted(at.folder.absolute().parent.parent.glob(f"data/{name}*/vocab.txt"))
-    sizes: dict[Path, int] = {}
-    for path in places:
-        if path.is_file() and path not in sizes:
-            try:
-                sizes[path] = read_vocabulary(path).size
-            except BundleError as error:
-                at.found.missing["--vocab"] = str(error)
-    fit = [path for path, size in sizes.items() if size == rows - 1]
-    if fit:
-        at.found.missing.pop("--vocab", None)
-        data = re.fullmatch(r".*_(pinyin|char|custom|byte)", fit[0].parent.name)
-        return fit[0], data.group(1) if data else ""
-    if "--vocab" not in at.found.missing:
-        others = "; ".join(f"{path} has {size}" for path, size in sizes.items())
-        at.found.missing["--vocab"] = (
-            f"no vocab.txt with {rows - 1} tokens is there ({others or 'none at all'}); upstream keeps it in "
-            "data/NAME_TOKENIZER/vocab.txt"
-        )
-    return None, ""
+    places += sorted(folder.parent.parent.glob(f"data/{folder.name}*/vocab.txt"))
+    others = []
+    for path in dict.fromkeys(path for path in places if path.is_file()):
+        try:
+            if (size := read_vocabulary(path).size) == wanted:
+                found.missing.pop("--vocab", None)
+                found.options["--vocab"] = str(path)
+                found.facts["vocabulary"] = f"{path}, {wanted} tokens"
+                return path
+            others.append(f"{path} has {size}")
+        except BundleError as error:
+            found.missing["--vocab"] = str(error)
+    found.missing.setdefault(
+        "--vocab",
+        f"no vocab.txt with {wanted} tokens is there ({'; '.join(others) or 'none at all'}); upstream keeps "
+        "it in data/NAME_TOKENIZER/vocab.txt",
+    )
+    return None
 
 
-def _look_at_zipvoice(at: _Folder) -> None:
-    found, header, folder = at.found, at.header, at.folder
+def _look_at_zipvoice(found: Found) -> None:
+    header, config = found.header, found.folder / "model.json"
     if any(re.search(r"(?:^|\.)spk_embed\.", name) for name in header.names):
         raise CheckpointError(f"{header.path}: is a ZipVoice-Dialog (two speakers), which is not supported")
-    config = folder / "model.json"
-    raw = _json(config)
-    model, feature = _mapping(raw, "model"), _mapping(raw, "feature")
+    model = _mapping(_read(config), "model")
+    rate = _mapping(_read(config), "feature").get("sampling_rate", RATE_HZ)
     distilled = any(GUIDANCE in name for name in header.names)
-    upstream, voice, where = _zipvoice_reading(at)
-    has_pinyin, tokens = _tokens(at)
-    tokenizer = ZIPVOICE_TOKENIZERS.get(upstream, "")
-    if tokenizer == "espeak":
-        tokenizer = f"espeak:{voice}"
-    if "--tokenizer" in at.given:
-        tokenizer, where = at.given["--tokenizer"], "as given"
-    rate = feature.get("sampling_rate", 24_000)
-    published = all(model.get(key) == value for key, value in PUBLISHED_ZIPVOICE.items()) and rate == 24_000
-    # Samplers differ by the data: published sizes go by the makers' name, which knows its grid.
-    base = {"emilia": "ZipVoice", "espeak": "ZipVoice", "letters": "ZipVoice-LibriTTS"}
-    name = base.get(tokenizer.split(":")[0]) if published else None
-    if name:
-        found.options["--family"] = f"{name}-Distill" if distilled else name
-    else:
-        found.options["--family"] = str(config)
-        if distilled:
-            found.options["--family"] = _sampled(str(config), {"guidance": "embedded"})
-    if not model and "--family" not in at.given:
-        found.options["--family"] = "ZipVoice-Distill" if distilled else "ZipVoice"
+    sizes = {key: list(n) if isinstance(n, tuple) else n for key, n in vars(ZipVoiceArch()).items()}
+    published = all(model.get(key) == size for key, size in sizes.items()) and rate == RATE_HZ
+    tokenizer, where = _zipvoice_tokenizer(found)
+    reads, _, voice = tokenizer.partition(":")
+    found.options["--family"] = str(config)
+    if not model and "--family" not in found.given:
+        found.options["--family"] = "ZipVoice" + "-Distill" * distilled
         found.missing["--family"] = f"{config} is not there or has no section model"
-    found.facts["folder"] = f"{folder}: a training of ZipVoice"
-    found.facts["family"] = (
-        f"ZipVoice{'-Distill, whose guidance is embedded' if distilled else ', guided by two rows'}; "
-        f"{'published sizes' if published else 'sizes of ' + str(config)}"
-    )
-    if tokenizer:
-        found.options["--tokenizer"] = tokenizer
-        found.facts["tokenizer"] = f"{tokenizer}, {where}"
-    else:
-        found.options["--tokenizer"] = "TOKENIZER"
-        kinds = (
-            "emilia for English and Chinese, espeak:LANG (espeak:de, …) for another language"
-            if has_pinyin
-            else "letters for LibriTTS's (upstream's libritts), simple for characters as they are"
-        )
-        found.facts["tokenizer"] = (
-            "not known: model.json does not record it, and no training checkpoint is there"
-        )
+    elif published and reads in ZIPVOICES:
+        found.options["--family"] = ZIPVOICES[reads] + "-Distill" * distilled
+    elif distilled:
+        found.options["--family"] = _sampled(str(config), {"guidance": "embedded"})
+    guided = "-Distill, whose guidance is embedded" if distilled else ", guided by two rows"
+    found.facts["folder"] = f"{found.folder}: a training of ZipVoice"
+    found.facts["family"] = f"ZipVoice{guided}; {'published sizes' if published else f'sizes of {config}'}"
+    found.options["--tokenizer"] = tokenizer or "TOKENIZER"
+    unknown = "not known: model.json does not record it, and no training checkpoint is there"
+    found.facts["tokenizer"] = f"{tokenizer}, {where}" if tokenizer else unknown
+    tokens = _tokens(found)
+    if not tokenizer:
+        kinds = "letters for LibriTTS's (upstream's libritts), simple for characters as they are"
+        if "zh0" in tokens:
+            kinds = "emilia for English and Chinese, espeak:LANG (espeak:de, …) for another language"
         found.missing["--tokenizer"] = f"{kinds}: what was given to upstream's --tokenizer"
-    languages = {"emilia": "en,zh", "letters": "en"}.get(tokenizer, "")
-    if tokenizer.startswith("espeak:"):
-        languages = {"cmn": "zh"}.get(code := re.split(r"[-_]", tokenizer[7:])[0], code)
-        at.say_language(languages, "of espeak's voice")
-    else:
-        at.say_language(languages, "of the tokenizer")
-    if tokenizer == "simple" and (codes := ",".join(guess(_letters(tokens)))):
-        at.say_language(codes, "guessed from the tokens")
+    codes, how = READ.get(reads, ""), "of the tokenizer"
+    if reads == "espeak":
+        codes, how = re.split(r"[-_]", voice)[0].replace("cmn", "zh"), "of espeak's voice"
+    elif reads == "simple":
+        letters = Vocabulary((" ", *(token for token in tokens if token != " ")), "char")
+        codes, how = ",".join(guess(letters)), "guessed from the tokens"
+    found.say_language(codes, how)
     found.facts["sample rate"] = f"{rate} Hz, mels of vocos ({config.name})"
-    at.say_weights(EMBED, "raw")
-    if "-avg-" not in header.path.name and len(_training(folder)) > 1:
+    found.say_weights(EMBED, "raw")
+    if "-avg-" not in header.path.name and len(_training(found.folder)) > 1:
         found.facts["average"] = "upstream's recipes speak from one, which its generate_averaged_model makes"
-    at.say_vocoder("vocos", rate)
-    at.say_licence()
+    found.say_vocoder("vocos", rate)
 
 
 def _training(folder: Path) -> list[Path]:
@@ -424,89 +350,76 @@ def _training(folder: Path) -> list[Path]:
     return sorted((path for path in paths if "-avg-" not in path.name), key=numbers, reverse=True)
 
 
-def _zipvoice_reading(at: _Folder) -> tuple[str, str, str]:
-    """Upstream's tokenizer, its language, and where they are recorded; "" where they are not."""
-    settings, path = at.header.settings, at.header.path
-    if "tokenizer" not in settings:
-        for path in _training(at.folder):
-            settings = read_header(path).settings
+def _zipvoice_tokenizer(found: Found) -> tuple[str, str]:
+    """Tokenizer here, with espeak's language, and where upstream's is recorded; "" if it is nowhere."""
+    if "--tokenizer" in found.given:
+        return found.given["--tokenizer"], "as given"
+    header, others = found.header, _training(found.folder)
+    if "tokenizer" not in header.settings and others:
+        header = read_header(others[0])
+    place, recorded = header.path, header.settings
+    for log in sorted(found.folder.glob("log/log-train*"), reverse=True):
+        if "tokenizer" in recorded:
             break
-    if isinstance(name := settings.get("tokenizer"), str):
-        return name, str(settings.get("lang", "")), f"recorded in {path.name}"
-    for log in sorted(at.folder.glob("log/log-train*"), reverse=True):
         with log.open(encoding="utf-8", errors="replace") as stream:
-            text = stream.read(LOG_BYTES)
-        if found := re.search(r'"tokenizer": "(\w+)"', text):
-            lang = re.search(r'"lang": "([\w-]+)"', text)
-            return found.group(1), lang.group(1) if lang else "", f"recorded in {log.name}"
-    return "", "", ""
+            place, recorded = log, dict(IN_LOG.findall(stream.read(LOG_BYTES)))
+    tokenizer = ZIPVOICE_TOKENIZERS.get(str(recorded.get("tokenizer")), "")
+    if tokenizer == "espeak":
+        tokenizer = f"espeak:{recorded.get('lang', '')}"
+    return tokenizer, f"recorded in {place.name}"
 
 
-def _tokens(at: _Folder) -> tuple[bool, tuple[str, ...]]:
-    """True if `tokens.txt` has pinyin, and its tokens."""
-    path = Path(at.given.get("--vocab", at.folder / "tokens.txt"))
-    rows = at.header.named(EMBED).shape[0]
-    at.found.options["--vocab"] = str(path)
+def _tokens(found: Found) -> Sequence[str]:
+    """Say and return the tokens of `tokens.txt`."""
+    path = Path(found.given.get("--vocab", found.folder / "tokens.txt"))
+    rows = found.header.named(EMBED).shape[0]
+    found.options["--vocab"] = str(path)
     try:
-        tokens = tuple(line.rpartition("\t")[0] for line in path.read_text("utf-8").split("\n") if line)
+        tokens = [line.rpartition("\t")[0] for line in path.read_text("utf-8").split("\n") if line]
     except (OSError, UnicodeDecodeError):
-        at.found.missing["--vocab"] = f"{path} is not there: the training's --token-file"
-        return False, ()
-    at.found.facts["vocabulary"] = f"{path}, {len(tokens)} tokens"
+        found.missing["--vocab"] = f"{path} is not there: the training's --token-file"
+        return []
+    found.facts["vocabulary"] = f"{path}, {len(tokens)} tokens"
     if len(tokens) != rows:
-        at.found.missing["--vocab"] = f"{path} has {len(tokens)} tokens, the weights {rows}"
-    return "zh0" in tokens, tokens
+        found.missing["--vocab"] = f"{path} has {len(tokens)} tokens, the weights {rows}"
+    return tokens
 
 
-def _letters(tokens: Sequence[str]) -> Vocabulary:
-    return Vocabulary((" ", *(token for token in tokens if token != " ")), "char")
-
-
-def _look_at_vocoder(found: Found, folder: Path, kind: Kind) -> None:
-    rate = _vocoder_rate(folder, kind)
-    names = {"vocos": "Vocos", "bigvgan": "BigVGAN", "hifigan": "HiFi-GAN"}
-    found.is_vocoder = True
-    found.facts["folder"] = f"{folder}: a {names[kind]}, a vocoder"
-    found.facts["sample rate"] = f"{rate} Hz" if rate else "not recorded"
-    path = vocoder_file(folder, kind)
-    header = read_header(path)
-    number = numbers(path) if re.fullmatch(r"g_\d+(\.\w+)?", path.name) else ()
-    progress = header.progress or (f"update {number[0]}" if number else "")
-    mark = "backbone.embed." if kind == "vocos" else "conv_pre."
+def _look_at_vocoder(folder: Path, kind: Kind) -> Found:
+    header, rate = read_header(vocoder_file(folder, kind)), _rate(folder, kind)
+    name, mark = VOCODER_MARKS[kind]
     kinds = " and ".join(CALLED[one] for one in header.kinds(mark))
-    found.facts["weights"] = (
-        f"{_sized(path)}: {kinds or 'no ' + names[kind]}{', ' + progress if progress else ''}"
-    )
-    if not kinds:
-        found.missing["weights"] = f"{path} holds none of a {names[kind]}"
-    found.facts["to use it"] = (
-        f"--vocoder {kind} --vocoder-path {shlex.quote(str(folder))}, in `bundle` of a voice"
-    )
+    number = re.fullmatch(r"g_(\d+)(\.\w+)?", header.path.name)
+    progress = header.progress or (f"update {int(number[1])}" if number else "")
+    facts = {
+        "folder": f"{folder}: a {name}, a vocoder",
+        "sample rate": f"{rate} Hz" if rate else "not recorded",
+        "weights": _weights(header.path, kinds or f"no {name}", progress),
+        "to use it": f"--vocoder {kind} --vocoder-path {shlex.quote(str(folder))}, in `bundle` of a voice",
+    }
+    missing = {} if kinds else {"weights": f"{header.path} holds none of a {name}"}
+    return Found(folder, header, facts=facts, missing=missing, is_vocoder=True)
 
 
 def _vocoder_kind(folder: Path) -> Kind | None:
     """Vocoder whose configuration a folder has."""
     if {"feature_extractor", "backbone", "head"} <= _sections(folder).keys():
         return "vocos"
-    raw = _json(folder / "config.json")
-    if "upsample_rates" not in raw:
-        return None
-    return "bigvgan" if "snake_logscale" in raw or "activation" in raw else "hifigan"
+    return "bigvgan" if {"upsample_rates", "activation"} <= _read(folder / "config.json").keys() else None
 
 
 def _sections(folder: Path) -> Mapping[str, Any]:
     """Sections of Vocos' `config.yaml`, published or of a training."""
-    config = _yaml(config_beside(folder / "config.yaml", "config.yaml"))
+    config = _read(config_beside(folder / "config.yaml", "config.yaml"))
     return _mapping(_mapping(config, "model"), "init_args") or config
 
 
-def _vocoder_rate(folder: Path, kind: Kind) -> int | None:
+def _rate(folder: Path, kind: Kind) -> int | None:
     """Samples a second of a vocoder's configuration; None if it has none."""
-    if kind != "vocos":
-        rate = _json(folder / "config.json").get("sampling_rate")
-    else:
+    rate = _read(folder / "config.json").get("sampling_rate")
+    if kind == "vocos":
         extractor = _mapping(_mapping(_sections(folder), "feature_extractor"), "init_args")
-        rate = extractor.get("sample_rate", 24_000)
+        rate = extractor.get("sample_rate", RATE_HZ)
     return rate if isinstance(rate, int) else None
 
 
@@ -522,60 +435,43 @@ def _vocoders(folder: Path, kind: Kind) -> Iterator[Path]:
         Path("weights") / name,
         *sorted(cache.glob(f"models--{owner}--{name}/snapshots/*")),
     ]
-    for place in places:
-        published = place.name == name and kind == "hifigan"
-        files = (*VOCODER_FILES[kind], *TRAINED_VOCODERS[kind])
-        if (published or _vocoder_kind(place) == kind) and newest(place, files) is not None:
-            yield place
+    files = (*VOCODER_FILES[kind], *TRAINED_VOCODERS[kind])
+    yield from (place for place in places if _vocoder_kind(place) == kind and newest(place, files))
 
 
 def _newest(folder: Path) -> Header:
     """Header of the file that `CHECKPOINTS` puts first. Raises CheckpointError."""
     trained = _weights_in(folder)
     for pattern in CHECKPOINTS:
-        if not (found := [path for path in folder.glob(pattern) if path in trained]):
+        if not (fit := [path for path in folder.glob(pattern) if path in trained]):
             continue
-        header = read_header(max(found, key=numbers))
+        header = read_header(max(fit, key=numbers))
         later, update = newest(folder, ["model_*[0-9].pt"]), header.settings.get("update")
         if header.path.name != "model_last.pt" or later is None or not isinstance(update, int):
             return header
         return read_header(later) if numbers(later)[-1] > update else header
     started = ", ".join(path.name for path in sorted(folder.glob("pretrained_*")))
-    raise CheckpointError(
-        f"{folder}: has no checkpoint of a training"
-        + (
-            f", only what it started from ({started})"
-            if started
-            else "; known are those of F5-TTS, ZipVoice, "
-        )
-        + ("" if started else "Vocos, BigVGAN and HiFi-GAN")
-    )
+    known = "; known are those of F5-TTS, ZipVoice, Vocos and BigVGAN"
+    only = f", only what it started from ({started})" if started else known
+    raise CheckpointError(f"{folder}: has no checkpoint of a training{only}")
 
 
 def _weights_in(folder: Path) -> list[Path]:
-    suffixes = (".pt", ".safetensors", ".ckpt", ".pth", ".bin", ".gguf", ".npz")
-    found = [path for path in folder.iterdir() if path.suffix in suffixes and path.is_file()]
-    return sorted((path for path in found if not NOT_TRAINED.match(path.name)), key=numbers, reverse=True)
+    fit = [path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file()]
+    return sorted((path for path in fit if not NOT_TRAINED.match(path.name)), key=numbers, reverse=True)
 
 
 def _yamls(folder: Path) -> list[Path]:
     """YAML files of a training, hydra's too, the newest first."""
-    patterns = ("*.yaml", "*.yml", ".hydra/config.yaml", "*/*/.hydra/config.yaml")
-    found = {path for pattern in patterns for path in folder.glob(pattern) if path.name != "licence.yaml"}
-    return sorted(found, key=lambda path: (-path.stat().st_mtime_ns, str(path)))
+    fit = {path for pattern in YAMLS for path in folder.glob(pattern) if path.name != "licence.yaml"}
+    return sorted(fit, key=lambda path: (-path.stat().st_mtime_ns, str(path)))
 
 
-def _published(path: Path) -> list[str]:
-    """Rows of known weights whose file a `pretrained_` one is named after."""
-    name = path.name.removeprefix("pretrained_")
-    return [row.name for row in KNOWN.values() if row.checkpoint.endswith(f"/{name}") and row.family in FLAGS]
-
-
-def _flags(arch: Mapping[str, Any]) -> str:
-    heads, masks = arch.get("pe_attn_head"), arch.get("text_mask_padding", True)
-    upsamples = arch.get("text_embedding_average_upsampling", False)
-    told = f"pe_attn_head: {'null' if heads is None else heads}, text_mask_padding: {str(masks).lower()}"
-    return told + (", text_embedding_average_upsampling: true" if upsamples else "")
+def _bases(folder: Path) -> list[Known]:
+    """Known weights after whose files the `pretrained_` ones are named."""
+    names = [path.name.removeprefix("pretrained_") for path in folder.glob("pretrained_*")]
+    rows = [row for row in KNOWN.values() if row.family in F5TTS]
+    return [row for name in names for row in rows if row.checkpoint.endswith(f"/{name}")]
 
 
 def _sized(path: Path) -> str:
@@ -583,19 +479,15 @@ def _sized(path: Path) -> str:
     return f"{path.name} ({megabytes:,.{1 if megabytes < 10 else 0}f} MB)"
 
 
-def _json(path: Path) -> Mapping[str, Any]:
-    """Mapping of a file; empty if there is none."""
-    try:
-        raw = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return raw if isinstance(raw, Mapping) else {}
+def _weights(path: Path, how: str, progress: str) -> str:
+    return ", ".join(filter(None, (f"{_sized(path)}: {how}", progress)))
 
 
-def _yaml(path: Path) -> Mapping[str, Any]:
-    """Mapping of a file; empty if there is none."""
+def _read(path: Path) -> Mapping[str, Any]:
+    """Mapping of a JSON or YAML file; empty if there is none."""
     try:
-        raw = yaml.safe_load(path.read_bytes())
+        text = path.read_bytes()
+        raw = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
     return raw if isinstance(raw, Mapping) else {}
@@ -624,7 +516,8 @@ def describe(place: Path, given: Mapping[str, str] | None = None) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="of a training, or a checkpoint in it")
     for option in OPTIONS:
-        parser.add_argument(option, help="as of `bundle`")
+        choices = tuple(VOCODERS) if option == "--vocoder" else None
+        parser.add_argument(option, choices=choices, help="as of `bundle`")
 
 
 def given(arguments: argparse.Namespace) -> dict[str, str]:

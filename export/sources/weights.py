@@ -42,7 +42,6 @@ VOCODERS: dict[Kind, Vocoder] = {
     "bigvgan": Vocoder(
         "nvidia/bigvgan_v2_24khz_100band_256x", ("config.json", "bigvgan_generator.pt"), "MIT"
     ),
-    "hifigan": Vocoder("speechbrain/tts-hifigan-libritts-16kHz", ("generator.ckpt",), "Apache-2.0"),
 }
 
 
@@ -238,15 +237,6 @@ _ROWS = (
         "lv",
         licence="CC0-1.0",
         note=DOUBTFUL,
-    ),
-    _tuned(
-        "Raon-OpenTTS-0.3B",
-        "KRAFTON/Raon-OpenTTS-0.3B",
-        "model_225000.pt",
-        "en",
-        family="F5TTS_v1_Base",
-        vocoder="hifigan",
-        unverified="file names and the weights' licence; the code's is Apache-2.0",
     ),
     _tuned("F5-TTS-German", "hvoss-techfak/F5-TTS-German", "model_f5tts_german.pt", "de"),
     _tuned(

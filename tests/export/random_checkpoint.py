@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
 from appliance.contract.mel import MelSpec, filterbank
+from export.model.arch import ZipVoiceArch
 from export.model.bigvgan import BigVGAN, BigVGANConfig
 from export.model.dit import DiT, rotary_frequencies
-from export.model.hifigan import HiFiGAN, HiFiGANConfig
 from export.model.redraw import draw, redraw
 from export.model.vocos import Vocos, VocosConfig
-from export.model.zipformer import ZipVoice, ZipVoiceArch
-from export.sources.checkpoint import BIGVGAN_FILE, HIFIGAN_FILES, write_safetensors
+from export.model.zipformer import ZipVoice
+from export.sources.checkpoint import BIGVGAN_FILE, write_safetensors
 
 VOCOS_MEL_24KHZ = VocosConfig(100, 512, 1536, 8, n_fft=1024, hop=256, padding="center")
 """Configuration of charactr/vocos-mel-24khz."""
@@ -94,20 +94,6 @@ def write_random_bigvgan(folder: Path, config: BigVGANConfig = BIGVGAN_V2_24KHZ,
         model.conv_post.weight.mul_(0.01)
     torch.save({"generator": _with_weight_norm(model)}, folder / BIGVGAN_FILE)
     (folder / "config.json").write_text(json.dumps(asdict(config), indent=2), "utf-8")
-    return folder
-
-
-def write_random_hifigan(folder: Path, config: HiFiGANConfig, seed: int = 0) -> Path:
-    """Write `generator.ckpt` as SpeechBrain publishes it, with weight norm; return the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    model = HiFiGAN(config)
-    redraw(model, seed)
-    with torch.no_grad():  # as loud as speech
-        loud = model.features(torch.randn(1, config.num_mels, 20) - 4).std()
-        model.conv_post.weight.mul_(0.3 / (loud * model.conv_post.weight.norm()))
-    state = _with_weight_norm(model)
-    wrapped = {".conv.".join(name.rsplit(".", 1)): value for name, value in state.items()}
-    torch.save(wrapped, folder / HIFIGAN_FILES[0])
     return folder
 
 

@@ -40,7 +40,6 @@ from export.cli import main
 from export.families import family
 from export.graphs import to_onnx
 from export.model.bigvgan import fold, weight_norm_pairs
-from export.model.hifigan import HiFiGANConfig
 from export.model.vocos import VocosConfig
 from export.proof import oracles, parity
 from export.proof.oracles import Case
@@ -50,7 +49,6 @@ from tests.export.random_checkpoint import (
     BIGVGAN_V2_24KHZ,
     write_random,
     write_random_bigvgan,
-    write_random_hifigan,
     write_random_vocos,
 )
 from tests.kept import kept
@@ -61,27 +59,18 @@ VOCABULARY = [" ", *"abcdefghijklmnopqrstuvwxyz", *"，。！？", "ni3", "hao3"
 VOCOS = VocosConfig(mels=MELS, dim=32, intermediate_dim=64, layers=2, n_fft=1024, hop=256, padding="center")
 BIGVGAN = dataclasses.replace(
     BIGVGAN_V2_24KHZ,
+    num_mels=80,
     upsample_rates=(8, 8, 4),
     upsample_kernel_sizes=(16, 16, 8),
     upsample_initial_channel=32,
     resblock_kernel_sizes=(3,),
     resblock_dilation_sizes=((1, 3),),
 )
-HIFIGAN = HiFiGANConfig(
-    num_mels=80,
-    upsample_rates=(8, 8, 2, 2),
-    upsample_kernel_sizes=(16, 16, 4, 4),
-    upsample_initial_channel=32,
-    resblock="1",
-    resblock_kernel_sizes=(3, 5),
-    resblock_dilation_sizes=((1, 3), (1, 3)),
-)
 WRITERS: dict[str, tuple[Callable[..., Path], Any]] = {
     "vocos": (write_random_vocos, VOCOS),
     "bigvgan": (write_random_bigvgan, BIGVGAN),
-    "hifigan": (write_random_hifigan, HIFIGAN),
 }
-RAON_MELS = {"target_sample_rate": 16_000, "n_mel_channels": 80, "mel_spec_type": "sbhifigan16k"}
+MELS_OF = {"vocos": MELS, "bigvgan": BIGVGAN.num_mels}
 
 V1 = Arch(dim=64, depth=2, heads=2, ff_mult=2, text_dim=48, conv_layers=1, dim_head=32)
 ARCHS: dict[str, Arch] = {
@@ -139,12 +128,12 @@ def write_files(
     folder: Path, arch: Arch, vocoder: str = "vocos", seed: int = 11, *, embeds_guidance: bool = False
 ) -> Files:
     """The model's files under `folder`; the same seed gives the same weights."""
-    mels = HIFIGAN.num_mels if vocoder == "hifigan" else MELS
+    mels = MELS_OF[vocoder]
     write_random(folder, arch, VOCABULARY, seed, mels, embeds_guidance=embeds_guidance)
     files = files_in(folder, vocoder)
     write_vocoder(files.vocoder_path, vocoder, seed)
-    options = {**dataclasses.asdict(arch), "text_dim": None if arch.text_dim == MELS else arch.text_dim}
-    mel_spec = RAON_MELS if vocoder == "hifigan" else {"mel_spec_type": vocoder}
+    options = {**dataclasses.asdict(arch), "text_dim": None if arch.text_dim == mels else arch.text_dim}
+    mel_spec = {"mel_spec_type": vocoder, "n_mel_channels": mels}
     model = {"name": "small", "arch": options, "mel_spec": mel_spec}
     files.family.write_text(yaml.safe_dump({"model": model}))
     return files
@@ -355,12 +344,11 @@ def upstream_dit(arch: Arch, size: int, weights: Mapping[str, Tensor] | None = N
 
 def upstream_flow(files: Files, arch: Arch) -> Any:
     """Upstream's CFM over its DiT, filled by upstream's own loader."""
-    mels = HIFIGAN.num_mels if files.vocoder == "hifigan" else MELS
-    kind = "vocos" if files.vocoder == "hifigan" else files.vocoder  # its log-mel is given, not computed
+    mels = MELS_OF[files.vocoder]
     size = len(files.vocab.read_text("utf-8").splitlines())
     flow = upstream.cfm_class()(
         transformer=upstream_dit(arch, size, mels=mels),
-        mel_spec_kwargs={"mel_spec_type": kind, "n_mel_channels": mels},
+        mel_spec_kwargs={"mel_spec_type": files.vocoder, "n_mel_channels": mels},
     )
     return upstream.infer_utils().load_checkpoint(flow, str(files.checkpoint), "cpu").eval()
 

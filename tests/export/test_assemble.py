@@ -31,7 +31,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.mark.parametrize("vocoder", ["vocos", "bigvgan"])
 def test_the_devices_command_speaks_as_upstream(vocoder: str, workshop: Workshop, tmp_path: Path) -> None:
-    made, given = workshop.make("v1", vocoder), small.case(113)
+    made, given = workshop.make("v1", vocoder), small.case(113, mels=small.MELS_OF[vocoder])
     arrays = {"cond": given.cond[None], "ids": given.ids[None].astype(np.int64), "noise": given.noise}
     np.savez(tmp_path / "case.npz", n_frames=given.frames, guidance=np.float32(given.guidance), **arrays)
     arguments = [str(made.bundle.folder), str(tmp_path / "case.npz"), "--nfe", "5"]
@@ -293,11 +293,11 @@ def test_lines_of_a_vocabulary_that_are_the_same_are_named(
         ("vocos", {"n_fft": 2048}, "n_fft must be 1024, not 2048"),
         ("vocos", {"hop": 128, "n_fft": 512}, "hop must be 256, not 128; n_fft must be 1024, not 512"),
         (
-            "hifigan",
+            "bigvgan",
             {"upsample_rates": (8, 8, 2), "upsample_kernel_sizes": (16, 16, 4)},
             "hop must be 256, not 128",
         ),
-        ("bigvgan", {"num_mels": 80}, "mels must be 100, not 80"),
+        ("bigvgan", {"num_mels": 100}, "mels must be 80, not 100"),
         ("bigvgan", {"sampling_rate": 44100}, "sample_rate_hz must be 24000, not 44100"),
         ("bigvgan", {"n_fft": 2048, "win_size": 2048}, "win must be 1024, not 2048; n_fft must be 1024"),
     ],

@@ -269,8 +269,17 @@ def test_what_is_no_bundle_is_told_in_one_line(
     assert error == f"export: {tmp_path}: not a bundle, it has no manifest.yaml\n"
 
 
-def test_a_command_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("", "COMMAND"),
+        ("bundle --vocoder=hifigan", r"invalid choice: 'hifigan' \(choose from '?vocos'?, '?bigvgan'?\)"),
+    ],
+)
+def test_a_command_line_that_does_not_parse_ends_with_what_may_be_typed(
+    command: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as exit_code:
-        main([])
+        main(command.split())
     assert exit_code.value.code == 2
-    assert "COMMAND" in capsys.readouterr().err
+    assert re.search(message, capsys.readouterr().err)

@@ -74,7 +74,6 @@ def test_the_defaults_are_those_of_upstreams_class() -> None:
 UPSAMPLES = {"text_embedding_average_upsampling": True}
 LENGTHS = {"tokenizer": "phones", "duration": "tokens", "durations": {" ": [2, 3, 1], "ʤ": [4.5, 9, 1]}}
 OFF = {"logit_softcapping": None, "post_norm": False, "norm_type": "rmsnorm", "use_moe": False, "experts": 0}
-RAON = {"target_sample_rate": 16000, "n_mel_channels": 80, "mel_spec_type": "sbhifigan16k"}
 EIGHTY = {"mel_spec": {"n_mel_channels": 80, "mel_spec_type": "bigvgan"}}
 V1 = NAMED["F5TTS_v1_Base"]
 READ: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -83,8 +82,13 @@ READ: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"arch": {"norm_type": "layernorm"}}, {}),
     ({"mel_spec": {"fmin": 0, "fmax": None}}, {}),
     (
-        {"mel_spec": {"hop_length": 200, "win_length": 800, "n_fft": 800, **RAON}},
-        {"mel": MelSpec("hifigan", 16_000, 80, 200, 800, 800)},
+        {
+            "mel_spec": {
+                **{"target_sample_rate": 16000, "n_mel_channels": 80, "mel_spec_type": "bigvgan"},
+                **{"hop_length": 200, "win_length": 800, "n_fft": 800},
+            }
+        },
+        {"mel": MelSpec("bigvgan", 16_000, 80, 200, 800, 800)},
     ),
     (
         {"arch": {"text_dim": None}, **EIGHTY},
@@ -129,10 +133,10 @@ def test_known_weights_are_families_by_name_and_by_repository() -> None:
     assert silma.arch == NAMED["F5TTS_v1_Small"].arch
     assert (silma.name, silma.tokenizer, silma.mel) == ("SILMA", "char", MelSpec("vocos"))
     assert family("silma-ai/silma-tts") == silma
-    raon = family("Raon-OpenTTS-0.3B")
-    assert raon.mel == MelSpec("hifigan", 16_000, 80)
-    with pytest.raises(FamilyError, match="kind hifigan, which vocos cannot read; pass --vocoder hifigan"):
-        with_mels_for(raon, "vocos")
+    bigvgan = family("F5TTS_Base_bigvgan")
+    assert bigvgan.mel == MelSpec("bigvgan")
+    with pytest.raises(FamilyError, match="kind bigvgan, which vocos cannot read; pass --vocoder bigvgan"):
+        with_mels_for(bigvgan, "vocos")
 
 
 def test_a_named_family_takes_the_mels_of_its_vocoder_and_a_file_keeps_its_own() -> None:
@@ -164,7 +168,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("arch", {"norm_type": "rmsnorm"}, r"model\.arch: unknown key norm_type; valid keys"),
     ("arch", {**UPSAMPLES, "text_mask_padding": False}, "needs text_mask_padding: true"),
     ("mel_spec", {"hop_length": 2000}, r"model\.mel_spec: need hop ≤ win ≤ n_fft, not 2000, 1024, 1024"),
-    ("mel_spec", {"mel_spec_type": "hifi"}, r"must be one of vocos, bigvgan, sbhifigan16k, not 'hifi'"),
+    ("mel_spec", {"mel_spec_type": "sbhifigan16k"}, r"must be one of vocos, bigvgan, not 'sbhifigan16k'"),
     ("mel_spec", {"n_mel_channels": 0}, r"n_mel_channels: must be at least 1, not 0"),
     ("mel_spec", {"f_max": 12000}, r"model\.mel_spec: unknown key f_max"),
     ("", {"backbone": "UNetT"}, r"model\.backbone: 'UNetT' is not supported"),

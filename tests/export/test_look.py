@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path, PosixPath
 from typing import Any
 
@@ -20,9 +20,6 @@ from safetensors.torch import load_file
 from appliance.contract.sampler import Sampler
 from export import assemble
 from export.cli import main
-from export.families import NAMED
-from export.families.f5 import flags
-from export.model.zipformer import ZipVoiceArch
 from export.sources import look
 from export.sources.header import CheckpointError
 from tests.export import small
@@ -108,17 +105,6 @@ def bigvgan(folder: Path) -> Path:
     (place / "bigvgan_generator.pt").rename(place / "g_05000000")
     torch.save({"mpd": {}, "steps": 5_000_000}, place / "do_05000000")
     (place / "g_00100000").write_bytes(b"older")
-    return place
-
-
-def hifigan(folder: Path) -> Path:
-    place = small.write_vocoder(folder / "hifigan", "hifigan")
-    state = torch.load(place / "generator.ckpt", weights_only=True)
-    (place / "generator.ckpt").unlink()
-    plain = {name.replace(".conv.", "."): value for name, value in state.items()}
-    torch.save({"generator": plain}, place / "g_02500000")
-    more = {"sampling_rate": 16_000, "n_fft": 1024, "win_size": 1024, "hop_size": 256}
-    (place / "config.json").write_text(json.dumps(asdict(small.HIFIGAN) | more))
     return place
 
 
@@ -235,7 +221,8 @@ def test_the_tokenizer_of_zipvoice_is_recorded_or_asked_for(
 
 def test_the_family_of_f5_is_recorded_or_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = f5(tmp_path)
-    monkeypatch.setattr(look, "FLAGS", {n: (64, 2, told) for n, (_, _, told) in look.FLAGS.items()})
+    for name, arch in look.F5TTS.items():
+        monkeypatch.setitem(look.F5TTS, name, replace(arch, dim=64, depth=2))
     (place / "small.yaml").unlink()
     assert "F5TTS_v1_Base, by the name of the pretrained file" in look.describe(place)
     (place / "pretrained_model_1250000.safetensors").unlink()
@@ -248,10 +235,22 @@ def test_the_family_of_f5_is_recorded_or_asked_for(tmp_path: Path, monkeypatch: 
     assert "missing: --vocab: no vocab.txt with 33 tokens is there (" in look.describe(place)
 
 
+def test_mels_of_a_vocoder_that_is_not_exported_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = f5(tmp_path)
+    family = yaml.safe_load((place / "small.yaml").read_text("utf-8"))
+    family["model"]["mel_spec"]["mel_spec_type"] = "sbhifigan16k"
+    (place / "small.yaml").write_text(yaml.safe_dump(family))
+    assert main(["bundle", str(place), "--out", str(tmp_path / "out")]) == 1
+    assert "--vocoder: mels of sbhifigan16k are not supported; those of vocos, bigvgan are" in (
+        capsys.readouterr().err
+    )
+
+
 VOCODERS = {
     "vocos": (lightning, "a Vocos, a vocoder", "raw, step 900"),
     "bigvgan": (bigvgan, "a BigVGAN, a vocoder", "raw, update 5000000"),
-    "hifigan": (hifigan, "a HiFi-GAN, a vocoder", "raw, update 2500000"),
 }
 
 
@@ -266,21 +265,13 @@ def test_a_vocoders_training_is_named_and_read(
     assert called in said and weights in said and f"--vocoder {kind} --vocoder-path {place}" in said
     torch.manual_seed(0)
     _, wanted = assemble.LOADERS[kind](small.write_vocoder(tmp_path / "published", kind), "ema")
-    files = [path for path in place.rglob("*") if path.name in ("last.ckpt", "g_05000000", "g_02500000")]
+    files = [path for path in place.rglob("*") if path.name in ("last.ckpt", "g_05000000")]
     for given in (place, files[0], files[0].parent):
         _, found = assemble.LOADERS[kind](given, "ema")
         assert found.keys() == wanted.keys()
         assert all(torch.equal(found[name], wanted[name]) for name in wanted)
     assert main(["bundle", str(place)]) == 1
     assert "is a vocoder's" in capsys.readouterr().err
-
-
-def test_what_look_knows_by_heart_is_what_the_families_have() -> None:
-    for name, (dim, depth, told) in look.FLAGS.items():
-        arch = NAMED[name].arch
-        assert (arch.dim, arch.depth, flags(arch)) == (dim, depth, told)
-    sizes = asdict(ZipVoiceArch())
-    assert {n: tuple(v) if isinstance(v, list) else v for n, v in look.PUBLISHED_ZIPVOICE.items()} == sizes
 
 
 def test_folders_without_a_training_are_named(tmp_path: Path) -> None:

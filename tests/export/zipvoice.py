@@ -16,7 +16,8 @@ from torch import Tensor
 from appliance.contract.bundle import Bundle, Precision
 from export import assemble
 from export.families import NAMED, family
-from export.model.zipformer import ZipVoice, ZipVoiceArch
+from export.model.arch import ZipVoiceArch
+from export.model.zipformer import ZipVoice
 from export.proof import parity
 from tests.export import small
 from tests.export.random_checkpoint import draw_zipvoice, write_random_vocos, write_random_zipvoice
