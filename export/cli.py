@@ -355,19 +355,11 @@ def _fetch(arguments: argparse.Namespace) -> None:
 
 def _first_contact(arguments: argparse.Namespace) -> None:
     options = ["--precision", arguments.precision, "--max-frames", str(arguments.max_frames)]
-    reference = None
-    if _recordings(arguments) is not evidence.DEMO:
-        path = arguments.recording
-        reference = contact.Reference("own", path.read_bytes(), arguments.transcript, path)
+    own = _recordings(arguments) is not evidence.DEMO
+    voice = (arguments.recording, arguments.transcript) if own else None
     name = fetch.row_of(arguments.name).name
-    visit = contact.Visit(
-        name,
-        arguments.out or Path("first-contact") / name,
-        arguments.fetched,
-        options,
-        arguments.lines,
-        reference,
-    )
+    out = arguments.out or Path("first-contact") / name
+    visit = contact.Visit(name, out, arguments.fetched, options, arguments.lines, voice)
 
     def run(command: Sequence[str]) -> None:
         parsed = _parser().parse_args(command)

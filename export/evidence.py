@@ -32,6 +32,7 @@ from appliance.voices.reference import MAX_REFERENCE_MS, MIN_RMS, resample, trim
 from export import progress
 from export.assemble import BundleFailed, Loaded
 from export.families import NAMED, of
+from export.families.declaration import Point
 from export.sources.checkpoint import CheckpointError, WeightsKind
 
 TIMES = (0.05, 0.1, 0.2, 0.3, 0.5)
@@ -270,7 +271,7 @@ def loss(
         for seed, time in itertools.product(seeds, times):
             noise = torch.randn(mel.shape, generator=torch.Generator().manual_seed(seed))
             at = (1 - time) * noise + time * mel
-            found = velocity(model, at, cond, ids, time, strength, drops_text=drops_text, index=index)
+            found = velocity(model, Point(at, cond, ids, time, strength, drops_text, index))
             progress.did(len(mel))
             errors.append(float((found - (mel - noise))[known:].square().mean()))
     return float(np.mean(errors))

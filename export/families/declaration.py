@@ -132,25 +132,23 @@ class StepGraph(Protocol):
     ) -> nn.Module: ...
 
 
-class Velocity(Protocol):
-    """Velocity (N, M) of the row with text and reference, or with neither."""
+@dataclass(frozen=True)
+class Point:
+    """Inputs of one evaluation of a flow's velocity."""
 
-    def __call__(
-        self,
-        model: Any,
-        latents: Tensor,
-        cond: Tensor,
-        ids: Tensor,
-        t: float,
-        w: float,
-        *,
-        drops_text: bool,
-        index: Tensor | None = None,
-    ) -> Tensor:
-        """Latents (N, M) at time t, the reference (N, M), zero where none is known, indices (T,), strength w;
-        `drops_text`: without the text. `index` (N,) is each frame's token; None: all are equally long.
-        """
-        ...
+    latents: Tensor
+    """(N, M) at time t."""
+    cond: Tensor
+    """Reference (N, M), zero in frames that are not known."""
+    ids: Tensor
+    """(T,)"""
+    t: float
+    w: float
+    """Strength."""
+    drops_text: bool
+    """True for the row without text."""
+    index: Tensor | None
+    """(N,) token of each frame; None: all are equally long."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +184,8 @@ class Declaration:
 
     oracles: Callable[[Callable[[], Weights], Given], Sequence[Callable[[], Oracle]]]
     """Independent computations of samples; the first by the torch model. Raises ImportError when called."""
-    velocity: Velocity
+    velocity: Callable[[Any, Point], Tensor]
+    """Velocity (N, M) of a model's row with text and reference, or with neither."""
     """For the loss that is the weights' evidence."""
 
     others: Callable[[Any], Sequence[Any]] = lambda arch: ()

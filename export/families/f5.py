@@ -16,7 +16,7 @@ from appliance.contract.bundle import Arch, Count, Text
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Tokenizer
 from appliance.fields import Ranged, from_mapping
-from export.families.declaration import VOCOS_MEL, Declaration, Family, FamilyError, Given
+from export.families.declaration import VOCOS_MEL, Declaration, Family, FamilyError, Given, Point
 from export.graphs.condition import Condition
 from export.graphs.modulation import Modulation
 from export.graphs.step import Step, StepKeys, StepReply
@@ -235,19 +235,9 @@ def _oracles(load: Callable[[], Weights], given: Given) -> Sequence[Callable[[],
     ]
 
 
-def _velocity(
-    model: DiT,
-    latents: Tensor,
-    cond: Tensor,
-    ids: Tensor,
-    t: float,
-    w: float,
-    *,
-    drops_text: bool,
-    index: Tensor | None = None,
-) -> Tensor:
-    text = model.text_embed(ids, len(latents), 1 + drops_text, index)[-1:]
-    velocity: Tensor = model(latents, cond, text, torch.tensor(t), torch.tensor(w))[0]
+def _velocity(model: DiT, at: Point) -> Tensor:
+    text = model.text_embed(at.ids, len(at.latents), 1 + at.drops_text, at.index)[-1:]
+    velocity: Tensor = model(at.latents, at.cond, text, torch.tensor(at.t), torch.tensor(at.w))[0]
     return velocity
 
 

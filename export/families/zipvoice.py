@@ -27,7 +27,7 @@ from appliance.contract.sampler import Condition, Sampler, Unguided
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.errors import BundleError
 from appliance.fields import Ranged, from_mapping
-from export.families.declaration import Declaration, Family, FamilyError, Given
+from export.families.declaration import Declaration, Family, FamilyError, Given, Point
 from export.graphs import parts
 from export.graphs.to_onnx import ANY_ROWS
 from export.model import zipformer
@@ -466,23 +466,13 @@ class Oracle(oracles.TorchOracle):
         return projected
 
 
-def _velocity(
-    model: ZipVoice,
-    latents: Tensor,
-    cond: Tensor,
-    ids: Tensor,
-    t: float,
-    w: float,
-    *,
-    drops_text: bool,
-    index: Tensor | None = None,
-) -> Tensor:
+def _velocity(model: ZipVoice, at: Point) -> Tensor:
+    frames, tokens, index = len(at.latents), len(at.ids), at.index
     if index is None:
-        index = torch.clamp(torch.arange(len(latents)) // max(len(latents) // len(ids), 1), max=len(ids))
-    text = model.text(torch.cat([ids + 1, ids[:1] * 0]), index) * (not drops_text)
-    embeds = hasattr(model.fm_decoder, "guidance_scale_embed")
-    strength = torch.tensor([w]) if embeds else None
-    return model(latents[None], cond[None], text[None], torch.tensor([t]), strength)[0]
+        index = torch.clamp(torch.arange(frames) // max(frames // tokens, 1), max=tokens)
+    text = model.text(torch.cat([at.ids + 1, at.ids[:1] * 0]), index) * (not at.drops_text)
+    strength = torch.tensor([at.w]) if hasattr(model.fm_decoder, "guidance_scale_embed") else None
+    return model(at.latents[None], at.cond[None], text[None], torch.tensor([at.t]), strength)[0]
 
 
 _IN_FLOAT32 = frozenset({"norm", "time_embed", "time_emb", "guidance_scale_embed"})

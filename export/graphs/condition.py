@@ -8,30 +8,22 @@ from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
 from appliance.contract.graphs import TAIL
-from export.graphs.parts import NORM_EPS, Matrix, Weights, kept, kept_float, layer_norm
+from export.graphs.parts import NORM_EPS, ConvNeXt, Matrix, Weights, kept, kept_float
 
 ROTARY_BASE = 10_000.0
 
 
-class TextBlock(nn.Module):
+class TextBlock(ConvNeXt):
     """ConvNeXt V2 block over tokens; GRN sums over the true length, a position as often as `counts` says."""
 
     def __init__(self, weights: Weights, name: str, compute: torch.dtype) -> None:
-        super().__init__()
-        self.compute = compute
-        self.conv = kept(weights[f"{name}.dwconv.weight"], compute)
-        self.conv_bias = kept(weights[f"{name}.dwconv.bias"], compute)
-        self.norm_weight = kept_float(weights[f"{name}.norm.weight"])
-        self.norm_bias = kept_float(weights[f"{name}.norm.bias"])
-        self.up = Matrix(weights[f"{name}.pwconv1.weight"], weights[f"{name}.pwconv1.bias"], compute)
+        super().__init__(weights, name, compute)
         self.down = Matrix(weights[f"{name}.pwconv2.weight"], weights[f"{name}.pwconv2.bias"], compute)
         self.gamma = kept_float(weights[f"{name}.grn.gamma"])
         self.beta = kept_float(weights[f"{name}.grn.beta"])
 
     def forward(self, x: Tensor, counts: Tensor) -> Tensor:  # (G, N, text_dim), (N)
-        y = F.conv1d(x.transpose(1, 2), self.conv, self.conv_bias, padding=3, groups=x.shape[2])
-        y = layer_norm(y.transpose(1, 2), self.norm_weight, self.norm_bias).to(self.compute)
-        y = F.gelu(self.up(y)).float()
+        y = self.wide(x.transpose(1, 2)).float()
         # A product sums in blocks; ONNX Runtime's ReduceSum adds one by one, and thousands of squares alike.
         energy = (counts @ (y * y)).sqrt()[:, None]
         response = energy / (energy.mean(dim=-1, keepdim=True) + NORM_EPS)

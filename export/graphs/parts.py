@@ -33,6 +33,25 @@ def kept_float(tensor: Tensor) -> nn.Buffer:
     return kept(tensor)
 
 
+class ConvNeXt(nn.Module):
+    """First half of a ConvNeXt block: convolution of each channel, norm, matrix to the inner width."""
+
+    def __init__(self, weights: Weights, name: str, compute: torch.dtype) -> None:
+        super().__init__()
+        self.compute = compute
+        self.conv = kept(weights[f"{name}.dwconv.weight"], compute)
+        self.conv_bias = kept(weights[f"{name}.dwconv.bias"], compute)
+        self.norm_weight = kept_float(weights[f"{name}.norm.weight"])
+        self.norm_bias = kept_float(weights[f"{name}.norm.bias"])
+        self.up = Matrix(weights[f"{name}.pwconv1.weight"], weights[f"{name}.pwconv1.bias"], compute)
+
+    def wide(self, x: Tensor) -> Tensor:
+        """(G, dim, N) → (G, N, inner)."""
+        y = F.conv1d(x, self.conv, self.conv_bias, padding=self.conv.shape[2] // 2, groups=x.shape[1])
+        y = layer_norm(y.transpose(1, 2), self.norm_weight, self.norm_bias).to(self.compute)
+        return F.gelu(self.up(y))
+
+
 class Matrix(nn.Module):
     """x @ w + b with w stored (in, out), the layout of MatMul."""
 

@@ -9,21 +9,15 @@ from torch import Tensor, nn
 from appliance.contract.bundle import Vocoder
 from appliance.contract.mel import MelSpec
 from export.graphs.fourier import InverseSTFT, LowBins
-from export.graphs.parts import Matrix, Weights, kept, kept_float, layer_norm
+from export.graphs.parts import ConvNeXt, Matrix, Weights, kept, kept_float, layer_norm
 from export.model import bigvgan, source
 
 
-class VocosBlock(nn.Module):
+class VocosBlock(ConvNeXt):
     """ConvNeXt block of Vocos' backbone."""
 
     def __init__(self, weights: Weights, name: str, compute: torch.dtype) -> None:
-        super().__init__()
-        self.compute = compute
-        self.conv = kept(weights[f"{name}.dwconv.weight"], compute)
-        self.conv_bias = kept(weights[f"{name}.dwconv.bias"], compute)
-        self.norm_weight = kept_float(weights[f"{name}.norm.weight"])
-        self.norm_bias = kept_float(weights[f"{name}.norm.bias"])
-        self.up = Matrix(weights[f"{name}.pwconv1.weight"], weights[f"{name}.pwconv1.bias"], compute)
+        super().__init__(weights, name, compute)
         gamma = weights.get(f"{name}.gamma")
         gamma = torch.ones(weights[f"{name}.pwconv2.bias"].shape[0]) if gamma is None else gamma
         self.down = Matrix(
@@ -33,9 +27,7 @@ class VocosBlock(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:  # (1, dim, N)
-        y = F.conv1d(x, self.conv, self.conv_bias, padding=self.conv.shape[2] // 2, groups=x.shape[1])
-        y = layer_norm(y.transpose(1, 2), self.norm_weight, self.norm_bias).to(self.compute)
-        return x + self.down(F.gelu(self.up(y))).transpose(1, 2)
+        return x + self.down(self.wide(x)).transpose(1, 2)
 
 
 class VocosBackbone(nn.Module):

@@ -18,7 +18,7 @@ F5TTS = {
     "F5TTS_v1_Small": Arch(**_SMALL),
     "F5TTS_Small": Arch(**_SMALL, **_V0),
 }
-"""By `model.name` of the YAML files of f5-tts 1.1.22."""
+"""Keys are the names in the YAML files of f5-tts 1.1.22 (`model.name`)."""
 
 
 def flags_of(arch: Mapping[str, Any]) -> str:

@@ -63,7 +63,7 @@ def test_a_manifest_that_names_it_is_read(format: str, folder: Path) -> None:
 
 
 def test_a_voice_at_16_khz_is_planned_and_spoken_to_the_sample(folder: Path) -> None:
-    """Its log-mel is three frames shorter than the reference; the output starts where upstream's does."""
+    """The log-mel is three frames shorter than the reference, and the output starts at upstream's sample."""
     bundle = read_as(folder, FORMATS[-1])
     features = prepare(to_file(samples(FEMALE, 24_000)[:, None]), bundle.manifest.mel, 0.1)
     reference = Reference("hello there. ", features)
