@@ -31,7 +31,6 @@ from export import assemble
 from export.families import NAMED, FamilyError, family, of, zipvoice
 from export.graphs import parts
 from export.model import zipformer
-from export.model.arch import ZipVoiceArch
 from export.model.vocos import Vocos
 from export.model.zipformer import ZipVoice
 from export.precision import rewrites
