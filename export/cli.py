@@ -31,7 +31,7 @@ AUTO = "auto"
 NO_FINER = "its errors are measured in those of few steps against many, which a re-noising sampler has not"
 SAMPLINGS = get_args(contract.Sampling)
 GONE = {f"--{key}": key for key in ("guidance", "strength", "strengths", "grid")} | {"--sampler": "update"}
-"""Options of `bundle` until 0.30, and their keys in the section `sampler` of a family's file."""
+"""Options of `bundle` up to 0.30, and their keys in the section `sampler` of a family's file."""
 EXPECTED = (
     BundleError,
     CheckpointError,

@@ -265,6 +265,14 @@ def test_a_file_of_a_training_has_the_section_and_another_may_replace_it(tmp_pat
         family(str(other))
 
 
+def test_a_model_json_has_the_section_too(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    content = {"model": {}, "feature": {}, "sampler": {"guidance": "embedded"}}
+    path.write_text(json.dumps(content, indent="\t"))  # which YAML does not read
+    assert family(str(path)).sampler == EMBEDDED
+    assert family(str(path)).defaults.guidance == 3.0
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
