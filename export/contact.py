@@ -246,6 +246,7 @@ def _say_all(record: Record, out: Path, client: Client, lines: Sequence[tuple[st
         try:
             reply = client.stream(text, VOICE, timeout=PATIENCE_S, **options).reply()
             told |= _of_reply(reply, out / told["file"])
+            record.content.setdefault("engine", told.pop("engine"))
         except CallFailed as error:
             told["error"] = str(error)
         shown = told.get("error") or "{audio_s} s in {wall_s} s".format(**told)
@@ -264,11 +265,12 @@ def _of_reply(reply: Reply, path: Path) -> dict[str, Any]:
     sizes = np.abs(samples / 32_768)
     peak, rms = (20 * float(np.log10(max(size, 1e-6))) for size in (sizes.max(), np.sqrt(np.mean(sizes**2))))
     passed = {one.backend: one.reason for one in header.passed_over}
+    engine = {"backend": header.backend, "nfe": header.nfe_steps, "passed_over": passed}
     return {
         **{"spoken": header.text, "segments": header.segments, "audio_s": round(reply.audio_s, 2)},
         **{"first_sound_s": round(reply.first_audio_s, 3), "wall_s": round(reply.wall_s, 3)},
         **{"rtf": round(reply.wall_s / reply.audio_s, 3), "peak_db": round(peak, 1), "rms_db": round(rms, 1)},
-        **{"backend": header.backend, "nfe": header.nfe_steps, "passed_over": passed},
+        "engine": engine,
     }
 
 
@@ -300,7 +302,7 @@ def machine() -> dict[str, Any]:
     return {
         "system": platform.platform(),
         "processor": processor(cpuinfo),
-        "flags": next(flags, "").partition(":")[2].split(),
+        "flags": next(flags, "").partition(":")[2].strip(),
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "load": [round(load, 1) for load in os.getloadavg()],

@@ -86,7 +86,7 @@ def test_weights_are_fetched_exported_and_spoken(
             assert line["rtf"] == pytest.approx(line["wall_s"] / line["audio_s"], rel=0.05)
         assert 0 < line["first_sound_s"] <= line["wall_s"] and line["peak_db"] > line["rms_db"]
     assert found["words"] == {"not heard": "not installed: moonshine-voice"}
-    assert found["voice"]["name"] == "heart, of the demo voice" and found["lines"][0]["backend"] == "ort-cpu"
+    assert found["voice"]["name"] == "heart, of the demo voice" and found["engine"]["backend"] == "ort-cpu"
     text = (out / "found" / f"{NAME}.json").read_text("utf-8")
     private = PERSON, str(out.parent), socket.gethostname(), "127.0.0.1"
     assert not [one for one in private if re.search(rf"(?<!\w){re.escape(one)}(?!\w)", text)]

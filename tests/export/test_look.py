@@ -233,6 +233,11 @@ def test_the_family_of_f5_is_recorded_or_asked_for(tmp_path: Path, monkeypatch: 
     assert "--tokenizer char" in said
     (tmp_path / "data/stimme_pinyin/vocab.txt").write_text(" \na\n")
     assert "missing: --vocab: no vocab.txt with 33 tokens is there (" in look.describe(place)
+    said = look.describe(place, {"--vocab": "own.txt"})
+    assert "missing" not in said and said.count("--vocab") == 1
+    monkeypatch.undo()
+    wrong = "missing: --family: F5TTS_Base has another width or depth than the weights, 64 × 2"
+    assert wrong in look.describe(place)
 
 
 def test_mels_of_a_vocoder_that_is_not_exported_are_named(
