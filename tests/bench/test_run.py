@@ -56,9 +56,10 @@ class Answering:
     """A client whose daemon sends `audio`, or refuses."""
 
     def __init__(self, audio: bytes | None) -> None:
-        self.audio = audio
+        self.audio, self.asked = audio, list[dict[str, Any]]()
 
     async def stream(self, text: str, **options: Any) -> AsyncIterator[Any]:
+        self.asked.append(options)
         if self.audio is None:
             raise CallFailed("NOT_FOUND", "no such voice", "VOICE_NOT_FOUND")
         yield Header(sample_rate_hertz=24_000)
@@ -82,6 +83,23 @@ def test_what_nobody_can_hear_is_no_reply(audio: bytes | None, failure: str) -> 
         found = asyncio.run(load.heard("Hello."))
         assert (found.samples, found.peak, found.status) == (200, 32_768, "OK")
         assert 0.0 < found.pieces[0][1] <= found.pieces[1][1] <= found.end_s
+
+
+def test_each_reply_is_asked_for_as_a_user_asks_and_never_from_the_cache() -> None:
+    client = Answering(LOUD)
+    load = Load([client], "ann", 9.0)  # type: ignore[list-item]
+    for _ in range(2):
+        asyncio.run(load.heard("Hello.", voice="bob", nfe=7))
+    first, second = client.asked
+    expected = {
+        "channel": "",
+        "playout": None,
+        "queue_timeout": None,
+        "voice": "bob",
+        "nfe": 7,
+        "timeout": 9.0,
+    }
+    assert expected.items() <= first.items() and first["seed"] != second["seed"]
 
 
 @pytest.mark.parametrize("characters", [5, 21, 85, 184])
