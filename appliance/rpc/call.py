@@ -183,7 +183,7 @@ class SynthesisCall(OpenCall):
     async def write(self, message: object, samples: int = 0) -> None:
         """Send a message that holds so many samples. Raises Cancelled if the caller is gone.
 
-        A client's window may hold more than a minute of audio.
+        The window of a client may hold more than a minute of audio.
         """
         played = self.first_audio + self.job.sent_s if self.job.sent_s else -math.inf
         await self.send(message, played)

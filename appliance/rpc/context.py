@@ -49,7 +49,7 @@ class OpenCall:
     clock: Callable[[], float]
     task: asyncio.Task[Any]
     writing_since: float | None = None
-    """When the transport was given what it has not yet taken, or later: when its reader is due to take it."""
+    """Time from which on a message in the transport waits for its reader."""
     ended_by: ApplianceError | None = None
     """Why the daemon ended it."""
 
@@ -59,7 +59,7 @@ class OpenCall:
             self.task.cancel()
 
     async def send(self, message: object, played: float = -math.inf) -> None:
-        """Send a message. `played`: time until which its reader has something to play, and need take nothing.
+        """Send a message. Until `played` the reader has something to play, and need take nothing.
 
         Raises Cancelled if the caller is gone.
         """

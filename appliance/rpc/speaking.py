@@ -245,7 +245,7 @@ class Speaking:
         return True
 
     def drop_stalled(self, limit_s: float) -> None:
-        """End calls whose reader takes nothing for so long."""
+        """End each call from which its reader has taken nothing for `limit_s`."""
         now = self.speech.clock()
         for call in self._calls:
             if call.has_stalled(now, limit_s):

@@ -214,7 +214,7 @@ class VoiceStore(VoiceIndex):
         return recorded, features
 
     def _doubts(self, transcript: str, features: Features) -> tuple[str, ...]:
-        """Warnings of a transcript beside its recording."""
+        """Count the syllables of a transcript and of its recording; return warnings."""
         languages = self.reader.languages if self.reader else ()
         samples, rate_hz = features.samples, self._spec.sample_rate_hz
         miscounted = fit.count_warnings(transcript, samples, rate_hz, languages)

@@ -1,4 +1,4 @@
-"""Chinese numbers, dates and units as the front end reads them, beside wetext's grammars."""
+"""The front end and wetext's grammars read the same Chinese numbers, dates and units."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.text.test_chat import front
 
-# In the workshop, whose lock has wetext.
+# The workshop has wetext.
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 NUMBERS = [
@@ -55,7 +55,7 @@ OTHERWISE = {
     "粉丝突破10w": ("粉丝突破十万", "粉丝突破十w"),  # w for 万
     "面积20㎡": ("面积二十平方米", "面积二十㎡"),  # no grammar of theirs has it
 }
-"""Line → ours, which is right, and theirs."""
+"""Line → our reading, which is right, and that of wetext."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def ours(line: str) -> str:
 
 
 def alike(spoken: str, tastes: dict[str, str]) -> str:
-    """Without marks, and with one of two ways to say the same."""
+    """Drop marks, and replace each taste by the other."""
     spoken = re.sub(r"[\W_]", "", spoken)
     for one, other in tastes.items():
         spoken = re.sub(one, other, spoken)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from appliance.contract.tokens import Vocabulary
 from appliance.request import Request, RequestCounts, Segment
 from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.callers import Call
 from appliance.rpc.session import MAX_WAITING
 from appliance.text.sayable import FrontEnd
 from appliance.voices.records import Place
@@ -99,6 +102,24 @@ def spoken(*clauses: str) -> bytes:
         np.rint(np.clip(samples_of(segment(clause, nfe=2, seed=7)), -1, 1) * 32767).astype("<i2").tobytes()
         for clause in clauses
     )
+
+
+async def test_an_end_may_wait_until_what_was_sent_has_been_played(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[Any, float]] = []
+    send = Call.send
+
+    async def noted(call: Call, message: Any, played: float = -math.inf) -> None:
+        given.append((message, played))
+        await send(call, message, played)
+
+    monkeypatch.setattr(Call, "send", noted)
+    heard = await session(box)
+    begun = time.monotonic()
+    await heard.end("One. Two. ", FLUSH)
+    [(message, played)] = given
+    assert begun < played - message.end.timings.audio_ms / 1e3 < time.monotonic()
 
 
 async def test_clauses_are_spoken_while_the_rest_is_written(box: Box) -> None:

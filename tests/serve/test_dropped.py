@@ -30,7 +30,7 @@ box = shared(server={"write_timeout_s": 0.5, "max_calls_of_peer": 16})
 
 
 def connected(box: Running) -> grpc.aio.Channel:
-    """A connection of its own, whose window holds little."""
+    """Connect anew, with a window that holds little."""
     options = (("grpc.use_local_subchannel_pool", 1), *SMALL_WINDOW)
     return grpc.aio.insecure_channel(box.address, options=options)
 
@@ -69,7 +69,7 @@ async def open_ended(*messages: Any) -> AsyncIterator[Any]:
 
 @pytest.mark.parametrize("door", [stream, session, riva])
 async def test_its_channel_is_soon_free(box: Running, door: Door) -> None:
-    """After `server.write_timeout_s` from the end of what was sent, though nobody has cancelled."""
+    """The daemon waits until the audio in the window could have been played, and `server.write_timeout_s`."""
     client, begun = Client(box.address), len(box.lines)
 
     def is_free() -> bool:
@@ -83,7 +83,7 @@ async def test_its_channel_is_soon_free(box: Running, door: Door) -> None:
         assert time.monotonic() - left < scaled(15.0), "far less than the usual 30 s"
         assert channel.get_state() is grpc.ChannelConnectivity.READY, "the connection is as it was"
         if door is session:
-            # Its place too: it is the only one of its caller.
+            # So is the place of the session, and this caller has only one.
             async with connected(box) as other:
                 while not await is_let_in(other):
                     assert time.monotonic() - left < scaled(15.0)
