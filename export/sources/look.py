@@ -245,15 +245,14 @@ def _say_f5_family(found: Found, settings: Mapping[str, Any]) -> Mapping[str, An
         )
     if family in known and known[family][:2] != size:
         found.missing["--family"] = f"{family} has another width or depth than the weights, {sizes}"
-    found.options["--family"] = family or "NAME"
     if any(name.startswith(STUDENT) for name in found.header.names) and "{" not in family:
-        renoising = {"update": "renoise", "guidance": "none", "steps": [4], "grid": "sway"}
-        found.options["--family"] = _sampled(family or "NAME", renoising)
+        family = _sampled(family or "NAME", update="renoise", guidance="none", steps=[4], grid="sway")
+    found.options["--family"] = family or "NAME"
     found.facts["family"] = f"{how}; {sizes}"
     return model
 
 
-def _sampled(family: str, sampler: Mapping[str, Any]) -> str:
+def _sampled(family: str, **sampler: object) -> str:
     """A text for --family."""
     return json.dumps({"family": family, "sampler": sampler}, ensure_ascii=False)
 
@@ -317,7 +316,7 @@ def _look_at_zipvoice(found: Found) -> None:
     elif published and reads in ZIPVOICES:
         found.options["--family"] = ZIPVOICES[reads] + "-Distill" * distilled
     elif distilled:
-        found.options["--family"] = _sampled(str(config), {"guidance": "embedded"})
+        found.options["--family"] = _sampled(str(config), guidance="embedded")
     guided = "-Distill, whose guidance is embedded" if distilled else ", guided by two rows"
     found.facts["folder"] = f"{found.folder}: a training of ZipVoice"
     found.facts["family"] = f"ZipVoice{guided}; {'published sizes' if published else f'sizes of {config}'}"
