@@ -26,7 +26,7 @@ AUTO = "auto"
 MAX_SEED = 2**64 - 1
 
 
-class Kind(enum.Enum):
+class OptionKind(enum.Enum):
     TEXT = "text"
     KEY = "key"
     """Text of at most MAX_KEY_CHARACTERS."""
@@ -53,7 +53,7 @@ class Flag:
 class Option:
     field: str
     """Path in SynthesizeRequest."""
-    kind: Kind
+    kind: OptionKind
     short: str = ""
     """Name at the Python client, in place of the field's own."""
     between: tuple[float, float] | None = None
@@ -75,23 +75,23 @@ class Option:
 
 
 OPTIONS = (
-    Option("audio_config.encoding", Kind.CHOICE, choices=ENCODINGS),
+    Option("audio_config.encoding", OptionKind.CHOICE, choices=ENCODINGS),
     Option(
         "audio_config.sample_rate_hertz",
-        Kind.WHOLE,
+        OptionKind.WHOLE,
         "rate",
         flag=Flag("--rate", "absent: the model's own", "HZ"),
     ),
     Option(
         "audio_config.speaking_rate",
-        Kind.NUMBER,
+        OptionKind.NUMBER,
         "speed",
         between=(0.25, 4.0),
         flag=Flag("--speed", "speaking rate; 1 is the voice's own"),
     ),
     Option(
         "nfe_steps",
-        Kind.WHOLE,
+        OptionKind.WHOLE,
         "nfe",
         between=(1, MAX_NFE),
         http="nfe",
@@ -99,104 +99,110 @@ OPTIONS = (
     ),
     Option(
         "min_nfe_steps",
-        Kind.WHOLE,
+        OptionKind.WHOLE,
         "min_nfe",
         flag=Flag("--min-nfe", "take fewer rather than be refused", "N"),
     ),
     Option(
         "seed",
-        Kind.WHOLE,
+        OptionKind.WHOLE,
         between=(0, MAX_SEED),
         http="seed",
         flag=Flag("--seed", "absent: drawn by the daemon"),
     ),
-    Option("guidance", Kind.NUMBER, between=(0.0, MAX_GUIDANCE)),
+    Option("guidance", OptionKind.NUMBER, between=(0.0, MAX_GUIDANCE)),
     Option(
         "segmentation",
-        Kind.CHOICE,
+        OptionKind.CHOICE,
         choices=("upstream", "low_latency"),
         flag=Flag("--segmentation", "how texts are cut"),
     ),
     Option(
         "priority",
-        Kind.CHOICE,
+        OptionKind.CHOICE,
         choices=PRIORITIES,
         http="priority",
         flag=Flag("--priority", "how soon the first sound is due"),
     ),
     Option(
         "channel",
-        Kind.KEY,
+        OptionKind.KEY,
         http="channel",
         flag=Flag("--channel", "replies of one channel play one after the other"),
     ),
     Option(
         "user_key",
-        Kind.KEY,
+        OptionKind.KEY,
         "user",
         http="user",
         flag=Flag("--user", "whose message it is, for rate limits", "KEY"),
     ),
     Option(
         "text_handling",
-        Kind.CHOICE,
+        OptionKind.CHOICE,
         choices=get_args(TextHandling),
         http="text_handling",
         flag=Flag("--text-handling", "absent: chat"),
     ),
     Option(
         "language_code",
-        Kind.TEXT,
+        OptionKind.TEXT,
         "language",
         http="language",
         flag=Flag("--language", "of the text: de, pt-BR; absent: the bundle's", "CODE"),
     ),
     Option(
         "style",
-        Kind.TEXT,
+        OptionKind.TEXT,
         http="style",
         flag=Flag("--style", "of the voice's; absent: its own recording", "NAME"),
     ),
     Option(
         "voice_tags",
-        Kind.FLAG,
+        OptionKind.FLAG,
         http="voice_tags",
         flag=Flag("--voice-tags", "[voice:NAME] in the text goes on in another voice"),
     ),
-    Option("pronunciations", Kind.WORDS),
-    Option("max_spoken_seconds", Kind.NUMBER, "max_spoken", between=(0.0, HOUR_S), http="max_spoken_seconds"),
+    Option("pronunciations", OptionKind.WORDS),
+    Option(
+        "max_spoken_seconds",
+        OptionKind.NUMBER,
+        "max_spoken",
+        between=(0.0, HOUR_S),
+        http="max_spoken_seconds",
+    ),
     Option(
         "gain_db",
-        Kind.NUMBER,
+        OptionKind.NUMBER,
         between=(-MAX_GAIN_DB, MAX_GAIN_DB),
         http="gain_db",
         flag=Flag("--gain", f"louder or quieter: -{MAX_GAIN_DB:g} to {MAX_GAIN_DB:g}", "DB"),
     ),
     Option(
         "supersede_key",
-        Kind.KEY,
+        OptionKind.KEY,
         "supersede",
         http="supersede_key",
         flag=Flag("--supersede", "abort waiting requests of the channel with this key", "KEY"),
     ),
-    Option("merge_key", Kind.KEY, "merge", http="merge_key"),
-    Option("merge_count", Kind.WHOLE, between=(0, 1_000_000), http="merge_count"),
-    Option("merge_text", Kind.TEXT, http="merge_text"),
+    Option("merge_key", OptionKind.KEY, "merge", http="merge_key"),
+    Option("merge_count", OptionKind.WHOLE, between=(0, 1_000_000), http="merge_count"),
+    Option("merge_text", OptionKind.TEXT, http="merge_text"),
     Option(
         "queue_timeout",
-        Kind.DURATION,
+        OptionKind.DURATION,
         between=(0.0, HOUR_S),
         http="queue_timeout",
         flag=Flag("--queue-timeout", "wait so long rather than be refused", "S"),
     ),
-    Option("playout", Kind.CHOICE, choices=("serial", "overlap"), http="playout"),
+    Option("playout", OptionKind.CHOICE, choices=("serial", "overlap"), http="playout"),
     Option(
         "request_id",
-        Kind.TEXT,
+        OptionKind.TEXT,
         http="request_id",
         flag=Flag("--request-id", "name for `appliance cancel`", "ID"),
     ),
-    Option("word_timings", Kind.FLAG),
+    Option("word_timings", OptionKind.FLAG),
 )
 
 BY_FIELD: Mapping[str, Option] = {option.field: option for option in OPTIONS}

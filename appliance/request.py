@@ -108,7 +108,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Level:
+class ReplyLevel:
     """Level of a reply, before its peaks are limited."""
 
     target_lufs: float | None = None
@@ -116,7 +116,7 @@ class Level:
     gain_db: float = 0.0
 
 
-AS_MADE = Level()
+AS_MADE = ReplyLevel()
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Request:
     max_spoken_s: float = 0.0
     """The text is cut to this; 0: no limit."""
     word_timings: bool = False
-    level: Level = AS_MADE
+    level: ReplyLevel = AS_MADE
 
     @property
     def runs(self) -> list[Run]:

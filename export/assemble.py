@@ -24,7 +24,7 @@ from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.durable import publish
 from export import progress
 from export.families import DECLARATIONS, Declaration, Family, of, with_mels_for
-from export.families.declaration import Given, Graph, StepGraph
+from export.families.declaration import Given, GraphMaker, StepGraph
 from export.graphs import fourier, parts, to_onnx, vocoders
 from export.graphs.step import Update
 from export.model.bigvgan import BigVGANConfig
@@ -158,7 +158,9 @@ def load(sources: Sources) -> Loaded:
             f"{loaded.sources.vocoder_path}: this vocoder cannot read what {loaded.sources.family.name} "
             f"makes: {'; '.join(wrong)}"
         )
-    if isinstance(config, VocosConfig) and config.n_fft != (need := fourier.InverseSTFT.OVERLAP * config.hop):
+    if isinstance(config, VocosConfig) and config.n_fft != (
+        need := fourier.InverseSTFTGraph.OVERLAP * config.hop
+    ):
         raise BundleFailed(f"{sources.vocoder_path}: n_fft must be 4 hops, {need}, not {config.n_fft}")
     try:
         loaded.weights()  # fail here rather than after minutes of work
@@ -267,7 +269,7 @@ def build(
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         partial = Path(scratch) / "bundle"  # has the usual mode, unlike the scratch folder
         partial.mkdir()
-        writer = Writer(loaded, name, partial, max_frames, keep_float, int8_beside)
+        writer = BundleWriter(loaded, name, partial, max_frames, keep_float, int8_beside)
 
         def check(files: dict[str, str]) -> None:
             traced = contract.Bundle(partial, writer.manifest({"default": files}, created_by))
@@ -309,7 +311,7 @@ def check_absent(out: Path) -> None:
         raise BundleFailed(f"{out} exists; name a new folder")
 
 
-class Writer:
+class BundleWriter:
     """Writes the files of a bundle, holding one graph's weights in memory at a time."""
 
     def __init__(
@@ -342,7 +344,7 @@ class Writer:
         (self.folder / contract.VOCAB).write_bytes(text.encode())
         stored = torch.float32 if self.precision == "fp32" else torch.float16
 
-        def of_family(make: Graph) -> Callable[[], nn.Module]:
+        def of_family(make: GraphMaker) -> Callable[[], nn.Module]:
             given = self.loaded.given
             return lambda: make(self.loaded.weights(), given, self.max_frames, stored, self.compute)
 
@@ -397,9 +399,9 @@ class Writer:
     def _vocoder(self) -> nn.Module:
         config, weights = self.loaded.vocoder_config, self.loaded.vocoder
         if isinstance(config, VocosConfig):
-            kind = vocoders.Vocos if config.head == "ISTFTHead" else vocoders.SourceFilter
+            kind = vocoders.VocosGraph if config.head == "ISTFTHead" else vocoders.SourceFilter
             return kind(weights, self.loaded.mel, self.loaded.record, self.compute)
-        return vocoders.BigVGAN(checkpoint.build_bigvgan(config, weights), self.compute)
+        return vocoders.BigVGANGraph(checkpoint.build_bigvgan(config, weights), self.compute)
 
     def _write_steps(self, files: dict[str, str]) -> Variants:
         files = {**files, "update": self._trace("update", Update)}

@@ -335,7 +335,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
     print(f"{arguments.out}: {size / 1e6:.0f} MB, written in {time.monotonic() - started:.0f} s")
 
 
-def _recordings(arguments: argparse.Namespace) -> Sequence[evidence.Recording]:
+def _recordings(arguments: argparse.Namespace) -> Sequence[evidence.EvidenceRecording]:
     if (arguments.recording is None) != (arguments.transcript is None):
         raise assemble.BundleFailed("--recording and --transcript: each needs the other")
     if arguments.recording is None:

@@ -73,14 +73,16 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Recording:
+class EvidenceRecording:
     name: str
     words: str
     samples: Callable[[int], NDArray[np.float32]]
     """(samples,) at a rate."""
 
 
-DEMO = tuple(Recording(voice, transcript(voice).strip(), partial(samples, voice)) for voice in (FEMALE, MALE))
+DEMO = tuple(
+    EvidenceRecording(voice, transcript(voice).strip(), partial(samples, voice)) for voice in (FEMALE, MALE)
+)
 
 
 @dataclass
@@ -99,7 +101,7 @@ class Evidence:
         return {"recordings": recordings, "losses": losses, "verdict": self.verdict.value} | accepted
 
 
-def weigh(loaded: Loaded, recordings: Sequence[Recording] = DEMO, *, accept: str = "") -> Evidence:
+def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, accept: str = "") -> Evidence:
     """Measure the losses of the sources, ten passes each.
 
     Raises BundleFailed for a misfit without `accept`, its reason to be written.
@@ -140,7 +142,11 @@ def weigh(loaded: Loaded, recordings: Sequence[Recording] = DEMO, *, accept: str
 
 
 def _judge_fit(
-    loaded: Loaded, recordings: Sequence[Recording], tried: Mapping[str, Trial], found: Evidence, accept: str
+    loaded: Loaded,
+    recordings: Sequence[EvidenceRecording],
+    tried: Mapping[str, Trial],
+    found: Evidence,
+    accept: str,
 ) -> None:
     """Advise flags or mels that fit better, refuse for those that clearly do. Raises BundleFailed."""
     # Words that the weights do not know mislead them most under the right flags: text may be dropped.
@@ -183,7 +189,7 @@ class Trial:
     def loss(
         self,
         loaded: Loaded,
-        recordings: Sequence[Recording],
+        recordings: Sequence[EvidenceRecording],
         times: Sequence[float] = TIMES,
         *,
         drops_text: bool = False,
@@ -219,7 +225,7 @@ def _untrained(loaded: Loaded, found: Evidence) -> Evidence:
     return found
 
 
-def _compare_weights(loaded: Loaded, recordings: Sequence[Recording], found: Evidence) -> None:
+def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], found: Evidence) -> None:
     """Say how far average and raw weights are apart, where the checkpoint has both."""
     taken, kind = TAKEN[loaded.sources.weights], OTHER[loaded.sources.weights]
     other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, weights=kind))
@@ -245,7 +251,7 @@ def loss(
     model: Any,
     vocabulary: Vocabulary,
     spec: MelSpec,
-    recordings: Sequence[Recording],
+    recordings: Sequence[EvidenceRecording],
     times: Sequence[float] = TIMES,
     strength: float = 0.0,
     *,
@@ -277,18 +283,18 @@ def loss(
     return float(np.mean(errors))
 
 
-def _tokens(vocabulary: Vocabulary, text: Text, one: Recording) -> Sequence[str]:
+def _tokens(vocabulary: Vocabulary, text: Text, one: EvidenceRecording) -> Sequence[str]:
     reads = vocabulary.tokenizer in ("letters", "simple")  # which may have one case alone
     words = Spelling(vocabulary).read(one.words) if reads else one.words
     return vocabulary.split(text.framed(words), maker(vocabulary.tokenizer, vocabulary.voice))
 
 
-def _is_read(vocabulary: Vocabulary, text: Text, one: Recording) -> bool:
+def _is_read(vocabulary: Vocabulary, text: Text, one: EvidenceRecording) -> bool:
     """True unless most of the words are left out."""
     return not vocabulary.leaves_out or 2 * len(_tokens(vocabulary, text, one)) >= len(one.words)
 
 
-def idle(spec: MelSpec, recordings: Sequence[Recording]) -> float:
+def idle(spec: MelSpec, recordings: Sequence[EvidenceRecording]) -> float:
     """Loss of the recordings' mean spectrum in place of any prediction: variance of mels and of the noise."""
     levels = [log_mel(one.samples(spec.sample_rate_hz), spec) for one in recordings]
     return 1.0 + float(np.mean([mel[int(len(mel) * CONDITION) :].var(axis=0).mean() for mel in levels]))
@@ -306,7 +312,7 @@ def named(arch: Any) -> str:
     return next((family.name for family in NAMED.values() if family.arch == arch), "")
 
 
-def recording_of(path: Path, words: str) -> Recording:
+def recording_of(path: Path, words: str) -> EvidenceRecording:
     """Untrimmed, as those of a corpus are, if it lasts 12 s at most. Raises OSError, InvalidReference."""
     whole = decode(path.read_bytes())
     trimmed = trim(whole)  # refuses silence
@@ -314,4 +320,4 @@ def recording_of(path: Path, words: str) -> Recording:
     wave = kept.mono()
     rms = float(np.sqrt(np.mean(np.square(wave, dtype=np.float64))))
     levelled = wave * np.float32(max(TARGET_RMS / max(rms, MIN_RMS), 1.0))
-    return Recording(path.name, words, lambda rate_hz: resample(levelled, kept.rate_hz, rate_hz))
+    return EvidenceRecording(path.name, words, lambda rate_hz: resample(levelled, kept.rate_hz, rate_hz))

@@ -29,7 +29,7 @@ from export.families import NAMED
 from export.sources.licence import (
     RECORD,
     VOCODER_TERMS,
-    Terms,
+    LicenceTerms,
     is_known,
     licence,
     read_record,
@@ -145,7 +145,7 @@ def fetch(
 def _fetch_all(
     files: Sequence[tuple[str, str]],
     folder: Path,
-    about: Terms,
+    about: LicenceTerms,
     endpoint: str | None,
     say: Callable[[str], None],
     progress: bool,

@@ -145,7 +145,7 @@ def _place(name: str) -> str:
 def export(embed: Embed, detect: Detect, out: Path, source: str) -> None:
     """Write the folder `out`. Raises ExportError, OSError for a full folder."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    manifest = contract.Manifest(RATE_HZ, WINDOW, HOP, embed.subband, THRESHOLD, source, "MIT")
+    manifest = contract.WatermarkManifest(RATE_HZ, WINDOW, HOP, embed.subband, THRESHOLD, source, "MIT")
     with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
         made = Path(scratch) / out.name
         made.mkdir()

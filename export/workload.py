@@ -9,7 +9,7 @@ import torch
 
 from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, FUSED, INT8, Precision
 from export import assemble
-from export.evidence import SEEDS, TIMES, Recording
+from export.evidence import SEEDS, TIMES, EvidenceRecording
 from export.precision import calibration
 from export.progress import Plan, Stage
 from export.proof import oracles, parity
@@ -44,7 +44,7 @@ def plan(
     loaded: assemble.Loaded,
     precision: Precision,
     max_frames: int,
-    recordings: Sequence[Recording],
+    recordings: Sequence[EvidenceRecording],
     *,
     int8_beside: bool = False,
     sampling: str = "auto",
@@ -75,7 +75,7 @@ class _Work:
         self._rows = loaded.sources.sampler.most_rows
         self._readings = [min(frames, max_frames) for _, frames in READINGS]
 
-    def plan(self, recordings: Sequence[Recording]) -> Plan:
+    def plan(self, recordings: Sequence[EvidenceRecording]) -> Plan:
         return Plan([*self._before(recordings), *self._gate()], self.evaluation, RATES)
 
     def evaluation(self, frames: int) -> float:
@@ -83,7 +83,7 @@ class _Work:
         products = frames * (self._products + self._scores * frames)
         return products * S_OF_PRODUCT / torch.get_num_threads()
 
-    def _before(self, recordings: Sequence[Recording]) -> Iterator[Stage]:
+    def _before(self, recordings: Sequence[EvidenceRecording]) -> Iterator[Stage]:
         spec, declared = self._loaded.mel, self._loaded.declaration
         trials = 2 + len(declared.others(self._loaded.given.arch))
         seeds = 1 if len(recordings) > 1 else len(SEEDS)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from appliance.box import backup
-from appliance.box.backup import LISTING, Failure
+from appliance.box.backup import LISTING, BackupFailure
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.durable import locked
@@ -149,7 +149,7 @@ def test_owners_are_found_by_name(tmp_path: Path) -> None:
     assert (tokens.st_uid, tokens.st_gid) == (0, 124)
     nobody = box(tmp_path / "bare")
     (tmp_path / "bare/etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
-    with pytest.raises(Failure, match="/etc/passwd has no f5-appliance: install the package first"):
+    with pytest.raises(BackupFailure, match="/etc/passwd has no f5-appliance: install the package first"):
         backup.restore(nobody, tmp_path / "f", silent)
     assert not tree(tmp_path / "bare")
 
@@ -186,7 +186,7 @@ def test_what_is_not_in_it_is_said(tmp_path: Path) -> None:
     assert "link.pem is a link" in said and "pipe is a link or a device" in said
     assert "tls_key: /root/key.pem lies outside of /etc/f5-appliance" in said
     assert not [e for e in backup.read(tmp_path / "f").entries if "link" in e.name or "/." in e.name]
-    with pytest.raises(Failure, match="is there already"):
+    with pytest.raises(BackupFailure, match="is there already"):
         backup.back_up(here, tmp_path / "f", silent)
 
 
@@ -198,7 +198,7 @@ def test_every_damage_is_seen_before_anything_is_written(tmp_path: Path) -> None
         damaged.append(whole[:place] + bytes([whole[place] ^ 1 << dice.randrange(8)]) + whole[place + 1 :])
     for data in damaged:
         (tmp_path / "g").write_bytes(data)
-        with pytest.raises(Failure):
+        with pytest.raises(BackupFailure):
             backup.restore(other, tmp_path / "g", silent)
     assert not tree(tmp_path / "new")
 
@@ -284,7 +284,7 @@ def test_hostile_archives_are_refused(tmp_path: Path, good: bytes, case: str) ->
     (tmp_path / "f").write_bytes(good)
     rewrite(tmp_path / "f", change)
     other = box(tmp_path / "new")
-    with pytest.raises(Failure, match=expected):
+    with pytest.raises(BackupFailure, match=expected):
         backup.restore(other, tmp_path / "f", silent)
     assert not tree(tmp_path / "new") and not list(tmp_path.rglob("evil"))
 
@@ -306,7 +306,7 @@ def test_a_restore_that_cannot_finish_changes_nothing(
     usage = backup.shutil.disk_usage(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(backup.shutil, "disk_usage", lambda path: usage._replace(free=backup.SPARE_BYTES))
-        with pytest.raises(Failure, match="MB are left on the disk"):
+        with pytest.raises(BackupFailure, match="MB are left on the disk"):
             backup.restore(here, tmp_path / "f", silent)
     chown = os.chown
 

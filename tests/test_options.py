@@ -13,36 +13,36 @@ from appliance.cli import saying
 from appliance.errors import InvalidRequest
 from appliance.gateway.body import Fields
 from appliance.gateway.refusals import Refusal
-from appliance.options import MAX_KEY_CHARACTERS, OPTIONS, Flag, Kind, Option, Options
+from appliance.options import MAX_KEY_CHARACTERS, OPTIONS, Flag, Option, OptionKind, Options
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import check_options
 
 OWN = {"text", "voice", "audio_config"}
 """Fields that are no options."""
 FIELD_TYPES = {
-    FieldDescriptor.CPPTYPE_STRING: {Kind.TEXT, Kind.KEY},
-    FieldDescriptor.CPPTYPE_UINT32: {Kind.WHOLE},
-    FieldDescriptor.CPPTYPE_UINT64: {Kind.WHOLE},
-    FieldDescriptor.CPPTYPE_FLOAT: {Kind.NUMBER},
-    FieldDescriptor.CPPTYPE_ENUM: {Kind.CHOICE},
-    FieldDescriptor.CPPTYPE_BOOL: {Kind.FLAG},
-    FieldDescriptor.CPPTYPE_MESSAGE: {Kind.DURATION, Kind.WORDS},
+    FieldDescriptor.CPPTYPE_STRING: {OptionKind.TEXT, OptionKind.KEY},
+    FieldDescriptor.CPPTYPE_UINT32: {OptionKind.WHOLE},
+    FieldDescriptor.CPPTYPE_UINT64: {OptionKind.WHOLE},
+    FieldDescriptor.CPPTYPE_FLOAT: {OptionKind.NUMBER},
+    FieldDescriptor.CPPTYPE_ENUM: {OptionKind.CHOICE},
+    FieldDescriptor.CPPTYPE_BOOL: {OptionKind.FLAG},
+    FieldDescriptor.CPPTYPE_MESSAGE: {OptionKind.DURATION, OptionKind.WORDS},
 }
-GIVEN: dict[Kind, tuple[str, Any, str]] = {
-    Kind.TEXT: ("de", "de", ""),
-    Kind.KEY: ("mo", "mo", ""),
-    Kind.WHOLE: ("3", 3, "3.5"),
-    Kind.NUMBER: ("2.5", 2.5, "nan"),
-    Kind.DURATION: ("2.5", 2.5, "4000"),
-    Kind.CHOICE: ("low-latency", "low_latency", "middle"),
-    Kind.FLAG: ("true", True, "perhaps"),
+GIVEN: dict[OptionKind, tuple[str, Any, str]] = {
+    OptionKind.TEXT: ("de", "de", ""),
+    OptionKind.KEY: ("mo", "mo", ""),
+    OptionKind.WHOLE: ("3", 3, "3.5"),
+    OptionKind.NUMBER: ("2.5", 2.5, "nan"),
+    OptionKind.DURATION: ("2.5", 2.5, "4000"),
+    OptionKind.CHOICE: ("low-latency", "low_latency", "middle"),
+    OptionKind.FLAG: ("true", True, "perhaps"),
 }
 """What is written, its value, and what is wrong or ""."""
 
 
-def option(kind: Kind) -> Option:
-    between = (0.0, 3_600.0) if kind in (Kind.WHOLE, Kind.NUMBER, Kind.DURATION) else None
-    choices = ("upstream", "low_latency") if kind is Kind.CHOICE else ()
+def option(kind: OptionKind) -> Option:
+    between = (0.0, 3_600.0) if kind in (OptionKind.WHOLE, OptionKind.NUMBER, OptionKind.DURATION) else None
+    choices = ("upstream", "low_latency") if kind is OptionKind.CHOICE else ()
     return Option("mine", kind, between=between, choices=choices, http="mine", flag=Flag("--mine", "mine"))
 
 
@@ -62,11 +62,11 @@ def test_the_rows_are_the_fields_of_a_request() -> None:
 @pytest.mark.parametrize("one", OPTIONS, ids=lambda one: one.field)
 def test_the_daemon_refuses_what_a_row_does_not_allow(one: Option) -> None:
     wrong: Any = None
-    if one.kind is Kind.KEY:
+    if one.kind is OptionKind.KEY:
         wrong = "x" * (MAX_KEY_CHARACTERS + 1)
-    elif one.kind is Kind.CHOICE and one.own != "encoding":  # which the encoder refuses
+    elif one.kind is OptionKind.CHOICE and one.own != "encoding":  # which the encoder refuses
         wrong = 99
-    elif one.kind is Kind.DURATION:
+    elif one.kind is OptionKind.DURATION:
         wrong = timedelta(hours=2)
     elif one.between is not None and one.own != "seed":  # whose field holds no more
         wrong = one.between[1] + 1
@@ -74,7 +74,7 @@ def test_the_daemon_refuses_what_a_row_does_not_allow(one: Option) -> None:
     if wrong is None:
         check_options(message)
         return
-    part = {one.own: int(wrong) if one.kind is Kind.WHOLE else wrong}
+    part = {one.own: int(wrong) if one.kind is OptionKind.WHOLE else wrong}
     message = pb.SynthesizeRequest(**({"audio_config": part} if one.field != one.own else part))
     with pytest.raises(InvalidRequest) as refused:
         check_options(message)
@@ -82,7 +82,7 @@ def test_the_daemon_refuses_what_a_row_does_not_allow(one: Option) -> None:
 
 
 @pytest.mark.parametrize("kind", GIVEN)
-def test_a_parameter_of_each_kind_is_read_by_its_row(kind: Kind) -> None:
+def test_a_parameter_of_each_kind_is_read_by_its_row(kind: OptionKind) -> None:
     text, value, wrong = GIVEN[kind]
     given = text.replace("-", "_")
     assert Fields({"mine": given}).option(option(kind), "mine") == value
@@ -90,18 +90,18 @@ def test_a_parameter_of_each_kind_is_read_by_its_row(kind: Kind) -> None:
     if wrong:
         with pytest.raises(Refusal, match=r"^mine: "):
             Fields({"mine": wrong}).option(option(kind), "mine")
-    if kind is Kind.FLAG:
+    if kind is OptionKind.FLAG:
         assert Fields({"mine": "false"}).option(option(kind), "mine") is False
 
 
 @pytest.mark.parametrize("kind", GIVEN)
-def test_a_flag_of_each_kind_is_read_by_its_row(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_of_each_kind_is_read_by_its_row(kind: OptionKind, monkeypatch: pytest.MonkeyPatch) -> None:
     text, value, _ = GIVEN[kind]
     monkeypatch.setattr(saying, "OPTIONS", (option(kind),))
     parser = argparse.ArgumentParser()
     saying.add_say(parser)
-    written = ["--mine"] if kind is Kind.FLAG else ["--mine", text]
+    written = ["--mine"] if kind is OptionKind.FLAG else ["--mine", text]
     assert parser.parse_args(["hi", "--voice", "ann", *written]).mine == (
-        text if kind is Kind.CHOICE else value
+        text if kind is OptionKind.CHOICE else value
     )
     assert not parser.parse_args(["hi", "--voice", "ann"]).mine

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from appliance.audio.matching import Span, matched
-from appliance.audio.words import Word, spans
+from appliance.audio.words import TimedWord, spans
 
 
-def written_spans(written: str, spoken: Sequence[Word]) -> list[Span]:
+def written_spans(written: str, spoken: Sequence[TimedWord]) -> list[Span]:
     """(begin, end) in characters of `written` for each word, both rising.
 
     Words that are equal but for case and punctuation are matched in order. What lies between two matches was

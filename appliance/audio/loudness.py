@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from appliance.request import AS_MADE, FloatArray, Level
+from appliance.request import AS_MADE, FloatArray, ReplyLevel
 
 FILTER_HZ = 48_000
 K_FILTER = (
@@ -60,7 +60,7 @@ def loudness(samples: FloatArray, rate_hz: int) -> float:
     return OFFSET_LU + 10 * math.log10(power.mean())
 
 
-def levelled(samples: FloatArray, rate_hz: int, level: Level) -> FloatArray:
+def levelled(samples: FloatArray, rate_hz: int, level: ReplyLevel) -> FloatArray:
     """(samples,) of a segment at its level, with no true peak above CEILING; as they are without a level."""
     if level == AS_MADE:
         return samples

@@ -16,21 +16,21 @@ from appliance.audio.loudness import levelled
 from appliance.audio.marking import MARK
 from appliance.contract.bundle import Manifest
 from appliance.encodings import Encoding
-from appliance.request import AS_MADE, FloatArray, Level, SegmentAudio
+from appliance.request import AS_MADE, FloatArray, ReplyLevel, SegmentAudio
 
 SHORT_SAMPLES = 1 << 16
 """2.7 s, which take a millisecond on the event loop; four where every peak is limited."""
 THREADS = 2
 
 
-class Reply:
+class ReplyAudio:
     def __init__(
         self,
         manifest: Manifest,
         encoding: Encoding,
         rate_hz: int,
         message_s: float,
-        level: Level = AS_MADE,
+        level: ReplyLevel = AS_MADE,
         mark: str = MARK,
     ) -> None:
         """`message_s`: longest audio of one message."""

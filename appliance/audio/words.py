@@ -35,7 +35,7 @@ _PAUSE = re.compile(r"[,.?!;:…，。？！；：、—]\W*$")
 
 
 @dataclass(frozen=True)
-class Word:
+class TimedWord:
     """Seconds are the reply's."""
 
     text: str
@@ -44,13 +44,13 @@ class Word:
     end_s: float
     segment: int
 
-    def moved(self, seconds: float, segments: int) -> Word:
-        return Word(self.text, self.start_s + seconds, self.end_s + seconds, self.segment + segments)
+    def moved(self, seconds: float, segments: int) -> TimedWord:
+        return TimedWord(self.text, self.start_s + seconds, self.end_s + seconds, self.segment + segments)
 
 
-def planned(segments: Sequence[Segment]) -> list[Word]:
+def planned(segments: Sequence[Segment]) -> list[TimedWord]:
     """Estimate, in order and without overlap."""
-    words: list[Word] = []
+    words: list[TimedWord] = []
     for segment, start_s in zip(segments, starts_s(segments), strict=True):
         sound_s, texts = segment.audio_s - segment.pause_s, split(segment.text)
         spoken = _spoken(segment, texts)
@@ -66,7 +66,7 @@ def starts_s(segments: Sequence[Segment]) -> list[float]:
     return list(itertools.accumulate((segment.audio_s for segment in segments), initial=0.0))[:-1]
 
 
-def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: int) -> list[Word]:
+def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: int) -> list[TimedWord]:
     """Time the words by the segment's (samples,), which begin at `start_s` of the reply.
 
     Pauses are matched to the punctuation near them. The cross-fade is left out.
@@ -77,7 +77,7 @@ def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: i
     begin_s, end_s = sounds[0][0], sounds[-1][1]
     pauses = [(left[1], right[0]) for left, right in itertools.pairwise(sounds)]
     spoken = _spoken(segment, texts)
-    words: list[Word] = []
+    words: list[TimedWord] = []
     for number, text in enumerate(texts[:-1], 1):
         if not _PAUSE.search(text):
             continue
@@ -136,7 +136,7 @@ def _spoken(segment: Segment, texts: Sequence[str]) -> list[tuple[float, float]]
 
 def _spread(
     texts: Sequence[str], spoken: Sequence[tuple[float, float]], begin_s: float, end_s: float, segment: int
-) -> list[Word]:
+) -> list[TimedWord]:
     """Words from `begin_s` to `end_s`, as they are `spoken` beside each other."""
     if not texts:
         return []
@@ -146,7 +146,7 @@ def _spread(
         return min(begin_s + (end_s - begin_s) * (place - first) / (last - first), end_s)
 
     pairs = zip(texts, spoken, strict=True)
-    return [Word(text, at(begin), at(end), segment) for text, (begin, end) in pairs]
+    return [TimedWord(text, at(begin), at(end), segment) for text, (begin, end) in pairs]
 
 
 def _nearest(pauses: Sequence[tuple[float, float]], expected_s: float) -> tuple[float, float] | None:

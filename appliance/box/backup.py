@@ -61,15 +61,15 @@ NAMED = re.compile(r"\s+(tls_certificate|tls_key|tls_clients|tokens|folder):\s*[
 """A key of the configuration that may name files elsewhere."""
 
 Say = Callable[[str], None]
-Owners = Mapping["Entry", tuple[int, int]]
+Owners = Mapping["ArchiveEntry", tuple[int, int]]
 
 
-class Failure(Exception):
+class BackupFailure(Exception):
     """One line: the failure and the remedy."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArchiveEntry:
     name: str
     """PART/… or PART."""
     folder: bool
@@ -102,14 +102,14 @@ class Backup:
     """E.g. p3701-0005; empty where it was no Jetson."""
     version: str
     """Version of f5-appliance, if installed as a package."""
-    entries: tuple[Entry, ...]
+    entries: tuple[ArchiveEntry, ...]
 
     @property
     def parts(self) -> tuple[str, ...]:
         """Parts in the backup, in order."""
         return tuple(dict.fromkeys(entry.part for entry in self.entries))
 
-    def of(self, part: str) -> list[Entry]:
+    def of(self, part: str) -> list[ArchiveEntry]:
         return [entry for entry in self.entries if entry.part == part]
 
     def describe(self, say: Say) -> None:
@@ -125,7 +125,7 @@ class Backup:
 def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     """Raises Failure, OSError."""
     if os.path.lexists(file):
-        raise Failure(f"{file} is there already: name another, or remove it")
+        raise BackupFailure(f"{file} is there already: name another, or remove it")
     voices = _place(box, paths.VOICES)
     with locked(voices, fcntl.LOCK_SH) if voices.is_dir() else contextlib.nullcontext():
         backup = _collect(box, say)
@@ -139,7 +139,7 @@ def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
 
 def _collect(box: Box, say: Say) -> Backup:
     users, groups = _names(box, paths.USERS), _names(box, paths.GROUPS)
-    entries: list[Entry] = []
+    entries: list[ArchiveEntry] = []
     for part, path in PARTS.items():
         place = _place(box, path)
         if not place.is_dir():
@@ -149,7 +149,7 @@ def _collect(box: Box, say: Say) -> Backup:
             state, folder = found.stat(), found.is_dir()
             owners = users.get(state.st_uid, ""), groups.get(state.st_gid, "")
             content = (0, "") if folder else (state.st_size, sha256(found))
-            entries.append(Entry(inside, folder, state.st_mode & 0o777, *owners, *content))
+            entries.append(ArchiveEntry(inside, folder, state.st_mode & 0o777, *owners, *content))
     _report_files_elsewhere(box, say)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(box.wall()))
     return Backup(created, platform.identify(box.root).module, _version(box), tuple(entries))
@@ -187,7 +187,7 @@ def _packed(box: Box, backup: Backup) -> bytes:
             if not entry.folder:
                 data = _inside(places, entry).read_bytes()
                 if hashlib.sha256(data).hexdigest() != entry.sha256:
-                    raise Failure(f"{entry.name} changed while it was read: try again")
+                    raise BackupFailure(f"{entry.name} changed while it was read: try again")
                 _add(tar, entry.name, data)
     return buffer.getvalue()
 
@@ -200,7 +200,7 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 # Reading.
 
-Members = Iterator[tuple[Entry, bytes]]
+Members = Iterator[tuple[ArchiveEntry, bytes]]
 
 
 def read(file: Path) -> Backup:
@@ -218,15 +218,15 @@ def _opened(file: Path) -> Iterator[tuple[Backup, Members]]:
         with gzip.open(file) as plain, tarfile.open(fileobj=plain, mode="r:") as tar:
             first = tar.next()
             if first is None or first.name != LISTING or not first.isreg() or first.size > LISTING_BYTES:
-                raise Failure(f"{file}: no backup of f5-backup: it does not begin with {LISTING}")
+                raise BackupFailure(f"{file}: no backup of f5-backup: it does not begin with {LISTING}")
             backup = _parse(file, _data(tar, first))
             yield backup, _members(file, tar, backup)
             # Read to the end, where gzip has its checksum.
             if len(plain.read(BLOCK_BYTES)) == BLOCK_BYTES:
-                raise Failure(f"{file}: more lies behind its end; do not use it")
+                raise BackupFailure(f"{file}: more lies behind its end; do not use it")
     except DAMAGED as error:
         why = " ".join(str(error).split())
-        raise Failure(f"{file}: damaged, or no backup ({why}); copy it again") from error
+        raise BackupFailure(f"{file}: damaged, or no backup ({why}); copy it again") from error
 
 
 def _data(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -240,17 +240,19 @@ def _members(file: Path, tar: tarfile.TarFile, backup: Backup) -> Members:
     for entry in (entry for entry in backup.entries if not entry.folder):
         member = tar.next()
         if member is None:
-            raise Failure(f"{file}: cut off: {entry.name} is not in it; copy it again")
+            raise BackupFailure(f"{file}: cut off: {entry.name} is not in it; copy it again")
         if member.name != entry.name or not member.isreg() or member.size != entry.size:
-            raise Failure(
+            raise BackupFailure(
                 f"{file}: {shown(member.name)} is not what is listed there: {entry.name}; do not use it"
             )
         data = _data(tar, member)
         if hashlib.sha256(data).hexdigest() != entry.sha256:
-            raise Failure(f"{file}: {entry.name} is damaged: its hash is another; copy the backup again")
+            raise BackupFailure(
+                f"{file}: {entry.name} is damaged: its hash is another; copy the backup again"
+            )
         yield entry, data
     if (more := tar.next()) is not None:
-        raise Failure(f"{file}: {shown(more.name)} is not listed; do not use it")
+        raise BackupFailure(f"{file}: {shown(more.name)} is not listed; do not use it")
 
 
 def _parse(file: Path, text: bytes) -> Backup:
@@ -258,7 +260,7 @@ def _parse(file: Path, text: bytes) -> Backup:
     raw = json.loads(text)
     given = raw.get("format") if isinstance(raw, dict) else None
     if given != FORMAT:
-        raise Failure(f"{file}: of format {shown(given)}, this f5-backup reads {FORMAT}; update first")
+        raise BackupFailure(f"{file}: of format {shown(given)}, this f5-backup reads {FORMAT}; update first")
     backup: Backup = from_mapping(Backup, raw, where=LISTING, error=ValueError, ignore_unknown=True)
     known: dict[str, bool] = {}
     """Name → is a folder."""
@@ -288,7 +290,9 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     for part, place in places.items():
         free = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
         if (needed := sum(entry.size for entry in backup.of(part)) + SPARE_BYTES) > free:
-            raise Failure(f"{place}: needs {needed / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are left on the disk")
+            raise BackupFailure(
+                f"{place}: needs {needed / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are left on the disk"
+            )
     backup.describe(say)
     if dry_run:
         for place in places.values():
@@ -300,7 +304,7 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     staged = {part: Path(f"{place}.restoring-{stamp}-{_inode(place)}") for part, place in places.items()}
     aside = {part: Path(f"{place}.before-{stamp}") for part, place in places.items()}
     if taken := next((str(new) for new in (*staged.values(), *aside.values()) if os.path.lexists(new)), ""):
-        raise Failure(f"{taken} is there already: wait a second, and try again")
+        raise BackupFailure(f"{taken} is there already: wait a second, and try again")
     try:
         with contextlib.ExitStack() as stack:
             for new in staged.values():
@@ -319,14 +323,14 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     say("the daemon takes it over after: sudo systemctl restart f5-appliance")
 
 
-def _owner(box: Box, entry: Entry) -> tuple[int, int]:
+def _owner(box: Box, entry: ArchiveEntry) -> tuple[int, int]:
     """Find uid and gid by name. Raises Failure."""
     numbers = []
     for path, name in ((paths.USERS, entry.user), (paths.GROUPS, entry.group)):
         ids = {known: number for number, known in _names(box, path).items()}
         known = name if name in ids else OWNERS[entry.part]
         if known not in ids:
-            raise Failure(f"{path} has no {known}: install the package first")
+            raise BackupFailure(f"{path} has no {known}: install the package first")
         numbers.append(ids[known])
     return numbers[0], numbers[1]
 
@@ -338,7 +342,7 @@ def _stage(file: Path, backup: Backup, staged: Mapping[str, Path], owners: Owner
             _inside(staged, entry).mkdir(mode=0o700)
     with _opened(file) as (again, members):
         if again != backup:
-            raise Failure(f"{file} changed while it was read: try again")
+            raise BackupFailure(f"{file} changed while it was read: try again")
         for entry, data in members:
             if entry in owners:
                 _inside(staged, entry).write_bytes(data)
@@ -349,7 +353,7 @@ def _stage(file: Path, backup: Backup, staged: Mapping[str, Path], owners: Owner
         sync(path)
 
 
-def _inside(places: Mapping[str, Path], entry: Entry) -> Path:
+def _inside(places: Mapping[str, Path], entry: ArchiveEntry) -> Path:
     return places[entry.part] / PurePosixPath(entry.name).relative_to(entry.part)
 
 
@@ -418,7 +422,7 @@ def main(name: str, description: str, act: Callable[..., None]) -> int:
     try:
         act(open_box(options.sysroot, options.tools), options.file, print, dry_run=options.dry_run)
         return 0
-    except Failure as error:
+    except BackupFailure as error:
         print(f"{name}: {error}", file=sys.stderr)
     except OSError as error:
         sudo = ": run it with sudo" if isinstance(error, PermissionError) else ""

@@ -17,7 +17,7 @@ CRASHES = 3
 Say = Callable[[str], None]
 
 
-class Lines:
+class NewLines:
     """Passes on a line whose beginning, up to a colon, is new; the last again after PERIOD_S without one."""
 
     def __init__(self, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,7 +41,7 @@ def start_daemon(box: Box, say: Say, patience_s: float = math.inf) -> str:
     """Start the daemon and follow it until it is ready. Returns what went wrong, or an empty string."""
     box.tools.execute("systemctl", "reset-failed", UNIT)
     begun = box.uptime()
-    first, lines = unit(box, UNIT), Lines(say, box.uptime)
+    first, lines = unit(box, UNIT), NewLines(say, box.uptime)
     ran = box.tools.execute("systemctl", "start", "--no-block", UNIT)
     if ran.code:
         return f"the daemon cannot be started: {ran.summary}"

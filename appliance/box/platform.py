@@ -43,7 +43,7 @@ SMALL = {
 
 
 @dataclass(frozen=True)
-class Refusal:
+class PlatformRefusal:
     problem: str
     supported: str = SUPPORTED
     by_flashing: bool = False
@@ -85,23 +85,23 @@ class Platform:
         return "R" + ".".join(map(str, self.l4t)) if self.l4t else ""
 
     @property
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> PlatformRefusal | None:
         """None when the machine is supported."""
         if not self.is_jetson:
-            return Refusal(f"this is no Jetson: {paths.COMPATIBLE} names no Tegra")
+            return PlatformRefusal(f"this is no Jetson: {paths.COMPATIBLE} names no Tegra")
         if self.soc != SOC:
-            return Refusal(f"the processor is {self.soc}, not {SOC} (Orin)")
+            return PlatformRefusal(f"the processor is {self.soc}, not {SOC} (Orin)")
         if self.small:
-            return Refusal(f"the module is {self.small}, for which this appliance is not made")
+            return PlatformRefusal(f"the module is {self.small}, for which this appliance is not made")
         if not self.l4t:
             problem = f"{paths.RELEASE} is absent or names no release, so JetPack is unknown"
-            return Refusal(problem, by_flashing=True)
+            return PlatformRefusal(problem, by_flashing=True)
         major, minor = (*self.l4t, 0)[:2]
         if minor >= OLDEST.get(major, 10**6):
             return None
         known = f"JetPack {self.jetpack}" if self.jetpack else "a JetPack that this release does not know"
         problem = f"L4T {self.release} is {known}, which is not supported"
-        return Refusal(problem, f"{SUPPORTED}: flash the box with one", by_flashing=True)
+        return PlatformRefusal(problem, f"{SUPPORTED}: flash the box with one", by_flashing=True)
 
 
 def identify(root: Root) -> Platform:

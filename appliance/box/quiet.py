@@ -49,7 +49,7 @@ class _Change:
 
 
 @dataclass(frozen=True)
-class _Record(Ranged):
+class _QuietRecord(Ranged):
     """The fields are the keys of the file."""
 
     schema: Annotated[int, Between(SCHEMA, SCHEMA)]
@@ -137,7 +137,7 @@ def undo(box: Box, *, dry_run: bool, say: Say) -> None:
         _write_state(box.root, path, before)
     _reload(box, files)
     if held:
-        _write_record(box, _Record(SCHEMA, {}, held))
+        _write_record(box, _QuietRecord(SCHEMA, {}, held))
         _mark(box, "unhold", held)
     box.root.unresolved(paths.QUIET).unlink(missing_ok=True)
 
@@ -196,15 +196,15 @@ def _reload(box: Box, files: Mapping[str, State]) -> None:
         box.tools.execute("systemctl", "try-restart", "systemd-journald.service")
 
 
-def _write_record(box: Box, record: _Record) -> None:
+def _write_record(box: Box, record: _QuietRecord) -> None:
     box.root.replace(paths.QUIET, json.dumps(asdict(record), indent=1) + "\n", mode=0o600)
 
 
-def _read_record(box: Box) -> _Record:
+def _read_record(box: Box) -> _QuietRecord:
     """Raises QuietError, OSError."""
     if not box.root.is_private(paths.QUIET):
-        return _Record(SCHEMA, {}, ())
+        return _QuietRecord(SCHEMA, {}, ())
     try:
-        return box.root.load(paths.QUIET, _Record)
+        return box.root.load(paths.QUIET, _QuietRecord)
     except ValueError as error:
         raise QuietError(f"{paths.QUIET} is damaged: move it away") from error

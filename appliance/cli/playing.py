@@ -130,7 +130,7 @@ def _aplay(rate_hz: int) -> Callable[[bytes | None], None]:
     return write
 
 
-class Progress:
+class SegmentBar:
     """Bar on standard error for a text of several segments, where that is a terminal."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ Kind = Literal["same", "add", "update", "replace", "remove", "extra"]
 
 
 @dataclass(frozen=True)
-class Step:
+class VoiceChange:
     """Change to one voice or style of another box."""
 
     kind: Kind
@@ -29,7 +29,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Source:
+class ReplicaSource:
     folder: Path
     voices: Mapping[Place, Recorded]
     """With their styles."""
@@ -37,7 +37,7 @@ class Source:
     """Problems of those that are neither copied nor removed, nor are their styles."""
 
 
-def read_source(folder: Path) -> Source:
+def read_source(folder: Path) -> ReplicaSource:
     """Read every voice and compare its audio with its hash. Raises StorageError."""
     voices: dict[Place, Recorded] = {}
     damaged: dict[Place, str] = {}
@@ -53,10 +53,10 @@ def read_source(folder: Path) -> Source:
         if Place(voice) in voices:
             for style in style_names(folder, voice):
                 read(Place(voice, style))
-    return Source(folder, voices, damaged)
+    return ReplicaSource(folder, voices, damaged)
 
 
-def plan(source: Source, there: Iterable[client.Voice], *, remove: bool) -> list[Step]:
+def plan(source: ReplicaSource, there: Iterable[client.Voice], *, remove: bool) -> list[VoiceChange]:
     """Steps that make another box's voices equal to these, a voice before its styles."""
     found: dict[Place, client.Voice | client.Style] = {}
     for voice in there:
@@ -70,7 +70,9 @@ def plan(source: Source, there: Iterable[client.Voice], *, remove: bool) -> list
         if place.voice not in gone and (place == whole or whole in kinds):
             kinds[place] = "remove" if remove else "extra"
     kinds.update({place: "add" for place in source.voices if place.style and place.voice in gone})
-    return [Step(kinds[place], place) for place in sorted(kinds, key=lambda it: (it.voice, it.style or ""))]
+    return [
+        VoiceChange(kinds[place], place) for place in sorted(kinds, key=lambda it: (it.voice, it.style or ""))
+    ]
 
 
 def _kind(here: Recorded, there: client.Voice | client.Style | None) -> Kind:
@@ -82,7 +84,9 @@ def _kind(here: Recorded, there: client.Voice | client.Style | None) -> Kind:
     return "update" if any(getattr(here, f) != getattr(there, f) for f in notes) else "same"
 
 
-def apply(steps: Iterable[Step], source: Source, box: Client) -> Iterator[tuple[Step, str]]:
+def apply(
+    steps: Iterable[VoiceChange], source: ReplicaSource, box: Client
+) -> Iterator[tuple[VoiceChange, str]]:
     """Take the steps; yields each with its error, or "". Raises StorageError for a damaged voice."""
     for step in steps:
         try:
@@ -93,7 +97,7 @@ def apply(steps: Iterable[Step], source: Source, box: Client) -> Iterator[tuple[
             yield step, ""
 
 
-def _take(step: Step, source: Source, box: Client) -> None:
+def _take(step: VoiceChange, source: ReplicaSource, box: Client) -> None:
     place = step.place
     if step.kind == "remove":
         _remove(box, place)

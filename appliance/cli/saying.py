@@ -29,13 +29,13 @@ from appliance.client import (
     Utterance,
 )
 from appliance.encodings import SUFFIXES, EncodingName
-from appliance.options import ENCODINGS, OPTIONS, Kind, Options
+from appliance.options import ENCODINGS, OPTIONS, OptionKind, Options
 from appliance.rpc.appliance_pb2 import UtteranceState
 
 if TYPE_CHECKING:
     from appliance.cli.playing import Player
 
-NUMBERS = {Kind.WHOLE: int, Kind.NUMBER: float, Kind.DURATION: float}
+NUMBERS = {OptionKind.WHOLE: int, OptionKind.NUMBER: float, OptionKind.DURATION: float}
 
 
 def add_say(parser: argparse.ArgumentParser) -> None:
@@ -46,9 +46,9 @@ def add_say(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--encoding", choices=ENCODINGS, help="absent: by the suffix of FILE")
     parser.add_argument("--stream", action="store_true", help="receive the audio while it is made")
     for option in OPTIONS:
-        if option.kind is Kind.WORDS:
+        if option.kind is OptionKind.WORDS:
             add_pronounce(parser)
-        elif option.flag is not None and option.kind is Kind.FLAG:
+        elif option.flag is not None and option.kind is OptionKind.FLAG:
             parser.add_argument(
                 option.flag.name,
                 dest=option.name,
@@ -121,9 +121,9 @@ def _receive(
     daemon: Client, text: str, options: argparse.Namespace, request: Options, player: Player | None = None
 ) -> Reply:
     """Receive a reply while it is made, and play it."""
-    from appliance.cli.playing import Progress
+    from appliance.cli.playing import SegmentBar
 
-    progress, rate_hz = Progress(), 0
+    progress, rate_hz = SegmentBar(), 0
 
     def each(event: Event) -> None:
         nonlocal rate_hz
@@ -156,7 +156,7 @@ def _request(options: argparse.Namespace, encoding: EncodingName) -> Options:
     for option in OPTIONS:
         if option.flag is not None:
             value = getattr(options, option.name)
-            is_choice = option.kind is Kind.CHOICE and value
+            is_choice = option.kind is OptionKind.CHOICE and value
             request[option.name] = value.replace("-", "_") if is_choice else value  # type: ignore[literal-required]
     return request
 

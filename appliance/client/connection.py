@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2_grpc
 
 from appliance.addresses import LOOPBACK_GRPC
 from appliance.client.messages import synthesize_request
-from appliance.client.retries import Attempts, Lines
+from appliance.client.retries import Attempts, ChannelOrder
 from appliance.options import Options
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
@@ -70,7 +70,7 @@ class ClientBase:
         """
         self.address = address
         self._connection = _connect(self._grpc, address, credentials, own_connection, self._interceptors())
-        self._retries, self._lines = retries, Lines()
+        self._retries, self._lines = retries, ChannelOrder()
         self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
         # As a stream of one message, which it is on the wire: its metadata comes before the answer.
         self._synthesize = self._connection.unary_stream(

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from appliance.audio.tags import KEY
 from appliance.audio.wav import SAMPLE_BYTES
-from appliance.options import OPTIONS, SHORT, Kind, Option, Options
+from appliance.options import OPTIONS, SHORT, Option, OptionKind, Options
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.appliance_pb2 import (
     End,
@@ -84,11 +84,11 @@ def synthesize_request(text: str, voice: str, options: Options) -> pb.Synthesize
 
 
 def _in_message(option: Option, value: Any) -> Any:
-    if option.kind is Kind.CHOICE:
+    if option.kind is OptionKind.CHOICE:
         return value.upper()
-    if option.kind is Kind.DURATION:
+    if option.kind is OptionKind.DURATION:
         return timedelta(seconds=value)
-    return bool(value) if option.kind is Kind.FLAG else value
+    return bool(value) if option.kind is OptionKind.FLAG else value
 
 
 def event_of(message: pb.StreamSynthesizeResponse | pb.SessionResponse) -> Event:

@@ -25,7 +25,7 @@ LOOK_S = 0.02
 """Interval at which a request looks at those before it on its channel."""
 
 
-class Lines:
+class ChannelOrder:
     """Requests of each serial channel that await the daemon, in the order of their calls."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Attempts:
     """For all attempts together."""
     retries: int
     address: str
-    lines: Lines = field(default_factory=Lines)
+    lines: ChannelOrder = field(default_factory=ChannelOrder)
     hold_s: float | None = None
     """Seconds for which a daemon that is away is awaited without `retries`, until the first audio; None:
     HOLD_S on a serial channel, until it is admitted."""

@@ -88,7 +88,7 @@ class Shapes(Ranged):
     """D."""
     time_rows: Count
     upsampling: graphs.Upsampling
-    kept: graphs.Kept | None = None
+    kept: graphs.KeptSizes | None = None
     """Sizes of a reference's states that steps reuse; None: they compute it anew, and sampling is `exact`."""
 
 

@@ -74,7 +74,7 @@ class GraphSpec:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptSizes:
     """Sizes of a reference's states in the layers of a Zipformer, each at its own rate.
 
     Keys, the gated values of the non-linear attention, and twice values and the last frames before a
@@ -119,7 +119,7 @@ class Dimensions:
     """Rows of one time value; 0: the AdaLN rows of `depth` blocks."""
     keeps_keys: bool = True
     """Steps have a reference on a known path, with keys and values: `step_keys` and `step_reply`."""
-    kept: Kept | None = None
+    kept: KeptSizes | None = None
     """States of layers that are no blocks of a DiT. There the unguided row has the reference too."""
 
     @property

@@ -20,7 +20,7 @@ EMBED, DETECT = "embed.onnx", "detect.onnx"
 
 
 @dataclass(frozen=True)
-class Manifest(Ranged):
+class WatermarkManifest(Ranged):
     sample_rate_hz: Annotated[int, AtLeast(1)]
     window: Annotated[int, AtLeast(2)]
     """Samples of a Hann window, of which a frame is the spectrum."""
@@ -46,12 +46,12 @@ class Manifest(Ranged):
         }
 
 
-def read(folder: Path) -> Manifest:
+def read(folder: Path) -> WatermarkManifest:
     """Read a folder's manifest and check the hash of every file. Raises ConfigError naming what is wrong."""
     path = folder / MANIFEST
     try:
         raw = parse_yaml(path.read_bytes(), path, BundleError)
-        manifest: Manifest = from_mapping(Manifest, raw, where=str(path), error=BundleError)
+        manifest: WatermarkManifest = from_mapping(WatermarkManifest, raw, where=str(path), error=BundleError)
         if missing := manifest.graphs.keys() - manifest.files:
             raise BundleError(f"{path}: files: must have {', '.join(sorted(missing))}")
         check_files(folder, manifest.files, "watermark")
@@ -63,7 +63,7 @@ def read(folder: Path) -> Manifest:
     return manifest
 
 
-def write(folder: Path, manifest: Manifest) -> None:
+def write(folder: Path, manifest: WatermarkManifest) -> None:
     """Hash the folder's files and write the manifest."""
     files = {path.name: File(sha256(path), path.stat().st_size) for path in sorted(folder.glob("*.onnx*"))}
     text = yaml.safe_dump(to_plain(replace(manifest, files=files)), sort_keys=False, width=110)

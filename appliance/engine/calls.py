@@ -32,7 +32,7 @@ class StepCall:
 
 
 @dataclass(frozen=True)
-class Calls:
+class BackendCalls:
     """Calls on one backend. Holds no graph: the estimates outlive an engine that rests."""
 
     frame_multiple: int

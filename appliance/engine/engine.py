@@ -16,7 +16,7 @@ from appliance.contract.graphs import CONTEXT, STEPS, TAIL, signatures
 from appliance.contract.limits import MAX_NFE
 from appliance.contract.schedule import check_nfe
 from appliance.engine.backend import Arithmetic, Backend, Graph, HostArray, Ranges
-from appliance.engine.calls import Calls, Steps, padded
+from appliance.engine.calls import BackendCalls, Steps, padded
 from appliance.engine.condition import Conditioner
 from appliance.engine.costs import TRUSTED, CostTable
 from appliance.engine.flow import Flow, LaneState
@@ -83,7 +83,7 @@ class Synthesizer:
         # Memory of a CPU is taken when it is first written.
         beside = longest if backend.frame_multiple == 1 else self.longest_reference
         table = self._modulation.table
-        calls = Calls(backend.frame_multiple, backend.max_batch, manifest.sampler, d)
+        calls = BackendCalls(backend.frame_multiple, backend.max_batch, manifest.sampler, d)
         self._flow = Flow(backend, d, load, table, longest, beside, lanes, manifest.sampler, calls)
         vocoder, mel = manifest.vocoder, manifest.mel
         self._decoder = Decoder(load("vocoder"), backend, vocoder, mel.hop, mel.mels, longest)

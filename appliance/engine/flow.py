@@ -12,8 +12,8 @@ from appliance.contract.graphs import CONTEXT, KEYED, Dimensions, signatures
 from appliance.contract.sampler import Sampler
 from appliance.contract.schedule import noise
 from appliance.engine.backend import Backend, Bound, Graph, Tensor
-from appliance.engine.calls import Calls, StepCall, changes, joined_calls, padded, unguided
-from appliance.engine.rows import PADDED, Rows
+from appliance.engine.calls import BackendCalls, StepCall, changes, joined_calls, padded, unguided
+from appliance.engine.rows import PADDED, SharedRows
 from appliance.request import FloatArray, Segment
 
 RELEASE_FRAMES = 1024
@@ -26,7 +26,7 @@ WORTH_CAPTURING = 4
 class Places:
     """Memory of a lane."""
 
-    rows: dict[tuple[int, bool], Rows] = field(default_factory=dict)
+    rows: dict[tuple[int, bool], SharedRows] = field(default_factory=dict)
     """By part and presence of a reference."""
     unguided: dict[int, Tensor] = field(default_factory=dict)
     """(longest, D) conditions by their place in `Sampler.conditions`, where the unguided row has several."""
@@ -38,7 +38,7 @@ class LaneState:
 
     segment: Segment
     place: Places
-    parts: list[Rows]
+    parts: list[SharedRows]
     """The conditional row and, guided by two, the unconditional one; one part where they share calls."""
     start: int
     """First frame with latents: 0, or with `short` sampling the reference's end in whole strides."""
@@ -65,7 +65,7 @@ class LaneState:
         return self.segment.frames - self.start
 
     @property
-    def referring(self) -> list[Rows]:
+    def referring(self) -> list[SharedRows]:
         """Parts with a reference."""
         return [rows for rows in self.parts if rows.reference]
 
@@ -82,9 +82,9 @@ class Flow:
     longest_reference: int  # frames
     max_lanes: int
     sampler: Sampler
-    calls: Calls
+    calls: BackendCalls
     _graphs: dict[str, Graph] = field(default_factory=dict)
-    _batch: Rows | None = None
+    _batch: SharedRows | None = None
 
     def __post_init__(self) -> None:
         longest = padded(self.max_frames, self.backend.frame_multiple)
@@ -136,7 +136,7 @@ class Flow:
 
         Raises EngineFault; lanes that did not advance keep their latents.
         """
-        parts: list[Rows] = []
+        parts: list[SharedRows] = []
         calls: list[StepCall] = []
         times: list[int] = []
         for lane in lanes:
@@ -187,7 +187,7 @@ class Flow:
     def close(self, lane: LaneState) -> None:
         self._free.append(lane.place)
 
-    def _rows(self, place: Places, number: int, call: StepCall) -> Rows:
+    def _rows(self, place: Places, number: int, call: StepCall) -> SharedRows:
         has_reference = call.graph in KEYED
         key = (number, has_reference)
         if key not in place.rows:
@@ -196,15 +196,15 @@ class Flow:
             place.rows[key] = self._allocate(names, most)
         return place.rows[key]
 
-    def batch(self) -> Rows:
+    def batch(self) -> SharedRows:
         """Memory for rows of several lanes."""
         if self._batch is None:
             self._batch = self._allocate(("step",), self.backend.max_batch)
         return self._batch
 
-    def _allocate(self, names: Sequence[str], rows: int) -> Rows:
+    def _allocate(self, names: Sequence[str], rows: int) -> SharedRows:
         specs = {name: signatures(self.dimensions)[name] for name in names}
-        return Rows(self.backend, specs, self._load, self._shared, self._capacity | {"R": rows})
+        return SharedRows(self.backend, specs, self._load, self._shared, self._capacity | {"R": rows})
 
     def _load(self, name: str) -> Graph:
         if name not in self._graphs:
@@ -271,7 +271,7 @@ class Flow:
             path.run()
         self._copy_context(lane, "reference", "context")
 
-    def _bind(self, parts: Sequence[Rows], frames: int) -> tuple[Bound, list[Bound]]:
+    def _bind(self, parts: Sequence[SharedRows], frames: int) -> tuple[Bound, list[Bound]]:
         first = parts[0]
         last = parts[-1]
         shape = (frames, self.dimensions.mels)

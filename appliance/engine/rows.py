@@ -14,7 +14,7 @@ PADDED = ("latents", "condition")
 """Inputs of N frames."""
 
 
-class Rows:
+class SharedRows:
     """Rows that share every call, each with its own latents and condition.
 
     A tensor holds them one after the other, padded to N frames. Only a single row has a reference, at its
@@ -76,7 +76,7 @@ class Rows:
         self._binding(graph).run(release=release, capture=capture)
 
     def run_for(
-        self, members: Sequence[Rows], graph: str, times: Sequence[int], *, release: bool, capture: bool
+        self, members: Sequence[SharedRows], graph: str, times: Sequence[int], *, release: bool, capture: bool
     ) -> None:
         """Run a step graph on copies of the rows of `members`, which have no reference."""
         lengths = [frames for rows in members for frames in rows.lengths]
@@ -88,7 +88,7 @@ class Rows:
         for own, copied in self._pairs(members, "velocity"):
             self._backend.copy(copied, own)
 
-    def _pairs(self, members: Sequence[Rows], name: str) -> Iterator[tuple[Tensor, Tensor]]:
+    def _pairs(self, members: Sequence[SharedRows], name: str) -> Iterator[tuple[Tensor, Tensor]]:
         places = [(rows, row, frames) for rows in members for row, frames in enumerate(rows.lengths)]
         for place, (rows, row, frames) in enumerate(places):
             yield rows.view(name, frames, row=row), self.view(name, frames, row=place)

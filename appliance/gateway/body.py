@@ -13,7 +13,7 @@ from anyio import fail_after
 from starlette.requests import Request
 
 from appliance.gateway.refusals import Refusal
-from appliance.options import BY_FIELD, OPTIONS, Kind, Option, Options
+from appliance.options import BY_FIELD, OPTIONS, Option, OptionKind, Options
 
 SHOWN_CHARACTERS = 60
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
@@ -112,14 +112,14 @@ class Fields:
 
     def option(self, option: Option, name: str) -> Any:
         """Value of an option, from the parameter of this name."""
-        if option.kind is Kind.CHOICE:
+        if option.kind is OptionKind.CHOICE:
             return self.choice(name, option.choices)
-        if option.kind is Kind.FLAG:
+        if option.kind is OptionKind.FLAG:
             return self.flag(name)
         if option.between is None:
             return self.text(name)
         least, most = option.between
-        if option.kind is Kind.WHOLE:
+        if option.kind is OptionKind.WHOLE:
             return self.whole(name, ANY_SEED if option.field == "seed" else int(least), int(most))
         return self.number(name, least, most)
 

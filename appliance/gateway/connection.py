@@ -42,7 +42,7 @@ async def heard(session: Session) -> AsyncGenerator[Event, None]:
             yield event
 
 
-class Writer:
+class SessionWriter:
     """Writes to a session; a text of any length, whose utterances end with sentences before the limit."""
 
     def __init__(self, session: Session, most_characters: int) -> None:

@@ -65,7 +65,7 @@ async def convert_with_timestamps(request: Request) -> Response:
 async def stream_with_timestamps(request: Request) -> Response:
     """POST /v1/text-to-speech/{voice_id}/stream/with-timestamps."""
     speech = await _speech(request, word_timings=True)
-    return StreamedSpeech(request.app.state.client, speech, Lines(speech.text))
+    return StreamedSpeech(request.app.state.client, speech, JsonLines(speech.text))
 
 
 async def _speech(request: Request, *, word_timings: bool = False) -> SpeechRequest:
@@ -137,7 +137,7 @@ class TimedSpeech(WholeSpeech):
         return await asyncio.to_thread(timed)
 
 
-class Lines(Framing):
+class JsonLines(Framing):
     """JSON objects, one a line; the first has the alignments of all, as estimated before it is made."""
 
     media_type = "application/x-ndjson"

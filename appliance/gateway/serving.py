@@ -85,7 +85,7 @@ def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> i
     async def beat() -> None:
         notifier.watchdog()
 
-    server = Server(
+    server = NotifyingServer(
         uvicorn.Config(
             app,
             **limited(config.gateway),
@@ -139,7 +139,7 @@ def listen(config: Config, section: Literal["gateway", "wyoming"], notifier: Not
         raise cannot_listen(name, own.listen, error) from error
 
 
-class Server(uvicorn.Server):
+class NotifyingServer(uvicorn.Server):
     """Notifies systemd."""
 
     def __init__(

@@ -35,7 +35,7 @@ from appliance.client import (
 from appliance.encodings import Encoding
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.body import Fields, invalid, json_object
-from appliance.gateway.connection import Writer, cancel, heard, running
+from appliance.gateway.connection import SessionWriter, cancel, heard, running
 from appliance.gateway.elevenlabs import format_of, options_of, settings_of
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.speech import SILENCE_S, AudioFormat, mark_headers, voice_of
@@ -246,7 +246,7 @@ class Connection:
         most = state.config.synthesis.max_text_characters
         session = partial(state.client.session, self._voice, **options)
         tell = partial(self._tell, name)
-        encoder = Encoder(self._format, self._mark)
+        encoder = Pcm16Encoder(self._format, self._mark)
         context = Context(session, encoder, tell, most, self._places, self._clock)
         self._contexts[name] = context
         task = asyncio.ensure_future(context.run())
@@ -310,7 +310,7 @@ class Context:
     def __init__(
         self,
         session: Callable[[], Session],
-        encoder: Encoder,
+        encoder: Pcm16Encoder,
         send: Send,
         most_characters: int,
         places: asyncio.Semaphore,
@@ -423,7 +423,7 @@ class Context:
             await self._send_audio(data, {})
 
     async def _write(self, session: Session) -> None:
-        writer = Writer(session, self._most)
+        writer = SessionWriter(session, self._most)
         with suppress(CallFailed):  # the reader is told as well
             while (text := await self._texts.get()) is not None:
                 self._waiting -= len(text)
@@ -465,7 +465,7 @@ class Context:
         await self._send({"audio": audio, "isFinal": None, **nothing, **alignments})
 
 
-class Encoder:
+class Pcm16Encoder:
     """Encodes what a session sends, which is PCM16."""
 
     def __init__(self, audio_format: AudioFormat, mark: str) -> None:

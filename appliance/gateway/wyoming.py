@@ -43,7 +43,7 @@ from appliance.config import Config
 from appliance.errors import Exit
 from appliance.gateway.app import daemon_address
 from appliance.gateway.body import Fields, invalid, json_object
-from appliance.gateway.connection import Writer, cancel, heard, running
+from appliance.gateway.connection import SessionWriter, cancel, heard, running
 from appliance.gateway.openai import models_of
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
@@ -69,16 +69,16 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
         config = configured(path, overrides)
         address = daemon_address(config)
         listener = listen(config, "wyoming", notifier)
-        asyncio.run(Server(config, notifier).serve(listener, address))
+        asyncio.run(WyomingServer(config, notifier).serve(listener, address))
         return Exit.OK
 
     return exit_status("wyoming", run)
 
 
-class Server:
+class WyomingServer:
     def __init__(self, config: Config, notifier: Notifier) -> None:
         self._config, self._notifier = config, notifier
-        self._connections: dict[asyncio.Task[None], Connection] = {}
+        self._connections: dict[asyncio.Task[None], WyomingConnection] = {}
 
     async def serve(self, listener: socket.socket, address: str) -> None:
         """Serve until SIGTERM or SIGINT, then let replies finish."""
@@ -93,7 +93,7 @@ class Server:
                 if len(self._connections) >= config.max_connections:
                     writer.transport.abort()
                     return
-                connection = Connection(reader, writer, client, self._config)
+                connection = WyomingConnection(reader, writer, client, self._config)
                 task = asyncio.ensure_future(connection.run())
                 self._connections[task] = connection
                 task.add_done_callback(self._connections.pop)
@@ -124,7 +124,7 @@ class Server:
         await cancel([*self._connections])
 
 
-class Connection:
+class WyomingConnection:
     """Answers one client's events in order; ends what it speaks when the client leaves."""
 
     def __init__(
@@ -215,7 +215,7 @@ class Connection:
 
     async def _write(self, session: Session) -> None:
         """Write the text of the chunks that come, until their end. Raises Refusal."""
-        writer = Writer(session, self._config.synthesis.max_text_characters)
+        writer = SessionWriter(session, self._config.synthesis.max_text_characters)
         with suppress(CallFailed):  # the reader is told as well
             while True:
                 event = await self._events.get()

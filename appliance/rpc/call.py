@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from appliance.audio import words
 from appliance.audio.marking import mark_of
 from appliance.audio.phrases import Key, Phrase, key_of
-from appliance.audio.reply import AudioWorkers, Reply
-from appliance.audio.words import Word
-from appliance.request import Level, Request, Segment, SegmentAudio, Timings
+from appliance.audio.reply import AudioWorkers, ReplyAudio
+from appliance.audio.words import TimedWord
+from appliance.request import ReplyLevel, Request, Segment, SegmentAudio, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.context import OpenCall
 from appliance.rpc.replies import header_message, trailers
@@ -41,17 +41,17 @@ class SynthesisCall(OpenCall):
     """True once it has all below."""
     speech: Speech = field(init=False)
     """With the level, before its first audio may arrive."""
-    level: Level = field(init=False)
+    level: ReplyLevel = field(init=False)
     """That of each way to serve it."""
     request: Request = field(init=False)
-    reply: Reply = field(init=False)
+    reply: ReplyAudio = field(init=False)
 
     cached: bool = False
     """True if an earlier request's audio serves it."""
     phrase_key: Key | None = None
     """Set if its audio is to be kept."""
     phrase: list[SegmentAudio] = field(default_factory=list)
-    words: list[Word] = field(default_factory=list)
+    words: list[TimedWord] = field(default_factory=list)
     """Words of the segments so far, if asked for."""
     first_audio: float = math.nan
     """Time at which the transport was given it."""
@@ -88,7 +88,7 @@ class SynthesisCall(OpenCall):
         if way is None:
             return False
         self.request = ways[way][0]
-        self.reply = Reply(
+        self.reply = ReplyAudio(
             speech.manifest,
             self.request.encoding,
             self.request.sample_rate_hz,

@@ -22,7 +22,7 @@ from appliance.rpc.roles import CallAccess
 KIB, MIB = 1 << 10, 1 << 20
 
 
-class Kind(enum.Enum):
+class PlaceKind(enum.Enum):
     """Kinds of the places that calls take."""
 
     SPEECH = "calls"
@@ -34,19 +34,19 @@ class Kind(enum.Enum):
     OTHER = "other calls"
 
 
-KINDS: Mapping[str, Kind] = {
-    "Synthesize": Kind.SPEECH,
-    "StreamSynthesize": Kind.SPEECH,
-    "Session": Kind.SESSION,
-    "SynthesizeOnline": Kind.SESSION,
-    "ServerReflectionInfo": Kind.SESSION,
-    "WatchQueue": Kind.WATCH,
-    "Listen": Kind.LISTEN,
-    "CreateVoice": Kind.UPLOAD,
-    "CreateStyle": Kind.UPLOAD,
+KINDS: Mapping[str, PlaceKind] = {
+    "Synthesize": PlaceKind.SPEECH,
+    "StreamSynthesize": PlaceKind.SPEECH,
+    "Session": PlaceKind.SESSION,
+    "SynthesizeOnline": PlaceKind.SESSION,
+    "ServerReflectionInfo": PlaceKind.SESSION,
+    "WatchQueue": PlaceKind.WATCH,
+    "Listen": PlaceKind.LISTEN,
+    "CreateVoice": PlaceKind.UPLOAD,
+    "CreateStyle": PlaceKind.UPLOAD,
 }
 """Method → kind; OTHER without one."""
-SPEAKING = (Kind.SPEECH, Kind.SESSION)
+SPEAKING = (PlaceKind.SPEECH, PlaceKind.SESSION)
 WITH_AUDIO = (
     "/appliance.v1.Voices/CreateVoice",
     "/appliance.v1.Voices/CreateStyle",
@@ -61,11 +61,16 @@ SHORT_MESSAGE_BYTES = 64 * KIB
 MOST_FIELDS = 2_048
 """Limit of a longer message's fields, at its top level: each costs time under the interpreter's lock."""
 
-OF_ALL: Mapping[Kind, int] = {Kind.WATCH: 64, Kind.LISTEN: 64}
+OF_ALL: Mapping[PlaceKind, int] = {PlaceKind.WATCH: 64, PlaceKind.LISTEN: 64}
 """Places for all callers together; `server.max_calls` for speech and sessions."""
-OF_CALLER: Mapping[Kind, int] = {Kind.WATCH: 16, Kind.LISTEN: 16, Kind.UPLOAD: 4, Kind.OTHER: 64}
+OF_CALLER: Mapping[PlaceKind, int] = {
+    PlaceKind.WATCH: 16,
+    PlaceKind.LISTEN: 16,
+    PlaceKind.UPLOAD: 4,
+    PlaceKind.OTHER: 64,
+}
 """Places of one caller; `server.max_calls_of_peer` for speech, a sixteenth of it for sessions."""
-OF_CONNECTION: Mapping[Kind, int] = {Kind.WATCH: 8, Kind.LISTEN: 8}
+OF_CONNECTION: Mapping[PlaceKind, int] = {PlaceKind.WATCH: 8, PlaceKind.LISTEN: 8}
 """Places of one TCP connection, since callers without a token share their address."""
 ARRIVING = 5
 """Messages of one caller that may be arriving; those of further calls wait for them."""
@@ -80,7 +85,7 @@ class Caller:
     """One caller's open calls, and the bytes that they hold."""
 
     key: str
-    calls: set[Call] = field(default_factory=set)
+    calls: set[PlacedCall] = field(default_factory=set)
     held_bytes: int = 0
     arriving: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ARRIVING))
 
@@ -93,11 +98,11 @@ class Caller:
 
 
 @dataclass(eq=False, kw_only=True)
-class Call(OpenCall):
+class PlacedCall(OpenCall):
     """A gRPC call, and its places."""
 
     method: str
-    kind: Kind
+    kind: PlaceKind
     caller: Caller
     arriving_since: float | None = None
     """Time from which on its message is awaited."""
@@ -133,10 +138,10 @@ class Call(OpenCall):
         self.caller.held_bytes -= size
 
 
-_current: ContextVar[Call] = ContextVar("call")
+_current: ContextVar[PlacedCall] = ContextVar("call")
 
 
-def current_call() -> Call:
+def current_call() -> PlacedCall:
     """Call that this task, or the one that started it, serves."""
     return _current.get()
 
@@ -154,18 +159,18 @@ class Callers:
         self.access = access or CallAccess()
         self._clock = clock
         self._callers: WeakValueDictionary[str, Caller] = WeakValueDictionary()
-        self._calls: set[Call] = set()
+        self._calls: set[PlacedCall] = set()
 
     @contextmanager
-    def call(self, method: str, context: Context) -> Iterator[Call]:
+    def call(self, method: str, context: Context) -> Iterator[PlacedCall]:
         """Authorise a call and give it a place. Raises Unauthenticated, AccessDenied, TooManyCalls."""
         name = method.rpartition("/")[2]
         self.access(method, context)
         key = self.access.caller(context)
         caller = self._callers.setdefault(key, Caller(key))
-        kind = KINDS.get(name, Kind.OTHER)
+        kind = KINDS.get(name, PlaceKind.OTHER)
         self._check_room(caller, kind, context)
-        call = Call(
+        call = PlacedCall(
             context=context, clock=self._clock, task=current_task(), method=method, kind=kind, caller=caller
         )
         _current.set(call)
@@ -180,7 +185,7 @@ class Callers:
     def most_bytes(self, method: str) -> int:
         return self._server.max_receive_bytes if method in WITH_AUDIO else MESSAGE_BYTES
 
-    def _check_room(self, caller: Caller, kind: Kind, context: Context) -> None:
+    def _check_room(self, caller: Caller, kind: PlaceKind, context: Context) -> None:
         """Raises TooManyCalls."""
         server = self._server
         own = caller.calls
@@ -188,7 +193,7 @@ class Callers:
         _check(self._calls, kinds, server.max_calls if kind in SPEAKING else OF_ALL.get(kind))
         most = server.max_calls_of_peer if kind in SPEAKING else OF_CALLER[kind]
         _check(own, kinds, most, f" of {caller.key}")
-        if kind is Kind.SESSION:
+        if kind is PlaceKind.SESSION:
             _check(own, (kind,), max(server.max_calls_of_peer // 16, 1), f" of {caller.key}")
         peer = context.peer()
         if kind in OF_CONNECTION and not peer.startswith("unix"):
@@ -209,14 +214,16 @@ class Callers:
     def drop_revoked(self) -> None:
         """End sessions, watches and listens whose token is no longer good; replies under way are finished."""
         for call in self._calls:
-            if call.kind in (Kind.SESSION, Kind.WATCH, Kind.LISTEN):
+            if call.kind in (PlaceKind.SESSION, PlaceKind.WATCH, PlaceKind.LISTEN):
                 try:
                     self.access(call.method, call.context)
                 except ApplianceError as why:
                     call.end(why)
 
 
-def _check(calls: Iterable[Call], kinds: Sequence[Kind], most: int | None, whose: str = "") -> None:
+def _check(
+    calls: Iterable[PlacedCall], kinds: Sequence[PlaceKind], most: int | None, whose: str = ""
+) -> None:
     """Raises TooManyCalls."""
     if most is not None and sum(call.kind in kinds for call in calls) >= most:
         raise TooManyCalls(f"{most} {kinds[0].value}{whose} are under way, which is the limit", retry_s=1.0)

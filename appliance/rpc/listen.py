@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from appliance.audio import words
 from appliance.audio.captions import written_spans
 from appliance.audio.mouth import Mouth
-from appliance.audio.reply import Reply
-from appliance.audio.words import Word
+from appliance.audio.reply import ReplyAudio
+from appliance.audio.words import TimedWord
 from appliance.encodings import Encoding
 from appliance.errors import EngineFault, ReaderStalled
 from appliance.request import Playout, SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.call import SynthesisCall
-from appliance.rpc.callers import Call, current_call
+from appliance.rpc.callers import PlacedCall, current_call
 from appliance.rpc.replies import utterance_message, word_messages
 from appliance.rpc.speaking import Speaking
 from appliance.scheduler.job import Job, State, Utterance
@@ -42,7 +42,7 @@ LINGER_S = 30.0
 
 @dataclass(eq=False, kw_only=True)
 class Listener:
-    call: Call
+    call: PlacedCall
     channel: str
     """Empty for all channels."""
     waiting: asyncio.Queue[pb.ListenResponse] = field(default_factory=asyncio.Queue)
@@ -79,7 +79,7 @@ class Broadcast:
     """The audio of one request."""
 
     job: Job
-    reply: Reply
+    reply: ReplyAudio
     """PCM16 at the model's rate."""
     rate_hz: int
     waiting: list[SegmentAudio] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Broadcast:
     complete: bool = False
     samples: int = 0
     mouth: Mouth = field(init=False)
-    words: list[Word] = field(default_factory=list)
+    words: list[TimedWord] = field(default_factory=list)
     caption: list[pb.WordTiming] = field(default_factory=list)
     """Planned words, with their places in the text as it was written."""
 
@@ -178,7 +178,7 @@ class Broadcaster:
         job = call.job
         if segment.segment == 0:
             rate_hz = call.speech.manifest.mel.sample_rate_hz
-            reply = Reply(call.speech.manifest, Encoding.PCM16, rate_hz, self._message_s, call.level)
+            reply = ReplyAudio(call.speech.manifest, Encoding.PCM16, rate_hz, self._message_s, call.level)
             self._broadcasts[job] = Broadcast(job, reply, rate_hz)
         if (broadcast := self._broadcasts.get(job)) is not None:
             broadcast.waiting.append(segment)

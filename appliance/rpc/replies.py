@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from appliance.audio.words import Word
+from appliance.audio.words import TimedWord
 from appliance.encodings import Encoding
 from appliance.request import PassedOver, Request, Segmentation, Terms, Timings
 from appliance.rpc import appliance_pb2 as pb
@@ -27,7 +27,7 @@ def header_message(
     segments: int,
     backend: str,
     promised_s: float,
-    words: Sequence[Word] = (),
+    words: Sequence[TimedWord] = (),
     *,
     passed_over: Sequence[PassedOver] = (),
     cached: bool = False,
@@ -59,7 +59,7 @@ def passed_over_messages(passed_over: Iterable[PassedOver]) -> list[pb.PassedOve
     return [pb.PassedOver(backend=one.backend, reason=one.reason) for one in passed_over]
 
 
-def word_messages(words: Sequence[Word]) -> list[pb.WordTiming]:
+def word_messages(words: Sequence[TimedWord]) -> list[pb.WordTiming]:
     return [
         pb.WordTiming(word=word.text, start_s=word.start_s, end_s=word.end_s, segment=word.segment)
         for word in words

@@ -17,13 +17,13 @@ from appliance.config import AudioConfig, SynthesisConfig
 from appliance.contract.sampler import Sampler
 from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.options import AUTO, BY_FIELD, MAX_KEY_CHARACTERS, Kind
+from appliance.options import AUTO, BY_FIELD, MAX_KEY_CHARACTERS, OptionKind
 from appliance.request import (
     AT_FIRST,
     Handling,
-    Level,
     Playout,
     Priority,
+    ReplyLevel,
     Request,
     Segmentation,
     Spoken,
@@ -204,13 +204,13 @@ def check_options(message: Message, path: str = "") -> None:
             check_options(value, "audio_config.")
         elif option is None:
             continue
-        elif option.kind is Kind.KEY:
+        elif option.kind is OptionKind.KEY:
             checked_key(option.field, value)
         elif descriptor.enum_type is not None and value not in descriptor.enum_type.values_by_number:
             *others, last = (choice.upper() for choice in option.choices)
             raise InvalidRequest(option.field, f"must be {', '.join(others)} or {last}, not {value}")
         elif option.between is not None:
-            number = _seconds(value) if option.kind is Kind.DURATION else value
+            number = _seconds(value) if option.kind is OptionKind.DURATION else value
             _within(option.field, number, *option.between)
 
 
@@ -342,8 +342,8 @@ def _allowed(field: str, value: Number, check: Callable[[Number], None]) -> Numb
     return value
 
 
-def _level(message: pb.SynthesizeRequest, audio: AudioConfig) -> Level:
-    return Level(audio.loudness_lufs, message.gain_db + audio.channel_gain_db.get(message.channel, 0.0))
+def _level(message: pb.SynthesizeRequest, audio: AudioConfig) -> ReplyLevel:
+    return ReplyLevel(audio.loudness_lufs, message.gain_db + audio.channel_gain_db.get(message.channel, 0.0))
 
 
 def _voice(voice: str) -> str:

@@ -226,7 +226,7 @@ class RivaService:
             pieces = ssml.parse(message.text.strip())
         except InvalidRequest:
             return pb.CHAT
-        silence_s = sum(piece.seconds for piece in pieces if isinstance(piece, ssml.Break))
+        silence_s = sum(piece.seconds for piece in pieces if isinstance(piece, ssml.BreakTag))
         return pb.SSML if silence_s <= ssml.MAX_BREAK_S else pb.CHAT
 
     def _language(self, code: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.audio.words import Word
+from appliance.audio.words import TimedWord
 from appliance.errors import ApplianceError, Cancelled, DeadlineMissed, InvalidRequest, UnsupportedEncoding
 from appliance.request import AT_FIRST, Switch, Timings
 from appliance.rpc import appliance_pb2 as pb
@@ -44,7 +44,7 @@ class SessionUtterance:
     samples: int = 0
     first_audio: float | None = None
     timings: Timings = field(default_factory=Timings)
-    words: list[Word] = field(default_factory=list)
+    words: list[TimedWord] = field(default_factory=list)
     calls: set[SynthesisCall] = field(default_factory=set)
     error: ApplianceError | None = None
     """Why it ends unspoken, if it does."""

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from appliance.audio.marking import mark_of
-from appliance.audio.reply import AudioWorkers, Reply
+from appliance.audio.reply import AudioWorkers, ReplyAudio
 from appliance.audio.tags import KEY
 from appliance.config import ServerConfig
 from appliance.errors import ApplianceError, DeadlineMissed, InvalidRequest, ReaderStalled
@@ -68,7 +68,7 @@ class Speaking:
             request = parsed.ways[0]
             manifest, message_s = self.speech.manifest, self._server.message_s
             mark = mark_of(self.speech.defaults.audio.marked)
-            reply = Reply(manifest, request.encoding, request.sample_rate_hz, message_s, mark=mark)
+            reply = ReplyAudio(manifest, request.encoding, request.sample_rate_hz, message_s, mark=mark)
             empty = reply.whole()
             header = self.skip(parsed, context)
             await self.begin(context)

@@ -48,7 +48,7 @@ from appliance.errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from appliance.rpc.callers import SHORT_MESSAGE_BYTES, Call, Callers, check_fields
+from appliance.rpc.callers import SHORT_MESSAGE_BYTES, Callers, PlacedCall, check_fields
 from appliance.rpc.context import Context, remaining_s
 
 logger = logging.getLogger(__name__)
@@ -68,48 +68,48 @@ MAX_MESSAGE_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
-class Rule:
+class StatusRule:
     code: grpc.StatusCode
     retry_s: int = 0
     """Seconds after which a retry may help, unless the error has its own; 0 for never."""
 
 
-TABLE: dict[type[ApplianceError], Rule] = {
-    InvalidRequest: Rule(grpc.StatusCode.INVALID_ARGUMENT),
-    Unauthenticated: Rule(grpc.StatusCode.UNAUTHENTICATED),
-    AccessDenied: Rule(grpc.StatusCode.PERMISSION_DENIED),
-    VoiceNotFound: Rule(grpc.StatusCode.NOT_FOUND),
-    RequestNotFound: Rule(grpc.StatusCode.NOT_FOUND),
-    VoiceExists: Rule(grpc.StatusCode.ALREADY_EXISTS),
-    UnsupportedEncoding: Rule(grpc.StatusCode.UNIMPLEMENTED),
-    QueueFull: Rule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
-    Overloaded: Rule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
-    RateLimited: Rule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
-    TooManyCalls: Rule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
-    UploadsFull: Rule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
-    Superseded: Rule(grpc.StatusCode.ABORTED),
-    Merged: Rule(grpc.StatusCode.ABORTED),
-    Skipped: Rule(grpc.StatusCode.ABORTED),
-    Cleared: Rule(grpc.StatusCode.ABORTED),
-    Rejected: Rule(grpc.StatusCode.ABORTED),
+TABLE: dict[type[ApplianceError], StatusRule] = {
+    InvalidRequest: StatusRule(grpc.StatusCode.INVALID_ARGUMENT),
+    Unauthenticated: StatusRule(grpc.StatusCode.UNAUTHENTICATED),
+    AccessDenied: StatusRule(grpc.StatusCode.PERMISSION_DENIED),
+    VoiceNotFound: StatusRule(grpc.StatusCode.NOT_FOUND),
+    RequestNotFound: StatusRule(grpc.StatusCode.NOT_FOUND),
+    VoiceExists: StatusRule(grpc.StatusCode.ALREADY_EXISTS),
+    UnsupportedEncoding: StatusRule(grpc.StatusCode.UNIMPLEMENTED),
+    QueueFull: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    Overloaded: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    RateLimited: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    TooManyCalls: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    UploadsFull: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    Superseded: StatusRule(grpc.StatusCode.ABORTED),
+    Merged: StatusRule(grpc.StatusCode.ABORTED),
+    Skipped: StatusRule(grpc.StatusCode.ABORTED),
+    Cleared: StatusRule(grpc.StatusCode.ABORTED),
+    Rejected: StatusRule(grpc.StatusCode.ABORTED),
     # Not DEADLINE_EXCEEDED: that counts replies that came too late, which this one did not.
-    ReaderStalled: Rule(grpc.StatusCode.ABORTED),
-    DeadlineMissed: Rule(grpc.StatusCode.DEADLINE_EXCEEDED),
-    Cancelled: Rule(grpc.StatusCode.CANCELLED),
-    Unavailable: Rule(grpc.StatusCode.UNAVAILABLE, retry_s=2),
-    ConfigError: Rule(grpc.StatusCode.FAILED_PRECONDITION),
-    BundleError: Rule(grpc.StatusCode.FAILED_PRECONDITION),
-    PhonesMissing: Rule(grpc.StatusCode.FAILED_PRECONDITION),
-    VoiceDamaged: Rule(grpc.StatusCode.FAILED_PRECONDITION),
-    StorageError: Rule(grpc.StatusCode.FAILED_PRECONDITION),
-    OutOfDeviceMemory: Rule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=5),
-    DeviceLost: Rule(grpc.StatusCode.UNAVAILABLE, retry_s=30),
-    EngineFault: Rule(grpc.StatusCode.INTERNAL),
-    ApplianceError: Rule(grpc.StatusCode.INTERNAL),
+    ReaderStalled: StatusRule(grpc.StatusCode.ABORTED),
+    DeadlineMissed: StatusRule(grpc.StatusCode.DEADLINE_EXCEEDED),
+    Cancelled: StatusRule(grpc.StatusCode.CANCELLED),
+    Unavailable: StatusRule(grpc.StatusCode.UNAVAILABLE, retry_s=2),
+    ConfigError: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
+    BundleError: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
+    PhonesMissing: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
+    VoiceDamaged: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
+    StorageError: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
+    OutOfDeviceMemory: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=5),
+    DeviceLost: StatusRule(grpc.StatusCode.UNAVAILABLE, retry_s=30),
+    EngineFault: StatusRule(grpc.StatusCode.INTERNAL),
+    ApplianceError: StatusRule(grpc.StatusCode.INTERNAL),
 }
 
 
-def rule_for(error: ApplianceError) -> Rule:
+def rule_for(error: ApplianceError) -> StatusRule:
     """Rule of the error's class, else of the nearest base that has one."""
     return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
 
@@ -187,7 +187,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             except ApplianceError as refused:
                 await self._abort(method, refused, context, observe)
 
-        async def serve(call: Call) -> None:
+        async def serve(call: PlacedCall) -> None:
             context = call.context
             allowed_s = remaining_s(context)
             try:
@@ -224,7 +224,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
         return guarded
 
-    async def _only(self, call: Call, parse: Parse) -> Any:
+    async def _only(self, call: PlacedCall, parse: Parse) -> Any:
         """The message of a call that has one. Raises InvalidRequest, TooManyCalls."""
         size = 0
         await call.caller.arriving.acquire()
@@ -240,7 +240,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         call.hold(len(message))
         return await self._parsed(message, call, parse)
 
-    async def _each(self, call: Call, parse: Parse) -> AsyncIterator[Any]:
+    async def _each(self, call: PlacedCall, parse: Parse) -> AsyncIterator[Any]:
         while (message := await call.context.read()) is not grpc.aio.EOF:
             self._callers.access(call.method, call.context)  # a token may have been revoked meanwhile
             with call.holding(len(message)):
@@ -249,7 +249,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                     call.caller.has_arrived(len(message))
                 yield await self._parsed(message, call, parse)
 
-    async def _parsed(self, message: bytes, call: Call, parse: Parse) -> Any:
+    async def _parsed(self, message: bytes, call: PlacedCall, parse: Parse) -> Any:
         most = self._callers.most_bytes(call.method)
         if len(message) > most:
             raise InvalidRequest("message", f"has {len(message)} bytes; at most {most} are allowed")

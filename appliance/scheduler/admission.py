@@ -75,7 +75,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Plan:
+class WayPlan:
     way: Way
     due: float
     late_s: float = 0.0
@@ -264,7 +264,7 @@ class Admission:
         place: int,
         replaced: Sequence[Job],
         now: float,
-    ) -> Plan:
+    ) -> WayPlan:
         """Plan a job at a place of its channel; changes the job alone."""
         ahead = [other for other in channel.jobs[:place] if other not in replaced]
         job.channel = trial = replace(channel, jobs=ahead)
@@ -275,11 +275,11 @@ class Admission:
         way = Way(0, ways[0], [Cost(0.0, (), 0.0) for _ in ways[0]])
         job.take(way.segments, way.costs)
         soonest, _, _ = self._window(job, 0.0, free, now)
-        return Plan(way, soonest if job.guaranteed and trial.paused is None else math.inf)
+        return WayPlan(way, soonest if job.guaranteed and trial.paused is None else math.inf)
 
     def _choose(
         self, job: Job, ways: Sequence[Sequence[Segment]], trial: Channel, free: float, now: float
-    ) -> Plan:
+    ) -> WayPlan:
         """Take the first way on time, else the one that waits least, if it may."""
         workload, costs = self._workload, job.engine.costs
         known = [Way(i, given, [costs.of(one) for one in given]) for i, given in enumerate(ways)]
@@ -291,20 +291,20 @@ class Admission:
         blocking_s = blocking(workload, now, workload.demands(now, trial))
         others = [demand for demand in workload.demands(now, trial) if demand.job is not job]
 
-        def plan(way: Way, *, alone: bool = False, newcomers: bool = True) -> Plan:
+        def plan(way: Way, *, alone: bool = False, newcomers: bool = True) -> WayPlan:
             job.take(way.segments, way.costs)
             job.due, job.late_s = soonest, 0.0
             if alone:
-                return Plan(way, earliest(workload, job, now))
+                return WayPlan(way, earliest(workload, job, now))
             beside = [*others, *self._newcomers(job, others, now)] if newcomers else others
-            return Plan(way, earliest(workload, job, now, beside, blocking_s))
+            return WayPlan(way, earliest(workload, job, now, beside, blocking_s))
 
-        plans: list[Plan] = []
+        plans: list[WayPlan] = []
         for way in known:
             if now + way.total_s > job.deadline:
                 continue
             if not job.guaranteed or trial.paused is not None:
-                return Plan(way, math.inf)
+                return WayPlan(way, math.inf)
             plans.append(plan(way))
             if plans[-1].due <= usual:
                 break
@@ -320,7 +320,7 @@ class Admission:
             chosen = plans[-1]
             if in_time:
                 limit = job.deadline if job.terms.queue_timeout_s is None else latest
-                chosen = Plan(min(in_time, key=lambda plan: plan.way.total_s).way, min(best.due, limit))
+                chosen = WayPlan(min(in_time, key=lambda plan: plan.way.total_s).way, min(best.due, limit))
             elif chosen.due > plan(chosen.way, alone=True).due:
                 raise _too_late(late_s)
         elif best.due > max(usual, plan(best.way, alone=True).due):
@@ -328,7 +328,7 @@ class Admission:
             on_time = (plan for plan in plans if plan.due <= latest)
             chosen = min(on_time, key=lambda plan: plan.way.total_s)
         late_s = max(chosen.due - latest, 0.0)
-        return Plan(chosen.way, chosen.due - late_s, late_s)
+        return WayPlan(chosen.way, chosen.due - late_s, late_s)
 
     def _window(self, job: Job, own_s: float, free: float, now: float) -> tuple[float, float, float]:
         """Deadline to aim for, the latest on time, and the latest of all. Raises Overloaded.

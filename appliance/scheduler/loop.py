@@ -17,7 +17,7 @@ from appliance.scheduler.job import Job
 from appliance.scheduler.picking import next_call
 from appliance.scheduler.queue import Queue
 from appliance.scheduler.release import Delivery
-from appliance.scheduler.workload import Clock, EngineCall, Life, Observer, Outcome, Workload
+from appliance.scheduler.workload import CallOutcome, Clock, EngineCall, Life, Observer, Workload
 
 logger = logging.getLogger(__name__)
 
@@ -158,12 +158,12 @@ class Scheduler:
         workload, now = self._workload, self._beat()
         workload.call = None
         if isinstance(made, Interrupted):
-            workload.observer.settled(call, Outcome.INTERRUPTED, now)
+            workload.observer.settled(call, CallOutcome.INTERRUPTED, now)
         elif isinstance(made, EngineFault):
-            workload.observer.settled(call, Outcome.FAILED, now)
+            workload.observer.settled(call, CallOutcome.FAILED, now)
             self._fail(call, made)
         else:
-            workload.observer.settled(call, Outcome.DONE, now)
+            workload.observer.settled(call, CallOutcome.DONE, now)
             self._advance(call, made, now - call.begun)
         for job in call.jobs:
             if job.ended or job.restarts:

@@ -17,7 +17,7 @@ from appliance.scheduler.proof import shortfall_s
 from appliance.scheduler.workload import Workload
 
 
-class Verdict(enum.Enum):
+class ReleaseVerdict(enum.Enum):
     OUT = "out"
     PAUSED = "paused"
     UNFINISHED = "unfinished"
@@ -26,17 +26,17 @@ class Verdict(enum.Enum):
     """Held until due, or all finished."""
 
 
-def verdict(job: Job, now: float, *, promised: bool, breaks_promise: Callable[[], bool]) -> Verdict:
+def verdict(job: Job, now: float, *, promised: bool, breaks_promise: Callable[[], bool]) -> ReleaseVerdict:
     """Decide on a job's finished audio; `breaks_promise` if its playout started now."""
     if job.channel.paused is not None:
-        return Verdict.PAUSED
+        return ReleaseVerdict.PAUSED
     if job.audible is not None or job.made:
-        return Verdict.OUT
+        return ReleaseVerdict.OUT
     if not job.stream:
-        return Verdict.UNFINISHED
+        return ReleaseVerdict.UNFINISHED
     if promised and now < job.due and breaks_promise():
-        return Verdict.EARLY
-    return Verdict.OUT
+        return ReleaseVerdict.EARLY
+    return ReleaseVerdict.OUT
 
 
 class Delivery:
@@ -53,10 +53,10 @@ class Delivery:
             promised=job.guaranteed and not job.late_s,
             breaks_promise=lambda: self._breaks_promise(job, now),
         )
-        if decision is Verdict.EARLY and job.alarm != job.due:
+        if decision is ReleaseVerdict.EARLY and job.alarm != job.due:
             job.alarm = due = job.due
             self._call_at(due, lambda: self._on_alarm(job, due))
-        if decision is not Verdict.OUT:
+        if decision is not ReleaseVerdict.OUT:
             return
         if job.audible is None:
             job.audible = workload.clock()

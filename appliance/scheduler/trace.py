@@ -17,7 +17,7 @@ from typing import Any
 
 from appliance.errors import ApplianceError, StorageError
 from appliance.scheduler.job import Job
-from appliance.scheduler.workload import Clock, EngineCall, Observer, Outcome, Workload
+from appliance.scheduler.workload import CallOutcome, Clock, EngineCall, Observer, Workload
 
 LIMIT = 100_000
 """Slices kept, of at most 500 bytes each."""
@@ -112,9 +112,9 @@ class Recorder(Observer):
                 self._add_wait(job, now)
                 self._waits[job] = _Since(now, reason)
 
-    def settled(self, call: EngineCall, outcome: Outcome, now: float) -> None:
+    def settled(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
         self._places = {job: place for job, place in self._places.items() if job.lane is not None}
-        if call.kind == "open" and outcome is Outcome.DONE:
+        if call.kind == "open" and outcome is CallOutcome.DONE:
             taken = self._places.values()
             self._places[call.jobs[0]] = next(p for p in range(len(taken) + 1) if p not in taken)
         self._add_call(call, outcome, now)
@@ -134,8 +134,8 @@ class Recorder(Observer):
             self._recorded += 1
             self._slices.append(added)
 
-    def _add_call(self, call: EngineCall, outcome: Outcome, now: float) -> None:
-        ended = {} if outcome is Outcome.DONE else {"ended": outcome.value}
+    def _add_call(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
+        ended = {} if outcome is CallOutcome.DONE else {"ended": outcome.value}
         known: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
         self._add(Slice(CALLS, 0, call.kind, call.begun, now, known | {"lanes": len(call.jobs)} | ended))
         for job in call.jobs:

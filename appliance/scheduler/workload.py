@@ -89,7 +89,7 @@ class EngineCall:
         return job.costs[job.done].steps_s[job.steps] if self.kind == "step" else self.cost_s
 
 
-class Outcome(enum.Enum):
+class CallOutcome(enum.Enum):
     DONE = ""
     FAILED = "failed"
     INTERRUPTED = "interrupted"
@@ -105,7 +105,7 @@ class Observer:
     def picked(self, call: EngineCall | None, workload: Workload) -> None:
         """Before it is made."""
 
-    def settled(self, call: EngineCall, outcome: Outcome, now: float) -> None:
+    def settled(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
         """Before its jobs change."""
 
     def ended(self, job: Job, now: float) -> None:

@@ -174,13 +174,13 @@ class FrontEnd:
         language = languages.of(plain)
         text.text = ""
         for piece in pieces:
-            if isinstance(piece, ssml.Break):
+            if isinstance(piece, ssml.BreakTag):
                 text.text += f" {marks.silent(Silent(pause_s=piece.seconds))} "
-            elif isinstance(piece, ssml.Voice) and others is not None and others(piece.name) is not None:
+            elif isinstance(piece, ssml.VoiceTag) and others is not None and others(piece.name) is not None:
                 text.text += f" {marks.silent(Silent(voice=piece.name))} "
-            elif isinstance(piece, ssml.Voice) and not piece.tag:
+            elif isinstance(piece, ssml.VoiceTag) and not piece.tag:
                 continue
-            elif isinstance(piece, (ssml.Ignored, ssml.Voice)):
+            elif isinstance(piece, (ssml.Ignored, ssml.VoiceTag)):
                 text.note("ssml", piece.tag, "")
             elif isinstance(piece, ssml.SayAs):
                 reading = tidied(normalise(ssml.spelt(piece, language.digit, language.number)))

@@ -30,7 +30,7 @@ AS_WRITTEN = ("date", "time", "currency", "unit", "fraction")
 
 
 @dataclass(frozen=True)
-class Break:
+class BreakTag:
     seconds: float
 
 
@@ -50,21 +50,21 @@ class Ignored:
 
 
 @dataclass(frozen=True)
-class Voice:
+class VoiceTag:
     name: str
     """ "" for the request's."""
     tag: str
     """ "" at its end."""
 
 
-Piece = str | Break | SayAs | Ignored | Voice
+Piece = str | BreakTag | SayAs | Ignored | VoiceTag
 
 
 def parse(text: str) -> list[Piece]:
     """Raises InvalidRequest."""
     if "<!DOCTYPE" in text:
         raise _wrong("a DOCTYPE is not allowed")
-    reader = _Reader()
+    reader = _SsmlTarget()
     parser = ElementTree.XMLParser(target=reader)
     try:
         parser.feed(text)
@@ -76,7 +76,7 @@ def parse(text: str) -> list[Piece]:
     return reader.pieces
 
 
-class _Reader:
+class _SsmlTarget:
     """Target of the XML parser."""
 
     def __init__(self) -> None:
@@ -96,10 +96,10 @@ class _Reader:
         self._open.append(tag)
         self._unspoken += tag in UNSPOKEN
         if tag == "break":
-            self.pieces.append(Break(_seconds(attributes)))
+            self.pieces.append(BreakTag(_seconds(attributes)))
         elif tag == "voice":
             self._voices.append(attributes.get("name", "").lower() or self._voices[-1])
-            self.pieces.append(Voice(self._voices[-1], _written(tag, attributes)))
+            self.pieces.append(VoiceTag(self._voices[-1], _written(tag, attributes)))
         elif tag not in ("speak", "p", "s", "sub", "say-as"):
             self.pieces.append(Ignored(_written(tag, attributes)))
         self._inside, self._attributes = "", attributes
@@ -118,7 +118,7 @@ class _Reader:
             self.pieces.append(". " if written[-1:].isalnum() else " ")
         elif tag == "voice":
             self._voices.pop()
-            self.pieces.append(Voice(self._voices[-1], ""))
+            self.pieces.append(VoiceTag(self._voices[-1], ""))
         elif tag == "break" and self._inside.strip():
             raise _wrong("<break> holds no text")
         elif tag == "sub":

@@ -24,7 +24,7 @@ from appliance.contract.mel import MelSpec
 from appliance.durable import locked, replace_file, sweep
 from appliance.request import Features
 from appliance.voices.reference import TRIM_VERSION
-from appliance.voices.rules import F5, Rule
+from appliance.voices.rules import F5, ConditioningRule
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,9 @@ LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.[0-9a-f]{8}(\.new
 class ReferenceCache:
     """By the hash of the recording; memory holds the `entries` most recent. Thread-safe."""
 
-    def __init__(self, folder: Path, spec: MelSpec, level: float, entries: int, rule: Rule = F5) -> None:
+    def __init__(
+        self, folder: Path, spec: MelSpec, level: float, entries: int, rule: ConditioningRule = F5
+    ) -> None:
         """`level`: least RMS of the samples."""
         self._folder = folder
         self._entries = entries

@@ -30,7 +30,7 @@ from appliance.voices.records import (
     style_names,
 )
 from appliance.voices.reference import prepare
-from appliance.voices.rules import F5, Rule
+from appliance.voices.rules import F5, ConditioningRule
 from appliance.voices.transcript import Reader
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class VoiceIndex:
         memory_entries: int,
         max_reference_bytes: int,
         reader: Reader | None = None,
-        rule: Rule = F5,
+        rule: ConditioningRule = F5,
     ) -> None:
         """`level`: least RMS of references. Makes missing folders. Raises StorageError."""
         self.reader = reader

@@ -20,7 +20,7 @@ from appliance.voices.background import background
 from appliance.voices.containers import FIELD
 from appliance.voices.decode import decode
 from appliance.voices.recording import Recording, concatenate
-from appliance.voices.rules import F5, Rule
+from appliance.voices.rules import F5, ConditioningRule
 from appliance.voices.silence import Silence, leading_silence_ms, split_on_silence
 
 TRIM_VERSION = 1
@@ -47,7 +47,7 @@ def prepare(
     spec: MelSpec,
     level: float,
     checkpoint: Callable[[], None] = lambda: None,
-    rule: Rule = F5,
+    rule: ConditioningRule = F5,
 ) -> Features:
     """Decode, trim, level to an RMS of at least `level`, resample and transform.
 
@@ -78,7 +78,7 @@ def prepare(
     return Features(samples, log_mel(samples, spec), rms, found)
 
 
-def trim(recording: Recording, rule: Rule = F5) -> Recording:
+def trim(recording: Recording, rule: ConditioningRule = F5) -> Recording:
     """Shorten pauses over 2 s, cut silent edges, append silence.
 
     Raises InvalidReference for silence, or when more than 12 s remain.
@@ -102,7 +102,9 @@ def trim(recording: Recording, rule: Rule = F5) -> Recording:
     return concatenate([spoken, _closing_silence(spoken, rule)])
 
 
-def warnings(recording: Recording, wave: NDArray[np.float32], rms: float, rule: Rule = F5) -> tuple[str, ...]:
+def warnings(
+    recording: Recording, wave: NDArray[np.float32], rms: float, rule: ConditioningRule = F5
+) -> tuple[str, ...]:
     """Reasons for a poor voice, as sentences; `wave` is the mean of the trimmed channels."""
     found = []
     behind = background(wave[: -len(_closing_silence(recording, rule).samples)], recording.rate_hz)
@@ -149,14 +151,14 @@ def _rms(samples: NDArray[np.float32]) -> float:
     return float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
 
 
-def _without_pauses(recording: Recording, pauses: Silence, rule: Rule) -> Recording:
+def _without_pauses(recording: Recording, pauses: Silence, rule: ConditioningRule) -> Recording:
     kept = split_on_silence(recording, pauses)
     if not kept:
         raise _silent(rule)
     return concatenate(kept)
 
 
-def _without_edges(recording: Recording, rule: Rule) -> Recording:
+def _without_edges(recording: Recording, rule: ConditioningRule) -> Recording:
     """Either cuts by the millisecond, which rounds: F5's from the beginning, ZipVoice's from each end."""
     if rule.name == "zipvoice":
         return _begun(_begun(recording, rule).reversed(), rule).reversed()
@@ -165,12 +167,12 @@ def _without_edges(recording: Recording, rule: Rule) -> Recording:
     return spoken if end == spoken.duration_ms else spoken.cut(0, end)
 
 
-def _begun(recording: Recording, rule: Rule) -> Recording:
+def _begun(recording: Recording, rule: ConditioningRule) -> Recording:
     silence_ms = leading_silence_ms(recording, rule.edge_dbfs)
     return recording.cut(max(silence_ms - rule.edge_ms, 0), recording.duration_ms)
 
 
-def _closing_silence(recording: Recording, rule: Rule) -> Recording:
+def _closing_silence(recording: Recording, rule: ConditioningRule) -> Recording:
     # pydub makes samples at its own rate, of 50 ms 551, and converts that.
     made = SILENT_HZ * rule.tail_ms // 1000
     frames = (made - 1) * recording.rate_hz // SILENT_HZ + 1
@@ -179,7 +181,7 @@ def _closing_silence(recording: Recording, rule: Rule) -> Recording:
     )
 
 
-def _silent(rule: Rule) -> InvalidReference:
+def _silent(rule: ConditioningRule) -> InvalidReference:
     return InvalidReference(
         FIELD, f"is silent: nothing in it is louder than {rule.edge_dbfs:.0f} dBFS for a tenth of a second"
     )

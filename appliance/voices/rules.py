@@ -15,7 +15,7 @@ from appliance.text.pieces.ended import ended
 
 
 @dataclass(frozen=True)
-class Rule:
+class ConditioningRule:
     name: Conditioning
     edge_dbfs: float
     """Edges are silent below it."""
@@ -38,6 +38,8 @@ def complete_transcript(transcript: str) -> str:
     return transcript + (" " if transcript.endswith(".") else ". ")
 
 
-F5 = Rule("f5", -42.0, 0, 50, (3, MAX_REFERENCE_S), "", complete_transcript)
-ZIPVOICE = Rule("zipvoice", -50.0, 100, 200, (1, 10), "replies take longer and may sound worse", ended)
-RULES: dict[Conditioning, Rule] = {rule.name: rule for rule in (F5, ZIPVOICE)}
+F5 = ConditioningRule("f5", -42.0, 0, 50, (3, MAX_REFERENCE_S), "", complete_transcript)
+ZIPVOICE = ConditioningRule(
+    "zipvoice", -50.0, 100, 200, (1, 10), "replies take longer and may sound worse", ended
+)
+RULES: dict[Conditioning, ConditioningRule] = {rule.name: rule for rule in (F5, ZIPVOICE)}

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from appliance.contract.bundle import Bundle
 from export.families import family
 from export.graphs.condition import Condition
-from export.graphs.modulation import Modulation
+from export.graphs.modulation import ModulationGraph
 from export.graphs.step import Step
 from export.graphs.vocoders import SourceFilter
 from export.model.dit import DiT
@@ -50,7 +50,7 @@ def rebuild(made: Bundle, out: Path) -> None:
     voice |= {name: torch.ones_like(voice[name]) for name in voice if name.endswith(".gamma")}
     free = [name for name, _ in dit.named_parameters()]
     for name, make in {
-        "modulation": lambda w: Modulation(w, arch, COMPUTE),
+        "modulation": lambda w: ModulationGraph(w, arch, COMPUTE),
         "condition": lambda w: Condition(w, arch, mel.mels, 1, COMPUTE),
         "step": lambda w: Step(w, arch, mel.mels, 1, COMPUTE),
     }.items():

@@ -114,7 +114,7 @@ class Given:
     sampler: Sampler
 
 
-class Graph(Protocol):
+class GraphMaker(Protocol):
     """Makes the torch module of a graph that runs once."""
 
     def __call__(
@@ -170,8 +170,8 @@ class Declaration:
     shapes: Callable[[Any], Shapes] | None
     """Sizes that the engine needs of an architecture; None: it is a manifest's `arch`."""
 
-    modulation: Graph
-    condition: Graph
+    modulation: GraphMaker
+    condition: GraphMaker
     steps: Mapping[str, StepGraph]
     single: tuple[str, ...]
     """Step graphs that one row runs on a CPU."""

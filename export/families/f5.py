@@ -18,7 +18,7 @@ from appliance.contract.tokens import Tokenizer
 from appliance.fields import Ranged, from_mapping
 from export.families.declaration import VOCOS_MEL, Declaration, Family, FamilyError, Given, Point
 from export.graphs.condition import Condition
-from export.graphs.modulation import Modulation
+from export.graphs.modulation import ModulationGraph
 from export.graphs.step import Step, StepKeys, StepReply
 from export.model.arch import F5TTS, flags_of
 from export.model.dit import CONV_GROUPS, DiT
@@ -217,7 +217,7 @@ def _build(weights: Mapping[str, Tensor], given: Given) -> DiT:
 def _modulation(
     weights: Weights, given: Given, max_frames: int, stored: torch.dtype, compute: torch.dtype
 ) -> nn.Module:
-    return Modulation(weights, given.arch, stored)
+    return ModulationGraph(weights, given.arch, stored)
 
 
 def _condition(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Count, Defaults, Shapes
-from appliance.contract.graphs import FRAME_MULTIPLE, Kept
+from appliance.contract.graphs import FRAME_MULTIPLE, KeptSizes
 from appliance.contract.mel import MelSpec
 from appliance.contract.sampler import Condition, Sampler, Unguided
 from appliance.contract.tokens import Tokenizer, Vocabulary
@@ -37,6 +37,7 @@ from export.precision.rewrites import Roles
 from export.proof import oracles, parity, peaks
 from export.sources import checkpoint
 from export.sources.checkpoint import CheckpointError, Weights
+from export.sources.stored import StoredTensor
 
 PAD = "_"
 """Token that pads texts."""
@@ -193,7 +194,7 @@ def load(given: Given) -> Weights:
         )
     order = [numbers[PAD], *(numbers[token] for token in given.vocabulary.tokens)]
     entry = stored.entry(EMBED)
-    ordered = checkpoint.Entry((len(order), *entry.shape[1:]), lambda: entry.read()[order])
+    ordered = StoredTensor((len(order), *entry.shape[1:]), lambda: entry.read()[order])
     entries = {name: stored.entry(name) for name in stored} | {EMBED: ordered}
     with torch.device("meta"):
         wanted = ZipVoice(given.arch, size, embeds_guidance=embeds)
@@ -217,7 +218,7 @@ def shapes(arch: ZipVoiceArch) -> Shapes:
             strict=True,
         )
     )
-    kept = Kept(
+    kept = KeptSizes(
         keys=arch.fm_decoder_num_heads * arch.query_head_dim,
         gated=3 * arch.fm_decoder_dim // 4,
         values=arch.fm_decoder_num_heads * arch.value_head_dim,
@@ -266,7 +267,7 @@ class TextCondition(nn.Module):
         return torch.stack([shown[name] for name in self.conditions])
 
 
-class Step(nn.Module):
+class ZipVoiceStep(nn.Module):
     """Velocity of rows; see `appliance.contract.graphs.step`. The `single` form has no masks."""
 
     def __init__(
@@ -324,7 +325,7 @@ class Step(nn.Module):
         return velocity.float()
 
 
-class StepKeys(Step):
+class ZipVoiceStepKeys(ZipVoiceStep):
     """See `appliance.contract.graphs.step_keys`."""
 
     def forward(  # type: ignore[override]
@@ -344,7 +345,7 @@ class StepKeys(Step):
         return velocity, *(kept for past in pasts for kept in past.kept)
 
 
-class StepReply(Step):
+class ZipVoiceStepReply(ZipVoiceStep):
     """See `appliance.contract.graphs.step_reply`."""
 
     def forward(  # type: ignore[override]
@@ -361,10 +362,10 @@ class StepReply(Step):
         return self.velocity(latents, condition, mod_table, step_index, lengths, pasts)
 
 
-class FeedForward(nn.Module):
+class ZipVoiceFeedForward(nn.Module):
     """As the model's, with the constants of SwooshL in the biases beside it."""
 
-    def __init__(self, plain: zipformer.FeedForward, compute: torch.dtype) -> None:
+    def __init__(self, plain: zipformer.ZipformerFeedForward, compute: torch.dtype) -> None:
         super().__init__()
         first, second = plain.in_proj, plain.out_proj
         self.in_proj = parts.Matrix(first.weight, first.bias - zipformer.SWOOSH_L.right, compute)
@@ -375,7 +376,7 @@ class FeedForward(nn.Module):
         return y
 
 
-class Convolution(nn.Module):
+class ZipVoiceConvolution(nn.Module):
     """As the model's, with the constants of SwooshR in the biases beside it. The convolution has two axes, of
     one row: ONNX Runtime's blocked kernels take no fewer."""
 
@@ -420,10 +421,10 @@ def with_matrices(module: Any, compute: torch.dtype) -> Any:
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear):
             module.add_module(name, parts.Matrix(child.weight, child.bias, compute))
-        elif isinstance(child, zipformer.FeedForward):
-            module.add_module(name, FeedForward(child, compute))
+        elif isinstance(child, zipformer.ZipformerFeedForward):
+            module.add_module(name, ZipVoiceFeedForward(child, compute))
         elif isinstance(child, zipformer.Convolution):
-            module.add_module(name, Convolution(child, compute))
+            module.add_module(name, ZipVoiceConvolution(child, compute))
         elif isinstance(child, zipformer.Bypass):
             child.to(compute)
         else:
@@ -437,7 +438,7 @@ def _text(model: ZipVoice, case: oracles.Case) -> Tensor:
     return model.text(ids, index)
 
 
-class Oracle(oracles.TorchOracle):
+class ZipVoiceOracle(oracles.TorchOracle):
     """Plain torch model of `export.model.zipformer`."""
 
     model: Any
@@ -483,7 +484,7 @@ _IN_FLOAT32 = frozenset({"norm", "time_embed", "time_emb", "guidance_scale_embed
 def _peaks(
     model: ZipVoice, decode: nn.Module, solved: Sequence[oracles.Trajectory], short: oracles.Case
 ) -> Sequence[oracles.Peak]:
-    found = peaks.Found()
+    found = peaks.Peaks()
     with peaks.watched(model, found.noting("step", {"text_encoder": "condition"}), _IN_FLOAT32):
         for case, time, latents in peaks.points(solved, short):
             speech = nn.functional.pad(torch.from_numpy(case.cond), (0, 0, 0, case.frames - len(case.cond)))
@@ -506,7 +507,7 @@ DECLARATION = Declaration(
     condition=lambda weights, given, max_frames, stored, compute: TextCondition(
         build(weights, given), given.sampler.conditions, max_frames, compute
     ),
-    steps={"step": Step, "step_keys": StepKeys, "step_reply": StepReply},
+    steps={"step": ZipVoiceStep, "step_keys": ZipVoiceStepKeys, "step_reply": ZipVoiceStepReply},
     single=("step", "step_keys", "step_reply"),
     samplings=(),
     precisions=("fp32", "fp16", "int8"),
@@ -530,7 +531,7 @@ DECLARATION = Declaration(
         },
         "int8": parity.BOUNDS["int8"] | {"modulation": 5e-6},
     },
-    oracles=lambda load, given: [lambda: Oracle(build(load(), given), given.sampler)],
+    oracles=lambda load, given: [lambda: ZipVoiceOracle(build(load(), given), given.sampler)],
     velocity=_velocity,
     peaks=_peaks,
     vocabulary=vocabulary,

@@ -20,7 +20,7 @@ class Positions:
     first: int = 0
 
 
-class Attention(nn.Module):
+class AttentionGraph(nn.Module):
     """Self-attention with rotary positions: one product for q, k and v, one rotation for q and k.
 
     Rows of q and k are reordered by head, even ones first: rotary pairs become halves. Weights hold the
@@ -104,7 +104,7 @@ class Attention(nn.Module):
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(self.compute)
 
 
-class FusedAttention(Attention):
+class FusedAttention(AttentionGraph):
     """Attention of padded rows with ONNX Runtime's fused operators."""
 
     def forward(
@@ -115,7 +115,7 @@ class FusedAttention(Attention):
         kept: tuple[Tensor, Tensor] | None = None,
         begin: int = 0,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As `Attention`, with the `mask` of `forms.Fused.attended` as bias."""
+        """As `AttentionGraph`, with the `mask` of `forms.Fused.attended` as bias."""
         q, k, v = self.qkv(x).chunk(3, dim=-1)  # equal parts: others need copies from the host
         if self.norms:
             q, k = self._rms_norm(torch.cat([q, k], dim=-1).unflatten(-1, (2 * self.heads, -1))).chunk(2, 2)
@@ -165,7 +165,7 @@ class SingleAttention(FusedAttention):
         kept: tuple[Tensor, Tensor] | None = None,
         begin: int = 0,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """x (N, D) → (N − begin, D), keys and values (1, N, A); else as `Attention`."""
+        """x (N, D) → (N − begin, D), keys and values (1, N, A); else as `AttentionGraph`."""
         inner = self.heads * self.head_dim
         qk, v = self.qkv(x)[None].split((2 * inner, inner), dim=-1)
         if self.norms:

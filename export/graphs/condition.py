@@ -13,7 +13,7 @@ from export.graphs.parts import NORM_EPS, ConvNeXt, Matrix, Weights, kept, kept_
 ROTARY_BASE = 10_000.0
 
 
-class TextBlock(ConvNeXt):
+class TextBlockGraph(ConvNeXt):
     """ConvNeXt V2 block over tokens; GRN sums over the true length, a position as often as `counts` says."""
 
     def __init__(self, weights: Weights, name: str, compute: torch.dtype) -> None:
@@ -54,7 +54,7 @@ class Condition(nn.Module):
         longest = max_frames + TAIL * (arch.encodes == "tokens")
         self.positions = kept_float(position_table(longest, arch.text_dim)) if arch.conv_layers else None
         self.blocks = nn.ModuleList(
-            [TextBlock(weights, f"text_embed.text_blocks.{i}", compute) for i in range(arch.conv_layers)]
+            [TextBlockGraph(weights, f"text_embed.text_blocks.{i}", compute) for i in range(arch.conv_layers)]
         )
         weight = weights["input_embed.proj.weight"]  # (D, [latents M | reference M | text])
         self.from_mel = Matrix(weight[:, mels : 2 * mels], weights["input_embed.proj.bias"], compute)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from export.graphs.attention import Attention, FusedAttention, Positions, SingleAttention
+from export.graphs.attention import AttentionGraph, FusedAttention, Positions, SingleAttention
 from export.graphs.parts import MASKED_SCORE, NORM_EPS, Form, layer_norm, symbol
 from export.graphs.to_onnx import ANY_ROWS
 
@@ -37,7 +37,7 @@ class Rows:
 
     traced: int | None = ANY_ROWS
     """Number of rows that the tracer takes; None: a symbol."""
-    attention: type[Attention] = Attention
+    attention: type[AttentionGraph] = AttentionGraph
 
     def __init__(self, compute: torch.dtype) -> None:
         self.compute = compute

@@ -36,7 +36,7 @@ def complex_rows(angle: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return torch.stack([cos, -sin], dim), torch.stack([sin, cos], dim)
 
 
-class InverseSTFT(nn.Module):
+class InverseSTFTGraph(nn.Module):
     """Real and imaginary parts (N, 2·bins) → samples: inverse DFT, window and shifted sums.
 
     Bin k = k₁ + A·k₂, sample n = B·n₁ + n₂ of A·B = n_fft. Bin 0 has no imaginary part: the last bin's real

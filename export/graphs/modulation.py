@@ -15,7 +15,7 @@ TIME_FREQUENCIES = 128
 TIME_SCALE = 1000.0
 
 
-class Modulation(nn.Module):
+class ModulationGraph(nn.Module):
     """t (K) → rows (K, 6·depth + 2, D): each block's six AdaLN rows, then the final shift and scale.
 
     Weights that embed a guidance strength take it beside each time.

@@ -42,7 +42,7 @@ class PositionConv(nn.Module):
         return y.mT
 
 
-class Block(nn.Module):
+class BlockGraph(nn.Module):
     """DiT block: modulated attention and feed-forward."""
 
     def __init__(self, weights: Weights, name: str, arch: Arch, form: Rows) -> None:
@@ -93,7 +93,7 @@ class Step(nn.Module):
         self.from_latents = Matrix(weights["input_embed.proj.weight"][:, :mels], None, compute)
         self.position_conv = PositionConv(weights, compute)
         self.blocks = nn.ModuleList(
-            [Block(weights, f"transformer_blocks.{i}", arch, self.form) for i in range(arch.depth)]
+            [BlockGraph(weights, f"transformer_blocks.{i}", arch, self.form) for i in range(arch.depth)]
         )
         self.skip = (
             Matrix(weights["long_skip_connection.weight"], None, compute)

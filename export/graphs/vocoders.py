@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from appliance.contract.bundle import Vocoder
 from appliance.contract.mel import MelSpec
-from export.graphs.fourier import InverseSTFT, LowBins
+from export.graphs.fourier import InverseSTFTGraph, LowBins
 from export.graphs.parts import ConvNeXt, Matrix, Weights, kept, kept_float, layer_norm
 from export.model import bigvgan, source
 
@@ -62,7 +62,7 @@ class VocosBackbone(nn.Module):
         )[0]
 
 
-class Vocos(VocosBackbone):
+class VocosGraph(VocosBackbone):
     """log_mel (N, M) → samples (L), the head in float32. arXiv 2306.00814."""
 
     MAX_MAGNITUDE = 100.0
@@ -70,7 +70,7 @@ class Vocos(VocosBackbone):
     def __init__(self, weights: Weights, spec: MelSpec, vocoder: Vocoder, compute: torch.dtype) -> None:
         super().__init__(weights, compute)
         self.head = Matrix(weights["head.out.weight"], weights["head.out.bias"], torch.float32)
-        self.inverse_stft = InverseSTFT(spec, vocoder)
+        self.inverse_stft = InverseSTFTGraph(spec, vocoder)
 
     def forward(self, log_mel: Tensor) -> Tensor:
         log_magnitude, phase = self.head(self.features(log_mel)).chunk(2, dim=-1)
@@ -88,7 +88,7 @@ class SourceFilter(VocosBackbone):
         self.rate = spec.sample_rate_hz
         self.head = Matrix(weights["head.out.weight"], weights["head.out.bias"], torch.float32)
         self.noise = kept(weights["head.noise"], torch.float16)
-        self.inverse_stft = InverseSTFT(spec, vocoder)
+        self.inverse_stft = InverseSTFTGraph(spec, vocoder)
         self.pitch = source.Pitch(spec.mels)
         own = {name.removeprefix("pitch."): w for name, w in weights.items() if name.startswith("pitch.")}
         self.pitch.load_state_dict({name: w.float() for name, w in own.items()})
@@ -104,7 +104,7 @@ class SourceFilter(VocosBackbone):
         pulses = source.pulses(self.pitch.hz(log_mel[None]), self.hop, self.rate, self.margin)[0]
         blocks = pulses.unflatten(0, (-1, self.hop))
         count = log_mel.shape[0]
-        parts = [blocks[n : count + n] for n in range(InverseSTFT.OVERLAP)]
+        parts = [blocks[n : count + n] for n in range(InverseSTFTGraph.OVERLAP)]
         spectrum = self.low_bins(torch.cat(parts, dim=1))
         excited = [F.pad(part * harmonics, (0, self.silent)) for part in spectrum]
         noise = self.noise.index_select(0, torch.arange(count) % source.NOISE_FRAMES).float()
@@ -162,7 +162,7 @@ class PolyphaseActivation(nn.Module):
         return (x + wave * wave * self.gain).to(self.compute)
 
 
-class BigVGAN(nn.Module):
+class BigVGANGraph(nn.Module):
     """log_mel (N, M) → samples (N·hop), the last convolution in float32."""
 
     def __init__(self, reference: bigvgan.BigVGAN, compute: torch.dtype) -> None:

@@ -151,7 +151,7 @@ def offsets_of(table: Tensor, n: int, keys: int) -> Tensor:
     return table.narrow(0, table.shape[0] // 2 - keys, n + keys)
 
 
-class FeedForward(nn.Module):
+class ZipformerFeedForward(nn.Module):
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
         self.in_proj, self.out_proj = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
@@ -272,9 +272,9 @@ class Layer(nn.Module):
         self.self_attn_weights = AttentionWeights(dim, heads, arch)
         self.self_attn1 = SelfAttention(dim, heads, arch.value_head_dim)
         self.self_attn2 = SelfAttention(dim, heads, arch.value_head_dim)
-        self.feed_forward1 = FeedForward(dim, hidden * 3 // 4)
-        self.feed_forward2 = FeedForward(dim, hidden)
-        self.feed_forward3 = FeedForward(dim, hidden * 5 // 4)
+        self.feed_forward1 = ZipformerFeedForward(dim, hidden * 3 // 4)
+        self.feed_forward2 = ZipformerFeedForward(dim, hidden)
+        self.feed_forward3 = ZipformerFeedForward(dim, hidden * 5 // 4)
         self.nonlin_attention = NonlinearAttention(dim)
         self.conv_module1, self.conv_module2 = Convolution(dim, kernel), Convolution(dim, kernel)
         self.norm = BiasNorm(dim)
@@ -332,7 +332,7 @@ class Stack(nn.Module):
         return x
 
 
-class Downsample(nn.Module):
+class ZipformerDownsample(nn.Module):
     """Softmax-weighted sums of `factor` frames, in float32; the last frame of a row fills its tail."""
 
     def __init__(self, factor: int) -> None:
@@ -357,7 +357,7 @@ class Downsample(nn.Module):
 class DownsampledStack(nn.Module):
     def __init__(self, stack: Stack, dim: int, factor: int) -> None:
         super().__init__()
-        self.downsample = Downsample(factor)
+        self.downsample = ZipformerDownsample(factor)
         self.encoder = stack
         self.out_combiner = Bypass(dim)
         self.factor = factor

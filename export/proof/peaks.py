@@ -30,7 +30,7 @@ IN_FLOAT32 = frozenset({"time_embed", "attn_norm", "norm_out", "grn", "rotary_em
 @torch.inference_mode()
 def measure(model: DiT, decode: nn.Module, solved: Sequence[Trajectory], short: Case) -> list[Peak]:
     """Peaks of each module, the largest of a graph first, over both ends of lengths and of times."""
-    found = Found()
+    found = Peaks()
     with watched(model, found.noting("step", {"text_embed": "condition"})):
         for case, time, latents in points(solved, short):
             cond = torch.from_numpy(padded_mel(case.cond, case.frames))
@@ -41,7 +41,7 @@ def measure(model: DiT, decode: nn.Module, solved: Sequence[Trajectory], short: 
     return found.with_vocoder(decode, solved)
 
 
-class Found:
+class Peaks:
     """Largest magnitude of each place in a graph."""
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ from export.sources.header import (
 )
 from export.sources.header import CheckpointError as CheckpointError
 from export.sources.header import WeightsKind as WeightsKind
-from export.sources.stored import Entry as Entry
+from export.sources.stored import StoredTensor
 from export.sources.stored import Weights as Weights
 
 Format = Literal["safetensors", "pt", "pruned_pt"]
@@ -127,7 +127,7 @@ def load_dit(
         wanted = DiT(arch, vocab_size, mels, embeds_guidance=embeds_guidance)
     weights = checked(path, entries, wanted)
     table = _exact_rotary(path, weights.entry(ROTARY).read(), rotary_frequencies(arch.dim_head))
-    exact = {ROTARY: Entry(tuple(table.shape), lambda: table)}
+    exact = {ROTARY: StoredTensor(tuple(table.shape), lambda: table)}
     return Weights({name: weights.entry(name) for name in weights} | exact, averaged=found.averaged)
 
 
@@ -169,7 +169,7 @@ def unwrapped(path: Path, stored: Weights, kind: WeightsKind, kin: Kin) -> Weigh
     The prefixes in a file tell its models apart: averaged or raw, and whatever is no wrapper.
     """
     check_names(path, stored, kin.others)
-    models: dict[tuple[bool, str], dict[str, Entry]] = {}
+    models: dict[tuple[bool, str], dict[str, StoredTensor]] = {}
     for raw in stored:
         prefix, name = _split(raw, kin.own)
         if name in _COUNTERS or not set(raw.split(".")).isdisjoint(kin.skipped):
@@ -271,7 +271,7 @@ def load_bigvgan(place: Path, kind: WeightsKind = "ema") -> tuple[BigVGANConfig,
     with torch.device("meta"):
         wanted = BigVGAN(config)
     for name, tensor in wanted.named_buffers():  # some files lack the filters, which are constants
-        entries.setdefault(name, Entry(tuple(tensor.shape), low_pass))
+        entries.setdefault(name, StoredTensor(tuple(tensor.shape), low_pass))
     return config, checked(path, entries, wanted)
 
 
@@ -370,7 +370,7 @@ def _bytes(tensor: Tensor) -> memoryview:
     return memoryview(flat)
 
 
-def _folded(path: Path, stored: Weights) -> dict[str, Entry]:
+def _folded(path: Path, stored: Weights) -> dict[str, StoredTensor]:
     pairs = weight_norm_pairs(stored)
     halves = {half for pair in pairs.values() for half in pair}
     entries = {name: stored.entry(name) for name in stored if name not in halves}
@@ -381,8 +381,8 @@ def _folded(path: Path, stored: Weights) -> dict[str, Entry]:
     return entries
 
 
-def _folding(stored: Weights, magnitude: str, direction: str) -> Entry:
-    return Entry(stored.entry(direction).shape, lambda: fold(stored[magnitude], stored[direction]))
+def _folding(stored: Weights, magnitude: str, direction: str) -> StoredTensor:
+    return StoredTensor(stored.entry(direction).shape, lambda: fold(stored[magnitude], stored[direction]))
 
 
 def _exact_rotary(path: Path, stored: Tensor, exact: Tensor) -> Tensor:
@@ -397,7 +397,7 @@ def _exact_rotary(path: Path, stored: Tensor, exact: Tensor) -> Tensor:
     return exact
 
 
-def checked(path: Path, entries: Mapping[str, Entry], model: nn.Module) -> Weights:
+def checked(path: Path, entries: Mapping[str, StoredTensor], model: nn.Module) -> Weights:
     """Entries in the model's order. Raises CheckpointError for other names or shapes."""
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     wrong = []

@@ -20,7 +20,7 @@ UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
-class Terms:
+class LicenceTerms:
     """Licence and source of a file or folder of weights."""
 
     licence: str
@@ -32,12 +32,13 @@ class Terms:
     """Row of `weights.KNOWN`."""
 
 
-def terms(row: Known) -> Terms:
-    return Terms(row.licence, row.source, row.warning, model=row.name)
+def terms(row: Known) -> LicenceTerms:
+    return LicenceTerms(row.licence, row.source, row.warning, model=row.name)
 
 
-VOCODER_TERMS: dict[str, Terms] = {
-    vocoder.repository: Terms(vocoder.licence, f"{HUB}/{vocoder.repository}") for vocoder in VOCODERS.values()
+VOCODER_TERMS: dict[str, LicenceTerms] = {
+    vocoder.repository: LicenceTerms(vocoder.licence, f"{HUB}/{vocoder.repository}")
+    for vocoder in VOCODERS.values()
 }
 _BY_HASH = {row.sha256: terms(row) for row in KNOWN.values() if row.sha256} | {
     vocoder.sha256: VOCODER_TERMS[vocoder.repository] for vocoder in VOCODERS.values() if vocoder.sha256
@@ -71,7 +72,7 @@ def licence(
     )
 
 
-def terms_of(file: Path, *, vocoder: bool = False) -> Terms:
+def terms_of(file: Path, *, vocoder: bool = False) -> LicenceTerms:
     """Terms by record, by hash, or by name: of a vocoder its folder's, else with the file's."""
     digest = sha256(file) if file.is_file() else ""
     recorded = read_record(file.parent)
@@ -85,12 +86,12 @@ def terms_of(file: Path, *, vocoder: bool = False) -> Terms:
     else:
         found = _OFFICIAL_PLACES.get(f"{folder}/{file.stem}")
     if found is None:
-        return Terms(UNKNOWN, file.name)
+        return LicenceTerms(UNKNOWN, file.name)
     note = "; ".join(filter(None, (found.note, "recognised by its name, not by its hash")))
     return dataclasses.replace(found, note=note)
 
 
-def stated_by(file: Path) -> Terms | None:
+def stated_by(file: Path) -> LicenceTerms | None:
     """Terms by record or by name, without reading the file for its hash; None if nothing states them."""
     recorded = read_record(file.parent)
     if recorded is not None and file.name in recorded.files:
@@ -107,13 +108,13 @@ def is_known(digest: str) -> bool:
     return digest in _BY_HASH
 
 
-def write_record(folder: Path, terms: Terms) -> None:
+def write_record(folder: Path, terms: LicenceTerms) -> None:
     """Write `licence.yaml` beside the files that it covers."""
     text = yaml.safe_dump(dataclasses.asdict(terms), sort_keys=False, allow_unicode=True)
     (folder / RECORD).write_text(text, "utf-8")
 
 
-def read_record(folder: Path) -> Terms | None:
+def read_record(folder: Path) -> LicenceTerms | None:
     """Read the record of a folder; None if it is missing or unreadable."""
     try:
         raw = yaml.safe_load((folder / RECORD).read_text("utf-8"))
@@ -121,11 +122,11 @@ def read_record(folder: Path) -> Terms | None:
         return None
     if not isinstance(raw, Mapping) or not isinstance(raw.get("files"), Mapping):
         return None
-    known: dict[str, Any] = {f.name: raw[f.name] for f in dataclasses.fields(Terms) if f.name in raw}
-    return Terms(**known) if {"licence", "source"} <= known.keys() else None
+    known: dict[str, Any] = {f.name: raw[f.name] for f in dataclasses.fields(LicenceTerms) if f.name in raw}
+    return LicenceTerms(**known) if {"licence", "source"} <= known.keys() else None
 
 
-def _stated(terms: Terms, licence: str | None) -> Terms:
+def _stated(terms: LicenceTerms, licence: str | None) -> LicenceTerms:
     if licence is None:
         return terms
-    return Terms(licence, terms.source, "as stated by whoever exported the bundle")
+    return LicenceTerms(licence, terms.source, "as stated by whoever exported the bundle")

@@ -82,7 +82,7 @@ IN_LOG, LOG_BYTES = re.compile(r'"(tokenizer|lang)": "([\w-]+)"'), 1 << 16
 
 
 @dataclass
-class Found:
+class FolderContent:
     """Content of a folder."""
 
     folder: Path
@@ -161,7 +161,7 @@ class Found:
         self.facts["language"] = self.given.get("--language", said)
 
 
-def look(place: Path, given: Mapping[str, str] | None = None) -> Found:
+def look(place: Path, given: Mapping[str, str] | None = None) -> FolderContent:
     """Read a folder of a training, or a checkpoint with what lies beside it; `given` are options of `bundle`.
 
     Raises CheckpointError.
@@ -174,7 +174,7 @@ def look(place: Path, given: Mapping[str, str] | None = None) -> Found:
         return _look_at_vocoder(folder, kind)
     path = Path(given.get("--checkpoint", place))
     header = read_header(path) if path.is_file() else _newest(folder)
-    found = Found(folder, header, given)
+    found = FolderContent(folder, header, given)
     found.options = {"--family": "NAME", "--checkpoint": str(header.path), "--vocab": "FILE"}
     if any(ZIPVOICE_MARK in name for name in header.names):
         _look_at_zipvoice(found)
@@ -192,7 +192,7 @@ def look(place: Path, given: Mapping[str, str] | None = None) -> Found:
     return found
 
 
-def _look_at_f5(found: Found) -> None:
+def _look_at_f5(found: FolderContent) -> None:
     settings = _read(found.folder / "setting.json")
     found.facts["folder"] = f"{found.folder}: a training of F5-TTS"
     model = _say_f5_family(found, settings)
@@ -208,7 +208,7 @@ def _look_at_f5(found: Found) -> None:
     found.say_vocoder(kind, rate)
 
 
-def _say_f5_family(found: Found, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def _say_f5_family(found: FolderContent, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Say the family by a YAML file, the fine-tuning page's settings or a pretrained file's name, and return
     the section `model` of the first, empty without one.
     """
@@ -257,7 +257,7 @@ def _sampled(family: str, **sampler: object) -> str:
     return json.dumps({"family": family, "sampler": sampler}, ensure_ascii=False)
 
 
-def _say_f5_text(found: Found, model: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def _say_f5_text(found: FolderContent, model: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     vocab = _vocab(found, [model.get("tokenizer_path"), settings.get("tokenizer_file")])
     data = re.fullmatch(r".*_(pinyin|char|custom|byte)", vocab.parent.name if vocab else "")
     tokenizer = str(model.get("tokenizer") or settings.get("tokenizer_type") or (data[1] if data else ""))
@@ -272,7 +272,7 @@ def _say_f5_text(found: Found, model: Mapping[str, Any], settings: Mapping[str, 
     found.say_language(",".join(codes), "guessed from the vocabulary")
 
 
-def _vocab(found: Found, named: Sequence[object]) -> Path | None:
+def _vocab(found: FolderContent, named: Sequence[object]) -> Path | None:
     """Say and return the vocabulary of as many tokens as the embedding has rows, less the filler's."""
     wanted, folder = found.header.named(F5_MARK).shape[0] - 1, found.folder.absolute()
     places = [Path(str(one)) for one in (found.given.get("--vocab"), *named) if one]
@@ -298,7 +298,7 @@ def _vocab(found: Found, named: Sequence[object]) -> Path | None:
     return None
 
 
-def _look_at_zipvoice(found: Found) -> None:
+def _look_at_zipvoice(found: FolderContent) -> None:
     header, config = found.header, found.folder / "model.json"
     if any(re.search(r"(?:^|\.)spk_embed\.", name) for name in header.names):
         raise CheckpointError(f"{header.path}: is a ZipVoice-Dialog (two speakers), which is not supported")
@@ -349,7 +349,7 @@ def _training(folder: Path) -> list[Path]:
     return sorted((path for path in paths if "-avg-" not in path.name), key=numbers, reverse=True)
 
 
-def _zipvoice_tokenizer(found: Found) -> tuple[str, str]:
+def _zipvoice_tokenizer(found: FolderContent) -> tuple[str, str]:
     """Tokenizer here, with espeak's language, and where upstream's is recorded; "" if it is nowhere."""
     if "--tokenizer" in found.given:
         return found.given["--tokenizer"], "as given"
@@ -368,7 +368,7 @@ def _zipvoice_tokenizer(found: Found) -> tuple[str, str]:
     return tokenizer, f"recorded in {place.name}"
 
 
-def _tokens(found: Found) -> Sequence[str]:
+def _tokens(found: FolderContent) -> Sequence[str]:
     """Say and return the tokens of `tokens.txt`."""
     path = Path(found.given.get("--vocab", found.folder / "tokens.txt"))
     rows = found.header.named(EMBED).shape[0]
@@ -384,7 +384,7 @@ def _tokens(found: Found) -> Sequence[str]:
     return tokens
 
 
-def _look_at_vocoder(folder: Path, kind: Kind) -> Found:
+def _look_at_vocoder(folder: Path, kind: Kind) -> FolderContent:
     header, rate = read_header(vocoder_file(folder, kind)), _rate(folder, kind)
     name, mark = VOCODER_MARKS[kind]
     kinds = " and ".join(CALLED[one] for one in header.kinds(mark))
@@ -397,7 +397,7 @@ def _look_at_vocoder(folder: Path, kind: Kind) -> Found:
         "to use it": f"--vocoder {kind} --vocoder-path {shlex.quote(str(folder))}, in `bundle` of a voice",
     }
     missing = {} if kinds else {"weights": f"{header.path} holds none of a {name}"}
-    return Found(folder, header, facts=facts, missing=missing, is_vocoder=True)
+    return FolderContent(folder, header, facts=facts, missing=missing, is_vocoder=True)
 
 
 def _vocoder_kind(folder: Path) -> Kind | None:

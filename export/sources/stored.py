@@ -48,7 +48,7 @@ _REFUSED = re.compile(r"GLOBAL ([\w.]+)")
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredTensor:
     """Shape and reader of a stored tensor."""
 
     shape: tuple[int, ...]
@@ -58,7 +58,7 @@ class Entry:
 class Weights(Mapping[str, Tensor]):
     """Reads a tensor on each access; floats become float32."""
 
-    def __init__(self, entries: Mapping[str, Entry], *, averaged: bool = False) -> None:
+    def __init__(self, entries: Mapping[str, StoredTensor], *, averaged: bool = False) -> None:
         self._entries = dict(entries)
         self.averaged = averaged
         """True for a moving average of the trained weights."""
@@ -76,7 +76,7 @@ class Weights(Mapping[str, Tensor]):
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> StoredTensor:
         return self._entries[name]
 
 
@@ -116,8 +116,8 @@ def _safetensors(path: Path) -> Stored:
     check_metadata(path, metadata)
     check_types(path, ((name, one.get_dtype()) for name, one in slices.items()))
 
-    def entry(name: str) -> Entry:
-        return Entry(tuple(slices[name].get_shape()), lambda: file.get_tensor(name))
+    def entry(name: str) -> StoredTensor:
+        return StoredTensor(tuple(slices[name].get_shape()), lambda: file.get_tensor(name))
 
     return Stored(path, {"": Weights({name: entry(name) for name in slices})})
 
@@ -150,8 +150,8 @@ def _tensors(path: Path, value: object) -> Weights | None:
     tensors = {str(name): one for name, one in value.items() if isinstance(one, Tensor)}
     check_types(path, ((name, str(one.dtype).removeprefix("torch.")) for name, one in tensors.items()))
 
-    def entry(tensor: Tensor) -> Entry:
-        return Entry(tuple(tensor.shape), lambda: tensor)
+    def entry(tensor: Tensor) -> StoredTensor:
+        return StoredTensor(tuple(tensor.shape), lambda: tensor)
 
     return Weights({name: entry(tensor) for name, tensor in tensors.items()}) if tensors else None
 

@@ -20,7 +20,7 @@ HUB = "https://huggingface.co"
 
 
 @dataclass(frozen=True)
-class Vocoder:
+class VocoderWeights:
     repository: str
     files: tuple[str, ...]
     licence: str
@@ -32,14 +32,14 @@ class Vocoder:
         return self.repository.split("/")[1]
 
 
-VOCODERS: dict[Kind, Vocoder] = {
-    "vocos": Vocoder(
+VOCODERS: dict[Kind, VocoderWeights] = {
+    "vocos": VocoderWeights(
         "charactr/vocos-mel-24khz",
         ("config.yaml", "pytorch_model.bin"),
         "MIT",
         "97ec976ad1fd67a33ab2682d29c0ac7df85234fae875aefcc5fb215681a91b2a",
     ),
-    "bigvgan": Vocoder(
+    "bigvgan": VocoderWeights(
         "nvidia/bigvgan_v2_24khz_100band_256x", ("config.json", "bigvgan_generator.pt"), "MIT"
     ),
 }

@@ -11,14 +11,14 @@ import soxr
 
 from appliance.audio.loudness import QUIETEST_LUFS, levelled, loudness, true_peak
 from appliance.engine.cases import FEMALE, MALE
-from appliance.request import AS_MADE, FloatArray, Level
+from appliance.request import AS_MADE, FloatArray, ReplyLevel
 from tests.daemons import ROOT
 
 RATE_HZ = 24_000
 MONO_LU = -10 * math.log10(2)
 """EBU's signals are on two channels."""
 VOICES = (MALE, FEMALE)
-TARGET = Level(-18.0)
+TARGET = ReplyLevel(-18.0)
 
 
 def voice(name: str) -> FloatArray:
@@ -103,7 +103,7 @@ def test_the_true_peak_passes_ebus_cases(share: int, phase_deg: float, amplitude
 def test_however_loud_it_was_made_it_has_the_target(name: str, lufs: float) -> None:
     for gain_db in (-9.0, 0.0, 9.0):
         samples = voice(name) * np.float32(10 ** (gain_db / 20))
-        made = levelled(samples, RATE_HZ, Level(lufs))
+        made = levelled(samples, RATE_HZ, ReplyLevel(lufs))
         assert loudness(made, RATE_HZ) == pytest.approx(lufs, abs=0.3)
         assert peak_db(made) <= -1.0
         assert len(made) == len(samples)
@@ -112,7 +112,7 @@ def test_however_loud_it_was_made_it_has_the_target(name: str, lufs: float) -> N
 @pytest.mark.parametrize("gain_db", (-20.0, -6.0, 6.0, 12.0, 20.0, 40.0))
 def test_a_gain_moves_the_level_and_no_peak_reaches_full_scale(gain_db: float) -> None:
     for name in VOICES:
-        made = levelled(voice(name), RATE_HZ, Level(-18.0, gain_db))
+        made = levelled(voice(name), RATE_HZ, ReplyLevel(-18.0, gain_db))
         assert peak_db(made) <= -1.0
         if gain_db <= 0:
             assert loudness(made, RATE_HZ) == pytest.approx(-18.0 + gain_db, abs=0.1)
@@ -123,8 +123,8 @@ def test_a_gain_moves_the_level_and_no_peak_reaches_full_scale(gain_db: float) -
 def test_without_a_target_a_gain_is_a_factor_and_no_level_is_none() -> None:
     samples = voice(FEMALE)
     assert levelled(samples, RATE_HZ, AS_MADE) is samples
-    assert np.array_equal(levelled(samples, RATE_HZ, Level(gain_db=-20.0)), samples * np.float32(0.1))
-    assert peak_db(levelled(samples, RATE_HZ, Level(gain_db=20.0))) <= -1.0
+    assert np.array_equal(levelled(samples, RATE_HZ, ReplyLevel(gain_db=-20.0)), samples * np.float32(0.1))
+    assert peak_db(levelled(samples, RATE_HZ, ReplyLevel(gain_db=20.0))) <= -1.0
 
 
 def test_a_breath_is_not_raised_to_speech() -> None:
@@ -147,7 +147,7 @@ def test_pieces_around_a_block_are_measured_as_far_as_they_go(count: int) -> Non
 def test_a_peak_is_turned_down_without_a_step_and_what_is_far_from_it_is_not() -> None:
     tone = sine(200, -12.0, 2.0, RATE_HZ)
     tone[24_000:24_480] *= 8
-    made = levelled(tone, RATE_HZ, Level(gain_db=1e-9))
+    made = levelled(tone, RATE_HZ, ReplyLevel(gain_db=1e-9))
     gains = made[tone != 0] / tone[tone != 0]
     near = np.flatnonzero(tone)
     assert np.abs(np.diff(gains)).max() < 0.01 and gains.min() < 0.5

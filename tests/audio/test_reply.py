@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from appliance.audio import compress, encode, join
 from appliance.audio.loudness import levelled
-from appliance.audio.reply import Reply
+from appliance.audio.reply import ReplyAudio
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
 from appliance.encodings import Encoding
-from appliance.request import AS_MADE, FloatArray, Level, SegmentAudio
+from appliance.request import AS_MADE, FloatArray, ReplyLevel, SegmentAudio
 from tests.daemons import BUNDLE
 
 MANIFEST = bundle.read(BUNDLE, verify=False).manifest
@@ -28,9 +28,9 @@ def reply_of(
     rate_hz: int = 24_000,
     encoding: Encoding = Encoding.PCM16,
     manifest: Manifest = MANIFEST,
-    level: Level = AS_MADE,
-) -> Reply:
-    return Reply(manifest, encoding, rate_hz, MESSAGE_S, level, mark="")
+    level: ReplyLevel = AS_MADE,
+) -> ReplyAudio:
+    return ReplyAudio(manifest, encoding, rate_hz, MESSAGE_S, level, mark="")
 
 
 def made_of(lengths: list[int], pauses_s: Sequence[float] = ()) -> list[SegmentAudio]:
@@ -43,7 +43,7 @@ def made_of(lengths: list[int], pauses_s: Sequence[float] = ()) -> list[SegmentA
 
 
 def plainly(
-    segments: list[SegmentAudio], rate_hz: int, cross_fade_s: float, level: Level = AS_MADE
+    segments: list[SegmentAudio], rate_hz: int, cross_fade_s: float, level: ReplyLevel = AS_MADE
 ) -> FloatArray:
     """Each segment levelled, what lies between pauses cross-faded at once, all of it resampled at once."""
     overlap = join.overlap_samples(cross_fade_s, MANIFEST.mel.sample_rate_hz)
@@ -63,7 +63,7 @@ def plainly(
     st.sampled_from((Encoding.WAV, Encoding.PCM16)),
     st.sampled_from((0.0, 0.15)),
     st.lists(st.sampled_from((0.0, 0.0, 0.3)), max_size=5),
-    st.sampled_from((AS_MADE, Level(-18.0), Level(None, 6.0))),
+    st.sampled_from((AS_MADE, ReplyLevel(-18.0), ReplyLevel(None, 6.0))),
 )
 def test_a_stream_a_whole_reply_and_the_plain_way_are_the_same(
     lengths: list[int],
@@ -71,7 +71,7 @@ def test_a_stream_a_whole_reply_and_the_plain_way_are_the_same(
     encoding: Encoding,
     cross_fade_s: float,
     pauses_s: list[float],
-    level: Level,
+    level: ReplyLevel,
 ) -> None:
     manifest = replace(MANIFEST, defaults=replace(MANIFEST.defaults, cross_fade_s=cross_fade_s))
     segments = made_of(lengths, pauses_s)

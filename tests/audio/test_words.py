@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from appliance.audio import words
 from appliance.audio.captions import written_spans
-from appliance.audio.words import Word, split
+from appliance.audio.words import TimedWord, split
 from appliance.request import FloatArray, Segment
 from appliance.text.normalise import normalise
 from tests.fakes_engine import segment
@@ -125,7 +125,7 @@ def test_a_long_word_takes_longer_and_so_does_one_before_a_pause() -> None:
 def places(written: str, spoken: str) -> list[tuple[str, str]]:
     """(spoken word, its place in the text) of each."""
     words = split(spoken)
-    spans = written_spans(written, [Word(word, 0.0, 0.0, 0) for word in words])
+    spans = written_spans(written, [TimedWord(word, 0.0, 0.0, 0) for word in words])
     assert spans == sorted(spans) and all(0 <= begin <= end <= len(written) for begin, end in spans)
     return [(word, written[begin:end]) for word, (begin, end) in zip(words, spans, strict=True)]
 

@@ -29,7 +29,7 @@ needs_haproxy = pytest.mark.skipif(fleet.HAPROXY is None, reason="haproxy is not
 def test_a_voice_is_copied_before_its_styles() -> None:
     ann, sad, bea = Place("ann"), Place("ann", "sad"), Place("bea")
     stored = dict.fromkeys((bea, sad, ann), Recorded("", "", "", "", "", 0, 0.0, 0.0))
-    steps = replicate.plan(replicate.Source(Path(), stored, {}), (), remove=False)
+    steps = replicate.plan(replicate.ReplicaSource(Path(), stored, {}), (), remove=False)
     assert [(step.kind, step.place) for step in steps] == [("add", ann), ("add", sad), ("add", bea)]
 
 

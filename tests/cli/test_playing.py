@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from appliance import cli
-from appliance.cli.playing import Progress
+from appliance.cli.playing import SegmentBar
 from appliance.client import Client, Header, Piece
 from tests.daemons import Running, shared
 
@@ -97,7 +97,7 @@ def test_a_long_text_has_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) ->
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
-    bar = Progress()
+    bar = SegmentBar()
     for event in (Header(segments=3), Piece(b"", 0, 0, 0.0), Piece(b"", 0, 2, 0.0)):
         bar.show(event)
     bar.close()

@@ -20,7 +20,7 @@ from appliance.contract.graphs import STEPS, signatures
 from export.families import NAMED
 from export.graphs import to_onnx, vocoders
 from export.graphs.condition import Condition
-from export.graphs.modulation import Modulation
+from export.graphs.modulation import ModulationGraph
 from export.graphs.step import Step, StepKeys, StepReply, Update
 from export.model.dit import DiT
 from export.model.vocos import Vocos
@@ -45,10 +45,10 @@ def write(folder: Path, blocks: int, forms: Sequence[str]) -> Bundle:
     dit, vocos = map(_constant, models)
     sizes = (dit, arch, mel.mels, MAX_FRAMES, torch.float16)
     others: dict[str, Callable[[], nn.Module]] = {
-        "modulation": lambda: Modulation(dit, arch, torch.float16),
+        "modulation": lambda: ModulationGraph(dit, arch, torch.float16),
         "condition": lambda: Condition(*sizes),
         "update": Update,
-        "vocoder": lambda: vocoders.Vocos(vocos, mel, vocoder, torch.float16),
+        "vocoder": lambda: vocoders.VocosGraph(vocos, mel, vocoder, torch.float16),
     }
     specs = signatures(contract.dimensions(arch, mel.mels, "fp16"))
     for name, make in others.items():

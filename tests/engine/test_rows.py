@@ -12,7 +12,7 @@ import pytest
 from appliance.contract.graphs import CONTEXT, Dimensions, signatures
 from appliance.engine.backend import Bound
 from appliance.engine.host import HostMemory
-from appliance.engine.rows import MOST_BOUND, PADDED, Rows
+from appliance.engine.rows import MOST_BOUND, PADDED, SharedRows
 
 pytestmark = pytest.mark.once
 
@@ -45,26 +45,26 @@ class Memory(HostMemory):
         return Call()
 
 
-def rows_of(backend: Memory, *names: str, rows: int = 2) -> Rows:
+def rows_of(backend: Memory, *names: str, rows: int = 2) -> SharedRows:
     shared: dict[str, Any] = {"mod_table": backend.empty((4, D.rows, D.dim), "float32")}
     if backend.frame_multiple > 1:
         shared["latents"] = backend.empty((LONGEST, D.mels), "float32")
         shared["condition"] = backend.empty((LONGEST, D.dim), "float32")
     capacity = {"R": rows, "N": LONGEST, "P": LONGEST_REFERENCE, "C": CONTEXT}
     specs = {name: signatures(D)[name] for name in names}
-    return Rows(backend, specs, lambda name: backend, shared, capacity)  # type: ignore[arg-type, return-value]
+    return SharedRows(backend, specs, lambda name: backend, shared, capacity)  # type: ignore[arg-type, return-value]
 
 
-def run(rows: Rows, *graphs: str, times: Sequence[int] = (0,)) -> None:
+def run(rows: SharedRows, *graphs: str, times: Sequence[int] = (0,)) -> None:
     for graph in graphs:
         rows.run(graph, times, release=False, capture=False)
 
 
-def share(together: Rows, members: Sequence[Rows], *times: int) -> None:
+def share(together: SharedRows, members: Sequence[SharedRows], *times: int) -> None:
     together.run_for(members, "step", times, release=False, capture=False)
 
 
-def fill(rows: Rows, value: float, *names: str) -> None:
+def fill(rows: SharedRows, value: float, *names: str) -> None:
     """Write a value into the true frames of each row."""
     for name, (row, frames) in itertools.product(names, enumerate(rows.lengths)):
         np.asarray(rows.view(name, frames, row=row))[:] = value + row

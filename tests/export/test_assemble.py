@@ -123,12 +123,12 @@ def written(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The graphs of a bundle are copied from one that exists, where only its gate or its place matters."""
     source = workshop.make("v1").bundle
 
-    def copy(writer: assemble.Writer, _: object) -> assemble.Variants:
+    def copy(writer: assemble.BundleWriter, _: object) -> assemble.Variants:
         for name in source.manifest.files:
             shutil.copy(source.folder / name, writer.folder)
         return source.manifest.variants
 
-    monkeypatch.setattr(assemble.Writer, "write", copy)
+    monkeypatch.setattr(assemble.BundleWriter, "write", copy)
 
 
 @pytest.mark.parametrize(

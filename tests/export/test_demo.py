@@ -15,7 +15,7 @@ from export.demo.__main__ import main
 from export.demo.rebuild import FAMILY, recover
 from export.families import family
 from export.graphs.condition import Condition
-from export.graphs.modulation import Modulation
+from export.graphs.modulation import ModulationGraph
 from export.graphs.step import Step
 from export.model.dit import DiT
 from export.model.redraw import redraw
@@ -53,7 +53,7 @@ def test_every_weight_of_a_graph_in_half_precision_is_recovered() -> None:
     redraw(dit, 1)
     wanted = dit.state_dict()
     found = {name: torch.zeros_like(value) for name, value in wanted.items()} | dict(dit.named_buffers())
-    for kind, sizes in ((Modulation, (arch,)), (Condition, (arch, MELS, 1)), (Step, (arch, MELS, 1))):
+    for kind, sizes in ((ModulationGraph, (arch,)), (Condition, (arch, MELS, 1)), (Step, (arch, MELS, 1))):
         made = kind(wanted, *sizes, torch.float16).state_dict()
         # float64 has the scales of float16, unrounded.
         recover(

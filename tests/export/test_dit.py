@@ -19,7 +19,7 @@ from appliance.engine.condition import condition_inputs, padded_mel
 from appliance.engine.condition import upsample_index as upsample_index_on_the_device
 from export.graphs import parts
 from export.graphs.condition import Condition
-from export.graphs.modulation import Modulation
+from export.graphs.modulation import ModulationGraph
 from export.graphs.step import Step
 from export.model.dit import DiT, sample, upsample_index
 from export.model.redraw import redraw
@@ -93,7 +93,7 @@ def condition(pair: Pair, given: small.Case) -> Tensor:
 def step(pair: Pair, given: small.Case) -> list[Tensor]:
     """(2, N, M) at each of TIMES, by the modules that are traced."""
     module = Step(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
-    seen, rows = condition(pair, given), Modulation(pair.weights, pair.arch)(torch.tensor(TIMES))
+    seen, rows = condition(pair, given), ModulationGraph(pair.weights, pair.arch)(torch.tensor(TIMES))
     noise = torch.from_numpy(given.noise)[None].expand(2, -1, -1)
     lengths = torch.full((2,), given.frames, dtype=torch.int32)
     places = (torch.full((2,), place, dtype=torch.int32) for place in range(len(TIMES)))
@@ -103,7 +103,7 @@ def step(pair: Pair, given: small.Case) -> list[Tensor]:
 @torch.inference_mode()
 def test_parts_are_upstreams(pair: Pair) -> None:
     """Shifts, scales and gates, one by one; what of the input's projection latents do not reach."""
-    rows = Modulation(pair.weights, pair.arch)(torch.tensor(TIMES))
+    rows = ModulationGraph(pair.weights, pair.arch)(torch.tensor(TIMES))
     assert rows.shape == (len(TIMES), 6 * pair.arch.depth + 2, pair.arch.dim)
     wanted = small.upstream_rows(pair.flow, np.array(TIMES, np.float32))
     for row in range(rows.shape[1]):

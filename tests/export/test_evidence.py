@@ -98,7 +98,7 @@ def test_tokens_are_placed_as_the_weights_were_trained(loaded: assemble.Loaded) 
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> evidence.Recording:
+def alone(monkeypatch: pytest.MonkeyPatch) -> evidence.EvidenceRecording:
     """One recording, of which half as many passes are made."""
     monkeypatch.setattr(evidence, "SEEDS", (1,))
     return evidence.DEMO[0]
@@ -119,19 +119,19 @@ MASKS = {"text_mask_padding": False, "text_embedding_average_upsampling": False}
     ],
 )
 def test_wrong_flags_are_refused_naming_those_that_fit(
-    flags: dict[str, Any], words: str, told: str, loaded: assemble.Loaded, alone: evidence.Recording
+    flags: dict[str, Any], words: str, told: str, loaded: assemble.Loaded, alone: evidence.EvidenceRecording
 ) -> None:
     with pytest.raises(assemble.BundleFailed, match=told):
         weigh(read_as(loaded, **flags), [dataclasses.replace(alone, words=words or alone.words)])
 
 
-def test_wrong_flags_may_be_accepted(loaded: assemble.Loaded, alone: evidence.Recording) -> None:
+def test_wrong_flags_may_be_accepted(loaded: assemble.Loaded, alone: evidence.EvidenceRecording) -> None:
     record = weigh(read_as(loaded, **HEADS), [alone], accept="an experiment").record()
     assert (record["verdict"], record["accepted_by"]) == ("misfit", "an experiment")
 
 
 def test_words_that_are_not_said_feign_no_wrong_flags(
-    loaded: assemble.Loaded, alone: evidence.Recording
+    loaded: assemble.Loaded, alone: evidence.EvidenceRecording
 ) -> None:
     found = weigh(loaded, [dataclasses.replace(alone, words=OTHERS)])
     assert found.verdict is Verdict.FITS
@@ -139,7 +139,7 @@ def test_words_that_are_not_said_feign_no_wrong_flags(
 
 
 def test_a_vocabulary_in_another_order_is_not_heard(
-    loaded: assemble.Loaded, alone: evidence.Recording
+    loaded: assemble.Loaded, alone: evidence.EvidenceRecording
 ) -> None:
     first, *rest = loaded.vocabulary.tokens
     turned = dataclasses.replace(loaded.vocabulary, tokens=(first, *reversed(rest)))
@@ -148,7 +148,7 @@ def test_a_vocabulary_in_another_order_is_not_heard(
 
 
 def test_wrong_mels_are_refused_naming_the_vocoder(
-    loaded: assemble.Loaded, alone: evidence.Recording
+    loaded: assemble.Loaded, alone: evidence.EvidenceRecording
 ) -> None:
     named = dataclasses.replace(loaded.sources.family, mel=MelSpec("bigvgan"))
     other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, family=named))
@@ -179,7 +179,7 @@ def blurred(name: str, value: torch.Tensor) -> torch.Tensor:
 
 
 def test_average_and_raw_weights_are_compared(
-    loaded: assemble.Loaded, tmp_path: Path, alone: evidence.Recording
+    loaded: assemble.Loaded, tmp_path: Path, alone: evidence.EvidenceRecording
 ) -> None:
     weights = {f"transformer.{name}": value.clone() for name, value in loaded.weights().items()}
     average = {f"ema_model.{name}": blurred(name, value) for name, value in weights.items()}

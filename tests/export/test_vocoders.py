@@ -54,7 +54,7 @@ def test_vocos_samples_are_its_packages(vocos: tuple[VocosConfig, Path], loud: b
     theirs = upstream.vocos_module().Vocos.from_hparams(str(folder / "config.yaml")).eval()
     theirs.load_state_dict(weights, strict=True)
     plain, record = build_vocos(*load_vocos(folder)), contract.Vocoder("vocos", config.padding)
-    traced = vocoders.Vocos(weights, MelSpec("vocos"), record, torch.float32)
+    traced = vocoders.VocosGraph(weights, MelSpec("vocos"), record, torch.float32)
     for frames in (2, 3, 4, 5, 50, 151):
         given = log_mel(frames, small.MELS)
         wanted = theirs.decode(given.T[None])[0]
@@ -69,7 +69,9 @@ def test_dfts_in_two_factors_equal_torchs(hop: int) -> None:
     n_fft, window = 4 * hop, torch.hann_window(4 * hop, dtype=torch.float64)
     generator = torch.Generator().manual_seed(hop)
     spectrum = torch.randn(9, 2 * (n_fft // 2 + 1), generator=generator)
-    module = fourier.InverseSTFT(MelSpec("vocos", hop=hop, n_fft=n_fft, win=n_fft), contract.Vocoder("vocos"))
+    module = fourier.InverseSTFTGraph(
+        MelSpec("vocos", hop=hop, n_fft=n_fft, win=n_fft), contract.Vocoder("vocos")
+    )
     real, imaginary = spectrum.double().chunk(2, dim=1)
     imaginary[:, [0, -1]] = 0  # in the lowest and the highest bin they are no signal
     wanted = torch.istft(torch.complex(real, imaginary).T, n_fft, hop, window=window)
@@ -82,7 +84,7 @@ def test_dfts_in_two_factors_equal_torchs(hop: int) -> None:
 
 def test_vocos_of_another_hop_is_refused() -> None:
     with pytest.raises(ValueError, match=r"needs win = n_fft = 4·hop, not 1024, 1024, 300"):
-        fourier.InverseSTFT(MelSpec("vocos", hop=300), contract.Vocoder("vocos"))
+        fourier.InverseSTFTGraph(MelSpec("vocos", hop=300), contract.Vocoder("vocos"))
 
 
 def changed(section: str, **values: Any) -> dict[str, Any]:
@@ -137,7 +139,7 @@ def test_bigvgan_samples_are_its_packages(name: str, gain: float) -> None:
     theirs.conv_post.weight_g.mul_(gain)
     plain = BigVGAN(config).eval()
     plain.load_state_dict(small.folded(theirs.state_dict()), strict=True)
-    traced = vocoders.BigVGAN(plain, torch.float32)
+    traced = vocoders.BigVGANGraph(plain, torch.float32)
     assert config.hop == 16
     for frames in (1, 2, 7, 40):
         given = log_mel(frames, 12)

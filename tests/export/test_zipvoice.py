@@ -236,7 +236,7 @@ def test_a_half_precision_step_has_float32_where_it_must(form: parts.Form, tmp_p
     index, lengths = torch.arange(rows, dtype=torch.int32), torch.tensor(frames, dtype=torch.int32)
 
     steps = {
-        compute: zipvoice.Step(given.weights(), ARCH, 100, 256, compute, form)
+        compute: zipvoice.ZipVoiceStep(given.weights(), ARCH, 100, 256, compute, form)
         for compute in (torch.float32, torch.float16)
     }
     whole = steps[torch.float32](latents, condition, times, index, lengths)
@@ -280,7 +280,7 @@ def test_products_that_overflow_in_half_are_named() -> None:
     decode = Vocos(small.VOCOS).eval()
 
     def peaks() -> dict[str, oracles.Peak]:
-        solved = zipvoice.Oracle(model, zipvoice.DISTILLED).trajectory(case, time_grid(4))
+        solved = zipvoice.ZipVoiceOracle(model, zipvoice.DISTILLED).trajectory(case, time_grid(4))
         assert zipvoice.DECLARATION.peaks is not None
         return {peak.where: peak for peak in zipvoice.DECLARATION.peaks(model, decode, [solved], case)}
 

@@ -21,7 +21,14 @@ from appliance.client import AsyncClient, Client, End, Header, Piece, WordTiming
 from appliance.gateway import elevenlabs, stream_input
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.limits import LimitedSocket
-from appliance.gateway.stream_input import AT_ONCE_S, MAX_CONTEXTS, TURN_END_S, ClientClock, Context, Encoder
+from appliance.gateway.stream_input import (
+    AT_ONCE_S,
+    MAX_CONTEXTS,
+    TURN_END_S,
+    ClientClock,
+    Context,
+    Pcm16Encoder,
+)
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
 from tests.gateway.sockets import Refused, Socket, connected
@@ -249,7 +256,7 @@ def context_of(session: Callable[[], Any]) -> tuple[Context, list[dict[str, Any]
     async def send(message: dict[str, Any]) -> None:
         told.append(message)
 
-    pcm = Encoder(elevenlabs.FORMATS["pcm_24000"], "")
+    pcm = Pcm16Encoder(elevenlabs.FORMATS["pcm_24000"], "")
     return Context(session, pcm, send, 100, asyncio.Semaphore(), ClientClock()), told
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from appliance.audio import words
-from appliance.audio.words import Word
+from appliance.audio.words import TimedWord
 from appliance.request import Segmentation
 from tests.daemons import DEMO
 from tests.quality.judges import Aligner
@@ -23,7 +23,7 @@ MAX_MEDIAN_S = 0.12
 """The shipped voices come to 0.06."""
 
 
-def distances(timed: Sequence[Word], said: Sequence[tuple[str, float, float]]) -> Iterator[float]:
+def distances(timed: Sequence[TimedWord], said: Sequence[tuple[str, float, float]]) -> Iterator[float]:
     """Seconds between a word's beginning and the aligner's, and between their ends, word by word."""
     left = list(said)
     for word in timed:

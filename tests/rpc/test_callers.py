@@ -13,7 +13,7 @@ import pytest
 from appliance.errors import InvalidRequest
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc, callers
-from appliance.rpc.callers import Kind, check_fields
+from appliance.rpc.callers import PlaceKind, check_fields
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import SMALL_WINDOW, Box, connection, refusal, refused, request, sentences, start
 from tests.rpc.test_synthesizer import Stub
@@ -59,7 +59,7 @@ async def test_places_to_watch_are_shared_by_connection_and_caller(box: Box) -> 
 async def test_who_says_over_tcp_for_whom_he_calls_is_not_believed(
     synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(callers.OF_CALLER, Kind.OTHER, 1)  # type: ignore[arg-type]
+    monkeypatch.setitem(callers.OF_CALLER, PlaceKind.OTHER, 1)  # type: ignore[arg-type]
     with box.held():
         first = start(synthesizer.Synthesize(request(), metadata=caller("http 192.0.2.1")))
         await box.soon(lambda: bool(box.callers._calls))

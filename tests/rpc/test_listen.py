@@ -21,7 +21,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc, callers
 from appliance.rpc import listen as rpc
 from appliance.rpc.call import SynthesisCall
-from appliance.rpc.callers import Kind
+from appliance.rpc.callers import PlaceKind
 from appliance.scheduler.job import Job
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import SMALL_WINDOW, Box, connection, read, refused, request, sentences, start
@@ -340,7 +340,7 @@ async def test_a_listener_without_a_sign_of_life_is_ended(moderator: Moderator, 
 
 
 async def test_listeners_are_bounded(moderator: Moderator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callers, "OF_ALL", {Kind.LISTEN: 1})
+    monkeypatch.setattr(callers, "OF_ALL", {PlaceKind.LISTEN: 1})
     async with listening(moderator):
         await refused(
             moderator.Listen(pb.ListenRequest()).read(), code="RESOURCE_EXHAUSTED", reason="TOO_MANY_CALLS"

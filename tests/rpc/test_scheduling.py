@@ -17,7 +17,7 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.audio import reply as workers
-from appliance.audio.reply import Reply
+from appliance.audio.reply import ReplyAudio
 from appliance.config import SchedulerConfig, SynthesisConfig
 from appliance.contract.sampler import Sampler
 from appliance.request import Request, RequestCounts, Segment, Segmentation
@@ -404,7 +404,7 @@ async def test_audio_is_put_together_while_others_are_answered(
 ) -> None:
     threads: list[str] = []
     working, go = threading.Event(), threading.Event()
-    real = getattr(Reply, name)
+    real = getattr(ReplyAudio, name)
 
     def held(*arguments: Any) -> Any:
         threads.append(threading.current_thread().name)
@@ -412,7 +412,7 @@ async def test_audio_is_put_together_while_others_are_answered(
         assert go.wait(PATIENCE_S)
         return real(*arguments)
 
-    monkeypatch.setattr(Reply, name, held)
+    monkeypatch.setattr(ReplyAudio, name, held)
     monkeypatch.setattr(workers, "SHORT_SAMPLES", 0)
     call: Any = synthesizer.StreamSynthesize if name == "messages" else synthesizer.Synthesize
     whole = asyncio.ensure_future(read(call(request())) if name == "messages" else reply_of(call(request())))

@@ -15,7 +15,7 @@ import pytest
 from appliance.contract.tokens import Vocabulary
 from appliance.request import Request, RequestCounts, Segment
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.callers import Call
+from appliance.rpc.callers import PlacedCall
 from appliance.rpc.session import MAX_WAITING
 from appliance.text.sayable import FrontEnd
 from appliance.voices.records import Place
@@ -108,13 +108,13 @@ async def test_an_end_may_wait_until_what_was_sent_has_been_played(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[tuple[Any, float]] = []
-    send = Call.send
+    send = PlacedCall.send
 
-    async def noted(call: Call, message: Any, played: float = -math.inf) -> None:
+    async def noted(call: PlacedCall, message: Any, played: float = -math.inf) -> None:
         given.append((message, played))
         await send(call, message, played)
 
-    monkeypatch.setattr(Call, "send", noted)
+    monkeypatch.setattr(PlacedCall, "send", noted)
     heard = await session(box)
     begun = time.monotonic()
     await heard.end("One. Two. ", FLUSH)

@@ -8,11 +8,16 @@ import pytest
 
 from appliance.request import Priority, RequestCounts, SegmentAudio
 from appliance.scheduler.job import Job
-from appliance.scheduler.release import Verdict, verdict
+from appliance.scheduler.release import ReleaseVerdict, verdict
 from tests.fakes_engine import segment
 from tests.scheduler.bench import CALL_S, Bench
 
-OUT, PAUSED, UNFINISHED, EARLY = Verdict.OUT, Verdict.PAUSED, Verdict.UNFINISHED, Verdict.EARLY
+OUT, PAUSED, UNFINISHED, EARLY = (
+    ReleaseVerdict.OUT,
+    ReleaseVerdict.PAUSED,
+    ReleaseVerdict.UNFINISHED,
+    ReleaseVerdict.EARLY,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +36,7 @@ OUT, PAUSED, UNFINISHED, EARLY = Verdict.OUT, Verdict.PAUSED, Verdict.UNFINISHED
         (PAUSED, {"done": 2, "audible": 100.0}, {"paused": 99.0, "breaks": False}),
     ],
 )
-def test_the_rule(decision: Verdict, job: dict[str, object], rule: dict[str, float]) -> None:
+def test_the_rule(decision: ReleaseVerdict, job: dict[str, object], rule: dict[str, float]) -> None:
     bench = Bench()
     known = bench.admit("a", 2)
     for name, value in {"done": 1, **job}.items():

@@ -14,7 +14,7 @@ from appliance.errors import Cancelled, InvalidReference
 from appliance.voices.decode import decode
 from appliance.voices.recording import Recording
 from appliance.voices.reference import prepare, resample, trim
-from appliance.voices.rules import F5, ZIPVOICE, Rule, complete_transcript
+from appliance.voices.rules import F5, ZIPVOICE, ConditioningRule, complete_transcript
 from tests import upstream
 from tests.sounds import RATE_HZ, burst, silence, to_file
 
@@ -131,7 +131,7 @@ def test_zipvoice_adds_a_full_stop_and_advises_short_recordings():
         *("Hello!", "你好。", "Hello.", "No;")
     ]
 
-    def found(seconds: float, rule: Rule) -> str:
+    def found(seconds: float, rule: ConditioningRule) -> str:
         return " ".join(prepare(to_file(burst(seconds)), SPEC, 0.1, rule=rule).warnings)
 
     assert "of speech" not in found(2.0, ZIPVOICE) and "only 2.0 s of speech" in found(2.0, F5)

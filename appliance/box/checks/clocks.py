@@ -12,7 +12,7 @@ from appliance.box.clocks.decision import LOCK_COMMAND
 from appliance.box.clocks.readings import ConfFile
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.suspects import indicator
-from appliance.box.clocks.verdict import Cause, Verdict, grouped, megahertz
+from appliance.box.clocks.verdict import Cause, ClockVerdict, grouped, megahertz
 from appliance.box.platform import Platform
 
 LOCK = f"run: {LOCK_COMMAND}"
@@ -87,7 +87,7 @@ def check_platform(platform: Platform) -> Finding:
 
 
 @check("power_mode", lambda now: (now.reading, now.published, indicator(now.box), now.lower_mode))
-def check_mode(reading: Verdict, published: Clocks, indicator: str, lower: str) -> Finding:
+def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, lower: str) -> Finding:
     """Compare the mode with the best or configured one.
 
     `indicator`: the running desktop menu, "" if none; `lower`: the next lower power mode, "" if unknown.
@@ -123,7 +123,7 @@ def check_mode(reading: Verdict, published: Clocks, indicator: str, lower: str) 
     return finding(Level.WARN, f"{reading.mode}; {indicator}" if indicator else reading.mode, again)
 
 
-def conf_remedy(reading: Verdict) -> str:
+def conf_remedy(reading: ClockVerdict) -> str:
     """Never one that deletes a file that nothing makes again, nor one that leads back to the same file."""
     by_kind = {
         ConfFile.ABSENT: f"have it made: {MAKE_CONF}; if there is none then: {INSTALL_CONFS}",
@@ -134,7 +134,7 @@ def conf_remedy(reading: Verdict) -> str:
     return by_kind.get(reading.seen.conf_file, NAME_MODE if fits else MAKERS_CONF)
 
 
-def _reboot_remedy(published: Clocks, reading: Verdict) -> str:
+def _reboot_remedy(published: Clocks, reading: ClockVerdict) -> str:
     target = reading.target_mode
     if published.reason is not Reason.REBOOT_FAILED or target is None:
         return REBOOT
@@ -143,7 +143,7 @@ def _reboot_remedy(published: Clocks, reading: Verdict) -> str:
 
 
 @check("reboot", lambda now: (now.published, now.reading))
-def check_reboot(published: Clocks, reading: Verdict) -> Finding:
+def check_reboot(published: Clocks, reading: ClockVerdict) -> Finding:
     if published.state == "unknown":
         return skipped("reboot", published.why)
     due = published.state == "reboot_pending"
@@ -151,7 +151,7 @@ def check_reboot(published: Clocks, reading: Verdict) -> Finding:
     return Finding("reboot", Level.of(warn=False, fail=due), value, "none pending", remedy)
 
 
-def _of_clocks(now: Snapshot) -> tuple[Clocks, Verdict, float, bool, str]:
+def _of_clocks(now: Snapshot) -> tuple[Clocks, ClockVerdict, float, bool, str]:
     has_tool = now.root.exists(paths.JETSON_CLOCKS) and now.box.tools.find("jetson_clocks") is not None
     age_s = max(now.box.uptime() - now.published.checked_at, 0.0)
     return now.published, now.reading, age_s, has_tool, now.lower_mode
@@ -159,7 +159,7 @@ def _of_clocks(now: Snapshot) -> tuple[Clocks, Verdict, float, bool, str]:
 
 @check("clocks", _of_clocks)
 def check_clocks(
-    published: Clocks, reading: Verdict, age_s: float, has_tool: bool = True, lower: str = ""
+    published: Clocks, reading: ClockVerdict, age_s: float, has_tool: bool = True, lower: str = ""
 ) -> Finding:
     """Clocks are pinned and root's check still runs.
 
@@ -211,7 +211,7 @@ def check_clocks(
 
 
 @check("caps", lambda now: (now.reading,))
-def check_caps(reading: Verdict) -> Finding:
+def check_caps(reading: ClockVerdict) -> Finding:
     """Limits below the hardware's maximum."""
     emc = reading.seen.emc
     found = {}
@@ -227,7 +227,7 @@ def check_caps(reading: Verdict) -> Finding:
 
 
 @check("cores", lambda now: (now.reading, now.published))
-def check_cores(reading: Verdict, published: Clocks) -> Finding:
+def check_cores(reading: ClockVerdict, published: Clocks) -> Finding:
     domains = {name: reading.domains[name] for name in COUNTS if name in reading.domains}
     figures = {name: dict(domain.values) for name, domain in domains.items()}
     limit = "as many as the power mode that is to be has"
@@ -246,13 +246,13 @@ def check_cores(reading: Verdict, published: Clocks) -> Finding:
     return Finding("cores", Level.PASS, value, limit, figures=figures)
 
 
-def _faults(reading: Verdict) -> tuple[str, ...]:
+def _faults(reading: ClockVerdict) -> tuple[str, ...]:
     """Faults of clocks. Those of cores and mode, which have their own checks, only if there are no others."""
     loose = {n: d.why for n, d in reading.domains.items() if d.pinned is False and n not in COUNTS}
     return grouped(loose) or reading.faults
 
 
-def _pinned_summary(published: Clocks, reading: Verdict, age_s: float) -> str:
+def _pinned_summary(published: Clocks, reading: ClockVerdict, age_s: float) -> str:
     parts = [f"pinned in {reading.mode}"]
     if top := reading.domains["gpu"].values.get("max"):
         parts.append(f"GPU {megahertz(top)}")

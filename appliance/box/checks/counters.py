@@ -32,7 +32,7 @@ class Sample(Ranged):
 
 
 @dataclass(frozen=True)
-class _Record(Ranged):
+class _CounterRecord(Ranged):
     """The fields are the keys of the file."""
 
     schema: Annotated[int, Between(SCHEMA, SCHEMA)]
@@ -87,7 +87,7 @@ def read(box: Box) -> tuple[Sample, ...]:
     """Samples of this boot, oldest first."""
     with contextlib.suppress(OSError, ValueError):
         if box.root.is_private(paths.COUNTERS):
-            record = box.root.load(paths.COUNTERS, _Record)
+            record = box.root.load(paths.COUNTERS, _CounterRecord)
             return record.samples if record.boot_id == box.boot_id else ()
     # The mean since boot is reported instead, and labelled so.
     return ()
@@ -98,7 +98,7 @@ def keep(box: Box, samples: Sequence[Sample], now: Sample) -> None:
     if samples and 0.0 <= now.at - samples[-1].at < APART_S:
         return
     kept = (sample for sample in samples if 0.0 <= now.at - sample.at <= KEPT_S)
-    record = _Record(SCHEMA, box.boot_id, (*kept, replace(now, at=round(now.at, 3))))
+    record = _CounterRecord(SCHEMA, box.boot_id, (*kept, replace(now, at=round(now.at, 3))))
     box.root.private_folder(paths.ROOTS_RUN)
     box.root.replace(paths.COUNTERS, json.dumps(asdict(record)) + "\n", mode=0o600)
 

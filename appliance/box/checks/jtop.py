@@ -12,7 +12,7 @@ from typing import Any
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.snapshot import check
-from appliance.box.clocks.verdict import Verdict
+from appliance.box.clocks.verdict import ClockVerdict
 from appliance.box.system import Box
 
 ANSWER_S = 15.0
@@ -66,7 +66,7 @@ def _python(box: Box) -> tuple[str, ...]:
 
 
 @check("jtop", lambda now: (query(now.box), now.reading))
-def check_jtop(report: dict[str, Any], reading: Verdict) -> Finding:
+def check_jtop(report: dict[str, Any], reading: ClockVerdict) -> Finding:
     """WARN if jetson-stats disagrees with the kernel's files, which are right."""
     if "problem" in report:
         return skipped("jtop", report["problem"])

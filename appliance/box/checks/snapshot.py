@@ -15,7 +15,7 @@ from appliance.box.checks.finding import Finding
 from appliance.box.clocks import boots, clocks_json, verdict
 from appliance.box.clocks.boots import Boot
 from appliance.box.clocks.clocks_json import Clocks
-from appliance.box.clocks.verdict import Verdict
+from appliance.box.clocks.verdict import ClockVerdict
 from appliance.box.dpkg import Package
 from appliance.box.platform import Platform
 from appliance.box.sensors import hwmon, ram
@@ -65,7 +65,7 @@ class Snapshot:
         return clocks_json.read(self.box)
 
     @cached_property
-    def reading(self) -> Verdict:
+    def reading(self) -> ClockVerdict:
         return verdict.take_reading(self.box)
 
     @cached_property

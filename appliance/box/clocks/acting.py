@@ -15,9 +15,9 @@ from appliance.box.clocks import readings
 from appliance.box.clocks.boots import Report, no_report, try_save
 from appliance.box.clocks.decision import Assessment, assess, noted, with_pin
 from appliance.box.clocks.modes import Mode, nvpmodel_errors
-from appliance.box.clocks.readings import KHZ, Readings
+from appliance.box.clocks.readings import KHZ, ClockReadings
 from appliance.box.clocks.suspects import indicator
-from appliance.box.clocks.verdict import Verdict, take_reading
+from appliance.box.clocks.verdict import ClockVerdict, take_reading
 from appliance.box.root import error_text
 from appliance.box.system import Box
 from appliance.box.tools import Completed
@@ -68,7 +68,7 @@ def pin(box: Box, before: Assessment, *, allow_reboot: bool, patience_s: float, 
     return noted(after, box.uptime(), by_us=True)
 
 
-def _pin_clocks(box: Box, reading: Verdict, patience_s: float, report: Report) -> Iterator[str]:
+def _pin_clocks(box: Box, reading: ClockVerdict, patience_s: float, report: Report) -> Iterator[str]:
     """Yields what failed."""
     # To set the mode again, which turns cores on and lowers limits, may ask for a reboot.
     for number, wanted in reading.cores_to_switch.items():
@@ -91,7 +91,7 @@ def _pin_clocks(box: Box, reading: Verdict, patience_s: float, report: Report) -
         yield _switch(box, switch, "0", "the GPU's power cannot be kept on", report)
 
 
-def _lower_limits(reading: Verdict) -> Iterator[tuple[str, int]]:
+def _lower_limits(reading: ClockVerdict) -> Iterator[tuple[str, int]]:
     """Files and values that bring what is above the target mode down to it."""
     conf = reading.seen.modes.conf
     for name, domain in reading.above.items():
@@ -105,7 +105,7 @@ def _lower_limits(reading: Verdict) -> Iterator[tuple[str, int]]:
             yield own, top
 
 
-def _verify(box: Box) -> Verdict:
+def _verify(box: Box) -> ClockVerdict:
     reading = take_reading(box)
     for pause_s in VERIFY_PAUSES_S:
         if reading.fixable:
@@ -166,7 +166,7 @@ def _await_gpu(box: Box, patience_s: float) -> bool:
 # Release.
 
 
-def release(box: Box, report: Report) -> tuple[Verdict, tuple[str, ...]]:
+def release(box: Box, report: Report) -> tuple[ClockVerdict, tuple[str, ...]]:
     """Restore the baseline; clocks that are still held after that, or without one, go to their minima.
 
     Returns what is then read, and what went wrong.
@@ -181,7 +181,7 @@ def release(box: Box, report: Report) -> tuple[Verdict, tuple[str, ...]]:
     return reading, tuple(filter(None, problems))
 
 
-def _minima(box: Box, seen: Readings) -> Iterator[tuple[str, int]]:
+def _minima(box: Box, seen: ClockReadings) -> Iterator[tuple[str, int]]:
     """Files and values that undo pinning: the mode's MIN_FREQ, else the hardware's, in the file's unit."""
     root, conf = box.root, seen.modes.conf
     mode = conf.by_name(seen.modes.current.name) if conf else None
@@ -211,7 +211,7 @@ def no_baseline(box: Box) -> str:
         return f"the baseline is not restored: {error_text(error)}"
 
 
-def _store_baseline(box: Box, reading: Verdict, patience_s: float, report: Report) -> bool:
+def _store_baseline(box: Box, reading: ClockVerdict, patience_s: float, report: Report) -> bool:
     """Store how clocks are unpinned, for `release`: once ever, in the target mode, never from a pinned box.
 
     Returns False if the GPU did not come up within `patience_s`.
@@ -236,7 +236,7 @@ def _store_baseline(box: Box, reading: Verdict, patience_s: float, report: Repor
     return True
 
 
-def _lacks_baseline(box: Box, reading: Verdict) -> bool:
+def _lacks_baseline(box: Box, reading: ClockVerdict) -> bool:
     return reading.target_in_effect and reading.is_free and not _has_baseline(box)
 
 

@@ -9,7 +9,7 @@ from appliance.box.clocks.boots import LOSSES, Boot, lifted
 from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.modes import Mode
 from appliance.box.clocks.reason import Reason
-from appliance.box.clocks.verdict import Verdict
+from appliance.box.clocks.verdict import ClockVerdict
 
 UNLOCKED = "unlocked by a technician"
 LOCK_COMMAND = "sudo f5-clock-lock lock"
@@ -21,7 +21,7 @@ ROUNDED_S = 0.001
 
 @dataclass(frozen=True)
 class Assessment:
-    reading: Verdict
+    reading: ClockVerdict
     record: Boot
     problems: tuple[str, ...] = ()
     """Errors of pinning, before the reading."""
@@ -95,7 +95,7 @@ class Assessment:
         return Clocks.because(state, reason, parts, mode=seen.mode, domains=seen.domains, **kept)
 
 
-def assess(reading: Verdict, record: Boot, problems: tuple[str, ...] = ()) -> Assessment:
+def assess(reading: ClockVerdict, record: Boot, problems: tuple[str, ...] = ()) -> Assessment:
     """Note in the record the mode asked and applied, and whether a reboot is due."""
     record = dataclasses.replace(record, asked=reading.target_name, applied=reading.mode, ended=False)
     if reading.in_target_mode:

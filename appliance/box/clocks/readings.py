@@ -72,7 +72,7 @@ class ConfFile(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Readings:
+class ClockReadings:
     """Readings; of a machine that is no Jetson only the platform."""
 
     platform: Platform
@@ -96,16 +96,16 @@ class Readings:
     """A bit for each cluster (TPC) that is off."""
 
 
-def read(box: Box) -> Readings:
+def read(box: Box) -> ClockReadings:
     root, machine = box.root, platform.identify(box.root)
     if not machine.is_jetson:
-        return Readings(machine, box.is_root)
+        return ClockReadings(machine, box.is_root)
     asked = box.tools.execute("nvpmodel", "-q", timeout_s=QUERY_S)
     status = root.text(paths.NVPMODEL_STATUS) or ""
     modes = power_modes(_text(root, paths.NVPMODEL_CONF), _text(root, paths.CONFIG), asked, status)
     folder = gpu_folder(root)
     railgate = root.number(railgate_switch(folder)) if folder else None
-    return Readings(
+    return ClockReadings(
         machine,
         box.is_root,
         modes,

@@ -16,7 +16,7 @@ from appliance.box import paths
 from appliance.box.clocks import readings
 from appliance.box.clocks.clocks_json import Clocks, State
 from appliance.box.clocks.modes import Mode, PowerModes, TargetMode
-from appliance.box.clocks.readings import KHZ, Cpu, Emc, Range, Readings
+from appliance.box.clocks.readings import KHZ, ClockReadings, Cpu, Emc, Range
 from appliance.box.clocks.reason import Reason
 from appliance.box.system import Box
 
@@ -53,8 +53,8 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    seen: Readings
+class ClockVerdict:
+    seen: ClockReadings
     refusal: str = ""
     """Why this box is not supported, if so."""
     mode_fault: str = ""
@@ -162,13 +162,13 @@ class Verdict:
         return Clocks.because(self.state, self.reason, parts, mode=self.mode, domains=domains)
 
 
-def take_reading(box: Box) -> Verdict:
+def take_reading(box: Box) -> ClockVerdict:
     """Read and judge; without root the state is `unknown` at best. Does not raise."""
     seen = readings.read(box)
     refusal = str(seen.platform.refusal or "")
     if not seen.platform.is_jetson:
-        return Verdict(seen, refusal)
-    return Verdict(seen, refusal, _mode_fault(seen.modes), dict(_domains(seen, seen.modes)))
+        return ClockVerdict(seen, refusal)
+    return ClockVerdict(seen, refusal, _mode_fault(seen.modes), dict(_domains(seen, seen.modes)))
 
 
 def megahertz(hz: int | None) -> str:
@@ -199,7 +199,7 @@ def _mode_fault(modes: PowerModes) -> str:
     return ""
 
 
-def _domains(seen: Readings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
+def _domains(seen: ClockReadings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
     mode, limits = modes.target.mode, Limits(modes.target, modes.current.name)
     hidden = Domain({}, None, NEEDS_ROOT, cause=Cause.ROOT)
     if modes.target.needs_root:
@@ -338,7 +338,7 @@ def _counted(value: int, expected: int, fault: str) -> Domain:
     return Domain({"value": value, "expected": expected}, not why, why, fixable=bool(why))
 
 
-def _tpc(seen: Readings, expected: int) -> Domain:
+def _tpc(seen: ClockReadings, expected: int) -> Domain:
     mask = seen.tpc_mask
     values = {"value": mask, "expected": expected}
     if mask is None and not seen.is_root:

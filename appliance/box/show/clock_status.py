@@ -18,7 +18,7 @@ from appliance.box.clocks.boots import recorded
 from appliance.box.clocks.clocks_json import Clocks, State, stamped
 from appliance.box.clocks.decision import Assessment
 from appliance.box.clocks.reason import Reason
-from appliance.box.clocks.verdict import Cause, Verdict, megahertz, span, take_reading
+from appliance.box.clocks.verdict import Cause, ClockVerdict, megahertz, span, take_reading
 from appliance.box.platform import Platform
 from appliance.box.show.streams import plain
 from appliance.box.system import Box
@@ -55,7 +55,7 @@ def table(status: Status) -> str:
     return "\n".join(map(plain, [*_head(status), *_rows(status.clocks.domains)]))
 
 
-def _with_published(box: Box, reading: Verdict, last: Clocks, notes: list[str]) -> Clocks:
+def _with_published(box: Box, reading: ClockVerdict, last: Clocks, notes: list[str]) -> Clocks:
     """Complete a reading made without root."""
     seen = reading.clocks
     if last.state == "unknown":

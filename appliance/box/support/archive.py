@@ -105,7 +105,7 @@ def collect(box: Box, app: Application) -> list[Part]:
 def _part(name: str, text: Callable[[], str], scrub: Callable[[str], str]) -> Part:
     try:
         return Part(name, scrub(text()))
-    except Unavailable as error:
+    except PartUnavailable as error:
         return Part(name, problem=scrub(str(error)))
     except OSError as error:
         return Part(name, problem=error.strerror or outline(str(error)))
@@ -139,7 +139,7 @@ def default_name(wall_s: float) -> str:
     return time.strftime("f5-support-%Y%m%d-%H%M%S.tar.gz", time.gmtime(wall_s))
 
 
-class Unavailable(Exception):
+class PartUnavailable(Exception):
     """A part that cannot be made; its message holds nothing of the box."""
 
 
@@ -175,11 +175,11 @@ def _tool(box: Box, name: str, *arguments: str, most: int = 400, timeout_s: floa
     """At most `most` lines of a known form."""
     ran = box.tools.execute(name, *arguments, timeout_s=timeout_s)
     if ran.missing:
-        raise Unavailable(ran.summary)
+        raise PartUnavailable(ran.summary)
     lines = [line.strip() for line in ran.text.splitlines()]
     shown = [line for line in lines if TOOL_LINES[name].fullmatch(line)][:most]
     if not shown:
-        raise Unavailable(f"{name} ended with {ran.code} and said nothing that is known")
+        raise PartUnavailable(f"{name} ended with {ran.code} and said nothing that is known")
     return "\n".join(shown) + "\n"
 
 
@@ -203,7 +203,7 @@ def _journal(box: Box, boot: str, *arguments: str) -> str:
     ran = box.tools.execute("journalctl", *options, timeout_s=TOOL_S)
     if ran.code:
         before = ", as where the boot before is not in the journal" if boot == BOOT_BEFORE else ""
-        raise Unavailable(f"journalctl ended with {ran.code}{before}")
+        raise PartUnavailable(f"journalctl ended with {ran.code}{before}")
     return ran.output
 
 
@@ -220,14 +220,14 @@ def _packages(box: Box) -> str:
     """Ours and NVIDIA's, with version and dpkg's state."""
     shown = [one for one in dpkg.packages(box.root).values() if OURS_AND_NVIDIAS.match(one.name)]
     if not shown:
-        raise Unavailable("there is none")
+        raise PartUnavailable("there is none")
     return "\n".join(f"{one.name} {one.version} {one.want} {one.flag} {one.state}" for one in shown) + "\n"
 
 
 def _versions(box: Box, app: Application) -> str:
     ran = box.tools.execute(app.python, "-I", "-c", VERSIONS, app.folder, timeout_s=TOOL_S)
     if ran.code:
-        raise Unavailable(f"Python ended with {ran.code}")
+        raise PartUnavailable(f"Python ended with {ran.code}")
     lines = (line for line in ran.output.splitlines() if re.fullmatch(r"[\w.-]+==[\w.+!-]+", line))
     return "\n".join(lines) + "\n"
 

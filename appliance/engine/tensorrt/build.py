@@ -142,7 +142,7 @@ def make_log(runtime: Any) -> Any:
 def make_progress(runtime: Any) -> Any:
     """An IProgressMonitor, called from TensorRT's threads; it holds no reference."""
 
-    class Progress(runtime.IProgressMonitor):  # type: ignore[misc]
+    class BuildMonitor(runtime.IProgressMonitor):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self._steps: dict[str, tuple[int, int]] = {}
@@ -162,7 +162,7 @@ def make_progress(runtime: Any) -> Any:
         def line(self) -> str:
             return ", ".join(f"{name} {n} of {of}" for name, (n, of) in [*self._steps.items()])
 
-    return Progress()
+    return BuildMonitor()
 
 
 @contextlib.contextmanager

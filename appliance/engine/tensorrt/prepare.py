@@ -45,7 +45,7 @@ OpenBackend = Callable[[str], Backend]
 
 
 @dataclass(frozen=True)
-class Record:
+class EngineRecord:
     """Engines that passed, by graph, stored in `<manifest's sha256>.<versions>.json`."""
 
     format: int
@@ -77,7 +77,7 @@ class PlannedEngine:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BuildPlan:
     device: str
     folder: Path
     engines: tuple[PlannedEngine, ...]
@@ -152,7 +152,7 @@ def ensure(
     return record.safer
 
 
-def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
+def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> BuildPlan:
     """Raises BundleError, StorageError."""
     record = read_record(backend.cache.folder, bundle)
     engines = []
@@ -171,7 +171,7 @@ def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
     device = f"{platform.device} ({platform.compute_capability}), TensorRT {platform.tensorrt}"
     compared = record is not None and _is_valid(record, bundle, backend)
     speaking = weights + tensor_bytes(bundle, backend, lanes)
-    return Plan(
+    return BuildPlan(
         device,
         backend.cache.folder,
         tuple(engines),
@@ -200,7 +200,7 @@ def prepare(
     open_backend: OpenBackend,
     lanes: int,
     beside: Collection[Path] = (),
-) -> Record:
+) -> EngineRecord:
     """Build missing engines, compare all, write the record, and remove what no bundle `beside` uses.
 
     Raises BundleError when a graph is wrong in every Arithmetic, StorageError when the disk is full.
@@ -241,7 +241,7 @@ def prepare(
     engines = {g: cache.digests(source) for g, source in engine_sources(bundle, backend, answers).items()}
     values = {graph: answer.value for graph, answer in answers.items()}
     platform = asdict(cache.platform)
-    record = Record(FORMAT, platform, engines, values, refused, worst, build_s, attentions)
+    record = EngineRecord(FORMAT, platform, engines, values, refused, worst, build_s, attentions)
     try:
         with locked(cache.folder):
             replace_file(_record_path(cache.folder, bundle), json.dumps(asdict(record), indent=1).encode())
@@ -282,14 +282,14 @@ def engine_sources(
     }
 
 
-def read_record(folder: Path, bundle: Bundle) -> Record | None:
+def read_record(folder: Path, bundle: Bundle) -> EngineRecord | None:
     """A bundle's record; None if missing or damaged. Raises StorageError if unreadable."""
     path = _record_path(folder, bundle)
     if not path.exists():  # as named until 0.27
         path = folder / f"{identity(bundle.folder)}.json"
     try:
-        record: Record = from_mapping(
-            Record, json.loads(path.read_bytes()), where=str(path), error=BundleError
+        record: EngineRecord = from_mapping(
+            EngineRecord, json.loads(path.read_bytes()), where=str(path), error=BundleError
         )
     except FileNotFoundError:
         return None
@@ -306,7 +306,7 @@ def _record_path(folder: Path, bundle: Bundle) -> Path:
     return folder / f"{identity(bundle.folder)}.{FORMAT}.{build.FORMAT}.json"
 
 
-def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
+def _is_valid(record: EngineRecord, bundle: Bundle, backend: TrtBackend) -> bool:
     if record.platform != asdict(backend.cache.platform):
         return False
     sources = engine_sources(bundle, backend, record.safer)
@@ -320,7 +320,7 @@ def _build_and_compare(
     build_s: dict[str, float],
     attentions: dict[str, int],
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """(failed graph → reason, `Record.worst`); adds to `build_s` and sets `attentions`."""
+    """(failed graph → reason, `EngineRecord.worst`); adds to `build_s` and sets `attentions`."""
     backend = cast(TrtBackend, open_backend(TrtBackend.name))
     backend.safer = safer
     engine: Synthesizer | None = None
@@ -360,7 +360,7 @@ def _build_and_compare(
 def _compare(
     bundle: Bundle, engine: Synthesizer, backend: TrtBackend, open_backend: OpenBackend
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """(failed graph → reason, `Record.worst`)"""
+    """(failed graph → reason, `EngineRecord.worst`)"""
     exact = Synthesizer(bundle, open_backend("ort-cpu"), lanes=1)
     failed: dict[str, Comparison] = {}
     worst: dict[str, float] = {}

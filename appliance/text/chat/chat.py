@@ -10,7 +10,7 @@ import emoji
 
 from appliance.config import TextConfig
 from appliance.text.chat import letters, scan
-from appliance.text.chat.line import Languages, Line
+from appliance.text.chat.line import ChatLine, Languages
 from appliance.text.chat.marks import TEXT_MARKS, Marks
 from appliance.text.chat.rewrite import Rewriting
 from appliance.text.normalise import normalise
@@ -53,7 +53,7 @@ def rewrite(
     if emojis := [] if text.text.isascii() else emoji.emoji_list(text.text):
         _name_emoji(text, emojis, choices, marks, languages.of(text.text))
     text.text = normalise(text.text, lines=True)
-    line = Line(text.text, choices, marks, languages)
+    line = ChatLine(text.text, choices, marks, languages)
     found = scan.spans(line)
     for span in found:
         _note(text, line, span)
@@ -71,7 +71,7 @@ def tidied(text: str) -> str:
     return re.sub(rf"^(?:[\s,.;:，。、：!?！？…]|-(?!\d))+(?=-?[\w({TEXT_MARKS}])", "", text).strip()
 
 
-def _note(text: Rewriting, line: Line, span: Span) -> None:
+def _note(text: Rewriting, line: ChatLine, span: Span) -> None:
     written, said = line.text[span.start : span.end], span.said.strip()
     if span.kind in (Kind.PAUSE, Kind.DIRECTION):
         text.note(span.kind.value, written, "" if not said or not said[0].isascii() else said)
@@ -102,7 +102,7 @@ def _is_letter(character: str) -> bool:
     return character.isalnum() and not _UNSPACED.match(character)
 
 
-def _without_repeats(text: Rewriting, line: Line, found: list[Span]) -> list[Span]:
+def _without_repeats(text: Rewriting, line: ChatLine, found: list[Span]) -> list[Span]:
     """Keep at most MOST_REPEATS of a word that follows itself."""
     kept: list[Span] = []
     run: list[Span] = []

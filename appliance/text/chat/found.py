@@ -7,33 +7,33 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from appliance.text.chat.directions import is_direction, pause_s
-from appliance.text.chat.line import LINK, MAIL, Line
+from appliance.text.chat.line import LINK, MAIL, ChatLine
 from appliance.text.chat.marks import TEXT_MARKS, Silent
 from appliance.text.languages.capitals import is_initials
 from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
-Reading = Callable[[Line, re.Match[str]], "str | tuple[Kind, str] | None"]
+Reading = Callable[[ChatLine, re.Match[str]], "str | tuple[Kind, str] | None"]
 """Words of a match, with another kind than the table's if need be; None if it is no such span."""
 
 
-def _link(line: Line, match: re.Match[str]) -> str:
+def _link(line: ChatLine, match: re.Match[str]) -> str:
     return f" {line.language_at(match.start()).link} " if line.choices.links == "name" else " "
 
 
-def _mail(line: Line, match: re.Match[str]) -> str:
+def _mail(line: ChatLine, match: re.Match[str]) -> str:
     return f" {line.language_at(match.start()).mail} " if line.choices.links == "name" else " "
 
 
-def _emote(line: Line, match: re.Match[str]) -> str:
+def _emote(line: ChatLine, match: re.Match[str]) -> str:
     return _emote_named(line, match, match[1])
 
 
-def _emote_named(line: Line, match: re.Match[str], name: str) -> str:
+def _emote_named(line: ChatLine, match: re.Match[str], name: str) -> str:
     return f" {_words(line.language_at(match.start()), name)} " if line.choices.emoji == "name" else " "
 
 
-def _name(line: Line, match: re.Match[str]) -> str:
+def _name(line: ChatLine, match: re.Match[str]) -> str:
     return _words(line.language_at(match.start()), match[1])
 
 
@@ -43,7 +43,7 @@ def _words(language: Language, name: str) -> str:
     return " ".join(re.sub(r"[0-9]", lambda digit: language.digit(digit[0]), words).split())
 
 
-def _phone(line: Line, match: re.Match[str]) -> str | None:
+def _phone(line: ChatLine, match: re.Match[str]) -> str | None:
     language = line.language_at(match.start())
     if not language.says_digits:
         return None
@@ -52,7 +52,7 @@ def _phone(line: Line, match: re.Match[str]) -> str | None:
     return f"{language.alone.get('+', '').lstrip()}{said}" if match[0][0] == "+" else said
 
 
-def _cheer(line: Line, match: re.Match[str]) -> str | None:
+def _cheer(line: ChatLine, match: re.Match[str]) -> str | None:
     """Cheer500"""
     language = line.language_at(match.start())
     if not language.says_digits:
@@ -61,7 +61,7 @@ def _cheer(line: Line, match: re.Match[str]) -> str | None:
     return f" {named} " if line.choices.emoji == "name" else " "
 
 
-def _file(line: Line, match: re.Match[str]) -> str | None:
+def _file(line: ChatLine, match: re.Match[str]) -> str | None:
     """report-2026.pdf"""
     language = line.language_at(match.start())
     if not language.says_digits:
@@ -80,12 +80,12 @@ def _file(line: Line, match: re.Match[str]) -> str | None:
     return f" {' '.join(said)} "
 
 
-def _pause_element(line: Line, match: re.Match[str]) -> str:
+def _pause_element(line: ChatLine, match: re.Match[str]) -> str:
     seconds = pause_s(f"pause {match[1] or ''}")
     return f" {line.marks.silent(Silent(pause_s=seconds or 0.0))} "
 
 
-def _bracketed(line: Line, match: re.Match[str]) -> tuple[Kind, str] | None:
+def _bracketed(line: ChatLine, match: re.Match[str]) -> tuple[Kind, str] | None:
     bracket, inside = match[0][0], match[0][1:-1].strip(" /")
     if (seconds := pause_s(inside)) is not None and (bracket != "*" or inside != "beat"):
         return Kind.PAUSE, f" {line.marks.silent(Silent(pause_s=seconds))} "
@@ -99,23 +99,23 @@ def _bracketed(line: Line, match: re.Match[str]) -> tuple[Kind, str] | None:
     return None
 
 
-def _face(line: Line, match: re.Match[str]) -> str:
+def _face(line: ChatLine, match: re.Match[str]) -> str:
     return f" {line.language_at(match.start()).heart} " if match[0][:2] == "<3" else " "
 
 
-def _tag(line: Line, match: re.Match[str]) -> str | None:
+def _tag(line: ChatLine, match: re.Match[str]) -> str | None:
     name, before = match["tag"], line.text[match.start() - 1 : match.start()]
     if len(name) == 1 and before.isalnum() and match[0][1] != "/" and f"</{name}>" not in line.text:
         return None  # a<b>c
     return " "
 
 
-def _escape(line: Line, match: re.Match[str]) -> str | None:
+def _escape(line: ChatLine, match: re.Match[str]) -> str | None:
     path = re.search(r"\S*$", line.text[: match.start()])
     return None if path and re.match(r"[A-Za-z]:|\\\\", path[0]) else "\n"
 
 
-def _item(line: Line, match: re.Match[str]) -> str | None:
+def _item(line: ChatLine, match: re.Match[str]) -> str | None:
     language = line.language_at(match.start())
     own = language.numbers.at(line.text, match.start())
     if own and own.end > match.end(1):
@@ -125,15 +125,15 @@ def _item(line: Line, match: re.Match[str]) -> str | None:
     return f"{language.number(match[1], False).capitalize()}{language.comma}"
 
 
-def _nothing(line: Line, match: re.Match[str]) -> str:
+def _nothing(line: ChatLine, match: re.Match[str]) -> str:
     return ""
 
 
-def _space(line: Line, match: re.Match[str]) -> str:
+def _space(line: ChatLine, match: re.Match[str]) -> str:
     return " "
 
 
-def _direction_tag(line: Line, match: re.Match[str]) -> tuple[Kind, str] | None:
+def _direction_tag(line: ChatLine, match: re.Match[str]) -> tuple[Kind, str] | None:
     found = _bracketed(line, match)
     return found if found and found[0] in (Kind.DIRECTION, Kind.PAUSE) else None
 
@@ -285,7 +285,7 @@ class _Found:
             self.spans[start] = Span(kind, start, end, said)
 
 
-def find(line: Line) -> dict[int, Span]:
+def find(line: ChatLine) -> dict[int, Span]:
     text = line.text
     found = _Found(bytearray(len(text)))
     for signs, kind, pattern, read in _FOUND:

@@ -108,7 +108,7 @@ class Languages:
         return most if any(written[script] for script in most.scripts) else PLAIN
 
 
-class Line:
+class ChatLine:
     def __init__(self, text: str, choices: TextConfig, marks: Marks, languages: Languages) -> None:
         self.text, self.choices, self.marks = text, choices, marks
         self.whole, self._clauses = languages.clauses(text)

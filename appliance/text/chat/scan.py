@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from appliance.text.chat.found import find
-from appliance.text.chat.line import Line
+from appliance.text.chat.line import ChatLine
 from appliance.text.chat.marks import PRIVATE, TEXT_MARKS
 from appliance.text.languages.quantity import CURRENCY
 from appliance.text.scripts import HAN, JOINERS, KANA, MARKS
@@ -39,7 +39,7 @@ _REPEATED_LETTER = {least: re.compile(rf"([^\W\d_])\1{{{least - 1},}}") for leas
 _REPEATED_SYLLABLE = re.compile(r"([^\W\d_]{2,3}?)\1{3,}")
 
 
-def spans(line: Line) -> list[Span]:
+def spans(line: ChatLine) -> list[Span]:
     """In order; they cover the line."""
     found = find(line)
     masked = list(line.text)
@@ -72,7 +72,7 @@ def _stop(before: list[Span]) -> str:
     return ("。" if _CHINESE.match(last) else ". ") if is_word else " "
 
 
-def _read(line: Line, text: str, language: Language, place: int) -> Span:
+def _read(line: ChatLine, text: str, language: Language, place: int) -> Span:
     character = text[place]
     if match := _SPACE.match(text, place):
         return Span(Kind.SPACE, place, match.end(), " ")
@@ -119,7 +119,7 @@ def _chinese(text: str, match: re.Match[str]) -> Span:
     return Span(Kind.WORD if short == said else Kind.REPEAT, start, end, short)
 
 
-def _word(line: Line, language: Language, match: re.Match[str]) -> Span:
+def _word(line: ChatLine, language: Language, match: re.Match[str]) -> Span:
     word = match[0].replace("’", "'")
     if (
         (len(word) > 1 or line.shouted)

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from appliance.text.languages.readings import language_of, number_table
-from appliance.text.languages.spoken import Noun, Speech, as_rows
+from appliance.text.languages.spoken import Lexis, Noun, as_rows
 from appliance.text.spans import Kind, Say, Table, before
 
 _ONES = str.split("صفر واحد اثنان ثلاثة أربعة خمسة ستة سبعة ثمانية تسعة عشرة")
@@ -96,7 +96,7 @@ def clock(hour: int, minute: int, marked: bool) -> str:
 
 
 @dataclass(frozen=True)
-class _Arabic(Speech):
+class _Arabic(Lexis):
     def counted(self, number: str, noun: Noun) -> str:
         """One stands after its noun, two is the noun's dual, and 102 is a hundred of it and two."""
         if len(noun.forms) == 1:

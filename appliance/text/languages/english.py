@@ -8,7 +8,7 @@ from appliance.text.languages.capitals import SPELT, capitals, is_spelt
 from appliance.text.languages.numbers import LONGEST, english, english_ordinal, english_year
 from appliance.text.languages.quantity import CURRENCY, DASH, END, NUMBER, PHONE, is_address, is_rating
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Amount, Speech
+from appliance.text.languages.spoken import Amount, Lexis
 from appliance.text.spans import Kind, before
 
 _MONTHS = str.split("January February March April May June July August September October November December")
@@ -70,7 +70,7 @@ _PHONE_BEFORE = re.compile(r"\b(?:call|phone|tel|text|number|dial|fax|hotline|at
 _POWERS = {"2": "squared", "3": "cubed"}
 
 
-class _English(Speech):
+class _English(Lexis):
     def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
         """m is minutes, meters or millions; W and L are won and lost; 2D is no time; 5kg-10 no range."""
         scale, sign, groups = amount.scale, amount.sign, match.groupdict()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Speech
+from appliance.text.languages.spoken import Lexis
 from appliance.text.spans import Kind, before
 
 _SMALL = str.split(
@@ -86,7 +86,7 @@ _TENTHS = {
     **{"50": "cinquant", "60": "soixant", "100": "cent"},
 }
 """Stems of 10aine."""
-SPEECH = Speech(
+SPEECH = Lexis(
     code="fr",
     cardinal=cardinal,
     ordinal=ordinal,

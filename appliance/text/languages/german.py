@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Speech
+from appliance.text.languages.spoken import Lexis
 from appliance.text.spans import Kind, before
 
 _SMALL = str.split(
@@ -160,7 +160,7 @@ _DAYS = {
     **{"Sa": "Samstag", "So": "Sonntag"},
 }
 _FEMININE = r"(?:[A-ZÄÖÜ]\w*(?:e|ung|heit|keit|ion|schaft|ät|zeit|liga)|Person|Nacht|Liga|Frau|Woche)"
-SPEECH = Speech(
+SPEECH = Lexis(
     code="de",
     cardinal=cardinal,
     ordinal=ordinal,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Speech
+from appliance.text.languages.spoken import Lexis
 from appliance.text.spans import Kind, Say, before
 
 _SMALL = str.split(
@@ -111,7 +111,7 @@ def _limit(match: re.Match[str]) -> str:
     return f"{SPEECH.said(SPEECH.plain(match[2]))}{unit} से {'कम' if match[1] == '<' else 'ज़्यादा'}"
 
 
-SPEECH = Speech(
+SPEECH = Lexis(
     code="hi",
     cardinal=cardinal,
     ordinal=ordinal,

@@ -6,7 +6,7 @@ import re
 
 from appliance.text.languages.numbers import roman
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Noun, Speech
+from appliance.text.languages.spoken import Lexis, Noun
 from appliance.text.spans import Kind, before
 
 _SMALL = str.split(
@@ -78,7 +78,7 @@ def clock(hour: int, minute: int, marked: bool) -> str:
     return f"{words} e {cardinal(minute)}" if minute else words
 
 
-class _Italian(Speech):
+class _Italian(Lexis):
     def counted(self, number: str, noun: Noun) -> str:
         return re.sub(r"^una (?=[aeiou])", "un'", super().counted(number, noun))
 

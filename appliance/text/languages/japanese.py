@@ -6,7 +6,7 @@ import re
 
 from appliance.text.languages.quantity import is_rating
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Speech
+from appliance.text.languages.spoken import Lexis
 from appliance.text.scripts import KANA
 from appliance.text.spans import Kind, before
 
@@ -203,7 +203,7 @@ def _out_of(match: re.Match[str]) -> str | None:
     )
 
 
-SPEECH = Speech(
+SPEECH = Lexis(
     code="ja",
     cardinal=cardinal,
     ordinal=ordinal,

@@ -8,7 +8,7 @@ from decimal import Decimal
 from appliance.text.languages.numbers import chinese, chinese_digits, roman
 from appliance.text.languages.quantity import DASH, END, NUMBER, PHONE
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Amount, Noun, Speech
+from appliance.text.languages.spoken import Amount, Lexis, Noun
 from appliance.text.spans import Kind, before
 
 _MEASURES = (
@@ -61,7 +61,7 @@ _LASTING = re.compile(
 _HALVES = re.compile(r"(?:上午|下午|晚上|早上|中午|凌晨|傍晚|今晚|明晚)\s?$")
 
 
-class _Mandarin(Speech):
+class _Mandarin(Lexis):
     def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
         """3A is a class of games, 65W beside a charger no 650,000, 3天-5折 no range."""
         text, groups = match.string, match.groupdict()

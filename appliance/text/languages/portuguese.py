@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Speech
+from appliance.text.languages.spoken import Lexis
 from appliance.text.spans import Kind
 
 _SMALL = str.split(
@@ -78,7 +78,7 @@ def clock(hour: int, minute: int, marked: bool) -> str:
 
 
 _WEEKDAYS = {2: "segunda", 3: "terça", 4: "quarta", 5: "quinta", 6: "sexta"}
-SPEECH = Speech(
+SPEECH = Lexis(
     code="pt",
     cardinal=cardinal,
     ordinal=ordinal,

@@ -10,7 +10,7 @@ from appliance.text.languages import quantity
 from appliance.text.languages.numbers import roman
 from appliance.text.languages.plain import SMALL
 from appliance.text.languages.quantity import CURRENCY, DASH
-from appliance.text.languages.spoken import Amount, Noun, Speech, as_noun, as_rows
+from appliance.text.languages.spoken import Amount, Lexis, Noun, as_noun, as_rows
 from appliance.text.scripts import HAN
 from appliance.text.spans import Kind, Language, Readings, Say, Table, before
 
@@ -39,7 +39,7 @@ SIGNS = (
     r"(?<=\w)\^2(?!\d)",
     r"(?<=[\d)])\^(?=[-−(]?\d)",
 )
-"""& + = % × ÷ − ± ≤ ≥ < > ≠ ≈ √ → ² ^: the order of `Speech.signs`."""
+"""& + = % × ÷ − ± ≤ ≥ < > ≠ ≈ √ → ² ^: the order of `Lexis.signs`."""
 _SEATS = (
     "gate|raum|zimmer|klasse|reihe|bus|linie|gleis|haus|sitz|sala|aula|clase|puerta|asiento|fila|salle|classe|porte"
     "|siège|classe|porta|posto|assento|ряд|класс|кабинет|дом|кв|комната|место|в|из|कक्षा|कमरा|غرفة|قاعة|صف"
@@ -71,9 +71,9 @@ _MEASURED = frozenset(str.split("km m kb mb gb kbit mbit gbit км м кб мб 
 """Units whose rates are named without a number too: in km/h."""
 
 
-def language_of(speech: Speech, numbers: Table = (), words: Table = (), signs: Table = ()) -> Language:
+def language_of(speech: Lexis, numbers: Table = (), words: Table = (), signs: Table = ()) -> Language:
     """With readings of its own, which come before the common ones."""
-    reader = _Reader(speech)
+    reader = _CommonReadings(speech)
     said = [f"{speech.joint}{word}{speech.joint}" for word in speech.signs.split("|")]
     table: Table = [(Kind.SIGN, p, _always(word)) for p, word in zip(SIGNS, said, strict=True)]
     limits: Table = [
@@ -106,9 +106,9 @@ def language_of(speech: Speech, numbers: Table = (), words: Table = (), signs: T
     )
 
 
-def number_table(speech: Speech) -> Table:
+def number_table(speech: Lexis) -> Table:
     """The common readings of numbers."""
-    return _Reader(speech).numbers()
+    return _CommonReadings(speech).numbers()
 
 
 def _short_months(names: Sequence[str]) -> dict[str, str]:
@@ -140,10 +140,10 @@ def _rows_of(abbreviations: str) -> dict[str, str]:
     return rows
 
 
-class _Reader:
+class _CommonReadings:
     """The common readings of a language."""
 
-    def __init__(self, speech: Speech) -> None:
+    def __init__(self, speech: Lexis) -> None:
         self._s = speech
         self._names = {sign.lower(): as_noun(rest) for sign, rest in as_rows(speech.units).items()}
         self._cased = {sign: as_noun(rest) for sign, rest in as_rows(speech.cased).items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from appliance.text.languages.numbers import roman
 from appliance.text.languages.quantity import is_rating
 from appliance.text.languages.readings import language_of, number_table
-from appliance.text.languages.spoken import Speech, as_noun
+from appliance.text.languages.spoken import Lexis, as_noun
 from appliance.text.spans import Kind, Say, before
 
 _SMALL = str.split(
@@ -191,7 +191,7 @@ def decimals(whole: str, part: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Russian(Speech):
+class _Russian(Lexis):
     genitive: bool = False
 
     def between(self, first: str, word: str, second: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Speech, as_noun
+from appliance.text.languages.spoken import Lexis, as_noun
 from appliance.text.spans import Kind, before
 
 _SMALL = str.split(
@@ -101,7 +101,7 @@ def clock(hour: int, minute: int, marked: bool) -> str:
     return f"{words} {'cero ' if minute < 10 else ''}{cardinal(minute)}"
 
 
-SPEECH = Speech(
+SPEECH = Lexis(
     code="es",
     cardinal=cardinal,
     ordinal=ordinal,

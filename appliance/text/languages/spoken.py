@@ -60,7 +60,7 @@ def one_or_many(number: str) -> int:
 
 
 @dataclass(frozen=True)
-class Speech:
+class Lexis:
     """Words and rules of one language; `readings.language_of` makes its readings."""
 
     code: str

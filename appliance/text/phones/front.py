@@ -16,7 +16,7 @@ from appliance.contract.placement import MARKS, SPACE
 from appliance.text.languages.numbers import english_decimal
 from appliance.text.phones import alphabet
 from appliance.text.phones.lexicon import PRIMARY, Ahead, Lexicon, weakened
-from appliance.text.phones.pieces import Piece, parts, pieces
+from appliance.text.phones.pieces import PhonePiece, parts, pieces
 from appliance.text.phones.table import ENGLISH, Table
 from appliance.text.phones.tagger import Tagger
 from appliance.text.phones.unknown import Network
@@ -50,7 +50,7 @@ _BARE = str.maketrans(
 )
 
 
-class Word(NamedTuple):
+class PhoneWord(NamedTuple):
     """A stretch of a text without spaces, marks included."""
 
     begin: int
@@ -65,7 +65,7 @@ class Word(NamedTuple):
 class Reading:
     tokens: tuple[str, ...]
     """Tokens of the alphabet; a single space between words."""
-    words: tuple[Word, ...]
+    words: tuple[PhoneWord, ...]
 
 
 class _Part(NamedTuple):
@@ -111,7 +111,7 @@ class Phones:
             said.append(reading)
         return _joined(text, spans, said[::-1])
 
-    def _stretch(self, stretch: Sequence[tuple[Piece, str]], ahead: Ahead) -> tuple[str, Ahead]:
+    def _stretch(self, stretch: Sequence[tuple[PhonePiece, str]], ahead: Ahead) -> tuple[str, Ahead]:
         """Reading of what stands between two spaces, and of its start as the words before it see it."""
         said: list[str] = []
         for is_mark, group in groupby(reversed(stretch), key=lambda one: _mark(*one) is not None):
@@ -203,7 +203,7 @@ def rows(text: str) -> Iterator[tuple[str, str]]:
             yield word.lower(), reading.strip()
 
 
-def _mark(piece: Piece, tag: str) -> str | None:
+def _mark(piece: PhonePiece, tag: str) -> str | None:
     """Marks of a piece that is no word; None for a word and for what joins words."""
     sign = piece.text
     if sign in _SIGNS or any(map(str.isalnum, sign)):
@@ -261,7 +261,7 @@ def _bare(word: str) -> str:
 
 def _joined(text: str, spans: Sequence[tuple[int, int]], said: Sequence[str]) -> Reading:
     tokens: list[str] = []
-    words: list[Word] = []
+    words: list[PhoneWord] = []
     for (begin, end), reading in zip(spans, said, strict=True):
         made = alphabet.tokens(" ".join(reading.split()))
         # A full stop is an initial's too, and then without a sound: but not at the end.
@@ -269,6 +269,6 @@ def _joined(text: str, spans: Sequence[tuple[int, int]], said: Sequence[str]) ->
             made.append(".")
         if made and tokens:
             tokens.append(SPACE)
-        words.append(Word(begin, end, len(tokens), len(tokens) + len(made)))
+        words.append(PhoneWord(begin, end, len(tokens), len(tokens) + len(made)))
         tokens += made
     return Reading(tuple(map(sys.intern, tokens)), tuple(words))

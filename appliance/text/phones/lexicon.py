@@ -53,7 +53,7 @@ class Ahead(NamedTuple):
         return Ahead(self.vowel, is_to)
 
 
-class Entry(NamedTuple):
+class LexiconEntry(NamedTuple):
     is_gold: bool
     reading: str
     """Empty where the word is spelt."""
@@ -73,11 +73,11 @@ CAPITALISED: Final = Emphasis(SECONDARY)
 CAPITALS: Final = Emphasis(PRIMARY, raised=True)
 
 
-def unpacked(value: bytes) -> Entry:
+def unpacked(value: bytes) -> LexiconEntry:
     text = codecs.charmap_decode(value, "strict", SYMBOLS)[0]
     reading, *others = text.removeprefix(GOLD).split(SEPARATOR)
     by_tag = dict(other.split(OF_TAG, 1) for other in others)
-    return Entry(text.startswith(GOLD), reading, by_tag)
+    return LexiconEntry(text.startswith(GOLD), reading, by_tag)
 
 
 def emphasised(reading: str, emphasis: Emphasis | None) -> str:
@@ -146,10 +146,10 @@ class Lexicon:
                 return self._said(bare, tag, emphasis, ahead)
         return self._inflected(word, tag, emphasis, ahead)
 
-    def find(self, word: str) -> Entry | None:
+    def find(self, word: str) -> LexiconEntry | None:
         """Entry of a word; where it has none as written, with its first letter in the other case."""
         if (reading := self._own.get(word.lower())) is not None:
-            return Entry(True, reading, {})
+            return LexiconEntry(True, reading, {})
         return self._entry(word)
 
     def spelt(self, letters: str) -> str | None:
@@ -162,7 +162,7 @@ class Lexicon:
         )
         return PRIMARY.join(said.rsplit(SECONDARY, 1))
 
-    def _look_up(self, word: str) -> Entry | None:
+    def _look_up(self, word: str) -> LexiconEntry | None:
         value = self._table.get(KIND, word)
         if value is None and len(word) > 1:
             small = word.lower()

@@ -30,7 +30,7 @@ _HUMPS = re.compile(rf"(?<=[{_SMALL}])(?=[{_CAPITAL}])|(?<=[{_CAPITAL}])(?=[{_CA
 """Places at which a camel's humps begin: Pog|Champ."""
 
 
-class Piece(NamedTuple):
+class PhonePiece(NamedTuple):
     text: str
     begin: int
     """Place in the whole text."""
@@ -40,21 +40,21 @@ class Piece(NamedTuple):
         return self.begin + len(self.text)
 
 
-def pieces(text: str, begin: int, end: int, table: Table) -> list[Piece]:
+def pieces(text: str, begin: int, end: int, table: Table) -> list[PhonePiece]:
     """Cut a stretch: marks come off both ends until a known exception or none is left, then within."""
-    before: list[Piece] = []
-    behind: list[Piece] = []
+    before: list[PhonePiece] = []
+    behind: list[PhonePiece] = []
     while begin < end and not _lengths(text, begin, end, table):
         first = _FIRST.match(text, begin, end)
         inner = first.end() if first else begin
         last = _last(text, inner, end)
         if first and not (last < end and _lengths(text, begin, last, table)):
-            before.append(Piece(first[0], begin))
+            before.append(PhonePiece(first[0], begin))
             begin = inner
             if _lengths(text, begin, end, table):
                 break
         if last < end:
-            behind.append(Piece(text[last:end], last))
+            behind.append(PhonePiece(text[last:end], last))
             end = last
         elif not first:
             break
@@ -63,12 +63,12 @@ def pieces(text: str, begin: int, end: int, table: Table) -> list[Piece]:
     return before + behind[::-1]
 
 
-def parts(piece: Piece) -> Iterator[Piece]:
+def parts(piece: PhonePiece) -> Iterator[PhonePiece]:
     """Words of a compound, humps of a camel, numbers, hyphens and other signs."""
     for match in _PARTS.finditer(piece.text):
         begin = piece.begin + match.start()
         for hump in _HUMPS.split(match[0]):
-            yield Piece(hump, begin)
+            yield PhonePiece(hump, begin)
             begin += len(hump)
 
 
@@ -93,7 +93,7 @@ def _last(text: str, begin: int, end: int) -> int:
     return at if mark in _MARKS else end
 
 
-def _cut(text: str, begin: int, lengths: bytes) -> Iterator[Piece]:
+def _cut(text: str, begin: int, lengths: bytes) -> Iterator[PhonePiece]:
     places = [0, len(text)]
     if lengths:
         places += [sum(lengths[:n]) for n in range(1, len(lengths))]
@@ -101,4 +101,4 @@ def _cut(text: str, begin: int, lengths: bytes) -> Iterator[Piece]:
         places += [place for match in _WITHIN.finditer(text) if match.start() for place in match.span()]
     places = sorted(set(places))
     for first, last in pairwise(places):
-        yield Piece(text[first:last], begin + first)
+        yield PhonePiece(text[first:last], begin + first)

@@ -13,7 +13,7 @@ from appliance.text.phones import front
 from appliance.text.scripts import JOINERS, LETTERS
 from appliance.text.tokens import chinese
 from appliance.text.tokens.emilia import marks, phones
-from appliance.text.tokens.emilia.tokens import Emilia, Kept, can_say
+from appliance.text.tokens.emilia.tokens import CachedMaker, Emilia, can_say
 
 WARM = "Hello, frobnicator"
 """Words that the dictionary of `phones` has and lacks."""
@@ -32,8 +32,8 @@ def maker(tokenizer: Tokenizer, voice: str = "") -> Callable[[str], Sequence[str
 
 
 @functools.cache
-def _espeak(voice: str) -> Kept:
-    return Kept(lambda text: phones.SHARED.phones(text, voice))
+def _espeak(voice: str) -> CachedMaker:
+    return CachedMaker(lambda text: phones.SHARED.phones(text, voice))
 
 
 def warm(tokenizer: Tokenizer, voice: str = "") -> None:

@@ -21,7 +21,7 @@ MOST_S = 20
 """Time for a text, in which millions of characters are read; then the process is ended, in C too."""
 
 
-class Voice(ctypes.Structure):
+class EspeakVoice(ctypes.Structure):
     """`espeak_VOICE`."""
 
     _fields_ = (
@@ -39,7 +39,7 @@ def opened() -> Any:
     library = ctypes.CDLL(LIBRARY)
     library.espeak_TextToPhonemes.restype = ctypes.c_char_p
     library.espeak_Info.restype = ctypes.c_char_p
-    library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(Voice))
+    library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(EspeakVoice))
     if library.espeak_Initialize(SYNCHRONOUS, 0, None, DONT_EXIT) <= 0:
         raise OSError(f"{LIBRARY} does not find its data (espeak-ng-data)")
     if not choose(library, VOICE):
@@ -74,7 +74,7 @@ def choose(library: Any, voice: str) -> bool:
     if not any(voice in names for names in languages(library)):
         return False
     held = ctypes.create_string_buffer(name)
-    wanted = Voice(languages=ctypes.addressof(held))
+    wanted = EspeakVoice(languages=ctypes.addressof(held))
     return bool(library.espeak_SetVoiceByProperties(ctypes.byref(wanted)) == 0)
 
 

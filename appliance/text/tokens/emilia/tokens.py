@@ -26,7 +26,7 @@ LONGEST_KEPT = 400
 KEPT = 2_048
 
 
-class Kept:
+class CachedMaker:
     """Maker of tokens that keeps those of short texts. Thread-safe, as `make` is."""
 
     def __init__(self, make: Callable[[str], tuple[str, ...]]) -> None:
@@ -38,7 +38,7 @@ class Kept:
         return self._kept(text) if len(text) <= LONGEST_KEPT else self._make(text)
 
 
-class Emilia(Kept):
+class Emilia(CachedMaker):
     """Thread-safe, as `phones` is."""
 
     def __init__(self, phones: Callable[[str], Sequence[str]]) -> None:
