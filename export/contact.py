@@ -279,7 +279,7 @@ def judged(lines: Sequence[dict[str, Any]], out: Path) -> dict[str, Any]:
     said = [line for line in lines if line["language"] == "en" and "audio_s" in line]
     if not said or (absent := hearing.missing(hearing.OF_WORDS)):
         return {"not heard": f"not installed: {', '.join(absent)}" if said else "no line of en was spoken"}
-    recogniser = hearing.Recogniser()
+    recogniser = hearing.recogniser()
     for line in said:
         line["heard"] = recogniser.transcribe(*soundfile.read(out / line["file"], dtype="int16"))
         found = hearing.word_errors(line["spoken"], line["heard"])

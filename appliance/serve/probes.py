@@ -91,7 +91,7 @@ class MetricsServer(ProbeServer):
                 return 200, "application/json", json.dumps(state()).encode() + b"\n"
             return 404, "text/plain", b"try /metrics, /livez, /readyz or /state\n"
 
-        class Handler(BaseHTTPRequestHandler):
+        class MetricsHandler(BaseHTTPRequestHandler):
             timeout = PAUSE_S
 
             def do_GET(self) -> None:
@@ -108,7 +108,7 @@ class MetricsServer(ProbeServer):
             def log_message(self, format: str, *args: object) -> None:
                 """A scrape every few seconds would fill the journal."""
 
-        super().__init__("metrics", address, Handler)
+        super().__init__("metrics", address, MetricsHandler)
 
 
 class AgentServer(ProbeServer):
@@ -117,13 +117,13 @@ class AgentServer(ProbeServer):
     def __init__(self, address: str, *, state: Callable[[], str], busy: Callable[[], float]) -> None:
         """Raises OSError."""
 
-        class Handler(socketserver.StreamRequestHandler):
+        class AgentHandler(socketserver.StreamRequestHandler):
             timeout = PAUSE_S
 
             def handle(self) -> None:
                 self.wfile.write(agent_line(state(), busy()).encode())
 
-        super().__init__("agent", address, Handler)
+        super().__init__("agent", address, AgentHandler)
 
 
 def agent_line(state: str, busy: float) -> str:

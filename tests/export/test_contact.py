@@ -172,7 +172,7 @@ def test_words_are_counted_where_the_judge_is_installed(
             return next(heard)
 
     monkeypatch.setattr(hearing, "missing", lambda modules: [])
-    monkeypatch.setattr(hearing, "Recogniser", Recogniser)
+    monkeypatch.setattr(hearing, "recogniser", Recogniser)
     assert contact.judged(lines, tmp_path) == {"wrong": 2, "words": 8, "judge": "moonshine tiny-en"}
     assert [line.get("wrong") for line in lines] == [0, None, 2]
     assert contact.judged(lines[1:2], tmp_path) == {"not heard": "no line of en was spoken"}

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from appliance.request import FloatArray
-from export.hearing import Errors, Recogniser, word_errors
+from export.hearing import Errors, recogniser, word_errors
 from export.recogniser import Sound
 from tests.quality.judges import MIN_SIMILARITY_S, Naturalness, Silence, Speaker, VoiceActivity
 
@@ -71,8 +71,8 @@ class Judges(Protocol):
 class Panel:
     def __init__(self) -> None:
         """Raises MetricError where one is not installed."""
-        recogniser, speaker, naturalness, activity = Recogniser(), Speaker(), Naturalness(), VoiceActivity()
-        self.transcript, self.embed = recogniser.transcribe, speaker.embed
+        judge, speaker, naturalness, activity = recogniser(), Speaker(), Naturalness(), VoiceActivity()
+        self.transcript, self.embed = judge.transcribe, speaker.embed
         self.naturalness, self.silence = naturalness.score, activity.silence
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from appliance.request import FloatArray
 from export.heard import plain, wrong_words
-from export.hearing import Errors, MetricError, Recogniser, word_errors
+from export.hearing import Errors, MetricError, recogniser, word_errors
 from export.recogniser import RATE_HZ, resample
 from tests.quality.judges import Silence
 from tests.quality.mouth import read_sound
@@ -89,9 +89,9 @@ def test_people_are_understood(panel: Panel, name: str) -> None:
 def test_a_transcript_does_not_depend_on_what_was_transcribed_before() -> None:
     dickens = np.asarray(recording("dickens").samples, np.float32)
     clips = [dickens[start : start + 2 * RATE_HZ] for start in range(0, 6 * RATE_HZ, 2 * RATE_HZ)]
-    used = Recogniser()
+    used = recogniser()
     for clip in clips:
-        alone = Recogniser().transcribe(clip, RATE_HZ)
+        alone = recogniser().transcribe(clip, RATE_HZ)
         used.transcribe(dickens, RATE_HZ)
         assert [used.transcribe(clip, RATE_HZ) for _ in range(2)] == [alone] * 2
 
@@ -190,7 +190,7 @@ def test_the_nearest_spelling_counts_against_the_words_of_the_text() -> None:
 def test_a_judge_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MetricError, match=r"moonshine-voice is not installed.*quality\.txt"):
-        Recogniser()
+        recogniser()
 
 
 @given(*[st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=1, max_size=8)] * 2)
