@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from appliance.contract import bundle as contract
 from export import cli
 from export.demo.__main__ import main
-from export.demo.rebuild import FAMILY, recover
+from export.demo.rebuild import FAMILY, rebuild, recover
 from export.families import family
 from export.graphs.condition import Condition
 from export.graphs.modulation import ModulationGraph
@@ -35,7 +36,7 @@ def test_the_family_is_what_the_bundle_says() -> None:
     assert (found.tokenizer, found.duration) == (manifest.text.tokenizer, manifest.text.duration)
     assert found.durations == manifest.text.durations
     assert found.sampler == manifest.sampler
-    assert (found.defaults.times(4) == manifest.times(4)).all()
+    assert found.defaults == replace(manifest.defaults, sampling="exact")  # which `--sampling` says
 
 
 def test_another_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,6 +45,10 @@ def test_another_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
         f"{BUNDLE}: is not the demo's, which is fp16, source-filter, of family.yaml"
         in capsys.readouterr().err
     )
+    for change in ({"precision": "fp32"}, {"vocoder": replace(SHIPPED.manifest.vocoder, name="vocos")}):
+        other = replace(SHIPPED, manifest=replace(SHIPPED.manifest, **change))
+        with pytest.raises(ValueError, match="is not the demo's, which is fp16, source-filter"):
+            rebuild(other, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
