@@ -204,6 +204,11 @@ def test_the_tokenizer_of_zipvoice_is_recorded_or_asked_for(
 ) -> None:
     place = zipvoice(tmp_path / "a", "espeak", PHONES)
     assert "--tokenizer espeak:de --language de" in look.describe(place)
+    # Neither an average, which records nothing, nor a log comes before the newest checkpoint.
+    shutil.copy(averaged(tmp_path / "average") / "iter-10000-avg-2.pt", place)
+    (place / "log").mkdir()
+    (place / "log/log-train-2026").write_text('INFO {"tokenizer": "libritts"}')
+    assert "espeak:de, recorded in checkpoint-10000.pt" in look.describe(place)
     simple = zipvoice(tmp_path / "b", "simple", ["a", "あ"])
     assert "--tokenizer simple --language ja" in look.describe(simple)
     left = averaged(tmp_path / "c")
@@ -216,7 +221,7 @@ def test_the_tokenizer_of_zipvoice_is_recorded_or_asked_for(
     # Upstream's log has the settings, too.
     (left / "log").mkdir()
     (left / "log/log-train-2026").write_text('INFO {\n "lang": "pt-br",\n "tokenizer": "espeak"\n}')
-    assert "--tokenizer espeak:pt-br --language pt" in look.describe(left)
+    assert "--tokenizer espeak:pt-br --language pt " in look.describe(left)
 
 
 def test_the_family_of_f5_is_recorded_or_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
