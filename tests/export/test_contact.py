@@ -213,14 +213,16 @@ def test_paths_names_and_addresses_leave_the_texts_of_a_record(
     monkeypatch.setenv("LOGNAME", "ada")
     monkeypatch.setenv("HOME", str(tmp_path / "houses" / "lovelace"))
     monkeypatch.setenv("HF_ENDPOINT", "http://mirror.example:8080")
-    clean = impersonal({tmp_path / "runs": "OUT"})
+    clean = impersonal({tmp_path / "runs": "OUT"}, ["friend.wav"])
     given = {
         "errors": [f"{tmp_path}/runs/bundle: no", f"{tmp_path}/houses/lovelace/weights"],
         "at": ("by ada of adamant", {"url": "http://mirror.example:8080/x", "to": "192.168.1.7"}),
         "numbers": [1, 2.5, None, True],
+        "recordings": ["heart", "friend.wav"],
     }
     assert clean(given) == {
         "errors": ["OUT/bundle: no", "~/weights"],
         "at": ["by … of adamant", {"url": "http://…/x", "to": "…"}],
         "numbers": [1, 2.5, None, True],
+        "recordings": ["heart", "…"],
     }
