@@ -59,6 +59,21 @@ async def test_a_phrase_that_comes_again_is_the_same_and_costs_nothing(
     assert (phrases.hits, phrases.misses) == (1, 1)
 
 
+async def test_a_request_that_is_planned_again_is_not_served_by_what_its_first_plan_found(
+    box: Box, phrases: Phrases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await box.say()
+    calls, admit = len(box.engine.calls), box.scheduler.admit
+
+    def swapped(*_: object) -> None:
+        monkeypatch.setattr(box.scheduler, "admit", admit)
+        monkeypatch.setattr(phrases, "find", lambda keys: None)
+
+    monkeypatch.setattr(box.scheduler, "admit", swapped)
+    await box.say()
+    assert len(box.engine.calls) == 2 * calls
+
+
 async def test_every_encoding_and_both_calls_share_a_phrase(box: Box, phrases: Phrases) -> None:
     async def spoken() -> dict[int, Any]:
         return {

@@ -170,6 +170,16 @@ def test_a_cancelled_job_stops_within_one_engine_call(bench: Bench, after: int) 
     assert bench.engine.lanes == 0
 
 
+def test_a_job_that_is_cancelled_during_a_call_for_another_gives_its_lane_back(bench: Bench) -> None:
+    job = bench.admit("a", priority=Priority.BULK)
+    while "step" not in bench.engine.calls:
+        bench.scheduler.run_once()
+    bench.engine.on_step = lambda: bench.scheduler.queue.cancel(job)
+    bench.admit("b")
+    bench.serve()
+    assert bench.ends() == {"a": Cancelled, "b": SPOKEN} and bench.engine.lanes == 0
+
+
 def test_cancel_during_finish_gives_no_audio_and_after_the_end_does_nothing(bench: Bench) -> None:
     job = bench.admit("a", 2)
 
@@ -411,6 +421,17 @@ def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: 
     assert [c for c in old.calls if c.startswith("open")] == ["open a0", "open a1"]
     assert [c for c in new.calls if c.startswith("open")] == ["open late0"]
     assert old.calls[-1] == "shutdown" and "shutdown" not in new.calls
+
+
+def test_a_reply_that_is_made_and_waits_keeps_no_old_engine(bench: Bench) -> None:
+    job = bench.admit("a")
+    bench.scheduler.queue.pause("")
+    bench.work()
+    bench.scheduler.engines.replace(FakeEngine(), lambda: None)
+    bench.scheduler.run_once()
+    assert bench.engine.calls[-1] == "shutdown" and job.made and not job.ended
+    bench.scheduler.queue.resume("")
+    assert bench.ends() == {"a": SPOKEN}
 
 
 def test_the_engine_is_tested_between_calls_and_its_error_is_given(bench: Bench) -> None:
