@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -14,6 +14,7 @@ from appliance.errors import InvalidRequest
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc, callers
 from appliance.rpc.callers import PlaceKind, check_fields
+from appliance.rpc.context import OpenCall
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import SMALL_WINDOW, Box, connection, refusal, refused, request, sentences, start
 from tests.rpc.test_synthesizer import Stub
@@ -127,6 +128,23 @@ def test_fields_are_counted_whatever_the_bytes_are() -> None:
         check_fields(message)
     with pytest.raises(InvalidRequest):
         check_fields(b"\x08\x96\x01" * 2_049)
+
+
+async def test_a_call_stalls_while_it_sends_and_ends_once() -> None:
+    class Taking:
+        async def write(self, message: float) -> None:
+            assert [call.has_stalled(now, 30.0) for now in (message, message + 0.1)] == [False, True]
+
+    task, taking = asyncio.create_task(asyncio.sleep(2 * PATIENCE_S)), cast("Any", Taking())
+    call = OpenCall(context=taking, clock=lambda: 5.0, task=task)
+    await call.send(35.0)
+    await call.send(42.0, played=12.0)
+    assert not call.has_stalled(1e9, 30.0)
+    for why in (first := InvalidRequest("text", "is odd"), InvalidRequest("text", "is long")):
+        call.end(why)
+    assert call.ended_by is first
+    await asyncio.wait_for(asyncio.wait((task,)), PATIENCE_S)
+    assert task.cancelled()
 
 
 async def test_who_leaves_at_the_end_is_no_error(box: Box, caplog: pytest.LogCaptureFixture) -> None:
