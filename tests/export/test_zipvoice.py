@@ -29,6 +29,7 @@ from appliance.errors import BundleError
 from appliance.request import FloatArray, Segment
 from export import assemble
 from export.families import NAMED, FamilyError, family, of, zipvoice
+from export.families.declaration import Point
 from export.graphs import parts
 from export.model import zipformer
 from export.model.vocos import Vocos
@@ -93,6 +94,19 @@ def test_the_model_computes_what_upstreams_does(
     w = torch.tensor([2.2]) if kind == "distill" else None
     v = model(given.noise[None], given.speech[None], text[None], torch.tensor([0.3]), w)
     assert relative(v[0].numpy()[::-KEPT], golden[f"{kind} velocity {frames}"]) <= PARITY
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_the_velocity_for_the_evidence_is_the_models_and_drops_the_text(
+    kind: str, models: dict[str, ZipVoice]
+) -> None:
+    model, given, w = models[kind], inputs(FRAMES[0]), torch.tensor([2.2]) if kind == "distill" else None
+    text, ids = text_of(model, given.ids, FRAMES[0])[None], torch.from_numpy(given.ids) - 1
+    for drops in (False, True):
+        found = of(ARCH).velocity(model, Point(given.noise, given.speech, ids, 0.3, 2.2, drops, None))
+        plain = model(given.noise[None], given.speech[None], text * (not drops), torch.tensor([0.3]), w)[0]
+        assert torch.allclose(found, plain, atol=1e-5)
 
 
 @pytest.mark.parametrize("padding", [1, 2, 3, 37])
