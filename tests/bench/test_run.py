@@ -102,6 +102,20 @@ def test_each_reply_is_asked_for_as_a_user_asks_and_never_from_the_cache() -> No
     assert expected.items() <= first.items() and first["seed"] != second["seed"]
 
 
+def test_requests_go_out_at_their_times_and_what_is_not_serial_does_not_wait() -> None:
+    client = Answering(LOUD)
+    load = Load([client], "ann", 9.0)  # type: ignore[list-item]
+    found = asyncio.run(load.open([Message(0.0, "x"), Message(0.1, "x", channel="stage"), Message(0.2, "x")]))
+    assert [one.sent_s >= 0.0 for one in found] == [True] * 3
+    assert [asked["queue_timeout"] for asked in client.asked] == [0.0, None, 0.0]
+
+
+def test_a_slow_reader_reads_at_its_pace() -> None:
+    load = Load([Answering(LOUD * 120)], "ann", 9.0)  # type: ignore[list-item]
+    found = asyncio.run(load.send(Message(0.0, "x", pace=10.0)))
+    assert found.audio_s == 1.0 and 0.1 <= found.end_s < 9.0
+
+
 @pytest.mark.parametrize("characters", [5, 21, 85, 184])
 def test_a_chinese_text_has_its_length(characters: int) -> None:
     text = chinese_of(characters, Random(characters))

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import json
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
 from appliance import cli
-from appliance.client import Client
+from appliance.bench.arrivals import Message
+from appliance.bench.load import Load
+from appliance.bench.outcome import OK, Outcome
+from appliance.bench.storm import _baseline, _verified, run
+from appliance.client import Client, Header
+from appliance.rpc import appliance_pb2 as pb
+from tests.bench.test_run import LOUD, Answering
 from tests.benchmarks.simulator import replay
 from tests.daemons import BUNDLE, Running, reference_wav, running, shared
 
@@ -91,6 +101,31 @@ def test_a_burst_on_serial_channels(box: Running, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in trace.read_text().splitlines()]
     assert [line["channel"] for line in lines] == ["serial-0", "serial-1"] * 2
     assert all(line["status"] == "OK" and line["audio_s"] > 0.2 for line in lines)
+
+
+def test_a_reply_is_made_again_as_it_was_made_and_the_first_request_does_not_count() -> None:
+    client = Answering(LOUD)
+    load = Load([client], "ann", 9.0)  # type: ignore[list-item]
+    header = Header(sample_rate_hertz=24_000, seed=5, nfe_steps=7, guidance=1.5, segmentation=pb.LOW_LATENCY)
+    made = Outcome(Message(0.0, "Hello."), header=header, status=OK)
+    assert asyncio.run(_verified(load, [made], 2, Random(0))) == {"replies": 1, "same": 0}
+    again = {"seed": 5, "nfe": 7, "guidance": 1.5, "segmentation": "low_latency"}
+    assert again.items() <= client.asked[0].items()
+    options = SimpleNamespace(idle=2, capacity=1.0)
+    counts = iter((1, 5, 9))
+    mix = SimpleNamespace(words=SimpleNamespace(draw=lambda random: next(counts)))
+    idle = asyncio.run(_baseline(load, options, mix, Random(0))).idle  # type: ignore[arg-type]
+    assert [len(one.message.text.split()) for one in idle] == [5, 9]
+
+
+@pytest.mark.parametrize(("same", "status"), [(1, 0), (0, 1)])
+def test_a_reply_that_differs_is_a_failure(monkeypatch: pytest.MonkeyPatch, same: int, status: int) -> None:
+    async def measured(options: object) -> object:
+        return [], {"verified": {"replies": 1, "same": same}}
+
+    monkeypatch.setattr("appliance.bench.storm._measure", measured)
+    monkeypatch.setattr("appliance.bench.report.table", str)
+    assert run(argparse.Namespace(json=None, trace=None)) == status
 
 
 @pytest.mark.parametrize("options", [

@@ -77,6 +77,13 @@ def test_another_script_than_the_bundles_is_told_though_it_has_its_letters(tmp_p
     assert store.misread() == []
 
 
+def test_syllables_are_counted_in_the_bundles_languages(
+    store: VoiceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appliance.voices.fit.count_warnings", lambda *given: given[-1])
+    assert store.create(Place("ann"), reference_wav(), "some call me nature.").warnings[-1] == "en"
+
+
 def test_case_and_form_are_the_vocabularys(store: VoiceStore) -> None:
     assert warned(store, "loud", "Some Call Me NATURE.") == []
     assert store.reference("loud").transcript == "some call me nature. "
