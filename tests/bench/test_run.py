@@ -18,7 +18,7 @@ from appliance.bench.arrivals import Message
 from appliance.bench.lines import CHINESE, chinese_of
 from appliance.bench.load import Load
 from appliance.bench.outcome import Outcome
-from appliance.bench.run import STAGES, Cell, figures, stages_ms
+from appliance.bench.run import STAGES, Cell, figures, says_chinese, stages_ms
 from appliance.client import CallFailed, Header, Piece, Timings
 from tests.benchmarks.table import README, RECORD, UPSTREAM, written
 from tests.daemons import running
@@ -116,6 +116,11 @@ def test_a_slow_reader_reads_at_its_pace() -> None:
     assert found.audio_s == 1.0 and 0.1 <= found.end_s < 9.0
 
 
+def test_a_refusal_of_anything_but_the_text_is_no_want_of_chinese() -> None:
+    with pytest.raises(CallFailed, match="no such voice"):
+        asyncio.run(says_chinese(Load([Answering(None)], "ann", 1.0)))  # type: ignore[list-item]
+
+
 @pytest.mark.parametrize("characters", [5, 21, 85, 184])
 def test_a_chinese_text_has_its_length(characters: int) -> None:
     text = chinese_of(characters, Random(characters))
@@ -137,6 +142,7 @@ def test_a_run_over_a_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str])
             assert all(stages[name] > 0.0 for name in ("text", "condition", "steps", "vocoder", "encode"))
             assert all(value > -1.0 for value in stages.values())
             assert cell["wall_s"]["least"] <= cell["wall_s"]["median"] <= cell["wall_s"]["most"]
+        assert found["warm_up_s"] > 0.0
         assert found["memory_mb"]["peak"] > 30.0 and found["backend"] == "ort-cpu"
         assert found["machine"]["versions"]["onnxruntime"]
         shown = capsys.readouterr().out
