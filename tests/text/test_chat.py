@@ -84,6 +84,7 @@ def test_a_chat_line_is_spoken_so(line: dict[str, str]) -> None:
     ("en", "版本2.0 到了100米", "two point zero one hundred"),
     ("zh", "10:00-12:00直播", "十点到十二点直播"), ("zh", "20℃，5²", "二十摄氏度，五平方"),
     ("zh", "110℃，10000°C，1㎡，1m8", "一百一十摄氏度，一万摄氏度，一平方米，一米八"),
+    ("zh", "110℉，1m3，1m25", "一百一十华氏度，一立方米，一米二五"),
 ])  # fmt: skip
 def test_signs_that_were_once_read_wrong(language: str, text: str, spoken: str) -> None:
     assert front(language).speakable(text).text == spoken
