@@ -112,6 +112,7 @@ def test_lots_hold_no_more_than_asked_and_join_to_the_wheels(tmp_path: Path) -> 
     assert all(
         sum(path.stat().st_size for path in lot.iterdir()) <= 100 for lot in (tmp_path / "lots").iterdir()
     )
+    assert len(list((tmp_path / "lots").iterdir())) == 3, "a file that just fits fills a folder"
     found = sorted((tmp_path / "lots").rglob("*.whl*"), key=lambda path: path.name)
     for name in sizes:
         joined = b"".join(path.read_bytes() for path in found if path.name.startswith(name))
