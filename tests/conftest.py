@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,39 @@ pytest_runtest_setup = pytest_runtest_teardown = pytest_runtest_call
 def root() -> Path:
     """The repository's root."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The worker's daemon, with the voice `ann`; `tests.daemons.shared` lends it to a module.
+
+    It waits for a reader for an hour: whoever has left a door is out because that door said so.
+    """
+    from tests.daemons import sharing
+
+    folder = tmp_path_factory.mktemp("shared") / "box"
+    folder.mkdir()
+    with sharing(folder, server={"write_timeout_s": 3_600.0}) as box:
+        yield box
+
+
+@pytest.fixture(scope="session")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The worker's daemon with TLS and a token for each role."""
+    from tests.test_lock import locking
+
+    with locking(tmp_path_factory.mktemp("locked")) as box:
+        yield box
+
+
+@pytest.fixture(autouse=True)
+def as_found(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Put back what a test has changed in a shared daemon."""
+    used = {"shared_box", "bundles_box"}.intersection(request.fixturenames)
+    boxes = [request.getfixturevalue(name) for name in used]
+    yield
+    for box in boxes:
+        box.reset()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import fcntl
 import os
 import random
@@ -15,7 +16,7 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,12 +25,13 @@ import grpc
 import numpy as np
 import yaml
 
+from appliance.client import CallFailed, Client, Operator
 from appliance.contract.mel import MelSpec
 from appliance.engine.cases import FEMALE
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.voices.store import VoiceStore
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.sounds import to_file
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,13 +120,21 @@ class Program:
 
     process: subprocess.Popen[str]
     lines: list[str] = field(default_factory=list, kw_only=True)
+    earlier: list[str] = field(default_factory=list, kw_only=True)
+    """Lines from before `forget`."""
     logged: threading.Condition = field(default_factory=threading.Condition, kw_only=True)
     """Notified when a line has been added, and when the log has ended."""
     log_ended: bool = field(default=False, kw_only=True)
 
     @property
     def log(self) -> str:
-        return "".join(self.lines)
+        return "".join((*self.earlier, *self.lines))
+
+    def forget(self) -> None:
+        """From now on wait for new lines alone."""
+        with self.logged:
+            self.earlier += self.lines
+            self.lines.clear()
 
     def until(self, pattern: str) -> None:
         """Wait for a line of the log."""
@@ -252,14 +262,82 @@ def running(
         yield daemon
 
 
-def shared(**sections: dict[str, Any]) -> Any:
-    """Return a module's fixture: a daemon with the voice ann."""
+@dataclass
+class Shared(Running):
+    """A daemon to which the tests of many files speak in turn. Each finds it idle and as the last one did."""
+
+    voices: dict[str, pb.Voice] = field(default_factory=dict, kw_only=True)
+    """Those that are there when a test begins."""
+
+    def stored(self) -> dict[str, pb.Voice]:
+        with Client(self.address) as client:
+            return {voice.name: voice for voice in client.voices()}
+
+    @contextlib.contextmanager
+    def lent(
+        self, prepare: Callable[[Shared], object] = lambda box: None, **sections: dict[str, Any]
+    ) -> Iterator[Shared]:
+        """Have these sections in force, and the voices that `prepare` leaves, until the context ends."""
+        config, voices = self.config, self.voices
+        self.config = copy.deepcopy(config)
+        for section, keys in sections.items():
+            self.config.setdefault(section, {}).update(keys)
+        try:
+            self.reset()
+            prepare(self)
+            self.voices = self.stored()
+            yield self
+        finally:
+            self.config, self.voices = config, voices
+            self.reset()
+
+    def reset(self) -> None:
+        """Put back what a test has changed: configuration, bundle, queue, channels and voices."""
+        path, text = self.folder / "config.yaml", yaml.safe_dump(self.config)
+        with Client(self.address) as client, Operator(str(self.folder / "admin.sock")) as operator:
+            if path.read_text() != text:
+                path.write_text(text)
+                assert operator.reload() == [], "what only a start changes needs a daemon of its own"
+            if operator.status().bundle != self.config["bundle"]["path"]:
+                operator.swap(self.config["bundle"]["path"])
+            queue = client.queue()
+            for utterance in queue.utterances:
+                with contextlib.suppress(CallFailed):  # it has ended meanwhile
+                    client.cancel(utterance.request_id)
+            for channel in queue.paused:
+                client.resume(channel)
+            for channel in queue.moderated:
+                client.unmoderate(channel)
+            until(lambda: not client.utterances(), lambda: self.log)
+            stored = self.stored()
+            for name, voice in stored.items():
+                if voice != self.voices.get(name):
+                    client.remove_voice(name)
+            if "ann" in self.voices and self.voices["ann"] != stored.get("ann"):
+                self.voices["ann"] = self.add_voice()
+        self.forget()
+
+
+@contextlib.contextmanager
+def sharing(folder: Path, **sections: dict[str, Any]) -> Iterator[Shared]:
+    """Start a daemon with the voice ann for many tests; it has to end well."""
+    path = write_config(folder, **sections)
+    command = ("-m", "appliance", "serve", "--config", path)
+    with followed(Shared(start(*command), yaml.safe_load(path.read_text()), folder)) as box:
+        box.add_voice()
+        box.voices = box.stored()
+        yield box
+        assert box.stop() == 0, box.log
+        assert "Traceback" not in box.log, box.log
+
+
+def shared(prepare: Callable[[Shared], object] = lambda box: None, **sections: dict[str, Any]) -> Any:
+    """Return a module's fixture: the worker's daemon, with what `Shared.lent` takes."""
     import pytest
 
     @pytest.fixture(scope="module")
-    def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-        with running(tmp_path_factory.mktemp("daemon"), **sections) as box:
-            box.add_voice()
-            yield box
+    def box(shared_box: Shared) -> Iterator[Shared]:
+        with shared_box.lent(prepare, **sections):
+            yield shared_box
 
     return box

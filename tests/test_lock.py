@@ -5,6 +5,7 @@ openssl makes the certificates, the server's with the README's own command, and 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import threading
@@ -80,10 +81,9 @@ class Locked:
         return Client(self.daemon.address, Credentials(authority, shown, **kept), own_connection=True)
 
 
-@pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
-    """A daemon with TLS and a token for each role."""
-    folder = tmp_path_factory.mktemp("locked")
+@contextlib.contextmanager
+def locking(folder: Path) -> Iterator[Locked]:
+    """Start a daemon with TLS and a token for each role."""
     readme_certificate(folder)
     file = folder / "tokens.json"
     tokens = {role.value: token_file.add(file, role.value, [role]) for role in Role}
@@ -237,6 +237,7 @@ def test_a_certificate_is_replaced_under_load(locked: Locked, tmp_path: Path) ->
     def speak(client: Client) -> bytes:
         return client.stream(TEXT, "ann", nfe=4, seed=5, segmentation="low_latency").reply().audio
 
+    files = {locked.folder / name: (locked.folder / name).read_bytes() for name in ("tls.crt", "tls.key")}
     with locked.client("speak") as client:
         expected = speak(client)
         before = shown(locked.daemon.address)
@@ -268,6 +269,8 @@ def test_a_certificate_is_replaced_under_load(locked: Locked, tmp_path: Path) ->
             done.set()
             for thread in threads:
                 thread.join()
+            for file, content in files.items():
+                file.write_bytes(content)
         assert len(heard) >= 3
         assert all(audio == expected for audio in heard), heard
     locked.daemon.until("the certificate before stays in use")

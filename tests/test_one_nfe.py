@@ -12,7 +12,7 @@ import yaml
 from appliance import cli
 from appliance.config import USUAL_NFE
 from appliance.rpc import appliance_pb2 as pb
-from tests.daemons import Running, running
+from tests.daemons import Running, Shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -28,10 +28,9 @@ def test_every_configuration_leaves_it_open(root: Path) -> None:
 
 
 @pytest.fixture(scope="module", params=[None, OTHER], ids=["the usual one", "configured"])
-def box(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("nfe"), synthesis={"nfe": request.param}) as box:
-        box.add_voice()
-        yield box
+def box(request: pytest.FixtureRequest, shared_box: Shared) -> Iterator[Shared]:
+    with shared_box.lent(synthesis={"nfe": request.param}):
+        yield shared_box
 
 
 def configured(box: Running) -> int:

@@ -18,7 +18,8 @@ from appliance.bench.machine import Neighbours, cpu_seconds, listener
 from appliance.box.checks import Level, speed
 from appliance.box.root import Root
 from appliance.box.system import Box
-from tests.daemons import BUNDLE, running
+from appliance.client import Client
+from tests.daemons import BUNDLE, Shared, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -164,40 +165,42 @@ def test_neighbours_are_those_that_took_time() -> None:
 
 
 def test_a_guard_over_a_daemon(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shared_box: Shared, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that is no Jetson; far slower, and far faster, than it was just now."""
     monkeypatch.setenv("F5_SYSROOT", str(tmp_path / "box"))
     monkeypatch.setattr(guard, "SYNTHESES", 2)
     box = Box(Root(tmp_path / "box"))
-    with running(tmp_path) as daemon:
-        config = ["--config", str(tmp_path / "config.yaml"), "--json"]
+    with Client(shared_box.address) as client:
+        client.remove_voice("ann")
+    config = shared_box.folder / "config.yaml"
 
-        def found(*options: str) -> tuple[int, dict[str, Any]]:
-            code = cli.main(["bench", "guard", *config, *options])
-            document = json.loads(capsys.readouterr().out)
-            assert document["exit"] == code
-            return code, document["findings"][0]
+    def found(*options: str) -> tuple[int, dict[str, Any]]:
+        code = cli.main(["bench", "guard", "--config", str(config), "--json", *options])
+        document = json.loads(capsys.readouterr().out)
+        assert document["exit"] == code
+        return code, document["findings"][0]
 
-        code, silent = found()
-        assert (code, silent["level"]) == (0, "SKIP") and "no voice is stored" in silent["value"]
-        daemon.add_voice()
-        assert listener(daemon.address) == daemon.process.pid
-        assert found()[1]["level"] == "SKIP"
-        assert found("--set-baseline")[1]["level"] == "PASS"
-        [(name, measured)] = history.baselines(box).items()
-        assert measured["bundle"].split()[0] in (BUNDLE / "manifest.yaml").read_text()
-        for factor, level, expected in ((100.0, "PASS", 0), (0.01, "FAIL", 2)):
-            changed = {what: measured[what] * factor for what in ("rtf", "first_audio_s")}
-            history.set_baseline(box, {**measured, **changed, "key": name})
-            code, judged = found()
-            assert (code, judged["level"]) == (expected, level), judged
-        kept = history.entries(box)
-        assert [one["level"] for one in kept] == ["SKIP", "PASS", "PASS", "FAIL"]
-        assert kept[-1]["refused"] == 0.0 and kept[-1]["machine"]["versions"]["numpy"]
-        out = tmp_path / "journal.html"
-        assert cli.main(["bench", "history", "--html", str(out)]) == 0
-        assert capsys.readouterr().out == f"{out}\n"
-        assert out.read_text("utf-8").count("<svg") == 3  # there is no temperature
+    code, silent = found()
+    assert (code, silent["level"]) == (0, "SKIP") and "no voice is stored" in silent["value"]
+    shared_box.add_voice()
+    assert listener(shared_box.address) == shared_box.process.pid
+    assert found()[1]["level"] == "SKIP"
+    assert found("--set-baseline")[1]["level"] == "PASS"
+    [(name, measured)] = history.baselines(box).items()
+    assert measured["bundle"].split()[0] in (BUNDLE / "manifest.yaml").read_text()
+    for factor, level, expected in ((100.0, "PASS", 0), (0.01, "FAIL", 2)):
+        changed = {what: measured[what] * factor for what in ("rtf", "first_audio_s")}
+        history.set_baseline(box, {**measured, **changed, "key": name})
+        code, judged = found()
+        assert (code, judged["level"]) == (expected, level), judged
+    kept = history.entries(box)
+    assert [one["level"] for one in kept] == ["SKIP", "PASS", "PASS", "FAIL"]
+    assert kept[-1]["refused"] == 0.0 and kept[-1]["machine"]["versions"]["numpy"]
+    out = tmp_path / "journal.html"
+    assert cli.main(["bench", "history", "--html", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}\n"
+    assert out.read_text("utf-8").count("<svg") == 3  # there is no temperature
+    config = write_config(tmp_path)  # of nobody
     code, broken = found()
     assert (code, broken["level"]) == (2, "FAIL") and "not measured" in broken["value"]

@@ -21,7 +21,7 @@ from appliance.bench.outcome import Outcome
 from appliance.bench.run import STAGES, Cell, figures, says_chinese, stages_ms
 from appliance.client import CallFailed, Header, Piece, Timings
 from tests.benchmarks.table import README, RECORD, UPSTREAM, written
-from tests.daemons import running
+from tests.daemons import Shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -128,28 +128,26 @@ def test_a_chinese_text_has_its_length(characters: int) -> None:
     assert set(text) <= set("".join(CHINESE))
 
 
-def test_a_run_over_a_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with running(tmp_path) as daemon:
-        daemon.add_voice()
-        out = tmp_path / "run.json"
-        options = ["--lengths", "short", "--nfe", "2", "--nfe", "4", "--repeats", "2", "--json", str(out)]
-        assert cli.main(["bench", "run", "--address", daemon.address, *options]) == 0
-        found = json.loads(out.read_text("utf-8"))
-        english = [cell for cell in found["cells"] if cell["language"] == "English"]
-        assert [cell["nfe"] for cell in english] == [2, 4]
-        for cell in found["cells"]:
-            stages = cell["stages_ms"]
-            assert all(stages[name] > 0.0 for name in ("text", "condition", "steps", "vocoder", "encode"))
-            assert all(value > -1.0 for value in stages.values())
-            assert cell["wall_s"]["least"] <= cell["wall_s"]["median"] <= cell["wall_s"]["most"]
-        assert found["warm_up_s"] > 0.0
-        assert found["memory_mb"]["peak"] > 30.0 and found["backend"] == "ort-cpu"
-        assert found["machine"]["versions"]["onnxruntime"]
-        shown = capsys.readouterr().out
-        assert "stages, ms" in shown and "short English" in shown
-        wrong = ["bench", "run", "--address", daemon.address, "--lengths", "endless"]
-        assert cli.main(wrong) == 1
-        assert "endless is none of short, medium, long" in capsys.readouterr().err
+def test_a_run_over_a_daemon(shared_box: Shared, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run.json"
+    options = ["--lengths", "short", "--nfe", "2", "--nfe", "4", "--repeats", "2", "--json", str(out)]
+    assert cli.main(["bench", "run", "--address", shared_box.address, *options]) == 0
+    found = json.loads(out.read_text("utf-8"))
+    english = [cell for cell in found["cells"] if cell["language"] == "English"]
+    assert [cell["nfe"] for cell in english] == [2, 4]
+    for cell in found["cells"]:
+        stages = cell["stages_ms"]
+        assert all(stages[name] > 0.0 for name in ("text", "condition", "steps", "vocoder", "encode"))
+        assert all(value > -1.0 for value in stages.values())
+        assert cell["wall_s"]["least"] <= cell["wall_s"]["median"] <= cell["wall_s"]["most"]
+    assert found["warm_up_s"] > 0.0
+    assert found["memory_mb"]["peak"] > 30.0 and found["backend"] == "ort-cpu"
+    assert found["machine"]["versions"]["onnxruntime"]
+    shown = capsys.readouterr().out
+    assert "stages, ms" in shown and "short English" in shown
+    wrong = ["bench", "run", "--address", shared_box.address, "--lengths", "endless"]
+    assert cli.main(wrong) == 1
+    assert "endless is none of short, medium, long" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("record", [RECORD, UPSTREAM], ids=lambda path: path.stem)

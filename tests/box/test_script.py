@@ -19,7 +19,7 @@ from appliance.box import paths
 from appliance.box.checks import CHECKS
 from appliance.box.checks import health as health_run
 from tests.box.boxes import answering, process, quick, run_script, well
-from tests.daemons import BUNDLE, ROOT, free_port, running
+from tests.daemons import BUNDLE, ROOT, Shared, free_port, write_config
 from tests.fakes.jetson import Jetson
 from tests.patience import PATIENCE_S
 from tests.systemd.page import PAGE
@@ -227,53 +227,53 @@ def test_with_the_systems_own_python(tmp_path: Path) -> None:
     assert findings(ran)["clocks"]["level"] == "PASS"
 
 
-def test_a_box_that_is_well_speaks_and_is_guarded(tmp_path: Path) -> None:
+def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, tmp_path: Path) -> None:
     """Everything together, with a real daemon, but no GPU; then a baseline, then the guard's judgement."""
     jetson = well(tmp_path / "box")
-    with running(tmp_path) as daemon:
-        daemon.add_voice()
-        config = ["--config", str(tmp_path / "config.yaml"), "--readyz", daemon.config["server"]["metrics"]]
-        options = [*config, "--json", "--speak"]
-        found = findings(health(jetson, *options, python=sys.executable))
-        others = {name for name, finding in found.items() if finding["level"] != "PASS"}
-        of_root = {"backend"} if os.geteuid() else set()  # root's run notes what speaks
-        assert others == {"jtop", "speed", "engines", "synthesis", "daemon"} | of_root
-        for name in ("daemon", "synthesis"):  # the first knows it without a word spoken
-            assert " on ort-cpu, which is its CPU; tensorrt passed over: " in found[name]["value"]
-        assert found["synthesis"]["figures"]["audio_s"] > 0.2
-        assert found["bundle"]["figures"]["family"] in BUNDLE.joinpath("manifest.yaml").read_text()
+    metrics = shared_box.config["server"]["metrics"]
+    config = ["--config", str(shared_box.folder / "config.yaml"), "--readyz", metrics]
+    options = [*config, "--json", "--speak"]
+    found = findings(health(jetson, *options, python=sys.executable))
+    others = {name for name, finding in found.items() if finding["level"] != "PASS"}
+    of_root = {"backend"} if os.geteuid() else set()  # root's run notes what speaks
+    assert others == {"jtop", "speed", "engines", "synthesis", "daemon"} | of_root
+    for name in ("daemon", "synthesis"):  # the first knows it without a word spoken
+        assert " on ort-cpu, which is its CPU; tensorrt passed over: " in found[name]["value"]
+    assert found["synthesis"]["figures"]["audio_s"] > 0.2
+    assert found["bundle"]["figures"]["family"] in BUNDLE.joinpath("manifest.yaml").read_text()
 
-        if os.geteuid():
-            return  # a baseline is root's
-        set_ran = health(jetson, *config, "--json", "--guard", "--set-baseline", python=sys.executable)
-        [made] = findings(set_ran).values()
-        assert (set_ran.returncode, made["level"]) == (0, "PASS"), made
-        assert "baseline of" in made["value"] and "/R36.4.3/MAXN" in made["value"]
+    if os.geteuid():
+        return  # a baseline is root's
+    set_ran = health(jetson, *config, "--json", "--guard", "--set-baseline", python=sys.executable)
+    [made] = findings(set_ran).values()
+    assert (set_ran.returncode, made["level"]) == (0, "PASS"), made
+    assert "baseline of" in made["value"] and "/R36.4.3/MAXN" in made["value"]
 
-        jetson.unpin()
-        [loose] = findings(health(jetson, *config, "--json", "--guard", python=sys.executable)).values()
-        # Busy as this machine may be, it is either not slower, which proves nothing, or slower with a cause.
-        assert "clocks" in loose["value"] and loose["level"] != "PASS"
-        refused = health(jetson, *config, "--json", "--guard", "--set-baseline", python=sys.executable)
-        [no_baseline] = findings(refused).values()
-        assert (refused.returncode, "no baseline set" in no_baseline["value"]) == (2, True)
-        # Later runs report the last measurement.
-        last = findings(health(jetson, "--json", "--only", "speed"))["speed"]
-        assert last["value"].startswith(no_baseline["value"])
+    jetson.unpin()
+    [loose] = findings(health(jetson, *config, "--json", "--guard", python=sys.executable)).values()
+    # Busy as this machine may be, it is either not slower, which proves nothing, or slower with a cause.
+    assert "clocks" in loose["value"] and loose["level"] != "PASS"
+    refused = health(jetson, *config, "--json", "--guard", "--set-baseline", python=sys.executable)
+    [no_baseline] = findings(refused).values()
+    assert (refused.returncode, "no baseline set" in no_baseline["value"]) == (2, True)
+    # Later runs report the last measurement.
+    last = findings(health(jetson, "--json", "--only", "speed"))["speed"]
+    assert last["value"].startswith(no_baseline["value"])
 
 
-def test_a_daemon_without_metrics_is_well_while_it_runs(tmp_path: Path) -> None:
+def test_a_daemon_without_metrics_is_well_while_it_runs(shared_box: Shared, tmp_path: Path) -> None:
     """/readyz then answers nowhere; an answer that says otherwise counts more than gRPC's."""
     jetson = well(tmp_path / "box")
     nobody = f"127.0.0.1:{free_port()}"
-    options = ["--config", str(tmp_path / "config.yaml"), "--readyz", nobody, "--json", "--only", "daemon"]
-    with running(tmp_path, server={"metrics": ""}) as daemon:
-        ran = health(jetson, *options, python=sys.executable)
-        assert (findings(ran)["daemon"]["level"], ran.returncode) == ("PASS", 0)
-        with answering(503, 503) as address:
-            ran = health(jetson, *options, "--readyz", address, python=sys.executable)
-        found = findings(ran)["daemon"]
-        assert (found["level"], "engine hangs" in found["value"]) == ("FAIL", True)
-        daemon.stop()
-        ran = health(jetson, *options, python=sys.executable)
-        assert (findings(ran)["daemon"]["level"], ran.returncode) == ("FAIL", 2)
+    server = {**shared_box.config["server"], "metrics": ""}
+    config = write_config(tmp_path, server=server)
+    options = ["--config", str(config), "--readyz", nobody, "--json", "--only", "daemon"]
+    ran = health(jetson, *options, python=sys.executable)
+    assert (findings(ran)["daemon"]["level"], ran.returncode) == ("PASS", 0)
+    with answering(503, 503) as address:
+        ran = health(jetson, *options, "--readyz", address, python=sys.executable)
+    found = findings(ran)["daemon"]
+    assert (found["level"], "engine hangs" in found["value"]) == ("FAIL", True)
+    write_config(tmp_path, server={"metrics": ""})  # of a daemon that does not run
+    ran = health(jetson, *options, python=sys.executable)
+    assert (findings(ran)["daemon"]["level"], ran.returncode) == ("FAIL", 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from appliance.contract import bundle
 from appliance.voices.records import Place, Recorded
 from appliance.voices.store import VoiceStore, open_store
 from tests import fleet
-from tests.daemons import BUNDLE, Running, free_port, reference_wav, running
+from tests.daemons import BUNDLE, Running, Shared, free_port, reference_wav, shared
 from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -75,10 +74,12 @@ def check_a_cancelled_call_ends(members: list[fleet.Box], proxy: fleet.Front) ->
         until(lambda: any(box.daemon and counted in box.daemon.http("/metrics")[1] for box in members))
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("sync")) as box:
-        yield box
+def without_voices(box: Shared) -> None:
+    with Client(box.address) as client:
+        client.remove_voice("ann")
+
+
+box = shared(without_voices)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import contextlib
 import json
 import socket
 import ssl
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -18,11 +17,11 @@ from typing import Any
 import pytest
 import yaml
 
-from appliance.access import token_file
 from appliance.access.token_file import Role
-from appliance.client import Client, Credentials
-from tests.daemons import Program, Running, followed, free_port, reference_wav, running, start
+from appliance.client import Client
+from tests.daemons import Program, Running, Shared, followed, free_port, start
 from tests.patience import PATIENCE_S, until
+from tests.test_lock import Locked
 
 NAMED = "https://socialstream.ninja"
 """The one other site whose pages may call the fixture's gateway."""
@@ -131,16 +130,11 @@ def command_of(name: str, daemon: Running, keys: dict[str, Any]) -> tuple[tuple[
     return ("-m", "appliance", name, "--config", path), address
 
 
-@pytest.fixture(scope="package")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """One for all files, with one voice, `ann`. A test leaves its daemon without other voices and idle.
-
-    The daemon waits for a reader for an hour: whoever has left a door is out because that door said so.
-    """
-    with running(tmp_path_factory.mktemp("box"), server={"write_timeout_s": 3_600.0}) as daemon:
-        daemon.add_voice()
-        with gateway_of(daemon, voices={"shimmer": "ann"}, origins=[NAMED]) as gateway:
-            yield gateway
+@pytest.fixture(scope="session")
+def gateway(shared_box: Shared) -> Iterator[Gateway]:
+    """One for all files, before the daemon with one voice, `ann`."""
+    with gateway_of(shared_box, voices={"shimmer": "ann"}, origins=[NAMED]) as gateway:
+        yield gateway
 
 
 @dataclass
@@ -158,18 +152,7 @@ class Guarded:
         return self.gateway.ask(path, sent, **shown, **more)
 
 
-@pytest.fixture(scope="package")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    folder = tmp_path_factory.mktemp("guarded")
-    crt, key, tokens = (folder / name for name in ("tls.crt", "tls.key", "tokens.json"))
-    new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=box"
-    names = ("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
-    subprocess.run([*new.split(), *names, "-keyout", key, "-out", crt], check=True, capture_output=True)
-    held = {role: token_file.add(tokens, role.value, [role]) for role in Role}
-    server = {"tls_certificate": str(crt), "tls_key": str(key), "tokens": str(tokens)}
-    (folder / "box").mkdir()
-    with running(folder / "box", server=server) as daemon, gateway_of(daemon) as gateway:
-        address = f"localhost:{daemon.address.rpartition(':')[2]}"
-        with Client(address, Credentials(crt.read_bytes(), token=held[Role.ADMIN])) as client:
-            client.add_voice("ann", reference_wav(), SAID)
-        yield Guarded(gateway, tokens, held)
+@pytest.fixture(scope="session")
+def guarded(locked: Locked) -> Iterator[Guarded]:
+    with gateway_of(locked.daemon) as gateway:
+        yield Guarded(gateway, locked.file, {role: locked.tokens[role.value] for role in Role})

@@ -6,7 +6,6 @@ import base64
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,7 @@ GAUGE = "f5_requests_now"
 NO_VOICE = "Model is not available on server: Voice foo for language en-US not found."
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with daemons.running(tmp_path_factory.mktemp("interop")) as daemon:
-        daemon.add_voice()
-        yield daemon
+daemon = daemons.shared()
 
 
 def prompt(folder: Path, seconds: float) -> Path:

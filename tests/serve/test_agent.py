@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import socket
 import threading
 from pathlib import Path
 
 import pytest
 
+from appliance import cli
 from appliance.client import CallFailed, Client, Header
 from appliance.serve.probes import AgentServer, agent_line
 from tests.daemons import Running, free_port, running
@@ -54,15 +54,17 @@ def test_each_connection_gets_the_line_of_its_time() -> None:
 
 
 def test_a_daemon_says_ready_then_drain(tmp_path: Path) -> None:
-    agent = f"127.0.0.1:{free_port()}"
-    with running(tmp_path, server={"agent": agent}) as daemon:
+    """It has no metrics; an operator drains it from the shell, over a socket of another name."""
+    agent, socket = f"127.0.0.1:{free_port()}", str(tmp_path / "own.sock")
+    server = {"agent": agent, "admin_socket": socket, "metrics": ""}
+    with running(tmp_path, server=server) as daemon:
         daemon.add_voice()
         assert answer_of(agent) == "up ready 100%\n"
         speaking = threading.Event()
         thread = threading.Thread(target=_speak_long, args=(daemon, speaking))
         thread.start()
         assert speaking.wait(PATIENCE_S)
-        daemon.process.send_signal(signal.SIGTERM)
+        assert cli.main(["admin", "drain", "--socket", socket]) == 0
         daemon.until("draining")
         assert answer_of(agent) == "drain\n"
         assert daemon.process.wait(PATIENCE_S) == 0

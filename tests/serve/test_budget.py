@@ -8,7 +8,6 @@ from __future__ import annotations
 import queue
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
@@ -79,28 +78,29 @@ def test_an_attack_costs_another_neither_a_line_nor_the_box_its_memory(box: Box,
     assert not odd, daemon.log[daemon.log.index(odd[0]) :][:2_000]
 
 
-def test_a_revoked_token_ends_what_is_open(tmp_path: Path) -> None:
-    with attacked(tmp_path, BUNDLE) as (daemon, bot, victim):
-        metadata = (("authorization", f"Bearer {bot}"),)
-        with daemon.channel() as channel:
-            moderation, voice = rpc.QueueStub(channel), rpc.SynthesizerStub(channel)
-            writing: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            session = voice.Session(iter(writing.get, None), metadata=metadata, timeout=PATIENCE_S)
-            writing.put(pb.SessionRequest(configure=pb.SynthesizeRequest(voice="ann", nfe_steps=1)))
-            writing.put(pb.SessionRequest(text="Before."))
-            writing.put(pb.SessionRequest(flush=pb.Flush()))
-            assert next(message for message in session if message.HasField("end"))
-            open_calls = [
-                moderation.WatchQueue(pb.WatchQueueRequest(), metadata=metadata, timeout=PATIENCE_S),
-                moderation.Listen(pb.ListenRequest(), metadata=metadata, timeout=PATIENCE_S),
-            ]
-            for call in open_calls:
-                next(call)
-            token_file.revoke(tmp_path / "tokens.json", "bot")
-            for call in (*open_calls, session):
-                with pytest.raises(grpc.RpcError) as caught:
-                    for _ in call:
-                        pass
-                assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
-            writing.put(None)
-        assert victim.speak()
+def test_a_revoked_token_ends_what_is_open(box: Box) -> None:
+    tokens = box.daemon.folder / "tokens.json"
+    guest = token_file.add(tokens, "guest", [token_file.Role.SPEAK])
+    metadata = (("authorization", f"Bearer {guest}"),)
+    with box.daemon.channel() as channel:
+        moderation, voice = rpc.QueueStub(channel), rpc.SynthesizerStub(channel)
+        writing: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        session = voice.Session(iter(writing.get, None), metadata=metadata, timeout=PATIENCE_S)
+        writing.put(pb.SessionRequest(configure=pb.SynthesizeRequest(voice="ann", nfe_steps=1)))
+        writing.put(pb.SessionRequest(text="Before."))
+        writing.put(pb.SessionRequest(flush=pb.Flush()))
+        assert next(message for message in session if message.HasField("end"))
+        open_calls = [
+            moderation.WatchQueue(pb.WatchQueueRequest(), metadata=metadata, timeout=PATIENCE_S),
+            moderation.Listen(pb.ListenRequest(), metadata=metadata, timeout=PATIENCE_S),
+        ]
+        for call in open_calls:
+            next(call)
+        token_file.revoke(tokens, "guest")
+        for call in (*open_calls, session):
+            with pytest.raises(grpc.RpcError) as caught:
+                for _ in call:
+                    pass
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
+        writing.put(None)
+    assert box.victim.speak()

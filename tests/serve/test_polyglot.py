@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from appliance.client import AsyncClient, CallFailed, Client, End, Header
-from tests.daemons import Running, followed, reference_wav, running, start, write_config
+from appliance.serve import daemon
+from appliance.text import polyglot
+from tests.daemons import Running, Shared, reference_wav, shared, write_config
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.gateway.sockets import connected
 from tests.patience import PATIENCE_S, until
+from tests.serve.test_daemon import rewrite
 
 pytestmark = pytest.mark.slow
 
@@ -29,15 +31,14 @@ SAID = {"en": "three years", "de": "drei Jahren", "fr": "trois ans"}
 AS_MADE: dict[str, Any] = {"seed": 5, "nfe": 2, "timeout": PATIENCE_S}
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """With `ann`, and `berta`, who has a style."""
-    with running(tmp_path_factory.mktemp("polyglot"), text={"languages": TABLE}) as box:
-        box.add_voice()
-        with Client(box.address) as client:
-            client.add_voice("berta", reference_wav(2.2), WORDS, timeout=PATIENCE_S)
-            client.add_style("berta", "happy", reference_wav(1.7), WORDS, timeout=PATIENCE_S)
-        yield box
+def add_berta(box: Shared) -> None:
+    """She has a style."""
+    with Client(box.address) as client:
+        client.add_voice("berta", reference_wav(2.2), WORDS, timeout=PATIENCE_S)
+        client.add_style("berta", "happy", reference_wav(1.7), WORDS, timeout=PATIENCE_S)
+
+
+box = shared(add_berta, text={"languages": TABLE})
 
 
 @pytest.fixture(scope="module")
@@ -123,25 +124,20 @@ def test_a_websocket_may_leave_the_voice_to_the_text(gateway: Gateway) -> None:
     assert heard[0] == heard[1] != []
 
 
-def test_a_reload_takes_the_table_up(tmp_path: Path) -> None:
-    with running(tmp_path) as box, Client(box.address) as client:
-        box.add_voice()
+def test_a_reload_takes_the_table_up(shared_box: Shared) -> None:
+    with shared_box.lent(text={"languages": {}}) as box, Client(box.address) as client:
         for voice, message in (
             ("", "is empty; name a registered voice"),
             ("auto", "no voice is named 'auto'"),
         ):
             with pytest.raises(CallFailed, match=message):
                 client.speak(LINES["en"], voice)
-        config = {**box.config, "text": {"languages": {"en": {"voice": "ann"}, "de": {"voice": "ann"}}}}
-        (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-        box.process.send_signal(1)
+        rewrite(box, text={"languages": {"en": {"voice": "ann"}, "de": {"voice": "ann"}}})
         box.until("configuration read")
         for voice in ("", "auto"):
             assert client.speak(LINES["de"], voice, nfe=1).header.voice == "ann"
         # One that cannot be used leaves the one before it.
-        config["text"] = {"languages": {"xx": {"voice": "ann"}}}
-        (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-        box.process.send_signal(1)
+        rewrite(box, text={"languages": {"xx": {"voice": "ann"}}})
         box.until("keeping the old configuration: text.languages.xx: 'xx' is not known; en, zh")
         assert client.speak(LINES["de"], "auto", nfe=1).header.voice == "ann"
         # A voice of this name is that voice.
@@ -159,13 +155,13 @@ def test_a_reload_takes_the_table_up(tmp_path: Path) -> None:
     ids=["without-voice", "tag", "library"],
 )
 def test_a_table_that_cannot_be_used_ends_the_start(
-    tmp_path: Path, languages: dict[str, Any], message: str
+    tmp_path: Path,
+    languages: dict[str, Any],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "py3langid.py").write_text("raise ImportError")
-    path = write_config(tmp_path, text={"languages": languages})
-    environment = {"PYTHONPATH": os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))}
-    process = start("-m", "appliance", "serve", "--config", path, **environment)
-    daemon = Running(process, yaml.safe_load(path.read_text()), tmp_path)
-    with followed(daemon, ready=False):
-        daemon.until(message)
-        assert daemon.process.wait(PATIENCE_S) == 78
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    polyglot._identifier.cache_clear()
+    assert daemon.main(write_config(tmp_path, text={"languages": languages}), []) == 78
+    assert message in capsys.readouterr().err

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from appliance.client import Client, Header, Piece
-from tests.daemons import Running, reference_wav, running
+from tests.daemons import Shared, reference_wav
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -17,20 +17,16 @@ GLAD = "Oh, how glad I am that all of you came today."
 GLAD_WAV = reference_wav(2.2, level=0.05)
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """With `ann`, her style `happy`, and `glad`, a voice of that recording alone."""
-    with running(tmp_path_factory.mktemp("styles"), cache={"phrases_bytes": 8 << 20}) as box:
-        box.add_voice()
-        with Client(box.address) as client:
-            client.add_style("ann", "happy", GLAD_WAV, GLAD, timeout=PATIENCE_S)
-            client.add_voice("glad", GLAD_WAV, GLAD, timeout=PATIENCE_S)
-        yield box
-
-
-@pytest.fixture(scope="module")
-def client(box: Running) -> Iterator[Client]:
+def add_voices(box: Shared) -> None:
+    """Give `ann` her style `happy`, and store `glad`, a voice of that recording alone."""
     with Client(box.address) as client:
+        client.add_style("ann", "happy", GLAD_WAV, GLAD, timeout=PATIENCE_S)
+        client.add_voice("glad", GLAD_WAV, GLAD, timeout=PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def client(bundles_box: Shared) -> Iterator[Client]:
+    with bundles_box.lent(add_voices) as box, Client(box.address) as client:
         yield client
 
 

@@ -2,70 +2,52 @@
 
 from __future__ import annotations
 
-import dataclasses
-import shutil
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
 from appliance.client import AsyncClient, Client, Header, Piece
 from appliance.contract import bundle
-from appliance.contract.bundle import Manifest
-from tests.daemons import BUNDLE, Running, followed, reference_wav, running, start, write_config
+from appliance.serve import daemon
+from tests.daemons import BUNDLE, Running, Shared, reference_wav, running, write_config
 from tests.gateway.test_wyoming import event, wyoming_of
 from tests.patience import PATIENCE_S
+from tests.serve.conftest import MARKED, other_bundle
+from tests.serve.test_daemon import rewrite
 
 pytestmark = pytest.mark.slow
 
 WORDS = "Oh, how glad I am that all of you came today."
 EN, DE = "I have been watching for 3 years now.", "ich schaue jetzt seit 3 Jahren zu, wirklich wahr."
-MARKED = {"watermark": str(BUNDLE.with_name("watermark"))}
 AS_MADE: dict[str, Any] = {"seed": 5, "nfe": 2, "timeout": PATIENCE_S}
-
-
-def other_bundle(folder: Path, **changed: Any) -> Path:
-    """The tiny bundle with other weights."""
-    shutil.copytree(BUNDLE, folder)
-    weights = folder / "modulation.onnx.data"
-    (np.fromfile(weights, np.float32) * np.float32(1.1)).tofile(weights)
-    manifest: Manifest = bundle.read(BUNDLE, verify=False).manifest
-    bundle.write(folder, dataclasses.replace(manifest, family="other", **changed))
-    return folder
 
 
 def table(other: Path) -> dict[str, Any]:
     return {"languages": {"en": {"voice": "ann"}, "de": {"voice": "berta", "bundle": str(other)}}}
 
 
-def add_voices(box: Running) -> None:
-    box.add_voice()
+def add_berta(box: Running) -> None:
     with Client(box.address) as client:
         client.add_voice("berta", reference_wav(2.2), WORDS, timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return other_bundle(tmp_path_factory.mktemp("bundles") / "other")
-
-
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory, other: Path) -> Iterator[Running]:
-    keys = {"text": table(other), "cache": {"phrases_bytes": 8 << 20}, "audio": MARKED}
-    with running(tmp_path_factory.mktemp("both"), **keys) as box:
-        add_voices(box)
-        yield box
+def box(bundles_box: Shared, other: Path) -> Iterator[Shared]:
+    with bundles_box.lent(add_berta, text=table(other)):
+        yield bundles_box
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory, other: Path) -> Iterator[Client]:
     """A daemon of the other bundle alone."""
     with running(tmp_path_factory.mktemp("alone"), speaks_from=other, audio=MARKED) as box:
-        add_voices(box)
+        box.add_voice()
+        add_berta(box)
         with Client(box.address) as client:
             yield client
 
@@ -149,40 +131,28 @@ def test_a_crowd_in_both_languages_is_spoken_without_a_fault_and_as_alone(
     assert "engine call" not in box.log
 
 
-def test_a_reload_changes_rows_of_loaded_bundles_and_refuses_others(tmp_path: Path, other: Path) -> None:
-    with running(tmp_path, text=table(other)) as box, Client(box.address) as client:
-        add_voices(box)
+def test_a_reload_changes_rows_of_loaded_bundles_and_refuses_others(
+    box: Shared, tmp_path: Path, other: Path
+) -> None:
+    with Client(box.address) as client:
         before = client.speak(DE, "auto", **AS_MADE).audio
         text = table(other)
         text["languages"]["en"]["bundle"] = str(tmp_path / "third")
-        (tmp_path / "config.yaml").write_text(yaml.safe_dump({**box.config, "text": text}))
-        box.process.send_signal(1)
+        rewrite(box, text=text)
         box.until(
             "keeping the old configuration: text.languages.en.bundle: only a restart loads another bundle"
         )
         assert client.speak(DE, "auto", **AS_MADE).audio == before
         text["languages"]["en"]["bundle"], text["languages"]["de"]["bundle"] = str(other), str(BUNDLE)
-        (tmp_path / "config.yaml").write_text(yaml.safe_dump({**box.config, "text": text}))
-        box.process.send_signal(1)
+        rewrite(box, text=text)
         box.until("configuration read")
         assert client.speak(DE, "auto", **AS_MADE).audio != before
-        assert box.stop() == 0
 
 
-def test_a_transcript_is_read_by_either_bundle(tmp_path: Path) -> None:
-    russian = other_bundle(tmp_path / "russian")
-    letters = [chr(code) for code in (*range(0x430, 0x450), *range(0x410, 0x430))]
-    vocabulary = (russian / bundle.VOCAB).read_text("utf-8").split("\n")
-    vocabulary[20 : 20 + len(letters)] = letters
-    (russian / bundle.VOCAB).write_text("\n".join(vocabulary), "utf-8")
-    manifest = bundle.read(russian, verify=False).manifest
-    bundle.write(
-        russian, dataclasses.replace(manifest, text=dataclasses.replace(manifest.text, languages=("ru",)))
-    )
+def test_a_transcript_is_read_by_either_bundle(bundles_box: Shared, russian: Path) -> None:
     rows = {"en": {"voice": "ann"}, "ru": {"voice": "olga", "bundle": str(russian)}}
     transcript = "Сегодня хороший день для долгой прогулки."
-    (tmp_path / "both").mkdir()
-    with running(tmp_path / "both", text={"languages": rows}) as box, Client(box.address) as client:
+    with bundles_box.lent(text={"languages": rows}) as box, Client(box.address) as client:
         voice = client.add_voice("olga", reference_wav(), transcript, timeout=PATIENCE_S)
         assert not [line for line in voice.warnings if "letters" in line or "script" in line]
         reply = client.speak("Привет, как дела 3 раза.", "", **AS_MADE)
@@ -220,11 +190,13 @@ def huge(folder: Path) -> Path:
     ids=["memory", "references", "resting", "missing"],
 )
 def test_a_second_bundle_that_cannot_be_beside_the_first_ends_the_start(
-    tmp_path: Path, made: Any, keys: dict[str, Any], status: int, message: str
+    tmp_path: Path,
+    made: Any,
+    keys: dict[str, Any],
+    status: int,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    path = write_config(tmp_path, text=table(made(tmp_path / "other")), **keys)
-    process = start("-m", "appliance", "serve", "--config", path)
-    daemon = Running(process, yaml.safe_load(path.read_text()), tmp_path)
-    with followed(daemon, ready=False):
-        daemon.until(message)
-        assert daemon.process.wait(PATIENCE_S) == status
+    config = write_config(tmp_path, text=table(made(tmp_path / "other")), **keys)
+    assert daemon.main(config, []) == status
+    assert re.search(message, capsys.readouterr().err)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from appliance.client import AsyncClient, Client, Header, Piece
-from tests.daemons import Running, reference_wav, running
+from tests.daemons import Shared, reference_wav
 from tests.patience import PATIENCE_S
 from tests.serve.test_styles import pieces
 
@@ -19,20 +19,22 @@ PARTS = ("Hello there, all of you.", "Thanks for the follow, Xx_Bo.", "Now to th
 AS_MADE: dict[str, Any] = {"seed": 5, "nfe": 2, "timeout": PATIENCE_S}
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """With `ann`, and `berta`, who has a style and a pronunciation of her own."""
-    with running(tmp_path_factory.mktemp("tags"), cache={"phrases_bytes": 8 << 20}) as box:
-        box.add_voice()
-        with Client(box.address) as client:
-            client.add_voice("berta", reference_wav(2.2), WORDS, timeout=PATIENCE_S)
-            client.add_style("berta", "happy", reference_wav(1.7), WORDS, timeout=PATIENCE_S)
-            client.update_voice("berta", pronunciations={"Xx_Bo": "Bo"})
-        yield box
+def add_berta(box: Shared) -> None:
+    """She has a style and a pronunciation of her own."""
+    with Client(box.address) as client:
+        client.add_voice("berta", reference_wav(2.2), WORDS, timeout=PATIENCE_S)
+        client.add_style("berta", "happy", reference_wav(1.7), WORDS, timeout=PATIENCE_S)
+        client.update_voice("berta", pronunciations={"Xx_Bo": "Bo"})
 
 
 @pytest.fixture(scope="module")
-def client(box: Running) -> Iterator[Client]:
+def box(bundles_box: Shared) -> Iterator[Shared]:
+    with bundles_box.lent(add_berta):
+        yield bundles_box
+
+
+@pytest.fixture(scope="module")
+def client(box: Shared) -> Iterator[Client]:
     with Client(box.address) as client:
         yield client
 
@@ -99,7 +101,7 @@ def test_ssml_of_a_voice_that_is_not_allowed_is_spoken_as_before(client: Client)
         assert [(c.kind, c.before) for c in reply.header.changes] == [("ssml", f"<voice name='{name}'>")]
 
 
-async def test_a_session_goes_on_in_the_voice_of_its_last_tag(box: Running) -> None:
+async def test_a_session_goes_on_in_the_voice_of_its_last_tag(box: Shared) -> None:
     async with AsyncClient(box.address) as client:
         session = client.session("ann", seed=5, nfe=2, voice_tags=True)
         for text in (

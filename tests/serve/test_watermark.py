@@ -11,7 +11,7 @@ from appliance.client import Client
 from appliance.engine.watermark import Watermark
 from appliance.errors import Exit
 from appliance.serve import daemon
-from tests.daemons import ROOT, reference_wav, running, write_config
+from tests.daemons import ROOT, Shared, write_config
 from tests.serve.test_daemon import rewrite
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -20,14 +20,13 @@ FOLDER = ROOT / "tests" / "tiny" / "watermark"
 AS_MADE = {"loudness_lufs": None}
 
 
-def test_a_reply_is_marked_whole_streamed_from_memory_and_after_a_reload(tmp_path: Path) -> None:
+def test_a_reply_is_marked_whole_streamed_from_memory_and_after_a_reload(
+    shared_box: Shared, bundles_box: Shared
+) -> None:
     made = {}
-    for folder in (None, str(FOLDER)):
-        place = tmp_path / str(folder is None)
-        place.mkdir()
-        audio, kept = {**AS_MADE, "watermark": folder}, {"phrases_bytes": 1 << 20}
-        with running(place, audio=audio, cache=kept) as box, Client(box.address) as client:
-            client.add_voice("ann", reference_wav(), "One two three.")
+    for folder, kind in ((None, shared_box), (str(FOLDER), bundles_box)):
+        with kind.lent(audio=AS_MADE) as box, Client(box.address) as client:
+            assert box.config["audio"].get("watermark") == folder
             how = {"seed": 3, "encoding": "pcm16"}
             streamed = client.stream("Hello there.", "ann", **how).reply(lambda _: None).audio
             again = [client.speak("Hello there.", "ann", **how).audio for _ in range(2)]

@@ -11,13 +11,13 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from appliance.engine.cases import FEMALE
-from tests.daemons import Running, reference_wav, running
+from tests.daemons import Running, Shared, reference_wav
 from tests.debian.made import UNPACKED_PYTHON, needs_dpkg, package, run
 from tests.fakes.jetson import Jetson
 from tests.patience import PATIENCE_S
@@ -124,10 +124,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    (tmp_path / "daemon").mkdir()
-    with running(tmp_path / "daemon") as daemon:
-        yield Place(tmp_path, daemon, package())
+def place(shared_box: Shared, tmp_path: Path) -> Place:
+    return Place(tmp_path, shared_box, package())
 
 
 def test_the_page_from_top_to_bottom(place: Place) -> None:

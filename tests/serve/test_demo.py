@@ -1,7 +1,11 @@
-"""A daemon on the demo bundle whose channel is moderated from its start: when approved lines are heard."""
+"""A daemon on the demo bundle that is moderated from its start, and that rests while nobody speaks.
+
+Approved lines are heard at once, and what it says after a rest is what it said before.
+"""
 
 from __future__ import annotations
 
+import json
 import statistics
 import threading
 import time
@@ -14,21 +18,22 @@ from typing import Any
 import pytest
 
 from appliance.client import CallFailed, Client, Piece, UtteranceAudio
-from tests.daemons import DEMO, SPEECH, Running, running
+from tests.daemons import DEMO, SPEECH, Running, resident, running
 from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 HEARD_S = 0.05
 """From the call that approves until the first audio; on a busy machine a quarter of what it takes anew."""
+TEXT = "Thanks for the follow, and welcome to the stream."
 LINES = [f"That is donation number {number}, thank you." for number in range(1, 8)]
 
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("daemon")
-    moderated = {"scheduler": {"approval_channels": ["stage"]}}
-    with running(folder, speaks_from=DEMO / "bundle", **moderated) as box:
+    keys = {"scheduler": {"approval_channels": ["stage"]}, "engine": {"idle_unload_s": 1.0}}
+    with running(folder, speaks_from=DEMO / "bundle", **keys) as box:
         words = SPEECH.with_suffix(".txt").read_text("utf-8").strip()
         with Client(box.address) as client:
             client.add_voice("ann", SPEECH.read_bytes(), words)
@@ -97,3 +102,31 @@ def test_a_made_line_is_heard_at_once_when_it_is_approved(box: Running) -> None:
     own, ear, anew_in = map(statistics.median, (own_s, ear_s, anew_s))
     print(f"caller {1e3 * own:.1f} ms, listener {1e3 * ear:.1f} ms, anew {1e3 * anew_in:.1f} ms")
     assert max(own, ear) <= max(HEARD_S, anew_in / 4)
+
+
+def rests(box: Running) -> bool:
+    return bool(json.loads(box.http("/state")[1])["resting"])
+
+
+def test_what_it_says_after_a_rest_is_what_it_said_before(box: Running) -> None:
+    def logged(words: str) -> int:
+        return box.log.count(words)
+
+    with Client(box.address) as client:
+        box.forget()
+        before = client.speak(TEXT, "ann", seed=7)
+        awake, loads = resident(box.process.pid), logged("loaded again after")
+        until(lambda: rests(box))
+        box.until("gave its memory back")
+        assert box.http("/readyz")[0] == 200 and client.health() == "SERVING"
+        assert [voice.name for voice in client.voices()] == ["ann"]
+        assert "f5_resting 1.0" in box.http("/metrics")[1]
+        after = client.speak(TEXT, "ann", seed=7)
+        assert after.audio == before.audio
+        assert after.header.backend == before.header.backend
+        assert after.wall_s * 1e3 <= after.header.promised_ms
+        until(lambda: rests(box) and resident(box.process.pid) < awake - (35 << 20))
+        assert client.speak(TEXT, "ann", seed=7).audio == before.audio
+    # A slow machine lets it rest between any two calls.
+    until(lambda: logged("loaded again after") >= loads + 2, lambda: box.log)
+    assert logged("gave its memory back") - logged("loaded again after") in (0, 1)
