@@ -264,10 +264,10 @@ def running(
 
 @dataclass
 class Shared(Running):
-    """A daemon to which the tests of many files speak in turn. Each finds it idle and as the last one did."""
+    """A daemon that the tests of many files use in turn; `reset` puts back what a test has changed."""
 
     voices: dict[str, pb.Voice] = field(default_factory=dict, kw_only=True)
-    """Those that are there when a test begins."""
+    """Voices with which a test begins."""
 
     def stored(self) -> dict[str, pb.Voice]:
         with Client(self.address) as client:

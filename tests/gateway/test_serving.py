@@ -53,7 +53,8 @@ def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path:
             answers = [threads.submit(gateway.ask, path, sent) for path in paths]
             with running(tmp_path, **ports) as daemon:
                 assert [answer.result(PATIENCE_S).status for answer in answers] == [200] * len(paths)
-                assert gateway.ask("/readyz").status == gateway.ask("/v1/audio/speech", LINE).status == 200
+                until(lambda: gateway.ask("/readyz").status == 200)
+                assert gateway.ask("/v1/audio/speech", LINE).status == 200
                 assert daemon.stop() == 0
             until(lambda: gateway.ask("/readyz").status == 503)
         assert gateway.stop() == 0

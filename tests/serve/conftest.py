@@ -1,4 +1,4 @@
-"""A daemon with a phrase cache, a watermark and bundles beside its own, for tests that need one of these."""
+"""A daemon that keeps phrases, marks its samples and has other bundles beside its own."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def russian(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def bundles_box(tmp_path_factory: pytest.TempPathFactory, other: Path, russian: Path) -> Iterator[Shared]:
-    """The worker's daemon that keeps phrases and marks its samples, with these bundles beside its own.
+    """The worker's daemon that keeps phrases, marks its samples and has these bundles beside its own.
 
-    A reload may name bundles that are loaded, so tests lend it the rows of languages that they need.
+    It starts with a row for each bundle; tests lend it the rows that they need.
     """
     rows = {"de": {"voice": "ann", "bundle": str(other)}, "ru": {"voice": "ann", "bundle": str(russian)}}
     keys = {"text": {"languages": rows}, "cache": {"phrases_bytes": 64 << 20}, "audio": MARKED}
