@@ -31,8 +31,8 @@ from appliance.engine.cases import FEMALE
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.voices.store import VoiceStore
+from tests.harness.sounds import to_file
 from tests.patience import PATIENCE_S, until
-from tests.sounds import to_file
 
 ROOT = Path(__file__).resolve().parent.parent
 BUNDLE = ROOT / "tests" / "tiny" / "bundle"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from appliance.audio.phrases import Phrase, Phrases, key_of
 from appliance.request import Segment, SegmentAudio
-from tests.fakes_engine import segment
+from tests.harness.segments import segment
 
 KEYS = st.sampled_from([bytes([number]) for number in range(6)])
 LIMIT_BYTES = 400

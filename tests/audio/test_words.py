@@ -15,7 +15,7 @@ from appliance.audio.captions import written_spans
 from appliance.audio.words import TimedWord, split
 from appliance.request import FloatArray, Segment
 from appliance.text.normalise import normalise
-from tests.fakes_engine import segment
+from tests.harness.segments import segment
 
 RATE_HZ = 24_000
 TEXTS = st.text("ab éZ9.,!?-\"'( )你好。，🎉\n", max_size=40)

@@ -19,7 +19,7 @@ from appliance.bench.storm import _baseline, _verified, run
 from appliance.client import Client, Header
 from appliance.rpc import appliance_pb2 as pb
 from tests.bench.test_run import LOUD, Answering
-from tests.benchmarks.simulator import replay
+from tests.benchmarks.replay import replay
 from tests.daemons import BUNDLE, Running, reference_wav, running, shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]

@@ -13,6 +13,7 @@ import threading
 import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,15 @@ import pytest
 from appliance import cli
 from appliance.bench.slices import read, summary
 from appliance.client import CallFailed, Client, End, Header, Reply
-from appliance.config import SchedulerConfig
 from appliance.errors import Cancelled, EngineFault
 from appliance.request import Priority
 from appliance.scheduler import trace as recording
 from appliance.scheduler.trace import CALLS, LANE, REASONS, REQUESTS, Recorder
-from tests.benchmarks import simulator
 from tests.benchmarks.__main__ import main
 from tests.benchmarks.contender import NAME, contender, started
 from tests.daemons import BUNDLE
-from tests.scheduler.bench import CALL_S, Bench
+from tests.harness.engine import CALL_S, EVEN, LAUNCH_BOUND
+from tests.harness.scheduler import Bench, chat
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -105,7 +105,7 @@ def waits(trace: Mapping[str, Any], request: str) -> dict[str, float]:
 
 class Traced(Bench):
     def __init__(self, *, limit: int = 10_000, **given: Any) -> None:
-        self.recorder = Recorder(lambda: 100.0, limit=limit)
+        self.recorder = Recorder(lambda: 0.0, limit=limit)
         super().__init__(observer=self.recorder, **given)
 
     def trace(self, folder: Path) -> Mapping[str, Any]:
@@ -169,7 +169,7 @@ def test_lanes_that_are_taken(tmp_path: Path) -> None:
 
 
 def test_a_lane_that_is_opened_to_share_steps(tmp_path: Path) -> None:
-    bench = Traced(batch=4)
+    bench = Traced(device=replace(EVEN, max_batch=4))
     bench.admit("a", 1, nfe=8)
     bench.scheduler.run_once()
     bench.admit("b", 1, nfe=8)
@@ -239,10 +239,10 @@ def test_a_slice_takes_little(tmp_path: Path) -> None:
 
 
 def test_chat_on_a_simulated_device_that_batches(tmp_path: Path) -> None:
-    """The simulator's engine counts its calls and seconds itself."""
-    recorder, config = Recorder(lambda: 0.0), SchedulerConfig(queue_length=10_000)
-    world = simulator.World(simulator.LAUNCH_BOUND, config, noise=0.1, observer=recorder)
-    messages = simulator.chat(20.0, 2.0, simulator.LAUNCH_BOUND)
+    """The fake engine counts its calls and seconds itself."""
+    recorder = Recorder(lambda: 0.0)
+    world = Bench(LAUNCH_BOUND, noise=0.1, observer=recorder)
+    messages = chat(20.0, 2.0, LAUNCH_BOUND)
     for message in messages[::7]:
         message.cancel_after_s = 0.3
     world.run(messages)
@@ -251,8 +251,9 @@ def test_chat_on_a_simulated_device_that_batches(tmp_path: Path) -> None:
     trace = read(path)
     check_consistent(trace)
     found = summary(trace)
-    assert found["calls"]["step"]["calls"] == world.engine.calls
-    assert found["lane_steps"] == world.engine.lane_steps > world.engine.calls
+    steps = world.engine.calls.count("step")
+    assert found["calls"]["step"]["calls"] == steps
+    assert found["lane_steps"] == world.engine.lane_steps > steps
     assert sum(one["s"] for one in found["calls"].values()) == pytest.approx(world.engine.busy_s, rel=1e-6)
     assert sum(found["refused"].values()) == sum(bool(m.refused) for m in messages) > 0
     assert len(found["requests"]) == sum(not m.refused for m in messages)

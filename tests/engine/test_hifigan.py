@@ -27,7 +27,7 @@ from appliance.request import Reference, Request, Segmentation
 from appliance.voices.reference import prepare
 from tests.engine.conftest import TINY
 from tests.engine.lanes import relative
-from tests.sounds import to_file
+from tests.harness.sounds import to_file
 
 VOCODER = TINY.parent / "hifigan"
 FORMATS = [f"1.{minor}" for minor in range(1, 9)]

@@ -47,7 +47,8 @@ from appliance.voices.prompts import Prompts
 from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
 from tests.daemons import BUNDLE
-from tests.fakes_engine import FakeEngine, segment
+from tests.harness.engine import FakeEngine
+from tests.harness.segments import segment
 from tests.patience import PATIENCE_S
 
 RATE_HZ = 24_000

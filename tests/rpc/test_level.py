@@ -12,7 +12,8 @@ from appliance.config import AudioConfig
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from tests.daemons import SPEECH
-from tests.fakes_engine import RATE_HZ
+from tests.harness.engine import samples_of
+from tests.harness.segments import RATE_HZ
 from tests.rpc.conftest import Box, request
 
 Stub = appliance_pb2_grpc.SynthesizerStub
@@ -23,7 +24,7 @@ FACTOR = 10 ** (-6.0 / 20)
 @pytest.fixture(autouse=True)
 def speech(box: Box) -> None:
     samples, _ = soundfile.read(SPEECH, dtype="float32")
-    box.engine.finishing = lambda made: 4 * made.mean() * np.asarray(samples, np.float32)
+    box.engine.speak = lambda segment: 4 * samples_of(segment).mean() * np.asarray(samples, np.float32)
 
 
 async def spoken(synthesizer: Stub, **fields: object) -> np.ndarray:

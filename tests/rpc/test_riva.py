@@ -33,7 +33,8 @@ from appliance.rpc.server import riva_services
 from appliance.voices.prompts import Prompts
 from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
-from tests.fakes_engine import samples_of, segment
+from tests.harness.engine import samples_of
+from tests.harness.segments import segment
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, connection, refusal, refused, speech_wav
 

@@ -25,7 +25,8 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.call import SynthesisCall
 from appliance.rpc.requests import RequestDefaults, ways_of
-from tests.fakes_engine import FakeEngine, segment
+from tests.harness.engine import Device, FakeEngine
+from tests.harness.segments import segment
 from tests.patience import PATIENCE_S, scaled
 from tests.rpc.conftest import (
     SMALL_WINDOW,
@@ -46,7 +47,7 @@ TICK_S = 0.005
 
 
 async def test_a_long_stream_does_not_hold_up_the_next_caller(box: Box) -> None:
-    box.engine.costs.call_s = TICK_S
+    box.engine.costs.device = Device(TICK_S)
     box.engine.on_step = lambda: time.sleep(TICK_S)
     long = asyncio.ensure_future(read(box.stream(sentences(80))))
     await box.soon(lambda: "open t4" in box.engine.calls)
@@ -150,7 +151,7 @@ async def test_a_stream_is_cut_where_its_first_sound_would_be_late(
     synthesizer: Stub, box: Box, frame_s: float, seeded: bool, expected: int
 ) -> None:
     box.planner.cut = cut_by_segmentation
-    box.engine.costs.frame_s = frame_s
+    box.engine.costs.device = Device(0.002, frame_s)
     asked = request()
     if not seeded:
         asked.ClearField("seed")
@@ -161,7 +162,7 @@ async def test_a_stream_is_cut_where_its_first_sound_would_be_late(
 
 
 async def test_fewer_steps_are_taken_where_they_are_allowed_and_said(synthesizer: Stub, box: Box) -> None:
-    box.engine.costs.call_s = scaled(0.1)
+    box.engine.costs.device = Device(scaled(0.1))
     asked = request("one", nfe_steps=32)
     late = synthesizer.Synthesize(asked, timeout=scaled(2.5))
     await refused(late, code="DEADLINE_EXCEEDED", reason="DEADLINE_MISSED")

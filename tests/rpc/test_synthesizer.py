@@ -20,10 +20,11 @@ from appliance.audio.tags import KEY, id3_tag
 from appliance.audio.wav import wav_header
 from appliance.config import AudioConfig, SchedulerConfig
 from appliance.errors import EngineFault
-from appliance.request import FloatArray, RequestCounts
+from appliance.request import FloatArray, RequestCounts, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from tests.fakes_engine import samples_of, segment
+from tests.harness.engine import samples_of
+from tests.harness.segments import segment
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import (
     SMALL_WINDOW,
@@ -271,10 +272,10 @@ async def test_a_client_that_cancels_frees_the_engine_within_one_call(box: Box, 
 
 
 async def test_a_fault_of_the_engine_is_internal_and_only_of_its_own_request(box: Box) -> None:
-    def fail(samples: FloatArray) -> FloatArray:
+    def fail(segment: Segment) -> FloatArray:
         raise EngineFault("the vocoder produced numbers that are not finite")
 
-    box.engine.finishing = fail
+    box.engine.speak = fail
     await refused(box.say(), code="INTERNAL", reason="ENGINE_FAULT")
     received = []
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -282,7 +283,7 @@ async def test_a_fault_of_the_engine_is_internal_and_only_of_its_own_request(box
             received.append(message.WhichOneof("message"))
     assert caught.value.code() is grpc.StatusCode.INTERNAL
     assert received == ["header"]
-    box.engine.finishing = lambda samples: samples
+    box.engine.speak = samples_of
     assert (await box.say()).audio
     assert "prove" not in box.engine.calls
 

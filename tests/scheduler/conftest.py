@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scheduler.bench import Bench
+from tests.harness.scheduler import Bench
 
 
 @pytest.fixture

@@ -30,8 +30,9 @@ from appliance.scheduler.fairness import expected_newcomers, share_of
 from appliance.scheduler.job import Channel, Demand, Job
 from appliance.scheduler.loop import BIAS, MARGIN_S
 from appliance.scheduler.proof import earliest, shortfall_s
-from tests.fakes_engine import samples_of
-from tests.scheduler.bench import CALL_S, Bench, pieces, raising
+from tests.harness.engine import CALL_S, Device, raising, samples_of
+from tests.harness.scheduler import Bench
+from tests.harness.segments import pieces
 
 MAIN: dict[str, Any] = {"channel": "main", "playout": Playout.SERIAL}
 """A serial channel."""
@@ -89,8 +90,8 @@ def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() ->
         ({}, MAIN, None, ""),
         ({}, {**MAIN, "queue_timeout_s": 0.01}, Overloaded, r"would come 0\.02 s too late"),
         ({}, {**MAIN, "queue_timeout_s": 0.1}, None, ""),
-        ({}, {**MAIN, "deadline": 100.13}, Overloaded, LATE),
-        ({}, {"deadline": 100.05}, DeadlineMissed, r"takes 0\.06 s and the deadline is in 0\.05 s"),
+        ({}, {**MAIN, "deadline": 0.13}, Overloaded, LATE),
+        ({}, {"deadline": 0.05}, DeadlineMissed, r"takes 0\.06 s and the deadline is in 0\.05 s"),
         ({"frames": 400, **MAIN}, {**MAIN, "queue_timeout_s": 1.0}, Overloaded, TURN),
         ({"frames": 400, **MAIN}, {**MAIN, "queue_timeout_s": 9.0}, None, ""),
         ({}, {"name": "first"}, InvalidRequest, "request_id"),
@@ -181,16 +182,13 @@ def test_a_serial_channel_of_a_slow_box_begins_late_and_then_plays_without_a_gap
     assert not line.late_s
     heard = []
     line.deliver = lambda result: heard.append(bench.now)
-    while bench.scheduler.run_once():
-        if line.held and bench.now >= line.due:
-            bench.alarms.pop()[1]()
+    bench.work()
     assert heard[0] <= line.due
     assert all(at <= heard[0] + 0.01 * number + 1e-9 for number, at in enumerate(heard))
 
 
 def test_a_box_that_is_too_slow_serves_late_rather_than_never() -> None:
-    bench = Bench(patience_s=0.0)
-    bench.engine.costs.call_s = 1.0
+    bench = Bench(Device(1.0), patience_s=0.0)
     assert bench.admit("a", 3).late_s > 0.0
     with pytest.raises(Overloaded):
         bench.admit("b")
@@ -444,9 +442,7 @@ def test_sixteen_at_once_of_one_caller_are_all_taken_and_in_time(
     first_audio_s: float, stream: bool, terms: dict[str, Any]
 ) -> None:
     """Sentences of an answer, as Open WebUI and an SDK's gather ask for them: at once, without a channel."""
-    bench = Bench()
-    bench.engine.costs.call_s = call_s = first_audio_s / 6
-    bench.engine.on_call = lambda: setattr(bench, "now", bench.now + call_s)
+    bench = Bench(Device(first_audio_s / 6), lanes=4)
     given = {"caller": "http 127.0.0.1", "client": "ipv4:1", "stream": stream, "frames": 900, **terms}
     jobs = [bench.admit(f"s{number}", **given) for number in range(16)]
     bench.serve()

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.config import SchedulerConfig
 from appliance.errors import (
     DeadlineMissed,
     Merged,
@@ -23,8 +22,9 @@ from appliance.errors import (
 from appliance.request import Priority, RequestCounts
 from appliance.scheduler.job import Job, State
 from appliance.scheduler.queue import MAX_PAUSED
-from tests.benchmarks.simulator import DEVICES, ORIN, Message, World, chat, cut
-from tests.scheduler.bench import CALL_S, Bench, pieces
+from tests.harness.engine import CALL_S, DEVICES, ORIN
+from tests.harness.scheduler import Bench, Message, chat, cut
+from tests.harness.segments import pieces
 from tests.scheduler.test_promises import late_s, workloads
 from tests.scheduler.test_queue import SERIAL, ended, made, merge, say, seen
 
@@ -115,9 +115,9 @@ def test_a_line_gives_up_the_last_lane_to_who_counts_on_it(bench: Bench, during_
         bench.scheduler.run_once()
     word: Job | None = None
 
-    def a_word_and_the_approval() -> None:
+    def a_word_and_the_approval(seconds: float = CALL_S) -> None:
         nonlocal word
-        bench.tick()
+        bench.tick(seconds)
         if word is None:
             word = bench.admit("word", priority=Priority.REALTIME)
             approve(bench)
@@ -292,8 +292,7 @@ def moderated_workloads(draw: st.DrawFn) -> list[Message]:
 @settings(max_examples=150)
 @given(moderated_workloads(), st.sampled_from(sorted(DEVICES)), st.sampled_from((1, 2, 3, 8)))
 def test_an_approval_breaks_no_promise(messages: list[Message], device: str, lanes: int) -> None:
-    config = SchedulerConfig(queue_length=10_000, approval_channels=("a", "b"))
-    world = World(DEVICES[device], config, lanes=lanes, oracle=True)
+    world = Bench(DEVICES[device], lanes=lanes, oracle=True, approval_channels=("a", "b"))
     world.run(messages)
     assert world.scheduler.load == RequestCounts() and world.engine.lanes == 0
     for message in messages:
@@ -305,7 +304,7 @@ def test_an_approval_breaks_no_promise(messages: list[Message], device: str, lan
             assert message.underrun_s <= 1e-9, message
 
 
-def held_storm(load: float) -> tuple[World, list[Message], list[Message]]:
+def held_storm(load: float) -> tuple[Bench, list[Message], list[Message]]:
     """A storm of which three lines in ten are held: of those one in three is rejected after seconds.
 
     Returns all of it, and those.
@@ -321,7 +320,7 @@ def held_storm(load: float) -> tuple[World, list[Message], list[Message]]:
         else:
             message.approve_after_s = decided_s
     channels = tuple(f"stage {number}" for number in range(8))
-    world = World(ORIN, SchedulerConfig(queue_length=10_000, approval_channels=channels))
+    world = Bench(ORIN, approval_channels=channels)
     world.run(messages)
     return world, messages, held
 
@@ -345,7 +344,7 @@ def test_nobody_stalls_in_a_storm_of_which_three_in_ten_are_held(load: float) ->
 def test_a_made_line_is_heard_with_its_approval_whatever_else_is_promised() -> None:
     line = Message(0.0, cut(6.0), channel="stage", approve_after_s=30.0)
     storm = [dataclasses.replace(message, at=message.at + 20.0) for message in chat(30.0, 3.0, ORIN)]
-    world = World(ORIN, SchedulerConfig(queue_length=10_000, approval_channels=("stage",)))
+    world = Bench(ORIN, approval_channels=("stage",))
     world.run([line, *storm])
     assert line.heard[0][0] == line.at + line.approve_after_s and line.underrun_s == 0.0
 
@@ -356,9 +355,9 @@ def test_what_is_held_delays_what_is_promised_by_one_call_at_most() -> None:
     held = [Message(0.0, cut(20.0), channel=f"stage {n}", cancel_after_s=60.0) for n in range(8)]
     words = [Message(1.0 + 3.0 * n, ((1.0,),), priority=Priority.REALTIME) for n in range(5)]
     alone = [dataclasses.replace(word) for word in words]
-    World(ORIN).run(alone)
-    config = SchedulerConfig(queue_length=10_000, approval_channels=tuple(f"stage {n}" for n in range(8)))
-    World(ORIN, config).run([*held, *words])
+    Bench(ORIN).run(alone)
+    channels = tuple(f"stage {n}" for n in range(8))
+    Bench(ORIN, approval_channels=channels).run([*held, *words])
     call_s = max(max(ORIN.of(s).steps_s) for m in held if m.job is not None for s in m.job.segments)
     for word, own in zip(words, alone, strict=True):
         assert word.first_s - own.first_s <= call_s + CALL_S

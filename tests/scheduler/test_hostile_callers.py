@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from appliance.request import Priority
-from tests.benchmarks.simulator import ZIPVOICE, Message, World, cut, line_s
+from tests.harness.engine import ZIPVOICE
+from tests.harness.scheduler import Bench, Message, cut, line_s
 
 pytestmark = pytest.mark.once
 
@@ -62,7 +63,7 @@ def is_good(message: Message) -> bool:
 
 def test_hostile_callers_share_what_channels_leave() -> None:
     """32 channels need half of the engine, and 14 hostile callers flood it."""
-    friends, world = playing(32, 10.0), World(ZIPVOICE)
+    friends, world = playing(32, 10.0), Bench(ZIPVOICE)
     world.run([*friends, *hostile(14, 10.0)])
     assert world.engine.busy_s / world.now > 0.95
     assert all(message.underrun_s <= DRY_S for message in friends if message.promised)

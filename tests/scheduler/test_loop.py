@@ -9,16 +9,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from appliance.errors import Cancelled, DeadlineMissed, DeviceLost, EngineFault, Unavailable
-from appliance.request import FloatArray, PassedOver, Priority, RequestCounts, SegmentAudio, Terms
+from appliance.request import FloatArray, PassedOver, Priority, RequestCounts, Segment, SegmentAudio, Terms
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.loop import HORIZON_S, Scheduler
-from tests.fakes_engine import FakeEngine
+from tests.harness.engine import CALL_S, EVEN, FakeEngine, raising, samples_of
+from tests.harness.scheduler import Bench
+from tests.harness.segments import pieces
 from tests.patience import PATIENCE_S, scaled, until
-from tests.scheduler.bench import CALL_S, Bench, pieces, raising
 
 SPOKEN = SegmentAudio
 
@@ -120,7 +122,7 @@ def test_bulk_work_of_two_channels_shares_the_engine_by_weight() -> None:
 def test_lanes_share_a_call_where_that_saves_work() -> None:
     steps = {}
     for batch in (1, 4):
-        bench = Bench(batch=batch)
+        bench = Bench(replace(EVEN, max_batch=batch))
         for name in "abcd":
             bench.admit(name)
         bench.serve()
@@ -129,7 +131,7 @@ def test_lanes_share_a_call_where_that_saves_work() -> None:
 
 
 def test_lanes_that_are_due_together_share_a_call_however_late_both_are() -> None:
-    bench = Bench(batch=4)
+    bench = Bench(replace(EVEN, max_batch=4))
     a, b = bench.admit("a"), bench.admit("b")
     assert a.due == b.due
     bench.now = a.due
@@ -183,11 +185,11 @@ def test_a_job_that_is_cancelled_during_a_call_for_another_gives_its_lane_back(b
 def test_cancel_during_finish_gives_no_audio_and_after_the_end_does_nothing(bench: Bench) -> None:
     job = bench.admit("a", 2)
 
-    def finishing(samples: FloatArray) -> FloatArray:
+    def speak(segment: Segment) -> FloatArray:
         bench.scheduler.queue.cancel(job)
-        return samples
+        return samples_of(segment)
 
-    bench.engine.finishing = finishing
+    bench.engine.speak = speak
     bench.serve()
     bench.scheduler.queue.cancel(job)
     assert [type(result) for result in bench.results["a"]] == [Cancelled]
@@ -372,7 +374,7 @@ def test_a_sign_of_life_before_and_after_each_call_of_the_engine(bench: Bench) -
     """Before and after the loop silence means nothing."""
     silences: list[float] = []
 
-    def on_call() -> None:
+    def on_call(seconds: float) -> None:
         silences.append(bench.scheduler.silence_s)
         bench.now += 60.0
         assert bench.scheduler.silence_s == 60.0, "a call that hangs is heard of by its silence"
@@ -405,8 +407,8 @@ def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: 
     planned = bench.scheduler.engines.generation
     while "step" not in old.calls:
         bench.scheduler.run_once()
-    new = FakeEngine(max_lanes=4)
-    new.costs.call_s, new.on_call = CALL_S, bench.tick
+    new = FakeEngine(EVEN)
+    new.on_call = bench.tick
     switched: list[None] = []
     bench.scheduler.engines.replace(new, lambda: switched.append(None))
     assert switched and bench.scheduler.engines.present is new
@@ -471,7 +473,7 @@ def test_an_engine_is_tested_before_it_takes_the_place_of_another() -> None:
 def test_a_test_of_an_engine_ends_with_the_loop(bench: Bench) -> None:
     results: list[float | Exception] = []
 
-    def lose() -> None:
+    def lose(seconds: float) -> None:
         bench.scheduler.engines.test(results.append)
         LOSE()
 

@@ -19,7 +19,8 @@ from appliance.errors import (
 from appliance.request import Playout, Priority, SegmentAudio
 from appliance.scheduler.job import Job, State
 from appliance.scheduler.queue import MAX_PAUSED
-from tests.scheduler.bench import Bench, pieces
+from tests.harness.scheduler import Bench
+from tests.harness.segments import pieces
 
 SERIAL = Playout.SERIAL
 

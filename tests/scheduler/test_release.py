@@ -9,8 +9,9 @@ import pytest
 from appliance.request import Priority, RequestCounts, SegmentAudio
 from appliance.scheduler.job import Job
 from appliance.scheduler.release import ReleaseVerdict, verdict
-from tests.fakes_engine import segment
-from tests.scheduler.bench import CALL_S, Bench
+from tests.harness.engine import CALL_S, Device
+from tests.harness.scheduler import Bench
+from tests.harness.segments import segment
 
 OUT, PAUSED, UNFINISHED, EARLY = (
     ReleaseVerdict.OUT,
@@ -27,13 +28,13 @@ OUT, PAUSED, UNFINISHED, EARLY = (
         (OUT, {}, {"breaks": False}),
         (OUT, {}, {"promised": False}),
         (OUT, {}, {"in_s": 0.0}),
-        (OUT, {"audible": 100.0}, {}),
+        (OUT, {"audible": 0.0}, {}),
         (OUT, {"done": 2}, {}),
         (OUT, {"done": 2, "stream": False}, {}),
         (UNFINISHED, {"stream": False}, {}),
         (UNFINISHED, {"stream": False}, {"breaks": False, "promised": False, "in_s": 0.0}),
-        (PAUSED, {}, {"paused": 99.0}),
-        (PAUSED, {"done": 2, "audible": 100.0}, {"paused": 99.0, "breaks": False}),
+        (PAUSED, {}, {"paused": 0.0}),
+        (PAUSED, {"done": 2, "audible": 0.0}, {"paused": 0.0, "breaks": False}),
     ],
 )
 def test_the_rule(decision: ReleaseVerdict, job: dict[str, object], rule: dict[str, float]) -> None:
@@ -131,8 +132,7 @@ def test_a_reply_that_is_not_streamed_goes_out_whole() -> None:
 def test_what_is_promised_nothing_goes_out_at_once() -> None:
     """BULK work, and a job that is late in any case."""
     for call_s, terms in ((CALL_S, {"priority": Priority.BULK}), (1.0, {})):
-        bench = Bench(patience_s=0.0)
-        bench.engine.costs.call_s = call_s
+        bench = Bench(Device(call_s), patience_s=0.0)
         job = bench.admit("a", 3, **terms)
         assert bool(job.late_s) is (call_s == 1.0)
         while not job.done:

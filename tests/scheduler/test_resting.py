@@ -7,8 +7,8 @@ import math
 import pytest
 
 from appliance.request import Priority
-from tests.fakes_engine import FakeEngine
-from tests.scheduler.bench import CALL_S, Bench
+from tests.harness.engine import CALL_S, EVEN, FakeEngine
+from tests.harness.scheduler import Bench
 
 WAKE_S, IDLE_S = 3.0, 60.0
 
@@ -19,14 +19,13 @@ class Restful(FakeEngine):
     wake_s = WAKE_S
 
     def __init__(self, bench: Bench) -> None:
-        super().__init__()
-        self.costs.call_s = CALL_S
+        super().__init__(EVEN)
         self.bench, self.rests = bench, False
         self.on_call = self._work
 
-    def _work(self) -> None:
+    def _work(self, seconds: float) -> None:
         assert not self.rests
-        self.bench.tick()
+        self.bench.tick(seconds)
 
     def rest(self) -> None:
         assert not self.lanes and not self.rests

@@ -21,7 +21,7 @@ from appliance.serve import changes
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import open_store
 from tests.daemons import BUNDLE
-from tests.fakes_engine import FakeEngine
+from tests.harness.engine import FakeEngine
 
 
 class Engines:

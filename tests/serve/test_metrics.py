@@ -23,7 +23,7 @@ from appliance.serve import probes
 from appliance.serve.metrics import Metrics
 from appliance.serve.probes import MAX_CONNECTIONS, MetricsServer
 from tests.fakes.jetson import Clock, Jetson
-from tests.fakes_engine import FakeEngine
+from tests.harness.engine import FakeEngine
 from tests.patience import PATIENCE_S, until
 
 

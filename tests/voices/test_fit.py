@@ -14,7 +14,7 @@ import soundfile
 
 from appliance.voices.records import Place
 from tests.daemons import store_in
-from tests.sounds import RATE_HZ, to_file
+from tests.harness.sounds import RATE_HZ, to_file
 
 RIGHT = "We are live every Monday at seven, so say hello."
 OTHER = "Please bring those heavy boxes down to the shop, and then call my brother about the party."

@@ -16,7 +16,7 @@ from appliance.voices.recording import Recording
 from appliance.voices.reference import prepare, resample, trim
 from appliance.voices.rules import F5, ZIPVOICE, ConditioningRule, complete_transcript
 from tests import upstream
-from tests.sounds import RATE_HZ, burst, silence, to_file
+from tests.harness.sounds import RATE_HZ, burst, silence, to_file
 
 pytestmark = pytest.mark.once
 

@@ -33,7 +33,7 @@ from appliance.voices.records import NAME_RULE, Place
 from appliance.voices.rules import ZIPVOICE
 from appliance.voices.store import VoiceStore
 from tests.daemons import store_in
-from tests.sounds import wav
+from tests.harness.sounds import wav
 
 SPEC = MelSpec("vocos")
 

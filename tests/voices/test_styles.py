@@ -22,7 +22,7 @@ from appliance.rpc.voices import voice_message
 from appliance.voices.records import Place
 from appliance.voices.store import MOST_STYLES, VoiceStore
 from tests.daemons import store_in
-from tests.sounds import wav
+from tests.harness.sounds import wav
 from tests.voices.test_store import edit
 
 HOSTILE = ["", ".", "..", "../bea", "a/b", "/etc", "Happy", "-a", "a" * 65, "a\0", "é", "a\n", "neutral"]
