@@ -52,6 +52,7 @@ from appliance.engine.loading import load_for
 from tests import weightless
 from tests.benchmarks import random_base
 from tests.benchmarks.random_base import MELS, SEED, FloatArray
+from tests.harness.segments import segment
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULE = "tests.gpu_check"
@@ -395,11 +396,18 @@ def ours(engine: Synthesizer, case: Case, sampling: Sampling, *, mel: bool = Fal
     """The device's engine; `mel` leaves the vocoder out."""
     drawn = random_base.upstream_noise(case.frames, case.device) if mel else noise(SEED, 0, case.frames, MELS)
     reference, ids = case.inputs()
-    whole = random_base.segment(reference, case.reference, ids, drawn, 1, sampling)
+    whole = segment(
+        frames=len(drawn),
+        reference_log_mel=reference,
+        reference_frames=case.reference,
+        ids=ids,
+        noise=drawn,
+        sampling=sampling,
+    )
 
     def run(lanes: int, nfe: int, frames: int) -> FloatArray:
-        segment = replace(whole, times=time_grid(nfe), frames=frames, noise=whole.noise[:frames])
-        opened = [engine.open(segment) for _ in range(lanes)]
+        asked = replace(whole, times=time_grid(nfe), frames=frames, noise=whole.noise[:frames])
+        opened = [engine.open(asked) for _ in range(lanes)]
         try:
             for _ in range(nfe):
                 engine.step([lane.id for lane in opened])

@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 
 from appliance.contract import bundle as contract
+from appliance.contract.schedule import time_grid
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.errors import BundleError
@@ -19,6 +20,7 @@ from tests import weightless
 from tests.benchmarks import random_base
 from tests.conftest import ROOT
 from tests.engine.lanes import relative
+from tests.harness.segments import segment
 from tests.kept import kept
 
 pytestmark = [pytest.mark.once, pytest.mark.torch, pytest.mark.slow]
@@ -80,7 +82,8 @@ def test_filled_from_the_seed_it_is_what_was_exported_and_what_upstream_speaks_w
         mel = random_base.sample(cfm, *map(torch.from_numpy, (reference, ids)), FRAMES, 3)[0]
         samples = vocos.decode(mel.T[None])[0]
     engine = Synthesizer(contract.read(there / "bundle"), OrtBackend(1))
-    lane = engine.open(random_base.segment(reference, 30, ids, random_base.upstream_noise(FRAMES), 3))
+    given = {"reference_log_mel": reference, "ids": ids, "noise": random_base.upstream_noise(FRAMES)}
+    lane = engine.open(segment(frames=FRAMES, reference_frames=30, times=time_grid(3), **given))
     for _ in range(3):
         engine.step([lane.id])
     assert relative(engine.log_mel(lane.id)[30:], mel[30:].numpy()) < close

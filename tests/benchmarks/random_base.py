@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.contract.bundle import Arch, Sampling
-from appliance.contract.schedule import time_grid
-from appliance.request import Segment
+from appliance.contract.bundle import Arch
 
 if TYPE_CHECKING:
     from export.families import Family
@@ -77,26 +75,3 @@ def sample(cfm: Any, reference: Any, ids: Any, frames: int, nfe: int, lanes: int
         seed=SEED,
     )
     return out.float()
-
-
-def segment(
-    reference: FloatArray,
-    reference_frames: int,
-    ids: IntArray,
-    noise: FloatArray,
-    nfe: int,
-    sampling: Sampling = "exact",
-) -> Segment:
-    """The same synthesis for our engine, of as many frames as the noise."""
-    return Segment(
-        index=0,
-        text="",
-        ids=ids,
-        frames=len(noise),
-        reference_log_mel=reference,
-        reference_frames=reference_frames,
-        noise=noise,
-        times=time_grid(nfe),
-        guidance=GUIDANCE,
-        sampling=sampling,
-    )

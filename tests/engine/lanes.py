@@ -11,46 +11,16 @@ import numpy as np
 
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import STEPS, GraphSpec, signatures
-from appliance.contract.schedule import time_grid
 from appliance.engine.backend import Backend, Bound, Graph, HostArray, Ranges, Tensor
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.errors import EngineFault
 from appliance.request import FloatArray, Segment
+from tests.harness.segments import drawn as segment
 
 BATCHED = 2e-5
 """Largest ‖a − b‖ / ‖b‖ of a lane in a batch against the same lane alone."""
 SAMPLINGS: tuple[Sampling, ...] = ("exact", "short", "short-kv")
-
-
-def segment(
-    frames: int = 80,
-    *,
-    nfe: int = 5,
-    guidance: float = 2.0,
-    seed: int = 0,
-    reference: int = 0,
-    mels: int = 100,
-    vocab: int = 33,
-    gain: float = 1.0,
-    sampling: Sampling = "exact",
-) -> Segment:
-    """Something to say; by default a third of it is reference."""
-    rng = np.random.default_rng([seed, frames])
-    reference = reference or max(frames // 3, 1)
-    return Segment(
-        index=0,
-        text="",
-        ids=rng.integers(0, vocab, max(frames // 7, 2), dtype=np.int32),
-        frames=frames,
-        reference_log_mel=rng.normal(-4.0, 2.0, (reference, mels)).astype(np.float32),
-        reference_frames=reference - 1,
-        noise=rng.standard_normal((frames, mels), dtype=np.float32),
-        times=time_grid(nfe),
-        guidance=guidance,
-        gain=gain,
-        sampling=sampling,
-    )
 
 
 MIXED = [

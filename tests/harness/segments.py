@@ -1,4 +1,4 @@
-"""Segments that a planner could have made."""
+"""Segments that a planner could have made, for the fake engine and for real ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from appliance.contract.schedule import time_grid
 from appliance.request import Segment
 
 HOP = 256
@@ -30,3 +31,28 @@ def segment(
 
 def pieces(name: str, segments: int, nfe: int = 4, frames: int = 60) -> list[Segment]:
     return [segment(f"{name}{i}", index=i, nfe=nfe, frames=frames) for i in range(segments)]
+
+
+def drawn(
+    frames: int = 80,
+    *,
+    nfe: int = 5,
+    seed: int = 0,
+    reference: int = 0,
+    mels: int = 100,
+    vocab: int = 33,
+    **given: Any,
+) -> Segment:
+    """A segment of random tokens, reference and noise; by default a third of it is reference."""
+    rng = np.random.default_rng([seed, frames])
+    reference = reference or max(frames // 3, 1)
+    return segment(
+        "",
+        frames=frames,
+        ids=rng.integers(0, vocab, max(frames // 7, 2), dtype=np.int32),
+        reference_log_mel=rng.normal(-4.0, 2.0, (reference, mels)).astype(np.float32),
+        reference_frames=reference - 1,
+        noise=rng.standard_normal((frames, mels), dtype=np.float32),
+        times=time_grid(nfe),
+        **given,
+    )

@@ -33,7 +33,14 @@ def to_file(wave: np.ndarray, rate_hz: int = RATE_HZ, format: str = "WAV", subty
     return stream.getvalue()
 
 
-def wav(seconds: float = 1.0, *, pitch_hz: float = 220.0, level: float = 0.02) -> bytes:
-    """A hum at a rate that is not the model's."""
-    t = np.arange(int(16_000 * seconds))[:, None] / 16_000
-    return to_file(level * np.sin(2 * np.pi * pitch_hz * t), 16_000)
+def wav(
+    seconds: float = 1.0,
+    *,
+    pitch_hz: float = 220.0,
+    level: float = 0.02,
+    rate_hz: int = 16_000,
+    kind: str = "WAV",
+) -> bytes:
+    """A file with a hum in it, by default at a rate that is not the model's."""
+    t = np.arange(int(rate_hz * seconds))[:, None] / rate_hz
+    return to_file(level * np.sin(2 * np.pi * pitch_hz * t), rate_hz, kind)

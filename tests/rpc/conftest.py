@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -14,10 +13,8 @@ from threading import Event
 from typing import Any, cast
 
 import grpc
-import numpy as np
 import pytest
 import pytest_asyncio
-import soundfile
 from google.rpc import error_details_pb2, status_pb2
 
 from appliance.config import USUAL_NFE, AudioConfig, SchedulerConfig, ServerConfig, SynthesisConfig
@@ -49,6 +46,7 @@ from appliance.voices.store import VoiceStore
 from tests.daemons import BUNDLE
 from tests.harness.engine import FakeEngine
 from tests.harness.segments import segment
+from tests.harness.sounds import wav
 from tests.patience import PATIENCE_S
 
 RATE_HZ = 24_000
@@ -56,14 +54,8 @@ SPEC = MelSpec("vocos")
 SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
 
 
-def speech_wav(
-    seconds: float = 2.0, *, level: float = 0.1, kind: str = "WAV", rate_hz: int = 16_000
-) -> bytes:
-    """A file with a hum in it."""
-    t = np.arange(int(rate_hz * seconds)) / rate_hz
-    buffer = io.BytesIO()
-    soundfile.write(buffer, level * np.sin(2 * np.pi * 220 * t), rate_hz, format=kind)
-    return buffer.getvalue()
+def speech_wav(seconds: float = 2.0, *, level: float = 0.1, **given: Any) -> bytes:
+    return wav(seconds, level=level, **given)
 
 
 def request(text: str = "one. two", **fields: Any) -> pb.SynthesizeRequest:
