@@ -271,7 +271,7 @@ class Shared(Running):
 
     def stored(self) -> dict[str, pb.Voice]:
         with Client(self.address) as client:
-            return {voice.name: voice for voice in client.voices()}
+            return {voice.name: voice for voice in client.voices(timeout=PATIENCE_S)}
 
     @contextlib.contextmanager
     def lent(
@@ -300,19 +300,19 @@ class Shared(Running):
                 assert operator.reload() == [], "what only a start changes needs a daemon of its own"
             if operator.status().bundle != self.config["bundle"]["path"]:
                 operator.swap(self.config["bundle"]["path"])
-            queue = client.queue()
+            queue = client.queue(timeout=PATIENCE_S)
             for utterance in queue.utterances:
                 with contextlib.suppress(CallFailed):  # it has ended meanwhile
-                    client.cancel(utterance.request_id)
+                    client.cancel(utterance.request_id, timeout=PATIENCE_S)
             for channel in queue.paused:
-                client.resume(channel)
+                client.resume(channel, timeout=PATIENCE_S)
             for channel in queue.moderated:
-                client.unmoderate(channel)
-            until(lambda: not client.utterances(), lambda: self.log)
+                client.unmoderate(channel, timeout=PATIENCE_S)
+            until(lambda: not client.utterances(timeout=PATIENCE_S), lambda: self.log)
             stored = self.stored()
             for name, voice in stored.items():
                 if voice != self.voices.get(name):
-                    client.remove_voice(name)
+                    client.remove_voice(name, timeout=PATIENCE_S)
             if "ann" in self.voices and self.voices["ann"] != stored.get("ann"):
                 self.voices["ann"] = self.add_voice()
         self.forget()

@@ -76,7 +76,7 @@ def check_a_cancelled_call_ends(members: list[fleet.Box], proxy: fleet.Front) ->
 
 def without_voices(box: Shared) -> None:
     with Client(box.address) as client:
-        client.remove_voice("ann")
+        client.remove_voice("ann", timeout=PATIENCE_S)
 
 
 box = shared(without_voices)
@@ -174,4 +174,3 @@ def test_styles_are_copied_with_voices(box: Running, store: VoiceStore, sync: An
         told = states()
         assert told["cea"] == "same" and told["cea/happy"].startswith("damaged")
         assert [style.name for style in client.voice("cea").styles] == ["happy"]
-        client.remove_voice("cea")

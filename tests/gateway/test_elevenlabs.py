@@ -155,7 +155,6 @@ def test_a_text_that_fails_on_the_way_ends_the_connection(gateway: Gateway) -> N
             until(lambda: bool(client.utterances("cleared")))
             client.clear("cleared")
             messages = list(socket)
-        client.resume("cleared")
     assert socket.code == 1008
     assert [one.get("code") for one in messages if "error" in one] == ["cleared"]
 
@@ -419,7 +418,6 @@ def test_who_leaves_after_the_last_word_is_not_spoken_for(gateway: Gateway) -> N
             socket.send({"text": ""})
             until(lambda: bool(client.utterances("left")))
         until_idle(gateway.daemon, "left")
-        client.resume("left")
 
 
 def test_a_reader_that_takes_nothing_is_cut_off() -> None:

@@ -236,5 +236,3 @@ def test_a_burst_on_one_channel_keeps_its_order_also_right_after_a_start(gateway
             until(lambda: len(client.utterances("burst")) == len(words))
             waiting = client.utterances("burst")
             assert [utterance.text.strip(" .").lower() for utterance in waiting] == words
-            client.clear("burst")
-        client.resume("burst")

@@ -44,28 +44,19 @@ def upload(
 def test_a_text_changes_its_voice_over_http_and_websockets_where_that_is_allowed(gateway: Gateway) -> None:
     with Client(gateway.daemon.address) as client:
         client.add_voice("bob", reference_wav(2.0), SAID)
-        try:
-            said = {
-                "input": "Hi there.",
-                "voice": "bob",
-                "seed": 7,
-                "nfe": 1,
-                "response_format": "pcm",
-            }
-            bob = gateway.ask("/v1/audio/speech", said).body
-            tagged = {**said, "input": f"[voice:bob] {said['input']}", "voice": "ann"}
-            allowed = gateway.ask("/v1/audio/speech", {**tagged, "voice_tags": True})
-            assert allowed.body == bob and "x-ignored-parameters" not in allowed.headers
-            assert bob != gateway.ask("/v1/audio/speech", tagged).body
-            query = "stream-input?output_format=pcm_24000&seed=7&nfe=1&voice_tags=true"
-            heard = []
-            for voice, text in (("ann", tagged["input"]), ("bob", said["input"])):
-                with connected(gateway.address, f"/v1/text-to-speech/{voice}/{query}") as socket:
-                    socket.send({"text": f"{text} "}, {"text": ""})
-                    heard.append(b"".join(base64.b64decode(one.get("audio") or "") for one in socket))
-            assert heard[0] == heard[1] != b""
-        finally:
-            client.remove_voice("bob")
+        said = {"input": "Hi there.", "voice": "bob", "seed": 7, "nfe": 1, "response_format": "pcm"}
+        bob = gateway.ask("/v1/audio/speech", said).body
+        tagged = {**said, "input": f"[voice:bob] {said['input']}", "voice": "ann"}
+        allowed = gateway.ask("/v1/audio/speech", {**tagged, "voice_tags": True})
+        assert allowed.body == bob and "x-ignored-parameters" not in allowed.headers
+        assert bob != gateway.ask("/v1/audio/speech", tagged).body
+        query = "stream-input?output_format=pcm_24000&seed=7&nfe=1&voice_tags=true"
+        heard = []
+        for voice, text in (("ann", tagged["input"]), ("bob", said["input"])):
+            with connected(gateway.address, f"/v1/text-to-speech/{voice}/{query}") as socket:
+                socket.send({"text": f"{text} "}, {"text": ""})
+                heard.append(b"".join(base64.b64decode(one.get("audio") or "") for one in socket))
+        assert heard[0] == heard[1] != b""
 
 
 def test_a_voice_is_stored_heard_and_removed(gateway: Gateway) -> None:

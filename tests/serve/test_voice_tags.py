@@ -24,7 +24,7 @@ def add_berta(box: Shared) -> None:
     with Client(box.address) as client:
         client.add_voice("berta", reference_wav(2.2), WORDS, timeout=PATIENCE_S)
         client.add_style("berta", "happy", reference_wav(1.7), WORDS, timeout=PATIENCE_S)
-        client.update_voice("berta", pronunciations={"Xx_Bo": "Bo"})
+        client.update_voice("berta", pronunciations={"Xx_Bo": "Bo"}, timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
