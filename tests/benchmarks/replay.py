@@ -3,8 +3,8 @@
     python -m tests.benchmarks.replay TRACE [--bundle DIR] [--voice WAV] [--threads N]
 
 TRACE is what `appliance bench storm --trace` wrote of a real daemon. Its requests are planned again and
-offered to a scheduler that knows what each costs, with the costs that this machine's warm-up measures, scaled
-to what the storm's requests took: what it serves and the daemon refused could have been served.
+offered to a scheduler that knows every cost, with the costs that this machine's warm-up measures, scaled
+to the times of the storm's requests. A request that it serves and the daemon refused could have been served.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ Steps = Sequence[tuple[Segment, int]]
 
 
 class Table(Protocol):
-    """What each call takes, in seconds."""
+    """The seconds that each call takes."""
 
     @property
     def lanes(self) -> int:
@@ -31,7 +31,7 @@ class Table(Protocol):
         """Lanes in one call."""
 
     def step_s(self, steps: Steps) -> float:
-        """One call that does these steps, each the given one of its segment."""
+        """Seconds of a call: each pair is a segment and the number of its step."""
 
     def of(self, segment: Segment) -> Cost: ...
 
@@ -125,7 +125,7 @@ class FakeEngine:
         noise: float = 0.0,
         factor: float = 1.0,
     ) -> None:
-        """`noise` is the relative spread of call times, `factor` that of estimates."""
+        """`noise` is the relative spread of call times, `factor` changes estimates."""
         self.max_lanes, self.max_batch = lanes or device.lanes, device.max_batch
         self.device, self.costs = device, Costs(device, factor)
         self.can_interrupt = self.interrupted = False
@@ -196,7 +196,7 @@ class FakeEngine:
 
 
 def samples_of(segment: Segment) -> FloatArray:
-    """(samples,) a level of its own for each segment, changed by its seed."""
+    """(samples,) a level for each segment, changed by its seed."""
     count = (segment.frames - segment.reference_frames - 1) * HOP
     level = np.float32(0.1 * (segment.index + 1))
     drawn = np.random.default_rng([segment.seed, segment.index]).standard_normal(dtype=np.float32)

@@ -35,9 +35,9 @@ TERMS = ("caller", "channel", "user", "supersede", "merge", "priority", "queue_t
 class Message:
     at: float
     pieces: tuple[tuple[float, ...], ...] = ()
-    """Seconds of audio of the segments, for each way in which it may be made; the best first."""
+    """For each way, the best first: seconds of audio of its segments."""
     planned: tuple[Sequence[Segment], ...] = ()
-    """The segments themselves, where they are known."""
+    """The segments, if they are known."""
     reference_s: float = 5.0
     nfe: int = 7
     priority: Priority = Priority.NORMAL
@@ -50,7 +50,7 @@ class Message:
     queue_timeout_s: float | None = None
     caller: str = ""
     bundle: str = ""
-    """BESIDE: for the engine beside the first."""
+    """BESIDE chooses the second engine."""
     approve_after_s: float = math.inf
     """On a channel that is moderated."""
 
@@ -183,7 +183,7 @@ class Bench:
             pass
 
     def until(self, name: str, segments: int = 1) -> None:
-        """Run until so many segments of a job have gone out."""
+        """Run until the job has given this number of segments."""
         while len(self.results[name]) < segments:
             assert self.scheduler.run_once()
 
@@ -281,7 +281,7 @@ def line_s(draw: random.Random) -> float:
 def chat(
     seconds: float, load: float, device: Device, seed: int = 0, queue_timeout_s: float | None = 0.0
 ) -> list[Message]:
-    """Poisson arrivals of chat lines of 1 to 12 s, at `load` times what the device can speak."""
+    """Poisson arrivals of chat lines of 1 to 12 s, at `load` times the device's capacity."""
     draw = random.Random(seed)
     mean_s = 4.0
     sample = segments_of(Message(0.0, ((mean_s,),)), (mean_s,))[0]
