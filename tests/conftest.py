@@ -140,7 +140,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def as_found(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Put back what a test has changed in a shared daemon."""
+    """Restore a shared daemon after each test."""
     used = {"shared_box", "bundles_box"}.intersection(request.fixturenames)
     boxes = [request.getfixturevalue(name) for name in used]
     yield

@@ -131,7 +131,7 @@ class Program:
         return "".join((*self.earlier, *self.lines))
 
     def forget(self) -> None:
-        """From now on wait for new lines alone."""
+        """Forget the lines so far, so that `until` waits for a new line."""
         with self.logged:
             self.earlier += self.lines
             self.lines.clear()
@@ -264,7 +264,7 @@ def running(
 
 @dataclass
 class Shared(Running):
-    """A daemon that the tests of many files use in turn; `reset` puts back what a test has changed."""
+    """Daemon shared by tests of many files; `reset` restores its state after a test."""
 
     voices: dict[str, pb.Voice] = field(default_factory=dict, kw_only=True)
     """Voices with which a test begins."""
@@ -292,7 +292,7 @@ class Shared(Running):
             self.reset()
 
     def reset(self) -> None:
-        """Put back what a test has changed: configuration, bundle, queue, channels and voices."""
+        """Restore configuration, bundle, queue, channels and voices."""
         path, text = self.folder / "config.yaml", yaml.safe_dump(self.config)
         with Client(self.address) as client, Operator(str(self.folder / "admin.sock")) as operator:
             if path.read_text() != text:
@@ -302,7 +302,7 @@ class Shared(Running):
                 operator.swap(self.config["bundle"]["path"])
             queue = client.queue(timeout=PATIENCE_S)
             for utterance in queue.utterances:
-                with contextlib.suppress(CallFailed):  # it has ended meanwhile
+                with contextlib.suppress(CallFailed):  # the request has ended already
                     client.cancel(utterance.request_id, timeout=PATIENCE_S)
             for channel in queue.paused:
                 client.resume(channel, timeout=PATIENCE_S)

@@ -132,7 +132,7 @@ def command_of(name: str, daemon: Running, keys: dict[str, Any]) -> tuple[tuple[
 
 @pytest.fixture(scope="session")
 def gateway(shared_box: Shared) -> Iterator[Gateway]:
-    """One for all files, before the daemon with one voice, `ann`."""
+    """Gateway shared by all files, in front of the daemon with the voice `ann`."""
     with gateway_of(shared_box, voices={"shimmer": "ann"}, origins=[NAMED]) as gateway:
         yield gateway
 

@@ -1,4 +1,4 @@
-"""A daemon that keeps phrases, marks its samples and has other bundles beside its own."""
+"""Daemon that keeps phrases, marks its samples and has secondary bundles."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def russian(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def bundles_box(tmp_path_factory: pytest.TempPathFactory, other: Path, russian: Path) -> Iterator[Shared]:
-    """The worker's daemon that keeps phrases, marks its samples and has these bundles beside its own.
+    """The worker's daemon that keeps phrases, marks its samples and has these secondary bundles.
 
     It starts with a row for each bundle; tests lend it the rows that they need.
     """

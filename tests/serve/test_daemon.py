@@ -103,7 +103,7 @@ def test_a_kept_phrase_is_counted_and_sounds_as_one_that_is_made(bundles_box: Sh
     asked.ClearField("seed")
     with bundles_box.channel() as channel:
         stub = bundles_box.synthesizer(channel)
-        fresh = stub.Synthesize(asked, timeout=PATIENCE_S)  # what has no seed is not kept
+        fresh = stub.Synthesize(asked, timeout=PATIENCE_S)  # a reply without a seed is not kept
         asked.seed = fresh.header.seed
         replies = [stub.Synthesize(asked, timeout=PATIENCE_S) for _ in range(3)]
     hits, misses, kept = (metric(bundles_box, name) - then for name, then in zip(counts, before, strict=True))

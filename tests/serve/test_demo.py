@@ -1,6 +1,6 @@
-"""A daemon on the demo bundle that is moderated from its start, and that rests while nobody speaks.
+"""Daemon on the demo bundle that is moderated from its start and rests while nobody speaks.
 
-Approved lines are heard at once, and what it says after a rest is what it said before.
+Approved lines sound at once, and replies after a rest equal those before.
 """
 
 from __future__ import annotations
