@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import functools
-import hashlib
 import json
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -28,7 +25,6 @@ from torch import Tensor, nn
 
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Arch, Bundle, Precision
-from appliance.contract.graphs import GraphSpec
 from appliance.contract.sampler import Guidance, Sampler
 from appliance.durable import sha256
 from appliance.engine.cases import FEMALE, MALE
@@ -51,6 +47,7 @@ from tests.export.random_checkpoint import (
     write_random_bigvgan,
     write_random_vocos,
 )
+from tests.harness import traces
 from tests.kept import kept
 
 MELS = 100
@@ -199,7 +196,7 @@ def unmeasured(
 
 
 class Workshop:
-    """Makes each small bundle once and traces no graph twice, for all processes and runs on one source."""
+    """Makes each small bundle once, for all processes and runs on one source."""
 
     def __init__(self) -> None:
         upstream.dit_class()  # so that the gate measures against upstream's package too
@@ -207,7 +204,6 @@ class Workshop:
         builders = "tests.export.small", "tests.export.zipvoice"
         self._root = kept("workshop", builders, lambda folder, _: folder.mkdir(), versions, unused_s=7_200)
         self._read: dict[str, Bundle] = {}
-        self._is_reusing = False
 
     def bundle(self, name: str, write: Callable[[Path], object]) -> Bundle:
         """The bundle that `write(folder)` has made as `folder/bundle`, now or before."""
@@ -252,28 +248,10 @@ class Workshop:
 
     @contextmanager
     def reusing_traces(self) -> Iterator[None]:
-        """Tracing takes seconds: the same module with the same weights for the same signature is copied."""
-        if self._is_reusing:
-            yield
-            return
-        trace: Callable[[nn.Module, GraphSpec, Path], None] = to_onnx.export
-
-        def export(module: nn.Module, spec: GraphSpec, path: Path) -> None:
-            key = repr((path.name, spec, *_identity(module))).encode()
-            traced = self._root / "traces" / hashlib.sha256(key).hexdigest()
-            traced.parent.mkdir(exist_ok=True)
-            with _locked(traced):
-                if not traced.exists():
-                    with tempfile.TemporaryDirectory(dir=traced.parent) as scratch:
-                        (made := Path(scratch) / "made").mkdir()
-                        trace(module, spec, made / path.name)
-                        made.rename(traced)
-            for file in traced.iterdir():
-                shutil.copy(file, path.parent)
-
+        """Have graphs of a known structure filled in place of traced."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(to_onnx, "export", export)
-            patch.setattr(self, "_is_reusing", True)
+            if to_onnx.export is not traces.of:
+                patch.setattr(to_onnx, "export", traces.of)
             yield
 
 
@@ -307,21 +285,6 @@ def _locked(path: Path) -> Iterator[None]:
     with path.with_name(f"{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _identity(module: nn.Module) -> tuple[object, ...]:
-    """What a trace can depend on: the weights, and every other value that a module holds."""
-    digest = hashlib.sha256()
-    for name, tensor in module.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.contiguous().numpy().tobytes())
-    settings = tuple(
-        (name, type(part).__name__, key, value)
-        for name, part in module.named_modules()
-        for key, value in vars(part).items()
-        if value is None or isinstance(value, (bool, int, float, str, tuple, torch.dtype))
-    )
-    return type(module), digest.hexdigest(), settings
 
 
 def bundle_command(files: Files, out: Path, precision: Precision = "fp32") -> list[str]:
