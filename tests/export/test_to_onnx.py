@@ -25,6 +25,7 @@ from export.model.dit import DiT
 from export.sources.checkpoint import load_dit
 from tests.export import small
 from tests.export.small import Workshop
+from tests.harness import traces
 
 pytestmark = pytest.mark.torch
 
@@ -221,18 +222,21 @@ class Fixed(nn.Module):
 VOCODER = contract.signatures(contract.Dimensions(D, 2, M, A))["vocoder"]
 
 
-def test_two_traces_are_equal_to_the_byte(tmp_path: Path) -> None:
-    files = small.write_files(tmp_path, small.V1)
-    weights = load_dit(files.checkpoint, small.V1, len(small.VOCABULARY))
+def test_a_trace_depends_on_structure_and_weights_alone(tmp_path: Path) -> None:
+    """Two traces are equal to the byte; a graph without weights fits others of the same structure."""
     spec = contract.signatures(contract.Dimensions(D, 2, M, A))["condition"]
-    written = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        module = Condition(weights, small.V1, M, 64, torch.float32)
-        to_onnx.export(module, spec, tmp_path / name / "condition.onnx")
-        written.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
-    assert set(written[0]) == {"condition.onnx", "condition.onnx.data"}
-    assert written[0] == written[1]
+    written, packed, keys = [], b"", []
+    for name, seed in (("a", 11), ("b", 11), ("c", 12)):
+        files = small.write_files(tmp_path / name, small.V1, seed=seed)
+        weights = load_dit(files.checkpoint, small.V1, len(small.VOCABULARY))
+        module, path = Condition(weights, small.V1, M, 64, torch.float32), tmp_path / name / "condition.onnx"
+        to_onnx.export(module, spec, path)
+        written.append((path.read_bytes(), path.with_name("condition.onnx.data").read_bytes()))
+        packed = packed or traces.pack(module, path)
+        assert traces.filled(packed, module) == written[-1]
+        keys.append(traces.key(module, spec, path.name))
+    assert written[0] == written[1] != written[2] and len(set(keys)) == 1
+    assert traces.key(Condition(weights, small.V1, M, 32, torch.float32), spec, path.name) != keys[0]
 
 
 def test_an_axis_that_the_tracer_fixed_is_refused(tmp_path: Path) -> None:

@@ -123,10 +123,24 @@ def pack(module: nn.Module, path: Path) -> bytes:
     if constants > MOST_CONSTANTS:
         raise Unkeepable(f"{path.name}: {constants} bytes of constants that are no weights of its module")
     head = json.dumps({"size": len(stored), "pieces": pieces}).encode()
-    return lzma.compress(len(head).to_bytes(8, "little") + head + model.SerializeToString(deterministic=True))
+    packed = lzma.compress(
+        len(head).to_bytes(8, "little") + head + model.SerializeToString(deterministic=True)
+    )
+    if filled(packed, module) != (path.read_bytes(), stored):
+        raise Unkeepable(f"{path.name}: is not the same once it is filled")
+    return packed
 
 
 def fill(packed: bytes, module: nn.Module, path: Path) -> None:
+    """Write the packed graph with the module's weights."""
+    graph, data = filled(packed, module)
+    path.write_bytes(graph)
+    if data:
+        path.with_name(f"{path.name}.data").write_bytes(data)
+
+
+def filled(packed: bytes, module: nn.Module) -> tuple[bytes, bytes]:
+    """Content of a graph's file and of its file of weights."""
     whole = lzma.decompress(packed)
     end = 8 + int.from_bytes(whole[:8], "little")
     head: dict[str, Any] = json.loads(whole[8:end])
@@ -138,9 +152,7 @@ def fill(packed: bytes, module: nn.Module, path: Path) -> None:
             stored[offset : offset + len(content)] = content
         elif constant is None:
             tensor.raw_data = content
-    path.write_bytes(model.SerializeToString(deterministic=True))
-    if stored:
-        path.with_name(f"{path.name}.data").write_bytes(stored)
+    return model.SerializeToString(deterministic=True), bytes(stored)
 
 
 def bytes_of(tensor: torch.Tensor) -> bytes:
