@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -15,7 +15,7 @@ from riva.client.proto import riva_tts_pb2, riva_tts_pb2_grpc
 from appliance.client import Client
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from tests.daemons import Running, shared
+from tests.daemons import Running, running
 from tests.patience import PATIENCE_S, scaled, until
 from tests.rpc.conftest import SMALL_WINDOW
 
@@ -25,8 +25,14 @@ STALLED = "the reader has taken no audio for too long"
 LONG = " ".join(f"Line {number} of many." for number in range(20))
 Door = Callable[[grpc.aio.Channel, str], Awaitable[None]]
 
-# A sixteenth of a caller's places is for sessions: one.
-box = shared(server={"write_timeout_s": 0.5, "max_calls_of_peer": 16})
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A sixteenth of a caller's places is for sessions: one."""
+    server = {"write_timeout_s": 0.5, "max_calls_of_peer": 16}
+    with running(tmp_path_factory.mktemp("dropped"), server=server) as box:
+        box.add_voice()
+        yield box
 
 
 def connected(box: Running) -> grpc.aio.Channel:
