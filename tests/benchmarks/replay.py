@@ -48,7 +48,7 @@ class Measured:
 
 
 def replay(trace: Path, folder: Path, voice: Path, threads: int) -> dict[str, float]:
-    """Compare a real daemon's refusals in a storm with those of an oracle."""
+    """Compare the refusals of a real daemon in a storm with the refusals of an oracle."""
     read = bundles.read(folder)
     engine = load_for(read, EngineConfig(backend="ort-cpu", threads=threads, lanes=4))
     lines = [json.loads(line) for line in trace.read_text("utf-8").splitlines()]

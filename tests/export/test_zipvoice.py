@@ -482,7 +482,7 @@ def test_bundles_speak(bundles: dict[str, Bundle], tmp_path: Path) -> None:
         options = ["--duration", "2", "--calibrate", "0.5", "--idle", "2", "--load", "1.5", "--verify", "2"]
         storm = ["bench", "storm", "--address", box.address, *options, "--json", str(stormed)]
         assert cli.main(storm) == 0
-    verified = json.loads(stormed.read_text())["verified"]  # a busy machine admits one of two
+    verified = json.loads(stormed.read_text())["verified"]  # if the machine is busy, one of two is admitted
     assert verified["same"] == verified["replies"] >= 1
 
 

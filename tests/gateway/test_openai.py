@@ -379,7 +379,7 @@ def test_who_goes_away_ends_the_call(gateway: Gateway, channel: str, has_sound: 
 
 @pytest.mark.parametrize("door", ["ElevenLabs", "GPT-SoVITS"])
 def test_who_goes_away_from_another_door_ends_the_call(gateway: Gateway, door: str) -> None:
-    """Long before what was made by then has been played."""
+    """The call ends long before its finished audio could have been played."""
     story = "A long story. " * 280
     path, sent = {
         "ElevenLabs": ("/v1/text-to-speech/ann/stream", {"text": story}),

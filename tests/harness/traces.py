@@ -1,4 +1,4 @@
-"""Traced graphs kept in the repository without their weights, and filled with each test's own.
+"""Traced graphs in the repository, without weights; each test fills them with its weights.
 
 A trace takes seconds; what it makes depends on a module's structure alone. A kept graph holds the names, the
 places and the shapes of its weights, and the bytes of the constants that the tracer made. `of` gives a module
@@ -33,7 +33,7 @@ from tests.kept import KEPT
 ROOT = Path(__file__).resolve().parents[2]
 GRAPHS = ROOT / "tests" / "harness" / "graphs"
 SOURCE = GRAPHS / "source"
-"""Hash of what the kept graphs were made by."""
+"""Hash of the source and the versions that made the kept graphs."""
 TRACERS = ("export/graphs/*.py", "export/model/*.py", "export/families/*.py", "appliance/contract/graphs.py")
 PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
 MOST_CONSTANTS = 1 << 16
