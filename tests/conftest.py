@@ -15,8 +15,8 @@ from typing import Any
 import hypothesis
 import pytest
 
-import tests.patience  # noqa: F401 -- measures before workers start
-from tests.guard import Guard
+import tests.harness.patience  # noqa: F401 -- measures before workers start
+from tests.harness.guard import Guard
 
 ROOT = Path(__file__).resolve().parent.parent
 JETSON_RELEASE = Path("/etc/nv_tegra_release")
@@ -117,11 +117,11 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The worker's daemon, with the voice `ann`; `tests.daemons.shared` lends it to a module.
+    """The worker's daemon, with the voice `ann`; `tests.harness.daemons.shared` lends it to a module.
 
     It waits for a reader for an hour: whoever has left a door is out because that door said so.
     """
-    from tests.daemons import sharing
+    from tests.harness.daemons import sharing
 
     folder = tmp_path_factory.mktemp("shared") / "box"
     folder.mkdir()

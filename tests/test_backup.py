@@ -25,8 +25,8 @@ from appliance.box.system import Box
 from appliance.durable import locked
 from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
-from tests.daemons import ROOT, finished, reference_wav, store_in
-from tests.killing import in_a_process_of_its_own, killed
+from tests.harness.daemons import ROOT, finished, reference_wav, store_in
+from tests.harness.killing import in_a_process_of_its_own, killed
 
 IS_ROOT = os.geteuid() == 0
 OURS = (990, 991) if IS_ROOT else (os.getuid(), os.getgid())

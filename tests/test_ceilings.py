@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.box.boxes import script
+from tests.harness.boxes import script
 
 SOURCE = '''\
 """The docstring of a module."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from appliance.durable import exchange, locked, publish, replace_file, sha256, version_of
-from tests.daemons import finished
+from tests.harness.daemons import finished
 
 
 def test_a_file_is_replaced_whole_with_its_mode(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ from appliance.cli import main
 from appliance.client import CallFailed, Client, Credentials, Piece
 from appliance.config import ServerConfig
 from appliance.serve import daemon
-from tests import daemons
-from tests.daemons import ROOT, Running, running
-from tests.patience import PATIENCE_S
+from tests.harness import daemons
+from tests.harness.daemons import ROOT, Running, running
+from tests.harness.patience import PATIENCE_S
 
 TEXT = "One, two, three, four, five, six, seven, eight, nine, ten, and so on until somebody says stop."
 

@@ -12,7 +12,7 @@ import yaml
 from appliance import cli
 from appliance.config import USUAL_NFE
 from appliance.rpc import appliance_pb2 as pb
-from tests.daemons import Running, Shared
+from tests.harness.daemons import Running, Shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

@@ -25,8 +25,8 @@ from appliance.plan import LONGEST_PIECE_S, SHORT_TEXT_BYTES, Planner, duration_
 from appliance.request import Direction, Features, Pause, Reference, Request, Segment, Segmentation, Switch
 from appliance.text.pieces.pace import exchange
 from appliance.text.tokens.chinese import to_tokens
-from tests.contract.golden import generate
-from tests.daemons import BUNDLE
+from tests.harness.daemons import BUNDLE
+from tests.oracle.golden import generate
 
 VOCOS = MelSpec("vocos")
 SENTENCES = (

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemons import ROOT, finished
-from tests.patience import PATIENCE_S
+from tests.harness.daemons import ROOT, finished
+from tests.harness.patience import PATIENCE_S
 
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 ANOTHER = re.compile(r"(python|pip|uv|pyenv|pydoc|idle|2to3)[\d.x]*$")

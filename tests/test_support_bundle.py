@@ -19,9 +19,9 @@ from appliance.box import paths
 from appliance.box.checks.application import Application
 from appliance.box.support import archive, redact
 from appliance.config import Config
-from tests.box.boxes import lay, process, quick, well
-from tests.daemons import ROOT
-from tests.fakes.jetson import TOOLS, Jetson
+from tests.fakes.jetson.board import TOOLS, Jetson
+from tests.harness.boxes import lay, process, quick, well
+from tests.harness.daemons import ROOT
 
 pytestmark = pytest.mark.once
 

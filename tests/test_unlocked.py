@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from appliance.contract import bundle as contract
-from tests.daemons import BUNDLE, DEMO, ROOT, SPEECH, free_port, running
-from tests.patience import PATIENCE_S, until
+from tests.harness.daemons import BUNDLE, DEMO, ROOT, SPEECH, free_port, running
+from tests.harness.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.thorough, pytest.mark.slow]
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from appliance.request import FloatArray, Segment
 
-# Weights and lengths were fitted to chat lines of the demo voices; tests/quality/test_words.py measures the
-# timings on other lines.
+# Weights and lengths were fitted to chat lines of the demo voices.
+# tests/measure/quality/test_words.py measures the timings on other lines.
 LEAD_S, TAIL_S = 0.03, 0.18
 """Estimated silence around a segment's words."""
 IDEOGRAPH, DIGIT = 4.0, 4.0

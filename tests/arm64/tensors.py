@@ -9,8 +9,8 @@ import numpy as np
 from appliance.contract import bundle
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
-from tests.daemons import BUNDLE
 from tests.engine.lanes import MIXED, SAMPLINGS, FloatArray, moved
+from tests.harness.daemons import BUNDLE
 
 
 def tensors() -> dict[str, FloatArray]:

@@ -18,7 +18,7 @@ from appliance.audio import compress
 from appliance.audio.encode import Encoder, check_encoding, check_rate, encode, pcm16
 from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from tests.daemons import SPEECH
+from tests.harness.daemons import SPEECH
 
 pytestmark = pytest.mark.once
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.audio.join import Joiner, overlap_samples
-from tests import upstream
+from tests.oracle import upstream
 
 pytestmark = pytest.mark.once
 

@@ -12,7 +12,7 @@ import soxr
 from appliance.audio.loudness import QUIETEST_LUFS, levelled, loudness, true_peak
 from appliance.engine.cases import FEMALE, MALE
 from appliance.request import AS_MADE, FloatArray, ReplyLevel
-from tests.daemons import ROOT
+from tests.harness.daemons import ROOT
 
 RATE_HZ = 24_000
 MONO_LU = -10 * math.log10(2)

@@ -10,7 +10,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from appliance.audio.mouth import FRAME_S, Mouth, Shape
-from tests.daemons import ROOT
+from tests.harness.daemons import ROOT
 
 RATE_HZ = 24_000
 VOWELS = {

@@ -18,7 +18,7 @@ from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
 from appliance.encodings import Encoding
 from appliance.request import AS_MADE, FloatArray, ReplyLevel, SegmentAudio
-from tests.daemons import BUNDLE
+from tests.harness.daemons import BUNDLE
 
 MANIFEST = bundle.read(BUNDLE, verify=False).manifest
 MESSAGE_S = 0.2

@@ -19,7 +19,7 @@ from appliance.box.checks import Level, speed
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.client import Client
-from tests.daemons import BUNDLE, Shared, write_config
+from tests.harness.daemons import BUNDLE, Shared, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

@@ -20,8 +20,8 @@ from appliance.bench.load import Load
 from appliance.bench.outcome import Outcome
 from appliance.bench.run import STAGES, Cell, figures, says_chinese, stages_ms
 from appliance.client import CallFailed, Header, Piece, Timings
-from tests.benchmarks.table import README, RECORD, UPSTREAM, written
-from tests.daemons import Shared
+from tests.harness.daemons import Shared
+from tests.measure.table import README, RECORD, UPSTREAM, written
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

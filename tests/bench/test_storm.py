@@ -19,8 +19,8 @@ from appliance.bench.storm import _baseline, _verified, run
 from appliance.client import Client, Header
 from appliance.rpc import appliance_pb2 as pb
 from tests.bench.test_run import LOUD, Answering
-from tests.benchmarks.replay import replay
-from tests.daemons import BUNDLE, Running, reference_wav, running, shared
+from tests.harness.daemons import BUNDLE, Running, reference_wav, running, shared
+from tests.measure.replay import replay
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -59,7 +59,7 @@ def test_a_storm(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Pat
 def test_a_storm_on_a_fake_gpu(tmp_path: Path, backend: str, seconds: str) -> None:
     written = tmp_path / "storm.json"
     engine = {"backend": backend, "cache": str(tmp_path / "engines")}
-    with running(tmp_path, module="tests.fakes.gpu", engine=engine) as box:
+    with running(tmp_path, module="tests.fakes.nvidia", engine=engine) as box:
         box.add_voice()
         # Rows of a batch are the same to 2e-5, not to the bit: nothing is made again.
         options = ["--duration", seconds, "--calibrate", "0.5", "--load", "1.5", "--cancel", "0.2"]

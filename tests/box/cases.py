@@ -12,8 +12,8 @@ from typing import Any
 from appliance.box import checks, paths
 from appliance.box.checks import Level
 from appliance.box.clocks import boots, pinning
-from tests.box.boxes import quick
-from tests.fakes.jetson import Clock, Jetson
+from tests.fakes.jetson.board import Clock, Jetson
+from tests.harness.boxes import quick
 
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
 

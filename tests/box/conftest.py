@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.jetson import Jetson
+from tests.fakes.jetson.board import Jetson
 
 
 @pytest.fixture

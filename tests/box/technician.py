@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 from appliance.box import paths
 from appliance.box.clocks.pinning import lock
-from tests.box.boxes import quick, run_script
-from tests.fakes.jetson import Jetson
+from tests.fakes.jetson.board import Jetson
+from tests.harness.boxes import quick, run_script
 
 Typed = Callable[[Jetson, re.Match[str]], object]
 LOOKS = re.compile(

@@ -17,13 +17,13 @@ from appliance.box.checks.fitness import MODULES
 from appliance.box.checks.readiness import GPU_REMEDY
 from appliance.box.clocks.reason import Reason
 from appliance.box.root import Root
-from tests.box.boxes import quick, well
 from tests.box.cases import CASES
 from tests.box.test_remedies import TABLE, of_packages
 from tests.conftest import GUARD
-from tests.fakes.jetson import Clock, Jetson
-from tests.fakes.profiles import DRIVERS
-from tests.patience import PATIENCE_S
+from tests.fakes.jetson.board import Clock, Jetson
+from tests.fakes.jetson.profiles import DRIVERS
+from tests.harness.boxes import quick, well
+from tests.harness.patience import PATIENCE_S
 
 pytestmark = pytest.mark.once
 

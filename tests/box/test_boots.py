@@ -23,8 +23,8 @@ from appliance.box.clocks.boots import Boot, history, losses
 from appliance.box.clocks.pinning import NotRoot, check, end, lock, unlock
 from appliance.box.clocks.reason import Reason
 from appliance.box.system import Box
-from tests.box.boxes import quick, well
-from tests.fakes.jetson import Clock, Jetson
+from tests.fakes.jetson.board import Clock, Jetson
+from tests.harness.boxes import quick, well
 
 pytestmark = pytest.mark.once
 

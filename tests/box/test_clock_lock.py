@@ -22,8 +22,8 @@ from appliance.box.paths import CLOCKS
 from appliance.box.root import Root
 from appliance.box.show import clock_status
 from appliance.box.system import Box
-from tests.box.boxes import lay, process, quick, run_script
-from tests.fakes.jetson import Jetson
+from tests.fakes.jetson.board import Jetson
+from tests.harness.boxes import lay, process, quick, run_script
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "clock-lock"
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"

@@ -13,8 +13,8 @@ from appliance.box.paths import NVPMODEL_CONF
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.box.tools import Tools
-from tests.box.boxes import quick
-from tests.fakes.jetson import Jetson
+from tests.fakes.jetson.board import Jetson
+from tests.harness.boxes import quick
 
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 BWMGR = "/sys/class/devfreq/bwmgr"

@@ -16,10 +16,10 @@ from appliance.box.checks.snapshot import ANYWHERE, REGISTERED
 from appliance.box.paths import COUNTERS
 from appliance.box.show.findings import table
 from appliance.box.tools import Completed, Tools
-from tests.box.boxes import answering, quick, well
 from tests.box.cases import CASES, FAIL, PASS, SKIP, WARN, WITHOUT_ROOT, Case
 from tests.box.technician import unknown
-from tests.fakes.jetson import Clock, Jetson
+from tests.fakes.jetson.board import Clock, Jetson
+from tests.harness.boxes import answering, quick, well
 
 pytestmark = pytest.mark.once
 

@@ -12,10 +12,10 @@ from appliance.box.clocks.pinning import check, lock, unlock
 from appliance.box.clocks.verdict import take_reading
 from appliance.box.paths import CONFIG
 from appliance.box.show import clock_status
-from tests.box.boxes import lay, quick
-from tests.fakes.faults import FaultyRoot
-from tests.fakes.jetson import Clock, Jetson
-from tests.fakes.sources import BWMGR, CPU, EMC, FILES, GPU, GUESSED, SOURCES, TPC_MASK
+from tests.fakes.jetson.board import Clock, Jetson
+from tests.fakes.jetson.faults import FaultyRoot
+from tests.fakes.jetson.sources import BWMGR, CPU, EMC, FILES, GPU, GUESSED, SOURCES, TPC_MASK
+from tests.harness.boxes import lay, quick
 
 pytestmark = pytest.mark.once
 GUESSES = [path for path, source in FILES.items() if source == GUESSED]

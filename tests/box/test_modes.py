@@ -10,9 +10,9 @@ import yaml
 from appliance.box import paths
 from appliance.box.clocks import modes, readings
 from appliance.box.tools import Completed
-from tests.box.boxes import quick
-from tests.fakes.jetson import Jetson
-from tests.fakes.machine import captured
+from tests.fakes.jetson.board import Jetson
+from tests.fakes.jetson.machine import captured
+from tests.harness.boxes import quick
 
 CAPTURED_QUERY = "NV Power Mode: MAXN\n0\n"
 CAPTURED_VERBOSE = """\

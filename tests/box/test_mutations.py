@@ -26,8 +26,8 @@ from appliance.box.checks import CHECKS
 from appliance.box.clocks.pinning import lock
 from appliance.box.system import Box
 from appliance.box.tools import Completed, Tools
-from tests.box.boxes import quick, run_script, well
-from tests.fakes.jetson import Clock, Jetson
+from tests.fakes.jetson.board import Clock, Jetson
+from tests.harness.boxes import quick, run_script, well
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

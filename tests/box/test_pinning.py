@@ -21,8 +21,8 @@ from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import take_reading
 from appliance.box.paths import BOOTS, CLOCK_MUTEX, CLOCKS, NVPMODEL_CONF, THIS_BOOT
 from appliance.box.system import Box
-from tests.box.boxes import lay, quick
-from tests.fakes.jetson import SUPPORTED, Clock, Jetson
+from tests.fakes.jetson.board import SUPPORTED, Clock, Jetson
+from tests.harness.boxes import lay, quick
 
 pytestmark = pytest.mark.once
 

@@ -12,9 +12,9 @@ import pytest
 from appliance.box import checks, quiet, versions
 from appliance.box.checks import Level
 from appliance.box.paths import INDICATOR, QUIET
-from tests.box.boxes import process, quick, well
 from tests.box.test_remedies import of_packages
-from tests.fakes.jetson import Jetson
+from tests.fakes.jetson.board import Jetson
+from tests.harness.boxes import process, quick, well
 
 pytestmark = pytest.mark.once
 

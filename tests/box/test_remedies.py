@@ -16,11 +16,11 @@ from appliance.box.clocks import boots
 from appliance.box.clocks.pinning import check, lock
 from appliance.box.paths import CONFIG, NVPMODEL_CONF, NVPMODEL_STATUS
 from appliance.box.show import clock_status
-from tests.box.boxes import lay, quick, well
 from tests.box.cases import FAIL, PASS, WARN, Case
 from tests.box.technician import follow, nvpower
-from tests.fakes.faults import FaultyRoot
-from tests.fakes.jetson import Jetson
+from tests.fakes.jetson.board import Jetson
+from tests.fakes.jetson.faults import FaultyRoot
+from tests.harness.boxes import lay, quick, well
 
 pytestmark = pytest.mark.once
 

@@ -18,10 +18,10 @@ import pytest
 from appliance.box import paths
 from appliance.box.checks import CHECKS
 from appliance.box.checks import health as health_run
-from tests.box.boxes import answering, process, quick, run_script, well
-from tests.daemons import BUNDLE, ROOT, Shared, free_port, write_config
-from tests.fakes.jetson import Jetson
-from tests.patience import PATIENCE_S
+from tests.fakes.jetson.board import Jetson
+from tests.harness.boxes import answering, process, quick, run_script, well
+from tests.harness.daemons import BUNDLE, ROOT, Shared, free_port, write_config
+from tests.harness.patience import PATIENCE_S
 from tests.systemd.page import PAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]

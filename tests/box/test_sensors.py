@@ -9,7 +9,7 @@ import pytest
 from appliance.box.root import Root
 from appliance.box.sensors import hwmon as sensors
 from appliance.box.sensors.hwmon import Fan
-from tests.fakes.jetson import Jetson
+from tests.fakes.jetson.board import Jetson
 
 ALWAYS = {"cpu", "soc0", "soc1", "soc2", "tj", "tboard", "tdiode"}
 

@@ -11,7 +11,7 @@ import pytest
 
 from appliance.box import tools
 from appliance.box.tools import Tools
-from tests.patience import PATIENCE_S
+from tests.harness.patience import PATIENCE_S
 
 ASKED = """\
 #!/bin/sh

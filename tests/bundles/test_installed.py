@@ -28,8 +28,8 @@ from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import REQUIRED
 from appliance.errors import BundleError, StorageError
-from tests.daemons import BUNDLE, ROOT, running
-from tests.killing import in_a_process_of_its_own, killed
+from tests.harness.daemons import BUNDLE, ROOT, running
+from tests.harness.killing import in_a_process_of_its_own, killed
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 TINY = contract.read(BUNDLE, verify=False).manifest

@@ -28,8 +28,17 @@ from appliance.engine.backend import HostArray, Tensor
 from appliance.engine.ort import OrtBackend
 from appliance.engine.tensorrt import gate
 from appliance.voices.records import Place
-from tests.daemons import BUNDLE, Running, finished, free_port, reference_wav, shared, store_in, write_config
-from tests.patience import PATIENCE_S
+from tests.harness.daemons import (
+    BUNDLE,
+    Running,
+    finished,
+    free_port,
+    reference_wav,
+    shared,
+    store_in,
+    write_config,
+)
+from tests.harness.patience import PATIENCE_S
 
 TEXT = "Thanks for the follow, welcome to the stream."
 TRANSCRIPT = "Some call me nature, others call me mother nature."

@@ -15,9 +15,9 @@ from appliance.config import VoicesConfig
 from appliance.contract import bundle
 from appliance.voices.records import Place, Recorded
 from appliance.voices.store import VoiceStore, open_store
-from tests import fleet
-from tests.daemons import BUNDLE, Running, Shared, free_port, reference_wav, shared
-from tests.patience import PATIENCE_S, until
+from tests.harness.daemons import BUNDLE, Running, Shared, free_port, reference_wav, shared
+from tests.harness.patience import PATIENCE_S, until
+from tests.measure import fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

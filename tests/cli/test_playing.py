@@ -11,7 +11,7 @@ import pytest
 from appliance import cli
 from appliance.cli.playing import SegmentBar
 from appliance.client import Client, Header, Piece
-from tests.daemons import Running, shared
+from tests.harness.daemons import Running, shared
 
 TEXT = "Thanks for the follow, welcome to the stream."
 

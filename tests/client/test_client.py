@@ -40,8 +40,8 @@ from appliance.client.messages import synthesize_request
 from appliance.options import OPTIONS, SHORT
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from tests.daemons import ROOT, Running, finished, free_port, shared
-from tests.patience import PATIENCE_S, until
+from tests.harness.daemons import ROOT, Running, finished, free_port, shared
+from tests.harness.patience import PATIENCE_S, until
 
 TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 8)

@@ -23,7 +23,7 @@ from appliance.contract.graphs import GRAPHS
 from appliance.contract.mel import MelSpec
 from appliance.errors import BundleError
 from appliance.fields import from_mapping, to_plain
-from tests.kept import kept
+from tests.harness.kept import kept
 
 TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
 COMPUTED = {"frequencies", "positions", "cos", "sin"}
@@ -412,7 +412,7 @@ def test_the_tiny_bundle_is_what_its_generator_makes() -> None:
     """
     import onnx
 
-    from tests.export.small import brief_gate
+    from tests.harness.small import brief_gate
     from tests.tiny.generate import generate
 
     def make(folder: Path) -> None:

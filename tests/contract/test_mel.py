@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from appliance.contract.mel import FLOOR, MelSpec, filterbank, log_mel
-from tests import upstream
-from tests.contract.golden import generate
+from tests.oracle import upstream
+from tests.oracle.golden import generate
 
 pytestmark = pytest.mark.once
 

@@ -12,7 +12,7 @@ import pytest
 from appliance.contract import bundle as contract
 from appliance.contract.sampler import UPSTREAM, Sampler, Unguided
 from appliance.contract.schedule import noise, time_grid
-from tests.daemons import BUNDLE
+from tests.harness.daemons import BUNDLE
 
 pytestmark = pytest.mark.once
 

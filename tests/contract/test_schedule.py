@@ -9,7 +9,7 @@ import pytest
 
 from appliance.contract.limits import MAX_NFE
 from appliance.contract.schedule import EPSS_32NDS, key_steps, noise, time_grid
-from tests import upstream
+from tests.oracle import upstream
 
 pytestmark = pytest.mark.once
 

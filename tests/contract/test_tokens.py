@@ -11,8 +11,8 @@ from appliance.contract.tokens import Vocabulary, parse_vocabulary, read_vocabul
 from appliance.contract.tokens import to_tokens as to_tokens_with
 from appliance.errors import BundleError
 from appliance.text.tokens.chinese import to_tokens
-from tests import upstream
-from tests.contract.golden import generate
+from tests.oracle import upstream
+from tests.oracle.golden import generate
 
 
 def test_a_hundred_lines_equal_golden(golden_lines):

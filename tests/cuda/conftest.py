@@ -13,10 +13,10 @@ import pytest
 
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
-from tests.cuda import libraries, runtime
-from tests.cuda.runtime import Runtime
-from tests.kept import kept
-from tests.patience import PATIENCE_S
+from tests.fakes.nvidia.counting import libraries, runtime
+from tests.fakes.nvidia.counting.runtime import Runtime
+from tests.harness.kept import kept
+from tests.harness.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKSHOP = Path(os.environ.get("F5_WORKSHOP", ROOT / ".venv/bin/python"))

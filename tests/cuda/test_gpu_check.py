@@ -14,17 +14,17 @@ from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.engine import engine as engines
 from appliance.engine.loading import load_for
-from tests import gpu_check
 from tests.cuda.conftest import ROOT
-from tests.cuda.runtime import Runtime
 from tests.engine import test_on_gpu
-from tests.patience import PATIENCE_S
+from tests.fakes.nvidia.counting.runtime import Runtime
+from tests.harness.patience import PATIENCE_S
+from tests.measure import gpu_check
 
 pytestmark = [pytest.mark.cuda, pytest.mark.slow]
 
 
 def test_every_sampling_replies(made: list[Path], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.gpu_check", tmp_path, "--stage", "replies"]
+    command = [sys.executable, "-m", "tests.measure.gpu_check", tmp_path, "--stage", "replies"]
     env = os.environ | {gpu_check.COUNTING: str(made[0].parent), "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stderr

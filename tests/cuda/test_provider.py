@@ -23,11 +23,11 @@ from appliance.engine.loading import load_for, open_backend
 from appliance.engine.modulation import CAPACITY
 from appliance.engine.ort import import_runtime, load_session
 from appliance.engine.ort_cuda import MEMORY_EFFICIENT, PROVIDER, OrtCudaBackend
-from tests.cuda import runtime
 from tests.cuda.conftest import BLOCKS, ROOT
-from tests.cuda.runtime import Card, Runtime
 from tests.engine.lanes import bind_on_device, changed, on_zeros, segment
-from tests.patience import PATIENCE_S
+from tests.fakes.nvidia.counting import runtime
+from tests.fakes.nvidia.counting.runtime import Card, Runtime
+from tests.harness.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cuda, pytest.mark.slow]
 ATTENTION = "attention_kernel_batched_impl"
@@ -203,7 +203,7 @@ def test_launches_and_bytes_of_a_step(
 AUTO = """
 import logging, sys
 from pathlib import Path
-from tests.cuda import runtime
+from tests.fakes.nvidia.counting import runtime
 logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
 runtime.install([Path(path) for path in sys.argv[2:]])
 from appliance.config import EngineConfig

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.fakes.jetson import Jetson
-from tests.patience import PATIENCE_S, until
+from tests.fakes.jetson.board import Jetson
+from tests.harness.patience import PATIENCE_S, until
 from tests.systemd.namespaces import booting
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 sys.path.append("@REPOSITORY@")
 from appliance.engine.tensorrt.trt import TrtBackend
-from tests.fakes.gpu.cudart import Runtime
-from tests.fakes.gpu.device import Device
-from tests.fakes.gpu.tensorrt import TensorRT
+from tests.fakes.nvidia.cudart import Runtime
+from tests.fakes.nvidia.device import Device
+from tests.fakes.nvidia.tensorrt import TensorRT
 
 JETSON, BUILDS = Path("/jetson"), Path("/var/cache/f5-appliance/builds")
 device = Device()

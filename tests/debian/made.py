@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from scripts.debian.package import MACHINES
-from tests.kept import kept
-from tests.patience import PATIENCE_S
+from tests.harness.kept import kept
+from tests.harness.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -24,7 +24,7 @@ import pytest
 from appliance.engine.cases import FEMALE, MALE
 from tests.debian import made
 from tests.debian.made import NEEDS_DEBIAN, built, run
-from tests.patience import PATIENCE_S
+from tests.harness.patience import PATIENCE_S
 from tests.systemd.page import BACK, BUILD, IN_THE_CHROOT, INSTALL, KEPT, PURGE, REMOVE, UPGRADE, in_blocks
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,7 +22,7 @@ from appliance.box.following import PERIOD_S
 from appliance.engine.cases import FEMALE
 from tests.debian.booted import Booted, staged, switched_on
 from tests.debian.made import NEEDS_DEBIAN, built, debian, run
-from tests.patience import SLOWNESS, until
+from tests.harness.patience import SLOWNESS, until
 from tests.systemd.namespaces import NEEDS_SYSTEMD
 from tests.systemd.page import INSTALL, UPGRADE, in_blocks
 

@@ -20,7 +20,7 @@ import yaml
 from appliance.config import Config
 from appliance.engine.cases import FEMALE
 from tests.debian.made import ROOT, SOURCES, run
-from tests.patience import PATIENCE_S, until
+from tests.harness.patience import PATIENCE_S, until
 
 COMPOSE = yaml.safe_load((ROOT / "scripts/container/compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]

@@ -14,7 +14,7 @@ import pytest
 from scripts.debian import package
 from scripts.debian.package import MACHINES, PYTHONS
 from tests.debian.made import ALONE, ARCH, ROOT, built, needs_dpkg, run
-from tests.patience import PATIENCE_S
+from tests.harness.patience import PATIENCE_S
 from tests.systemd.page import BUILD
 
 pytestmark = [pytest.mark.slow, pytest.mark.once, needs_dpkg]

@@ -17,9 +17,9 @@ import yaml
 
 from appliance.engine.cases import FEMALE
 from scripts.debian.package import OPTIONAL
-from tests.daemons import write_config
 from tests.debian.made import ARCH, PYTHON, ROOT, UNPACKED_PYTHON, needs_dpkg, package, run
-from tests.patience import PATIENCE_S, until
+from tests.harness.daemons import write_config
+from tests.harness.patience import PATIENCE_S, until
 from tests.systemd.staging import stand_in_programs, unit_names, values
 
 pytestmark = [pytest.mark.slow, needs_dpkg]

@@ -14,8 +14,8 @@ from appliance.engine.backend import Backend
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from tests.engine.lanes import Padded, changed
-from tests.fakes.gpu import open_on, open_trt_on
-from tests.fakes.gpu.device import Device
+from tests.fakes.nvidia import open_on, open_trt_on
+from tests.fakes.nvidia.device import Device
 
 TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
 BACKENDS: dict[str, Callable[[Path], Backend]] = {

@@ -21,11 +21,11 @@ from appliance.engine.loading import load_beside, load_for, open_backend
 from appliance.engine.ort import OrtBackend
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
 from tests.engine.lanes import BATCHED, changed, relative, segment, solo
-from tests.fakes.gpu import installed, open_on
-from tests.fakes.gpu.cudart import Runtime, cudaError_t
-from tests.fakes.gpu.device import Device
-from tests.fakes.gpu.tensorrt import TensorRT
-from tests.patience import PATIENCE_S
+from tests.fakes.nvidia import installed, open_on
+from tests.fakes.nvidia.cudart import Runtime, cudaError_t
+from tests.fakes.nvidia.device import Device
+from tests.fakes.nvidia.tensorrt import TensorRT
+from tests.harness.patience import PATIENCE_S
 
 pytestmark = pytest.mark.once
 

@@ -16,8 +16,8 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.tensorrt.prepare import tensor_bytes
 from appliance.errors import OutOfDeviceMemory
 from tests.engine.lanes import changed
-from tests.fakes.gpu import open_on, open_trt_on
-from tests.fakes.gpu.device import Device
+from tests.fakes.nvidia import open_on, open_trt_on
+from tests.fakes.nvidia.device import Device
 
 pytestmark = pytest.mark.once
 

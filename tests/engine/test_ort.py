@@ -23,7 +23,7 @@ from appliance.engine.loading import load_for, open_backend
 from appliance.engine.ort import OrtBackend, import_runtime
 from appliance.errors import BundleError, EngineFault
 from tests.engine.lanes import changed
-from tests.patience import PATIENCE_S
+from tests.harness.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")

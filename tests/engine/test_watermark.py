@@ -21,8 +21,8 @@ from appliance.engine.loading import load_for
 from appliance.engine.watermark import Watermark
 from appliance.errors import ConfigError
 from appliance.request import Segment
-from tests.daemons import SPEECH
 from tests.engine import lanes
+from tests.harness.daemons import SPEECH
 
 FOLDER = Path(__file__).parents[1] / "tiny" / "watermark"
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.export import small
-from tests.export.small import Workshop
+from tests.harness import small
+from tests.harness.small import Workshop
 
 
 @pytest.fixture(scope="session")

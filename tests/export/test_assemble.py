@@ -23,8 +23,8 @@ from export.families import family
 from export.proof import parity
 from export.sources.checkpoint import CheckpointError
 from tests.engine.lanes import relative
-from tests.export import small
-from tests.export.small import Workshop
+from tests.harness import small
+from tests.harness.small import Workshop
 
 pytestmark = pytest.mark.torch
 

@@ -36,8 +36,8 @@ from export.sources.checkpoint import (
     save_official,
 )
 from export.sources.header import read_header
-from tests.export import small
 from tests.export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
+from tests.harness import small
 
 pytestmark = pytest.mark.torch
 

@@ -21,10 +21,9 @@ from appliance.errors import EngineFault
 from export import assemble, progress, workload
 from export.cli import GONE, main
 from export.proof import parity
-from tests import lookups
-from tests.export import small
-from tests.export.small import BuiltBundle, Workshop
-from tests.patience import PATIENCE_S
+from tests.harness import network_spy, small
+from tests.harness.patience import PATIENCE_S
+from tests.harness.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 
@@ -85,9 +84,9 @@ def test_it_runs_as_a_module_without_the_tests_helpers_and_asks_nobody(
     (tmp_path / "f5_tts.py").write_text("raise ImportError('kept out of this test')\n")
     out, seen = tmp_path / "out", tmp_path / "seen"
     command = ["-m", "export", *small.bundle_command(made.files, out, "int8")]
-    environment = {**lookups.environment(tmp_path), "OMP_NUM_THREADS": "1"}
-    if lookups.possible():
-        done = lookups.start(seen, command, environment)
+    environment = {**network_spy.environment(tmp_path), "OMP_NUM_THREADS": "1"}
+    if network_spy.possible():
+        done = network_spy.start(seen, command, environment)
         assert done.wait(PATIENCE_S) == 0, seen.with_suffix(".log").read_text()
         assert seen.read_text() == ""
     else:

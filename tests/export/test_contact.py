@@ -21,10 +21,10 @@ from export.assemble import BundleFailed
 from export.cli import main
 from export.contact import ContactFailed, Visit, impersonal, lines_of
 from export.sources.weights import KNOWN
-from tests.daemons import BUNDLE
-from tests.export import small
 from tests.export.contact import NAME, REPOSITORY, command, rehearsing
-from tests.export.small import Workshop
+from tests.harness import small
+from tests.harness.daemons import BUNDLE
+from tests.harness.small import Workshop
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 PERSON = "ada-example"

@@ -20,8 +20,8 @@ from export.graphs.modulation import ModulationGraph
 from export.graphs.step import Step
 from export.model.dit import DiT
 from export.model.redraw import redraw
-from tests.daemons import BUNDLE, DEMO, ROOT
-from tests.export.small import ARCHS, MELS
+from tests.harness.daemons import BUNDLE, DEMO, ROOT
+from tests.harness.small import ARCHS, MELS
 
 pytestmark = pytest.mark.torch
 

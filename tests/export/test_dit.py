@@ -25,7 +25,7 @@ from export.model.dit import DiT, sample, upsample_index
 from export.model.redraw import redraw
 from export.sources.checkpoint import Weights, build_dit, load_dit
 from tests.engine import lanes
-from tests.export import small
+from tests.harness import small
 
 pytestmark = pytest.mark.torch
 

@@ -23,9 +23,9 @@ from appliance.text.tokens.tokenizers import maker
 from export import assemble, evidence
 from export.families import NAMED, zipvoice
 from export.sources.reading import read_options, text_of, unheard
-from tests.daemons import reference_wav, running
-from tests.export.small import Workshop
 from tests.export.zipvoice import made, published
+from tests.harness.daemons import reference_wav, running
+from tests.harness.small import Workshop
 from tests.text.emilia.spoken import NUMBERS, TOKENS, TONGUES, needs_library
 
 pytestmark = [pytest.mark.torch, pytest.mark.once]

@@ -21,8 +21,8 @@ from appliance.text.tokens.tokenizers import maker
 from export import assemble, evidence
 from export.evidence import GIVEN, WITHOUT_TEXT, Verdict, recording_of, weigh
 from export.families import f5, family
-from tests.daemons import ROOT, SPEECH
-from tests.export import small
+from tests.harness import small
+from tests.harness.daemons import ROOT, SPEECH
 
 pytestmark = pytest.mark.torch
 

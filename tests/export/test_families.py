@@ -19,7 +19,7 @@ from appliance.contract.sampler import Sampler
 from export.families import FamilyError, family, with_mels_for, zipvoice
 from export.families.f5 import NAMED as F5
 from export.families.f5 import parse_family
-from tests import upstream
+from tests.oracle import upstream
 
 pytestmark = pytest.mark.torch
 

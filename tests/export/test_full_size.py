@@ -31,8 +31,8 @@ from export.families import NAMED
 from export.model.dit import DiT
 from export.sources.checkpoint import build_dit, load_dit
 from tests.engine.lanes import Padded, relative
-from tests.export import small
 from tests.export.random_checkpoint import write_random, write_random_vocos
+from tests.harness import small
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.thorough]
 

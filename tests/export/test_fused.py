@@ -26,7 +26,7 @@ from appliance.engine.backend import Graph, Ranges
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtGraph
 from tests.engine.lanes import BATCHED, MIXED, Padded, relative, solo, staggered
-from tests.export.small import Workshop, run
+from tests.harness.small import Workshop, run
 
 pytestmark = pytest.mark.torch
 

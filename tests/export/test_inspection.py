@@ -10,8 +10,8 @@ import pytest
 from appliance.contract.bundle import Bundle, Licence, Text
 from appliance.contract.graphs import GRAPHS
 from export.inspection import describe
-from tests.export import small
-from tests.export.small import Workshop
+from tests.harness import small
+from tests.harness.small import Workshop
 
 pytestmark = pytest.mark.torch
 

@@ -22,9 +22,9 @@ from export import assemble
 from export.cli import main
 from export.sources import look
 from export.sources.header import CheckpointError
-from tests.export import small
 from tests.export.random_checkpoint import write_random_zipvoice
 from tests.export.zipvoice import TRACED
+from tests.harness import small
 
 pytestmark = pytest.mark.torch
 

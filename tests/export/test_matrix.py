@@ -24,8 +24,8 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.replay import replay
 from appliance.request import FloatArray
 from tests.engine import lanes
-from tests.export import small
-from tests.export.small import BuiltBundle, Workshop
+from tests.harness import small
+from tests.harness.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 

@@ -20,7 +20,7 @@ from export.model.redraw import redraw
 from export.model.source import BAND_HZ, NOISE_FRAMES, PULSE_BINS, Source
 from export.model.vocos import VocosConfig
 from tests.engine.lanes import relative
-from tests.export.small import MELS, run
+from tests.harness.small import MELS, run
 
 pytestmark = pytest.mark.torch
 

@@ -27,9 +27,9 @@ from export import assemble
 from export.proof import oracles, parity
 from export.sources import checkpoint
 from export.sources.checkpoint import load_dit
-from tests import upstream
-from tests.export import small
-from tests.export.small import BuiltBundle, Workshop
+from tests.harness import small
+from tests.harness.small import BuiltBundle, Workshop
+from tests.oracle import upstream
 
 pytestmark = pytest.mark.torch
 

@@ -21,7 +21,7 @@ from appliance.contract.mel import MelSpec
 from export.graphs import to_onnx, vocoders
 from export.model.source import Source
 from export.model.vocos import VocosConfig
-from tests.export.small import MELS, TRACED, Workshop
+from tests.harness.small import MELS, TRACED, Workshop
 
 pytestmark = pytest.mark.torch
 

@@ -17,7 +17,7 @@ from export.model.vocos import Vocos
 from export.proof import peaks
 from export.proof.oracles import LARGEST_HALF, Peak, TorchOracle, random_case
 from export.proof.parity import Report
-from tests.export.small import MELS, V1, VOCOS, upstream_dit
+from tests.harness.small import MELS, V1, VOCOS, upstream_dit
 
 pytestmark = pytest.mark.torch
 

@@ -24,8 +24,8 @@ from export.precision import rewrites
 from export.proof import parity
 from export.proof.parity import BOUNDS
 from tests.engine import lanes
-from tests.export import small
-from tests.export.small import BuiltBundle, Workshop
+from tests.harness import small
+from tests.harness.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 

@@ -25,9 +25,9 @@ from export.precision import calibration, qdq, rewrites
 from export.precision.calibration import Observations, Observed
 from export.proof import parity
 from tests.engine.lanes import relative
-from tests.export import small
 from tests.export.feeds import Feed, feed_of, reply_of
-from tests.export.small import BuiltBundle, Workshop
+from tests.harness import small
+from tests.harness.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 

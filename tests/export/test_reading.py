@@ -12,7 +12,7 @@ from appliance.contract.tokens import Vocabulary, parse_vocabulary
 from appliance.text.phones import alphabet
 from export.sources.reading import guess, parse_languages, text_of
 from export.sources.weights import KNOWN
-from tests import upstream
+from tests.oracle import upstream
 
 ASCII = [chr(code) for code in range(32, 127)]
 KANA = "ぁあいうえおかきくけこさしすせそアイウエオカキクケコー"

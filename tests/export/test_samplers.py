@@ -27,12 +27,12 @@ from appliance.request import FloatArray, Segment
 from export import assemble
 from export.proof import oracles, parity
 from export.sources.checkpoint import CheckpointError, build_dit, build_vocos, load_dit, load_vocos
-from tests.daemons import BUNDLE, running
 from tests.engine.lanes import BATCHED, Padded, Watched, WatchedPadded, relative, segment, solo, staggered
-from tests.export import small
-from tests.export.small import BuiltBundle, Workshop
-from tests.fakes.gpu import open_on
-from tests.fakes.gpu.device import Device
+from tests.fakes.nvidia import open_on
+from tests.fakes.nvidia.device import Device
+from tests.harness import small
+from tests.harness.daemons import BUNDLE, running
+from tests.harness.small import BuiltBundle, Workshop
 
 pytestmark = [pytest.mark.torch, pytest.mark.once]
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from appliance.contract.bundle import Bundle
 from tests.engine.lanes import relative
-from tests.export import small
 from tests.export.feeds import feed_of, reply_of
-from tests.export.small import BuiltBundle, Workshop
+from tests.harness import small
+from tests.harness.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 

@@ -23,9 +23,8 @@ from export.graphs.condition import Condition
 from export.graphs.modulation import TIME_FREQUENCIES
 from export.model.dit import DiT
 from export.sources.checkpoint import load_dit
-from tests.export import small
-from tests.export.small import Workshop
-from tests.harness import traces
+from tests.harness import small, traces
+from tests.harness.small import Workshop
 
 pytestmark = pytest.mark.torch
 

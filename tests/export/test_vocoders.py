@@ -17,10 +17,10 @@ from export.model.bigvgan import BigVGAN, BigVGANConfig
 from export.model.redraw import redraw
 from export.model.vocos import VocosConfig
 from export.sources.checkpoint import build_vocos, load_vocos
-from tests import upstream
 from tests.engine import lanes
-from tests.export import small
 from tests.export.random_checkpoint import write_random_vocos
+from tests.harness import small
+from tests.oracle import upstream
 
 pytestmark = pytest.mark.torch
 

@@ -20,7 +20,7 @@ from appliance.engine.watermark import Watermark
 from export import watermark as export
 from export.cli import main
 from export.sources.header import CheckpointError
-from tests.daemons import SPEECH
+from tests.harness.daemons import SPEECH
 from tests.tiny.generate import watermark as write_tiny
 
 WHEEL = os.environ.get("F5_PERTH_WHEEL", "")

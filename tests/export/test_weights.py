@@ -23,10 +23,10 @@ from export.model.dit import DiT
 from export.model.redraw import redraw
 from export.sources import weights
 from export.sources.weights import KNOWN, VOCODERS, Known
-from tests.export import small
 from tests.export.hub import Hub, serving
 from tests.export.random_checkpoint import write_random_zipvoice
 from tests.export.zipvoice import TOKENS, TRACED
+from tests.harness import small
 from tests.text.emilia.spoken import NUMBERS
 
 pytestmark = pytest.mark.torch

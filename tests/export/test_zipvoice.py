@@ -37,10 +37,8 @@ from export.model.zipformer import ZipVoice
 from export.precision import rewrites
 from export.proof import oracles, parity
 from export.sources.checkpoint import CheckpointError
-from tests.daemons import running
 from tests.engine.lanes import Padded, relative, segment, solo, staggered
-from tests.export import plan, small
-from tests.export.small import Workshop
+from tests.export import plan
 from tests.export.zipvoice import (
     ARCH,
     FRAMES,
@@ -54,8 +52,11 @@ from tests.export.zipvoice import (
     made,
     published,
 )
-from tests.fakes.gpu import open_on
-from tests.fakes.gpu.device import Device
+from tests.fakes.nvidia import open_on
+from tests.fakes.nvidia.device import Device
+from tests.harness import small
+from tests.harness.daemons import running
+from tests.harness.small import Workshop
 
 pytestmark = [pytest.mark.torch, pytest.mark.once]
 

@@ -19,8 +19,8 @@ from export.families import NAMED, family
 from export.model.arch import ZipVoiceArch
 from export.model.zipformer import ZipVoice
 from export.proof import parity
-from tests.export import small
 from tests.export.random_checkpoint import draw_zipvoice, write_random_vocos, write_random_zipvoice
+from tests.harness import small
 
 TOKENS = [" ", *(chr(code) for code in range(33, 127) if chr(code) != "_")]
 ARCH = ZipVoiceArch(

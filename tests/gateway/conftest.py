@@ -19,8 +19,8 @@ import yaml
 
 from appliance.access.token_file import Role
 from appliance.client import Client
-from tests.daemons import Program, Running, Shared, followed, free_port, start
-from tests.patience import PATIENCE_S, until
+from tests.harness.daemons import Program, Running, Shared, followed, free_port, start
+from tests.harness.patience import PATIENCE_S, until
 from tests.test_lock import Locked
 
 NAMED = "https://socialstream.ninja"

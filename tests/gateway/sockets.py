@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from tests.patience import PATIENCE_S
+from tests.harness.patience import PATIENCE_S
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"

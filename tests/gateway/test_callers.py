@@ -15,11 +15,11 @@ import yaml
 
 from appliance.access import token_file
 from appliance.access.token_file import Role
-from tests.daemons import Running, free_port, write_config
 from tests.gateway.conftest import LINE, Gateway, gateway_of
 from tests.gateway.sockets import Refused, connected
 from tests.gateway.test_wyoming import event, wyoming_of
-from tests.patience import until
+from tests.harness.daemons import Running, free_port, write_config
+from tests.harness.patience import until
 
 pytestmark = pytest.mark.slow
 

@@ -32,7 +32,7 @@ from appliance.gateway.stream_input import (
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
 from tests.gateway.sockets import Refused, Socket, connected
-from tests.patience import PATIENCE_S, scaled, until
+from tests.harness.patience import PATIENCE_S, scaled, until
 
 pytestmark = [pytest.mark.slow]
 PATH = "/v1/text-to-speech/ann"

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
 
-from tests.daemons import Shared
 from tests.gateway.conftest import LINE, Gateway, gateway_of, read, request
 from tests.gateway.sockets import connected, frame, handshake
-from tests.mutations import Tally, many, mutated
-from tests.patience import scaled
+from tests.harness.daemons import Shared
+from tests.harness.mutations import Tally, many, mutated
+from tests.harness.patience import scaled
 
 # On one Python: what comes over HTTP is no matter of its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]

@@ -18,7 +18,7 @@ from appliance.client import Client, PausedChannels, UtteranceBegin
 from appliance.gateway.body import MAX_COMPARED, Fields
 from appliance.rpc.appliance_pb2 import Playout
 from tests.gateway.conftest import LINE, NAMED, Gateway, request, until_idle
-from tests.patience import scaled, until
+from tests.harness.patience import scaled, until
 
 # On one Python, as test_sovits.py: on the others test_serving.py, test_elevenlabs.py and test_voices.py are.
 pytestmark = pytest.mark.once

@@ -28,11 +28,11 @@ from appliance.box.system import seconds_since_boot
 from appliance.client import Client, UtteranceAudio
 from appliance.config import DeviceConfig
 from appliance.gateway.pages import box_status
-from tests.box.boxes import well
-from tests.daemons import ROOT, reference_wav
 from tests.gateway.browser import CHROMIUM, Browser, Page, chromium
 from tests.gateway.conftest import LINE, Answer, Gateway, gateway_of
-from tests.patience import PATIENCE_S, until
+from tests.harness.boxes import well
+from tests.harness.daemons import ROOT, reference_wav
+from tests.harness.patience import PATIENCE_S, until
 
 # On one Python: what comes over HTTP is no matter of its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]

@@ -23,9 +23,18 @@ from appliance.gateway import app, serving
 from appliance.gateway.refusals import REASONS, STATUSES, refusal_of
 from appliance.rpc.status import TABLE, reason_of
 from appliance.serve.notify import Notifier
-from tests.daemons import Program, Running, finished, followed, free_port, running, start, write_config
 from tests.gateway.conftest import LINE, Gateway, Guarded, gateway_of, read, request
-from tests.patience import PATIENCE_S, until
+from tests.harness.daemons import (
+    Program,
+    Running,
+    finished,
+    followed,
+    free_port,
+    running,
+    start,
+    write_config,
+)
+from tests.harness.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 FULL = ("prlimit", "--nofile=48")

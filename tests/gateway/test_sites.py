@@ -22,7 +22,7 @@ from appliance.config import GatewayConfig
 from appliance.gateway.sites import SitesMiddleware
 from tests.gateway.browser import CHROMIUM, Browser, chromium
 from tests.gateway.conftest import NAMED, Gateway, gateway_of
-from tests.patience import until
+from tests.harness.patience import until
 
 SPEAK, READ, VOICES, MODERATE = "/v1/audio/speech", "/api/queue", "/v1/audio/voices", "/api/channels/x/skip"
 FOREIGN = "http://evil.example"

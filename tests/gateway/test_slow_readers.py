@@ -7,10 +7,10 @@ import socket
 import pytest
 
 from appliance.client import Client
-from tests.daemons import resident
 from tests.gateway.conftest import LINE, Gateway, request, until_idle
 from tests.gateway.test_openai import said
-from tests.patience import PATIENCE_S
+from tests.harness.daemons import resident
+from tests.harness.patience import PATIENCE_S
 
 # On one Python: what comes over HTTP is no matter of its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]

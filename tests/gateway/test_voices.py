@@ -10,9 +10,9 @@ import pytest
 from appliance.access.token_file import Role
 from appliance.client import Client
 from appliance.gateway.voices import stored_name
-from tests.daemons import reference_wav
 from tests.gateway.conftest import NAMED, SAID, Answer, Gateway, Guarded, gateway_of
 from tests.gateway.sockets import connected
+from tests.harness.daemons import reference_wav
 
 PATH = "/v1/audio/voices"
 BOB = {"name": "bob", "transcript": SAID}

@@ -18,11 +18,11 @@ from appliance.client import Client
 from appliance.errors import ConfigError, Exit
 from appliance.gateway import serving
 from appliance.serve.notify import Notifier
-from tests.daemons import Running, followed, resident, start
 from tests.gateway.conftest import Doors, Gateway, command_of, read, until_idle
+from tests.harness.daemons import Running, followed, resident, start
+from tests.harness.mutations import GROWTH_BYTES, mutated
+from tests.harness.patience import PATIENCE_S, until
 from tests.interop.environments import interpreter, run
-from tests.mutations import GROWTH_BYTES, mutated
-from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

@@ -28,7 +28,7 @@ from torch import nn
 
 from appliance.contract.graphs import GraphSpec
 from export.graphs import to_onnx
-from tests.kept import KEPT
+from tests.harness.kept import KEPT
 
 ROOT = Path(__file__).resolve().parents[2]
 GRAPHS = ROOT / "tests" / "harness" / "graphs"

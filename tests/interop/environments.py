@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.daemons import ROOT
-from tests.patience import PATIENCE_S
+from tests.harness.daemons import ROOT
+from tests.harness.patience import PATIENCE_S
 
 CLIENTS = Path(__file__).parent / "clients"
 

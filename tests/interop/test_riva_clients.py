@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from appliance.client import Client, Credentials
-from tests import daemons
-from tests.daemons import ROOT, Running, finished
+from tests.harness import daemons
+from tests.harness.daemons import ROOT, Running, finished
+from tests.harness.patience import PATIENCE_S, until
 from tests.interop.environments import CLIENTS, interpreter, node_modules, run
-from tests.patience import PATIENCE_S, until
 from tests.test_lock import CLIENTS as PAIRS
 from tests.test_lock import KEY, openssl, readme_certificate, signed
 

@@ -43,11 +43,11 @@ from appliance.text.pieces.split import Budgets
 from appliance.voices.prompts import Prompts
 from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
-from tests.daemons import BUNDLE
+from tests.harness.daemons import BUNDLE
 from tests.harness.engine import FakeEngine
+from tests.harness.patience import PATIENCE_S
 from tests.harness.segments import segment
 from tests.harness.sounds import wav
-from tests.patience import PATIENCE_S
 
 RATE_HZ = 24_000
 SPEC = MelSpec("vocos")

@@ -10,7 +10,7 @@ import pytest
 
 from appliance.audio.phrases import Phrases
 from appliance.rpc import appliance_pb2 as pb
-from tests.patience import PATIENCE_S
+from tests.harness.patience import PATIENCE_S
 from tests.rpc.conftest import Box, read, refused, request, sentences, start
 from tests.rpc.test_listen import Player, audio_of, listening, plain
 from tests.rpc.test_queue import Moderator, moderator, on, overlay

@@ -11,7 +11,7 @@ from appliance.audio.phrases import Phrases
 from appliance.config import AudioConfig
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from tests.daemons import SPEECH
+from tests.harness.daemons import SPEECH
 from tests.harness.engine import samples_of
 from tests.harness.segments import RATE_HZ
 from tests.rpc.conftest import Box, request

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from appliance.rpc.status import TABLE, reason_of
-from tests.daemons import finished
+from tests.harness.daemons import finished
 from tests.interop.environments import node_modules
 from tests.rpc.conftest import Box
 

@@ -34,8 +34,8 @@ from appliance.voices.prompts import Prompts
 from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
 from tests.harness.engine import samples_of
+from tests.harness.patience import PATIENCE_S
 from tests.harness.segments import segment
-from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, connection, refusal, refused, speech_wav
 
 

@@ -26,8 +26,8 @@ from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.call import SynthesisCall
 from appliance.rpc.requests import RequestDefaults, ways_of
 from tests.harness.engine import Device, FakeEngine
+from tests.harness.patience import PATIENCE_S, scaled
 from tests.harness.segments import segment
-from tests.patience import PATIENCE_S, scaled
 from tests.rpc.conftest import (
     SMALL_WINDOW,
     Box,

@@ -32,7 +32,7 @@ from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import server as module
 from appliance.rpc.callers import Callers
 from appliance.rpc.server import SERVICES, listen
-from tests.patience import PATIENCE_S, scaled, until
+from tests.harness.patience import PATIENCE_S, scaled, until
 from tests.rpc.conftest import Box, refused, request
 
 HEALTH = health_pb2.HealthCheckResponse

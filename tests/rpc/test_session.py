@@ -20,8 +20,8 @@ from appliance.rpc.session import MAX_WAITING
 from appliance.text.sayable import FrontEnd
 from appliance.voices.records import Place
 from tests.harness.engine import samples_of
+from tests.harness.patience import PATIENCE_S, scaled
 from tests.harness.segments import segment
-from tests.patience import PATIENCE_S, scaled
 from tests.rpc.conftest import Box, refused, request, speech_wav, start
 from tests.rpc.test_synthesizer import Stub
 

@@ -20,7 +20,7 @@ from appliance.errors import (
     ResourceExhausted,
 )
 from appliance.rpc.status import TABLE, rule_for, to_status
-from tests.patience import PATIENCE_S, scaled
+from tests.harness.patience import PATIENCE_S, scaled
 from tests.rpc.conftest import Box, read, refused, reply_of, request, start
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ApplianceError)]

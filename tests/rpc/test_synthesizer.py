@@ -24,8 +24,8 @@ from appliance.request import FloatArray, RequestCounts, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from tests.harness.engine import samples_of
+from tests.harness.patience import PATIENCE_S
 from tests.harness.segments import segment
-from tests.patience import PATIENCE_S
 from tests.rpc.conftest import (
     SMALL_WINDOW,
     Box,

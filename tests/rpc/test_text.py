@@ -14,7 +14,7 @@ from appliance.request import Direction
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import request_of
 from appliance.text.sayable import NOTHING, FrontEnd
-from tests.daemons import ROOT
+from tests.harness.daemons import ROOT
 from tests.rpc.conftest import Box, refused, request
 from tests.rpc.test_session import configure, session
 from tests.rpc.test_synthesizer import Stub

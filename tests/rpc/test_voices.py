@@ -18,7 +18,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.voices import UPLOAD_THREADS, UPLOADS_WAITING
 from appliance.voices.records import Place, Voice
-from tests.patience import PATIENCE_S
+from tests.harness.patience import PATIENCE_S
 from tests.rpc.conftest import Box, refusal, refused, reply_of, request, speech_wav
 
 Stub = appliance_pb2_grpc.VoicesStub

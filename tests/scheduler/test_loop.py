@@ -18,9 +18,9 @@ from appliance.request import FloatArray, PassedOver, Priority, RequestCounts, S
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.loop import HORIZON_S, Scheduler
 from tests.harness.engine import CALL_S, EVEN, FakeEngine, raising, samples_of
+from tests.harness.patience import PATIENCE_S, scaled, until
 from tests.harness.scheduler import Bench
 from tests.harness.segments import pieces
-from tests.patience import PATIENCE_S, scaled, until
 
 SPOKEN = SegmentAudio
 

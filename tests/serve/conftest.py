@@ -13,7 +13,7 @@ import pytest
 
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
-from tests.daemons import BUNDLE, Shared, sharing
+from tests.harness.daemons import BUNDLE, Shared, sharing
 
 MARKED = {"watermark": str(BUNDLE.with_name("watermark"))}
 

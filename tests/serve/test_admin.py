@@ -17,8 +17,8 @@ from appliance.client import CallFailed, Client, Operator
 from appliance.config import USUAL_NFE
 from appliance.contract import bundle as contract
 from appliance.contract.sampler import Sampler
-from tests.daemons import BUNDLE, Running, shared
-from tests.patience import PATIENCE_S
+from tests.harness.daemons import BUNDLE, Running, shared
+from tests.harness.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

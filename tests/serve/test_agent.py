@@ -12,8 +12,8 @@ import pytest
 from appliance import cli
 from appliance.client import CallFailed, Client, Header
 from appliance.serve.probes import AgentServer, agent_line
-from tests.daemons import Running, free_port, running
-from tests.patience import PATIENCE_S
+from tests.harness.daemons import Running, free_port, running
+from tests.harness.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

@@ -16,10 +16,10 @@ import pytest
 from appliance.access import token_file
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc as rpc
-from tests.benchmarks import attack
-from tests.benchmarks.attack import Victim, attacked, memory, suffer
-from tests.daemons import BUNDLE, Running
-from tests.patience import PATIENCE_S
+from tests.harness import attack
+from tests.harness.attack import Victim, attacked, memory, suffer
+from tests.harness.daemons import BUNDLE, Running
+from tests.harness.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -48,7 +48,7 @@ class Box(NamedTuple):
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     folder = tmp_path_factory.mktemp("budget")
-    with attacked(folder, BUNDLE, module="tests.stopwatch") as (daemon, bot, victim):
+    with attacked(folder, BUNDLE, module="tests.harness.stopwatch") as (daemon, bot, victim):
         said, before, ready = victim.speak(seed=3), memory(daemon), len(daemon.lines)
         victim.until(iter([False] * 5 * LINES + [True]).__next__)
         yield Box(daemon, bot, victim, said, before, max(stops_ms(daemon, ready), default=0.0))

@@ -20,7 +20,7 @@ from appliance.rpc.speech import Speech
 from appliance.serve import changes
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import open_store
-from tests.daemons import BUNDLE
+from tests.harness.daemons import BUNDLE
 from tests.harness.engine import FakeEngine
 
 

@@ -19,10 +19,10 @@ from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.rpc import appliance_pb2 as pb
 from appliance.serve.clockwatch import STATES, ClockWatch
-from tests.box.boxes import quick
-from tests.daemons import Running, running
-from tests.fakes.jetson import Jetson
-from tests.patience import PATIENCE_S, until
+from tests.fakes.jetson.board import Jetson
+from tests.harness.boxes import quick
+from tests.harness.daemons import Running, running
+from tests.harness.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

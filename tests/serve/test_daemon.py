@@ -35,7 +35,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.serve import daemon
 from appliance.serve.notify import Notifier
-from tests.daemons import (
+from tests.harness.daemons import (
     BUNDLE,
     ROOT,
     Program,
@@ -48,7 +48,7 @@ from tests.daemons import (
     start,
     write_config,
 )
-from tests.patience import PATIENCE_S, until
+from tests.harness.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from appliance.client import CallFailed, Client, Piece, UtteranceAudio
-from tests.daemons import DEMO, SPEECH, Running, resident, running
-from tests.patience import PATIENCE_S, until
+from tests.harness.daemons import DEMO, SPEECH, Running, resident, running
+from tests.harness.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

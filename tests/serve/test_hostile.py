@@ -29,9 +29,9 @@ from appliance import config
 from appliance.contract import bundle
 from appliance.errors import BundleError, ConfigError
 from appliance.rpc import appliance_pb2 as pb
-from tests.daemons import BUNDLE, ROOT, Running, Shared
-from tests.mutations import ODD_YAML, SEED, Tally, many, mutated, mutated_yaml
-from tests.patience import PATIENCE_S
+from tests.harness.daemons import BUNDLE, ROOT, Running, Shared
+from tests.harness.mutations import ODD_YAML, SEED, Tally, many, mutated, mutated_yaml
+from tests.harness.patience import PATIENCE_S
 from tests.rpc.conftest import details_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]

@@ -22,9 +22,9 @@ from appliance.request import PassedOver, RequestCounts, Timings
 from appliance.serve import probes
 from appliance.serve.metrics import Metrics
 from appliance.serve.probes import MAX_CONNECTIONS, MetricsServer
-from tests.fakes.jetson import Clock, Jetson
+from tests.fakes.jetson.board import Clock, Jetson
 from tests.harness.engine import FakeEngine
-from tests.patience import PATIENCE_S, until
+from tests.harness.patience import PATIENCE_S, until
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:

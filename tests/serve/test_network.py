@@ -11,8 +11,8 @@ from appliance.errors import AddressInUse, AddressNotOurs, cannot_listen
 from appliance.serve.daemon import Exit, main
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
-from tests.daemons import write_config
-from tests.fakes.jetson import Clock
+from tests.fakes.jetson.board import Clock
+from tests.harness.daemons import write_config
 
 ELSEWHERE = "192.0.2.1:50051"
 """RFC 5737: no machine's."""

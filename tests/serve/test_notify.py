@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from appliance.serve.notify import Notifier
-from tests.patience import PATIENCE_S
+from tests.harness.patience import PATIENCE_S
 
 
 @pytest.fixture(params=["path", "abstract"])

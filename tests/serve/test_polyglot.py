@@ -12,10 +12,10 @@ import pytest
 from appliance.client import AsyncClient, CallFailed, Client, End, Header
 from appliance.serve import daemon
 from appliance.text import polyglot
-from tests.daemons import Running, Shared, reference_wav, shared, write_config
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.gateway.sockets import connected
-from tests.patience import PATIENCE_S, until
+from tests.harness.daemons import Running, Shared, reference_wav, shared, write_config
+from tests.harness.patience import PATIENCE_S, until
 from tests.serve.test_daemon import rewrite
 
 pytestmark = pytest.mark.slow

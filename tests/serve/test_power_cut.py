@@ -21,9 +21,9 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
-from tests.daemons import Running, reference_wav, running, store_in
+from tests.harness.daemons import Running, reference_wav, running, store_in
+from tests.harness.patience import PATIENCE_S
 from tests.harness.sounds import wav
-from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import lookups
-from tests.daemons import free_port, reference_wav, write_config
-from tests.patience import PATIENCE_S, until
+from tests.harness import network_spy
+from tests.harness.daemons import free_port, reference_wav, write_config
+from tests.harness.patience import PATIENCE_S, until
 
 REPORTS_FROM = (1, 30)
 MODEL = "appliance/demo/bundle/vocoder.onnx"
@@ -32,13 +32,13 @@ FETCH = (
 )
 REPORTS = tuple(map(int, importlib.metadata.version("onnxruntime").split(".")[:2])) >= REPORTS_FROM
 
-needs_network = pytest.mark.skipif(not lookups.possible(), reason=lookups.IMPOSSIBLE)
+needs_network = pytest.mark.skipif(not network_spy.possible(), reason=network_spy.IMPOSSIBLE)
 reports = pytest.mark.skipif(not REPORTS, reason="this ONNX Runtime reports nothing")
 
 
 def run(code: str, home: Path) -> str:
     """Run Python code as a new user; return what it prints."""
-    command, environment = [sys.executable, "-c", code], lookups.environment(home)
+    command, environment = [sys.executable, "-c", code], network_spy.environment(home)
     return subprocess.check_output(command, env=environment, text=True, timeout=PATIENCE_S)
 
 
@@ -74,7 +74,7 @@ def test_the_hub_is_not_told_what_is_installed(module: str, told: bool, tmp_path
 @needs_network
 def test_a_program_that_asks_is_seen(tmp_path: Path) -> None:
     """The control of the test below."""
-    process = lookups.start(seen := tmp_path / "seen", ["-c", ASKS], lookups.environment(tmp_path))
+    process = network_spy.start(seen := tmp_path / "seen", ["-c", ASKS], network_spy.environment(tmp_path))
     asked = {"a-name.example", "192.0.2.1", "2001:db8::1"}
     until(lambda: asked <= {*seen.read_text().split()}, seen.read_text)
     process.wait(PATIENCE_S)
@@ -90,12 +90,12 @@ def test_daemon_gateway_commands_and_metrics_ask_nobody(tmp_path: Path) -> None:
     server: dict[str, Any] = yaml.safe_load(config.read_text())["server"]
     (tmp_path / "ann.wav").write_bytes(reference_wav())
     seen, log = tmp_path / "daemon.seen", tmp_path / "daemon.log"
-    environment = lookups.environment(tmp_path)
-    daemon = lookups.start(seen, ["-m", "appliance", "serve", "--config", str(config)], environment)
+    environment = network_spy.environment(tmp_path)
+    daemon = network_spy.start(seen, ["-m", "appliance", "serve", "--config", str(config)], environment)
     started = [daemon]
 
     def beside(*command: object) -> subprocess.Popen[bytes]:
-        python = [*lookups.BESIDE, str(daemon.pid), "--", sys.executable, *map(str, command)]
+        python = [*network_spy.BESIDE, str(daemon.pid), "--", sys.executable, *map(str, command)]
         started.append(subprocess.Popen(python, env=environment, stderr=subprocess.DEVNULL))
         return started[-1]
 
@@ -105,7 +105,7 @@ def test_daemon_gateway_commands_and_metrics_ask_nobody(tmp_path: Path) -> None:
         until(lambda: "ready on" in log.read_text(), log.read_text)
         control = tmp_path / "control.seen"
         plain = ["-c", f"{PLAIN}; import time; time.sleep({PATIENCE_S})"]
-        started.append(lookups.start(control, plain, environment))
+        started.append(network_spy.start(control, plain, environment))
         beside(*appliance, "gateway", "--config", config)
         address = ("--address", server["listen"])
         voice = (*appliance, "voices", "add", "ann", tmp_path / "ann.wav", "--transcript", "Ha ha.", *address)

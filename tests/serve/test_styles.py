@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from appliance.client import Client, Header, Piece
-from tests.daemons import Shared, reference_wav
-from tests.patience import PATIENCE_S
+from tests.harness.daemons import Shared, reference_wav
+from tests.harness.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

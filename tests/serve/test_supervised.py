@@ -24,9 +24,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.rpc import appliance_pb2 as pb
 from appliance.serve.daemon import Exit
-from tests.daemons import BUNDLE, Running, finished, followed, start, write_config
-from tests.fakes.jetson import Jetson
-from tests.patience import PATIENCE_S, scaled, until
+from tests.fakes.jetson.board import Jetson
+from tests.harness.daemons import BUNDLE, Running, finished, followed, start, write_config
+from tests.harness.patience import PATIENCE_S, scaled, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -96,7 +96,7 @@ def supervised(
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(address)
         process = start(
-            *("-X", "faulthandler", "-m", "tests.wedging", folder, path),
+            *("-X", "faulthandler", "-m", "tests.harness.wedging", folder, path),
             within=within,
             NOTIFY_SOCKET=address,
             WATCHDOG_USEC=f"{WATCHDOG_S * 1e6:.0f}",

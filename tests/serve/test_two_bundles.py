@@ -14,9 +14,9 @@ import yaml
 from appliance.client import AsyncClient, Client, Header, Piece
 from appliance.contract import bundle
 from appliance.serve import daemon
-from tests.daemons import BUNDLE, Running, Shared, reference_wav, running, write_config
 from tests.gateway.test_wyoming import event, wyoming_of
-from tests.patience import PATIENCE_S
+from tests.harness.daemons import BUNDLE, Running, Shared, reference_wav, running, write_config
+from tests.harness.patience import PATIENCE_S
 from tests.serve.conftest import MARKED, other_bundle
 from tests.serve.test_daemon import rewrite
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from appliance.client import AsyncClient, Client, Header, Piece
-from tests.daemons import Shared, reference_wav
-from tests.patience import PATIENCE_S
+from tests.harness.daemons import Shared, reference_wav
+from tests.harness.patience import PATIENCE_S
 from tests.serve.test_styles import pieces
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from appliance.client import Client
 from appliance.engine.watermark import Watermark
 from appliance.errors import Exit
 from appliance.serve import daemon
-from tests.daemons import ROOT, Shared, write_config
+from tests.harness.daemons import ROOT, Shared, write_config
 from tests.serve.test_daemon import rewrite
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]

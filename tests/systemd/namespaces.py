@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import until
+from tests.harness.patience import until
 
 SYSTEMD = Path("/usr/lib/systemd/systemd")
 CGROUPS = next(

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.patience import PATIENCE_S
+from tests.harness.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = ROOT / "systemd"

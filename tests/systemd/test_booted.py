@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S, until
+from tests.harness.patience import PATIENCE_S, until
 from tests.systemd.namespaces import NEEDS_SYSTEMD, SYSTEMD, booting
 from tests.systemd.staging import SOURCE, SYSTEM_UNITS
 

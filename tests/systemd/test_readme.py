@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from appliance.engine.cases import FEMALE
-from tests.daemons import Running, Shared, reference_wav
 from tests.debian.made import UNPACKED_PYTHON, needs_dpkg, package, run
-from tests.fakes.jetson import Jetson
-from tests.patience import PATIENCE_S
+from tests.fakes.jetson.board import Jetson
+from tests.harness.daemons import Running, Shared, reference_wav
+from tests.harness.patience import PATIENCE_S
 from tests.systemd.page import IN_THE_CHROOT, INSTALL, in_blocks, in_text
 
 ROOT = Path(__file__).resolve().parents[2]

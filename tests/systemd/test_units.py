@@ -18,7 +18,7 @@ from appliance.serve import daemon
 from appliance.serve.notify import Notifier
 from appliance.serve.supervision import SILENCE_S, Supervision
 from scripts.debian.package import COMMANDS, OPTIONAL
-from tests.patience import PATIENCE_S
+from tests.harness.patience import PATIENCE_S
 from tests.systemd.staging import ENABLED, ROOT, SOURCE, Staged, stage, unit_names, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.harness.patience import PATIENCE_S
 from tests.systemd.staging import SOURCE
 
 pytestmark = [

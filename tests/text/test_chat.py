@@ -21,7 +21,7 @@ from appliance.text.normalise import normalise
 from appliance.text.sayable import FrontEnd
 from appliance.text.tokens.chinese import pinyin
 from appliance.text.tokens.tokenizers import says
-from tests.daemons import ROOT
+from tests.harness.daemons import ROOT
 
 LINES = [
     json.loads(line) for line in Path(__file__).with_name("chat_lines.jsonl").read_text("utf-8").splitlines()

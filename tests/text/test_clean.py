@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from appliance.errors import InvalidRequest
 from appliance.text.normalise import clean, normalise
-from tests.contract.golden import generate
+from tests.oracle.golden import generate
 
 
 def test_ordinary_lines_pass_unchanged():

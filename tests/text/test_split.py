@@ -21,8 +21,8 @@ from appliance.text.pieces.split import (
     cut_to_fit,
     split_low_latency,
 )
-from tests import upstream
-from tests.contract.golden import generate
+from tests.oracle import upstream
+from tests.oracle.golden import generate
 
 WHOLE = re.compile(r"(?:https?://|www\.)[!-~]+|\d+(?:[.,:]\d+)*")
 WORDS = st.sampled_from(

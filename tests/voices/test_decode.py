@@ -18,8 +18,8 @@ from appliance.errors import InvalidReference
 from appliance.voices import decode as decode_module
 from appliance.voices.decode import decode
 from appliance.voices.reference import prepare
+from tests.harness.patience import scaled
 from tests.harness.sounds import burst, to_file
-from tests.patience import scaled
 
 pytestmark = pytest.mark.once
 

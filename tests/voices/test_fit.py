@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from appliance.voices.records import Place
-from tests.daemons import store_in
+from tests.harness.daemons import store_in
 from tests.harness.sounds import RATE_HZ, to_file
 
 RIGHT = "We are live every Monday at seven, so say hello."

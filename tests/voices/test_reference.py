@@ -15,8 +15,8 @@ from appliance.voices.decode import decode
 from appliance.voices.recording import Recording
 from appliance.voices.reference import prepare, resample, trim
 from appliance.voices.rules import F5, ZIPVOICE, ConditioningRule, complete_transcript
-from tests import upstream
 from tests.harness.sounds import RATE_HZ, burst, silence, to_file
+from tests.oracle import upstream
 
 pytestmark = pytest.mark.once
 

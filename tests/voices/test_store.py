@@ -32,7 +32,7 @@ from appliance.voices import store as voices
 from appliance.voices.records import NAME_RULE, Place
 from appliance.voices.rules import ZIPVOICE
 from appliance.voices.store import VoiceStore
-from tests.daemons import store_in
+from tests.harness.daemons import store_in
 from tests.harness.sounds import wav
 
 SPEC = MelSpec("vocos")

@@ -21,7 +21,7 @@ from appliance.errors import (
 from appliance.rpc.voices import voice_message
 from appliance.voices.records import Place
 from appliance.voices.store import MOST_STYLES, VoiceStore
-from tests.daemons import store_in
+from tests.harness.daemons import store_in
 from tests.harness.sounds import wav
 from tests.voices.test_store import edit
 

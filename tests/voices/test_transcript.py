@@ -12,7 +12,7 @@ from appliance.text.spelling import Spelling
 from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
 from appliance.voices.transcript import Reader
-from tests.daemons import reference_wav, store_in
+from tests.harness.daemons import reference_wav, store_in
 
 ENGLISH = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz.,!?'0123456789"))
 HINDI = "पानी पीने का समय हो गया है"

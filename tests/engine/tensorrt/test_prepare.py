@@ -31,12 +31,12 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.tensorrt import build, gate, prepare
 from appliance.engine.tensorrt.trt import TrtBackend
 from appliance.errors import BundleError, EngineFault, Interrupted, StorageError
-from tests.daemons import ROOT, write_config
 from tests.engine.lanes import BATCHED, changed, relative, segment, solo
-from tests.fakes.gpu import installed
-from tests.fakes.gpu.device import Device
-from tests.fakes.gpu.tensorrt import TensorRT
-from tests.patience import PATIENCE_S
+from tests.fakes.nvidia import installed
+from tests.fakes.nvidia.device import Device
+from tests.fakes.nvidia.tensorrt import TensorRT
+from tests.harness.daemons import ROOT, write_config
+from tests.harness.patience import PATIENCE_S
 
 # On one Python: what is built and compared is no matter of its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -410,7 +410,7 @@ def test_an_engine_that_is_refused_is_removed(made: Bundle, prepared: Path, engi
 ])  # fmt: skip
 def test_killed_at_any_stage_the_next_start_is_whole(made: Bundle, engines: Path, line: str) -> None:
     """Kills while a file is written are in test_trt.py."""
-    command = [sys.executable, "-u", "-m", "tests.fakes.gpu", "prepare"]
+    command = [sys.executable, "-u", "-m", "tests.fakes.nvidia", "prepare"]
     settings = {"backend": "tensorrt", "cache": engines, "threads": 1}
     for setting in (f"bundle.path={made.folder}", *(f"engine.{name}={of}" for name, of in settings.items())):
         command += ["--set", setting]
@@ -501,7 +501,7 @@ def test_a_daemon_that_is_stopped_while_building_ends_well(
     made: Bundle, engines: Path, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path, made.folder, engine={"backend": "tensorrt", "cache": str(engines)})
-    command = [sys.executable, "-m", "tests.fakes.gpu", "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "tests.fakes.nvidia", "serve", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as daemon:
         assert daemon.stderr is not None
         for line in daemon.stderr:

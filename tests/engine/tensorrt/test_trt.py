@@ -41,10 +41,10 @@ from tests.engine.lanes import (
     solo,
     staggered,
 )
-from tests.fakes.gpu import installed, open_trt_on, tensorrt
-from tests.fakes.gpu.device import Device
-from tests.fakes.gpu.tensorrt import TensorRT
-from tests.patience import PATIENCE_S
+from tests.fakes.nvidia import installed, open_trt_on, tensorrt
+from tests.fakes.nvidia.device import Device
+from tests.fakes.nvidia.tensorrt import TensorRT
+from tests.harness.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -462,7 +462,7 @@ import os, signal, sys
 from pathlib import Path
 from appliance.contract import bundle
 from tests.engine.tensorrt.test_trt import Bench
-from tests.fakes.gpu.device import Device
+from tests.fakes.nvidia.device import Device
 
 what, count = sys.argv[1], int(sys.argv[2])
 real, calls = getattr(os, what), 0

@@ -19,7 +19,7 @@ from appliance.errors import BundleError
 from tests.engine import bindings
 from tests.engine.lanes import Padded
 from tests.export import plan
-from tests.fakes.gpu import cudart
+from tests.fakes.nvidia import cudart
 
 # Of the bindings themselves, and of timing caches, which TensorRT-RTX takes and leaves empty.
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore::DeprecationWarning")]

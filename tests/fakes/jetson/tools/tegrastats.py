@@ -1,0 +1,23 @@
+"""tegrastats: again and again the line that a real one printed, until it is ended.
+
+Option: --interval MILLISECONDS. Of JetPack 6 no whole line is known: it prints that of JetPack 7.
+"""
+
+from __future__ import annotations
+
+import time
+
+from tests.fakes.jetson.machine import Machine, captured
+
+ABANDONED_S = 60.0
+"""A real one runs for ever; ours, when a test has forgotten it, does not."""
+
+
+def main(arguments: list[str], machine: Machine) -> int:
+    machine.log("tegrastats", arguments)
+    options = dict(zip(arguments, [*arguments[1:], ""], strict=True))
+    end = time.monotonic() + ABANDONED_S
+    while time.monotonic() < end:
+        print(*captured(f"tegrastats-jp{5 if machine.profile.jetpack == 5 else 7}"), flush=True)
+        time.sleep(int(options.get("--interval", 1000)) / 1000)
+    return 0

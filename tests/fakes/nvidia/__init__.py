@@ -1,0 +1,61 @@
+"""An NVIDIA device in host memory; see README.md."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from appliance.engine.ort_cuda import OrtCudaBackend
+from appliance.engine.tensorrt.trt import TrtBackend
+from tests.fakes.nvidia import cudart, onnxruntime_gpu, tensorrt
+from tests.fakes.nvidia.device import Device
+
+
+@contextmanager
+def installed(
+    device: Device, trt: tensorrt.TensorRT | None = None
+) -> Iterator[tuple[cudart.Runtime, onnxruntime_gpu.Runtime]]:
+    """The fake runtimes of a device in the place of cuda-python's, ONNX Runtime's and TensorRT's modules.
+
+    TensorRT is not installed where `trt` is None.
+    """
+    runtimes = cudart.Runtime(device), onnxruntime_gpu.Runtime(device)
+    bindings: Any = types.ModuleType("cuda.bindings")
+    bindings.runtime = runtimes[0]
+    cuda: Any = types.ModuleType("cuda")
+    cuda.bindings = bindings
+    modules: dict[str, Any] = {
+        "cuda": cuda,
+        "cuda.bindings": bindings,
+        "cuda.bindings.runtime": runtimes[0],
+        "onnxruntime": runtimes[1],
+        "tensorrt": trt,
+    }
+    # patch.dict would drop, on exit, every module that was imported meanwhile.
+    before = {name: sys.modules[name] for name in modules if name in sys.modules}
+    sys.modules.update(modules)
+    try:
+        yield runtimes
+    finally:
+        for name in modules:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+
+
+def open_on(device: Device) -> OrtCudaBackend:
+    with installed(device):
+        return OrtCudaBackend()
+
+
+def open_trt_on(
+    device: Device, engines: Path, max_batch: int | None = None, trt: tensorrt.TensorRT | None = None
+) -> TrtBackend:
+    """The TensorRT backend on a fake device, with its engines in a folder."""
+    with installed(device, trt or tensorrt.TensorRT(device)):
+        backend = TrtBackend(engines)
+    backend.max_batch = backend.max_batch if max_batch is None else max_batch
+    return backend

@@ -1,0 +1,350 @@
+"""Attacks by a caller with the role `speak`, and another who speaks meanwhile; tests/serve/test_budget.py."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from appliance.access import token_file
+from appliance.client import Client, Credentials, Options, Piece
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc as rpc
+from tests.harness.daemons import ROOT, SPEECH, Running, running
+from tests.harness.patience import PATIENCE_S
+
+WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
+"""Options of a reader that takes no more than it must."""
+LONG = "This is a long story about a very long river. " * 20
+PAUSE_S = 0.75
+"""Between two requests of the one who is disturbed."""
+
+
+@dataclass
+class Bot:
+    """A caller with a token; every channel is a connection of its own."""
+
+    address: str
+    token: str
+    open: list[Any] = field(default_factory=list)
+    """Connections."""
+    held: list[Any] = field(default_factory=list)
+    """Calls that are left open."""
+
+    def channel(self, *options: tuple[str, int]) -> grpc.Channel:
+        own = ("grpc.use_local_subchannel_pool", 1)
+        channel = grpc.insecure_channel(self.address, options=(own, *options))
+        self.open.append(channel)
+        return channel
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+    def call(self, act: Callable[[], Any]) -> bool:
+        """True if it was answered."""
+        try:
+            act()
+        except grpc.RpcError:
+            return False
+        return True
+
+    def raw(self, method: str, message: bytes) -> None:
+        """A call with these bytes for a message."""
+        call = self.channel().unary_unary(f"/appliance.v1.{method}")
+        self.call(lambda: call(message, metadata=self.metadata, timeout=PATIENCE_S))
+
+    def close(self) -> None:
+        for call in self.held:
+            call.cancel()
+        for connection in self.open:
+            connection.close()
+        self.held.clear()
+        self.open.clear()
+
+
+def speech(text: str = "Spam, lovely spam.", **fields: Any) -> pb.SynthesizeRequest:
+    return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "playout": pb.OVERLAP, **fields})
+
+
+Stop = threading.Event
+
+
+def names(bot: Bot, stop: Stop) -> None:
+    """500 names, each time others."""
+    stub, number = rpc.SynthesizerStub(bot.channel()), 0
+    while not stop.is_set():
+        number += 1
+        words = {f"user{number}x{i:04d}": "you" for i in range(500)}
+        message = speech("Hi.", nfe_steps=4, pronunciations=words)
+        bot.call(lambda: stub.Synthesize(message, metadata=bot.metadata, timeout=PATIENCE_S))  # noqa: B023
+
+
+def large(bot: Bot, stop: Stop) -> None:
+    """A spelling of 15 MiB, millions of fields, as many words of a dictionary, a long text."""
+    spelling = speech(pronunciations={"x": "y" * (15 << 20)}).SerializeToString()
+    fields = b"\x0a\x00" * (7 << 20)
+    words = b"".join(b"\x82\x01\x08\x0a\x04" + struct.pack(">I", n) + b"\x12\x00" for n in range(1 << 17))
+    text = speech("word, " * 680).SerializeToString()
+    while not stop.is_set():
+        for message in (spelling, fields, words, words[: 60 << 10], text):
+            bot.raw("Synthesizer/Synthesize", message)
+        bot.close()
+
+
+def unread(bot: Bot, stop: Stop) -> None:
+    """Whole replies of megabytes that are not read, on several connections."""
+    message = speech(LONG, seed=9, nfe_steps=4, audio_config={"sample_rate_hertz": 48_000})
+    while not stop.is_set():
+        for method in ("Synthesize", "StreamSynthesize"):
+            call = bot.channel(*WINDOW).unary_stream(
+                f"/appliance.v1.Synthesizer/{method}",
+                request_serializer=pb.SynthesizeRequest.SerializeToString,
+            )
+            bot.held += [call(message, metadata=bot.metadata) for _ in range(20)]
+        stop.wait(0.5)
+
+
+def unfinished(bot: Bot, stop: Stop) -> None:
+    """Messages whose last bytes never come: with the token, and without."""
+    for token in (bot.token, ""):
+        sender = Unfinished(bot.address, token, 80)
+        bot.open.append(sender)
+        threading.Thread(target=sender.send, args=(stop,), daemon=True).start()
+    stop.wait()
+
+
+def flushes(bot: Bot, stop: Stop) -> None:
+    """Sessions of utterances of one letter, without end, and one that is cancelled."""
+
+    def letters() -> Iterator[pb.SessionRequest]:
+        yield pb.SessionRequest(configure=pb.SynthesizeRequest(voice="ann", nfe_steps=4))
+        while not stop.is_set():
+            yield pb.SessionRequest(text="a")
+            yield pb.SessionRequest(flush=pb.Flush())
+
+    while not stop.is_set():
+        stub = rpc.SynthesizerStub(bot.channel(*WINDOW))
+        calls = [stub.Session(letters(), metadata=bot.metadata) for _ in range(4)]
+        stop.wait(1.0)
+        for call in calls:
+            call.cancel()
+
+
+def places(bot: Bot, stop: Stop) -> None:
+    """Every place to watch, to listen and to read."""
+    stub = rpc.QueueStub(bot.channel(*WINDOW))
+    while not stop.is_set():
+        bot.held += [stub.WatchQueue(pb.WatchQueueRequest(), metadata=bot.metadata) for _ in range(70)]
+        bot.held += [stub.Listen(pb.ListenRequest(), metadata=bot.metadata) for _ in range(70)]
+        for _ in range(50):
+            bot.call(lambda: stub.ListUtterances(pb.ListUtterancesRequest(), metadata=bot.metadata))
+        stop.wait(0.5)
+
+
+def flood(bot: Bot, stop: Stop) -> None:
+    """Twelve connections that ask without pause and ignore RetryInfo, without names and with new ones."""
+
+    def ask(which: int) -> None:
+        stub, number = rpc.SynthesizerStub(bot.channel()), 0
+        while not stop.is_set():
+            number += 1
+            named = {"channel": f"c{which}-{number}", "user_key": f"u{number}"} if which % 2 else {}
+            message = speech(priority=pb.REALTIME, **named)
+            if not bot.call(lambda: stub.Synthesize(message, metadata=bot.metadata, timeout=PATIENCE_S)):  # noqa: B023
+                stop.wait(0.02)
+
+    threads = [threading.Thread(target=ask, args=(which,), daemon=True) for which in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+ATTACKS = ("names", "large", "unread", "unfinished", "flushes", "places", "flood")
+"""Each goes on until it is told to stop, and may leave things open."""
+
+
+class Unfinished:
+    """HTTP/2 by hand: streams whose message of 15 MiB lacks its last bytes, within flow control."""
+
+    SIZE = 15 << 20
+
+    def __init__(self, address: str, token: str, streams: int) -> None:
+        host, port = address.split(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0))
+        self._room, self._initial, self._read = {0: 65_535}, 65_535, b""
+        self._left: dict[int, int] = {}
+        for number in range(1, 2 * streams, 2):
+            fields = {
+                ":method": "POST",
+                ":scheme": "http",
+                ":path": "/appliance.v1.Synthesizer/Synthesize",
+                ":authority": "box",
+                "content-type": "application/grpc",
+                "te": "trailers",
+                **({"authorization": f"Bearer {token}"} if token else {}),
+            }
+            self._socket.sendall(_frame(1, 4, number, b"".join(map(_field, fields, fields.values()))))
+            self._room[number], self._left[number] = self._initial, self.SIZE - 100
+            self._data(number, b"\0" + struct.pack(">I", self.SIZE))
+
+    def send(self, stop: Stop) -> None:
+        with contextlib.suppress(OSError):
+            while not stop.is_set():
+                for number in list(self._left):
+                    size = min(16_384, self._room[0], self._room[number], self._left[number])
+                    if size > 0:
+                        self._data(number, bytes(size))
+                        self._left[number] -= size
+                self._receive()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _data(self, number: int, body: bytes) -> None:
+        self._socket.sendall(_frame(0, 0, number, body))
+        self._room[0] -= len(body)
+        self._room[number] -= len(body)
+
+    def _receive(self) -> None:
+        self._socket.settimeout(0.02)
+        with contextlib.suppress(TimeoutError, socket.timeout):
+            self._read += self._socket.recv(1 << 16)
+        self._socket.settimeout(PATIENCE_S)
+        while len(self._read) >= 9 + (size := int.from_bytes(self._read[:3], "big")):
+            kind, flags, number = self._read[3], self._read[4], int.from_bytes(self._read[5:9], "big")
+            body, self._read = self._read[9 : 9 + size], self._read[9 + size :]
+            if kind == 8 and number in self._room:
+                self._room[number] += int.from_bytes(body, "big")
+            elif kind == 4 and not flags & 1:
+                self._socket.sendall(_frame(4, 1, 0))
+                for at in range(0, size, 6):
+                    if body[at : at + 2] == b"\0\4":
+                        then = int.from_bytes(body[at + 2 : at + 6], "big")
+                        for stream in self._left:
+                            self._room[stream] += then - self._initial
+                        self._initial = then
+            elif kind == 6 and not flags & 1:
+                self._socket.sendall(_frame(6, 1, 0, body))
+            elif kind in (1, 3):
+                self._left.pop(number, None)
+
+
+def _frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
+    return struct.pack(">I", len(body))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + body
+
+
+def _field(name: str, value: str) -> bytes:
+    """A literal header field, never indexed (RFC 7541, 6.2.3), shorter than 127 characters."""
+    return b"\x10" + b"".join(bytes((len(part),)) + part.encode() for part in (name, value))
+
+
+@dataclass
+class Victim:
+    client: Client
+    failed: list[str] = field(default_factory=list)
+
+    def speak(self, *, seed: int | None = None) -> bytes:
+        options: Options = {"user": "fan", "playout": "overlap", "seed": seed}
+        events = self.client.stream("Hello, I am new here.", "ann", **options)
+        return b"".join(event.data for event in events if isinstance(event, Piece))
+
+    def until(self, stop: Callable[[], bool]) -> None:
+        while not stop():
+            self._say()
+            time.sleep(PAUSE_S)
+
+    def _say(self) -> None:
+        """A line, once more when the daemon says that it has room: a busy machine is slower than its plan."""
+        for is_last in (False, True):
+            try:
+                self.speak()
+                return
+            except Exception as error:
+                wait_s = getattr(error, "retry_s", None)
+                if is_last or wait_s is None:
+                    self.failed.append(f"{type(error).__name__}: {error}")
+                    return
+                time.sleep(wait_s)
+
+
+@dataclass(frozen=True)
+class Effect:
+    growth_bytes: int
+    refused: int
+    """Lines of the other caller that were refused, and again when the daemon had said."""
+
+
+@contextlib.contextmanager
+def attacked(folder: Path, bundle: Path, **options: Any) -> Iterator[tuple[Running, str, Victim]]:
+    tokens = folder / "tokens.json"
+    bot, other = (token_file.add(tokens, name, [token_file.Role.SPEAK]) for name in ("bot", "other"))
+    voices = token_file.add(tokens, "voices", [token_file.Role.VOICES])
+    server = {"tokens": str(tokens), "write_timeout_s": 5.0}
+    with running(folder, speaks_from=bundle, server=server, **options) as daemon:
+        with Client(daemon.address, Credentials(token=voices)) as store:
+            text = SPEECH.with_suffix(".txt").read_text()
+            store.add_voice("ann", SPEECH.read_bytes(), text.strip(), consent_note="A test.")
+        with Client(daemon.address, Credentials(token=other)) as client:
+            yield daemon, bot, Victim(client)
+
+
+def memory(daemon: Running) -> int:
+    pages = Path(f"/proc/{daemon.process.pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextlib.contextmanager
+def attacking(attack: str, address: str, token: str) -> Iterator[None]:
+    """An attack by a process of its own, as from another machine."""
+    command = [sys.executable, "-m", "tests.harness.attack", attack, address, token]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        try:
+            yield
+        finally:
+            process.communicate()
+
+
+def attack_until_told(attack: str, address: str, token: str) -> None:
+    """Attack until the input ends: the process that `attacking` starts."""
+    os.nice(19)
+    bot, stop = Bot(address, token), threading.Event()
+    threading.Thread(target=globals()[attack], args=(bot, stop), daemon=True).start()
+    print("begun", flush=True)
+    sys.stdin.read()
+    stop.set()
+    bot.close()
+    os._exit(0)
+
+
+def suffer(daemon: Running, bot: str, victim: Victim, attack: str, lines: int) -> Effect:
+    before, most, turns = memory(daemon), 0, iter([False] * lines + [True])
+
+    def ended() -> bool:
+        nonlocal most
+        most = max(most, memory(daemon))
+        return next(turns)
+
+    refused = len(victim.failed)
+    with attacking(attack, daemon.address, bot):
+        victim.until(ended)
+    return Effect(most - before, len(victim.failed) - refused)
+
+
+if __name__ == "__main__":
+    attack_until_told(*sys.argv[1:])

@@ -1,0 +1,62 @@
+"""SIGKILL between two changes that a program makes on the disk: at the first, the second, and so on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.harness.daemons import ROOT
+from tests.harness.patience import PATIENCE_S
+
+CHANGES = {"ctypes.dlsym", "open"}
+CHANGES |= {f"os.{change}" for change in ("chmod", "chown", "mkdir", "remove", "rename", "rmdir", "symlink")}
+"""Audit events before a change on the disk; `ctypes.dlsym` comes before two names trade places."""
+
+
+def killed(number: int, run: Callable[[], None]) -> int:
+    """Run this in a fork that is killed before its n-th change on the disk; return waitpid's status."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    count = 0
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal count
+        if event not in CHANGES or (event == "open" and not _counts(arguments)):
+            return
+        count += 1
+        if count == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+    run()
+    os._exit(0)
+
+
+def _counts(arguments: tuple[Any, ...]) -> bool:
+    """True for a file opened for writing, or a folder opened to sync it."""
+    return bool(arguments[2] & (os.O_WRONLY | os.O_RDWR)) or os.path.isdir(arguments[0])
+
+
+def in_a_process_of_its_own(module: str, folder: Path, *arguments: str) -> Any:
+    """Return what `lives(folder, …)` of a test module returns.
+
+    A fork of pytest itself would have the locks of its threads without the threads.
+    """
+    code = (
+        f"import json, pathlib, sys; from tests.{module} import lives; "
+        "print(json.dumps(lives(pathlib.Path(sys.argv[1]), *sys.argv[2:])))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(folder), *arguments],
+        cwd=ROOT, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=5 * PATIENCE_S,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)

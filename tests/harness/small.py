@@ -1,0 +1,439 @@
+"""Small models in the official layouts, the bundles made of them, upstream's packages on the same files."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+import yaml
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from appliance.contract import bundle as contract
+from appliance.contract.bundle import Arch, Bundle, Precision
+from appliance.contract.sampler import Guidance, Sampler
+from appliance.durable import sha256
+from appliance.engine.cases import FEMALE, MALE
+from appliance.engine.engine import Synthesizer
+from appliance.engine.ort import OrtBackend
+from appliance.request import FloatArray, Segment
+from export import assemble
+from export.cli import main
+from export.families import family
+from export.graphs import to_onnx
+from export.model.bigvgan import fold, weight_norm_pairs
+from export.model.vocos import VocosConfig
+from export.proof import oracles, parity
+from export.proof.oracles import Case
+from tests.engine.lanes import Padded
+from tests.export.random_checkpoint import (
+    BIGVGAN_V2_24KHZ,
+    write_random,
+    write_random_bigvgan,
+    write_random_vocos,
+)
+from tests.harness import traces
+from tests.harness.kept import kept
+from tests.oracle import upstream
+
+MELS = 100
+MAX_FRAMES = 2304
+VOCABULARY = [" ", *"abcdefghijklmnopqrstuvwxyz", *"，。！？", "ni3", "hao3"]
+VOCOS = VocosConfig(mels=MELS, dim=32, intermediate_dim=64, layers=2, n_fft=1024, hop=256, padding="center")
+BIGVGAN = dataclasses.replace(
+    BIGVGAN_V2_24KHZ,
+    num_mels=80,
+    upsample_rates=(8, 8, 4),
+    upsample_kernel_sizes=(16, 16, 8),
+    upsample_initial_channel=32,
+    resblock_kernel_sizes=(3,),
+    resblock_dilation_sizes=((1, 3),),
+)
+WRITERS: dict[str, tuple[Callable[..., Path], Any]] = {
+    "vocos": (write_random_vocos, VOCOS),
+    "bigvgan": (write_random_bigvgan, BIGVGAN),
+}
+MELS_OF = {"vocos": MELS, "bigvgan": BIGVGAN.num_mels}
+
+V1 = Arch(dim=64, depth=2, heads=2, ff_mult=2, text_dim=48, conv_layers=1, dim_head=32)
+ARCHS: dict[str, Arch] = {
+    "v1": V1,
+    "v0": dataclasses.replace(V1, text_mask_padding=False, pe_attn_head=1),
+    "qk_norm": dataclasses.replace(V1, qk_norm="rms_norm"),
+    "long_skip": dataclasses.replace(V1, long_skip_connection=True),
+    "upsampling": dataclasses.replace(V1, text_embedding_average_upsampling=True),
+    "one_block": dataclasses.replace(V1, depth=1),
+    "no_convs": dataclasses.replace(V1, conv_layers=0),
+    "text_dim_of_mels": dataclasses.replace(V1, text_dim=MELS),
+    "qk_norm_long_skip_text_dim_of_mels": dataclasses.replace(
+        V1, depth=1, qk_norm="rms_norm", long_skip_connection=True, text_dim=MELS
+    ),
+}
+"""Each option alone, and options that act in different graphs together, to trace fewer of them."""
+TRACED = ("v1", "v0", "upsampling", "no_convs", "qk_norm_long_skip_text_dim_of_mels")
+"""What the default tests trace: every option, in five models, of which three differ in their step graphs."""
+ACCEPTED: dict[Precision, str] = {"int8-qdq": "random weights: 32 steps change little that 7 did not"}
+"""Why bundles of a precision are written that are beyond its bounds."""
+MEASURED = (
+    ("v0", "vocos", "fp32"),
+    *(("v1", "vocos", precision) for precision in ("fp16", "int8", "int8-qdq")),
+    # Float16 of these is compared with upstream's packages nowhere else.
+    (TRACED[-1], "bigvgan", "fp16"),
+)
+"""Bundles that pass the gate: one of each precision. The float32 graphs of the others are compared with
+upstream's packages in `test_matrix`, form by form."""
+BRIEFLY = MEASURED[2], MEASURED[4]
+"""Bundles of MEASURED whose gate has shorter readings."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """A model as its maker publishes it."""
+
+    family: Path
+    checkpoint: Path
+    vocab: Path
+    vocoder: str
+    vocoder_path: Path
+
+    def arguments(self) -> list[str]:
+        """The command line's `--family` to `--vocoder-path`."""
+        return [
+            *("--family", str(self.family)),
+            *("--checkpoint", str(self.checkpoint)),
+            *("--vocab", str(self.vocab)),
+            *("--vocoder", self.vocoder),
+            *("--vocoder-path", str(self.vocoder_path)),
+        ]
+
+
+def write_files(
+    folder: Path, arch: Arch, vocoder: str = "vocos", seed: int = 11, *, embeds_guidance: bool = False
+) -> Files:
+    """The model's files under `folder`; the same seed gives the same weights."""
+    mels = MELS_OF[vocoder]
+    write_random(folder, arch, VOCABULARY, seed, mels, embeds_guidance=embeds_guidance)
+    files = files_in(folder, vocoder)
+    write_vocoder(files.vocoder_path, vocoder, seed)
+    options = {**dataclasses.asdict(arch), "text_dim": None if arch.text_dim == mels else arch.text_dim}
+    mel_spec = {"mel_spec_type": vocoder, "n_mel_channels": mels}
+    model = {"name": "small", "arch": options, "mel_spec": mel_spec}
+    files.family.write_text(yaml.safe_dump({"model": model}))
+    return files
+
+
+def write_vocoder(folder: Path, kind: str, seed: int = 0, **changes: Any) -> Path:
+    """A vocoder as its maker publishes it, with changes of its configuration."""
+    write, config = WRITERS[kind]
+    return write(folder, dataclasses.replace(config, **changes), seed)
+
+
+def files_in(folder: Path, vocoder: str) -> Files:
+    """The model's files that `write_files` has written under `folder`."""
+    return Files(
+        folder / "family.yaml",
+        folder / "model.safetensors",
+        folder / "vocab.txt",
+        vocoder,
+        folder / vocoder,
+    )
+
+
+def sources(files: Files) -> assemble.Sources:
+    vocoder: Any = files.vocoder
+    return assemble.Sources(
+        family(str(files.family)),
+        files.checkpoint,
+        files.vocab,
+        vocoder,
+        files.vocoder_path,
+        weights_licence="Apache-2.0",
+        languages=("en", "zh"),
+    )
+
+
+def load(files: Files) -> assemble.Loaded:
+    """The exporter's sources."""
+    return assemble.load(sources(files))
+
+
+@dataclass(frozen=True)
+class BuiltBundle:
+    """Files and what the exporter made of them."""
+
+    arch: Arch
+    files: Files
+    bundle: Bundle
+
+    def engine(self, lanes: int = 1, variant: str | None = None) -> Synthesizer:
+        """On the CPU, at true lengths; its own variant where none is named."""
+        return Synthesizer(self.bundle, OrtBackend(1), lanes=lanes, variant=variant)
+
+    def padded(self, lanes: int = 1) -> Synthesizer:
+        """As a GPU runs the default variant."""
+        return Synthesizer(self.bundle, Padded(), lanes=lanes)
+
+
+def unmeasured(
+    loaded: assemble.Loaded, out: Path, precision: Precision = "fp32", max_frames: int = MAX_FRAMES
+) -> Bundle:
+    """The bundle `out`, without the gate."""
+    return assemble.build(loaded, precision, out, lambda _: parity.Report(precision), max_frames=max_frames)
+
+
+class Workshop:
+    """Makes each small bundle once, for all processes and runs on one source."""
+
+    def __init__(self) -> None:
+        upstream.dit_class()  # so that the gate measures against upstream's package too
+        versions = sys.version_info[:2], torch.__version__, onnx.__version__
+        builders = "tests.harness.small", "tests.export.zipvoice"
+        self._root = kept("workshop", builders, lambda folder, _: folder.mkdir(), versions, unused_s=7_200)
+        self._read: dict[str, Bundle] = {}
+
+    def bundle(self, name: str, write: Callable[[Path], object]) -> Bundle:
+        """The bundle that `write(folder)` has made as `folder/bundle`, now or before."""
+        if name not in self._read:
+            folder = self._root / name
+            with _locked(folder), self.reusing_traces():
+                if not (folder / "bundle").exists():
+                    write(folder)
+            self._read[name] = contract.read(folder / "bundle")
+        return self._read[name]
+
+    def make(self, name: str, vocoder: str = "vocos", precision: Precision = "fp32") -> BuiltBundle:
+        """The bundle of `ARCHS[name]`; those in `MEASURED` through the command line and its gate."""
+        key, arch = (name, vocoder, precision), ARCHS[name]
+
+        def write(folder: Path) -> None:
+            files, out = write_files(folder, arch, vocoder), folder / "bundle"
+            if key not in MEASURED:
+                unmeasured(load(files), out, precision)
+                return
+            accepted = ["--accept", ACCEPTED[precision]] if precision in ACCEPTED else []
+            with brief_gate() if key in BRIEFLY else nullcontext():
+                assert main([*bundle_command(files, out, precision), *accepted]) == 0
+
+        made = self.bundle("-".join(key), write)
+        return BuiltBundle(arch, files_in(made.folder.parent, vocoder), made)
+
+    def sampled(self, guidance: Guidance) -> BuiltBundle:
+        """The bundle of `ARCHS["v1"]` for one row a step; embedded, its weights take a strength."""
+
+        def write(folder: Path) -> None:
+            embeds = guidance == "embedded"
+            given = dataclasses.replace(
+                sources(write_files(folder, V1, embeds_guidance=embeds)),
+                sampler=Sampler(guidance=guidance),
+                defaults=contract.Defaults(guidance=2.0 * embeds),
+            )
+            unmeasured(assemble.load(given), folder / "bundle")
+
+        made = self.bundle(f"v1-vocos-{guidance}", write)
+        return BuiltBundle(V1, files_in(made.folder.parent, "vocos"), made)
+
+    @contextmanager
+    def reusing_traces(self) -> Iterator[None]:
+        """Have graphs of a known structure filled in place of traced."""
+        with pytest.MonkeyPatch.context() as patch:
+            if to_onnx.export is not traces.of:
+                patch.setattr(to_onnx, "export", traces.of)
+            yield
+
+
+_expected: dict[object, oracles.Expectations] = {}
+
+
+@contextmanager
+def brief_gate() -> Iterator[None]:
+    """The whole gate on shorter readings, whose expected results are computed once for the same weights."""
+    readings = ((FEMALE, 330), (MALE, 330))
+    compute = assemble.expectations
+
+    def once(loaded: assemble.Loaded, *given: Any, **named: Any) -> oracles.Expectations:
+        # But for graphs that are expected already, the fourth.
+        key = loaded.sources, sha256(loaded.sources.checkpoint), given[:3], *named.items()
+        if key not in _expected:
+            _expected[key] = compute(loaded, *given, **named)
+        return _expected[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assemble, "expectations", once)
+        patch.setattr(oracles, "expect", functools.partial(oracles.expect, readings=readings))
+        patch.setattr(parity, "READINGS", readings)
+        patch.setattr(oracles, "READINGS", readings)
+        yield
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock beside `path`, which other processes wait for."""
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def bundle_command(files: Files, out: Path, precision: Precision = "fp32") -> list[str]:
+    """Arguments of `python -m export` that make `out`."""
+    options = ["--precision", precision, "--max-frames", str(MAX_FRAMES), "--licence", "Apache-2.0"]
+    return ["bundle", *files.arguments(), *options, "--out", str(out)]
+
+
+# Upstream's packages on the same files
+
+
+def upstream_dit(arch: Arch, size: int, weights: Mapping[str, Tensor] | None = None, mels: int = MELS) -> Any:
+    """Upstream's DiT for a vocabulary of `size`, with those weights."""
+    options = dataclasses.asdict(arch) | ({"text_dim": None} if arch.text_dim == mels else {})
+    model = upstream.dit_class()(**options, mel_dim=mels, text_num_embeds=size)
+    if weights is not None:
+        model.load_state_dict(dict(weights))
+    return model.eval()
+
+
+def upstream_flow(files: Files, arch: Arch) -> Any:
+    """Upstream's CFM over its DiT, filled by upstream's own loader."""
+    mels = MELS_OF[files.vocoder]
+    size = len(files.vocab.read_text("utf-8").splitlines())
+    flow = upstream.cfm_class()(
+        transformer=upstream_dit(arch, size, mels=mels),
+        mel_spec_kwargs={"mel_spec_type": files.vocoder, "n_mel_channels": mels},
+    )
+    return upstream.infer_utils().load_checkpoint(flow, str(files.checkpoint), "cpu").eval()
+
+
+@torch.inference_mode()
+def upstream_rows(flow: Any, times: FloatArray) -> FloatArray:
+    """(K, 6·depth + 2, D): what upstream's linear layers make of each time; the final shift stands first."""
+    model = flow.transformer
+    seen = nn.functional.silu(model.time_embed(torch.from_numpy(times)))
+    blocks = [row for b in model.transformer_blocks for row in b.attn_norm.linear(seen).chunk(6, dim=1)]
+    scale, shift = model.norm_out.linear(seen).chunk(2, dim=1)
+    return torch.stack([*blocks, shift, scale], dim=1).numpy()
+
+
+@torch.inference_mode()
+def upstream_condition(flow: Any, given: Case) -> FloatArray:
+    """(2, N, D): upstream's input projection of latents that are zero, guided and unguided."""
+    model, ids = flow.transformer, torch.from_numpy(given.ids).long()[None]
+    nothing = torch.zeros(1, *given.noise.shape)
+    cond = nothing.clone()
+    cond[0, : len(given.cond)] = torch.from_numpy(given.cond)
+    rows = [
+        model.input_embed.proj(torch.cat([nothing, mel, model.text_embed(ids, given.frames, drop)], dim=-1))
+        for mel, drop in ((cond, False), (nothing, True))
+    ]
+    return torch.cat(rows).numpy()
+
+
+@torch.inference_mode()
+def upstream_velocity(flow: Any, given: Case, time: float) -> FloatArray:
+    """(N, M) guided velocity of the case's noise at `time`: c + (c − u)·guidance."""
+    cond = torch.zeros(1, *given.noise.shape)
+    cond[0, : len(given.cond)] = torch.from_numpy(given.cond)
+    guided, plain = flow.transformer(
+        x=torch.from_numpy(given.noise)[None],
+        cond=cond,
+        text=torch.from_numpy(given.ids).long()[None],
+        time=torch.tensor(time),
+        cfg_infer=True,
+    )
+    flow.transformer.clear_cache()
+    return (guided + (guided - plain) * given.guidance).numpy()  # type: ignore[no-any-return]
+
+
+def upstream_sample(flow: Any, given: Case, nfe: int) -> FloatArray:
+    """(N, M) `CFM.sample` of the case, its noise put in the place of the random numbers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "randn", lambda *_, **__: torch.from_numpy(given.noise.copy()))
+        mel, _ = flow.sample(
+            cond=torch.from_numpy(given.cond)[None],
+            text=torch.from_numpy(given.ids).long()[None],
+            duration=given.frames,
+            steps=nfe,
+            cfg_strength=given.guidance,
+            sway_sampling_coef=-1.0,
+        )
+    return mel[0].numpy()  # type: ignore[no-any-return]
+
+
+@torch.inference_mode()
+def upstream_wave(files: Files, log_mel: FloatArray) -> FloatArray:
+    """(samples,) that the vocoder's own package makes of (N, M)."""
+    mel = torch.from_numpy(log_mel).T[None]
+    model = _upstream_vocoder(files.vocoder_path)
+    wave: Tensor = model.decode(mel)[0] if files.vocoder == "vocos" else model(mel)[0, 0]
+    return wave.numpy()
+
+
+@cache
+def _upstream_vocoder(folder: Path) -> Any:
+    if (folder / "config.yaml").exists():
+        model = upstream.vocos_module().Vocos.from_hparams(str(folder / "config.yaml"))
+        model.load_state_dict(torch.load(folder / "pytorch_model.bin"))
+    else:
+        model = upstream.make_bigvgan(json.loads((folder / "config.json").read_text()))
+        model.load_state_dict(torch.load(folder / "bigvgan_generator.pt")["generator"])
+    return model.eval()
+
+
+def folded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict whose pairs of magnitude and direction are weights."""
+    pairs = weight_norm_pairs(state)
+    halves = {half for pair in pairs.values() for half in pair}
+    plain = {name: value for name, value in state.items() if name not in halves}
+    return plain | {name: fold(state[g], state[v]) for name, (g, v) in pairs.items()}
+
+
+# Graphs, cases and errors
+
+
+def run(path: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Outputs of an ONNX file on the CPU."""
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, dict(feed)), strict=True))
+
+
+def case(
+    frames: int,
+    *,
+    tokens: int = 0,
+    reference: int = 0,
+    guidance: float = 2.0,
+    seed: int = 5,
+    mels: int = MELS,
+) -> Case:
+    """Something to say; by default a third of it is reference and a seventh as many tokens as frames."""
+    rng = np.random.default_rng([seed, frames])
+    reference = reference or frames // 3
+    return Case(
+        cond=rng.normal(-4.0, 2.0, (reference, mels)).clip(-11.5, 3.0).astype(np.float32),
+        ids=rng.integers(0, len(VOCABULARY), tokens or max(frames // 7, 2), dtype=np.int32),
+        frames=frames,
+        noise=rng.standard_normal((frames, mels), dtype=np.float32),
+        guidance=guidance,
+    )
+
+
+def reply(engine: Synthesizer, given: Segment) -> FloatArray:
+    """(reply, M) log-mel of a segment that never shares a batch."""
+    lane = engine.open(given)
+    for _ in range(lane.steps_left):
+        engine.step([lane.id])
+    mel = engine.log_mel(lane.id)[len(given.reference_log_mel) :]
+    engine.close(lane.id)
+    return mel

@@ -1,0 +1,30 @@
+"""Judges and recordings; what is not installed or not there skips with its name."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+# The judges are torch through and through, and so are the teachers beside them.
+collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def panel():  # type: ignore[no-untyped-def]
+    from export.hearing import PACKAGES, missing
+    from tests.measure.quality.scoring import Panel
+
+    if absent := missing(set(PACKAGES) - {"pocketsphinx"}):
+        pytest.skip(f"judges not installed (scripts/requirements/quality.txt): {', '.join(absent)}")
+    return Panel()
+
+
+@pytest.fixture(scope="session")
+def aligner():  # type: ignore[no-untyped-def]
+    from export.hearing import missing
+    from tests.measure.quality import judges
+
+    if absent := missing(["pocketsphinx"]):
+        pytest.skip(f"judge not installed (scripts/requirements/quality.txt): {', '.join(absent)}")
+    return judges.Aligner()

