@@ -57,33 +57,73 @@ name_of() {
     echo "py${version/./}"
 }
 
+# stamp_of PYTHON LOCK...: prints the version and a hash of all that an installation depends on.
+stamp_of() {
+    local python=$1
+    shift
+    "$python" --version
+    (cd $locks && cat "${@/%/.txt}" ../lib.sh ../../pyproject.toml | sha256sum)
+}
+
 # ensure_env DIR PYTHON LOCK...: a virtual environment with those locks and, unless bare=true, this checkout installed.
-# torch comes first, if asked for. Locks with hashes are installed apart: pip would want one of every package. A stamp
-# of all that it depends on makes the second call instant.
+# A stamp makes the second call instant.
 ensure_env() {
-    local dir=$1 python=$2 stamp lock arguments=()
+    local dir=$1 python=$2 stamp
     shift 2
-    stamp=$("$python" --version; cd $locks && cat "${@/%/.txt}" ../lib.sh ../../pyproject.toml | sha256sum)
+    stamp=$(stamp_of "$python" "$@")
     [ "$(cat "$dir/.stamp" 2>/dev/null)" = "$stamp" ] && [ -x "$dir/bin/python" ] && return
     say "installing into $dir ($("$python" --version)): $*"
     [ "$(version_of "$dir/bin/python")" = "$(version_of "$python")" ] || "$python" -m venv --clear "$dir"
-    rm -f "$dir/.stamp"
+    rm -f "$dir"/.stamp*
+    install_locks "$dir" "$@"
+    [ "${bare-}" = true ] || install "$dir" --no-deps --editable .
+    echo "$stamp" > "$dir/.stamp"
+}
+
+# add_to DIR LOCK...: further locks, for an environment that ensure_env has made.
+add_to() {
+    local dir=$1 stamp
+    shift
+    stamp=$(stamp_of "$dir/bin/python" "$@")
+    [ "$(cat "$dir/.stamp-$1" 2>/dev/null)" = "$stamp" ] && return
+    say "installing into $dir: $*"
+    install_locks "$dir" "$@"
+    echo "$stamp" > "$dir/.stamp-$1"
+}
+
+# install_locks DIR LOCK...: torch comes first, if asked for. Locks with hashes are installed apart: pip would want
+# a hash of every package.
+install_locks() {
+    local dir=$1 lock arguments=()
+    shift
     for lock; do
         if [ "$lock" = torch ]; then
-            install "$dir" -r $locks/torch.txt -c $locks/device.txt -c $locks/export.txt
+            install_torch "$dir"
         elif grep -q -e --hash= $locks/$lock.txt; then
             install "$dir" --no-deps -r $locks/$lock.txt
         else
             arguments+=(-r "$locks/$lock.txt")
         fi
     done
-    install "$dir" --no-deps "${arguments[@]}"
-    [ "${bare-}" = true ] || install "$dir" --no-deps --editable .
-    echo "$stamp" > "$dir/.stamp"
+    [ ${#arguments[@]} = 0 ] || install "$dir" --no-deps "${arguments[@]}"
 }
 
-# The workshop's environment, .venv, with upstream's packages, judges and what builds engines ahead of time.
-ensure_workshop() { ensure_env .venv "$1" torch device dev export upstream quality tensorrt; }
+# install_torch DIR: a build for CPUs, if the index of such builds answers. PyPI's for Linux on x86 brings 3.4 GB of
+# CUDA, which no test calls.
+cpu_builds=https://download.pytorch.org/whl/cpu
+install_torch() {
+    local builds=()
+    answers "$1" $cpu_builds/torch/ && builds=(--extra-index-url $cpu_builds)
+    install "$1" ${builds[@]+"${builds[@]}"} -r $locks/torch.txt -c $locks/device.txt -c $locks/export.txt
+}
+
+# answers DIR URL: whether that page is there within five seconds.
+answers() {
+    "$1/bin/python" -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)' "$2" 2> /dev/null
+}
+
+# The workshop's environment, .venv, with upstream's packages.
+ensure_workshop() { ensure_env .venv "$1" torch device dev export upstream; }
 
 # Pure Python without a wheel. Where another package has none, pip names it, in place of compiling it for an hour.
 sdists=docopt,antlr4-python3-runtime,encodec

@@ -18,6 +18,7 @@ import pytest
 import tests.harness.patience  # noqa: F401 -- measures before workers start
 from tests.harness.guard import Guard
 
+pytest_plugins = ["tests.harness.budget"]
 ROOT = Path(__file__).resolve().parent.parent
 JETSON_RELEASE = Path("/etc/nv_tegra_release")
 CUDA_PROVIDER = "capi/libonnxruntime_providers_cuda.so"
@@ -159,8 +160,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in skips.items():
             if reason is not None and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
-    if "PYTEST_XDIST_WORKER" in os.environ:  # so that no process ends with the longest alone
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def _has_cuda_provider() -> bool:

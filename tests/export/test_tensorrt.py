@@ -33,6 +33,7 @@ from tests.export.random_checkpoint import write_random
 
 pytestmark = [
     pytest.mark.torch,
+    pytest.mark.tensorrt,
     pytest.mark.slow,
     # Of timing caches, which TensorRT-RTX takes and leaves empty.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -498,6 +498,7 @@ WIDER = 1.2
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of timing caches, which stay empty
+@pytest.mark.tensorrt
 def test_tensorrt_builds_every_graph(bundles: dict[str, Bundle]) -> None:
     bundle = bundles["distill"]
     layers = sum(TRACED.fm_decoder_num_layers)

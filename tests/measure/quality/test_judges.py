@@ -19,7 +19,12 @@ from tests.measure.quality.judges import Silence
 from tests.measure.quality.mouth import read_sound
 from tests.measure.quality.scoring import Panel, Reply, errors
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.judges,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
 SAID = {
     "town": (

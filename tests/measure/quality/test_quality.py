@@ -22,6 +22,7 @@ from tests.measure.quality.scoring import Panel, Reply, Scores, score
 
 pytestmark = [
     pytest.mark.torch,
+    pytest.mark.judges,
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]

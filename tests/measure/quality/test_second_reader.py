@@ -10,7 +10,7 @@ import pytest
 from tests.text.test_chat import front
 
 # The workshop has wetext.
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch, pytest.mark.judges, pytest.mark.slow]
 
 NUMBERS = [
     *(*range(23), 55, 99, 100, 101, 109, 110, 111, 119, 120, 200, 202, 220, 222, 999, 1_000, 1_001, 1_010),

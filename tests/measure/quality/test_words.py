@@ -16,7 +16,7 @@ from tests.harness.daemons import DEMO
 from tests.measure.quality.judges import Aligner
 from tests.measure.quality.mouth import Mouth, references_in
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch, pytest.mark.judges, pytest.mark.slow]
 
 LINES = Path(__file__).with_name("lines.txt")
 MAX_MEDIAN_S = 0.12

@@ -1,0 +1,124 @@
+"""What a run of the tests costs, and the most that it may cost.
+
+A process of pytest writes what its tests cost into the folder that F5_COSTS names.
+`python -m tests.harness.budget FOLDER` adds the costs up, and exits with 1 if one is over `MOST`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Costs = Mapping[str, Mapping[str, float]]
+"""`counts`: what was started. `tests`: processor seconds of each test, and of its children that have ended."""
+
+MOST = {"daemons": 40, "traces": 4}
+DEAREST_S = 8.0
+"""Processor seconds of a test, on a processor that takes `PROBE_S` for `PROBE`."""
+PROBE, PROBE_S = "import grpc, numpy, onnxruntime", 0.5
+NAMED = 10
+"""Tests that are printed."""
+
+counts: Counter[str] = Counter()
+tests: Counter[str] = Counter()
+
+
+def used_s(*whose: int) -> float:
+    usages = [resource.getrusage(who) for who in whose or (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _notice(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "subprocess.Popen" and not isinstance(arguments[1], (str, bytes, os.PathLike)):
+        counts["daemons"] += "serve" in arguments[1]
+
+
+def _count_traces() -> None:
+    """Count calls of torch's exporter, once a test has imported it."""
+    exporter = sys.modules.get("torch.onnx")
+    if exporter is None or hasattr(exporter, "uncounted"):
+        return
+    exporter.uncounted = exporter.export  # type: ignore[attr-defined]
+
+    def export(*arguments: Any, **options: Any) -> Any:
+        counts["traces"] += 1
+        return exporter.uncounted(*arguments, **options)  # type: ignore[attr-defined]
+
+    exporter.export = export  # type: ignore[attr-defined]
+
+
+def pytest_configure() -> None:
+    sys.addaudithook(_notice)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    _count_traces()
+    before = used_s()
+    try:
+        return (yield)
+    finally:
+        tests[item.nodeid] += used_s() - before
+
+
+def pytest_sessionfinish() -> None:
+    if folder := os.environ.get("F5_COSTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, f"{os.getpid()}.json").write_text(json.dumps({"counts": counts, "tests": tests}))
+
+
+def summed(processes: Sequence[Costs]) -> Costs:
+    """Return the costs of all processes together."""
+    together: dict[str, Counter[str]] = {"counts": Counter(), "tests": Counter()}
+    for costs in processes:
+        for kind, amounts in costs.items():
+            together[kind].update(amounts)  # type: ignore[arg-type]
+    return together
+
+
+def excesses(costs: Costs, slowness: float) -> list[str]:
+    """Return what is over its bound; the bound of a test is for a processor of slowness 1."""
+    over = [f"{n:.0f} {name}, at most {MOST[name]}" for name, n in costs["counts"].items() if n > MOST[name]]
+    bound_s = DEAREST_S * max(1.0, slowness)
+    tests = [
+        f"{name} takes {s:.1f} CPU s, at most {bound_s:.1f}"
+        for name, s in costs["tests"].items()
+        if s > bound_s
+    ]
+    return over + tests
+
+
+def slowness() -> float:
+    """Return the processor seconds of `PROBE` over those of the reference processor."""
+    used = []
+    for _ in range(2):  # the first reads the files
+        before = used_s(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", PROBE], check=True)
+        used.append(used_s(resource.RUSAGE_CHILDREN) - before)
+    return min(used) / PROBE_S
+
+
+def main(folder: Path) -> int:
+    costs = summed([json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))])
+    for name, s in sorted(costs["tests"].items(), key=lambda test: -test[1])[:NAMED]:
+        print(f"{s:6.1f} CPU s  {name}")
+    print(
+        f"{sum(costs['tests'].values()):6.1f} CPU s  all {len(costs['tests'])} tests; {dict(costs['counts'])}"
+    )
+    over = excesses(costs, slowness())
+    for line in over:
+        print(f"over budget: {line}", file=sys.stderr)
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
