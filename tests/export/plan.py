@@ -88,7 +88,9 @@ def require() -> None:
     """Skip the calling test where TensorRT-RTX is not installed (fail it with F5_REQUIRE_UPSTREAM=1)."""
     if importlib.util.find_spec(PACKAGE) is not None:
         return
-    reason = f"{PACKAGE} is not installed (scripts/requirements/tensorrt.txt; scripts/test installs it)"
+    reason = (
+        f"{PACKAGE} is not installed (scripts/requirements/tensorrt.txt; scripts/test --all cuda installs it)"
+    )
     if os.environ.get("F5_REQUIRE_UPSTREAM") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 Costs = Mapping[str, Mapping[str, float]]
-"""`counts`: what was started. `tests`: processor seconds of each test, and of its children that have ended."""
+"""`counts`: what was started. `tests`: processor seconds of each, with its children's that have ended."""
 
 MOST = {"daemons": 40, "traces": 4}
 DEAREST_S = 8.0
@@ -89,12 +89,8 @@ def excesses(costs: Costs, slowness: float) -> list[str]:
     """Return what is over its bound; the bound of a test is for a processor of slowness 1."""
     over = [f"{n:.0f} {name}, at most {MOST[name]}" for name, n in costs["counts"].items() if n > MOST[name]]
     bound_s = DEAREST_S * max(1.0, slowness)
-    tests = [
-        f"{name} takes {s:.1f} CPU s, at most {bound_s:.1f}"
-        for name, s in costs["tests"].items()
-        if s > bound_s
-    ]
-    return over + tests
+    dear = [(name, s) for name, s in costs["tests"].items() if s > bound_s]
+    return over + [f"{name} takes {s:.1f} CPU s, at most {bound_s:.1f}" for name, s in dear]
 
 
 def slowness() -> float:
