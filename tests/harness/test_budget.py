@@ -27,7 +27,7 @@ def test_daemons_and_the_seconds_of_children_are_counted(tmp_path: Path) -> None
     (tmp_path / "conftest.py").write_text(COUNTED)
     (tmp_path / "test_them.py").write_text("from conftest import *\n")
     environment = {**os.environ, "F5_COSTS": str(tmp_path / "costs"), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
     [written] = (tmp_path / "costs").iterdir()
     costs = json.loads(written.read_text())

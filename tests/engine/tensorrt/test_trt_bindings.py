@@ -190,6 +190,7 @@ def test_what_is_called_of_cuda_python_is_known_and_as_the_fake_has_it() -> None
 
 
 @pytest.mark.torch
+@pytest.mark.tensorrt
 @pytest.mark.parametrize("graph", [name for name in GRAPHS if name != "modulation"])
 def test_each_graph_is_built_in_all_its_profiles(rtx: Any, tiny: Bundle, graph: str) -> None:
     """And again with the timing cache of a first build."""
@@ -208,6 +209,7 @@ def source_of(bundle: Bundle, graph: str) -> build.EngineSource:
 
 
 @pytest.mark.torch
+@pytest.mark.tensorrt
 def test_what_cannot_be_parsed_or_built_is_named(rtx: Any, tiny: Bundle, tmp_path: Any) -> None:
     source, log = source_of(tiny, "update"), build.make_log(rtx)
     broken = tmp_path / "broken.onnx"
