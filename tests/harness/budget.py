@@ -47,11 +47,11 @@ def _count_traces() -> None:
     exporter = sys.modules.get("torch.onnx")
     if exporter is None or hasattr(exporter, "uncounted"):
         return
-    exporter.uncounted = exporter.export
+    exporter.uncounted = exporter.export  # type: ignore[attr-defined]
 
     def export(*arguments: Any, **options: Any) -> Any:
         counts["traces"] += 1
-        return exporter.uncounted(*arguments, **options)  # type: ignore[attr-defined]
+        return exporter.uncounted(*arguments, **options)
 
     exporter.export = export  # type: ignore[attr-defined]
 
