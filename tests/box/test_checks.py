@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from appliance.box.sensors.ram import Memory
 from appliance.box.show.findings import table, wants_colour
 from appliance.box.system import Unit
 from appliance.box.versions import BuildInfo
-from appliance.errors import NOT_RETRIED
 
 GIB = 1 << 30
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
@@ -165,12 +163,6 @@ def test_disk(changes: dict[str, int], level: Level) -> None:
     found = disk(**changes)
     assert found.level is level
     assert (found.level is PASS) or found.value.startswith("/data")
-
-
-def test_when_systemd_gives_up_is_as_the_unit_says(root: Path) -> None:
-    text = (root / "systemd" / "f5-appliance.service").read_text()
-    assert "\nStartLimitIntervalSec=0\n" in text, "what is said to be given up is by a limit of the site's"
-    assert f"\nRestartPreventExitStatus={' '.join(map(str, map(int, NOT_RETRIED)))}\n" in text
 
 
 def test_a_daemon_that_runs_again_was_not_ended_by_the_watchdog() -> None:
