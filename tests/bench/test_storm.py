@@ -19,8 +19,7 @@ from appliance.bench.storm import _baseline, _verified, run
 from appliance.client import Client, Header
 from appliance.rpc import appliance_pb2 as pb
 from tests.bench.test_run import LOUD, Answering
-from tests.harness.daemons import BUNDLE, Running, reference_wav, running, shared
-from tests.measure.replay import replay
+from tests.harness.daemons import Running, running, shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -68,25 +67,6 @@ def test_a_storm_on_a_fake_gpu(tmp_path: Path, backend: str, seconds: str) -> No
     # On a busy machine the storm itself may be refused whole; the idle replies before it are not.
     assert json.loads(written.read_text())["idle_first_audio_s"]["p50"] > 0.0
     assert any("every path warm" in line and f"on {backend}" in line for line in box.lines)
-
-
-def test_a_trace_offered_to_a_scheduler_that_knows_every_cost(box: Running, tmp_path: Path) -> None:
-    trace, voice = tmp_path / "trace.jsonl", tmp_path / "voice.wav"
-    assert storm(box, "--duration", "2", "--calibrate", "0.5", "--load", "1", "--trace", str(trace)) == 0
-    lines = [json.loads(line) for line in trace.read_text().splitlines()]
-    assert any(line["engine_s"] for line in lines)
-    voice.write_bytes(reference_wav())
-    voice.with_suffix(".txt").write_text("Some call me nature, others call me mother nature.")
-
-    def refused(times: list[float]) -> float:
-        spoken = next(line for line in lines if line["engine_s"])
-        trace.write_text("".join(json.dumps(spoken | {"at_s": at, "channel": ""}) + "\n" for at in times))
-        found = replay(trace, BUNDLE, voice, threads=1)
-        assert found["refused"] == 0.0
-        return found["refused by the oracle"]
-
-    assert refused([60.0 * number for number in range(20)]) == 0.0
-    assert refused([0.0] * 400) > 0.5
 
 
 def test_a_burst_on_serial_channels(box: Running, tmp_path: Path) -> None:

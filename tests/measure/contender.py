@@ -93,13 +93,13 @@ class Started:
 
 
 @contextlib.contextmanager
-def started(contender: Contender, voice: Path, *extra: str) -> Iterator[Started]:
-    """Run a daemon; `extra` are options of `serve`. Raises BenchError with the daemon's last line."""
+def started(contender: Contender, voice: Path) -> Iterator[Started]:
+    """Run a daemon. Raises BenchError with the daemon's last line."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="f5-bench-"))
         process = stack.enter_context(
             subprocess.Popen(
-                [contender.python, *_flags(contender.python), "-m", "appliance", "serve", *extra]
+                [contender.python, *_flags(contender.python), "-m", "appliance", "serve"]
                 + (["--config", str(contender.path)] if contender.path else [])
                 + [word for one in _settings(contender, folder) for word in ("--set", one)],
                 stderr=subprocess.PIPE,
