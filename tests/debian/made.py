@@ -54,12 +54,15 @@ def package() -> Path:
 
 def built(*options: str) -> Path:
     """The file that build-deb makes with these options, now or in an earlier run."""
-    folder = kept("deb", ("scripts.debian.package",), _build, options, _contents())
+    folder = kept("deb", ("scripts.debian.package",), _build, options, _contents(), unused_s=3_600)
     [made] = folder.glob("*.deb")
     return made
 
 
 def _build(folder: Path, options: tuple[str, ...], _: str) -> None:
+    # A build that was killed has left its tree; no other runs now, because all have one lock.
+    for left in folder.parent.glob("deb-*/.deb.*"):
+        shutil.rmtree(left)
     # A copy without git's folder has no time of a commit.
     dated = () if (ROOT / ".git").exists() else ("env", "SOURCE_DATE_EPOCH=1700000000")
     command = (*dated, sys.executable, ROOT / "scripts/build-deb", *options, "--out", folder)

@@ -73,6 +73,7 @@ class Place:
         """Do what apt does: unpack, and run the parts of postinst that work in a tree."""
         root = self.jetson.root
         run("dpkg-deb", "-x", self.deb, root)
+        run(*UNPACKED_PYTHON, "-m", "compileall", "-qq", root / "usr/lib/f5-appliance/appliance")
         run("systemd-sysusers", f"--root={root}", "f5-appliance.conf")
         run("systemd-tmpfiles", f"--root={root}", "--create", "f5-appliance.conf")
         for command in root.glob("usr/bin/*"):
