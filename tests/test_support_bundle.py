@@ -324,16 +324,6 @@ def test_a_folder_gets_it_under_its_own_name(out: str | None, tmp_path: Path) ->
     assert ran.stdout.endswith(f"{written}\n")
 
 
-def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        archive.write(tmp_path / "x.tar.gz", [archive.Part("a", "b")], 0.0)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_its_name_says_nothing_of_the_box() -> None:
     assert archive.default_name(0.0) == "f5-support-19700101-000000.tar.gz"
 
