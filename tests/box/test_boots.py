@@ -171,7 +171,7 @@ def evening(jetson: Jetson, box: Box, clock: Clock, minutes: float, *, shutdown:
     """Play a boot as systemd does: pinned, checked; then a shutdown, or the power is gone."""
     boot(jetson, clock)
     lock(box)
-    checks = 14 if minutes > 60 else 1
+    checks = 4 if minutes > 60 else 1
     for _ in range(checks):
         clock.advance(60 * minutes / checks)
         check(box)
