@@ -45,8 +45,6 @@ def main(arguments: list[str], machine: Machine) -> int:
     if "-n" in options:
         chosen = chosen[-int(options["-n"][-1]) :]
     form = options.get("-o", ["short"])[-1]
-    if not chosen and "-q" not in options and form.startswith("short"):
-        print("-- No entries --")
     for entry in chosen:
         print(_shown(entry, form))
     return 0
