@@ -21,6 +21,7 @@ from appliance import config as configuration
 from appliance.bench import BenchError
 from appliance.client import CallFailed, Client
 from appliance.contract import bundle as bundles
+from tests.harness.daemons import SPEECH
 
 READY = re.compile(r"ready on (127\.0\.0\.1:\d+)")
 END_S = 40.0
@@ -93,8 +94,8 @@ class Started:
 
 
 @contextlib.contextmanager
-def started(contender: Contender, voice: Path) -> Iterator[Started]:
-    """Run a daemon. Raises BenchError with the daemon's last line."""
+def started(contender: Contender) -> Iterator[Started]:
+    """Run a daemon with the demo's voice. Raises BenchError with the daemon's last line."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="f5-bench-"))
         process = stack.enter_context(
@@ -113,23 +114,11 @@ def started(contender: Contender, voice: Path) -> Iterator[Started]:
         stack.callback(_end, process)
         address = _await_address(process, contender, reading)
         client = stack.enter_context(Client(address))
-        audio, transcript = reference(voice)
         try:
-            client.add_voice(NAME, audio, transcript)
+            client.add_voice(NAME, SPEECH.read_bytes(), SPEECH.with_suffix(".txt").read_text("utf-8").strip())
         except CallFailed as failure:
-            raise BenchError(f"{contender.given}: {voice}: {failure}") from failure
+            raise BenchError(f"{contender.given}: {failure}") from failure
         yield Started(client, address, process.pid)
-
-
-def reference(voice: Path) -> tuple[bytes, str]:
-    """Read audio and transcript of a voice, the latter from the .txt beside it. Raises BenchError."""
-    try:
-        return voice.read_bytes(), voice.with_suffix(".txt").read_text("utf-8").strip()
-    except OSError as error:
-        raise BenchError(
-            f"--voice: {error.filename}: {error.strerror}; it takes audio with its transcript in a .txt "
-            "of the same name"
-        ) from error
 
 
 def _settings(contender: Contender, folder: str) -> Iterator[str]:
