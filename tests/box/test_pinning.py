@@ -54,18 +54,11 @@ def proven(jetson: Jetson) -> bool:
     )
 
 
-def held(jetson: Jetson) -> list[str]:
-    """Every file that pinning writes and that is still as it leaves it."""
-    profile = jetson.profile
-    pinned = [f"{CPU.format(number)}/cpuidle/state{state}/disable" for number in range(4) for state in (0, 1)]
-    found = [path for path in pinned if jetson.read(path) == "1"]
-    limits = [f"{CPU.format(number)}/cpufreq/scaling_{{}}_freq" for number in range(profile.cpus)]
-    limits += [f"{profile.devfreq}/{{}}_freq"]
-    limits += ["/sys/class/devfreq/bwmgr/{}_freq"] if profile.jetpack == 7 else []
-    found += [path for path in limits if jetson.read(path.format("min")) == jetson.read(path.format("max"))]
-    flags = [] if profile.jetpack == 7 else [(f"{EMC}/mrq_rate_locked", "1")]
-    flags += [(f"{profile.gpu_parent}/railgate_enable", "0")]
-    return found + [path for path, pinning in flags if jetson.read(path) == pinning]
+def limits(jetson: Jetson) -> dict[str, str | bytes]:
+    """Content of every file below /sys but the present frequencies."""
+    present = ("cur_freq", "emc/rate")
+    found = ((path, text.strip()) for path, (_, text) in jetson.snapshot().items() if path.startswith("sys/"))
+    return {path: text for path, text in found if not path.endswith(present)}
 
 
 @pytest.fixture
@@ -218,11 +211,12 @@ def test_the_baseline_is_stored_once_and_restored(maxn: Jetson, box: Box) -> Non
 
 
 def test_a_pinned_box_gives_no_baseline(maxn: Jetson, box: Box) -> None:
+    before = limits(maxn)
     maxn.pin()
     assert lock(box).state == "pinned"
     assert not maxn.path(BASELINE).exists()
     assert unlock(box).state == "unpinned"
-    assert not held(maxn), "without a baseline, by the minima of nvpmodel.conf"
+    assert limits(maxn) == before, "without a baseline, by the minima of nvpmodel.conf"
 
 
 def test_a_baseline_with_lines_of_the_tools_own_is_restored(tmp_path: Path) -> None:
@@ -263,6 +257,7 @@ def test_what_others_could_have_written_is_not_restored(
     maxn: Jetson, box: Box, tmp_path: Path, what: str
 ) -> None:
     """Root restoring it would write whatever it says, wherever it says."""
+    before = limits(maxn)
     lock(box)
     baseline = maxn.path(BASELINE)
     if what == "link":
@@ -273,7 +268,7 @@ def test_what_others_could_have_written_is_not_restored(
     lines: list[str] = []
     assert unlock(box, report=lines.append).state == "unpinned"
     assert any("not restored" in line and "remove it" in line for line in lines)
-    assert not held(maxn)
+    assert limits(maxn) == before
     assert not [call for call in maxn.calls(PINS) if "--restore" in call]
 
 
@@ -334,13 +329,13 @@ def test_a_restore_without_effect_is_made_up_for(tmp_path: Path, profile: str) -
     """By the minima of nvpmodel.conf: the files are then as before the lock."""
     jetson = Jetson(tmp_path, profile)
     jetson.set_mode("MAXN")
-    before = held(jetson)
+    before = limits(jetson)
     lock(box := quick(jetson))
     lay(jetson, "jetson_clocks", "echo Restoring system configuration from $2")
     lines: list[str] = []
     assert unlock(box, report=lines.append).why.startswith(UNLOCKED)
     assert any("the least of each clock in /etc/nvpmodel.conf" in line for line in lines)
-    assert held(jetson) == before == []
+    assert limits(jetson) == before
 
 
 def test_an_unlock_without_effect_is_an_error(maxn: Jetson, box: Box, request: pytest.FixtureRequest) -> None:
