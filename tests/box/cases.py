@@ -234,7 +234,11 @@ EMMC = "/sys/block/mmcblk0/device"
 
 
 def wear(life: str, end: str) -> Callable[[Jetson], object]:
-    return lambda j: (j.write(f"{EMMC}/life_time", f"{life}\n"), j.write(f"{EMMC}/pre_eol_info", f"{end}\n"))
+    def arrange(jetson: Jetson) -> None:
+        jetson.write(f"{EMMC}/life_time", f"{life}\n")
+        jetson.write(f"{EMMC}/pre_eol_info", f"{end}\n")
+
+    return arrange
 
 
 ZONES = ("cpu", "gpu", "tj", "cv0", "cv1", "cv2", "soc0", "soc1", "soc2", "tboard", "tdiode")
@@ -314,14 +318,14 @@ CASES = [
         little_memory(j, 60_000_000)), "lfb", PASS, "0 free blocks"),
     Case("read-only root", fault("read_only_root"), "disk", FAIL, "read-only", "remount,rw"),
     # Reset and wear.
-    *(Case(f"reset: {source[:11]}", writes(PMC, source), "reset", *found) for source, *found in (
+    *(Case(f"reset: {source[:11]}", writes(PMC, source), "reset", level, value) for source, level, value in (
         ("MAINSWRST", PASS, "a reboot"), ("SYS_RESET_N", PASS, "power on"),
         ("BCCPLEXWDT", WARN, "a watchdog: the system hung"),
         ("SENSOR", WARN, "too hot"), ("VREFRO_POWERBAD", WARN, "voltage"),
         ("BPMPBOOT", SKIP, "not known: BPMPBOOT"), ("", SKIP, "does not say"),
         ("x" * 5000, SKIP, "not known: x"),
     )),
-    *(Case(f"wear: {life}, {end}", wear(life, end), "wear", *found) for life, end, *found in (
+    *(Case(f"wear: {life}, {end}", wear(life, end), "wear", level, value) for life, end, level, value in (
         ("0x01 0x01", "0x01", PASS, "mmcblk0: 0 to 10 % of its life"),
         ("0x00 0x03", "0x00", PASS, "20 to 30 %"), ("0x09 0x01", "0x01", WARN, "80 to 90 %"),
         ("0x02 0x0b", "0x01", FAIL, "beyond its life"),

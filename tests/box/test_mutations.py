@@ -137,14 +137,13 @@ def harm(path: Path, kind: str, text: str, at: int) -> None:
         path.write_bytes(after.encode("utf-8", "surrogatepass"))
 
 
-Made = Callable[[str], contextlib.AbstractContextManager[Jetson]]
+Fresh = Callable[[str], contextlib.AbstractContextManager[Jetson]]
+"""Takes the name of a profile; the box is gone after the block."""
 
 
 @pytest.fixture(scope="module")
-def whole(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Made:
-    """Makes JetPack 7 without an installation, or JetPack 6 with everything that health reads, pinned."""
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
+    """Make JetPack 7 without an installation, or JetPack 6 with everything that health reads, pinned."""
     folder = tmp_path_factory.mktemp("boxes")
     orin = Jetson(folder / "orin", "jp7-0005")
     orin.set_mode("MAXN")
@@ -167,13 +166,13 @@ def whole(
         saved[found.profile.name] = found.saved()
 
     @contextlib.contextmanager
-    def made(profile: str) -> Iterator[Jetson]:
+    def box(profile: str) -> Iterator[Jetson]:
         try:
             yield Jetson(folder / "box", profile, saved[profile])
         finally:
             shutil.rmtree(folder / "box")
 
-    return made
+    return box
 
 
 OF_TEXTS = ("gone", "replaced", "cut", "inserted", "digits", "doubled", "shuffled", "json")
@@ -191,7 +190,7 @@ damages = st.tuples(st.sampled_from(KINDS), texts, st.integers(0, 10_000))
     tools=st.dictionaries(st.sampled_from(TOOLS), damages, max_size=2),
 )
 def test_whatever_is_damaged_there_is_an_answer(
-    whole: Made,
+    fresh: Fresh,
     profile: str,
     command: str,
     user: int,
@@ -199,7 +198,7 @@ def test_whatever_is_damaged_there_is_an_answer(
     tools: dict[str, Any],
 ) -> None:
     script, words, statuses = COMMANDS[command]
-    with whole(profile) as jetson:
+    with fresh(profile) as jetson:
         # A file of each kind as often as another, whether there are twelve of it or one.
         kinds: dict[str, list[Path]] = {}
         for path in sorted(jetson.root.rglob("*")):

@@ -89,7 +89,6 @@ def contender(given: str, base: Path | None = None, overrides: Sequence[str] = (
 @dataclass(frozen=True)
 class Started:
     client: Client
-    address: str
     pid: int
 
 
@@ -112,13 +111,12 @@ def started(contender: Contender) -> Iterator[Started]:
         reading = contextlib.ExitStack()
         stack.enter_context(reading)
         stack.callback(_end, process)
-        address = _await_address(process, contender, reading)
-        client = stack.enter_context(Client(address))
+        client = stack.enter_context(Client(_await_address(process, contender, reading)))
         try:
             client.add_voice(NAME, SPEECH.read_bytes(), SPEECH.with_suffix(".txt").read_text("utf-8").strip())
         except CallFailed as failure:
             raise BenchError(f"{contender.given}: {failure}") from failure
-        yield Started(client, address, process.pid)
+        yield Started(client, process.pid)
 
 
 def _settings(contender: Contender, folder: str) -> Iterator[str]:
