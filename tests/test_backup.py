@@ -34,15 +34,6 @@ ROOTS = (0, 0) if IS_ROOT else OURS
 TRANSCRIPT = "Some call me nature."
 
 
-def silent(line: str) -> None:
-    """Take a line and print nothing."""
-
-
-def quiet() -> tuple[list[str], Callable[[str], None]]:
-    lines: list[str] = []
-    return lines, lines.append
-
-
 def box(folder: Path, module: str = "p3701-0005", user: int = OURS[0], group: int = OURS[1]) -> Box:
     """A box without anything of its own yet; its daemon's user may have another number elsewhere."""
     for path, text in {
@@ -101,13 +92,13 @@ def tree(folder: Path) -> dict[str, tuple[Any, ...]]:
 
 def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
     here, file = furnished(tmp_path / "old"), tmp_path / "box.tar.gz"
-    lines, say = quiet()
-    backup.back_up(here, file, say)
+    lines = list[str]()
+    backup.back_up(here, file, lines.append)
     assert file.stat().st_mode & 0o777 == 0o600
     assert [line.split()[:2] for line in lines[:4]] == [
         ["configuration", "3"], ["voices", "6"], ["baseline", "1"], ["journal", "1"],
     ]  # fmt: skip
-    backup.restore(box(tmp_path / "new"), file, silent)
+    backup.restore(box(tmp_path / "new"), file, print)
     assert tree(tmp_path / "new") == {
         name: what for name, what in tree(tmp_path / "old").items() if name != "var/lib/f5-appliance"
     } | {"var/lib/f5-appliance": tree(tmp_path / "new")["var/lib/f5-appliance"]}
@@ -123,14 +114,13 @@ def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
     assert names[0] == LISTING and "voices/ann/audio" in names
 
 
-def test_what_was_there_is_kept_aside(tmp_path: Path) -> None:
-    backup.back_up(furnished(tmp_path / "old"), tmp_path / "f", silent)
+def test_what_was_there_is_kept_aside(tmp_path: Path, file: Path) -> None:
     other = box(tmp_path / "new")
     store_of(tmp_path / "new").create(Place("eve"), reference_wav(), TRANSCRIPT)
     (tmp_path / "new/etc/f5-appliance").mkdir()
     (tmp_path / "new/etc/f5-appliance/appliance.yaml").write_text("mine")
-    lines, say = quiet()
-    backup.restore(other, tmp_path / "f", say)
+    lines = list[str]()
+    backup.restore(other, file, lines.append)
     [aside] = (tmp_path / "new/var/lib/f5-appliance").glob("voices.before-*")
     assert (aside / "eve" / "audio").read_bytes() == reference_wav()
     assert any(f"what was there: {aside}" in line for line in lines)
@@ -140,9 +130,8 @@ def test_what_was_there_is_kept_aside(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="not root: files are given to other users")
-def test_owners_are_found_by_name(tmp_path: Path) -> None:
-    backup.back_up(furnished(tmp_path / "old"), tmp_path / "f", silent)
-    backup.restore(box(tmp_path / "new", user=123, group=124), tmp_path / "f", silent)
+def test_owners_are_found_by_name(tmp_path: Path, file: Path) -> None:
+    backup.restore(box(tmp_path / "new", user=123, group=124), file, print)
     audio = (tmp_path / "new/var/lib/f5-appliance/voices/ann/audio").stat()
     assert (audio.st_uid, audio.st_gid) == (123, 124)
     tokens = (tmp_path / "new/etc/f5-appliance/tokens.json").stat()
@@ -150,15 +139,14 @@ def test_owners_are_found_by_name(tmp_path: Path) -> None:
     nobody = box(tmp_path / "bare")
     (tmp_path / "bare/etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
     with pytest.raises(BackupFailure, match="/etc/passwd has no f5-appliance: install the package first"):
-        backup.restore(nobody, tmp_path / "f", silent)
+        backup.restore(nobody, file, print)
     assert not tree(tmp_path / "bare")
 
 
-def test_the_baseline_of_another_module_is_left_out(tmp_path: Path) -> None:
-    backup.back_up(furnished(tmp_path / "old"), tmp_path / "f", silent)
-    lines, say = quiet()
+def test_the_baseline_of_another_module_is_left_out(tmp_path: Path, file: Path) -> None:
+    lines = list[str]()
     other = box(tmp_path / "new", module="p3701-0004")
-    backup.restore(other, tmp_path / "f", say)
+    backup.restore(other, file, lines.append)
     assert "baseline: of the module p3701-0005, this is p3701-0004: not restored" in lines[0]
     state = tmp_path / "new/var/lib/f5-appliance"
     assert not (state / "clocks").exists() and (state / "journal/measurements.jsonl").exists()
@@ -166,40 +154,40 @@ def test_the_baseline_of_another_module_is_left_out(tmp_path: Path) -> None:
 
 def test_dry_runs_write_nothing(tmp_path: Path) -> None:
     here, file = furnished(tmp_path / "old"), tmp_path / "f"
-    backup.back_up(here, file, silent, dry_run=True)
+    backup.back_up(here, file, print, dry_run=True)
     assert not file.exists()
-    backup.back_up(here, file, silent)
-    lines, say = quiet()
-    backup.restore(box(tmp_path / "new"), file, say, dry_run=True)
+    backup.back_up(here, file, print)
+    lines = list[str]()
+    backup.restore(box(tmp_path / "new"), file, lines.append, dry_run=True)
     assert not tree(tmp_path / "new") and any("would make" in line for line in lines)
 
 
 def test_what_is_not_in_it_is_said(tmp_path: Path) -> None:
-    here, (lines, say) = furnished(tmp_path / "old"), quiet()
+    here, lines = furnished(tmp_path / "old"), list[str]()
     etc = tmp_path / "old/etc/f5-appliance"
     (etc / "link.pem").symlink_to("/etc/hostname")
     os.mkfifo(etc / "pipe")
     (etc / "appliance.yaml").write_text("server:\n  tls_key: /root/key.pem  # mine\n")
     (tmp_path / "old/var/lib/f5-appliance/voices/.ann.0123abcd").mkdir()
-    backup.back_up(here, tmp_path / "f", say)
+    file = tmp_path / "f"
+    backup.back_up(here, file, lines.append)
     said = "\n".join(lines)
     assert "link.pem is a link" in said and "pipe is a link or a device" in said
     assert "tls_key: /root/key.pem lies outside of /etc/f5-appliance" in said
-    assert not [e for e in backup.read(tmp_path / "f").entries if "link" in e.name or "/." in e.name]
+    assert not [e for e in backup.read(file).entries if "link" in e.name or "/." in e.name]
     with pytest.raises(BackupFailure, match="is there already"):
-        backup.back_up(here, tmp_path / "f", silent)
+        backup.back_up(here, file, print)
 
 
-def test_every_damage_is_seen_before_anything_is_written(tmp_path: Path) -> None:
-    backup.back_up(furnished(tmp_path / "old"), tmp_path / "f", silent)
-    whole, dice, other = (tmp_path / "f").read_bytes(), random.Random(1), box(tmp_path / "new")
+def test_every_damage_is_seen_before_anything_is_written(tmp_path: Path, file: Path) -> None:
+    whole, dice, other = file.read_bytes(), random.Random(1), box(tmp_path / "new")
     damaged = [whole[:size] for size in (0, 1, 100, len(whole) // 2, len(whole) - 9, len(whole) - 1)]
     for place in dice.sample(range(10, len(whole)), 60):  # 4 to 9: gzip's time and system mean nothing
         damaged.append(whole[:place] + bytes([whole[place] ^ 1 << dice.randrange(8)]) + whole[place + 1 :])
     for data in damaged:
         (tmp_path / "g").write_bytes(data)
         with pytest.raises(BackupFailure):
-            backup.restore(other, tmp_path / "g", silent)
+            backup.restore(other, tmp_path / "g", print)
     assert not tree(tmp_path / "new")
 
 
@@ -274,40 +262,44 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any], Members], None], str]] = {
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("good")
-    backup.back_up(furnished(folder / "old"), folder / "f", silent)
+    backup.back_up(furnished(folder / "old"), folder / "f", print)
     return (folder / "f").read_bytes()
 
 
-@pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_archives_are_refused(tmp_path: Path, good: bytes, case: str) -> None:
-    change, expected = HOSTILE[case]
+@pytest.fixture
+def file(tmp_path: Path, good: bytes) -> Path:
+    """A backup of the furnished box."""
     (tmp_path / "f").write_bytes(good)
-    rewrite(tmp_path / "f", change)
+    return tmp_path / "f"
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_archives_are_refused(tmp_path: Path, file: Path, case: str) -> None:
+    change, expected = HOSTILE[case]
+    rewrite(file, change)
     other = box(tmp_path / "new")
     with pytest.raises(BackupFailure, match=expected):
-        backup.restore(other, tmp_path / "f", silent)
+        backup.restore(other, file, print)
     assert not tree(tmp_path / "new") and not list(tmp_path.rglob("evil"))
 
 
-def test_a_rewritten_backup_without_a_change_is_good(tmp_path: Path, good: bytes) -> None:
+def test_a_rewritten_backup_without_a_change_is_good(tmp_path: Path, file: Path) -> None:
     """The cases above are refused for their change only."""
-    (tmp_path / "f").write_bytes(good)
-    rewrite(tmp_path / "f", lambda listing, members: None)
-    backup.restore(box(tmp_path / "new"), tmp_path / "f", silent)
+    rewrite(file, lambda listing, members: None)
+    backup.restore(box(tmp_path / "new"), file, print)
     assert store_of(tmp_path / "new").names() == ["ann", "bob"]
 
 
 def test_a_restore_that_cannot_finish_changes_nothing(
-    tmp_path: Path, good: bytes, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "f").write_bytes(good)
     here = furnished(tmp_path / "new")
     before, copied = tree(tmp_path / "new"), itertools.count()
     usage = backup.shutil.disk_usage(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(backup.shutil, "disk_usage", lambda path: usage._replace(free=backup.SPARE_BYTES))
         with pytest.raises(BackupFailure, match="MB are left on the disk"):
-            backup.restore(here, tmp_path / "f", silent)
+            backup.restore(here, file, print)
     chown = os.chown
 
     def full(*arguments: Any) -> None:
@@ -317,7 +309,7 @@ def test_a_restore_that_cannot_finish_changes_nothing(
 
     monkeypatch.setattr(os, "chown", full)
     with pytest.raises(OSError, match="No space"):
-        backup.restore(here, tmp_path / "f", silent)
+        backup.restore(here, file, print)
     assert tree(tmp_path / "new") == before
 
 
@@ -329,7 +321,7 @@ def is_mine(folder: Path) -> bool:
 
 def lives(folder: Path) -> dict[str, int]:
     """Kill a restore at its n-th change, for each n: each part is then what it was or what the backup has."""
-    seen = {"kills": 0, "mixed": 0}
+    seen, say = {"kills": 0, "mixed": 0}, list[str]().append
     while True:
         here = folder / str(seen["kills"] + 1)
         for path in ("etc/f5-appliance/appliance.yaml", "var/lib/f5-appliance/voices/eve/audio"):
@@ -338,7 +330,7 @@ def lives(folder: Path) -> dict[str, int]:
         new = box(here)
 
         def run(new: Box = new) -> None:
-            backup.restore(new, folder / "f", silent)
+            backup.restore(new, folder / "f", say)
 
         ended = killed(seen["kills"] + 1, run)
         parts = {
@@ -355,7 +347,7 @@ def lives(folder: Path) -> dict[str, int]:
         if ended == 0:
             assert len(restored) == 2
             return seen
-        backup.restore(Box(Root(here), wall=itertools.count(1_800_000_000.0).__next__), folder / "f", silent)
+        backup.restore(Box(Root(here), wall=itertools.count(1_800_000_000.0).__next__), folder / "f", say)
         assert not list(here.rglob("*.restoring-*"))
         for part, names in parts.items():
             assert set(os.listdir(here / part)) == names
@@ -365,20 +357,18 @@ def lives(folder: Path) -> dict[str, int]:
         seen["mixed"] += len(restored) == 1
 
 
-def test_a_restore_that_runs_is_not_swept(tmp_path: Path, good: bytes) -> None:
-    (tmp_path / "f").write_bytes(good)
+def test_a_restore_that_runs_is_not_swept(tmp_path: Path, file: Path) -> None:
     here = furnished(tmp_path / "new")
     voices = tmp_path / "new/var/lib/f5-appliance/voices"
     running, left = (voices.with_name(f"voices.restoring-20260101-00000{n}-1") for n in range(2))
     running.mkdir()
     left.mkdir()
     with locked(running):
-        backup.restore(here, tmp_path / "f", silent)
+        backup.restore(here, file, print)
     assert running.exists() and not left.exists()
 
 
-def test_killed_at_any_moment_every_part_is_whole(tmp_path: Path, good: bytes) -> None:
-    (tmp_path / "f").write_bytes(good)
+def test_killed_at_any_moment_every_part_is_whole(tmp_path: Path, file: Path) -> None:
     seen = in_a_process_of_its_own("test_backup", tmp_path)
     assert seen["kills"] > 30 and seen["mixed"], seen
 

@@ -434,26 +434,21 @@ def test_rivas_clients_need_the_token_of_one_who_speaks(locked: Locked) -> None:
     authority = grpc.ssl_channel_credentials((locked.folder / "tls.crt").read_bytes())
     with grpc.secure_channel(locked.daemon.address, authority) as channel:
         stub = riva_tts_pb2_grpc.RivaSpeechSynthesisStub(channel)
-        request = riva_tts_pb2.SynthesizeSpeechRequest(text="Hi.", voice_name="F5.ann")
-
-        def codes(token: str) -> list[str]:
+        request, question = (
+            riva_tts_pb2.SynthesizeSpeechRequest(text="Hi.", voice_name="F5.ann"),
+            riva_tts_pb2.RivaSynthesisConfigRequest(),
+        )
+        calls: tuple[Callable[[Any], Any], ...] = (
+            lambda shown: stub.Synthesize(request, metadata=shown),
+            lambda shown: list(stub.SynthesizeOnline(iter([request]), metadata=shown)),
+            lambda shown: stub.GetRivaSynthesisConfig(question, metadata=shown),
+        )
+        for token, refusal in (("speak", ""), ("admin", ""), ("voices", DENIED), ("f5_guessed", GUEST)):
             shown = [("authorization", f"Bearer {locked.tokens.get(token, token)}")]
-            calls: list[Callable[[], Any]] = [
-                lambda: stub.Synthesize(request, metadata=shown),
-                lambda: list(stub.SynthesizeOnline(iter([request]), metadata=shown)),
-                lambda: stub.GetRivaSynthesisConfig(
-                    riva_tts_pb2.RivaSynthesisConfigRequest(), metadata=shown
-                ),
-            ]
-            return [code(call) for call in calls]
-
-        def code(call: Callable[[], Any]) -> str:
-            try:
-                call()
-            except grpc.RpcError as error:
-                return str(error.code().name)
-            return "OK"
-
-        assert codes("speak") == codes("admin") == ["OK"] * 3
-        assert codes("voices") == ["PERMISSION_DENIED"] * 3
-        assert codes("f5_guessed") == ["UNAUTHENTICATED"] * 3
+            for call in calls:
+                if not refusal:
+                    call(shown)
+                    continue
+                with pytest.raises(grpc.RpcError) as refused:
+                    call(shown)
+                assert refused.value.code().name == refusal

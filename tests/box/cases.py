@@ -11,7 +11,9 @@ from typing import Any
 
 from appliance.box import checks, paths
 from appliance.box.checks import Level
+from appliance.box.checks.finding import Finding
 from appliance.box.clocks import boots, pinning
+from appliance.box.clocks.reason import Reason
 from tests.fakes.jetson.board import Clock, Jetson
 from tests.harness.boxes import quick
 
@@ -36,6 +38,13 @@ class Case:
     readyz: tuple[int, int] | None = (200, 200)
     """Statuses of /readyz and /livez; None: connection refused."""
     box: dict[str, Any] = field(default_factory=dict)
+    reason: Reason | None = None
+    """None: any."""
+
+    def expect(self, found: Finding) -> None:
+        assert found.level is self.level, found
+        assert self.value in found.value and self.remedy in found.remedy, found
+        assert self.reason in (None, found.reason), found
 
 
 def fault(name: str, **details: Any) -> Callable[[Jetson], object]:
@@ -220,6 +229,18 @@ def little_memory(jetson: Jetson, kib: int = 1_000_000) -> None:
     entry("/proc/meminfo", "MemAvailable", f"MemAvailable: {kib} kB")(jetson)
 
 
+PMC = "/sys/devices/platform/bus@0/c360000.pmc/reset_reason"
+EMMC = "/sys/block/mmcblk0/device"
+
+
+def wear(life: str, end: str) -> Callable[[Jetson], object]:
+    def arrange(jetson: Jetson) -> None:
+        jetson.write(f"{EMMC}/life_time", f"{life}\n")
+        jetson.write(f"{EMMC}/pre_eol_info", f"{end}\n")
+
+    return arrange
+
+
 ZONES = ("cpu", "gpu", "tj", "cv0", "cv1", "cv2", "soc0", "soc1", "soc2", "tboard", "tdiode")
 LATER = Clock(600.0).arguments
 WITHOUT_ROOT = {"user": lambda: 1000}
@@ -227,12 +248,14 @@ WITHOUT_ROOT = {"user": lambda: 1000}
 CASES = [
     # Clocks.
     Case("factory: power mode", factory, "power_mode", WARN, "MODE_30W", "sudo f5-clock-lock lock"),
-    Case("factory: clocks", factory, "clocks", FAIL, "is absent", "sudo systemctl restart f5-clocks"),
+    Case("factory: clocks", factory, "clocks", FAIL, "is absent", "sudo systemctl restart f5-clocks",
+        reason=Reason.ABSENT),
     Case("factory: caps", factory, "caps", WARN, "1728 MHz of 2201.6 MHz", "f5-clock-lock lock"),
     Case("factory: cores", factory, "cores", WARN, "cpu8–cpu11 offline", "f5-clock-lock lock"),
     Case("reboot due", reboot_due, "reboot", FAIL, "reboot", "f5-clock-lock lock --allow-reboot"),
     Case("reboot due: mode", reboot_due, "power_mode", WARN, "MODE_30W", "--allow-reboot"),
-    Case("reboot due: clocks", reboot_due, "clocks", WARN, "reboot", "--allow-reboot"),
+    Case("reboot due: clocks", reboot_due, "clocks", WARN, "reboot", "--allow-reboot",
+        reason=Reason.REBOOT_DUE),
     Case("reboot prompt for the present mode", fault("reboot_prompt"), "reboot", PASS, "none"),
     Case("EBUSY", lambda j: (j.set_mode("MODE_30W"), j.fault("ebusy"), pinning.lock(quick(j))), "clocks",
         FAIL, "MODE_30W", "sudo systemctl restart f5-clocks"),
@@ -245,13 +268,15 @@ CASES = [
     Case("nvpmodel ran again", fault("nvpmodel_rerun"), "clocks", WARN, "came loose",
         "journalctl -u f5-clocks-check"),
     Case("pinning fails too often", pinning_fails_too_often, "clocks", FAIL, "find out why it fails",
-        "run: sudo systemctl restart f5-clocks"),
-    Case("unpinned too often", unpinned_too_often, "clocks", WARN, "within an hour", "f5-clock-lock lock"),
+        "run: sudo systemctl restart f5-clocks", reason=Reason.PINNING_FAILS),
+    Case("unpinned too often", unpinned_too_often, "clocks", WARN, "find out who unpins",
+        "run: sudo f5-clock-lock lock; ", reason=Reason.UNPINNED_AGAIN),
     Case("unlocked by a technician", unlocked, "clocks", WARN, "unlocked by a technician",
-        "f5-clock-lock lock"),
+        "f5-clock-lock lock", reason=Reason.UNLOCKED),
     Case("timer stopped, unpinned since", stale, "clocks", FAIL, "was written 120 s ago",
-        "f5-clocks-check.timer"),
-    Case("state of another boot", of_another_boot, "clocks", WARN, "nobody checks", "f5-clocks-check.timer"),
+        "f5-clocks-check.timer", reason=Reason.STALE),
+    Case("state of another boot", of_another_boot, "clocks", WARN, "nobody checks", "f5-clocks-check.timer",
+        reason=Reason.OTHER_BOOT),
     Case("state of the future", lambda j: stale(j, -9e9), "clocks", FAIL, "its time is yet to come",
         "enable --now f5-clocks"),
     Case("state damaged", writes("/run/f5-appliance/clocks.json", "{"), "clocks", WARN, "cannot be used",
@@ -292,6 +317,21 @@ CASES = [
     Case("memory short of large blocks only", lambda j: (few_large_blocks(j),
         little_memory(j, 60_000_000)), "lfb", PASS, "0 free blocks"),
     Case("read-only root", fault("read_only_root"), "disk", FAIL, "read-only", "remount,rw"),
+    # Reset and wear.
+    *(Case(f"reset: {source[:11]}", writes(PMC, source), "reset", level, value) for source, level, value in (
+        ("MAINSWRST", PASS, "a reboot"), ("SYS_RESET_N", PASS, "power on"),
+        ("BCCPLEXWDT", WARN, "a watchdog: the system hung"),
+        ("SENSOR", WARN, "too hot"), ("VREFRO_POWERBAD", WARN, "voltage"),
+        ("BPMPBOOT", SKIP, "not known: BPMPBOOT"), ("", SKIP, "does not say"),
+        ("x" * 5000, SKIP, "not known: x"),
+    )),
+    *(Case(f"wear: {life}, {end}", wear(life, end), "wear", level, value) for life, end, level, value in (
+        ("0x01 0x01", "0x01", PASS, "mmcblk0: 0 to 10 % of its life"),
+        ("0x00 0x03", "0x00", PASS, "20 to 30 %"), ("0x09 0x01", "0x01", WARN, "80 to 90 %"),
+        ("0x02 0x0b", "0x01", FAIL, "beyond its life"),
+        ("0x01 0x01", "0x02", WARN, "few spare blocks"), ("0x01 0x01", "0x03", FAIL, "few spare blocks"),
+        ("0x00 0x00", "0x00", SKIP, "no eMMC tells it"), ("no life", "0xzz", SKIP, "no eMMC tells it"),
+    )),
     # Versions, GPU, time.
     Case("JetPack upgraded", replaces(paths.INSTALLED, "36.4.3", "36.4.0"), "versions", WARN, "L4T 36.4.0",
         "apt install --reinstall"),

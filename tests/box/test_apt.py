@@ -218,11 +218,11 @@ def test_no_remedy_changes_a_version(tmp_path: Path) -> None:
 def remedies(folder: Path) -> list[str]:
     """What health prints for each fault of the tables, and `appliance check`."""
     printed = [GPU_REMEDY]
-    for number, row in enumerate([*TABLE, *CASES]):
+    faults = [row for row in (*TABLE, *CASES) if row.level in (WARN, FAIL) and row.profile == "jp6-0005"]
+    for number, row in enumerate(faults):
         jetson = well(folder / f"{number}")
-        if row.profile == jetson.profile.name:
-            row.arrange(jetson)
-            printed += [found.remedy for found in checks.run_checks(quick(jetson), only={row.check})]
+        row.arrange(jetson)
+        printed += [found.remedy for found in checks.run_checks(quick(jetson), only={row.check})]
         shutil.rmtree(folder / f"{number}", ignore_errors=True)
     known = dpkg.packages(quick(well(folder / "well")).root)
     return [dpkg.pin(remedy, known) for remedy in printed]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from appliance.box.sensors.ram import Memory
 from appliance.box.show.findings import table, wants_colour
 from appliance.box.system import Unit
 from appliance.box.versions import BuildInfo
-from appliance.errors import NOT_RETRIED
 
 GIB = 1 << 30
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
@@ -54,7 +52,9 @@ def swap(used: int, pages: Rise | None) -> Finding:
 
 def disk(**changes: Any) -> Finding:
     whole = Volume("/", 100 * GIB, 50 * GIB, 1000, 500, read_only=False)
-    return storage.check_disk([whole, dataclasses.replace(whole, mount="/data", **changes)])
+    found = storage.check_disk([whole, dataclasses.replace(whole, mount="/data", **changes)])
+    assert found.level is PASS or found.value.startswith("/data")
+    return found
 
 
 def versions(*made: Any, problem: str = "", now: BuildInfo | None = None) -> Finding:
@@ -106,6 +106,14 @@ EDGES: list[tuple[Callable[..., Finding], tuple[Any, ...], Level, str]] = [
         ((0, recorded(10**6, 300)), PASS),  # nothing is swapped any more
         ((GIB, recorded(0, 300)), PASS), ((GIB, recorded(299, 300)), PASS), ((GIB, recorded(300, 300)), WARN),
         ((GIB, recorded(300_000, 300)), FAIL), ((GIB, None), SKIP))),
+    *((partial(disk, **changes), (), level, "") for changes, level in (
+        ({}, PASS), ({"free_bytes": 15 * GIB}, PASS), ({"free_bytes": 15 * GIB - 1}, WARN),
+        ({"free_bytes": 5 * GIB}, WARN), ({"free_bytes": 5 * GIB - 1}, FAIL),
+        ({"total_bytes": 10 * GIB, "free_bytes": 5 * GIB - 1}, WARN),  # half, and yet little
+        ({"total_bytes": 3 * GIB, "free_bytes": GIB - 1}, FAIL),
+        ({"free_inodes": 149}, WARN), ({"free_inodes": 49}, FAIL),
+        ({"inodes": 0, "free_inodes": 0}, PASS),  # btrfs has no fixed number
+        ({"read_only": True}, FAIL), ({"volatile": True}, WARN))),
     (versions, ((36, 4, 4), (10, 3, 0), "p3701-0005"), WARN, AGAIN),
     (versions, ((36, 4, 3), (10, 3, 0), "p3701-0004"), WARN, AGAIN),
     (versions, ((36, 4, 3), (10, 7, 0), "p3701-0005"), PASS, ""),  # the box has its JetPack's
@@ -150,27 +158,6 @@ def test_each_check_at_its_edges(
     found = check(*readings)
     assert found.level is level, found
     assert remedy in found.remedy
-
-
-@pytest.mark.parametrize(("changes", "level"), [
-    ({}, PASS), ({"free_bytes": 15 * GIB}, PASS), ({"free_bytes": 15 * GIB - 1}, WARN),
-    ({"free_bytes": 5 * GIB}, WARN), ({"free_bytes": 5 * GIB - 1}, FAIL),
-    ({"total_bytes": 10 * GIB, "free_bytes": 5 * GIB - 1}, WARN),  # half, and yet little
-    ({"total_bytes": 3 * GIB, "free_bytes": GIB - 1}, FAIL),
-    ({"free_inodes": 149}, WARN), ({"free_inodes": 49}, FAIL),
-    ({"inodes": 0, "free_inodes": 0}, PASS),  # btrfs has no fixed number
-    ({"read_only": True}, FAIL), ({"volatile": True}, WARN),
-])  # fmt: skip
-def test_disk(changes: dict[str, int], level: Level) -> None:
-    found = disk(**changes)
-    assert found.level is level
-    assert (found.level is PASS) or found.value.startswith("/data")
-
-
-def test_when_systemd_gives_up_is_as_the_unit_says(root: Path) -> None:
-    text = (root / "systemd" / "f5-appliance.service").read_text()
-    assert "\nStartLimitIntervalSec=0\n" in text, "what is said to be given up is by a limit of the site's"
-    assert f"\nRestartPreventExitStatus={' '.join(map(str, map(int, NOT_RETRIED)))}\n" in text
 
 
 def test_a_daemon_that_runs_again_was_not_ended_by_the_watchdog() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from appliance.box.show.findings import table
 from appliance.box.tools import Completed, Tools
 from tests.box.cases import CASES, FAIL, PASS, SKIP, WARN, WITHOUT_ROOT, Case
 from tests.box.technician import unknown
-from tests.fakes.jetson.board import Clock, Jetson
+from tests.fakes.jetson.board import Jetson
 from tests.harness.boxes import answering, quick, well
 
 pytestmark = pytest.mark.once
@@ -39,9 +38,8 @@ def test_fault(case: Case, tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     case.arrange(jetson)
     found = look(jetson, case)
-    assert found.level is case.level, found
-    assert case.value in found.value, found
-    assert case.remedy in found.remedy, found
+    case.expect(found)
+    assert len(found.value) < 1000, "whatever others wrote"
     # Whoever is told that something is wrong is told what to do.
     assert bool(found.remedy) == (found.level in (WARN, FAIL)), found
     assert not unknown(found.remedy), "each command is one that a test types, or that changes nothing"
@@ -78,27 +76,6 @@ def test_without_root_a_pinned_box_is_green_too(tmp_path: Path) -> None:
         findings = checks.run_checks(quick(jetson, **WITHOUT_ROOT), readyz=address)
     assert checks.exit_code(findings) == 0
     assert jetson.snapshot() == before
-
-
-def test_root_keeps_counters_for_the_next_time(tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
-    clock = Clock(500.0)
-    checks.run_checks(quick(jetson, **clock.arguments))
-    clock.advance(100)
-    jetson.fault("over_current_storm", oc1=2, oc3=0)
-    found = {f.check: f for f in checks.run_checks(quick(jetson, **clock.arguments))}["oc1"]
-    assert (found.level, found.figures["events"], found.figures["recorded"]) == (WARN, 2, True)
-    assert len(json.loads(jetson.read(COUNTERS))["samples"]) == 2
-
-
-def test_counters_of_another_boot_are_not_compared(tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
-    jetson.fault("over_current_storm", oc1=50, oc3=0)
-    text = checks.run_checks(quick(jetson, **Clock(500.0).arguments)) and jetson.read(COUNTERS)
-    jetson.boot()
-    jetson.write(COUNTERS, text)
-    found = {f.check: f for f in checks.run_checks(quick(jetson, **Clock(600.0).arguments))}["oc1"]
-    assert found.figures["recorded"] is False
 
 
 @pytest.mark.parametrize(("first_line", "owner", "command"), [

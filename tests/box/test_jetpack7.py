@@ -14,7 +14,7 @@ from appliance.box.paths import CONFIG
 from appliance.box.show import clock_status
 from tests.fakes.jetson.board import Clock, Jetson
 from tests.fakes.jetson.faults import FaultyRoot
-from tests.fakes.jetson.sources import BWMGR, CPU, EMC, FILES, GPU, GUESSED, SOURCES, TPC_MASK
+from tests.fakes.jetson.sources import BWMGR, EMC, FILES, GPU, GUESSED, SOURCES, TPC_MASK
 from tests.harness.boxes import lay, quick
 
 pytestmark = pytest.mark.once
@@ -58,22 +58,6 @@ def test_locks_proves_unlocks(orin: Jetson) -> None:
     assert clock_status.status(anybody).clocks.state == "pinned", "all of it is world-readable"
     assert unlock(box).why.startswith("unlocked by a technician")
     assert files(orin) == before
-
-
-@pytest.mark.parametrize(("path", "value", "why"), [
-    (f"{BWMGR}/min_freq", "204000000", "emc: at 3199 MHz now, but not locked"),
-    (f"{BWMGR}/max_freq", "2133000000", "emc: capped at 2133 MHz, below 3199 MHz"),
-    (f"{GPU}/min_freq", "306000000", "gpu: free between"),
-    (f"{GPU}/device/railgate_enable", "1", "railgate: the GPU may be powered down when idle"),
-    (f"{CPU.format(3)}/cpuidle/state1/disable", "0", "idle: 1 of 24 idle states"),
-    (f"{CPU.format(7)}/cpufreq/scaling_min_freq", "729600", "cpu7: free between"),
-    (f"{CPU.format(7)}/cpufreq/scaling_max_freq", "1190400", "cpu7: "),
-])  # fmt: skip
-def test_what_is_sourced_decides(orin: Jetson, path: str, value: str, why: str) -> None:
-    lock(quick(orin))
-    orin.write(path, value)
-    clocks = take_reading(quick(orin)).clocks
-    assert clocks.state == "unpinned" and why in clocks.why
 
 
 def test_a_gpu_that_jetson_clocks_leaves_to_power_down_is_kept_on(orin: Jetson) -> None:
@@ -124,9 +108,3 @@ def test_the_sites_power_mode_is_what_is_pinned(orin: Jetson) -> None:
         orin.write(f"{GPU}/{kind}_freq", "612000000")
     why = take_reading(quick(orin)).clocks.why
     assert "capped at 612 MHz, below 816 MHz, although MODE_50W allows it" in why
-    for text, told in (
-        ("device: {power_mode: MODE_50W}\n", "has to be written as `device:` on a line of its own"),
-        ("device:\n  power_mode: MODE_60W\n", "has no power mode MODE_60W"),
-    ):
-        orin.write(CONFIG, text)
-        assert told in take_reading(quick(orin)).clocks.why

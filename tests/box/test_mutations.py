@@ -1,6 +1,6 @@
 """/sys, /proc, /run, /etc, the record and outputs of tools, damaged in every way: an answer, no traceback.
 
-F5_MUTATIONS sets how many examples: 200 unless it says otherwise.
+F5_MUTATIONS sets how many examples: 100 unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import io
 import json
 import os
 import re
+import shutil
 import stat
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from tests.harness.boxes import quick, run_script, well
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = int(os.environ.get("F5_MUTATIONS", "200"))
+EXAMPLES = int(os.environ.get("F5_MUTATIONS", "100"))
 MUTATED = ("/sys/", "/proc/", "/run/", "/etc/", "/var/lib/")
 TOOLS = ("nvpmodel", "jetson_clocks", "systemctl", "journalctl", "timedatectl", "python3")
 COMMANDS = {
@@ -61,37 +62,6 @@ VALUES = (None, True, -1, 1.5, *INFINITE, "x", "\x1b[2J", [], [[]], ["x"], {}, {
 texts = st.text(max_size=60) | st.sampled_from(
     (*NUMBERS, *JSONS, "", "\n", "\x1b[2J", "\0a\0", "/", ":", "<>")
 )
-
-
-class Subject:
-    """A box that is pinned, and how its files were. No dataclass: hypothesis would print every file."""
-
-    def __init__(self, folder: Path, box: Callable[[int], Box]) -> None:
-        self.folder, self.box = folder, box
-        self.files = {
-            str(path): path.read_bytes() for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode)
-        }
-        self.stamps = {name: stamp(os.lstat(name)) for name in self.files}
-
-    def restore(self) -> None:
-        """Write anew whatever has another time stamp, and remove what was added."""
-        found = {}
-        for folder, names, files in os.walk(self.folder, topdown=False):
-            for name in files:
-                path = os.path.join(folder, name)
-                found[path] = stamp(os.lstat(path))
-                if path not in self.files and not os.path.islink(path):
-                    os.unlink(path)
-            for name in names:
-                if os.path.join(folder, name) in self.files:
-                    os.rmdir(os.path.join(folder, name))  # made instead of a file
-        for name in self.files:
-            if found.get(name) != self.stamps[name]:
-                if os.path.islink(name):
-                    os.unlink(name)
-                Path(name).parent.mkdir(parents=True, exist_ok=True)
-                Path(name).write_bytes(self.files[name])
-                self.stamps[name] = stamp(os.lstat(name))
 
 
 @dataclass(frozen=True)
@@ -167,18 +137,19 @@ def harm(path: Path, kind: str, text: str, at: int) -> None:
         path.write_bytes(after.encode("utf-8", "surrogatepass"))
 
 
-def stamp(info: os.stat_result) -> tuple[int, ...]:
-    return info.st_ino, info.st_mode, info.st_size, info.st_mtime_ns
+Fresh = Callable[[str], contextlib.AbstractContextManager[Jetson]]
+"""Takes the name of a profile; the box is gone after the block."""
 
 
 @pytest.fixture(scope="module")
-def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
-    """JetPack 7 without an installation, and JetPack 6 with everything that health reads."""
-    orin = Jetson(tmp_path_factory.mktemp("jp7") / "box", "jp7-0005")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
+    """Make JetPack 7 without an installation, or JetPack 6 with everything that health reads, pinned."""
+    folder = tmp_path_factory.mktemp("boxes")
+    orin = Jetson(folder / "orin", "jp7-0005")
     orin.set_mode("MAXN")
-    jetson = well(tmp_path_factory.mktemp("jp6") / "box")
+    jetson = well(folder / "well")
     jetson.unpin()
-    made = {}
+    saved = {}
     for found in (orin, jetson):
         for name, text in (
             ("/etc/f5-appliance/appliance.yaml", (ROOT / "configs/appliance.yaml").read_text()),
@@ -191,13 +162,17 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
             ("/proc/4711/cmdline", "python3\0/usr/share/nvpmodel_indicator/nvpmodel_indicator.py\0"),
         ):
             found.write(name, text)
+        assert lock(quick(found, **Clock().arguments)).state == "pinned"
+        saved[found.profile.name] = found.saved()
 
-        def box(user: int, found: Jetson = found) -> Box:
-            return quick(found, user=lambda: user, **Clock().arguments)
+    @contextlib.contextmanager
+    def box(profile: str) -> Iterator[Jetson]:
+        try:
+            yield Jetson(folder / "box", profile, saved[profile])
+        finally:
+            shutil.rmtree(folder / "box")
 
-        assert lock(box(0)).state == "pinned"
-        made[found.profile.name[:3]] = Subject(found.root, box)
-    return made
+    return box
 
 
 OF_TEXTS = ("gone", "replaced", "cut", "inserted", "digits", "doubled", "shuffled", "json")
@@ -208,40 +183,38 @@ damages = st.tuples(st.sampled_from(KINDS), texts, st.integers(0, 10_000))
 # Not shrunk: a tenth of a second each, and the damage says enough as it is.
 @settings(max_examples=EXAMPLES, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(
-    name=st.sampled_from(["jp7", "jp6"]),
+    profile=st.sampled_from(["jp7-0005", "jp6-0005"]),
     command=st.sampled_from(sorted(COMMANDS)),
     user=st.sampled_from([0, 0, 1000]),
     files=st.lists(st.tuples(st.integers(0, 100_000), damages), max_size=4),
     tools=st.dictionaries(st.sampled_from(TOOLS), damages, max_size=2),
 )
 def test_whatever_is_damaged_there_is_an_answer(
-    subjects: dict[str, Subject],
-    name: str,
+    fresh: Fresh,
+    profile: str,
     command: str,
     user: int,
     files: list[tuple[int, Any]],
     tools: dict[str, Any],
 ) -> None:
-    subject = subjects[name]
     script, words, statuses = COMMANDS[command]
-    paths = [path for path in subject.files if path.removeprefix(str(subject.folder)).startswith(MUTATED)]
-    # A file of each kind as often as another, whether there are twelve of it or one.
-    kinds: dict[str, list[str]] = {}
-    for path in paths:
-        kinds.setdefault(re.sub(r"\d+", "N", path.removeprefix(str(subject.folder))), []).append(path)
-    try:
+    with fresh(profile) as jetson:
+        # A file of each kind as often as another, whether there are twelve of it or one.
+        kinds: dict[str, list[Path]] = {}
+        for path in sorted(jetson.root.rglob("*")):
+            inside = f"/{path.relative_to(jetson.root)}"
+            if inside.startswith(MUTATED) and stat.S_ISREG(path.lstat().st_mode):
+                kinds.setdefault(re.sub(r"\d+", "N", inside), []).append(path)
         for number, (kind, text, at) in files:
             same = kinds[sorted(kinds)[number % len(kinds)]]
-            harm(Path(same[number // len(kinds) % len(same)]), "gone" if kind == "hangs" else kind, text, at)
-        inner = subject.box(user)
+            harm(same[number // len(kinds) % len(same)], "gone" if kind == "hangs" else kind, text, at)
+        inner = quick(jetson, user=lambda: user, **Clock().arguments)
         known = {tool: what for tool, what in tools.items() if what[0] not in ("folder", "loop")}
         known = {
             tool: ("replaced", "", what[2]) if what[0] == "gone" else what for tool, what in known.items()
         }
         box = dataclasses.replace(inner, tools=Damaged(inner=inner.tools, damage=known))
         code, printed = call(box, script, words)
-    finally:
-        subject.restore()
     assert code in statuses, printed
     assert not PYTHON.search(printed), printed
     assert "a fault in this program" not in printed, printed

@@ -14,6 +14,7 @@ from appliance.box import checks, paths
 from appliance.box.checks import Level
 from appliance.box.clocks import boots
 from appliance.box.clocks.pinning import check, lock
+from appliance.box.clocks.reason import Reason
 from appliance.box.paths import CONFIG, NVPMODEL_CONF, NVPMODEL_STATUS
 from appliance.box.show import clock_status
 from tests.box.cases import FAIL, PASS, WARN, Case
@@ -61,6 +62,7 @@ def conf(old: str, new: str) -> Callable[[Jetson], str]:
 CORES = "CPU_ONLINE CORE_11 1\n", "CPU_ONLINE CORE_12 1\n"
 more_cores = conf(CORES[0], "".join(CORES))
 slower_gpu = conf("GPU MAX_FREQ -1", "GPU MAX_FREQ 918000000")
+by_an_oem = conf("NAME=MAXN >", "NAME=OEM_60W >")
 capped_by_the_maker = conf("GPU MAX_FREQ -1", "GPU MAX_FREQ 1020000000")
 
 
@@ -240,7 +242,10 @@ HAS = "it has OEM_60W, MODE_15W, MODE_30W, MODE_50W"
 TABLE = [
     Case("conf of more cores", foreign(more_cores), "power_mode", FAIL, "cpu12 of /etc", ANEW, "nvpower"),
     Case("conf of more cores: cores", foreign(more_cores), "cores", WARN, "cpu12 of /etc", ANEW, "nvpower"),
-    Case("conf of a slower GPU", foreign(slower_gpu), "power_mode", FAIL, "918 MHz", ANEW, "nvpower"),
+    Case("conf of more cores: clocks", lambda j: (foreign(more_cores)(j), checked(j)), "clocks", FAIL,
+        "cpu12 of /etc", ANEW, "nvpower", reason=Reason.WRONG_CONF),
+    Case("conf of a slower GPU", foreign(slower_gpu), "power_mode", FAIL,
+        "at 918 MHz, below the hardware's 1300.5 MHz", ANEW, "nvpower"),
     Case("no conf", node_gone(NVPMODEL_CONF), "power_mode", FAIL, "cannot be used",
         "sudo systemctl restart nvpower nvpmodel", "nvpower"),
     Case("the files of confs gone", lambda j: shutil.rmtree(j.path("/etc/nvpmodel")), "power_mode", FAIL,
@@ -253,8 +258,9 @@ TABLE = [
     Case("this module's own file, capped",
         foreign(capped_by_the_maker, "/etc/nvpmodel/nvpmodel_p3701_0000.conf"), "power_mode", FAIL,
         "1020 MHz", SITE, "oem", words={"NAME": "MAXN"}),
-    Case("conf of an OEM", own(conf("NAME=MAXN >", "NAME=OEM_60W >")), "power_mode", FAIL, HAS, SITE, "oem",
-        words={"NAME": "OEM_60W"}),
+    Case("conf of an OEM", own(by_an_oem), "power_mode", FAIL, HAS, SITE, "oem", words={"NAME": "OEM_60W"}),
+    Case("conf of an OEM: clocks", own(by_an_oem), "clocks", FAIL, HAS, SITE, "oem",
+        words={"NAME": "OEM_60W"}, reason=Reason.NO_TARGET),
     Case("site: no such mode", site("device:\n  power_mode: MODE_60W\n"), "power_mode", FAIL,
         "no power mode MODE_60W", SITE, "ours", words={"NAME": "MODE_50W"}),
     Case("site: in another form", site("device: {power_mode: MAXN}\n"), "power_mode", FAIL,
@@ -274,7 +280,7 @@ TABLE = [
         site_mode("MODE_30W", lambda j: j.write( "/sys/devices/system/cpu/cpu9/online", "1\n")), "cores",
         WARN, "cpu9 online", LOCK, "nvgpu"),
     Case("heat", hot, "clocks", WARN, "held down: cpu0–cpu11: capped at 1190", "cool the box", "heat",
-        cooled),
+        cooled, reason=Reason.CAPPED),
     Case("heat: caps", hot, "caps", WARN, "1190.4 MHz of 2201.6 MHz", "cool the box", "heat", cooled),
     Case("the desktop's menu", by_the_menu, "power_mode", WARN, "nvpmodel_indicator",
         "sudo pkill -f nvpmodel_indicator; then run: sudo f5-clock-lock lock", "menu"),
@@ -365,8 +371,7 @@ def test_the_remedy_mends(row: Case, tmp_path: Path) -> None:
     makers = (jetson.root / NVPMODEL_CONF[1:]).is_file() and jetson.read(NVPMODEL_CONF)
     is_link = (jetson.root / NVPMODEL_CONF[1:]).is_symlink()
     [found] = checks.run_checks(quick(jetson), only={row.check})
-    assert found.level is row.level, found
-    assert row.value in found.value and row.remedy in found.remedy, found
+    row.expect(found)
     worst = checks.exit_code(checks.run_checks(quick(jetson)))
     row.by_hand(jetson)
     follow(jetson, found.remedy, row.words)

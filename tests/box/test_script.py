@@ -112,13 +112,6 @@ def test_the_page_is_in_the_order_of_what_hurts() -> None:
     assert len(named) > 20 and named == sorted(named, key=order.index)
 
 
-def test_the_exit_status_is_the_worst(jetson: Jetson) -> None:
-    jetson.fault("thermal_throttle", degrees=86.0, cap_khz=0)
-    assert health(jetson, "--only", "clocks,temperature").returncode == 1
-    jetson.fault("thermal_throttle", degrees=96.0, cap_khz=0)
-    assert health(jetson, "--only", "clocks,temperature").returncode == 2
-
-
 def test_root_publishes_for_all_to_read(jetson: Jetson, capsys: Printed) -> None:
     run_script("health", quick(jetson), "--publish", "--json", "--only", "disk,lfb")
     document = json.loads(jetson.read(paths.HEALTH))

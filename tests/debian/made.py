@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,12 +56,27 @@ def package() -> Path:
 
 def built(*options: str) -> Path:
     """The file that build-deb makes with these options, now or in an earlier run."""
-    folder = kept("deb", ("scripts.debian.package",), _build, options, _contents())
+    folder = kept("deb", ("scripts.debian.package",), _build, options, _contents(), unused_s=3_600)
     [made] = folder.glob("*.deb")
     return made
 
 
+@contextlib.contextmanager
+def repacked(package: Path, version: str, out: Path) -> Iterator[Path]:
+    """Unpack a package, have it changed, and pack it under a later version."""
+    root = out.with_suffix("")
+    run("dpkg-deb", "-R", package, root)
+    control = root / "DEBIAN/control"
+    control.write_text(control.read_text().replace("\nVersion: ", f"\nVersion: {version}+"))
+    yield root
+    run("dpkg-deb", "--root-owner-group", "-Znone", "-b", root, out)
+    shutil.rmtree(root)
+
+
 def _build(folder: Path, options: tuple[str, ...], _: str) -> None:
+    # A build that was killed has left its tree; no other runs now, because all have one lock.
+    for left in folder.parent.glob("deb-*/.deb.*"):
+        shutil.rmtree(left)
     # A copy without git's folder has no time of a commit.
     dated = () if (ROOT / ".git").exists() else ("env", "SOURCE_DATE_EPOCH=1700000000")
     command = (*dated, sys.executable, ROOT / "scripts/build-deb", *options, "--out", folder)

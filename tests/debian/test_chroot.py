@@ -23,7 +23,7 @@ import pytest
 
 from appliance.engine.cases import FEMALE, MALE
 from tests.debian import made
-from tests.debian.made import NEEDS_DEBIAN, built, run
+from tests.debian.made import NEEDS_DEBIAN, built, repacked, run
 from tests.harness.patience import PATIENCE_S
 from tests.systemd.page import BACK, BUILD, IN_THE_CHROOT, INSTALL, KEPT, PURGE, REMOVE, UPGRADE, in_blocks
 
@@ -112,17 +112,6 @@ def mounted(folder: Path, options: str) -> Iterator[None]:
 def package() -> Path:
     """For Debian 12's Python."""
     return built("--python", "3.11", "--arch", "amd64")
-
-
-@contextlib.contextmanager
-def repacked(package: Path, version: str, out: Path) -> Iterator[Path]:
-    """Unpack a package, have it changed, and pack it under a later version."""
-    root = out.with_suffix("")
-    run("dpkg-deb", "-R", package, root)
-    control = root / "DEBIAN/control"
-    control.write_text(control.read_text().replace("\nVersion: ", f"\nVersion: {version}+"))
-    yield root
-    run("dpkg-deb", "--root-owner-group", "-Znone", "-b", root, out)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ import pytest
 from appliance.box.following import PERIOD_S
 from appliance.engine.cases import FEMALE
 from tests.debian.booted import Booted, staged, switched_on
-from tests.debian.made import NEEDS_DEBIAN, built, debian, run
+from tests.debian.made import NEEDS_DEBIAN, built, debian, repacked
 from tests.harness.patience import SLOWNESS, until
 from tests.systemd.namespaces import NEEDS_SYSTEMD
 from tests.systemd.page import INSTALL, UPGRADE, in_blocks
@@ -45,15 +45,10 @@ class Place:
         (root / "jetson/build_s").write_text(str(BUILD_S))
         deb = built("--python", "3.11", "--arch", "amd64")
         shutil.copy(deb, root / "root" / Path(INSTALL).name)
-        later = root / "later"
-        run("dpkg-deb", "-R", deb, later)
-        control = later / "DEBIAN/control"
-        control.write_text(control.read_text().replace("\nVersion: ", "\nVersion: 9+"))
-        # Engines of another format: all are built anew.
-        source = later / "usr/lib/f5-appliance/appliance/engine/tensorrt/build.py"
-        source.write_text(source.read_text().replace("\nFORMAT = ", "\nFORMAT = 1"))
-        run("dpkg-deb", "--root-owner-group", "-Znone", "-b", later, root / "root" / Path(UPGRADE).name)
-        shutil.rmtree(later)
+        with repacked(deb, "9", root / "root" / Path(UPGRADE).name) as later:
+            # Engines of another format: all are built anew.
+            source = later / "usr/lib/f5-appliance/appliance/engine/tensorrt/build.py"
+            source.write_text(source.read_text().replace("\nFORMAT = ", "\nFORMAT = 1"))
 
     @property
     def builds(self) -> list[tuple[float, int]]:

@@ -7,17 +7,18 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from scripts.debian import package
 from scripts.debian.package import MACHINES, PYTHONS
-from tests.debian.made import ALONE, ARCH, ROOT, built, needs_dpkg, run
+from tests.debian.made import ALONE, ARCH, built, needs_dpkg, run
 from tests.harness.patience import PATIENCE_S
 from tests.systemd.page import BUILD
+from tests.test_pythons import found
 
-pytestmark = [pytest.mark.slow, pytest.mark.once, needs_dpkg]
+# Each package takes half a minute; by day test_package.py builds that of this machine.
+pytestmark = [pytest.mark.slow, pytest.mark.thorough, pytest.mark.once, needs_dpkg]
 L4T = {"6": "36.4", "7": "39.2"}
 DRIVERS = {"6": "12.6.", "7": "13.2."}
 """JetPack → CUDA of its driver."""
@@ -39,39 +40,22 @@ except ApplianceError as error:
 
 
 @pytest.fixture
-def library(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """The unpacked package of a (JetPack, architecture); removed, since temporary files may be in memory."""
-    jetpack, arch = request.param
+def library(jetpack: str, arch: str, tmp_path: Path) -> Iterator[Path]:
+    """The unpacked package. Tree and package are removed: no other test reads them."""
     line = BUILD.replace("--jetpack 6", f"--jetpack {jetpack}").removeprefix("scripts/build-deb ")
     made = built(*line.split(), "--arch", arch, "--compress", "none")
     assert re.fullmatch(rf"f5-appliance_.*_jp{jetpack}_{arch}\.deb", made.name)
     run("dpkg-deb", "-x", made, tmp_path / "root")
     yield tmp_path / "root" / package.LIBRARY
-    shutil.rmtree(tmp_path / "root")
+    for folder in (tmp_path / "root", made.parent):
+        shutil.rmtree(folder)
 
 
-def rows(arch: str) -> list[Any]:
-    """(JetPack, architecture), JetPack: those of the page's command by day; a package takes half a minute."""
-    return [
-        pytest.param((jetpack, arch), jetpack, marks=[] if jetpack in BUILD else pytest.mark.thorough)
-        for jetpack in PYTHONS
-    ]
-
-
-def interpreter(version: str) -> Path:
-    """That Python; skips the test where scripts/test found none."""
-    here = ROOT / f".venvs/py{version.replace('.', '')}/bin/python"
-    found = here if here.exists() else shutil.which(f"python{version}")
-    # A shim of pyenv is there for a Python that this folder does not have.
-    if not found or subprocess.run([found, "-c", ""], capture_output=True).returncode:
-        pytest.skip(f"Python {version} is not installed")
-    return Path(found)
-
-
-@pytest.mark.parametrize(("library", "jetpack"), rows(ARCH), indirect=["library"])
+@pytest.mark.parametrize("arch", [ARCH])
+@pytest.mark.parametrize("jetpack", PYTHONS)
 def test_the_gpu_backends_find_their_bindings(library: Path, jetpack: str) -> None:
     """Of this machine's package, under the JetPack's Python: there is no more to miss than a device."""
-    command = (interpreter(PYTHONS[jetpack]), *ALONE, "-c", OPEN, library)
+    command = (found(PYTHONS[jetpack]), *ALONE, "-c", OPEN, library)
     ran = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stderr
     versions, *refusal = ran.stdout.splitlines()
@@ -79,7 +63,8 @@ def test_the_gpu_backends_find_their_bindings(library: Path, jetpack: str) -> No
     assert not refusal or "no NVIDIA device" in refusal[0]
 
 
-@pytest.mark.parametrize(("library", "jetpack"), rows("arm64"), indirect=["library"])
+@pytest.mark.parametrize("arch", ["arm64"])
+@pytest.mark.parametrize("jetpack", PYTHONS)
 def test_the_jetsons_package_is_for_its_machine(library: Path, jetpack: str) -> None:
     """Every extension is for arm64 and this Python, CUDA's bindings among them."""
     depends = package.Flavour("arm64", jetpack).depends.split(", ")

@@ -42,11 +42,11 @@ def run(*command: object, **environment: str) -> Any:
 
 
 def node_modules() -> Path:
-    """The packages of clients/package.json, kept in out/; skips the test without npm or a registry."""
+    """The packages of clients/package.json in .venvs/node; skips the test without npm or a registry."""
     if not (shutil.which("node") and shutil.which("npm")):
         pytest.skip("node or npm is not installed")
     wanted = (CLIENTS / "package.json").read_text()
-    folder = ROOT / "out" / "interop-node"
+    folder = ROOT / ".venvs" / "node"
     stamp = folder / "installed"
     if not stamp.exists() or stamp.read_text() != wanted:
         shutil.rmtree(folder, ignore_errors=True)

@@ -9,18 +9,16 @@ from collections.abc import Sequence
 from appliance.bench import BenchError
 from appliance.cli.options import add_config
 from appliance.errors import ApplianceError
-from tests.measure import compare, tracing
+from tests.measure import compare
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench-daemon")
-    measures = parser.add_subparsers(dest="measure", required=True, metavar="MEASURE")
-    command = measures.add_parser("compare", help="two bundles, configurations or versions in turns")
-    add_config(command)
-    compare.add_arguments(command)
-    command = measures.add_parser("trace", help="each call of the engine, and why each request waited")
-    add_config(command)
-    tracing.add_arguments(command)
+    parser.add_argument(
+        "measure", choices=["compare"], help="two bundles, configurations or versions in turns"
+    )
+    add_config(parser)
+    compare.add_arguments(parser)
     options = parser.parse_args(arguments)
     try:
         status: int = options.run(options)

@@ -28,8 +28,7 @@ from appliance.bench.run import TIMEOUT_S, WORDS, Cell, lengths_of, summary
 from appliance.box.system import Box, open_box
 from appliance.client import CallFailed, Client, Reply
 from appliance.client.sounding import speak_anew
-from tests.harness.daemons import SPEECH
-from tests.measure.contender import NAME, contender, reference, started
+from tests.measure.contender import NAME, contender, started
 
 SCHEMA = 1
 CONFIDENCE = 0.95
@@ -163,9 +162,6 @@ def caveats(record: Mapping[str, Any]) -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name in ("A", "B"):
         parser.add_argument(name, help="bundle's folder, configuration's .yaml, or environment's python")
-    parser.add_argument(
-        "--voice", type=Path, default=SPEECH, metavar="FILE", help="reference, its .txt beside it"
-    )
     parser.add_argument("--nfe", type=int, metavar="N", help="absent: each daemon's own")
     parser.add_argument("--lengths", default="short,medium", metavar="NAMES", help="(%(default)s)")
     parser.add_argument("--blocks", type=int, default=10, metavar="N", help="of four replies (%(default)s)")
@@ -178,13 +174,12 @@ def run(options: argparse.Namespace) -> int:
     lengths = lengths_of(options.lengths)
     if options.blocks < LEAST_BLOCKS:
         raise BenchError(f"--blocks must be at least {LEAST_BLOCKS}: fewer give no interval")
-    reference(options.voice)
     both = {side: contender(getattr(options, side), options.config, options.set) for side in "AB"}
     described = {side: one.description() for side, one in both.items()}
     texts = {name: text_of(WORDS[name], Random(WORDS[name])) for name in lengths}
     cells = [Cell("English", name, text, NAME, options.nfe) for name, text in texts.items()]
     with contextlib.ExitStack() as stack:
-        begun = {side: stack.enter_context(started(one, options.voice)) for side, one in both.items()}
+        begun = {side: stack.enter_context(started(one)) for side, one in both.items()}
         speakers = {side: partial(_speak, both[side].given, one.client) for side, one in begun.items()}
         pids = tuple(one.pid for one in begun.values())
         record = measure(speakers, cells, options.blocks, open_box(), pids, progress=True)

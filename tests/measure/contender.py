@@ -21,6 +21,7 @@ from appliance import config as configuration
 from appliance.bench import BenchError
 from appliance.client import CallFailed, Client
 from appliance.contract import bundle as bundles
+from tests.harness.daemons import SPEECH
 
 READY = re.compile(r"ready on (127\.0\.0\.1:\d+)")
 END_S = 40.0
@@ -88,18 +89,17 @@ def contender(given: str, base: Path | None = None, overrides: Sequence[str] = (
 @dataclass(frozen=True)
 class Started:
     client: Client
-    address: str
     pid: int
 
 
 @contextlib.contextmanager
-def started(contender: Contender, voice: Path, *extra: str) -> Iterator[Started]:
-    """Run a daemon; `extra` are options of `serve`. Raises BenchError with the daemon's last line."""
+def started(contender: Contender) -> Iterator[Started]:
+    """Run a daemon with the demo's voice. Raises BenchError with the daemon's last line."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="f5-bench-"))
         process = stack.enter_context(
             subprocess.Popen(
-                [contender.python, *_flags(contender.python), "-m", "appliance", "serve", *extra]
+                [contender.python, *_flags(contender.python), "-m", "appliance", "serve"]
                 + (["--config", str(contender.path)] if contender.path else [])
                 + [word for one in _settings(contender, folder) for word in ("--set", one)],
                 stderr=subprocess.PIPE,
@@ -111,25 +111,12 @@ def started(contender: Contender, voice: Path, *extra: str) -> Iterator[Started]
         reading = contextlib.ExitStack()
         stack.enter_context(reading)
         stack.callback(_end, process)
-        address = _await_address(process, contender, reading)
-        client = stack.enter_context(Client(address))
-        audio, transcript = reference(voice)
+        client = stack.enter_context(Client(_await_address(process, contender, reading)))
         try:
-            client.add_voice(NAME, audio, transcript)
+            client.add_voice(NAME, SPEECH.read_bytes(), SPEECH.with_suffix(".txt").read_text("utf-8").strip())
         except CallFailed as failure:
-            raise BenchError(f"{contender.given}: {voice}: {failure}") from failure
-        yield Started(client, address, process.pid)
-
-
-def reference(voice: Path) -> tuple[bytes, str]:
-    """Read audio and transcript of a voice, the latter from the .txt beside it. Raises BenchError."""
-    try:
-        return voice.read_bytes(), voice.with_suffix(".txt").read_text("utf-8").strip()
-    except OSError as error:
-        raise BenchError(
-            f"--voice: {error.filename}: {error.strerror}; it takes audio with its transcript in a .txt "
-            "of the same name"
-        ) from error
+            raise BenchError(f"{contender.given}: {failure}") from failure
+        yield Started(client, process.pid)
 
 
 def _settings(contender: Contender, folder: str) -> Iterator[str]:

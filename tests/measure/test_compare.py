@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from appliance.bench import BenchError
 from appliance.bench.run import Cell
 from appliance.box.root import Root
 from appliance.box.system import Box
@@ -21,7 +19,6 @@ from appliance.client import Header, Reply, Timings
 from tests.harness.daemons import BUNDLE
 from tests.measure.__main__ import main
 from tests.measure.compare import CONFIDENCE, LEAST_BLOCKS, Speaker, caveats, interval, measure, table
-from tests.measure.contender import contender, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -53,29 +50,28 @@ class Machine:
         return speak
 
 
-def compared(machine: Machine, tmp_path: Path, factor: float = 1.0, blocks: int = 10) -> dict[str, Any]:
+def compared(machine: Machine, folder: Path, factor: float = 1.0, blocks: int = 10) -> dict[str, Any]:
     speakers = {"A": machine.speaker("A"), "B": machine.speaker("B", factor)}
-    return measure(speakers, CELLS, blocks, Box(Root(tmp_path)))
-
-
-def test_a_block_is_abba_then_baab(tmp_path: Path) -> None:
-    machine = Machine(0)
-    compared(machine, tmp_path, blocks=6)
-    warm_up, rest = machine.calls[:4], "".join(machine.calls[4:])
-    assert warm_up == ["A", "B", "A", "B"]
-    assert rest == ("ABBA" * 2 + "BAAB" * 2) * 3
+    found = measure(speakers, CELLS, blocks, Box(Root(folder)))
+    return {**found, **{who: {**found[who], "given": who, "version": "1", "bundle": "tiny"} for who in "AB"}}
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.05])
 def test_a_against_itself_on_a_clock_without_noise(tmp_path: Path, drift: float) -> None:
     """A drift that is linear within a block cancels to a thousandth."""
-    found = compared(Machine(0, drift=drift), tmp_path)
+    machine = Machine(0, drift=drift)
+    found = compared(machine, tmp_path, blocks=6)
+    warm_up, rest = machine.calls[:4], "".join(machine.calls[4:])
+    assert warm_up == ["A", "B", "A", "B"] and rest == ("ABBA" * 2 + "BAAB" * 2) * 3
     for row in found["rows"]:
         assert row["wall"]["low"] <= 1.0 <= row["wall"]["high"]
         assert row["wall"]["b_is"] == "no difference shown"
         assert row["wall"]["smallest_difference"] <= drift / 5
     assert [row["text"] for row in found["rows"]] == ["short", "medium", "all"]
-    assert "no difference shown" in table({**found, **sides(found)})
+    assert "no difference shown" in table(found)
+    found["neighbours"], found["rows"][0]["B"]["audio_s"] = [("make (7)", 0.9)], 2.5
+    shown = "".join(caveats(found))
+    assert "make (7) 0.90 cores" in shown and "short: B speaks 2.50 s where A speaks 2.00 s" in shown
 
 
 @pytest.mark.parametrize("factor", [1.2, 1 / 1.2])
@@ -85,7 +81,7 @@ def test_another_speed_is_found_in_noise(tmp_path: Path, factor: float) -> None:
         one = row[figure]
         assert one["low"] <= factor <= one["high"] and one["b_is"] == ("slower" if factor > 1 else "faster")
         assert one["smallest_difference"] < 0.2
-    assert f"B is {'slower' if factor > 1 else 'faster'}" in table({**found, **sides(found)})
+    assert f"B is {'slower' if factor > 1 else 'faster'}" in table(found)
 
 
 def test_of_runs_without_a_difference_one_in_twenty_may_show_one(tmp_path: Path) -> None:
@@ -112,31 +108,16 @@ def test_the_interval_is_the_narrowest_of_its_confidence(n: int) -> None:
         interval([1.0] * 5)
 
 
-def sides(found: dict[str, Any]) -> dict[str, Any]:
-    """A and B as `run` completes them."""
-    return {who: {**found[who], "given": who, "version": "1", "bundle": "tiny fp32"} for who in "AB"}
-
-
-def test_other_audio_and_neighbours_are_named(tmp_path: Path) -> None:
-    found = compared(Machine(0), tmp_path, blocks=6)
-    found["neighbours"] = [("make (7)", 0.9)]
-    found["rows"][0]["B"]["audio_s"] = 2.5
-    shown = caveats(found)
-    assert any("make (7) 0.90 cores" in line for line in shown)
-    assert any("short: B speaks 2.50 s where A speaks 2.00 s: compare RTF" in line for line in shown)
-
-
-def test_a_configuration_of_more_steps_is_slower(
-    tmp_path: Path, voice: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Two real daemons: one of 1 step, one of 8."""
+@pytest.mark.thorough
+def test_a_configuration_of_more_steps_is_slower(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two real daemons: one of 1 step, one of 8. A daemon that cannot start ends the comparison."""
     slow, quick, out = tmp_path / "slow.yaml", tmp_path / "quick.yaml", tmp_path / "out.json"
     # What belongs to the box's own daemon is not touched.
     server = {"socket": str(tmp_path / "box.sock"), "agent": "127.0.0.1:9465"}
     for path, nfe in ((quick, 1), (slow, 8)):
         sections = {"bundle": {"path": str(BUNDLE)}, "synthesis": {"nfe": nfe}, "server": server}
         path.write_text(yaml.safe_dump(sections))
-    command = ["compare", str(BUNDLE), str(slow), "--config", str(quick), "--voice", str(voice)]
+    command = ["compare", str(BUNDLE), str(slow), "--config", str(quick)]
     options = ["--set", "engine.threads=1", "--blocks", "6", "--lengths", "short", "--json", str(out)]
     assert main([*command, *options]) == 0
     found = json.loads(out.read_text("utf-8"))
@@ -149,44 +130,5 @@ def test_a_configuration_of_more_steps_is_slower(
     shown = capsys.readouterr().out
     assert "B is slower" in shown and "nothing about load" in shown
     assert not (tmp_path / "box.sock").exists()
-
-
-def python(folder: Path, script: str) -> Path:
-    path = folder / "python"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return path
-
-
-def test_a_version_is_another_environments_python(tmp_path: Path) -> None:
-    """It is asked for its version apart from this environment's folders, and so started."""
-    body = 'test "$1" = -I || exit 3; case "$*" in *version*) echo 9.9.9;; *) echo "$@" >&2; exit 4;; esac'
-    found = contender(str(python(tmp_path, body)), None, (f"bundle.path={BUNDLE}",))
-    assert (found.kind, found.version, found.bundle) == ("version", "9.9.9", BUNDLE)
-    with pytest.raises(BenchError, match=r"ended with 4: -I -m appliance serve --set "):
-        contextlib.ExitStack().enter_context(started(found, tmp_path / "none.wav"))
-
-
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["nowhere", str(BUNDLE)], "nowhere: neither a bundle's folder nor a .yaml file"),
-    ([str(BUNDLE), str(BUNDLE.parent)], f"{BUNDLE.parent}: a folder without manifest.yaml is no bundle"),
-    ([str(BUNDLE), "PYTHON"], "no f5-appliance in that environment: PackageNotFoundError: x"),
-    ([str(BUNDLE), "YAML"], "unknown key pth"),
-    ([str(BUNDLE), str(BUNDLE), "--blocks", "5"], "--blocks must be at least 6"),
-    ([str(BUNDLE), str(BUNDLE), "--lengths", "short,endless"], "endless is none of short, medium, long"),
-    ([str(BUNDLE), str(BUNDLE), "--voice", "/nowhere.wav"], "/nowhere.wav: No such file"),
-    ([str(BUNDLE), str(BUNDLE), "--set", "engine.backend=tensorrt"],
-     "its daemon ended with 65: appliance serve: backend"),
-])  # fmt: skip
-def test_arguments_that_cannot_be_compared(
-    tmp_path: Path, voice: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wrong = tmp_path / "wrong.yaml"
-    wrong.write_text("bundle: {pth: /x}\n")
-    given = {
-        "PYTHON": str(python(tmp_path, 'echo "PackageNotFoundError: x" >&2; exit 1')),
-        "YAML": str(wrong),
-    }
-    command = ["compare", "--voice", str(voice), *(given.get(word, word) for word in arguments)]
-    assert main(command) == 1
-    assert message in capsys.readouterr().err
+    assert main([*command, "--set", "engine.backend=tensorrt"]) == 1
+    assert "its daemon ended with 65: appliance serve: backend" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`scripts/gpu-check` without a GPU: stages that fail, wheels in lots, a rehearsal of its measurements."""
+"""`scripts/gpu-check` without a GPU: stages that fail, and a rehearsal of its measurements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 import textwrap
@@ -81,43 +80,6 @@ def test_a_stage_that_fails_ends_or_takes_too_long_leaves_the_others(
     assert (tmp_path / "whole.json").stat().st_mtime_ns == before
     check.run(["whole"], again=True)
     assert (tmp_path / "whole.json").stat().st_mtime_ns > before
-
-
-def entry(kind: int, capability: int, code: bytes) -> bytes:
-    """Of a container: a head of 64 bytes and the code."""
-    return struct.pack("<HHIQ12xI32x", kind, 0, 64, len(code), capability) + code
-
-
-def test_only_machine_code_of_the_card_is_left() -> None:
-    hopper, orin, portable = (entry(2, 90, b"h" * 40), entry(2, 87, b"o" * 24), entry(1, 80, b"p" * 16))
-    older = [entry(2, 75, b"t" * 8), portable]
-
-    def container(*entries: bytes) -> bytes:
-        content = b"".join(entries)
-        return gpu_check.CONTAINER + struct.pack("<Q", len(content)) + content
-
-    code = bytearray(b"x" * 7 + container(orin, hopper, portable) + container(*older) + b"y")
-    size = len(code)
-    gpu_check.slim(code, 90)
-    assert len(code) == size
-    assert b"h" * 40 in code and code.startswith(b"x" * 7) and code.endswith(b"y")
-    assert b"o" not in code and b"t" not in code
-    assert code.count(b"p" * 16) == 1, "portable code is left where the card has none of its own"
-
-
-def test_lots_hold_no_more_than_asked_and_join_to_the_wheels(tmp_path: Path) -> None:
-    sizes = {"large.whl": 250, "small.whl": 30, "tiny.whl": 20}
-    for name, size in sizes.items():
-        (tmp_path / name).write_bytes(os.urandom(size))
-    gpu_check.lots([tmp_path / name for name in sizes], tmp_path / "lots", 100)
-    assert all(
-        sum(path.stat().st_size for path in lot.iterdir()) <= 100 for lot in (tmp_path / "lots").iterdir()
-    )
-    assert len(list((tmp_path / "lots").iterdir())) == 3, "a file that just fits fills a folder"
-    found = sorted((tmp_path / "lots").rglob("*.whl*"), key=lambda path: path.name)
-    for name in sizes:
-        joined = b"".join(path.read_bytes() for path in found if path.name.startswith(name))
-        assert joined == (tmp_path / name).read_bytes()
 
 
 @pytest.mark.torch

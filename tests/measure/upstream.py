@@ -46,7 +46,7 @@ from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply
 from appliance.config import USUAL_NFE as NFE
 from appliance.contract import bundle as contract
-from appliance.contract.mel import MelSpec, filterbank, log_mel
+from appliance.contract.mel import MelSpec, log_mel
 from tests.harness.daemons import DEMO, ROOT, SPEECH, running
 
 SCHEMA = 1
@@ -186,32 +186,14 @@ def ask_file(
 
 def upstream_model(folder: Path) -> Path:
     """A DiT of the demo's size and a Vocos, of random weights, as upstream's own loaders want them."""
-    import torch
+    from export.model.vocos import VocosConfig
+    from tests.export.random_checkpoint import write_random, write_random_vocos
 
-    from export.model.dit import DiT
-    from export.model.redraw import redraw
-    from export.model.vocos import Vocos, VocosConfig
-    from export.sources.checkpoint import save_official
-
-    path, spec = folder / "vocos" / "pytorch_model.bin", MelSpec("vocos")
-    path.parent.mkdir(parents=True)
-    arch = contract.read(DEMO / "bundle").manifest.arch
+    spec, arch = MelSpec("vocos"), contract.read(DEMO / "bundle").manifest.arch
     assert arch is not None
-    torch.manual_seed(0)
-    dit = DiT(arch, len(LETTERS), spec.mels)
-    redraw(dit, 0)
-    save_official(dit.state_dict(), folder / "model.safetensors")
-    (folder / "vocab.txt").write_text("".join(f"{letter}\n" for letter in LETTERS), "utf-8")
+    write_random(folder, arch, LETTERS, mels=spec.mels)
     vocoder = VocosConfig(spec.mels, 256, 768, 6, n_fft=spec.n_fft, hop=spec.hop, padding="center")
-    (path.parent / "config.yaml").write_text(yaml.safe_dump(vocoder.sections(), sort_keys=False), "utf-8")
-    features = {
-        "spectrogram.window": torch.hann_window(spec.win),
-        "mel_scale.fb": torch.from_numpy(filterbank(spec).copy()).float(),
-    }
-    torch.save(
-        Vocos(vocoder).state_dict() | {f"feature_extractor.mel_spec.{k}": v for k, v in features.items()},
-        path,
-    )
+    write_random_vocos(folder / "vocos", vocoder)
     mels = {"mel_spec_type": spec.kind, "target_sample_rate": spec.sample_rate_hz}
     model = {"tokenizer": "char", "backbone": "DiT", "arch": asdict(arch), "mel_spec": mels}
     (folder / "family.yaml").write_text(yaml.safe_dump({"model": {"name": "demo", **model}}), "utf-8")

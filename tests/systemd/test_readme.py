@@ -131,8 +131,9 @@ def place(shared_box: Shared, tmp_path: Path) -> Place:
 def test_the_page_from_top_to_bottom(place: Place) -> None:
     proved = set()
     blocks = in_blocks()
-    # Commands in tables and sentences last, unless a block has them too.
-    for command in (*blocks, *(words for words in in_text() if words not in blocks)):
+    # Commands in tables and sentences last, unless a block has them too, perhaps with more words.
+    others = (words for words in in_text() if not any(line.startswith(words) for line in blocks))
+    for command in (*blocks, *others):
         if command == INSTALL:
             place.install()
         elif command not in {*ELSEWHERE, *IN_THE_CHROOT}:

@@ -59,10 +59,10 @@ GIB = 1 << 30
 BLOCK_BYTES = 4096
 DISK_BYTES = 57 * GIB
 FACTORY_UNITS = {
-    "nvpmodel.service": {"ActiveState": "inactive", "SubState": "dead", "UnitFileState": "enabled"},
-    "nvpower.service": {"ActiveState": "inactive", "SubState": "dead", "UnitFileState": "enabled"},
-    "nvfancontrol.service": {"ActiveState": "active", "SubState": "running", "UnitFileState": "enabled"},
-    "systemd-timesyncd.service": {"ActiveState": "active", "SubState": "running", "UnitFileState": "enabled"},
+    "nvpmodel.service": {"ActiveState": "inactive", "SubState": "dead"},
+    "nvpower.service": {"ActiveState": "inactive", "SubState": "dead"},
+    "nvfancontrol.service": {"ActiveState": "active", "SubState": "running"},
+    "systemd-timesyncd.service": {"ActiveState": "active", "SubState": "running"},
 }
 
 

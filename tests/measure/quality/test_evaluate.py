@@ -17,10 +17,10 @@ from export.recogniser import Sound
 from tests.harness.daemons import BUNDLE, reference_wav
 from tests.measure.quality import evaluate
 from tests.measure.quality.broken import BROKEN
-from tests.measure.quality.evaluate import Line, Record, table, texts_of
+from tests.measure.quality.evaluate import Line, Record, table
 from tests.measure.quality.judges import Silence
 from tests.measure.quality.mouth import Mouth, Reference, references_in
-from tests.measure.quality.scoring import Kept, Reply, pooled, score
+from tests.measure.quality.scoring import Reply, pooled, score
 
 pytestmark = pytest.mark.torch
 
@@ -32,11 +32,7 @@ VOICES = {"heart": np.array([1.0, 0.0], np.float32), "michael": np.array([0.0, 1
 class Marks:
     """Judges that read the first samples: words left out, share of heart in the voice, naturalness, pause."""
 
-    def __init__(self) -> None:
-        self.asked = 0
-
     def transcript(self, sound: Sound, rate_hz: int) -> str:
-        self.asked += 1
         return " ".join(TEXT.split()[int(sound[0]) :])
 
     def embed(self, sound: Sound, rate_hz: int) -> FloatArray:
@@ -72,30 +68,6 @@ def test_scores_pool_words_and_compare_voices() -> None:
     assert asdict(pooled(parts)) == pytest.approx(asdict(scores), abs=1e-6)
 
 
-def test_a_sound_is_judged_once_and_found_again_after_an_interruption(tmp_path: Path) -> None:
-    path, judges = tmp_path / "deep" / "judged.jsonl", Marks()
-    replies = [reply(0, 0.9), reply(3, 0.8), reply(0, 0.9)]
-    first = score(replies, VOICES, Kept(lambda: judges, path))
-    assert judges.asked == 2
-    path.write_text(path.read_text() + '{"transcript moonsh')
-    assert score(replies, VOICES, Kept(pytest.fail, path)) == first  # type: ignore[arg-type]
-
-
-def test_general_texts_are_read_in_turn_and_others_by_every_voice(tmp_path: Path) -> None:
-    voices = ["heart", "michael"]
-    texts = evaluate.SETS["general"].read_text("utf-8").splitlines()
-    assert texts_of("general", voices) == [Line(one, voices[n % 2], n) for n, one in enumerate(texts)]
-    assert len(texts) == 200 and len(texts_of("general", voices, limit=3)) == 3
-    (tmp_path / "some.txt").write_text("one\ngg | g g | gigi\nthree\n")
-    assert texts_of(str(tmp_path / "some.txt"), voices, limit=2) == [
-        *(Line("one", voice, 0) for voice in voices),
-        *(Line("gg", voice, 1, ("g g", "gigi")) for voice in voices),
-    ]
-    assert [len(texts_of(name, voices)) for name in ("lines", "chat", "short")] == [40, 200, 120]
-    with pytest.raises(ValueError, match="singing: neither a set"):
-        texts_of("singing", voices)
-
-
 def test_a_row_counts_each_draw_is_kept_and_not_measured_again(tmp_path: Path) -> None:
     asked: list[tuple[str, str, int]] = []
 
@@ -125,8 +97,7 @@ def test_the_command_measures_a_bundle_and_names_what_is_missing(
 ) -> None:
     (tmp_path / "some.txt").write_text("hello there\n")
     folders = ["--voices", str(tmp_path / "voices"), "--record", str(tmp_path / "record.json")]
-    folders += ["--judged", str(tmp_path / "judged.jsonl"), "--threads", "1"]
-    command = [str(BUNDLE), "--sets", str(tmp_path / "some.txt"), *folders]
+    command = [str(BUNDLE), "--sets", str(tmp_path / "some.txt"), *folders, "--threads", "1"]
     assert evaluate.main(command, Marks) == 0
     assert [line.split()[3] for line in capsys.readouterr().out.splitlines()[1:]] == [
         "heart",

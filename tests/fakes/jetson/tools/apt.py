@@ -20,9 +20,6 @@ ENTRY = "\nPackage: {}\nStatus: install ok installed\nArchitecture: arm64\nVersi
 def main(arguments: list[str], machine: Machine) -> int:
     machine.log("apt", arguments)
     verb, *words = [word for word in arguments if not word.startswith("-")] or [""]
-    if machine.user != 0:
-        print("E: Could not open lock file /var/lib/dpkg/lock-frontend", file=sys.stderr)
-        return FAILED
     if verb != "install" or any("/" in word for word in words):
         print(f"E: a fake apt installs packages by name only, not: {' '.join(arguments)}", file=sys.stderr)
         return FAILED

@@ -1,6 +1,6 @@
 """journalctl: the lines that a test planted, chosen by unit, identifier and boot.
 
-Known: -u -t -k -b --list-boots -n -o {short, short-monotonic, cat} -q. All else is ignored.
+Known: -u -t -k -b --list-boots -n -o {short, short-monotonic, cat} -q, each a word. All else is ignored.
 """
 
 from __future__ import annotations
@@ -13,15 +13,7 @@ from typing import Any
 
 from tests.fakes.jetson.machine import Machine
 
-VALUED = {
-    "--unit": "-u",
-    "--identifier": "-t",
-    "--lines": "-n",
-    "--output": "-o",
-    "--priority": "-p",
-    "-b": "-b",
-    **{short: short for short in ("-u", "-t", "-n", "-o", "-p")},
-}
+VALUED = ("-u", "-t", "-n", "-o", "-p")
 
 Entry = dict[str, Any]
 
@@ -43,7 +35,7 @@ def main(arguments: list[str], machine: Machine) -> int:
                 print(f"{number:2} {boot.replace('-', '')} {first}—{last}")
         return 0
     if "-b" in options or "-k" in options:
-        back = -int(options.get("-b", [""])[-1] or 0)
+        back = -int(*options.get("-b", []))
         if back >= len(boots):
             print(f"No journal boot entry found for the specified boot (-{back}).", file=sys.stderr)
             return 1
@@ -53,8 +45,6 @@ def main(arguments: list[str], machine: Machine) -> int:
     if "-n" in options:
         chosen = chosen[-int(options["-n"][-1]) :]
     form = options.get("-o", ["short"])[-1]
-    if not chosen and "-q" not in options and form.startswith("short"):
-        print("-- No entries --")
     for entry in chosen:
         print(_shown(entry, form))
     return 0
@@ -65,17 +55,9 @@ def _read(arguments: list[str]) -> dict[str, list[str]]:
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
-        name, equals, value = word.partition("=")
-        if word in ("-q", "--quiet", "-k", "--dmesg"):
-            options["-q" if "q" in word else "-k"] = [""]
-        elif name in ("--boot", "-b"):
-            options["-b"] = [value]
-            if not equals and rest and re.fullmatch(r"-?\d+|all", rest[0]):
-                options["-b"] = [rest.pop(0)]
-        elif name in VALUED:
-            options.setdefault(VALUED[name], []).append(value if equals else rest.pop(0) if rest else "")
-        elif re.fullmatch(r"-[utnop].+", word):
-            options.setdefault(word[:2], []).append(word[2:])
+        values = options.setdefault(word, [])
+        if word in VALUED or (word == "-b" and rest and re.fullmatch(r"-?\d+", rest[0])):
+            values.append(rest.pop(0))
     return options
 
 

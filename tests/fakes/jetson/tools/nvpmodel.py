@@ -23,19 +23,12 @@ def main(arguments: list[str], machine: Machine) -> int:
 def _run(arguments: list[str], machine: Machine) -> int:
     verbose = "--verbose" in arguments
     rest = [word for word in arguments if word != "--verbose"]
-    if "-f" in rest:
-        place = rest.index("-f")
-        del rest[place : place + 2]
     match rest:
         case ["-q" | "--query"]:
             return _query(machine, verbose)
         case ["-m" | "--mode", mode] if mode.isdigit():
             return _set(machine, int(mode))
-        case []:
-            machine.apply(machine.mode)
-            return 0
     _error("optMask is 0, no request")
-    print("Usage: nvpmodel [-f <conf>] [-q] [-m <mode id>] [--verbose]", file=sys.stderr)
     return FAILED
 
 
@@ -66,14 +59,7 @@ def _query(machine: Machine, verbose: bool) -> int:
 
 
 def _set(machine: Machine, number: int) -> int:
-    block = machine.power_modes.blocks.get(number)
-    if block is None:
-        _error(f"request for bad power mode {number}")
-        return FAILED
-    if machine.user != 0:
-        _error(f"Error opening {machine.profile.tpc_mask}: {errno.EACCES}")
-        _error("failed to set power mode!")
-        return FAILED
+    block = machine.power_modes.blocks[number]
     mask = machine.power_modes.paths["TPC_POWER_GATING", "TPC_PG_MASK"]
     wanted = next(value for parameter, _, value in block.settings if parameter == "TPC_POWER_GATING")
     if machine.fault("ebusy") is not None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from appliance import cli
 from appliance.bench.slices import read, summary
@@ -26,11 +27,9 @@ from appliance.errors import Cancelled, EngineFault
 from appliance.request import Priority
 from appliance.scheduler import trace as recording
 from appliance.scheduler.trace import CALLS, LANE, REASONS, REQUESTS, Recorder
-from tests.harness.daemons import BUNDLE
+from tests.harness.daemons import Running, followed, start, write_config
 from tests.harness.engine import CALL_S, EVEN, LAUNCH_BOUND
 from tests.harness.scheduler import Bench, chat
-from tests.measure.__main__ import main
-from tests.measure.contender import NAME, contender, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -263,18 +262,22 @@ def test_chat_on_a_simulated_device_that_batches(tmp_path: Path) -> None:
 TEXT = "Thanks for the follow, and welcome to the stream. It is a long one today, so get some water first. "
 
 
-def test_a_daemons_trace_is_what_its_clients_received(tmp_path: Path, voice: Path) -> None:
+def test_a_daemons_trace_is_what_its_clients_received(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, replies = tmp_path / "trace.json", dict[str, Reply]()
-    settings = ("engine.threads=1", "synthesis.nfe=1")
-    one = contender(str(BUNDLE), None, settings)
-    with started(one, voice, "--trace", str(out)) as daemon, Client(daemon.address) as client:
+    config = write_config(tmp_path)
+    program = start("-m", "appliance", "serve", "--config", config, "--trace", out)
+    daemon = Running(program, yaml.safe_load(config.read_text()), tmp_path)
+    with followed(daemon), Client(daemon.address) as client:
+        daemon.add_voice()
 
         def speak(name: str, **given: Any) -> None:
-            stream = client.stream(TEXT, NAME, request_id=name, encoding="pcm16", **given)
+            stream = client.stream(TEXT, "ann", request_id=name, encoding="pcm16", **given)
             replies[name] = stream.reply()
 
         client.pause("music")
-        paused = iter(client.stream(TEXT, NAME, request_id="paused", channel="music", nfe=2))
+        paused = iter(client.stream(TEXT, "ann", request_id="paused", channel="music", nfe=2))
         assert isinstance(next(paused), Header)
         threads = [
             threading.Thread(target=speak, args=("a",), kwargs={"nfe": 3}),
@@ -289,9 +292,14 @@ def test_a_daemons_trace_is_what_its_clients_received(tmp_path: Path, voice: Pat
         assert isinstance(last, End)
         with pytest.raises(CallFailed):
             client.speak(TEXT, "nobody")
+        assert daemon.stop() == 0
+    assert cli.main(["bench", "trace", str(out), "--json", str(tmp_path / "summary.json")]) == 0
+    assert "3 admitted" in capsys.readouterr().out
     trace = read(out)
     check_consistent(trace)
-    found = {one["request"]: one for one in summary(trace)["requests"]}
+    whole = json.loads((tmp_path / "summary.json").read_text())
+    assert whole == summary(trace)
+    found = {one["request"]: one for one in whole["requests"]}
     timings = {"paused": last.timings, **{name: reply.timings for name, reply in replies.items()}}
     assert found.keys() == timings.keys() == {"a", "b", "paused"}
     for name, known in timings.items():
@@ -303,39 +311,6 @@ def test_a_daemons_trace_is_what_its_clients_received(tmp_path: Path, voice: Pat
     assert all(found[name]["wall_s"] <= reply.wall_s for name, reply in replies.items())
     assert found["paused"]["waits_s"]["paused"] > 0.5 * found["paused"]["wall_s"]
     assert trace["otherData"]["backend"] == "ort-cpu"
-
-
-def test_a_storm_with_a_slow_reader(tmp_path: Path, voice: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # Whether it is set aside depends on how much the transport takes; the fake clock shows that wait.
-    burst, out, again = (tmp_path / name for name in ("burst.jsonl", "trace.json", "summary.json"))
-    lines = [{"at_s": 0.02 * i, "text": TEXT, "priority": "bulk"} for i in range(6)]
-    lines.append({"at_s": 0.0, "text": TEXT * 2, "pace": 8.0, "priority": "bulk"})
-    burst.write_text("\n".join(map(json.dumps, lines)))
-    settings = ["engine.threads=1", "synthesis.nfe=2", "server.stream_buffer_s=0.5"]
-    command = ["trace", str(BUNDLE), "--burst", str(burst), "--out", str(out), "--voice", str(voice)]
-    command += [word for one in settings for word in ("--set", one)]
-    assert main([*command, "--shown", "2"]) == 0
-    shown = capsys.readouterr().out
-    assert "7 admitted" in shown
-    assert "ui.perfetto.dev" in shown
-    trace = read(out)
-    check_consistent(trace)
-    assert cli.main(["bench", "trace", str(out), "--json", str(again), "--shown", "2"]) == 0
-    assert shown.startswith(capsys.readouterr().out)
-    assert json.loads(again.read_text())["lane_steps"] == summary(trace)["lane_steps"]
-
-
-@pytest.mark.parametrize(("arguments", "message"), [
-    ([], "/nowhere/x: No such file or directory"),
-    (["--rate", "0.001"], "no request arrives at --rate 0.001 in 10 s"),
-    (["--burst", "/nowhere.jsonl"], "/nowhere.jsonl: [Errno 2] No such file"),
-])  # fmt: skip
-def test_what_cannot_be_recorded(
-    voice: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["trace", str(BUNDLE), "--out", "/nowhere/x", "--voice", str(voice)]
-    assert main([*command, *arguments]) == 1
-    assert message in capsys.readouterr().err
 
 
 def test_what_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
