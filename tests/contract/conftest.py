@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).resolve().parents[1] / "oracle/golden"
 
 
 @pytest.fixture(scope="session")
