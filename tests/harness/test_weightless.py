@@ -30,9 +30,10 @@ VOCABULARY, FRAMES = 64, 90
 def exported(folder: Path, precision: contract.Precision, blocks: int) -> None:
     """A drawn checkpoint, its bundle and the archive of that; of one block without the fused graphs."""
     from export.assemble import BACKENDS
+    from tests.harness import traces
     from tests.tiny.generate import VOCOS
 
-    with mock.patch.dict(BACKENDS, {precision: ("ort-cpu",)} if blocks == 1 else {}):
+    with mock.patch.dict(BACKENDS, {precision: ("ort-cpu",)} if blocks == 1 else {}), traces.reusing():
         weightless.make(folder, of(blocks), precision, VOCABULARY, VOCOS)
     weightless.pack(folder, folder / weightless.ARCHIVE)
 
