@@ -336,7 +336,7 @@ def test_a_bundle_of_each_precision_passes_the_gate_and_speaks(
 
 @pytest.mark.slow
 def test_int8_may_be_as_far_from_float_as_upstreams_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief_gate: None
 ) -> None:
     none = {"mel": 0.0, "wave mel": 0.0, "heard": 0.0}
     given = assemble.load(published(tmp_path, distilled=False))

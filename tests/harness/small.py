@@ -39,7 +39,7 @@ from export.model.bigvgan import fold, weight_norm_pairs
 from export.model.vocos import VocosConfig
 from export.proof import oracles, parity
 from export.proof.oracles import Case
-from tests.engine.lanes import Padded
+from tests.engine.lanes import Padded, spoken
 from tests.export.random_checkpoint import (
     BIGVGAN_V2_24KHZ,
     write_random,
@@ -437,9 +437,5 @@ def case(
 
 def reply(engine: Synthesizer, given: Segment) -> FloatArray:
     """(reply, M) log-mel of a segment that never shares a batch."""
-    lane = engine.open(given)
-    for _ in range(lane.steps_left):
-        engine.step([lane.id])
-    mel = engine.log_mel(lane.id)[len(given.reference_log_mel) :]
-    engine.close(lane.id)
-    return mel
+    mel, _ = spoken(engine, given)
+    return mel[len(given.reference_log_mel) :]
