@@ -335,6 +335,7 @@ def test_a_bundle_of_each_precision_passes_the_gate_and_speaks(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_int8_may_be_as_far_from_float_as_upstreams_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief_gate: None
 ) -> None:
