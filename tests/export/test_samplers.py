@@ -192,12 +192,6 @@ def test_a_step_is_one_row_where_guidance_is_not_of_two(workshop: Workshop, back
         assert engine.max_batch == max(watch.max_batch // rows, 1)
 
 
-def test_a_warm_up_measures_the_steps_of_a_bundle(made: BuiltBundle) -> None:
-    engine = Synthesizer(made.bundle.up_to(2.0), OrtBackend(1), lanes=2)
-    engine.warm_up(2)
-    assert all(step > 0.0 for step in engine.costs.of(segment(80, nfe=4, guidance=2.0)).steps_s)
-
-
 def test_replay_takes_the_noise_of_each_step_and_refuses_what_the_bundle_does(
     workshop: Workshop, tmp_path: Path
 ) -> None:
