@@ -1,14 +1,14 @@
-"""A bundle as wide as v1_Base, written in the workshop: `python -m tests.cuda.base FOLDER BLOCKS FORM...`.
+"""A bundle as wide as v1_Base, written in the workshop: `python -m tests.cuda.base FOLDER BLOCKS`.
 
-Its weights are one number, since nothing computes with them, and few of the 22 equal blocks are traced.
-Tracing is what costs, whatever the width: four CPU seconds for each step graph of two blocks.
+Its weights are one number, since nothing computes with them, and few of the 22 equal blocks are traced: a
+step graph of two blocks takes four CPU seconds, whatever its width, unless its graph is kept.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -25,18 +25,17 @@ from export.graphs.step import Step, StepKeys, StepReply, Update
 from export.model.dit import DiT
 from export.model.vocos import Vocos
 from tests.export.random_checkpoint import VOCOS_MEL_24KHZ
+from tests.harness import traces
 
 FAMILY = NAMED["F5TTS_v1_Base"]
-FORMS = {"standard": "", "cuda": "_fused"}
-"""Forms of the step graphs → suffix of their files."""
 VOCABULARY = [" ", *(f"t{n}" for n in range(1, 2545))]
 MAX_FRAMES = 4096
 WEIGHT = 0.01
 """Neither 0 nor 1, by which a runtime would leave out additions and products."""
 
 
-def write(folder: Path, blocks: int, forms: Sequence[str]) -> Bundle:
-    """Write the graphs that `ort-cuda` runs, in float16; the first form is the default variant."""
+def write(folder: Path, blocks: int) -> Bundle:
+    """Write the graphs that `ort-cuda` runs, in float16; the default variant has fused step graphs too."""
     folder.mkdir(parents=True)
     arch, mel = dataclasses.replace(FAMILY.arch, depth=blocks), FAMILY.mel
     vocoder = Vocoder("vocos", "center")
@@ -52,14 +51,12 @@ def write(folder: Path, blocks: int, forms: Sequence[str]) -> Bundle:
     }
     specs = signatures(contract.dimensions(arch, mel.mels, "fp16"))
     for name, make in others.items():
-        to_onnx.export(make(), specs[name], folder / f"{name}.onnx")
-    kinds = dict(zip(STEPS, (Step, StepKeys, StepReply), strict=True))
-    files = {form: {name: f"{name}{FORMS[form]}.onnx" for name in STEPS} for form in forms}
-    for form, names in files.items():
-        for name, file in names.items():
-            to_onnx.export(kinds[name](*sizes, form), specs[name], folder / file)
-            if file != (first := files[forms[0]]["step"]):
-                to_onnx.share_weights(folder / file, folder / first)
+        traces.of(make(), specs[name], folder / f"{name}.onnx")
+    fused = {name: f"{name}_fused.onnx" for name in STEPS}
+    for kind, (name, file) in zip((Step, StepKeys, StepReply), fused.items(), strict=True):
+        traces.of(kind(*sizes, "cuda"), specs[name], folder / file)
+        if name != "step":
+            to_onnx.share_weights(folder / file, folder / fused["step"])
     (folder / contract.VOCAB).write_text("".join(f"{token}\n" for token in VOCABULARY), "utf-8")
     manifest = Manifest(
         format=contract.FORMAT,
@@ -69,8 +66,8 @@ def write(folder: Path, blocks: int, forms: Sequence[str]) -> Bundle:
         vocoder=vocoder,
         precision="fp16",
         variants={
-            "default": {name: f"{name}.onnx" for name in others} | files[forms[0]],
-            FUSED: files["cuda"],
+            "default": {name: f"{name}.onnx" for name in others} | fused,
+            FUSED: fused,
         },
         backends=(FUSED,),
         batch_invariant=True,
@@ -87,4 +84,4 @@ def _constant(model: nn.Module) -> dict[str, Tensor]:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    write(Path(sys.argv[1]), int(sys.argv[2]))

@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,26 +55,15 @@ def demo() -> Bundle:
 
 @pytest.fixture(scope="session")
 def base() -> Bundle:
-    """As wide as v1_Base, its step graphs in the fused form alone."""
-    return written("cuda")
-
-
-@pytest.fixture(scope="session")
-def whole() -> Bundle:
-    """As wide as v1_Base, its step graphs in both forms."""
-    return written("standard", "cuda")
-
-
-def written(*forms: str) -> Bundle:
-    """The bundle of base.py, which the workshop makes anew when its sources have changed."""
+    """That of base.py, which the workshop makes anew when its sources have changed."""
     if not WORKSHOP.exists():
         pytest.skip(f"no workshop, {WORKSHOP}: scripts/test makes it, or F5_WORKSHOP names its python")
-    folder = kept(f"v1-base-{'-'.join(forms)}", ("tests.cuda.base",), make, BLOCKS, forms)
+    folder = kept("v1-base", ("tests.cuda.base",), make, BLOCKS)
     return contract.read(folder / "bundle", verify=False)
 
 
-def make(folder: Path, blocks: int, forms: Sequence[str]) -> None:
-    command = (WORKSHOP, "-m", "tests.cuda.base", folder / "bundle", str(blocks), *forms)
+def make(folder: Path, blocks: int) -> None:
+    command = (WORKSHOP, "-m", "tests.cuda.base", folder / "bundle", str(blocks))
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=5 * PATIENCE_S)
     assert ran.returncode == 0, ran.stderr
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from appliance.contract.bundle import Bundle, Sampling
-from appliance.contract.graphs import STEPS, GraphSpec, signatures
+from appliance.contract.graphs import STEPS, GraphSpec
 from appliance.engine.backend import Backend, Bound, Graph, HostArray, Ranges, Tensor
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
@@ -110,31 +110,6 @@ def check_a_padded_batch(
         assert np.abs(want).mean() > 1e-2
         assert relative(moved(engine, lane_id, given), want) <= bound
         engine.close(lane_id)
-
-
-def check_rows_of_one_call(bundle: Bundle) -> None:
-    """Each row of a call of `step`, a row of one frame among them, equals itself alone at its length."""
-    d, backend = bundle.manifest.dimensions, OrtBackend(1)
-    graph = backend.load("step", bundle.graph("step"), signatures(d)["step"], {})
-    rng = np.random.default_rng(3)
-    frames = 70
-    inputs: dict[str, HostArray] = {
-        "latents": rng.standard_normal((3, frames, d.mels), dtype=np.float32),
-        "condition": rng.standard_normal((3, frames, d.dim), dtype=np.float32),
-        "mod_table": rng.standard_normal((4, d.rows, d.dim), dtype=np.float32) * np.float32(0.3),
-        "step_index": np.array([1, 0, 3], np.int32),
-        "lengths": np.array([frames, 1, 41], np.int32),
-    }
-    out = np.zeros_like(inputs["latents"])
-    graph.bind(inputs, {"velocity": out}).run()
-    for row, length in enumerate(inputs["lengths"].tolist()):
-        own = {n: a if n == "mod_table" else a[row : row + 1].copy() for n, a in inputs.items()}
-        for name in ("latents", "condition"):
-            own[name] = np.ascontiguousarray(own[name][:, :length])
-        single = np.zeros((1, length, d.mels), np.float32)
-        graph.bind(own, {"velocity": single}).run()
-        assert np.abs(single).mean() > 1e-2
-        assert relative(out[row : row + 1, :length], single) <= BATCHED
 
 
 def on_zeros(

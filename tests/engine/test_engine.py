@@ -30,7 +30,6 @@ from tests.engine.lanes import (
     WatchedPadded,
     changed,
     check_a_padded_batch,
-    check_rows_of_one_call,
     moved,
     relative,
     run,
@@ -55,10 +54,6 @@ def test_padding_changes_nothing(short: Bundle, make_engine: Make, multiple: int
     backend = Padded()
     backend.frame_multiple = multiple
     check_a_padded_batch(make_engine(backend, short, lanes=3), (60, 143, 256), make_engine())
-
-
-def test_rows_of_one_call_do_not_disturb_one_another(tiny: Bundle) -> None:
-    check_rows_of_one_call(tiny)
 
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])

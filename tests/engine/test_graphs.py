@@ -81,25 +81,6 @@ def test_tokens_are_spread_evenly_and_the_last_take_the_rest(tokens: int, frames
     assert counts == sorted(counts) and counts[-1] - counts[0] <= 1
 
 
-def test_the_condition_is_of_the_segments_true_length(tiny: Bundle) -> None:
-    condition, d = Condition(tiny), tiny.manifest.dimensions
-    out = condition(53)
-    assert out.shape == (2, 53, d.dim) and out.dtype == np.float32 and np.isfinite(out).all()
-    [run] = condition.backend.runs
-    assert run.shapes == {"ids": (53,), "log_mel": (53, d.mels), "condition": (2, 53, d.dim)}
-
-
-def test_the_row_without_text_knows_the_texts_length_but_not_its_words(tiny: Bundle) -> None:
-    """v1 masks by the real text in both rows."""
-    condition, given = Condition(tiny), segment(60)
-    base = condition(60)
-    mel = given.reference_log_mel + np.float32(1.0)
-    words = condition(60, ids=(given.ids + 5) % 100, reference_log_mel=mel)
-    assert np.array_equal(base[1], words[1]) and not np.allclose(base[0], words[0])
-    assert not np.allclose(base[0], base[1])
-    assert not np.allclose(base[1], condition(60, ids=np.resize(given.ids, 2 * len(given.ids)))[1])
-
-
 @pytest.mark.parametrize(("tokens", "frames", "wanted"), [
     (2, 9, [1, 1, 1, 1, 1, 4]), (2, 6, [1, 1, 1, 1, 1, 1]), (2, 4, [1, 1, 1, 1, 0, 0]),
     (1, 1, [1, 0, 0, 0, 0]),

@@ -26,7 +26,7 @@ from appliance.plan import Planner
 from appliance.request import Reference, Request, Segmentation
 from appliance.voices.reference import prepare
 from tests.engine.conftest import TINY
-from tests.engine.lanes import relative
+from tests.engine.lanes import relative, spoken
 from tests.harness.sounds import to_file
 
 VOCODER = TINY.parent / "hifigan"
@@ -73,13 +73,9 @@ def test_a_voice_at_16_khz_is_planned_and_spoken_to_the_sample(folder: Path) -> 
     r = len(features.samples) // 256
     assert (segment.reference_frames, len(segment.reference_log_mel)) == (r, r - 3)
     engine = Synthesizer(bundle, OrtBackend(1), lanes=1)
-    lane = engine.open(segment)
-    for _ in range(lane.steps_left):
-        engine.step([lane.id])
-    spoken, mel = engine.finish(lane.id), engine.log_mel(lane.id)[r:]
-    assert len(spoken) == (segment.frames - r) * 256 == round(segment.audio_s * 16_000)
+    mel, wave = spoken(engine, segment)
+    assert len(wave) == (segment.frames - r) * 256 == round(segment.audio_s * 16_000)
     session = onnxruntime.InferenceSession(VOCODER / "vocoder.onnx", providers=["CPUExecutionProvider"])
-    (wanted,) = session.run(None, {session.get_inputs()[0].name: mel})
-    assert relative(spoken, np.asarray(wanted)) <= 1e-6
-    assert 1e-3 < float(np.abs(spoken).mean()) < 0.9  # neither silent nor saturated
-    engine.close(lane.id)
+    (wanted,) = session.run(None, {session.get_inputs()[0].name: mel[r:]})
+    assert relative(wave, np.asarray(wanted)) <= 1e-6
+    assert 1e-3 < float(np.abs(wave).mean()) < 0.9  # neither silent nor saturated

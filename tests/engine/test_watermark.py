@@ -16,11 +16,9 @@ from appliance.cli import main
 from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle
 from appliance.encodings import Encoding
-from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
 from appliance.engine.watermark import Watermark
 from appliance.errors import ConfigError
-from appliance.request import Segment
 from tests.engine import lanes
 from tests.harness.daemons import SPEECH
 
@@ -67,19 +65,12 @@ def test_only_what_is_below_2_khz_is_changed(count: int) -> None:
 
 def test_a_lane_gives_its_samples_marked(tiny: Bundle) -> None:
     config, given = EngineConfig(backend="ort-cpu", threads=1, lanes=1), lanes.segment(gain=0.5)
-    made = {folder: _spoken(load_for(tiny, config, watermark=folder), given) for folder in (None, FOLDER)}
+    made = {
+        folder: lanes.spoken(load_for(tiny, config, watermark=folder), given)[1] for folder in (None, FOLDER)
+    }
     watermark = Watermark(FOLDER, 1)
     assert np.array_equal(made[FOLDER], watermark.embed(made[None]))
     assert np.abs(made[FOLDER] - made[None]).max() > 0.01 * np.abs(made[None]).max()
-
-
-def _spoken(engine: Synthesizer, given: Segment) -> np.ndarray:
-    lane = engine.open(given)
-    for _ in range(lane.steps_left):
-        engine.step([lane.id])
-    samples = engine.finish(lane.id)
-    engine.shutdown()
-    return samples
 
 
 @pytest.mark.slow

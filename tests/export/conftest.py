@@ -7,13 +7,29 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness import small
-from tests.harness.small import Workshop
+from tests.harness.small import BuiltBundle, Workshop
 
 
 @pytest.fixture(scope="session")
 def workshop() -> Workshop:
     """Small bundles, each made once."""
     return Workshop()
+
+
+@pytest.fixture(scope="session")
+def made(workshop: Workshop) -> BuiltBundle:
+    """The usual architecture in float32."""
+    return workshop.make("v1")
+
+
+@pytest.fixture(scope="session")
+def fp16(workshop: Workshop) -> BuiltBundle:
+    return workshop.make("v1", precision="fp16")
+
+
+@pytest.fixture(scope="session")
+def int8(workshop: Workshop) -> BuiltBundle:
+    return workshop.make("v1", precision="int8")
 
 
 @pytest.fixture

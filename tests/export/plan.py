@@ -13,9 +13,7 @@ a plan shows what a graph allows to be fused, not what a Jetson does with it.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,12 +22,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from appliance.contract.graphs import GraphSpec
 from appliance.engine.tensorrt.build import EngineSource, Profile, build, make_log
+from tests.oracle import upstream
 
-PACKAGE = "tensorrt_rtx_bindings"
 ATTENTION = "_gemm_mha_v2"
 
 Range = tuple[int, int, int]
@@ -84,21 +80,9 @@ class Plan:
         return [at for at, launch in enumerate(self.launches) if launch.name == ATTENTION]
 
 
-def require() -> None:
-    """Skip the calling test where TensorRT-RTX is not installed (fail it with F5_REQUIRE_UPSTREAM=1)."""
-    if importlib.util.find_spec(PACKAGE) is not None:
-        return
-    reason = (
-        f"{PACKAGE} is not installed (scripts/requirements/tensorrt.txt; scripts/test --all cuda installs it)"
-    )
-    if os.environ.get("F5_REQUIRE_UPSTREAM") == "1":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
-
-
 def runtime() -> Any:
     """TensorRT-RTX, used as `engine/tensorrt/build.py` uses TensorRT: for SM 86, described in detail."""
-    require()
+    upstream.require("tensorrt_rtx_bindings")
     import tensorrt_rtx_bindings as trt
 
     class Builder(trt.Builder):  # type: ignore[misc]

@@ -23,7 +23,7 @@ from export.families import family
 from export.proof import parity
 from export.sources.checkpoint import CheckpointError
 from tests.engine.lanes import relative
-from tests.harness import small
+from tests.harness import small, traces
 from tests.harness.small import Workshop
 
 pytestmark = pytest.mark.torch
@@ -86,12 +86,10 @@ def test_a_table_of_durations_is_taken_if_the_vocabulary_has_its_tokens(tmp_path
         assemble.load(other)
 
 
-def test_a_vocabulary_with_crlf_and_no_last_newline_is_written_plainly(
-    workshop: Workshop, tmp_path: Path
-) -> None:
+def test_a_vocabulary_with_crlf_and_no_last_newline_is_written_plainly(tmp_path: Path) -> None:
     files = small.write_files(tmp_path, small.V1)
     files.vocab.write_bytes("\r\n".join(small.VOCABULARY).encode())
-    with workshop.reusing_traces():
+    with traces.reusing():
         made = small.unmeasured(small.load(files), tmp_path / "out")
     assert made.vocab.read_bytes() == "".join(f"{token}\n" for token in small.VOCABULARY).encode()
 
@@ -100,7 +98,7 @@ WEIGHT = "ema_model.transformer.input_embed.proj.weight"
 
 
 def test_a_graph_that_overflows_is_refused_in_one_line(
-    workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str], brief_gate: None
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], brief_gate: None
 ) -> None:
     """One weight beyond float16: an accepted bundle that cannot synthesise would be of no use either."""
     files = small.write_files(tmp_path / "weights", small.V1)
@@ -108,7 +106,7 @@ def test_a_graph_that_overflows_is_refused_in_one_line(
     weights[WEIGHT][0, 100] *= 3e7  # of the reference's mel, which the condition graph reads
     save_file(weights, files.checkpoint)
     command = small.bundle_command(files, tmp_path / "out", "fp16")
-    with workshop.reusing_traces():
+    with traces.reusing():
         assert main([*command, "--accept", "to hear it"]) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("export:")]
     assert len(lines) == 1

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
 from appliance.contract import bundle as contract
 from appliance.contract.sampler import Guidance, Sampler
-from appliance.contract.schedule import time_grid
-from appliance.engine.replay import replay
 from appliance.errors import EngineFault
-from export import assemble, progress, workload
+from export import progress, workload
 from export.cli import GONE, main
 from export.proof import parity
-from tests.harness import network_spy, small
+from tests.harness import network_spy, small, traces
 from tests.harness.patience import PATIENCE_S
 from tests.harness.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(scope="module")
-def made(workshop: Workshop) -> BuiltBundle:
-    return workshop.make("v1")
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -41,7 +35,6 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 def test_bundle_prints_its_parity_its_licences_and_its_size(
     made: BuiltBundle,
-    workshop: Workshop,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     brief_gate: None,
@@ -56,7 +49,7 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
 
     compute = workload.plan
     monkeypatch.setattr(workload, "plan", plan)
-    with workshop.reusing_traces():
+    with traces.reusing():
         code, printed, shown = told(capsys, *small.bundle_command(made.files, out))
     assert code == 0
     lines = printed.splitlines()
@@ -73,32 +66,39 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
     assert contract.read(out).manifest.files == made.bundle.manifest.files
 
 
+@pytest.mark.parametrize("command", ["parity", pytest.param("bundle", marks=pytest.mark.thorough)])
 def test_it_runs_as_a_module_without_the_tests_helpers_and_asks_nobody(
-    workshop: Workshop, tmp_path: Path
+    command: str, workshop: Workshop, tmp_path: Path
 ) -> None:
-    """The bundle says that it was not measured against upstream's package if that cannot be imported.
+    """It says that nothing was measured against upstream's package if that cannot be imported.
 
     INT8 has the fewest graphs. Where no network of its own can be made, its silence is not watched.
     """
     made = workshop.make("v1", precision="int8")
     (tmp_path / "f5_tts.py").write_text("raise ImportError('kept out of this test')\n")
     out, seen = tmp_path / "out", tmp_path / "seen"
-    command = ["-m", "export", *small.bundle_command(made.files, out, "int8")]
+    brief = shutil.copytree(made.bundle.folder, tmp_path / "brief")
+    manifest = brief / contract.MANIFEST
+    manifest.write_text(manifest.read_text().replace(f"max_frames: {small.MAX_FRAMES}", "max_frames: 512"))
+    words = {
+        "parity": ["parity", str(brief), *made.files.arguments()],
+        "bundle": small.bundle_command(made.files, out, "int8"),
+    }
+    started = ["-m", "export", *words[command]]
     environment = {**network_spy.environment(tmp_path), "OMP_NUM_THREADS": "1"}
     if network_spy.possible():
-        done = network_spy.start(seen, command, environment)
-        assert done.wait(PATIENCE_S) == 0, seen.with_suffix(".log").read_text()
+        done = network_spy.start(seen, started, environment)
+        printed = seen.with_suffix(".log")
+        assert done.wait(PATIENCE_S) == 0, printed.read_text()
         assert seen.read_text() == ""
+        assert command == "bundle" or "upstream's package: not installed here" in printed.read_text()
     else:
-        subprocess.run([sys.executable, *command], env=environment, check=True)
-    alone = contract.read(out)
-    assert "not installed here" in alone.manifest.parity["upstream"]
-    assert {row["against"] for row in alone.manifest.parity["rows"]} == {"float64", "torch", "exact"}
-    given = small.case(71).segment(time_grid(5))
-    engines = made.engine(), small.BuiltBundle(made.arch, made.files, alone).engine()
-    (one, _), (two, _) = (replay(engine, given) for engine in engines)
-    assert np.array_equal(one, two)
-    assert alone.manifest.files == made.bundle.manifest.files  # another process, the same bytes
+        subprocess.run([sys.executable, *started], env=environment, check=True)
+    if command == "bundle":
+        alone = contract.read(out)
+        assert "not installed here" in alone.manifest.parity["upstream"]
+        assert {row["against"] for row in alone.manifest.parity["rows"]} == {"float64", "torch", "exact"}
+        assert alone.manifest.files == made.bundle.manifest.files  # another process, the same bytes
 
 
 def test_parity_measures_a_bundle_again(
@@ -191,44 +191,22 @@ def test_what_does_not_fit_is_refused_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("option", GONE)
-def test_a_flag_that_is_gone_names_its_key(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ([option, "none"], [f"{option}=none"]):
-        with pytest.raises(SystemExit) as exit_code:
-            main(["bundle", "--family", "F5TTS_Base", *words])
-        key = "update" if option == "--sampler" else option[2:]
-        assert exit_code.value.code == 2
-        assert (
-            f"{option}: is the key {key} of the section sampler in the family's file"
-            in capsys.readouterr().err
-        )
-
-
 def test_the_familys_sampler_and_the_steps_of_the_command_reach_the_bundle(
-    made: BuiltBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: BuiltBundle, tmp_path: Path
 ) -> None:
-    asked: list[assemble.Sources] = []
-
-    def load(sources: assemble.Sources) -> assemble.Loaded:
-        asked.append(sources)
-        raise assemble.BundleFailed("far enough")
-
-    monkeypatch.setattr(assemble, "load", load)
-    command = small.bundle_command(made.files, tmp_path / "out")
-    written = yaml.safe_load(made.files.family.read_text())
     other = tmp_path / "other.yaml"
-    other.write_text(
-        yaml.safe_dump({**written, "sampler": {"guidance": "none", "steps": [4], "grid": "sway"}})
-    )
-    for more in ([], ["--family", str(other)], ["--family", str(other), "--steps", "2,8"], ["--steps", "3"]):
-        told(capsys, *command, *more)
-    assert [sources.sampler for sources in asked] == [
-        *(Sampler(), Sampler(guidance="none", steps=(4,))),
-        *(Sampler(guidance="none", steps=(2, 8)), Sampler(steps=(3,))),
-    ]
-    assert [(sources.defaults.grid, sources.defaults.guidance) for sources in asked] == [
-        *(("epss", 2.0), ("uniform", 0.0), ("uniform", 0.0), ("epss", 2.0)),
-    ]
+    sampler = {"guidance": "none", "steps": [4], "grid": "sway"}
+    other.write_text(yaml.safe_dump({**yaml.safe_load(made.files.family.read_text()), "sampler": sampler}))
+    own, few = ["--family", str(other)], Sampler(guidance="none", steps=(4,))
+    for more, sampler, grid, guidance in (
+        ([], Sampler(), "epss", 2.0),
+        (own, few, "uniform", 0.0),
+        ([*own, "--steps", "2,8"], dataclasses.replace(few, steps=(2, 8)), "uniform", 0.0),
+        (["--steps", "3"], Sampler(steps=(3,)), "epss", 2.0),
+    ):
+        sources = small.opened_by([*small.bundle_command(made.files, tmp_path / "out"), *more]).sources
+        assert sources.sampler == sampler
+        assert (sources.defaults.grid, sources.defaults.guidance) == (grid, guidance)
 
 
 def test_a_fault_of_the_engine_is_one_line(
@@ -242,21 +220,11 @@ def test_a_fault_of_the_engine_is_one_line(
     assert (code, error.splitlines()[-1]) == (1, "export: the flow produced numbers that are not finite")
 
 
-def test_terms_and_weights_reach_the_bundle(
-    made: BuiltBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[assemble.Sources] = []
-
-    def load(sources: assemble.Sources) -> assemble.Loaded:
-        asked.append(sources)
-        raise assemble.BundleFailed("far enough")
-
-    monkeypatch.setattr(assemble, "load", load)
+def test_terms_reach_the_bundle(made: BuiltBundle, tmp_path: Path) -> None:
     command = small.bundle_command(made.files, tmp_path / "out")
-    told(capsys, *command)
-    told(capsys, *command, "--vocoder-licence", "MIT", "--weights", "raw")
-    plain, chosen = ((s.weights_licence, s.vocoder_licence, s.weights) for s in asked)
-    assert (plain, chosen) == (("Apache-2.0", None, "ema"), ("Apache-2.0", "MIT", "raw"))
+    for more, vocoder in (([], None), (["--vocoder-licence", "MIT"], "MIT")):
+        sources = small.opened_by([*command, *more]).sources
+        assert (sources.weights_licence, sources.vocoder_licence) == ("Apache-2.0", vocoder)
 
 
 @pytest.mark.parametrize("command", ["parity", "inspect"])
@@ -268,13 +236,19 @@ def test_what_is_no_bundle_is_told_in_one_line(
     assert error == f"export: {tmp_path}: not a bundle, it has no manifest.yaml\n"
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("", "COMMAND"),
-        ("bundle --vocoder=hifigan", r"invalid choice: 'hifigan' \(choose from '?vocos'?, '?bigvgan'?\)"),
-    ],
-)
+UNPARSED = [
+    ("", "COMMAND"),
+    ("bundle --vocoder=hifigan", r"invalid choice: 'hifigan' \(choose from '?vocos'?, '?bigvgan'?\)"),
+    *(
+        (f"bundle --family F5TTS_Base {gone}{value}", f"{gone}: is the key {key} of the section sampler in")
+        for gone, key in GONE.items()
+        for value in (" none", "=none")
+    ),
+]
+"""Command lines, and what may be typed: for a flag that is gone, its key in the family's file."""
+
+
+@pytest.mark.parametrize(("command", "message"), UNPARSED)
 def test_a_command_line_that_does_not_parse_ends_with_what_may_be_typed(
     command: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,9 +22,8 @@ from export.cli import main
 from export.contact import ContactFailed, Visit, impersonal, lines_of
 from export.sources.weights import KNOWN
 from tests.export.contact import NAME, REPOSITORY, command, rehearsing
-from tests.harness import small
+from tests.harness import small, traces
 from tests.harness.daemons import BUNDLE
-from tests.harness.small import Workshop
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 PERSON = "ada-example"
@@ -54,7 +53,6 @@ def record_in(out: Path) -> dict[str, Any]:
 def test_weights_are_fetched_exported_and_spoken(
     published: Path,
     out: Path,
-    workshop: Workshop,
     brief_gate: None,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -62,7 +60,7 @@ def test_weights_are_fetched_exported_and_spoken(
     monkeypatch.setenv("LOGNAME", PERSON)
     monkeypatch.setattr(hearing, "missing", lambda modules: ["moonshine-voice"])
     options = ("--lines", str(out / "lines.txt"), "--max-frames", str(small.MAX_FRAMES))
-    with rehearsing(published), workshop.reusing_traces():
+    with rehearsing(published), traces.reusing():
         assert main(command(out, *options)) == 0
     found = record_in(out)
     stages = {name: stage["status"] for name, stage in found["stages"].items()}

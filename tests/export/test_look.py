@@ -108,22 +108,6 @@ def bigvgan(folder: Path) -> Path:
     return place
 
 
-def accepts(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> assemble.Loaded:
-    """What `bundle` opened and checked before any work."""
-    taken: list[assemble.Loaded] = []
-
-    def stop(loaded: assemble.Loaded, *_: object, **__: object) -> None:
-        taken.append(loaded)
-        raise assemble.BundleFailed("stopped")
-
-    monkeypatch.setattr("export.evidence.weigh", stop)
-    assert main(arguments) == 1
-    assert taken, capsys.readouterr().err
-    return taken[0]
-
-
 VOICES: Mapping[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "f5": (
         f5,
@@ -155,7 +139,7 @@ VOICES: Mapping[str, tuple[Callable[[Path], Path], list[str], str]] = {
 
 @pytest.mark.parametrize("name", VOICES)
 def test_a_folder_is_described_and_its_command_is_taken(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make, told, checkpoint = VOICES[name]
     place = make(tmp_path)
@@ -165,11 +149,11 @@ def test_a_folder_is_described_and_its_command_is_taken(
     assert "missing" not in said
     command = shlex.split(said.splitlines()[-1])
     assert command[:4] == ["python", "-m", "export", "bundle"]
-    loaded = accepts(command[3:], monkeypatch, capsys)
+    loaded = small.opened_by(command[3:])
     assert loaded.sources.checkpoint == place / checkpoint
     assert loaded.weights().averaged == name.startswith("f5")
     # The folder alone does the same, and says so; options are as usual.
-    other = accepts(["bundle", str(place), "--weights", "ema"], monkeypatch, capsys)
+    other = small.opened_by(["bundle", str(place), "--weights", "ema"])
     assert "python -m export bundle --family" in capsys.readouterr().out
     assert other.weights().averaged
     with (place / checkpoint).open("rb") as stream:  # torch goes by the name .safetensors
@@ -180,9 +164,7 @@ def test_a_folder_is_described_and_its_command_is_taken(
         assert torch.equal(other.weights()[key], raw["model_avg"][key])
 
 
-def test_a_students_folder_is_sampled_as_dmospeech_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_students_folder_is_sampled_as_dmospeech_2(tmp_path: Path) -> None:
     place = f5(tmp_path)
     state = torch.load(place / "model_last.pt", weights_only=True)["ema_model_state_dict"]
     for path in place.glob("*model_*"):
@@ -194,7 +176,7 @@ def test_a_students_folder_is_sampled_as_dmospeech_2(
     )
     sampler = Sampler("renoise", "none", (4,))
     for arguments in (shlex.split(look.describe(place).splitlines()[-1])[3:], ["bundle", str(place)]):
-        sources = accepts(arguments, monkeypatch, capsys).sources
+        sources = small.opened_by(arguments).sources
         assert (sources.checkpoint, sources.sampler) == (place / "model_85000.pt", sampler)
         assert (sources.defaults.grid, sources.defaults.guidance) == ("uniform", 0.0)
 

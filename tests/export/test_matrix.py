@@ -1,6 +1,6 @@
 """Every kind of bundle in every form that the engine runs: what must hold of each, and how nearly.
 
-Answers are upstream's, in parts and whole, at every NFE and from a reference on its path. All forms and
+Answers are upstream's, at every NFE and from a reference on its path. All forms and
 samplings agree with the masked float32 form, a batch with its segments alone, and nothing overflows. What is
 true of one row alone has a file of its own, as `test_precision`, `test_samplers` and `test_zipvoice`.
 """
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from appliance.contract.bundle import Precision, Sampling
 from appliance.contract.schedule import time_grid
-from appliance.engine.condition import condition_inputs
 from appliance.engine.engine import Synthesizer
 from appliance.engine.replay import replay
 from appliance.request import FloatArray
@@ -33,8 +32,6 @@ pytestmark = pytest.mark.torch
 class Bounds(NamedTuple):
     """‖a − b‖ / ‖b‖ against upstream of parts and results, against float32, and of a batch."""
 
-    modulation: float
-    condition: float
     vocoder: float
     step: float
     sample: float
@@ -48,10 +45,10 @@ class Bounds(NamedTuple):
 
 
 BOUNDS: dict[Precision, Bounds] = {
-    "fp32": Bounds(5e-6, 5e-6, 1e-5, 5e-6, 5e-5, 5e-4, 1e-5, lanes.BATCHED),
-    "fp16": Bounds(2e-3, 5e-3, 1e-2, 5e-3, 1e-2, 1e-1, 1e-2, 1e-3, 1e-5),
-    "int8": Bounds(2e-3, 5e-6, 1e-5, 5e-2, 5e-2, 5e-1, 5e-2, 0.0, 1e-4),
-    "int8-qdq": Bounds(2e-3, 5e-3, 1e-2, 5e-2, 5e-2, 5e-1, 3e-2, 1e-2, 1e-4, edge=4.5),
+    "fp32": Bounds(1e-5, 5e-6, 5e-5, 5e-4, 1e-5, lanes.BATCHED),
+    "fp16": Bounds(1e-2, 5e-3, 1e-2, 1e-1, 1e-2, 1e-3, 1e-5),
+    "int8": Bounds(1e-5, 5e-2, 5e-2, 5e-1, 5e-2, 0.0, 1e-4),
+    "int8-qdq": Bounds(1e-2, 5e-2, 5e-2, 5e-1, 3e-2, 1e-2, 1e-4, edge=4.5),
 }
 FORMS: dict[str, Callable[[BuiltBundle, int], Synthesizer]] = {
     "masked": lambda made, lanes: made.engine(lanes, "default"),
@@ -150,18 +147,6 @@ def test_a_sample_is_upstreams(row: Row, flow: Any) -> None:
         assert 1e-4 < np.abs(theirs).mean() < 0.9  # neither silent nor clamped
 
 
-@pytest.mark.parametrize("row", forms(MODELS, "masked", "cpu"), indirect=True)
-def test_parts_are_upstreams(row: Row, flow: Any) -> None:
-    bundle, case = row.made.bundle, small.case(190, mels=row.mels)
-    variant = {"masked": "default", "cpu": "ort-cpu"}[row.form]
-    t = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
-    found = small.run(bundle.graph("modulation", variant), {"t": t})["rows"]
-    assert lanes.relative(found, small.upstream_rows(flow, t)) <= row.bounds.modulation
-    seen = condition_inputs(case.ids, case.cond, case.frames, bundle.manifest.dimensions.upsampling)
-    found = small.run(bundle.graph("condition", variant), seen)["condition"].astype(np.float32)
-    assert lanes.relative(found, small.upstream_condition(flow, case)) <= row.bounds.condition
-
-
 @pytest.mark.parametrize("row", forms(FLOAT32), indirect=True)
 @pytest.mark.parametrize("reference", [1, 10, 38])
 def test_a_reference_on_its_path_is_seen_as_upstream_would(reference: int, row: Row, flow: Any) -> None:
@@ -235,13 +220,3 @@ def test_a_padded_batch_is_its_segments_alone(sampling: Sampling, lengths: tuple
 def test_float16_stays_finite_at_every_length(frames: int, sampling: Sampling, row: Row) -> None:
     mel, wave = replay(row.engine(), small.case(frames, reference=1).segment(time_grid(2), sampling))
     assert np.isfinite(mel).all() and np.isfinite(wave).all()
-
-
-def test_a_frame_of_silence_or_two_are_decoded(workshop: Workshop) -> None:
-    made = workshop.make("v1")
-    engine = made.engine()
-    mel = small.case(7).noise - 4.0
-    for frames in (2, 3, 7):
-        found = engine.decode(mel[:frames])
-        assert lanes.relative(found, small.upstream_wave(made.files, mel[:frames])) <= 1e-5
-    assert engine.decode(mel[:1]).shape == (0,)

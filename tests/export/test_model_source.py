@@ -14,12 +14,13 @@ from torch import Tensor
 from appliance.contract.bundle import Vocoder
 from appliance.contract.graphs import Dimensions, vocoder
 from appliance.contract.mel import MelSpec
-from export.graphs import to_onnx, vocoders
+from export.graphs import vocoders
 from export.model import source
 from export.model.redraw import redraw
 from export.model.source import BAND_HZ, NOISE_FRAMES, PULSE_BINS, Source
 from export.model.vocos import VocosConfig
 from tests.engine.lanes import relative
+from tests.harness import traces
 from tests.harness.small import MELS, run
 
 pytestmark = pytest.mark.torch
@@ -111,7 +112,7 @@ def test_the_graph_gives_the_models_samples(model: Source, tmp_path: Path, compu
     record = Vocoder("source-filter", "center")
     module = vocoders.SourceFilter(model.state_dict(), MelSpec("vocos"), record, compute)
     path = tmp_path / "vocoder.onnx"
-    to_onnx.export(module, vocoder(Dimensions(dim=1, depth=1, mels=MELS, inner=1)), path)
+    traces.of(module, vocoder(Dimensions(dim=1, depth=1, mels=MELS, inner=1)), path)
     for frames in LENGTHS:
         mel = log_mel(frames)
         wanted = model(mel).numpy()

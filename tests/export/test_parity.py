@@ -28,18 +28,13 @@ from export.proof import oracles, parity
 from export.sources import checkpoint
 from export.sources.checkpoint import load_dit
 from tests.harness import small
-from tests.harness.small import BuiltBundle, Workshop
+from tests.harness.small import BuiltBundle
 from tests.oracle import upstream
 
 pytestmark = pytest.mark.torch
 
 SIZE = len(small.VOCABULARY)
 VOCABULARY = Vocabulary(tuple(small.VOCABULARY))
-
-
-@pytest.fixture(scope="module")
-def made(workshop: Workshop) -> BuiltBundle:
-    return workshop.make("v1")
 
 
 @pytest.fixture(scope="module")
@@ -318,11 +313,6 @@ def test_errors_are_relative_and_shapes_must_agree() -> None:
 
 
 # Lossy precisions
-
-
-@pytest.fixture(scope="module")
-def int8(workshop: Workshop) -> BuiltBundle:
-    return workshop.make("v1", precision="int8")
 
 
 @pytest.fixture(scope="module")

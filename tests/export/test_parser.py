@@ -18,9 +18,10 @@ from onnx import TensorProto, helper
 from appliance.contract import bundle as contract
 from appliance.contract.graphs import Dimensions, vocoder
 from appliance.contract.mel import MelSpec
-from export.graphs import to_onnx, vocoders
+from export.graphs import vocoders
 from export.model.source import Source
 from export.model.vocos import VocosConfig
+from tests.harness import traces
 from tests.harness.small import MELS, TRACED, Workshop
 
 pytestmark = pytest.mark.torch
@@ -120,7 +121,7 @@ def test_committed_bundles_a_source_filter_and_the_table_agree(tmp_path: Path) -
     config = VocosConfig(MELS, 32, 64, 1, 1024, 256, "center", head="SourceFilterHead")
     weights, record = Source(config).state_dict(), contract.Vocoder("source-filter", "center")
     module = vocoders.SourceFilter(weights, MelSpec("vocos"), record, torch.float16)
-    to_onnx.export(module, vocoder(Dimensions(1, 1, MELS, 1)), tmp_path / "vocoder.onnx")
+    traces.of(module, vocoder(Dimensions(1, 1, MELS, 1)), tmp_path / "vocoder.onnx")
     found = check(tmp_path / "vocoder.onnx")
     for folder in BUNDLES.values():
         found |= check(*graphs_of(contract.read(folder)))

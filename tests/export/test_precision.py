@@ -14,7 +14,6 @@ from onnx import TensorProto
 
 from appliance.config import EngineConfig
 from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, FUSED, INT8, Bundle, Precision
-from appliance.contract.schedule import time_grid
 from appliance.engine import ort
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
@@ -22,24 +21,13 @@ from appliance.engine.replay import replay
 from export import assemble
 from export.precision import rewrites
 from export.proof import parity
-from export.proof.parity import BOUNDS
 from tests.engine import lanes
-from tests.harness import small
+from tests.harness import small, traces
 from tests.harness.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
-
-
-@pytest.fixture(scope="module")
-def fp16(workshop: Workshop) -> BuiltBundle:
-    return workshop.make("v1", precision="fp16")
-
-
-@pytest.fixture(scope="module")
-def int8(workshop: Workshop) -> BuiltBundle:
-    return workshop.make("v1", precision="int8")
 
 
 GPUS = ("ort-cpu", "ort-cuda", "tensorrt")
@@ -125,26 +113,6 @@ def test_an_update_is_float32(fp16: BuiltBundle) -> None:
     assert set(Typed(fp16.bundle.graph("update")).types.values()) == {FLOAT}
 
 
-def test_variants_share_one_file_of_weights(fp16: BuiltBundle) -> None:
-    assert [path.name for path in fp16.bundle.folder.glob("step*.data")] == ["step.onnx.data"]
-    variants = fp16.bundle.manifest.variants
-    cpu, rows, fused, sums = (variants[v] for v in ("ort-cpu", FLOAT32, FUSED, FLOAT32_SUMS))
-    assert set(cpu) == {"condition", "step_keys", "step_reply", "vocoder"}
-    assert set(rows) == {*cpu, "step"}
-    assert set(fused) == set(sums) == {"step", "step_keys", "step_reply"}
-    for own, masks in ((cpu, {"frame"}), (rows, set()), (fused, set()), (sums, set())):
-        for name, file in own.items():
-            narrow, wide = (stored(path) for path in (fp16.bundle.graph(name), fp16.bundle.folder / file))
-            without = masks if name.startswith("step") else set()
-            assert {key: place for key, place in narrow.items() if key not in without} == wide
-
-
-def stored(path: Path) -> dict[str, dict[str, str]]:
-    """Weight → file, offset and length."""
-    tensors = onnx.load(path, load_external_data=False).graph.initializer
-    return {t.name: {e.key: e.value for e in t.external_data} for t in tensors if t.external_data}
-
-
 @pytest.mark.parametrize("name", ["condition", "step_keys", "step_reply", "vocoder"])
 def test_on_a_cpu_only_weights_and_signature_are_float16(name: str, fp16: BuiltBundle) -> None:
     narrow, wide = (onnx.load(fp16.bundle.graph(name, variant)) for variant in ("default", "ort-cpu"))
@@ -165,15 +133,6 @@ def test_on_a_cpu_only_weights_and_signature_are_float16(name: str, fp16: BuiltB
     if not name.startswith("step"):
         computed = [node.op_type for node in wide.graph.node if node.op_type != "Cast"]
         assert computed == [node.op_type for node in narrow.graph.node if node.op_type != "Cast"]
-
-
-def test_a_cpu_runs_its_own_variant_where_there_is_one(fp16: BuiltBundle, int8: BuiltBundle) -> None:
-    assert fp16.bundle.variant_for("ort-cpu") == "ort-cpu"
-    assert fp16.bundle.variant_for("tensorrt") == int8.bundle.variant_for("ort-cpu") == "default"
-    given = small.case(60).segment(time_grid(5))
-    own, narrow, unsaid = (replay(fp16.engine(variant=v), given)[0] for v in ("ort-cpu", "default", None))
-    np.testing.assert_array_equal(unsaid, own)
-    assert 1e-6 < lanes.relative(narrow, own) < BOUNDS["fp16"]["sample"]
 
 
 def test_the_condition_sums_its_responses_in_float32(fp16: BuiltBundle) -> None:
@@ -256,17 +215,6 @@ def test_what_stays_float_can_be_chosen_by_role(workshop: Workshop, tmp_path: Pa
         rewrites.quantise(source, tmp_path / "other.onnx", ("attention",))
 
 
-def test_int8_is_for_one_row_at_a_time(int8: BuiltBundle) -> None:
-    assert "step" not in int8.bundle.manifest.variants["default"]
-    engine = int8.engine(lanes=2)
-    segments = [lanes.segment(60, seed=i) for i in range(2)]
-    alone = [lanes.solo(engine, given, 1) for given in segments]
-    ids = [engine.open(given).id for given in segments]
-    engine.step(ids)
-    for lane, given, want in zip(ids, segments, alone, strict=True):
-        np.testing.assert_array_equal(lanes.moved(engine, lane, given), want)
-
-
 def beside(files: small.Files, out: Path, *rows: parity.Row) -> Bundle:
     """The fp16 bundle `out` with an INT8 variant, for which the gate found `rows`."""
     report = parity.Report("fp16", list(rows))
@@ -294,10 +242,10 @@ def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(
 
 
 def test_int8_beyond_its_bound_is_left_out(
-    fp16: BuiltBundle, workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fp16: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     beyond = parity.Row("wave mel", INT8, "torch", 128, 7, 0.3, 0.25)
-    with workshop.reusing_traces():
+    with traces.reusing():
         made = beside(fp16.files, tmp_path / "out", beyond)
     assert f"int8 for CPUs is left out: {beyond}" in capsys.readouterr().err
     assert made.manifest.variants == fp16.bundle.manifest.variants

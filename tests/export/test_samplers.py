@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from appliance.client import Client
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.mel import log_mel
@@ -30,8 +28,8 @@ from export.sources.checkpoint import CheckpointError, build_dit, build_vocos, l
 from tests.engine.lanes import BATCHED, Padded, Watched, WatchedPadded, relative, segment, solo, staggered
 from tests.fakes.nvidia import open_on
 from tests.fakes.nvidia.device import Device
-from tests.harness import small
-from tests.harness.daemons import BUNDLE, running
+from tests.harness import small, traces
+from tests.harness.daemons import BUNDLE
 from tests.harness.small import BuiltBundle, Workshop
 
 pytestmark = [pytest.mark.torch, pytest.mark.once]
@@ -194,12 +192,6 @@ def test_a_step_is_one_row_where_guidance_is_not_of_two(workshop: Workshop, back
         assert engine.max_batch == max(watch.max_batch // rows, 1)
 
 
-def test_a_warm_up_measures_the_steps_of_a_bundle(made: BuiltBundle) -> None:
-    engine = Synthesizer(made.bundle.up_to(2.0), OrtBackend(1), lanes=2)
-    engine.warm_up(2)
-    assert all(step > 0.0 for step in engine.costs.of(segment(80, nfe=4, guidance=2.0)).steps_s)
-
-
 def test_replay_takes_the_noise_of_each_step_and_refuses_what_the_bundle_does(
     workshop: Workshop, tmp_path: Path
 ) -> None:
@@ -225,23 +217,6 @@ def test_replay_takes_the_noise_of_each_step_and_refuses_what_the_bundle_does(
     ):
         with pytest.raises(InvalidRequest, match=message):
             read(nfe, **changes)
-
-
-@pytest.mark.slow
-def test_a_daemon_speaks_with_a_strength_for_each_request(workshop: Workshop, tmp_path: Path) -> None:
-    """Requests of other strengths and steps at a time are those that are made alone."""
-    folder = workshop.sampled("embedded").bundle.folder
-    asked = [{"guidance": w, "nfe": nfe} for w, nfe in ((1.0, 4), (2.5, 2), (2.5, 4), (0.0, 4))]
-    text = {"text": "hello there my friend", "voice": "ann", "seed": 3, "playout": "overlap"}
-    with running(tmp_path, speaks_from=folder, synthesis={"nfe": 4}) as box, Client(box.address) as client:
-        box.add_voice()
-        alone = [client.speak(**text, **one) for one in asked]
-        with ThreadPoolExecutor(len(asked)) as pool:
-            together = list(pool.map(lambda one: client.speak(**text, **one), asked))
-        assert [reply.audio for reply in together] == [reply.audio for reply in alone]
-        assert len({reply.audio for reply in alone}) == len(asked)
-        usual = client.speak(**text).header
-        assert (usual.guidance, usual.nfe_steps) == (2.0, 4)
 
 
 # The exporter
@@ -292,7 +267,7 @@ def test_dmospeechs_published_layout(workshop: Workshop, tmp_path: Path) -> None
     sampler = Sampler("renoise", "none", steps=(4,))
     given = {"sampler": sampler, "defaults": contract.Defaults(guidance=0.0, grid="uniform")}
     sources = dataclasses.replace(small.sources(made.files), checkpoint=path, **given)
-    with workshop.reusing_traces():
+    with traces.reusing():
         bundle = small.unmeasured(assemble.load(sources), tmp_path / "bundle")
     assert bundle.manifest.mel.scale == scale and bundle.manifest.sampler == sampler
     theirs = 1 - np.cos(np.pi / 2 * np.array([0.0, 0.25, 0.5, 0.75, 1.0]))

@@ -35,24 +35,6 @@ def run(bundle: Bundle, name: str, variant: str, feed: Mapping[str, NDArray[Any]
 
 
 @pytest.mark.parametrize("reference", [1, 10, 41])
-def test_keys_and_reply_equal_the_whole_sequence(reference: int, made: BuiltBundle) -> None:
-    feed = feed_of(made.bundle, reference, 53, rows=2)
-    velocity, *kept = run(made.bundle, "step_keys", "default", feed)
-    whole = {name: feed[name] for name in ("mod_table", "step_index")}
-    whole["latents"] = np.concatenate([feed["reference"], feed["latents"]], axis=1)
-    whole["condition"] = np.concatenate([feed["reference_condition"], feed["condition"]], axis=1)
-    whole["lengths"] = feed["lengths"] + feed["reference_lengths"]
-    [wanted] = run(made.bundle, "step", "default", whole)
-    assert relative(velocity, wanted[:, reference:]) <= SAME
-    [reply] = run(made.bundle, "step_reply", "default", reply_of(feed, kept))
-    assert relative(reply, velocity) <= SAME
-    [deaf] = run(made.bundle, "step_reply", "default", reply_of(feed, [0.9 * part for part in kept]))
-    assert relative(deaf, velocity) > 100 * SAME  # the reference's keys and values matter
-    [blind] = run(made.bundle, "step_reply", "default", reply_of(feed, kept, context=0))
-    assert relative(blind, velocity) > 100 * SAME  # and so does what the convolution sees of it
-
-
-@pytest.mark.parametrize("reference", [1, 10, 41])
 def test_padding_on_both_sides_changes_nothing(reference: int, made: BuiltBundle) -> None:
     """The reference ends where the reply begins: its padding precedes it, the reply's follows."""
     feed = feed_of(made.bundle, reference, 53)

@@ -22,7 +22,6 @@ from appliance.engine.engine import ranges
 from appliance.engine.tensorrt import build
 from export.assemble import MAX_FRAMES
 from export.families import NAMED
-from export.graphs import to_onnx
 from export.graphs.step import Step
 from export.precision import qdq
 from export.sources.checkpoint import load_dit
@@ -30,6 +29,7 @@ from tests.engine.lanes import Padded
 from tests.export import plan
 from tests.export.plan import Plan
 from tests.export.random_checkpoint import write_random
+from tests.harness import traces
 
 pytestmark = [
     pytest.mark.torch,
@@ -196,7 +196,7 @@ def test_a_step_of_v1_base(tmp_path: Path) -> None:
     weights = load_dit(checkpoint, arch, len(vocabulary))
     spec = graphs.signatures(contract.dimensions(arch, 100, "fp16"))["step"]
     path = tmp_path / "step.onnx"
-    to_onnx.export(Step(weights, arch, 100, MAX_FRAMES, torch.float16), spec, path)
+    traces.of(Step(weights, arch, 100, MAX_FRAMES, torch.float16), spec, path)
     del weights
     made = plan.of(path, spec, {"N": (576, 1280, 1280), "R": (1, 2, 2), "S": (128,) * 3})
     shutil.rmtree(tmp_path)

@@ -54,16 +54,10 @@ def models(bundle: Bundle) -> dict[str, tuple[str, onnx.ModelProto]]:
 
 
 def test_inputs_and_outputs_are_the_contracts(bundle: Bundle) -> None:
-    """Which `contract/test_graphs` writes out."""
+    """Which `contract/test_graphs` writes out; what differs is refused, see below."""
     specs = contract.signatures(bundle.manifest.dimensions)
-    for name, model in models(bundle).values():
-        found = []
-        for value in (*model.graph.input, *model.graph.output):
-            tensor = value.type.tensor_type
-            axes = tuple(axis.dim_param or axis.dim_value for axis in tensor.shape.dim)
-            kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
-            found.append(contract.TensorSpec(value.name, kind, axes))  # type: ignore[arg-type]
-        assert found == [*specs[name].inputs, *specs[name].outputs]
+    for file, (name, _) in models(bundle).items():
+        to_onnx.check_signature(bundle.folder / file, specs[name])
 
 
 def test_the_times_pass_through_no_sigmoid_of_the_runtime(bundle: Bundle) -> None:
@@ -135,11 +129,12 @@ def test_every_weight_is_written_once(bundle: Bundle) -> None:
 
 
 def initialisers(bundle: Bundle, name: str, variant: str = "default") -> dict[str, tuple[int, ...]]:
-    """Shapes of the graph's weights and tables; what the tracer made up for itself is left out."""
+    """Shapes of the graph's weights and tables; what the tracer made up for itself is no matrix."""
     graph = onnx.load(bundle.graph(name, variant), load_external_data=False).graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    made_up = ("val_", "scalar_tensor", "view", "_unsafe_view")
-    return {name: shape for name, shape in shapes.items() if not name.startswith(made_up)}
+    made_up = {name for name in shapes if name.startswith(("val_", "scalar_tensor", "view", "_unsafe_view"))}
+    assert all(len(shapes[one]) <= 1 and sum(shapes[one]) <= bundle.manifest.arch.dim for one in made_up)
+    return {name: shape for name, shape in shapes.items() if name not in made_up}
 
 
 def elements(shapes: dict[str, tuple[int, ...]]) -> int:
@@ -189,18 +184,6 @@ def test_every_parameter_is_in_exactly_one_kind_of_graph(name: str, workshop: Wo
     assert held["update"] == 0
 
 
-@pytest.mark.parametrize("name", small.TRACED)
-@pytest.mark.parametrize("variant", ["default", "ort-cpu"])
-def test_what_the_tracer_made_up_is_no_matrix(name: str, variant: str, workshop: Workshop) -> None:
-    bundle = workshop.make(name).bundle
-    for graph in ("modulation", "condition", "step", "step_keys", "step_reply", "update"):
-        named = initialisers(bundle, graph, variant)
-        tensors = onnx.load(bundle.graph(graph, variant), load_external_data=False).graph.initializer
-        for tensor in tensors:
-            if tensor.name not in named:
-                assert len(tensor.dims) <= 1 and sum(tensor.dims) <= bundle.manifest.arch.dim, tensor.name
-
-
 # The writer itself
 
 
@@ -222,20 +205,24 @@ VOCODER = contract.signatures(contract.Dimensions(D, 2, M, A))["vocoder"]
 
 
 def test_a_trace_depends_on_structure_and_weights_alone(tmp_path: Path) -> None:
-    """Two traces are equal to the byte; a graph without weights fits others of the same structure."""
+    """It equals the graph that was kept of other weights, filled with its own, to the byte."""
     spec = contract.signatures(contract.Dimensions(D, 2, M, A))["condition"]
-    written, packed, keys = [], b"", []
-    for name, seed in (("a", 11), ("b", 11), ("c", 12)):
+    written, keys = [], []
+    for name, seed, trace in (("a", 11, traces.of), ("b", 12, traces.of), ("c", 12, to_onnx.export)):
         files = small.write_files(tmp_path / name, small.V1, seed=seed)
         weights = load_dit(files.checkpoint, small.V1, len(small.VOCABULARY))
         module, path = Condition(weights, small.V1, M, 64, torch.float32), tmp_path / name / "condition.onnx"
-        to_onnx.export(module, spec, path)
-        written.append((path.read_bytes(), path.with_name("condition.onnx.data").read_bytes()))
-        packed = packed or traces.pack(module, path)
-        assert traces.filled(packed, module) == written[-1]
         keys.append(traces.key(module, spec, path.name))
-    assert written[0] == written[1] != written[2] and len(set(keys)) == 1
+        trace(module, spec, path)
+        written.append((path.read_bytes(), path.with_name("condition.onnx.data").read_bytes()))
+    assert written[0] != written[1] == written[2] and len(set(keys)) == 1
     assert traces.key(Condition(weights, small.V1, M, 32, torch.float32), spec, path.name) != keys[0]
+
+
+def test_no_comment_and_no_docstring_is_code_that_traces() -> None:
+    said = '"""Why."""\n\nA = (1,\n  2)  # each\n"""Of A."""\ndef f():\n    """How."""\n    return A\n'
+    bare, other = "A = (1, 2)\ndef f(): return A", "A = (1, 2)\ndef f(): return 'Why.'"
+    assert traces.code_of(said) == traces.code_of(bare) != traces.code_of(other)
 
 
 def test_an_axis_that_the_tracer_fixed_is_refused(tmp_path: Path) -> None:
@@ -262,24 +249,29 @@ class Rowed(nn.Module):
         return y if self.wrong is None else self.wrong(y)
 
 
+X, Y = (contract.TensorSpec(name, "float32", ("R", "N", 4)) for name in "xy")
+ROWS = contract.GraphSpec("rows", (X,), (Y,))
+
+
 def test_a_number_of_rows_is_no_constant(tmp_path: Path) -> None:
-    axes = ("R", "N", 4)
-    spec = contract.GraphSpec(
-        "rows", (contract.TensorSpec("x", "float32", axes),), (contract.TensorSpec("y", "float32", axes),)
-    )
-    to_onnx.export(Rowed(None), spec, tmp_path / "right.onnx")
+    traces.of(Rowed(None), ROWS, tmp_path / "right.onnx")
     for rows in (1, 3):
         x = np.random.default_rng(rows).standard_normal((rows, 5, 4), dtype=np.float32)
         np.testing.assert_array_equal(small.run(tmp_path / "right.onnx", {"x": x})["y"], x)
     shapes = [value.type.tensor_type.shape for value in onnx.load(tmp_path / "right.onnx").graph.value_info]
     assert all(axis.dim_value % to_onnx.ANY_ROWS or not axis.dim_value for s in shapes for axis in s.dim)
-    for wrong in (
-        lambda y: y + torch.arange(y.shape[0])[:, None, None],
-        lambda y: y / float(y.shape[0]) * torch.tensor(y.shape[0]),
-        lambda y: y.transpose(0, 1).reshape(y.shape[0] * 2, -1).reshape(y.shape),
-    ):
-        with pytest.raises(to_onnx.ExportError, match=r"rows: .* depends on the number of rows"):
-            to_onnx.export(Rowed(wrong), spec, tmp_path / "wrong.onnx")
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda y: y.transpose(0, 1).reshape(y.shape[0] * 2, -1).reshape(y.shape),
+    pytest.param(lambda y: y + torch.arange(y.shape[0])[:, None, None], marks=pytest.mark.thorough),
+    pytest.param(lambda y: y / float(y.shape[0]) * torch.tensor(y.shape[0]), marks=pytest.mark.thorough),
+])  # fmt: skip
+def test_a_constant_that_depends_on_the_rows_is_refused(
+    wrong: Callable[[Tensor], Tensor], tmp_path: Path
+) -> None:
+    with pytest.raises(to_onnx.ExportError, match=r"rows: .* depends on the number of rows"):
+        to_onnx.export(Rowed(wrong), ROWS, tmp_path / "wrong.onnx")
 
 
 # What is simplified
@@ -301,10 +293,10 @@ def operators(path: Path) -> Counter[str]:
 
 def test_simplifying_a_graph_changes_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, plain = tmp_path / "simple.onnx", tmp_path / "plain.onnx"
-    to_onnx.export(Odd(), VOCODER, path)
+    traces.of(Odd(), VOCODER, path)
     for name in ("_drop_whole_slices", "_reshape_by_position"):
         monkeypatch.setattr(to_onnx, name, lambda _: None)
-    to_onnx.export(Odd(), VOCODER, plain)
+    traces.of(Odd(), VOCODER, plain)
     assert operators(path)["Shape"] == 0 < operators(plain)["Shape"]
     assert operators(path).total() < operators(plain).total()
     rng = np.random.default_rng(1)
@@ -367,7 +359,7 @@ def test_no_number_of_the_host_meets_a_tensor_of_the_device(
 def test_weights_are_shared_by_name_and_content(tmp_path: Path) -> None:
     """A weight of another content under the same name, or of another name, goes into the graph's own file."""
     for name, factor in (("one", 1.0), ("two", 1.0), ("three", 3.0)):
-        to_onnx.export(Weighed(factor), VOCODER, tmp_path / f"{name}.onnx")
+        traces.of(Weighed(factor), VOCODER, tmp_path / f"{name}.onnx")
     sizes = {name: (tmp_path / f"{name}.onnx").stat().st_size for name in ("two", "three")}
     for name in ("two", "three"):
         to_onnx.share_weights(tmp_path / f"{name}.onnx", tmp_path / "one.onnx")
@@ -399,7 +391,7 @@ class Weighed(nn.Module):
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("twice") / "vocoder.onnx"
-    to_onnx.export(Twice(), VOCODER, path)
+    traces.of(Twice(), VOCODER, path)
     return path.read_bytes()
 
 

@@ -20,6 +20,7 @@ from appliance.engine.watermark import Watermark
 from export import watermark as export
 from export.cli import main
 from export.sources.header import CheckpointError
+from tests.harness import traces
 from tests.harness.daemons import SPEECH
 from tests.tiny.generate import watermark as write_tiny
 
@@ -50,11 +51,10 @@ def waved(level: torch.Tensor, spectrum: torch.Tensor, size: int, hop: int, coun
 def test_what_is_exported_is_what_torch_computes(tmp_path: Path) -> None:
     made: list[torch.nn.Module] = []
     with pytest.MonkeyPatch.context() as patch:
-        real = export.to_onnx.export
         patch.setattr(
             export.to_onnx,
             "export",
-            lambda net, *rest: (made.append(net), real(net, *rest)),  # type: ignore
+            lambda net, *rest: (made.append(net), traces.of(net, *rest)),  # type: ignore
         )
         write_tiny(tmp_path / "mark")
     embed, detect = made

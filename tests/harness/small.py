@@ -7,12 +7,13 @@ import fcntl
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -31,15 +32,14 @@ from appliance.engine.cases import FEMALE, MALE
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.request import FloatArray, Segment
-from export import assemble
+from export import assemble, evidence
 from export.cli import main
 from export.families import family
-from export.graphs import to_onnx
 from export.model.bigvgan import fold, weight_norm_pairs
 from export.model.vocos import VocosConfig
 from export.proof import oracles, parity
 from export.proof.oracles import Case
-from tests.engine.lanes import Padded
+from tests.engine.lanes import Padded, spoken
 from tests.export.random_checkpoint import (
     BIGVGAN_V2_24KHZ,
     write_random,
@@ -209,7 +209,7 @@ class Workshop:
         """The bundle that `write(folder)` has made as `folder/bundle`, now or before."""
         if name not in self._read:
             folder = self._root / name
-            with _locked(folder), self.reusing_traces():
+            with _locked(folder), traces.reusing():
                 if not (folder / "bundle").exists():
                     write(folder)
             self._read[name] = contract.read(folder / "bundle")
@@ -245,14 +245,6 @@ class Workshop:
 
         made = self.bundle(f"v1-vocos-{guidance}", write)
         return BuiltBundle(V1, files_in(made.folder.parent, "vocos"), made)
-
-    @contextmanager
-    def reusing_traces(self) -> Iterator[None]:
-        """Have graphs of a known structure filled in place of traced."""
-        with pytest.MonkeyPatch.context() as patch:
-            if to_onnx.export is not traces.of:
-                patch.setattr(to_onnx, "export", traces.of)
-            yield
 
 
 _expected: dict[object, oracles.Expectations] = {}
@@ -291,6 +283,20 @@ def bundle_command(files: Files, out: Path, precision: Precision = "fp32") -> li
     """Arguments of `python -m export` that make `out`."""
     options = ["--precision", precision, "--max-frames", str(MAX_FRAMES), "--licence", "Apache-2.0"]
     return ["bundle", *files.arguments(), *options, "--out", str(out)]
+
+
+def opened_by(arguments: Sequence[str]) -> assemble.Loaded:
+    """What `python -m export` has read and checked when the work would begin."""
+    opened: list[assemble.Loaded] = []
+
+    def stop(loaded: assemble.Loaded, *_: object, **__: object) -> None:
+        opened.append(loaded)
+        raise assemble.BundleFailed("far enough")
+
+    with mock.patch.object(evidence, "weigh", stop):
+        assert main(arguments) == 1
+    [loaded] = opened
+    return loaded
 
 
 # Upstream's packages on the same files
@@ -431,9 +437,5 @@ def case(
 
 def reply(engine: Synthesizer, given: Segment) -> FloatArray:
     """(reply, M) log-mel of a segment that never shares a batch."""
-    lane = engine.open(given)
-    for _ in range(lane.steps_left):
-        engine.step([lane.id])
-    mel = engine.log_mel(lane.id)[len(given.reference_log_mel) :]
-    engine.close(lane.id)
-    return mel
+    mel, _ = spoken(engine, given)
+    return mel[len(given.reference_log_mel) :]

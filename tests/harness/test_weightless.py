@@ -17,7 +17,7 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.errors import BundleError
 from tests.conftest import ROOT
-from tests.engine.lanes import relative
+from tests.engine.lanes import relative, spoken
 from tests.harness import weightless
 from tests.harness.kept import kept
 from tests.harness.segments import segment
@@ -30,9 +30,10 @@ VOCABULARY, FRAMES = 64, 90
 def exported(folder: Path, precision: contract.Precision, blocks: int) -> None:
     """A drawn checkpoint, its bundle and the archive of that; of one block without the fused graphs."""
     from export.assemble import BACKENDS
+    from tests.harness import traces
     from tests.tiny.generate import VOCOS
 
-    with mock.patch.dict(BACKENDS, {precision: ("ort-cpu",)} if blocks == 1 else {}):
+    with mock.patch.dict(BACKENDS, {precision: ("ort-cpu",)} if blocks == 1 else {}), traces.reusing():
         weightless.make(folder, of(blocks), precision, VOCABULARY, VOCOS)
     weightless.pack(folder, folder / weightless.ARCHIVE)
 
@@ -83,10 +84,8 @@ def test_filled_from_the_seed_it_is_what_was_exported_and_what_upstream_speaks_w
         samples = vocos.decode(mel.T[None])[0]
     engine = Synthesizer(contract.read(there / "bundle"), OrtBackend(1))
     given = {"reference_log_mel": reference, "ids": ids, "noise": random_base.upstream_noise(FRAMES)}
-    lane = engine.open(segment(frames=FRAMES, reference_frames=30, times=time_grid(3), **given))
-    for _ in range(3):
-        engine.step([lane.id])
-    assert relative(engine.log_mel(lane.id)[30:], mel[30:].numpy()) < close
+    found, _ = spoken(engine, segment(frames=FRAMES, reference_frames=30, times=time_grid(3), **given))
+    assert relative(found[30:], mel[30:].numpy()) < close
     assert relative(engine.decode(mel.numpy()), samples.numpy()) < close
 
     monkeypatch.setattr(weightless, "spread", lambda *_: (1.0, 0.0))

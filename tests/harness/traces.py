@@ -10,17 +10,21 @@ then keeps what they traced.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import fcntl
 import functools
 import hashlib
+import inspect
 import json
 import lzma
 import shutil
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import onnx
 import torch
@@ -34,7 +38,10 @@ ROOT = Path(__file__).resolve().parents[2]
 GRAPHS = ROOT / "tests" / "harness" / "graphs"
 SOURCE = GRAPHS / "source"
 """Hash of the source and the versions that made the kept graphs."""
-TRACERS = ("export/graphs/*.py", "export/model/*.py", "export/families/*.py", "appliance/contract/graphs.py")
+TRACERS = (
+    *("export/graphs/*.py", "export/model/*.py", "export/families/*.py", "export/watermark.py"),
+    "appliance/contract/graphs.py",
+)
 PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
 MOST_CONSTANTS = 1 << 16
 """Bytes of a graph's constants; a graph with more holds a weight that the tracer has converted."""
@@ -51,10 +58,25 @@ def source() -> str:
     digest = hashlib.sha256()
     for pattern in TRACERS:
         for path in sorted(ROOT.glob(pattern)):
-            digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+            digest.update(f"{path.relative_to(ROOT).as_posix()}\0{code_of(path.read_text('utf-8'))}".encode())
     for package in PACKAGES:
         digest.update(f"{package} {metadata.version(package).partition('+')[0]}\n".encode())
     return digest.hexdigest()
+
+
+def code_of(text: str) -> str:
+    """The code of a source without its comments, its docstrings and the layout of its lines."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            node.body = [statement for statement in node.body if not _is_text(statement)]
+    return ast.unparse(tree)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    """True for a docstring, also that of a constant or of a field."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 @functools.cache
@@ -70,7 +92,7 @@ def is_current() -> bool:
 
 
 def key(module: nn.Module, spec: GraphSpec, name: str) -> str:
-    """Hash of all that a trace depends on but for source, versions and the weights' values."""
+    """Hash of all that a trace depends on but for TRACERS, versions and the weights' values."""
     shapes = [(key, str(value.dtype), tuple(value.shape)) for key, value in tensors(module).items()]
     settings = [
         (part, type(owner).__qualname__, key, repr(value))
@@ -79,7 +101,9 @@ def key(module: nn.Module, spec: GraphSpec, name: str) -> str:
         if value is None or isinstance(value, (bool, int, float, str, tuple, torch.dtype))
     ]
     words = repr((name, spec, f"{type(module).__module__}.{type(module).__qualname__}", shapes, settings))
-    return hashlib.sha256(words.encode()).hexdigest()[:24]
+    kinds = {type(part) for part in module.modules() if type(part).__module__.startswith("tests.")}
+    code = sorted(code_of(textwrap.dedent(inspect.getsource(kind))) for kind in kinds)
+    return hashlib.sha256("".join([words, *code]).encode()).hexdigest()[:24]
 
 
 def tensors(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -104,6 +128,13 @@ def of(module: nn.Module, spec: GraphSpec, path: Path, *, trace: Trace = to_onnx
         with contextlib.suppress(Unkeepable):
             recent.with_suffix(".new").write_bytes(pack(module, path))
             recent.with_suffix(".new").rename(recent)
+
+
+@contextlib.contextmanager
+def reusing() -> Iterator[None]:
+    """Have the exporter fill graphs of a known structure in place of tracing them."""
+    with mock.patch.object(to_onnx, "export", of):
+        yield
 
 
 def pack(module: nn.Module, path: Path) -> bytes:

@@ -144,22 +144,16 @@ def _qkv(source: str, tensor: Callable[[str], FloatArray], arch: Arch, precision
     return np.concatenate(parts)
 
 
-class Drawn:
-    """The arrays of a bundle's data files, as the description lists them."""
-
-    def __init__(self, manifest: contract.Manifest, shapes: Mapping[str, Sequence[int]]) -> None:
-        assert manifest.arch is not None
-        self.arch, self.mels, self.precision = manifest.arch, manifest.mel.mels, manifest.precision
-        self.shapes = shapes
-
-    def bytes_of(self, piece: Mapping[str, Any]) -> bytes | None:
-        """Content of a piece; None for a constant."""
-        graph = piece["file"].partition(".")[0]
-        made = arranged(graph, piece["name"], self._tensor, self.arch, self.mels, self.precision)
-        return None if made is None else np.ascontiguousarray(made.astype(piece["dtype"])).tobytes()
-
-    def _tensor(self, name: str) -> FloatArray:
-        return draw(name, self.shapes[name])
+def content_of(
+    piece: Mapping[str, Any], manifest: contract.Manifest, shapes: Mapping[str, Sequence[int]]
+) -> bytes | None:
+    """Content of a piece of a data file, as the description lists it; None for a constant."""
+    assert manifest.arch is not None
+    graph, arch, mels = piece["file"].partition(".")[0], manifest.arch, manifest.mel.mels
+    made = arranged(
+        graph, piece["name"], lambda name: draw(name, shapes[name]), arch, mels, manifest.precision
+    )
+    return None if made is None else np.ascontiguousarray(made.astype(piece["dtype"])).tobytes()
 
 
 def drawn(model: Any) -> dict[str, Any]:
@@ -205,13 +199,12 @@ def pack(work: Path, archive: Path) -> None:
     assert arch is not None
     weights = checkpoint.load_dit(work / "checkpoint/model.safetensors", arch, size, bundle.manifest.mel.mels)
     shapes |= {name: list(weights.entry(name).shape) for name in weights}
-    drawn, constants, pieces = Drawn(bundle.manifest, shapes), [], _pieces(bundle.folder)
-    left = MOST_CONSTANTS
+    constants, pieces, left = [], _pieces(bundle.folder), MOST_CONSTANTS
     for piece in pieces:
         with (bundle.folder / piece["file"]).open("rb") as stream:
             stream.seek(piece["offset"])
             content = stream.read(piece["length"])
-        made = drawn.bytes_of(piece)
+        made = content_of(piece, bundle.manifest, shapes)
         left -= len(content) if made is None and piece["name"] not in TABLES else 0
         if left < 0 or made not in (None, content):
             raise ValueError(f"{piece['file']}: {piece['name']} is not drawn as it was exported")
@@ -256,14 +249,13 @@ def fill(archive: Path, work: Path) -> Bundle:
     constants = (new / CONSTANTS).read_bytes()
     for name in (DESCRIPTION, CONSTANTS):
         (new / name).unlink()
-    manifest = contract.read(new, verify=False).manifest
-    drawn, at = Drawn(manifest, description["shapes"]), 0
+    manifest, at = contract.read(new, verify=False).manifest, 0
     for piece in description["pieces"]:
         content: bytes | None
         if "constant" in piece:
             content, at = constants[at : at + piece["length"]], at + piece["length"]
         else:
-            content = drawn.bytes_of(piece)
+            content = content_of(piece, manifest, description["shapes"])
         assert content is not None
         with (new / piece["file"]).open("ab") as stream:
             stream.truncate(piece["offset"])
