@@ -26,8 +26,8 @@ SYSTEM = "python3,systemd,procps,libstdc++6"
 TESTS = ("tests/contract", "tests/text", "tests/audio")
 NOT_TIMED = "not bounded_time and not refused_before_it_is_decoded"
 """Emulation is some ten times slower."""
-TOOLS = ("pytest", "pytest-asyncio", "pytest-xdist", "hypothesis", "pydub",
-         *("execnet", "iniconfig", "pluggy", "pygments", "sortedcontainers"))  # fmt: skip
+TOOLS = ("pytest", "pytest-asyncio", "hypothesis", "pydub",
+         *("iniconfig", "pluggy", "pygments", "sortedcontainers"))  # fmt: skip
 SAME = 1e-6
 """Largest ‖arm − x86‖ / ‖x86‖ of a tensor: other kernels sum in another order."""
 PREPARE = """set -e
@@ -123,6 +123,5 @@ def test_tensors_equal_x86s(debian: Emulated) -> None:
 
 
 def test_contract_text_and_audio(debian: Emulated) -> None:
-    options = ("-q", "--numprocesses=2", "--dist=loadfile", "-p", "no:cacheprovider")
     chosen = ("-m", "not torch and not gpu", "-k", NOT_TIMED)
-    debian.python("-m", "pytest", *options, *chosen, *TESTS)
+    debian.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, *TESTS)

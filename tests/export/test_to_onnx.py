@@ -220,8 +220,10 @@ def test_a_trace_depends_on_structure_and_weights_alone(tmp_path: Path) -> None:
 
 
 def test_no_comment_and_no_docstring_is_code_that_traces() -> None:
-    said = '"""Why."""\n\nA = (1,\n  2)  # each\n"""Of A."""\ndef f():\n    """How."""\n    return A\n'
-    bare, other = "A = (1, 2)\ndef f(): return A", "A = (1, 2)\ndef f(): return 'Why.'"
+    said = (
+        '"""Why."""\n\nA = 1  # each\n"""Of\nA."""\ndef f():\n    """How."""\n\n    # Then.\n    return A\n'
+    )
+    bare, other = "A = 1\ndef f():\n    return A", "A = 1\ndef f():\n    return 'Why.'"
     assert traces.code_of(said) == traces.code_of(bare) != traces.code_of(other)
 
 

@@ -16,10 +16,13 @@ import fcntl
 import functools
 import hashlib
 import inspect
+import io
 import json
 import lzma
+import os
 import shutil
 import textwrap
+import tokenize
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -65,18 +68,16 @@ def source() -> str:
 
 
 def code_of(text: str) -> str:
-    """The code of a source without its comments, its docstrings and the layout of its lines."""
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-            node.body = [statement for statement in node.body if not _is_text(statement)]
-    return ast.unparse(tree)
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    """True for a docstring, also that of a constant or of a field."""
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+    """The lines of a source without its comments and docstrings, also those of constants and fields."""
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]]
+    for node in ast.walk(ast.parse(text)):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if value is not None and isinstance(value, ast.Constant) and isinstance(value.value, str):
+            lines[value.lineno - 1 : value.end_lineno] = [""] * ((value.end_lineno or 0) - value.lineno + 1)
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 @functools.cache
@@ -112,8 +113,19 @@ def tensors(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def of(module: nn.Module, spec: GraphSpec, path: Path, *, trace: Trace = to_onnx.export) -> None:
-    """Write what `trace(module, spec, path)` would write."""
+    """Write what `trace(module, spec, path)` would write.
+
+    With F5_TRACES=anew it traces, and compares with the kept graph.
+    """
     name = f"{key(module, spec, path.name)}.xz"
+    if os.environ.get("F5_TRACES") == "anew" and is_current() and (GRAPHS / name).is_file():
+        trace(module, spec, path)
+        data = path.with_name(f"{path.name}.data")
+        traced = path.read_bytes(), data.read_bytes() if data.exists() else b""
+        assert traced == filled((GRAPHS / name).read_bytes(), module), (
+            f"{path.name}: another graph than {name}"
+        )
+        return
     for folder in folders():
         if (folder / name).is_file():
             fill((folder / name).read_bytes(), module, path)
@@ -183,6 +195,7 @@ def filled(packed: bytes, module: nn.Module) -> tuple[bytes, bytes]:
             stored[offset : offset + len(content)] = content
         elif constant is None:
             tensor.raw_data = content
+    model.producer_version = torch.__version__  # which names the build: one for CPUs, or for CUDA
     return model.SerializeToString(deterministic=True), bytes(stored)
 
 
