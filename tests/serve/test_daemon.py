@@ -9,11 +9,9 @@ import math
 import os
 import shutil
 import signal
-import socket
 import threading
 import time
 import wave
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -315,102 +313,6 @@ def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) 
         assert messages[0].header.nfe_steps == 6
         assert box.stop() == Exit.OK
         assert "Traceback" not in "".join(box.lines)
-
-
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
-    """A start in this process ends with a status and one line, which has certain words."""
-
-    def checked(config: Path, code: Exit, *words: str) -> None:
-        assert daemon.main(config, []) == code
-        shown = capsys.readouterr().err
-        [line] = [line for line in shown.splitlines() if not line.startswith(("INFO", "WARNING"))]
-        assert line.startswith("appliance serve: ") and all(word in line for word in words), line
-
-    return checked
-
-
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(BUNDLE, tmp_path / "bundle"))
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"nfe": 7}, "synthesis.nfe: must be 1, 2 or 4 with this bundle, not 7"),
-        ({"max_nfe": 2}, "synthesis.max_nfe: must be 4 or more with this bundle, not 2"),
-        ({"nfe": 4, "guidance": 2.0}, "synthesis.guidance: must be 0 or absent with this bundle"),
-    ],
-)
-def test_settings_that_the_bundle_lacks(
-    tmp_path: Path, copy: Path, refused: Callable[..., None], settings: dict[str, Any], told: str
-) -> None:
-    path = copy / "manifest.yaml"
-    raw = yaml.safe_load(path.read_text())
-    raw["defaults"]["guidance"] = 0.0
-    path.write_text(yaml.safe_dump(raw | {"sampler": {"guidance": "none", "steps": [1, 2, 4]}}))
-    refused(write_config(tmp_path, copy, synthesis=settings), Exit.CONFIG, told)
-
-
-def test_what_cannot_be_used_ends_the_start(tmp_path: Path, copy: Path, refused: Callable[..., None]) -> None:
-    refused(write_config(tmp_path, synthesis={"nef": 5}), Exit.CONFIG, "unknown key nef", "valid keys: nfe")
-    refused(write_config(tmp_path, tmp_path / "nothing"), Exit.BUNDLE, "nothing: not a bundle")
-    (tmp_path / "file").write_text("")
-    no_folder = {"folder": str(tmp_path / "file" / "voices")}
-    refused(write_config(tmp_path, voices=no_folder), Exit.STORAGE, "voices")
-    read = bundle.read(copy)
-    files = read.manifest.files
-    path = copy / max(files, key=lambda name: files[name].size_bytes)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    refused(write_config(tmp_path, copy), Exit.BUNDLE, str(path), "damaged", "copy it again")
-    broken = read.graph("step_keys", read.variant_for("ort-cpu"))
-    broken.write_bytes(b"not a graph")
-    bundle.write(copy, read.manifest)
-    refused(write_config(tmp_path, copy), Exit.BUNDLE, str(broken))
-
-
-@pytest.mark.parametrize("key", ["listen", "metrics", "agent"])
-def test_an_address_in_use(tmp_path: Path, key: str, refused: Callable[..., None]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        config = write_config(tmp_path, server={key: address})
-        refused(config, Exit.ADDRESS_IN_USE, f"server.{key}", address, "in use")
-
-
-LOAD, WARM_UP, RUN = "engine.loading._load", "engine.engine.Synthesizer.warm_up", "scheduler.Scheduler.run"
-CUDA_2, CUDA_46 = "CUDA failure 2: out of memory", "CUDA failure 46: busy"
-
-
-@pytest.mark.parametrize(
-    ("place", "fault", "status", "words"),
-    [
-        (LOAD, MemoryError(), Exit.ENGINE, "the engine cannot be loaded: MemoryError"),
-        (LOAD, OSError(24, "Too many"), Exit.ENGINE, "the engine cannot be loaded: OSError: [Errno 24]"),
-        (LOAD, fault_of(CUDA_2), Exit.MEMORY, f"{CUDA_2}; lower engine.lanes"),
-        (LOAD, fault_of(CUDA_46), Exit.DEVICE, f"{CUDA_46}; the daemon has to start again"),
-        (WARM_UP, EngineFault("the flow is odd"), Exit.ENGINE, "the flow is odd"),
-        (RUN, RuntimeError("lost it"), Exit.ENGINE, "the engine failed: RuntimeError: lost it"),
-    ],
-)
-def test_an_engine_that_fails_ends_the_start(
-    place: str,
-    fault: Exception,
-    status: Exit,
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def fail(*arguments: Any, **options: Any) -> Any:
-        raise fault
-
-    monkeypatch.setattr(f"appliance.{place}", fail)
-    assert daemon.main(write_config(tmp_path), []) == status
-    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("appliance serve: ")]
-    assert words in line
 
 
 @pytest.mark.parametrize(
