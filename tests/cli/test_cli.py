@@ -270,7 +270,6 @@ def test_lines_are_approved_from_the_shell(box: Running, run: Run) -> None:
         assert lines["late"].result(PATIENCE_S).audio
         with pytest.raises(CallFailed, match="rejected"):
             lines["bad"].result(PATIENCE_S)
-        client.cancel_of(channel="stage")  # what is still heard, beside which later tests are not undisturbed
 
 
 @pytest.mark.parametrize("address", ["", "nosuch.invalid:50051", "unix:/nowhere/grpc.sock"])
@@ -544,13 +543,6 @@ def test_the_probe_abstains_while_others_are_spoken_for(box: Running, checked: C
         next(iter(held))  # its header: it has been admitted
         assert synthesis()[0] == "PASS", "what is paused or held does not keep the engine busy"
         held.cancel()
-        client.unmoderate("door")
-        client.resume("stage")
-        client.clear("stage")
-        if client.utterances("stage"):
-            client.skip("stage")
-        assert not client.utterances()
-        assert synthesis()[0] == "PASS"
 
 
 @pytest.fixture

@@ -123,8 +123,10 @@ def _listen(daemon: Supervised, supervisor: socket.socket) -> None:
                 return
 
 
-def test_ready_only_once_warm_and_serving(tmp_path: Path) -> None:
-    with supervised(tmp_path, wedged="warm_up") as box:
+def test_ready_only_once_warm_and_serving_then_fed_in_time(tmp_path: Path) -> None:
+    """On a Jetson whose clocks nobody has checked, which the status says."""
+    jetson = Jetson(tmp_path / "jetson", "jp6-0004")
+    with supervised(tmp_path, wedged="warm_up", device={"sysroot": str(jetson.root)}) as box:
         box.await_true(lambda: any("warming up" in text for text in box.messages("STATUS")))
         assert box.health() == "NOT_SERVING"
         begun = time.monotonic()
@@ -140,22 +142,14 @@ def test_ready_only_once_warm_and_serving(tmp_path: Path) -> None:
         warming = next(n for n, text in enumerate(order) if text.startswith("STATUS=warming up"))
         ready = order.index("READY=1")
         assert loading < warming < ready < order.index("WATCHDOG=1")
-        passed_over = "passed over: tensorrt, ort-cuda"
-        assert order[ready + 1] == f"STATUS=ready: 0 speaking, 0 waiting, 0 spoken; {passed_over}"
-        ended = time.monotonic()
-        box.await_message("WATCHDOG", ended, count=3)
-        assert not box.messages("EXTEND_TIMEOUT_USEC", ended)
-
-
-def test_an_idle_daemon_is_fed_in_time_and_says_what_is_not_well(tmp_path: Path) -> None:
-    jetson = Jetson(tmp_path / "jetson", "jp6-0004")
-    with supervised(tmp_path, device={"sysroot": str(jetson.root)}) as box:
-        box.await_message("READY")
+        status = "STATUS=ready: 0 speaking, 0 waiting, 0 spoken; passed over: tensorrt, ort-cuda"
+        assert order[ready + 1].startswith(status)
         box.await_true(lambda: "; clocks are unknown: /run/f5-app" in box.messages("STATUS")[-1])
-        begun = time.monotonic()
-        box.await_message("WATCHDOG", begun, count=4)
-        fed = [at for at, text in box.received if text == "WATCHDOG=1" and at >= begun]
-        assert max(after - before for before, after in itertools.pairwise([begun, *fed])) < WATCHDOG_S
+        idle = time.monotonic()
+        box.await_message("WATCHDOG", idle, count=4)
+        assert not box.messages("EXTEND_TIMEOUT_USEC", idle)
+        fed = [at for at, text in box.received if text == "WATCHDOG=1" and at >= idle]
+        assert max(after - before for before, after in itertools.pairwise([idle, *fed])) < WATCHDOG_S
 
 
 def test_a_wedged_engine_stops_the_feeding_and_is_seen_in_the_trace_of_an_abort(tmp_path: Path) -> None:
@@ -199,8 +193,7 @@ def test_a_wedged_event_loop_stops_them_too(tmp_path: Path) -> None:
             box.await_true(box.is_fed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_says_stopping_and_finishes_what_was_begun(tmp_path: Path, number: int) -> None:
+def test_a_signal_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> None:
     with supervised(tmp_path) as box:
         box.await_message("READY")
         box.add_voice()
@@ -210,7 +203,7 @@ def test_a_signal_says_stopping_and_finishes_what_was_begun(tmp_path: Path, numb
             call = box.synthesizer(channel).StreamSynthesize(request(), timeout=PATIENCE_S)
             admitted = next(call)
             assert admitted.WhichOneof("message") == "header"
-            box.process.send_signal(number)
+            box.process.send_signal(signal.SIGTERM)
             box.await_message("STOPPING")
             with pytest.raises(grpc.RpcError) as caught:
                 box.synthesizer(channel).Synthesize(request(), timeout=PATIENCE_S)
