@@ -17,6 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import grpc
@@ -24,7 +25,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc as rpc
-from tests.harness.daemons import ROOT, Program, resident
+from tests.harness.daemons import ROOT, SMALL_WINDOW, Program, request, resident
 from tests.harness.patience import PATIENCE_S
 
 COUNT = int(os.environ.get("F5_HOSTILE", "50"))
@@ -32,8 +33,6 @@ SEED = os.environ.get("F5_SEED", "")
 CONTROL_EVERY = 50
 GROWTH_BYTES = 48 << 20
 """Limit of a victim's growth once it has seen some of everything: allocators keep what was once needed."""
-WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
-"""Options of a reader that takes no more than it must."""
 LONG = "This is a long story about a very long river. " * 20
 FAULT = re.compile("Traceback|internal error|never retrieved|ERROR")
 
@@ -182,10 +181,7 @@ class Bot:
         self.open.clear()
 
 
-def speech(text: str = "Spam, lovely spam.", **fields: Any) -> pb.SynthesizeRequest:
-    return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "playout": pb.OVERLAP, **fields})
-
-
+speech = partial(request, playout=pb.OVERLAP)
 Stop = threading.Event
 
 
@@ -216,7 +212,7 @@ def unread(bot: Bot, stop: Stop) -> None:
     message = speech(LONG, seed=9, nfe_steps=4, audio_config={"sample_rate_hertz": 48_000})
     while not stop.is_set():
         for method in ("Synthesize", "StreamSynthesize"):
-            call = bot.channel(*WINDOW).unary_stream(
+            call = bot.channel(*SMALL_WINDOW).unary_stream(
                 f"/appliance.v1.Synthesizer/{method}",
                 request_serializer=pb.SynthesizeRequest.SerializeToString,
             )
@@ -243,7 +239,7 @@ def flushes(bot: Bot, stop: Stop) -> None:
             yield pb.SessionRequest(flush=pb.Flush())
 
     while not stop.is_set():
-        stub = rpc.SynthesizerStub(bot.channel(*WINDOW))
+        stub = rpc.SynthesizerStub(bot.channel(*SMALL_WINDOW))
         calls = [stub.Session(letters(), metadata=bot.metadata) for _ in range(4)]
         stop.wait(1.0)
         for call in calls:
@@ -252,7 +248,7 @@ def flushes(bot: Bot, stop: Stop) -> None:
 
 def places(bot: Bot, stop: Stop) -> None:
     """Every place to watch, to listen and to read."""
-    stub = rpc.QueueStub(bot.channel(*WINDOW))
+    stub = rpc.QueueStub(bot.channel(*SMALL_WINDOW))
     while not stop.is_set():
         bot.held += [stub.WatchQueue(pb.WatchQueueRequest(), metadata=bot.metadata) for _ in range(70)]
         bot.held += [stub.Listen(pb.ListenRequest(), metadata=bot.metadata) for _ in range(70)]
@@ -292,7 +288,7 @@ class Unfinished:
     def __init__(self, address: str, token: str, streams: int) -> None:
         host, port = address.split(":")
         self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
-        self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0))
+        self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0))
         self._room, self._initial, self._read = {0: 65_535}, 65_535, b""
         self._left: dict[int, int] = {}
         for number in range(1, 2 * streams, 2):
@@ -305,7 +301,7 @@ class Unfinished:
                 "te": "trailers",
                 **({"authorization": f"Bearer {token}"} if token else {}),
             }
-            self._socket.sendall(_frame(1, 4, number, b"".join(map(_field, fields, fields.values()))))
+            self._socket.sendall(frame(1, 4, number, b"".join(map(_field, fields, fields.values()))))
             self._room[number], self._left[number] = self._initial, self.SIZE - 100
             self._data(number, b"\0" + struct.pack(">I", self.SIZE))
 
@@ -323,7 +319,7 @@ class Unfinished:
         self._socket.close()
 
     def _data(self, number: int, body: bytes) -> None:
-        self._socket.sendall(_frame(0, 0, number, body))
+        self._socket.sendall(frame(0, 0, number, body))
         self._room[0] -= len(body)
         self._room[number] -= len(body)
 
@@ -338,7 +334,7 @@ class Unfinished:
             if kind == 8 and number in self._room:
                 self._room[number] += int.from_bytes(body, "big")
             elif kind == 4 and not flags & 1:
-                self._socket.sendall(_frame(4, 1, 0))
+                self._socket.sendall(frame(4, 1, 0))
                 for at in range(0, size, 6):
                     if body[at : at + 2] == b"\0\4":
                         then = int.from_bytes(body[at + 2 : at + 6], "big")
@@ -346,12 +342,12 @@ class Unfinished:
                             self._room[stream] += then - self._initial
                         self._initial = then
             elif kind == 6 and not flags & 1:
-                self._socket.sendall(_frame(6, 1, 0, body))
+                self._socket.sendall(frame(6, 1, 0, body))
             elif kind in (1, 3):
                 self._left.pop(number, None)
 
 
-def _frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
+def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
     return struct.pack(">I", len(body))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + body
 
 

@@ -51,7 +51,6 @@ from tests.harness.sounds import wav
 
 RATE_HZ = 24_000
 SPEC = MelSpec("vocos")
-SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
 
 
 def speech_wav(seconds: float = 2.0, *, level: float = 0.1, **given: Any) -> bytes:

@@ -23,8 +23,9 @@ from appliance.rpc import listen as rpc
 from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import PlaceKind
 from appliance.scheduler.job import Job
+from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.patience import PATIENCE_S
-from tests.rpc.conftest import SMALL_WINDOW, Box, connection, read, refused, request, sentences, start
+from tests.rpc.conftest import Box, connection, read, refused, request, sentences, start
 from tests.rpc.test_queue import Moderator, moderator, on
 from tests.rpc.test_synthesizer import Stub
 

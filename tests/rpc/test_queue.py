@@ -16,9 +16,9 @@ from appliance.errors import Cancelled
 from appliance.request import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.patience import PATIENCE_S
 from tests.rpc.conftest import (
-    SMALL_WINDOW,
     Box,
     connection,
     details_of,

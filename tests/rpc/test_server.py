@@ -32,6 +32,7 @@ from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import server as module
 from appliance.rpc.callers import Callers
 from appliance.rpc.server import SERVICES, listen
+from tests.harness.hostile import frame
 from tests.harness.patience import PATIENCE_S, scaled, until
 from tests.rpc.conftest import Box, refused, request
 
@@ -210,18 +211,13 @@ PING, GOAWAY, ACK = 6, 7, 1
 PINGS = 20
 
 
-def frame(kind: int, data: bytes = b"") -> bytes:
-    """A frame of HTTP/2 for the connection itself."""
-    return len(data).to_bytes(3, "big") + bytes((kind, 0, 0, 0, 0, 0)) + data
-
-
 async def test_a_client_may_ping_a_quiet_connection_as_often_as_it_likes(box: Box) -> None:
     """HTTP/2 by hand: gRPC's own client would take minutes for what its server counts as too many pings."""
     reader, writer = await asyncio.open_connection(*box.address.split(":"))
-    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4))
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0))
     acknowledged = []
     for number in range(PINGS):
-        writer.write(frame(PING, number.to_bytes(8, "big")))
+        writer.write(frame(PING, 0, 0, number.to_bytes(8, "big")))
         while True:
             head = await asyncio.wait_for(reader.readexactly(9), PATIENCE_S)
             data = await reader.readexactly(int.from_bytes(head[:3], "big"))

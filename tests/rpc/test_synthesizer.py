@@ -23,11 +23,11 @@ from appliance.errors import EngineFault
 from appliance.request import FloatArray, RequestCounts, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.engine import samples_of
 from tests.harness.patience import PATIENCE_S
 from tests.harness.segments import segment
 from tests.rpc.conftest import (
-    SMALL_WINDOW,
     Box,
     connection,
     read,

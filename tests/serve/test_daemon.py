@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import itertools
 import math
@@ -23,7 +22,6 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.audio.loudness import loudness
-from appliance.box.checks import readiness
 from appliance.config import load
 from appliance.contract import bundle
 from appliance.engine.cuda import fault_of
@@ -32,15 +30,16 @@ from appliance.errors import EngineFault, Exit
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.serve import daemon
-from appliance.serve.notify import Notifier
 from tests.harness.daemons import (
     BUNDLE,
     ROOT,
+    SMALL_WINDOW,
     Program,
     Running,
     Shared,
     followed,
     reference_wav,
+    request,
     running,
     shared,
     start,
@@ -52,11 +51,6 @@ pytestmark = pytest.mark.slow
 
 LONG = ("Thanks for the follow, welcome to the stream. " * 40).strip()
 HALF = LONG[: len(LONG) // 2]
-SHORT = "Thanks for the follow, welcome to the stream."
-
-
-def request(text: str = SHORT, **fields: Any) -> pb.SynthesizeRequest:
-    return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "seed": 1, **fields})
 
 
 box = shared()
@@ -171,58 +165,12 @@ def test_a_drain_ends_in_time_or_at_the_second_signal(
             assert "stopped before the request was finished" in str(caught.value.details())
 
 
-def test_not_serving_until_every_path_is_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    warming, go = threading.Event(), threading.Event()
-
-    def warm_up(self: Synthesizer, nfe: int) -> None:
-        warming.set()
-        assert go.wait(PATIENCE_S)
-
-    monkeypatch.setattr(Synthesizer, "warm_up", warm_up)
-    config = load(write_config(tmp_path))
-    seen: list[Any] = []
-
-    async def watch() -> None:
-        box = daemon.Daemon(config, lambda: config, Notifier())
-        living = asyncio.ensure_future(box.live())
-        warm = asyncio.ensure_future(asyncio.to_thread(warming.wait, PATIENCE_S))
-        await asyncio.wait((warm, living), return_when=asyncio.FIRST_COMPLETED)
-        assert not living.done(), living.result()
-        async with grpc.aio.insecure_channel(config.server.listen) as channel:
-            stub: Any = health_pb2_grpc.HealthStub(channel)
-            health = stub.Watch(health_pb2.HealthCheckRequest())
-            seen.append((await health.read()).status)
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request())
-            seen.append((caught.value.code().name, caught.value.details()))
-            told = readiness.told(config.server.metrics)
-            seen.append((told.state, told.step, told.backend, told.on_cpu))
-            # Voices need no engine.
-            voices = await appliance_pb2_grpc.VoicesStub(channel).ListVoices(pb.ListVoicesRequest())
-            seen.append(list(voices.voices))
-            go.set()
-            seen.append((await health.read()).status)
-            told = readiness.told(config.server.metrics)
-            seen.append((told.state, told.step, told.backend, told.on_cpu.partition(",")[0]))
-            box.stop()
-            seen.append((await health.read()).status)
-            health.cancel()
-        await living
-
-    asyncio.run(watch())
-    no, yes = health_pb2.HealthCheckResponse.NOT_SERVING, health_pb2.HealthCheckResponse.SERVING
-    step = "warming up tiny fp32 on ort-cpu"
-    starting, running = ("starting", step, "", ""), ("running", "", "ort-cpu", "ort-cpu")
-    assert seen == [no, ("UNAVAILABLE", f"the daemon is starting: {step}"), starting, [], yes, running, no]
-
-
 def test_readers_that_do_not_read_do_not_hold_up_the_end(tmp_path: Path) -> None:
     """Long streams of which the client takes no more than a small window, one more than there are lanes."""
     server = {"stream_buffer_s": 600.0, "drain_s": 3_600.0}
-    small = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
     with running(tmp_path, engine={"lanes": 2}, server=server) as box:
         box.add_voice()
-        with grpc.insecure_channel(box.address, options=small) as channel:
+        with grpc.insecure_channel(box.address, options=SMALL_WINDOW) as channel:
             # Without a promise none is refused for being late on a busy machine.
             fields = {"playout": pb.OVERLAP, "priority": pb.BULK}
             asked = request(LONG[:1_300], nfe_steps=1, audio_config={"sample_rate_hertz": 48_000}, **fields)

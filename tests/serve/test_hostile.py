@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from appliance.contract import bundle
 from appliance.errors import BundleError, ConfigError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from tests.harness.daemons import BUNDLE, ROOT, Shared
+from tests.harness.daemons import BUNDLE, ROOT, Shared, request
 from tests.harness.hostile import COUNT, ODD_YAML, SEED, Victim, mutated, mutated_yaml, share
 from tests.harness.patience import PATIENCE_S
 from tests.rpc.conftest import details_of
@@ -56,7 +57,7 @@ class Daemon(Victim):
         return end_of(self.channel.unary_stream(f"/{path}")(raw, timeout=PATIENCE_S))
 
     def _speak(self) -> bytes:
-        asked = base(text="One, two, three.", seed=7, playout=pb.OVERLAP)
+        asked = request("One, two, three.", nfe_steps=2, playout=pb.OVERLAP)
         return appliance_pb2_grpc.SynthesizerStub(self.channel).Synthesize(asked, timeout=PATIENCE_S).audio
 
 
@@ -77,10 +78,7 @@ def victim(shared_box: Shared) -> Iterator[Daemon]:
         yield Daemon(daemon, channel)
 
 
-def base(**fields: Any) -> pb.SynthesizeRequest:
-    return pb.SynthesizeRequest(**{"text": "Hi there.", "voice": "ann", "nfe_steps": 2, "seed": 3, **fields})
-
-
+base = partial(request, nfe_steps=2)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text(
     st.sampled_from("<speak></brtim='1s/>&;ab 0129.,:/$%#@哈😂\u200d\u0301\u202e"), max_size=40
 )
