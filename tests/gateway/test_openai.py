@@ -159,6 +159,8 @@ def test_openais_voices_are_the_only_one_or_the_one_that_is_mapped(gateway: Gate
 
 def test_among_several_voices_the_default_speaks(gateway: Gateway) -> None:
     gateway.daemon.add_voice("bea")
+    for voice in ("bea", {"id": "bea"}):
+        assert gateway.ask("/v1/audio/speech", {**LINE, "voice": voice}).status == 200
     answer = gateway.ask("/v1/audio/speech", {**LINE, "voice": "alloy"})
     assert answer.status == 404 and "those here are ann, bea" in answer.json["error"]["message"]
     shapes = gateway.ask("/v1/audio/voices").json["voices"]

@@ -288,20 +288,12 @@ class Unfinished:
     def __init__(self, address: str, token: str, streams: int) -> None:
         host, port = address.split(":")
         self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
-        self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0))
+        self._socket.sendall(PREFACE)
         self._room, self._initial, self._read = {0: 65_535}, 65_535, b""
         self._left: dict[int, int] = {}
         for number in range(1, 2 * streams, 2):
-            fields = {
-                ":method": "POST",
-                ":scheme": "http",
-                ":path": "/appliance.v1.Synthesizer/Synthesize",
-                ":authority": "box",
-                "content-type": "application/grpc",
-                "te": "trailers",
-                **({"authorization": f"Bearer {token}"} if token else {}),
-            }
-            self._socket.sendall(frame(1, 4, number, b"".join(map(_field, fields, fields.values()))))
+            own = {"authorization": f"Bearer {token}"} if token else {}
+            self._socket.sendall(begun_call(number, "/appliance.v1.Synthesizer/Synthesize", **own))
             self._room[number], self._left[number] = self._initial, self.SIZE - 100
             self._data(number, b"\0" + struct.pack(">I", self.SIZE))
 
@@ -351,9 +343,20 @@ def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
     return struct.pack(">I", len(body))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + body
 
 
-def _field(name: str, value: str) -> bytes:
-    """A literal header field, never indexed (RFC 7541, 6.2.3), shorter than 127 characters."""
-    return b"\x10" + b"".join(bytes((len(part),)) + part.encode() for part in (name, value))
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0)
+"""Begin of a connection, with no settings."""
+
+
+def begun_call(stream: int, path: str, **fields: str) -> bytes:
+    """Headers of a gRPC call, each a literal field, never indexed (RFC 7541, 6.2.3), under 127 characters."""
+    known = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "box", "te": "trailers"}
+    whole = {**known, "content-type": "application/grpc", **fields}
+    block = b"".join(b"\x10" + _text(name) + _text(value) for name, value in whole.items())
+    return frame(1, 4, stream, block)
+
+
+def _text(text: str) -> bytes:
+    return bytes((len(text),)) + text.encode()
 
 
 @contextlib.contextmanager
