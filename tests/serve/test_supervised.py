@@ -166,45 +166,35 @@ def test_ready_only_once_warm_and_serving_then_fed_in_time(tmp_path: Path) -> No
         assert max(after - before for before, after in itertools.pairwise([idle, *fed])) < WATCHDOG_S
 
 
-def test_a_wedged_engine_stops_the_feeding_and_is_seen_in_the_trace_of_an_abort(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["step", pytest.param("spoken", marks=pytest.mark.thorough)])
+def test_what_is_wedged_stops_the_feeding_and_is_seen_in_the_trace_of_an_abort(
+    tmp_path: Path, place: str
+) -> None:
+    """The engine's thread in a step, or the event loop when speech has ended."""
     with supervised(tmp_path) as box:
         box.await_message("READY")
         box.add_voice()
-        box.wedge("step")
+        box.wedge(place)
         with box.channel() as channel:
             call = box.synthesizer(channel).Synthesize.future(asked(), timeout=PATIENCE_S)
             box.await_true(lambda: box.http("/livez")[0] == 503)
-            box.await_true(lambda: any(text.startswith("wedged") for text in box.messages("STATUS")))
-            assert box.health() == "SERVING", "the event loop itself is well"
+            if place == "step":
+                box.await_true(lambda: any(text.startswith("wedged") for text in box.messages("STATUS")))
+                assert box.health() == "SERVING", "the event loop itself is well"
+                assert any("no sign of life from the engine" in line for line in box.lines)
             assert not box.is_fed() and box.http("/livez")[0] == 503
-            box.release("step")
+            box.release(place)
             assert call.result().audio
             box.await_true(box.is_fed)
             box.await_true(lambda: box.http("/livez")[0] == 200)
-            assert any("no sign of life from the engine" in line for line in box.lines)
-            box.wedge("step")
+            box.wedge(place)
             call = box.synthesizer(channel).Synthesize.future(asked(seed=2), timeout=PATIENCE_S)
             box.await_true(lambda: box.http("/livez")[0] == 503)
             box.process.send_signal(signal.SIGABRT)
             assert box.process.wait(PATIENCE_S) == -signal.SIGABRT
             with pytest.raises(grpc.RpcError):
                 call.result()
-        box.await_true(lambda: "in _make" in box.log and "in hang" in box.log)
-
-
-@pytest.mark.thorough
-def test_a_wedged_event_loop_stops_them_too(tmp_path: Path) -> None:
-    with supervised(tmp_path) as box:
-        box.await_message("READY")
-        box.add_voice()
-        box.wedge("spoken")
-        with box.channel() as channel:
-            call = box.synthesizer(channel).Synthesize.future(asked(), timeout=PATIENCE_S)
-            box.await_true(lambda: box.http("/livez")[0] == 503)
-            assert not box.is_fed()
-            box.release("spoken")
-            assert call.result().audio
-            box.await_true(box.is_fed)
+        box.await_true(lambda: "in hang" in box.log and (place != "step" or "in _make" in box.log))
 
 
 def test_a_signal_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> None:
