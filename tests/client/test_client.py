@@ -291,21 +291,15 @@ def serving(servicer: Any, address: str = "127.0.0.1:0") -> Iterator[str]:
     """The address of a server with all services that it has."""
     with ThreadPoolExecutor(4) as workers:
         server = grpc.server(workers)
-        for kind, add in ADDERS.items():
-            if isinstance(servicer, kind):
-                add(servicer, server)
+        for module in (appliance_pb2_grpc, health_pb2_grpc):
+            for kind in type(servicer).__mro__:
+                if add := getattr(module, f"add_{kind.__name__}_to_server", None):
+                    add(servicer, server)
         port = server.add_insecure_port(address)
         server.start()
         yield f"127.0.0.1:{port}"
         server.stop(0).wait()
 
-
-ADDERS: dict[type, Callable[..., None]] = {
-    appliance_pb2_grpc.SynthesizerServicer: appliance_pb2_grpc.add_SynthesizerServicer_to_server,
-    appliance_pb2_grpc.VoicesServicer: appliance_pb2_grpc.add_VoicesServicer_to_server,
-    appliance_pb2_grpc.QueueServicer: appliance_pb2_grpc.add_QueueServicer_to_server,
-    health_pb2_grpc.HealthServicer: health_pb2_grpc.add_HealthServicer_to_server,
-}
 
 PAGES = {"": (["a", "b"], "more"), "more": (["c"], "")}
 FIVE_MIB = 5 << 20

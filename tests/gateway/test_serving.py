@@ -181,6 +181,7 @@ def test_one_request_more_than_allowed_is_told_when_to_come_back(gateway: Gatewa
         assert other.ask("/livez").status == 200
         client.resume("full")
         asking.join()
+        until(lambda: other.ask("/v1/models").status == 200)
 
 
 def test_who_makes_no_progress_is_cut_off(gateway: Gateway) -> None:

@@ -41,6 +41,9 @@ SPEECH = DEMO / "voices" / f"{FEMALE}.wav"
 """A recording whose words are in a .txt beside it."""
 NFE = 3
 """Steps that daemons take unless a test asks for others, or for the usual number by `nfe: None`."""
+SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
+"""Options of a connection that takes no more than it must."""
+TEXT = "Thanks for the follow, welcome to the stream."
 PORTS, BLOCK = (16_384, 32_768), 64
 """Those below what Linux gives to outgoing connections; each process of tests takes whole blocks."""
 
@@ -77,6 +80,11 @@ def resident(process: int) -> int:
     """Bytes of memory that a process holds."""
     pages = Path(f"/proc/{process}/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def request(text: str = TEXT, **fields: Any) -> pb.SynthesizeRequest:
+    """A request whose samples are the same each time."""
+    return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "seed": 1, **fields})
 
 
 def reference_wav(seconds: float = 3.0, *, level: float = 0.3) -> bytes:

@@ -205,7 +205,7 @@ def samples_of(segment: Segment) -> FloatArray:
 
 
 def raising(error: Exception) -> Callable[..., Any]:
-    def act(*_: object) -> None:
+    def act(*_: object, **__: object) -> None:
         raise error
 
     return act

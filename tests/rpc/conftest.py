@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
@@ -51,7 +51,6 @@ from tests.harness.sounds import wav
 
 RATE_HZ = 24_000
 SPEC = MelSpec("vocos")
-SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
 
 
 def speech_wav(seconds: float = 2.0, *, level: float = 0.1, **given: Any) -> bytes:
@@ -123,6 +122,45 @@ async def read(call: Any) -> tuple[pb.Header, int]:
             header = message.header
         samples += len(message.audio.data) // 2
     return header, samples
+
+
+class Follower:
+    """Takes the messages of a stream, in a task of its own."""
+
+    def __init__(self) -> None:
+        self.told = asyncio.Event()
+        self.gone = False
+
+    def take(self, message: Any) -> None:
+        raise NotImplementedError
+
+    async def soon(self, true: Callable[[], object]) -> None:
+        while not true():
+            assert not self.gone
+            self.told.clear()
+            await asyncio.wait_for(self.told.wait(), PATIENCE_S)
+
+    @asynccontextmanager
+    async def following(self, call: Any, begun: Callable[[], object]) -> AsyncIterator[None]:
+        """Follow a call until the context ends, from when it has begun; it must not end by itself."""
+        task = asyncio.ensure_future(self._follow(call))
+        try:
+            await self.soon(begun)
+            yield
+            assert not self.gone
+        finally:
+            call.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _follow(self, call: Any) -> None:
+        try:
+            async for message in call:
+                self.take(message)
+                self.told.set()
+        finally:
+            self.gone = True
+            self.told.set()
 
 
 def sentences(count: int, letter: str = "t") -> str:

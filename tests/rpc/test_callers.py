@@ -15,8 +15,9 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc, callers
 from appliance.rpc.callers import PlaceKind, check_fields
 from appliance.rpc.context import OpenCall
+from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.patience import PATIENCE_S
-from tests.rpc.conftest import SMALL_WINDOW, Box, connection, refusal, refused, request, sentences, start
+from tests.rpc.conftest import Box, connection, refusal, refused, request, sentences, start
 from tests.rpc.test_synthesizer import Stub
 
 RAW = "/appliance.v1.Synthesizer/Synthesize"

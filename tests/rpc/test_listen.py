@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +23,9 @@ from appliance.rpc import listen as rpc
 from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import PlaceKind
 from appliance.scheduler.job import Job
+from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.patience import PATIENCE_S
-from tests.rpc.conftest import SMALL_WINDOW, Box, connection, read, refused, request, sentences, start
+from tests.rpc.conftest import Box, Follower, connection, read, refused, request, sentences, start
 from tests.rpc.test_queue import Moderator, moderator, on
 from tests.rpc.test_synthesizer import Stub
 
@@ -46,43 +47,33 @@ class Utterance:
         return b"".join(piece.data for piece in self.audio)
 
 
-@dataclass
-class Player:
+class Player(Follower):
     """Keeps what it hears, and checks what every player relies on."""
 
-    order: list[str] = field(default_factory=list)
-    utterances: dict[str, Utterance] = field(default_factory=dict)
-    paused: list[str] | None = None
-    gone: bool = False
-    told: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[str] = []
+        self.utterances: dict[str, Utterance] = {}
+        self.paused: list[str] | None = None
 
-    async def follow(self, call: Any) -> None:
-        try:
-            async for response in call:
-                self._take(response)
-                self.told.set()
-        finally:
-            self.gone = True
-            self.told.set()
-
-    def _take(self, response: pb.ListenResponse) -> None:
-        kind = response.WhichOneof("message")
+    def take(self, message: pb.ListenResponse) -> None:
+        kind = message.WhichOneof("message")
         if kind == "paused":
-            self.paused = list(response.paused.channels)
+            self.paused = list(message.paused.channels)
             return
         assert self.paused is not None  # which comes first
         if kind == "begin":
-            name = response.begin.utterance.request_id
+            name = message.begin.utterance.request_id
             assert name not in self.utterances
             self.order.append(name)
-            self.utterances[name] = Utterance(response.begin)
+            self.utterances[name] = Utterance(message.begin)
         elif kind == "audio":
-            heard = self.utterances[response.audio.request_id]
+            heard = self.utterances[message.audio.request_id]
             assert heard.end is None and not any(piece.last for piece in heard.audio)
-            assert response.audio.sample_offset == len(heard.samples) // 2
-            heard.audio.append(response.audio)
+            assert message.audio.sample_offset == len(heard.samples) // 2
+            heard.audio.append(message.audio)
         else:
-            self.utterances[response.end.request_id].end = response.end
+            self.utterances[message.end.request_id].end = message.end
 
     async def until(self, name: str, reason: str = "SPOKEN") -> Utterance:
         """Wait for its end."""
@@ -96,26 +87,13 @@ class Player:
         assert heard.end is not None and heard.end.reason == reason
         return heard
 
-    async def soon(self, true: Any) -> None:
-        while not true():
-            assert not self.gone
-            self.told.clear()
-            await asyncio.wait_for(self.told.wait(), PATIENCE_S)
-
 
 @asynccontextmanager
 async def listening(moderator: Moderator, channel: str = "stage") -> AsyncIterator[Player]:
     player = Player()
     call = moderator.Listen(pb.ListenRequest(channel=channel))
-    task = asyncio.ensure_future(player.follow(call))
-    try:
-        await player.soon(lambda: player.paused is not None)
+    async with player.following(call, lambda: player.paused is not None):
         yield player
-        assert not player.gone
-    finally:
-        call.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def plain(synthesizer: Stub, asked: pb.SynthesizeRequest) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ from appliance.errors import Cancelled
 from appliance.request import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from tests.harness.patience import PATIENCE_S
+from tests.harness.daemons import SMALL_WINDOW
 from tests.rpc.conftest import (
-    SMALL_WINDOW,
     Box,
+    Follower,
     connection,
     details_of,
     read,
@@ -44,48 +44,38 @@ def on(channel: str) -> pb.ChannelRequest:
     return pb.ChannelRequest(channel=channel)
 
 
-class Overlay:
+class Overlay(Follower):
     """Follows the queue as an overlay does, and writes down what it is told."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.lines: list[str] = []
         self.present: dict[str, pb.Utterance] = {}
-        self.paused: list[str] = []
-        self.told = asyncio.Event()
+        self.paused: list[str] | None = None
 
-    async def follow(self, events: Any) -> None:
-        async for event in events:
-            self.paused = list(event.paused)
-            for u in event.utterances:
-                before = self.present.get(u.request_id)
-                state = pb.UtteranceState.Name(u.state)
-                if before is None or before.state != u.state:
-                    reason = f" {u.reason}" if u.state == pb.ENDED else ""
-                    self.lines.append(f"{u.channel} {u.request_id} {state}{reason}")
-                if u.state == pb.ENDED:
-                    self.present.pop(u.request_id, None)
-                else:
-                    self.present[u.request_id] = u
-            self.told.set()
+    def take(self, message: Any) -> None:
+        self.paused = list(message.paused)
+        for u in message.utterances:
+            before = self.present.get(u.request_id)
+            state = pb.UtteranceState.Name(u.state)
+            if before is None or before.state != u.state:
+                reason = f" {u.reason}" if u.state == pb.ENDED else ""
+                self.lines.append(f"{u.channel} {u.request_id} {state}{reason}")
+            if u.state == pb.ENDED:
+                self.present.pop(u.request_id, None)
+            else:
+                self.present[u.request_id] = u
 
     async def until(self, line: str) -> None:
-        while line not in self.lines:
-            self.told.clear()
-            await asyncio.wait_for(self.told.wait(), PATIENCE_S)
+        await self.soon(lambda: line in self.lines)
 
 
 @asynccontextmanager
 async def overlay(moderator: Moderator, channel: str = "") -> AsyncIterator[Overlay]:
     watching = Overlay()
     events = moderator.WatchQueue(pb.WatchQueueRequest(channel=channel))
-    task = asyncio.ensure_future(watching.follow(events))
-    await asyncio.wait_for(watching.told.wait(), PATIENCE_S)
-    try:
+    async with watching.following(events, lambda: watching.paused is not None):
         yield watching
-    finally:
-        events.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> None:

@@ -25,11 +25,11 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.call import SynthesisCall
 from appliance.rpc.requests import RequestDefaults, ways_of
+from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.engine import Device, FakeEngine
 from tests.harness.patience import PATIENCE_S, scaled
 from tests.harness.segments import segment
 from tests.rpc.conftest import (
-    SMALL_WINDOW,
     Box,
     connection,
     read,

@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +32,7 @@ from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import server as module
 from appliance.rpc.callers import Callers
 from appliance.rpc.server import SERVICES, listen
+from tests.harness.hostile import PREFACE, begun_call, frame
 from tests.harness.patience import PATIENCE_S, scaled, until
 from tests.rpc.conftest import Box, refused, request
 
@@ -206,31 +207,58 @@ async def test_a_compressed_message_is_refused_before_it_is_inflated(box: Box) -
     assert peak_mib() - before < 20
 
 
-PING, GOAWAY, ACK = 6, 7, 1
+DATA, RESET, PING, GOAWAY, ACK, END = 0, 3, 6, 7, 1, 1
 PINGS = 20
 
 
-def frame(kind: int, data: bytes = b"") -> bytes:
-    """A frame of HTTP/2 for the connection itself."""
-    return len(data).to_bytes(3, "big") + bytes((kind, 0, 0, 0, 0, 0)) + data
+@dataclass
+class ByHand:
+    """A connection of HTTP/2 by hand: gRPC's own client answers pings, and sends few of its own."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def frame(self) -> tuple[int, int, bytes] | None:
+        """Kind, flags and content of the next frame; None once the server has closed."""
+        try:
+            head = await asyncio.wait_for(self.reader.readexactly(9), PATIENCE_S)
+            content = await self.reader.readexactly(int.from_bytes(head[:3], "big"))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        return head[3], head[4], content
+
+    async def until(self, wanted: int) -> bytes:
+        """Content of the next frame of a kind that is no acknowledgement of settings."""
+        while (found := await self.frame()) is not None:
+            kind, _, content = found
+            assert kind != GOAWAY, content
+            if kind == wanted:
+                return content
+        raise AssertionError("the server has closed")
+
+
+@asynccontextmanager
+async def by_hand(address: str, *, watching: bool = False) -> AsyncIterator[ByHand]:
+    """Connect, and with `watching` begin to watch the health on stream 1 until the first answer."""
+    reader, writer = await asyncio.open_connection(*address.split(":"))
+    connection = ByHand(reader, writer)
+    writer.write(PREFACE)
+    if watching:
+        writer.write(begun_call(1, "/grpc.health.v1.Health/Watch") + frame(DATA, END, 1, bytes(5)))
+        await connection.until(DATA)
+    try:
+        yield connection
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def test_a_client_may_ping_a_quiet_connection_as_often_as_it_likes(box: Box) -> None:
-    """HTTP/2 by hand: gRPC's own client would take minutes for what its server counts as too many pings."""
-    reader, writer = await asyncio.open_connection(*box.address.split(":"))
-    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4))
-    acknowledged = []
-    for number in range(PINGS):
-        writer.write(frame(PING, number.to_bytes(8, "big")))
-        while True:
-            head = await asyncio.wait_for(reader.readexactly(9), PATIENCE_S)
-            data = await reader.readexactly(int.from_bytes(head[:3], "big"))
-            assert head[3] != GOAWAY, data
-            if head[3] == PING and head[4] & ACK:
-                acknowledged.append(int.from_bytes(data, "big"))
-                break
-    writer.close()
-    assert acknowledged == list(range(PINGS))
+    async with by_hand(box.address) as client:
+        for number in range(PINGS):
+            client.writer.write(frame(PING, 0, 0, number.to_bytes(8, "big")))
+            assert await client.until(PING) == number.to_bytes(8, "big")
 
 
 async def test_a_reply_over_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,87 +274,27 @@ async def test_a_reply_over_the_limit_is_refused(tmp_path: Path, monkeypatch: py
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-@dataclass
-class Proxy:
-    """A way to a server that can be frozen."""
-
-    address: str = ""
-    frozen: bool = False
-    relayed: int = 0
-    """Reads of what the server has sent."""
-    closed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the server closes the connection."""
-
-
-@asynccontextmanager
-async def freezable(address: str) -> AsyncIterator[Proxy]:
-    host, port = address.split(":")
-    way, ended = Proxy(), asyncio.Event()
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counted: int = 0) -> None:
-        while data := await reader.read(65_536):
-            way.relayed += counted
-            if not way.frozen:
-                writer.write(data)
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from_server, to_server = await asyncio.open_connection(host, int(port))
-        up = asyncio.ensure_future(pump(reader, to_server))
-        with contextlib.suppress(ConnectionError):
-            await pump(from_server, writer, counted=1)
-        way.closed.set()
-        up.cancel()
-        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
-            await up
-        for stream in (to_server, writer):
-            stream.close()
-            with contextlib.suppress(ConnectionError):
-                await stream.wait_closed()
-        ended.set()
-
-    proxy = await asyncio.start_server(connected, "127.0.0.1", 0)
-    try:
-        way.address = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
-        yield way
-    finally:
-        proxy.close()
-        await asyncio.wait_for(ended.wait(), PATIENCE_S)
-
-
-@asynccontextmanager
-async def watched() -> AsyncIterator[tuple[Proxy, Any]]:
-    """A way to a server, and a Watch on it whose first answer has come."""
-    async with (
-        served() as address,
-        freezable(address) as way,
-        grpc.aio.insecure_channel(way.address) as channel,
-    ):
-        watch = health(channel).Watch(health_pb2.HealthCheckRequest())
-        assert (await watch.read()).status == HEALTH.NOT_SERVING
-        yield way, watch
-
-
 @pytest.mark.parametrize("pings", [0, 3])
 async def test_a_client_that_freezes_is_dropped(monkeypatch: pytest.MonkeyPatch, pings: int) -> None:
     """Also after several pings with no message between them."""
     monkeypatch.setattr(module, "KEEPALIVE_MS", int(scaled(100)))
     monkeypatch.setattr(module, "KEEPALIVE_TIMEOUT_MS", int(scaled(500)))
-    async with watched() as (way, _):
-        pinged = way.relayed + pings
-        while way.relayed < pinged:
-            assert not way.closed.is_set()
-            await asyncio.sleep(0.02)
-        way.frozen = True
-        await asyncio.wait_for(way.closed.wait(), PATIENCE_S)
+    async with served() as address, by_hand(address, watching=True) as client:
+        for _ in range(pings):
+            client.writer.write(frame(PING, ACK, 0, await client.until(PING)))
+        await client.until(PING)  # which stays without an answer
+        while await client.frame() is not None:
+            pass
 
 
 async def test_idle_connections_are_closed_and_watches_are_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_MS", 300)
-    async with watched() as (way, watch):
+    async with served() as address, by_hand(address, watching=True) as client:
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(way.closed.wait(), 0.7)
-        watch.cancel()
-        await asyncio.wait_for(way.closed.wait(), PATIENCE_S)
+            await asyncio.wait_for(client.until(RESET), 0.7)
+        client.writer.write(frame(RESET, 0, 1, (8).to_bytes(4, "big")))
+        while await client.frame() is not None:
+            pass
 
 
 async def test_a_connection_that_never_says_a_word_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

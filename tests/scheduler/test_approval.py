@@ -25,7 +25,7 @@ from appliance.scheduler.queue import MAX_PAUSED
 from tests.harness.engine import CALL_S, DEVICES, ORIN
 from tests.harness.scheduler import Bench, Message, chat, cut
 from tests.harness.segments import pieces
-from tests.scheduler.test_promises import late_s, workloads
+from tests.scheduler.test_promises import check_promises, late_s, loads, workloads
 from tests.scheduler.test_queue import SERIAL, ended, made, merge, say, seen
 
 
@@ -289,26 +289,21 @@ def moderated_workloads(draw: st.DrawFn) -> list[Message]:
 
 @pytest.mark.slow
 @pytest.mark.once
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(moderated_workloads(), st.sampled_from(sorted(DEVICES)), st.sampled_from((1, 2, 3, 8)))
 def test_an_approval_breaks_no_promise(messages: list[Message], device: str, lanes: int) -> None:
     world = Bench(DEVICES[device], lanes=lanes, oracle=True, approval_channels=("a", "b"))
-    world.run(messages)
-    assert world.scheduler.load == RequestCounts() and world.engine.lanes == 0
+    check_promises(world, messages)
     for message in messages:
-        assert message.refused or message.ended
         if message.heard and message.channel:
             assert message.heard[0][0] >= message.at + message.approve_after_s
-        if message.promised:
-            assert late_s(message) <= 1e-9, message
-            assert message.underrun_s <= 1e-9, message
 
 
-def held_storm(load: float) -> tuple[Bench, list[Message], list[Message]]:
-    """A storm of which three lines in ten are held: of those one in three is rejected after seconds.
-
-    Returns all of it, and those.
-    """
+@pytest.mark.slow
+@pytest.mark.once
+@loads(1.2, 0.8, 3.0)
+def test_nobody_stalls_in_a_storm_of_which_three_in_ten_are_held(load: float) -> None:
+    """Of the held lines one in three is rejected after seconds, the others are approved."""
     draw = random.Random(1)
     messages = chat(50.0, load, ORIN, queue_timeout_s=None)
     held = [message for message in messages if draw.random() < 0.3]
@@ -319,19 +314,9 @@ def held_storm(load: float) -> tuple[Bench, list[Message], list[Message]]:
             message.cancel_after_s = decided_s
         else:
             message.approve_after_s = decided_s
-    channels = tuple(f"stage {number}" for number in range(8))
-    world = Bench(ORIN, approval_channels=channels)
-    world.run(messages)
-    return world, messages, held
-
-
-@pytest.mark.slow
-@pytest.mark.once
-@pytest.mark.parametrize("load", [0.8, 1.2, 3.0])
-def test_nobody_stalls_in_a_storm_of_which_three_in_ten_are_held(load: float) -> None:
-    _, messages, held = held_storm(load)
+    Bench(ORIN, approval_channels=tuple(f"stage {number}" for number in range(8))).run(messages)
     promised = [message for message in messages if message.promised]
-    assert len(promised) > 100
+    assert len(promised) > 50
     assert max(message.underrun_s for message in promised) <= 1e-6
     assert max(late_s(message) for message in promised) <= 0.0
     approved = [message for message in held if message.approve_after_s < math.inf and not message.refused]

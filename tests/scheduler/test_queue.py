@@ -19,6 +19,7 @@ from appliance.errors import (
 from appliance.request import Playout, Priority, SegmentAudio
 from appliance.scheduler.job import Job, State
 from appliance.scheduler.queue import MAX_PAUSED
+from tests.harness.engine import Device
 from tests.harness.scheduler import Bench
 from tests.harness.segments import pieces
 
@@ -177,6 +178,19 @@ def test_what_waited_on_a_paused_channel_is_promised_anew_and_delays_no_promise(
     for job in promised:
         assert job.audible is not None and job.audible <= job.due
     assert [made(bench, name) for name in "ab"] == [3, 3]
+
+
+def test_what_goes_on_during_a_long_call_is_promised_for_after_it() -> None:
+    """No promise interrupts a step of another, which takes longer here than the line and all its slack."""
+    bench = Bench(Device(0.0, token_s=1e-4))
+    bench.scheduler.queue.pause("stage")
+    line = say(bench, "line")
+    bench.admit("long", frames=20_000)
+    bench.at(bench.now + 1.0, lambda: bench.scheduler.queue.resume("stage"))
+    bench.work()
+    assert "step" in bench.engine.calls[: bench.engine.calls.index("open line0")]
+    assert line.late_s > 0.0 and line.audible is not None
+    assert line.audible <= line.due + line.late_s
 
 
 def test_a_deadline_counts_while_a_channel_is_paused(bench: Bench) -> None:

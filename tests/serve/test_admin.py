@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from appliance.contract import bundle as contract
 from appliance.contract.sampler import Sampler
 from tests.harness.daemons import BUNDLE, Running, shared
 from tests.harness.patience import PATIENCE_S
+from tests.serve.conftest import other_bundle
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -32,15 +32,6 @@ box = shared(synthesis={"nfe": None})
 def operator(box: Running) -> Iterator[Operator]:
     with Operator(str(box.folder / "admin.sock")) as operator:
         yield operator
-
-
-def changed(folder: Path, **changes: object) -> Path:
-    """The tiny bundle with other entries in its manifest."""
-    shutil.copytree(BUNDLE, folder)
-    (folder / contract.MANIFEST).unlink()
-    manifest = contract.read(BUNDLE, verify=False).manifest
-    contract.write(folder, replace(manifest, **changes))  # type: ignore[arg-type]
-    return folder
 
 
 def test_only_the_daemons_user_may_operate_it(box: Running) -> None:
@@ -77,7 +68,7 @@ def test_the_log_level_and_a_reload(box: Running, operator: Operator) -> None:
 
 def test_a_swap_drops_no_stream(box: Running, operator: Operator, tmp_path: Path) -> None:
     defaults = contract.read(BUNDLE, verify=False).manifest.defaults
-    other = changed(tmp_path / "other", defaults=replace(defaults, guidance=1.25))
+    other = other_bundle(tmp_path / "other", defaults=replace(defaults, guidance=1.25))
     with Client(box.address) as client, ThreadPoolExecutor(4) as pool:
         alone = client.speak(LONG, "ann", seed=3, nfe=8, guidance=2.0)
         assert client.speak(TEXT, "ann").header.guidance != 1.25
@@ -97,8 +88,8 @@ def test_an_unusable_bundle_leaves_the_old_one(box: Running, operator: Operator,
     before = operator.status().bundle
     for folder, message in (
         (str(tmp_path / "nothing"), "not a bundle"),
-        (str(changed(tmp_path / "mel", mel=replace(mel, win=800))), "its mel, or its rule of"),
-        (str(changed(tmp_path / "rule", reference="zipvoice")), "its rule of references, is another"),
+        (str(other_bundle(tmp_path / "mel", mel=replace(mel, win=800))), "its mel, or its rule of"),
+        (str(other_bundle(tmp_path / "rule", reference="zipvoice")), "its rule of references, is another"),
         ("relative", "path: must be absolute"),
         ("/nothing\0here", r"path: must be a path, without NUL, not '/nothing\\x00here' \(INVALID_ARGUMENT"),
     ):
@@ -110,12 +101,12 @@ def test_an_unusable_bundle_leaves_the_old_one(box: Running, operator: Operator,
 
 
 def test_a_swap_takes_the_steps_of_the_new_bundle(box: Running, operator: Operator, tmp_path: Path) -> None:
-    operator.swap(str(changed(tmp_path / "few", sampler=Sampler(steps=(4, 7)))))
+    operator.swap(str(other_bundle(tmp_path / "few", sampler=Sampler(steps=(4, 7)))))
     with Client(box.address) as client:
         with pytest.raises(CallFailed, match="nfe_steps: must be 4 or 7 with this bundle, not 5"):
             client.speak(TEXT, "ann", nfe=5)
         assert client.speak(TEXT, "ann", nfe=7, min_nfe=4).header.nfe_steps == 7
-        operator.swap(str(changed(tmp_path / "fewer", sampler=Sampler(steps=(2, 4)))))
+        operator.swap(str(other_bundle(tmp_path / "fewer", sampler=Sampler(steps=(2, 4)))))
         assert client.speak(TEXT, "ann").header.nfe_steps == 4
         operator.swap(str(BUNDLE))
         assert client.speak(TEXT, "ann", nfe=5).header.nfe_steps == 5

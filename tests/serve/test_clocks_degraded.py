@@ -17,11 +17,10 @@ from appliance.box.clocks.clocks_json import Clocks, Unpin
 from appliance.box.paths import CLOCKS
 from appliance.box.root import Root
 from appliance.box.system import Box
-from appliance.rpc import appliance_pb2 as pb
 from appliance.serve.clockwatch import STATES, ClockWatch
 from tests.fakes.jetson.board import Jetson
 from tests.harness.boxes import quick
-from tests.harness.daemons import Running, running
+from tests.harness.daemons import Running, request, running
 from tests.harness.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -135,12 +134,11 @@ class Seen:
 
     def trailers(self) -> tuple[str | None, str | None]:
         """x-degraded of a call and of a stream."""
-        request = pb.SynthesizeRequest(text="Thanks for the follow.", voice="ann", seed=1, nfe_steps=2)
         with self.daemon.channel() as channel:
             stub = self.daemon.synthesizer(channel)
-            audio, unary = stub.Synthesize.with_call(request, timeout=PATIENCE_S)
+            audio, unary = stub.Synthesize.with_call(request(), timeout=PATIENCE_S)
             assert audio.audio
-            stream = stub.StreamSynthesize(request, timeout=PATIENCE_S)
+            stream = stub.StreamSynthesize(request(), timeout=PATIENCE_S)
             list(stream)
             return degraded_of(unary), degraded_of(stream)
 

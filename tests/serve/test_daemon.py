@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import itertools
 import math
 import os
 import shutil
 import signal
-import socket
 import threading
 import time
 import wave
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +22,6 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.audio.loudness import loudness
-from appliance.box.checks import readiness
 from appliance.config import load
 from appliance.contract import bundle
 from appliance.engine.cuda import fault_of
@@ -34,15 +30,16 @@ from appliance.errors import EngineFault, Exit
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.serve import daemon
-from appliance.serve.notify import Notifier
 from tests.harness.daemons import (
     BUNDLE,
     ROOT,
+    SMALL_WINDOW,
     Program,
     Running,
     Shared,
     followed,
     reference_wav,
+    request,
     running,
     shared,
     start,
@@ -54,11 +51,6 @@ pytestmark = pytest.mark.slow
 
 LONG = ("Thanks for the follow, welcome to the stream. " * 40).strip()
 HALF = LONG[: len(LONG) // 2]
-SHORT = "Thanks for the follow, welcome to the stream."
-
-
-def request(text: str = SHORT, **fields: Any) -> pb.SynthesizeRequest:
-    return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "seed": 1, **fields})
 
 
 box = shared()
@@ -149,8 +141,12 @@ def test_a_drain_waits_for_readers_of_what_the_engine_has_finished(tmp_path: Pat
         assert "Traceback" not in "\n".join(box.lines)
 
 
-@pytest.mark.parametrize(("drain_s", "signals"), [(0.0, 1), (300.0, 2)])
-def test_a_drain_ends_in_time_or_at_the_second_signal(tmp_path: Path, drain_s: float, signals: int) -> None:
+@pytest.mark.parametrize(
+    ("drain_s", "signals"), [(0.0, [signal.SIGTERM]), (300.0, [signal.SIGINT, signal.SIGTERM])]
+)
+def test_a_drain_ends_in_time_or_at_the_second_signal(
+    tmp_path: Path, drain_s: float, signals: list[signal.Signals]
+) -> None:
     with running(tmp_path, server={"drain_s": drain_s, "stream_buffer_s": 0.0}) as box:
         box.add_voice()
         with box.channel() as channel:
@@ -158,8 +154,8 @@ def test_a_drain_ends_in_time_or_at_the_second_signal(tmp_path: Path, drain_s: f
             asked = request(LONG, audio_config={"sample_rate_hertz": 48_000})
             call = box.synthesizer(channel).StreamSynthesize(asked, timeout=PATIENCE_S)
             next(call)
-            for _ in range(signals):
-                box.process.send_signal(signal.SIGTERM)
+            for number in signals:
+                box.process.send_signal(number)
                 box.until("draining")
             # Though nobody reads, and no drain_s is waited for.
             assert box.process.wait(PATIENCE_S) == Exit.OK
@@ -169,58 +165,12 @@ def test_a_drain_ends_in_time_or_at_the_second_signal(tmp_path: Path, drain_s: f
             assert "stopped before the request was finished" in str(caught.value.details())
 
 
-def test_not_serving_until_every_path_is_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    warming, go = threading.Event(), threading.Event()
-
-    def warm_up(self: Synthesizer, nfe: int) -> None:
-        warming.set()
-        assert go.wait(PATIENCE_S)
-
-    monkeypatch.setattr(Synthesizer, "warm_up", warm_up)
-    config = load(write_config(tmp_path))
-    seen: list[Any] = []
-
-    async def watch() -> None:
-        box = daemon.Daemon(config, lambda: config, Notifier())
-        living = asyncio.ensure_future(box.live())
-        warm = asyncio.ensure_future(asyncio.to_thread(warming.wait, PATIENCE_S))
-        await asyncio.wait((warm, living), return_when=asyncio.FIRST_COMPLETED)
-        assert not living.done(), living.result()
-        async with grpc.aio.insecure_channel(config.server.listen) as channel:
-            stub: Any = health_pb2_grpc.HealthStub(channel)
-            health = stub.Watch(health_pb2.HealthCheckRequest())
-            seen.append((await health.read()).status)
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request())
-            seen.append((caught.value.code().name, caught.value.details()))
-            told = readiness.told(config.server.metrics)
-            seen.append((told.state, told.step, told.backend, told.on_cpu))
-            # Voices need no engine.
-            voices = await appliance_pb2_grpc.VoicesStub(channel).ListVoices(pb.ListVoicesRequest())
-            seen.append(list(voices.voices))
-            go.set()
-            seen.append((await health.read()).status)
-            told = readiness.told(config.server.metrics)
-            seen.append((told.state, told.step, told.backend, told.on_cpu.partition(",")[0]))
-            box.stop()
-            seen.append((await health.read()).status)
-            health.cancel()
-        await living
-
-    asyncio.run(watch())
-    no, yes = health_pb2.HealthCheckResponse.NOT_SERVING, health_pb2.HealthCheckResponse.SERVING
-    step = "warming up tiny fp32 on ort-cpu"
-    starting, running = ("starting", step, "", ""), ("running", "", "ort-cpu", "ort-cpu")
-    assert seen == [no, ("UNAVAILABLE", f"the daemon is starting: {step}"), starting, [], yes, running, no]
-
-
 def test_readers_that_do_not_read_do_not_hold_up_the_end(tmp_path: Path) -> None:
     """Long streams of which the client takes no more than a small window, one more than there are lanes."""
     server = {"stream_buffer_s": 600.0, "drain_s": 3_600.0}
-    small = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
     with running(tmp_path, engine={"lanes": 2}, server=server) as box:
         box.add_voice()
-        with grpc.insecure_channel(box.address, options=small) as channel:
+        with grpc.insecure_channel(box.address, options=SMALL_WINDOW) as channel:
             # Without a promise none is refused for being late on a busy machine.
             fields = {"playout": pb.OVERLAP, "priority": pb.BULK}
             asked = request(LONG[:1_300], nfe_steps=1, audio_config={"sample_rate_hertz": 48_000}, **fields)
@@ -315,102 +265,6 @@ def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) 
         assert messages[0].header.nfe_steps == 6
         assert box.stop() == Exit.OK
         assert "Traceback" not in "".join(box.lines)
-
-
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
-    """A start in this process ends with a status and one line, which has certain words."""
-
-    def checked(config: Path, code: Exit, *words: str) -> None:
-        assert daemon.main(config, []) == code
-        shown = capsys.readouterr().err
-        [line] = [line for line in shown.splitlines() if not line.startswith(("INFO", "WARNING"))]
-        assert line.startswith("appliance serve: ") and all(word in line for word in words), line
-
-    return checked
-
-
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(BUNDLE, tmp_path / "bundle"))
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"nfe": 7}, "synthesis.nfe: must be 1, 2 or 4 with this bundle, not 7"),
-        ({"max_nfe": 2}, "synthesis.max_nfe: must be 4 or more with this bundle, not 2"),
-        ({"nfe": 4, "guidance": 2.0}, "synthesis.guidance: must be 0 or absent with this bundle"),
-    ],
-)
-def test_settings_that_the_bundle_lacks(
-    tmp_path: Path, copy: Path, refused: Callable[..., None], settings: dict[str, Any], told: str
-) -> None:
-    path = copy / "manifest.yaml"
-    raw = yaml.safe_load(path.read_text())
-    raw["defaults"]["guidance"] = 0.0
-    path.write_text(yaml.safe_dump(raw | {"sampler": {"guidance": "none", "steps": [1, 2, 4]}}))
-    refused(write_config(tmp_path, copy, synthesis=settings), Exit.CONFIG, told)
-
-
-def test_what_cannot_be_used_ends_the_start(tmp_path: Path, copy: Path, refused: Callable[..., None]) -> None:
-    refused(write_config(tmp_path, synthesis={"nef": 5}), Exit.CONFIG, "unknown key nef", "valid keys: nfe")
-    refused(write_config(tmp_path, tmp_path / "nothing"), Exit.BUNDLE, "nothing: not a bundle")
-    (tmp_path / "file").write_text("")
-    no_folder = {"folder": str(tmp_path / "file" / "voices")}
-    refused(write_config(tmp_path, voices=no_folder), Exit.STORAGE, "voices")
-    read = bundle.read(copy)
-    files = read.manifest.files
-    path = copy / max(files, key=lambda name: files[name].size_bytes)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    refused(write_config(tmp_path, copy), Exit.BUNDLE, str(path), "damaged", "copy it again")
-    broken = read.graph("step_keys", read.variant_for("ort-cpu"))
-    broken.write_bytes(b"not a graph")
-    bundle.write(copy, read.manifest)
-    refused(write_config(tmp_path, copy), Exit.BUNDLE, str(broken))
-
-
-@pytest.mark.parametrize("key", ["listen", "metrics", "agent"])
-def test_an_address_in_use(tmp_path: Path, key: str, refused: Callable[..., None]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        config = write_config(tmp_path, server={key: address})
-        refused(config, Exit.ADDRESS_IN_USE, f"server.{key}", address, "in use")
-
-
-LOAD, WARM_UP, RUN = "engine.loading._load", "engine.engine.Synthesizer.warm_up", "scheduler.Scheduler.run"
-CUDA_2, CUDA_46 = "CUDA failure 2: out of memory", "CUDA failure 46: busy"
-
-
-@pytest.mark.parametrize(
-    ("place", "fault", "status", "words"),
-    [
-        (LOAD, MemoryError(), Exit.ENGINE, "the engine cannot be loaded: MemoryError"),
-        (LOAD, OSError(24, "Too many"), Exit.ENGINE, "the engine cannot be loaded: OSError: [Errno 24]"),
-        (LOAD, fault_of(CUDA_2), Exit.MEMORY, f"{CUDA_2}; lower engine.lanes"),
-        (LOAD, fault_of(CUDA_46), Exit.DEVICE, f"{CUDA_46}; the daemon has to start again"),
-        (WARM_UP, EngineFault("the flow is odd"), Exit.ENGINE, "the flow is odd"),
-        (RUN, RuntimeError("lost it"), Exit.ENGINE, "the engine failed: RuntimeError: lost it"),
-    ],
-)
-def test_an_engine_that_fails_ends_the_start(
-    place: str,
-    fault: Exception,
-    status: Exit,
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def fail(*arguments: Any, **options: Any) -> Any:
-        raise fault
-
-    monkeypatch.setattr(f"appliance.{place}", fail)
-    assert daemon.main(write_config(tmp_path), []) == status
-    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("appliance serve: ")]
-    assert words in line
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from riva.client.proto import riva_tts_pb2, riva_tts_pb2_grpc
 from appliance.client import Client
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from tests.harness.daemons import Running, running
+from tests.harness.daemons import SMALL_WINDOW, Running, running
 from tests.harness.patience import PATIENCE_S, scaled, until
-from tests.rpc.conftest import SMALL_WINDOW
 
 pytestmark = pytest.mark.slow
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from appliance.client import Client
 from appliance.engine.watermark import Watermark
-from appliance.errors import Exit
-from appliance.serve import daemon
-from tests.harness.daemons import ROOT, Shared, write_config
+from tests.harness.daemons import ROOT, Shared
 from tests.serve.test_daemon import rewrite
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -39,10 +35,3 @@ def test_a_reply_is_marked_whole_streamed_from_memory_and_after_a_reload(
     expected = Watermark(FOLDER, 1).embed(made[None])
     assert np.abs(expected - made[None]).max() > 50 / 32_767
     assert made[str(FOLDER)] == pytest.approx(expected, abs=4 / 32_767)
-
-
-def test_a_folder_that_is_none_ends_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = write_config(tmp_path, audio={"watermark": str(tmp_path / "nothing")})
-    assert daemon.main(config, []) == Exit.CONFIG
-    told = "audio.watermark: must be a folder of `python -m export watermark`, or null: "
-    assert told in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import random
 import re
 import struct
 import time
@@ -18,6 +19,7 @@ from appliance.errors import InvalidReference
 from appliance.voices import decode as decode_module
 from appliance.voices.decode import decode
 from appliance.voices.reference import prepare
+from tests.harness.hostile import mutated
 from tests.harness.patience import scaled
 from tests.harness.sounds import burst, to_file
 
@@ -275,18 +277,16 @@ def test_twelve_mebibytes_of_joined_silent_files_are_read_in_bounded_time(format
 
 def test_damaged_bytes_are_prepared_or_refused(capfd):
     """Nothing but InvalidReference is raised, nor printed by the decoder's callbacks."""
-    draw = np.random.default_rng(1)
-    kinds = [*(("WAV", codec) for codec in ("PCM_16", "GSM610", "IMA_ADPCM")), ("WAVEX", "FLOAT")]
-    kinds += [("RF64", "PCM_24"), ("FLAC", "PCM_16"), *LOSSY]
-    fuzzed = [to_file(burst(0.3, rate_hz=8_000), 8_000, *kind) for kind in kinds]
-    for case in range(300):
-        audio = bytearray(fuzzed[case % len(fuzzed)])
+    dice = random.Random(1)
+    codecs = ("PCM_16", "PCM_U8", "FLOAT", "ULAW", "GSM610", "MS_ADPCM", "IMA_ADPCM", "G721_32")
+    kinds = [*(("WAV", codec) for codec in codecs), ("WAVEX", "FLOAT"), ("RF64", "PCM_24"), *LOSSY]
+    kinds += [("FLAC", "PCM_16"), ("FLAC", "PCM_24"), ("AIFF", "PCM_16"), ("AU", "PCM_16"), ("W64", "PCM_16")]
+    whole = [to_file(burst(0.3, rate_hz=8_000), 8_000, *kind) for kind in kinds]
+    for case in range(400):
+        audio = whole[case % len(whole)]
         # Most damage is in the header, where the decisions are.
-        end = len(audio) if draw.random() < 0.3 else min(len(audio), 120)
-        for place in draw.integers(0, end, draw.integers(1, 8)):
-            audio[place] = draw.choice([0, 1, 0x7F, 0x80, 0xFF, draw.integers(0, 256)])
-        if draw.random() < 0.2:
-            del audio[draw.integers(0, len(audio)) :]
+        end = len(audio) if dice.random() < 0.3 else 120
         with contextlib.suppress(InvalidReference):
-            assert prepare(bytes(audio), MelSpec("vocos"), 0.1).log_mel.ndim == 2
+            damaged = mutated(audio[:end], dice) + audio[end:]
+            assert prepare(damaged, MelSpec("vocos"), 0.1).log_mel.ndim == 2
     assert "Traceback" not in capfd.readouterr().err

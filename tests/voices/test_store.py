@@ -8,9 +8,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,44 +24,21 @@ from appliance.errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from appliance.request import Features, Reference
+from appliance.request import Reference
 from appliance.rpc.voices import voice_message
-from appliance.voices import index, reference
+from appliance.voices import reference
 from appliance.voices import store as voices
 from appliance.voices.records import NAME_RULE, Place
 from appliance.voices.rules import ZIPVOICE
 from appliance.voices.store import VoiceStore
 from tests.harness.daemons import store_in
 from tests.harness.sounds import wav
+from tests.voices.conftest import Folders, files
 
 SPEC = MelSpec("vocos")
 
 
-@dataclass
-class Folders:
-    root: Path
-    level: float = 0.1
-    prepared: int = 0
-    """How often audio was decoded."""
-
-    def open(self, **options: Any) -> VoiceStore:
-        return store_in(self.root, level=self.level, **options)
-
-    @property
-    def cached(self) -> list[Path]:
-        return sorted((self.root / "cache").iterdir())
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
-    made = Folders(tmp_path)
-
-    def prepare(audio: bytes, *rest: Any) -> Features:
-        made.prepared += 1
-        return reference.prepare(audio, *rest)
-
-    monkeypatch.setattr(index, "prepare", prepare)
-    return made
+PLACES = Place("bea"), Place("ann", "happy")
 
 
 def same(a: Reference, b: Reference) -> bool:
@@ -172,33 +148,54 @@ def test_shared_references_cannot_be_written_to(place: Folders) -> None:
         place.open().reference("ann").features.log_mel[0] = 1.0
 
 
-def test_the_same_again_is_no_error_and_other_content_or_consent_is(place: Folders) -> None:
-    store = place.open()
-    made = store.create(Place("ann"), wav(), "Hello there.", "Ann agreed.")
-    assert store.create(Place("ann"), wav(), "Hello there.", "Ann agreed.") == made
-    assert store.create(Place("ann"), wav(), "Hello there.") == made
-    for audio, words in ((wav(), "Hello, there."), (wav(pitch_hz=100), "Hello there.")):
-        with pytest.raises(VoiceExists, match="ann"):
-            store.create(Place("ann"), audio, words)
-    with pytest.raises(VoiceExists, match="another consent note"):
-        store.create(Place("ann"), wav(), "Hello there.", "Ann agreed to something else.")
-    assert store.voice("ann") == made
+@pytest.mark.parametrize("at", PLACES, ids=str)
+def test_the_same_again_is_no_error_and_other_content_or_consent_is(store: VoiceStore, at: Place) -> None:
+    made = store.create(at, wav(), "Hello there.", "It was agreed.")
+    assert store.create(at, wav(), "Hello there.", "It was agreed.") == made
+    assert store.create(at, wav(), "Hello there.") == made
+    for audio, words, consent in (
+        (wav(), "Hello, there.", ""),
+        (wav(pitch_hz=100), "Hello there.", ""),
+        (wav(), "Hello there.", "More was agreed."),
+    ):
+        why = "another consent note" if consent else "other content"
+        with pytest.raises(VoiceExists, match=rf"^{at} is stored already with {why}"):
+            store.create(at, audio, words, consent)
+    assert store.described(at.voice) == made
 
 
-@pytest.mark.parametrize(
-    "name", ["", "Ann", "-ann", "_ann", "a.b", "../ann", "a/b", "a" * 65, "ann\n", "änn", ".ann.00000000"]
+HOSTILE_NAMES = (
+    *("", "Ann", "-ann", "_ann", "a.b", "..", "../ann", "a/b", "/etc", "a" * 65, "ann\n", "a\0", "änn"),
+    ".ann.00000000",
 )
-def test_names_outside_the_rule_are_refused(place: Folders, name: str) -> None:
+
+
+@pytest.mark.parametrize("name", [*HOSTILE_NAMES, "neutral"])
+def test_names_outside_the_rule_reach_no_disk(place: Folders, store: VoiceStore, name: str) -> None:
     assert all(NAME_RULE.fullmatch(inside) for inside in ("a", "0", "a" * 64, "a-b_c9"))
-    store = place.open()
-    with pytest.raises(InvalidRequest, match="a-z, 0-9") as caught:
-        store.create(Place(name), wav(), "Hello there.")
-    assert caught.value.field == "name"
+    before = files(place.root)
+    named = [(Place("ann", name), "style"), *([(Place(name), "name")] if name != "neutral" else [])]
+    for at, field in named:
+        with pytest.raises(InvalidRequest, match=rf"^{field}: must ") as caught:
+            store.create(at, wav(), "Hello there.")
+        assert caught.value.field == field
+        with pytest.raises(VoiceNotFound):
+            store.delete(at)
     with pytest.raises(VoiceNotFound):
         store.reference(name)
-    assert list((place.root / "voices").iterdir()) == []
+    with pytest.raises(VoiceNotFound):
+        store.create(Place(name, "happy"), wav(), "Hello there.")
+    if name:
+        with pytest.raises(InvalidRequest, match=r"^style: voice 'ann' has no style"):
+            store.reference("ann", name)
+    assert store.styles(name) == [] and files(place.root) == before
 
 
+def stopping() -> None:
+    raise Cancelled("stopped")
+
+
+@pytest.mark.parametrize("at", PLACES, ids=str)
 @pytest.mark.parametrize(
     ("audio", "transcript", "field"),
     [
@@ -211,39 +208,17 @@ def test_names_outside_the_rule_are_refused(place: Folders, name: str) -> None:
         (wav(), "a" * 1_001, "transcript"),
     ],
 )
-def test_a_bad_reference_leaves_nothing(place: Folders, audio: bytes, transcript: str, field: str) -> None:
-    store = place.open()
+def test_what_is_bad_or_stopped_or_only_validated_leaves_nothing(
+    place: Folders, store: VoiceStore, at: Place, audio: bytes, transcript: str, field: str
+) -> None:
+    before = files(place.root)
     with pytest.raises(InvalidReference) as caught:
-        store.create(Place("ann"), audio, transcript)
+        store.create(at, audio, transcript)
     assert caught.value.field == field
-    assert list((place.root / "voices").iterdir()) == place.cached == []
-
-
-def test_what_is_only_validated_or_stopped_leaves_nothing(place: Folders) -> None:
-    def stop() -> None:
-        raise Cancelled("stopped")
-
-    store = place.open()
-    assert store.create(Place("ann"), wav(), "Hello there.", validate_only=True).name == "ann"
     with pytest.raises(Cancelled):
-        store.create(Place("ann"), wav(), "Hello there.", checkpoint=stop)
-    assert list((place.root / "voices").iterdir()) == place.cached == []
-    with pytest.raises(VoiceNotFound):
-        store.voice("ann")
-
-
-def test_delete_forgets_what_was_prepared_unless_another_voice_shares_it(place: Folders) -> None:
-    store = place.open()
-    store.create(Place("ann"), wav(), "Hello there.")
-    store.create(Place("bea"), wav(), "Hello there.")
-    store.delete(Place("ann"))
-    assert len(place.cached) == 1
-    store.delete(Place("bea"))
-    assert list((place.root / "voices").iterdir()) == place.cached == []
-    with pytest.raises(VoiceNotFound, match="bea"):
-        store.reference("bea")
-    with pytest.raises(VoiceNotFound, match="bea"):
-        store.delete(Place("bea"))
+        store.create(at, wav(), "Hello there.", checkpoint=stopping)
+    assert store.create(at, wav(), "Hello there.", validate_only=True).name == at.voice
+    assert files(place.root) == before
 
 
 def test_paging_goes_over_every_voice_once(place: Folders) -> None:

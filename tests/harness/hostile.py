@@ -1,34 +1,141 @@
-"""Attacks by a caller with the role `speak`, and another who speaks meanwhile; tests/serve/test_budget.py."""
+"""Hostile input: variants of good bytes and YAML, attacks by a caller with the role `speak`; their victim.
+
+`F5_HOSTILE` is the number of inputs that a file tries, and `F5_SEED` draws others.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
+import re
 import socket
 import struct
 import subprocess
 import sys
 import threading
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import grpc
+from hypothesis import HealthCheck, Phase, settings
 
-from appliance.access import token_file
-from appliance.client import Client, Credentials, Options, Piece
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc as rpc
-from tests.harness.daemons import ROOT, SPEECH, Running, running
+from tests.harness.daemons import ROOT, SMALL_WINDOW, Program, request, resident
 from tests.harness.patience import PATIENCE_S
 
-WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
-"""Options of a reader that takes no more than it must."""
+COUNT = int(os.environ.get("F5_HOSTILE", "50"))
+SEED = os.environ.get("F5_SEED", "")
+CONTROL_EVERY = 50
+GROWTH_BYTES = 48 << 20
+"""Limit of a victim's growth once it has seen some of everything: allocators keep what was once needed."""
 LONG = "This is a long story about a very long river. " * 20
-PAUSE_S = 0.75
-"""Between two requests of the one who is disturbed."""
+FAULT = re.compile("Traceback|internal error|never retrieved|ERROR")
+
+
+class Victim:
+    """A program that hostile input is sent to; from time to time it has to speak as at first."""
+
+    def __init__(self, program: Program, speak: Callable[[], bytes]) -> None:
+        self.program, self.speak = program, speak
+        self.seen: Counter[tuple[str, str]] = Counter()
+        """Outcomes by kind of input."""
+        self.memory: list[int] = []
+        self._logged = len(program.log)
+        self._at_first = speak()
+        self._check_speech()
+        assert len(self._at_first) > 10_000
+
+    def tried(self, kind: str, outcome: object) -> None:
+        """Count an input."""
+        self.seen[kind, str(getattr(outcome, "name", outcome))] += 1
+        if self.seen.total() % CONTROL_EVERY == 0:
+            self._check_speech()
+
+    def check(self, least: float = 0.0, growth_bytes: int = GROWTH_BYTES) -> None:
+        """Check speech, memory and log after `least` inputs or more; with F5_HOSTILE print the outcomes."""
+        self._check_speech()
+        if "F5_HOSTILE" in os.environ:
+            for (kind, outcome), count in sorted(self.seen.items()):
+                print(f"{kind:<14} {outcome:<20} {count:6}")
+            print(f"memory after each {CONTROL_EVERY}, MB: {[size >> 20 for size in self.memory]}")
+        assert self.seen.total() >= least
+        settled = self.memory[len(self.memory) // 3 :]
+        assert max(settled) - settled[0] < growth_bytes, self.memory
+        log = self.program.log[self._logged :]
+        assert not (fault := FAULT.search(log)), log[fault.start() :][:2_000]
+
+    def _check_speech(self) -> None:
+        assert self.speak() == self._at_first
+        self.memory.append(resident(self.program.process.pid))
+
+
+def share(part: float, *phases: Phase) -> settings:
+    """Settings for a part of COUNT examples: the same on every run, unless F5_SEED says otherwise."""
+    return settings(
+        max_examples=max(round(part * COUNT), 5),
+        derandomize=not SEED,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=phases or (Phase.generate,),
+    )
+
+
+def mutated(raw: bytes, dice: random.Random) -> bytes:
+    """Bytes with some of them changed, cut, moved or doubled."""
+    out = bytearray(raw)
+    for _ in range(dice.choice((1, 1, 2, 5, 20))):
+        at = dice.randrange(len(out) + 1)
+        size = dice.choice((1, 1, 2, 4, 8, dice.randrange(1, 200)))
+        how = dice.randrange(6)
+        if how == 0:
+            out[at : at + size] = dice.randbytes(size)
+        elif how == 1:
+            del out[at : at + size]
+        elif how == 2:
+            out[at:at] = out[at : at + size]
+        elif how == 3:
+            out[at : at + 4] = dice.choice((bytes(4), b"\xff" * 4, b"\xff\xff\xff\x7f", b"\x01\x00\x00\x00"))
+        elif how == 4 and at < len(out):
+            out[at] ^= 1 << dice.randrange(8)
+        elif how == 5 and dice.random() < 0.2:
+            del out[at:]
+    return bytes(out)
+
+
+ODD_YAML = (
+    *("", "-1", "1e999", ".nan", "~", "[]", "{}", "[[", "&a [*a]", "yes", "'", "9" * 400, "\t", "0x10"),
+    "12:30",
+    "[" * 600,  # deeper than Python's recursion goes; the time that PyYAML takes is quadratic
+    *("!!python/object:os.system x", "2026-13-45", "*b", "<<: *c", "? a", "- - -", "\u2028", "é", "|"),
+)
+
+
+def mutated_yaml(text: str, dice: random.Random) -> bytes:
+    """YAML with values, keys and lines changed, or its bytes."""
+    if dice.random() < 0.4:
+        return mutated(text.encode(), dice)
+    lines = text.splitlines()
+    for _ in range(dice.choice((1, 1, 3))):
+        at = dice.randrange(len(lines))
+        key, mark, value = lines[at].partition(":")
+        odd = dice.choice(ODD_YAML)
+        lines[at] = dice.choice(
+            (
+                f"{key}{mark} {odd}",
+                f"{odd}{mark}{value}",
+                f"{key}x{mark}{value}",
+                f"  {lines[at]}",
+                lines[dice.randrange(len(lines))],
+                "",
+            )
+        )
+    return "\n".join(lines).encode()
 
 
 @dataclass
@@ -74,10 +181,7 @@ class Bot:
         self.open.clear()
 
 
-def speech(text: str = "Spam, lovely spam.", **fields: Any) -> pb.SynthesizeRequest:
-    return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "playout": pb.OVERLAP, **fields})
-
-
+speech = partial(request, playout=pb.OVERLAP)
 Stop = threading.Event
 
 
@@ -108,7 +212,7 @@ def unread(bot: Bot, stop: Stop) -> None:
     message = speech(LONG, seed=9, nfe_steps=4, audio_config={"sample_rate_hertz": 48_000})
     while not stop.is_set():
         for method in ("Synthesize", "StreamSynthesize"):
-            call = bot.channel(*WINDOW).unary_stream(
+            call = bot.channel(*SMALL_WINDOW).unary_stream(
                 f"/appliance.v1.Synthesizer/{method}",
                 request_serializer=pb.SynthesizeRequest.SerializeToString,
             )
@@ -135,7 +239,7 @@ def flushes(bot: Bot, stop: Stop) -> None:
             yield pb.SessionRequest(flush=pb.Flush())
 
     while not stop.is_set():
-        stub = rpc.SynthesizerStub(bot.channel(*WINDOW))
+        stub = rpc.SynthesizerStub(bot.channel(*SMALL_WINDOW))
         calls = [stub.Session(letters(), metadata=bot.metadata) for _ in range(4)]
         stop.wait(1.0)
         for call in calls:
@@ -144,7 +248,7 @@ def flushes(bot: Bot, stop: Stop) -> None:
 
 def places(bot: Bot, stop: Stop) -> None:
     """Every place to watch, to listen and to read."""
-    stub = rpc.QueueStub(bot.channel(*WINDOW))
+    stub = rpc.QueueStub(bot.channel(*SMALL_WINDOW))
     while not stop.is_set():
         bot.held += [stub.WatchQueue(pb.WatchQueueRequest(), metadata=bot.metadata) for _ in range(70)]
         bot.held += [stub.Listen(pb.ListenRequest(), metadata=bot.metadata) for _ in range(70)]
@@ -184,20 +288,12 @@ class Unfinished:
     def __init__(self, address: str, token: str, streams: int) -> None:
         host, port = address.split(":")
         self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
-        self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0))
+        self._socket.sendall(PREFACE)
         self._room, self._initial, self._read = {0: 65_535}, 65_535, b""
         self._left: dict[int, int] = {}
         for number in range(1, 2 * streams, 2):
-            fields = {
-                ":method": "POST",
-                ":scheme": "http",
-                ":path": "/appliance.v1.Synthesizer/Synthesize",
-                ":authority": "box",
-                "content-type": "application/grpc",
-                "te": "trailers",
-                **({"authorization": f"Bearer {token}"} if token else {}),
-            }
-            self._socket.sendall(_frame(1, 4, number, b"".join(map(_field, fields, fields.values()))))
+            own = {"authorization": f"Bearer {token}"} if token else {}
+            self._socket.sendall(begun_call(number, "/appliance.v1.Synthesizer/Synthesize", **own))
             self._room[number], self._left[number] = self._initial, self.SIZE - 100
             self._data(number, b"\0" + struct.pack(">I", self.SIZE))
 
@@ -215,7 +311,7 @@ class Unfinished:
         self._socket.close()
 
     def _data(self, number: int, body: bytes) -> None:
-        self._socket.sendall(_frame(0, 0, number, body))
+        self._socket.sendall(frame(0, 0, number, body))
         self._room[0] -= len(body)
         self._room[number] -= len(body)
 
@@ -230,7 +326,7 @@ class Unfinished:
             if kind == 8 and number in self._room:
                 self._room[number] += int.from_bytes(body, "big")
             elif kind == 4 and not flags & 1:
-                self._socket.sendall(_frame(4, 1, 0))
+                self._socket.sendall(frame(4, 1, 0))
                 for at in range(0, size, 6):
                     if body[at : at + 2] == b"\0\4":
                         then = int.from_bytes(body[at + 2 : at + 6], "big")
@@ -238,79 +334,35 @@ class Unfinished:
                             self._room[stream] += then - self._initial
                         self._initial = then
             elif kind == 6 and not flags & 1:
-                self._socket.sendall(_frame(6, 1, 0, body))
+                self._socket.sendall(frame(6, 1, 0, body))
             elif kind in (1, 3):
                 self._left.pop(number, None)
 
 
-def _frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
+def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
     return struct.pack(">I", len(body))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + body
 
 
-def _field(name: str, value: str) -> bytes:
-    """A literal header field, never indexed (RFC 7541, 6.2.3), shorter than 127 characters."""
-    return b"\x10" + b"".join(bytes((len(part),)) + part.encode() for part in (name, value))
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0)
+"""Begin of a connection, with no settings."""
 
 
-@dataclass
-class Victim:
-    client: Client
-    failed: list[str] = field(default_factory=list)
-
-    def speak(self, *, seed: int | None = None) -> bytes:
-        options: Options = {"user": "fan", "playout": "overlap", "seed": seed}
-        events = self.client.stream("Hello, I am new here.", "ann", **options)
-        return b"".join(event.data for event in events if isinstance(event, Piece))
-
-    def until(self, stop: Callable[[], bool]) -> None:
-        while not stop():
-            self._say()
-            time.sleep(PAUSE_S)
-
-    def _say(self) -> None:
-        """A line, once more when the daemon says that it has room: a busy machine is slower than its plan."""
-        for is_last in (False, True):
-            try:
-                self.speak()
-                return
-            except Exception as error:
-                wait_s = getattr(error, "retry_s", None)
-                if is_last or wait_s is None:
-                    self.failed.append(f"{type(error).__name__}: {error}")
-                    return
-                time.sleep(wait_s)
+def begun_call(stream: int, path: str, **fields: str) -> bytes:
+    """Headers of a gRPC call, each a literal field, never indexed (RFC 7541, 6.2.3), under 127 characters."""
+    known = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "box", "te": "trailers"}
+    whole = {**known, "content-type": "application/grpc", **fields}
+    block = b"".join(b"\x10" + _text(name) + _text(value) for name, value in whole.items())
+    return frame(1, 4, stream, block)
 
 
-@dataclass(frozen=True)
-class Effect:
-    growth_bytes: int
-    refused: int
-    """Lines of the other caller that were refused, and again when the daemon had said."""
-
-
-@contextlib.contextmanager
-def attacked(folder: Path, bundle: Path, **options: Any) -> Iterator[tuple[Running, str, Victim]]:
-    tokens = folder / "tokens.json"
-    bot, other = (token_file.add(tokens, name, [token_file.Role.SPEAK]) for name in ("bot", "other"))
-    voices = token_file.add(tokens, "voices", [token_file.Role.VOICES])
-    server = {"tokens": str(tokens), "write_timeout_s": 5.0}
-    with running(folder, speaks_from=bundle, server=server, **options) as daemon:
-        with Client(daemon.address, Credentials(token=voices)) as store:
-            text = SPEECH.with_suffix(".txt").read_text()
-            store.add_voice("ann", SPEECH.read_bytes(), text.strip(), consent_note="A test.")
-        with Client(daemon.address, Credentials(token=other)) as client:
-            yield daemon, bot, Victim(client)
-
-
-def memory(daemon: Running) -> int:
-    pages = Path(f"/proc/{daemon.process.pid}/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+def _text(text: str) -> bytes:
+    return bytes((len(text),)) + text.encode()
 
 
 @contextlib.contextmanager
 def attacking(attack: str, address: str, token: str) -> Iterator[None]:
     """An attack by a process of its own, as from another machine."""
-    command = [sys.executable, "-m", "tests.harness.attack", attack, address, token]
+    command = [sys.executable, "-m", "tests.harness.hostile", attack, address, token]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
@@ -330,20 +382,6 @@ def attack_until_told(attack: str, address: str, token: str) -> None:
     stop.set()
     bot.close()
     os._exit(0)
-
-
-def suffer(daemon: Running, bot: str, victim: Victim, attack: str, lines: int) -> Effect:
-    before, most, turns = memory(daemon), 0, iter([False] * lines + [True])
-
-    def ended() -> bool:
-        nonlocal most
-        most = max(most, memory(daemon))
-        return next(turns)
-
-    refused = len(victim.failed)
-    with attacking(attack, daemon.address, bot):
-        victim.until(ended)
-    return Effect(most - before, len(victim.failed) - refused)
 
 
 if __name__ == "__main__":
