@@ -1,6 +1,6 @@
 """Make `tests/tiny/bundle` and `watermark` anew: random weights in the official layouts, exported.
 
-Run from the repository root with torch installed: `python -m tests.tiny.generate [OUT]`.
+From the root, with torch installed: `python -m tests.tiny.generate`; with OUT, a bundle there and no watermark.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def watermark(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    shutil.rmtree(HERE / "watermark", ignore_errors=True)
-    watermark(HERE / "watermark")
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "bundle"
     shutil.rmtree(target, ignore_errors=True)
+    if len(sys.argv) == 1:
+        shutil.rmtree(HERE / "watermark", ignore_errors=True)
+        watermark(HERE / "watermark")
     sys.exit(generate(target))
