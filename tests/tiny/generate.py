@@ -1,6 +1,6 @@
 """Make `tests/tiny/bundle` and `watermark` anew: random weights in the official layouts, exported.
 
-From the root, with torch installed: `python -m tests.tiny.generate`; with OUT, a bundle there and no watermark.
+From the root, with torch: `python -m tests.tiny.generate`; with OUT, a bundle there and no watermark.
 """
 
 from __future__ import annotations
