@@ -50,5 +50,8 @@ def test_daemons_and_the_seconds_of_children_are_counted(tmp_path: Path) -> None
 def test_what_is_over_its_bound_is_named(
     counts: dict[str, float], tests: dict[str, float], slowness: float, over: list[str]
 ) -> None:
-    halves = [{"counts": counts, "tests": {}}, {"counts": {}, "tests": tests}]
-    assert budget.excesses(budget.summed(halves), slowness) == over
+    halves = [
+        {"counts": counts, "tests": {}, "slowness": {"most": slowness}},
+        {"counts": {}, "tests": tests, "slowness": {"most": 0.1}},
+    ]
+    assert budget.excesses(budget.summed(halves)) == over
