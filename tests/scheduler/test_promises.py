@@ -61,7 +61,7 @@ def check_promises(world: Bench, messages: list[Message]) -> None:
             assert message.underrun_s <= 1e-9, message
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(workloads(), st.sampled_from(sorted(DEVICES)), st.sampled_from((1, 3, 8)))
 def test_no_admitted_deadline_is_missed_where_costs_are_exact(
     messages: list[Message], device: str, lanes: int
@@ -70,7 +70,7 @@ def test_no_admitted_deadline_is_missed_where_costs_are_exact(
     check_promises(world, messages)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(workloads(("", BESIDE)), *2 * [st.sampled_from(sorted(DEVICES))], st.sampled_from((1, 3, 8)))
 def test_no_admitted_deadline_of_two_bundles_is_missed(
     messages: list[Message], device: str, beside: str, lanes: int
@@ -193,10 +193,10 @@ def test_a_storm_on_two_bundles_keeps_every_promise() -> None:
 
 @loads(3.0, 0.8, 1.2)
 def test_a_storm_on_orins_table(load: float) -> None:
-    figures = storm(load)
+    figures = storm(load, 60.0)
     check_storm(figures)
     assert figures["P95 of idle"] <= 2.5
-    serveable = figures["refused"] - refused_by_oracle(ORIN, chat(100.0, load, ORIN))
+    serveable = figures["refused"] - refused_by_oracle(ORIN, chat(60.0, load, ORIN))
     assert serveable <= 0.05
     assert figures["lanes per step"] == 1.0, "nothing is batched where that saves nothing"
     if load == 3.0:
@@ -222,7 +222,7 @@ def test_calls_that_take_a_tenth_more_or_less_stall_hardly_anybody(
 
 def test_a_launch_bound_device_speaks_half_as_much_again_by_batching() -> None:
     batched, single = (
-        storm(3.0, 30.0, device=dataclasses.replace(LAUNCH_BOUND, max_batch=lanes), of=LAUNCH_BOUND)
+        storm(3.0, 20.0, device=dataclasses.replace(LAUNCH_BOUND, max_batch=lanes), of=LAUNCH_BOUND)
         for lanes in (8, 1)
     )
     assert batched["C0"] == single["C0"] == 1.0
@@ -246,7 +246,7 @@ def test_what_one_channel_sends_keeps_no_other_waiting() -> None:
     assert not any(message.refused for message in other)
 
 
-@pytest.mark.parametrize("names", ["", "user", "channel"])
+@pytest.mark.parametrize("names", ["", pytest.param("user", marks=pytest.mark.thorough), "channel"])
 def test_what_one_caller_sends_keeps_no_other_waiting(names: str) -> None:
     """Without a name, those of its address that have one; with as many as it likes, another caller."""
 
@@ -346,7 +346,7 @@ def check_spoken(lines: list[Message], channel: str) -> None:
     assert firsts == sorted(firsts)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(bursts(("chat", "alerts")) | bursts(("chat",)), st.sampled_from((1, 3, 8)), st.booleans())
 def test_bursts_are_whole_and_in_order(burst: tuple[Device, list[Message]], lanes: int, oracle: bool) -> None:
     device, lines = burst
@@ -356,7 +356,7 @@ def test_bursts_are_whole_and_in_order(burst: tuple[Device, list[Message]], lane
         check_spoken(lines, channel)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(bursts(("chat",)), workloads())
 def test_a_burst_breaks_no_promise_and_is_not_refused_for_others(
     burst: tuple[Device, list[Message]], others: list[Message]
