@@ -115,8 +115,9 @@ MASKS = {"text_mask_padding": False, "text_embedding_average_upsampling": False}
     ("flags", "words", "told"),
     [
         (HEADS, "", rf"1\.\d\d as demo, and 0\.\d\d {TOLD} a YAML file with {RIGHT_FLAGS}"),
-        (HEADS, OTHERS, TOLD),  # as English is to weights of another language
-        (MASKS, "", TOLD),
+        # As English is to weights of another language.
+        pytest.param(HEADS, OTHERS, TOLD, marks=pytest.mark.thorough),
+        pytest.param(MASKS, "", TOLD, marks=pytest.mark.thorough),
     ],
 )
 def test_wrong_flags_are_refused_naming_those_that_fit(
@@ -133,7 +134,10 @@ def test_wrong_flags_may_be_accepted(loaded: assemble.Loaded, alone: evidence.Ev
 
 @pytest.mark.parametrize(
     ("words", "order", "told"),
-    [(OTHERS, 1, "do not use the text.*--transcript TEXT"), ("", -1, "look at the vocabulary")],
+    [
+        (OTHERS, 1, "do not use the text.*--transcript TEXT"),
+        pytest.param("", -1, "look at the vocabulary", marks=pytest.mark.thorough),
+    ],
 )
 def test_other_words_and_a_vocabulary_in_another_order_feign_no_wrong_flags(
     words: str, order: int, told: str, loaded: assemble.Loaded, alone: evidence.EvidenceRecording
@@ -154,6 +158,7 @@ def test_wrong_mels_are_refused_naming_the_vocoder(
         weigh(other, [alone])
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_recording_of_ones_own_is_measured_with_its_words(loaded: assemble.Loaded) -> None:
     own = recording_of(SPEECH, WORDS)
     found = weigh(loaded, [own])

@@ -20,6 +20,7 @@ import pytest
 
 Costs = Mapping[str, Mapping[str, float]]
 """`counts`: what was started. `tests`, `processes`: processor seconds, also of children that have ended.
+What ends after a test, as a daemon that a module's tests share, is a cost of the process.
 `slowness`: `most`, by which the bound of a test grows."""
 
 MOST = {"daemons": 40, "traces": 4}
@@ -31,8 +32,6 @@ NAMED = 10
 
 counts: Counter[str] = Counter()
 tests: defaultdict[str, float] = defaultdict(float)
-
-
 slow: dict[str, float] = {}
 
 
@@ -67,17 +66,30 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    yield from _noted(f"what {item.nodeid} builds on")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    yield from _noted(item.nodeid)
+
+
+def _noted(name: str) -> Generator[None, Any, None]:
     _count_traces()
     before = used_s()
     try:
-        return (yield)
+        yield
     finally:
-        tests[item.nodeid] += used_s() - before
+        tests[name] += used_s() - before
 
 
-pytest_runtest_setup = pytest_runtest_call
-"""What ends after a test, as a daemon that a module's tests share, is a cost of the process."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Import upstream's packages where their tests run: the first time that takes longer than a test may."""
+    if "F5_COSTS" in os.environ and any(item.get_closest_marker("torch") for item in session.items):
+        from tests.oracle import upstream
+
+        upstream.dit_class()
 
 
 def pytest_sessionfinish() -> None:
@@ -122,7 +134,7 @@ def main(folder: Path) -> int:
     for name, s in sorted(costs["tests"].items(), key=lambda test: -test[1])[:NAMED]:
         print(f"{s:6.1f} CPU s  {name}")
     whole_s = sum(costs["processes"].values())
-    print(f"{whole_s:6.1f} CPU s  all {len(costs['tests'])} tests; {dict(costs['counts'])}")
+    print(f"{whole_s:6.1f} CPU s  all; {dict(costs['counts'])}")
     over = excesses(costs)
     for line in over:
         print(f"over budget: {line}", file=sys.stderr)

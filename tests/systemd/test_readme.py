@@ -128,6 +128,7 @@ def place(shared_box: Shared, tmp_path: Path) -> Place:
     return Place(tmp_path, shared_box, package())
 
 
+@pytest.mark.thorough
 def test_the_page_from_top_to_bottom(place: Place) -> None:
     proved = set()
     blocks = in_blocks()
