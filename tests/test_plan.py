@@ -334,9 +334,9 @@ def test_bytes_are_upstreams_measure_within_a_script(transcript: str, text: str)
 
 @pytest.mark.torch
 def test_golden_plans_are_what_upstream_makes(golden):
-    """Every twentieth line."""
+    """Every fifth line."""
     for reference, plans in zip(generate.REFERENCES, golden["plans"], strict=True):
-        for row, passes in list(zip(golden["lines"], plans, strict=True))[::20]:
+        for row, passes in list(zip(golden["lines"], plans, strict=True))[::5]:
             assert generate._plan(row["line"], reference, golden["vocabulary"]) == passes
 
 

@@ -45,6 +45,8 @@ def test_daemons_and_the_seconds_of_children_are_counted(tmp_path: Path) -> None
         ({}, {"a": 8.1, "b": 1.0}, 1.0, ["a takes 8.1 CPU s, at most 8.0"]),
         ({}, {"a": 8.1}, 1.5, []),
         ({}, {"a": 8.1}, 0.5, ["a takes 8.1 CPU s, at most 8.0"]),
+        ({}, {"what a builds on": 12.0}, 1.0, []),
+        ({}, {"what a builds on": 12.1}, 1.0, ["what a builds on takes 12.1 CPU s, at most 12.0"]),
     ],
 )
 def test_what_is_over_its_bound_is_named(
