@@ -15,7 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-import tests.harness.patience  # noqa: F401 -- measures before workers start
+import tests.harness.patience  # noqa: F401 -- measures before the first test
 from tests.harness.guard import Guard
 
 pytest_plugins = ["tests.harness.budget"]
@@ -118,7 +118,7 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The worker's daemon, with the voice `ann`; `tests.harness.daemons.shared` lends it to a module.
+    """The daemon of this process, with the voice `ann`; `tests.harness.daemons.shared` lends it to a module.
 
     It waits for a reader for an hour: whoever has left a door is out because that door said so.
     """
@@ -132,7 +132,7 @@ def shared_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The worker's daemon with TLS and a token for each role."""
+    """The daemon of this process with TLS and a token for each role."""
     from tests.test_lock import locking
 
     with locking(tmp_path_factory.mktemp("locked")) as box:

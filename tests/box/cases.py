@@ -39,7 +39,7 @@ class Case:
     """Statuses of /readyz and /livez; None: connection refused."""
     box: dict[str, Any] = field(default_factory=dict)
     reason: Reason | None = None
-    """None: any."""
+    """Reason that the case reports; None if any will do."""
 
     def expect(self, found: Finding) -> None:
         assert found.level is self.level, found

@@ -103,7 +103,7 @@ EDITS: list[tuple[Callable[[Jetson], object], str, str, bool]] = [
     (writes("{devfreq}/device/railgate_enable", "1"), "railgate", "may be powered down when idle", True),
 ]  # fmt: skip
 OF_JETPACK_7 = [row for row in EDITS if row[1] not in ("emc", "tpc")]
-"""Its memory has other files, and its TPC mask is a guess."""
+"""Edits without memory, which has other files on JetPack 7, and without the TPC mask, which is a guess."""
 
 
 @pytest.mark.parametrize(("profile", "edit", "domain", "why", "fixable"), [

@@ -55,7 +55,7 @@ def demo() -> Bundle:
 
 @pytest.fixture(scope="session")
 def base() -> Bundle:
-    """That of base.py, which the workshop makes anew when its sources have changed."""
+    """The bundle of base.py. The workshop makes it anew if its sources have changed."""
     if not WORKSHOP.exists():
         pytest.skip(f"no workshop, {WORKSHOP}: scripts/test makes it, or F5_WORKSHOP names its python")
     folder = kept("v1-base", ("tests.cuda.base",), make, BLOCKS)

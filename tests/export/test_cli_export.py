@@ -70,9 +70,9 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
 def test_it_runs_as_a_module_without_the_tests_helpers_and_asks_nobody(
     command: str, workshop: Workshop, tmp_path: Path
 ) -> None:
-    """It says that nothing was measured against upstream's package if that cannot be imported.
+    """The command says that nothing was measured against upstream's package if that cannot be imported.
 
-    INT8 has the fewest graphs. Where no network of its own can be made, its silence is not watched.
+    INT8 has the fewest graphs. The test watches the network only if it can make one of its own.
     """
     made = workshop.make("v1", precision="int8")
     (tmp_path / "f5_tts.py").write_text("raise ImportError('kept out of this test')\n")

@@ -205,7 +205,7 @@ VOCODER = contract.signatures(contract.Dimensions(D, 2, M, A))["vocoder"]
 
 
 def test_a_trace_depends_on_structure_and_weights_alone(tmp_path: Path) -> None:
-    """It equals the graph that was kept of other weights, filled with its own, to the byte."""
+    """A trace equals, to the byte, a graph that was kept of other weights and is filled with these."""
     spec = contract.signatures(contract.Dimensions(D, 2, M, A))["condition"]
     written, keys = [], []
     for name, seed, trace in (("a", 11, traces.of), ("b", 12, traces.of), ("c", 12, to_onnx.export)):

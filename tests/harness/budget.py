@@ -1,7 +1,7 @@
-"""What a run of the tests costs, and the most that it may cost.
+"""Costs of a run of the tests, and their bounds.
 
-A process of pytest writes what its tests cost into the folder that F5_COSTS names.
-`python -m tests.harness.budget FOLDER` adds the costs up, and exits with 1 if one is over `MOST`.
+Each process of pytest writes the costs of its tests into the folder that F5_COSTS names.
+`python -m tests.harness.budget FOLDER` adds the costs up, and exits with 1 if one is over its bound.
 """
 
 from __future__ import annotations

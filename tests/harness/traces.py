@@ -1,8 +1,8 @@
 """Traced graphs in the repository, without weights; each test fills them with its weights.
 
-A trace takes seconds; what it makes depends on a module's structure alone. A kept graph holds the names, the
-places and the shapes of its weights, and the bytes of the constants that the tracer made. `of` gives a module
-its graph if the kept ones were made by this source and these versions, else traces.
+A trace takes seconds. Its graph depends on the structure of the module alone. A kept graph holds the names,
+the places and the shapes of its weights, and the bytes of the constants that the tracer made. `of` gives a
+module its graph if the kept ones were made by this source and these versions, else traces.
 
 After a change of what traces, tests trace again, once for each structure. `python -m tests.harness.traces`
 then keeps what they traced.

@@ -303,7 +303,7 @@ def test_an_approval_breaks_no_promise(messages: list[Message], device: str, lan
 @pytest.mark.once
 @loads(1.2, 0.8, 3.0)
 def test_nobody_stalls_in_a_storm_of_which_three_in_ten_are_held(load: float) -> None:
-    """Of the held lines one in three is rejected after seconds, the others are approved."""
+    """A moderator rejects one held line in three after seconds, and approves the others."""
     draw = random.Random(1)
     messages = chat(50.0, load, ORIN, queue_timeout_s=None)
     held = [message for message in messages if draw.random() < 0.3]

@@ -216,7 +216,7 @@ def test_each_language_sounds_as_from_its_bundle_alone(client: Client, alone: Cl
         german = client.speak(DE, "auto", **AS_MADE)
         assert german.audio == alone.speak(DE, "berta", language="de", **AS_MADE).audio
     assert german.header.cached
-    # Who names a voice is spoken by `bundle.path`.
+    # `bundle.path` speaks a request that names a voice.
     assert german.audio != client.speak(DE, "berta", language="de", **AS_MADE).audio
 
 

@@ -29,7 +29,7 @@ class Systemctl:
     def __init__(self, arguments: list[str], machine: Machine) -> None:
         self.machine = machine
         self.properties: list[str] = []
-        """Those that are asked for; empty: all."""
+        """Names of the wanted properties; empty for all."""
         if "-p" in arguments:
             place = arguments.index("-p")
             self.properties = arguments[place + 1].split(",")
