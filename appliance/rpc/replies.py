@@ -72,7 +72,7 @@ def utterance_message(utterance: Utterance, now: float) -> pb.Utterance:
     ended = utterance.state is State.ENDED
     starts_s = 0.0
     if not ended and utterance.state is not State.HELD and math.isfinite(utterance.starts):
-        starts_s = utterance.starts - (now if job.channel.paused is None else job.channel.paused)
+        starts_s = utterance.starts - job.channel.at(now)
     return pb.Utterance(
         request_id=terms.request_id,
         channel=terms.channel,

@@ -34,7 +34,7 @@ from appliance.scheduler.fairness import (
     returning_callers,
     share_of,
 )
-from appliance.scheduler.job import Channel, Demand, Job
+from appliance.scheduler.job import GOING, Channel, Demand, Job
 from appliance.scheduler.proof import blocking, earliest
 from appliance.scheduler.release import Delivery
 from appliance.scheduler.workload import Presence, Workload
@@ -105,10 +105,8 @@ class Admission:
         if job.ended:
             raise Cancelled("the caller went away")
         workload.check_running(job.terms.request_id)
-        if merging is not None and (merging.begun or merging.ended):
-            return None
-        needs_approval = workload.is_moderated(job.terms.channel)
-        if merging is not None and merging.channel.unapproved is not needs_approval:
+        needs_approval = workload.needs_approval(job.terms, job.written)
+        if merging is not workload.mergeable(job.terms):
             return None
         if generation is not None and generation != workload.generation:
             return None
@@ -120,9 +118,9 @@ class Admission:
         if merging is not None and merging not in replaced:
             replaced.append(merging)
         if not job.kept:
-            self._check_places(job, without=len(replaced))
+            self._check_places(job, replaced)
         rate = self._check_rate(job, now)
-        place = channel.jobs.index(merging) if merging in channel.jobs else len(channel.jobs)
+        place = channel.jobs.index(merging) if merging in channel.jobs else workload.place_of(job)
         try:
             plan = self._prove(job, ways, channel, place, replaced, now)
         except ApplianceError:
@@ -171,13 +169,12 @@ class Admission:
             job.costs = tuple(map(job.engine.costs.of, job.segments))
             workload.leave_lane(job)
         try:
-            if job.guaranteed and channel.paused is None:
+            if job.guaranteed and channel.hold is GOING:
                 self._prove_again(job, free, now)
         except Overloaded as error:
             self._delivery.end(job, error)
             return
-        if job.held:
-            self._delivery.release(job)
+        self._delivery.release_all()
         self._wake(job)
         workload.on_change()
 
@@ -203,18 +200,19 @@ class Admission:
 
     # Limits.
 
-    def _check_places(self, job: Job, without: int) -> None:
+    def _check_places(self, job: Job, replaced: Sequence[Job]) -> None:
         """Raise QueueFull if full, or if the job's caller, channel or user has as many places as are free."""
         most, wait_s = self._workload.config.queue_length, self._typical.first_s
         now = self._workload.clock()
-        waiting = [other.terms for other in self._workload.jobs.values() if not other.begun]
-        if len(waiting) - without >= most:
+        jobs = self._workload.jobs.values()
+        waiting = [other.terms for other in jobs if not other.begun and other not in replaced]
+        if len(waiting) >= most:
             retry_s = self._retry_s(("", ""), wait_s, wait_s, now)
             raise QueueFull(f"{most} requests wait already, which is the limit", retry_s=retry_s)
-        free = most - (len(waiting) - without)
+        free = most - len(waiting)
         for scope in ("caller", "channel", "user"):
             own = getattr(job.terms, scope)
-            count = sum(getattr(terms, scope) == own for terms in waiting) - without
+            count = sum(getattr(terms, scope) == own for terms in waiting)
             if own and count >= free:
                 reason = f"{count} requests of this {scope} wait already, which is its share"
                 raise QueueFull(reason, retry_s=self._retry_s((scope, own), wait_s, wait_s, now))
@@ -250,7 +248,9 @@ class Admission:
         # The player of a connection's replies is unknown, and so is the time of their sound.
         if channel.name and waiting_s > most_s:
             reason = f"{waiting_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
-            retry_s = self._retry_s(("backlog", channel.key), free - now - most_s, own_s, now)
+            # Speech that is held has no time: at least it takes its own length.
+            first_s = max(free - now, waiting_s) - most_s
+            retry_s = self._retry_s(("backlog", channel.key), first_s, own_s, now)
             raise QueueFull(reason, retry_s=retry_s)
         return free
 
@@ -275,7 +275,7 @@ class Admission:
         way = Way(0, ways[0], [Cost(0.0, (), 0.0) for _ in ways[0]])
         job.take(way.segments, way.costs)
         soonest, _, _ = self._window(job, 0.0, free, now)
-        return WayPlan(way, soonest if job.guaranteed and trial.paused is None else math.inf)
+        return WayPlan(way, soonest if job.guaranteed and trial.hold is GOING else math.inf)
 
     def _choose(
         self, job: Job, ways: Sequence[Sequence[Segment]], trial: Channel, free: float, now: float
@@ -303,7 +303,7 @@ class Admission:
         for way in known:
             if now + way.total_s > job.deadline:
                 continue
-            if not job.guaranteed or trial.paused is not None:
+            if not job.guaranteed or trial.hold is not GOING:
                 return WayPlan(way, math.inf)
             plans.append(plan(way))
             if plans[-1].due <= usual:

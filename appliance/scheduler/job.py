@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import enum
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol
 
 from appliance.errors import ApplianceError
 from appliance.request import Cost, Priority, Segment, SegmentAudio, Terms, Timings
@@ -70,8 +72,6 @@ class Job:
     audible: float | None = None
     """Time of its delivery, as `due`."""
     held: list[SegmentAudio] = field(default_factory=list)
-    alarm: float | None = None
-    """Latest release of held audio."""
     made_s: float = 0.0
     sent_s: float = 0.0
     """Taken by the transport."""
@@ -142,6 +142,57 @@ def _nobody(result: Result) -> None:
     """Deliver nothing."""
 
 
+class State(enum.Enum):
+    WAITING = "waiting"
+    HELD = "held"
+    """Until a moderator approves."""
+    SOUNDING = "sounding"
+    """Sent, and the reply before it has ended."""
+    ENDED = "ended"
+
+
+class Hold(Protocol):
+    """Reason for which finished audio does not go out yet."""
+
+    def until(self, job: Job, now: float) -> float:
+        """Time from which a job's audio may go out: -inf for at once, inf until somebody decides."""
+
+
+@dataclass(frozen=True)
+class Going:
+    """Hold of a channel that goes on: it holds nothing."""
+
+    since: float = math.inf
+    """Time at which the channel's playout stands still."""
+    wall: float = field(default_factory=time.time)
+    """Unix time of the verb."""
+    stage: ClassVar[str] = ""
+    """Clause about a request that it holds."""
+    state: ClassVar[State] = State.WAITING
+
+    def until(self, job: Job, now: float) -> float:
+        return -math.inf
+
+
+class Paused(Going):
+    """Hold of a channel until Resume."""
+
+    stage = "its channel was paused"
+
+    def until(self, job: Job, now: float) -> float:
+        return math.inf
+
+
+class Unapproved(Paused):
+    """Hold of a room: a channel of requests that wait for a moderator's approval."""
+
+    stage = "it was held for approval"
+    state = State.HELD
+
+
+GOING = Going()
+
+
 @dataclass(eq=False)
 class Channel:
     """Replies played one after the other."""
@@ -153,10 +204,15 @@ class Channel:
     """In order of playout, until played."""
     free: float = -math.inf
     """End of earlier jobs' playout."""
-    paused: float | None = None
-    """Start of the pause."""
-    unapproved: bool = False
-    """True of a room: a channel, always paused, of requests that wait for a moderator's approval."""
+    hold: Going = GOING
+
+    @property
+    def unapproved(self) -> bool:
+        return isinstance(self.hold, Unapproved)
+
+    def at(self, now: float) -> float:
+        """Time at which its playout stands."""
+        return min(now, self.hold.since)
 
     def playing(self, now: float, *, counts_bulk: bool = True) -> Iterator[tuple[Job, float, float]]:
         """(job, channel free for it, start of its playout)
@@ -171,11 +227,10 @@ class Channel:
                 free = starts + job.audio_s
 
     def utterances(self, now: float) -> Iterator[Utterance]:
-        now = self.paused or now
+        now = self.at(now)
         for job, _, starts in self.playing(now):
             sounds = job.audible is not None and starts <= now
-            waits = State.HELD if self.unapproved else State.WAITING
-            yield Utterance(job, State.SOUNDING if sounds else waits, starts)
+            yield Utterance(job, State.SOUNDING if sounds else self.hold.state, starts)
 
     def free_from(self, now: float) -> float:
         free = self.free
@@ -185,21 +240,21 @@ class Channel:
 
     def waiting_s(self, now: float) -> float:
         """Speech not played yet."""
-        at = now if self.paused is None else self.paused
+        at = self.at(now)
         return sum(
             min(max(starts + job.audio_s - at, 0.0), job.audio_s) for job, _, starts in self.playing(at)
         )
 
     def demands(self, now: float) -> Iterator[Demand]:
-        """Remaining ones; while paused without a deadline."""
+        """Remaining ones; while it is held without a deadline."""
         for job, free, starts in self.playing(now, counts_bulk=False):
             if not job.ended:
                 for demand in job.demands(now, free, starts):
-                    yield demand if self.paused is None else replace(demand, due=math.inf)
+                    yield demand if self.hold is GOING else replace(demand, due=math.inf)
 
     def remove(self, job: Job, now: float) -> None:
         """Remove a job; if it sounds, the next may play at once."""
-        now = now if self.paused is None else self.paused
+        now = self.at(now)
         for other, _, starts in self.playing(now):
             if other is job:
                 if job.audible is not None and starts <= now:
@@ -209,7 +264,7 @@ class Channel:
 
     def settle(self, now: float) -> Iterator[Job]:
         """Remove and yield what is played."""
-        while self.paused is None and self.jobs and (job := self.jobs[0]).ended:
+        while self.hold is GOING and self.jobs and (job := self.jobs[0]).ended:
             played = max(self.free, job.audible or 0.0) + job.audio_s
             if self.name and played > now:
                 return
@@ -218,24 +273,14 @@ class Channel:
             yield self.jobs.pop(0)
 
     def resume(self, now: float) -> None:
-        assert self.paused is not None
-        later_s = now - self.paused
-        for job, _, starts in list(self.playing(self.paused)):
-            if job.audible is not None and starts <= self.paused < starts + job.audio_s:
+        paused, self.hold = self.hold.since, GOING
+        later_s = now - paused
+        for job, _, starts in list(self.playing(paused)):
+            if job.audible is not None and starts <= paused < starts + job.audio_s:
                 # It may have been sent long before it sounded; the start of the next follows from it.
                 job.audible = starts + later_s
-        if self.free >= self.paused:
+        if self.free >= paused:
             self.free += later_s
-        self.paused = None
-
-
-class State(enum.Enum):
-    WAITING = "waiting"
-    HELD = "held"
-    """Until a moderator approves."""
-    SOUNDING = "sounding"
-    """Sent, and the reply before it has ended."""
-    ENDED = "ended"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from appliance.request import FloatArray, Lane, RequestCounts, Segment, SegmentA
 from appliance.scheduler.admission import Admission
 from appliance.scheduler.engines import Engines
 from appliance.scheduler.interface import Engine
-from appliance.scheduler.job import Job
+from appliance.scheduler.job import GOING, Job
 from appliance.scheduler.picking import next_call
 from appliance.scheduler.queue import Queue
 from appliance.scheduler.release import Delivery
@@ -96,10 +96,8 @@ class Scheduler:
             if workload.life is Life.DRAINING and not workload.jobs:
                 return False
             if not workload.has_news:
-                jobs = workload.jobs.values()
-                times = [job.deadline for job in jobs]
-                times += [job.due for job in jobs if job.held and job.channel.paused is None]
-                next_s = min(times, default=math.inf) - workload.clock()
+                deadlines = (job.deadline for job in workload.jobs.values())
+                next_s = min(deadlines, default=math.inf) - workload.clock()
                 workload.changed.wait(min(max(next_s, 0.0), IDLE_WAIT_S))
             workload.has_news = False
         return True
@@ -109,11 +107,8 @@ class Scheduler:
         now, jobs = self._beat(), self._workload.jobs
         for job in [job for job in jobs.values() if job.deadline <= now]:
             stage = "the request was worked on" if job.begun else "the request waited for the engine"
-            if job.channel.paused is not None:
-                stage = "it was held for approval" if job.channel.unapproved else "its channel was paused"
-            self._delivery.end(job, DeadlineMissed.passed(f"while {stage}"))
-        for job in [job for job in jobs.values() if job.held]:
-            self._delivery.release(job)
+            self._delivery.end(job, DeadlineMissed.passed(f"while {job.channel.hold.stage or stage}"))
+        self._delivery.release_all()
         self.engines.close_lanes()
         self.engines.shut_down_idle()
 
@@ -295,12 +290,18 @@ class Scheduler:
         workload = self._workload
         with workload.changed:
             workload.life = Life.DRAINING
-            for job in [job for job in workload.jobs.values() if job.channel.paused is not None]:
-                held = "it was not approved" if job.channel.unapproved else "the channel is paused"
-                self._delivery.end(job, Unavailable(f"the daemon stops and {held}"))
+            self._put_off([job for job in workload.jobs.values() if job.channel.hold is not GOING])
             workload.notify()
 
     def cancel_all(self) -> None:
         with self._workload.changed:
-            for job in list(self._workload.jobs.values()):
-                self._delivery.end(job, Unavailable("the daemon stopped before the request was finished"))
+            self._put_off(list(self._workload.jobs.values()))
+
+    def _put_off(self, jobs: Sequence[Job]) -> None:
+        """End jobs that their callers send again to the next process, for which their order is kept."""
+        kept = self._workload.keep()
+        for job in jobs:
+            stage = job.channel.hold.stage
+            why = f"the daemon stopped before the request was finished{stage and f', while {stage}'}"
+            self._delivery.end(job, Unavailable(why))
+        self._workload.earlier = kept

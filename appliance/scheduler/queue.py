@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from appliance.errors import ApplianceError, Cancelled, QueueFull
 from appliance.request import Terms
 from appliance.scheduler.admission import Admission, target
-from appliance.scheduler.job import Job, State, Utterance
+from appliance.scheduler.job import Job, Paused, State, Utterance
 from appliance.scheduler.proof import blocking, shortfall_s
 from appliance.scheduler.release import Delivery
-from appliance.scheduler.workload import Workload
+from appliance.scheduler.workload import Kept, Workload
 
 MAX_PAUSED = 1_000
 """Channels paused, or moderated otherwise than configured."""
@@ -64,16 +64,9 @@ class Queue:
             return next(ended, Utterance(job, State.ENDED, now)), []
 
     def mergeable(self, terms: Terms) -> Job | None:
-        """Newest job of that merge scope that has not begun."""
+        """Newest job of that merge scope that does not sound yet."""
         with self._workload.changed:
-            if not terms.merge:
-                return None
-            needs_approval = self._workload.is_moderated(terms.channel)
-            for job in reversed(self._workload.jobs.values()):
-                is_like = job.terms.merge_scope == terms.merge_scope
-                if is_like and not job.begun and job.channel.unapproved is needs_approval:
-                    return job
-            return None
+            return self._workload.mergeable(terms)
 
     # A caller's verbs.
 
@@ -106,18 +99,26 @@ class Queue:
         with self._workload.changed:
             found = [utterance for utterance in self.utterances()[0] if chosen(utterance)]
             for utterance in found:
-                job = utterance.job
-                if not job.ended:
-                    self._delivery.end(job, why)
-                elif job in job.channel.jobs:
-                    self._workload.take_off(job, why)
+                self._workload.decide(utterance.job, why)
+                self._delivery.end(utterance.job, why)
             return found
+
+    def approve(self, chosen: Callable[[Utterance], bool]) -> list[Utterance]:
+        """Approve the chosen requests of those held, and return them as they then are."""
+        with self._workload.changed:
+            held = [utterance for utterance in self.utterances()[0] if utterance.state is State.HELD]
+            jobs = [utterance.job for utterance in held if chosen(utterance)]
+            for job in jobs:
+                self._workload.decide(job, None)
+                self._admission.approve(job)
+            return [self.position_of(job)[0] for job in jobs]
 
     @property
     def moderated(self) -> list[str]:
         workload = self._workload
         with workload.changed:
-            names = {*workload.config.approval_channels, *workload.moderated}
+            present = (channel.name for channel in workload.channels.values())
+            names = {*workload.config.approval_channels, *workload.moderated, *present}
             return sorted(filter(workload.is_moderated, names))
 
     def moderate(self, name: str, on: bool) -> None:
@@ -130,15 +131,6 @@ class Queue:
                     raise QueueFull(f"{MAX_PAUSED} channels are moderated otherwise than configured")
                 workload.moderated[name] = on
             workload.on_change()
-
-    def approve(self, chosen: Callable[[Utterance], bool]) -> list[Utterance]:
-        """Approve the chosen requests of those held, and return them as they then are."""
-        with self._workload.changed:
-            held = [utterance for utterance in self.utterances()[0] if utterance.state is State.HELD]
-            jobs = [utterance.job for utterance in held if chosen(utterance)]
-            for job in jobs:
-                self._admission.approve(job)
-            return [self.position_of(job)[0] for job in jobs]
 
     @property
     def paused(self) -> list[str]:
@@ -153,9 +145,9 @@ class Queue:
                 return
             if len(workload.paused) >= MAX_PAUSED:
                 raise QueueFull(f"{MAX_PAUSED} channels are paused, which is the limit")
-            workload.paused[name] = now = workload.clock()
+            workload.paused[name] = hold = Paused(workload.clock())
             for channel in workload.channels_named(name):
-                channel.paused = now
+                channel.hold = hold
             workload.notify()
             workload.on_change()
 
@@ -170,11 +162,23 @@ class Queue:
                 channel.resume(now)
             jobs = [job for channel in channels for job in channel.jobs]
             self._promise_anew([job for job in jobs if not job.made and job.audible is None], now)
-            for job in jobs:
-                if job.held:
-                    self._delivery.release(job)
+            self._delivery.release_all()
             workload.notify()
             workload.on_change()
+
+    # From one process to the next.
+
+    def keep(self) -> Kept:
+        """What the next process is to `restore`."""
+        with self._workload.changed:
+            return self._workload.keep()
+
+    def restore(self, kept: Kept) -> None:
+        """Go on with what the process before has kept; before the first request."""
+        workload = self._workload
+        workload.earlier, now = kept, workload.clock()
+        workload.paused = {name: Paused(now, wall) for name, wall in kept.paused.items()}
+        workload.moderated = dict.fromkeys(kept.moderated, True)
 
     def _promise_anew(self, jobs: Sequence[Job], now: float) -> None:
         workload = self._workload

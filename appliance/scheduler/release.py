@@ -1,62 +1,61 @@
 """Release: when audio goes out, and how a job leaves the books.
 
-A stream's first audio may be finished long before it is due. Its playout would pull all later deadlines
-forward: while that would break a promise, it is held.
+Audio goes out at the latest time that a hold names: its channel's (a pause, a moderator who has not approved)
+and `Early`. Whatever waits for a time is looked at again by one alarm.
 """
 
 from __future__ import annotations
 
-import enum
+import math
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from appliance.errors import ApplianceError
-from appliance.scheduler.job import Job
+from appliance.scheduler.job import GOING, Hold, Job
 from appliance.scheduler.proof import shortfall_s
 from appliance.scheduler.workload import Workload
 
 
-class ReleaseVerdict(enum.Enum):
-    OUT = "out"
-    PAUSED = "paused"
-    UNFINISHED = "unfinished"
-    """Not streamed, not whole."""
-    EARLY = "early"
-    """Held until due, or all finished."""
+@dataclass(frozen=True, eq=False)
+class Early:
+    """Hold of a reply that is not whole, and of a stream's first audio that is finished long before it is due.
 
+    The stream's playout would pull all later deadlines forward: it waits while that would break a promise.
+    """
 
-def verdict(job: Job, now: float, *, promised: bool, breaks_promise: Callable[[], bool]) -> ReleaseVerdict:
-    """Decide on a job's finished audio; `breaks_promise` if its playout started now."""
-    if job.channel.paused is not None:
-        return ReleaseVerdict.PAUSED
-    if job.audible is not None or job.made:
-        return ReleaseVerdict.OUT
-    if not job.stream:
-        return ReleaseVerdict.UNFINISHED
-    if promised and now < job.due and breaks_promise():
-        return ReleaseVerdict.EARLY
-    return ReleaseVerdict.OUT
+    workload: Workload
+
+    def until(self, job: Job, now: float) -> float:
+        if job.audible is not None or job.made:
+            return -math.inf
+        if not job.stream:
+            return math.inf
+        is_early = job.guaranteed and not job.late_s and now < job.due
+        return job.due if is_early and self._breaks_promise(job, now) else -math.inf
+
+    def _breaks_promise(self, job: Job, now: float) -> bool:
+        sounding = copy(job)
+        sounding.audible = now
+        jobs = [sounding if other is job else other for other in job.channel.jobs]
+        demands = self.workload.demands(now, replace(job.channel, jobs=jobs))
+        return shortfall_s(self.workload, now, demands) > 0.0
 
 
 class Delivery:
     def __init__(self, workload: Workload, call_at: Callable[[float, Callable[[], None]], None]) -> None:
         self._workload, self._call_at = workload, call_at
+        self._early: Hold = Early(workload)
+        self._alarm = math.inf
+        """Time of the next look at what is held."""
 
-    def release(self, job: Job, now: float | None = None) -> None:
-        """Deliver what may go out; complete the job if that is all."""
+    def release(self, job: Job, now: float = -math.inf) -> None:
+        """Deliver what no hold keeps at `now`, or at the clock's time if that is later; complete a whole job."""
         workload = self._workload
-        now = workload.clock() if now is None else now
-        decision = verdict(
-            job,
-            now,
-            promised=job.guaranteed and not job.late_s,
-            breaks_promise=lambda: self._breaks_promise(job, now),
-        )
-        if decision is ReleaseVerdict.EARLY and job.alarm != job.due:
-            job.alarm = due = job.due
-            self._call_at(due, lambda: self._on_alarm(job, due))
-        if decision is not ReleaseVerdict.OUT:
+        now = max(now, workload.clock())
+        until = max(hold.until(job, now) for hold in (job.channel.hold, self._early))
+        if until > now:
+            self._look_at(until)
             return
         if job.audible is None:
             job.audible = workload.clock()
@@ -69,9 +68,17 @@ class Delivery:
             workload.forget_played(workload.clock())
             workload.on_change()
 
+    def release_all(self, now: float = -math.inf) -> None:
+        """Release what channels that go on have finished."""
+        for job in [job for job in self._workload.jobs.values() if job.held and job.channel.hold is GOING]:
+            self.release(job, now)
+
     def end(self, job: Job, why: ApplianceError) -> None:
-        """End a job before it is done."""
+        """End a job before it is done, or before what it has delivered is played."""
         workload = self._workload
+        if job.ended:
+            workload.take_off(job, why)
+            return
         self._leave(job)
         workload.take_off(job, why)
         if workload.call is None or job not in workload.call.jobs:
@@ -81,19 +88,20 @@ class Delivery:
         workload.notify()
 
     def _leave(self, job: Job) -> None:
-        self._workload.observer.ended(job, self._workload.clock())
+        workload, name = self._workload, job.terms.request_id
+        workload.observer.ended(job, workload.clock())
         job.ended = True
-        del self._workload.jobs[job.terms.request_id]
+        del workload.jobs[name]
+        workload.earlier.order.pop(name, None)
 
-    def _breaks_promise(self, job: Job, now: float) -> bool:
-        sounding = copy(job)
-        sounding.audible = now
-        jobs = [sounding if other is job else other for other in job.channel.jobs]
-        demands = self._workload.demands(now, replace(job.channel, jobs=jobs))
-        return shortfall_s(self._workload, now, demands) > 0.0
+    def _look_at(self, when: float) -> None:
+        if when < self._alarm:
+            self._alarm = when
+            self._call_at(when, lambda: self._on_alarm(when))
 
-    def _on_alarm(self, job: Job, due: float) -> None:
+    def _on_alarm(self, when: float) -> None:
         with self._workload.changed:
-            if job.held and not job.ended:
+            if when == self._alarm:
+                self._alarm = math.inf
                 # An alarm may come a moment before its time.
-                self.release(job, max(self._workload.clock(), due))
+                self.release_all(when)

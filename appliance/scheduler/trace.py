@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.errors import ApplianceError, StorageError
-from appliance.scheduler.job import Job
+from appliance.scheduler.job import GOING, Job
 from appliance.scheduler.workload import CallOutcome, Clock, EngineCall, Observer, Workload
 
 LIMIT = 100_000
@@ -161,7 +161,7 @@ class Recorder(Observer):
 
 
 def _reason(job: Job, call: EngineCall | None, ranks: dict[Job, int]) -> str:
-    if job.channel.paused is not None:
+    if job.channel.hold is not GOING:
         return APPROVAL if job.channel.unapproved else PAUSED
     if job.made:
         return HELD

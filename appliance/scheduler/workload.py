@@ -8,18 +8,22 @@ the engine. `Job.deliver`, `on_change` and the observer are called under it: the
 from __future__ import annotations
 
 import enum
+import hashlib
 import math
 import threading
+import time
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
 
 from appliance.config import SchedulerConfig
 from appliance.errors import ApplianceError, InvalidRequest, Unavailable
 from appliance.request import Segment, Terms
 from appliance.scheduler.interface import Engine
-from appliance.scheduler.job import Channel, Demand, Job, State, Utterance
+from appliance.scheduler.job import GOING, Channel, Demand, Job, Paused, State, Unapproved, Utterance
 
 PRESENT_S = 60.0
 """Time since its last request for which a caller's share is kept free."""
@@ -118,6 +122,33 @@ class Life(enum.Enum):
     DRAINING = "draining"
 
 
+@dataclass(frozen=True)
+class Decision:
+    """A moderator's word on a request."""
+
+    why: ApplianceError | None
+    """Reason for which it has ended; None: it was approved."""
+    text: str = ""
+    """Digest of the text that was approved."""
+    wall: float = field(default_factory=time.time)
+    """Unix time."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What outlives the process: moderators' decisions, and the order of what they hold."""
+
+    paused: Mapping[str, float] = field(default_factory=dict)
+    """Channel → Unix time of the pause."""
+    moderated: Sequence[str] = ()
+    order: dict[str, bool] = field(default_factory=dict)
+    """Request id → it waits for approval, in the order in which they are held."""
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    """By request id, the latest last."""
+    is_lost: bool = False
+    """True if nobody knows what was kept: every named channel is moderated."""
+
+
 @dataclass(eq=False)
 class Workload:
     clock: Clock
@@ -142,10 +173,14 @@ class Workload:
     jobs: dict[str, Job] = field(default_factory=dict)
     """By request id, until they end."""
     channels: dict[str, Channel] = field(default_factory=dict)
-    paused: dict[str, float] = field(default_factory=dict)
-    """Name → start of the pause."""
+    paused: dict[str, Paused] = field(default_factory=dict)
+    """By name."""
     moderated: dict[str, bool] = field(default_factory=dict)
     """Channel → its requests need approval, where that is not as configured."""
+    earlier: Kept = field(default_factory=Kept)
+    """Of the process before, whose callers may send again what it held."""
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    """By request id, the latest last."""
     used_s: dict[str, float] = field(default_factory=dict)
     """Payer → weighted engine time without a promise."""
     present: dict[str, Presence] = field(default_factory=dict)
@@ -222,47 +257,103 @@ class Workload:
             if other.guaranteed and other.engine is job.engine and other not in lanes
         )
         is_last = job in lanes and len(lanes) >= job.engine.max_lanes
-        if is_last and any(not other.made and other.channel.paused is None for other in others):
+        if is_last and any(not other.made and other.channel.hold is GOING for other in others):
             if self.call is not None and job in self.call.jobs:
                 job.restarts = True
             else:
                 self.give_up_lane(job)
 
     def is_moderated(self, name: str) -> bool:
-        return self.moderated.get(name, name in self.config.approval_channels)
+        usual = name in self.config.approval_channels or (self.earlier.is_lost and name != "")
+        return self.moderated.get(name, usual)
+
+    def needs_approval(self, terms: Terms, written: str = "") -> bool:
+        """True unless a moderator approved it, or its channel is not moderated.
+
+        Raises what a moderator ended it with before the daemon was started again.
+        """
+        known = self.earlier.decisions.get(terms.request_id)
+        if known is not None and known.why is not None:
+            del self.earlier.decisions[terms.request_id]
+            raise known.why
+        was_held = self.earlier.order.get(terms.request_id, False)
+        is_approved = known is not None and not terms.merge and known.text == digest_of(written)
+        return not is_approved and (was_held or self.is_moderated(terms.channel))
 
     def channel_of(self, terms: Terms, *, unapproved: bool = False) -> Channel:
         """The one in use, or the room where its requests wait for approval; else a new one."""
         if unapproved:
             key = f"approval {terms.channel}"
-            room = Channel(key, terms.channel, paused=self.clock(), unapproved=True)
-            return self.channels.get(key, room)
+            return self.channels.get(key, Channel(key, terms.channel, hold=Unapproved(self.clock())))
         kind = "channel" if terms.channel else "connection"
         key = f"{kind} {terms.line}" if terms.line else f"request {terms.request_id}"
-        return self.channels.get(key) or Channel(key, terms.channel, paused=self.paused.get(terms.channel))
+        hold = self.paused.get(terms.channel, GOING)
+        return self.channels.get(key) or Channel(key, terms.channel, hold=hold)
 
     def channels_named(self, name: str) -> list[Channel]:
         """The serial one, and those that overlap."""
         return [one for one in self.channels.values() if one.name == name and not one.unapproved]
 
+    def place_of(self, job: Job) -> int:
+        """Place on its channel: the last, or the old one of a request that was held before a restart."""
+        ranks = {name: rank for rank, name in enumerate(self.earlier.order)}
+
+        def rank(other: Job) -> float:
+            return ranks.get(other.terms.request_id, math.inf)
+
+        begun = sum(other.audible is not None for other in job.channel.jobs)
+        return bisect_right(job.channel.jobs, rank(job), begun, key=rank)
+
+    def unheard(self, now: float) -> Iterator[Job]:
+        """Jobs that do not sound yet."""
+        for channel in self.channels.values():
+            yield from (u.job for u in channel.utterances(now) if u.state is not State.SOUNDING)
+
+    def mergeable(self, terms: Terms) -> Job | None:
+        """Newest job of that merge scope that does not sound yet. Raises as `needs_approval`."""
+        if not terms.merge:
+            return None
+        needs_approval, now = self.needs_approval(terms), self.clock()
+        like = (
+            job
+            for job in self.unheard(now)
+            if job.terms.merge_scope == terms.merge_scope and job.channel.unapproved is needs_approval
+        )
+        return max(like, key=attrgetter("number"), default=None)
+
     def superseded_by(self, job: Job, now: float) -> list[Job]:
         """Jobs of the same supersede scope that do not sound yet; what is held replaces only what is held."""
         if not job.terms.supersede:
             return []
-        sounding = {
-            other
-            for channel in self.channels.values()
-            for other, _, starts in channel.playing(now)
-            if other.audible is not None and starts <= now
-        }
         return [
             other
-            for other in self.jobs.values()
+            for other in self.unheard(now)
             if other.terms.supersede_scope == job.terms.supersede_scope
-            and other not in sounding
-            and other is not job
             and (other.channel.unapproved or not job.channel.unapproved)
         ]
+
+    def decide(self, job: Job, why: ApplianceError | None) -> None:
+        name = job.terms.request_id
+        self.decisions.pop(name, None)
+        self.decisions[name] = Decision(why, digest_of(job.written))
+        self.decisions = dict([*self.decisions.items()][-HISTORY:])
+
+    def keep(self) -> Kept:
+        """What is to outlive the process."""
+        held = {
+            job.terms.request_id: channel.unapproved
+            for channel in self.channels.values()
+            for job in channel.jobs
+            if channel.hold is not GOING and job.audible is None
+        }
+        order, decisions = {**self.earlier.order, **held}, {**self.earlier.decisions, **self.decisions}
+        return Kept(
+            {name: paused.wall for name, paused in self.paused.items()},
+            sorted(filter(self.moderated.get, self.moderated)),
+            dict([*order.items()][-HISTORY:]),
+            dict([*decisions.items()][-HISTORY:]),
+            self.earlier.is_lost,
+        )
 
     def take_off(self, job: Job, why: ApplianceError) -> None:
         job.channel.remove(job, self.clock())
@@ -282,3 +373,7 @@ class Workload:
         number = self.history[-1][0] + 1 if self.history else 1
         self.history.append((number, Utterance(job.past(), State.ENDED, self.clock(), why)))
         self.on_change()
+
+
+def digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

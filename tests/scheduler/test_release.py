@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from appliance.request import Priority, RequestCounts, SegmentAudio
-from appliance.scheduler.job import Job
-from appliance.scheduler.release import ReleaseVerdict, verdict
+from appliance.scheduler.job import GOING, Job, Paused, Unapproved
+from appliance.scheduler.release import Delivery, Early
 from tests.harness.engine import CALL_S, Device
 from tests.harness.scheduler import Bench
 from tests.harness.segments import segment
 
-OUT, PAUSED, UNFINISHED, EARLY = (
-    ReleaseVerdict.OUT,
-    ReleaseVerdict.PAUSED,
-    ReleaseVerdict.UNFINISHED,
-    ReleaseVerdict.EARLY,
-)
+OUT, LATER, EARLY = -math.inf, math.inf, "due"
 
 
 @pytest.mark.parametrize(
-    ("decision", "job", "rule"),
+    ("until", "job", "rule"),
     [
         (EARLY, {}, {}),
         (OUT, {}, {"breaks": False}),
-        (OUT, {}, {"promised": False}),
+        (OUT, {"late_s": 1.0}, {}),
         (OUT, {}, {"in_s": 0.0}),
         (OUT, {"audible": 0.0}, {}),
         (OUT, {"done": 2}, {}),
         (OUT, {"done": 2, "stream": False}, {}),
-        (UNFINISHED, {"stream": False}, {}),
-        (UNFINISHED, {"stream": False}, {"breaks": False, "promised": False, "in_s": 0.0}),
-        (PAUSED, {}, {"paused": 0.0}),
-        (PAUSED, {"done": 2, "audible": 0.0}, {"paused": 0.0, "breaks": False}),
+        (LATER, {"stream": False}, {}),
+        (LATER, {"stream": False, "late_s": 1.0}, {"breaks": False, "in_s": 0.0}),
+        (LATER, {}, {"hold": Paused(0.0)}),
+        (LATER, {"done": 2, "audible": 0.0}, {"hold": Unapproved(0.0)}),
     ],
 )
-def test_the_rule(decision: ReleaseVerdict, job: dict[str, object], rule: dict[str, float]) -> None:
+def test_the_rule(
+    monkeypatch: pytest.MonkeyPatch, until: float | str, job: dict[str, object], rule: dict[str, Any]
+) -> None:
+    alarms: list[float] = []
     bench = Bench()
     known = bench.admit("a", 2)
     for name, value in {"done": 1, **job}.items():
         setattr(known, name, value)
-    known.channel.paused = rule.get("paused")
+    known.channel.hold = rule.get("hold", GOING)
     now = known.due - rule.get("in_s", 0.1)
-    breaks, promised = bool(rule.get("breaks", True)), bool(rule.get("promised", True))
-    found = verdict(known, now, promised=promised, breaks_promise=lambda: breaks)
-    assert found is decision
+    monkeypatch.setattr(Early, "_breaks_promise", lambda *_: rule.get("breaks", True))
+    delivery = Delivery(bench.scheduler._workload, lambda when, act: alarms.append(when))
+    delivery.release(known, now)
+    assert (known.audible is not None and not known.channel.hold.stage) is (until == OUT)
+    assert alarms == ([known.due] if until == EARLY else [])
 
 
 @pytest.mark.parametrize("segments", [1, 2])
