@@ -187,6 +187,7 @@ OPTIONS = (
     ),
     Option("merge_key", OptionKind.KEY, "merge", http="merge_key"),
     Option("merge_count", OptionKind.WHOLE, between=(0, 1_000_000), http="merge_count"),
+    Option("merge_count_is_total", OptionKind.FLAG, http="merge_count_is_total"),
     Option("merge_text", OptionKind.TEXT, http="merge_text"),
     Option(
         "queue_timeout",
@@ -262,6 +263,8 @@ class Options(FieldOptions, total=False):
     merge: str | None
     """Key: speak for this channel's waiting requests with it."""
     merge_count: int | None
+    merge_count_is_total: bool | None
+    """True if `merge_count` counts all so far; default: it is added to what waits."""
     merge_text: str | None
     """Text for several, with "{count}"."""
     queue_timeout: float | None

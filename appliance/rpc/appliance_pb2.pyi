@@ -102,7 +102,7 @@ class AudioConfig(_message.Message):
     def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hertz: _Optional[int] = ..., speaking_rate: _Optional[float] = ...) -> None: ...
 
 class SynthesizeRequest(_message.Message):
-    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_text", "word_timings", "pronunciations", "text_handling", "language_code", "max_spoken_seconds", "style", "voice_tags", "gain_db")
+    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_count_is_total", "merge_text", "word_timings", "pronunciations", "text_handling", "language_code", "max_spoken_seconds", "style", "voice_tags", "gain_db")
     class PronunciationsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +127,7 @@ class SynthesizeRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MERGE_KEY_FIELD_NUMBER: _ClassVar[int]
     MERGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MERGE_COUNT_IS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     MERGE_TEXT_FIELD_NUMBER: _ClassVar[int]
     WORD_TIMINGS_FIELD_NUMBER: _ClassVar[int]
     PRONUNCIATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +154,7 @@ class SynthesizeRequest(_message.Message):
     request_id: str
     merge_key: str
     merge_count: int
+    merge_count_is_total: bool
     merge_text: str
     word_timings: bool
     pronunciations: _containers.ScalarMap[str, str]
@@ -162,7 +164,7 @@ class SynthesizeRequest(_message.Message):
     style: str
     voice_tags: bool
     gain_db: float
-    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_text: _Optional[str] = ..., word_timings: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., text_handling: _Optional[_Union[TextHandling, str]] = ..., language_code: _Optional[str] = ..., max_spoken_seconds: _Optional[float] = ..., style: _Optional[str] = ..., voice_tags: bool = ..., gain_db: _Optional[float] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_count_is_total: bool = ..., merge_text: _Optional[str] = ..., word_timings: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., text_handling: _Optional[_Union[TextHandling, str]] = ..., language_code: _Optional[str] = ..., max_spoken_seconds: _Optional[float] = ..., style: _Optional[str] = ..., voice_tags: bool = ..., gain_db: _Optional[float] = ...) -> None: ...
 
 class WordTiming(_message.Message):
     __slots__ = ("word", "start_s", "end_s", "segment", "written_begin", "written_end")
@@ -405,14 +407,16 @@ class ListUtterancesRequest(_message.Message):
     def __init__(self, channel: _Optional[str] = ...) -> None: ...
 
 class ListUtterancesResponse(_message.Message):
-    __slots__ = ("utterances", "paused", "moderated")
+    __slots__ = ("utterances", "paused", "moderated", "paused_since")
     UTTERANCES_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     MODERATED_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_SINCE_FIELD_NUMBER: _ClassVar[int]
     utterances: _containers.RepeatedCompositeFieldContainer[Utterance]
     paused: _containers.RepeatedScalarFieldContainer[str]
     moderated: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ..., paused: _Optional[_Iterable[str]] = ..., moderated: _Optional[_Iterable[str]] = ...) -> None: ...
+    paused_since: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ..., paused: _Optional[_Iterable[str]] = ..., moderated: _Optional[_Iterable[str]] = ..., paused_since: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class WatchQueueRequest(_message.Message):
     __slots__ = ("channel",)
@@ -421,14 +425,16 @@ class WatchQueueRequest(_message.Message):
     def __init__(self, channel: _Optional[str] = ...) -> None: ...
 
 class QueueEvent(_message.Message):
-    __slots__ = ("utterances", "paused", "moderated")
+    __slots__ = ("utterances", "paused", "moderated", "paused_since")
     UTTERANCES_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     MODERATED_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_SINCE_FIELD_NUMBER: _ClassVar[int]
     utterances: _containers.RepeatedCompositeFieldContainer[Utterance]
     paused: _containers.RepeatedScalarFieldContainer[str]
     moderated: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ..., paused: _Optional[_Iterable[str]] = ..., moderated: _Optional[_Iterable[str]] = ...) -> None: ...
+    paused_since: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ..., paused: _Optional[_Iterable[str]] = ..., moderated: _Optional[_Iterable[str]] = ..., paused_since: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class ListenRequest(_message.Message):
     __slots__ = ("channel",)

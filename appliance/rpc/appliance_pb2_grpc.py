@@ -378,7 +378,9 @@ class QueueServicer(object):
     def Moderate(self, request, context):
         """From now on each request of a channel is HELD: made in idle time, and sent to nobody until Approve. Deadlines
         of calls still count. After Unmoderate what comes is spoken unasked; what is held stays so.
-        `scheduler.approval_channels` has channels that are moderated from the start.
+        `scheduler.approval_channels` has channels that are moderated from the start. All verbs of this service
+        outlive a restart, but for Unmoderate of such a channel: they answer once they are stored, else with
+        STORAGE_ERROR, and are then in force until the daemon ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

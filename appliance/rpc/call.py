@@ -71,7 +71,7 @@ class SynthesisCall(OpenCall):
         self.speech = speech = self.present()
         job, parsed = self.job, self.parsed
         earlier = speech.scheduler.queue.mergeable(parsed.terms)
-        job.merged = parsed.merge_count + (earlier.merged if earlier else 0)
+        job.merged = parsed.merged_with(earlier.merged if earlier else 0)
         # Read again where that was with what a reload or a swap has replaced since.
         ways = speech.planner.ways(parsed.ways_for(job.merged, speech.defaults))
         best = ways[0][0]

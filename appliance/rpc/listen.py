@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -57,7 +57,7 @@ class Listener:
         elif self.call.ended_by is None:
             self.waiting.put_nowait(response)
 
-    def put_paused(self, channels: list[str]) -> None:
+    def put_paused(self, channels: Iterable[str]) -> None:
         here = [channel for channel in channels if self.is_on(channel)]
         if here != self.paused:
             self.paused = here

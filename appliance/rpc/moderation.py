@@ -5,10 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Rejected, Skipped
+from appliance.errors import (
+    ApplianceError,
+    Cancelled,
+    Cleared,
+    InvalidRequest,
+    Rejected,
+    Skipped,
+    StorageError,
+)
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.callers import current_call
@@ -22,6 +32,10 @@ from appliance.scheduler.workload import Clock
 
 MAX_IDS = 1_000
 """Requests of one CancelUtterances, Approve or Reject."""
+ORDER_S = 0.1
+"""Delay after which a change of what is held is stored, with others."""
+FULL_DISK_S = 10.0
+"""Pause after a failed attempt to store what is held."""
 MOVED_S = 0.05
 """Smallest change of an expected start that is sent to watchers."""
 
@@ -35,10 +49,14 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         clock: Clock,
         end_call: Callable[[str, ApplianceError], object],
         broadcaster: Broadcaster,
+        save: Callable[[], object] = lambda: None,
     ) -> None:
-        """Construct on the event loop that serves it; `end_call` ends the call of a request."""
+        """Construct on the event loop that serves it.
+
+        `end_call` ends the call of a request; `save` stores the verbs and may raise StorageError.
+        """
         self._queue, self._clock, self._end_call = queue, clock, end_call
-        self._broadcaster = broadcaster
+        self._broadcaster, self._save, self._unsaved = broadcaster, save, asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._watchers: set[asyncio.Event] = set()
         queue.watch(self._changed)
@@ -53,8 +71,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         channel = checked_key("channel", message.channel)
         present, _, _ = self._queue.utterances()
         found = [utterance_message(u, self._clock()) for u in present if _is_on(u, channel)]
-        paused, moderated = self._modes(channel)
-        return pb.ListUtterancesResponse(utterances=found, paused=paused, moderated=moderated)
+        return pb.ListUtterancesResponse(utterances=found, **self._modes(channel))
 
     async def WatchQueue(self, message: pb.WatchQueueRequest, context: Context) -> None:
         channel = checked_key("channel", message.channel)
@@ -63,7 +80,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         try:
             _, _, number = self._queue.utterances()
             shown: dict[str, tuple[State, float]] = {}
-            told: tuple[list[str], list[str]] | None = None
+            told: dict[str, Iterable[Any]] = {}
             while True:
                 changed.clear()
                 present, ended, number = self._queue.utterances(number)
@@ -74,8 +91,8 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
                 modes = self._modes(channel)
                 if gone or new or modes != told:
                     utterances = [utterance_message(u, self._clock()) for u in (*gone, *new)]
-                    paused, moderated = told = modes
-                    await call.send(pb.QueueEvent(utterances=utterances, paused=paused, moderated=moderated))
+                    told = modes
+                    await call.send(pb.QueueEvent(utterances=utterances, **modes))
                 with contextlib.suppress(asyncio.TimeoutError):
                     left_s = max(next_change(here, now := self._clock()) - now, 0.0) + 1e-3
                     await asyncio.wait_for(changed.wait(), left_s if math.isfinite(left_s) else None)
@@ -101,35 +118,36 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
                 and _is_on(utterance, channel)
             )
 
-        return self._end(chosen, Cancelled("cancelled by CancelUtterances"))
+        return await self._end(chosen, Cancelled("cancelled by CancelUtterances"))
 
     async def Skip(self, message: pb.ChannelRequest, context: Context) -> pb.EndedUtterances:
         channel = _channel_of(message)
-        return self._end(
+        return await self._end(
             lambda u: u.state is State.SOUNDING and _is_on(u, channel), Skipped("skipped by a moderator")
         )
 
     async def Clear(self, message: pb.ChannelRequest, context: Context) -> pb.EndedUtterances:
         channel = _channel_of(message)
-        return self._end(
+        return await self._end(
             lambda u: u.state in (State.WAITING, State.HELD) and _is_on(u, channel),
             Cleared("cleared by a moderator"),
         )
 
     async def Pause(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
-        self._queue.pause(_channel_of(message))
-        return pb.ChannelResponse()
+        return await self._set(message, self._queue.pause)
 
     async def Resume(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
-        self._queue.resume(_channel_of(message))
-        return pb.ChannelResponse()
+        return await self._set(message, self._queue.resume)
 
     async def Moderate(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
-        self._queue.moderate(_channel_of(message), True)
-        return pb.ChannelResponse()
+        return await self._set(message, partial(self._queue.moderate, on=True))
 
     async def Unmoderate(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
-        self._queue.moderate(_channel_of(message), False)
+        return await self._set(message, partial(self._queue.moderate, on=False))
+
+    async def _set(self, message: pb.ChannelRequest, verb: Callable[[str], None]) -> pb.ChannelResponse:
+        verb(_channel_of(message))
+        await asyncio.to_thread(self._save)
         return pb.ChannelResponse()
 
     async def Approve(self, message: pb.ApprovalRequest, context: Context) -> pb.ApprovedUtterances:
@@ -137,33 +155,44 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         approved = self._queue.approve(
             lambda u: _is_on(u, channel) and (not ids or u.job.terms.request_id in ids)
         )
+        await asyncio.to_thread(self._save)
         return pb.ApprovedUtterances(utterances=[utterance_message(u, self._clock()) for u in approved])
 
     async def Reject(self, message: pb.ApprovalRequest, context: Context) -> pb.EndedUtterances:
         channel, ids = _channel_of(message), _ids_of(message)
-        return self._end(
+        return await self._end(
             lambda u: (
                 _is_on(u, channel) and (u.job.terms.request_id in ids if ids else u.state is State.HELD)
             ),
             Rejected("rejected by a moderator"),
         )
 
-    def _end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> pb.EndedUtterances:
+    async def _end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> pb.EndedUtterances:
         ended = self._queue.end(chosen, why)
         for utterance in ended:
             # What the engine has finished may still be on its way to its reader.
             self._end_call(utterance.job.terms.request_id, why)
+        await asyncio.to_thread(self._save)
         # As they were, and why they are no more.
         gone = (replace(utterance, why=why) for utterance in ended)
         return pb.EndedUtterances(utterances=[utterance_message(u, self._clock()) for u in gone])
 
-    def _modes(self, channel: str) -> tuple[list[str], list[str]]:
-        """Channels that are paused, and moderated."""
-        paused, moderated = (
-            [name for name in names if channel in ("", name)]
-            for names in (self._queue.paused, self._queue.moderated)
-        )
-        return paused, moderated
+    async def keep_order(self) -> None:
+        """Store what is held as it changes, until it is cancelled."""
+        while True:
+            await self._unsaved.wait()
+            await asyncio.sleep(ORDER_S)
+            self._unsaved.clear()
+            try:
+                await asyncio.to_thread(self._save)
+            except StorageError:  # logged, and tried again with the next change
+                await asyncio.sleep(FULL_DISK_S)
+
+    def _modes(self, channel: str) -> dict[str, Iterable[Any]]:
+        """Channels that are paused, since when, and those that are moderated."""
+        paused = {name: since for name, since in self._queue.paused.items() if channel in ("", name)}
+        moderated = [name for name in self._queue.moderated if channel in ("", name)]
+        return {"paused": [*paused], "paused_since": [*paused.values()], "moderated": moderated}
 
     def _changed(self) -> None:
         # Under the scheduler's lock; a closed loop has no watcher left.
@@ -174,6 +203,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         for changed in self._watchers:
             changed.set()
         self._broadcaster.changed.set()
+        self._unsaved.set()
 
 
 def _is_on(utterance: Utterance, channel: str) -> bool:

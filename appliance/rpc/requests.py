@@ -117,9 +117,10 @@ class ParsedRequest:
     def is_empty(self) -> bool:
         return not self.ways[0].text
 
-    @property
-    def merge_count(self) -> int:
-        return self.message.merge_count or 1
+    def merged_with(self, waiting: int) -> int:
+        """Count of what is spoken in place of a request that stands for `waiting` so far."""
+        count = self.message.merge_count or 1
+        return max(count, waiting) if self.message.merge_count_is_total else count + waiting
 
     def ways_for(self, count: int, defaults: RequestDefaults) -> tuple[Request, ...]:
         """Ways to speak for so many merged requests, by the defaults that hold now.

@@ -27,7 +27,7 @@ MAX_WAITING = 64
 """Clauses and ends of utterances that wait; until one is sent, no further message is read."""
 MAX_ID_CHARACTERS = 48
 """Longest id of a session; its requests' ids extend it."""
-REFUSED_FIELDS = ("merge_key", "supersede_key", "merge_text", "merge_count")
+REFUSED_FIELDS = ("merge_key", "supersede_key", "merge_text", "merge_count", "merge_count_is_total")
 """Fields by which a request replaces others of its channel."""
 
 

@@ -99,7 +99,7 @@ class Queue:
         with self._workload.changed:
             found = [utterance for utterance in self.utterances()[0] if chosen(utterance)]
             for utterance in found:
-                self._workload.decide(utterance.job, why)
+                self._workload.decide(utterance.job, type(why).__name__)
                 self._delivery.end(utterance.job, why)
             return found
 
@@ -109,7 +109,7 @@ class Queue:
             held = [utterance for utterance in self.utterances()[0] if utterance.state is State.HELD]
             jobs = [utterance.job for utterance in held if chosen(utterance)]
             for job in jobs:
-                self._workload.decide(job, None)
+                self._workload.decide(job)
                 self._admission.approve(job)
             return [self.position_of(job)[0] for job in jobs]
 
@@ -133,9 +133,10 @@ class Queue:
             workload.on_change()
 
     @property
-    def paused(self) -> list[str]:
+    def paused(self) -> dict[str, float]:
+        """Channel → Unix time of its pause, in the order of the names."""
         with self._workload.changed:
-            return sorted(self._workload.paused)
+            return {name: paused.wall for name, paused in sorted(self._workload.paused.items())}
 
     def pause(self, name: str) -> None:
         """Hold the audio of a channel. Raises QueueFull."""

@@ -50,7 +50,7 @@ class Delivery:
         """Time of the next look at what is held."""
 
     def release(self, job: Job, now: float = -math.inf) -> None:
-        """Deliver what no hold keeps at `now`, or at the clock's time if that is later; complete a whole job."""
+        """Deliver what no hold keeps at `now`, or by then at the clock's time; complete a whole job."""
         workload = self._workload
         now = max(now, workload.clock())
         until = max(hold.until(job, now) for hold in (job.channel.hold, self._early))

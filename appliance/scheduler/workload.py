@@ -14,13 +14,21 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal
 
 from appliance.config import SchedulerConfig
-from appliance.errors import ApplianceError, InvalidRequest, Unavailable
+from appliance.errors import (
+    ApplianceError,
+    Cancelled,
+    Cleared,
+    InvalidRequest,
+    Rejected,
+    Skipped,
+    Unavailable,
+)
 from appliance.request import Segment, Terms
 from appliance.scheduler.interface import Engine
 from appliance.scheduler.job import GOING, Channel, Demand, Job, Paused, State, Unapproved, Utterance
@@ -34,6 +42,9 @@ YOUNG_S = 3.0
 TYPICAL_WEIGHT = 0.1
 HISTORY = 1_000
 """Ended requests remembered."""
+
+ENDINGS = {kind.__name__: kind for kind in (Cancelled, Cleared, Rejected, Skipped)}
+"""Errors by which moderators end requests."""
 
 Clock = Callable[[], float]
 """Monotonic seconds."""
@@ -126,10 +137,10 @@ class Life(enum.Enum):
 class Decision:
     """A moderator's word on a request."""
 
-    why: ApplianceError | None
-    """Reason for which it has ended; None: it was approved."""
+    ended: str
+    """Name of the error that it ended with; "" for an approval."""
     text: str = ""
-    """Digest of the text that was approved."""
+    """Digest of the text as written."""
     wall: float = field(default_factory=time.time)
     """Unix time."""
 
@@ -138,9 +149,9 @@ class Decision:
 class Kept:
     """What outlives the process: moderators' decisions, and the order of what they hold."""
 
-    paused: Mapping[str, float] = field(default_factory=dict)
+    paused: dict[str, float] = field(default_factory=dict)
     """Channel → Unix time of the pause."""
-    moderated: Sequence[str] = ()
+    moderated: tuple[str, ...] = ()
     order: dict[str, bool] = field(default_factory=dict)
     """Request id → it waits for approval, in the order in which they are held."""
     decisions: dict[str, Decision] = field(default_factory=dict)
@@ -273,9 +284,9 @@ class Workload:
         Raises what a moderator ended it with before the daemon was started again.
         """
         known = self.earlier.decisions.get(terms.request_id)
-        if known is not None and known.why is not None:
+        if known is not None and known.ended:
             del self.earlier.decisions[terms.request_id]
-            raise known.why
+            raise ENDINGS[known.ended](f"{terms.request_id} was ended before the daemon was started again")
         was_held = self.earlier.order.get(terms.request_id, False)
         is_approved = known is not None and not terms.merge and known.text == digest_of(written)
         return not is_approved and (was_held or self.is_moderated(terms.channel))
@@ -332,10 +343,10 @@ class Workload:
             and (other.channel.unapproved or not job.channel.unapproved)
         ]
 
-    def decide(self, job: Job, why: ApplianceError | None) -> None:
-        name = job.terms.request_id
-        self.decisions.pop(name, None)
-        self.decisions[name] = Decision(why, digest_of(job.written))
+    def decide(self, job: Job, ended: str = "") -> None:
+        """Note a moderator's word on a job, as `Decision`."""
+        self.decisions.pop(job.terms.request_id, None)
+        self.decisions[job.terms.request_id] = Decision(ended, digest_of(job.written))
         self.decisions = dict([*self.decisions.items()][-HISTORY:])
 
     def keep(self) -> Kept:
@@ -349,7 +360,7 @@ class Workload:
         order, decisions = {**self.earlier.order, **held}, {**self.earlier.decisions, **self.decisions}
         return Kept(
             {name: paused.wall for name, paused in self.paused.items()},
-            sorted(filter(self.moderated.get, self.moderated)),
+            tuple(sorted(filter(self.moderated.get, self.moderated))),
             dict([*order.items()][-HISTORY:]),
             dict([*decisions.items()][-HISTORY:]),
             self.earlier.is_lost,

@@ -77,6 +77,7 @@ from appliance.scheduler.trace import Recorder
 from appliance.serve.changes import Changes, warm_tokens
 from appliance.serve.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.serve.clockwatch import STATES, ClockWatch
+from appliance.serve.held import HeldFile
 from appliance.serve.metrics import Metrics
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
@@ -160,6 +161,7 @@ class Daemon:
         self._trace = trace
         self._recorder = None if trace is None else Recorder()
         self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
+        self._held = HeldFile(config.voices.folder, self._scheduler.queue)
         self._scheduler.engines.idle_s = config.engine.idle_unload_s or math.inf
         self._write_trace()  # an empty one: an error comes now rather than at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
@@ -193,7 +195,8 @@ class Daemon:
         speaking = Speaking(lambda: self._changes.speech, server)
         broadcaster = Broadcaster(speaking, server.message_s)
         voices = VoicesService(self._store)
-        queue = QueueService(self._scheduler.queue, time.monotonic, speaking.end, broadcaster)
+        verbs, save = self._scheduler.queue, self._held.save
+        queue = QueueService(verbs, time.monotonic, speaking.end, broadcaster, save)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
@@ -207,7 +210,7 @@ class Daemon:
                 admin = AdminService(self)
                 operated = await listen_to_operator(server.admin, admin, self._metrics.observe)
             with self._probe_servers(speaking):
-                await self._serve(listening, speaking, callers)
+                await self._serve(listening, speaking, callers, queue)
         finally:
             if operated is not None:
                 await operated.stop(grace=GRACE_S)
@@ -218,6 +221,8 @@ class Daemon:
                 await asyncio.wait(others, timeout=GRACE_S)
             speaking.close()
             voices.close()
+            with contextlib.suppress(StorageError):  # logged, and nobody waits for it
+                self._held.save()
             try:
                 self._write_trace()
             except StorageError as error:  # logged: the error that ends the daemon must not be replaced
@@ -252,7 +257,9 @@ class Daemon:
                         raise cannot_listen(f"server.{key}", address, error) from error
             yield
 
-    async def _serve(self, listening: RunningServer, speaking: Speaking, callers: Callers) -> None:
+    async def _serve(
+        self, listening: RunningServer, speaking: Speaking, callers: Callers, queue: QueueService
+    ) -> None:
         """Serve once the engine is warm, drain when it ends or the daemon is to stop."""
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
@@ -260,6 +267,7 @@ class Daemon:
         background = [
             asyncio.ensure_future(self._supervise(speaking, callers)),
             asyncio.ensure_future(self._follow_clocks(listening)),
+            asyncio.ensure_future(queue.keep_order()),
         ]
         for loop in background:
             loop.add_done_callback(_log_failure)
@@ -490,6 +498,8 @@ class Daemon:
             "backend": engines.backend,
             "resting": engines.is_resting,
             "passed_over": {one.backend: one.reason for one in engines.passed_over},
+            "paused_s": {name: time.time() - since for name, since in self._scheduler.queue.paused.items()},
+            "held_damage": self._held.damage,
         }
 
     def describe(self) -> admin_pb2.Status:

@@ -118,14 +118,14 @@ def test_a_paused_channel_is_made_and_held_and_goes_on_where_it_was(bench: Bench
     assert made(bench, "c") == 1 and other.ended
     bench.now += 100.0
     assert seen(bench) == {"a": State.SOUNDING, "b": State.WAITING}
-    assert bench.scheduler.queue.paused == ["stage"]
+    assert list(bench.scheduler.queue.paused) == ["stage"]
     bench.scheduler.queue.resume("stage")
     assert made(bench, "b") == 1 and second.ended
     bench.now += 0.6 * first.audio_s
     assert sounding(bench) == ["a"]
     bench.now += 0.2 * first.audio_s
     assert sounding(bench) == ["b"]
-    assert bench.scheduler.queue.paused == []
+    assert bench.scheduler.queue.paused == {}
 
 
 @pytest.mark.parametrize("paused_first", [True, False])
@@ -243,15 +243,25 @@ def test_a_merged_request_takes_the_place_of_the_one_that_waits(bench: Bench) ->
     assert bench.opened() == ["now0", "three roses0", "later0", "a kiss0"]
 
 
-def test_what_the_engine_has_begun_is_not_merged_with(bench: Bench) -> None:
+@pytest.mark.parametrize("calls", [0, 1, 3, 99])
+def test_what_waits_to_sound_is_merged_with_whatever_the_engine_has_done_of_it(
+    bench: Bench, calls: int
+) -> None:
+    now = say(bench, "now", segments=9)
+    while not now.ended:
+        bench.scheduler.run_once()
     first = merge(bench, "one rose")
-    late = bench.job("two roses", channel="stage", playout=SERIAL, merge="rose")
-    earlier = bench.scheduler.queue.mergeable(late.terms)
-    assert earlier is first
-    bench.scheduler.run_once()
-    assert bench.scheduler.admit(late, [pieces("two", 1)], earlier) is None
-    assert bench.scheduler.queue.mergeable(late.terms) is None
-    assert bench.scheduler.admit(late, [pieces("two", 1)]) == 0
+    for _ in range(calls):
+        bench.scheduler.run_once()
+    assert (first.begun, first.ended) == (calls > 0, calls == 99)
+    merge(bench, "two roses")
+    assert seen(bench) == {"now": State.SOUNDING, "two roses": State.WAITING}
+    bench.now += now.audio_s
+    bench.work()
+    assert sounding(bench) == ["two roses"] and bench.engine.lanes == 0
+    assert merge(bench, "three roses").merged == 1, "what sounds is not merged with"
+    late = bench.job("late", channel="stage", playout=SERIAL, merge="rose")
+    assert bench.scheduler.admit(late, [pieces("late", 1)]) is None, "planned without the one that waits"
 
 
 def test_a_reader_that_leaves_before_it_has_read_all_frees_its_channel(bench: Bench) -> None:

@@ -31,6 +31,7 @@ GPU_REMEDY = (
     "mend what it names; then engine.backend: auto, and sudo systemctl restart f5-appliance. TensorRT: "
     "sudo apt install --reinstall {python3-libnvinfer}; cuda-python: sudo apt install --reinstall ./FILE.deb"
 )
+SPEAK_AGAIN = "let it speak: appliance queue resume CHANNEL, or unmoderate CHANNEL"
 ANSWERS = "answers"
 """Figure of a finding: false if nothing answers at /readyz."""
 STATUS_REMEDIES: Mapping[int, str] = {
@@ -59,6 +60,17 @@ class Told:
     backend: str = ""
     passed_over: Mapping[str, str] = field(default_factory=dict)
     """Backend that cannot be used → reason."""
+    paused_s: Mapping[str, float] = field(default_factory=dict)
+    """Channel → seconds since its pause."""
+    held_damage: str = ""
+    """Words about a damaged file of what moderators hold."""
+
+    @property
+    def silent(self) -> str:
+        """Words for channels that somebody may wait for in vain; empty for none."""
+        long = {name: s for name, s in self.paused_s.items() if s >= HOUR_S}
+        paused = (f"channel {name} is paused for {s / HOUR_S:.1f} h" for name, s in long.items())
+        return "; ".join(filter(None, (self.held_damage, *paused)))
 
     @property
     def on_cpu(self) -> str:
@@ -133,6 +145,8 @@ def check_daemon(
     if ready == 200 and needs_gpu and now.on_cpu:
         value = f"ready at {address}, on {now.on_cpu}"
         return Finding("daemon", Level.FAIL, value, ON_ITS_GPU, GPU_REMEDY, figures)
+    if ready == 200 and now.silent:
+        return Finding("daemon", Level.WARN, f"ready at {address}; {now.silent}", limit, SPEAK_AGAIN, figures)
     if ready == 200:
         value = f"ready at {address}" + (f", on {now.backend}" if now.backend else "")
         return passed("daemon", value, limit, figures)

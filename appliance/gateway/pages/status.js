@@ -84,10 +84,12 @@ const STATES = { WAITING: "waits", HELD: "waits for approval", SOUNDING: "sounds
 const KEYS = { a: "approve", r: "reject" };
 const present = new Map();
 let pausedChannels = [];
+let pausedSince = [];
 let moderatedChannels = [];
 
-function changed({ utterances, paused, moderated }) {
+function changed({ utterances, paused, paused_since, moderated }) {
   pausedChannels = paused;
+  pausedSince = paused_since;
   moderatedChannels = moderated;
   for (const utterance of utterances) {
     if (utterance.state === "ENDED") {
@@ -115,10 +117,11 @@ function reasonOf(utterance) {
 
 function channelElement(channel) {
   const isPaused = pausedChannels.includes(channel);
+  const since = new Date(1e3 * pausedSince[pausedChannels.indexOf(channel)]);
   const mine = [...present.values()].filter((one) => one.channel === channel);
   const block = element("div", "channel");
   const row = block.appendChild(element("div", "row"));
-  row.append(element("h3", "", (channel || "No channel") + (isPaused ? " (paused)" : "")));
+  row.append(element("h3", "", (channel || "No channel") + (isPaused ? ` (paused since ${since.toLocaleString()})` : "")));
   if (channel) {
     const isModerated = moderatedChannels.includes(channel);
     const verbs = ["skip", "clear", isPaused ? "resume" : "pause", isModerated ? "unmoderate" : "moderate"];

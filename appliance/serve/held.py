@@ -1,0 +1,62 @@
+"""File of what moderators have decided and hold, which outlives the process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from appliance.durable import replace_file, storage_errors, sweep
+from appliance.fields import from_mapping
+from appliance.scheduler.queue import Queue
+from appliance.scheduler.workload import Kept
+
+logger = logging.getLogger(__name__)
+
+NAME = ".held.json"
+LEFTOVERS = re.compile(r"\.\.held\.json\.[0-9a-f]{8}\.new")
+RESENT_S = 3_600.0
+"""Age of a decision after which its request is not sent again: the longest queue_timeout."""
+NOT_STORED = "in force until the daemon ends, but not stored"
+
+
+class HeldFile:
+    """Keeps what `Queue.keep` tells for the next process. Thread-safe."""
+
+    def __init__(self, folder: Path, queue: Queue) -> None:
+        """Restore what the process before has kept. Raises StorageError."""
+        self._path, self._queue = folder / NAME, queue
+        self._lock = threading.Lock()
+        self.damage = ""
+        """Words about a file that cannot be read; while there are, every named channel is moderated."""
+        sweep(folder, LEFTOVERS)
+        self._stored = self._read()
+        queue.restore(self._stored)
+
+    def _read(self) -> Kept:
+        try:
+            kept: Kept = from_mapping(Kept, json.loads(self._path.read_bytes()), where=NAME, error=ValueError)
+        except FileNotFoundError:
+            return Kept()
+        except (OSError, ValueError, RecursionError) as error:
+            self.damage = (
+                f"{self._path} is damaged: which channels were paused or moderated is lost, so each is "
+                "moderated until the file is removed and the daemon started again"
+            )
+            logger.error("%s (%s)", self.damage, error)
+            return Kept(is_lost=True)
+        oldest = time.time() - RESENT_S
+        recent = {name: one for name, one in kept.decisions.items() if one.wall > oldest}
+        return replace(kept, decisions=recent)
+
+    def save(self) -> None:
+        """Store what has changed; a damaged file stays, which holds more. Raises StorageError."""
+        with self._lock, storage_errors(NOT_STORED):
+            kept = self._queue.keep()
+            if kept != self._stored and not self.damage:
+                replace_file(self._path, json.dumps(asdict(kept)).encode(), 0o600)
+                self._stored = kept
