@@ -19,7 +19,7 @@ from appliance.scheduler.workload import Workload
 
 @dataclass(frozen=True, eq=False)
 class Early:
-    """Hold of a reply that is not whole, and of a stream's first audio that is finished long before it is due.
+    """Hold of a reply that is not whole, and of a stream's first audio that is finished before it is due.
 
     The stream's playout would pull all later deadlines forward: it waits while that would break a promise.
     """
