@@ -32,8 +32,8 @@ from appliance.scheduler.workload import Clock
 
 MAX_IDS = 1_000
 """Requests of one CancelUtterances, Approve or Reject."""
-ORDER_S = 0.1
-"""Delay after which a change of what is held is stored, with others."""
+ORDER_S = 1.0
+"""Delay after which changes of the order are stored; a verb stores them at once."""
 FULL_DISK_S = 10.0
 """Pause after a failed attempt to store what is held."""
 MOVED_S = 0.05

@@ -41,7 +41,9 @@ YOUNG_S = 3.0
 """Age below which what a caller was given tells nothing of what it will be."""
 TYPICAL_WEIGHT = 0.1
 HISTORY = 1_000
-"""Ended requests remembered."""
+"""Ended requests remembered, and those in the order of what is held."""
+DECISIONS = 256
+"""Decisions on single requests that outlive the process."""
 
 ENDINGS = {kind.__name__: kind for kind in (Cancelled, Cleared, Rejected, Skipped)}
 """Errors by which moderators end requests."""
@@ -347,7 +349,7 @@ class Workload:
         """Note a moderator's word on a job, as `Decision`."""
         self.decisions.pop(job.terms.request_id, None)
         self.decisions[job.terms.request_id] = Decision(ended, digest_of(job.written))
-        self.decisions = dict([*self.decisions.items()][-HISTORY:])
+        self.decisions = dict([*self.decisions.items()][-DECISIONS:])
 
     def keep(self) -> Kept:
         """What is to outlive the process."""
@@ -362,7 +364,7 @@ class Workload:
             {name: paused.wall for name, paused in self.paused.items()},
             tuple(sorted(filter(self.moderated.get, self.moderated))),
             dict([*order.items()][-HISTORY:]),
-            dict([*decisions.items()][-HISTORY:]),
+            dict([*decisions.items()][-DECISIONS:]),
             self.earlier.is_lost,
         )
 

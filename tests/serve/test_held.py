@@ -19,7 +19,7 @@ from appliance.request import SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.status import reason_of, rule_for
 from appliance.scheduler.job import Result, State, Utterance
-from appliance.scheduler.workload import HISTORY
+from appliance.scheduler.workload import DECISIONS, HISTORY, Kept
 from appliance.serve.held import NAME, RESENT_S, HeldFile
 from tests.harness.engine import EVEN, FakeEngine, raising
 from tests.harness.scheduler import Bench
@@ -279,19 +279,18 @@ def test_the_file_is_its_owners_alone_bounded_and_forgets_old_decisions(
     (tmp_path / f".{NAME}.0123abcd.new").touch()
     life = Life(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    for number in range(HISTORY + 5):
-        life.queue.restore(replace(life.queue.keep(), order={f"old {n}": True for n in range(HISTORY + 5)}))
-        job = say(life.bench, f"n{number}", CHANNEL)
+    life.queue.restore(Kept(order={f"old {number}": True for number in range(HISTORY + 5)}))
+    for number in range(DECISIONS + 5):
+        say(life.bench, f"new {number}", CHANNEL)
         life.queue.end(lambda u: True, Rejected("no"))
     life.file.save()
     file = tmp_path / NAME
-    read = json.loads(file.read_text())
-    assert (
-        len(read["decisions"]) == len(read["order"]) == HISTORY and job.terms.request_id in read["decisions"]
-    )
+    kept = json.loads(file.read_text())
+    assert list(kept["order"])[-1] == f"old {HISTORY + 4}" and len(kept["order"]) == HISTORY
+    assert list(kept["decisions"])[-1] == f"new {DECISIONS + 4}" and len(kept["decisions"]) == DECISIONS
     assert file.stat().st_mode & 0o777 == 0o600
     with pytest.raises(Rejected):
-        say(Life(tmp_path).bench, "n100", CHANNEL)
+        say(Life(tmp_path).bench, "new 100", CHANNEL)
     now = time.time()
     monkeypatch.setattr("time.time", lambda: now + RESENT_S)
-    say(Life(tmp_path).bench, "n100", CHANNEL)
+    say(Life(tmp_path).bench, "new 100", CHANNEL)
