@@ -10,15 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from appliance.errors import (
-    ApplianceError,
-    Cancelled,
-    Cleared,
-    InvalidRequest,
-    Rejected,
-    Skipped,
-    StorageError,
-)
+from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Rejected, Skipped
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.callers import current_call
@@ -32,10 +24,6 @@ from appliance.scheduler.workload import Clock
 
 MAX_IDS = 1_000
 """Requests of one CancelUtterances, Approve or Reject."""
-ORDER_S = 1.0
-"""Delay after which changes of the order are stored; a verb stores them at once."""
-FULL_DISK_S = 10.0
-"""Pause after a failed attempt to store what is held."""
 MOVED_S = 0.05
 """Smallest change of an expected start that is sent to watchers."""
 
@@ -56,7 +44,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         `end_call` ends the call of a request; `save` stores the verbs and may raise StorageError.
         """
         self._queue, self._clock, self._end_call = queue, clock, end_call
-        self._broadcaster, self._save, self._unsaved = broadcaster, save, asyncio.Event()
+        self._broadcaster, self._save = broadcaster, save
         self._loop = asyncio.get_running_loop()
         self._watchers: set[asyncio.Event] = set()
         queue.watch(self._changed)
@@ -177,17 +165,6 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         gone = (replace(utterance, why=why) for utterance in ended)
         return pb.EndedUtterances(utterances=[utterance_message(u, self._clock()) for u in gone])
 
-    async def keep_order(self) -> None:
-        """Store what is held as it changes, until it is cancelled."""
-        while True:
-            await self._unsaved.wait()
-            await asyncio.sleep(ORDER_S)
-            self._unsaved.clear()
-            try:
-                await asyncio.to_thread(self._save)
-            except StorageError:  # logged, and tried again with the next change
-                await asyncio.sleep(FULL_DISK_S)
-
     def _modes(self, channel: str) -> dict[str, Iterable[Any]]:
         """Channels that are paused, since when, and those that are moderated."""
         paused = {name: since for name, since in self._queue.paused.items() if channel in ("", name)}
@@ -203,7 +180,6 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         for changed in self._watchers:
             changed.set()
         self._broadcaster.changed.set()
-        self._unsaved.set()
 
 
 def _is_on(utterance: Utterance, channel: str) -> bool:

@@ -309,13 +309,10 @@ class Workload:
 
     def place_of(self, job: Job) -> int:
         """Place on its channel: the last, or the old one of a request that was held before a restart."""
-        ranks = {name: rank for rank, name in enumerate(self.earlier.order)}
-
-        def rank(other: Job) -> float:
-            return ranks.get(other.terms.request_id, math.inf)
-
-        begun = sum(other.audible is not None for other in job.channel.jobs)
-        return bisect_right(job.channel.jobs, rank(job), begun, key=rank)
+        ranks = {name: float(rank) for rank, name in enumerate(self.earlier.order)}
+        begun, own = sum(other.audible is not None for other in job.channel.jobs), job.terms.request_id
+        places = [ranks.get(other.terms.request_id, math.inf) for other in job.channel.jobs]
+        return bisect_right(places, ranks.get(own, math.inf), begun)
 
     def unheard(self, now: float) -> Iterator[Job]:
         """Jobs that do not sound yet."""

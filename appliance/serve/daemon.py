@@ -94,6 +94,8 @@ GRACE_S = 1.0
 """Allowance of calls, once the server stops."""
 AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
 """Time from the end of the drain to that of the process; f5-appliance.service allows it."""
+ORDER_S = 1.0
+"""Interval at which the order of what is held is stored; verbs are stored at once."""
 STALLED_S = 1.0
 """Pause of a reader, once it has played what it has, for which a drain does not wait."""
 REBOOT_FIRST = "the power mode takes effect at a reboot, which changes the GPU: sudo f5-setup"
@@ -210,7 +212,7 @@ class Daemon:
                 admin = AdminService(self)
                 operated = await listen_to_operator(server.admin, admin, self._metrics.observe)
             with self._probe_servers(speaking):
-                await self._serve(listening, speaking, callers, queue)
+                await self._serve(listening, speaking, callers)
         finally:
             if operated is not None:
                 await operated.stop(grace=GRACE_S)
@@ -221,7 +223,7 @@ class Daemon:
                 await asyncio.wait(others, timeout=GRACE_S)
             speaking.close()
             voices.close()
-            with contextlib.suppress(StorageError):  # logged, and nobody waits for it
+            with contextlib.suppress(StorageError):
                 self._held.save()
             try:
                 self._write_trace()
@@ -257,9 +259,7 @@ class Daemon:
                         raise cannot_listen(f"server.{key}", address, error) from error
             yield
 
-    async def _serve(
-        self, listening: RunningServer, speaking: Speaking, callers: Callers, queue: QueueService
-    ) -> None:
+    async def _serve(self, listening: RunningServer, speaking: Speaking, callers: Callers) -> None:
         """Serve once the engine is warm, drain when it ends or the daemon is to stop."""
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
@@ -267,7 +267,7 @@ class Daemon:
         background = [
             asyncio.ensure_future(self._supervise(speaking, callers)),
             asyncio.ensure_future(self._follow_clocks(listening)),
-            asyncio.ensure_future(queue.keep_order()),
+            asyncio.ensure_future(self._keep_order()),
         ]
         for loop in background:
             loop.add_done_callback(_log_failure)
@@ -425,6 +425,13 @@ class Daemon:
             await asyncio.sleep(CLOCKS_PERIOD_S)
             if self._clocks.refresh().clocks != clocks:
                 self._scheduler.engines.forget_costs()
+
+    async def _keep_order(self) -> None:
+        """Store what is held as it changes; of a full disk a moderator learns by his next verb."""
+        while True:
+            with contextlib.suppress(StorageError):
+                await asyncio.to_thread(self._held.save)
+            await asyncio.sleep(ORDER_S)
 
     # The end.
 

@@ -10,7 +10,8 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from appliance.durable import replace_file, storage_errors, sweep
+from appliance.durable import replace_file, sweep
+from appliance.errors import StorageError
 from appliance.fields import from_mapping
 from appliance.scheduler.queue import Queue
 from appliance.scheduler.workload import Kept
@@ -55,8 +56,12 @@ class HeldFile:
 
     def save(self) -> None:
         """Store what has changed; a damaged file stays, which holds more. Raises StorageError."""
-        with self._lock, storage_errors(NOT_STORED):
+        with self._lock:
             kept = self._queue.keep()
-            if kept != self._stored and not self.damage:
+            if kept == self._stored or self.damage:
+                return
+            try:
                 replace_file(self._path, json.dumps(asdict(kept)).encode(), 0o600)
-                self._stored = kept
+            except OSError as error:
+                raise StorageError(f"{NOT_STORED}: {error.strerror}") from error
+            self._stored = kept

@@ -12,6 +12,7 @@ import pytest
 from appliance.box.checks import exit_code, fitness, heat, merged, power, readiness, storage
 from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, document, from_document, passed, skipped
+from appliance.box.checks.readiness import SILENT, Told
 from appliance.box.sensors.disk import Volume
 from appliance.box.sensors.ram import Memory
 from appliance.box.show.findings import table, wants_colour
@@ -61,8 +62,8 @@ def versions(*made: Any, problem: str = "", now: BuildInfo | None = None) -> Fin
     return fitness.check_versions(now or BOX, BuildInfo(*made, problem=problem))
 
 
-def daemon(ready: int | str, alive: int | str, state: Unit | None) -> Finding:
-    return readiness.check_daemon(ready, alive, "127.0.0.1:9464", state)
+def daemon(ready: int | str, alive: int | str, state: Unit | None, told: Told = SILENT) -> Finding:
+    return readiness.check_daemon(ready, alive, "127.0.0.1:9464", state, told)
 
 
 BOX = BuildInfo((36, 4, 3), (10, 3, 0), "p3701-0005")
@@ -138,6 +139,9 @@ EDGES: list[tuple[Callable[..., Finding], tuple[Any, ...], Level, str]] = [
     (daemon, (REFUSED, "", unit(**FAILED, Result="core-dump")), FAIL, "journalctl"),
     (daemon, (REFUSED, "", unit(LoadState="not-found")), FAIL, "appliance serve"),
     (daemon, ("timed out", "", None), FAIL, "systemctl start f5-appliance"),
+    *((daemon, (200, 200, None, Told("running", paused_s=paused, held_damage=damage)), level, says)
+      for paused, damage, level, says in (
+        ({"a": 3_599.0}, "", PASS, ""), ({"a": 3_600.0}, "", WARN, "resume"), ({}, "lost", WARN, "file"))),
     *((readiness.check_restarts, case, level, "") for case, level in (
         ((unit(), recorded(0, 3600)), PASS), ((unit(), recorded(1, 3600)), WARN),
         ((unit(), recorded(2, 3600)), WARN),

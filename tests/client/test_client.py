@@ -466,7 +466,7 @@ EVERY_OPTION = cast(
         **{"channel": "chat", "user": "ann", "text_handling": "verbatim", "pronunciations": {"Xx": "x"}},
         **{"max_spoken": 9.0, "gain_db": -3.5, "supersede": "score", "merge": "rose", "merge_count": 2},
         **{"merge_text": "{count} roses", "queue_timeout": 2.5, "min_nfe": 3, "playout": "overlap"},
-        **{"request_id": "r-1", "word_timings": True, "voice_tags": True},
+        **{"request_id": "r-1", "word_timings": True, "voice_tags": True, "merge_count_is_total": True},
     },
 )
 FIELDS: dict[str, Any] = {
@@ -481,6 +481,7 @@ FIELDS: dict[str, Any] = {
         "request_id": "r-1",
         "word_timings": True,
         "voice_tags": True,
+        "merge_count_is_total": True,
     },
 }
 OF_AUDIO = pb.AudioConfig(encoding=pb.WAV, sample_rate_hertz=16_000, speaking_rate=1.5)

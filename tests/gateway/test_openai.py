@@ -201,6 +201,7 @@ QUEUE_FIELDS = {
     "supersede_key": ("score", 5),
     "merge_key": ("rose", []),
     "merge_count": (2, -1),
+    "merge_count_is_total": (True, "maybe"),
     "merge_text": ("{count} roses", {}),
     "max_spoken_seconds": (4, "long"),
     "gain_db": (-3.5, 21),

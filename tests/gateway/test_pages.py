@@ -135,7 +135,7 @@ def test_a_users_lines_are_ended_and_the_queue_is_read(gateway: Gateway) -> None
 
         def queue(path: str = "/api/queue", **headers: str) -> list[tuple[str, str]]:
             read = gateway.ask(path, **headers).json
-            assert set(read) == {"utterances", "paused", "moderated"}
+            assert set(read) == {"utterances", "paused", "paused_since", "moderated"}
             return sorted((one["user_key"], one["channel"]) for one in read["utterances"])
 
         def cancel(user: str, query: str = "", **sent: str) -> list[tuple[str, str]]:

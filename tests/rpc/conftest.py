@@ -38,6 +38,7 @@ from appliance.rpc.status import DETAILS_KEY
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
+from appliance.serve.held import HeldFile
 from appliance.text.pieces.arriving import TextSplitter
 from appliance.text.pieces.split import Budgets
 from appliance.voices.prompts import Prompts
@@ -180,6 +181,7 @@ class Box:
     callers: Callers
     broadcaster: Broadcaster
     queue: QueueService
+    kept: HeldFile
     store: VoiceStore
     server: RunningServer
     socket: Path
@@ -346,14 +348,15 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     callers = Callers(config, Arrivals(arrived))
     broadcaster = Broadcaster(speaking, config.message_s)
     uploads = VoicesService(store)
-    queue = QueueService(scheduler.queue, time.monotonic, speaking.end, broadcaster)
+    kept = HeldFile(tmp_path, scheduler.queue)
+    queue = QueueService(scheduler.queue, time.monotonic, speaking.end, broadcaster, lambda: kept.save())
     riva, observe = riva_services(speaking, store, prompts), lambda *call: observed.append(call)
     server = await listen(config, SynthesizerService(speaking), uploads, queue, observe, callers, riva)
     engine = FakeEngine()
     scheduler.start(engine)
     thread = threading.Thread(target=scheduler.run, daemon=True)
     thread.start()
-    services = (speaking, callers, broadcaster, queue, store, server, Path(config.socket))
+    services = (speaking, callers, broadcaster, queue, kept, store, server, Path(config.socket))
     box = Box(engine, scheduler, planner, present, *services, spoken, arrived, observed, skipped)
     await box.soon(lambda: bool(scheduler.engines.backend))
     sends_all = (("grpc.max_send_message_length", -1),)

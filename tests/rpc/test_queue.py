@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,11 +13,14 @@ from typing import Any
 import grpc
 import pytest
 
-from appliance.errors import Cancelled
+from appliance.errors import Cancelled, StorageError
 from appliance.request import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.scheduler.workload import Kept
 from tests.harness.daemons import SMALL_WINDOW
+from tests.harness.engine import raising
+from tests.harness.patience import PATIENCE_S
 from tests.rpc.conftest import (
     Box,
     Follower,
@@ -199,6 +203,50 @@ INCOMPLETE = [
     ("CancelUtterances", pb.CancelUtterancesRequest(), "request_ids: or user_key or channel"),
     ("ListUtterances", pb.ListUtterancesRequest(channel="x" * 129), "channel: has 129 characters"),
 ]
+
+
+VERBS = {
+    **dict.fromkeys(("Pause", "Resume", "Moderate", "Unmoderate", "Skip", "Clear"), pb.ChannelRequest),
+    **dict.fromkeys(("Approve", "Reject"), pb.ApprovalRequest),
+    "CancelUtterances": pb.CancelUtterancesRequest,
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_verb_answers_once_it_is_stored_or_with_the_error(
+    moderator: Moderator, box: Box, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    reached, go, asked = threading.Event(), threading.Event(), VERBS[verb](channel="stage")
+    monkeypatch.setattr(box.kept, "save", lambda: reached.set() or go.wait(PATIENCE_S))
+    call = start(getattr(moderator, verb)(asked))
+    await asyncio.to_thread(reached.wait, PATIENCE_S)
+    await moderator.ListUtterances(pb.ListUtterancesRequest())  # which comes after it
+    assert not call.done()
+    go.set()
+    await call
+    monkeypatch.setattr(box.kept, "save", raising(StorageError("not stored: the disk is full")))
+    await refused(
+        getattr(moderator, verb)(asked), "disk is full", code="FAILED_PRECONDITION", reason="STORAGE_ERROR"
+    )
+
+
+async def test_it_is_told_since_when_a_channel_is_paused(moderator: Moderator, box: Box) -> None:
+    box.scheduler.queue.restore(Kept(paused={"stage": 1_000.5, "alerts": 2_000.0}))
+    listed = await moderator.ListUtterances(pb.ListUtterancesRequest())
+    assert (list(listed.paused), list(listed.paused_since)) == (["alerts", "stage"], [2_000.0, 1_000.5])
+    listed = await moderator.ListUtterances(pb.ListUtterancesRequest(channel="stage"))
+    assert (list(listed.paused), list(listed.paused_since)) == (["stage"], [1_000.5])
+
+
+@pytest.mark.parametrize(("is_total", "merged"), [(False, [2, 5, 9]), (True, [2, 3, 4])])
+async def test_a_count_is_added_to_what_waits_unless_it_is_the_total(
+    moderator: Moderator, box: Box, is_total: bool, merged: list[int]
+) -> None:
+    await moderator.Pause(on("stage"))
+    gift = {"channel": "stage", "merge_key": "ann", "merge_count_is_total": is_total}
+    for count, expected in zip((2, 3, 4), merged, strict=True):
+        start(box.say("a rose", merge_count=count, **gift))
+        await box.soon(lambda n=expected: [u.job.merged for u in box.scheduler.queue.utterances()[0]] == [n])
 
 
 async def test_a_verb_needs_its_object(moderator: Moderator) -> None:

@@ -31,7 +31,9 @@ GPU_REMEDY = (
     "mend what it names; then engine.backend: auto, and sudo systemctl restart f5-appliance. TensorRT: "
     "sudo apt install --reinstall {python3-libnvinfer}; cuda-python: sudo apt install --reinstall ./FILE.deb"
 )
-SPEAK_AGAIN = "let it speak: appliance queue resume CHANNEL, or unmoderate CHANNEL"
+SPEAK_AGAIN = (
+    "appliance queue resume CHANNEL; or remove the damaged file, restart, and pause and moderate again"
+)
 ANSWERS = "answers"
 """Figure of a finding: false if nothing answers at /readyz."""
 STATUS_REMEDIES: Mapping[int, str] = {
