@@ -158,15 +158,15 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
     async def _end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> pb.EndedUtterances:
         ended = self._queue.end(chosen, why)
         for utterance in ended:
-            # What the engine has finished may still be on its way to its reader.
+            # Finished audio may still be on its way to the reader.
             self._end_call(utterance.job.terms.request_id, why)
         await asyncio.to_thread(self._save)
-        # As they were, and why they are no more.
+        # The state from before, with the reason.
         gone = (replace(utterance, why=why) for utterance in ended)
         return pb.EndedUtterances(utterances=[utterance_message(u, self._clock()) for u in gone])
 
     def _modes(self, channel: str) -> dict[str, Iterable[Any]]:
-        """Channels that are paused, since when, and those that are moderated."""
+        """Fields of a reply: paused channels, since when, and moderated channels."""
         paused = {name: since for name, since in self._queue.paused.items() if channel in ("", name)}
         moderated = [name for name in self._queue.moderated if channel in ("", name)]
         return {"paused": [*paused], "paused_since": [*paused.values()], "moderated": moderated}

@@ -43,9 +43,9 @@ STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8,
 """Shortest target, in multiples of the request's own cost."""
 MOST_RETRY_S = 300.0
 LONE_NEWCOMERS = 2
-"""Beside a caller that was alone, until another comes."""
+"""Newcomers for whom a lone caller leaves room, until another comes."""
 ROOM = 1.5
-"""Factor on a newcomer's usual engine time that is kept free: estimates grow on a busy machine."""
+"""Factor on the engine time that stays free for a newcomer: estimates grow on a busy machine."""
 
 
 def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, now: float) -> float:
@@ -90,7 +90,7 @@ class Admission:
         self._typical = Presence()
         """All callers' together."""
         self._told: dict[tuple[str, str], float] = {}
-        """Scope and name that are full → time at which the last job refused was told to come again."""
+        """Scope and name that are full → time that the last refusal named."""
 
     def enter(
         self,
@@ -126,7 +126,7 @@ class Admission:
         except ApplianceError:
             workload.forget_played(now)
             raise
-        # From here on nothing is refused.
+        # No refusal follows.
         job.take(plan.way.segments, plan.way.costs)
         job.due, job.late_s, job.channel = plan.due, plan.late_s, channel
         channel.jobs.insert(place, job)
@@ -233,7 +233,7 @@ class Admission:
         return {user: forgotten}
 
     def _retry_s(self, full: tuple[str, str], first_s: float, apart_s: float, now: float) -> float:
-        """Seconds until a refused job may come again: those of one place come one after the other."""
+        """Seconds until a refused job may come again; jobs of the same place come one after the other."""
         last = self._told.get(full, -math.inf)
         again = min(max(now + first_s, last + apart_s), now + MOST_RETRY_S)
         self._told = {place: when for place, when in self._told.items() if when > now}
@@ -248,7 +248,7 @@ class Admission:
         # The player of a connection's replies is unknown, and so is the time of their sound.
         if channel.name and waiting_s > most_s:
             reason = f"{waiting_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
-            # Speech that is held has no time: at least it takes its own length.
+            # Held speech has no time yet, but takes at least its own length.
             first_s = max(free - now, waiting_s) - most_s
             retry_s = self._retry_s(("backlog", channel.key), first_s, own_s, now)
             raise QueueFull(reason, retry_s=retry_s)
@@ -312,7 +312,7 @@ class Admission:
             raise DeadlineMissed.too_soon(min(way.total_s for way in known), job.deadline - now)
         chosen = best = min(plans, key=lambda plan: plan.due)
         if best.due > latest:
-            # Newcomers who have not come change its turn; they are no reason to refuse what may wait.
+            # Newcomers who have not come change the turn, but refuse no job that may wait.
             real = [plan(one.way, newcomers=latest <= usual) for one in plans]
             in_time = [plan for plan in real if plan.due <= latest]
             late_s = min(plan.due for plan in real) - latest
@@ -324,7 +324,7 @@ class Admission:
             elif chosen.due > plan(chosen.way, alone=True).due:
                 raise _too_late(late_s)
         elif best.due > max(usual, plan(best.way, alone=True).due):
-            # It waits for others, and others will for it: it is made by the way that costs least.
+            # The job waits for others, and others will for it: the cheapest way makes it.
             on_time = (plan for plan in plans if plan.due <= latest)
             chosen = min(on_time, key=lambda plan: plan.way.total_s)
         late_s = max(chosen.due - latest, 0.0)
@@ -351,7 +351,7 @@ class Admission:
             if job.terms.priority is not Priority.REALTIME:
                 latest += config.patience_s
             if self._is_first_beside_many(job):
-                # Its share is free, though not where it would have it.
+                # The share is free, though not at that time.
                 latest += usual - now
         if job.deadline > free:
             latest = min(latest, job.deadline)
@@ -372,7 +372,7 @@ class Admission:
         return False
 
     def _newcomers(self, job: Job, others: Sequence[Demand], now: float) -> Sequence[Demand]:
-        """Demands of newcomers beside a job whose channel, user or caller is beyond its share."""
+        """Demands of newcomers if the channel, user or caller of the job exceeds its share."""
         workload = self._workload
         newcomer_s = ROOM * self._newcomer_s(job.terms.caller)
         if not newcomer_s:

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 FAULTS_IN_A_ROW = 3
 """Failed calls without a finished segment."""
 PROOF_NFE = 2
-"""Steps of a segment that is spoken as a test."""
+"""Steps of a test segment."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Engines:
         return self._workload.generation
 
     def of(self, bundle: str) -> Engine | None:
-        """That for jobs of a bundle, by the key that it was added with; "" is the present one."""
+        """Engine for jobs of a bundle, by its key; "" is the present one."""
         return self._workload.beside[bundle] if bundle else self.present
 
     @property
@@ -75,7 +75,7 @@ class Engines:
         return next((engine for engine in self._workload.engines if engine.passed_over), self.present)
 
     def add(self, bundle: str, engine: Engine) -> None:
-        """Have an engine beside the present one, for jobs of `bundle`."""
+        """Add an engine for jobs of `bundle`."""
         with self._workload.changed:
             self._workload.beside[bundle] = engine
 
@@ -164,7 +164,7 @@ class Engines:
             self._idle_since = math.inf if is_wanted else min(self._idle_since, now)
             rests = not is_wanted and not workload.wake_s and now - self._idle_since >= self.idle_s
             if rests:
-                # From here on a job is promised its first sound after the wake.
+                # A job that comes now has its first sound promised after the wake.
                 workload.wake_s, workload.waking = engine.wake_s, math.inf
             elif is_wanted and workload.wake_s:
                 workload.waking = now

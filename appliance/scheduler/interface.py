@@ -14,13 +14,13 @@ class CostEstimates(Protocol):
     def of(self, segment: Segment) -> Cost: ...
 
     def together(self, steps: Sequence[tuple[Segment, int]]) -> float:
-        """In one call."""
+        """Cost of one call for all."""
 
     def learn(self, call: str, steps: Sequence[tuple[Segment, int]], seconds: float) -> None:
         """`call`: "open", "step" or "finish"."""
 
     def reset(self) -> None:
-        """To the warm-up's measurements."""
+        """Go back to the measurements of the warm-up."""
 
 
 class Engine(Protocol):

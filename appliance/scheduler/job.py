@@ -30,7 +30,7 @@ class Demand:
 
 @dataclass(eq=False)
 class Job:
-    """One request; times are of the scheduler's clock."""
+    """A request in the scheduler; times are of its clock."""
 
     terms: Terms
     deliver: Callable[[Result], None]
@@ -47,7 +47,7 @@ class Job:
     written: str = ""
     merged: int = 1
     kept: tuple[SegmentAudio, ...] = ()
-    """Its audio, if cached."""
+    """Cached audio of the reply."""
 
     # Set at admission.
     engine: Engine = field(init=False, repr=False)
@@ -56,7 +56,7 @@ class Job:
     costs: tuple[Cost, ...] = ()
     audio_s: float = 0.0
     due: float = math.inf
-    """For the first audio, or a whole that is not streamed."""
+    """Deadline of the first audio, or of a whole that is not streamed."""
     late_s: float = 0.0
     """Added to every deadline if the box is too slow for it even when idle."""
     number: int = 0
@@ -84,7 +84,7 @@ class Job:
         self.timings = Timings(segments=len(segments), nfe=segments[0].nfe if segments else 0)
 
     def past(self) -> Job:
-        """Its terms and figures, without what keeps its engine, audio and caller in memory."""
+        """Copy of terms and figures that keeps no engine, audio or caller in memory."""
         return replace(self, deliver=_nobody, kept=(), held=[], segments=(), costs=())
 
     @property
@@ -112,7 +112,7 @@ class Job:
         return self.costs[index].left_s(self.steps) if has_lane else self.costs[index].whole_s
 
     def starts(self, now: float) -> float:
-        """Its playout, on a free channel."""
+        """Start of the playout on a free channel."""
         if self.audible is not None:
             return self.audible
         return self.due if self.due < math.inf else now + self.audible_in_s()
@@ -122,8 +122,8 @@ class Job:
         return sum(self.cost_s(index) for index in range(self.done, last))
 
     def demands(self, now: float, free: float, starts: float) -> Iterator[Demand]:
-        """Remaining ones; its channel is `free` and its playout `starts` at these times."""
-        # A reader cannot have played more than it was given.
+        """Demands of the segments to come; its channel is `free` and its playout `starts` at these times."""
+        # A reader cannot have played more than was sent.
         empty = max(starts, now - self.sent_s) if self.audible is not None else starts
         for segment in self.segments[: self.done]:
             empty += segment.audio_s
@@ -145,7 +145,7 @@ def _nobody(result: Result) -> None:
 class State(enum.Enum):
     WAITING = "waiting"
     HELD = "held"
-    """Until a moderator approves."""
+    """A moderator has to approve it."""
     SOUNDING = "sounding"
     """Sent, and the reply before it has ended."""
     ENDED = "ended"
@@ -201,7 +201,7 @@ class Channel:
     name: str = ""
     """Empty for a connection, whose playout is unknown."""
     jobs: list[Job] = field(default_factory=list)
-    """In order of playout, until played."""
+    """Jobs in order of playout, until they are played."""
     free: float = -math.inf
     """End of earlier jobs' playout."""
     hold: Going = GOING
@@ -211,7 +211,7 @@ class Channel:
         return isinstance(self.hold, Unapproved)
 
     def at(self, now: float) -> float:
-        """Time at which its playout stands."""
+        """Time at which the playout stands."""
         return min(now, self.hold.since)
 
     def playing(self, now: float, *, counts_bulk: bool = True) -> Iterator[tuple[Job, float, float]]:
@@ -246,7 +246,7 @@ class Channel:
         )
 
     def demands(self, now: float) -> Iterator[Demand]:
-        """Remaining ones; while it is held without a deadline."""
+        """Demands of the jobs that have not ended; a held channel's have no deadline."""
         for job, free, starts in self.playing(now, counts_bulk=False):
             if not job.ended:
                 for demand in job.demands(now, free, starts):
@@ -263,7 +263,7 @@ class Channel:
         self.jobs.remove(job)
 
     def settle(self, now: float) -> Iterator[Job]:
-        """Remove and yield what is played."""
+        """Remove and yield the jobs that are played."""
         while self.hold is GOING and self.jobs and (job := self.jobs[0]).ended:
             played = max(self.free, job.audible or 0.0) + job.audio_s
             if self.name and played > now:
@@ -277,7 +277,7 @@ class Channel:
         later_s = now - paused
         for job, _, starts in list(self.playing(paused)):
             if job.audible is not None and starts <= paused < starts + job.audio_s:
-                # It may have been sent long before it sounded; the start of the next follows from it.
+                # The job may have been sent long before it sounded; the start of the next follows from it.
                 job.audible = starts + later_s
         if self.free >= paused:
             self.free += later_s

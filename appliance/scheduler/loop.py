@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 BIAS = 1.1
 """Factor on estimates: larger refuses more, smaller breaks promises."""
 MARGIN_S = 0.03
-"""From the engine to the caller's end."""
+"""Time from the engine to the caller's end."""
 IDLE_WAIT_S = 1.0
 """Between heartbeats of the idle loop."""
 HORIZON_S = 10.0
@@ -218,7 +218,7 @@ class Scheduler:
                 workload.life = Life.RUNNING
 
     def starting(self, step: str) -> None:
-        """Note what the daemon does before `start`; Unavailable says it."""
+        """Note the step before `start` that the daemon is at; Unavailable names it."""
         self._workload.step = step
 
     def check_open(self, request_id: str = "", *, taken: bool = False) -> None:
@@ -281,7 +281,7 @@ class Scheduler:
 
     @property
     def silence_s(self) -> float:
-        """Since the engine's thread's last heartbeat; 0 outside of `run`. Takes no lock."""
+        """Seconds since the last heartbeat of the engine's thread; 0 outside of `run`. Takes no lock."""
         last = self._heartbeat
         return 0.0 if last is None else self._workload.clock() - last
 
@@ -298,7 +298,7 @@ class Scheduler:
             self._put_off(list(self._workload.jobs.values()))
 
     def _put_off(self, jobs: Sequence[Job]) -> None:
-        """End jobs that their callers send again to the next process, for which their order is kept."""
+        """End jobs whose callers send them to the next process, and keep their order for it."""
         kept = self._workload.keep()
         for job in jobs:
             stage = job.channel.hold.stage

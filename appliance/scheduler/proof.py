@@ -18,7 +18,7 @@ from appliance.scheduler.job import Demand, Job
 from appliance.scheduler.workload import Workload
 
 INTERRUPT_S = 0.02
-"""Until an interrupted call has ended."""
+"""Time that an interrupted call takes to end."""
 APART_S = 1e-6
 """Seconds by which a deadline comes after another."""
 

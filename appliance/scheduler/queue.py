@@ -40,7 +40,7 @@ class Queue:
         self._workload.on_change = on_change
 
     def utterances(self, since: int = 0) -> tuple[list[Utterance], list[Utterance], int]:
-        """Those present, in order of playout; those ended since a number; the next number."""
+        """Present utterances in order of playout; those ended since a number; the next number."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()
@@ -50,7 +50,7 @@ class Queue:
             return present, ended, workload.history[-1][0] if workload.history else since
 
     def position_of(self, job: Job) -> tuple[Utterance, list[Job]]:
-        """Its state, and the jobs before it."""
+        """The job's state, and the jobs before it."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()
@@ -122,7 +122,7 @@ class Queue:
             return sorted(filter(workload.is_moderated, names))
 
     def moderate(self, name: str, on: bool) -> None:
-        """Hold what comes on a channel until it is approved, or no more. Raises QueueFull."""
+        """Hold requests of a channel until somebody approves, or no more. Raises QueueFull."""
         workload = self._workload
         with workload.changed:
             workload.moderated.pop(name, None)
@@ -153,7 +153,7 @@ class Queue:
             workload.on_change()
 
     def resume(self, name: str) -> None:
-        """Continue a channel; what waits gets new deadlines, late ones if need be."""
+        """Continue a channel; waiting jobs get new deadlines, late ones if need be."""
         workload = self._workload
         with workload.changed:
             if workload.paused.pop(name, None) is None:
@@ -167,15 +167,15 @@ class Queue:
             workload.notify()
             workload.on_change()
 
-    # From one process to the next.
+    # State that outlives the process.
 
     def keep(self) -> Kept:
-        """What the next process is to `restore`."""
+        """State that the next process is to `restore`."""
         with self._workload.changed:
             return self._workload.keep()
 
     def restore(self, kept: Kept) -> None:
-        """Go on with what the process before has kept; before the first request."""
+        """Go on with the state that the process before has kept. Call it before the first request."""
         workload = self._workload
         workload.earlier, now = kept, workload.clock()
         workload.paused = {name: Paused(now, wall) for name, wall in kept.paused.items()}

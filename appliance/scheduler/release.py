@@ -1,7 +1,7 @@
 """Release: when audio goes out, and how a job leaves the books.
 
-Audio goes out at the latest time that a hold names: its channel's (a pause, a moderator who has not approved)
-and `Early`. Whatever waits for a time is looked at again by one alarm.
+A hold names the time until which it keeps a job's audio: that of the channel, for a pause or an approval, and
+`Early`. The latest time counts, and one alarm rings at the next.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Delivery:
         self._workload, self._call_at = workload, call_at
         self._early: Hold = Early(workload)
         self._alarm = math.inf
-        """Time of the next look at what is held."""
+        """Time of the next alarm."""
 
     def release(self, job: Job, now: float = -math.inf) -> None:
-        """Deliver what no hold keeps at `now`, or by then at the clock's time; complete a whole job."""
+        """Deliver audio that no hold keeps at `now`, or at the clock's later time; complete a whole job."""
         workload = self._workload
         now = max(now, workload.clock())
         until = max(hold.until(job, now) for hold in (job.channel.hold, self._early))
@@ -69,12 +69,12 @@ class Delivery:
             workload.on_change()
 
     def release_all(self, now: float = -math.inf) -> None:
-        """Release what channels that go on have finished."""
+        """Release the finished audio of channels that go on."""
         for job in [job for job in self._workload.jobs.values() if job.held and job.channel.hold is GOING]:
             self.release(job, now)
 
     def end(self, job: Job, why: ApplianceError) -> None:
-        """End a job before it is done, or before what it has delivered is played."""
+        """End a job before it is done, or before its audio is played."""
         workload = self._workload
         if job.ended:
             workload.take_off(job, why)

@@ -34,14 +34,14 @@ from appliance.scheduler.interface import Engine
 from appliance.scheduler.job import GOING, Channel, Demand, Job, Paused, State, Unapproved, Utterance
 
 PRESENT_S = 60.0
-"""Time since its last request for which a caller's share is kept free."""
+"""Time for which a caller's share stays free after its last request."""
 HALVED_S = 10.0
 """Time in which a caller's spent engine time counts for half."""
 YOUNG_S = 3.0
-"""Age below which what a caller was given tells nothing of what it will be."""
+"""Age of a caller below which its use so far predicts nothing."""
 TYPICAL_WEIGHT = 0.1
 HISTORY = 1_000
-"""Ended requests remembered, and those in the order of what is held."""
+"""Number of ended requests, and of places of held ones, in memory."""
 DECISIONS = 256
 """Decisions on single requests that outlive the process."""
 
@@ -59,7 +59,7 @@ class Presence:
     since: float = 0.0
     seen: float = 0.0
     weight: float = 1.0
-    """Its share's: that of the channel of its last request."""
+    """Weight of its share: that of the channel of its last request."""
     first_s: float = 0.0
     """Moving average of its requests' engine time until first audio."""
     _spent_s: float = 0.0
@@ -77,7 +77,7 @@ class Presence:
         return float(self._spent_s * 0.5 ** ((now - self._spent) / HALVED_S))
 
     def part(self, now: float) -> float:
-        """Part of the engine's time that it was given of late, or since it came."""
+        """Part of the engine's time that the caller had recently, or since it came."""
         age_s = max(now - self.since, YOUNG_S)
         halves = float(0.5 ** (age_s / HALVED_S))
         return self.spent_s(now) * math.log(2.0) / HALVED_S / (1.0 - halves)
@@ -102,7 +102,7 @@ class EngineCall:
         return [(job.segment, job.steps) for job in self.jobs]
 
     def alone_s(self, job: Job) -> float:
-        """Cost of one of its jobs' part, by itself."""
+        """Cost of the part of one job alone."""
         return job.costs[job.done].steps_s[job.steps] if self.kind == "step" else self.cost_s
 
 
@@ -113,17 +113,17 @@ class CallOutcome(enum.Enum):
 
 
 class Observer:
-    """Ignores what a trace records."""
+    """Listener that ignores all; a trace records it."""
 
     def admitted(self, job: Job, now: float) -> None: ...
 
     def refused(self, error: ApplianceError) -> None: ...
 
     def picked(self, call: EngineCall | None, workload: Workload) -> None:
-        """Before it is made."""
+        """Hear of a call before the engine makes it."""
 
     def settled(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
-        """Before its jobs change."""
+        """Hear of a call before its jobs change."""
 
     def ended(self, job: Job, now: float) -> None:
         """Delivered or not."""
@@ -149,17 +149,17 @@ class Decision:
 
 @dataclass(frozen=True)
 class Kept:
-    """What outlives the process: moderators' decisions, and the order of what they hold."""
+    """State that outlives the process: decisions of moderators, and the order of held requests."""
 
     paused: dict[str, float] = field(default_factory=dict)
     """Channel → Unix time of the pause."""
     moderated: tuple[str, ...] = ()
     order: dict[str, bool] = field(default_factory=dict)
-    """Request id → it waits for approval, in the order in which they are held."""
+    """Request id → True if it waits for approval, in the order of their turns."""
     decisions: dict[str, Decision] = field(default_factory=dict)
-    """By request id, the latest last."""
+    """Request id → decision, the latest last."""
     is_lost: bool = False
-    """True if nobody knows what was kept: every named channel is moderated."""
+    """True if the file is damaged, so that every named channel is moderated."""
 
 
 @dataclass(eq=False)
@@ -184,16 +184,16 @@ class Workload:
     """Time at which it began to wake."""
     call: EngineCall | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
-    """By request id, until they end."""
+    """Request id → job, until it ends."""
     channels: dict[str, Channel] = field(default_factory=dict)
     paused: dict[str, Paused] = field(default_factory=dict)
-    """By name."""
+    """Channel → its pause."""
     moderated: dict[str, bool] = field(default_factory=dict)
-    """Channel → its requests need approval, where that is not as configured."""
+    """Channel → True if its requests need approval, for those that differ from the configuration."""
     earlier: Kept = field(default_factory=Kept)
-    """Of the process before, whose callers may send again what it held."""
+    """State of the process before, whose callers may send held requests again."""
     decisions: dict[str, Decision] = field(default_factory=dict)
-    """By request id, the latest last."""
+    """Request id → decision, the latest last."""
     used_s: dict[str, float] = field(default_factory=dict)
     """Payer → weighted engine time without a promise."""
     present: dict[str, Presence] = field(default_factory=dict)
@@ -222,7 +222,7 @@ class Workload:
             raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
 
     def demands(self, now: float, trial: Channel | None = None) -> Iterator[Demand]:
-        """All remaining ones, with `trial` in place of its original."""
+        """All demands to come, with `trial` in place of its original."""
         channels = self.channels if trial is None else {**self.channels, trial.key: trial}
         for channel in channels.values():
             yield from channel.demands(now)
@@ -252,7 +252,7 @@ class Workload:
 
     @property
     def engines(self) -> list[Engine]:
-        """Those that new jobs are for."""
+        """Engines that new jobs are for."""
         return [*([] if self.engine is None else [self.engine]), *self.beside.values()]
 
     def promised_lanes(self, engine: Engine) -> list[Job]:
@@ -281,9 +281,9 @@ class Workload:
         return self.moderated.get(name, usual)
 
     def needs_approval(self, terms: Terms, written: str = "") -> bool:
-        """True unless a moderator approved it, or its channel is not moderated.
+        """True if a moderator has to approve a request.
 
-        Raises what a moderator ended it with before the daemon was started again.
+        Raises the error with which a moderator ended it before the daemon was started again.
         """
         known = self.earlier.decisions.get(terms.request_id)
         if known is not None and known.ended:
@@ -294,7 +294,7 @@ class Workload:
         return not is_approved and (was_held or self.is_moderated(terms.channel))
 
     def channel_of(self, terms: Terms, *, unapproved: bool = False) -> Channel:
-        """The one in use, or the room where its requests wait for approval; else a new one."""
+        """Channel of a request, or the room where it waits for approval; a new one if none is in use."""
         if unapproved:
             key = f"approval {terms.channel}"
             return self.channels.get(key, Channel(key, terms.channel, hold=Unapproved(self.clock())))
@@ -304,11 +304,11 @@ class Workload:
         return self.channels.get(key) or Channel(key, terms.channel, hold=hold)
 
     def channels_named(self, name: str) -> list[Channel]:
-        """The serial one, and those that overlap."""
+        """Channels of that name: the serial one, and those that overlap."""
         return [one for one in self.channels.values() if one.name == name and not one.unapproved]
 
     def place_of(self, job: Job) -> int:
-        """Place on its channel: the last, or the old one of a request that was held before a restart."""
+        """Place on its channel: the old one of a request that was held before a restart, else the last."""
         ranks = {name: float(rank) for rank, name in enumerate(self.earlier.order)}
         begun, own = sum(other.audible is not None for other in job.channel.jobs), job.terms.request_id
         places = [ranks.get(other.terms.request_id, math.inf) for other in job.channel.jobs]
@@ -332,7 +332,7 @@ class Workload:
         return max(like, key=attrgetter("number"), default=None)
 
     def superseded_by(self, job: Job, now: float) -> list[Job]:
-        """Jobs of the same supersede scope that do not sound yet; what is held replaces only what is held."""
+        """Jobs of the same supersede scope that do not sound yet; a held job replaces held ones alone."""
         if not job.terms.supersede:
             return []
         return [
@@ -349,7 +349,7 @@ class Workload:
         self.decisions = dict([*self.decisions.items()][-DECISIONS:])
 
     def keep(self) -> Kept:
-        """What is to outlive the process."""
+        """State that is to outlive the process."""
         held = {
             job.terms.request_id: channel.unapproved
             for channel in self.channels.values()
@@ -370,7 +370,7 @@ class Workload:
         self._remember(job, why)
 
     def forget_played(self, now: float) -> None:
-        """Move played jobs to the history; drop what is left empty."""
+        """Move played jobs to the history; drop empty channels."""
         for key, channel in list(self.channels.items()):
             for job in channel.settle(now):
                 self._remember(job)

@@ -1,4 +1,4 @@
-"""File of what moderators have decided and hold, which outlives the process."""
+"""File of moderators' verbs and held requests, which outlives the process."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ NOT_STORED = "in force until the daemon ends, but not stored"
 
 
 class HeldFile:
-    """Keeps what `Queue.keep` tells for the next process. Thread-safe."""
+    """Keeps the state of a queue for the next process. Thread-safe."""
 
     def __init__(self, folder: Path, queue: Queue) -> None:
-        """Restore what the process before has kept. Raises StorageError."""
+        """Restore the state of the process before. Raises StorageError."""
         self._path, self._queue = folder / NAME, queue
         self._lock = threading.Lock()
         self.damage = ""
@@ -55,7 +55,7 @@ class HeldFile:
         return replace(kept, decisions=recent)
 
     def save(self) -> None:
-        """Store what has changed; a damaged file stays, which holds more. Raises StorageError."""
+        """Store the state if it has changed; a damaged file stays, which holds more. Raises StorageError."""
         with self._lock:
             kept = self._queue.keep()
             if kept == self._stored or self.damage:
