@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import signal
 import socket
 import sys
@@ -21,6 +22,7 @@ from appliance.config import load
 from appliance.errors import ApplianceError, ConfigError, Exit
 from appliance.gateway import app, serving
 from appliance.gateway.refusals import REASONS, STATUSES, refusal_of
+from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.status import TABLE, reason_of
 from appliance.serve.notify import Notifier
 from tests.gateway.conftest import LINE, Gateway, Guarded, gateway_of, read, request
@@ -41,10 +43,85 @@ FULL = ("prlimit", "--nofile=48")
 HALF = b"POST /tts HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{"
 
 
+CELLS = {
+    "held": (("moderate",), "", "HELD"),
+    "paused": (("pause",), "", "WAITING"),
+    "approved": (("pause", "moderate"), "approve", "WAITING"),
+    "unmoderated": (("moderate",), "unmoderate", "HELD"),
+    "rejected": (("moderate",), "reject", "REJECTED"),
+    "cleared": (("pause",), "clear", "CLEARED"),
+    "banned": (("pause", "moderate"), "cancel_of", "CANCELLED"),
+}
+"""Verbs on a channel, what is then done with its line, and the line's state or the reason of its end."""
+DOORS = ("/v1/audio/speech", "/v1/text-to-speech/ann", 0, 5)
+"""Paths of the gateway, and retries of gRPC's client."""
+
+
+class Moderated:
+    """Lines that are held or ended when the daemon ends, each on a channel that no other has had."""
+
+    def __init__(self, gateway: Gateway, pool: ThreadPoolExecutor, first: int) -> None:
+        """`first` says which door the first cell takes, and the others those that follow."""
+        self.gateway, self.address = gateway, gateway.daemon.address
+        self.cells = {f"{name} {first}": cell for name, cell in CELLS.items()}
+        doors = itertools.islice(itertools.cycle(DOORS), first, None)
+        with Client(self.address) as client:
+            for channel, (verbs, _, _) in self.cells.items():
+                for verb in verbs:
+                    getattr(client, verb)(channel)
+            self.replies = {
+                channel: pool.submit(self.say, door, channel)
+                for channel, door in zip(self.cells, doors, strict=False)
+            }
+            until(lambda: len(client.utterances()) == len(self.cells))
+            for channel, (_, verb, _) in self.cells.items():
+                if verb:
+                    getattr(client, verb)(**{"user" if verb == "cancel_of" else "channel": channel})
+
+    def say(self, door: str | int, channel: str) -> str:
+        """Speak a line at a door; "" or the reason of its end."""
+        line = {"channel": channel, "user": channel}
+        if isinstance(door, str):
+            answer = self.gateway.ask(door, {**LINE, "text": "One, two, three.", **line})
+            return "" if answer.status == 200 else answer.body.decode()
+        with Client(self.address, retries=door) as client, contextlib.suppress(CallFailed):
+            client.speak("One, two, three.", "ann", timeout=PATIENCE_S, **line)  # type: ignore[arg-type]
+            return ""
+        return "CallFailed"
+
+    def check(self) -> None:
+        """Nothing sounds that a verb forbids; then all is allowed, and nothing is lost."""
+        waiting = {
+            channel: state for channel, (_, _, state) in self.cells.items() if state in ("HELD", "WAITING")
+        }
+        paused = {channel for channel, (verbs, _, _) in self.cells.items() if "pause" in verbs}
+        with Client(self.address) as client:
+
+            def present() -> dict[str, str]:
+                with contextlib.suppress(CallFailed):  # gRPC backs off from an address that was dead
+                    queue = client.queue()
+                    assert paused <= set(queue.paused) and len(queue.paused_since) == len(queue.paused)
+                    lines = [one for one in queue.utterances if one.channel in self.cells]
+                    return {one.channel: pb.UtteranceState.Name(one.state) for one in lines}
+                return {}
+
+            until(lambda: present() == waiting)
+            assert not any(self.replies[channel].done() for channel in waiting)
+            for channel in waiting:
+                client.approve(channel)
+                client.resume(channel)
+            for channel, reply in self.replies.items():
+                assert bool(reply.result(PATIENCE_S)) is (channel not in waiting)
+
+
 def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path: Path) -> None:
+    """And what a moderator has decided outlives the daemon's end, by SIGTERM and by a kill."""
     ports = {"server": {"listen": f"127.0.0.1:{free_port()}", "socket": ""}}
     loaded = yaml.safe_load(write_config(tmp_path, **ports).read_text())
-    with gateway_of(Running(None, loaded, tmp_path)) as gateway:  # type: ignore[arg-type]
+    with (
+        ThreadPoolExecutor(3 * len(CELLS)) as threads,
+        gateway_of(Running(None, loaded, tmp_path)) as gateway,  # type: ignore[arg-type]
+    ):
         answer = gateway.ask("/v1/audio/speech", LINE)
         assert (answer.status, answer.json["error"]["type"]) == (503, "server_error")
         assert answer.headers["retry-after"] == "2" and answer.headers["x-should-retry"] == "true"
@@ -53,19 +130,24 @@ def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path:
             until(lambda: gateway.ask("/readyz").status == 200)
             daemon.add_voice()
             assert gateway.ask("/v1/audio/speech", LINE).status == 200
+            decided = Moderated(gateway, threads, 0)
             assert daemon.stop() == 0
         until(lambda: gateway.ask("/readyz").status == 503)
         # What names a channel is held, and has its turn when the daemon is back.
         paths = ("/v1/audio/speech", "/tts", "/v1/text-to-speech/ann") * 2
         sent = {**LINE, "text": "One, two, three.", "ref_audio_path": "ann.wav", "channel": "stage"}
-        with ThreadPoolExecutor(len(paths)) as threads:
-            answers = [threads.submit(gateway.ask, path, sent) for path in paths]
-            with running(tmp_path, **ports) as daemon:
-                assert [answer.result(PATIENCE_S).status for answer in answers] == [200] * len(paths)
-                until(lambda: gateway.ask("/readyz").status == 200)
-                assert gateway.ask("/v1/audio/speech", LINE).status == 200
-                assert daemon.stop() == 0
-            until(lambda: gateway.ask("/readyz").status == 503)
+        answers = [threads.submit(gateway.ask, path, sent) for path in paths]
+        with running(tmp_path, **ports) as daemon:
+            assert [answer.result(PATIENCE_S).status for answer in answers] == [200] * len(paths)
+            decided.check()
+            decided = Moderated(gateway, threads, 1)
+            daemon.stop(signal.SIGKILL)
+        until(lambda: gateway.ask("/readyz").status == 503)
+        with running(tmp_path, **ports) as daemon:
+            decided.check()
+            assert gateway.ask("/v1/audio/speech", LINE).status == 200
+            assert daemon.stop() == 0
+        until(lambda: gateway.ask("/readyz").status == 503)
         assert gateway.stop() == 0
 
 
