@@ -49,10 +49,6 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         self._watchers: set[asyncio.Event] = set()
         queue.watch(self._changed)
 
-    @property
-    def watching(self) -> int:
-        return len(self._watchers)
-
     async def ListUtterances(
         self, message: pb.ListUtterancesRequest, context: Context
     ) -> pb.ListUtterancesResponse:

@@ -257,6 +257,7 @@ class Scheduler:
     @config.setter
     def config(self, config: SchedulerConfig) -> None:
         self._workload.config = config
+        self._workload.on_change()
 
     @property
     def load(self) -> RequestCounts:

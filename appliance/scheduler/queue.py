@@ -11,7 +11,7 @@ from appliance.scheduler.admission import Admission, target
 from appliance.scheduler.job import Job, Paused, State, Utterance
 from appliance.scheduler.proof import blocking, shortfall_s
 from appliance.scheduler.release import Delivery
-from appliance.scheduler.workload import Kept, Workload
+from appliance.scheduler.workload import Decision, Kept, Workload, digest_of
 
 MAX_PAUSED = 1_000
 """Channels paused, or moderated otherwise than configured."""
@@ -99,7 +99,7 @@ class Queue:
         with self._workload.changed:
             found = [utterance for utterance in self.utterances()[0] if chosen(utterance)]
             for utterance in found:
-                self._workload.decide(utterance.job, type(why).__name__)
+                self._workload.decided.append((utterance.job.terms.request_id, Decision()))
                 self._delivery.end(utterance.job, why)
             return found
 
@@ -109,7 +109,8 @@ class Queue:
             held = [utterance for utterance in self.utterances()[0] if utterance.state is State.HELD]
             jobs = [utterance.job for utterance in held if chosen(utterance)]
             for job in jobs:
-                self._workload.decide(job)
+                decision = Decision(digest_of(job.written))
+                self._workload.decided.append((job.terms.request_id, decision))
                 self._admission.approve(job)
             return [self.position_of(job)[0] for job in jobs]
 

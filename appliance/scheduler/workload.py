@@ -20,15 +20,7 @@ from operator import attrgetter
 from typing import Literal
 
 from appliance.config import SchedulerConfig
-from appliance.errors import (
-    ApplianceError,
-    Cancelled,
-    Cleared,
-    InvalidRequest,
-    Rejected,
-    Skipped,
-    Unavailable,
-)
+from appliance.errors import ApplianceError, InvalidRequest, Rejected, Unavailable
 from appliance.request import Segment, Terms
 from appliance.scheduler.interface import Engine
 from appliance.scheduler.job import GOING, Channel, Demand, Job, Paused, State, Unapproved, Utterance
@@ -44,9 +36,6 @@ HISTORY = 1_000
 """Number of ended requests, and of places of held ones, in memory."""
 DECISIONS = 256
 """Decisions on single requests that outlive the process."""
-
-ENDINGS = {kind.__name__: kind for kind in (Cancelled, Cleared, Rejected, Skipped)}
-"""Errors by which moderators end requests."""
 
 Clock = Callable[[], float]
 """Monotonic seconds."""
@@ -139,10 +128,8 @@ class Life(enum.Enum):
 class Decision:
     """A moderator's word on a request."""
 
-    ended: str
-    """Name of the error that it ended with; "" for an approval."""
-    text: str = ""
-    """Digest of the text as written."""
+    approved: str = ""
+    """Digest of the text that was approved; "" if the request was ended."""
     wall: float = field(default_factory=time.time)
     """Unix time."""
 
@@ -192,8 +179,8 @@ class Workload:
     """Channel → True if its requests need approval, for those that differ from the configuration."""
     earlier: Kept = field(default_factory=Kept)
     """State of the process before, whose callers may send held requests again."""
-    decisions: dict[str, Decision] = field(default_factory=dict)
-    """Request id → decision, the latest last."""
+    decided: deque[tuple[str, Decision]] = field(default_factory=lambda: deque(maxlen=DECISIONS))
+    """Request id and decision, the latest last."""
     used_s: dict[str, float] = field(default_factory=dict)
     """Payer → weighted engine time without a promise."""
     present: dict[str, Presence] = field(default_factory=dict)
@@ -283,14 +270,14 @@ class Workload:
     def needs_approval(self, terms: Terms, written: str = "") -> bool:
         """True if a moderator has to approve a request.
 
-        Raises the error with which a moderator ended it before the daemon was started again.
+        Raises Rejected if one has ended it before the daemon was started again.
         """
         known = self.earlier.decisions.get(terms.request_id)
-        if known is not None and known.ended:
+        if known is not None and not known.approved:
             del self.earlier.decisions[terms.request_id]
-            raise ENDINGS[known.ended](f"{terms.request_id} was ended before the daemon was started again")
+            raise Rejected("a moderator ended it before the daemon was started again")
         was_held = self.earlier.order.get(terms.request_id, False)
-        is_approved = known is not None and not terms.merge and known.text == digest_of(written)
+        is_approved = known is not None and not terms.merge and known.approved == digest_of(written)
         return not is_approved and (was_held or self.is_moderated(terms.channel))
 
     def channel_of(self, terms: Terms, *, unapproved: bool = False) -> Channel:
@@ -342,12 +329,6 @@ class Workload:
             and (other.channel.unapproved or not job.channel.unapproved)
         ]
 
-    def decide(self, job: Job, ended: str = "") -> None:
-        """Note a moderator's word on a job, as `Decision`."""
-        self.decisions.pop(job.terms.request_id, None)
-        self.decisions[job.terms.request_id] = Decision(ended, digest_of(job.written))
-        self.decisions = dict([*self.decisions.items()][-DECISIONS:])
-
     def keep(self) -> Kept:
         """State that is to outlive the process."""
         held = {
@@ -356,7 +337,7 @@ class Workload:
             for job in channel.jobs
             if channel.hold is not GOING and job.audible is None
         }
-        order, decisions = {**self.earlier.order, **held}, {**self.earlier.decisions, **self.decisions}
+        order, decisions = {**self.earlier.order, **held}, {**self.earlier.decisions, **dict(self.decided)}
         return Kept(
             {name: paused.wall for name, paused in self.paused.items()},
             tuple(sorted(filter(self.moderated.get, self.moderated))),

@@ -183,7 +183,7 @@ async def test_a_watcher_of_one_channel_is_told_of_no_other(moderator: Moderator
         assert (utterance.voice, utterance.text, utterance.merged) == ("ann", "hi", 1)
         assert utterance.length_ms == pytest.approx(501.8, abs=50.0)
         assert -utterance.length_ms <= utterance.starts_in_ms <= 0.0
-    await box.soon(lambda: not box.queue.watching)
+    await box.soon(lambda: not box.queue._watchers)
 
 
 @large_buffer
