@@ -168,11 +168,6 @@ class Broadcaster:
     def listening(self) -> int:
         return len(self._listeners)
 
-    @property
-    def is_running(self) -> bool:
-        """True while there is a listener, or was until lately."""
-        return self._task is not None
-
     def publish(self, call: SynthesisCall, segment: SegmentAudio) -> None:
         """Take a finished segment; ignored where the request's first one was not published."""
         job = call.job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -54,7 +54,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
     ) -> pb.ListUtterancesResponse:
         channel = checked_key("channel", message.channel)
         present, _, _ = self._queue.utterances()
-        found = [utterance_message(u, self._clock()) for u in present if _is_on(u, channel)]
+        found = [utterance_message(u, self._clock()) for u in present if _is_among(u, channel)]
         return pb.ListUtterancesResponse(utterances=found, **self._modes(channel))
 
     async def WatchQueue(self, message: pb.WatchQueueRequest, context: Context) -> None:
@@ -68,8 +68,8 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
             while True:
                 changed.clear()
                 present, ended, number = self._queue.utterances(number)
-                here = [u for u in present if _is_on(u, channel)]
-                gone = [u for u in ended if _is_on(u, channel)]
+                here = [u for u in present if _is_among(u, channel)]
+                gone = [u for u in ended if _is_among(u, channel)]
                 new = [u for u in here if _differs(u, shown.get(u.job.terms.request_id))]
                 shown = {u.job.terms.request_id: (u.state, u.starts) for u in here}
                 modes = self._modes(channel)
@@ -94,28 +94,16 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         if not (ids or user or channel):
             raise InvalidRequest("request_ids", "or user_key or channel must say which requests to end")
 
-        def chosen(utterance: Utterance) -> bool:
-            terms = utterance.job.terms
-            return (
-                (not ids or terms.request_id in ids)
-                and (not user or terms.user == user)
-                and _is_on(utterance, channel)
-            )
-
-        return await self._end(chosen, Cancelled("cancelled by CancelUtterances"))
+        why = Cancelled("cancelled by CancelUtterances")
+        return await self._end(lambda u: _is_among(u, channel, ids=ids, user=user), why)
 
     async def Skip(self, message: pb.ChannelRequest, context: Context) -> pb.EndedUtterances:
-        channel = _channel_of(message)
-        return await self._end(
-            lambda u: u.state is State.SOUNDING and _is_on(u, channel), Skipped("skipped by a moderator")
-        )
+        channel, why = _channel_of(message), Skipped("skipped by a moderator")
+        return await self._end(lambda u: _is_among(u, channel, State.SOUNDING), why)
 
     async def Clear(self, message: pb.ChannelRequest, context: Context) -> pb.EndedUtterances:
-        channel = _channel_of(message)
-        return await self._end(
-            lambda u: u.state in (State.WAITING, State.HELD) and _is_on(u, channel),
-            Cleared("cleared by a moderator"),
-        )
+        channel, why = _channel_of(message), Cleared("cleared by a moderator")
+        return await self._end(lambda u: _is_among(u, channel, State.WAITING, State.HELD), why)
 
     async def Pause(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
         return await self._set(message, self._queue.pause)
@@ -136,20 +124,14 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
 
     async def Approve(self, message: pb.ApprovalRequest, context: Context) -> pb.ApprovedUtterances:
         channel, ids = _channel_of(message), _ids_of(message)
-        approved = self._queue.approve(
-            lambda u: _is_on(u, channel) and (not ids or u.job.terms.request_id in ids)
-        )
+        approved = self._queue.approve(lambda u: _is_among(u, channel, ids=ids))
         await asyncio.to_thread(self._save)
         return pb.ApprovedUtterances(utterances=[utterance_message(u, self._clock()) for u in approved])
 
     async def Reject(self, message: pb.ApprovalRequest, context: Context) -> pb.EndedUtterances:
-        channel, ids = _channel_of(message), _ids_of(message)
-        return await self._end(
-            lambda u: (
-                _is_on(u, channel) and (u.job.terms.request_id in ids if ids else u.state is State.HELD)
-            ),
-            Rejected("rejected by a moderator"),
-        )
+        channel, ids, why = _channel_of(message), _ids_of(message), Rejected("rejected by a moderator")
+        states = () if ids else (State.HELD,)
+        return await self._end(lambda u: _is_among(u, channel, *states, ids=ids), why)
 
     async def _end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> pb.EndedUtterances:
         ended = self._queue.end(chosen, why)
@@ -178,8 +160,13 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         self._broadcaster.changed.set()
 
 
-def _is_on(utterance: Utterance, channel: str) -> bool:
-    return not channel or utterance.job.terms.channel == channel
+def _is_among(
+    utterance: Utterance, channel: str, *states: State, ids: Collection[str] = (), user: str = ""
+) -> bool:
+    """True if it is all that is asked for; empty is anything."""
+    terms = utterance.job.terms
+    is_its = channel in ("", terms.channel) and user in ("", terms.user)
+    return is_its and (not ids or terms.request_id in ids) and (not states or utterance.state in states)
 
 
 def _ids_of(message: pb.CancelUtterancesRequest | pb.ApprovalRequest) -> set[str]:

@@ -302,7 +302,5 @@ class Scheduler:
         """End jobs whose callers send them to the next process, and keep their order for it."""
         kept = self._workload.keep()
         for job in jobs:
-            stage = job.channel.hold.stage
-            why = f"the daemon stopped before the request was finished{stage and f', while {stage}'}"
-            self._delivery.end(job, Unavailable(why))
+            self._delivery.end(job, Unavailable("the daemon stopped before the request was finished"))
         self._workload.earlier = kept

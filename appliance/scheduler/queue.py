@@ -109,8 +109,7 @@ class Queue:
             held = [utterance for utterance in self.utterances()[0] if utterance.state is State.HELD]
             jobs = [utterance.job for utterance in held if chosen(utterance)]
             for job in jobs:
-                decision = Decision(digest_of(job.written))
-                self._workload.decided.append((job.terms.request_id, decision))
+                self._workload.decided.append((job.terms.request_id, Decision(digest_of(job.written))))
                 self._admission.approve(job)
             return [self.position_of(job)[0] for job in jobs]
 

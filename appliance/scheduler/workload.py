@@ -310,12 +310,9 @@ class Workload:
         """Newest job of that merge scope that does not sound yet. Raises as `needs_approval`."""
         if not terms.merge:
             return None
-        needs_approval, now = self.needs_approval(terms), self.clock()
-        like = (
-            job
-            for job in self.unheard(now)
-            if job.terms.merge_scope == terms.merge_scope and job.channel.unapproved is needs_approval
-        )
+        scope = terms.merge_scope, self.needs_approval(terms)
+        jobs = self.unheard(self.clock())
+        like = (job for job in jobs if (job.terms.merge_scope, job.channel.unapproved) == scope)
         return max(like, key=attrgetter("number"), default=None)
 
     def superseded_by(self, job: Job, now: float) -> list[Job]:
@@ -338,13 +335,10 @@ class Workload:
             if channel.hold is not GOING and job.audible is None
         }
         order, decisions = {**self.earlier.order, **held}, {**self.earlier.decisions, **dict(self.decided)}
-        return Kept(
-            {name: paused.wall for name, paused in self.paused.items()},
-            tuple(sorted(filter(self.moderated.get, self.moderated))),
-            dict([*order.items()][-HISTORY:]),
-            dict([*decisions.items()][-DECISIONS:]),
-            self.earlier.is_lost,
-        )
+        paused = {name: pause.wall for name, pause in self.paused.items()}
+        moderated = tuple(sorted(filter(self.moderated.get, self.moderated)))
+        newest = dict([*order.items()][-HISTORY:]), dict([*decisions.items()][-DECISIONS:])
+        return Kept(paused, moderated, *newest, self.earlier.is_lost)
 
     def take_off(self, job: Job, why: ApplianceError) -> None:
         job.channel.remove(job, self.clock())

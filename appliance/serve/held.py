@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from appliance.durable import replace_file, sweep
+from appliance.durable import replace_file
 from appliance.errors import StorageError
 from appliance.fields import from_mapping
 from appliance.scheduler.queue import Queue
@@ -19,7 +18,6 @@ from appliance.scheduler.workload import Kept
 logger = logging.getLogger(__name__)
 
 NAME = ".held.json"
-LEFTOVERS = re.compile(r"\.\.held\.json\.[0-9a-f]{8}\.new")
 RESENT_S = 3_600.0
 """Age of a decision after which its request is not sent again: the longest queue_timeout."""
 NOT_STORED = "in force until the daemon ends, but not stored"
@@ -29,12 +27,10 @@ class HeldFile:
     """Keeps the state of a queue for the next process. Thread-safe."""
 
     def __init__(self, folder: Path, queue: Queue) -> None:
-        """Restore the state of the process before. Raises StorageError."""
-        self._path, self._queue = folder / NAME, queue
-        self._lock = threading.Lock()
+        """Restore the state of the process before."""
+        self._path, self._queue, self._lock = folder / NAME, queue, threading.Lock()
         self.damage = ""
         """Words about a file that cannot be read; while there are, every named channel is moderated."""
-        sweep(folder, LEFTOVERS)
         self._stored = self._read()
         queue.restore(self._stored)
 
@@ -57,8 +53,7 @@ class HeldFile:
     def save(self) -> None:
         """Store the state if it has changed; a damaged file stays, which holds more. Raises StorageError."""
         with self._lock:
-            kept = self._queue.keep()
-            if kept == self._stored or self.damage:
+            if (kept := self._queue.keep()) == self._stored or self.damage:
                 return
             try:
                 replace_file(self._path, json.dumps(asdict(kept)).encode(), 0o600)

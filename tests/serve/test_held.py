@@ -276,9 +276,7 @@ def test_a_full_disk_is_told_and_stored_later(tmp_path: Path, monkeypatch: pytes
 def test_the_file_is_its_owners_alone_bounded_and_forgets_old_decisions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / f".{NAME}.0123abcd.new").touch()
     life = Life(tmp_path)
-    assert list(tmp_path.iterdir()) == []
     life.queue.restore(Kept(order={f"old {number}": True for number in range(HISTORY + 5)}))
     for number in range(DECISIONS + 5):
         say(life.bench, f"new {number}", CHANNEL)

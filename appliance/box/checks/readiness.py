@@ -70,8 +70,8 @@ class Told:
     @property
     def silent(self) -> str:
         """Words for channels that somebody may wait for in vain; empty for none."""
-        long = {name: s for name, s in self.paused_s.items() if s >= HOUR_S}
-        paused = (f"channel {name} is paused for {s / HOUR_S:.1f} h" for name, s in long.items())
+        long = ((name, s / HOUR_S) for name, s in self.paused_s.items() if s >= HOUR_S)
+        paused = (f"channel {name} is paused for {hours:.1f} h" for name, hours in long)
         return "; ".join(filter(None, (self.held_damage, *paused)))
 
     @property
