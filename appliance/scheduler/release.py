@@ -101,7 +101,6 @@ class Delivery:
 
     def _on_alarm(self, when: float) -> None:
         with self._workload.changed:
-            if when == self._alarm:
-                self._alarm = math.inf
-                # An alarm may come a moment before its time.
-                self.release_all(when)
+            self._alarm = math.inf
+            # An alarm may come a moment before its time.
+            self.release_all(when)

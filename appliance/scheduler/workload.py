@@ -338,7 +338,7 @@ class Workload:
         paused = {name: pause.wall for name, pause in self.paused.items()}
         moderated = tuple(sorted(filter(self.moderated.get, self.moderated)))
         newest = dict([*order.items()][-HISTORY:]), dict([*decisions.items()][-DECISIONS:])
-        return Kept(paused, moderated, *newest, self.earlier.is_lost)
+        return Kept(paused, moderated, *newest)
 
     def take_off(self, job: Job, why: ApplianceError) -> None:
         job.channel.remove(job, self.clock())

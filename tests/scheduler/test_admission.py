@@ -65,6 +65,14 @@ def made(bench: Bench, name: str) -> list[int]:
     return [result.segment for result in bench.results[name] if isinstance(result, SegmentAudio)]
 
 
+def test_a_replaced_request_leaves_its_place_in_a_full_queue() -> None:
+    bench = Bench(queue_length=1)
+    for name in ("one nil", "two nil", "three nil"):
+        bench.admit(name, channel="main", supersede="score")
+    with pytest.raises(QueueFull):
+        bench.admit("beyond", channel="main")
+
+
 def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() -> None:
     bench = Bench(normal_s=0.2, patience_s=0.0)
     # Six calls of 10 ms each, a tenth more for what estimates miss: two fit into 0.2 s, the third does not.

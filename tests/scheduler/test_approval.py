@@ -230,8 +230,9 @@ def test_so_much_speech_may_be_held_on_a_channel(bench: Bench) -> None:
     long = bench.job("long", channel="stage", playout=SERIAL)
     bench.scheduler.admit(long, [pieces("long", 9, frames=2_000)])
     assert long.audio_s > bench.scheduler.config.backlog_s
-    with pytest.raises(QueueFull, match="speech wait on this channel"):
+    with pytest.raises(QueueFull, match="speech wait on this channel") as refused:
         say(bench, "one more")
+    assert refused.value.retry_s == pytest.approx(long.audio_s - bench.scheduler.config.backlog_s)
 
 
 def test_a_held_line_has_its_callers_deadline_and_ends_with_the_daemon(bench: Bench) -> None:

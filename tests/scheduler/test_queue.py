@@ -14,7 +14,6 @@ from appliance.errors import (
     Merged,
     QueueFull,
     Skipped,
-    Unavailable,
 )
 from appliance.request import Playout, Priority, SegmentAudio
 from appliance.scheduler.job import Job, State
@@ -201,14 +200,6 @@ def test_a_deadline_counts_while_a_channel_is_paused(bench: Bench) -> None:
     bench.scheduler.run_once()
     assert bench.ends()["a"] is DeadlineMissed
     assert "paused" in str(bench.results["a"][-1])
-
-
-def test_a_drain_does_not_wait_for_a_paused_channel(bench: Bench) -> None:
-    bench.scheduler.queue.pause("stage")
-    say(bench, "a")
-    bench.work()
-    bench.serve()
-    assert bench.ends() == {"a": Unavailable}
 
 
 def test_so_many_channels_may_be_paused(bench: Bench) -> None:

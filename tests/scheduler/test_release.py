@@ -108,6 +108,19 @@ def test_a_held_first_sound_goes_out_when_it_is_due(before_s: float) -> None:
     assert job.ended and bench.scheduler.load == RequestCounts()
 
 
+def test_one_alarm_rings_for_each_held_first_sound_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    audio = held_first_piece()[1].held
+    monkeypatch.setattr(Early, "_breaks_promise", lambda *_: True)
+    bench = Bench()
+    jobs = {due: bench.admit(f"due {due}", 2) for due in (2.0, 1.0, 3.0)}
+    for due, job in jobs.items():
+        job.due, job.done, job.held = due, 1, list(audio)
+    bench.scheduler._delivery.release_all()
+    for due in sorted(jobs):
+        bench.advance(due)
+    assert [job.audible for job in jobs.values()] == [2.0, 1.0, 3.0] and bench.alarms == []
+
+
 @pytest.mark.parametrize("how", ["cancelled", "paused"])
 def test_a_held_first_sound_does_not_go_out_of_a_job_that_is_cancelled_or_paused(how: str) -> None:
     bench, job = held_first_piece()

@@ -154,7 +154,9 @@ def test_nothing_forbidden_is_heard_and_nothing_allowed_is_lost(
         first.put(state, door)
         before = first.heard
         first.do(verb)
+        modes = first.queue.moderated, [*first.queue.paused]
         last = getattr(first, how)(door)
+        assert modes == (last.queue.moderated, [*last.queue.paused])
         for lifting in ((), ("approve", "resume")):
             last.do(*lifting)
             last.bench.work()
@@ -184,6 +186,9 @@ def test_a_line_comes_back_to_its_old_place(tmp_path: Path, verb: str, how: str)
         say(life.bench, name, CHANNEL)
         order = list(seen(life.bench))
     assert order == ["new", "c", "a", LINE, "later"]
+    life.queue.end(lambda u: u.job.terms.request_id == "a", Cancelled(""))
+    say(life.bench, "a", CHANNEL)
+    assert list(seen(life.bench)) == ["new", "c", LINE, "later", "a"], "it has had its place"
 
 
 def test_what_was_held_is_held_again_though_its_channel_is_no_more_moderated(tmp_path: Path) -> None:
@@ -265,8 +270,10 @@ def test_the_file_is_its_owners_alone_bounded_and_forgets_old_decisions(
     assert list(kept["order"])[-1] == f"old {HISTORY + 4}" and len(kept["order"]) == HISTORY
     assert list(kept["decisions"])[-1] == f"new {DECISIONS + 4}" and len(kept["decisions"]) == DECISIONS
     assert file.stat().st_mode & 0o777 == 0o600
+    life = Life(tmp_path)
     with pytest.raises(Rejected):
-        say(Life(tmp_path).bench, "new 100", CHANNEL)
+        say(life.bench, "new 100", CHANNEL)
+    say(life.bench, "new 100", CHANNEL)  # it has been told
     now = time.time()
     monkeypatch.setattr("time.time", lambda: now + RESENT_S)
     say(Life(tmp_path).bench, "new 100", CHANNEL)
