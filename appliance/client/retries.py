@@ -86,6 +86,7 @@ class Attempts:
         self._number = self.lines.number()
         self._absent = 0
         self._is_admitted = False
+        self._away_since = self.begun
         self._last = CallFailed("UNAVAILABLE", "those before it on its channel await the daemon")
         if self._may_repeat and not self.request.request_id:
             # A box that still works on the last attempt then refuses the next one, rather than do both.
@@ -131,6 +132,8 @@ class Attempts:
         if self.is_last or not self._may_repeat:
             raise failure
         self._last = failure
+        if self._is_admitted:
+            self._away_since = time.monotonic()
         if failure.status == "UNAVAILABLE":
             self._absent += 1
             wait_s = max(failure.retry_s or 0.0, _backoff_s(self._absent))
@@ -164,9 +167,10 @@ class Attempts:
     def _patience_left_s(self) -> float:
         """Seconds for which it awaits a daemon that is away."""
         patience_s = max(self.hold_s or 0.0, LONGEST_BACKOFF_S * self.retries)
-        if self.timeout is not None:
-            patience_s = self.timeout if self.retries else min(patience_s, self.timeout)
-        return patience_s - (time.monotonic() - self.begun)
+        patience_s -= time.monotonic() - self._away_since
+        if (left_s := self._left_s()) is None:
+            return patience_s
+        return left_s if self.retries else min(patience_s, left_s)
 
 
 def _backoff_s(count: int) -> float:

@@ -745,6 +745,20 @@ def test_a_daemon_that_is_away_is_awaited_as_long_as_it_says(
                 attempts.wait_s(AWAY)
 
 
+def test_a_daemon_that_held_a_line_for_long_is_awaited_from_when_it_goes_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(retries.time, "monotonic", lambda: now[0])
+    attempts = retries.Attempts(print, synthesize_request(TEXT, "ann", {"channel": "stage"}), None, 0, "")
+    attempts.admitted()
+    for now[0] in (600.0, 652.0):
+        assert attempts.wait_s(AWAY) == 7.0
+    now[0] = 653.0
+    with pytest.raises(CallFailed):
+        attempts.wait_s(AWAY)
+
+
 @pytest.mark.parametrize("door", ["stream", "asyncio's stream", "asyncio's speak"])
 @pytest.mark.parametrize("tries", [0, 3])
 async def test_a_channel_awaits_its_daemon_and_is_in_order_then(
