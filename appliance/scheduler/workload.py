@@ -319,22 +319,15 @@ class Workload:
         """Jobs of the same supersede scope that do not sound yet; a held job replaces held ones alone."""
         if not job.terms.supersede:
             return []
-        return [
-            other
-            for other in self.unheard(now)
-            if other.terms.supersede_scope == job.terms.supersede_scope
-            and (other.channel.unapproved or not job.channel.unapproved)
-        ]
+        scope, is_heard = job.terms.supersede_scope, not job.channel.unapproved
+        like = (other for other in self.unheard(now) if other.terms.supersede_scope == scope)
+        return [other for other in like if other.channel.unapproved or is_heard]
 
     def keep(self) -> Kept:
         """State that is to outlive the process."""
-        held = {
-            job.terms.request_id: channel.unapproved
-            for channel in self.channels.values()
-            for job in channel.jobs
-            if channel.hold is not GOING and job.audible is None
-        }
-        order, decisions = {**self.earlier.order, **held}, {**self.earlier.decisions, **dict(self.decided)}
+        held = [channel for channel in self.channels.values() if channel.hold is not GOING]
+        waiting = {j.terms.request_id: c.unapproved for c in held for j in c.jobs if j.audible is None}
+        order, decisions = {**self.earlier.order, **waiting}, {**self.earlier.decisions, **dict(self.decided)}
         paused = {name: pause.wall for name, pause in self.paused.items()}
         moderated = tuple(sorted(filter(self.moderated.get, self.moderated)))
         newest = dict([*order.items()][-HISTORY:]), dict([*decisions.items()][-DECISIONS:])
