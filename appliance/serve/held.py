@@ -36,7 +36,8 @@ class HeldFile:
 
     def _read(self) -> Kept:
         try:
-            kept: Kept = from_mapping(Kept, json.loads(self._path.read_bytes()), where=NAME, error=ValueError)
+            raw = json.loads(self._path.read_bytes())
+            kept: Kept = from_mapping(Kept, raw, where=NAME, error=ValueError, ignore_unknown=True)
         except FileNotFoundError:
             return Kept()
         except (OSError, ValueError, RecursionError) as error:
