@@ -7,7 +7,7 @@ import functools
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -70,8 +70,7 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
     model = program.model
     optimizer.fold_constants(model)
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-    # Common subexpressions are found only if equal constants have one name.
-    passes.DeduplicateInitializersPass(size_limit=4096)(model)
+    _share_constants(model, dict(module.named_parameters()))
     _drop_whole_slices(model.graph)
     _reshape_by_position(model.graph)
     passes.CommonSubexpressionEliminationPass()(model)
@@ -86,6 +85,16 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
     if data.exists() and data.stat().st_size == 0:
         data.unlink()
     check_signature(path, spec)
+
+
+def _share_constants(model: onnx_ir.Model, weights: Container[str]) -> None:
+    """Give equal constants one name, by which common subexpressions are found. Weights keep their names."""
+    initializers, every = model.graph.initializers, dict(model.graph.initializers)
+    kept = {name: initializers.pop(name) for name in every if name in weights}
+    passes.DeduplicateInitializersPass(size_limit=4096)(model)
+    kept |= initializers
+    initializers.clear()
+    initializers.update({name: kept[name] for name in every if name in kept})
 
 
 @contextlib.contextmanager

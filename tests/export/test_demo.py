@@ -7,6 +7,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
 
@@ -71,6 +72,15 @@ def test_every_weight_of_a_graph_in_half_precision_is_recovered() -> None:
         torch.testing.assert_close(found[name], tensor, rtol=2e-3, atol=2e-5, msg=name)
 
 
+def content(path: Path) -> bytes:
+    """A file's bytes; of a graph without the build of torch that wrote it."""
+    if path.suffix != ".onnx":
+        return path.read_bytes()
+    model = onnx.load(path, load_external_data=False)
+    model.ClearField("producer_version")
+    return model.SerializeToString(deterministic=True)
+
+
 @pytest.mark.thorough
 def test_the_manuals_commands_make_the_shipped_bundle_again(tmp_path: Path) -> None:
     manual = (ROOT / "export/README.md").read_text("utf-8").replace("\\\n", " ")
@@ -87,8 +97,10 @@ def test_the_manuals_commands_make_the_shipped_bundle_again(tmp_path: Path) -> N
         SHIPPED.manifest.variants,
     )
     assert made.text.durations == SHIPPED.manifest.text.durations
-    other = {name for name, file in SHIPPED.manifest.files.items() if made.files[name] != file}
-    assert made.files.keys() == SHIPPED.manifest.files.keys() and other == WRITTEN_OTHERWISE
+    assert made.files.keys() == SHIPPED.manifest.files.keys()
+    assert {
+        name for name in made.files if content(again / name) != content(SHIPPED.folder / name)
+    } == WRITTEN_OTHERWISE
     # The differing files hold the same weights.
     assert main(["rebuild", str(again), "--out", str(tmp_path / "back")]) == 0
     for path in ("model.safetensors", "vocab.txt", "vocos/pytorch_model.bin"):

@@ -1,8 +1,9 @@
 """Traced graphs in the repository, without weights; each test fills them with its weights.
 
 A trace takes seconds. Its graph depends on the structure of the module alone. A kept graph holds the names,
-the places and the shapes of its weights, and the bytes of the constants that the tracer made. `of` gives a
-module its graph if the kept ones were made by this source and these versions, else traces.
+the places and the shapes of its weights, also of those that the tracer has converted to another type, and the
+bytes of the constants that the tracer made. `of` gives a module its graph if the kept ones were made by this
+source and these versions, else traces.
 
 After a change of what traces, tests trace again, once for each structure. `python -m tests.harness.traces`
 then keeps what they traced.
@@ -46,14 +47,14 @@ TRACERS = (
     "appliance/contract/graphs.py",
 )
 PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
-MOST_CONSTANTS = 1 << 16
-"""Bytes of a graph's constants; a graph with more holds a weight that the tracer has converted."""
+MOST_CONSTANT = 1 << 11
+"""Bytes of a constant: what is larger must be a weight of the module."""
 
 Trace = Callable[[nn.Module, GraphSpec, Path], None]
 
 
 class Unkeepable(ValueError):
-    """A graph whose weights the tracer has converted, so that it fits one checkpoint only."""
+    """A graph with a large constant that is no weight, so that it may fit one checkpoint only."""
 
 
 @functools.cache
@@ -154,17 +155,16 @@ def pack(module: nn.Module, path: Path) -> bytes:
     model, own, pieces = onnx.load(path, load_external_data=False), tensors(module), []
     data = path.with_name(f"{path.name}.data")
     stored = data.read_bytes() if data.exists() else b""
-    constants = 0
     for tensor in model.graph.initializer:
         at = {entry.key: int(entry.value) for entry in tensor.external_data if entry.key != "location"}
         content = stored[at["offset"] : at["offset"] + at["length"]] if at else tensor.raw_data
-        is_weight = tensor.name in own and bytes_of(own[tensor.name]) == content
-        if is_weight and not at:
+        names = [tensor.name] if tensor.name in own else own if len(content) > MOST_CONSTANT else []
+        weight = next((name for name in names if bytes_of(own[name], tensor) == content), "")
+        if len(content) > MOST_CONSTANT and not weight:
+            raise Unkeepable(f"{path.name}: {tensor.name} is no weight of its module")
+        if weight and not at:
             tensor.raw_data = b""
-        constants += 0 if is_weight else len(content)
-        pieces.append([at.get("offset"), None if is_weight else content.hex() if at else ""])
-    if constants > MOST_CONSTANTS:
-        raise Unkeepable(f"{path.name}: {constants} bytes of constants that are no weights of its module")
+        pieces.append([at.get("offset"), weight, content.hex() if at and not weight else ""])
     head = json.dumps({"size": len(stored), "pieces": pieces}).encode()
     packed = lzma.compress(
         len(head).to_bytes(8, "little") + head + model.SerializeToString(deterministic=True)
@@ -189,18 +189,22 @@ def filled(packed: bytes, module: nn.Module) -> tuple[bytes, bytes]:
     head: dict[str, Any] = json.loads(whole[8:end])
     model, own = onnx.ModelProto.FromString(whole[end:]), tensors(module)
     stored = bytearray(head["size"])
-    for tensor, (offset, constant) in zip(model.graph.initializer, head["pieces"], strict=True):
-        content = bytes_of(own[tensor.name]) if constant is None else bytes.fromhex(constant)
+    for tensor, (offset, weight, constant) in zip(model.graph.initializer, head["pieces"], strict=True):
+        content = bytes_of(own[weight], tensor) if weight else bytes.fromhex(constant)
         if offset is not None:
             stored[offset : offset + len(content)] = content
-        elif constant is None:
+        elif weight:
             tensor.raw_data = content
     model.producer_version = torch.__version__  # which names the build: one for CPUs, or for CUDA
     return model.SerializeToString(deterministic=True), bytes(stored)
 
 
-def bytes_of(tensor: torch.Tensor) -> bytes:
-    return tensor.detach().contiguous().numpy().tobytes()
+def bytes_of(weight: torch.Tensor, initializer: onnx.TensorProto) -> bytes:
+    """Values of a weight in the type and order of an initializer; empty if the shapes differ."""
+    if list(weight.shape) != list(initializer.dims):
+        return b""
+    kind = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
+    return weight.detach().numpy().astype(kind).tobytes()
 
 
 def keep() -> None:
