@@ -63,6 +63,13 @@ class Fields:
         # Without halves of surrogate pairs: programs that cut a message by UTF-16 units cut emoji in two.
         return value.encode(errors="ignore").decode()
 
+    def to_speak(self, name: str) -> str:
+        """A text that must be there. Raises Refusal."""
+        text = self.text(name)
+        if text is None:
+            raise invalid(name, "is missing: the text to speak")
+        return text
+
     def number(self, name: str, least: float, most: float) -> float | None:
         """A number, also as a string."""
         value = self._given.get(name)
