@@ -20,13 +20,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from appliance.contract.bundle import Count, Defaults, Shapes
+from appliance.contract.bundle import Defaults, Shapes
 from appliance.contract.graphs import FRAME_MULTIPLE, KeptSizes
 from appliance.contract.mel import MelSpec
 from appliance.contract.sampler import Condition, Sampler, Unguided
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.errors import BundleError
-from appliance.fields import Ranged, from_mapping
+from appliance.fields import Count, Ranged, from_mapping
 from export.families.declaration import Declaration, Family, FamilyError, Given, Point
 from export.graphs import parts
 from export.graphs.to_onnx import ANY_ROWS
