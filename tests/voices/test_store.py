@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from appliance.contract.mel import MelSpec
+from appliance.durable import SPARE_BYTES
 from appliance.errors import (
     Cancelled,
     InvalidReference,
@@ -406,7 +407,7 @@ def test_a_deleted_voice_makes_room(place: Folders, monkeypatch: pytest.MonkeyPa
     store = place.open()
     for name in ("ann", "bea"):
         store.create(Place(name), wav(), "Hello there.")
-    free = voices.SPARE_BYTES + len(wav()) - 1
+    free = SPARE_BYTES + len(wav()) - 1
     usage = shutil.disk_usage(place.root)
     with monkeypatch.context() as patch:
         if bound == "number":
