@@ -116,19 +116,25 @@ def load_dit(
             f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
             f"the given vocabulary has {vocab_size}; give the vocab.txt that belongs to this checkpoint"
         )
-    embeds_guidance = sampler.guidance == "embedded"
-    if embeds_guidance != (GUIDANCE in entries):
-        has, guidance = ("does not have", "two-row") if embeds_guidance else ("has", "embedded")
-        raise CheckpointError(
-            f"{path}: a strength is embedded by {GUIDANCE}, which this checkpoint {has}: "
-            f"its family needs sampler: {{guidance: {guidance}}}"
-        )
-    with torch.device("meta"):
-        wanted = DiT(arch, vocab_size, mels, embeds_guidance=embeds_guidance)
-    weights = checked(path, entries, wanted)
+    embeds = check_guidance(path, entries, GUIDANCE, sampler)
+    weights = checked(path, entries, lambda: DiT(arch, vocab_size, mels, embeds_guidance=embeds))
     table = _exact_rotary(path, weights.entry(ROTARY).read(), rotary_frequencies(arch.dim_head))
     exact = {ROTARY: StoredTensor(tuple(table.shape), lambda: table)}
     return Weights({name: weights.entry(name) for name in weights} | exact, averaged=found.averaged)
+
+
+def check_guidance(path: Path, names: Collection[str], embedding: str, sampler: Sampler) -> bool:
+    """True if the checkpoint embeds a strength, by its tensor `embedding`. Raises CheckpointError if the
+    sampler is for the other kind.
+    """
+    embeds = sampler.guidance == "embedded"
+    if embeds != (embedding in names):
+        has, guidance = ("does not have", "two-row") if embeds else ("has", "embedded")
+        raise CheckpointError(
+            f"{path}: a strength is embedded by {embedding}, which this checkpoint {has}: "
+            f"its family needs sampler: {{guidance: {guidance}}}"
+        )
+    return embeds
 
 
 def read(path: Path, kind: WeightsKind = "raw") -> Weights:
@@ -239,12 +245,12 @@ def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Wei
         ) from error
     entries = {name: stored.entry(name) for name in stored if not name.startswith("feature_extractor.")}
     config = config or _vocos_config(path, stored)
-    with torch.device("meta"):
-        wanted = _vocos(config)
-    return config, checked(path, entries, wanted)
+    return config, checked(path, entries, lambda: _vocoder(config))
 
 
-def _vocos(config: VocosConfig) -> Vocos | Source:
+def _vocoder(config: VocosConfig | BigVGANConfig) -> nn.Module:
+    if isinstance(config, BigVGANConfig):
+        return BigVGAN(config)
     return Vocos(config) if config.head == "ISTFTHead" else Source(config)
 
 
@@ -268,29 +274,19 @@ def load_bigvgan(place: Path, kind: WeightsKind = "ema") -> tuple[BigVGANConfig,
     config = _config(beside, json.loads, BigVGANConfig.parse)
     path = vocoder_file(place, "bigvgan")
     entries = _folded(path, _vocoder_in(path, BIGVGAN, kind))
-    with torch.device("meta"):
-        wanted = BigVGAN(config)
+    wanted = _blank(lambda: _vocoder(config))
     for name, tensor in wanted.named_buffers():  # some files lack the filters, which are constants
         entries.setdefault(name, StoredTensor(tuple(tensor.shape), low_pass))
-    return config, checked(path, entries, wanted)
+    return config, checked(path, entries, lambda: wanted)
 
 
 def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
-    with torch.device("meta"):
-        model = DiT(arch, vocab_size, mels, embeds_guidance=GUIDANCE in weights)
-    return filled(model, weights)
+    return filled(lambda: DiT(arch, vocab_size, mels, embeds_guidance=GUIDANCE in weights), weights)
 
 
-def build_vocos(config: VocosConfig, weights: Mapping[str, Tensor]) -> Vocos | Source:
-    with torch.device("meta"):
-        model = _vocos(config)
-    return filled(model, weights)
-
-
-def build_bigvgan(config: BigVGANConfig, weights: Mapping[str, Tensor]) -> BigVGAN:
-    with torch.device("meta"):
-        model = BigVGAN(config)
-    return filled(model, weights)
+def build_vocoder(config: VocosConfig | BigVGANConfig, weights: Mapping[str, Tensor]) -> Any:
+    """A Vocos, Source or BigVGAN."""
+    return filled(lambda: _vocoder(config), weights)
 
 
 def save_official(
@@ -397,9 +393,9 @@ def _exact_rotary(path: Path, stored: Tensor, exact: Tensor) -> Tensor:
     return exact
 
 
-def checked(path: Path, entries: Mapping[str, StoredTensor], model: nn.Module) -> Weights:
-    """Entries in the model's order. Raises CheckpointError for other names or shapes."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+def checked(path: Path, entries: Mapping[str, StoredTensor], make: Callable[[], nn.Module]) -> Weights:
+    """Entries in the order of the model from `make`. Raises CheckpointError for other names or shapes."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in _blank(make).state_dict().items()}
     wrong = []
     if missing := [name for name in wanted if name not in entries]:
         wrong.append(f"{len(missing)} tensors are missing: {some(missing)}")
@@ -423,7 +419,15 @@ def checked(path: Path, entries: Mapping[str, StoredTensor], model: nn.Module) -
     return Weights({name: entries[name] for name in wanted})
 
 
-def filled(model: Any, weights: Mapping[str, Tensor]) -> Any:
+def _blank(make: Callable[[], nn.Module]) -> Any:
+    """A model that has shapes and no memory."""
+    with torch.device("meta"):
+        return make()
+
+
+def filled(make: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> Any:
+    """The model that `make` makes, with these weights."""
+    model = _blank(make)
     model.load_state_dict({name: weights[name] for name in weights}, strict=True, assign=True)
     return model.requires_grad_(False).eval()
 

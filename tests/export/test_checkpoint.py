@@ -222,7 +222,7 @@ def test_a_vocoder_is_read_from_its_folder_and_from_the_models_file(
     config, weights = load_vocos(folder)
     assert config == VOCOS
     assert_same(weights, wanted)
-    assert checkpoint.build_vocos(config, weights)(torch.randn(5, MELS)).shape == (4 * 16,)
+    assert checkpoint.build_vocoder(config, weights)(torch.randn(5, MELS)).shape == (4 * 16,)
     save_file(stored, folder / "model.safetensors")
     (folder / "pytorch_model.bin").unlink()
     path = tmp_path / "model.safetensors"

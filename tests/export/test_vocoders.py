@@ -16,7 +16,7 @@ from export.graphs import fourier, vocoders
 from export.model.bigvgan import BigVGAN, BigVGANConfig
 from export.model.redraw import redraw
 from export.model.vocos import VocosConfig
-from export.sources.checkpoint import build_vocos, load_vocos
+from export.sources.checkpoint import build_vocoder, load_vocos
 from tests.engine import lanes
 from tests.export.random_checkpoint import write_random_vocos
 from tests.harness import small
@@ -53,7 +53,7 @@ def test_vocos_samples_are_its_packages(vocos: tuple[VocosConfig, Path], loud: b
     torch.save(weights, folder / "pytorch_model.bin")
     theirs = upstream.vocos_module().Vocos.from_hparams(str(folder / "config.yaml")).eval()
     theirs.load_state_dict(weights, strict=True)
-    plain, record = build_vocos(*load_vocos(folder)), contract.Vocoder("vocos", config.padding)
+    plain, record = build_vocoder(*load_vocos(folder)), contract.Vocoder("vocos", config.padding)
     traced = vocoders.VocosGraph(weights, MelSpec("vocos"), record, torch.float32)
     for frames in (2, 3, 4, 5, 50, 151):
         given = log_mel(frames, small.MELS)
