@@ -12,7 +12,6 @@ is named FOLDER.before-TIME. The next restore clears what a killed one left.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import gzip
@@ -32,7 +31,7 @@ from pathlib import Path, PurePosixPath
 
 from appliance.box import dpkg, paths, platform
 from appliance.box.root import error_text
-from appliance.box.system import Box, add_box_options, open_box
+from appliance.box.system import Box, open_box, program_parser
 from appliance.durable import check_room, exchange, locked, replace_file, sha256, sync
 from appliance.errors import StorageError
 from appliance.fields import from_mapping, shown
@@ -407,12 +406,9 @@ def _version(box: Box) -> str:
 
 def main(name: str, description: str, act: Callable[..., None]) -> int:
     """Run `back_up` or `restore` as a command; returns its exit status."""
-    parser = argparse.ArgumentParser(
-        prog=name, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program_parser(name, description)
     parser.add_argument("file", type=Path, metavar="FILE.tar.gz")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
-    add_box_options(parser)
     options = parser.parse_args()
     try:
         act(open_box(options.sysroot, options.tools), options.file, print, dry_run=options.dry_run)

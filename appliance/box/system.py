@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from appliance.box import paths
-from appliance.box.root import Root, parse_int
+from appliance.box.root import Root, error_location, parse_int
 from appliance.box.tools import Tools
 
 PROPERTIES = (
@@ -50,6 +52,29 @@ class Box:
     @property
     def is_root(self) -> bool:
         return self.user() == 0
+
+
+def program_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+    """Parser of a program of the box, which has the box's options and the program's docstring as help."""
+    parser = argparse.ArgumentParser(
+        prog=name, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_box_options(parser)
+    return parser
+
+
+def run_program(name: str, main: Callable[[], int], *, fault: int = 1) -> NoReturn:
+    """Exit with the status of `main`: 130 after Ctrl-C, 1 if nobody reads its output, `fault` if it fails."""
+    try:
+        sys.exit(main())
+    except (KeyboardInterrupt, BrokenPipeError) as end:
+        # Python flushes stdout at exit, which would fail again on a closed pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(130 if isinstance(end, KeyboardInterrupt) else 1)
+    except Exception as error:
+        found = f"a fault in this program, at {error_location(error)}"
+        print(f"{name}: {found}: sudo f5-support-bundle", file=sys.stderr)
+        sys.exit(fault)
 
 
 def add_box_options(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import runpy
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -164,23 +163,6 @@ def test_what_nobody_foresaw_is_broken_and_no_warning(
     assert re.fullmatch(
         r"health: a fault in this program, at test_script.py:\d+: sudo f5-support-bundle\n", told
     )
-
-
-def test_watching_until_it_is_enough(jetson: Jetson) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-I", str(SCRIPT), "--watch", "0.1", "--json", "--only", "lfb"],
-        env={**os.environ, **jetson.environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdout is not None and process.stderr is not None
-        seen = [json.loads(process.stdout.readline()) for _ in range(2)]
-        process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=PATIENCE_S)
-    assert [document["level"] for document in seen] == ["PASS", "PASS"]
-    assert told == ""
 
 
 def test_colour_on_a_terminal(jetson: Jetson) -> None:
