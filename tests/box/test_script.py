@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from appliance.box import paths
-from appliance.box.checks import CHECKS
 from appliance.box.checks import health as health_run
+from appliance.box.checks.runner import BY_HARM, CHECKS
 from tests.fakes.jetson.board import Jetson
 from tests.harness.boxes import answering, process, quick, run_script, well
 from tests.harness.daemons import BUNDLE, ROOT, Shared, free_port, write_config
@@ -84,7 +84,7 @@ def test_some_checks(jetson: Jetson) -> None:
     assert ran.returncode == 0
     wrong = health(jetson, "--only", "clocks,weather")
     assert wrong.returncode == 2
-    assert "no check is called weather; there are platform" in wrong.stderr
+    assert "no check is called weather; there are daemon" in wrong.stderr
 
 
 def test_only_what_is_wrong_and_what_hurts_first(jetson: Jetson) -> None:
@@ -102,7 +102,7 @@ def test_only_what_is_wrong_and_what_hurts_first(jetson: Jetson) -> None:
 
 
 def test_the_page_is_in_the_order_of_what_hurts() -> None:
-    order = health_run.BY_HARM
+    order = BY_HARM
     assert set(health_run.NAMES) <= set(order) and len(set(order)) == len(order)
     rows = re.findall(
         r"^\| (?:WARN or FAIL|FAIL or WARN|WARN|FAIL) ([a-z0-9_]+(?:, [a-z0-9_]+)*)[ ,]", PAGE, re.MULTILINE
