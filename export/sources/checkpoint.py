@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import yaml
@@ -37,8 +36,6 @@ from export.sources.header import CheckpointError as CheckpointError
 from export.sources.header import WeightsKind as WeightsKind
 from export.sources.stored import StoredTensor
 from export.sources.stored import Weights as Weights
-
-Format = Literal["safetensors", "pt", "pruned_pt"]
 
 EMBEDDING = "text_embed.text_embed.weight"
 ROTARY = "rotary_embed.inv_freq"
@@ -287,83 +284,6 @@ def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: 
 def build_vocoder(config: VocosConfig | BigVGANConfig, weights: Mapping[str, Tensor]) -> Any:
     """A Vocos, Source or BigVGAN."""
     return filled(lambda: _vocoder(config), weights)
-
-
-def save_official(
-    state: Mapping[str, Tensor],
-    path: Path,
-    format: Format = "safetensors",
-    *,
-    raw: Mapping[str, Tensor] | None = None,
-    dtype: torch.dtype | None = None,
-) -> None:
-    """Write averaged weights under the names of `export.model.dit` in upstream's layouts.
-
-    They are stored as `dtype` (None: unchanged); a full `pt` has the unaveraged `raw` and an optimiser too.
-    """
-
-    def stored(tensor: Tensor) -> Tensor:
-        return (tensor if dtype is None else tensor.to(dtype)).contiguous()
-
-    counters = {"initted": torch.tensor(True), "step": torch.tensor(1)}
-    if format == "safetensors":
-        shapes = {
-            f"ema_model.transformer.{name}": state.entry(name).shape
-            if isinstance(state, Weights)
-            else tuple(state[name].shape)
-            for name in state
-        }
-        write_safetensors(path, shapes, lambda key: stored(state[key.split(".", 2)[2]]), dtype, counters)
-        return
-    averaged = {f"ema_model.transformer.{name}": stored(tensor) for name, tensor in state.items()}
-    whole: dict[str, Any] = {"ema_model_state_dict": {**averaged, **counters}}
-    if format == "pt":
-        current = {f"transformer.{name}": stored(tensor) for name, tensor in (raw or state).items()}
-        whole |= {
-            "model_state_dict": current,
-            "optimizer_state_dict": {"state": {}, "param_groups": []},
-            "scheduler_state_dict": {"last_epoch": 1},
-            "update": 1,
-        }
-    torch.save(whole, path)
-
-
-_SAFETENSORS_TYPES = {torch.float32: ("F32", 4), torch.float16: ("F16", 2), torch.bfloat16: ("BF16", 2)}
-_SCALARS = {torch.bool: "BOOL", torch.int64: "I64"}
-
-
-def write_safetensors(
-    path: Path,
-    shapes: Mapping[str, tuple[int, ...]],
-    tensor: Callable[[str], Tensor],
-    dtype: torch.dtype | None = None,
-    scalars: Mapping[str, Tensor] | None = None,
-) -> None:
-    """Write a safetensors file of `dtype` (None: float32), with one tensor in memory at a time."""
-    kind, width = _SAFETENSORS_TYPES[dtype or torch.float32]
-    header: dict[str, Any] = {}
-    at = 0
-    for name, shape in shapes.items():
-        end = at + width * int(torch.Size(shape).numel())
-        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, end]}
-        at = end
-    for name, value in (scalars or {}).items():
-        end = at + value.element_size()
-        header[name] = {"dtype": _SCALARS[value.dtype], "shape": [], "data_offsets": [at, end]}
-        at = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # aligns the data
-    with path.open("wb") as stream:
-        stream.write(struct.pack("<Q", len(text)) + text)
-        for name in shapes:
-            stream.write(_bytes(tensor(name)))
-        for value in (scalars or {}).values():
-            stream.write(_bytes(value))
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    flat: Any = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return memoryview(flat)
 
 
 def _folded(path: Path, stored: Weights) -> dict[str, StoredTensor]:
