@@ -19,7 +19,7 @@ from appliance.box.clocks.modes import MODE_LETTERS, MODE_NAME
 from appliance.contract.limits import MAX_GAIN_DB, MAX_GUIDANCE, MAX_NFE
 from appliance.contract.yaml_text import parse_yaml
 from appliance.errors import ConfigError
-from appliance.fields import AtLeast, Between, Ranged, check_path, from_mapping, shown
+from appliance.fields import AtLeast, Between, Count, Ranged, check_path, from_mapping, shown
 
 if TYPE_CHECKING:
     from appliance.contract.sampler import Sampler
@@ -32,7 +32,6 @@ LOOPBACK_WYOMING = "127.0.0.1:10200"
 MIB = 1 << 20
 LEAST_PIECE_S = 15.0
 """Seconds: the longest reference and some speech after it."""
-Count = Annotated[int, AtLeast(1)]
 Target = Annotated[float, Between(0.0, 60.0)]
 Hour = Annotated[float, Between(0.0, 3_600.0)]
 """Seconds."""

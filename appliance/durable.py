@@ -22,6 +22,8 @@ AT_FDCWD = -100
 RENAME_EXCHANGE = 2
 """Constants of <fcntl.h> and <linux/fs.h>."""
 BLOCK_BYTES = 1 << 20
+SPARE_BYTES = 64 << 20
+"""Bytes of a disk that stay free for others."""
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -82,6 +84,21 @@ def exchange(one: Path, other: Path) -> None:
     if libc.renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), str(one))
+
+
+def free_bytes(folder: Path) -> int:
+    """Free bytes of the disk that holds the folder, or will."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
+
+
+def check_room(folder: Path, needed_bytes: int, what: object) -> None:
+    """Raise StorageError about `what` unless so much, and SPARE_BYTES more, is free on the folder's disk."""
+    if needed_bytes + SPARE_BYTES > (free := free_bytes(folder)):
+        raise StorageError(
+            f"{what}: {needed_bytes / 1e6:,.1f} MB are to be written and {SPARE_BYTES / 1e6:.0f} MB stay "
+            f"free, {free / 1e6:,.1f} MB are left on the disk"
+        )
 
 
 def version_of(path: Path) -> tuple[int, int, int] | None:

@@ -60,6 +60,9 @@ class Between:
             raise ValueError(f"{name}: must be between {self.least} and {self.most}, not {shown(value)}")
 
 
+Count = Annotated[int, AtLeast(1)]
+
+
 class Ranged:
     """Base of a dataclass that checks the ranges in its annotations when it is made; None is in every range.
 

@@ -119,12 +119,8 @@ class Loaded:
         return self.declaration.build(self.weights(), self.given)
 
     def reference_vocoder(self) -> nn.Module:
-        return vocoders.scaled(self._reference_vocoder(), self.mel.scale)
-
-    def _reference_vocoder(self) -> nn.Module:
-        if isinstance(self.vocoder_config, VocosConfig):
-            return checkpoint.build_vocos(self.vocoder_config, self.vocoder)
-        return checkpoint.build_bigvgan(self.vocoder_config, self.vocoder)
+        decode = checkpoint.build_vocoder(self.vocoder_config, self.vocoder)
+        return vocoders.scaled(decode, self.mel.scale)
 
 
 LOADERS: dict[Kind, Callable[[Path, WeightsKind], Any]] = {
@@ -401,7 +397,7 @@ class BundleWriter:
         if isinstance(config, VocosConfig):
             kind = vocoders.VocosGraph if config.head == "ISTFTHead" else vocoders.SourceFilter
             return kind(weights, self.loaded.mel, self.loaded.record, self.compute)
-        return vocoders.BigVGANGraph(checkpoint.build_bigvgan(config, weights), self.compute)
+        return vocoders.BigVGANGraph(checkpoint.build_vocoder(config, weights), self.compute)
 
     def _write_steps(self, files: dict[str, str]) -> Variants:
         files = {**files, "update": self._trace("update", Update)}

@@ -21,7 +21,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,7 +29,7 @@ import numpy as np
 import soundfile
 import yaml
 
-from appliance.bench.machine import memory_mb, processor
+from appliance.bench.machine import memory_mb, processor, versions
 from appliance.box.support.redact import replacing
 from appliance.client import CallFailed, Client, Reply
 from appliance.contract import bundle as contract
@@ -125,7 +124,7 @@ class Record:
         """Failed stages and broken bounds."""
         self.content: dict[str, Any] = {
             **{"format": 2, "name": visit.name, "date": str(datetime.date.today())},
-            **{"asked": list(visit.options), "machine": machine(), "versions": versions()},
+            **{"asked": list(visit.options), "machine": machine(), "versions": versions(PACKAGES.split())},
             **{"stages": {}, "findings": self.findings},
         }
 
@@ -286,14 +285,6 @@ def judged(lines: Sequence[dict[str, Any]], out: Path) -> dict[str, Any]:
         line |= {"wrong": found.wrong, "words": found.words}
     wrong, words = (sum(line[key] for line in said) for key in ("wrong", "words"))
     return {"wrong": wrong, "words": words, "judge": "moonshine tiny-en"}
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in PACKAGES.split():
-        with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
 
 
 def machine() -> dict[str, Any]:

@@ -107,48 +107,36 @@ def row_of(name: str) -> Known:
     raise FetchError(f"{name}: no such weights; {there}")
 
 
-def fetch(
-    name: str,
-    out: Path,
-    *,
-    endpoint: str | None = None,
-    say: Callable[[str], None] = print,
-    progress: bool = True,
-) -> Fetched:
+def fetch(name: str, out: Path, *, endpoint: str | None = None) -> Fetched:
     """Download a row's checkpoint, vocabulary and vocoder into folders under `out`.
 
-    Files with the right hash are kept, partial ones resumed. Licences go to `say` before anything is loaded,
-    and to `licence.yaml`, with the hashes: a later download that differs is refused. Raises FetchError.
+    Files with the right hash are kept, partial ones resumed. Licences are printed before anything is loaded,
+    and go to `licence.yaml`, with the hashes: a later download that differs is refused. Raises FetchError.
     """
     row = row_of(name)
     vocoder = None if row.own_vocoder else VOCODERS[row.vocoder]
     spoken = [terms(row)] + ([VOCODER_TERMS[vocoder.repository]] if vocoder else [])
     for one in spoken:
         note = f" ({one.note})" if one.note else ""
-        say(f"{one.source.removeprefix(f'{HUB}/')}: {one.licence}{note}, {one.source}")
+        print(f"{one.source.removeprefix(f'{HUB}/')}: {one.licence}{note}, {one.source}")
     if row.unverified:
-        say(f"not verified here: {row.unverified}")
+        print(f"not verified here: {row.unverified}")
     folder = out / row.name
     vocab = (row.vocab_repository or row.repository, row.vocab)
     files = [(row.repository, row.checkpoint), vocab]
     files += [(row.repository, row.config)] if row.config else []
-    paths = _fetch_all(files, folder, terms(row), endpoint, say, progress)
+    paths = _fetch_all(files, folder, terms(row), endpoint)
     place = paths[0]
     if vocoder:
         voice = [(vocoder.repository, file) for file in vocoder.files]
         place = out / vocoder.folder
-        _fetch_all(voice, place, VOCODER_TERMS[vocoder.repository], endpoint, say, progress)
+        _fetch_all(voice, place, VOCODER_TERMS[vocoder.repository], endpoint)
     config = paths[2] if row.config else None
     return Fetched(row, paths[0], paths[1], config, place, licence(paths[0], place))
 
 
 def _fetch_all(
-    files: Sequence[tuple[str, str]],
-    folder: Path,
-    about: LicenceTerms,
-    endpoint: str | None,
-    say: Callable[[str], None],
-    progress: bool,
+    files: Sequence[tuple[str, str]], folder: Path, about: LicenceTerms, endpoint: str | None
 ) -> list[Path]:
     """Fetch (repository, file)s, of which the first repository's commit is recorded."""
     before = read_record(folder)
@@ -158,10 +146,10 @@ def _fetch_all(
     commits = []
     for repository, name in files:
         path = folder / Path(name).name
-        say(f"{repository}/{name} → {path}")
+        print(f"{repository}/{name} → {path}")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            commit, digest = _fetch_file(repository, name, path, endpoint, progress, first.get(path.name))
+            commit, digest = _fetch_file(repository, name, path, endpoint, first.get(path.name))
         except OSError as error:
             reason = error.strerror or _reason(error)
             advice = "; make room and run it again to continue" if _out_of_space(error) else ""
@@ -177,7 +165,7 @@ def _fetch_all(
 
 
 def _fetch_file(
-    repository: str, name: str, path: Path, endpoint: str | None, progress: bool, first: str | None
+    repository: str, name: str, path: Path, endpoint: str | None, first: str | None
 ) -> tuple[str, str]:
     """Commit and sha256 of the file, which must be `first` where that is not None."""
     what = f"{repository}/{name}"
@@ -193,9 +181,7 @@ def _fetch_file(
         raise FetchError(
             f"{what}: needs {_mib(remote.size - have)} more, {path.parent} has {_mib(free)} free"
         )
-    with tqdm(
-        total=remote.size, unit="B", unit_scale=True, unit_divisor=1024, desc=path.name, disable=not progress
-    ) as bar:
+    with tqdm(total=remote.size, unit="B", unit_scale=True, unit_divisor=1024, desc=path.name) as bar:
         _fill(part, remote, bar, what, lambda: _ask(repository, name, endpoint))
     if _differs(part, remote.etag):
         part.unlink()

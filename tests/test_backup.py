@@ -22,7 +22,8 @@ from appliance.box import backup
 from appliance.box.backup import LISTING, BackupFailure
 from appliance.box.root import Root
 from appliance.box.system import Box
-from appliance.durable import locked
+from appliance.durable import SPARE_BYTES, locked
+from appliance.errors import StorageError
 from appliance.voices.records import Place
 from appliance.voices.store import VoiceStore
 from tests.harness.daemons import ROOT, finished, reference_wav, store_in
@@ -297,8 +298,8 @@ def test_a_restore_that_cannot_finish_changes_nothing(
     before, copied = tree(tmp_path / "new"), itertools.count()
     usage = backup.shutil.disk_usage(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(backup.shutil, "disk_usage", lambda path: usage._replace(free=backup.SPARE_BYTES))
-        with pytest.raises(BackupFailure, match="MB are left on the disk"):
+        patch.setattr(backup.shutil, "disk_usage", lambda path: usage._replace(free=SPARE_BYTES))
+        with pytest.raises(StorageError, match="MB are left on the disk"):
             backup.restore(here, file, print)
     chown = os.chown
 

@@ -96,7 +96,7 @@ class Compressor:
         """A file of all (samples,), with its length where the format has one."""
         self._file.write(samples)
         self._file.close()
-        return self._head + bytes(self._sink.written)
+        return self._head + self._sink.getvalue()
 
 
 def alaw(samples: bytes) -> bytes:
@@ -106,32 +106,14 @@ def alaw(samples: bytes) -> bytes:
     return buffer.getvalue()
 
 
-class _Sink:
+class _Sink(io.BytesIO):
     """File object for libsndfile, which seeks back to the header when it closes."""
 
-    def __init__(self) -> None:
-        self.written = bytearray()
-        self._position = self._taken = 0
-
-    def write(self, data: bytes) -> int:
-        end = self._position + len(data)
-        self.written[self._position : end] = data
-        self._position = end
-        return len(data)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._position = offset + (0, self._position, len(self.written))[whence]
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, count: int) -> bytes:
-        data = bytes(self.written[self._position : self._position + count])
-        self._position += len(data)
-        return data
+    _taken = 0
 
     def take(self) -> bytes:
-        data = bytes(self.written[self._taken :])
-        self._taken = len(self.written)
+        """Bytes since the last call."""
+        with self.getbuffer() as written:
+            data = bytes(written[self._taken :])
+        self._taken += len(data)
         return data

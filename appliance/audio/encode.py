@@ -62,17 +62,20 @@ class Encoder:
     """A WAV's header precedes the first samples."""
 
     def __init__(self, encoding: Encoding, rate_hz: int, mark: str = MARK) -> None:
+        self.rate_hz, self.compresses = rate_hz, encoding in compress.FORMATS
         self._head = wav_header(rate_hz, mark=mark) if encoding is Encoding.WAV else b""
-        self._compressor = (
-            compress.Compressor(encoding, rate_hz, mark) if encoding in compress.FORMATS else None
-        )
+        self._compressor = compress.Compressor(encoding, rate_hz, mark) if self.compresses else None
 
     def push(self, samples: NDArray[np.float32], *, last: bool = False) -> bytes:
         """Encode the next (samples,); with `last` all that is left."""
+        return self.push_pcm16(_int16(samples), last=last)
+
+    def push_pcm16(self, samples: NDArray[np.int16], *, last: bool = False) -> bytes:
+        """Encode as `push`."""
         if self._compressor is not None:
-            return self._compressor.push(_int16(samples), last=last)
+            return self._compressor.push(samples, last=last)
         head, self._head = self._head, b""
-        return head + pcm16(samples)
+        return head + samples.tobytes()
 
 
 def encode(samples: NDArray[np.float32], encoding: Encoding, rate_hz: int, mark: str = MARK) -> bytes:

@@ -22,7 +22,7 @@ from typing import Any
 from appliance import config as configuration
 from appliance.bench import history, page
 from appliance.bench.machine import Neighbours, describe, listener
-from appliance.box.checks import Finding, Level, document, exit_code, skipped
+from appliance.box.checks.finding import Finding, Level, document, exit_code, skipped
 from appliance.box.checks.heat import WARM_C
 from appliance.box.checks.speed import FAIL_AT, MEASURE, WARN_AT
 from appliance.box.show.findings import table

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform as python_platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -30,12 +31,6 @@ def describe(box: Box) -> dict[str, Any]:
     machine = platform.identify(box.root)
     reading = take_reading(box)
     clocks = read(box)
-    versions = {"python": python_platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return {
         "processor": processor(box.root.text("/proc/cpuinfo") or ""),
         "cores": os.cpu_count(),
@@ -45,8 +40,17 @@ def describe(box: Box) -> dict[str, Any]:
         "clocks": clocks.state if machine.is_jetson else "",
         "loose": list(reading.faults) if machine.is_jetson else [],
         "junction_c": sensors.junction(box.root),
-        "versions": versions,
+        "versions": versions(PACKAGES),
     }
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Of Python and of those packages that are installed."""
+    found = {"python": python_platform.python_version()}
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
 
 
 def processor(cpuinfo: str) -> str:

@@ -12,7 +12,6 @@ is named FOLDER.before-TIME. The next restore clears what a killed one left.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import gzip
@@ -32,8 +31,9 @@ from pathlib import Path, PurePosixPath
 
 from appliance.box import dpkg, paths, platform
 from appliance.box.root import error_text
-from appliance.box.system import Box, add_box_options, open_box
-from appliance.durable import exchange, locked, replace_file, sha256, sync
+from appliance.box.system import Box, open_box, program_parser
+from appliance.durable import check_room, exchange, locked, replace_file, sha256, sync
+from appliance.errors import StorageError
 from appliance.fields import from_mapping, shown
 
 FORMAT = 1
@@ -49,8 +49,6 @@ OWNERS = {"configuration": "root", "voices": "f5-appliance", "baseline": "root",
 """Owner where that of the backup is not known here."""
 BASELINE = "baseline"
 LISTING_BYTES = 16 << 20
-SPARE_BYTES = 64 << 20
-"""Space that a restore leaves free on the disk."""
 BLOCK_BYTES = 1 << 20
 DAMAGED = (
     *(tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile),
@@ -276,7 +274,7 @@ def _parse(file: Path, text: bytes) -> Backup:
 
 
 def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
-    """The replaced folders are kept. Raises Failure, OSError."""
+    """The replaced folders are kept. Raises BackupFailure, StorageError, OSError."""
     backup = read(file)
     parts, module = list(backup.parts), platform.identify(box.root).module
     if BASELINE in parts and backup.module != module:
@@ -288,11 +286,7 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
         say(f"made by f5-appliance {backup.version}, here is {here or 'none'}: appliance check --only config")
     places = {part: _place(box, PARTS[part]) for part in parts}
     for part, place in places.items():
-        free = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
-        if (needed := sum(entry.size for entry in backup.of(part)) + SPARE_BYTES) > free:
-            raise BackupFailure(
-                f"{place}: needs {needed / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are left on the disk"
-            )
+        check_room(place, sum(entry.size for entry in backup.of(part)), place)
     backup.describe(say)
     if dry_run:
         for place in places.values():
@@ -412,17 +406,14 @@ def _version(box: Box) -> str:
 
 def main(name: str, description: str, act: Callable[..., None]) -> int:
     """Run `back_up` or `restore` as a command; returns its exit status."""
-    parser = argparse.ArgumentParser(
-        prog=name, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program_parser(name, description)
     parser.add_argument("file", type=Path, metavar="FILE.tar.gz")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
-    add_box_options(parser)
     options = parser.parse_args()
     try:
         act(open_box(options.sysroot, options.tools), options.file, print, dry_run=options.dry_run)
         return 0
-    except BackupFailure as error:
+    except (BackupFailure, StorageError) as error:
         print(f"{name}: {error}", file=sys.stderr)
     except OSError as error:
         sudo = ": run it with sudo" if isinstance(error, PermissionError) else ""

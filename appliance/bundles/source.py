@@ -14,12 +14,11 @@ from typing import IO
 
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import MANIFEST
+from appliance.durable import check_room
 from appliance.errors import BundleError, StorageError
 from appliance.fields import shown
 
 ARCHIVES = ".tar, .tar.gz, .tar.bz2 or .tar.xz"
-SPARE_BYTES = 64 << 20
-"""Left free on the disk."""
 MAX_MEMBERS = 1_000
 BLOCK_BYTES = 1 << 20
 DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError, OSError)
@@ -38,7 +37,7 @@ def _copy_folder(source: Path, new: Path) -> None:
     names = (*manifest.files, MANIFEST)
     if missing := [name for name in names if not (source / name).is_file()]:
         raise BundleError(f"{source / missing[0]}: missing, or no file; copy the bundle again")
-    _check_room(new.parent, sum((source / name).stat().st_size for name in names))
+    check_room(new.parent, sum((source / name).stat().st_size for name in names), source)
     for name in names:
         with (source / name).open("rb") as stream:
             _write(stream, new / name)
@@ -46,8 +45,7 @@ def _copy_folder(source: Path, new: Path) -> None:
 
 def _unpack(archive: Path, new: Path) -> None:
     with _archive_errors(archive), tarfile.open(archive, "r:*") as tar:
-        files = _checked_files(archive, tar, shutil.disk_usage(new.parent).free)
-        _check_room(new.parent, sum(member.size for member in files.values()))
+        files = _checked_files(archive, tar, new.parent)
         top = _bundle_folder(archive, files)
         for path, member in files.items():
             stream = tar.extractfile(member)
@@ -71,12 +69,10 @@ def _archive_errors(archive: Path) -> Iterator[None]:
         ) from error
 
 
-def _checked_files(
-    archive: Path, tar: tarfile.TarFile, free_bytes: int
-) -> dict[PurePosixPath, tarfile.TarInfo]:
+def _checked_files(archive: Path, tar: tarfile.TarFile, folder: Path) -> dict[PurePosixPath, tarfile.TarInfo]:
     """Regular files by path. Raises BundleError for links, devices and paths out of the archive.
 
-    Raises StorageError as soon as they exceed `free_bytes`.
+    Raises StorageError as soon as they exceed the room at `folder`.
     """
     files: dict[PurePosixPath, tarfile.TarInfo] = {}
     size = 0
@@ -95,8 +91,7 @@ def _checked_files(
                 raise BundleError(f"{archive}: names {shown(member.name)} twice")
             files[path] = member
             size += member.size
-            if size > free_bytes:
-                raise _no_room(archive, free_bytes, size)
+            check_room(folder, size, archive)
     return files
 
 
@@ -121,16 +116,3 @@ def _write(stream: IO[bytes], path: Path) -> None:
         os.fchmod(out.fileno(), 0o644)
         out.flush()
         os.fsync(out.fileno())
-
-
-def _check_room(folder: Path, needed_bytes: int) -> None:
-    free_bytes = shutil.disk_usage(folder).free
-    if needed_bytes + SPARE_BYTES > free_bytes:
-        raise _no_room(folder, free_bytes, needed_bytes)
-
-
-def _no_room(path: Path, free_bytes: int, needed_bytes: int) -> StorageError:
-    return StorageError(
-        f"{path}: the bundle takes {needed_bytes / 1e6:,.0f} MB and {SPARE_BYTES / 1e6:,.0f} MB stay free, "
-        f"{free_bytes / 1e6:,.0f} MB are left on the disk"
-    )

@@ -19,8 +19,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
-from appliance.box import checks, dpkg, platform
-from appliance.box.checks import Finding, Level, readiness
+from appliance.box import dpkg, platform
+from appliance.box.checks import readiness, runner
+from appliance.box.checks.finding import Finding, Level, document, exit_code, passed, skipped
 from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.box.show.findings import table, wants_colour
 from appliance.box.system import Box, open_box
@@ -66,17 +67,17 @@ def run(options: argparse.Namespace) -> int:
     inspection = Inspection(options, os.environ)
     findings = [*_box_findings(inspection.box, only), *_application_findings(inspection, only)]
     if options.json:
-        print(json.dumps(checks.document(findings)))
+        print(json.dumps(document(findings)))
     else:
         print(table(findings, colour=wants_colour(sys.stdout.isatty(), os.environ)))
-    return checks.exit_code(findings)
+    return exit_code(findings)
 
 
 def _box_findings(box: Box, only: set[str]) -> Iterator[Finding]:
     application = set(CHECKS) if only else set(CHECKS) - set(ON_DEMAND)
-    selected = (only or set(checks.CHECKS)) & set(checks.CHECKS) - application
+    selected = (only or set(runner.CHECKS)) & set(runner.CHECKS) - application
     if selected:
-        yield from checks.run_checks(box, only=selected)
+        yield from runner.run_checks(box, only=selected)
 
 
 def _application_findings(inspection: Inspection, only: set[str]) -> list[Finding]:
@@ -158,14 +159,12 @@ def _compare_power_mode(path: Path) -> None:
 def _run_check(name: str, check: Callable[[Inspection], Finding], inspection: Inspection) -> Finding:
     try:
         return check(inspection)
-    except CheckFailed as error:
-        return Finding(name, Level.FAIL, str(error), LIMITS.get(name, ""), REMEDIES.get(name, ""))
-    except ApplianceError as error:
+    except (CheckFailed, ApplianceError) as error:
         if _is_forbidden(error):
             return Finding(name, Level.SKIP, NEEDS_ROOT)
         return Finding(name, Level.FAIL, str(error), LIMITS.get(name, ""), REMEDIES.get(name, ""))
     except Exception as error:
-        return checks.crashed(name, error)
+        return runner.crashed(name, error)
 
 
 def _is_forbidden(error: BaseException | None) -> bool:
@@ -220,7 +219,7 @@ def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
         except PhonesMissing as error:
             limit = f"espeak-ng, through which the bundle reads {what}"
             return Finding("bundle", Level.FAIL, str(error), limit, phones.REMEDY, figures)
-    return checks.passed("bundle", summary, LIMITS["bundle"], figures)
+    return passed("bundle", summary, LIMITS["bundle"], figures)
 
 
 def _voices(inspection: Inspection) -> Finding:
@@ -229,7 +228,7 @@ def _voices(inspection: Inspection) -> Finding:
     try:
         read = bundle.read(inspection.config.bundle.path, verify=False)
     except BundleError as error:
-        return checks.skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
+        return skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
     store = open_store(inspection.config.voices, read)
     problems, count = store.check(), len(store.names())
     figures = {"voices": count, "unusable": len(problems)}
@@ -244,7 +243,7 @@ def _voices(inspection: Inspection) -> Finding:
         return Finding(
             "voices", Level.WARN, value, LIMITS["voices"], remedy, figures | {"misread": len(misread)}
         )
-    return checks.passed("voices", f"{count} readable", LIMITS["voices"], figures)
+    return passed("voices", f"{count} readable", LIMITS["voices"], figures)
 
 
 def _daemon(inspection: Inspection) -> Finding:
@@ -258,20 +257,20 @@ def _daemon(inspection: Inspection) -> Finding:
     if inspection.is_jetson and told.on_cpu:
         value += f" on {told.on_cpu}"
         return Finding("daemon", Level.FAIL, value, readiness.ON_ITS_GPU, readiness.GPU_REMEDY)
-    return checks.passed("daemon", value)
+    return passed("daemon", value)
 
 
 def _synthesis(inspection: Inspection) -> Finding:
     if inspection.serving != "SERVING":
-        return checks.skipped("synthesis", "the daemon is not serving")
+        return skipped("synthesis", "the daemon is not serving")
     with Client(inspection.address) as client:
         voice = next(client.voices(), None)
         if voice is None:
-            return checks.skipped("synthesis", NO_VOICE)
+            return skipped("synthesis", NO_VOICE)
         queue = client.queue()
         active = (u for u in queue.utterances if u.state != UtteranceState.HELD)
         if busy := sum(utterance.channel not in queue.paused for utterance in active):
-            return checks.skipped("synthesis", f"not disturbed: it speaks, {busy} waiting or heard now")
+            return skipped("synthesis", f"not disturbed: it speaks, {busy} waiting or heard now")
         try:
             reply = speak_anew(client, SENTENCE, voice.name, SPEAK_S)
         except CallFailed as error:
@@ -293,7 +292,7 @@ def _synthesis(inspection: Inspection) -> Finding:
         )
     others = (f"{name} passed over: {why}" for name, why in figures["passed_over"].items())
     value = "; ".join((f"{spoken} {reply.header.backend}", *others))
-    return checks.passed("synthesis", value, LIMITS["synthesis"], figures)
+    return passed("synthesis", value, LIMITS["synthesis"], figures)
 
 
 def _precision(inspection: Inspection) -> Finding:
@@ -306,13 +305,13 @@ def _precision(inspection: Inspection) -> Finding:
     from appliance.voices.store import open_store
 
     config = inspection.config
-    is_exact = checks.skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
+    is_exact = skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
     if config.engine.backend == EXACT_BACKEND:
         return is_exact
     read = bundle.read(config.bundle.path).up_to(config.engine.longest_s)
     store = open_store(config.voices, read)
     if not (names := store.names()):
-        return checks.skipped("precision", NO_VOICE)
+        return skipped("precision", NO_VOICE)
     vocabulary = read.vocabulary()
     make = maker(vocabulary.tokenizer, vocabulary.voice)
     planner = Planner(read.manifest, vocabulary, store.reference, make)
@@ -333,15 +332,15 @@ def _precision(inspection: Inspection) -> Finding:
         exact.shutdown()
     if share > gate.ALLOWED_SHARE:
         return Finding("precision", Level.FAIL, value, LIMITS["precision"], REMEDIES["precision"], figures)
-    return checks.passed("precision", value, LIMITS["precision"], figures)
+    return passed("precision", value, LIMITS["precision"], figures)
 
 
 def _engines(inspection: Inspection) -> Finding:
     engine = inspection.config.engine
     if engine.backend not in ("auto", "tensorrt"):
-        return checks.skipped("engines", f"engine.backend is {engine.backend}, which builds none")
+        return skipped("engines", f"engine.backend is {engine.backend}, which builds none")
     if engine.backend == "auto" and importlib.util.find_spec("tensorrt") is None:
-        return checks.skipped("engines", "TensorRT is not installed")
+        return skipped("engines", "TensorRT is not installed")
     return _of_each_bundle(inspection, partial(_check_engines, engine.cache))
 
 
@@ -370,7 +369,7 @@ def _check_engines(cache: Path, read: Bundle) -> Finding:
         return Finding("engines", Level.WARN, value, limit, remedy, figures)
     if record.attentions:
         value += f", fused attentions: {', '.join(f'{g} {n}' for g, n in record.attentions.items())}"
-    return checks.passed("engines", value, limit, figures)
+    return passed("engines", value, limit, figures)
 
 
 CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
@@ -384,7 +383,7 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
 }
 ON_DEMAND = ("precision",)
 """Run only when named: they compute for seconds to minutes."""
-NAMES = tuple(dict.fromkeys((*checks.CHECKS, *CHECKS)))
+NAMES = tuple(dict.fromkeys((*runner.CHECKS, *CHECKS)))
 LIMITS = {
     "bundle": "every file as the manifest says",
     "voices": "every stored voice can be used",

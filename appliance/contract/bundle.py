@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from appliance.contract.tokens import ESPEAK_VOICE, Tokenizer, Vocabulary, read_
 from appliance.contract.yaml_text import parse_yaml
 from appliance.durable import sha256
 from appliance.errors import BundleError
-from appliance.fields import AtLeast, Ranged, from_mapping, shown, to_plain
+from appliance.fields import AtLeast, Between, Count, Ranged, from_mapping, shown, to_plain
 
 FORMAT = "1.8"
 OLDEST = "1.1"
@@ -53,7 +52,6 @@ Encoded = Literal["frames", "tokens"]
 Conditioning = Literal["f5", "zipvoice"]
 """Makers whose rules prepare a reference: `voices/rules.py`."""
 Duration = Literal["script", "bytes", "tokens"]
-Count = Annotated[int, AtLeast(1)]
 
 
 @dataclass(frozen=True)
@@ -103,29 +101,17 @@ class Vocoder:
 
 
 @dataclass(frozen=True)
-class Defaults:
+class Defaults(Ranged):
     """Sampling settings that belong to the weights; NFE is the configuration's."""
 
-    guidance: float = 2.0
-    sway: float = -1.0
+    guidance: Annotated[float, Between(0.0, MAX_GUIDANCE)] = 2.0
+    sway: Annotated[float, Between(-1e9, 1e9)] = -1.0
     grid: Literal["epss", "uniform", "shift"] = "epss"
-    shift: float = 1.0
+    shift: Annotated[float, Between(1e-9, 1.0)] = 1.0
     """Parameter of the grid `shift`."""
-    target_rms: float = 0.1
-    cross_fade_s: float = 0.15
+    target_rms: Annotated[float, Between(1e-9, 1.0)] = 0.1
+    cross_fade_s: Annotated[float, Between(0.0, 5.0)] = 0.15
     sampling: Sampling = "exact"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.guidance <= MAX_GUIDANCE:
-            raise ValueError(f"guidance: must be 0 to {MAX_GUIDANCE:g}, not {self.guidance}")
-        if not math.isfinite(self.sway):
-            raise ValueError(f"sway: must be finite, not {self.sway}")
-        if not 0 < self.shift <= 1:
-            raise ValueError(f"shift: must be above 0 and at most 1, not {self.shift}")
-        if not 0 < self.target_rms <= 1:
-            raise ValueError(f"target_rms: must be above 0 and at most 1, not {self.target_rms}")
-        if not 0 <= self.cross_fade_s <= 5:
-            raise ValueError(f"cross_fade_s: must be 0 to 5, not {self.cross_fade_s}")
 
     def times(self, nfe: int) -> NDArray[np.float64]:
         """(nfe + 1,) times. Raises ValueError."""
@@ -280,35 +266,23 @@ def dimensions(
     sampler: Sampler = UPSTREAM,
     encodes: Encoded = "frames",
 ) -> graphs.Dimensions:
-    compute: Literal["float32", "float16"] = "float16" if precision in ("fp16", "int8-qdq") else "float32"
-    conditions, embeds = len(sampler.conditions), sampler.guidance == "embedded"
+    of_all = graphs.Dimensions(
+        dim=arch.dim,
+        depth=0,
+        mels=mels,
+        inner=0,
+        compute="float16" if precision in ("fp16", "int8-qdq") else "float32",
+        conditions=len(sampler.conditions),
+        embeds_guidance=sampler.guidance == "embedded",
+    )
     if isinstance(arch, Shapes):
-        return graphs.Dimensions(
-            dim=arch.dim,
-            depth=0,
-            mels=mels,
-            inner=0,
-            upsampling=arch.upsampling,
-            compute=compute,
-            conditions=conditions,
-            embeds_guidance=embeds,
-            time_rows=arch.time_rows,
-            keeps_keys=arch.kept is not None,
-            kept=arch.kept,
-        )
+        own: dict[str, Any] = {"time_rows": arch.time_rows, "kept": arch.kept, "keeps_keys": bool(arch.kept)}
+        return dataclasses.replace(of_all, upsampling=arch.upsampling, **own)
     upsampling: graphs.Upsampling = "tokens" if encodes == "tokens" else "spread"
     if not arch.text_embedding_average_upsampling:
         upsampling = "none"
-    return graphs.Dimensions(
-        dim=arch.dim,
-        depth=arch.depth,
-        mels=mels,
-        inner=arch.heads * arch.dim_head,
-        upsampling=upsampling,
-        compute=compute,
-        conditions=conditions,
-        embeds_guidance=embeds,
-    )
+    inner = arch.heads * arch.dim_head
+    return dataclasses.replace(of_all, depth=arch.depth, inner=inner, upsampling=upsampling)
 
 
 @dataclass(frozen=True)

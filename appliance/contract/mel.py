@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
+
+from appliance.fields import Between, Count, Ranged
 
 Kind = Literal["vocos", "bigvgan", "hifigan"]
 """Log-mels by the vocoder that reads them; `hifigan`: SpeechBrain's filters without padding at the ends."""
@@ -27,30 +28,22 @@ MEL_VERSION = 1
 
 
 @dataclass(frozen=True)
-class MelSpec:
+class MelSpec(Ranged):
     kind: Kind
-    sample_rate_hz: int = 24_000
-    mels: int = 100
-    hop: int = 256
-    n_fft: int = 1024
-    win: int = 1024
+    sample_rate_hz: Count = 24_000
+    mels: Count = 100
+    hop: Count = 256
+    n_fft: Count = 1024
+    win: Count = 1024
     """Samples of the Hann window, centred in n_fft."""
-    scale: float = 1.0
+    scale: Annotated[float, Between(1e-9, 1e9)] = 1.0
     """By which log-mels are divided for the model; the vocoder's graph multiplies again."""
-    floor: float = FLOOR
+    floor: Annotated[float, Between(1e-15, 0.99)] = FLOOR
     rounded: bool = False
     """round(samples / hop) frames, of which a reply begins after the last, as ZipVoice's."""
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, not {self.kind!r}")
-        for name in ("sample_rate_hz", "mels", "hop", "n_fft", "win"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not 0.0 < self.scale < math.inf:
-            raise ValueError(f"scale must be above 0 and finite, not {self.scale}")
-        if not 0.0 < self.floor < 1.0:
-            raise ValueError(f"floor must be above 0 and below 1, not {self.floor}")
+        super().__post_init__()
         if not self.hop <= self.win <= self.n_fft:
             raise ValueError(f"need hop ≤ win ≤ n_fft, not {self.hop}, {self.win}, {self.n_fft}")
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from anyio import fail_after
 from starlette.requests import Request
@@ -15,6 +15,7 @@ from starlette.requests import Request
 from appliance.gateway.refusals import Refusal
 from appliance.options import BY_FIELD, OPTIONS, Option, OptionKind, Options
 
+N = TypeVar("N", int, float)
 SHOWN_CHARACTERS = 60
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 COMMON = tuple(option for option in OPTIONS if option.http)
@@ -63,31 +64,34 @@ class Fields:
         # Without halves of surrogate pairs: programs that cut a message by UTF-16 units cut emoji in two.
         return value.encode(errors="ignore").decode()
 
+    def to_speak(self, name: str) -> str:
+        """A text that must be there. Raises Refusal."""
+        text = self.text(name)
+        if text is None:
+            raise invalid(name, "is missing: the text to speak")
+        return text
+
     def number(self, name: str, least: float, most: float) -> float | None:
         """A number, also as a string."""
-        value = self._given.get(name)
-        if value is None or value == "":
-            return None
-        try:
-            number = float(value) if isinstance(value, (int, float, str)) and value is not True else None
-        except (ValueError, OverflowError):
-            number = None
-        # Written so that NaN is refused.
-        if number is None or isinstance(value, bool) or not least <= number <= most:
-            raise invalid(name, f"must be a number from {least:g} to {most:g}, not {shown(value)}")
-        return number
+        return self._number(name, float, least, most, f"a number from {least:g} to {most:g}")
 
     def whole(self, name: str, least: int, most: int) -> int | None:
         """A whole number, also as a string."""
+        return self._number(name, int, least, most, f"a whole number from {least} to {most}")
+
+    def _number(self, name: str, kind: type[N], least: float, most: float, what: str) -> N | None:
         value = self._given.get(name)
         if value is None or value == "":
             return None
         try:
-            number = int(value) if isinstance(value, (int, str)) or _is_whole(value) else None
-        except ValueError:
+            is_whole = not isinstance(value, float) or value.is_integer()
+            fits = not isinstance(value, bool) and (is_whole or kind is float)
+            number = kind(value) if fits else None
+        except (TypeError, ValueError, OverflowError):
             number = None
-        if number is None or isinstance(value, bool) or not least <= number <= most:
-            raise invalid(name, f"must be a whole number from {least} to {most}, not {shown(value)}")
+        # Written so that NaN is refused.
+        if number is None or not least <= number <= most:
+            raise invalid(name, f"must be {what}, not {shown(value)}")
         return number
 
     def format(self, name: str, allowed: Iterable[str]) -> str | None:
@@ -207,7 +211,3 @@ def shown(value: object) -> str:
     except ValueError:  # an integer of more digits than Python writes
         text = "a number of thousands of digits"
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, float) and value.is_integer()

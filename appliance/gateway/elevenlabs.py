@@ -70,9 +70,7 @@ async def stream_with_timestamps(request: Request) -> Response:
 
 async def _speech(request: Request, *, word_timings: bool = False) -> SpeechRequest:
     fields = (await json_body(request)).beside(request.query_params)
-    text = fields.text("text")
-    if text is None:
-        raise invalid("text", "is missing: the text to speak")
+    text = fields.to_speak("text")
     options = options_of(fields)
     options.update(settings_of(fields))
     options["word_timings"] = word_timings

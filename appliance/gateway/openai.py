@@ -17,7 +17,7 @@ from appliance.config import Config
 from appliance.contract import bundle
 from appliance.errors import BundleError
 from appliance.gateway import elevenlabs
-from appliance.gateway.body import Fields, invalid, json_body
+from appliance.gateway.body import Fields, json_body
 from appliance.gateway.refusals import Refusal
 from appliance.gateway.speech import AudioFormat, Framing, StreamedSpeech, speech_of
 
@@ -44,9 +44,7 @@ DONE = {"type": "speech.audio.done", "usage": {"input_tokens": 0, "output_tokens
 async def speech(request: Request) -> Response:
     """POST /v1/audio/speech."""
     fields = await json_body(request)
-    text = fields.text("input")
-    if text is None:
-        raise invalid("input", "is missing: the text to speak")
+    text = fields.to_speak("input")
     audio_format = FORMATS[fields.format("response_format", FORMATS) or "mp3"]
     options = fields.common()
     options["speed"] = fields.speed("speed")

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from appliance.gateway.body import Fields, invalid, json_body
+from appliance.gateway.body import Fields, json_body
 from appliance.gateway.refusals import Refusal
 from appliance.gateway.speech import AudioFormat, StreamedSpeech, WholeSpeech, speech_of
 
@@ -30,9 +30,7 @@ LANGUAGES = {"zh": "zh", "yue": "zh", "en": "en", "ja": "ja", "ko": "ko"}
 async def tts(request: Request) -> Response:
     """GET and POST /tts."""
     fields = await json_body(request) if request.method == "POST" else Fields(request.query_params)
-    text = fields.text("text")
-    if text is None:
-        raise invalid("text", "is missing: the text to speak")
+    text = fields.to_speak("text")
     audio_format = FORMATS[fields.format("media_type", FORMATS) or "wav"]
     options = fields.common()
     given = (fields.text("text_lang") or "").lower().removeprefix("all_")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote
@@ -70,16 +70,22 @@ class SpeechRequest:
     mark: str = ""
     """Mark of its audio; empty: none."""
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Arguments of the client's `speak` and `stream`; the deadline has what it may wait for its turn."""
-        return {
-            **self.options,
-            "encoding": self.format.encoding,
-            "rate": self.format.rate_hz,
-            "timeout": SPEAK_TIMEOUT_S + (self.options.get("queue_timeout") or 0.0),
-            "hold_s": max(self.until - time.monotonic(), 0.0),
-        }
+    @asynccontextmanager
+    async def in_turn(self) -> AsyncIterator[dict[str, Any]]:
+        """Arguments of the client's `speak` and `stream`, after those before it on its channel are admitted.
+
+        The deadline has what it may wait for its turn.
+        """
+        await self.turn.acquire()
+        with ExitStack() as turn:
+            turn.callback(self.turn.release)
+            yield {
+                **{"text": self.text, "voice": self.voice, **self.options},
+                **{"encoding": self.format.encoding, "rate": self.format.rate_hz},
+                "timeout": SPEAK_TIMEOUT_S + (self.options.get("queue_timeout") or 0.0),
+                "hold_s": max(self.until - time.monotonic(), 0.0),
+                "on_admitted": turn.close,
+            }
 
     @property
     def headers(self) -> dict[str, str]:
@@ -173,15 +179,12 @@ class StreamedSpeech(Response):
         speech = self._speech
         if is_blank(speech.text):
             return
-        await speech.turn.acquire()
-        with ExitStack() as turn:
-            turn.callback(speech.turn.release)
-            stream = self._client.stream(
-                speech.text, speech.voice, on_admitted=turn.close, **speech.arguments
-            )
-            async with aclosing(cast("Any", aiter(stream))) as events:
-                async for event in events:
-                    yield event
+        async with (
+            speech.in_turn() as arguments,
+            aclosing(cast("Any", aiter(self._client.stream(**arguments)))) as events,
+        ):
+            async for event in events:
+                yield event
 
     async def _begin(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -214,13 +217,8 @@ class WholeSpeech(Response):
         return Response(audio, media_type=self._speech.format.media_type)
 
     async def _speak(self) -> Reply | None:
-        speech = self._speech
-        await speech.turn.acquire()
-        with ExitStack() as turn:
-            turn.callback(speech.turn.release)
-            reply = await self._client.speak(
-                speech.text, speech.voice, on_admitted=turn.close, **speech.arguments
-            )
+        async with self._speech.in_turn() as arguments:
+            reply = await self._client.speak(**arguments)
         return None if reply.header.skipped_reason or not reply.audio else reply
 
 

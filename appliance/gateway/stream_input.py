@@ -19,10 +19,8 @@ import numpy as np
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from appliance.audio.compress import FORMATS as COMPRESSED
-from appliance.audio.compress import Compressor
+from appliance.audio.encode import Encoder
 from appliance.audio.marking import mark_of
-from appliance.audio.wav import wav_header
 from appliance.client import (
     CallFailed,
     End,
@@ -246,7 +244,7 @@ class Connection:
         most = state.config.synthesis.max_text_characters
         session = partial(state.client.session, self._voice, **options)
         tell = partial(self._tell, name)
-        encoder = Pcm16Encoder(self._format, self._mark)
+        encoder = Encoder(Encoding(self._format.encoding), self._format.rate_hz or 24_000, self._mark)
         context = Context(session, encoder, tell, most, self._places, self._clock)
         self._contexts[name] = context
         task = asyncio.ensure_future(context.run())
@@ -310,7 +308,7 @@ class Context:
     def __init__(
         self,
         session: Callable[[], Session],
-        encoder: Pcm16Encoder,
+        encoder: Encoder,
         send: Send,
         most_characters: int,
         places: asyncio.Semaphore,
@@ -419,8 +417,7 @@ class Context:
             async with running(self._write(session)), aclosing(heard(session)) as events:
                 async for event in events:
                     await self._take(event)
-        if data := await self._encoder.push(b"", last=True):
-            await self._send_audio(data, {})
+        await self._send_pcm16(b"", last=True)
 
     async def _write(self, session: Session) -> None:
         writer = SessionWriter(session, self._most)
@@ -439,8 +436,7 @@ class Context:
             if event.text:
                 await self._send_audio(b"", await asyncio.to_thread(self._alignments, event))
         elif isinstance(event, Piece):
-            if data := await self._encoder.push(event.data):
-                await self._send_audio(data, {})
+            await self._send_pcm16(event.data)
         elif isinstance(event, End):
             self._in_flight -= 1
             self._base_s += event.samples / self._encoder.rate_hz
@@ -448,8 +444,7 @@ class Context:
                 # Clients take a context without audio for a failure.
                 self._base_s = SILENCE_S
                 silence = np.zeros(round(SILENCE_S * self._encoder.rate_hz), "<i2")
-                if data := await self._encoder.push(silence.tobytes()):
-                    await self._send_audio(data, {})
+                await self._send_pcm16(silence.tobytes())
 
     def _alignments(self, header: Header) -> dict[str, Any]:
         said = spoken(header).moved(self._base_s)
@@ -457,28 +452,18 @@ class Context:
         since_ms, self._told_ms = self._told_ms, max(said.end_ms, self._told_ms)
         return {"alignment": as_written.in_ms(since_ms), "normalizedAlignment": said.in_ms(since_ms)}
 
+    async def _send_pcm16(self, data: bytes, *, last: bool = False) -> None:
+        """Send what the encoder makes of a session's audio; compressing would hold up the event loop."""
+        push = partial(self._encoder.push_pcm16, np.frombuffer(data, "<i2"), last=last)
+        if encoded := await asyncio.to_thread(push) if self._encoder.compresses else push():
+            await self._send_audio(encoded, {})
+
     async def _send_audio(self, data: bytes, alignments: dict[str, Any]) -> None:
         if data:
             self._heard_at = min(self._heard_at, self._clock.now())
         nothing = {"alignment": None, "normalizedAlignment": None}
         audio = base64.b64encode(data).decode()
         await self._send({"audio": audio, "isFinal": None, **nothing, **alignments})
-
-
-class Pcm16Encoder:
-    """Encodes what a session sends, which is PCM16."""
-
-    def __init__(self, audio_format: AudioFormat, mark: str) -> None:
-        encoding, self.rate_hz = Encoding(audio_format.encoding), audio_format.rate_hz or 24_000
-        self._head = wav_header(self.rate_hz, mark=mark) if encoding is Encoding.WAV else b""
-        self._compressor = Compressor(encoding, self.rate_hz, mark) if encoding in COMPRESSED else None
-
-    async def push(self, data: bytes, *, last: bool = False) -> bytes:
-        if self._compressor is not None:
-            samples = np.frombuffer(data, "<i2")
-            return await asyncio.to_thread(self._compressor.push, samples, last=last)
-        head, self._head = self._head, b""
-        return head + data
 
 
 PATH = "/v1/text-to-speech/{voice_id}"

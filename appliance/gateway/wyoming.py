@@ -196,7 +196,7 @@ class WyomingConnection:
     # Speech.
 
     async def _speak(self, fields: Fields) -> None:
-        text = _text_of(fields)
+        text = fields.to_speak("text")
         voice, options = await self._voice(fields)
         if is_blank(text):
             await self._send_audio(None)
@@ -222,7 +222,7 @@ class WyomingConnection:
                 self._events.task_done()
                 # `synthesize` repeats the text for servers that cannot stream.
                 if SynthesizeChunk.is_type(event.type):
-                    if text := _text_of(Fields(event.data)):
+                    if text := Fields(event.data).to_speak("text"):
                         await writer.say(text)
                 elif SynthesizeStop.is_type(event.type):
                     break
@@ -374,10 +374,3 @@ async def read_event(reader: asyncio.StreamReader) -> Event | None:
         raise invalid("data", "must be an object")
     more = json_object(parts[0], "an event") if parts[0] else {}
     return Event(Fields(head).text("type") or "", {**data, **more})
-
-
-def _text_of(fields: Fields) -> str:
-    text = fields.text("text")
-    if text is None:
-        raise invalid("text", "is missing: the text to speak")
-    return text

@@ -22,7 +22,16 @@ from typing import Any
 
 from appliance.config import VoicesConfig
 from appliance.contract.bundle import Bundle
-from appliance.durable import locked, remove, replace_file, storage_errors, sweep, sync, write_synced
+from appliance.durable import (
+    check_room,
+    locked,
+    remove,
+    replace_file,
+    storage_errors,
+    sweep,
+    sync,
+    write_synced,
+)
 from appliance.errors import (
     InvalidRequest,
     StorageError,
@@ -57,8 +66,6 @@ MAX_DISPLAY_CHARACTERS = 100
 MOST_VOICES = 10_000
 MOST_STYLES = 16
 """Limit for a voice."""
-SPARE_BYTES = 64 << 20
-"""Space that voices leave free on the disk."""
 NOTES = {
     "consent_note": "consent note; delete it first",
     "display_name": "display name; UpdateVoice changes it",
@@ -233,12 +240,7 @@ class VoiceStore(VoiceIndex):
             what = f"styles of voice {place.voice!r}"
         if len(names) >= most and place.name not in names:
             raise StorageError(f"{what}: {len(names)} are stored, and no more may be: delete one first")
-        free = shutil.disk_usage(self._folder).free
-        if needed + SPARE_BYTES > free:
-            raise StorageError(
-                f"{place}: {needed / 1e6:.1f} MB are to be written and {SPARE_BYTES / 1e6:.0f} MB "
-                f"stay free, {free / 1e6:.1f} MB are left on the disk"
-            )
+        check_room(self._folder, needed, place)
 
     def _write(self, place: Place, recorded: Recorded, audio: bytes) -> None:
         """A voice in place of a damaged one keeps the styles of that."""

@@ -14,6 +14,7 @@ import onnx
 import torch
 import yaml
 from onnx import numpy_helper
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Bundle
@@ -25,7 +26,6 @@ from export.graphs.vocoders import SourceFilter
 from export.model.dit import DiT
 from export.model.source import Source
 from export.model.vocos import VocosConfig
-from export.sources.checkpoint import save_official
 
 BUNDLE = Path("appliance/demo/bundle")
 FAMILY = Path(__file__).with_name("family.yaml")
@@ -58,7 +58,8 @@ def rebuild(made: Bundle, out: Path) -> None:
     free = [name for name, _ in vocoder.named_parameters() if not name.endswith(".gamma")]
     recover(lambda w: SourceFilter(w, mel, record, COMPUTE), voice, free, graphs["vocoder"])
     (out / "vocos").mkdir(parents=True, exist_ok=True)
-    save_official(state, out / "model.safetensors")
+    averaged = {f"ema_model.transformer.{name}": value for name, value in state.items()}
+    save_file(averaged, out / "model.safetensors")
     shutil.copy(made.vocab, out / "vocab.txt")
     shutil.copy(FAMILY, out)
     torch.save(voice, out / "vocos/pytorch_model.bin")

@@ -12,10 +12,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from appliance.contract.bundle import Arch, Count, Text
+from appliance.contract.bundle import Arch, Text
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Tokenizer
-from appliance.fields import Ranged, from_mapping
+from appliance.fields import Count, Ranged, from_mapping
 from export.families.declaration import VOCOS_MEL, Declaration, Family, FamilyError, Given, Point
 from export.graphs.condition import Condition
 from export.graphs.modulation import ModulationGraph

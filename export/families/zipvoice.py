@@ -20,13 +20,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from appliance.contract.bundle import Count, Defaults, Shapes
+from appliance.contract.bundle import Defaults, Shapes
 from appliance.contract.graphs import FRAME_MULTIPLE, KeptSizes
 from appliance.contract.mel import MelSpec
 from appliance.contract.sampler import Condition, Sampler, Unguided
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.errors import BundleError
-from appliance.fields import Ranged, from_mapping
+from appliance.fields import Count, Ranged, from_mapping
 from export.families.declaration import Declaration, Family, FamilyError, Given, Point
 from export.graphs import parts
 from export.graphs.to_onnx import ANY_ROWS
@@ -179,13 +179,7 @@ def load(given: Given) -> Weights:
     stored = checkpoint.load(given.checkpoint, given.weights, KIN)
     if EMBED not in stored:
         raise CheckpointError(f"{given.checkpoint}: no ZipVoice checkpoint, it has no {EMBED}")
-    embeds = given.sampler.guidance == "embedded"
-    if embeds != (GUIDANCE in stored):
-        has, guidance = ("does not have", "two-row") if embeds else ("has", "embedded")
-        raise CheckpointError(
-            f"{given.checkpoint}: a strength is embedded by {GUIDANCE}, which this checkpoint {has}: "
-            f"its family needs sampler: {{guidance: {guidance}}}"
-        )
+    embeds = checkpoint.check_guidance(given.checkpoint, stored, GUIDANCE, given.sampler)
     numbers, size = _numbers(given.vocab), given.vocabulary.size
     if (rows := stored.entry(EMBED).shape[0]) != len(numbers):
         raise checkpoint.OtherVocabulary(
@@ -196,17 +190,20 @@ def load(given: Given) -> Weights:
     entry = stored.entry(EMBED)
     ordered = StoredTensor((len(order), *entry.shape[1:]), lambda: entry.read()[order])
     entries = {name: stored.entry(name) for name in stored} | {EMBED: ordered}
-    with torch.device("meta"):
-        wanted = ZipVoice(given.arch, size, embeds_guidance=embeds)
-    found = checkpoint.checked(given.checkpoint, entries, wanted)
+    found = checkpoint.checked(
+        given.checkpoint, entries, lambda: ZipVoice(given.arch, size, embeds_guidance=embeds)
+    )
     return Weights({name: found.entry(name) for name in found}, averaged=stored.averaged)
 
 
 def build(weights: Mapping[str, Tensor], given: Given) -> ZipVoice:
-    with torch.device("meta"):
-        model = ZipVoice(given.arch, given.vocabulary.size, embeds_guidance=GUIDANCE in weights)
-    filled: ZipVoice = checkpoint.filled(model, weights)
-    return filled
+    return _model(weights, given.arch)
+
+
+def _model(weights: Mapping[str, Tensor], arch: ZipVoiceArch) -> ZipVoice:
+    size, embeds = len(weights[EMBED]) - 1, GUIDANCE in weights
+    made: ZipVoice = checkpoint.filled(lambda: ZipVoice(arch, size, embeds_guidance=embeds), weights)
+    return made
 
 
 def shapes(arch: ZipVoiceArch) -> Shapes:
@@ -280,10 +277,7 @@ class ZipVoiceStep(nn.Module):
         form: parts.Form = "standard",
     ) -> None:
         super().__init__()
-        vocab_size = weights.entry(EMBED).shape[0] - 1
-        with torch.device("meta"):
-            model = ZipVoice(arch, vocab_size, embeds_guidance=GUIDANCE in weights)
-        decoder = checkpoint.filled(model, weights).fm_decoder
+        decoder = _model(weights, arch).fm_decoder
         self.rows = 1 if form == "single" else ANY_ROWS
         self.single = form == "single"
         self.compute = compute

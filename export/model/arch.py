@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.contract.bundle import Arch, Count
-from appliance.fields import Ranged
+from appliance.contract.bundle import Arch
+from appliance.fields import Count, Ranged
 
 _BASE: Mapping[str, Any] = {"dim": 1024, "depth": 22, "heads": 16, "ff_mult": 2, "conv_layers": 4}
 _SMALL = {**_BASE, "dim": 768, "depth": 18, "heads": 12}

@@ -14,8 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from appliance.contract.bundle import Count
-from appliance.fields import Ranged, from_mapping
+from appliance.fields import Count, Ranged, from_mapping
 
 RATIO = 2  # oversampling inside the activation
 TAPS = 12  # of the low-pass filters before and after it

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
-from appliance.contract.sampler import UPSTREAM, Sampler
+from appliance.contract.sampler import Sampler
 
 CONV_GROUPS = 16  # of the convolutional position embedding: `dim` must divide by it
 FILLER = 0  # padding id of text; token i of the vocabulary has id i + 1
@@ -310,21 +310,6 @@ class DiT(nn.Module):
         scale, shift = self.norm_out(time)
         velocity: Tensor = self.proj_out(normalise(x) * (1 + scale) + shift)
         return velocity
-
-
-def sample(
-    model: DiT,
-    cond: Tensor,
-    ids: Tensor,
-    frames: int,
-    noise: Tensor,
-    times: Sequence[float],
-    guidance: float = 2.0,
-    sampler: Sampler = UPSTREAM,
-) -> Tensor:
-    """Sample as `states` does, to log-mel (frames, M), whose first R frames are those of `cond`."""
-    *_, (latents, _) = states(model, cond, ids, frames, noise, times, guidance, sampler)
-    return torch.cat((cond, latents[len(cond) :]))
 
 
 @torch.inference_mode()

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from appliance.contract.bundle import Count
-from appliance.fields import Ranged, from_mapping
+from appliance.fields import Count, Ranged, from_mapping
 
 EPS = 1e-6
 MAX_MAGNITUDE = 100.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,8 +57,6 @@ class Observations:
     """Observed inputs of all products, by weight name."""
 
     products: dict[str, Observed] = field(default_factory=dict)
-    calls: Counter[tuple[str, int, int]] = field(default_factory=Counter)
-    """Number of calls by graph, modulation row and reference frames."""
 
     def add(self, weight: str, largest: FloatArray, frames: FloatArray) -> None:
         seen = self.products.setdefault(weight, Observed(np.zeros_like(largest)))
@@ -105,17 +102,17 @@ class ObservingBackend(OrtBackend):
         session = self._runtime.InferenceSession(
             model.SerializeToString(), self._options, providers=["CPUExecutionProvider"]
         )
-        return ObservingGraph(session, self._run_options, name, taps, self.observations)
+        return ObservingGraph(session, self._run_options, taps, self.observations)
 
 
 class ObservingGraph(OrtGraph):
     """Session with additional outputs for observation."""
 
     def __init__(
-        self, session: Any, options: Any, name: str, taps: Mapping[str, str], observations: Observations
+        self, session: Any, options: Any, taps: Mapping[str, str], observations: Observations
     ) -> None:
         super().__init__(session, options)
-        self._name, self._taps, self._observations = name, taps, observations
+        self._taps, self._observations = taps, observations
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
         bound = super().bind(inputs, outputs)
@@ -123,14 +120,11 @@ class ObservingGraph(OrtGraph):
         for tap in self._taps:
             for output in (f"{tap}_largest", f"{tap}_frames"):
                 binding.bind_output(output, "cpu")
-        return ObservingBound(bound, self._observe(inputs, binding, len(outputs)))
+        return ObservingBound(bound, self._observe(binding, len(outputs)))
 
-    def _observe(self, inputs: Mapping[str, Tensor], binding: Any, own: int) -> Iterator[None]:
+    def _observe(self, binding: Any, own: int) -> Iterator[None]:
         """Add one run's observations per `next`; the contract's `own` outputs come first."""
-        reference = inputs["reference" if "reference" in inputs else "keys_0"].shape[1]
         while True:
-            step = int(np.asarray(inputs["step_index"])[0])
-            self._observations.calls[self._name, step, reference] += 1
             values = [value.numpy() for value in binding.get_outputs()[own:]]
             for weight, largest, frames in zip(self._taps.values(), values[::2], values[1::2], strict=True):
                 self._observations.add(weight, largest, frames)

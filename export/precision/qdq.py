@@ -25,7 +25,7 @@ from appliance.contract.bundle import Bundle
 from export import progress
 from export.graphs.to_onnx import share_weights
 from export.precision.calibration import Observations, Observed
-from export.precision.rewrites import DIT, Product, products_of, save
+from export.precision.rewrites import DIT, Product, products_of, put, save
 from export.proof.oracles import FloatArray
 
 STEPS = ("step", "step_keys", "step_reply")
@@ -249,12 +249,9 @@ class _Writer:
         nodes = [node for old in self.graph.node for node in (*self.before.get(old.output[0], ()), old)]
         read = {name for node in nodes for name in node.input} | {o.name for o in self.graph.output}
         kept = [node for node in nodes if node.op_type != "Cast" or node.output[0] in read]
-        del self.graph.node[:]
-        self.graph.node.extend(kept)
+        put(self.graph.node, kept)
         read = {name for node in kept for name in node.input}
-        tensors = [tensor for tensor in self.graph.initializer if tensor.name in read]
-        del self.graph.initializer[:]
-        self.graph.initializer.extend(tensors)
+        put(self.graph.initializer, [one for one in self.graph.initializer if one.name in read])
         del self.graph.value_info[:]
 
     def _smooth(self, product: Product, made: Quantised, kind: type[Any]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -38,9 +38,7 @@ def widen(source: Path, out: Path) -> None:
             if name in widened:
                 node.input[place] = f"{name}_float32"
     entries = [helper.make_node("Cast", [n], [f"{n}_float32"], to=TensorProto.FLOAT) for n in widened]
-    nodes = [*entries, *graph.node, *_narrowed_outputs(graph)]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    put(graph.node, [*entries, *graph.node, *_narrowed_outputs(graph)])
     del graph.value_info[:]
     onnx.save(model, out)
 
@@ -50,8 +48,11 @@ def _compute_in_float32(node: onnx.NodeProto) -> None:
         if node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT16:
             attribute.i = TensorProto.FLOAT
         elif attribute.type == onnx.AttributeProto.TENSOR and attribute.t.data_type == TensorProto.FLOAT16:
-            wide = numpy_helper.to_array(attribute.t).astype(np.float32)
-            attribute.t.CopyFrom(numpy_helper.from_array(wide, attribute.t.name))
+            _widen_tensor(attribute.t)
+
+
+def _widen_tensor(tensor: onnx.TensorProto) -> None:
+    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
 
 
 def _narrowed_outputs(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -74,18 +75,21 @@ def _with_wide_weights(source: Path, out: Path) -> None:
     kept, wide = list[onnx.NodeProto](), dict[str, str]()
     for node in graph.node:
         if node.op_type == "Cast" and node.input[0] in stored:
-            tensor = stored[node.input[0]]
-            tensor.CopyFrom(
-                numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
-            )
-            wide[node.output[0]] = tensor.name
+            _widen_tensor(stored[node.input[0]])
+            wide[node.output[0]] = node.input[0]
         else:
-            kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
+            kept.append(node)
     for node in kept:
         node.input[:] = [wide.get(name, name) for name in node.input]
-    del graph.node[:]
-    graph.node.extend(kept)
+    put(graph.node, kept)
     save(model, out)
+
+
+def put(field: Any, items: Iterable[Any]) -> None:
+    """Let a repeated field of protobuf hold other items, some of which it may hold already."""
+    wanted = list(items)
+    del field[:]
+    field.extend(wanted)
 
 
 def quantise_widened(source: Path, out: Path, roles: Roles) -> None:
@@ -117,9 +121,7 @@ def sum_in_float32(source: Path, out: Path) -> None:
         ]
         nodes.append(helper.make_node("MatMul", wide[:2], wide[2:], name=node.name))
         nodes.append(helper.make_node("Cast", wide[2:], [*node.output], to=TensorProto.FLOAT16))
-    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(kept)
+    put(graph.node, nodes)
     del graph.value_info[:]
     onnx.save(model, out)
 
@@ -144,77 +146,63 @@ class Roles:
     of: Callable[[str], str]
     """Role of a weight by its name."""
 
-    def check(self, roles: Collection[str]) -> Collection[str]:
+    def check(self, roles: Collection[str]) -> None:
         """Raises ValueError for unknown ones."""
         if unknown := [role for role in roles if role not in self.names]:
             raise ValueError(f"unknown role {', '.join(unknown)}; roles: {', '.join(self.names)}")
-        return roles
 
 
 DIT = Roles(ROLES, INT8_KEEPS_FLOAT, role_of)
 
 
-def quantise(source: Path, out: Path, keep_float: Collection[str] | None = None, roles: Roles = DIT) -> None:
-    """Write the float32 step graph `source` with dynamic INT8 products, but for roles in `keep_float`.
+def quantise(source: Path, out: Path, roles: Roles = DIT) -> None:
+    """Write the float32 step graph `source` with dynamic INT8 products, but for `roles.floats`.
 
     Weights have a scale per output channel, activations one per tensor: results depend on the batch.
-    Without `keep_float` it has those of `roles`.
     """
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
     progress.begin("graphs", f"converting {out.stem}")
-
-    kept = roles.check(roles.floats if keep_float is None else keep_float)
     graph = onnx.load(source, load_external_data=False).graph
-    excluded = [product.node.name for product in products_of(graph) if roles.of(product.weight) in kept]
-    with tempfile.TemporaryDirectory(dir=out.parent) as folder, _without_advice():
+    excluded = [
+        product.node.name for product in products_of(graph) if roles.of(product.weight) in roles.floats
+    ]
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         raw = Path(folder) / out.name
-        quantize_dynamic(
-            source,
-            raw,
-            op_types_to_quantize=["MatMul"],
-            per_channel=True,
-            reduce_range=False,
-            weight_type=QuantType.QInt8,
-            nodes_to_exclude=excluded,
-            use_external_data_format=True,
-            # It infers no types behind ONNX Runtime's own operators.
-            extra_options={"MatMulConstBOnly": True, "DefaultTensorType": TensorProto.FLOAT},
-        )
+        only = {"MatMulConstBOnly": True}
+        _quantise_dynamic(source, raw, only, per_channel=True, reduce_range=False, nodes_to_exclude=excluded)
         model = onnx.load(raw)
     # The quantiser renames axes and raises the IR version; restore the contract's.
     traced = onnx.load(source, load_external_data=False)
     model.ir_version = traced.ir_version
-    for have, want in ((model.graph.input, traced.graph.input), (model.graph.output, traced.graph.output)):
-        del have[:]
-        have.extend(want)
+    put(model.graph.input, traced.graph.input)
+    put(model.graph.output, traced.graph.output)
     save(model, out)
 
 
 def quantise_as_upstream(source: Path, out: Path) -> None:
     """Write the step graph `source` as ZipVoice's `bin/onnx_export.py` (2f7326f) makes its INT8."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    with tempfile.TemporaryDirectory(dir=out.parent) as folder, _without_advice():
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         wide = Path(folder) / source.name
         _with_wide_weights(source, wide)
+        _quantise_dynamic(wide, out, {})
+
+
+def _quantise_dynamic(source: Path, out: Path, extra: Mapping[str, object], **options: Any) -> None:
+    """Have ONNX Runtime write a graph with dynamic INT8 products, without its advice on the root logger."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
         quantize_dynamic(
-            wide,
+            source,
             out,
             op_types_to_quantize=["MatMul"],
             weight_type=QuantType.QInt8,
             use_external_data_format=True,
-            extra_options={"DefaultTensorType": TensorProto.FLOAT},
+            # It infers no types behind ONNX Runtime's own operators.
+            extra_options={"DefaultTensorType": TensorProto.FLOAT, **extra},
+            **options,
         )
-
-
-@contextlib.contextmanager
-def _without_advice() -> Iterator[None]:
-    """Silence the quantiser's advice on the root logger."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
     finally:
         logging.disable(before)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import yaml
@@ -37,8 +36,6 @@ from export.sources.header import CheckpointError as CheckpointError
 from export.sources.header import WeightsKind as WeightsKind
 from export.sources.stored import StoredTensor
 from export.sources.stored import Weights as Weights
-
-Format = Literal["safetensors", "pt", "pruned_pt"]
 
 EMBEDDING = "text_embed.text_embed.weight"
 ROTARY = "rotary_embed.inv_freq"
@@ -116,19 +113,25 @@ def load_dit(
             f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
             f"the given vocabulary has {vocab_size}; give the vocab.txt that belongs to this checkpoint"
         )
-    embeds_guidance = sampler.guidance == "embedded"
-    if embeds_guidance != (GUIDANCE in entries):
-        has, guidance = ("does not have", "two-row") if embeds_guidance else ("has", "embedded")
-        raise CheckpointError(
-            f"{path}: a strength is embedded by {GUIDANCE}, which this checkpoint {has}: "
-            f"its family needs sampler: {{guidance: {guidance}}}"
-        )
-    with torch.device("meta"):
-        wanted = DiT(arch, vocab_size, mels, embeds_guidance=embeds_guidance)
-    weights = checked(path, entries, wanted)
+    embeds = check_guidance(path, entries, GUIDANCE, sampler)
+    weights = checked(path, entries, lambda: DiT(arch, vocab_size, mels, embeds_guidance=embeds))
     table = _exact_rotary(path, weights.entry(ROTARY).read(), rotary_frequencies(arch.dim_head))
     exact = {ROTARY: StoredTensor(tuple(table.shape), lambda: table)}
     return Weights({name: weights.entry(name) for name in weights} | exact, averaged=found.averaged)
+
+
+def check_guidance(path: Path, names: Collection[str], embedding: str, sampler: Sampler) -> bool:
+    """True if the checkpoint embeds a strength, by its tensor `embedding`. Raises CheckpointError if the
+    sampler is for the other kind.
+    """
+    embeds = sampler.guidance == "embedded"
+    if embeds != (embedding in names):
+        has, guidance = ("does not have", "two-row") if embeds else ("has", "embedded")
+        raise CheckpointError(
+            f"{path}: a strength is embedded by {embedding}, which this checkpoint {has}: "
+            f"its family needs sampler: {{guidance: {guidance}}}"
+        )
+    return embeds
 
 
 def read(path: Path, kind: WeightsKind = "raw") -> Weights:
@@ -239,12 +242,12 @@ def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Wei
         ) from error
     entries = {name: stored.entry(name) for name in stored if not name.startswith("feature_extractor.")}
     config = config or _vocos_config(path, stored)
-    with torch.device("meta"):
-        wanted = _vocos(config)
-    return config, checked(path, entries, wanted)
+    return config, checked(path, entries, lambda: _vocoder(config))
 
 
-def _vocos(config: VocosConfig) -> Vocos | Source:
+def _vocoder(config: VocosConfig | BigVGANConfig) -> nn.Module:
+    if isinstance(config, BigVGANConfig):
+        return BigVGAN(config)
     return Vocos(config) if config.head == "ISTFTHead" else Source(config)
 
 
@@ -268,106 +271,19 @@ def load_bigvgan(place: Path, kind: WeightsKind = "ema") -> tuple[BigVGANConfig,
     config = _config(beside, json.loads, BigVGANConfig.parse)
     path = vocoder_file(place, "bigvgan")
     entries = _folded(path, _vocoder_in(path, BIGVGAN, kind))
-    with torch.device("meta"):
-        wanted = BigVGAN(config)
+    wanted = _blank(lambda: _vocoder(config))
     for name, tensor in wanted.named_buffers():  # some files lack the filters, which are constants
         entries.setdefault(name, StoredTensor(tuple(tensor.shape), low_pass))
-    return config, checked(path, entries, wanted)
+    return config, checked(path, entries, lambda: wanted)
 
 
 def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
-    with torch.device("meta"):
-        model = DiT(arch, vocab_size, mels, embeds_guidance=GUIDANCE in weights)
-    return filled(model, weights)
+    return filled(lambda: DiT(arch, vocab_size, mels, embeds_guidance=GUIDANCE in weights), weights)
 
 
-def build_vocos(config: VocosConfig, weights: Mapping[str, Tensor]) -> Vocos | Source:
-    with torch.device("meta"):
-        model = _vocos(config)
-    return filled(model, weights)
-
-
-def build_bigvgan(config: BigVGANConfig, weights: Mapping[str, Tensor]) -> BigVGAN:
-    with torch.device("meta"):
-        model = BigVGAN(config)
-    return filled(model, weights)
-
-
-def save_official(
-    state: Mapping[str, Tensor],
-    path: Path,
-    format: Format = "safetensors",
-    *,
-    raw: Mapping[str, Tensor] | None = None,
-    dtype: torch.dtype | None = None,
-) -> None:
-    """Write averaged weights under the names of `export.model.dit` in upstream's layouts.
-
-    They are stored as `dtype` (None: unchanged); a full `pt` has the unaveraged `raw` and an optimiser too.
-    """
-
-    def stored(tensor: Tensor) -> Tensor:
-        return (tensor if dtype is None else tensor.to(dtype)).contiguous()
-
-    counters = {"initted": torch.tensor(True), "step": torch.tensor(1)}
-    if format == "safetensors":
-        shapes = {
-            f"ema_model.transformer.{name}": state.entry(name).shape
-            if isinstance(state, Weights)
-            else tuple(state[name].shape)
-            for name in state
-        }
-        write_safetensors(path, shapes, lambda key: stored(state[key.split(".", 2)[2]]), dtype, counters)
-        return
-    averaged = {f"ema_model.transformer.{name}": stored(tensor) for name, tensor in state.items()}
-    whole: dict[str, Any] = {"ema_model_state_dict": {**averaged, **counters}}
-    if format == "pt":
-        current = {f"transformer.{name}": stored(tensor) for name, tensor in (raw or state).items()}
-        whole |= {
-            "model_state_dict": current,
-            "optimizer_state_dict": {"state": {}, "param_groups": []},
-            "scheduler_state_dict": {"last_epoch": 1},
-            "update": 1,
-        }
-    torch.save(whole, path)
-
-
-_SAFETENSORS_TYPES = {torch.float32: ("F32", 4), torch.float16: ("F16", 2), torch.bfloat16: ("BF16", 2)}
-_SCALARS = {torch.bool: "BOOL", torch.int64: "I64"}
-
-
-def write_safetensors(
-    path: Path,
-    shapes: Mapping[str, tuple[int, ...]],
-    tensor: Callable[[str], Tensor],
-    dtype: torch.dtype | None = None,
-    scalars: Mapping[str, Tensor] | None = None,
-) -> None:
-    """Write a safetensors file of `dtype` (None: float32), with one tensor in memory at a time."""
-    kind, width = _SAFETENSORS_TYPES[dtype or torch.float32]
-    header: dict[str, Any] = {}
-    at = 0
-    for name, shape in shapes.items():
-        end = at + width * int(torch.Size(shape).numel())
-        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, end]}
-        at = end
-    for name, value in (scalars or {}).items():
-        end = at + value.element_size()
-        header[name] = {"dtype": _SCALARS[value.dtype], "shape": [], "data_offsets": [at, end]}
-        at = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # aligns the data
-    with path.open("wb") as stream:
-        stream.write(struct.pack("<Q", len(text)) + text)
-        for name in shapes:
-            stream.write(_bytes(tensor(name)))
-        for value in (scalars or {}).values():
-            stream.write(_bytes(value))
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    flat: Any = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return memoryview(flat)
+def build_vocoder(config: VocosConfig | BigVGANConfig, weights: Mapping[str, Tensor]) -> Any:
+    """A Vocos, Source or BigVGAN."""
+    return filled(lambda: _vocoder(config), weights)
 
 
 def _folded(path: Path, stored: Weights) -> dict[str, StoredTensor]:
@@ -397,9 +313,9 @@ def _exact_rotary(path: Path, stored: Tensor, exact: Tensor) -> Tensor:
     return exact
 
 
-def checked(path: Path, entries: Mapping[str, StoredTensor], model: nn.Module) -> Weights:
-    """Entries in the model's order. Raises CheckpointError for other names or shapes."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+def checked(path: Path, entries: Mapping[str, StoredTensor], make: Callable[[], nn.Module]) -> Weights:
+    """Entries in the order of the model from `make`. Raises CheckpointError for other names or shapes."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in _blank(make).state_dict().items()}
     wrong = []
     if missing := [name for name in wanted if name not in entries]:
         wrong.append(f"{len(missing)} tensors are missing: {some(missing)}")
@@ -423,7 +339,15 @@ def checked(path: Path, entries: Mapping[str, StoredTensor], model: nn.Module) -
     return Weights({name: entries[name] for name in wanted})
 
 
-def filled(model: Any, weights: Mapping[str, Tensor]) -> Any:
+def _blank(make: Callable[[], nn.Module]) -> Any:
+    """A model that has shapes and no memory."""
+    with torch.device("meta"):
+        return make()
+
+
+def filled(make: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> Any:
+    """The model that `make` makes, with these weights."""
+    model = _blank(make)
     model.load_state_dict({name: weights[name] for name in weights}, strict=True, assign=True)
     return model.requires_grad_(False).eval()
 

@@ -5,16 +5,16 @@ imported (1.4 s and 280 MB). What a file is, its first bytes tell, whatever its 
 from __future__ import annotations
 
 import io
-import json
 import pickle
 import re
-import struct
 import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+
+from safetensors import SafetensorError, safe_open
 
 from appliance.contract.mel import Kind
 
@@ -77,7 +77,6 @@ _ZIPPED = b"PK\x03\x04"
 _FLOATS = re.compile(r"float[48]_|float6_|F[468]_|F4$|F8$")
 """Types of less than 16 bits, as torch or safetensors names them."""
 _NAMED_IN_ERRORS = 4
-_MOST_HEADER_BYTES = 100_000_000  # as the library of safetensors allows
 _LEGACY = 0x1950A86A20F9469CFC6C
 """First number of torch's format before 1.6; two more pickles stand before the object."""
 
@@ -242,22 +241,23 @@ def _tensors(value: object) -> Names:
 
 
 def _safetensors(path: Path) -> Header:
-    try:
-        with path.open("rb") as stream:
-            (size,) = struct.unpack("<Q", stream.read(8))
-            if size > _MOST_HEADER_BYTES:
-                raise ValueError("header too large")
-            raw = json.loads(stream.read(size))
-        about = raw.pop("__metadata__", {})
-        names = {name: Shaped(tuple(one["shape"]), str(one["dtype"])) for name, one in raw.items()}
-        ends = max((one["data_offsets"][1] for one in raw.values()), default=0)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, struct.error) as error:
-        raise CheckpointError(f"{path}: no safetensors file: {error}; copy it again") from error
-    if 8 + size + ends != path.stat().st_size:
-        raise CheckpointError(f"{path}: no safetensors file: it was cut short; copy it again")
-    check_metadata(path, about)
-    check_types(path, ((name, one.dtype) for name, one in names.items()))
+    _, slices = open_safetensors(path, "np")
+    names = {name: Shaped(tuple(one.get_shape()), one.get_dtype()) for name, one in slices.items()}
     return Header(path, {"": names})
+
+
+def open_safetensors(path: Path, framework: str) -> tuple[Any, dict[str, Any]]:
+    """The library's reader and its slices by name. Raises CheckpointError."""
+    try:
+        file = safe_open(path, framework=framework)
+        metadata = file.metadata() or {}
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: no safetensors file: {error}; copy it again") from error
+    if metadata.get("format") == "mlx":
+        raise CheckpointError(f"{path}: {MLX}")
+    check_types(path, ((name, one.get_dtype()) for name, one in slices.items()))
+    return file, slices
 
 
 def check_names(path: Path, names: Iterable[str], others: Others) -> None:
@@ -265,12 +265,6 @@ def check_names(path: Path, names: Iterable[str], others: Others) -> None:
     for pattern, sentence in others:
         if found := [name for name in names if pattern.search(name)]:
             raise CheckpointError(f"{path}: {sentence} (it has {some(found)})")
-
-
-def check_metadata(path: Path, about: Mapping[str, str]) -> None:
-    """Raise CheckpointError for weights that MLX wrote."""
-    if about.get("format") == "mlx":
-        raise CheckpointError(f"{path}: {MLX}")
 
 
 class _Object:

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from export.sources.header import (
@@ -24,9 +23,9 @@ from export.sources.header import (
     RAW_DICTS,
     CheckpointError,
     WeightsKind,
-    check_metadata,
     check_types,
     choose,
+    open_safetensors,
     some,
     told,
 )
@@ -107,14 +106,7 @@ def read(path: Path) -> Stored:
 
 
 def _safetensors(path: Path) -> Stored:
-    try:
-        file = safe_open(path, framework="pt")
-        metadata = file.metadata() or {}
-        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: no safetensors file: {error}; copy it again") from error
-    check_metadata(path, metadata)
-    check_types(path, ((name, one.get_dtype()) for name, one in slices.items()))
+    file, slices = open_safetensors(path, "pt")
 
     def entry(name: str) -> StoredTensor:
         return StoredTensor(tuple(slices[name].get_shape()), lambda: file.get_tensor(name))

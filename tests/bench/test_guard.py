@@ -15,7 +15,8 @@ import pytest
 from appliance import cli
 from appliance.bench import guard, history, page
 from appliance.bench.machine import Neighbours, cpu_seconds, listener
-from appliance.box.checks import Level, speed
+from appliance.box.checks import speed
+from appliance.box.checks.finding import Level
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.client import Client

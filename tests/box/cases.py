@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.box import checks, paths
-from appliance.box.checks import Level
-from appliance.box.checks.finding import Finding
+from appliance.box import paths
+from appliance.box.checks.finding import Finding, Level
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots, pinning
 from appliance.box.clocks.reason import Reason
 from tests.fakes.jetson.board import Clock, Jetson
@@ -73,7 +73,7 @@ def storm(**counts: int) -> Callable[[Jetson], object]:
 
     def arrange(jetson: Jetson) -> None:
         clock = Clock(500.0)
-        checks.run_checks(quick(jetson, **clock.arguments))
+        run_checks(quick(jetson, **clock.arguments))
         jetson.fault("over_current_storm", **{"oc3": 0, **counts})
 
     return arrange
@@ -101,7 +101,7 @@ def entry(path: str, name: str, text: str) -> Callable[[Jetson], object]:
 
 
 def swapping(jetson: Jetson) -> None:
-    checks.run_checks(quick(jetson, **Clock(500.0).arguments))
+    run_checks(quick(jetson, **Clock(500.0).arguments))
     entry("/proc/meminfo", "SwapTotal", "SwapTotal: 32000000 kB")(jetson)
     entry("/proc/meminfo", "SwapFree", "SwapFree: 31000000 kB")(jetson)
     before = re.findall(r"(?m)^pswpin (\d+)$", jetson.read("/proc/vmstat"))

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from appliance.box import checks, dpkg, paths
-from appliance.box.checks import Level
+from appliance.box import dpkg, paths
+from appliance.box.checks.finding import Level
 from appliance.box.checks.fitness import MODULES
 from appliance.box.checks.readiness import GPU_REMEDY
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks.reason import Reason
 from appliance.box.root import Root
 from tests.box.cases import CASES
@@ -108,7 +109,7 @@ def test_what_apt_left(
 ) -> None:
     jetson = well(tmp_path / "box")
     arrange(jetson)
-    [found] = checks.run_checks(quick(jetson, **Clock(600.0, WALL).arguments), only={"l4t"})
+    [found] = run_checks(quick(jetson, **Clock(600.0, WALL).arguments), only={"l4t"})
     assert (found.level, found.reason) == (level, reason) and value in found.value, found
     assert "evil" not in found.value + found.remedy
     assert ("dpkg --configure -a" in found.remedy) == (reason is Reason.DPKG_UNFINISHED)
@@ -120,7 +121,7 @@ def test_an_upgrade_without_its_reboot_is_no_matter_of_our_package(tmp_path: Pat
     jetson = well(tmp_path / "box")
     jetson.write(paths.INSTALLED, jetson.read(paths.INSTALLED).replace("36.4.3", "36.4.0"))
     owed("linux-base")(jetson)
-    [found] = checks.run_checks(quick(jetson), only={"versions"})
+    [found] = run_checks(quick(jetson), only={"versions"})
     assert (found.level, found.reason) == (WARN, Reason.REBOOT_DUE) and "FILE.deb" not in found.remedy
 
 
@@ -222,7 +223,7 @@ def remedies(folder: Path) -> list[str]:
     for number, row in enumerate(faults):
         jetson = well(folder / f"{number}")
         row.arrange(jetson)
-        printed += [found.remedy for found in checks.run_checks(quick(jetson), only={row.check})]
+        printed += [found.remedy for found in run_checks(quick(jetson), only={row.check})]
         shutil.rmtree(folder / f"{number}", ignore_errors=True)
     known = dpkg.packages(quick(well(folder / "well")).root)
     return [dpkg.pin(remedy, known) for remedy in printed]

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from appliance.box import paths
-from appliance.box.checks import Level, run_checks
-from appliance.box.checks.finding import Finding
+from appliance.box.checks.finding import Finding, Level
 from appliance.box.checks.health import _note_backend
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots, clocks_json
 from appliance.box.clocks.boots import Boot, history, losses
 from appliance.box.clocks.pinning import NotRoot, check, end, lock

@@ -9,9 +9,18 @@ from typing import Any
 
 import pytest
 
-from appliance.box.checks import exit_code, fitness, heat, merged, power, readiness, storage
+from appliance.box.checks import fitness, heat, power, readiness, storage
 from appliance.box.checks.counters import Rise
-from appliance.box.checks.finding import Finding, Level, document, from_document, passed, skipped
+from appliance.box.checks.finding import (
+    Finding,
+    Level,
+    document,
+    exit_code,
+    from_document,
+    merged,
+    passed,
+    skipped,
+)
 from appliance.box.checks.readiness import SILENT, Told
 from appliance.box.sensors.disk import Volume
 from appliance.box.sensors.ram import Memory

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import functools
 import io
-import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from appliance.box.clocks import clocks_json
-from appliance.box.clocks.pinning import ClockError, check, lock, unlock
+from appliance.box.clocks.pinning import check, lock, unlock
 from appliance.box.paths import CLOCKS
 from appliance.box.show import clock_status
-from appliance.box.system import Box
 from tests.fakes.jetson.board import Jetson
 from tests.harness.boxes import lay, process, quick, run_script
 
@@ -96,26 +92,8 @@ def test_it_is_executable_and_names_the_systems_python() -> None:
     assert SCRIPT.read_text().startswith("#!/usr/bin/python3 -I\n")
 
 
-@AS_ROOT
-def test_watch_re_pins_within_a_period(maxn: Jetson) -> None:
-    lock(maxn.box())
-    command = [sys.executable, "-I", str(SCRIPT), "watch", "--period", "1"]
-    environment = {**os.environ, **maxn.environment}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "pinned\n"
-            maxn.unpin()
-            steps = [*itertools.takewhile(lambda step: step != "pinned\n", process.stdout)]
-            assert [step for step in steps if step.startswith("unpinned: ")], steps
-        finally:
-            process.terminate()
-    clocks = clocks_json.read(maxn.box())
-    assert (clocks.state, clocks.repins) == ("pinned", 1)
-
-
 def test_wrong_usage(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ((), ("pin",), ("lock", "--force"), ("watch", "--period", "0")):
+    for words in ((), ("pin",), ("lock", "--force")):
         with pytest.raises(SystemExit, match=str(MISUSED)):
             main(quick(maxn), *words)
         assert "usage: clock-lock" in capsys.readouterr().err
@@ -131,30 +109,7 @@ def test_a_reader_that_has_gone_is_no_traceback(maxn: Jetson) -> None:
             stdout = pipe if target == "pipe" else full
             done = subprocess.run(command, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True)
         assert done.returncode == FAILED
-        assert done.stderr.startswith("clock-lock: ") and done.stderr.count("\n") == 1, done.stderr
-
-
-def test_watch_outlasts_another_at_work_and_writes_json_lines(
-    maxn: Jetson, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second check is kept waiting for too long; the third is the last."""
-    box, pauses = quick(maxn), list[float]()
-    answers: list[Any] = [lock(box), ClockError("another clock-lock"), KeyboardInterrupt()]
-
-    def answer(box: Box, report: Any) -> clocks_json.Clocks:
-        result = answers.pop(0)
-        if isinstance(result, BaseException):
-            raise result
-        clocks: clocks_json.Clocks = result
-        return clocks
-
-    monkeypatch.setattr("appliance.box.clocks.pinning.check", answer)
-    monkeypatch.setattr(time, "sleep", pauses.append)
-    assert main(box, "watch", "--json") == 130
-    printed = capsys.readouterr()
-    (only,) = printed.out.splitlines()
-    assert json.loads(only)["state"] == "pinned"
-    assert printed.err == "clock-lock: another clock-lock\n" and len(pauses) == 2
+        assert done.stderr == ("" if target == "pipe" else "clock-lock: No space left on device\n")
 
 
 def test_the_timers_check_reports_a_change_once(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
@@ -308,7 +263,7 @@ def test_a_serial_console_gets_a_stand_in(
     maxn: Jetson, monkeypatch: pytest.MonkeyPatch, encoding: str
 ) -> None:
     lock(quick(maxn))
-    console = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
     monkeypatch.setattr(sys, "stdout", console)
     assert main(quick(maxn), "status") == PINNED
     assert b"cpu0?cpu11" in console.buffer.getvalue()  # type: ignore[attr-defined]

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from appliance.box import checks
-from appliance.box.checks import CHECKS, jtop
+from appliance.box.checks import jtop
+from appliance.box.checks.finding import Finding, exit_code
+from appliance.box.checks.runner import CHECKS, run_checks
 from appliance.box.checks.snapshot import ANYWHERE, REGISTERED
 from appliance.box.paths import COUNTERS
 from appliance.box.show.findings import table
@@ -23,13 +24,13 @@ from tests.harness.boxes import answering, quick, well
 pytestmark = pytest.mark.once
 
 
-def look(jetson: Jetson, case: Case) -> checks.Finding:
+def look(jetson: Jetson, case: Case) -> Finding:
     box = quick(jetson, **case.box)
     if case.readyz is None or case.check != "daemon":
-        [found] = checks.run_checks(box, only={case.check}, readyz="127.0.0.1:1")
+        [found] = run_checks(box, only={case.check}, readyz="127.0.0.1:1")
     else:
         with answering(*case.readyz) as address:
-            [found] = checks.run_checks(box, only={case.check}, readyz=address)
+            [found] = run_checks(box, only={case.check}, readyz=address)
     return found
 
 
@@ -46,13 +47,13 @@ def test_fault(case: Case, tmp_path: Path) -> None:
 
 
 def test_jetpack_5_is_refused_by_name(tmp_path: Path) -> None:
-    findings = {f.check: f for f in checks.run_checks(quick(Jetson(tmp_path / "box", "jp5-0005")))}
+    findings = {f.check: f for f in run_checks(quick(Jetson(tmp_path / "box", "jp5-0005")))}
     assert findings["platform"].level is FAIL
     assert "JetPack 5" in findings["platform"].value
     assert "flash" in findings["platform"].remedy
     small = Jetson(tmp_path / "small", "jp6-0005")
     small.write("/sys/firmware/devicetree/base/compatible", "nvidia,p3768-0000+p3767-0000\0nvidia,tegra234\0")
-    [refused] = checks.run_checks(quick(small), only={"platform"})
+    [refused] = run_checks(quick(small), only={"platform"})
     assert refused.level is FAIL and "flash" not in refused.remedy, "it would be the same afterwards"
     assert findings["clocks"].level is SKIP
     assert not any("could not be checked" in f.value for f in findings.values())
@@ -62,19 +63,19 @@ def test_jetpack_5_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_pinned_box_is_all_green(profile: str, tmp_path: Path) -> None:
     jetson = well(tmp_path / "box", profile)
     with answering() as address:
-        findings = checks.run_checks(quick(jetson), readyz=address)
+        findings = run_checks(quick(jetson), readyz=address)
     assert [f.check for f in findings] == list(CHECKS)
     # jtop is not there, speed was not measured, and nothing spoke.
     assert {f.check for f in findings if f.level is not PASS} == {"jtop", "speed", "backend"}
-    assert checks.exit_code(findings) == 0
+    assert exit_code(findings) == 0
 
 
 def test_without_root_a_pinned_box_is_green_too(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     before = jetson.snapshot()
     with answering() as address:
-        findings = checks.run_checks(quick(jetson, **WITHOUT_ROOT), readyz=address)
-    assert checks.exit_code(findings) == 0
+        findings = run_checks(quick(jetson, **WITHOUT_ROOT), readyz=address)
+    assert exit_code(findings) == 0
     assert jetson.snapshot() == before
 
 
@@ -123,9 +124,9 @@ def test_everything_at_once_is_still_an_answer(profile: str, user: int, tmp_path
     jetson.fault("unit_down", unit="nvfancontrol.service")
     for name, details in EVERYTHING.items():
         jetson.fault(name, **details)
-    findings = checks.run_checks(quick(jetson, user=lambda: user), readyz="not an address")
+    findings = run_checks(quick(jetson, user=lambda: user), readyz="not an address")
     assert [f.check for f in findings] == list(CHECKS)
-    assert checks.exit_code(findings) == 2
+    assert exit_code(findings) == 2
     assert [f for f in findings if "could not be checked" in f.value] == []
     assert table(findings)
 
@@ -139,7 +140,7 @@ def test_a_box_with_nothing_in_it_is_still_an_answer(missing: str, tmp_path: Pat
                 tool.unlink()
         else:
             jetson.path(f"/{name}").rename(tmp_path / f"{name}-gone")
-    findings = checks.run_checks(quick(jetson), readyz="127.0.0.1:1")
+    findings = run_checks(quick(jetson), readyz="127.0.0.1:1")
     assert [f.check for f in findings] == list(CHECKS)
     assert [f for f in findings if "could not be checked" in f.value] == []
 
@@ -147,11 +148,11 @@ def test_a_box_with_nothing_in_it_is_still_an_answer(missing: str, tmp_path: Pat
 def test_a_check_that_breaks_is_a_finding_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaks(look: object) -> checks.Finding:
+    def breaks(look: object) -> Finding:
         raise RuntimeError("nobody thought of this")
 
     monkeypatch.setitem(REGISTERED, "memory", breaks)
-    findings = {f.check: f for f in checks.run_checks(quick(well(tmp_path / "box")), only={"memory", "disk"})}
+    findings = {f.check: f for f in run_checks(quick(well(tmp_path / "box")), only={"memory", "disk"})}
     assert findings["memory"].level is FAIL
     assert "a fault in this program" in findings["memory"].value
     assert findings["memory"].figures["error"] == "RuntimeError: nobody thought of this"
@@ -166,9 +167,9 @@ def test_what_is_no_jetson_is_not_looked_at(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     jetson.path("/proc/device-tree").rename(jetson.path("/proc/elsewhere"))
     with answering() as address:
-        findings = checks.run_checks(quick(jetson), readyz=address)
+        findings = run_checks(quick(jetson), readyz=address)
     assert not jetson.path(COUNTERS).exists()
     of_the_box = [f for f in findings if f.check not in ANYWHERE]
     assert len(of_the_box) > 15
     assert {(f.level, f.value) for f in of_the_box} == {(SKIP, "not a Jetson")}
-    assert checks.exit_code(findings) == 0
+    assert exit_code(findings) == 0

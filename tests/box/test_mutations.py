@@ -23,7 +23,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from appliance.box.checks import CHECKS
+from appliance.box.checks.runner import CHECKS
 from appliance.box.clocks.pinning import lock
 from appliance.box.system import Box
 from appliance.box.tools import Completed, Tools

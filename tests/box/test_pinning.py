@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from appliance.box.checks import Level
 from appliance.box.checks.clocks import check_clocks
+from appliance.box.checks.finding import Level
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.acting import BASELINE
 from appliance.box.clocks.boots import history

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from appliance.box import checks, quiet, versions
-from appliance.box.checks import Level
+from appliance.box import quiet, versions
+from appliance.box.checks.finding import Level
+from appliance.box.checks.runner import run_checks
 from appliance.box.paths import INDICATOR, QUIET
 from tests.box.test_remedies import of_packages
 from tests.fakes.jetson.board import Jetson
@@ -23,7 +24,7 @@ UNITS = "/etc/systemd/system"
 
 
 def levels(jetson: Jetson) -> dict[str, Level]:
-    return {finding.check: finding.level for finding in checks.run_checks(quick(jetson), only=CHECKS)}
+    return {finding.check: finding.level for finding in run_checks(quick(jetson), only=CHECKS)}
 
 
 def run(jetson: Jetson, action: Callable[..., None] = quiet.quiet, *, dry_run: bool = False) -> list[str]:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from appliance.box import checks, paths
-from appliance.box.checks import Level
+from appliance.box import paths
+from appliance.box.checks.finding import Level, exit_code
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots
 from appliance.box.clocks.pinning import check, lock
 from appliance.box.clocks.reason import Reason
@@ -365,19 +366,19 @@ def pinned(folder: Path, profile: str) -> Jetson:
 def test_the_remedy_mends(row: Case, tmp_path: Path) -> None:
     assert row.seen in SEEN, "a guess turns no test green"
     jetson = pinned(tmp_path, row.profile)
-    [before] = checks.run_checks(quick(jetson), only={row.check})
+    [before] = run_checks(quick(jetson), only={row.check})
     assert before.level is PASS or row.check == "backend"
     row.arrange(jetson)
     makers = (jetson.root / NVPMODEL_CONF[1:]).is_file() and jetson.read(NVPMODEL_CONF)
     is_link = (jetson.root / NVPMODEL_CONF[1:]).is_symlink()
-    [found] = checks.run_checks(quick(jetson), only={row.check})
+    [found] = run_checks(quick(jetson), only={row.check})
     row.expect(found)
-    worst = checks.exit_code(checks.run_checks(quick(jetson)))
+    worst = exit_code(run_checks(quick(jetson)))
     row.by_hand(jetson)
     follow(jetson, found.remedy, row.words)
-    [after] = checks.run_checks(quick(jetson), only={row.check})
+    [after] = run_checks(quick(jetson), only={row.check})
     assert after.level is PASS, after
-    assert checks.exit_code(checks.run_checks(quick(jetson))) <= worst
+    assert exit_code(run_checks(quick(jetson))) <= worst
     assert clock_status.status(quick(jetson)).clocks.state == "pinned"
     if makers and not is_link and "more cores" not in row.name:
         assert jetson.read(NVPMODEL_CONF) == makers, "nobody makes a maker's file again"
@@ -406,9 +407,9 @@ def test_a_technician_who_may_not_read_the_configuration(jetson: Jetson) -> None
     mine = quick(jetson, user=lambda: 1000)
     mine = dataclasses.replace(mine, root=Closed(mine.root.folder, private=True))
     assert clock_status.status(mine).clocks.state == "pinned"
-    [found] = checks.run_checks(mine, only={"power_mode"})
+    [found] = run_checks(mine, only={"power_mode"})
     assert (found.level, found.value) == (PASS, "MODE_50W, as root's check saw it")
     jetson.path("/run/f5-appliance/clocks.json").unlink()
     assert clock_status.status(mine).clocks.state == "unknown"
-    [found] = checks.run_checks(mine, only={"power_mode"})
+    [found] = run_checks(mine, only={"power_mode"})
     assert found.level is Level.SKIP and "needs root" in found.value

@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import runpy
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any
 import pytest
 
 from appliance.box import paths
-from appliance.box.checks import CHECKS
 from appliance.box.checks import health as health_run
+from appliance.box.checks.runner import BY_HARM, CHECKS
 from tests.fakes.jetson.board import Jetson
 from tests.harness.boxes import answering, process, quick, run_script, well
 from tests.harness.daemons import BUNDLE, ROOT, Shared, free_port, write_config
@@ -85,7 +84,7 @@ def test_some_checks(jetson: Jetson) -> None:
     assert ran.returncode == 0
     wrong = health(jetson, "--only", "clocks,weather")
     assert wrong.returncode == 2
-    assert "no check is called weather; there are platform" in wrong.stderr
+    assert "no check is called weather; there are daemon" in wrong.stderr
 
 
 def test_only_what_is_wrong_and_what_hurts_first(jetson: Jetson) -> None:
@@ -103,7 +102,7 @@ def test_only_what_is_wrong_and_what_hurts_first(jetson: Jetson) -> None:
 
 
 def test_the_page_is_in_the_order_of_what_hurts() -> None:
-    order = health_run.BY_HARM
+    order = BY_HARM
     assert set(health_run.NAMES) <= set(order) and len(set(order)) == len(order)
     rows = re.findall(
         r"^\| (?:WARN or FAIL|FAIL or WARN|WARN|FAIL) ([a-z0-9_]+(?:, [a-z0-9_]+)*)[ ,]", PAGE, re.MULTILINE
@@ -164,23 +163,6 @@ def test_what_nobody_foresaw_is_broken_and_no_warning(
     assert re.fullmatch(
         r"health: a fault in this program, at test_script.py:\d+: sudo f5-support-bundle\n", told
     )
-
-
-def test_watching_until_it_is_enough(jetson: Jetson) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-I", str(SCRIPT), "--watch", "0.1", "--json", "--only", "lfb"],
-        env={**os.environ, **jetson.environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdout is not None and process.stderr is not None
-        seen = [json.loads(process.stdout.readline()) for _ in range(2)]
-        process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=PATIENCE_S)
-    assert [document["level"] for document in seen] == ["PASS", "PASS"]
-    assert told == ""
 
 
 def test_colour_on_a_terminal(jetson: Jetson) -> None:

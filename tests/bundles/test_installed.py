@@ -21,12 +21,12 @@ from appliance import cli, config
 from appliance.bundles import BundleStore, load_on_cpu, running_folder
 from appliance.bundles import installed as store_module
 from appliance.bundles.installed import Report
-from appliance.bundles.source import SPARE_BYTES
 from appliance.client import Client
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import REQUIRED
+from appliance.durable import SPARE_BYTES
 from appliance.errors import BundleError, StorageError
 from tests.harness.daemons import BUNDLE, ROOT, running
 from tests.harness.killing import in_a_process_of_its_own, killed

@@ -19,7 +19,7 @@ import soundfile
 import yaml
 
 from appliance import cli
-from appliance.box.checks import CHECKS
+from appliance.box.checks.runner import CHECKS
 from appliance.cli import saying
 from appliance.client import CallFailed, Client, Credentials, Header, Reply, Timings
 from appliance.config import USUAL_NFE

@@ -124,10 +124,9 @@ def test_zipvoices_mels_are_vocoss_with_another_floor_scale_and_count():
     [
         ({"kind": "vocos"}, (2, 4000), "one axis"),
         ({"kind": "vocos"}, (512,), "at least 513 samples, not 512"),
-        ({"kind": "world"}, (), "vocos, bigvgan, hifigan, not 'world'"),
-        ({"kind": "vocos", "mels": 0}, (), "mels must be at least 1"),
+        ({"kind": "vocos", "mels": 0}, (), "mels: must be at least 1"),
         ({"kind": "vocos", "win": 2048}, (), "hop ≤ win ≤ n_fft"),
-        ({"kind": "vocos", "floor": 0.0}, (), "floor must be above 0"),
+        ({"kind": "vocos", "floor": 0.0}, (), "floor: must be between"),
     ],
 )
 def test_unusable_specs_and_waves_are_refused(fields, wave, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import yaml
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
@@ -17,10 +19,10 @@ from appliance.contract.mel import MelSpec, filterbank
 from export.model.arch import ZipVoiceArch
 from export.model.bigvgan import BigVGAN, BigVGANConfig
 from export.model.dit import DiT, rotary_frequencies
-from export.model.redraw import draw, redraw
 from export.model.vocos import Vocos, VocosConfig
 from export.model.zipformer import ZipVoice
-from export.sources.checkpoint import BIGVGAN_FILE, write_safetensors
+from export.sources.checkpoint import BIGVGAN_FILE
+from tests.harness.weightless import spread
 
 VOCOS_MEL_24KHZ = VocosConfig(100, 512, 1536, 8, n_fft=1024, hop=256, padding="center")
 """Configuration of charactr/vocos-mel-24khz."""
@@ -40,6 +42,20 @@ BIGVGAN_V2_24KHZ = BigVGANConfig(
 """Configuration of nvidia/bigvgan_v2_24khz_100band_256x."""
 
 
+@torch.no_grad()
+def redraw(model: nn.Module, seed: int) -> None:
+    """Redraw every parameter of `model`; buffers are unchanged."""
+    for name, parameter in model.named_parameters():
+        parameter.copy_(draw(name, parameter.shape, seed))
+
+
+def draw(name: str, shape: Sequence[int], seed: int) -> Tensor:
+    """Draw the float32 tensor of a name, shape and seed, whatever is drawn before."""
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+    scale, shift = spread(name, shape)
+    return torch.empty(tuple(shape)).normal_(generator=generator).mul_(scale).add_(torch.as_tensor(shift))
+
+
 def write_random(
     folder: Path,
     arch: Arch,
@@ -50,22 +66,21 @@ def write_random(
     *,
     embeds_guidance: bool = False,
 ) -> tuple[Path, Path]:
-    """Write `model.safetensors` and `vocab.txt`, one tensor in memory at a time; return their paths."""
+    """Write `model.safetensors` and `vocab.txt`; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     with torch.device("meta"):
         model = DiT(arch, len(vocab), mels, embeds_guidance=embeds_guidance)
     prefix = "ema_model.transformer."
 
-    def tensor(key: str) -> Tensor:
-        name = key.removeprefix(prefix)
+    def tensor(name: str, shape: torch.Size) -> Tensor:
         if name == "rotary_embed.inv_freq":
             return rotary_frequencies(arch.dim_head).to(dtype)
-        return draw(name, shapes[key], seed).to(dtype)
+        return draw(name, shape, seed).to(dtype)
 
-    shapes = {prefix + name: tuple(value.shape) for name, value in model.state_dict().items()}
+    state = {prefix + name: tensor(name, value.shape) for name, value in model.state_dict().items()}
     checkpoint, vocabulary = folder / "model.safetensors", folder / "vocab.txt"
     counters = {"initted": torch.tensor(True), "step": torch.tensor(seed)}
-    write_safetensors(checkpoint, shapes, tensor, dtype, counters)
+    save_file(state | counters, checkpoint)
     vocabulary.write_text("".join(f"{entry}\n" for entry in vocab), "utf-8")
     return checkpoint, vocabulary
 

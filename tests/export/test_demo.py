@@ -20,7 +20,7 @@ from export.graphs.condition import Condition
 from export.graphs.modulation import ModulationGraph
 from export.graphs.step import Step
 from export.model.dit import DiT
-from export.model.redraw import redraw
+from tests.export.random_checkpoint import redraw
 from tests.harness.daemons import BUNDLE, DEMO, ROOT
 from tests.harness.small import ARCHS, MELS
 

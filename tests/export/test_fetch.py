@@ -7,7 +7,7 @@ import subprocess
 import sys
 import urllib.request
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,14 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield hub
 
 
-def get(hub: Hub, out: Path, say: Callable[[str], object] = str) -> fetching.Fetched:
-    return fetch("F5TTS_v1_Base", out, endpoint=hub.address, say=say, progress=False)
+def get(hub: Hub, out: Path) -> fetching.Fetched:
+    return fetch("F5TTS_v1_Base", out, endpoint=hub.address)
 
 
-def test_files_and_terms_arrive(hub: Hub, tmp_path: Path) -> None:
+def test_files_and_terms_arrive(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, int]] = []
-    found = get(hub, tmp_path, lambda line: said.append((line, len(hub.asked))))
+    monkeypatch.setattr("builtins.print", lambda line: said.append((line, len(hub.asked))))
+    found = get(hub, tmp_path)
     assert found.checkpoint == tmp_path / "F5TTS_v1_Base" / MODEL
     assert found.checkpoint.read_bytes() == BYTES
     assert found.vocab.read_bytes() == b" \na\nb\n"
@@ -139,7 +140,7 @@ def test_errors_are_one_line_that_says_why(hub: Hub, tmp_path: Path, monkeypatch
     with pytest.raises(
         FetchError, match=r"the hub cannot be reached at http://127\.0\.0\.1:9/SWivid"
     ) as error:
-        fetch("F5TTS_v1_Base", tmp_path, endpoint="http://127.0.0.1:9", say=lambda _: None, progress=False)
+        fetch("F5TTS_v1_Base", tmp_path, endpoint="http://127.0.0.1:9")
     assert "\n" not in str(error.value)
     del hub.files["charactr/vocos-mel-24khz/config.yaml"]
     with pytest.raises(FetchError, match=r"charactr/vocos-mel-24khz/config\.yaml: not found at http"):
@@ -203,7 +204,7 @@ def test_gated_weights_say_where_their_terms_are_accepted(
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "none"))
 
     def indic() -> fetching.Fetched:
-        return fetch("ai4bharat/IndicF5", tmp_path, endpoint=hub.address, say=lambda _: None, progress=False)
+        return fetch("ai4bharat/IndicF5", tmp_path, endpoint=hub.address)
 
     with pytest.raises(FetchError, match=r"is gated; accept its terms at .*/ai4bharat/IndicF5 .* HF_TOKEN"):
         indic()

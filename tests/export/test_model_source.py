@@ -16,10 +16,10 @@ from appliance.contract.graphs import Dimensions, vocoder
 from appliance.contract.mel import MelSpec
 from export.graphs import vocoders
 from export.model import source
-from export.model.redraw import redraw
 from export.model.source import BAND_HZ, NOISE_FRAMES, PULSE_BINS, Source
 from export.model.vocos import VocosConfig
 from tests.engine.lanes import relative
+from tests.export.random_checkpoint import redraw
 from tests.harness import traces
 from tests.harness.small import MELS, run
 

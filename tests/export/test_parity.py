@@ -103,7 +103,7 @@ def ask(
 
 @pytest.fixture(scope="module")
 def vocos(made: BuiltBundle) -> nn.Module:
-    return checkpoint.build_vocos(*checkpoint.load_vocos(made.files.vocoder_path))
+    return checkpoint.build_vocoder(*checkpoint.load_vocos(made.files.vocoder_path))
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from appliance.errors import InvalidRequest
 from appliance.request import FloatArray, Segment
 from export import assemble
 from export.proof import oracles, parity
-from export.sources.checkpoint import CheckpointError, build_dit, build_vocos, load_dit, load_vocos
+from export.sources.checkpoint import CheckpointError, build_dit, build_vocoder, load_dit, load_vocos
 from tests.engine.lanes import BATCHED, Padded, Watched, WatchedPadded, relative, segment, solo, staggered
 from tests.fakes.nvidia import open_on
 from tests.fakes.nvidia.device import Device
@@ -228,7 +228,7 @@ def test_the_gate_measures_a_sampler_and_sees_another(workshop: Workshop) -> Non
     bundle, size = made.bundle, len(small.VOCABULARY)
     weights = load_dit(made.files.checkpoint, made.arch, size, sampler=bundle.manifest.sampler)
     reference = oracles.TorchOracle(build_dit(weights, made.arch, size), bundle.manifest.sampler)
-    vocos = build_vocos(*load_vocos(made.files.vocoder_path))
+    vocos = build_vocoder(*load_vocos(made.files.vocoder_path))
     expected = oracles.expect(
         [lambda: reference],
         lambda: vocos,

@@ -14,11 +14,10 @@ from appliance.contract import bundle as contract
 from appliance.contract.mel import MelSpec
 from export.graphs import fourier, vocoders
 from export.model.bigvgan import BigVGAN, BigVGANConfig
-from export.model.redraw import redraw
 from export.model.vocos import VocosConfig
-from export.sources.checkpoint import build_vocos, load_vocos
+from export.sources.checkpoint import build_vocoder, load_vocos
 from tests.engine import lanes
-from tests.export.random_checkpoint import write_random_vocos
+from tests.export.random_checkpoint import redraw, write_random_vocos
 from tests.harness import small
 from tests.oracle import upstream
 
@@ -53,7 +52,7 @@ def test_vocos_samples_are_its_packages(vocos: tuple[VocosConfig, Path], loud: b
     torch.save(weights, folder / "pytorch_model.bin")
     theirs = upstream.vocos_module().Vocos.from_hparams(str(folder / "config.yaml")).eval()
     theirs.load_state_dict(weights, strict=True)
-    plain, record = build_vocos(*load_vocos(folder)), contract.Vocoder("vocos", config.padding)
+    plain, record = build_vocoder(*load_vocos(folder)), contract.Vocoder("vocos", config.padding)
     traced = vocoders.VocosGraph(weights, MelSpec("vocos"), record, torch.float32)
     for frames in (2, 3, 4, 5, 50, 151):
         given = log_mel(frames, small.MELS)
@@ -186,21 +185,15 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (VocosConfig, changed("backbone", input_channels=80), "is 80, feature_extractor.n_mels 100"),
     (VocosConfig, {"head": {"class_path": "a.ISTFTHead", "init_args": {"dim": 48}}}, "missing key n_fft"),
     (VocosConfig, changed("backbone", dim=None), "backbone.init_args: dim: must be int, not NoneType"),
-    (VocosConfig, changed("backbone", num_layers="a few"), "num_layers: must be int, not str"),
     (VocosConfig, changed("backbone", num_layers=0), "num_layers: must be .*, not 0"),
-    (VocosConfig, changed("feature_extractor", sample_rate=None), "sample_rate: must be int, not NoneType"),
     (VocosConfig, changed("feature_extractor", n_fft=2048), "n_fft is 1024, feature_extractor.n_fft 2048"),
     (VocosConfig, changed("feature_extractor", hop_length=512), "hop_length is 256, .*hop_length 512"),
     (VocosConfig, ["backbone"], "missing section"),
     (BigVGANConfig, {"activation": "relu"}, "activation: must be one of snake, snakebeta, not 'relu'"),
     (BigVGANConfig, {"resblock": "3"}, "resblock: must be one of 1, 2, not '3'"),
-    (BigVGANConfig, {"num_mels": None}, "num_mels: must be int, not NoneType"),
-    (BigVGANConfig, {"sampling_rate": "24k"}, "sampling_rate: must be int, not str"),
     (BigVGANConfig, {"n_fft": 0}, "n_fft: must be at least 1, not 0"),
     (BigVGANConfig, {"upsample_rates": None}, "upsample_rates: must be tuple, not NoneType"),
-    (BigVGANConfig, {"upsample_rates": [4, None, 2]}, "upsample_rates: must be int, not NoneType"),
     (BigVGANConfig, {"upsample_rates": [4, 0, 2]}, "must hold numbers from 1"),
-    (BigVGANConfig, {"resblock_dilation_sizes": [[1, "3"], [1, 3, 5]]}, "sizes: must be int, not str"),
     (BigVGANConfig, {"hop_size": 32}, "hop_size: is 32, upsample_rates multiply to 16"),
     (BigVGANConfig, {"upsample_rates": [4, 2]}, "differ in length"),
     (BigVGANConfig, {"resblock_kernel_sizes": [3]}, "differ in length"),

@@ -20,11 +20,10 @@ from export import assemble, families, fetch
 from export.cli import main
 from export.families import f5, zipvoice
 from export.model.dit import DiT
-from export.model.redraw import redraw
 from export.sources import weights
 from export.sources.weights import KNOWN, VOCODERS, Known
 from tests.export.hub import Hub, serving
-from tests.export.random_checkpoint import write_random_zipvoice
+from tests.export.random_checkpoint import redraw, write_random_zipvoice
 from tests.export.zipvoice import TOKENS, TRACED
 from tests.harness import small
 from tests.text.emilia.spoken import NUMBERS

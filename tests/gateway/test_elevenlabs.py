@@ -17,8 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from appliance.audio.encode import Encoder
 from appliance.client import AsyncClient, Client, End, Header, Piece, WordTiming
-from appliance.gateway import elevenlabs, stream_input
+from appliance.encodings import Encoding
+from appliance.gateway import stream_input
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.limits import LimitedSocket
 from appliance.gateway.stream_input import (
@@ -27,7 +29,6 @@ from appliance.gateway.stream_input import (
     TURN_END_S,
     ClientClock,
     Context,
-    Pcm16Encoder,
 )
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
@@ -255,7 +256,7 @@ def context_of(session: Callable[[], Any]) -> tuple[Context, list[dict[str, Any]
     async def send(message: dict[str, Any]) -> None:
         told.append(message)
 
-    pcm = Pcm16Encoder(elevenlabs.FORMATS["pcm_24000"], "")
+    pcm = Encoder(Encoding.PCM16, 24_000, "")
     return Context(session, pcm, send, 100, asyncio.Semaphore(), ClientClock()), told
 
 

@@ -58,12 +58,14 @@ def draw(name: str, shape: Sequence[int], seed: int = SEED) -> FloatArray:
 
 
 def spread(name: str, shape: Sequence[int]) -> tuple[float, float | FloatArray]:
-    """Deviation and mean, those of `export.model.redraw`: every layer is heard, none outgrows the others."""
+    """Deviation and mean: unlike in a fresh model, every layer is heard and none outgrows another."""
     if any(layer in name for layer in ("attn_norm.linear", "norm_out.linear", "proj_out")):
         gates = np.repeat(np.float32([0, 0, 0.3, 0, 0, 0.3]), shape[0] // 6)
         return 0.02, gates if name.endswith("attn_norm.linear.bias") else 0.0
     if name.endswith(("grn.gamma", "grn.beta")):
         return 0.1, 0.0
+    if name.endswith((".act.alpha", ".act.beta")):
+        return 0.1, 0.5  # away from 0, where Snake's 1/β has its pole
     if name.endswith(("norm.weight", "gamma")):
         return 0.1, 1.0 if name.endswith("weight") else 0.3
     if name.endswith("text_embed.weight"):
@@ -170,7 +172,6 @@ def make(
     import torch
 
     from export import assemble
-    from export.model import redraw
     from export.proof import parity
     from tests.export import random_checkpoint
     from tests.measure import random_base
@@ -178,7 +179,7 @@ def make(
     def tensor(name: str, shape: Sequence[int], seed: int) -> torch.Tensor:
         return torch.from_numpy(draw(name, shape))
 
-    with mock.patch.object(random_checkpoint, "draw", tensor), mock.patch.object(redraw, "draw", tensor):
+    with mock.patch.object(random_checkpoint, "draw", tensor):
         random_base.write(work, family, vocabulary, vocos)
     files = (work / "checkpoint/model.safetensors", work / "checkpoint/vocab.txt")
     loaded = assemble.load(assemble.Sources(family, *files, "vocos", work / "vocos"))

@@ -15,7 +15,7 @@ from tests.oracle import upstream
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
-redraw = pytest.importorskip("export.model.redraw").redraw
+redraw = pytest.importorskip("tests.export.random_checkpoint").redraw
 SIZES = {"dim": 32, "depth": 1, "heads": 1, "dim_head": 32, "ff_mult": 2, "text_dim": 16, "conv_layers": 1}
 
 

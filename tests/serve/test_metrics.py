@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from appliance.box.checks import Finding, Level
+from appliance.box.checks.finding import Finding, Level
 from appliance.box.checks.health_json import last_run, publish
 from appliance.box.paths import HEALTH
 from appliance.engine.costs import CostTable

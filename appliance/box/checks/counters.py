@@ -20,7 +20,7 @@ from appliance.fields import Between, Ranged
 SCHEMA = 1
 KEPT_S = 2 * 3600.0
 APART_S = 10.0
-"""Samples closer together are dropped: `f5-health --watch` takes many."""
+"""Samples closer together are dropped: a person may repeat `f5-health`."""
 LEAST_S = 30.0
 """Rates over a shorter span are noise."""
 

@@ -11,28 +11,13 @@ from appliance.box.checks import application
 from appliance.box.checks.application import Application
 from appliance.box.checks.finding import Finding, skipped
 from appliance.box.checks.readiness import READYZ, merge_application
-from appliance.box.checks.runner import CHECKS, run_checks
+from appliance.box.checks.runner import BY_HARM, CHECKS, run_checks
 from appliance.box.clocks import boots
 from appliance.box.system import Box
 
 APPLICATION_CHECKS = ("config", "bundle", "voices", "engines", "daemon", "synthesis")
 NAMES = tuple(dict.fromkeys((*CHECKS, *APPLICATION_CHECKS)))
 NOT_REQUESTED = "not asked for (--speak)"
-SILENCE = (
-    *("application", "daemon", "synthesis", "config", "bundle", "voices", "engines", "platform", "gpu_node"),
-    "restarts",
-)
-SLOW_SPEECH = (
-    *("reboot", "boots", "power_mode", "clocks", "cores", "caps", "temperature", "cooling", "fan"),
-    *("backend", "speed"),
-)
-LATER = (
-    *("l4t", "versions", "disk", "memory", "lfb", "swap", "oc1", "oc2", "oc3", "power", "reset", "wear"),
-    "sleep",
-)
-BOOKKEEPING = ("packages", "journal", "desktop", "time", "jtop")
-BY_HARM = (*SILENCE, *SLOW_SPEECH, *LATER, *BOOKKEEPING)
-"""Checks by what their failure costs, most first: of `--wrong`, and of the table in systemd/README.md."""
 
 
 @dataclass(frozen=True)

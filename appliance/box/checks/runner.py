@@ -11,23 +11,33 @@ from appliance.box import dpkg
 from appliance.box.checks import counters
 from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.readiness import READYZ
-from appliance.box.checks.snapshot import ANYWHERE, Snapshot
+from appliance.box.checks.snapshot import ANYWHERE, REGISTERED, Snapshot
 from appliance.box.clocks.reason import Reason
 from appliance.box.root import error_location
 from appliance.box.system import Box
 
-CHECKS = (
-    *("platform", "l4t", "power_mode", "reboot", "boots", "clocks", "caps", "cores"),
-    *("temperature", "cooling", "oc1", "oc2", "oc3", "power", "fan", "memory", "lfb", "swap", "disk", "wear"),
-    *("reset", "sleep", "desktop", "journal", "packages", "versions", "backend", "gpu_node", "time", "jtop"),
-    *("daemon", "restarts", "speed"),
-)
-"""In the order of the output."""
 for module in (
     *("boots", "clocks", "fitness", "heat", "jtop", "l4t", "power", "quietness", "readiness", "reset"),
     *("speed", "storage", "wear"),
 ):
     import_module(f"appliance.box.checks.{module}")
+SILENCE = (
+    *("application", "daemon", "synthesis", "config", "bundle", "voices", "engines", "platform", "gpu_node"),
+    "restarts",
+)
+SLOW_SPEECH = (
+    *("reboot", "boots", "power_mode", "clocks", "cores", "caps", "temperature", "cooling", "fan"),
+    *("backend", "speed"),
+)
+LATER = (
+    *("l4t", "versions", "disk", "memory", "lfb", "swap", "oc1", "oc2", "oc3", "power", "reset", "wear"),
+    "sleep",
+)
+BOOKKEEPING = ("packages", "journal", "desktop", "time", "jtop")
+BY_HARM = (*SILENCE, *SLOW_SPEECH, *LATER, *BOOKKEEPING)
+"""Checks by what their failure costs, most first: of the output, and of the table in systemd/README.md."""
+CHECKS = tuple(name for name in BY_HARM if name in REGISTERED)
+"""Those of the box."""
 
 
 def run_checks(box: Box, *, readyz: str = READYZ, only: Collection[str] = ()) -> list[Finding]:

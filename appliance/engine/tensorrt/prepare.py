@@ -10,7 +10,6 @@ import itertools
 import json
 import logging
 import math
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,7 +22,7 @@ import numpy as np
 from appliance.contract.bundle import Bundle, Manifest, identity
 from appliance.contract.graphs import STEPS, GraphSpec, signatures
 from appliance.contract.tokens import read_vocabulary
-from appliance.durable import locked, replace_file
+from appliance.durable import free_bytes, locked, replace_file
 from appliance.engine.backend import Arithmetic, Backend, Bound, Graph, HostArray, Ranges, Tensor
 from appliance.engine.engine import Synthesizer, ranges
 from appliance.engine.host import HostMemory
@@ -115,7 +114,7 @@ class BuildPlan:
                 took = f"about {max(math.ceil(self.build_s / 60), 1)} min, by earlier builds here"
             lines += [
                 f"time      {took}",
-                f"disk      about {self.disk_bytes // MIB} of {_free_bytes(self.folder) // MIB} MiB free",
+                f"disk      about {self.disk_bytes // MIB} of {free_bytes(self.folder) // MIB} MiB free",
                 f"memory    about {self.memory_bytes // MIB} of {available_bytes() // MIB} MiB available",
             ]
         lines += _attention_lines(self.attentions)
@@ -209,7 +208,7 @@ def prepare(
     planned = plan(bundle, backend, lanes)
     for line in planned.lines():
         cache.announce(line)
-    if planned.disk_bytes > (free := _free_bytes(planned.folder)):
+    if planned.disk_bytes > (free := free_bytes(planned.folder)):
         raise StorageError(
             f"the cache of engines {planned.folder}: needs about {planned.disk_bytes // MIB} MiB, "
             f"{free // MIB} MiB are free"
@@ -381,12 +380,6 @@ def _compare(
         )
     reasons.pop(WHOLE, None)
     return reasons, worst
-
-
-def _free_bytes(folder: Path) -> int:
-    """Free bytes of the disk that holds the folder, or will."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(existing).free
 
 
 def available_bytes() -> int:

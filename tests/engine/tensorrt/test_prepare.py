@@ -453,7 +453,7 @@ def test_a_dry_run_says_what_is_missing_and_builds_none(made: Bundle, prepared: 
 def test_a_full_disk_is_said_before_the_build(
     made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepare, "_free_bytes", lambda folder: 1000)
+    monkeypatch.setattr(prepare, "free_bytes", lambda folder: 1000)
     trt = TensorRT(Device())
     with pytest.raises(StorageError, match=f"{engines}: needs about 9 MiB, 0 MiB are free"):
         opened(made, engines, trt)
