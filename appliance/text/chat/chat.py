@@ -35,6 +35,8 @@ _COUPLES = {
 """Sequences that exist with two skin tones alone, and the emoji without."""
 _ASIDE = re.compile(r"\s?\([^()]*\)|[:：]")
 """künstler(in), O button (blood type)"""
+_PICTURE = re.compile("[\u2600-\u2bff\U0001f200-\U0001faff]")
+"""An emoji that is no letter or digit."""
 MOST_EMOJI = 3
 MOST_REPEATS = 3
 _REPEATED = (Kind.WORD, Kind.MARK, Kind.EMOTE, Kind.NAME, Kind.ACRONYM, Kind.SHOUTING, Kind.REPEAT)
@@ -158,6 +160,18 @@ def _name_emoji(
         text.note(Kind.EMOJI.value, original[start:end], words)
         at = end
     text.text = rewritten + original[at:].lstrip()
+
+
+def unnamed(text: str, named: set[str]) -> str:
+    """Text without the emoji that are `named`, to which the others are added."""
+
+    def once(emoji_: str, _: object) -> str:
+        bare = _SKIN.sub("", emoji_)
+        is_named = bare in named and _PICTURE.match(bare)
+        named.add(bare)
+        return " " if is_named else emoji_
+
+    return text if text.isascii() else emoji.replace_emoji(text, once)
 
 
 def _emoji_name(character: str, language: Language) -> str:

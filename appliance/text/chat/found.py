@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from appliance.text.chat.directions import is_direction, pause_s
@@ -166,13 +166,10 @@ _ENDINGS = (
 """Endings of file names."""
 _IN_NAME = rf"(?:-|[^\W{HAN}{KANA}])"
 _ATTRIBUTE = r"""\s+[\w:-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>=]+)"""
-_FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
-    (
-        "<",
-        Kind.THINKING,
-        re.compile(r"(?s)<(think|thinking|reasoning|analysis|tool_call|function_call)>.*?</\1>"),
-        _space,
-    ),
+THOUGHTS = "think|thinking|reasoning|analysis|tool_call|function_call"
+"""Tags between which a language model says what nobody is to hear."""
+_FOUND: tuple[tuple[Sequence[str], Kind, re.Pattern[str], Reading], ...] = (
+    (("</",), Kind.THINKING, re.compile(rf"(?s)<({THOUGHTS})>.*?</\1>"), _space),
     ("<", Kind.MARKUP, re.compile(r"(?is)<(script|style)\b[^<>]*>.*?</\1>"), _space),
     (
         "`",
@@ -262,7 +259,7 @@ _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
     ("`", Kind.MARKUP, re.compile("`+"), _nothing),
     ("$", Kind.MARKUP, re.compile(r"\$\$"), _space),
 )
-"""Characters of which one must be there, kind, pattern, words, in order of precedence."""
+"""Signs of which one must be there, kind, pattern, words, in order of precedence."""
 _PAIRED = (
     re.compile(r"(\*\*\*|\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)(\1)"),
     re.compile(r"(?<![\w*])(\*)(?=[^\s*])([^*]{1,300})(?<=\S)(\*)(?![\w*])"),

@@ -200,6 +200,21 @@ _WHOLE = re.compile(
     r"|\b(?:[A-ZÀ-ÖØ-ÞΑ-ΩЀ-Я]|No(?=\.\s\d))\.\s"  # this full stop ends no sentence
 )
 """What is never cut, where it is not read before."""
+_LONGEST_OPEN = 90
+"""Characters of the longest tag, direction or emote."""
+_UNFINISHED = re.compile(
+    r"(?:<(?:[/A-Za-z!][^<>\n]{0,80})?|\[[^\[\]\n]{0,60}|[(（][^()（）\n]{0,40}|(?<![\w*])\*[^*\n]{0,80}|(?<!\w):\w{0,40}|`+)$"
+)
+
+
+def finished(text: str) -> int:
+    """Length without a listing, tag, direction or emote at the end that may go on, and the word there."""
+    if text.count("```") % 2:
+        return text.rfind("```")
+    match = _UNFINISHED.search(text, max(len(text) - _LONGEST_OPEN, 0))
+    return match.start() if match else len(text)
+
+
 _ORDINALS = frozenset(str.split("de da nb nn no fi cs sk pl hr sr bs sl hu et lv lt tr is"))
 """Languages that write an ordinal number with a full stop."""
 
