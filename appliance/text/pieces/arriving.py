@@ -16,6 +16,10 @@ from appliance.text.scripts import HAN, KANA, MARKS
 
 MOST_HELD = 300
 """Characters that wait for an end that changes no word; from then on a piece ends where it may change one."""
+LETTERS_AHEAD = 4
+"""In words after an end, that no number or sign before them is read by what is still to come."""
+MOST_TRIES = 4
+"""Ends that are judged so at a time: each takes a part of a millisecond."""
 NEAR = 48
 """Characters before and after an end that are read to judge it."""
 _TAG = re.compile(rf"(</?(?:{THOUGHTS})>)")
@@ -24,8 +28,8 @@ _TELLING = re.compile(
     rf"[\d_]|[^\w\s{MARKS},;:!?.…’'।،؟。，！？、-]|(?<![^\W\d_])(?:[^\W\d_]{{1,3}}\.|[A-ZА-Я]+(?![^\W\d_]))"
 )
 """Numbers, signs, capitals, short words before a full stop: what is read by what stands beside it."""
-_WORD = re.compile(rf"[{HAN}{KANA}]|(?:(?![{HAN}{KANA}])[^\W\d_])+(?=[^\w{MARKS}])")
-_UNHEARD = re.compile(rf"(?:(?![{MARKS}])[\W_])+")
+_WORD_AHEAD = re.compile(rf"[{HAN}{KANA}]|(?:[^\W\d_{HAN}{KANA}]|[{MARKS}])+(?=[^\w{MARKS}]|[{HAN}{KANA}])")
+_WORD = re.compile(rf"[{HAN}{KANA}]|(?:(?![{HAN}{KANA}])(?:[^\W_]|[{MARKS}]))+")
 
 
 class TextSplitter:
@@ -48,6 +52,8 @@ class TextSplitter:
     def _begin(self) -> None:
         self._text = self._tag = self._thought = ""
         self._is_first = True
+        self._enough = 0
+        """Characters from which on the text is read again."""
         self._refused: set[int] = set()
         """Ends that would change words."""
         self._named: set[str] = set()
@@ -76,12 +82,16 @@ class TextSplitter:
 
     def cut(self) -> list[str]:
         """Pieces that are complete."""
+        if len(self._text) < self._enough:
+            return []
         pieces = []
         while (at := self._next()) is not None:
             pieces.append(self._piece(at.end))
             self._text = self._text[at.next :]
             self._is_first = False
             self._refused.clear()
+        # What waits without an end is read again once it is longer by a tenth, and so in linear time.
+        self._enough = len(self._text) * 11 // 10 if len(self._text) > MOST_HELD else 0
         return [piece for piece in pieces if piece]
 
     def rest(self) -> str:
@@ -107,8 +117,8 @@ class TextSplitter:
         budgets, most = self._budgets, finished(text)
         # White space completes a clause as any following character would.
         whole = f"{text}." if text[-1:].isspace() else text
-        least = Rank.IDEOGRAPH if len(text) <= MOST_HELD else Rank.LETTER
-        sizes = {at: len(text[: at.end].encode()) for at in breaks(whole, self._codes, least) if at.end <= most}
+        cuts = [at for at in breaks(whole, self._codes, Rank.IDEOGRAPH) if at.end <= most]
+        sizes = {at: len(text[: at.end].encode()) for at in cuts}
         roomy = [at for at, size in sizes.items() if size >= budgets.minimum]
         fitting = [at for at in roomy if sizes[at] <= limit]
         enough = 0 if self._is_first else budgets.first
@@ -121,26 +131,32 @@ class TextSplitter:
         others = sorted(fitting, key=lambda at: (at.rank, at.end), reverse=True)
         others = [at for at in others if is_full or (self._is_first and at.rank >= Rank.SPACE)]
         beyond = [at for at in roomy if sizes[at] > limit]
+        self._tries = MOST_TRIES
         for at in (*ends, *others, *beyond):
             fits = self._fits(text, at, most)
             if fits:
                 return at
-            if fits is None and at in ends and not is_full:
-                return None
-        return next((at for at in (*ends, *others, *beyond) if len(text) > MOST_HELD), None)
+            if not self._tries or (fits is None and at in ends and not is_full):
+                break
+        if len(text) <= MOST_HELD:
+            return None
+        letters = (at for at in breaks(whole, self._codes) if limit <= at.end <= most)
+        return next(iter((*ends, *others, *beyond)), next(letters, None))
 
     def _fits(self, text: str, at: Break, most: int) -> bool | None:
         """True if a piece may end there; None if it is too early to tell."""
         if self._verbatim or at.end in self._refused or text.count("```", 0, at.end) % 2:
             return self._verbatim
         left, right = text[max(at.end - NEAR, 0) : at.end], text[at.next : min(at.next + NEAR, most)]
-        ahead = _WORD.findall(right)
-        is_told = _TELLING.search(left[-NEAR // 2 :]) is None and at.rank >= Rank.SPACE
-        is_told = is_told and left.split()[-1:] != right.split()[:1]
-        if is_told and not _TELLING.search(right[: NEAR // 2]):
-            return True if ahead or at.rank >= Rank.CLAUSE else None
-        if sum(1 + (not word.isascii() and len(word) == 1) if len(word) == 1 else len(word) for word in ahead) < 4:
+        if right and left.split()[-1].startswith(right.split()[0]):
+            return None  # a word that is said again may be said too often
+        ahead = "".join(word[0] for word in _WORD_AHEAD.finditer(right))
+        near = left[-NEAR // 2 :], right[: NEAR // 2]
+        if at.rank >= Rank.SPACE and not any(map(_TELLING.search, near)):
+            return True if right or at.rank >= Rank.CLAUSE else None
+        if len(ahead) < LETTERS_AHEAD:
             return None
+        self._tries -= 1
         named = set(self._named)
         together = self._heard(unnamed(text[max(at.end - NEAR, 0) : most][:2*NEAR], set(named)))
         apart = self._heard(unnamed(left, named)) + self._heard(unnamed(right, named))
@@ -148,8 +164,8 @@ class TextSplitter:
             self._refused.add(at.end)
         return together == apart
 
-    def _heard(self, text: str) -> str:
-        """Letters that are spoken."""
+    def _heard(self, text: str) -> list[str]:
+        """Words that are spoken."""
         said, marks = Rewriting(text), Marks()
         rewrite(said, TextConfig(), marks, self._languages, lambda mark: True)
-        return _UNHEARD.sub("", marks.restored(said.text)).casefold()
+        return _WORD.findall(marks.restored(said.text).casefold())
