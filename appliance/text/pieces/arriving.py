@@ -15,21 +15,22 @@ from appliance.text.pieces.split import Break, Budgets, Rank, breaks, finished
 from appliance.text.scripts import HAN, KANA, MARKS
 
 MOST_HELD = 300
-"""Characters that wait for an end that changes no word; from then on a piece ends where it may change one."""
+"""Characters that wait for an end that changes no word; a longer text is cut where it may change one."""
 LETTERS_AHEAD = 4
-"""In words after an end, that no number or sign before them is read by what is still to come."""
-MOST_TRIES = 4
-"""Ends that are judged so at a time: each takes a part of a millisecond."""
+"""Letters, of words after an end, behind which nothing changes how a number before them is read."""
 NEAR = 48
 """Characters before and after an end that are read to judge it."""
+MOST_TRIES = 2
+"""Ends that one call judges so, each in a millisecond."""
 _TAG = re.compile(rf"(</?(?:{THOUGHTS})>)")
 _PART_OF_TAG = re.compile("</?[a-z_]{0,14}$")
 _TELLING = re.compile(
     rf"[\d_]|[^\w\s{MARKS},;:!?.…’'।،؟。，！？、-]|(?<![^\W\d_])(?:[^\W\d_]{{1,3}}\.|[A-ZА-Я]+(?![^\W\d_]))"
 )
 """Numbers, signs, capitals, short words before a full stop: what is read by what stands beside it."""
-_WORD_AHEAD = re.compile(rf"[{HAN}{KANA}]|(?:[^\W\d_{HAN}{KANA}]|[{MARKS}])+(?=[^\w{MARKS}]|[{HAN}{KANA}])")
-_WORD = re.compile(rf"[{HAN}{KANA}]|(?:(?![{HAN}{KANA}])(?:[^\W_]|[{MARKS}]))+")
+_LETTER = rf"(?:[^\W\d_{HAN}{KANA}]|[{MARKS}])"
+_AHEAD = re.compile(rf"[{HAN}{KANA}]|{_LETTER}+(?=[^\w{MARKS}]|[{HAN}{KANA}])")
+_WORD = re.compile(rf"[{HAN}{KANA}]|(?:{_LETTER}|\d)+")
 
 
 class TextSplitter:
@@ -41,9 +42,7 @@ class TextSplitter:
     `budgets.first` on. A language model's thoughts are left out, and emoji that have been named.
     """
 
-    def __init__(
-        self, budgets: Budgets, languages: tuple[str, ...] = (), *, verbatim: bool = False
-    ) -> None:
+    def __init__(self, budgets: Budgets, languages: tuple[str, ...] = (), *, verbatim: bool = False) -> None:
         """`languages` are codes of those in force; a `verbatim` text is spoken as it is written."""
         self._budgets, self._codes, self._verbatim = budgets, languages, verbatim
         self._languages = Languages([known(code) for code in languages or ("en",)], ())
@@ -52,7 +51,7 @@ class TextSplitter:
     def _begin(self) -> None:
         self._text = self._tag = self._thought = ""
         self._is_first = True
-        self._enough = 0
+        self._enough = self._tries = 0
         """Characters from which on the text is read again."""
         self._refused: set[int] = set()
         """Ends that would change words."""
@@ -60,39 +59,45 @@ class TextSplitter:
         self.characters = 0
         """Those of the utterance so far, without thoughts."""
 
+    @property
+    def waiting(self) -> int:
+        """Characters that are in no piece yet."""
+        return len(self._text)
+
     def add(self, text: str) -> list[str]:
         """Pieces completed by this text."""
         self.take(text)
-        return self.cut()
+        return [piece for piece in iter(self.cut, None) if piece]
 
     def take(self, text: str) -> None:
         """Append a text without its thoughts."""
         text, self._tag = self._tag + text, ""
         if not self._verbatim and (part := _PART_OF_TAG.search(text)):
             text, self._tag = text[: part.start()], part[0]
-        for part in [text] if self._verbatim else _TAG.split(text):
-            is_tag = not self._verbatim and _TAG.fullmatch(part)
+        for place, part in enumerate([text] if self._verbatim else _TAG.split(text)):
             if self._thought:
                 self._thought = "" if part == self._thought.replace("<", "</") else self._thought
-            elif is_tag and part[1] != "/":
+            elif place % 2 and part[1] != "/":
                 self._thought = part
             else:
                 self._text += part
                 self.characters += len(part)
 
-    def cut(self) -> list[str]:
-        """Pieces that are complete."""
-        if len(self._text) < self._enough:
-            return []
-        pieces = []
-        while (at := self._next()) is not None:
-            pieces.append(self._piece(at.end))
-            self._text = self._text[at.next :]
-            self._is_first = False
-            self._refused.clear()
-        # What waits without an end is read again once it is longer by a tenth, and so in linear time.
-        self._enough = len(self._text) * 11 // 10 if len(self._text) > MOST_HELD else 0
-        return [piece for piece in pieces if piece]
+    def cut(self) -> str | None:
+        """The next piece; "" if ends are left to judge, None while it is incomplete."""
+        self._tries, size, at = MOST_TRIES, MOST_HELD + 2 * NEAR, None
+        while at is None and self._tries and len(self._text) >= self._enough:
+            at = self._end(self._text[:size])
+            if at is None and self._tries and size >= len(self._text):
+                # What is held is read again once it is longer by a tenth, and so in linear time.
+                self._enough = max(len(self._text) + 1, len(self._text[MOST_HELD:]) // 10 + len(self._text))
+            size *= 2
+        if at is None:
+            return None if self._tries else ""
+        piece = self._piece(at.end)
+        self._text, self._is_first, self._enough = self._text[at.next :], False, 0
+        self._refused.clear()
+        return piece
 
     def rest(self) -> str:
         """Rest at the end of the input, but a thought that has not ended."""
@@ -105,39 +110,32 @@ class TextSplitter:
         piece = self._text[:end].strip()
         return piece if self._verbatim else unnamed(piece, self._named).strip()
 
-    def _next(self) -> Break | None:
-        """End of the next piece; None while it is incomplete."""
-        limit = self._budgets.first if self._is_first else self._budgets.largest
-        size = max(limit, MOST_HELD) + 2 * NEAR
-        while (at := self._end(self._text[:size], limit)) is None and size < len(self._text):
-            size *= 2
-        return at
-
-    def _end(self, text: str, limit: int) -> Break | None:
-        budgets, most = self._budgets, finished(text)
+    def _end(self, text: str) -> Break | None:
+        """End of the next piece; None while it is incomplete, and after too many tries."""
+        most = finished(text)
         # White space completes a clause as any following character would.
-        whole = f"{text}." if text[-1:].isspace() else text
-        cuts = [at for at in breaks(whole, self._codes, Rank.IDEOGRAPH) if at.end <= most]
-        sizes = {at: len(text[: at.end].encode()) for at in cuts}
-        roomy = [at for at, size in sizes.items() if size >= budgets.minimum]
-        fitting = [at for at in roomy if sizes[at] <= limit]
-        enough = 0 if self._is_first else budgets.first
-        ends = [
-            at
-            for at in fitting
-            if at.rank is Rank.SENTENCE or (at.rank is Rank.CLAUSE and sizes[at] >= enough)
-        ]
+        whole = f"{text[:most]}." if text[most - 1 : most].isspace() else text[: most + 1]
+        limit = self._budgets.first if self._is_first else self._budgets.largest
         is_full = len(text.encode()) > limit
-        others = sorted(fitting, key=lambda at: (at.rank, at.end), reverse=True)
-        others = [at for at in others if is_full or (self._is_first and at.rank >= Rank.SPACE)]
-        beyond = [at for at in roomy if sizes[at] > limit]
-        self._tries = MOST_TRIES
+        cuts = [at for at in breaks(whole, self._codes, Rank.IDEOGRAPH) if at.end <= most]
+        ends, others, beyond = [], [], []
+        for at in cuts:
+            size = len(text[: at.end].encode())
+            is_end = at.rank is Rank.SENTENCE or (
+                at.rank is Rank.CLAUSE and (self._is_first or size >= self._budgets.first)
+            )
+            if size > limit:
+                beyond += [at] if is_full else []
+            elif size >= self._budgets.minimum:
+                ends += [at] if is_end else []
+                others += [at] if is_full or (self._is_first and at.rank >= Rank.SPACE) else []
+        others.sort(key=lambda at: (at.rank, at.end), reverse=True)
         for at in (*ends, *others, *beyond):
             fits = self._fits(text, at, most)
             if fits:
                 return at
             if not self._tries or (fits is None and at in ends and not is_full):
-                break
+                return None
         if len(text) <= MOST_HELD:
             return None
         letters = (at for at in breaks(whole, self._codes) if limit <= at.end <= most)
@@ -150,22 +148,21 @@ class TextSplitter:
         left, right = text[max(at.end - NEAR, 0) : at.end], text[at.next : min(at.next + NEAR, most)]
         if right and left.split()[-1].startswith(right.split()[0]):
             return None  # a word that is said again may be said too often
-        ahead = "".join(word[0] for word in _WORD_AHEAD.finditer(right))
         near = left[-NEAR // 2 :], right[: NEAR // 2]
         if at.rank >= Rank.SPACE and not any(map(_TELLING.search, near)):
             return True if right or at.rank >= Rank.CLAUSE else None
-        if len(ahead) < LETTERS_AHEAD:
+        if sum(len(word[0]) for word in _AHEAD.finditer(right)) < LETTERS_AHEAD:
             return None
         self._tries -= 1
-        named = set(self._named)
-        together = self._heard(unnamed(text[max(at.end - NEAR, 0) : most][:2*NEAR], set(named)))
-        apart = self._heard(unnamed(left, named)) + self._heard(unnamed(right, named))
-        if together != apart:
-            self._refused.add(at.end)
-        return together == apart
+        named, together = set(self._named), text[max(at.end - NEAR, 0) : at.next + len(right)]
+        apart = self._heard(left, named) + self._heard(right, named)
+        if apart == self._heard(together, set(self._named)):
+            return True
+        self._refused.add(at.end)
+        return False
 
-    def _heard(self, text: str) -> list[str]:
+    def _heard(self, text: str, named: set[str]) -> list[str]:
         """Words that are spoken."""
-        said, marks = Rewriting(text), Marks()
+        said, marks = Rewriting(unnamed(text, named)), Marks()
         rewrite(said, TextConfig(), marks, self._languages, lambda mark: True)
         return _WORD.findall(marks.restored(said.text).casefold())

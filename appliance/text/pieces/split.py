@@ -187,8 +187,14 @@ _ENDS = "։؝؞؟۔܀܁܂߹࠷࠹࠽࠾।॥။።፧፨᙮᜵᜶។៕᠃᠉�
 _PAUSES = "，；：、…～،؛՝፣፤፥፦၊៖᠂᠄᠈؍߸︐﹐﹑﹔﹕；､"
 _GAP = r"(?=[\s\u2e80-\uffef])"  # ASCII punctuation ends a clause before white space or a Chinese character
 _PUNCTUATION = (
-    (Rank.SENTENCE, re.compile(rf"(?:(?<![.!?…])[.!?…]+{_CLOSERS}{_GAP}|(?:[{_ENDS}]|．(?!\d))+{_CLOSERS})\s*")),
-    (Rank.CLAUSE, re.compile(rf"(?:(?<![,;:])[,;:]+{_CLOSERS}{_GAP}|\s[-–—]+(?=\s)|[{_PAUSES}]+{_CLOSERS}|——)\s*")),
+    (
+        Rank.SENTENCE,
+        re.compile(rf"(?:(?<![.!?…])[.!?…]+{_CLOSERS}{_GAP}|(?:[{_ENDS}]|．(?!\d))+{_CLOSERS})\s*"),
+    ),
+    (
+        Rank.CLAUSE,
+        re.compile(rf"(?:(?<![,;:])[,;:]+{_CLOSERS}{_GAP}|\s[-–—]+(?=\s)|[{_PAUSES}]+{_CLOSERS}|——)\s*"),
+    ),
     (Rank.SPACE, re.compile(r"\s+")),
 )
 _WHOLE = re.compile(
