@@ -25,6 +25,7 @@ from appliance.rpc.replies import header_message, timings_message, trailers, wor
 from appliance.rpc.requests import ParsedRequest, may_hold_tags, parse, resolved
 from appliance.rpc.speech import Speech
 from appliance.scheduler.job import Job, Result
+from appliance.text.languages import base_code
 from appliance.text.pieces.arriving import TextSplitter
 
 logger = logging.getLogger(__name__)
@@ -259,10 +260,23 @@ class Speaking:
 
     # Threads.
 
-    async def text_splitter(self, request: Request) -> TextSplitter:
+    async def text_splitter(self, message: pb.SynthesizeRequest, request: Request) -> TextSplitter:
         """Splitter for a text that is still being written. Raises VoiceNotFound, StorageError."""
-        planner = self.speech.planner
-        return await self._loop.run_in_executor(self._planner_thread, planner.splitter, request)
+        speech, verbatim = self.speech, message.text_handling == pb.VERBATIM
+        codes = (base_code(message.language_code), *speech.defaults.languages)
+
+        def made() -> TextSplitter:
+            budgets = speech.planner.budgets(request)
+            return TextSplitter(budgets, tuple(filter(None, codes)), verbatim=verbatim)
+
+        return await self._loop.run_in_executor(self._planner_thread, made)
+
+    async def cut(self, splitter: TextSplitter) -> str | None:
+        """Next piece of a text that is still being written, as `TextSplitter.cut`."""
+        if splitter.waiting > SHORT_TEXT:
+            return await self._loop.run_in_executor(self._planner_thread, splitter.cut)
+        await asyncio.sleep(0)  # a message may have many pieces
+        return splitter.cut()
 
     def close(self) -> None:
         self._planner_thread.shutdown(wait=False, cancel_futures=True)

@@ -46,9 +46,10 @@ class TextSplitter:
         """`languages` are codes of those in force; a `verbatim` text is spoken as it is written."""
         self._budgets, self._codes, self._verbatim = budgets, languages, verbatim
         self._languages = Languages([known(code) for code in languages or ("en",)], ())
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Begin an utterance; what waits is forgotten."""
         self._text = self._tag = self._thought = ""
         self._is_first = True
         self._enough = self._tries = 0
@@ -103,7 +104,7 @@ class TextSplitter:
         """Rest at the end of the input, but a thought that has not ended."""
         self._text += "" if self._thought else self._tag
         rest = self._piece(len(self._text))
-        self._begin()
+        self.begin()
         return rest
 
     def _piece(self, end: int) -> str:
