@@ -60,24 +60,24 @@ class Root:
             return Path(path)
         # Strings, not Paths, which would cost ten times as much here.
         todo = [part for part in reversed(path.split("/")) if part not in ("", ".")]
-        done: list[str] = []
+        top = folder = str(self.folder)
         links = 0
         while todo:
             part = todo.pop()
-            here = os.path.join(self.folder, *done, part)
+            here = f"{folder}/{part}"
             if part == "..":
-                done = done[:-1]
+                folder = top if folder == top else folder.rpartition("/")[0]
             elif not os.path.islink(here):
-                done.append(part)
+                folder = here
             elif links == MAX_LINKS:
                 raise OSError(f"{path}: too many symbolic links")
             else:
                 links += 1
                 target = os.readlink(here)
                 if target.startswith("/"):
-                    done = []
+                    folder = top
                 todo.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
-        return self.folder.joinpath(*done)
+        return Path(folder)
 
     def read(self, path: str) -> str:
         """Read a file, stripped. Raises OSError; BlockingIOError for a part that is powered down."""

@@ -152,16 +152,15 @@ def test_a_page_of_nothing() -> None:
 
 
 def test_neighbours_are_those_that_took_time() -> None:
-    busy = Neighbours(before={1: ("a", 0.0)}, begun=0.0)
-    assert busy.busiest() == []  # over the uptime nothing of theirs is much
-    with subprocess.Popen(["sleep", "600"]) as child:
-        greedy = child.pid
-        then = {**cpu_seconds(), greedy: ("sleep", -1.0)}  # a second more than it has taken
-        found = Neighbours(before=then).busiest()
-        others = Neighbours((greedy,), before=then).busiest()
+    with subprocess.Popen(["sleep", "60"]) as child:
+        idle = cpu_seconds()
+        greedy = {**idle, child.pid: ("sleep", -1.0)}  # a second more than the child has taken
+        listed = [
+            any(f"({child.pid})" in name for name, _ in Neighbours(own, before=before).busiest())
+            for own, before in (((), greedy), ((), idle), ((child.pid,), greedy))
+        ]
         child.kill()
-    assert any(f"({greedy})" in name for name, _ in found)
-    assert not any(f"({greedy})" in name for name, _ in others)
+    assert listed == [True, False, False]
 
 
 def test_a_guard_over_a_daemon(

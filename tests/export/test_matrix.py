@@ -8,7 +8,7 @@ true of one row alone has a file of its own, as `test_precision`, `test_samplers
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -81,21 +81,27 @@ def forms(models: list[Model], *only: str) -> list[Any]:
 
 class Row(NamedTuple):
     made: BuiltBundle
-    form: str
     bounds: Bounds
+    engine: Callable[[int], Synthesizer]
+    """The engine of a number of lanes, opened once."""
+    alone: Callable[[], Synthesizer]
+    """The engine of the default variant."""
 
     @property
     def mels(self) -> int:
         return self.made.bundle.manifest.mel.mels
 
-    def engine(self, lanes: int = 1) -> Synthesizer:
-        return FORMS[self.form](self.made, lanes)
-
 
 @pytest.fixture(scope="module")
 def row(request: pytest.FixtureRequest, workshop: Workshop) -> Row:
     model, form = request.param
-    return Row(workshop.make(*model), form, BOUNDS[model[2]])
+    made = workshop.make(*model)
+    return Row(
+        made,
+        BOUNDS[model[2]],
+        cache(partial(FORMS[form], made)),
+        cache(partial(made.engine, variant="default")),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +124,7 @@ CASES = {
 @pytest.mark.parametrize("given", CASES)
 def test_a_step_is_upstreams(given: str, row: Row, flow: Any) -> None:
     case = small.case(**CASES[given], mels=row.mels)  # type: ignore[arg-type]
-    engine, start = row.engine(), len(case.cond)
+    engine, start = row.engine(1), len(case.cond)
     for time in (0.0, 0.0012, 0.61):
         mel, _ = replay(engine, case.segment(np.array([time, time + 1.0])))
         wanted = small.upstream_velocity(flow, case, time)
@@ -133,7 +139,7 @@ def test_a_step_is_upstreams(given: str, row: Row, flow: Any) -> None:
 def test_a_sample_is_upstreams(row: Row, flow: Any) -> None:
     """At every NFE of the published grids for one architecture, at seven for the others."""
     case, made = small.case(113, mels=row.mels), row.made
-    engine, start = row.engine(), len(case.cond)
+    engine, start = row.engine(1), len(case.cond)
     for nfe in (5, 7, 8, 16, 32) if made.arch == small.V1 and made.files.vocoder == "vocos" else (7,):
         mel, wave = replay(engine, case.segment(time_grid(nfe)))
         wanted = small.upstream_sample(flow, case, nfe)
@@ -153,7 +159,7 @@ def test_a_reference_on_its_path_is_seen_as_upstream_would(reference: int, row: 
     """Sampling `short` without guidance is upstream's model whose first frames are put on their path."""
     given = small.case(70, reference=reference, guidance=0.0)
     times = time_grid(7)
-    mel, _ = replay(row.engine(), given.segment(times, "short"))
+    mel, _ = replay(row.engine(1), given.segment(times, "short"))
     wanted = upstream_on_path(flow, given, times)[reference:]
     assert lanes.relative(mel[reference:], wanted) <= row.bounds.sample
     exact = small.upstream_sample(flow, given, 7)[reference:]
@@ -184,7 +190,7 @@ def test_every_form_and_precision_follows_float32(
     reference: int, sampling: Sampling, row: Row, workshop: Workshop
 ) -> None:
     [arch] = [name for name, one in small.ARCHS.items() if one == row.made.arch]
-    found, wanted = moved(row.engine(), reference, sampling), usual(workshop, arch, reference, sampling)
+    found, wanted = moved(row.engine(1), reference, sampling), usual(workshop, arch, reference, sampling)
     assert np.abs(wanted).mean() > 0.05
     if row.bounds.least:  # of lossy precisions, whose steps are held to upstream's above, the mel counts
         noise = small.case(70, reference=reference).noise[reference:]
@@ -194,7 +200,12 @@ def test_every_form_and_precision_follows_float32(
 
 @cache
 def usual(workshop: Workshop, arch: str, reference: int, sampling: Sampling) -> FloatArray:
-    return moved(FORMS["masked"](workshop.make(arch), 1), reference, sampling)
+    return moved(masked(workshop, arch), reference, sampling)
+
+
+@cache
+def masked(workshop: Workshop, arch: str) -> Synthesizer:
+    return FORMS["masked"](workshop.make(arch), 1)
 
 
 def moved(engine: Synthesizer, reference: int, sampling: Sampling) -> FloatArray:
@@ -210,13 +221,12 @@ def moved(engine: Synthesizer, reference: int, sampling: Sampling) -> FloatArray
 def test_a_padded_batch_is_its_segments_alone(sampling: Sampling, lengths: tuple[int, ...], row: Row) -> None:
     """In float16 a masked score is finite, so that a softmax over padding alone is no NaN; rounding to INT8
     makes more of float16's last bit than float16 does."""
-    alone = row.made.engine(variant="default")
-    lanes.check_a_padded_batch(row.engine(len(lengths)), lengths, alone, sampling, row.bounds.batch)
+    lanes.check_a_padded_batch(row.engine(len(lengths)), lengths, row.alone(), sampling, row.bounds.batch)
 
 
 @pytest.mark.parametrize("row", forms([("v1", "vocos", "fp16")]), indirect=True)
 @pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
 @pytest.mark.parametrize("frames", [4, 37, 500, 2000])
 def test_float16_stays_finite_at_every_length(frames: int, sampling: Sampling, row: Row) -> None:
-    mel, wave = replay(row.engine(), small.case(frames, reference=1).segment(time_grid(2), sampling))
+    mel, wave = replay(row.engine(1), small.case(frames, reference=1).segment(time_grid(2), sampling))
     assert np.isfinite(mel).all() and np.isfinite(wave).all()

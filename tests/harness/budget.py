@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Generator, Mapping, Sequence
@@ -20,20 +19,19 @@ import pytest
 
 Costs = Mapping[str, Mapping[str, float]]
 """`counts`: what was started. `tests`, `processes`: processor seconds, also of children that have ended.
-What ends after a test, as a daemon that a module's tests share, is a cost of the process.
-`slowness`: `most`, by which the bound of a test grows."""
+What ends after a test, as a daemon that a module's tests share, is a cost of the process."""
 
 MOST = {"daemons": 40, "traces": 4}
 DEAREST_S, BUILDS_S = 8.0, 12.0
-"""Processor seconds of a test, and of what it builds on, on a processor that takes `PROBE_S` for `PROBE`."""
+"""Processor seconds of a test, and of what it builds on, on a quiet core."""
+LOADED = 2
+"""Factor by which a test may exceed its bound: both threads of a core compute, or the processor is older."""
 BUILDS = "what {} builds on"
-PROBE, PROBE_S = "import grpc, numpy, onnxruntime", 0.35
 NAMED = 10
 """Tests that are printed."""
 
 counts: Counter[str] = Counter()
 tests: defaultdict[str, float] = defaultdict(float)
-slow: dict[str, float] = {}
 
 
 def used_s(*whose: int) -> float:
@@ -62,8 +60,6 @@ def _count_traces() -> None:
 
 def pytest_configure() -> None:
     sys.addaudithook(_notice)
-    if "F5_COSTS" in os.environ:
-        slow["most"] = slowness()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -96,20 +92,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_sessionfinish() -> None:
     if folder := os.environ.get("F5_COSTS"):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        slow["most"] = max(slow["most"], slowness())
-        costs = {"counts": counts, "tests": tests, "processes": {os.getpid(): used_s()}, "slowness": slow}
+        costs = {"counts": counts, "tests": tests, "processes": {os.getpid(): used_s()}}
         Path(folder, f"{os.getpid()}.json").write_text(json.dumps(costs))
 
 
 def summed(processes: Sequence[Costs]) -> Costs:
-    """Return the costs of all processes together, and the slowness of the slowest."""
-    together: dict[str, dict[str, float]] = {}
+    """Return the costs of all processes together."""
+    together: dict[str, defaultdict[str, float]] = {kind: defaultdict(float) for kind in processes[0]}
     for costs in processes:
         for kind, amounts in costs.items():
-            kept = together.setdefault(kind, {})
             for name, amount in amounts.items():
-                earlier = kept.get(name, 0)
-                kept[name] = max(earlier, amount) if kind == "slowness" else earlier + amount
+                together[kind][name] += amount
     return together
 
 
@@ -117,21 +110,10 @@ def excesses(costs: Costs) -> list[str]:
     """Return what is over its bound."""
     over = [f"{n:.0f} {name}, at most {MOST[name]}" for name, n in costs["counts"].items() if n > MOST[name]]
     for name, s in costs["tests"].items():
-        bound_s = BUILDS_S if name.startswith(BUILDS.partition("{")[0]) else DEAREST_S
-        bound_s *= max(1.0, costs["slowness"]["most"])
+        bound_s = LOADED * (BUILDS_S if name.startswith(BUILDS.partition("{")[0]) else DEAREST_S)
         if s > bound_s:
             over.append(f"{name} takes {s:.1f} CPU s, at most {bound_s:.1f}")
     return over
-
-
-def slowness() -> float:
-    """Return the processor seconds of `PROBE` over `PROBE_S`: more if both threads of a core compute."""
-    used = []
-    for _ in range(2):  # the first reads the files
-        before = used_s(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", PROBE], check=True)
-        used.append(used_s(resource.RUSAGE_CHILDREN) - before)
-    return min(used) / PROBE_S
 
 
 def main(folder: Path) -> int:

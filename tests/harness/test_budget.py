@@ -37,23 +37,17 @@ def test_daemons_and_the_seconds_of_children_are_counted(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("counts", "tests", "slowness", "over"),
+    ("counts", "tests", "over"),
     [
-        ({"daemons": 40, "traces": 4}, {"a": 8.0}, 1.0, []),
-        ({"daemons": 41}, {}, 1.0, ["41 daemons, at most 40"]),
-        ({"traces": 5}, {}, 3.0, ["5 traces, at most 4"]),
-        ({}, {"a": 8.1, "b": 1.0}, 1.0, ["a takes 8.1 CPU s, at most 8.0"]),
-        ({}, {"a": 8.1}, 1.5, []),
-        ({}, {"a": 8.1}, 0.5, ["a takes 8.1 CPU s, at most 8.0"]),
-        ({}, {"what a builds on": 12.0}, 1.0, []),
-        ({}, {"what a builds on": 12.1}, 1.0, ["what a builds on takes 12.1 CPU s, at most 12.0"]),
+        ({"daemons": 40, "traces": 4}, {"a": 16.0, "what a builds on": 24.0}, []),
+        ({"daemons": 41}, {}, ["41 daemons, at most 40"]),
+        ({"traces": 5}, {}, ["5 traces, at most 4"]),
+        ({}, {"a": 16.1, "b": 1.0}, ["a takes 16.1 CPU s, at most 16.0"]),
+        ({}, {"what a builds on": 24.1}, ["what a builds on takes 24.1 CPU s, at most 24.0"]),
     ],
 )
 def test_what_is_over_its_bound_is_named(
-    counts: dict[str, float], tests: dict[str, float], slowness: float, over: list[str]
+    counts: dict[str, int], tests: dict[str, float], over: list[str]
 ) -> None:
-    halves = [
-        {"counts": counts, "tests": {}, "slowness": {"most": slowness}},
-        {"counts": {}, "tests": tests, "slowness": {"most": 0.1}},
-    ]
+    halves = [{"counts": counts, "tests": {}}, {"counts": {}, "tests": tests}]
     assert budget.excesses(budget.summed(halves)) == over
