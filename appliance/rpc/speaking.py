@@ -262,14 +262,10 @@ class Speaking:
 
     async def text_splitter(self, message: pb.SynthesizeRequest, request: Request) -> TextSplitter:
         """Splitter for a text that is still being written. Raises VoiceNotFound, StorageError."""
-        speech, verbatim = self.speech, message.text_handling == pb.VERBATIM
-        codes = (base_code(message.language_code), *speech.defaults.languages)
-
-        def made() -> TextSplitter:
-            budgets = speech.planner.budgets(request)
-            return TextSplitter(budgets, tuple(filter(None, codes)), verbatim=verbatim)
-
-        return await self._loop.run_in_executor(self._planner_thread, made)
+        speech = self.speech
+        budgets = await self._loop.run_in_executor(self._planner_thread, speech.planner.budgets, request)
+        codes = filter(None, (base_code(message.language_code), *speech.defaults.languages))
+        return TextSplitter(budgets, tuple(codes), verbatim=message.text_handling == pb.VERBATIM)
 
     async def cut(self, splitter: TextSplitter) -> str | None:
         """Next piece of a text that is still being written, as `TextSplitter.cut`."""

@@ -130,7 +130,7 @@ class Break:
 
 
 class Places:
-    """Places to cut a text at, its end among them, found once."""
+    """Places to cut a text, with its end, found once."""
 
     def __init__(self, text: str, languages: tuple[str, ...] = ()) -> None:
         self._text = text
@@ -148,28 +148,28 @@ class Places:
         roomy = [
             at
             for at in fitting
-            if self.size(start, at.end) >= minimum
-            and (self.size(at.next) >= minimum or not self.size(at.next))
+            if self.size(start, at.end) >= minimum and (self.size(at.next) or minimum) >= minimum
         ]
-        if start == 0 and (clause := next((at for at in roomy if at.rank >= Rank.CLAUSE), None)):
-            return clause
-        if not fitting:
-            return self._breaks[bisect_right(self._ends, start)]
+        clauses = [at for at in roomy if at.rank >= Rank.CLAUSE]
+        if start == 0 and clauses:
+            return clauses[0]
         if self.size(start) <= budget:
             return fitting[-1]
 
         def quality(at: Break) -> tuple[bool, bool, Rank, int]:
-            is_half = 2 * self.size(start, at.end) >= budget
-            return at.rank >= Rank.CLAUSE, is_half, at.rank, at.end
+            return at.rank >= Rank.CLAUSE, 2 * self.size(start, at.end) >= budget, at.rank, at.end
 
         return max(roomy or fitting, key=quality)
 
     def end_within(self, start: int, most: int) -> int:
-        """Where a piece of at most `most` bytes ends; within a letter's marks if nothing else fits."""
-        if fitting := self._fitting(start, most):
-            return max(
-                fitting, key=lambda at: (at.rank >= Rank.CLAUSE, at.rank >= Rank.IDEOGRAPH, at.end)
-            ).end
+        """End of a piece of at most `most` bytes: a place, or the end of a syllable, or any."""
+
+        def quality(at: Break) -> tuple[bool, bool, int]:
+            return at.rank >= Rank.CLAUSE, at.rank >= Rank.IDEOGRAPH, at.end
+
+        end = max(self._fitting(start, most), key=quality).end
+        if self.size(start, end) <= most:
+            return end
         most = max(most, 4)  # one character at least
         end = full = start + len(self._text[start : start + most].encode()[:most].decode(errors="ignore"))
         while start < end < len(self._text) and _is_joined(self._text[end - 1], self._text[end]):
@@ -177,8 +177,10 @@ class Places:
         return end if end > start else full
 
     def _fitting(self, start: int, most: int) -> list[Break]:
+        """Places of pieces of at most `most` bytes, or the next place."""
+        first = bisect_right(self._ends, start)
         last = bisect_right(self._sizes, self._sizes[start] + most) - 1
-        return self._breaks[bisect_right(self._ends, start) : bisect_right(self._ends, last)]
+        return self._breaks[first : max(bisect_right(self._ends, last), first + 1)]
 
 
 _CLOSERS = "[\"'”’“»›)）】」』》〉\\]]*"
@@ -205,7 +207,7 @@ _WHOLE = re.compile(
     r"|[〇零一二三四五六七八九十百千万亿两点]{2,}"
     r"|\b(?:[A-ZÀ-ÖØ-ÞΑ-ΩЀ-Я]|No(?=\.\s\d))\.\s"  # this full stop ends no sentence
 )
-"""What is never cut, where it is not read before."""
+"""Text that is never cut."""
 _LONGEST_OPEN = 90
 """Characters of the longest tag, direction or emote."""
 _UNFINISHED = re.compile(
@@ -243,7 +245,7 @@ def _abbreviated(languages: tuple[str, ...]) -> re.Pattern[str]:
 def breaks(text: str, languages: tuple[str, ...] = (), least: Rank = Rank.LETTER) -> Iterator[Break]:
     """Places to cut `text` at, in order, each with its best rank; `least` or more."""
     found: dict[int, Break] = {}
-    for place in range(1, len(text)) if least < Rank.SPACE and not (least and text.isascii()) else ():
+    for place in range(1, 0 if least and text.isascii() else len(text)):
         rank_between = _rank_between(text[place - 1], text[place])
         if (
             rank_between is not None
