@@ -137,8 +137,8 @@ class SessionCall:
                 raise InvalidRequest("configure", "must be the first message, and no other")
             if kind == "configure":
                 await self._configure(message.configure)
-            elif kind == "text":
-                await self._add(message.text)
+            elif kind == "text" and self._splitter is not None:
+                await self._add(self._splitter, message.text)
             elif kind == "flush":
                 self._flush()
             elif kind == "cancel":
@@ -162,16 +162,15 @@ class SessionCall:
         # Tells a client that writes on that it may: one whose message meets an ended call loses the status.
         await self._speaking.begin(self._context)
 
-    async def _add(self, text: str) -> None:
-        splitter = self._splitter
-        assert splitter is not None
+    async def _add(self, splitter: TextSplitter, text: str) -> None:
         if self._current is None:
             self._count += 1
             self._current = SessionUtterance(self._count, self._clock())
             self._utterances[self._count] = self._current
         utterance = self._current
-        if not utterance.failed:
-            splitter.take(text)
+        if utterance.failed:
+            return
+        splitter.take(text)
         most = self._speaking.speech.defaults.synthesis.max_text_characters
         if splitter.characters > most:
             utterance.fail(InvalidRequest("text", f"an utterance has {most} characters at most; flush"))
@@ -181,9 +180,9 @@ class SessionCall:
 
     def _flush(self) -> None:
         utterance, self._current = self._current, None
-        rest = self._splitter.rest() if self._splitter is not None else ""
-        if utterance is not None:
-            if rest and not utterance.failed:
+        if utterance is not None and self._splitter is not None:
+            rest = self._splitter.rest()
+            if not utterance.failed:
                 self._speak(utterance, rest)
             self._start(self._finish(utterance, self._last))
 

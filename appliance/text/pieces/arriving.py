@@ -20,6 +20,8 @@ LETTERS_AHEAD = 4
 """Letters of the words after a number from which on the number's reading is settled."""
 NEAR = 48
 """Characters before and after an end that are read to judge the end."""
+MOST_REFUSED = 20
+"""Ends of one piece that are read in vain."""
 MOST_TRIES = 2
 """Ends that one call reads, each in a millisecond."""
 _TAG = re.compile(rf"(</?(?:{THOUGHTS})>|</?[a-z_]{{0,14}}$)")
@@ -141,7 +143,8 @@ class TextSplitter:
 
     def _fits(self, text: str, at: Break, most: int) -> bool | None:
         """True if a piece may end there; None while later text may change that."""
-        if self._verbatim or at.end in self._refused or text.count("```", 0, at.end) % 2:
+        is_refused = at.end in self._refused or len(self._refused) >= MOST_REFUSED
+        if self._verbatim or is_refused or text.count("```", 0, at.end) % 2:
             return self._verbatim
         start, end = max(at.end - NEAR, 0), min(at.next + NEAR, most)
         left, right = text[start : at.end], text[at.next : end]
