@@ -22,8 +22,8 @@ BUDGETS = Budgets(10, 40, 80)
 CHAT = [json.loads(row) for row in (HERE.parent / "chat_lines.jsonl").read_text("utf-8").splitlines()]
 LINES = [*((code, text) for code, text, _ in ROWS), *((row["language"], row["text"]) for row in CHAT)]
 KINDS = str.split(
-    "a.|. |...|1|1,|1 |1:|$1.|a|a-|a.a|A. |LOL |好|你好，|二|สวัสดี|مرحبا |नमस्ते |😀|a@|www.|/a|(|[|<|<think>|*|```|haha"
-    "|The second phase is much harder, so keep your shield up and go left. ",
+    "a.|. |...|1|1,|1 |1:|$1.|a|a-|a.a|A. |LOL |好|你好，|二|สวัสดี|مرحبا |नमस्ते |😀|a@|www.|/a|(|[|<|<think>|*"
+    "|```|haha|The second phase is much harder, so keep your shield up and go left. ",
     "|",
 )
 
@@ -57,10 +57,11 @@ def pieces(parts: list[str], budgets: Budgets = BUDGETS, languages: tuple[str, .
      ["Hello there,", "chat."], None),
     (["Here it is: ```x = 1\ny = 2, z = 3``` and so", " on."],
      ["Here it is:", "```x = 1\ny = 2, z = 3``` and so on."], None),
-    (["LOL 😂😂😂 that was 😂", " so funny 👍🏽 and 👍 1️⃣ or 1️⃣"],
-     ["LOL 😂", "that was   so funny 👍🏽", "and   1️⃣ or 1️⃣"], None),
-    ([f"https://a.example/{'b/' * 25} is it, ", "my friend."], [f"https://a.example/{'b/' * 25}", "is it, my friend."], None),
-    (["1" * 350 + " is a long number."], ["1" * 350, "is a long number."], None),
+    (["LOL 😂😂😂 that was 😂", " so funny 👍🏽 and 👍 it is, 1️⃣ or 1️⃣"],
+     ["LOL 😂", "that was   so funny 👍🏽 and   it is, 1️⃣ or 1️⃣"], None),
+    ([f"https://a.example/{'b/' * 25} is it, ", "my friend."],
+     [f"https://a.example/{'b/' * 25}", "is it, my friend."], None),
+    (["1" * 350 + " is a long number."], ["1" * 350, "is a long number."], [f"{'1' * 350} is a long number."]),
 ])  # fmt: skip
 def test_clauses_are_given_away_when_they_are_complete(
     parts: list[str], expected: list[str], by_letters: list[str] | None
@@ -71,11 +72,11 @@ def test_clauses_are_given_away_when_they_are_complete(
 
 
 def test_later_pieces_are_sentences() -> None:
-    text = "First of all, hello there, friend, and welcome. Then some more, and more, and yet more of those. Finished."
+    text = "First of all, hello there, friend, and welcome. Then some more, and yet more of those. Finished."
     assert pieces([text]) == [
         "First of all,",
         "hello there, friend, and welcome.",
-        "Then some more, and more, and yet more of those.",
+        "Then some more, and yet more of those.",
         "Finished.",
     ]
 
@@ -120,8 +121,8 @@ def test_a_stream_has_the_words_of_its_whole(code: str) -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize("unit", KINDS)
-def test_eight_times_the_text_takes_eight_times_as_long(unit: str) -> None:
-    """The square would be 64 times."""
+def test_four_times_the_text_takes_four_times_as_long(unit: str) -> None:
+    """The square would be 16 times."""
 
     def took(work: Callable[[str], object], size: int) -> float:
         text = (unit * size)[:size]
@@ -139,4 +140,4 @@ def test_eight_times_the_text_takes_eight_times_as_long(unit: str) -> None:
         *(lambda text: cut_to_fit(text, 60), lambda text: TextSplitter(BUDGETS, ("en",)).add(text), letters),
     ]
     for number, work in enumerate(works):
-        assert min(took(work, 2_400) / took(work, 300) for _ in range(2)) < 24, number
+        assert min(took(work, 2_000) / took(work, 500) for _ in range(2)) < 9, number

@@ -171,7 +171,7 @@ def unnamed(text: str, named: set[str]) -> str:
         named.add(bare)
         return " " if is_named else emoji_
 
-    return text if text.isascii() else emoji.replace_emoji(text, once)
+    return emoji.replace_emoji(text, once) if _PICTURE.search(text) else text
 
 
 def _emoji_name(character: str, language: Language) -> str:

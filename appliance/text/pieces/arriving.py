@@ -20,7 +20,7 @@ LETTERS_AHEAD = 4
 """Letters of the words after a number from which on the number's reading is settled."""
 NEAR = 48
 """Characters before and after an end that are read to judge the end."""
-MOST_REFUSED = 20
+MOST_REFUSED = 10
 """Ends of one piece that are read in vain."""
 MOST_TRIES = 2
 """Ends that one call reads, each in a millisecond."""
@@ -52,7 +52,7 @@ class TextSplitter:
     def begin(self) -> None:
         """Begin an utterance and forget the text before."""
         self._text = self._tag = self._thought = ""
-        self._is_first = True
+        self._is_first, self._limit = True, self._budgets.first
         self._enough = 0
         """Characters from which on the text is read again."""
         self._refused: set[int] = set()
@@ -92,13 +92,15 @@ class TextSplitter:
         while at is None and self._tries and self.waiting >= self._enough:
             at = self._end(self._text[:size])
             if size >= self.waiting and self._tries:
-                # A tenth more each time: the text is read in linear time.
-                self._enough = max(self.waiting + 1, (11 * self.waiting - MOST_HELD) // 10)
+                # A text without an end is read again with a tenth more, and so in linear time.
+                is_full = len(self._text.encode()) > self._limit
+                self._enough = self.waiting + 1 + is_full * self.waiting // 10
             size *= 2
         if at is None:
             return None if self._tries else ""
         piece = self._piece(at.end)
         self._text, self._is_first, self._enough = self._text[at.next :], False, 0
+        self._limit = self._budgets.largest
         self._refused.clear()
         return piece
 
@@ -116,12 +118,11 @@ class TextSplitter:
     def _end(self, text: str) -> Break | None:
         """End of the next piece; None while the piece is incomplete or after too many tries."""
         budgets, most = self._budgets, finished(text)
-        limit = budgets.first if self._is_first else budgets.largest
-        is_full = len(text.encode()) > limit
+        is_full = len(text.encode()) > self._limit
 
         def preference(at: Break) -> tuple[int, int, int]:
             size = len(text[: at.end].encode())
-            if size > limit:
+            if size > self._limit:
                 return 2, 0, at.end
             is_clause = at.rank is Rank.CLAUSE and (self._is_first or size >= budgets.first)
             return (0, 0, at.end) if is_clause or at.rank is Rank.SENTENCE else (1, -at.rank, -at.end)
