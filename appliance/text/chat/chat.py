@@ -18,20 +18,11 @@ from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 _SKIN = re.compile("[\U0001f3fb-\U0001f3ff]")
-_COUPLES = {
-    "🧑\u200d❤\u200d🧑": "💑",
-    "🧑\u200d❤\u200d💋\u200d🧑": "💏",
-    "👨\u200d🤝\u200d👨": "👬",
-    "👩\u200d🤝\u200d👨": "👫",
-    "👩\u200d🤝\u200d👩": "👭",
-    "👨\u200d🐰\u200d👨": "👯\u200d♂",
-    "🧑\u200d🐰\u200d🧑": "👯",
-    "👩\u200d🐰\u200d👩": "👯\u200d♀",
-    "👨\u200d🫯\u200d👨": "🤼\u200d♂",
-    "🧑\u200d🫯\u200d🧑": "🤼",
-    "👩\u200d🫯\u200d👩": "🤼\u200d♀",
-    "🫱\u200d🫲": "🤝",
-}
+_DRAWN = str.split(
+    "🧑❤🧑 💑 🧑❤💋🧑 💏 👨🤝👨 👬 👩🤝👨 👫 👩🤝👩 👭 👨🐰👨 👯♂ 🧑🐰🧑 👯 👩🐰👩 👯♀ 👨🫯👨 🤼♂ 🧑🫯🧑 🤼 "
+    "👩🫯👩 🤼♀ 🫱🫲 🤝"
+)
+_COUPLES = dict(zip(map("\u200d".join, _DRAWN[::2]), map("\u200d".join, _DRAWN[1::2]), strict=True))
 """Sequences that exist with two skin tones alone, and the emoji without."""
 _ASIDE = re.compile(r"\s?\([^()]*\)|[:：]")
 """künstler(in), O button (blood type)"""
