@@ -17,17 +17,7 @@ from appliance.request import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from tests.harness.daemons import SMALL_WINDOW
-from tests.rpc.conftest import (
-    Box,
-    Follower,
-    connection,
-    details_of,
-    read,
-    refused,
-    request,
-    sentences,
-    start,
-)
+from tests.rpc.conftest import Box, Follower, connection, details_of, read, refused, request, sentences, start
 from tests.rpc.test_scheduling import large_buffer, lazy
 from tests.rpc.test_synthesizer import Stub
 
