@@ -21,7 +21,7 @@ from tests.text.languages.test_lines import HERE, ROWS, front
 BUDGETS = Budgets(10, 40, 80)
 CHAT = map(json.loads, (HERE.parent / "chat_lines.jsonl").read_text("utf-8").splitlines())
 LINES = [*((code, text) for code, text, _ in ROWS), *((row["language"], row["text"]) for row in CHAT)]
-KINDS = "a.|. |...|1|1,|1 |1:|$1.|a|a-|A. |LOL |好|你好，|二|สวัสดี|مرحبا |नमस्ते |😀|a@|/a|<think>|```|hi, it is. "
+KINDS = "a.|. |...|1|1,|1 |1:|$1.|a|A. |LOL |好|你好，|二|สวัสดี|مرحبا |नमस्ते |😀|a@|/a|<think>|```|hi, it is. "
 
 
 def pieces(parts: list[str], budgets: Budgets = BUDGETS, languages: tuple[str, ...] = ()) -> list[str]:
