@@ -26,7 +26,7 @@ _COUPLES = dict(zip(map("\u200d".join, _DRAWN[::2]), map("\u200d".join, _DRAWN[1
 """Sequences that exist with two skin tones alone, and the emoji without."""
 _ASIDE = re.compile(r"\s?\([^()]*\)|[:：]")
 """künstler(in), O button (blood type)"""
-_PICTURE = re.compile("[\u2600-\u2bff\U0001f200-\U0001faff]")
+PICTURE = "[\u2600-\u2bff\U0001f200-\U0001faff]"
 """An emoji that is no letter or digit."""
 MOST_EMOJI = 3
 MOST_REPEATS = 3
@@ -158,11 +158,11 @@ def unnamed(text: str, named: set[str]) -> str:
 
     def once(emoji_: str, _: object) -> str:
         bare = _SKIN.sub("", emoji_)
-        is_named = bare in named and _PICTURE.match(bare)
+        is_named = bare in named and re.match(PICTURE, bare)
         named.add(bare)
         return " " if is_named else emoji_
 
-    return emoji.replace_emoji(text, once) if _PICTURE.search(text) else text
+    return emoji.replace_emoji(text, once) if re.search(PICTURE, text) else text
 
 
 def _emoji_name(character: str, language: Language) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.config import TextConfig
-from appliance.text.chat.chat import rewrite, unnamed
+from appliance.text.chat.chat import PICTURE, rewrite, unnamed
 from appliance.text.chat.found import THOUGHTS
 from appliance.text.chat.line import Languages
 from appliance.text.chat.marks import Marks
@@ -24,7 +24,8 @@ MOST_REFUSED = 10
 """Ends of one piece that are read in vain."""
 MOST_TRIES = 2
 """Ends that one call reads, each in a millisecond."""
-_TAG = re.compile(rf"(</?(?:{THOUGHTS})>|</?[a-z_]{{0,14}}$)")
+_TAG = re.compile(rf"(</?(?:{THOUGHTS})>|</?[a-z_]{{0,14}}$|{PICTURE}(?:[\ufe0f🏻-🏿]|\u200d{PICTURE}?)*$)")
+"""Tag of thoughts; at the end also what may become one, or another emoji."""
 _TELLING = re.compile(
     rf"[\d_]|[^\w\s{MARKS},;:!?.…’'।،؟。，！？、-]|(?<![^\W\d_])(?:[^\W\d_]{{1,3}}\.|[A-ZА-Я]+(?![^\W\d_]))"
 )
@@ -83,12 +84,12 @@ class TextSplitter:
             elif place % 2 and part[1] != "/":
                 self._thought = f"</{part[1:]}"
             else:
-                self._text += part
+                self._text += part if self._verbatim else unnamed(part, self._named)
                 self.characters += len(part)
 
     def cut(self) -> str | None:
         """Next piece; "" if the next call may find one, None while the piece is incomplete."""
-        self._tries, size, at = MOST_TRIES, MOST_HELD + 2 * NEAR, None
+        self._tries, size, at = MOST_TRIES, self._limit + 2 * NEAR, None
         while at is None and self._tries and self.waiting >= self._enough:
             at = self._end(self._text[:size])
             if size >= self.waiting and self._tries:
@@ -98,7 +99,7 @@ class TextSplitter:
             size *= 2
         if at is None:
             return None if self._tries else ""
-        piece = self._piece(at.end)
+        piece = self._text[: at.end].strip()
         self._text, self._is_first, self._enough = self._text[at.next :], False, 0
         self._limit = self._budgets.largest
         self._refused.clear()
@@ -106,14 +107,9 @@ class TextSplitter:
 
     def rest(self) -> str:
         """Rest at the end of the input; a thought that has not ended is dropped."""
-        self._text += "" if self._thought else self._tag
-        rest = self._piece(self.waiting)
+        rest = self._text + ("" if self._thought else unnamed(self._tag, self._named))
         self.begin()
-        return rest
-
-    def _piece(self, end: int) -> str:
-        piece = self._text[:end].strip()
-        return piece if self._verbatim else unnamed(piece, self._named).strip()
+        return rest.strip()
 
     def _end(self, text: str) -> Break | None:
         """End of the next piece; None while the piece is incomplete or after too many tries."""
@@ -140,7 +136,7 @@ class TextSplitter:
                 return at
             if not self._tries or (fits is None and is_best and not is_full):
                 return None
-        return ends[0] if ends and is_full and len(text) > MOST_HELD else None
+        return ends[0] if ends and is_full and self.waiting > MOST_HELD else None
 
     def _fits(self, text: str, at: Break, most: int) -> bool | None:
         """True if a piece may end there; None while later text may change that."""
@@ -149,7 +145,7 @@ class TextSplitter:
             return self._verbatim
         start, end = max(at.end - NEAR, 0), min(at.next + NEAR, most)
         left, right = text[start : at.end], text[at.next : end]
-        if right and left.split()[-1].startswith(right.split()[0]):
+        if right and at.rank < Rank.CLAUSE and left.split()[-1].startswith(right.split()[0]):
             return None  # a repeated word may be repeated once more
         near = left[-NEAR // 2 :], right[: NEAR // 2]
         if at.rank >= Rank.SPACE and not any(map(_TELLING.search, near)):
@@ -157,15 +153,12 @@ class TextSplitter:
         if sum(len(word[0]) for word in _AHEAD.finditer(right)) < LETTERS_AHEAD:
             return None
         self._tries -= 1
-        named = set(self._named)
-        fits = self._heard(left, named) + self._heard(right, named) == self._heard(
-            text[start:end], {*self._named}
-        )
+        fits = self._heard(left) + self._heard(right) == self._heard(text[start:end])
         self._refused |= set() if fits else {at.end}
         return fits
 
-    def _heard(self, text: str, named: set[str]) -> list[str]:
-        """Spoken words of a text; `named` gets the text's emoji."""
-        said, marks = Rewriting(unnamed(text, named)), Marks()
+    def _heard(self, text: str) -> list[str]:
+        """Spoken words of a text."""
+        said, marks = Rewriting(text), Marks()
         rewrite(said, TextConfig(), marks, self._languages, lambda mark: True)
         return _WORD.findall(marks.restored(said.text).casefold())
