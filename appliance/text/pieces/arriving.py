@@ -18,9 +18,9 @@ MOST_HELD = 300
 """Characters that may wait for an end at which no word changes; a longer text is cut at another."""
 LETTERS_AHEAD = 4
 """Letters of the words after a number from which on the number's reading is settled."""
-NEAR = 48
+NEAR = 40
 """Characters before and after an end that are read to judge the end."""
-MOST_REFUSED = 10
+MOST_REFUSED = 6
 """Ends of one piece that are read in vain."""
 MOST_TRIES = 2
 """Ends that one call reads, each in a millisecond."""
