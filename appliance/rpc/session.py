@@ -171,9 +171,10 @@ class SessionCall:
         if utterance.failed:
             return
         splitter.take(text)
-        most = self._speaking.speech.defaults.synthesis.max_text_characters
-        if splitter.characters > most:
-            utterance.fail(InvalidRequest("text", f"an utterance has {most} characters at most; flush"))
+        if splitter.is_too_long:
+            utterance.fail(
+                InvalidRequest("text", f"an utterance has {splitter.most} characters at most; flush")
+            )
             splitter.begin()
         while not utterance.failed and (clause := await self._speaking.cut(splitter)) is not None:
             self._speak(utterance, clause)

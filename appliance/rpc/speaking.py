@@ -265,7 +265,8 @@ class Speaking:
         speech = self.speech
         budgets = await self._loop.run_in_executor(self._planner_thread, speech.planner.budgets, request)
         codes = filter(None, (base_code(message.language_code), *speech.defaults.languages))
-        return TextSplitter(budgets, tuple(codes), verbatim=message.text_handling == pb.VERBATIM)
+        verbatim, most = message.text_handling == pb.VERBATIM, speech.defaults.synthesis.max_text_characters
+        return TextSplitter(budgets, tuple(codes), most=most, verbatim=verbatim)
 
     async def cut(self, splitter: TextSplitter) -> str | None:
         """Next piece of a text that is still being written, as `TextSplitter.cut`."""

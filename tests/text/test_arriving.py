@@ -74,9 +74,10 @@ def test_clauses_are_given_away_when_they_are_complete(
 def test_the_next_utterance_begins_anew() -> None:
     written = TextSplitter(BUDGETS)
     assert written.add("One two three, four") == ["One two three,"]
-    assert written.rest() == "four"
-    assert written.rest() == ""
+    assert [written.rest(), written.rest()] == ["four", ""]
     assert written.add("Five six seven, eight") == ["Five six seven,"]
+    written.take(f"<think>{'a' * 9_999}</think>{'b' * 4_000}")
+    assert not written.is_too_long
 
 
 @given(st.lists(st.text(alphabet="ab ,.!?，。好1", max_size=30), max_size=12))

@@ -44,9 +44,11 @@ class TextSplitter:
     splitter drops the thoughts of a language model and emoji that an earlier piece has.
     """
 
-    def __init__(self, budgets: Budgets, languages: tuple[str, ...] = (), *, verbatim: bool = False) -> None:
-        """`languages` are the codes in force; a `verbatim` text is spoken as written."""
-        self._budgets, self._codes, self._verbatim = budgets, languages, verbatim
+    def __init__(
+        self, budgets: Budgets, languages: tuple[str, ...] = (), *, most: int = 4_096, verbatim: bool = False
+    ) -> None:
+        """`languages` are the codes in force; an utterance has `most` characters; `verbatim`: as written."""
+        self._budgets, self._codes, self._verbatim, self.most = budgets, languages, verbatim, most
         self._languages = Languages([known(code) for code in languages or ("en",)], ())
         self.begin()
 
@@ -59,8 +61,12 @@ class TextSplitter:
         self._refused: set[int] = set()
         """Ends at which words would change."""
         self._named: set[str] = set()
-        self.characters = 0
-        """Characters of the utterance, thoughts left out."""
+        self._characters = 0
+
+    @property
+    def is_too_long(self) -> bool:
+        """True if the utterance, thoughts left out, has too many characters."""
+        return self._characters > self.most
 
     @property
     def waiting(self) -> int:
@@ -84,8 +90,9 @@ class TextSplitter:
             elif place % 2 and part[1] != "/":
                 self._thought = f"</{part[1:]}"
             else:
+                self._characters += len(part)
+                part = "" if self.is_too_long else part
                 self._text += part if self._verbatim else unnamed(part, self._named)
-                self.characters += len(part)
 
     def cut(self) -> str | None:
         """Next piece; "" if the next call may find one, None while the piece is incomplete."""
