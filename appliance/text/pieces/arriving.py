@@ -143,7 +143,7 @@ class TextSplitter:
                 return at
             if not self._tries or (fits is None and is_best and not is_full):
                 return None
-        return ends[0] if ends and is_full and self.waiting > MOST_HELD else None
+        return ends[0] if ends and is_full and len(text) > MOST_HELD else None
 
     def _fits(self, text: str, at: Break, most: int) -> bool | None:
         """True if a piece may end there; None while later text may change that."""
