@@ -21,7 +21,6 @@ from appliance.contract.tokens import BY_ESPEAK, Vocabulary
 from appliance.errors import InvalidRequest
 from appliance.request import Change, Reference, Request, Segment, Segmentation, Speaker
 from appliance.text.chat.rewrite import MOST_CHARACTERS
-from appliance.text.pieces.arriving import TextSplitter
 from appliance.text.pieces.ended import ended
 from appliance.text.pieces.pace import exchange
 from appliance.text.pieces.split import Budgets, chunk_text, cut_to_fit, first_within, split_low_latency
@@ -115,11 +114,9 @@ class Planner:
         self._check_work(sum(segment.audio_s for segment in segments), request.nfe)
         return segments
 
-    def splitter(self, request: Request) -> TextSplitter:
-        """Splitter of the text while it is written. Raises VoiceNotFound, StorageError."""
-        # The script of a text that is still to come is unknown.
-        room = self._room(request, (request.voice, request.style), "")
-        return TextSplitter(room.budgets, room.languages)
+    def budgets(self, request: Request) -> Budgets:
+        """Sizes of a text that is still to come, in any script. Raises VoiceNotFound, StorageError."""
+        return self._room(request, (request.voice, request.style), "").budgets
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
         """Plan requests that differ in segmentation and steps; return those possible.

@@ -14,6 +14,9 @@ OTHER_WORD = 3
 CHANGE = 1
 """Cost of a change that is known."""
 
+BLOCK, RATIO = 256, 4
+"""Tokens of a text that are matched at a time, and tokens of the other text for each."""
+Step = tuple[int, int, bool]
 Span = tuple[int, int]
 Pair = tuple[Span, Span]
 Tokens = Sequence[str]
@@ -58,14 +61,32 @@ def _between(begin: Span, end: Span) -> Iterator[Pair]:
         yield (i, i_end), (j, j_end)
 
 
-def _steps(
-    theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]]
-) -> list[tuple[int, int, bool]]:
-    """Steps of the cheapest edit: tokens of each, and True for equal ones and a known change."""
+def _steps(theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]]) -> Iterator[Step]:
+    """Steps of the cheapest edit: tokens of each, and True for equal ones and a known change.
+
+    A long text's edit is found in overlapping blocks, and so in time linear in the text.
+    """
+    changes = list(changes)
+    while theirs or ours:
+        is_last = len(theirs) <= BLOCK
+        steps = _cheapest(theirs[:BLOCK], ours if is_last else ours[: RATIO * BLOCK], changes, whole=is_last)
+        i = j = 0
+        for size, size_said, is_sure in steps:
+            if not is_last and i >= BLOCK // 2:
+                break
+            yield size, size_said, is_sure
+            i, j = i + size, j + size_said
+        theirs, ours = theirs[i:], ours[j:]
+
+
+def _cheapest(
+    theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]], *, whole: bool
+) -> list[Step]:
+    """Steps from the beginning; not `whole`: to any end in the second text."""
     known = _known(theirs, ours, changes)
     least = _least(theirs, ours, known)
-    steps: list[tuple[int, int, bool]] = []
-    i, j = len(theirs), len(ours)
+    steps: list[Step] = []
+    i, j = len(theirs), len(ours) if whole else int(least[-1].argmin())
     while i or j:
         for size, ends, size_said in known.get(i, ()):
             if least[i, j] == least[i - size, j - size_said] + CHANGE and j in ends:
@@ -88,9 +109,11 @@ def _known(theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]
     known: dict[int, list[tuple[int, Numbers, int]]] = defaultdict(list)
     places, places_said = _places(theirs), _places(ours)
     for before, after in changes:
+        if not (before and (begins := _found(theirs, places, before))):
+            continue
         said = _found(ours, places_said, after) if after else [*range(len(ours) + 1)]
         ends = np.array(said, np.intp) + len(after)
-        for begin in _found(theirs, places, before) if before and said else ():
+        for begin in begins if said else ():
             known[begin + len(before)].append((len(before), ends, len(after)))
     return known
 

@@ -37,7 +37,6 @@ class SessionUtterance:
 
     number: int
     begun: float
-    characters: int = 0
     clauses: int = 0
     sequence: int = 0
     """Number of its next audio message."""
@@ -138,8 +137,8 @@ class SessionCall:
                 raise InvalidRequest("configure", "must be the first message, and no other")
             if kind == "configure":
                 await self._configure(message.configure)
-            elif kind == "text":
-                self._add(message.text)
+            elif kind == "text" and self._splitter is not None:
+                await self._add(self._splitter, message.text)
             elif kind == "flush":
                 self._flush()
             elif kind == "cancel":
@@ -159,30 +158,32 @@ class SessionCall:
         with_text.text = "a"
         defaults = self._speaking.speech.defaults
         request = request_of(resolved(with_text, defaults)[0], defaults, stream=True)
-        self._splitter = await self._speaking.text_splitter(request)
+        self._splitter = await self._speaking.text_splitter(self._configured, request)
         # Tells a client that writes on that it may: one whose message meets an ended call loses the status.
         await self._speaking.begin(self._context)
 
-    def _add(self, text: str) -> None:
-        assert self._splitter is not None
+    async def _add(self, splitter: TextSplitter, text: str) -> None:
         if self._current is None:
             self._count += 1
             self._current = SessionUtterance(self._count, self._clock())
             self._utterances[self._count] = self._current
         utterance = self._current
-        utterance.characters += len(text)
-        most = self._speaking.speech.defaults.synthesis.max_text_characters
-        if utterance.characters > most:
-            utterance.fail(InvalidRequest("text", f"an utterance has {most} characters at most; flush"))
-        if not utterance.failed:
-            for clause in self._splitter.add(text):
-                self._speak(utterance, clause)
+        if utterance.failed:
+            return
+        splitter.take(text)
+        if splitter.is_too_long:
+            utterance.fail(
+                InvalidRequest("text", f"an utterance has {splitter.most} characters at most; flush")
+            )
+            splitter.begin()
+        while not utterance.failed and (clause := await self._speaking.cut(splitter)) is not None:
+            self._speak(utterance, clause)
 
     def _flush(self) -> None:
         utterance, self._current = self._current, None
-        rest = self._splitter.rest() if self._splitter is not None else ""
-        if utterance is not None:
-            if rest and not utterance.failed:
+        if utterance is not None and self._splitter is not None:
+            rest = self._splitter.rest()
+            if not utterance.failed:
                 self._speak(utterance, rest)
             self._start(self._finish(utterance, self._last))
 

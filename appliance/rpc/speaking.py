@@ -25,6 +25,7 @@ from appliance.rpc.replies import header_message, timings_message, trailers, wor
 from appliance.rpc.requests import ParsedRequest, may_hold_tags, parse, resolved
 from appliance.rpc.speech import Speech
 from appliance.scheduler.job import Job, Result
+from appliance.text.languages import base_code
 from appliance.text.pieces.arriving import TextSplitter
 
 logger = logging.getLogger(__name__)
@@ -259,10 +260,20 @@ class Speaking:
 
     # Threads.
 
-    async def text_splitter(self, request: Request) -> TextSplitter:
+    async def text_splitter(self, message: pb.SynthesizeRequest, request: Request) -> TextSplitter:
         """Splitter for a text that is still being written. Raises VoiceNotFound, StorageError."""
-        planner = self.speech.planner
-        return await self._loop.run_in_executor(self._planner_thread, planner.splitter, request)
+        speech = self.speech
+        budgets = await self._loop.run_in_executor(self._planner_thread, speech.planner.budgets, request)
+        codes = filter(None, (base_code(message.language_code), *speech.defaults.languages))
+        verbatim, most = message.text_handling == pb.VERBATIM, speech.defaults.synthesis.max_text_characters
+        return TextSplitter(budgets, tuple(codes), most=most, verbatim=verbatim)
+
+    async def cut(self, splitter: TextSplitter) -> str | None:
+        """Next piece of a text that is still being written, as `TextSplitter.cut`."""
+        if splitter.waiting > SHORT_TEXT:
+            return await self._loop.run_in_executor(self._planner_thread, splitter.cut)
+        await asyncio.sleep(0)  # a message may have many pieces
+        return splitter.cut()
 
     def close(self) -> None:
         self._planner_thread.shutdown(wait=False, cancel_futures=True)

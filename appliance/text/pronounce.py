@@ -87,9 +87,7 @@ def _found(
 
 
 @lru_cache(maxsize=64)
-def _looked_up(
-    words: tuple[tuple[str, str], ...],
-) -> tuple[Mapping[str, str], Mapping[str, tuple[int, ...]]]:
+def _looked_up(words: tuple[tuple[str, str], ...]) -> tuple[Mapping[str, str], Mapping[str, tuple[int, ...]]]:
     """Spellings by word, and by a first character the lengths of its words, the longest first."""
     says = {_folded(unicodedata.normalize("NFC", word.strip())): normalise(say) for word, say in words}
     lengths: dict[str, set[int]] = {}

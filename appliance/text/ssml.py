@@ -13,14 +13,7 @@ from appliance.text.languages.numbers import LONGEST
 
 FIELD = "text"
 MAX_BREAK_S = 10.0
-STRENGTHS: Mapping[str, float] = {
-    "none": 0.0,
-    "x-weak": 0.1,
-    "weak": 0.2,
-    "medium": 0.4,
-    "strong": 0.8,
-    "x-strong": 1.2,
-}
+STRENGTHS = {"none": 0.0, "x-weak": 0.1, "weak": 0.2, "medium": 0.4, "strong": 0.8, "x-strong": 1.2}
 """Seconds; the standard leaves them open."""
 UNSPOKEN = ("metadata", "desc", "lexicon", "meta")
 SPELT = ("characters", "spell-out", "digits", "telephone", "cardinal", "number", "ordinal")

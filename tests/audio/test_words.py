@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.audio import words
+from appliance.audio import matching, words
 from appliance.audio.captions import written_spans
 from appliance.audio.words import TimedWord, split
 from appliance.request import FloatArray, Segment
@@ -148,6 +148,15 @@ def test_places(written: str, spoken: str, expected: list[tuple[str, str]]) -> N
 def test_a_text_that_is_spoken_as_written_is_marked_word_by_word() -> None:
     text = normalise("a rose is a rose is a rose, is a rose. " * 40)
     assert all(spoken == written for spoken, written in places(text, text))
+
+
+def test_a_long_text_is_matched_in_blocks_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(4)
+    written = chance.integers(0, 300, 2_000).astype(str).tolist()
+    said = [word for word in written for _ in range(chance.choice([0, 1, 1, 1, 2]))]
+    pairs = matching.matched(written, said)
+    monkeypatch.setattr(matching, "BLOCK", len(written))
+    assert len(pairs) > 1_000 and pairs == matching.matched(written, said)
 
 
 def test_the_words_after_a_rewritten_place_are_found_again() -> None:

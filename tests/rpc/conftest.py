@@ -39,7 +39,6 @@ from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
 from appliance.serve.held import HeldFile
-from appliance.text.pieces.arriving import TextSplitter
 from appliance.text.pieces.split import Budgets
 from appliance.voices.prompts import Prompts
 from appliance.voices.records import Place
@@ -284,10 +283,10 @@ class SentencePlanner:
         for index, text in enumerate(request.text.split(". "))
     ]
 
-    def splitter(self, request: Request) -> TextSplitter:
+    def budgets(self, request: Request) -> Budgets:
         """Ten bytes a second: pieces of at least one second, the first of at most four."""
         self.reference(request.voice, request.style)
-        return TextSplitter(Budgets(10, 40, 80))
+        return Budgets(10, 40, 80)
 
     def plan(self, request: Request) -> list[Segment]:
         return self.cut(request)

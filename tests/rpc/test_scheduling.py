@@ -29,17 +29,7 @@ from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.engine import Device, FakeEngine
 from tests.harness.patience import PATIENCE_S, scaled
 from tests.harness.segments import segment
-from tests.rpc.conftest import (
-    Box,
-    connection,
-    read,
-    refusal,
-    refused,
-    reply_of,
-    request,
-    sentences,
-    start,
-)
+from tests.rpc.conftest import Box, connection, read, refusal, refused, reply_of, request, sentences, start
 from tests.rpc.test_synthesizer import Stub
 
 TICK_S = 0.005

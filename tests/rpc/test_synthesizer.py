@@ -27,16 +27,7 @@ from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.engine import samples_of
 from tests.harness.patience import PATIENCE_S
 from tests.harness.segments import segment
-from tests.rpc.conftest import (
-    Box,
-    connection,
-    read,
-    refusal,
-    refused,
-    reply_of,
-    request,
-    sentences,
-)
+from tests.rpc.conftest import Box, connection, read, refusal, refused, reply_of, request, sentences
 
 Stub = appliance_pb2_grpc.SynthesizerStub
 

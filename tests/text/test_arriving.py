@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import random
+import re
+import time
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from appliance.text.languages import LANGUAGES
 from appliance.text.pieces.arriving import TextSplitter
-from appliance.text.pieces.split import Budgets
+from appliance.text.pieces.split import Budgets, cut_to_fit, finished, split_low_latency
+from tests.text.languages.test_lines import HERE, ROWS, front
 
 BUDGETS = Budgets(10, 40, 80)
+CHAT = map(json.loads, (HERE.parent / "chat_lines.jsonl").read_text("utf-8").splitlines())
+LINES = [*((code, text) for code, text, _ in ROWS), *((row["language"], row["text"]) for row in CHAT)]
+KINDS = "a.|. |...|1|1,|1 |1:|$1.|a|A. |LOL |好|你好，|二|สวัสดี|مرحبا |नमस्ते |😀|a@|/a|<think>|```|hi, it is. "
 
 
-def pieces(parts: list[str]) -> list[str]:
-    written = TextSplitter(BUDGETS)
+def pieces(parts: list[str], budgets: Budgets = BUDGETS, languages: tuple[str, ...] = ()) -> list[str]:
+    written = TextSplitter(budgets, languages)
     found = [piece for part in parts for piece in written.add(part)]
     return [*found, rest] if (rest := written.rest()) else found
 
@@ -28,15 +40,28 @@ def pieces(parts: list[str]) -> list[str]:
     (["大家好，", "欢迎来到直播间。", "今天玩什么？"], ["大家好，", "欢迎来到直播间。", "今天玩什么？"],
      None),
     (["see https://a.example/b?c=d, it is good"], ["see https://a.example/b?c=d,", "it is good"], None),
-    (["   "], [], None),
+    (["   "], [], None), (["Certainly,", " "], ["Certainly,"], None),
+    (["First of all, hello there, friend, and welcome. Then some more and yet more of those. Done."],
+     ["First of all,", "hello there, friend, and welcome.", "Then some more and yet more of those.", "Done."],
+     None),
     (["We meet at 7:05", " pm today, do not be late, my dear friends."],
-     ["We meet at", "7:05 pm today, do not be late, my dear friends."], None),
+     ["We meet at 7:05 pm today,", "do not be late, my dear friends."],
+     ["We meet at 7:05 pm", "today, do not be late, my dear friends."]),
     (["Hello <emphasis level=", "'strong'>dear</emphasis> friends, hi."],
-     ["Hello <emphasis level='strong'>dear", "</emphasis> friends, hi."], None),
+     ["Hello <emphasis level='strong'>dear</emphasis>", "friends, hi."], None),
     (["Oh my dear *wav", "es at everybody* hi there, all."],
-     ["Oh my dear", "*waves at everybody* hi there, all."], None),
-    (["<think>It is long, much longer. Than any budget. ", "By far, I think.</think>Hello there, chat."],
-     ["<think>It is long, much longer. Than any budget. By far, I think.</think>Hello there, chat."], None),
+     ["Oh my dear *waves at everybody* hi", "there, all."],
+     ["Oh my dear", "*waves at everybody* hi there, all."]),
+    (["<think>It is long, much longer. Than any ", "budget.</th", "ink>Hello there, chat."],
+     ["Hello there,", "chat."], None),
+    (["Here it is: ```x = 1\ny = 2, z = 3``` and so", " on."],
+     ["Here it is:", "```x = 1\ny = 2, z = 3``` and so on."], None),
+    (["LOL 😂😂😂 that was 😂", " so funny 👍🏽 and 👍 it is, 1️⃣ or 1️⃣"],
+     ["LOL 😂   that was   so funny 👍🏽", "and   it is, 1️⃣ or 1️⃣"],
+     ["LOL 😂   that", "was   so funny 👍🏽 and   it is, 1️⃣ or 1️⃣"]),
+    ([f"https://a.example/{'b/' * 25} is it, ", "my friend."],
+     [f"https://a.example/{'b/' * 25}", "is it, my friend."], None),
+    ([f"{'1' * 350} is a number."], ["1" * 350, "is a number."], [f"{'1' * 350} is a number."]),
 ])  # fmt: skip
 def test_clauses_are_given_away_when_they_are_complete(
     parts: list[str], expected: list[str], by_letters: list[str] | None
@@ -46,30 +71,13 @@ def test_clauses_are_given_away_when_they_are_complete(
     assert pieces(list("".join(parts))) == (expected if by_letters is None else by_letters)
 
 
-def test_later_pieces_are_sentences() -> None:
-    text = (
-        "First of all, hello there, friend, and welcome. Then some more, and more, and yet more of it. End."
-    )
-    assert pieces([text]) == [
-        "First of all,",
-        "hello there, friend, and welcome.",
-        "Then some more, and more, and yet more of it.",
-        "End.",
-    ]
-
-
-def test_a_clause_is_complete_with_the_space_after_it() -> None:
-    written = TextSplitter(BUDGETS)
-    assert written.add("Certainly,") == []
-    assert written.add(" ") == ["Certainly,"]
-
-
 def test_the_next_utterance_begins_anew() -> None:
     written = TextSplitter(BUDGETS)
     assert written.add("One two three, four") == ["One two three,"]
-    assert written.rest() == "four"
-    assert written.rest() == ""
+    assert [written.rest(), written.rest()] == ["four", ""]
     assert written.add("Five six seven, eight") == ["Five six seven,"]
+    written.take(f"<think>{'a' * 9_999}</think>{'b' * 4_000}")
+    assert not written.is_too_long
 
 
 @given(st.lists(st.text(alphabet="ab ,.!?，。好1", max_size=30), max_size=12))
@@ -77,3 +85,39 @@ def test_nothing_is_lost_however_it_is_sent(parts: list[str]) -> None:
     found = pieces(parts)
     assert "".join("".join(found).split()) == "".join("".join(parts).split())
     assert all(piece == piece.strip() and piece for piece in found)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("code", LANGUAGES)
+def test_a_stream_has_the_words_of_its_whole(code: str) -> None:
+    lines, chance = [text for of, text in LINES if of == code], random.Random(7)
+    differ = []
+    for _ in range(40):
+        text = ("。" if code in ("ja", "zh") else " ").join(chance.choices(lines, k=chance.randint(1, 5)))
+        ends = [*itertools.accumulate(chance.randint(1, 20) for _ in text)]
+        parts = [text[begin:end] for begin, end in itertools.pairwise([0, *ends])]
+        said = [
+            re.sub(r"[\W_]+", "", "".join(front(code).speakable(piece).text for piece in whole).casefold())
+            for whole in ([text], pieces(parts, Budgets(15, 60, 240), (code,)))
+        ]
+        differ += [text] if said[0] != said[1] else []
+    assert len(differ) <= 1, differ  # 2 to 10, if the cuts do not regard how the text is read
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("unit", KINDS.split("|"))
+def test_four_times_the_text_takes_four_times_as_long(unit: str) -> None:
+    """The square would be 16 times."""
+
+    def took(work: Callable[[str], object], size: int) -> float:
+        begun = time.thread_time()
+        work((unit * size)[:size])
+        return max(time.thread_time() - begun, 1e-3)
+
+    works: list[Callable[[str], object]] = [
+        *(finished, front("en").speakable, lambda text: split_low_latency(text, BUDGETS)),
+        *(lambda text: cut_to_fit(text, 60), lambda text: pieces([text])),
+        lambda text: pieces([text[place : place + 4] for place in range(0, len(text), 4)]),
+    ]
+    for number, work in enumerate(works):
+        assert min(took(work, 2_000) / took(work, 500) for _ in range(2)) < 9, number

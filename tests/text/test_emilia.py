@@ -95,10 +95,7 @@ def test_a_voice_is_found_as_the_command_finds_it(library: Espeak) -> None:
 
 def test_what_a_voice_can_say_is_of_its_script() -> None:
     german, hindi = (Vocabulary(("a", "."), "espeak", voice) for voice in ("de", "hi"))
-    sayable = {
-        german: "aäßé5%'-.,!?:;…؟。€\u0301",
-        hindi: "aनि।5\u200d",
-    }
+    sayable = {german: "aäßé5%'-.,!?:;…؟。€\u0301", hindi: "aनि।5\u200d"}
     for vocabulary, characters in sayable.items():
         assert [c for c in characters if not says(vocabulary, c)] == []
     assert [c for c in "ж你न^_#" if says(german, c)] == [c for c in "ж你^" if says(hindi, c)] == []

@@ -18,23 +18,16 @@ from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 _SKIN = re.compile("[\U0001f3fb-\U0001f3ff]")
-_COUPLES = {
-    "🧑\u200d❤\u200d🧑": "💑",
-    "🧑\u200d❤\u200d💋\u200d🧑": "💏",
-    "👨\u200d🤝\u200d👨": "👬",
-    "👩\u200d🤝\u200d👨": "👫",
-    "👩\u200d🤝\u200d👩": "👭",
-    "👨\u200d🐰\u200d👨": "👯\u200d♂",
-    "🧑\u200d🐰\u200d🧑": "👯",
-    "👩\u200d🐰\u200d👩": "👯\u200d♀",
-    "👨\u200d🫯\u200d👨": "🤼\u200d♂",
-    "🧑\u200d🫯\u200d🧑": "🤼",
-    "👩\u200d🫯\u200d👩": "🤼\u200d♀",
-    "🫱\u200d🫲": "🤝",
-}
+_DRAWN = str.split(
+    "🧑❤🧑 💑 🧑❤💋🧑 💏 👨🤝👨 👬 👩🤝👨 👫 👩🤝👩 👭 👨🐰👨 👯♂ 🧑🐰🧑 👯 👩🐰👩 👯♀ 👨🫯👨 🤼♂ 🧑🫯🧑 🤼 "
+    "👩🫯👩 🤼♀ 🫱🫲 🤝"
+)
+_COUPLES = dict(zip(map("\u200d".join, _DRAWN[::2]), map("\u200d".join, _DRAWN[1::2]), strict=True))
 """Sequences that exist with two skin tones alone, and the emoji without."""
 _ASIDE = re.compile(r"\s?\([^()]*\)|[:：]")
 """künstler(in), O button (blood type)"""
+PICTURE = "[\u2600-\u2bff\U0001f200-\U0001faff]"
+"""An emoji that is no letter or digit."""
 MOST_EMOJI = 3
 MOST_REPEATS = 3
 _REPEATED = (Kind.WORD, Kind.MARK, Kind.EMOTE, Kind.NAME, Kind.ACRONYM, Kind.SHOUTING, Kind.REPEAT)
@@ -158,6 +151,18 @@ def _name_emoji(
         text.note(Kind.EMOJI.value, original[start:end], words)
         at = end
     text.text = rewritten + original[at:].lstrip()
+
+
+def unnamed(text: str, named: set[str]) -> str:
+    """Text without the emoji that are `named`, to which the others are added."""
+
+    def once(emoji_: str, _: object) -> str:
+        bare = _SKIN.sub("", emoji_)
+        is_named = bare in named and re.match(PICTURE, bare)
+        named.add(bare)
+        return " " if is_named else emoji_
+
+    return emoji.replace_emoji(text, once) if re.search(PICTURE, text) else text
 
 
 def _emoji_name(character: str, language: Language) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from appliance.text.chat.directions import is_direction, pause_s
@@ -23,6 +23,10 @@ def _link(line: ChatLine, match: re.Match[str]) -> str:
 
 def _mail(line: ChatLine, match: re.Match[str]) -> str:
     return f" {line.language_at(match.start()).mail} " if line.choices.links == "name" else " "
+
+
+def _listing(line: ChatLine, match: re.Match[str]) -> str:
+    return f" {line.language_at(match.start()).listing} "
 
 
 def _emote(line: ChatLine, match: re.Match[str]) -> str:
@@ -104,7 +108,7 @@ def _face(line: ChatLine, match: re.Match[str]) -> str:
 
 
 def _tag(line: ChatLine, match: re.Match[str]) -> str | None:
-    name, before = match["tag"], line.text[match.start() - 1 : match.start()]
+    name, before = match["tag"] or "", line.text[match.start() - 1 : match.start()]
     if len(name) == 1 and before.isalnum() and match[0][1] != "/" and f"</{name}>" not in line.text:
         return None  # a<b>c
     return " "
@@ -138,18 +142,18 @@ def _direction_tag(line: ChatLine, match: re.Match[str]) -> tuple[Kind, str] | N
     return found if found and found[0] in (Kind.DIRECTION, Kind.PAUSE) else None
 
 
-_FACE = re.compile(
+_FACE = (
     r"(?<!\S)(?:(?:[:;=]['’]?-?[)(DdPpOo3|/\\\]\[*]|[xX]D+|xd|X\)|[xX]-[D)]|8-[)D]|B-\)|<3(?:33+)?|</3|\^_*\^|[Tt]_[Tt]|[oO]_[oO]|-_-+|>_<|>\.<"
     r"|>:[(\[]|[(\[]:|QAQ|QWQ|\\o/|¯\\_\(ツ\)_/¯))(?=$|[\s,.!?，。！？])"
     r"|(?<=[a-z])(?:[:;]-?[)(]|<3)(?=$|\s)"
 )
-_KAOMOJI = re.compile(
+_KAOMOJI = (
     rf"[(（](?=[^()（）]*[°□◕‿﹏ω・｡´｀╯╰ಠಥ▽△∀≧≦\u0361])[^()（）A-Za-z0-9{HAN}]{{1,16}}[)）]"
     rf"[^\sA-Za-z0-9{HAN},.!?，。！？{TEXT_MARKS}]*(?:\s?┻[━─]+┻)?"
 )
-_SECRET = re.compile(
-    r"(?<![\w-])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{16,}"
-    r"|(?=[A-Za-z+/_-]*\d)(?=[^\s]*[A-Z])(?=[^\s]*[a-z])[A-Za-z0-9+/_-]{24,}=*)(?![\w-])"
+_SECRET = (
+    r"(?<![\w+/-])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{16,}"
+    r"|(?=[A-Za-z+/_-]*\d)(?=[a-z0-9+/_-]*[A-Z])(?=[A-Z0-9+/_-]*[a-z])[A-Za-z0-9+/_-]{24,}=*)(?![\w-])"
 )
 """Identifiers of machines, hashes, keys."""
 _CHEERS = (
@@ -166,103 +170,62 @@ _ENDINGS = (
 """Endings of file names."""
 _IN_NAME = rf"(?:-|[^\W{HAN}{KANA}])"
 _ATTRIBUTE = r"""\s+[\w:-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>=]+)"""
-_FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
-    (
-        "<",
-        Kind.THINKING,
-        re.compile(r"(?s)<(think|thinking|reasoning|analysis|tool_call|function_call)>.*?</\1>"),
-        _space,
-    ),
-    ("<", Kind.MARKUP, re.compile(r"(?is)<(script|style)\b[^<>]*>.*?</\1>"), _space),
-    (
-        "`",
-        Kind.CODE,
-        re.compile(r"(?ms)^```.*?^```[^\n]*$|```.*?```"),
-        lambda line, m: f" {line.language_at(m.start()).listing} ",
-    ),
-    (":", Kind.DATA, re.compile(r"data:[\w/+.-]*(?:;[\w=-]+)*,[\w+/=%-]*"), _space),
+THOUGHTS = "think|thinking|reasoning|analysis|tool_call|function_call"
+"""Tags between which a language model says what nobody is to hear."""
+_FORUM_CODE = (
+    r"(?i)\[/?(?:b|i|u|s|url|img|color|size|font|quote|code|spoiler|center|list|inst)(?:=[^\[\]\n]*)?\]"
+)
+_FILE_NAME = (
+    rf"(?i)(?<![^\W{HAN}{KANA}])(?<![.-])([^\W{HAN}{KANA}]{_IN_NAME}*(?:\.{_IN_NAME}+)*)"
+    rf"\.({_ENDINGS})(?!{_IN_NAME}|\.\w)"
+)
+_ELEMENT = (
+    r"(?s)<!--.*?-->|<\|\w+\|>|<[@#][!&]?\d+>|<t:\d+(?::\w)?>"
+    rf"|</?(?P<tag>[A-Za-z][\w:-]*)(?:=[^\s<>]+)?(?:{_ATTRIBUTE})*\s*/?>"
+)
+_IN_BRACKETS = (
+    r"\[[^\[\]\n]{1,60}\]|(?<![\w*])\*[^*\n]{1,80}\*(?![\w*])|\([^()\n]{1,40}\)"
+    r"|（[^（）\n]{1,20}）|【[^【】\n]{1,20}】"
+)
+_PHONE_NUMBER = r"(?<!\w)(?:\+?\d{1,3}[ -]?)?\(\d{2,4}\)[ .-]?\d{3,5}(?:[ .-]\d{2,4}){0,3}(?!\w)"
+_ROWS: tuple[tuple[Sequence[str], Kind, str, Reading], ...] = (
+    (("</",), Kind.THINKING, rf"(?s)<({THOUGHTS})>.*?</\1>", _space),
+    ("<", Kind.MARKUP, r"(?is)<(script|style)\b[^<>]*>.*?</\1>", _space),
+    ("`", Kind.CODE, r"(?ms)^```.*?^```[^\n]*$|```.*?```", _listing),
+    (":", Kind.DATA, r"data:[\w/+.-]*(?:;[\w=-]+)*,[\w+/=%-]*", _space),
     ("", Kind.CODE, _SECRET, _space),
-    (
-        "[",
-        Kind.MARKUP,
-        re.compile(
-            r"(?i)\[/?(?:b|i|u|s|url|img|color|size|font|quote|code|spoiler|center|list|inst)(?:=[^\[\]\n]*)?\]"
-        ),
-        _space,
-    ),
-    ("]", Kind.LINK, re.compile(r"\]\([^()\s]+(?:\s+\"[^\"]*\")?\)"), _space),
-    ("]", Kind.MARKUP, re.compile(r"!?\[(?=[^\[\]\n]*\]\([^()\s]+(?:\s+\"[^\"]*\")?\))"), _space),
-    ("@", Kind.MAIL, re.compile(MAIL, re.IGNORECASE), _mail),
-    (".:", Kind.LINK, re.compile(f"(?i:{LINK})"), _link),
-    ("<", Kind.EMOTE, re.compile(r"<a?:(\w{2,40}):\d+>"), _emote),
-    ("[", Kind.EMOTE, re.compile(r"\[(?:emote|emoji|sticker):(?:\d+:)?([\w-]{0,40})\]"), _emote),
-    (
-        "",
-        Kind.EMOTE,
-        re.compile(rf"(?i)(?<![^\W{HAN}{KANA}])({_CHEERS})(\d{{1,7}})(?![^\W{HAN}{KANA}])"),
-        _cheer,
-    ),
-    (
-        ".",
-        Kind.CODE,
-        re.compile(
-            rf"(?i)(?<![^\W{HAN}{KANA}])(?<![.-])([^\W{HAN}{KANA}]{_IN_NAME}*(?:\.{_IN_NAME}+)*)"
-            rf"\.({_ENDINGS})(?!{_IN_NAME}|\.\w)"
-        ),
-        _file,
-    ),
-    (
-        "<",
-        Kind.PAUSE,
-        re.compile(r"<(?:break|pause)(?:\s+time=[\"']?|[\s:]+)?(\d[\w.]*)?[\"']?\s*/?>"),
-        _pause_element,
-    ),
-    ("<", Kind.DIRECTION, re.compile(r"<[a-z]{3,12}/?>"), _direction_tag),
-    (
-        "<",
-        Kind.MARKUP,
-        re.compile(
-            rf"<!--.*?-->|<\|\w+\|>|<[@#][!&]?\d+>|<t:\d+(?::\w)?>|</?(?P<tag>[A-Za-z][\w:-]*)(?:=[^\s<>]+)?(?:{_ATTRIBUTE})*\s*/?>",
-            re.S,
-        ),
-        lambda line, m: _tag(line, m) if m["tag"] else " ",
-    ),
-    ("[", Kind.LAYOUT, re.compile(r"(?m)^[-*+] \[[ xX]\] (?=\S)"), _nothing),
-    (
-        "[*(（【",
-        Kind.DIRECTION,
-        re.compile(
-            r"\[[^\[\]\n]{1,60}\]|(?<![\w*])\*[^*\n]{1,80}\*(?![\w*])|\([^()\n]{1,40}\)|（[^（）\n]{1,20}）|【[^【】\n]{1,20}】"
-        ),
-        _bracketed,
-    ),
-    (
-        "(",
-        Kind.PHONE,
-        re.compile(r"(?<!\w)(?:\+?\d{1,3}[ -]?)?\(\d{2,4}\)[ .-]?\d{3,5}(?:[ .-]\d{2,4}){0,3}(?!\w)"),
-        _phone,
-    ),
-    (":", Kind.EMOTE, re.compile(r"(?<!\w):(?=[\d_-]*[a-zA-Z])([a-zA-Z0-9_-]{1,40}):(?!\w)"), _emote),
+    ("[", Kind.MARKUP, _FORUM_CODE, _space),
+    ("]", Kind.LINK, r"\]\([^()\s]+(?:\s+\"[^\"]*\")?\)", _space),
+    ("]", Kind.MARKUP, r"!?\[(?=[^\[\]\n]*\]\([^()\s]+(?:\s+\"[^\"]*\")?\))", _space),
+    ("@", Kind.MAIL, f"(?i:{MAIL})", _mail),
+    (".:", Kind.LINK, f"(?i:{LINK})", _link),
+    ("<", Kind.EMOTE, r"<a?:(\w{2,40}):\d+>", _emote),
+    ("[", Kind.EMOTE, r"\[(?:emote|emoji|sticker):(?:\d+:)?([\w-]{0,40})\]", _emote),
+    ("", Kind.EMOTE, rf"(?i)(?<![^\W{HAN}{KANA}])({_CHEERS})(\d{{1,7}})(?![^\W{HAN}{KANA}])", _cheer),
+    (".", Kind.CODE, _FILE_NAME, _file),
+    ("<", Kind.PAUSE, r"<(?:break|pause)(?:\s+time=[\"']?|[\s:]+)?(\d[\w.]*)?[\"']?\s*/?>", _pause_element),
+    ("<", Kind.DIRECTION, r"<[a-z]{3,12}/?>", _direction_tag),
+    ("<", Kind.MARKUP, _ELEMENT, _tag),
+    ("[", Kind.LAYOUT, r"(?m)^[-*+] \[[ xX]\] (?=\S)", _nothing),
+    ("[*(（【", Kind.DIRECTION, _IN_BRACKETS, _bracketed),
+    ("(", Kind.PHONE, _PHONE_NUMBER, _phone),
+    (":", Kind.EMOTE, r"(?<!\w):(?=[\d_-]*[a-zA-Z])([a-zA-Z0-9_-]{1,40}):(?!\w)", _emote),
     ("", Kind.EMOTICON, _FACE, _face),
     ("(（", Kind.EMOTICON, _KAOMOJI, _space),
-    ("@", Kind.NAME, re.compile(rf"(?<!\w)@([\w{MARKS}]+)"), _name),
-    ("#", Kind.HASHTAG, re.compile(rf"(?<!\w)#([^\W\d][\w{MARKS}]*)#?"), _name),
-    ("#", Kind.LAYOUT, re.compile(r"(?m)^#{1,6}\s+(?=\S)"), _nothing),
-    ("-*_=|", Kind.LAYOUT, re.compile(r"(?m)^(?:[-*_=]{3,}|[\s|:-]{5,})$"), _nothing),
-    ("-*+•>", Kind.LAYOUT, re.compile(r"(?m)^(?:[-*+•–] |>+ )(?=\S)"), _nothing),
-    (
-        ".)",
-        Kind.LAYOUT,
-        re.compile(r"(?m)^(\d{1,2})[.)] (?=\S)"),
-        _item,
-    ),
-    ("\\", Kind.MARKUP, re.compile(r"\\[()\[\]]"), _space),
-    ("\\", Kind.MARKUP, re.compile(r"\\r\\n|\\[nrt](?![\\])"), _escape),
-    ("`", Kind.MARKUP, re.compile(r"(?<=\w)`(?=\w)"), lambda line, m: "'"),
-    ("`", Kind.MARKUP, re.compile("`+"), _nothing),
-    ("$", Kind.MARKUP, re.compile(r"\$\$"), _space),
+    ("@", Kind.NAME, rf"(?<!\w)@([\w{MARKS}]+)", _name),
+    ("#", Kind.HASHTAG, rf"(?<!\w)#([^\W\d][\w{MARKS}]*)#?", _name),
+    ("#", Kind.LAYOUT, r"(?m)^#{1,6}\s+(?=\S)", _nothing),
+    ("-*_=|", Kind.LAYOUT, r"(?m)^(?:[-*_=]{3,}|[\s|:-]{5,})$", _nothing),
+    ("-*+•>", Kind.LAYOUT, r"(?m)^(?:[-*+•–] |>+ )(?=\S)", _nothing),
+    (".)", Kind.LAYOUT, r"(?m)^(\d{1,2})[.)] (?=\S)", _item),
+    ("\\", Kind.MARKUP, r"\\[()\[\]]", _space),
+    ("\\", Kind.MARKUP, r"\\r\\n|\\[nrt](?![\\])", _escape),
+    ("`", Kind.MARKUP, r"(?<=\w)`(?=\w)", lambda line, m: "'"),
+    ("`", Kind.MARKUP, "`+", _nothing),
+    ("$", Kind.MARKUP, r"\$\$", _space),
 )
-"""Characters of which one must be there, kind, pattern, words, in order of precedence."""
+"""Signs of which one must be there, kind, pattern, words, in order of precedence."""
+_FOUND = [(signs, kind, re.compile(pattern), read) for signs, kind, pattern, read in _ROWS]
 _PAIRED = (
     re.compile(r"(\*\*\*|\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)(\1)"),
     re.compile(r"(?<![\w*])(\*)(?=[^\s*])([^*]{1,300})(?<=\S)(\*)(?![\w*])"),

@@ -12,17 +12,7 @@ from appliance.text.chat import leet
 from appliance.text.chat.rewrite import Rewriting
 from appliance.text.spans import Kind
 
-_SYMBOLS = {
-    "times": "×",
-    "cdot": "×",
-    "pm": "±",
-    "leq": "≤",
-    "geq": "≥",
-    "neq": "≠",
-    "approx": "≈",
-    "div": "÷",
-    "to": "→",
-}
+_SYMBOLS = dict(zip(str.split("times cdot pm leq geq neq approx div to"), "××±≤≥≠≈÷→", strict=True))
 """Commands of LaTeX, and the sign that each is."""
 _ENTITY = re.compile(r"&(?:[a-zA-Z][a-zA-Z0-9]{1,20}|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
 _LATEX = re.compile(

@@ -115,7 +115,7 @@ def _chinese(text: str, match: re.Match[str]) -> Span:
     ordinal = said.find("第")
     if ordinal > 0:  # the number after it is another span's
         end, said = start + ordinal, said[:ordinal]
-    short = _REPEATED_HAN.sub(r"\1\1\1", said)
+    short = _REPEATED_HAN.sub(r"\1\1\1", said) if said.strip(_HAN_DIGIT) else said
     return Span(Kind.WORD if short == said else Kind.REPEAT, start, end, short)
 
 

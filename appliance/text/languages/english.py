@@ -626,11 +626,7 @@ ENGLISH = language_of(
             lambda m: " to ",
         ),
         (Kind.RANGE, r"(?<=\w) ~ (?=\d)", lambda m: " to "),
-        (
-            Kind.SIGN,
-            r"(?<![\w)<>])([<>])(?=\.?\d)",
-            lambda m: f"{'less' if m[1] == '<' else 'more'} than ",
-        ),
+        (Kind.SIGN, r"(?<![\w)<>])([<>])(?=\.?\d)", lambda m: f"{'less' if m[1] == '<' else 'more'} than "),
         (Kind.SIGN, r"~(?=\s)", lambda m: m[0]),
         (Kind.SIGN, r"\$(?=[A-Z]{2,5}(?![A-Za-z\d_]))", lambda m: ""),  # a share's name
         (Kind.SIGN, r"(?<=\s)\|\|(?=\s)", lambda m: " or "),

@@ -216,11 +216,7 @@ FRENCH = language_of(
         (Kind.TIME, r"(?i)24\s?h(?:eures)?\s?/\s?24(?!\d)", lambda m: "vingt-quatre heures sur vingt-quatre"),
         (Kind.TIME, r"(?i)7\s?j(?:ours)?\s?/\s?7(?!\d)", lambda m: "sept jours sur sept"),
         (Kind.TIME, r"1/2\s?(?:h|heures?)(?!\w)", lambda m: "une demi-heure"),
-        (
-            Kind.TIME,
-            r"(\d{1,2})\s?h\s?1/2(?!\w)",
-            lambda m: f"{SPEECH.in_unit(m[1], 'h')} et demie",
-        ),
+        (Kind.TIME, r"(\d{1,2})\s?h\s?1/2(?!\w)", lambda m: f"{SPEECH.in_unit(m[1], 'h')} et demie"),
         (Kind.NUMBER, rf"({'|'.join(_TENTHS)})aine(s?)(?!\w)", lambda m: f"{_TENTHS[m[1]]}aine{m[2]}"),
         (Kind.NUMBER, r"(?i)(\d{1,4})(er|ère|ere|re|ème|eme|ième|nde|nd|e|è)s?(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),

@@ -274,11 +274,7 @@ GERMAN = language_of(
             r"(\d{1,4})\.\s?(und|oder|bis|[-–/])\s?(?=\d{1,4}\.(?:\s?([A-ZÄÖÜ]\w+)|\d{1,2}\.))",
             _first_of_two,
         ),
-        (
-            Kind.NUMBER,
-            r"(1|10)\.?000er(n?)(?!\w)",
-            lambda m: f"{'zehn' * (m[1] == '10')}tausender{m[2]}",
-        ),
+        (Kind.NUMBER, r"(1|10)\.?000er(n?)(?!\w)", lambda m: f"{'zehn' * (m[1] == '10')}tausender{m[2]}"),
         (Kind.YEAR, r"(\d0)er(n?)(?!\w)", lambda m: f"{cardinal(int(m[1]))}er{m[2]}"),
         (Kind.NUMBER, r"([1-9]\d?)er(n?)(?!\w)", lambda m: f"{cardinal(int(m[1]))}er{m[2]}"),
         (

@@ -345,11 +345,7 @@ MANDARIN = language_of(
     numbers=(
         (Kind.SIGN, r"(?<=[歼轰运苏图格])(?<!\d.)[-－](?=\d)", lambda m: ""),
         (Kind.CODE, r"98[kK](?![A-Za-z\d]|\s?[粉人赞播元块观次])", lambda m: "九八K"),
-        (
-            Kind.MONEY,
-            r"(?<=满)(\d+)[-－](\d+)(?!\d)",
-            lambda m: f"{SPEECH.said(m[1])}减{SPEECH.said(m[2])}",
-        ),
+        (Kind.MONEY, r"(?<=满)(\d+)[-－](\d+)(?!\d)", lambda m: f"{SPEECH.said(m[1])}减{SPEECH.said(m[2])}"),
         (Kind.LAUGHTER, rf"233+(?![\d.%{_MEASURES}号])", _laughter),
         (
             Kind.GOODBYE,
@@ -472,11 +468,7 @@ MANDARIN = language_of(
             rf"(?<=[点分半时日号月年])\s?[-–—~～]\s?(?={_PART_OF_DAY}?\d)(?!\s?[\d.]+\s?[°℃度])",
             lambda m: "到",
         ),
-        (
-            Kind.RANGE,
-            rf"(?<=[点分半时日号月年晨上午晚])\s?[-–—~～]\s?(?={_PART_OF_DAY})",
-            lambda m: "到",
-        ),
+        (Kind.RANGE, rf"(?<=[点分半时日号月年晨上午晚])\s?[-–—~～]\s?(?={_PART_OF_DAY})", lambda m: "到"),
         (
             Kind.RANGE,
             r"(?<=[周期][一二三四五六日天])\s?[-–—~～]\s?(?=(?:周|星期)[一二三四五六日天])",

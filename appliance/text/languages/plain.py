@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from appliance.text.scripts import MARKS
 from appliance.text.spans import Kind, Language, Readings, before
@@ -19,6 +20,12 @@ _SHOUTED = re.compile(
 )
 
 
+@lru_cache(maxsize=8)
+def _has_shouting(text: str) -> bool:
+    """True if a line that is mostly capitals has a word of many, or no word in small letters."""
+    return _SHOUTED.search(text) is not None
+
+
 def unshouted(
     match: re.Match[str], shouted: bool, acronyms: frozenset[str] = frozenset()
 ) -> tuple[Kind, str] | None:
@@ -26,7 +33,7 @@ def unshouted(
     word = match[0]
     if word in acronyms:
         return None
-    is_word = shouted and _SHOUTED.search(match.string) and not _UNSPOKEN.fullmatch(word)
+    is_word = shouted and _has_shouting(match.string) and not _UNSPOKEN.fullmatch(word)
     if len(word) <= MOST_CAPITALS and not is_word:
         return None
     earlier = before(match).rstrip()

@@ -225,11 +225,7 @@ class _CommonReadings:
             ),
             (Kind.TIME, rf"(?P<min>\d+)\s?m(?:in)?\s?(?P<s>\d+)\s?s{end}", self._lasting),
             (Kind.SCORE, rf"[0٠०]*(\d{{1,3}}):[0٠०]*(\d{{1,3}}){end}", self._between(s.score)),
-            (
-                Kind.SCORE,
-                rf"(\d{{1,2}})(?:\s(?=[vV][sS]?\s))?([vV][sS]?)\s?(\d{{1,2}}){end}",
-                self._versus,
-            ),
+            (Kind.SCORE, rf"(\d{{1,2}})(?:\s(?=[vV][sS]?\s))?([vV][sS]?)\s?(\d{{1,2}}){end}", self._versus),
             (Kind.PHONE, rf"(?:{s.phone}){end}", self._phone),
             (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{end}(?!\s?=)", self._score),
             (Kind.VERSION, rf"(?!{number}{end})(\d+(?:\.\d+){{2,}}){end}", lambda m: s.points(m[1])),
@@ -324,11 +320,7 @@ class _CommonReadings:
                 rf"(?i)({days})\.?\s?[-–]\s?({days})\.?(?!{letter}|[\d_])",
                 self._weekdays(_rows_of(s.weekdays)),
             ),
-            (
-                Kind.DATE,
-                rf"((?i:{months}))(?!{letter}|[\d_])(?:\.(?=\s?[{SMALL}\d,]))?",
-                self._short_month,
-            ),
+            (Kind.DATE, rf"((?i:{months}))(?!{letter}|[\d_])(?:\.(?=\s?[{SMALL}\d,]))?", self._short_month),
             (Kind.SIGN, rf"(?i)vs\.?(?!{letter}|[\d_])", lambda m: s.versus or None),
             (
                 Kind.MONEY,

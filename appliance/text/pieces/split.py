@@ -9,6 +9,7 @@ import enum
 import itertools
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -80,18 +81,12 @@ def split_low_latency(text: str, budgets: Budgets, languages: tuple[str, ...] = 
     abbreviations end no sentence.
     """
     text = text.strip()
-    sizes = [0, *itertools.accumulate(map(_bytes, text))]
-    places = [*breaks(text, languages), Break(len(text), len(text), Rank.SENTENCE)]
+    places = Places(text, languages)
     pieces: list[str] = []
     start, budget = 0, budgets.first
     while start < len(text):
-        ahead = [
-            _Cut(at, sizes[at.end] - sizes[start], sizes[-1] - sizes[at.next])
-            for at in places
-            if at.end > start
-        ]
-        chosen = _choose(ahead, budget, budgets.minimum, first=not pieces)
-        if not pieces and not budgets.worth_a_cut(sizes[chosen.end], sizes[-1]):
+        chosen = places.choose(start, budget, budgets.minimum)
+        if not pieces and not budgets.worth_a_cut(places.size(0, chosen.end), places.size(0)):
             return [text]
         pieces.append(text[start : chosen.end])
         start = chosen.next
@@ -101,27 +96,20 @@ def split_low_latency(text: str, budgets: Budgets, languages: tuple[str, ...] = 
 
 def first_within(text: str, most: int, languages: tuple[str, ...] = ()) -> str:
     """Start of a text: to a clause's end, else a space, else between syllables, else anywhere."""
-    fitting = [at for at in breaks(text, languages) if _bytes(text[: at.end]) <= most]
-    clauses = [at for at in fitting if at.rank >= Rank.CLAUSE]
-    spaces = [at for at in fitting if at.rank >= Rank.IDEOGRAPH]
-    for places in (clauses, spaces, fitting):
-        if places and places[-1].end:
-            return text[: places[-1].end]
-    piece = text.encode()[: max(most, 4)].decode(errors="ignore")  # one character at least
-    place = len(piece)
-    while 0 < place < len(text) and _is_joined(text[place - 1], text[place]):
-        place -= 1
-    return piece[:place] or piece
+    return text[: Places(text, languages).end_within(0, most)]
 
 
 def cut_to_fit(text: str, most: int, languages: tuple[str, ...] = ()) -> list[str]:
     """Pieces of at most `most` bytes; only white space is lost."""
-    pieces = []
-    while _bytes(text) > most:
-        piece = first_within(text, most, languages)
-        pieces.append(piece)
-        text = text[len(piece) :].lstrip()
-    return [*pieces, text] if text else pieces
+    if _bytes(text) <= most:
+        return [text] if text else []
+    places = Places(text, languages)
+    pieces, start = [], 0
+    while places.size(start) > most:
+        end = places.end_within(start, most)
+        pieces.append(text[start:end])
+        start = next((n for n in range(end, len(text)) if not text[n].isspace()), len(text))
+    return [*pieces, text[start:]] if start < len(text) else pieces
 
 
 class Rank(enum.IntEnum):
@@ -141,31 +129,58 @@ class Break:
     rank: Rank
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """A break, relative to the start of a piece."""
+class Places:
+    """Places to cut a text, with its end, found once."""
 
-    at: Break
-    size: int
-    """Bytes of the piece."""
-    left: int
-    """Bytes after it."""
+    def __init__(self, text: str, languages: tuple[str, ...] = ()) -> None:
+        self._text = text
+        self._breaks = [*breaks(text, languages), Break(len(text), len(text), Rank.SENTENCE)]
+        self._ends = [at.end for at in self._breaks]
+        self._sizes = [*itertools.accumulate(map(_bytes, text), initial=0)]
 
+    def size(self, start: int, end: int = -1) -> int:
+        """Bytes of a piece; -1: to the end of the text."""
+        return self._sizes[end] - self._sizes[start]
 
-def _choose(ahead: list[_Cut], budget: int, minimum: int, *, first: bool) -> Break:
-    fitting = [cut for cut in ahead if cut.size <= budget]
-    roomy = [cut for cut in fitting if cut.size >= minimum and (cut.left >= minimum or not cut.left)]
-    if first:
-        for cut in roomy:
-            if cut.at.rank >= Rank.CLAUSE:
-                return cut.at
-    if not fitting or ahead[-1].size <= budget:
-        return (fitting or ahead[:1])[-1].at
+    def choose(self, start: int, budget: int, minimum: int) -> Break:
+        """End of a piece of `split_low_latency`; the first begins at 0."""
+        fitting = self._fitting(start, budget)
+        roomy = [
+            at
+            for at in fitting
+            if self.size(start, at.end) >= minimum and (self.size(at.next) or minimum) >= minimum
+        ]
+        clauses = [at for at in roomy if at.rank >= Rank.CLAUSE]
+        if start == 0 and clauses:
+            return clauses[0]
+        if self.size(start) <= budget:
+            return fitting[-1]
 
-    def quality(cut: _Cut) -> tuple[bool, bool, Rank, int]:
-        return cut.at.rank >= Rank.CLAUSE, 2 * cut.size >= budget, cut.at.rank, cut.size
+        def quality(at: Break) -> tuple[bool, bool, Rank, int]:
+            return at.rank >= Rank.CLAUSE, 2 * self.size(start, at.end) >= budget, at.rank, at.end
 
-    return max(roomy or fitting, key=quality).at
+        return max(roomy or fitting, key=quality)
+
+    def end_within(self, start: int, most: int) -> int:
+        """End of a piece of at most `most` bytes: a place, or the end of a syllable, or any."""
+
+        def quality(at: Break) -> tuple[bool, bool, int]:
+            return at.rank >= Rank.CLAUSE, at.rank >= Rank.IDEOGRAPH, at.end
+
+        end = max(self._fitting(start, most), key=quality).end
+        if self.size(start, end) <= most:
+            return end
+        most = max(most, 4)  # one character at least
+        end = full = start + len(self._text[start : start + most].encode()[:most].decode(errors="ignore"))
+        while start < end < len(self._text) and _is_joined(self._text[end - 1], self._text[end]):
+            end -= 1
+        return end if end > start else full
+
+    def _fitting(self, start: int, most: int) -> list[Break]:
+        """Places of pieces of at most `most` bytes, or the next place."""
+        first = bisect_right(self._ends, start)
+        last = bisect_right(self._sizes, self._sizes[start] + most) - 1
+        return self._breaks[first : max(bisect_right(self._ends, last), first + 1)]
 
 
 _CLOSERS = "[\"'”’“»›)）】」』》〉\\]]*"
@@ -174,32 +189,37 @@ _ENDS = "։؝؞؟۔܀܁܂߹࠷࠹࠽࠾।॥။።፧፨᙮᜵᜶។៕᠃᠉�
 _PAUSES = "，；：、…～،؛՝፣፤፥፦၊៖᠂᠄᠈؍߸︐﹐﹑﹔﹕；､"
 _GAP = r"(?=[\s\u2e80-\uffef])"  # ASCII punctuation ends a clause before white space or a Chinese character
 _PUNCTUATION = (
-    (Rank.SENTENCE, re.compile(rf"(?:[.!?…]+{_CLOSERS}{_GAP}|(?:[{_ENDS}]|．(?!\d))+{_CLOSERS})\s*")),
-    (Rank.CLAUSE, re.compile(rf"(?:[,;:]+{_CLOSERS}{_GAP}|\s[-–—]+(?=\s)|[{_PAUSES}]+{_CLOSERS}|——)\s*")),
+    (
+        Rank.SENTENCE,
+        re.compile(rf"(?:(?<![.!?…])[.!?…]+{_CLOSERS}{_GAP}|(?:[{_ENDS}]|．(?!\d))+{_CLOSERS})\s*"),
+    ),
+    (
+        Rank.CLAUSE,
+        re.compile(rf"(?:(?<![,;:])[,;:]+{_CLOSERS}{_GAP}|\s[-–—]+(?=\s)|[{_PAUSES}]+{_CLOSERS}|——)\s*"),
+    ),
     (Rank.SPACE, re.compile(r"\s+")),
 )
 _WHOLE = re.compile(
     r"(?:https?://|www\.)[!-~]+"  # a URL ends at the first character outside ASCII
-    r"|[A-Za-z0-9][\w.+-]*@[\w-]+(?:\.[\w-]+)+"  # a mail address
+    r"|(?<![A-Za-z0-9])[A-Za-z0-9][\w.+-]{0,63}@[\w-]+(?:\.[\w-]+)+"  # a mail address
     r"|\d+(?:[.,:/'-]\d+| \d{3}(?!\d))*"  # a number, with its separators and its unit; a time, a date
     r"(?:\s(?:[ap]\.?m\b\.?|[kcm]?[gm]\b|lbs?\b|[KMGT]B\b|[kM]?Hz\b|fps\b|ms\b|(?:min|sec|hr)s?\b|[mb]illion\b|%))?"
-    r"|(?s:<(think|thinking)>.*?</\1>)|</?[A-Za-z!][^<>\n]{0,80}>"  # tags
-    r"|\[[^\[\]\n]{1,60}\]|(?<![\w*])\*[^*\n]{1,80}\*|:\w{2,40}:"  # stage directions, emotes
     r"|[〇零一二三四五六七八九十百千万亿两点]{2,}"
     r"|\b(?:[A-ZÀ-ÖØ-ÞΑ-ΩЀ-Я]|No(?=\.\s\d))\.\s"  # this full stop ends no sentence
 )
-
-
+"""Text that is never cut."""
+_LONGEST_OPEN = 90
+"""Characters of the longest tag, direction or emote."""
 _UNFINISHED = re.compile(
-    r"(?s:<(?:think|thinking)>(?!.*</think(?:ing)?>).*$)"
-    r"|(?:<(?:[/A-Za-z!][^<>\n]{0,80})?|\[[^\[\]\n]{0,60}|\([^()\n]{0,20}|(?<![\w*])\*[^*\n]{0,80}|(?<!\w):\w{0,40})$"
-    r"|[$€£¥]?\d[\d.,:/'-]*(?:\s?[A-Za-z%.]{0,3})?$"
+    r"(?:<(?:[/A-Za-z!][^<>\n]{0,80})?|\[[^\[\]\n]{0,60}|[(（][^()（）\n]{0,40}|(?<![\w*])\*[^*\n]{0,80}|(?<!\w):\w{0,40}|`+)$"
 )
 
 
 def finished(text: str) -> int:
-    """Length without a tag, direction, emote or number at the end that may go on."""
-    match = _UNFINISHED.search(text)
+    """Length without a listing, tag, direction or emote at the end that may go on, and the word there."""
+    if text.count("```") % 2:
+        return text.rfind("```")
+    match = _UNFINISHED.search(text, max(len(text) - _LONGEST_OPEN, 0))
     return match.start() if match else len(text)
 
 
@@ -222,23 +242,29 @@ def _abbreviated(languages: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{longest_first or '(?!)'})\.\s", re.IGNORECASE)
 
 
-def breaks(text: str, languages: tuple[str, ...] = ()) -> Iterator[Break]:
-    """Places to cut `text` at, in order, each with its best rank."""
+def breaks(text: str, languages: tuple[str, ...] = (), least: Rank = Rank.LETTER) -> Iterator[Break]:
+    """Places to cut `text` at, in order, each with its best rank; `least` or more."""
     found: dict[int, Break] = {}
+    for place in range(1, 0 if least and text.isascii() else len(text)):
+        rank_between = _rank_between(text[place - 1], text[place])
+        if (
+            rank_between is not None
+            and rank_between >= least
+            and text[place + 1 : place + 2] not in _SILENCED
+        ):
+            found[place] = Break(place, place, rank_between)
     for rank, pattern in reversed(_PUNCTUATION):
         for match in pattern.finditer(text):
-            found[match.end()] = Break(len(text[: match.end()].rstrip()), match.end(), rank)
-    for place in range(1, len(text)):
-        rank_between = _rank_between(text[place - 1], text[place])
-        if rank_between is not None and text[place + 1 : place + 2] not in _SILENCED:
-            found.setdefault(place, Break(place, place, rank_between))
-    wholes = sorted(m.span() for pattern in (_WHOLE, _abbreviated(languages)) for m in pattern.finditer(text))
+            end = match.start() + len(match[0].rstrip())
+            found[match.end()] = Break(end, match.end(), rank)
+    wholes = [m.span() for pattern in (_WHOLE, _abbreviated(languages)) for m in pattern.finditer(text)]
+    ahead = iter([*sorted(wholes), (len(text), len(text) + 1)])
+    begin, end = next(ahead)
     for place in sorted(found):
         cut = found[place]
-        while wholes and wholes[0][1] <= cut.end:
-            del wholes[0]
-        inside = wholes and wholes[0][0] < cut.next
-        if not inside and cut.next < len(text):
+        while end <= cut.end:
+            begin, end = next(ahead)
+        if begin >= cut.next and cut.next < len(text):
             yield cut
 
 

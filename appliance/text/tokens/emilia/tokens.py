@@ -103,10 +103,7 @@ def _chinese(text: str) -> list[str]:
     from pypinyin import Style, lazy_pinyin
 
     syllables = lazy_pinyin(
-        list(segment(chinese_words(text))),
-        style=Style.TONE3,
-        tone_sandhi=True,
-        neutral_tone_with_five=True,
+        list(segment(chinese_words(text))), style=Style.TONE3, tone_sandhi=True, neutral_tone_with_five=True
     )
     return [
         token
