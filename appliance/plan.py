@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -35,6 +35,8 @@ SPREAD_TEXT_SPEED = (0.15, 0.06)
 slows it, words of the reference's end reach into the reply. 28 of 100 words were wrong instead of 126."""
 TEXTS_KEPT = 64
 """Texts whose tokens are kept: a plan asks for them several times, and for the transcript's in every plan."""
+REFERENCE = 50
+"""Characters that take as long to plan as a reference to look up."""
 LONGEST_PIECE_S = 8.0
 """Limit of a segment of LOW_LATENCY, one step of which delays all other requests."""
 
@@ -57,8 +59,8 @@ class Planner:
         """True if another process makes the tokens."""
         return self.vocabulary.tokenizer in BY_ESPEAK
 
-    def plan(self, request: Request) -> list[Segment]:
-        """Segments in order of playout.
+    def plan(self, request: Request, references: Mapping[Speaker, Reference] | None = None) -> list[Segment]:
+        """Segments in order of playout. `references`: by speaker, if they are loaded already.
 
         Raises VoiceNotFound, StorageError, and InvalidRequest for steps without a time grid, an unusable
         rate, an empty text, too much work, and what does not fit into `max_frames`.
@@ -70,7 +72,7 @@ class Planner:
                 "audio_config.speaking_rate", f"must be above 0, not {request.speaking_rate}"
             )
         times = self._times(request.nfe)
-        rooms = self._rooms(request)
+        rooms = self._rooms(request, references or {who: self.reference(*who) for who in request.speakers})
         self._check_work(sum(self._seconds(rooms[r.speaker], r.text) for r in request.runs), request.nfe)
         pieces = pieces_of(request, rooms, self._fitting)
         if not pieces:
@@ -116,21 +118,27 @@ class Planner:
 
     def budgets(self, request: Request) -> Budgets:
         """Sizes of a text that is still to come, in any script. Raises VoiceNotFound, StorageError."""
-        return self._room(request, (request.voice, request.style), "").budgets
+        reference = self.reference(request.voice, request.style)
+        return Room(reference, self.manifest, request.speaking_rate, ratio=1.0).budgets
 
-    def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
+    def ways(self, requests: Sequence[Request]) -> Generator[int, None, list[tuple[Request, list[Segment]]]]:
         """Plan requests that differ in segmentation and steps; return those possible.
 
-        Raises `plan`'s errors if none.
+        Yields the characters of each slice of the work. Raises `plan`'s errors if none is possible.
         """
-        requests = [self._limited(request) for request in requests]
+        references: dict[Speaker, Reference] = {}
+        for speaker in requests[0].speakers:
+            yield REFERENCE
+            references[speaker] = self.reference(*speaker)
+        requests = [self._limited(request, references) for request in requests]
         ways: list[tuple[Request, list[Segment]]] = []
         refused: InvalidRequest | None = None
         for request in requests:
             try:
                 same = next((s for r, s in ways if replace(r, nfe=request.nfe) == request), None)
                 if same is None:
-                    ways.append((request, self.plan(request)))
+                    yield len(request.text)
+                    ways.append((request, self.plan(request, references)))
                 else:
                     times = self._times(request.nfe)
                     ways.append((request, [replace(segment, times=times) for segment in same]))
@@ -140,10 +148,10 @@ class Planner:
             raise refused
         return ways
 
-    def _limited(self, request: Request) -> Request:
+    def _limited(self, request: Request, references: Mapping[Speaker, Reference]) -> Request:
         if not request.max_spoken_s:
             return request
-        rooms, left_s = self._rooms(request), request.max_spoken_s
+        rooms, left_s = self._rooms(request, references), request.max_spoken_s
         for run in request.runs:
             room = rooms[run.speaker]
             most = int(left_s * room.pace)
@@ -162,17 +170,13 @@ class Planner:
             request, text=text, pauses=pauses, directions=directions, switches=switches, changes=changes
         )
 
-    def _rooms(self, request: Request) -> dict[Speaker, Room]:
-        return {speaker: self._room(request, speaker, request.text) for speaker in request.speakers}
-
-    def _room(self, request: Request, speaker: Speaker, text: str) -> Room:
-        reference = self.reference(*speaker)
-        return Room(
-            reference,
-            self.manifest,
-            request.speaking_rate,
-            self._ratio(reference.transcript, text) if text else 1.0,
-        )
+    def _rooms(self, request: Request, references: Mapping[Speaker, Reference]) -> dict[Speaker, Room]:
+        rooms = {}
+        for speaker in request.speakers:
+            reference = references[speaker]
+            ratio = self._ratio(reference.transcript, request.text)
+            rooms[speaker] = Room(reference, self.manifest, request.speaking_rate, ratio)
+        return rooms
 
     def _ratio(self, transcript: str, text: str) -> float:
         """Bytes of the text that take as long as one of the transcript."""

@@ -26,6 +26,7 @@ from appliance.request import Direction, Features, Pause, Reference, Request, Se
 from appliance.text.pieces.pace import exchange
 from appliance.text.tokens.chinese import to_tokens
 from tests.harness.daemons import BUNDLE
+from tests.harness.segments import done
 from tests.oracle.golden import generate
 
 VOCOS = MelSpec("vocos")
@@ -113,10 +114,10 @@ def test_a_text_is_cut_at_its_pauses(segmentation: Segmentation) -> None:
     total_s = sum(s.audio_s for part in silent for s in part)
     assert sum(s.audio_s for s in made) == pytest.approx(total_s + 2.0)
     assert [s.frames for s in made] == [s.frames for part in silent for s in part]
-    cut = make_planner().ways([make_request(text, pauses=pauses, max_spoken_s=1.0)])[0][0]
+    cut = done(make_planner().ways([make_request(text, pauses=pauses, max_spoken_s=1.0)]))[0][0]
     assert len(cut.text) < len(first) and cut.pauses == ()
     heard = (Direction(0, "waves"), Direction(len(text) - 1, "sighs"))
-    cut = make_planner().ways([make_request(text, directions=heard, max_spoken_s=1.0)])[0][0]
+    cut = done(make_planner().ways([make_request(text, directions=heard, max_spoken_s=1.0)]))[0][0]
     assert cut.directions == heard[:1]
 
 
@@ -165,7 +166,7 @@ def test_a_text_of_styles_is_cut_by_the_pace_of_each() -> None:
     text = "abcdef ghij. " * 90
     for switches, least in (((), 0), ((Switch(0, "fast"),), 0), ((Switch(52, "fast"), Switch(104, "")), 52)):
         request = make_request(text, switches=switches, max_spoken_s=13.0)
-        [(cut, segments)] = planner.ways([request])
+        [(cut, segments)] = done(planner.ways([request]))
         assert text.startswith(cut.text) and least < len(cut.text) < len(text)
         # Between lie what is cut off to a clause's end, and frames of whole pieces.
         assert 11.0 < sum(s.audio_s for s in segments) < 14.5
@@ -256,7 +257,7 @@ def test_a_text_whose_tokens_are_longer_than_its_bytes_is_cut_by_them(segmentati
     assert max(segment.frames for segment in segments) <= 938
     assert "".join("".join(s.text for s in segments).split()) == "".join(text.split())
     slow = make_request("aa aa. " * 45, segmentation=segmentation, max_spoken_s=30.0)
-    [(_, segments)] = make_planner(reference, **PLACED).ways([slow])
+    [(_, segments)] = done(make_planner(reference, **PLACED).ways([slow]))
     assert 20.0 < sum(segment.audio_s for segment in segments) <= 30.0
     with pytest.raises(InvalidRequest, match=r"makes \d+ s of speech; at most 50 s are allowed"):
         make_plan(text, reference, max_audio_s=50.0, **request)
@@ -438,7 +439,7 @@ def test_ways_differ_in_cut_and_steps_and_leave_out_what_cannot_be_made():
     plain = make_request(SENTENCES * 4, segmentation=Segmentation.LOW_LATENCY)
     requests = [replace(plain, nfe=nfe) for nfe in (32, 8, 4)]
     requests.insert(0, replace(plain, text="x" * 2_000, segmentation=Segmentation.UPSTREAM))
-    ways = planner.ways(requests)
+    ways = done(planner.ways(requests))
     assert [request.nfe for request, _ in ways] == [8, 4]
     for request, segments in ways:
         for way, alone in zip(segments, planner.plan(request), strict=True):
@@ -446,7 +447,7 @@ def test_ways_differ_in_cut_and_steps_and_leave_out_what_cannot_be_made():
             assert (way.text, way.frames) == (alone.text, alone.frames)
             assert (way.seed, way.audio_s) == (alone.seed, alone.audio_s)
     with pytest.raises(InvalidRequest, match="nfe_steps"):
-        planner.ways(requests[:2])
+        done(planner.ways(requests[:2]))
 
 
 def test_grid_guidance_and_how_noise_is_drawn_travel():
@@ -494,11 +495,11 @@ def test_no_text_is_refused_for_its_shape(text, segmentation):
 
 def test_a_text_is_cut_to_so_much_speech_at_a_clause():
     request = make_request(SENTENCES * 3, max_spoken_s=4.0)
-    [(cut, segments)] = make_planner().ways([request])
+    [(cut, segments)] = done(make_planner().ways([request]))
     assert request.text.startswith(cut.text) and cut.text[-1] in ",.!?"
     assert sum(segment.audio_s for segment in segments) <= 4.2
     assert cut.changes[-1].kind == "cut" and cut.changes[-1].before
-    assert make_planner().ways([replace(request, max_spoken_s=1e3)])[0][0].text == request.text
+    assert done(make_planner().ways([replace(request, max_spoken_s=1e3)]))[0][0].text == request.text
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,20 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from appliance.audio import words
 from appliance.audio.marking import mark_of
 from appliance.audio.phrases import Key, Phrase, key_of
 from appliance.audio.reply import AudioWorkers, ReplyAudio
 from appliance.audio.words import TimedWord
-from appliance.request import ReplyLevel, Request, Segment, SegmentAudio, Timings
+from appliance.request import AT_FIRST, Request, Segment, SegmentAudio, Switch, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.context import OpenCall
 from appliance.rpc.replies import header_message, trailers
-from appliance.rpc.requests import ParsedRequest
+from appliance.rpc.requests import LOOKUP, is_seeded, merged_with, read, resolved, size_of
 from appliance.rpc.speech import Speech
+from appliance.rpc.turns import Work
 from appliance.scheduler.job import Job, Result
 
 logger = logging.getLogger(__name__)
@@ -28,7 +30,9 @@ SAMPLE_BYTES = 4
 
 @dataclass(eq=False, kw_only=True)
 class SynthesisCall(OpenCall):
-    parsed: ParsedRequest
+    message: pb.SynthesizeRequest
+    begin: Switch = AT_FIRST
+    """Voice and style in which the text begins."""
     present: Callable[[], Speech]
     """Speech in use, which may be replaced until it is admitted."""
     workers: AudioWorkers
@@ -40,11 +44,8 @@ class SynthesisCall(OpenCall):
     admitted: bool = False
     """True once it has all below."""
     speech: Speech = field(init=False)
-    """With the level, before its first audio may arrive."""
-    level: ReplyLevel = field(init=False)
-    """That of each way to serve it."""
     request: Request = field(init=False)
-    reply: ReplyAudio = field(init=False)
+    """Best way to serve the call; after admission, the way that the scheduler chose."""
 
     cached: bool = False
     """True if an earlier request's audio serves it."""
@@ -58,25 +59,34 @@ class SynthesisCall(OpenCall):
 
     # Admission.
 
-    def plan_and_admit(self) -> None:
-        """Plan the request and have the scheduler admit its job.
+    def plan_and_admit(self) -> Work[None]:
+        """Read and plan the request and admit its job, unless its text has nothing to speak.
 
-        Raises what `Planner.ways` and `Scheduler.admit` raise, and InvalidRequest.
+        Raises what `ways_of`, `Planner.ways` and `Scheduler.admit` raise.
         """
-        # Planned again where the bundle was swapped meanwhile, or the request to merge with was begun.
-        while not self._try_to_admit():
+        # Once more if the bundle was swapped during the work, or if the request to merge with was begun.
+        while not (yield from self._try_to_admit()):
             pass
 
-    def _try_to_admit(self) -> bool:
-        self.speech = speech = self.present()
-        job, parsed = self.job, self.parsed
-        earlier = speech.scheduler.queue.mergeable(parsed.terms)
-        job.merged = parsed.merged_with(earlier.merged if earlier else 0)
-        # Read again where that was with what a reload or a swap has replaced since.
-        ways = speech.planner.ways(parsed.ways_for(job.merged, speech.defaults))
+    def _try_to_admit(self) -> Work[bool]:
+        yield size_of(self.message)
+        job, present = self.job, self.present()
+        message, bundle = resolved(self.message, present.defaults)
+        self.speech = speech = present.of(bundle)
+        earlier = speech.scheduler.queue.mergeable(job.terms)
+        job.merged = merged_with(message, earlier.merged if earlier else 0)
+        requests = yield from read(
+            *(message, speech.defaults, job.merged), stream=job.stream, begin=self.begin
+        )
+        self.request = requests[0]
+        if self.is_empty:
+            return True
+        yield LOOKUP * (speech.planner.waits or not all(speech.at_hand(*who) for who in requests[0].speakers))
+        ways = yield from speech.planner.ways(requests)
         best = ways[0][0]
-        job.voice, job.text, job.written, self.level = best.voice, best.text, best.written, best.level
-        keys = self._phrase_keys([segments for _, segments in ways])
+        job.voice, job.text, job.written = best.voice, best.text, best.written
+        seeded = is_seeded(message, speech.defaults.synthesis)
+        keys = self._phrase_keys([segments for _, segments in ways], seeded=seeded)
         kept = speech.phrases.find(keys) if keys else None
         job.kept = ()
         if kept is not None:
@@ -88,25 +98,29 @@ class SynthesisCall(OpenCall):
         if way is None:
             return False
         self.request = ways[way][0]
-        self.reply = ReplyAudio(
-            speech.manifest,
-            self.request.encoding,
-            self.request.sample_rate_hz,
-            self.message_s,
-            self.level,
-            mark_of(speech.defaults.audio.marked),
-        )
         self.cached = kept is not None
         self.phrase_key = keys[way] if keys and not kept else None
         return True
 
-    def _phrase_keys(self, ways: Sequence[Sequence[Segment]]) -> list[Key]:
-        """Key of each way; none where audio is not to be kept."""
-        speech, seeded = self.speech, self.parsed.seeded
+    @cached_property
+    def reply(self) -> ReplyAudio:
+        speech, request = self.speech, self.request
+        return ReplyAudio(
+            *(speech.manifest, request.encoding, request.sample_rate_hz, self.message_s, request.level),
+            mark_of(speech.defaults.audio.marked),
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """True if its text has nothing to speak."""
+        return not self.request.text
+
+    def _phrase_keys(self, ways: Sequence[Sequence[Segment]], *, seeded: bool) -> list[Key]:
+        """Key of each way; empty if the phrase cache does not take the reply."""
+        speech = self.speech
         if not speech.phrases.takes(seeded=seeded):
             return []
-        engine = speech.scheduler.engines.of(speech.bundle)
-        made_by = f"{speech.manifest!r} {engine.backend if engine else ''}"
+        made_by = f"{speech.manifest!r} {speech.backend[0]}"
         return [key_of(segments, made_by, seeded=seeded) for segments in ways]
 
     @property
@@ -127,23 +141,25 @@ class SynthesisCall(OpenCall):
 
     async def segments(self) -> AsyncIterator[SegmentAudio]:
         """Finished segments, in order. Raises the error that ended the job."""
-        while isinstance(result := await self.results.get(), SegmentAudio):
+        is_last = self.is_empty
+        while not is_last:
+            result = await self.results.get()
+            if not isinstance(result, SegmentAudio):
+                raise result
             if self.phrase_key is not None:
                 self.phrase.append(result)
             yield result
-            if result.last:
-                return
-        raise result
+            is_last = result.last
 
     def header(self, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
         """Header; in a session, after so much audio."""
         job, request, speech = self.job, self.request, self.speech
-        engine = speech.scheduler.engines.of(speech.bundle)
+        backend, passed_over = speech.backend
         planned = words.planned(job.segments) if request.word_timings else []
         return header_message(
-            *(request, job.terms, len(job.segments), engine.backend if engine else "", self.promised_s),
+            *(request, job.terms, len(job.segments), backend, self.promised_s),
             [word.moved(before_s, before_segments) for word in planned],
-            passed_over=engine.passed_over if engine else (),
+            passed_over=passed_over,
             cached=self.cached,
         )
 
@@ -187,8 +203,7 @@ class SynthesisCall(OpenCall):
         """
         played = self.first_audio + self.job.sent_s if self.job.sent_s else -math.inf
         await self.send(message, played)
-        if samples:
-            self.speech.scheduler.queue.sent(self.job, samples / self.request.sample_rate_hz)
+        self.speech.scheduler.queue.sent(self.job, samples / self.request.sample_rate_hz)
 
     # The end.
 
@@ -214,6 +229,10 @@ class SynthesisCall(OpenCall):
 
     def _record(self, timings: Timings) -> None:
         terms = self.job.terms
+        if self.is_empty:
+            logger.info("request %s of %s: nothing to speak", terms.request_id, terms.client)
+            self.speech.skipped()
+            return
         logger.info(
             "request %s of %s, voice %r: %.2f s of audio in %.2f s, first after %.2f s, waited %.2f s",
             *(terms.request_id, terms.client, self.request.voice),

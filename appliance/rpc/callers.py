@@ -18,6 +18,7 @@ from appliance.config import ServerConfig
 from appliance.errors import ApplianceError, DeadlineMissed, InvalidRequest, ReaderStalled, TooManyCalls
 from appliance.rpc.context import Context, OpenCall, current_task
 from appliance.rpc.roles import CallAccess
+from appliance.rpc.turns import Share
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -72,10 +73,10 @@ OF_CALLER: Mapping[PlaceKind, int] = {
 """Places of one caller; `server.max_calls_of_peer` for speech, a sixteenth of it for sessions."""
 OF_CONNECTION: Mapping[PlaceKind, int] = {PlaceKind.WATCH: 8, PlaceKind.LISTEN: 8}
 """Places of one TCP connection, since callers without a token share their address."""
-ARRIVING = 5
-"""Messages of one caller that may be arriving; those of further calls wait for them."""
+INSIDE = 5
+"""Messages of one caller and kind that may be arriving, or wait to be planned; further calls wait."""
 BYTES_S = 2 * MIB
-"""Rate at which a long message gives its place back: gRPC copies it on the event loop, at some 3 ms a MiB."""
+"""Rate at which a message gives its place back: gRPC copies it on the event loop, at some 3 ms a MiB."""
 HELD_BYTES = 128 * MIB
 """Messages of one caller that are worked on, and audio that is made or waits for its reader."""
 
@@ -87,14 +88,10 @@ class Caller:
     key: str
     calls: set[PlacedCall] = field(default_factory=set)
     held_bytes: int = 0
-    arriving: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ARRIVING))
-
-    def has_arrived(self, size: int) -> None:
-        """Give a place of `arriving` back, that of a long message after a time."""
-        if size <= SHORT_MESSAGE_BYTES:
-            self.arriving.release()
-        else:
-            asyncio.get_running_loop().call_later(size / BYTES_S, self.arriving.release)
+    share: Share = field(default_factory=Share)
+    doors: Mapping[PlaceKind, asyncio.Semaphore] = field(
+        default_factory=lambda: {kind: asyncio.Semaphore(INSIDE) for kind in PlaceKind}
+    )
 
 
 @dataclass(eq=False, kw_only=True)
@@ -106,7 +103,20 @@ class PlacedCall(OpenCall):
     caller: Caller
     arriving_since: float | None = None
     """Time from which on its message is awaited."""
+    is_inside: bool = False
+    """True while it takes a place of `doors`."""
     held_bytes: int = 0
+
+    async def enter(self) -> None:
+        """Wait until a message of this call may arrive."""
+        await self.caller.doors[self.kind].acquire()
+        self.is_inside = True
+
+    def leave(self, size: int = 0) -> None:
+        """Let the caller's next call in, after the time that this call's message costs."""
+        if self.is_inside:
+            self.is_inside = False
+            asyncio.get_running_loop().call_later(size / BYTES_S, self.caller.doors[self.kind].release)
 
     @contextmanager
     def holding(self, size: int, *, to_the_end: bool = False) -> Iterator[None]:
@@ -130,6 +140,7 @@ class PlacedCall(OpenCall):
         self.caller.held_bytes += size
 
     def close(self) -> None:
+        self.leave()
         self.caller.calls.discard(self)
         self._let_go(self.held_bytes)
 

@@ -31,6 +31,7 @@ from appliance.request import (
     Terms,
 )
 from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.turns import Work
 from appliance.text.normalise import clean, normalise
 from appliance.text.polyglot import LanguageTable
 from appliance.text.pronounce import check as check_pronunciations
@@ -63,6 +64,10 @@ LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
 HAN, KANA = re.compile("[\u4e00-\u9fff]"), re.compile("[\u3041-\u30ff]")
 FEWER_STEPS = 0.75
 """Ratio of steps from one way to serve a request to the next."""
+WORD, VOICE, LOOKUP = 12, 50, 1_000
+"""Characters that take as long to read as a pronunciation, another voice, a file on a slow disk."""
+VOICE_NAME = re.compile(r"""\bvoice\s*(?::|name\s*=\s*["'])\s*([\w-]+)""", re.IGNORECASE)
+"""Name in a tag that switches the voice."""
 
 Speakable = Callable[[str, Handling, Mapping[str, str], str, Collection[str], "Others | None", str], Spoken]
 """As FrontEnd.speakable."""
@@ -95,45 +100,10 @@ class RequestDefaults:
     audio: AudioConfig = field(default_factory=AudioConfig)
 
 
-@dataclass(frozen=True)
-class ParsedRequest:
-    message: pb.SynthesizeRequest
-    defaults: RequestDefaults
-    """Those that it was parsed with."""
-    stream: bool
-    """True if audio is sent while it is made."""
-    ways: tuple[Request, ...]
-    """The request, then cheaper forms of it for when time is short."""
-    terms: Terms
-    seeded: bool
-    """True if the caller or the configuration chose the seed."""
-    is_short: bool
-    """True if it is read and planned in a millisecond."""
-    begin: Switch = AT_FIRST
-    bundle: str = ""
-    """Key of the Speech beside the present one that it is for; "": the present one."""
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.ways[0].text
-
-    def merged_with(self, waiting: int) -> int:
-        """Count of what is spoken in place of a request that stands for `waiting` so far."""
-        count = self.message.merge_count or 1
-        return max(count, waiting) if self.message.merge_count_is_total else count + waiting
-
-    def ways_for(self, count: int, defaults: RequestDefaults) -> tuple[Request, ...]:
-        """Ways to speak for so many merged requests, by the defaults that hold now.
-
-        Raises InvalidRequest, UnsupportedEncoding.
-        """
-        if count == 1 and defaults is self.defaults:
-            return self.ways
-        message = pb.SynthesizeRequest()
-        message.CopyFrom(self.message)
-        if count > 1:
-            message.text = merged_text(self.message, count)
-        return ways_of(message, defaults, stream=self.stream, begin=self.begin)
+def merged_with(message: pb.SynthesizeRequest, waiting: int) -> int:
+    """Count of what is spoken in place of a request that stands for `waiting` so far."""
+    count = message.merge_count or 1
+    return max(count, waiting) if message.merge_count_is_total else count + waiting
 
 
 def resolved(message: pb.SynthesizeRequest, defaults: RequestDefaults) -> tuple[pb.SynthesizeRequest, str]:
@@ -146,29 +116,32 @@ def resolved(message: pb.SynthesizeRequest, defaults: RequestDefaults) -> tuple[
         return message, ""
     language = _language(message.language_code)
     code, row = defaults.by_language.of(message.text, message.channel, language)
+    style, language = message.style or row.style, language or code
+    return changed(message, voice=row.voice, style=style, language_code=language), str(row.bundle or "")
+
+
+def changed(message: pb.SynthesizeRequest, **fields: str) -> pb.SynthesizeRequest:
+    """A copy of a message with other values of these fields."""
     whole = pb.SynthesizeRequest()
     whole.CopyFrom(message)
-    whole.voice, whole.style = row.voice, message.style or row.style
-    whole.language_code = language or code
-    return whole, str(row.bundle or "")
+    for name, value in fields.items():
+        setattr(whole, name, value)
+    return whole
 
 
-def parse(
-    message: pb.SynthesizeRequest,
-    defaults: RequestDefaults,
-    *,
-    stream: bool,
-    client: str,
-    caller: str,
-    is_short: bool,
-    begin: Switch = AT_FIRST,
-    bundle: str = "",
-) -> ParsedRequest:
-    """`begin`: voice and style in which the text begins. Raises InvalidRequest, UnsupportedEncoding."""
-    ways = ways_of(message, defaults, stream=stream, begin=begin)  # checks the message
-    terms = terms_of(message, client, caller)
-    seeded = _is_seeded(message, defaults.synthesis)
-    return ParsedRequest(message, defaults, stream, ways, terms, seeded, is_short, begin, bundle)
+def read(
+    message: pb.SynthesizeRequest, defaults: RequestDefaults, count: int, *, stream: bool, begin: Switch
+) -> Work[tuple[Request, ...]]:
+    """Ways to serve a message that speaks for `count` merged requests; looks up its voices in slices.
+
+    Raises what `ways_of` raises.
+    """
+    for name in VOICE_NAME.findall(message.text) if message.voice_tags else ():
+        yield VOICE
+        defaults.is_voice(name.lower())
+    if count > 1:
+        message = changed(message, text=merged_text(message, count))
+    return ways_of(message, defaults, stream=stream, begin=begin)
 
 
 def ways_of(
@@ -181,7 +154,7 @@ def ways_of(
     synthesis, request = defaults.synthesis, request_of(message, defaults, stream=stream, begin=begin)
     ways = [request]
     is_adaptive = stream and synthesis.stream_segmentation == "adaptive"
-    if is_adaptive and not message.segmentation and not _is_seeded(message, synthesis):
+    if is_adaptive and not message.segmentation and not is_seeded(message, synthesis):
         ways = [replace(request, segmentation=s) for s in (Segmentation.UPSTREAM, Segmentation.LOW_LATENCY)]
     if message.HasField("min_nfe_steps"):
         fewest = _within("min_nfe_steps", message.min_nfe_steps, 1, request.nfe)
@@ -228,10 +201,10 @@ def request_id_of(message: pb.SynthesizeRequest) -> str:
 
 
 def terms_of(message: pb.SynthesizeRequest, client: str, caller: str) -> Terms:
-    """Raises InvalidRequest."""
+    """Terms of a message whose options may still be refused. Raises InvalidRequest."""
     request_id = request_id_of(message)
     timeout_s = _seconds(message.queue_timeout) if message.HasField("queue_timeout") else None
-    priority = PRIORITIES[message.priority]
+    priority = PRIORITIES.get(message.priority, Priority.NORMAL)
     is_bulk = priority is Priority.BULK and message.playout == pb.PLAYOUT_UNSPECIFIED
     overlaps = message.playout == pb.OVERLAP or is_bulk
     return Terms(
@@ -246,6 +219,12 @@ def terms_of(message: pb.SynthesizeRequest, client: str, caller: str) -> Terms:
         playout=Playout.OVERLAP if overlaps else Playout.SERIAL,
         queue_timeout_s=timeout_s,
     )
+
+
+def size_of(message: pb.SynthesizeRequest) -> int:
+    """Characters that reading a message amounts to."""
+    size = len(message.text) + len(message.merge_text) + WORD * len(message.pronunciations)
+    return size + LOOKUP * may_hold_tags(message)
 
 
 def merged_text(message: pb.SynthesizeRequest, count: int) -> str:
@@ -381,7 +360,7 @@ def checked_key(field: str, value: str) -> str:
     return value
 
 
-def _is_seeded(message: pb.SynthesizeRequest, synthesis: SynthesisConfig) -> bool:
+def is_seeded(message: pb.SynthesizeRequest, synthesis: SynthesisConfig) -> bool:
     return message.HasField("seed") or synthesis.seed is not None
 
 

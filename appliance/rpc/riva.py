@@ -146,16 +146,12 @@ class RivaService:
     async def _stream(
         self, message: Any, request: pb.SynthesizeRequest, context: Context, *, is_first: bool
     ) -> None:
-        parsed = await self._speaking.read_message(request, context, stream=True)
-        if parsed.is_empty:
-            if is_first:
-                await self._speaking.begin(context)
-            await context.write(_reply(message, self._speaking.skip(parsed, context)))
-            return
-        async with self._speaking.call(parsed, context) as call:
+        async with self._speaking.call(request, context, stream=True) as call:
             if is_first:
                 await self._speaking.begin(context)
             header, encoder = call.header(), _encoder(message)
+            if call.is_empty:
+                await call.write(_reply(message, header))
             async for audio, samples in call.audio():
                 await call.write(_reply(message, header, encoder(audio.data)), samples)
             call.finish()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import current_call
 from appliance.rpc.context import Context
 from appliance.rpc.replies import timings_message, word_messages
-from appliance.rpc.requests import ParsedRequest, request_id_of, request_of, resolved
+from appliance.rpc.requests import changed, request_id_of, request_of, resolved
 from appliance.rpc.speaking import Speaking
 from appliance.rpc.status import reason_of, rule_for
 from appliance.text.pieces.arriving import TextSplitter
@@ -49,7 +50,7 @@ class SessionUtterance:
     """Why it ends unspoken, if it does."""
     begin: Switch = AT_FIRST
     """Voice and style in which its next clause begins."""
-    unspoken: ParsedRequest | None = None
+    unspoken: SynthesisCall | None = None
     """Clause with nothing to speak."""
 
     @property
@@ -82,7 +83,7 @@ class SessionCall:
         self._count = 0
         self._slots = asyncio.Semaphore(MAX_CLAUSES_ADMITTED)
         self._reading = asyncio.Lock()
-        """Held while a clause is read: it is admitted before the next, for which its tags hold."""
+        """Held until a clause is admitted: its tags hold for the next."""
         self._last: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: list[asyncio.Task[None]] = []
@@ -150,14 +151,11 @@ class SessionCall:
 
     async def _configure(self, message: pb.SynthesizeRequest) -> None:
         _check_configuration(message)
-        self._configured.CopyFrom(message)
-        self._configured.request_id = request_id_of(message)
-        self._configured.channel = message.channel or self._configured.request_id
-        with_text = pb.SynthesizeRequest()
-        with_text.CopyFrom(self._configured)
-        with_text.text = "a"
+        request_id = request_id_of(message)
+        self._configured = changed(message, request_id=request_id, channel=message.channel or request_id)
         defaults = self._speaking.speech.defaults
-        request = request_of(resolved(with_text, defaults)[0], defaults, stream=True)
+        with_text, _ = resolved(changed(self._configured, text="a"), defaults)
+        request = request_of(with_text, defaults, stream=True)
         self._splitter = await self._speaking.text_splitter(self._configured, request)
         # Tells a client that writes on that it may: one whose message meets an ended call loses the status.
         await self._speaking.begin(self._context)
@@ -228,18 +226,15 @@ class SessionCall:
     async def _speak_clause(
         self, utterance: SessionUtterance, request_id: str, clause: str, before: asyncio.Task[None] | None
     ) -> None:
-        message = pb.SynthesizeRequest()
-        message.CopyFrom(self._configured)
-        message.request_id, message.text = request_id, clause
-        async with self._reading:
-            parsed = await self._speaking.read_message(
-                message, self._context, stream=True, begin=utterance.begin
-            )
-            utterance.begin = parsed.ways[0].last
-        if parsed.is_empty:
-            utterance.unspoken = parsed
-            return
-        async with self._speaking.call(parsed, self._context) as call:
+        message = changed(self._configured, request_id=request_id, text=clause)
+        async with AsyncExitStack() as stack:
+            async with self._reading:
+                planned = self._speaking.call(message, self._context, stream=True, begin=utterance.begin)
+                call = await stack.enter_async_context(planned)
+                utterance.begin = call.request.last
+            if call.is_empty:
+                utterance.unspoken = call
+                return
             if utterance.error is not None:  # since it was planned
                 return
             utterance.calls.add(call)
@@ -277,8 +272,9 @@ class SessionCall:
         else:
             timings = utterance.timings
             if utterance.unspoken is not None and not timings.segments:
-                header = self._speaking.skip(utterance.unspoken)
+                header = utterance.unspoken.header()
                 header.written = utterance.unspoken.message.text
+                utterance.unspoken.finish(with_trailers=False)
                 await current_call().send(pb.SessionResponse(utterance=utterance.number, header=header))
             if utterance.first_audio is not None:
                 timings.first_audio_s = utterance.first_audio - utterance.begun

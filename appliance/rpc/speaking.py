@@ -7,31 +7,30 @@ import contextlib
 import logging
 import math
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TypeVar
 
 from appliance.audio.marking import mark_of
-from appliance.audio.reply import AudioWorkers, ReplyAudio
+from appliance.audio.reply import AudioWorkers
 from appliance.audio.tags import KEY
 from appliance.config import ServerConfig
 from appliance.errors import ApplianceError, DeadlineMissed, InvalidRequest, ReaderStalled
-from appliance.request import AT_FIRST, Request, SegmentAudio, Switch, Timings
+from appliance.request import AT_FIRST, Request, SegmentAudio, Switch
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import current_call
 from appliance.rpc.context import Context, current_task, remaining_s, send_metadata
-from appliance.rpc.replies import header_message, timings_message, trailers, word_messages
-from appliance.rpc.requests import ParsedRequest, may_hold_tags, parse, resolved
+from appliance.rpc.replies import timings_message, word_messages
+from appliance.rpc.requests import LOOKUP, terms_of
 from appliance.rpc.speech import Speech
+from appliance.rpc.turns import Turns, in_a_slice
 from appliance.scheduler.job import Job, Result
 from appliance.text.languages import base_code
 from appliance.text.pieces.arriving import TextSplitter
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
-
-SHORT_TEXT, FEW_WORDS = 200, 16
-"""Characters of a text, and its pronunciations, that the event loop reads and plans, in a millisecond."""
 
 
 class Speaking:
@@ -43,11 +42,9 @@ class Speaking:
         self.session_idle_s = server.session_idle_s
         self._loop = asyncio.get_running_loop()
         self._calls: set[SynthesisCall] = set()
-        self._reading = 0
-        """Requests that the planner's thread has to read."""
         self._idle = asyncio.Event()
         self._idle.set()
-        self._planner_thread = ThreadPoolExecutor(1, thread_name_prefix="plan")
+        self._turns = Turns()
         self.workers = AudioWorkers()
         self.on_segment: Callable[[SynthesisCall, SegmentAudio], None] | None = None
         """Called on the event loop."""
@@ -64,18 +61,7 @@ class Speaking:
         reply_of: Callable[[pb.SynthesizeResponse], object] = lambda response: response,
     ) -> None:
         """Send the whole reply. The call is under way, and is charged, until its reader has taken it."""
-        parsed = await self.read_message(message, context, stream=False)
-        if parsed.is_empty:
-            request = parsed.ways[0]
-            manifest, message_s = self.speech.manifest, self._server.message_s
-            mark = mark_of(self.speech.defaults.audio.marked)
-            reply = ReplyAudio(manifest, request.encoding, request.sample_rate_hz, message_s, mark=mark)
-            empty = reply.whole()
-            header = self.skip(parsed, context)
-            await self.begin(context)
-            await context.write(reply_of(pb.SynthesizeResponse(audio=empty, header=header, timings={})))
-            return
-        async with self.call(parsed, context) as call:
+        async with self.call(message, context, stream=False) as call:
             # Tells a client, whose next request is to come after this one, that it has been admitted.
             await self.begin(context)
             response = pb.SynthesizeResponse(audio=await call.whole_audio(), header=call.header())
@@ -88,82 +74,33 @@ class Speaking:
         mark = mark_of(self.speech.defaults.audio.marked)
         await send_metadata(context, ((KEY, mark),) if mark else ())
 
-    async def read_message(
-        self, message: pb.SynthesizeRequest, context: Context, *, stream: bool, begin: Switch = AT_FIRST
-    ) -> ParsedRequest:
-        """Check a request message. Raises Unavailable, InvalidRequest, UnsupportedEncoding."""
-        speech, is_short = self.speech, self._is_short(message)
-        speech.scheduler.check_open(message.request_id)
-        client, caller = context.peer(), current_call().caller.key
-
-        def read() -> ParsedRequest:
-            whole, bundle = resolved(message, speech.defaults)
-            return parse(
-                whole,
-                speech.of(bundle).defaults,
-                stream=stream,
-                client=client,
-                caller=caller,
-                is_short=is_short,
-                begin=begin,
-                bundle=bundle,
-            )
-
-        # In order of arrival, as `call` is: what comes while the thread reads waits for it.
-        if not self._reading and is_short:
-            return read()
-        self._reading += 1
-        try:
-            return await self._loop.run_in_executor(self._planner_thread, read)
-        finally:
-            self._reading -= 1
-
-    def _is_short(self, message: pb.SynthesizeRequest) -> bool:
-        words = len(message.pronunciations) + len(self.speech.defaults.pronunciations(message.voice))
-        return len(message.text) <= SHORT_TEXT and words <= FEW_WORDS and not may_hold_tags(message)
-
-    def skip(self, parsed: ParsedRequest, context: Context | None = None) -> pb.Header:
-        """Count and log a request with nothing to speak; return its header. `context` gets its trailers."""
-        terms, speech = parsed.terms, self.speech
-        logger.info("request %s of %s: nothing to speak", terms.request_id, terms.client)
-        speech.skipped()
-        if context is not None:
-            context.set_trailing_metadata(trailers(Timings(), terms))
-        engines = speech.scheduler.engines
-        return header_message(parsed.ways[0], terms, 0, engines.backend, 0.0, passed_over=engines.passed_over)
-
     @asynccontextmanager
-    async def call(self, parsed: ParsedRequest, context: Context) -> AsyncIterator[SynthesisCall]:
-        """Plan and admit a request; end its job when the context exits.
+    async def call(
+        self, message: pb.SynthesizeRequest, context: Context, *, stream: bool, begin: Switch = AT_FIRST
+    ) -> AsyncIterator[SynthesisCall]:
+        """Read, plan and admit a request; end its job when the context exits.
 
         Raises Unavailable, InvalidRequest, TooManyCalls beyond the caller's bytes, and what
         `SynthesisCall.plan_and_admit` raises.
         """
-        call = self._new_call(parsed, context)
+        place = current_call()
+        call = self._new_call(message, context, place.caller.key, stream=stream, begin=begin)
         self._calls.add(call)
         self._idle.clear()
         try:
-            # Jobs are admitted in order of arrival: what comes while the thread is planning waits for it.
-            request, speech = parsed.ways[0], self.speech.of(parsed.bundle)
-            is_quick = (
-                parsed.is_short
-                and not speech.planner.waits
-                and all(speech.at_hand(*speaker) for speaker in request.speakers)
-            )
-            if is_quick and self.planning == 1:
-                call.plan_and_admit()
-            else:
-                await self._loop.run_in_executor(self._planner_thread, call.plan_and_admit)
+            try:
+                await self._turns.take(place.caller.share, call.job.terms.line, call.plan_and_admit())
+            finally:
+                place.leave(place.held_bytes)
             call.admitted = True
             call.job.timings.text_s = call.clock() - call.job.arrived
             # gRPC has a whole reply until it is read, which its reader may never do.
-            with current_call().holding(call.audio_bytes, to_the_end=not parsed.stream):
+            with place.holding(call.audio_bytes, to_the_end=not stream):
                 yield call
         except (asyncio.CancelledError, ApplianceError) as caught:
             error = caught if isinstance(caught, ApplianceError) else call.ended_by
             self._log_failure(call, error)
-            if call.admitted:
-                self.speech.scheduler.queue.stop_playout(call.job)
+            self.speech.scheduler.queue.stop_playout(call.job)
             if error is None:
                 raise
             raise error from caught.__cause__
@@ -173,11 +110,14 @@ class Speaking:
             if not self._calls:
                 self._idle.set()
 
-    def _new_call(self, parsed: ParsedRequest, context: Context) -> SynthesisCall:
-        speech, server, terms = self.speech, self._server, parsed.terms
+    def _new_call(
+        self, message: pb.SynthesizeRequest, context: Context, caller: str, *, stream: bool, begin: Switch
+    ) -> SynthesisCall:
+        speech, server = self.speech, self._server
         arrived, left_s = speech.clock(), remaining_s(context)
         if left_s <= 0.0:
             raise DeadlineMissed.passed("before the request arrived")
+        terms = terms_of(message, context.peer(), caller)
         speech.scheduler.check_open(terms.request_id, taken=self._find(terms.request_id) is not None)
         results: asyncio.Queue[Result] = asyncio.Queue()
         job = Job(
@@ -186,15 +126,16 @@ class Speaking:
             partial(self.deliver, terms.request_id, results),
             arrived,
             deadline=arrived + left_s,
-            stream=parsed.stream,
-            buffer_s=server.stream_buffer_s if parsed.stream else math.inf,
+            stream=stream,
+            buffer_s=server.stream_buffer_s if stream else math.inf,
         )
         return SynthesisCall(
             context=context,
             clock=speech.clock,
             task=current_task(),
-            parsed=parsed,
-            present=lambda: self._present().of(parsed.bundle),
+            message=message,
+            begin=begin,
+            present=self._present,
             workers=self.workers,
             job=job,
             results=results,
@@ -208,15 +149,18 @@ class Speaking:
 
     def _arrive(self, request_id: str, results: asyncio.Queue[Result], result: Result) -> None:
         results.put_nowait(result)
-        call = self._find(request_id) if self.on_segment is not None else None
-        if self.on_segment is not None and call is not None and isinstance(result, SegmentAudio):
+        if (
+            self.on_segment is not None
+            and isinstance(result, SegmentAudio)
+            and (call := self._find(request_id))
+        ):
             self.on_segment(call, result)
 
     def _log_failure(self, call: SynthesisCall, error: ApplianceError | None) -> None:
         reason: object = error or "the call was cancelled"
         if isinstance(error, InvalidRequest):
             reason = f"{error.field} is refused"  # the whole message may quote the text
-        terms, voice = call.parsed.terms, call.parsed.message.voice
+        terms, voice = call.job.terms, call.message.voice
         logger.info("request %s of %s, voice %.64r: %s", terms.request_id, terms.client, voice, reason)
 
     # Calls under way.
@@ -263,18 +207,20 @@ class Speaking:
     async def text_splitter(self, message: pb.SynthesizeRequest, request: Request) -> TextSplitter:
         """Splitter for a text that is still being written. Raises VoiceNotFound, StorageError."""
         speech = self.speech
-        budgets = await self._loop.run_in_executor(self._planner_thread, speech.planner.budgets, request)
+        budgets = await self._in_turn(LOOKUP, partial(speech.planner.budgets, request))
         codes = filter(None, (base_code(message.language_code), *speech.defaults.languages))
         verbatim, most = message.text_handling == pb.VERBATIM, speech.defaults.synthesis.max_text_characters
         return TextSplitter(budgets, tuple(codes), most=most, verbatim=verbatim)
 
     async def cut(self, splitter: TextSplitter) -> str | None:
         """Next piece of a text that is still being written, as `TextSplitter.cut`."""
-        if splitter.waiting > SHORT_TEXT:
-            return await self._loop.run_in_executor(self._planner_thread, splitter.cut)
         await asyncio.sleep(0)  # a message may have many pieces
-        return splitter.cut()
+        return await self._in_turn(splitter.waiting, splitter.cut)
+
+    async def _in_turn(self, characters: int, act: Callable[[], T]) -> T:
+        """Result of what the current call's caller asks for, which works on so many characters."""
+        return await self._turns.take(current_call().caller.share, "", in_a_slice(characters, act))
 
     def close(self) -> None:
-        self._planner_thread.shutdown(wait=False, cancel_futures=True)
+        self._turns.close()
         self.workers.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from appliance.audio.phrases import Phrases
 from appliance.contract.bundle import Manifest
 from appliance.plan import Planner
-from appliance.request import Timings
+from appliance.request import PassedOver, Timings
 from appliance.rpc.requests import RequestDefaults
 from appliance.scheduler import Scheduler
 from appliance.scheduler.workload import Clock
@@ -40,6 +40,12 @@ class Speech:
 
     def of(self, bundle: str) -> Speech:
         return self.beside[bundle] if bundle else self
+
+    @property
+    def backend(self) -> tuple[str, Sequence[PassedOver]]:
+        """Backend of the engine, and backends that the engine passed over."""
+        engine = self.scheduler.engines.of(self.bundle)
+        return (engine.backend, engine.passed_over) if engine else ("", ())
 
     @property
     def manifest(self) -> Manifest:

@@ -48,7 +48,7 @@ from appliance.errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from appliance.rpc.callers import SHORT_MESSAGE_BYTES, Callers, PlacedCall, check_fields
+from appliance.rpc.callers import SHORT_MESSAGE_BYTES, Callers, PlacedCall, PlaceKind, check_fields
 from appliance.rpc.context import Context, remaining_s
 
 logger = logging.getLogger(__name__)
@@ -226,18 +226,15 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
     async def _only(self, call: PlacedCall, parse: Parse) -> Any:
         """The message of a call that has one. Raises InvalidRequest, TooManyCalls."""
-        size = 0
-        await call.caller.arriving.acquire()
-        try:
-            call.arriving_since = call.clock()
-            message = await call.context.read()
-            call.arriving_since = None
-            size = 0 if message is grpc.aio.EOF else len(message)
-        finally:
-            call.caller.has_arrived(size)
+        await call.enter()
+        call.arriving_since = call.clock()
+        message = await call.context.read()
+        call.arriving_since = None
         if message is grpc.aio.EOF:
             raise InvalidRequest("message", "is missing: the call was closed without one")
         call.hold(len(message))
+        if call.kind is not PlaceKind.SPEECH:  # which waits to be planned
+            call.leave(len(message))
         return await self._parsed(message, call, parse)
 
     async def _each(self, call: PlacedCall, parse: Parse) -> AsyncIterator[Any]:
@@ -245,8 +242,8 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             self._callers.access(call.method, call.context)  # a token may have been revoked meanwhile
             with call.holding(len(message)):
                 if len(message) > SHORT_MESSAGE_BYTES:
-                    await call.caller.arriving.acquire()
-                    call.caller.has_arrived(len(message))
+                    await call.enter()
+                    call.leave(len(message))
                 yield await self._parsed(message, call, parse)
 
     async def _parsed(self, message: bytes, call: PlacedCall, parse: Parse) -> Any:

@@ -23,14 +23,7 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
         await self._speaking.answer(message, context)
 
     async def StreamSynthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
-        parsed = await self._speaking.read_message(message, context, stream=True)
-        if parsed.is_empty:
-            header = self._speaking.skip(parsed, context)
-            await self._speaking.begin(context)
-            await context.write(pb.StreamSynthesizeResponse(header=header))
-            await context.write(pb.StreamSynthesizeResponse(end={}))
-            return
-        async with self._speaking.call(parsed, context) as call:
+        async with self._speaking.call(message, context, stream=True) as call:
             await self._speaking.begin(context)
             await call.write(pb.StreamSynthesizeResponse(header=call.header()))
             async for audio, samples in call.audio():

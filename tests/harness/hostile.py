@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
 import os
 import random
 import re
@@ -15,7 +17,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -185,14 +187,71 @@ speech = partial(request, playout=pb.OVERLAP)
 Stop = threading.Event
 
 
-def names(bot: Bot, stop: Stop) -> None:
-    """500 names, each time others."""
-    stub, number = rpc.SynthesizerStub(bot.channel()), 0
-    while not stop.is_set():
-        number += 1
-        words = {f"user{number}x{i:04d}": "you" for i in range(500)}
-        message = speech("Hi.", nfe_steps=4, pronunciations=words)
-        bot.call(lambda: stub.Synthesize(message, metadata=bot.metadata, timeout=PATIENCE_S))  # noqa: B023
+@dataclass(frozen=True)
+class Flood:
+    """Requests without pause, by `calls` at a time."""
+
+    calls: int
+    fields: Callable[[int], dict[str, Any]]
+    """Fields of a request by its number."""
+    pause_s: float = 0.0
+    """Time that its reader takes for a message; 0: it leaves with the header and comes again."""
+
+
+def voices(number: int, count: int, tag: str) -> dict[str, Any]:
+    """A text in which `count` of VOICES take turns."""
+    said = "".join(tag.format(f"v{(number * count + place) % VOICES}") for place in range(count))
+    return {"text": f"<speak>{said}</speak>" if tag == SSML else said, "voice_tags": True}
+
+
+VOICES, SSML = 200, '<voice name="{}">Hi.</voice>'
+STORY = "The quick brown fox jumps over the lazy dog while seven wizards box. " * 70
+DATES = "2026年5月12日に3,000円、第4回の20時30分、" * 170
+FLOODS: Mapping[str, Flood] = {
+    "long": Flood(120, lambda n: {"text": STORY[:4_090]}),
+    "long, 32": Flood(32, lambda n: {"text": STORY[:4_090]}),
+    "names": Flood(
+        32, lambda n: {"text": "Hi.", "pronunciations": {f"user{n}x{i:04d}": "you" for i in range(500)}}
+    ),
+    "japanese": Flood(32, lambda n: {"text": DATES[:4_090]}),
+    "chinese": Flood(32, lambda n: {"text": "你好，今天。" * 680}),
+    "digits": Flood(32, lambda n: {"text": "5" * 4_090}),
+    "ssml": Flood(32, lambda n: {**voices(n, 80, SSML), "text_handling": pb.SSML}),
+    "slow": Flood(32, lambda n: {"text": STORY[:4_090]}, pause_s=1.0),
+    "never": Flood(32, lambda n: {"text": STORY[:4_090]}, pause_s=600.0),
+    "moderated": Flood(32, lambda n: {"text": STORY[:700], "channel": "moderated"}),
+    "merged": Flood(32, lambda n: {"text": STORY[:600], "merge_key": "a", "channel": f"{n % 8}"}),
+    "bulk": Flood(32, lambda n: {"text": STORY[:600], "priority": pb.BULK}),
+    "voices": Flood(32, lambda n: voices(n, VOICES, "[voice:{}] Hi. ")),
+    "superseding": Flood(
+        120, lambda n: {"text": "Score 5 to 4.", "supersede_key": "a", "channel": "s"}, pause_s=1e-3
+    ),
+    "merging": Flood(120, lambda n: {"text": "A rose.", "merge_key": "a", "channel": "s"}, pause_s=1e-3),
+    "flood": Flood(120, lambda n: {"priority": pb.REALTIME, "user_key": f"u{n}"}, pause_s=1e-3),
+}
+
+
+def flood(bot: Bot, stop: Stop, what: Flood) -> None:
+    """Ask without pause, and ignore RetryInfo."""
+    numbers = itertools.count()
+
+    async def ask(channel: grpc.aio.Channel) -> None:
+        stub = rpc.SynthesizerStub(channel)
+        while not stop.is_set():
+            fields = {"text": "Hi.", "voice": "ann", **what.fields(next(numbers))}
+            call = stub.StreamSynthesize(pb.SynthesizeRequest(**fields), metadata=bot.metadata)
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                while await call.read() is not grpc.aio.EOF and what.pause_s:
+                    await asyncio.sleep(what.pause_s)
+            call.cancel()
+            await asyncio.sleep(0.02)
+
+    async def ask_all() -> None:
+        own = (("grpc.use_local_subchannel_pool", 1),)
+        channels = [grpc.aio.insecure_channel(bot.address, options=own) for _ in range(4)]
+        await asyncio.gather(*(ask(channels[number % 4]) for number in range(what.calls)))
+
+    asyncio.run(ask_all())
 
 
 def large(bot: Bot, stop: Stop) -> None:
@@ -255,25 +314,6 @@ def places(bot: Bot, stop: Stop) -> None:
         for _ in range(50):
             bot.call(lambda: stub.ListUtterances(pb.ListUtterancesRequest(), metadata=bot.metadata))
         stop.wait(0.5)
-
-
-def flood(bot: Bot, stop: Stop) -> None:
-    """Twelve connections that ask without pause and ignore RetryInfo, without names and with new ones."""
-
-    def ask(which: int) -> None:
-        stub, number = rpc.SynthesizerStub(bot.channel()), 0
-        while not stop.is_set():
-            number += 1
-            named = {"channel": f"c{which}-{number}", "user_key": f"u{number}"} if which % 2 else {}
-            message = speech(priority=pb.REALTIME, **named)
-            if not bot.call(lambda: stub.Synthesize(message, metadata=bot.metadata, timeout=PATIENCE_S)):  # noqa: B023
-                stop.wait(0.02)
-
-    threads = [threading.Thread(target=ask, args=(which,), daemon=True) for which in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 ATTACKS = ("names", "large", "unread", "unfinished", "flushes", "places", "flood")
@@ -376,7 +416,8 @@ def attack_until_told(attack: str, address: str, token: str) -> None:
     """Attack until the input ends: the process that `attacking` starts."""
     os.nice(19)
     bot, stop = Bot(address, token), threading.Event()
-    threading.Thread(target=globals()[attack], args=(bot, stop), daemon=True).start()
+    run = partial(flood, what=FLOODS[attack]) if attack in FLOODS else globals()[attack]
+    threading.Thread(target=run, args=(bot, stop), daemon=True).start()
     print("begun", flush=True)
     sys.stdin.read()
     stop.set()

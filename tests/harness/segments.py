@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Generator
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from appliance.request import Segment
 
 HOP = 256
 RATE_HZ = 24_000
+T = TypeVar("T")
 IDS = np.arange(3, dtype=np.int32)
 
 
@@ -56,3 +58,12 @@ def drawn(
         times=time_grid(nfe),
         **given,
     )
+
+
+def done(work: Generator[int, None, T]) -> T:
+    """Result of work in slices, all of which are done."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast(T, end.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -291,9 +291,10 @@ class SentencePlanner:
     def plan(self, request: Request) -> list[Segment]:
         return self.cut(request)
 
-    def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
+    def ways(self, requests: Sequence[Request]) -> Generator[int, None, list[tuple[Request, list[Segment]]]]:
         for speaker in requests[0].speakers:
             self.reference(*speaker)
+        yield len(requests[0].text)
         return [(request, self.cut(request)) for request in requests]
 
 

@@ -111,7 +111,7 @@ async def test_a_call_without_a_message_gets_its_status(channel: grpc.aio.Channe
 
 
 async def test_a_message_that_does_not_arrive_ends_its_call(channel: grpc.aio.Channel, box: Box) -> None:
-    late = [channel.stream_unary(RAW)(timeout=PATIENCE_S) for _ in range(callers.ARRIVING)]
+    late = [channel.stream_unary(RAW)(timeout=PATIENCE_S) for _ in range(callers.INSIDE)]
     arriving = lambda: sum(call.arriving_since is not None for call in box.callers._calls)  # noqa: E731
     await box.soon(lambda: arriving() == len(late))
     waiting = start(box.say())

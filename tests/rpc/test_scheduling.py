@@ -24,6 +24,7 @@ from appliance.request import Request, RequestCounts, Segment, Segmentation
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.call import SynthesisCall
+from appliance.rpc.callers import INSIDE
 from appliance.rpc.requests import RequestDefaults, ways_of
 from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.engine import Device, FakeEngine
@@ -62,6 +63,30 @@ async def test_messages_of_one_connection_are_taken_in_order_of_arrival(box: Box
         go.set()
         assert (await quick).audio and (await slow).audio
     assert box.opened == [slowly, "quick"]
+
+
+@pytest.mark.parametrize("server_keys", [{"max_calls": 64}], ids=["many_calls"])
+@pytest.mark.parametrize("at_hand", [False, True])
+async def test_a_strangers_line_is_planned_ahead_of_a_callers_long_texts(box: Box, at_hand: bool) -> None:
+    """The long ones wait at the door, and each is planned once."""
+    box.scheduler.config = SchedulerConfig()
+    box.change(at_hand=lambda voice, style: at_hand)
+    texts = [f"{number} " + ("word " * 50).strip() for number in range(32)]
+    async with grpc.aio.insecure_channel(f"unix:{box.socket}") as local:
+        stranger, planned, plain = appliance_pb2_grpc.SynthesizerStub(local), list[str](), box.planner.cut
+        box.planner.cut = lambda asked: planned.append(asked.text) or plain(asked)
+        with box.planning(texts[0]) as (reached, go):
+            long = [start(box.say(texts[0]))]
+            await box.soon(reached.is_set)
+            long += [start(box.say(text)) for text in texts[1:]]
+            await box.soon(lambda: box.speaking.planning == INSIDE)
+            line = start(stranger.Synthesize(request("Hello.")))
+            await box.soon(lambda: (box.speaking.planning, len(planned)) in ((INSIDE + 1, 0), (INSIDE, 1)))
+            go.set()
+            assert (await line).audio
+            assert all(reply.audio for reply in await asyncio.gather(*long))
+    assert planned.index("Hello.") == (0 if at_hand else 1)
+    assert sorted(planned) == sorted([*texts, "Hello."])
 
 
 async def test_what_is_planned_after_a_swap_is_read_again_for_its_bundle(box: Box) -> None:

@@ -1,0 +1,69 @@
+"""First sound of a caller while each kind of hostile caller (`harness.hostile`) floods the demo's daemon.
+
+python -m tests.measure.hostile [KIND...]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from appliance.access import token_file
+from appliance.access.token_file import Role
+from appliance.client import CallFailed, Client, Credentials, Piece
+from tests.harness.daemons import DEMO, SPEECH, resident, running
+from tests.harness.hostile import FLOODS, VOICES, attacking
+
+IDLE, HEARD_S, SETTLED_S = 9, 5.0, 2.5
+"""Lines on the idle daemon; seconds of lines during a flood; seconds of silence before both."""
+
+
+def first_s(client: Client) -> float:
+    """Seconds to the first sound of a line; infinite if it is refused."""
+    begun, first = time.monotonic(), float("inf")
+    try:
+        for event in client.stream("Hello there, my friend.", "ann"):
+            if isinstance(event, Piece):
+                first = min(first, time.monotonic() - begun)
+    except CallFailed as error:
+        print(error, file=sys.stderr)
+    return first
+
+
+def main(kinds: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        tokens = Path(name) / "tokens.json"
+        bot, friend = (token_file.add(tokens, who, [Role.SPEAK]) for who in ("bot", "friend"))
+        admin = token_file.add(tokens, "admin", list(Role))
+        server = {"tokens": str(tokens)}
+        with running(Path(name), speaks_from=DEMO / "bundle", server=server) as daemon:
+            with Client(daemon.address, Credentials(token=admin)) as client:
+                text, audio = SPEECH.with_suffix(".txt").read_text().strip(), SPEECH.read_bytes()
+                for voice in ("ann", *(f"v{number}" for number in range(VOICES))):
+                    client.add_voice(voice, audio + voice.encode(), text)
+                client.moderate("moderated")
+            print("| beside | P50 idle | P50, P95 beside, times | refused | daemon |\n|---|---|---|---|---|")
+            with Client(daemon.address, Credentials(token=friend), retries=0) as client:
+                for kind in kinds or FLOODS:
+                    time.sleep(SETTLED_S)
+                    idle_s = statistics.median([first_s(client) for _ in range(IDLE)])
+                    before = resident(daemon.process.pid)
+                    with attacking(kind, daemon.address, bot):
+                        time.sleep(SETTLED_S)
+                        end, beside = time.monotonic() + HEARD_S, [first_s(client)]
+                        while time.monotonic() < end:
+                            beside.append(first_s(client))
+                        grown = resident(daemon.process.pid) - before
+                    p50, p95 = (sorted(beside)[int(len(beside) * part)] / idle_s for part in (0.5, 0.95))
+                    refused = f"{beside.count(float('inf'))} of {len(beside)}"
+                    print(
+                        f"| {kind} | {idle_s:.3f} s | {p50:.1f}, {p95:.1f} | {refused} | {grown >> 20:+} MB |"
+                    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
