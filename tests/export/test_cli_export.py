@@ -136,11 +136,8 @@ def sampled(**section: object) -> str:
 
 
 REFUSED: list[tuple[Guidance, str, str]] = [
-    (
-        "two-row",
-        "--family=F5TTS_v9",
-        "F5TTS_v9: no such family; a training's own is the path of its YAML file",
-    ),
+    ("two-row", "--family=F5TTS_v9",
+     "F5TTS_v9: no such family; a training's own is the path of its YAML file"),
     ("two-row", "--family=F5TTS_v1_Base", "is not of the given architecture|was trained with"),
     ("two-row", "--checkpoint=nothing.safetensors", "nothing.safetensors: no such file"),
     ("two-row", "--vocoder-path=nowhere", "nowhere/config.yaml: no such file"),
@@ -155,21 +152,17 @@ REFUSED: list[tuple[Guidance, str, str]] = [
     ("two-row", "--transcript=x", "--recording and --transcript: each needs the other"),
     ("two-row", "--precision=fp16 --keep-float down", "only --precision int8-qdq has it"),
     ("two-row", "--precision=int8-qdq --keep-float ends", "unknown role ends; roles: from_latents"),
-    (
-        *("none", sampled(guidance="embedded", strength=2, strengths=[1, 3])),
-        "which this checkpoint does not have: its family needs sampler: {guidance: two-row}",
-    ),
+    (*("none", sampled(guidance="embedded", strength=2, strengths=[1, 3])),
+     "which this checkpoint does not have: its family needs sampler: {guidance: two-row}"),
     ("none", sampled(update="renoise"), "sampler: update: renoise has one row: guidance must be none or"),
     ("none", "--steps=4;2", "--steps 4;2: must be numbers with commas between them"),
     ("none", "--steps=4,2", "steps: must increase, not 4, 2"),
-    (
-        *("none", f"{sampled(update='renoise', guidance='none')} --precision=int8"),
-        "--precision int8: its errors are measured in those of few steps",
-    ),
+    (*("none", f"{sampled(update='renoise', guidance='none')} --precision=int8"),
+     "--precision int8: its errors are measured in those of few steps"),
     ("embedded", "", "which this checkpoint has: its family needs sampler: {guidance: embedded}"),
     ("none", f"{ZIPVOICE} --precision=int8-qdq", "--precision int8-qdq: ZipVoice has fp32, fp16, int8"),
     ("none", f"{ZIPVOICE} --steps=0", "nfe must be between 1 and 64, not 0"),
-]
+]  # fmt: skip
 """The guidance that weights are for, what is said of them instead, and the refusal."""
 
 

@@ -76,14 +76,11 @@ def test_files_and_terms_arrive(hub: Hub, tmp_path: Path, monkeypatch: pytest.Mo
     )
 
 
-@pytest.mark.parametrize(
-    ("server", "gets"),
-    [
-        ({"breaks": [300_000, 200_001]}, ["bytes=0-", "bytes=300000-", "bytes=500001-"]),
-        ({"breaks": [300_000], "ranges": False}, ["bytes=0-", "bytes=300000-"]),
-        ({"statuses": [503, 429, 403]}, ["bytes=0-"] * 4),
-    ],
-)
+@pytest.mark.parametrize(("server", "gets"), [
+    ({"breaks": [300_000, 200_001]}, ["bytes=0-", "bytes=300000-", "bytes=500001-"]),
+    ({"breaks": [300_000], "ranges": False}, ["bytes=0-", "bytes=300000-"]),
+    ({"statuses": [503, 429, 403]}, ["bytes=0-"] * 4),
+])  # fmt: skip
 def test_a_download_is_continued_where_it_broke(
     server: dict[str, Any], gets: list[str], hub: Hub, tmp_path: Path
 ) -> None:
@@ -116,13 +113,10 @@ def test_what_is_there_is_not_fetched_again_unless_it_is_damaged(hub: Hub, tmp_p
     assert path.read_bytes() == BYTES
 
 
-@pytest.mark.parametrize(
-    ("server", "message"),
-    [
-        ({"statuses": [503] * 9}, r"model_1250000\.safetensors: the hub answers 503 .*; run it again"),
-        ({"wrong_hash": True}, "has another hash than the hub states; run it again"),
-    ],
-)
+@pytest.mark.parametrize(("server", "message"), [
+    ({"statuses": [503] * 9}, r"model_1250000\.safetensors: the hub answers 503 .*; run it again"),
+    ({"wrong_hash": True}, "has another hash than the hub states; run it again"),
+])  # fmt: skip
 def test_a_server_that_stays_busy_or_sends_other_bytes_is_given_up(
     server: dict[str, Any], message: str, hub: Hub, tmp_path: Path
 ) -> None:

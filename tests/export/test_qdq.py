@@ -17,7 +17,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
-from appliance.contract.schedule import time_grid
 from appliance.engine.cases import FEMALE
 from appliance.engine.ort import session_options
 from export.cli import main
