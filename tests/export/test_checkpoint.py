@@ -26,13 +26,7 @@ from export.graphs.condition import rates
 from export.model.dit import DiT
 from export.model.vocos import VocosConfig
 from export.sources import checkpoint
-from export.sources.checkpoint import (
-    ROTARY,
-    CheckpointError,
-    load_bigvgan,
-    load_dit,
-    load_vocos,
-)
+from export.sources.checkpoint import ROTARY, CheckpointError, load_bigvgan, load_dit, load_vocos
 from export.sources.header import read_header
 from tests.export.random_checkpoint import redraw, write_random, write_random_bigvgan, write_random_vocos
 from tests.harness import small

@@ -145,11 +145,7 @@ def write_vocoder(folder: Path, kind: str, seed: int = 0, **changes: Any) -> Pat
 def files_in(folder: Path, vocoder: str) -> Files:
     """The model's files that `write_files` has written under `folder`."""
     return Files(
-        folder / "family.yaml",
-        folder / "model.safetensors",
-        folder / "vocab.txt",
-        vocoder,
-        folder / vocoder,
+        folder / "family.yaml", folder / "model.safetensors", folder / "vocab.txt", vocoder, folder / vocoder
     )
 
 

@@ -50,11 +50,7 @@ def of(blocks: int) -> Any:
     pytest.param("fp32", 2, 1e-4, marks=pytest.mark.thorough),
 ])  # fmt: skip
 def test_filled_from_the_seed_it_is_what_was_exported_and_what_upstream_speaks_with(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    precision: contract.Precision,
-    blocks: int,
-    close: float,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: contract.Precision, blocks: int, close: float
 ) -> None:
     import torch
 
