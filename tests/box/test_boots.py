@@ -37,11 +37,6 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def jetson(tmp_path: Path) -> Jetson:
-    return well(tmp_path / "box")
-
-
-@pytest.fixture
 def box(jetson: Jetson, clock: Clock) -> Box:
     return quick(jetson, **clock.arguments)
 

@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import pickle
 import re
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ from export.sources.checkpoint import ROTARY, CheckpointError, load_bigvgan, loa
 from export.sources.header import read_header
 from tests.export.random_checkpoint import redraw, write_random, write_random_bigvgan, write_random_vocos
 from tests.harness import small
+from tests.harness.daemons import finished
 
 pytestmark = pytest.mark.torch
 
@@ -467,9 +467,7 @@ print(path.stat().st_size / 2**20, written - before, peak() - written)
 
 
 def test_writing_and_opening_hold_no_whole_model(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(tmp_path)], capture_output=True, text=True, check=True
-    )
+    run = finished(sys.executable, "-c", MEASURE, tmp_path)
     size, writing, opening = (float(number) for number in run.stdout.split())
     assert size > 170  # MiB
     assert writing < 110  # a few copies of the largest tensor, 24 MiB

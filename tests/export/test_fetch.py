@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import urllib.request
 from collections import namedtuple
@@ -21,6 +19,7 @@ from export.fetch import FetchError, fetch
 from export.sources.licence import licence, recognised, terms_of
 from export.sources.weights import KNOWN, NOT_FOR_MONEY
 from tests.export.hub import COMMIT, Hub, serving
+from tests.harness.daemons import finished
 
 pytestmark = pytest.mark.torch
 
@@ -219,10 +218,7 @@ def test_a_fetched_checkpoint_is_recognised(hub: Hub, tmp_path: Path) -> None:
 def test_the_address_comes_from_the_environment(hub: Hub, tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from export.fetch import fetch; "
     code += "print(fetch('F5TTS_v1_Base', Path(sys.argv[1])).checkpoint)"
-    environment = {**os.environ, "HF_ENDPOINT": hub.address}
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], env=environment, capture_output=True, text=True
-    )
+    run = finished(sys.executable, "-c", code, tmp_path, HF_ENDPOINT=hub.address)
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
     assert lines[0].startswith("SWivid/F5-TTS: CC-BY-NC-4.0")

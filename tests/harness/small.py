@@ -112,13 +112,8 @@ class Files:
 
     def arguments(self) -> list[str]:
         """The command line's `--family` to `--vocoder-path`."""
-        return [
-            *("--family", str(self.family)),
-            *("--checkpoint", str(self.checkpoint)),
-            *("--vocab", str(self.vocab)),
-            *("--vocoder", self.vocoder),
-            *("--vocoder-path", str(self.vocoder_path)),
-        ]
+        model = ["--family", self.family, "--checkpoint", self.checkpoint, "--vocab", self.vocab]
+        return [*map(str, model), "--vocoder", self.vocoder, "--vocoder-path", str(self.vocoder_path)]
 
 
 def write_files(
