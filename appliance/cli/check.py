@@ -159,9 +159,7 @@ def _compare_power_mode(path: Path) -> None:
 def _run_check(name: str, check: Callable[[Inspection], Finding], inspection: Inspection) -> Finding:
     try:
         return check(inspection)
-    except CheckFailed as error:
-        return Finding(name, Level.FAIL, str(error), LIMITS.get(name, ""), REMEDIES.get(name, ""))
-    except ApplianceError as error:
+    except (CheckFailed, ApplianceError) as error:
         if _is_forbidden(error):
             return Finding(name, Level.SKIP, NEEDS_ROOT)
         return Finding(name, Level.FAIL, str(error), LIMITS.get(name, ""), REMEDIES.get(name, ""))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from appliance.cli.options import (
     FAILED,
@@ -48,23 +48,13 @@ def add_say(parser: argparse.ArgumentParser) -> None:
     for option in OPTIONS:
         if option.kind is OptionKind.WORDS:
             add_pronounce(parser)
-        elif option.flag is not None and option.kind is OptionKind.FLAG:
-            parser.add_argument(
-                option.flag.name,
-                dest=option.name,
-                action="store_const",
-                const=True,
-                help=option.flag.about,
-            )
         elif option.flag is not None:
-            parser.add_argument(
-                option.flag.name,
-                dest=option.name,
-                type=NUMBERS.get(option.kind, str),
-                choices=[choice.replace("_", "-") for choice in option.choices] or None,
-                metavar=option.flag.metavar,
-                help=option.flag.about,
-            )
+            choices = [choice.replace("_", "-") for choice in option.choices] or None
+            value: dict[str, Any] = {"type": NUMBERS.get(option.kind, str), "choices": choices}
+            value["metavar"] = option.flag.metavar
+            if option.kind is OptionKind.FLAG:
+                value = {"action": "store_const", "const": True}
+            parser.add_argument(option.flag.name, dest=option.name, help=option.flag.about, **value)
     parser.add_argument("--timeout", type=float, default=SPEAK_S, metavar="S", help="give up (%(default)s s)")
     parser.add_argument("--table", action="store_true", help="print where the time went")
     add_address(parser)
