@@ -66,59 +66,53 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("synthesis: {nef: 5}", "synthesis: unknown key nef; valid keys: nfe, guidance, seed"),
-        ("sinthesis: {nfe: 5}", "unknown key sinthesis; valid keys: bundle, engine, synthesis"),
-        ("synthesis: {nfe: 0}", "nfe: must be between 1 and 64, not 0"),
-        ("synthesis: {nfe: seven}", "nfe: must be int, not str ('seven')"),
-        ("synthesis: {guidance: .nan}", "guidance: must be between 0.0 and 10.0, not nan"),
-        ("synthesis: {unary_segmentation: long}", "must be one of upstream, low_latency, not 'long'"),
-        ("server: {listen: localhost}", "listen: must be host:port"),
-        ("server: {listen: 'localhost:70000'}", "with a port up to 65535"),
-        *(
-            (f"{section}: {{{key}: '{address}'}}", f"{key}: must be host:port or [IPv6 address]:port")
-            for address in ADDRESSES
-            for section, keys in (
-                ("server", ("listen", "metrics", "agent")),
-                ("gateway", ("listen", "daemon")),
-                ("wyoming", ("listen",)),
-            )
-            for key in keys
-        ),
-        *(
-            (f'{section}: {{{key}: "{path}"}}', f"{key}: must be a path, without NUL and half characters")
-            for path in ("/a\\0b", "/a\\ud800", "unix:/a\\0b")
-            for section, keys in PATHS.items()
-            for key in keys
-        ),
-        ("engine: {backend: cuda}", "must be one of auto, tensorrt, ort-cuda, ort-cpu, not 'cuda'"),
-        ("device: {sysroot: fake}", "sysroot: must be an absolute path, not 'fake'"),
-        ("device: {clocks: clocks.json}", "clocks: must be an absolute path"),
-        ("engine: {lanes: 0}", "lanes: must be between 1 and 64, not 0"),
-        ("synthesis: {nfe: 16, max_nfe: 8}", "max_nfe: must be between 16 and 64, not 8"),
-        ("synthesis: {max_audio_s: 0}", "max_audio_s: must be between 1.0 and 3600.0, not 0"),
-        ("synthesis: {max_work_s: .inf}", "max_work_s: must be between 1.0 and"),
-        (
-            "synthesis: {stream_segmentation: both}",
-            "must be one of upstream, low_latency, adaptive, not 'both'",
-        ),
-        ("synthesis: {unary_segmentation: adaptive}", "must be one of upstream, low_latency, not 'adaptive'"),
-        ("scheduler: {policy: edf}", "scheduler: unknown key policy; valid keys: realtime_s, high_s"),
-        ("scheduler: {queue_length: 0}", "queue_length: must be at least 1, not 0"),
-        ("scheduler: {normal_s: -1}", "normal_s: must be between 0.0 and 60.0, not -1"),
-        ("scheduler: {user_rate: .nan}", "user_rate: must be between 0.0 and 60000.0, not nan"),
-        ("scheduler: {weights: {main: 0}}", "weights.main: must be between 0.01 and 100.0, not 0"),
-        ("scheduler: {weights: {main: high}}", "weights"),
-        ("audio: {loudness_lufs: 3}", "loudness_lufs: must be between -40.0 and -10.0, not 3"),
-        ("audio: {channel_gain_db: {alerts: -21}}", "channel_gain_db.alerts: must be between -20.0 and 20.0"),
-        ("server: {write_timeout_s: 0}", "write_timeout_s: must be between 0.1 and 3600.0, not 0"),
-        ("server: {max_calls: 0}", "max_calls: must be at least 1, not 0"),
-        ("- a", "must hold a mapping of sections, not list"),
-        ("a: [", "unreadable"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("synthesis: {nef: 5}", "synthesis: unknown key nef; valid keys: nfe, guidance, seed"),
+    ("sinthesis: {nfe: 5}", "unknown key sinthesis; valid keys: bundle, engine, synthesis"),
+    ("synthesis: {nfe: 0}", "nfe: must be between 1 and 64, not 0"),
+    ("synthesis: {nfe: seven}", "nfe: must be int, not str ('seven')"),
+    ("synthesis: {guidance: .nan}", "guidance: must be between 0.0 and 10.0, not nan"),
+    ("synthesis: {unary_segmentation: long}", "must be one of upstream, low_latency, not 'long'"),
+    ("server: {listen: localhost}", "listen: must be host:port"),
+    ("server: {listen: 'localhost:70000'}", "with a port up to 65535"),
+    *(
+        (f"{section}: {{{key}: '{address}'}}", f"{key}: must be host:port or [IPv6 address]:port")
+        for address in ADDRESSES
+        for section, keys in (
+            ("server", ("listen", "metrics", "agent")),
+            ("gateway", ("listen", "daemon")),
+            ("wyoming", ("listen",)),
+        )
+        for key in keys
+    ),
+    *(
+        (f'{section}: {{{key}: "{path}"}}', f"{key}: must be a path, without NUL and half characters")
+        for path in ("/a\\0b", "/a\\ud800", "unix:/a\\0b")
+        for section, keys in PATHS.items()
+        for key in keys
+    ),
+    ("engine: {backend: cuda}", "must be one of auto, tensorrt, ort-cuda, ort-cpu, not 'cuda'"),
+    ("device: {sysroot: fake}", "sysroot: must be an absolute path, not 'fake'"),
+    ("device: {clocks: clocks.json}", "clocks: must be an absolute path"),
+    ("engine: {lanes: 0}", "lanes: must be between 1 and 64, not 0"),
+    ("synthesis: {nfe: 16, max_nfe: 8}", "max_nfe: must be between 16 and 64, not 8"),
+    ("synthesis: {max_audio_s: 0}", "max_audio_s: must be between 1.0 and 3600.0, not 0"),
+    ("synthesis: {max_work_s: .inf}", "max_work_s: must be between 1.0 and"),
+    ("synthesis: {stream_segmentation: both}", "must be one of upstream, low_latency, adaptive, not 'both'"),
+    ("synthesis: {unary_segmentation: adaptive}", "must be one of upstream, low_latency, not 'adaptive'"),
+    ("scheduler: {policy: edf}", "scheduler: unknown key policy; valid keys: realtime_s, high_s"),
+    ("scheduler: {queue_length: 0}", "queue_length: must be at least 1, not 0"),
+    ("scheduler: {normal_s: -1}", "normal_s: must be between 0.0 and 60.0, not -1"),
+    ("scheduler: {user_rate: .nan}", "user_rate: must be between 0.0 and 60000.0, not nan"),
+    ("scheduler: {weights: {main: 0}}", "weights.main: must be between 0.01 and 100.0, not 0"),
+    ("scheduler: {weights: {main: high}}", "weights"),
+    ("audio: {loudness_lufs: 3}", "loudness_lufs: must be between -40.0 and -10.0, not 3"),
+    ("audio: {channel_gain_db: {alerts: -21}}", "channel_gain_db.alerts: must be between -20.0 and 20.0"),
+    ("server: {write_timeout_s: 0}", "write_timeout_s: must be between 0.1 and 3600.0, not 0"),
+    ("server: {max_calls: 0}", "max_calls: must be at least 1, not 0"),
+    ("- a", "must hold a mapping of sections, not list"),
+    ("a: [", "unreadable"),
+])  # fmt: skip
 def test_a_mistake_is_named_with_what_is_allowed(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(text)
@@ -129,24 +123,14 @@ def test_a_mistake_is_named_with_what_is_allowed(tmp_path: Path, text: str, mess
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "backend", "lines"),
-    [
-        ("scheduler: {policy: deadline}", "auto", []),
-        (
-            "scheduler: {policy: fifo}",
-            "auto",
-            ["scheduler.policy: fifo was removed in 0.25, .* delete the key"],
-        ),
-        ("scheduler: {proof: idle}", "auto", ["scheduler.proof was removed in 0.31: .* delete the key"]),
-        ("scheduler: {proof: 'off'}", "auto", ["scheduler.proof was removed in 0.31: .* delete the key"]),
-        (
-            "engine: {backend: openvino}",
-            "ort-cpu",
-            ["engine.backend: openvino was removed in 0.25, .* int8 bundle"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "backend", "lines"), [
+    ("scheduler: {policy: deadline}", "auto", []),
+    ("scheduler: {policy: fifo}", "auto", ["scheduler.policy: fifo was removed in 0.25, .* delete the key"]),
+    ("scheduler: {proof: idle}", "auto", ["scheduler.proof was removed in 0.31: .* delete the key"]),
+    ("scheduler: {proof: 'off'}", "auto", ["scheduler.proof was removed in 0.31: .* delete the key"]),
+    ("engine: {backend: openvino}", "ort-cpu",
+     ["engine.backend: openvino was removed in 0.25, .* int8 bundle"]),
+])  # fmt: skip
 @pytest.mark.parametrize("in_file", [True, False], ids=["file", "set"])
 def test_a_setting_that_was_removed_is_replaced_and_named(
     tmp_path: Path, text: str, backend: str, lines: list[str], in_file: bool
@@ -185,16 +169,13 @@ def test_set_goes_over_the_file(tmp_path: Path) -> None:
     assert changed.scheduler.weights == {"main": 3.0, "overlay": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        *(
-            (odd, r"must be section\.key=value")
-            for odd in ("synthesis.nfe", "nfe=5", "=5", ".nfe=5", "synthesis.=5")
-        ),
-        ("synthesis.nef=5", "unknown key nef"),
-    ],
-)
+@pytest.mark.parametrize(("override", "message"), [
+    *(
+        (odd, r"must be section\.key=value")
+        for odd in ("synthesis.nfe", "nfe=5", "=5", ".nfe=5", "synthesis.=5")
+    ),
+    ("synthesis.nef=5", "unknown key nef"),
+])  # fmt: skip
 def test_set_without_a_known_section_and_key_and_a_value_is_refused(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(None, [override])

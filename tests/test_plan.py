@@ -319,16 +319,13 @@ def test_a_line_of_another_script_keeps_the_pace(voice: int, segmentation: Segme
     assert LONGEST_PIECE_S / 2 < longest_s < 1.05 * LONGEST_PIECE_S
 
 
-@pytest.mark.parametrize(
-    ("transcript", "text"),
-    [
-        ("Plain words.", "Other words!"),
-        ("Ein schöner Tag über Köln.", "Straße"),
-        ("你好，朋友", "Hello there, 你好"),
-        ("こんにちは、世界", "ありがとう"),
-        ("Привет", "пока"),
-    ],
-)
+@pytest.mark.parametrize(("transcript", "text"), [
+    ("Plain words.", "Other words!"),
+    ("Ein schöner Tag über Köln.", "Straße"),
+    ("你好，朋友", "Hello there, 你好"),
+    ("こんにちは、世界", "ありがとう"),
+    ("Привет", "пока"),
+])  # fmt: skip
 def test_bytes_are_upstreams_measure_within_a_script(transcript: str, text: str) -> None:
     assert exchange(transcript, text) == 1.0
 
@@ -502,17 +499,14 @@ def test_a_text_is_cut_to_so_much_speech_at_a_clause():
     assert done(make_planner().ways([replace(request, max_spoken_s=1e3)]))[0][0].text == request.text
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"nfe": 0}, "nfe_steps: nfe must be between 1 and 64, not 0"),
-        ({"nfe": 65}, "nfe_steps: nfe must be between 1 and 64, not 65"),
-        ({"speaking_rate": 0.0}, "speaking_rate: must be above 0, not 0.0"),
-        ({"speaking_rate": math.nan}, "speaking_rate: must be above 0, not nan"),
-        ({"text": "  "}, "text: is empty"),
-        ({"text": ""}, "text: is empty"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"nfe": 0}, "nfe_steps: nfe must be between 1 and 64, not 0"),
+    ({"nfe": 65}, "nfe_steps: nfe must be between 1 and 64, not 65"),
+    ({"speaking_rate": 0.0}, "speaking_rate: must be above 0, not 0.0"),
+    ({"speaking_rate": math.nan}, "speaking_rate: must be above 0, not nan"),
+    ({"text": "  "}, "text: is empty"),
+    ({"text": ""}, "text: is empty"),
+])  # fmt: skip
 @pytest.mark.parametrize("segmentation", Segmentation)
 def test_unusable_requests_are_refused_by_field(fields, message, segmentation):
     request = replace(make_request("hello there", segmentation=segmentation), **fields)

@@ -27,14 +27,8 @@ def found(version: str) -> Path:
 
 def in_shell(command: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a function of scripts/lib.sh."""
-    return subprocess.run(
-        ["/bin/bash", "-euc", f". scripts/lib.sh; {command}"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    line = ["/bin/bash", "-euc", f". scripts/lib.sh; {command}"]
+    return subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 @pytest.fixture

@@ -59,14 +59,11 @@ JOURNAL = [
     ("nvpmodel", "bash", "export TOKEN=xyzzy-bash"),
 ]
 CRASH = [
-    (
-        "f5-appliance",
-        "python",
-        "INFO appliance.serve.daemon: the engine failed: RuntimeError: CUDA error 801",
-    ),
+    ("f5-appliance", "python",
+     "INFO appliance.serve.daemon: the engine failed: RuntimeError: CUDA error 801"),
     ("f5-appliance", "systemd", "f5-appliance.service: Main process exited, code=exited, status=70/SOFTWARE"),
     ("nvpmodel", "nvpmodel", "NVPM ERROR: Error writing 128 to /sys/devices/platform/gpu.0/tpc_pg_mask: 16"),
-]
+]  # fmt: skip
 KERNEL = [
     "usb 1-2: SerialNumber: XYZZYSERIAL",
     "nvgpu: 17000000.gpu on host ward-7-box serial 1423622012345 mac 48:b0:2d:11:22:33 gone",
@@ -323,18 +320,15 @@ def test_its_name_says_nothing_of_the_box() -> None:
     assert archive.default_name(0.0) == "f5-support-19700101-000000.tar.gz"
 
 
-@pytest.mark.parametrize(
-    ("message", "shown"),
-    [
-        ("the engine failed: RuntimeError: CUDA error 801", "… engine failed: RuntimeError: CUDA error 801"),
-        ("Hello Anna, your code is 4711", "… code …"),
-        ("4711", "…"),
-        ("appliance.serve.daemon: ready on 127.0.0.1:50051 and /run/x", "appliance.serve.daemon: ready …"),
-        ("voice ann left out of the list", "voice … out …"),
-        ("draining for up to 20 s", "draining …"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("message", "shown"), [
+    ("the engine failed: RuntimeError: CUDA error 801", "… engine failed: RuntimeError: CUDA error 801"),
+    ("Hello Anna, your code is 4711", "… code …"),
+    ("4711", "…"),
+    ("appliance.serve.daemon: ready on 127.0.0.1:50051 and /run/x", "appliance.serve.daemon: ready …"),
+    ("voice ann left out of the list", "voice … out …"),
+    ("draining for up to 20 s", "draining …"),
+    ("", ""),
+])  # fmt: skip
 def test_an_outline_keeps_the_words_of_the_trade(message: str, shown: str) -> None:
     assert redact.outline(message) == shown
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from appliance.contract import bundle as contract
-from tests.harness.daemons import BUNDLE, DEMO, ROOT, SPEECH, free_port, running
+from tests.harness.daemons import BUNDLE, DEMO, ROOT, SPEECH, finished, free_port, running
 from tests.harness.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.thorough, pytest.mark.slow]
@@ -29,9 +29,7 @@ def folder() -> Iterator[Path]:
 
 
 def ran(*command: object, cwd: Path) -> None:
-    done = subprocess.run(
-        [str(word) for word in command], cwd=cwd, capture_output=True, text=True, timeout=20 * PATIENCE_S
-    )
+    done = finished(*command, cwd=cwd, patience_s=20 * PATIENCE_S)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
 
@@ -40,7 +38,7 @@ def installed(folder: Path, extra: str = "") -> Path:
     ran(sys.executable, "-m", "venv", folder / "env", cwd=folder)
     python = folder / "env/bin/python"
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{ROOT}{extra}"]
-    done = subprocess.run(pip, capture_output=True, text=True, timeout=60 * PATIENCE_S)
+    done = finished(*pip, patience_s=60 * PATIENCE_S)
     if done.returncode and "connection broken by" in done.stderr and "from versions: none" in done.stderr:
         pytest.skip("no package index is reached")
     assert done.returncode == 0, done.stderr

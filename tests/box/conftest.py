@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.jetson.board import Jetson
+from tests.harness.boxes import well
 
 
 @pytest.fixture
@@ -16,3 +17,9 @@ def maxn(tmp_path: Path) -> Jetson:
     jetson.set_mode("MAXN")
     jetson.machine.ran_nvpmodel(5.0)
     return jetson
+
+
+@pytest.fixture
+def jetson(tmp_path: Path) -> Jetson:
+    """As it should be."""
+    return well(tmp_path / "box")

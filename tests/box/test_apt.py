@@ -105,9 +105,8 @@ L4T: list[tuple[Callable[[Jetson], object], Level, Reason, str]] = [
 
 @pytest.mark.parametrize(("arrange", "level", "reason", "value"), L4T)
 def test_what_apt_left(
-    arrange: Callable[[Jetson], object], level: Level, reason: Reason, value: str, tmp_path: Path
+    arrange: Callable[[Jetson], object], level: Level, reason: Reason, value: str, jetson: Jetson
 ) -> None:
-    jetson = well(tmp_path / "box")
     arrange(jetson)
     [found] = run_checks(quick(jetson, **Clock(600.0, WALL).arguments), only={"l4t"})
     assert (found.level, found.reason) == (level, reason) and value in found.value, found
@@ -117,8 +116,7 @@ def test_what_apt_left(
     assert found.figures["reboot_owed"] is ("owed" in found.value)
 
 
-def test_an_upgrade_without_its_reboot_is_no_matter_of_our_package(tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
+def test_an_upgrade_without_its_reboot_is_no_matter_of_our_package(jetson: Jetson) -> None:
     jetson.write(paths.INSTALLED, jetson.read(paths.INSTALLED).replace("36.4.3", "36.4.0"))
     owed("linux-base")(jetson)
     [found] = run_checks(quick(jetson), only={"versions"})
@@ -141,13 +139,8 @@ class Apt:
     """apt with folders of its own: a box's record of packages, and a source that also has a newer release."""
 
     def __init__(self, folder: Path, known: dict[str, dpkg.Package], shape: str) -> None:
-        for part in (
-            "state/lists/partial",
-            "cache/archives/partial",
-            "etc/apt.conf.d",
-            "etc/preferences.d",
-            "repo",
-        ):
+        partial = ("state/lists/partial", "cache/archives/partial")
+        for part in (*partial, "etc/apt.conf.d", "etc/preferences.d", "repo"):
             (folder / part).mkdir(parents=True)
         self.status = folder / "status"
         stanzas = [
@@ -229,9 +222,9 @@ def remedies(folder: Path) -> list[str]:
     return [dpkg.pin(remedy, known) for remedy in printed]
 
 
-def test_versions_that_nothing_tells_are_asked_of_dpkg(tmp_path: Path) -> None:
+def test_versions_that_nothing_tells_are_asked_of_dpkg(jetson: Jetson) -> None:
     """Also as the remedies' constants have it: no bare name, of which apt would take its newest."""
-    known = dpkg.packages(quick(well(tmp_path / "box")).root)
+    known = dpkg.packages(quick(jetson).root)
     typed = dpkg.pin("sudo apt install --reinstall {nvidia-l4t-tools}", {})
     assert typed.endswith("nvidia-l4t-tools=$(dpkg-query -W -f='${Version}' nvidia-l4t-core)")
     gone = {name: one for name, one in known.items() if name != "python3-libnvinfer"}

@@ -1,15 +1,9 @@
-"""The record of the last boots: what it keeps, what is believed of it, and a year of made-up boots.
-
-F5_YEAR is the year's seed.
-"""
+"""The record of the last boots: what it keeps, and what is believed of it."""
 
 from __future__ import annotations
 
 import json
-import os
-import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +17,7 @@ from appliance.box.clocks.pinning import NotRoot, check, end, lock
 from appliance.box.clocks.reason import Reason
 from appliance.box.system import Box
 from tests.fakes.jetson.board import Clock, Jetson
-from tests.harness.boxes import quick, well
+from tests.harness.boxes import quick
 
 pytestmark = pytest.mark.once
 
@@ -34,11 +28,6 @@ DAY_S = 24 * HOUR_S
 @pytest.fixture
 def clock() -> Clock:
     return Clock(20.0)
-
-
-@pytest.fixture
-def jetson(tmp_path: Path) -> Jetson:
-    return well(tmp_path / "box")
 
 
 @pytest.fixture
@@ -275,91 +264,3 @@ def test_which_backend_spoke_is_noted(box: Box) -> None:
     assert (history(box)[-1].backend, history(box)[-1].passed_over) == ("ort-cuda", ("tensorrt",))
     check(box)
     assert history(box)[-1].backend == "ort-cuda"
-
-
-class Year:
-    """A box that is started every week or so; what befalls it, and what a technician knows of it.
-
-    He goes by what happened, not by the record: `lost` are starts that ended within minutes of pinning in the
-    present mode since a day on which it held.
-    """
-
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.dice, self.clock = random.Random(seed), Clock(20.0)
-        self.jetson = well(folder / "box", self.dice.choice(["jp6-0005", "jp7-0005"]))
-        self.jetson.write(paths.CONFIG, "device:\n  power_mode: null\n")
-        self.box = quick(self.jetson, **self.clock.arguments)
-        self.weak = False
-        self.lost = self.weeks = 0
-        self.trouble: set[str] = set()
-
-    @property
-    def barred(self) -> bool:
-        return self.lost >= boots.LOSSES
-
-    def look(self) -> None:
-        names = {"boots", "clocks", "power_mode", "reboot", "caps", "cores", "versions", "time"}
-        found = {f.check: f.level for f in run_checks(self.box, only=names) if f.remedy}
-        barred = {"boots": Level.FAIL, "clocks": Level.WARN, "power_mode": Level.WARN}
-        expected = barred if self.barred else {"boots": Level.WARN} if self.lost == 2 else {}
-        assert found == expected, (self.weeks, found, self.trouble)
-        self.trouble |= set(found)
-
-    def start(self) -> None:
-        boot(self.jetson, self.clock)
-        # The clock without its battery, before the network; nothing on record may go by it.
-        self.clock.wall_s += self.dice.choice([0.0, 7 * DAY_S, -300 * DAY_S, 300 * DAY_S])
-        self.clock.wall_s = max(self.clock.wall_s, 1.75e9)
-        if self.jetson.profile.jetpack == 7 and self.dice.random() < 0.3:
-            self.jetson.fault("mode_not_set")
-        lock(self.box)
-        self.clock.advance(60)
-        check(self.box)
-
-    def hold(self, seconds: float) -> None:
-        for _ in range(2):
-            self.clock.advance(seconds / 2)
-            if self.dice.random() < 0.2:
-                self.jetson.set_mode("MODE_50W" if "50" not in self.jetson.mode else "MAXN")
-                check(self.box)
-                self.clock.advance(30)
-            check(self.box)
-
-    def week(self) -> None:
-        self.weeks += 1
-        self.weak = self.weak or self.dice.random() < 0.06
-        self.start()
-        while self.weak and not self.barred and "50" not in self.jetson.mode:
-            self.look()
-            self.lost += 1
-            self.start()
-        self.look()
-        if self.barred:
-            self.mend_supply()
-        self.look()
-        held = self.dice.choice([600.0, 6 * HOUR_S, 6 * DAY_S])
-        self.hold(held)
-        self.lost = 0 if held > HOUR_S else self.lost
-        if self.dice.random() < 0.7:
-            end(self.box)
-        elif held <= HOUR_S:
-            self.lost += 1
-
-    def mend_supply(self) -> None:
-        if "50" in self.jetson.mode or self.dice.random() < 0.5:
-            self.weak = False
-            lock(self.box, try_again=True)
-        else:
-            self.jetson.write(paths.CONFIG, "device:\n  power_mode: MODE_50W\n")
-            lock(self.box)
-        self.lost = 0
-        self.clock.advance(30)
-        check(self.box)
-
-
-@pytest.mark.thorough
-def test_a_year_as_a_technician_sees_it(tmp_path: Path) -> None:
-    year = Year(tmp_path, int(os.environ.get("F5_YEAR", "1")))
-    for _ in range(52):
-        year.week()
-    assert year.trouble >= {"boots", "clocks", "power_mode"}, "a year in which nothing happens shows nothing"

@@ -161,16 +161,6 @@ def test_a_failure_to_publish_is_an_error(maxn: Jetson, capsys: pytest.CaptureFi
     assert "clocks.json cannot be written" in printed.err and "No space left on device" in printed.err
 
 
-def test_unlock_without_a_baseline_reports_the_minima(
-    maxn: Jetson, capsys: pytest.CaptureFixture[str]
-) -> None:
-    maxn.pin()
-    assert main(quick(maxn), "unlock", "--dry-run") == 0
-    assert "would write: the least of each clock" in capsys.readouterr().out
-    assert main(quick(maxn), "unlock") == 0
-    assert "there is no baseline at" in capsys.readouterr().out
-
-
 def test_a_rehearsal_takes_no_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jetson = Jetson(tmp_path, "jp7-0005")
     before = jetson.snapshot()

@@ -35,8 +35,7 @@ def look(jetson: Jetson, case: Case) -> Finding:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_fault(case: Case, tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
+def test_fault(case: Case, jetson: Jetson) -> None:
     case.arrange(jetson)
     found = look(jetson, case)
     case.expect(found)
@@ -70,8 +69,7 @@ def test_a_pinned_box_is_all_green(profile: str, tmp_path: Path) -> None:
     assert exit_code(findings) == 0
 
 
-def test_without_root_a_pinned_box_is_green_too(tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
+def test_without_root_a_pinned_box_is_green_too(jetson: Jetson) -> None:
     before = jetson.snapshot()
     with answering() as address:
         findings = run_checks(quick(jetson, **WITHOUT_ROOT), readyz=address)
@@ -87,10 +85,10 @@ def test_without_root_a_pinned_box_is_green_too(tmp_path: Path) -> None:
     ("#!/gone/python3\n", 0, ["python3", "-I"]), (None, 0, ["python3", "-I"]),
 ])  # fmt: skip
 def test_jtop_is_asked_through_the_interpreter_of_its_command(
-    first_line: str | None, owner: int, command: list[str], tmp_path: Path
+    first_line: str | None, owner: int, command: list[str], jetson: Jetson
 ) -> None:
     """jtop has an environment of its own; one that a user could have changed is not run as root."""
-    jetson, python = well(tmp_path / "box"), "/home/ann/.local/share/jtop/bin/python3"
+    python = "/home/ann/.local/share/jtop/bin/python3"
     jetson.write("/run/jtop.sock", "")
     jetson.write(python, "")
     if os.geteuid() and "{python}" in (first_line or ""):
@@ -132,8 +130,7 @@ def test_everything_at_once_is_still_an_answer(profile: str, user: int, tmp_path
 
 
 @pytest.mark.parametrize("missing", ["sys", "proc", "etc", "bin", "all"])
-def test_a_box_with_nothing_in_it_is_still_an_answer(missing: str, tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
+def test_a_box_with_nothing_in_it_is_still_an_answer(missing: str, jetson: Jetson, tmp_path: Path) -> None:
     for name in ("sys", "proc", "etc") if missing == "all" else (missing,):
         if name == "bin":
             for tool in jetson.bin.iterdir():
@@ -146,13 +143,13 @@ def test_a_box_with_nothing_in_it_is_still_an_answer(missing: str, tmp_path: Pat
 
 
 def test_a_check_that_breaks_is_a_finding_and_the_others_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    jetson: Jetson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def breaks(look: object) -> Finding:
         raise RuntimeError("nobody thought of this")
 
     monkeypatch.setitem(REGISTERED, "memory", breaks)
-    findings = {f.check: f for f in run_checks(quick(well(tmp_path / "box")), only={"memory", "disk"})}
+    findings = {f.check: f for f in run_checks(quick(jetson), only={"memory", "disk"})}
     assert findings["memory"].level is FAIL
     assert "a fault in this program" in findings["memory"].value
     assert findings["memory"].figures["error"] == "RuntimeError: nobody thought of this"
@@ -163,8 +160,7 @@ def test_every_check_that_registers_itself_has_its_place_in_the_output() -> None
     assert set(REGISTERED) == set(CHECKS) and len(set(CHECKS)) == len(CHECKS) and set(CHECKS) > ANYWHERE
 
 
-def test_what_is_no_jetson_is_not_looked_at(tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
+def test_what_is_no_jetson_is_not_looked_at(jetson: Jetson) -> None:
     jetson.path("/proc/device-tree").rename(jetson.path("/proc/elsewhere"))
     with answering() as address:
         findings = run_checks(quick(jetson), readyz=address)

@@ -190,12 +190,7 @@ damages = st.tuples(st.sampled_from(KINDS), texts, st.integers(0, 10_000))
     tools=st.dictionaries(st.sampled_from(TOOLS), damages, max_size=2),
 )
 def test_whatever_is_damaged_there_is_an_answer(
-    fresh: Fresh,
-    profile: str,
-    command: str,
-    user: int,
-    files: list[tuple[int, Any]],
-    tools: dict[str, Any],
+    fresh: Fresh, profile: str, command: str, user: int, files: list[tuple[int, Any]], tools: dict[str, Any]
 ) -> None:
     script, words, statuses = COMMANDS[command]
     with fresh(profile) as jetson:

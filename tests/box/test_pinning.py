@@ -215,7 +215,11 @@ def test_a_pinned_box_gives_no_baseline(maxn: Jetson, box: Box) -> None:
     maxn.pin()
     assert lock(box).state == "pinned"
     assert not maxn.path(BASELINE).exists()
-    assert unlock(box).state == "unpinned"
+    lines: list[str] = []
+    unlock(box, dry_run=True, report=lines.append)
+    assert unlock(box, report=lines.append).state == "unpinned"
+    for words in ("would write: the least of each clock", "there is no baseline at"):
+        assert any(words in line for line in lines)
     assert limits(maxn) == before, "without a baseline, by the minima of nvpmodel.conf"
 
 

@@ -23,6 +23,12 @@ CHECKS = {"sleep", "desktop", "journal", "packages"}
 UNITS = "/etc/systemd/system"
 
 
+@pytest.fixture
+def jetson(tmp_path: Path) -> Jetson:
+    """From the factory."""
+    return Jetson(tmp_path / "box", "jp6-0005")
+
+
 def levels(jetson: Jetson) -> dict[str, Level]:
     return {finding.check: finding.level for finding in run_checks(quick(jetson), only=CHECKS)}
 
@@ -55,8 +61,7 @@ def test_a_box_from_the_factory_made_quiet_and_loud_again(profile: str, tmp_path
     assert process(jetson, "quiet", "--undo").stdout == "nothing to undo\n"
 
 
-def test_what_was_there_before_comes_back_and_what_was_changed_since_stays(tmp_path: Path) -> None:
-    jetson = Jetson(tmp_path / "box", "jp6-0005")
+def test_what_was_there_before_comes_back_and_what_was_changed_since_stays(jetson: Jetson) -> None:
     jetson.write(f"{UNITS}/suspend.target", "[Unit]\nDescription=of the site\n")
     jetson.path(f"{UNITS}/sleep.target").symlink_to("/dev/null")
     jetson.path(f"{UNITS}/default.target").symlink_to("/lib/systemd/system/runlevel5.target")
@@ -73,8 +78,7 @@ def test_what_was_there_before_comes_back_and_what_was_changed_since_stays(tmp_p
     assert changed == {INDICATOR[1:]}
 
 
-def test_a_second_run_adds_to_what_the_first_has_noted(tmp_path: Path) -> None:
-    jetson = Jetson(tmp_path / "box", "jp6-0005")
+def test_a_second_run_adds_to_what_the_first_has_noted(jetson: Jetson) -> None:
     factory = jetson.read(INDICATOR)
     run(jetson)
     jetson.write(INDICATOR, factory + "\n")  # as an update of its package
@@ -86,17 +90,15 @@ def test_a_second_run_adds_to_what_the_first_has_noted(tmp_path: Path) -> None:
     assert "Status: hold" not in status.read_text()
 
 
-def test_what_was_held_before_stays_held(tmp_path: Path) -> None:
-    jetson = Jetson(tmp_path / "box", "jp6-0005")
+def test_what_was_held_before_stays_held(jetson: Jetson) -> None:
     quick(jetson).tools.execute("apt-mark", "hold", "nvidia-l4t-core")
     run(jetson)
     run(jetson, quiet.undo)
     assert "Package: nvidia-l4t-core\nStatus: hold" in jetson.path("/var/lib/dpkg/status").read_text()
 
 
-def test_what_dpkg_has_not_finished_is_named_and_not_held(tmp_path: Path) -> None:
+def test_what_dpkg_has_not_finished_is_named_and_not_held(jetson: Jetson) -> None:
     """Half an upgrade on a carrier whose bootloader package refuses the board (Seeed Linux_for_Tegra 41)."""
-    jetson = Jetson(tmp_path / "box", "jp6-0005")
     of_packages("ok installed", "ok half-configured", "nvidia-l4t-kernel")(jetson)
     said = run(jetson)
     assert "nvidia-l4t-core" in said[-2] and "nvidia-l4t-kernel " not in f"{said[-2]} "
@@ -104,8 +106,7 @@ def test_what_dpkg_has_not_finished_is_named_and_not_held(tmp_path: Path) -> Non
     assert run(jetson) == said[-1:] and levels(jetson)["packages"] is Level.WARN
 
 
-def test_a_held_tensorrt_is_still_seen(tmp_path: Path) -> None:
-    jetson = Jetson(tmp_path / "box", "jp6-0005")
+def test_a_held_tensorrt_is_still_seen(jetson: Jetson) -> None:
     before = versions.tensorrt(jetson.box().root)
     run(jetson)
     assert versions.tensorrt(jetson.box().root) == before != ()
@@ -115,9 +116,8 @@ def test_a_held_tensorrt_is_still_seen(tmp_path: Path) -> None:
     "", "[]", '{"schema": 1}', '{"schema": 1, "files": [1], "held": 1}', "[" * 9999,
 ])  # fmt: skip
 def test_a_damaged_record_is_said_and_nothing_is_changed(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, jetson: Jetson, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    jetson = Jetson(tmp_path / "box", "jp6-0005")
     jetson.write(QUIET, text)
     before = jetson.snapshot()
     for options in ((), ("--undo",)):
@@ -126,8 +126,7 @@ def test_a_damaged_record_is_said_and_nothing_is_changed(
     assert jetson.snapshot() == before
 
 
-def test_a_record_that_others_may_have_written_is_not_used(tmp_path: Path) -> None:
-    jetson = Jetson(tmp_path / "box", "jp6-0005")
+def test_a_record_that_others_may_have_written_is_not_used(jetson: Jetson) -> None:
     mine = {"/etc/shadow": {"before": {"text": "mine"}, "after": None}}
     jetson.write(QUIET, json.dumps({"schema": 1, "files": mine, "held": []}))
     jetson.path(QUIET).chmod(0o666)
@@ -136,8 +135,7 @@ def test_a_record_that_others_may_have_written_is_not_used(tmp_path: Path) -> No
     assert not jetson.path("/etc/shadow").exists()
 
 
-def test_apt_that_fails_is_said_and_what_was_done_can_be_undone(tmp_path: Path) -> None:
-    jetson = Jetson(tmp_path / "box", "jp6-0005")
+def test_apt_that_fails_is_said_and_what_was_done_can_be_undone(jetson: Jetson) -> None:
     before = jetson.snapshot()
     good = (jetson.bin / "apt-mark").read_text()
     (jetson.bin / "apt-mark").write_text("#!/bin/sh\necho 'E: could not lock' >&2; exit 100\n")

@@ -18,8 +18,8 @@ from appliance.box import paths
 from appliance.box.checks import health as health_run
 from appliance.box.checks.runner import BY_HARM, CHECKS
 from tests.fakes.jetson.board import Jetson
-from tests.harness.boxes import answering, process, quick, run_script, well
-from tests.harness.daemons import BUNDLE, ROOT, Shared, free_port, write_config
+from tests.harness.boxes import answering, process, quick, run_script
+from tests.harness.daemons import BUNDLE, ROOT, Shared, finished, free_port, write_config
 from tests.harness.patience import PATIENCE_S
 from tests.systemd.page import PAGE
 
@@ -40,11 +40,6 @@ def findings(ran: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]
     document = json.loads(ran.stdout)
     assert document["exit"] == ran.returncode
     return {finding["check"]: finding for finding in document["findings"]}
-
-
-@pytest.fixture
-def jetson(tmp_path: Path) -> Jetson:
-    return well(tmp_path / "box")
 
 
 def test_a_factory_box_in_a_table(tmp_path: Path) -> None:
@@ -179,32 +174,20 @@ def test_colour_on_a_terminal(jetson: Jetson) -> None:
     assert "PASS" in shown["1"] and "\x1b" not in shown["1"]
 
 
-def test_with_the_systems_own_python(tmp_path: Path) -> None:
+def test_with_the_systems_own_python(jetson: Jetson, tmp_path: Path) -> None:
     """As it lies there: executable, isolated, no library but the standard one."""
     python = Path("/usr/bin/python3")
     if not python.exists():
         pytest.skip("no /usr/bin/python3")
-    version = subprocess.run(
-        [python, "-c", "import sys; print(sys.version_info >= (3, 10))"], capture_output=True, text=True
-    )
-    if version.stdout.strip() != "True":
+    if finished(python, "-c", "import sys; print(sys.version_info >= (3, 10))").stdout != "True\n":
         pytest.skip("/usr/bin/python3 is older than 3.10")
-    jetson = well(tmp_path / "box")
-    ran = subprocess.run(
-        [SCRIPT, "--json", "--only", "clocks,disk"],
-        env={**os.environ, **jetson.environment},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        cwd=tmp_path,
-    )
+    ran = finished(SCRIPT, "--json", "--only", "clocks,disk", cwd=tmp_path, **jetson.environment)
     assert ran.stderr == ""
     assert findings(ran)["clocks"]["level"] == "PASS"
 
 
-def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, tmp_path: Path) -> None:
+def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, jetson: Jetson) -> None:
     """Everything together, with a real daemon, but no GPU; then a baseline, then the guard's judgement."""
-    jetson = well(tmp_path / "box")
     metrics = shared_box.config["server"]["metrics"]
     config = ["--config", str(shared_box.folder / "config.yaml"), "--readyz", metrics]
     options = [*config, "--json", "--speak"]
@@ -236,9 +219,10 @@ def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, tmp_path: 
     assert last["value"].startswith(no_baseline["value"])
 
 
-def test_a_daemon_without_metrics_is_well_while_it_runs(shared_box: Shared, tmp_path: Path) -> None:
+def test_a_daemon_without_metrics_is_well_while_it_runs(
+    shared_box: Shared, jetson: Jetson, tmp_path: Path
+) -> None:
     """/readyz then answers nowhere; an answer that says otherwise counts more than gRPC's."""
-    jetson = well(tmp_path / "box")
     nobody = f"127.0.0.1:{free_port()}"
     server = {**shared_box.config["server"], "metrics": ""}
     config = write_config(tmp_path, server=server)

@@ -256,14 +256,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "nothing": (lambda folder: folder / "nothing", "No such file"),
     "no manifest": (spoilt(lambda place: (place / "manifest.yaml").unlink()), "not a bundle"),
     "a file is missing": (spoilt(lambda place: (place / "vocoder.onnx").unlink()), "vocoder.onnx: missing"),
-    "a file is damaged": (
-        spoilt(lambda place: rot(place / "vocoder.onnx")),
-        "b/vocoder.onnx: damaged: sha256",
-    ),
-    "a file is not listed": (
-        spoilt(lambda place: (place / "extra").write_text("x")),
-        "does not list this file",
-    ),
+    "a file is damaged": (spoilt(lambda place: rot(place / "vocoder.onnx")),
+        "b/vocoder.onnx: damaged: sha256"),
+    "a file is not listed": (spoilt(lambda place: (place / "extra").write_text("x")),
+        "does not list this file"),
     "newer": (lambda folder: variant(folder, "b", format="2.0"), "format 2.0 is newer than"),
     "older": (lambda folder: variant(folder, "b", format="1.0"), "export it again"),
     "cut off": (cut, "damaged, or no archive"),
@@ -277,7 +273,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "beside": (of(member("other")), "'other' is not in the bundle's folder 'b'"),
     "two": (of(member("other/manifest.yaml")), "not one bundle: it has 2"),
     "many": (of(*(member(f"b/{n}") for n in range(1_001))), "more than 1000"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -141,20 +141,17 @@ def test_say_writes_the_files_kind(
     assert out.read_bytes()[:4] not in (b"fLaC", b"OggS")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--voice", "bob"], "no voice is named 'bob' (NOT_FOUND)"),
-        (["--voice", "ann", "--nfe", "0"], "nfe_steps: must be between 1 and 32, not 0 (INVALID_ARGUMENT)"),
-        (["--voice", "ann", "--nfe", "-1"], "a number is out of range"),
-        (["--voice", "ann", "--rate", "2"], "audio_config.sample_rate_hertz: must be from 8000"),
-        (["--voice", "ann", "--speed", "9"], "audio_config.speaking_rate: must be between 0.25 and 4.0"),
-        (["--voice", "ann", "--gain", "21"], "gain_db: must be between -20.0 and 20.0, not 21"),
-        (["--voice", "ann", "--timeout", "0.005"], "(DEADLINE_EXCEEDED)\n"),
-        (["--voice", "ann", "--out", "/nowhere/a.wav"], "say: /nowhere/a.wav: No such file or directory\n"),
-        (["--voice", "ann", "--out", "{}/a.m4a"], "ends in none of .wav, .flac, .mp3, .opus, .ogg, .ulaw"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--voice", "bob"], "no voice is named 'bob' (NOT_FOUND)"),
+    (["--voice", "ann", "--nfe", "0"], "nfe_steps: must be between 1 and 32, not 0 (INVALID_ARGUMENT)"),
+    (["--voice", "ann", "--nfe", "-1"], "a number is out of range"),
+    (["--voice", "ann", "--rate", "2"], "audio_config.sample_rate_hertz: must be from 8000"),
+    (["--voice", "ann", "--speed", "9"], "audio_config.speaking_rate: must be between 0.25 and 4.0"),
+    (["--voice", "ann", "--gain", "21"], "gain_db: must be between -20.0 and 20.0, not 21"),
+    (["--voice", "ann", "--timeout", "0.005"], "(DEADLINE_EXCEEDED)\n"),
+    (["--voice", "ann", "--out", "/nowhere/a.wav"], "say: /nowhere/a.wav: No such file or directory\n"),
+    (["--voice", "ann", "--out", "{}/a.m4a"], "ends in none of .wav, .flac, .mp3, .opus, .ogg, .ulaw"),
+])  # fmt: skip
 @pytest.mark.parametrize("stream", [False, True])
 def test_say_tells_what_was_wrong_and_writes_nothing(
     box: Running, run: Run, tmp_path: Path, arguments: list[str], message: str, stream: bool
@@ -580,14 +577,11 @@ HEAVY = (
 )
 
 
-@pytest.mark.parametrize(
-    ("command", "also"),
-    [
-        (["--help"], ["grpc"]),
-        (["say", "Hi.", "--voice", "a", "--out", "/nowhere/a.wav"], []),
-        (["voices", "list"], []),
-    ],
-)
+@pytest.mark.parametrize(("command", "also"), [
+    (["--help"], ["grpc"]),
+    (["say", "Hi.", "--voice", "a", "--out", "/nowhere/a.wav"], []),
+    (["voices", "list"], []),
+])  # fmt: skip
 def test_a_command_imports_nothing_of_the_others(command: list[str], also: list[str]) -> None:
     arguments = command if "--help" in command else [*command, "--address", f"127.0.0.1:{free_port()}"]
     code = (

@@ -77,15 +77,12 @@ def test_a_player_that_fails_is_named(
     assert "install aplay (Debian: alsa-utils)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((TEXT,), "--play, --out FILE, or both"),
-        ((), "lines of standard input are played: say --play"),
-        (("--play", "--out", "a.wav"), "--out needs a TEXT"),
-        ((TEXT, "--play", "--out", "a.mp3"), "--play plays WAV and PCM16, not mp3"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((TEXT,), "--play, --out FILE, or both"),
+    ((), "lines of standard input are played: say --play"),
+    (("--play", "--out", "a.wav"), "--out needs a TEXT"),
+    ((TEXT, "--play", "--out", "a.mp3"), "--play plays WAV and PCM16, not mp3"),
+])  # fmt: skip
 def test_where_the_audio_goes_has_to_be_said(
     box: Running, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

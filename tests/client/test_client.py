@@ -195,13 +195,10 @@ async def failure_of(box: Running, text: str, voice: str, **options: Any) -> Cal
     return errors[0]
 
 
-@pytest.mark.parametrize(
-    ("voice", "nfe", "status", "reason", "field", "told"),
-    [
-        ("ann", 65, "INVALID_ARGUMENT", "INVALID_REQUEST", "nfe_steps", "must be between 1 and 32, not 65"),
-        ("bob", 9, "NOT_FOUND", "VOICE_NOT_FOUND", "", "no voice is named 'bob'"),
-    ],
-)
+@pytest.mark.parametrize(("voice", "nfe", "status", "reason", "field", "told"), [
+    ("ann", 65, "INVALID_ARGUMENT", "INVALID_REQUEST", "nfe_steps", "must be between 1 and 32, not 65"),
+    ("bob", 9, "NOT_FOUND", "VOICE_NOT_FOUND", "", "no voice is named 'bob'"),
+])  # fmt: skip
 async def test_a_request_that_is_wrong(
     box: Running, voice: str, nfe: int, status: str, reason: str, field: str, told: str
 ) -> None:
@@ -659,16 +656,13 @@ async def test_a_stream_is_tried_again_until_it_sounds(kind: type) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize(
-    ("script", "tries", "kinds"),
-    [
-        ((header_of("a"), AUDIO, lost()), 4, ["a", Piece, "UNKNOWN"]),  # it sounds
-        ((header_of("a"), lost()), 0, ["a", "UNKNOWN"]),  # not asked for
-        ((refusing("INVALID_REQUEST", field="text"),), 4, ["INVALID_ARGUMENT"]),  # of no use
-        ((refusing("INVALID_REQUEST", field="request_id"),), 4, ["INVALID_ARGUMENT"]),  # another's request
-        ((refusing("OVERLOADED", retry_s=60.0),), 4, ["RESOURCE_EXHAUSTED"]),  # after the deadline
-    ],
-)
+@pytest.mark.parametrize(("script", "tries", "kinds"), [
+    ((header_of("a"), AUDIO, lost()), 4, ["a", Piece, "UNKNOWN"]),  # it sounds
+    ((header_of("a"), lost()), 0, ["a", "UNKNOWN"]),  # not asked for
+    ((refusing("INVALID_REQUEST", field="text"),), 4, ["INVALID_ARGUMENT"]),  # of no use
+    ((refusing("INVALID_REQUEST", field="request_id"),), 4, ["INVALID_ARGUMENT"]),  # another's request
+    ((refusing("OVERLOADED", retry_s=60.0),), 4, ["RESOURCE_EXHAUSTED"]),  # after the deadline
+])  # fmt: skip
 async def test_a_stream_is_not_tried_again(
     kind: type, script: tuple[Any, ...], tries: int, kinds: list[Any]
 ) -> None:
@@ -720,19 +714,16 @@ def test_a_call_about_a_channel_names_it_to_a_proxy() -> None:
 AWAY = CallFailed("UNAVAILABLE", "the daemon is starting", retry_s=7.0)
 
 
-@pytest.mark.parametrize(
-    ("tries", "options", "timeout", "waits"),
-    [
-        (2, {}, 300.0, True),
-        (2, {"channel": "stage"}, 300.0, True),
-        (2, {}, 5.0, False),  # its time would be over
-        (0, {}, 300.0, False),  # not asked for
-        (0, {"channel": "stage"}, 300.0, True),
-        (0, {"channel": "stage"}, None, True),
-        (0, {"channel": "stage"}, 5.0, False),
-        (0, {"channel": "stage", "playout": "overlap"}, 300.0, False),
-    ],
-)
+@pytest.mark.parametrize(("tries", "options", "timeout", "waits"), [
+    (2, {}, 300.0, True),
+    (2, {"channel": "stage"}, 300.0, True),
+    (2, {}, 5.0, False),  # its time would be over
+    (0, {}, 300.0, False),  # not asked for
+    (0, {"channel": "stage"}, 300.0, True),
+    (0, {"channel": "stage"}, None, True),
+    (0, {"channel": "stage"}, 5.0, False),
+    (0, {"channel": "stage", "playout": "overlap"}, 300.0, False),
+])  # fmt: skip
 def test_a_daemon_that_is_away_is_awaited_as_long_as_it_says(
     tries: int, options: Options, timeout: float | None, waits: bool
 ) -> None:

@@ -290,17 +290,14 @@ def test_a_truncated_or_missing_file_is_told(folder: Path) -> None:
         contract.read(folder)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "not a bundle, it has no manifest.yaml"),
-        (b"", "must hold a mapping, not NoneType"),
-        (b"- 1\n- 2\n", "must hold a mapping, not list"),
-        (b"a: [1", "unreadable"),
-        (b"\xff\xfe\x00", "unreadable"),
-        (b"!!python/object/apply:os.getcwd []", "unreadable"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (None, "not a bundle, it has no manifest.yaml"),
+    (b"", "must hold a mapping, not NoneType"),
+    (b"- 1\n- 2\n", "must hold a mapping, not list"),
+    (b"a: [1", "unreadable"),
+    (b"\xff\xfe\x00", "unreadable"),
+    (b"!!python/object/apply:os.getcwd []", "unreadable"),
+])  # fmt: skip
 def test_what_is_no_manifest_is_refused(content: bytes | None, message: str, folder: Path) -> None:
     path = folder / "manifest.yaml"
     path.unlink() if content is None else path.write_bytes(content)

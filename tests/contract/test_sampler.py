@@ -25,39 +25,30 @@ def test_a_bundle_that_names_none_is_sampled_as_ever() -> None:
     assert np.array_equal(manifest.times(7), time_grid(7))
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"update": "renoise"}, "renoise has one row: guidance must be none or embedded, not two-row"),
-        ({"steps": (4, 2)}, "steps: must increase, not 4, 2"),
-        ({"steps": (2, 2)}, "steps: must increase"),
-        ({"steps": (0, 2)}, "nfe must be between 1 and 64, not 0"),
-        ({"steps": (65,)}, "nfe must be between 1 and 64, not 65"),
-        ({"strengths": (3.0, 1.0)}, "strengths: must be up to two increasing numbers of 0 to 10"),
-        ({"strengths": (1.0, 11.0)}, "strengths: must be"),
-        ({"strengths": (-1.0,)}, "strengths: must be"),
-        ({"strengths": (1.0, float("nan"))}, "strengths: must be"),
-        ({"strengths": (1.0, 2.0, 3.0)}, "strengths: must be"),
-        (
-            {"guidance": "none", "unguided": (Unguided(),)},
-            "unguided: is of a second row, which guidance none",
-        ),
-        ({"unguided": (Unguided("speech", 0.5),)}, "unguided: until must increase from above 0 to 1"),
-        ({"unguided": (Unguided("speech", 1.0), Unguided())}, "unguided: until must increase"),
-    ],
-)
+@pytest.mark.parametrize(("values", "message"), [
+    ({"update": "renoise"}, "renoise has one row: guidance must be none or embedded, not two-row"),
+    ({"steps": (4, 2)}, "steps: must increase, not 4, 2"),
+    ({"steps": (2, 2)}, "steps: must increase"),
+    ({"steps": (0, 2)}, "nfe must be between 1 and 64, not 0"),
+    ({"steps": (65,)}, "nfe must be between 1 and 64, not 65"),
+    ({"strengths": (3.0, 1.0)}, "strengths: must be up to two increasing numbers of 0 to 10"),
+    ({"strengths": (1.0, 11.0)}, "strengths: must be"),
+    ({"strengths": (-1.0,)}, "strengths: must be"),
+    ({"strengths": (1.0, float("nan"))}, "strengths: must be"),
+    ({"strengths": (1.0, 2.0, 3.0)}, "strengths: must be"),
+    ({"guidance": "none", "unguided": (Unguided(),)}, "unguided: is of a second row, which guidance none"),
+    ({"unguided": (Unguided("speech", 0.5),)}, "unguided: until must increase from above 0 to 1"),
+    ({"unguided": (Unguided("speech", 1.0), Unguided())}, "unguided: until must increase"),
+])  # fmt: skip
 def test_samplers_that_contradict_themselves(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         Sampler(**values)
 
 
-@pytest.mark.parametrize(
-    ("sampler", "guidance", "message"),
-    [
-        (Sampler(guidance="none"), 2.0, "defaults: guidance: must be 0 or absent with this bundle"),
-        (Sampler(guidance="embedded", strengths=(1, 3)), 0.5, "defaults: guidance: must be between 1 and 3"),
-    ],
-)
+@pytest.mark.parametrize(("sampler", "guidance", "message"), [
+    (Sampler(guidance="none"), 2.0, "defaults: guidance: must be 0 or absent with this bundle"),
+    (Sampler(guidance="embedded", strengths=(1, 3)), 0.5, "defaults: guidance: must be between 1 and 3"),
+])  # fmt: skip
 def test_a_usual_strength_that_the_weights_cannot_take(
     sampler: Sampler, guidance: float, message: str
 ) -> None:

@@ -45,31 +45,25 @@ def test_uniform_without_sway_is_uniform():
     assert np.array_equal(time_grid(4, grid="uniform", sway=0.0), [0.0, 0.25, 0.5, 0.75, 1.0])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"nfe": 0}, "between 1 and 64, not 0"),
-        ({"nfe": 65}, "between 1 and 64, not 65"),
-        ({"nfe": 8, "grid": "cosine"}, "epss, uniform, shift, not 'cosine'"),
-        ({"nfe": 8, "sway": math.nan}, "finite"),
-        ({"nfe": 8, "sway": -3.0}, "do not increase"),
-        ({"nfe": 8, "shift": 0.0}, "shift must be above 0 and at most 1, not 0"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"nfe": 0}, "between 1 and 64, not 0"),
+    ({"nfe": 65}, "between 1 and 64, not 65"),
+    ({"nfe": 8, "grid": "cosine"}, "epss, uniform, shift, not 'cosine'"),
+    ({"nfe": 8, "sway": math.nan}, "finite"),
+    ({"nfe": 8, "sway": -3.0}, "do not increase"),
+    ({"nfe": 8, "shift": 0.0}, "shift must be above 0 and at most 1, not 0"),
+])  # fmt: skip
 def test_unusable_settings_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         time_grid(**arguments)
 
 
-@pytest.mark.parametrize(
-    ("sampling", "steps"),
-    [
-        *(("short-kv", {n: {0, then}}) for n, then in {2: 1, 4: 1, 5: 3, 6: 4, 7: 4, 8: 2, 10: 4}.items()),
-        *(("short-kv", {n: steps}) for n, steps in ((1, {0}), (16, {0, 8}), (32, {0, 8}))),
-        ("short-once", {n: {0} for n in (1, 4, 7)}),
-        *((sampling, {n: set(range(n)) for n in (1, 5, 7, 64)}) for sampling in ("exact", "short")),
-    ],
-)
+@pytest.mark.parametrize(("sampling", "steps"), [
+    *(("short-kv", {n: {0, then}}) for n, then in {2: 1, 4: 1, 5: 3, 6: 4, 7: 4, 8: 2, 10: 4}.items()),
+    *(("short-kv", {n: steps}) for n, steps in ((1, {0}), (16, {0, 8}), (32, {0, 8}))),
+    ("short-once", {n: {0} for n in (1, 4, 7)}),
+    *((sampling, {n: set(range(n)) for n in (1, 5, 7, 64)}) for sampling in ("exact", "short")),
+])  # fmt: skip
 def test_keys_are_computed_at_the_start_and_when_the_key_time_is_reached(sampling, steps):
     for nfe, computed in steps.items():
         assert key_steps(time_grid(nfe), sampling) == computed

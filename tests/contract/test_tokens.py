@@ -102,17 +102,14 @@ def test_a_duplicate_takes_the_later_line_and_leaves_no_room_for_the_last():
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    "content",
-    [
-        b" \na\nni3\n\xe5\x93\xa6\n",
-        b" \r\na\r\nb\r\n",
-        b" \na\nb\na\n",
-        b" \na\n\nb\n\n",
-        b"\xef\xbb\xbf \na\nb\n",  # as upstream's fine-tuning page writes it
-        b"\xef\xbb\xbf \r\na\r\n \r\n",
-    ],
-)
+@pytest.mark.parametrize("content", [
+    b" \na\nni3\n\xe5\x93\xa6\n",
+    b" \r\na\r\nb\r\n",
+    b" \na\nb\na\n",
+    b" \na\n\nb\n\n",
+    b"\xef\xbb\xbf \na\nb\n",  # as upstream's fine-tuning page writes it
+    b"\xef\xbb\xbf \r\na\r\n \r\n",
+])  # fmt: skip
 def test_vocabulary_equals_upstreams(tmp_path, content):
     path = tmp_path / "vocab.txt"
     path.write_bytes(content)

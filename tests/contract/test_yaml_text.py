@@ -7,20 +7,17 @@ import pytest
 from appliance.contract.yaml_text import parse_yaml
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("a: 1\nlevel: !!bool foo\n", 2),
-        ("a: !!int foo", 1),
-        ("\n\na: !!float x", 3),
-        ("a: !!timestamp x", 1),
-        ("a:\n- b\n- 2024-99-99", 3),
-        (f"a: !!int {'1' * 5_000}", 1),
-        ("? [a]\n: b", 1),
-        ("a: !!set [1]", 1),
-        ("a: !!python/name:os.system ''", 1),
-    ],
-)
+@pytest.mark.parametrize(("text", "line"), [
+    ("a: 1\nlevel: !!bool foo\n", 2),
+    ("a: !!int foo", 1),
+    ("\n\na: !!float x", 3),
+    ("a: !!timestamp x", 1),
+    ("a:\n- b\n- 2024-99-99", 3),
+    (f"a: !!int {'1' * 5_000}", 1),
+    ("? [a]\n: b", 1),
+    ("a: !!set [1]", 1),
+    ("a: !!python/name:os.system ''", 1),
+])  # fmt: skip
 def test_what_no_constructor_takes_is_that_files_error(text: str, line: int) -> None:
     with pytest.raises(LookupError) as caught:
         parse_yaml(text, "voice.yaml", LookupError)

@@ -65,10 +65,7 @@ def write(folder: Path, blocks: int) -> Bundle:
         mel=mel,
         vocoder=vocoder,
         precision="fp16",
-        variants={
-            "default": {name: f"{name}.onnx" for name in others} | fused,
-            FUSED: fused,
-        },
+        variants={"default": {name: f"{name}.onnx" for name in others} | fused, FUSED: fused},
         backends=(FUSED,),
         batch_invariant=True,
         max_frames=MAX_FRAMES,

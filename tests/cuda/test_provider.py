@@ -64,8 +64,7 @@ DEFAULT = [("demo", "default", name) for name in ON_DEVICE] + [("base", "default
 
 
 @pytest.mark.parametrize(
-    ("of", "variant", "name"),
-    [*DEFAULT, *((of, FUSED, name) for of in ("demo", "base") for name in STEPS)],
+    ("of", "variant", "name"), [*DEFAULT, *((of, FUSED, name) for of in ("demo", "base") for name in STEPS)]
 )
 def test_each_graph_opens_and_a_step_is_captured(
     cuda: Runtime, backend: OrtCudaBackend, request: pytest.FixtureRequest, of: str, variant: str, name: str

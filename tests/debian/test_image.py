@@ -20,6 +20,7 @@ import yaml
 from appliance.config import Config
 from appliance.engine.cases import FEMALE
 from tests.debian.made import ROOT, SOURCES, run
+from tests.harness.daemons import finished
 from tests.harness.patience import PATIENCE_S, until
 
 COMPOSE = yaml.safe_load((ROOT / "scripts/container/compose.yaml").read_text())
@@ -96,10 +97,7 @@ def test_daemon_and_gateway_speak_as_the_package_s_user(image: str) -> None:
 
     def healthy(service: str) -> bool:
         _, *probe = (word.replace("$$", "$") for word in SERVICES[service]["healthcheck"]["test"])
-        asked = subprocess.run(
-            ["buildah", "run", image, "--", *probe], capture_output=True, timeout=PATIENCE_S
-        )
-        return asked.returncode == 0
+        return finished("buildah", "run", image, "--", *probe).returncode == 0
 
     assert not healthy("daemon")
     with started(image, config["Cmd"]):

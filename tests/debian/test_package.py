@@ -18,7 +18,7 @@ import yaml
 from appliance.engine.cases import FEMALE
 from scripts.debian.package import OPTIONAL
 from tests.debian.made import ARCH, PYTHON, ROOT, UNPACKED_PYTHON, needs_dpkg, package, run
-from tests.harness.daemons import write_config
+from tests.harness.daemons import finished, write_config
 from tests.harness.patience import PATIENCE_S, until
 from tests.systemd.staging import stand_in_programs, unit_names, values
 
@@ -115,10 +115,8 @@ def test_the_units_as_they_are_unpacked(tree: Path, tmp_path: Path) -> None:
     shutil.copytree(tree / "usr/bin", root / "usr/bin", symlinks=True)
     shutil.copytree(tree / LIBRARY / "scripts", root / LIBRARY / "scripts")
     stand_in_programs(root, (f"/usr/bin/python{PYTHON}", "/usr/bin/jetson_clocks", "/bin/kill"))
-    command = ("systemd-analyze", "verify", f"--root={root}", "--man=no", "--recursive-errors=no")
-    ran = subprocess.run(
-        [*command, *unit_names()], cwd="/", capture_output=True, text=True, timeout=PATIENCE_S
-    )
+    options = (f"--root={root}", "--man=no", "--recursive-errors=no")
+    ran = finished("systemd-analyze", "verify", *options, *unit_names(), cwd=Path("/"))
     assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
 
 

@@ -41,10 +41,10 @@ def changed(bundle: Bundle, sampling: Sampling | None = None, **manifest: Any) -
     return replace(bundle, manifest=replace(bundle.manifest, **manifest))
 
 
-def relative(found: FloatArray, wanted: FloatArray) -> float:
-    """‖a − b‖ / ‖b‖ of arrays that must have one shape."""
+def relative(found: Any, wanted: Any) -> float:
+    """‖a − b‖ / ‖b‖ of arrays, or of tensors, that must have one shape."""
     assert found.shape == wanted.shape
-    return float(np.linalg.norm(found.astype(np.float64) - wanted) / np.linalg.norm(wanted))
+    return float(np.linalg.norm(np.asarray(found, np.float64) - np.asarray(wanted)) / np.linalg.norm(wanted))
 
 
 def moved(engine: Synthesizer, lane_id: int, of: Segment) -> FloatArray:

@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import pickle
 import re
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
@@ -26,16 +25,11 @@ from export.graphs.condition import rates
 from export.model.dit import DiT
 from export.model.vocos import VocosConfig
 from export.sources import checkpoint
-from export.sources.checkpoint import (
-    ROTARY,
-    CheckpointError,
-    load_bigvgan,
-    load_dit,
-    load_vocos,
-)
+from export.sources.checkpoint import ROTARY, CheckpointError, load_bigvgan, load_dit, load_vocos
 from export.sources.header import read_header
 from tests.export.random_checkpoint import redraw, write_random, write_random_bigvgan, write_random_vocos
 from tests.harness import small
+from tests.harness.daemons import finished
 
 pytestmark = pytest.mark.torch
 
@@ -175,21 +169,16 @@ def test_raw_weights_are_taken_where_they_are_asked_for(state: dict[str, Tensor]
         load(tensors)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("base_model.model.transformer_blocks.0.attn.to_q.lora_A.default.weight", "LoRA .*merge_and_unload"),
-        ("base_model.model.transformer_blocks.0.attn.to_q.base_layer.weight", "LoRA .*merge_and_unload"),
-        ("transformer_blocks.0.attn.to_k.lora_down.weight", "LoRA .*merge_and_unload"),
-        ("transformer_blocks.0.attn.to_k.hada_w1_a", "PEFT adapters .*merge_and_unload"),
-        (
-            "feedforward_model.time_embed2.time_mlp.0.weight",
-            r"distilled student \(DMOSpeech 2.*: \{update: renoise, guidance: none, steps: \[4\], grid: ",
-        ),
-        ("ema_model.transformer.layers.0.1.weight", "E2-TTS checkpoint .* only F5-TTS's DiT"),
-        ("transformer.transformer_blocks.0.attn.to_q_c.weight", "MMDiT backbone"),
-    ],
-)
+@pytest.mark.parametrize(("name", "message"), [
+    ("base_model.model.transformer_blocks.0.attn.to_q.lora_A.default.weight", "LoRA .*merge_and_unload"),
+    ("base_model.model.transformer_blocks.0.attn.to_q.base_layer.weight", "LoRA .*merge_and_unload"),
+    ("transformer_blocks.0.attn.to_k.lora_down.weight", "LoRA .*merge_and_unload"),
+    ("transformer_blocks.0.attn.to_k.hada_w1_a", "PEFT adapters .*merge_and_unload"),
+    ("feedforward_model.time_embed2.time_mlp.0.weight",
+     r"distilled student \(DMOSpeech 2.*: \{update: renoise, guidance: none, steps: \[4\], grid: "),
+    ("ema_model.transformer.layers.0.1.weight", "E2-TTS checkpoint .* only F5-TTS's DiT"),
+    ("transformer.transformer_blocks.0.attn.to_q_c.weight", "MMDiT backbone"),
+])  # fmt: skip
 def test_what_is_no_plain_dit_is_named_with_the_remedy(name: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     torch.save({"model_state_dict": {name: torch.zeros(2, 2)}}, path)
@@ -347,35 +336,25 @@ BASE = 1.0 / 20000 ** (torch.arange(0, 16, 2).float() / 16)
 FLOAT8 = "fp8 .* not supported; give the float32"
 WRONG: dict[str, tuple[Write, str]] = {
     "gguf": (lambda path, _: path.write_bytes(b"GGUF\x03\0\0\0"), "GGUF file .* from which it was made"),
-    "pointer": (
-        lambda path, _: path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
-        "pointer of Git LFS, .*`git lfs pull`",
-    ),
+    "pointer": (lambda path, _: path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+        "pointer of Git LFS, .*`git lfs pull`"),
     "onnx": (lambda path, _: onnx_file(path), "ONNX graph, .* from which it was made"),
     "page": (lambda path, _: path.write_text("<!doctype html>"), "web page, .* download it again"),
     "empty": (lambda path, _: path.write_bytes(b""), "is empty"),
-    "program": (
-        lambda path, _: torch.jit.script(torch.nn.Linear(2, 2)).save(str(path)),
-        "TorchScript program, .* from which it was made",
-    ),
+    "program": (lambda path, _: torch.jit.script(torch.nn.Linear(2, 2)).save(str(path)),
+        "TorchScript program, .* from which it was made"),
     "text": (lambda path, _: path.write_text('{"error": 404}'), "no torch checkpoint, nor safetensors"),
     "mlx arrays": (npz_file, r"\.npz.* Apple's MLX, "),
-    "mlx metadata": (
-        lambda path, state: save_file(state, path, {"format": "mlx"}),
-        "Apple's MLX, .* give the checkpoint of torch",
-    ),
-    "mlx names": (
-        saved(lambda state: {n.replace(".to_out", ".to_out.layers"): v for n, v in state.items()}),
-        "Apple's MLX, .* give the checkpoint of torch",
-    ),
+    "mlx metadata": (lambda path, state: save_file(state, path, {"format": "mlx"}),
+        "Apple's MLX, .* give the checkpoint of torch"),
+    "mlx names": (saved(lambda state: {n.replace(".to_out", ".to_out.layers"): v for n, v in state.items()}),
+        "Apple's MLX, .* give the checkpoint of torch"),
     "mlx shapes": (
         saved(lambda state: {n: v.mT.contiguous() if v.ndim == 3 else v for n, v in state.items()}),
         "convolutions, transposed as in MLX",
     ),
-    "fp8": (
-        saved(lambda state: {n: v.to(torch.float8_e4m3fn) for n, v in state.items()}),
-        f"tensors of F8_E4M3 .*: {FLOAT8}",
-    ),
+    "fp8": (saved(lambda state: {n: v.to(torch.float8_e4m3fn) for n, v in state.items()}),
+        f"tensors of F8_E4M3 .*: {FLOAT8}"),
     "fp8 of torch": (
         lambda path, state: torch.save({n: v.to(torch.float8_e5m2) for n, v in state.items()}, path),
         f"tensors of float8_e5m2 .*: {FLOAT8}",
@@ -385,10 +364,8 @@ WRONG: dict[str, tuple[Write, str]] = {
     "an adapter's folder": (adapter, r"LoRA .*merge_and_unload"),
     "no weights": (saved(lambda _: {"epoch": 3}), "holds no weights under .* or .*; its keys: epoch"),
     "a list": (saved(lambda state: [state]), "must hold a dictionary of weights, not list"),
-    "another model": (
-        saved(lambda _: {"ema_model_state_dict": {"linear.weight": torch.zeros(1)}}),
-        r"no F5-TTS checkpoint, .* it has linear\.weight",
-    ),
+    "another model": (saved(lambda _: {"ema_model_state_dict": {"linear.weight": torch.zeros(1)}}),
+        r"no F5-TTS checkpoint, .* it has linear\.weight"),
     "half a zip": (halved(torch.save), "(no torch checkpoint|holds more than)"),
     "half of safetensors": (halved(save_file), "no safetensors file"),
     "twice": (saved(lambda _: {"transformer.a": torch.zeros(1), "a": torch.zeros(1)}), "holds a twice"),
@@ -416,7 +393,7 @@ WRONG: dict[str, tuple[Write, str]] = {
         f"rotary table of another base, {dtype}": (rotary(BASE, dtype), r"inv_freq differs .* 4\.5e-01")
         for dtype in (torch.float32, torch.float16, torch.bfloat16)
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
@@ -429,15 +406,12 @@ def test_a_file_that_cannot_be_read_is_named(wrong: str, state: dict[str, Tensor
         load(path)
 
 
-@pytest.mark.parametrize(
-    ("vocab_size", "change", "message"),
-    [
-        (5, {}, r"trained with 4 vocabulary entries .* vocabulary has 5; give"),
-        (4, {"depth": 3}, r"14 tensors are missing: transformer_blocks\.2\..* 10 more"),
-        (4, {"depth": 1}, r"are not known: transformer_blocks\.1\."),
-        (4, {"ff_mult": 3}, r"ff\.ff\.0\.0\.weight is \(64, 32\), not \(96, 32\)"),
-    ],
-)
+@pytest.mark.parametrize(("vocab_size", "change", "message"), [
+    (5, {}, r"trained with 4 vocabulary entries .* vocabulary has 5; give"),
+    (4, {"depth": 3}, r"14 tensors are missing: transformer_blocks\.2\..* 10 more"),
+    (4, {"depth": 1}, r"are not known: transformer_blocks\.1\."),
+    (4, {"ff_mult": 3}, r"ff\.ff\.0\.0\.weight is \(64, 32\), not \(96, 32\)"),
+])  # fmt: skip
 def test_another_vocabulary_or_architecture_is_named(
     vocab_size: int, change: dict[str, int], message: str, state: dict[str, Tensor], tmp_path: Path
 ) -> None:
@@ -493,9 +467,7 @@ print(path.stat().st_size / 2**20, written - before, peak() - written)
 
 
 def test_writing_and_opening_hold_no_whole_model(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(tmp_path)], capture_output=True, text=True, check=True
-    )
+    run = finished(sys.executable, "-c", MEASURE, tmp_path)
     size, writing, opening = (float(number) for number in run.stdout.split())
     assert size > 170  # MiB
     assert writing < 110  # a few copies of the largest tensor, 24 MiB

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +27,17 @@ from tests.harness.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 
+Told = Callable[..., tuple[int, str, str]]
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main(arguments)
-    out = capsys.readouterr()
-    return code, out.out, out.err
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Told:
+    """Exit status, output and errors of a command."""
+    return lambda *words: (main(words), *capsys.readouterr())
 
 
 def test_bundle_prints_its_parity_its_licences_and_its_size(
-    made: BuiltBundle,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    brief_gate: None,
-    monkeypatch: pytest.MonkeyPatch,
+    made: BuiltBundle, tmp_path: Path, told: Told, brief_gate: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, plans = tmp_path / "out", []
     monkeypatch.setattr(workload, "READINGS", parity.READINGS)
@@ -50,7 +49,7 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
     compute = workload.plan
     monkeypatch.setattr(workload, "plan", plan)
     with traces.reusing():
-        code, printed, shown = told(capsys, *small.bundle_command(made.files, out))
+        code, printed, shown = told(*small.bundle_command(made.files, out))
     assert code == 0
     lines = printed.splitlines()
     assert lines[0].startswith("what ")
@@ -101,27 +100,23 @@ def test_it_runs_as_a_module_without_the_tests_helpers_and_asks_nobody(
         assert alone.manifest.files == made.bundle.manifest.files  # another process, the same bytes
 
 
-def test_parity_measures_a_bundle_again(
-    made: BuiltBundle, capsys: pytest.CaptureFixture[str], brief_gate: None
-) -> None:
-    code, printed, _ = told(capsys, "parity", str(made.bundle.folder), *made.files.arguments())
+def test_parity_measures_a_bundle_again(made: BuiltBundle, told: Told, brief_gate: None) -> None:
+    code, printed, _ = told("parity", str(made.bundle.folder), *made.files.arguments())
     assert code == 0
     assert sum(line.startswith("step ") for line in printed.splitlines()) == 8
 
 
 def test_parity_against_other_weights_fails(
-    made: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str], brief_gate: None
+    made: BuiltBundle, tmp_path: Path, told: Told, brief_gate: None
 ) -> None:
     other = small.write_files(tmp_path, small.V1, seed=12)
-    code, printed, error = told(capsys, "parity", str(made.bundle.folder), *other.arguments())
+    code, printed, error = told("parity", str(made.bundle.folder), *other.arguments())
     assert code == 1 and printed.startswith("what ")
     assert "step at 77 frames, NFE 1, variant ort-cpu, against float64: " in error
 
 
-def test_parity_without_sources_shows_the_record_and_asks_for_them(
-    made: BuiltBundle, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, printed, error = told(capsys, "parity", str(made.bundle.folder))
+def test_parity_without_sources_shows_the_record_and_asks_for_them(made: BuiltBundle, told: Told) -> None:
+    code, printed, error = told("parity", str(made.bundle.folder))
     assert code == 1
     assert printed.startswith("measured when it was written:\nwhat ")
     assert "name its sources: --family, --checkpoint, --vocab" in error
@@ -136,11 +131,8 @@ def sampled(**section: object) -> str:
 
 
 REFUSED: list[tuple[Guidance, str, str]] = [
-    (
-        "two-row",
-        "--family=F5TTS_v9",
-        "F5TTS_v9: no such family; a training's own is the path of its YAML file",
-    ),
+    ("two-row", "--family=F5TTS_v9",
+     "F5TTS_v9: no such family; a training's own is the path of its YAML file"),
     ("two-row", "--family=F5TTS_v1_Base", "is not of the given architecture|was trained with"),
     ("two-row", "--checkpoint=nothing.safetensors", "nothing.safetensors: no such file"),
     ("two-row", "--vocoder-path=nowhere", "nowhere/config.yaml: no such file"),
@@ -155,36 +147,27 @@ REFUSED: list[tuple[Guidance, str, str]] = [
     ("two-row", "--transcript=x", "--recording and --transcript: each needs the other"),
     ("two-row", "--precision=fp16 --keep-float down", "only --precision int8-qdq has it"),
     ("two-row", "--precision=int8-qdq --keep-float ends", "unknown role ends; roles: from_latents"),
-    (
-        *("none", sampled(guidance="embedded", strength=2, strengths=[1, 3])),
-        "which this checkpoint does not have: its family needs sampler: {guidance: two-row}",
-    ),
+    (*("none", sampled(guidance="embedded", strength=2, strengths=[1, 3])),
+     "which this checkpoint does not have: its family needs sampler: {guidance: two-row}"),
     ("none", sampled(update="renoise"), "sampler: update: renoise has one row: guidance must be none or"),
     ("none", "--steps=4;2", "--steps 4;2: must be numbers with commas between them"),
     ("none", "--steps=4,2", "steps: must increase, not 4, 2"),
-    (
-        *("none", f"{sampled(update='renoise', guidance='none')} --precision=int8"),
-        "--precision int8: its errors are measured in those of few steps",
-    ),
+    (*("none", f"{sampled(update='renoise', guidance='none')} --precision=int8"),
+     "--precision int8: its errors are measured in those of few steps"),
     ("embedded", "", "which this checkpoint has: its family needs sampler: {guidance: embedded}"),
     ("none", f"{ZIPVOICE} --precision=int8-qdq", "--precision int8-qdq: ZipVoice has fp32, fp16, int8"),
     ("none", f"{ZIPVOICE} --steps=0", "nfe must be between 1 and 64, not 0"),
-]
+]  # fmt: skip
 """The guidance that weights are for, what is said of them instead, and the refusal."""
 
 
 @pytest.mark.parametrize(("guidance", "options", "message"), REFUSED)
 def test_what_does_not_fit_is_refused_in_one_line(
-    guidance: Guidance,
-    options: str,
-    message: str,
-    workshop: Workshop,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    guidance: Guidance, options: str, message: str, workshop: Workshop, tmp_path: Path, told: Told
 ) -> None:
     files = (workshop.make("v1") if guidance == "two-row" else workshop.sampled(guidance)).files
     more = options.replace("FAMILY", str(files.family)).split()
-    code, _, error = told(capsys, *small.bundle_command(files, tmp_path / "out"), *more)
+    code, _, error = told(*small.bundle_command(files, tmp_path / "out"), *more)
     assert code == 1
     assert error.startswith("export: ") and error.count("\n") == 1
     assert any(part in error for part in message.split("|"))
@@ -210,13 +193,13 @@ def test_the_familys_sampler_and_the_steps_of_the_command_reach_the_bundle(
 
 
 def test_a_fault_of_the_engine_is_one_line(
-    made: BuiltBundle, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: BuiltBundle, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     def measure(*_: object) -> parity.Report:
         raise EngineFault("the flow produced numbers that are not finite")
 
     monkeypatch.setattr(parity, "measure", measure)
-    code, _, error = told(capsys, "parity", str(made.bundle.folder), *made.files.arguments())
+    code, _, error = told("parity", str(made.bundle.folder), *made.files.arguments())
     assert (code, error.splitlines()[-1]) == (1, "export: the flow produced numbers that are not finite")
 
 
@@ -228,10 +211,8 @@ def test_terms_reach_the_bundle(made: BuiltBundle, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["parity", "inspect"])
-def test_what_is_no_bundle_is_told_in_one_line(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, printed, error = told(capsys, command, str(tmp_path))
+def test_what_is_no_bundle_is_told_in_one_line(command: str, tmp_path: Path, told: Told) -> None:
+    code, printed, error = told(command, str(tmp_path))
     assert (code, printed) == (1, "")
     assert error == f"export: {tmp_path}: not a bundle, it has no manifest.yaml\n"
 

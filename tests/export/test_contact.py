@@ -116,13 +116,10 @@ def unspeakable(_: Path, manifest: dict[str, Any]) -> None:
 FAILING: dict[str, tuple[Callable[[Sequence[str]], None], str, list[str]]] = {
     "fetch": (refusing, "charactr/vocos-mel-24khz/config.yaml: not found", []),
     "export": (refusing, "WEIGHTS/Rehearsal/model.safetensors: the flow is not", ["fetched", "licence"]),
-    "start": (
-        of_tiny(lambda folder, _: (folder / "step.onnx").unlink()),
-        r"exit status 65; .*step\.onnx",
-        ["bundle"],
-    ),
+    "start": (of_tiny(lambda folder, _: (folder / "step.onnx").unlink()), r"exit status 65; .*step\.onnx",
+        ["bundle"]),
     "speak": (of_tiny(unspeakable), "2 of 3 lines, the first: .*INVALID_ARGUMENT", ["voice", "lines"]),
-}
+}  # fmt: skip
 """Stage that fails → exporter, error, what is known all the same."""
 
 

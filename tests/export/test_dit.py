@@ -25,7 +25,7 @@ from export.graphs.step import Step
 from export.model.dit import DiT, states, upsample_index
 from export.proof.oracles import TorchOracle
 from export.sources.checkpoint import Weights, build_dit, load_dit
-from tests.engine import lanes
+from tests.engine.lanes import relative
 from tests.harness import small
 
 pytestmark = pytest.mark.torch
@@ -71,10 +71,6 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Pair(arch, small.upstream_flow(files, arch), weights)
 
 
-def relative(found: Tensor, wanted: Tensor) -> float:
-    return lanes.relative(found.numpy(), wanted.numpy())
-
-
 def case(shape: tuple[int, int, int], guidance: float = 2.0) -> tuple[small.Case, Tensor, Tensor, Tensor]:
     """A case, with its reference (R, M), ids (T,) and noise (N, M) as tensors."""
     reference, tokens, frames = shape
@@ -108,13 +104,13 @@ def test_parts_are_upstreams(pair: Pair) -> None:
     assert rows.shape == (len(TIMES), 6 * pair.arch.depth + 2, pair.arch.dim)
     wanted = small.upstream_rows(pair.flow, np.array(TIMES, np.float32))
     for row in range(rows.shape[1]):
-        assert lanes.relative(rows[:, row].numpy(), wanted[:, row]) <= 2e-6
+        assert relative(rows[:, row].numpy(), wanted[:, row]) <= 2e-6
     for tokens in (1, 20, FRAMES - 2, FRAMES + 9):
         given = small.case(FRAMES, tokens=tokens)
         for found, row in zip(
             condition(pair, given), small.upstream_condition(pair.flow, given), strict=True
         ):
-            assert lanes.relative(found.numpy(), row) <= 2e-6
+            assert relative(found.numpy(), row) <= 2e-6
 
 
 @torch.inference_mode()

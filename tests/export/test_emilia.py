@@ -98,16 +98,12 @@ OPTIONS = [
     ((None, None), (None, "", None)),
     (("espeak", None), "--tokenizer espeak: needs a language: --tokenizer espeak:de, or --language de"),
     (("espeak:", "de"), "--tokenizer espeak:LANG: must be a language of espeak, such as de, en-gb or pt-br"),
-    (
-        ("espeak", "german"),
-        "--language: must be a language of espeak, such as de, en-gb or pt-br, not 'german'",
-    ),
-    (
-        ("emilia:de", None),
-        r"--tokenizer: must be one of pinyin, .*, emilia, espeak\[:LANG\], phones, not 'emilia",
-    ),
+    (("espeak", "german"),
+     "--language: must be a language of espeak, such as de, en-gb or pt-br, not 'german'"),
+    (("emilia:de", None),
+     r"--tokenizer: must be one of pinyin, .*, emilia, espeak\[:LANG\], phones, not 'emilia"),
     (("emilia", "pt_BR"), "--language: must be ISO 639-1 codes"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "read"), OPTIONS)

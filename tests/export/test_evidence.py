@@ -111,15 +111,12 @@ HEADS = {"pe_attn_head": 1}
 MASKS = {"text_mask_padding": False, "text_embedding_average_upsampling": False}
 
 
-@pytest.mark.parametrize(
-    ("flags", "words", "told"),
-    [
-        (HEADS, "", rf"1\.\d\d as demo, and 0\.\d\d {TOLD} a YAML file with {RIGHT_FLAGS}"),
-        # As English is to weights of another language.
-        pytest.param(HEADS, OTHERS, TOLD, marks=pytest.mark.thorough),
-        pytest.param(MASKS, "", TOLD, marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize(("flags", "words", "told"), [
+    (HEADS, "", rf"1\.\d\d as demo, and 0\.\d\d {TOLD} a YAML file with {RIGHT_FLAGS}"),
+    # As English is to weights of another language.
+    pytest.param(HEADS, OTHERS, TOLD, marks=pytest.mark.thorough),
+    pytest.param(MASKS, "", TOLD, marks=pytest.mark.thorough),
+])  # fmt: skip
 def test_wrong_flags_are_refused_naming_those_that_fit(
     flags: dict[str, Any], words: str, told: str, loaded: assemble.Loaded, alone: evidence.EvidenceRecording
 ) -> None:
@@ -132,13 +129,10 @@ def test_wrong_flags_may_be_accepted(loaded: assemble.Loaded, alone: evidence.Ev
     assert (record["verdict"], record["accepted_by"]) == ("misfit", "an experiment")
 
 
-@pytest.mark.parametrize(
-    ("words", "order", "told"),
-    [
-        (OTHERS, 1, "do not use the text.*--transcript TEXT"),
-        pytest.param("", -1, "look at the vocabulary", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize(("words", "order", "told"), [
+    (OTHERS, 1, "do not use the text.*--transcript TEXT"),
+    pytest.param("", -1, "look at the vocabulary", marks=pytest.mark.thorough),
+])  # fmt: skip
 def test_other_words_and_a_vocabulary_in_another_order_feign_no_wrong_flags(
     words: str, order: int, told: str, loaded: assemble.Loaded, alone: evidence.EvidenceRecording
 ) -> None:
@@ -181,13 +175,10 @@ def blurred(name: str, value: torch.Tensor) -> torch.Tensor:
     return value + 0.05 * value.std() * noise
 
 
-@pytest.mark.parametrize(
-    ("kind", "advised"),
-    [
-        ("ema", r"--weights raw takes the others, with a loss of 0\."),
-        pytest.param("raw", "--weights ema", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize(("kind", "advised"), [
+    ("ema", r"--weights raw takes the others, with a loss of 0\."),
+    pytest.param("raw", "--weights ema", marks=pytest.mark.thorough),
+])  # fmt: skip
 def test_average_and_raw_weights_are_compared(
     kind: Any, advised: str, loaded: assemble.Loaded, tmp_path: Path, alone: evidence.EvidenceRecording
 ) -> None:

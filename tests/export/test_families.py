@@ -189,18 +189,15 @@ def test_what_is_not_supported_is_named(section: str, change: dict[str, Any], me
         parse_family(changed({section: change} if section else change), name="x")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("E2TTS_Base", "", "E2TTS_Base: E2-TTS has a UNetT backbone; only DiT"),
-        ("F5TTS_v2", "", r"F5TTS_v2: no such .* YAML file .*; close names: F5TTS_"),
-        ("FOLDER/absent.yaml", "", r"absent\.yaml: unreadable"),
-        ("FOLDER/own.yaml", "model: [", r"own\.yaml: unreadable"),
-        ("FOLDER/own.yaml", "model: {arch: {depth: 3}}", r"own\.yaml: model\.arch: missing key dim"),
-        ("FOLDER/own.yaml", "family: F5TTS_v9", r"own\.yaml: family: F5TTS_v9: no such family"),
-        ("FOLDER/own.yaml", "- a list", r"own\.yaml: must be a mapping, not list"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("E2TTS_Base", "", "E2TTS_Base: E2-TTS has a UNetT backbone; only DiT"),
+    ("F5TTS_v2", "", r"F5TTS_v2: no such .* YAML file .*; close names: F5TTS_"),
+    ("FOLDER/absent.yaml", "", r"absent\.yaml: unreadable"),
+    ("FOLDER/own.yaml", "model: [", r"own\.yaml: unreadable"),
+    ("FOLDER/own.yaml", "model: {arch: {depth: 3}}", r"own\.yaml: model\.arch: missing key dim"),
+    ("FOLDER/own.yaml", "family: F5TTS_v9", r"own\.yaml: family: F5TTS_v9: no such family"),
+    ("FOLDER/own.yaml", "- a list", r"own\.yaml: must be a mapping, not list"),
+])  # fmt: skip
 def test_a_name_or_file_that_is_no_family_says_what_is(
     name: str, content: str, message: str, tmp_path: Path
 ) -> None:
@@ -220,20 +217,16 @@ SAMPLED: list[tuple[str, dict[str, Any], Sampler, Defaults]] = [
     ("F5TTS_Base", {"grid": "sway"}, Sampler(), replace(EPSS, grid="uniform")),
     ("F5TTS_Base", {"grid": "uniform"}, Sampler(), replace(EPSS, grid="uniform", sway=0.0)),
     ("F5TTS_Base", {"guidance": "none"}, NONE, replace(EPSS, guidance=0.0)),
-    (
-        *("F5TTS_Base", {"guidance": "none", "strength": 2}),
-        *(replace(NONE, strengths=(2.0,)), replace(EPSS, guidance=0.0)),
-    ),
+    (*("F5TTS_Base", {"guidance": "none", "strength": 2}),
+     *(replace(NONE, strengths=(2.0,)), replace(EPSS, guidance=0.0))),
     ("F5TTS_Base", RANGE, replace(EMBEDDED, strengths=(1.0, 3.0)), EPSS),
-    (
-        *("F5TTS_Base", {"update": "renoise", "guidance": "none", "steps": [4], "grid": "sway"}),
-        *(Sampler("renoise", "none", (4,)), replace(EPSS, guidance=0.0, grid="uniform")),
-    ),
+    (*("F5TTS_Base", {"update": "renoise", "guidance": "none", "steps": [4], "grid": "sway"}),
+     *(Sampler("renoise", "none", (4,)), replace(EPSS, guidance=0.0, grid="uniform"))),
     ("ZipVoice", {"steps": [8]}, replace(zipvoice.TWO_ROWS, steps=(8,)), replace(SHIFT, guidance=1.0)),
     ("ZipVoice", {"guidance": "embedded"}, EMBEDDED, replace(SHIFT, guidance=3.0)),
     ("ZipVoice", {"guidance": "embedded", "strength": 2.5}, EMBEDDED, replace(SHIFT, guidance=2.5)),
     ("ZipVoice-Distill", {"guidance": "two-row"}, zipvoice.TWO_ROWS, replace(SHIFT, guidance=1.0)),
-]
+]  # fmt: skip
 """Family, section `sampler`, expected sampler and defaults."""
 
 
@@ -269,27 +262,22 @@ def test_a_model_json_has_the_section_too(tmp_path: Path) -> None:
     assert family(str(path)).defaults.guidance == 3.0
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ([], "sampler: must be a mapping, not list"),
-        ({"temperature": 1}, "sampler: unknown key temperature; valid keys: update, guidance, strength"),
-        ({"update": "heun"}, "sampler: update: must be one of euler, renoise, not 'heun'"),
-        ({"update": "renoise"}, "sampler: update: renoise has one row: guidance must be none or embedded"),
-        ({"guidance": "cfg"}, "sampler: guidance: must be one of two-row, none, embedded, not 'cfg'"),
-        ({"guidance": "embedded", "strengths": [1, 3]}, "sampler: guidance: embedded needs the usual str"),
-        (
-            {"guidance": "embedded", "strength": 2},
-            r"sampler: guidance: embedded needs the usual strength: W, and strengths: \[LEAST",
-        ),
-        ({**RANGE, "strength": 4}, "sampler: strength: must be between 1 and 3 with this bundle, not 4"),
-        ({"strength": 50}, "sampler: strength: must be between 0 and 10.*, not 50"),
-        ({"strengths": [1, 3]}, "sampler: strengths: only with guidance: embedded, not two-row"),
-        ({"steps": 4}, "sampler: steps: must be tuple, not int"),
-        ({"steps": [0]}, "sampler: steps: must be 1 to 64, not 0"),
-        ({"grid": "log"}, "sampler: grid: must be one of epss, sway, uniform, not 'log'"),
-    ],
-)
+@pytest.mark.parametrize(("section", "message"), [
+    ([], "sampler: must be a mapping, not list"),
+    ({"temperature": 1}, "sampler: unknown key temperature; valid keys: update, guidance, strength"),
+    ({"update": "heun"}, "sampler: update: must be one of euler, renoise, not 'heun'"),
+    ({"update": "renoise"}, "sampler: update: renoise has one row: guidance must be none or embedded"),
+    ({"guidance": "cfg"}, "sampler: guidance: must be one of two-row, none, embedded, not 'cfg'"),
+    ({"guidance": "embedded", "strengths": [1, 3]}, "sampler: guidance: embedded needs the usual str"),
+    ({"guidance": "embedded", "strength": 2},
+     r"sampler: guidance: embedded needs the usual strength: W, and strengths: \[LEAST"),
+    ({**RANGE, "strength": 4}, "sampler: strength: must be between 1 and 3 with this bundle, not 4"),
+    ({"strength": 50}, "sampler: strength: must be between 0 and 10.*, not 50"),
+    ({"strengths": [1, 3]}, "sampler: strengths: only with guidance: embedded, not two-row"),
+    ({"steps": 4}, "sampler: steps: must be tuple, not int"),
+    ({"steps": [0]}, "sampler: steps: must be 1 to 64, not 0"),
+    ({"grid": "log"}, "sampler: grid: must be one of epss, sway, uniform, not 'log'"),
+])  # fmt: skip
 def test_a_section_sampler_that_is_wrong_names_key_value_and_what_is_allowed(
     section: Any, message: str
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import urllib.request
 from collections import namedtuple
@@ -21,6 +19,7 @@ from export.fetch import FetchError, fetch
 from export.sources.licence import licence, recognised, terms_of
 from export.sources.weights import KNOWN, NOT_FOR_MONEY
 from tests.export.hub import COMMIT, Hub, serving
+from tests.harness.daemons import finished
 
 pytestmark = pytest.mark.torch
 
@@ -76,14 +75,11 @@ def test_files_and_terms_arrive(hub: Hub, tmp_path: Path, monkeypatch: pytest.Mo
     )
 
 
-@pytest.mark.parametrize(
-    ("server", "gets"),
-    [
-        ({"breaks": [300_000, 200_001]}, ["bytes=0-", "bytes=300000-", "bytes=500001-"]),
-        ({"breaks": [300_000], "ranges": False}, ["bytes=0-", "bytes=300000-"]),
-        ({"statuses": [503, 429, 403]}, ["bytes=0-"] * 4),
-    ],
-)
+@pytest.mark.parametrize(("server", "gets"), [
+    ({"breaks": [300_000, 200_001]}, ["bytes=0-", "bytes=300000-", "bytes=500001-"]),
+    ({"breaks": [300_000], "ranges": False}, ["bytes=0-", "bytes=300000-"]),
+    ({"statuses": [503, 429, 403]}, ["bytes=0-"] * 4),
+])  # fmt: skip
 def test_a_download_is_continued_where_it_broke(
     server: dict[str, Any], gets: list[str], hub: Hub, tmp_path: Path
 ) -> None:
@@ -116,13 +112,10 @@ def test_what_is_there_is_not_fetched_again_unless_it_is_damaged(hub: Hub, tmp_p
     assert path.read_bytes() == BYTES
 
 
-@pytest.mark.parametrize(
-    ("server", "message"),
-    [
-        ({"statuses": [503] * 9}, r"model_1250000\.safetensors: the hub answers 503 .*; run it again"),
-        ({"wrong_hash": True}, "has another hash than the hub states; run it again"),
-    ],
-)
+@pytest.mark.parametrize(("server", "message"), [
+    ({"statuses": [503] * 9}, r"model_1250000\.safetensors: the hub answers 503 .*; run it again"),
+    ({"wrong_hash": True}, "has another hash than the hub states; run it again"),
+])  # fmt: skip
 def test_a_server_that_stays_busy_or_sends_other_bytes_is_given_up(
     server: dict[str, Any], message: str, hub: Hub, tmp_path: Path
 ) -> None:
@@ -225,10 +218,7 @@ def test_a_fetched_checkpoint_is_recognised(hub: Hub, tmp_path: Path) -> None:
 def test_the_address_comes_from_the_environment(hub: Hub, tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from export.fetch import fetch; "
     code += "print(fetch('F5TTS_v1_Base', Path(sys.argv[1])).checkpoint)"
-    environment = {**os.environ, "HF_ENDPOINT": hub.address}
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], env=environment, capture_output=True, text=True
-    )
+    run = finished(sys.executable, "-c", code, tmp_path, HF_ENDPOINT=hub.address)
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
     assert lines[0].startswith("SWivid/F5-TTS: CC-BY-NC-4.0")

@@ -58,8 +58,7 @@ def MultiHeadAttention(
     begin = op.Slice(starts - number * keys, [0], rows)
     place = op.Range(op.Squeeze([0]), op.Squeeze(keys), op.Squeeze([1]))
     seen = op.And(
-        op.GreaterOrEqual(place, op.Unsqueeze(begin, [1])),
-        op.Less(place, op.Unsqueeze(begin + many, [1])),
+        op.GreaterOrEqual(place, op.Unsqueeze(begin, [1])), op.Less(place, op.Unsqueeze(begin + many, [1]))
     )
     scores = op.Where(op.Unsqueeze(seen, [1, 2]), op.MatMul(q, k), op.Constant(value_float=float("-inf")))
     shares = op.Softmax(scores, axis=-1)

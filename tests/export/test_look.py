@@ -129,12 +129,9 @@ VOICES: Mapping[str, tuple[Callable[[Path], Path], list[str], str]] = {
         ["letters, recorded in checkpoint-10000.pt", "en, of", "raw are taken", "update 10000", "24000 Hz"],
         "checkpoint-10000.pt",
     ),
-    "distilled": (
-        lambda at: zipvoice(at, "libritts", LETTERS, distilled=True),
-        ["ZipVoice-Distill", '"sampler": {"guidance": "embedded"}}'],
-        "checkpoint-10000.pt",
-    ),
-}
+    "distilled": (lambda at: zipvoice(at, "libritts", LETTERS, distilled=True),
+        ["ZipVoice-Distill", '"sampler": {"guidance": "embedded"}}'], "checkpoint-10000.pt"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", VOICES)

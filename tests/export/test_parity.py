@@ -197,16 +197,13 @@ def without_masks(graph: onnx.GraphProto) -> None:
     graph.node.insert(0, helper.make_node("Add", ["lengths", "more"], ["whole"]))
 
 
-@pytest.mark.parametrize(
-    ("file", "change", "variant", "wrong"),
-    [
-        ("step.onnx", scaled(1.0001), "default", {"padded"}),
-        ("step.onnx", without_masks, "default", {"padded"}),
-        ("step_reply.onnx", scaled(1.0001), "default", {"reply"}),
-        ("step_reply_cpu.onnx", scaled(1.0001), "ort-cpu", {"reply"}),
-        ("step_keys_cpu.onnx", scaled(1.001), "ort-cpu", {"guided", "unguided", "keys", "step", "sample"}),
-    ],
-)
+@pytest.mark.parametrize(("file", "change", "variant", "wrong"), [
+    ("step.onnx", scaled(1.0001), "default", {"padded"}),
+    ("step.onnx", without_masks, "default", {"padded"}),
+    ("step_reply.onnx", scaled(1.0001), "default", {"reply"}),
+    ("step_reply_cpu.onnx", scaled(1.0001), "ort-cpu", {"reply"}),
+    ("step_keys_cpu.onnx", scaled(1.001), "ort-cpu", {"guided", "unguided", "keys", "step", "sample"}),
+])  # fmt: skip
 def test_a_graph_that_is_off_fails_where_it_runs(
     file: str,
     change: Callable[[onnx.GraphProto], None],

@@ -42,15 +42,12 @@ def measured(model: DiT) -> list[Peak]:
     return peaks.measure(model, decode, [solved], random_case(24, MelSpec("vocos"), VOCABULARY))
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        "transformer_blocks.1.ff.ff.2",
-        "transformer_blocks.0.attn scores",
-        "input_embed.proj",
-        "text_embed.text_blocks.0.pwconv2",
-    ],
-)
+@pytest.mark.parametrize("where", [
+    "transformer_blocks.1.ff.ff.2",
+    "transformer_blocks.0.attn scores",
+    "input_embed.proj",
+    "text_embed.text_blocks.0.pwconv2",
+])  # fmt: skip
 def test_what_overflows_in_half_is_named(where: str) -> None:
     name = where.replace(" scores", ".to_")
     calm = measured(model_with(1.0))

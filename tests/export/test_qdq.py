@@ -30,10 +30,7 @@ from tests.harness.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 
-FILES = {
-    "default": ("step", "step_keys", "step_reply"),
-    "ort-cpu": ("step_keys", "step_reply"),
-}
+FILES = {"default": ("step", "step_keys", "step_reply"), "ort-cpu": ("step_keys", "step_reply")}
 
 
 @pytest.fixture(scope="module")

@@ -23,30 +23,27 @@ def vocabulary(letters: str, pinyin: bool = False) -> Vocabulary:
     return Vocabulary(tuple(dict.fromkeys([*ASCII, *letters, *(["ni3", "hao3"] if pinyin else [])])))
 
 
-@pytest.mark.parametrize(
-    ("letters", "languages"),
-    [
-        (KANA, ("ja",)),
-        (KANA + "日本語", ("ja",)),
-        (RUSSIAN + RUSSIAN.upper(), ("ru",)),
-        (RUSSIAN + "і", ()),  # Ukrainian or Belarusian letters too
-        ("абвгдежзийклмнопрстуфхцчшщъьюя", ()),  # Bulgarian's are a part of Russian's
-        ("äöüßÄÖÜ", ("de",)),
-        ("áéíóúüñ¿¡", ("es",)),
-        ("àâçèéêëîïôùûü", ("fr",)),
-        ("áâãàçéêíóôõú", ("pt",)),
-        ("àèéìòù", ("it",)),
-        ("äö", ()),  # Finnish, Swedish, Estonian
-        ("ءآأؤإئابةتثجحخدذرزسشصضطظعغفقكلمنهوىي", ("ar",)),
-        ("ءابتپچدژرزسشصضطظعغفقکگلمنهوی", ()),  # Persian
-        ("अआइईउऊएऐकखगघच", ()),  # Hindi, Marathi, Nepali
-        ("กขคงจฉชซญฐณด", ("th",)),
-        ("가나다라마바사", ("ko",)),
-        ("αβγδεζηθ", ("el",)),
-        (KANA + "가나다", ()),
-        ("", ()),
-    ],
-)
+@pytest.mark.parametrize(("letters", "languages"), [
+    (KANA, ("ja",)),
+    (KANA + "日本語", ("ja",)),
+    (RUSSIAN + RUSSIAN.upper(), ("ru",)),
+    (RUSSIAN + "і", ()),  # Ukrainian or Belarusian letters too
+    ("абвгдежзийклмнопрстуфхцчшщъьюя", ()),  # Bulgarian's are a part of Russian's
+    ("äöüßÄÖÜ", ("de",)),
+    ("áéíóúüñ¿¡", ("es",)),
+    ("àâçèéêëîïôùûü", ("fr",)),
+    ("áâãàçéêíóôõú", ("pt",)),
+    ("àèéìòù", ("it",)),
+    ("äö", ()),  # Finnish, Swedish, Estonian
+    ("ءآأؤإئابةتثجحخدذرزسشصضطظعغفقكلمنهوىي", ("ar",)),
+    ("ءابتپچدژرزسشصضطظعغفقکگلمنهوی", ()),  # Persian
+    ("अआइईउऊएऐकखगघच", ()),  # Hindi, Marathi, Nepali
+    ("กขคงจฉชซญฐณด", ("th",)),
+    ("가나다라마바사", ("ko",)),
+    ("αβγδεζηθ", ("el",)),
+    (KANA + "가나다", ()),
+    ("", ()),
+])  # fmt: skip
 def test_a_language_is_guessed_where_only_one_has_these_letters(
     letters: str, languages: tuple[str, ...]
 ) -> None:
@@ -89,16 +86,13 @@ def test_languages_are_iso_639_1() -> None:
             parse_languages(wrong)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "case"),
-    [
-        ("abcdefghijklmnopqrstuvwxyz", "lower"),
-        ("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "upper"),
-        ("abcdefABCDEF", "both"),
-        (RUSSIAN + "Ω", "lower"),  # a sign
-        (KANA, "both"),
-    ],
-)
+@pytest.mark.parametrize(("tokens", "case"), [
+    ("abcdefghijklmnopqrstuvwxyz", "lower"),
+    ("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "upper"),
+    ("abcdefABCDEF", "both"),
+    (RUSSIAN + "Ω", "lower"),  # a sign
+    (KANA, "both"),
+])  # fmt: skip
 def test_the_case_is_that_of_the_letters(tokens: str, case: str) -> None:
     found, _ = text_of(Vocabulary((" ", *tokens)), "pinyin", None, ())
     assert found.case == case

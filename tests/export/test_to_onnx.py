@@ -397,23 +397,16 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda m: setattr(m, "ir_version", 11), r"vocoder.onnx: opset 20, IR 11 are too new"),
-        (lambda m: setattr(m.opset_import[0], "version", 21), r"opset 21, IR 10 are too new"),
-        (lambda m: setattr(m.graph.input[0], "name", "mel"), r"'mel'.* differs from the contract"),
-        (lambda m: setattr(m.graph.output[0], "name", "wave"), r"'wave'.* differs from the contract"),
-        (
-            lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", onnx.TensorProto.FLOAT16),
-            r"float16.* differs from the contract",
-        ),
-        (
-            lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 37),
-            r"37.* differs from the contract",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda m: setattr(m, "ir_version", 11), r"vocoder.onnx: opset 20, IR 11 are too new"),
+    (lambda m: setattr(m.opset_import[0], "version", 21), r"opset 21, IR 10 are too new"),
+    (lambda m: setattr(m.graph.input[0], "name", "mel"), r"'mel'.* differs from the contract"),
+    (lambda m: setattr(m.graph.output[0], "name", "wave"), r"'wave'.* differs from the contract"),
+    (lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", onnx.TensorProto.FLOAT16),
+     r"float16.* differs from the contract"),
+    (lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 37),
+     r"37.* differs from the contract"),
+])  # fmt: skip
 def test_a_graph_that_is_not_the_contracts_is_refused(
     change: Callable[[onnx.ModelProto], Any], message: str, twice: bytes, tmp_path: Path
 ) -> None:

@@ -16,16 +16,12 @@ from export.graphs import fourier, vocoders
 from export.model.bigvgan import BigVGAN, BigVGANConfig
 from export.model.vocos import VocosConfig
 from export.sources.checkpoint import build_vocoder, load_vocos
-from tests.engine import lanes
+from tests.engine.lanes import relative
 from tests.export.random_checkpoint import redraw, write_random_vocos
 from tests.harness import small
 from tests.oracle import upstream
 
 pytestmark = pytest.mark.torch
-
-
-def relative(found: Tensor, wanted: Tensor) -> float:
-    return lanes.relative(found.numpy(), wanted.numpy())
 
 
 def log_mel(frames: int, mels: int) -> Tensor:

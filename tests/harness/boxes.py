@@ -12,7 +12,6 @@ import importlib.machinery
 import importlib.util
 import io
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -31,9 +30,9 @@ from appliance.box.clocks.reason import Reason
 from appliance.box.system import Box
 from appliance.box.tools import Completed, Tools
 from tests.fakes.jetson.board import Entry, Jetson
-from tests.harness.patience import PATIENCE_S
+from tests.harness.daemons import ROOT, finished
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+SCRIPTS = ROOT / "scripts"
 
 
 @dataclass(frozen=True)
@@ -80,14 +79,10 @@ def lay(jetson: Jetson, tool: str, script: str) -> None:
 
 
 def process(
-    jetson: Jetson, name: str | Path, *words: str, cwd: Path | None = None
+    jetson: Jetson, name: str | Path, *words: str, cwd: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
     """Run `scripts/NAME` in a process, isolated as its first line has it; never with a traceback."""
-    command = [sys.executable, "-I", str(SCRIPTS / name), *words]
-    environment = {**os.environ, **jetson.environment}
-    ran = subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
-    )
+    ran = finished(sys.executable, "-I", SCRIPTS / name, *words, cwd=cwd, **jetson.environment)
     assert "Traceback" not in ran.stdout + ran.stderr, ran.stderr
     return ran
 

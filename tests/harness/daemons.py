@@ -185,11 +185,11 @@ def start(*command: object, within: Sequence[str] = (), **environment: str) -> s
 
 
 def finished(
-    *command: object, says: str = "", cwd: Path = ROOT, **environment: str
+    *command: object, says: str = "", cwd: Path = ROOT, patience_s: float = PATIENCE_S, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """A program run to its end, with this on its standard input and in this environment and more."""
     words, surroundings = [str(part) for part in command], {**os.environ, **environment}
-    told: dict[str, Any] = {"capture_output": True, "text": True, "timeout": PATIENCE_S, "input": says}
+    told: dict[str, Any] = {"capture_output": True, "text": True, "timeout": patience_s, "input": says}
     return subprocess.run(words, cwd=cwd, env=surroundings, **told)
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.harness.daemons import ROOT
-from tests.harness.patience import PATIENCE_S
+from tests.harness.daemons import ROOT, finished
 
 CHANGES = {"ctypes.dlsym", "open"}
 CHANGES |= {f"os.{change}" for change in ("chmod", "chown", "mkdir", "remove", "rename", "rmdir", "symlink")}
@@ -53,10 +51,7 @@ def in_a_process_of_its_own(module: str, folder: Path, *arguments: str) -> Any:
         f"import json, pathlib, sys; from tests.{module} import lives; "
         "print(json.dumps(lives(pathlib.Path(sys.argv[1]), *sys.argv[2:])))"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", code, str(folder), *arguments],
-        cwd=ROOT, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=5 * PATIENCE_S,
-    )  # fmt: skip
+    own = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    ran = finished(sys.executable, "-c", code, folder, *arguments, cwd=ROOT, **own)
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)

@@ -112,13 +112,8 @@ class Files:
 
     def arguments(self) -> list[str]:
         """The command line's `--family` to `--vocoder-path`."""
-        return [
-            *("--family", str(self.family)),
-            *("--checkpoint", str(self.checkpoint)),
-            *("--vocab", str(self.vocab)),
-            *("--vocoder", self.vocoder),
-            *("--vocoder-path", str(self.vocoder_path)),
-        ]
+        model = ["--family", self.family, "--checkpoint", self.checkpoint, "--vocab", self.vocab]
+        return [*map(str, model), "--vocoder", self.vocoder, "--vocoder-path", str(self.vocoder_path)]
 
 
 def write_files(
@@ -145,11 +140,7 @@ def write_vocoder(folder: Path, kind: str, seed: int = 0, **changes: Any) -> Pat
 def files_in(folder: Path, vocoder: str) -> Files:
     """The model's files that `write_files` has written under `folder`."""
     return Files(
-        folder / "family.yaml",
-        folder / "model.safetensors",
-        folder / "vocab.txt",
-        vocoder,
-        folder / vocoder,
+        folder / "family.yaml", folder / "model.safetensors", folder / "vocab.txt", vocoder, folder / vocoder
     )
 
 

@@ -36,16 +36,13 @@ def test_daemons_and_the_seconds_of_children_are_counted(tmp_path: Path) -> None
     assert daemon > other > 0
 
 
-@pytest.mark.parametrize(
-    ("counts", "tests", "over"),
-    [
-        ({"daemons": 40, "traces": 4}, {"a": 16.0, "what a builds on": 24.0}, []),
-        ({"daemons": 41}, {}, ["41 daemons, at most 40"]),
-        ({"traces": 5}, {}, ["5 traces, at most 4"]),
-        ({}, {"a": 16.1, "b": 1.0}, ["a takes 16.1 CPU s, at most 16.0"]),
-        ({}, {"what a builds on": 24.1}, ["what a builds on takes 24.1 CPU s, at most 24.0"]),
-    ],
-)
+@pytest.mark.parametrize(("counts", "tests", "over"), [
+    ({"daemons": 40, "traces": 4}, {"a": 16.0, "what a builds on": 24.0}, []),
+    ({"daemons": 41}, {}, ["41 daemons, at most 40"]),
+    ({"traces": 5}, {}, ["5 traces, at most 4"]),
+    ({}, {"a": 16.1, "b": 1.0}, ["a takes 16.1 CPU s, at most 16.0"]),
+    ({}, {"what a builds on": 24.1}, ["what a builds on takes 24.1 CPU s, at most 24.0"]),
+])  # fmt: skip
 def test_what_is_over_its_bound_is_named(
     counts: dict[str, int], tests: dict[str, float], over: list[str]
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from appliance.errors import BundleError
 from tests.conftest import ROOT
 from tests.engine.lanes import relative, spoken
 from tests.harness import weightless
+from tests.harness.daemons import finished
 from tests.harness.kept import kept
 from tests.harness.segments import segment
 from tests.measure import random_base
@@ -50,11 +50,7 @@ def of(blocks: int) -> Any:
     pytest.param("fp32", 2, 1e-4, marks=pytest.mark.thorough),
 ])  # fmt: skip
 def test_filled_from_the_seed_it_is_what_was_exported_and_what_upstream_speaks_with(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    precision: contract.Precision,
-    blocks: int,
-    close: float,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: contract.Precision, blocks: int, close: float
 ) -> None:
     import torch
 
@@ -66,9 +62,7 @@ def test_filled_from_the_seed_it_is_what_was_exported_and_what_upstream_speaks_w
     absent = "import sys; sys.modules |= dict.fromkeys(('torch', 'onnx', 'onnxscript', 'export'));"
     fills = absent + "from pathlib import Path; from tests.harness import weightless as w;"
     fills += "w.fill(*map(Path, sys.argv[1:]))"
-    subprocess.run(
-        [sys.executable, "-c", fills, str(made / weightless.ARCHIVE), str(there)], cwd=ROOT, check=True
-    )
+    assert not finished(sys.executable, "-c", fills, made / weightless.ARCHIVE, there).returncode
     bundle = made / "bundle"
     names = {path.name for path in bundle.iterdir()}
     assert names == {path.name for path in (there / "bundle").iterdir()}

@@ -1,6 +1,6 @@
 """`scripts/gpu-check`: our engine and upstream's on an NVIDIA GPU.
 
-    python -m tests.measure.gpu_check pack DIR [--capability 90] [--python 3.12] [--lot 28] [NAME...]
+    python -m tests.measure.gpu_check pack DIR [--capability 90] [--python 3.12]
     python -m tests.measure.gpu_check WORK [--only STAGE]... [--limit STAGE=SECONDS]... [--out DIR]
                                            [--rounds 5]
     python -m tests.measure.gpu_check WORK --rehearse
@@ -76,16 +76,15 @@ TAGS = (*(f"manylinux_2_{n}_x86_64" for n in range(35, 16, -1)), "manylinux2014_
 CONTAINER = struct.pack("<IHH", 0xBA55ED50, 1, 16)
 """Head of a container of machine code in a CUDA library: magic number, version, length of the head."""
 PTX, ELF = 1, 2
+LOT_BYTES = 28 << 20
 
 
 def pack(arguments: Sequence[str]) -> int:
-    """Write wheels and graphs into DIR/1, DIR/2, …, each of at most --lot MB."""
+    """Write wheels and graphs into DIR/1, DIR/2, …, each of at most LOT_BYTES."""
     parser = argparse.ArgumentParser(prog="gpu-check pack")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="further packages")
     parser.add_argument("--capability", type=int, metavar="90", help="keep machine code for this card alone")
     parser.add_argument("--python", default="3.12", help="of the other machine (%(default)s)")
-    parser.add_argument("--lot", type=int, default=28, metavar="MB", help="(%(default)s)")
     options = parser.parse_args(arguments)
     shutil.rmtree(options.folder, ignore_errors=True)
     pins = [f"--constraint={ROOT}/scripts/requirements/{lock}.txt" for lock in ("ort-cuda", "upstream")]
@@ -93,11 +92,11 @@ def pack(arguments: Sequence[str]) -> int:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        subprocess.run([*command, *pins, *target, "--dest", name, *NAMES, *options.names], check=True)
+        subprocess.run([*command, *pins, *target, "--dest", name, *NAMES], check=True)
         for wheel in folder.glob("onnxruntime_gpu-*") if options.capability else ():
             slim_wheel(wheel, options.capability)
         weightless.write(folder, "F5TTS_v1_Base", "fp16")
-        lots(list(folder.iterdir()), options.folder, options.lot << 20)
+        lots(list(folder.iterdir()), options.folder, LOT_BYTES)
     for lot in sorted(options.folder.iterdir()):
         print(f"{lot}: {sum(path.stat().st_size for path in lot.iterdir()) / 1e6:.1f} MB")
     return 0

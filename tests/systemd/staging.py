@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.harness.patience import PATIENCE_S
+from tests.harness.daemons import ROOT, finished
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = ROOT / "systemd"
 SYSTEM_UNITS = Path("/usr/lib/systemd/system")
 PROGRAMS = (
@@ -100,16 +99,13 @@ class Staged:
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         # From / : a name would be taken for a file of that name in the current folder.
-        return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=PATIENCE_S)
+        return finished(*command, cwd=Path("/"))
 
 
 @functools.cache
 def systemd() -> int:
     """Version of the systemd that is installed here."""
-    ran = subprocess.run(
-        ["systemctl", "--version"], capture_output=True, text=True, timeout=PATIENCE_S, check=True
-    )
-    return int(ran.stdout.split()[1])
+    return int(finished("systemctl", "--version").stdout.split()[1])
 
 
 def stand_in_programs(root: Path, names: Iterable[str]) -> None:
@@ -141,7 +137,5 @@ def stage(folder: Path) -> Staged:
         elif path.name.endswith(".service.d"):
             shutil.copytree(path, ours / path.name)
     names = [*(f"{name}.service" for name in NVIDIA), *ENABLED]
-    subprocess.run(
-        ["systemctl", f"--root={folder}", "--quiet", "enable", *names], check=True, timeout=PATIENCE_S
-    )
+    assert not finished("systemctl", f"--root={folder}", "--quiet", "enable", *names).returncode
     return staged

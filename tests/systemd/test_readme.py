@@ -10,17 +10,16 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from appliance.engine.cases import FEMALE
 from tests.debian.made import UNPACKED_PYTHON, needs_dpkg, package, run
 from tests.fakes.jetson.board import Jetson
-from tests.harness.daemons import Running, Shared, reference_wav
-from tests.harness.patience import PATIENCE_S
+from tests.harness.daemons import Running, Shared, finished, reference_wav
 from tests.systemd.page import IN_THE_CHROOT, INSTALL, in_blocks, in_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,23 +82,14 @@ class Place:
         assert ran.returncode == 0, ran.stderr
         self.daemon.add_voice(FEMALE)
 
-    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+    def run(self, command: str) -> CompletedProcess[str]:
         """Run a line in a shell, with the address of the running daemon."""
         if command.startswith(("appliance voices", "appliance say")):
             command += f" --address {self.daemon.address}"
         if command.startswith("sudo appliance check"):
             command = command.replace(CONFIG, str(self.daemon.folder / "config.yaml"))
         path = f"{self.shims}:{self.jetson.bin}:{os.environ['PATH']}"
-        environment = {**os.environ, **self.jetson.environment, "PATH": path}
-        return subprocess.run(
-            ["sh", "-c", command],
-            cwd=self.home,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+        return finished("sh", "-c", command, cwd=self.home, **self.jetson.environment, PATH=path)
 
     def must_run(self, command: str) -> str:
         """Run a line of the page and return its output."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,8 +16,8 @@ from appliance.serve import daemon
 from appliance.serve.notify import Notifier
 from appliance.serve.supervision import SILENCE_S, Supervision
 from scripts.debian.package import COMMANDS, OPTIONAL
-from tests.harness.patience import PATIENCE_S
-from tests.systemd.staging import ENABLED, ROOT, SOURCE, Staged, stage, unit_names, values
+from tests.harness.daemons import finished
+from tests.systemd.staging import ENABLED, SOURCE, Staged, stage, unit_names, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -101,8 +99,7 @@ def test_a_circle_in_the_boot_order_is_found(staged: Staged, name: str, before: 
 
 
 def exposure(unit: Path) -> tuple[int, float]:
-    command = ["systemd-analyze", "security", "--offline=true", "--threshold=35", str(unit)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    ran = finished("systemd-analyze", "security", "--offline=true", "--threshold=35", unit)
     found = re.search(r"Overall exposure level for \S+: ([\d.]+)", ran.stdout)
     assert found, ran.stdout + ran.stderr
     return ran.returncode, float(found[1])
@@ -123,9 +120,7 @@ def test_what_serves_is_exposed_to_little(staged: Staged, name: str) -> None:
 @needs_systemd
 def test_the_night_is_a_time_that_systemd_knows() -> None:
     (when,) = values((SOURCE / "f5-guard.timer").read_text(), "OnCalendar")
-    ran = subprocess.run(
-        ["systemd-analyze", "calendar", when], capture_output=True, text=True, timeout=PATIENCE_S
-    )
+    ran = finished("systemd-analyze", "calendar", when)
     assert ran.returncode == 0 and "03:30:00" in ran.stdout
 
 
@@ -159,11 +154,10 @@ def test_systemds_own_watchdog_is_on(tmp_path: Path) -> None:
     of_l4t = tmp_path / "etc/systemd/system.conf.d/watchdog.conf"
     of_l4t.parent.mkdir(parents=True)
     of_l4t.write_text("[Manager]\nRuntimeWatchdogSec=60s\n")
-    command = ["systemd-analyze", "cat-config", f"--root={tmp_path}", "systemd/system.conf"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    ran = finished("systemd-analyze", "cat-config", f"--root={tmp_path}", "systemd/system.conf")
     assert values(ran.stdout, "RuntimeWatchdogSec") == ["60s", "120s"], f"the last one counts: {ran.stderr}"
     spans = [*values(ran.stdout, "RuntimeWatchdogSec"), *values(ran.stdout, "RebootWatchdogSec")]
-    assert subprocess.run(["systemd-analyze", "timespan", *spans], capture_output=True).returncode == 0
+    assert finished("systemd-analyze", "timespan", *spans).returncode == 0
 
 
 def test_a_drain_ends_before_systemd_ends_it() -> None:
@@ -252,20 +246,3 @@ def test_what_the_units_run_is_in_the_package() -> None:
                 continue
             name = program.removeprefix("/usr/bin/")
             assert name == "python3" or name.removeprefix("f5-") in COMMANDS, f"{path}: {program}"
-
-
-def test_the_daemon_starts_by_the_units_own_command(tmp_path: Path) -> None:
-    """As far as its configuration, which is not there."""
-    (command,) = values(DAEMON, "ExecStart")
-    _, *arguments = command.replace("/usr/bin/appliance", "-m appliance").split()
-    config = tmp_path / "appliance.yaml"
-    arguments[arguments.index("/etc/f5-appliance/appliance.yaml")] = str(config)
-    # Where the package is not installed, only -I keeps it from being found in the checkout.
-    isolated = [sys.executable, "-I", "-c", "import appliance"]
-    if subprocess.run(isolated, cwd=tmp_path, capture_output=True).returncode:
-        arguments.remove("-I")
-    ran = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S
-    )
-    assert ran.returncode == Exit.CONFIG, ran.stderr
-    assert f"{config}: no such file" in ran.stderr

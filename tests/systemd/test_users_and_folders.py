@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.harness.patience import PATIENCE_S
+from tests.harness.daemons import finished
 from tests.systemd.staging import SOURCE
 
 pytestmark = [
@@ -47,8 +46,7 @@ def make(root: Path) -> None:
         ("systemd-sysusers", "sysusers", ()),
         ("systemd-tmpfiles", "tmpfiles", ("--create",)),
     ):
-        command = [program, f"--root={root}", *arguments, str(SOURCE / f"f5-appliance.{kind}.conf")]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+        ran = finished(program, f"--root={root}", *arguments, SOURCE / f"f5-appliance.{kind}.conf")
         assert ran.returncode == 0, ran.stderr
 
 

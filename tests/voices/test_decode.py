@@ -63,26 +63,23 @@ def test_lossy_files_sound_the_same(format, subtype, rate_hz):
     assert np.sqrt(np.mean(middle**2)) == pytest.approx(0.3 / np.sqrt(2), rel=0.03)
 
 
-@pytest.mark.parametrize(
-    ("audio", "message"),
-    [
-        (b"", "is empty"),
-        (b"these are not sounds" * 99, "is not audio that can be read .it begins with b'these ar'"),
-        (b"RIFF\x00\x00\x00\x00WAVE", "audio: "),
-        (b"\x89PNG\r\n\x1a\n" + bytes(500), "is not audio that can be read"),
-        (b"ID3\x04\x00\x00\x00\x00\x00\x02..", "is not audio that can be read"),
-        (b"\xff\xfb", "is not audio that can be read"),
-        (to_file(burst(0.0)), "holds no samples"),
-        (to_file(burst(0.5), format="AIFF"), "is not audio that can be read .it begins with b'FORM"),
-        (to_file(burst(0.5), 4_000), "has 4000 samples a second, allowed are 8000 to 192000"),
-        (to_file(burst(0.5, channels=3)), "has 3 channels, at most 2"),
-        (to_file(burst(61.0, rate_hz=8_000), 8_000), "lasts 61 s, at most 60 s"),
-        *(  # codecs that cannot be read twice
-            (to_file(burst(1.0, rate_hz=8_000), 8_000, "WAV", codec), f"samples of kind {codec}: save it as")
-            for codec in ("GSM610", "G721_32", "NMS_ADPCM_16", "NMS_ADPCM_24", "NMS_ADPCM_32")
-        ),
-    ],
-)
+@pytest.mark.parametrize(("audio", "message"), [
+    (b"", "is empty"),
+    (b"these are not sounds" * 99, "is not audio that can be read .it begins with b'these ar'"),
+    (b"RIFF\x00\x00\x00\x00WAVE", "audio: "),
+    (b"\x89PNG\r\n\x1a\n" + bytes(500), "is not audio that can be read"),
+    (b"ID3\x04\x00\x00\x00\x00\x00\x02..", "is not audio that can be read"),
+    (b"\xff\xfb", "is not audio that can be read"),
+    (to_file(burst(0.0)), "holds no samples"),
+    (to_file(burst(0.5), format="AIFF"), "is not audio that can be read .it begins with b'FORM"),
+    (to_file(burst(0.5), 4_000), "has 4000 samples a second, allowed are 8000 to 192000"),
+    (to_file(burst(0.5, channels=3)), "has 3 channels, at most 2"),
+    (to_file(burst(61.0, rate_hz=8_000), 8_000), "lasts 61 s, at most 60 s"),
+    *(  # codecs that cannot be read twice
+        (to_file(burst(1.0, rate_hz=8_000), 8_000, "WAV", codec), f"samples of kind {codec}: save it as")
+        for codec in ("GSM610", "G721_32", "NMS_ADPCM_16", "NMS_ADPCM_24", "NMS_ADPCM_32")
+    ),
+])  # fmt: skip
 def test_refusals_name_the_reason(audio, message):
     with pytest.raises(InvalidReference, match=message) as caught:
         decode(audio)
@@ -229,15 +226,12 @@ def test_high_rates_are_allowed_less_time(rate_hz, channels, allowed_s):
         decode(silence_of(allowed_s + 1))
 
 
-@pytest.mark.parametrize(
-    ("format", "subtype", "rate_hz", "channels", "seconds"),
-    [
-        ("FLAC", "PCM_24", 48_000, 2, 60),
-        ("FLAC", "PCM_24", 192_000, 1, 30),
-        ("WAV", "FLOAT", 48_000, 2, 30),
-        ("OGG", "VORBIS", 48_000, 2, 60),
-    ],
-)
+@pytest.mark.parametrize(("format", "subtype", "rate_hz", "channels", "seconds"), [
+    ("FLAC", "PCM_24", 48_000, 2, 60),
+    ("FLAC", "PCM_24", 192_000, 1, 30),
+    ("WAV", "FLOAT", 48_000, 2, 30),
+    ("OGG", "VORBIS", 48_000, 2, 60),
+])  # fmt: skip
 def test_the_largest_upload_is_bounded_in_memory(format, subtype, rate_hz, channels, seconds):
     audio = to_file(burst(seconds, 0.1, rate_hz, channels), rate_hz, format, subtype)
     tracemalloc.start()

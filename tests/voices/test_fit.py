@@ -87,19 +87,16 @@ def test_a_transcript_has_the_syllables_that_are_heard(tmp_path: Path, language:
     assert told(tmp_path, read(syllables, seconds), f"{transcript} {transcript}") == [MANY]
 
 
-@pytest.mark.parametrize(
-    ("transcript", "marked"),
-    [
-        ("Hello everyone, welcome back to the stream", True),
-        ("it's a well-known 3.5 of twitch.tv for you all", False),
-        ("大家好欢迎回到直播间看我玩", False),
-        ("大家好欢迎回到直播间看我玩。", True),
-        ("सबको नमस्ते फिर से मिलकर अच्छा लगा", False),
-        ("सबको नमस्ते फिर से मिलकर अच्छा लगा।", True),
-        ("مرحبا بالجميع، يسعدني أن أراكم", True),
-        ("สวัสดีทุกคน ยินดีต้อนรับกลับมา", True),  # Thai has spaces instead
-    ],
-)
+@pytest.mark.parametrize(("transcript", "marked"), [
+    ("Hello everyone, welcome back to the stream", True),
+    ("it's a well-known 3.5 of twitch.tv for you all", False),
+    ("大家好欢迎回到直播间看我玩", False),
+    ("大家好欢迎回到直播间看我玩。", True),
+    ("सबको नमस्ते फिर से मिलकर अच्छा लगा", False),
+    ("सबको नमस्ते फिर से मिलकर अच्छा लगा।", True),
+    ("مرحبا بالجميع، يسعدني أن أراكم", True),
+    ("สวัสดีทุกคน ยินดีต้อนรับกลับมา", True),  # Thai has spaces instead
+])  # fmt: skip
 def test_speech_without_punctuation(tmp_path: Path, transcript: str, marked: bool) -> None:
     assert (UNMARKED in told(tmp_path, read(12, 2.8), transcript)) == (not marked)
     assert UNMARKED not in told(tmp_path, read(12, 2.3), transcript)

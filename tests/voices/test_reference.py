@@ -159,32 +159,26 @@ def test_resampling_keeps_a_tone_and_counts_as_torchaudio(rate_hz):
     assert resample(tone, rate_hz, rate_hz) is tone
 
 
-@pytest.mark.parametrize(
-    ("given", "want"),
-    [
-        ("Hello", "Hello. "),
-        ("Hello.", "Hello. "),
-        ("Hello. ", "Hello. "),
-        ("Hello!", "Hello!. "),
-        ("Hello ", "Hello . "),
-        ("你好", "你好. "),
-        ("你好。", "你好。"),
-    ],
-)
+@pytest.mark.parametrize(("given", "want"), [
+    ("Hello", "Hello. "),
+    ("Hello.", "Hello. "),
+    ("Hello. ", "Hello. "),
+    ("Hello!", "Hello!. "),
+    ("Hello ", "Hello . "),
+    ("你好", "你好. "),
+    ("你好。", "你好。"),
+])  # fmt: skip
 def test_transcripts_are_completed(given, want):
     assert complete_transcript(given) == want
 
 
-@pytest.mark.parametrize(
-    "wave",
-    [
-        silence(3.0),
-        silence(0.3),
-        burst(3.0, 1e-4),
-        burst(3.0, 10 ** (-43 / 20)),
-        np.concatenate([silence(2.0), burst(0.05), silence(2.0)]),
-    ],
-)
+@pytest.mark.parametrize("wave", [
+    silence(3.0),
+    silence(0.3),
+    burst(3.0, 1e-4),
+    burst(3.0, 10 ** (-43 / 20)),
+    np.concatenate([silence(2.0), burst(0.05), silence(2.0)]),
+])  # fmt: skip
 def test_silence_is_refused(wave):
     with pytest.raises(InvalidReference, match="audio: is silent"):
         prepare(to_file(wave), SPEC, 0.1)

@@ -197,18 +197,15 @@ def stopping() -> None:
 
 
 @pytest.mark.parametrize("at", PLACES, ids=str)
-@pytest.mark.parametrize(
-    ("audio", "transcript", "field"),
-    [
-        (b"", "Hello.", "audio"),
-        (b"x" * 2_000_000, "Hello.", "audio"),
-        (b"not audio at all", "Hello.", "audio"),
-        (wav(level=0.0), "Hello.", "audio"),
-        (wav(), "", "transcript"),
-        *((wav(), text, "transcript") for text in (" \n", "\u200b", "\u2060\ufeff \u00ad", "\ufe0f")),
-        (wav(), "a" * 1_001, "transcript"),
-    ],
-)
+@pytest.mark.parametrize(("audio", "transcript", "field"), [
+    (b"", "Hello.", "audio"),
+    (b"x" * 2_000_000, "Hello.", "audio"),
+    (b"not audio at all", "Hello.", "audio"),
+    (wav(level=0.0), "Hello.", "audio"),
+    (wav(), "", "transcript"),
+    *((wav(), text, "transcript") for text in (" \n", "\u200b", "\u2060\ufeff \u00ad", "\ufe0f")),
+    (wav(), "a" * 1_001, "transcript"),
+])  # fmt: skip
 def test_what_is_bad_or_stopped_or_only_validated_leaves_nothing(
     place: Folders, store: VoiceStore, at: Place, audio: bytes, transcript: str, field: str
 ) -> None:

@@ -9,12 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.errors import (
-    InvalidRequest,
-    StorageError,
-    VoiceDamaged,
-    VoiceNotFound,
-)
+from appliance.errors import InvalidRequest, StorageError, VoiceDamaged, VoiceNotFound
 from appliance.rpc.voices import voice_message
 from appliance.voices.records import Place
 from appliance.voices.store import MOST_STYLES, VoiceStore

@@ -38,7 +38,6 @@ from tests.measure.quality.mouth import Mouth, read_sound, references_in
 from tests.measure.quality.scoring import Judges, Panel, Reply, Scores, pooled, score
 
 RECORD = Path("tests/records/demo-voice.json")
-REQUESTS = {"unary": Segmentation.UPSTREAM, "streamed": Segmentation.LOW_LATENCY}
 VOICES = Path("appliance/demo/voices")
 GENERAL = "general"
 SETS = {
@@ -71,7 +70,7 @@ class Model:
     name: str
     precision: str
     how: str
-    """Steps, request and sampling where they are not the daemon's own."""
+    """The sampling, if it is not the daemon's own."""
     fingerprint: str
     """Of the bundle's files: another model is another row."""
     say: Say
@@ -210,19 +209,14 @@ def texts_of(name: str, voices: Iterable[str], limit: int | None = None) -> list
     return [Line(one, voice, n, tuple(more)) for n, (one, *more) in enumerate(written) for voice in names]
 
 
-def bundled(
-    mouth: Mouth, name: str, nfe: int | None = None, request: str = "unary", sampling: Sampling | None = None
-) -> Model:
-    """A bundle, in the daemon's own steps and sampling where none are given."""
-    how = (f"{nfe} steps" if nfe else "", sampling or "", request if request != "unary" else "")
+def bundled(mouth: Mouth, name: str, sampling: Sampling | None = None) -> Model:
+    """A bundle in the daemon's own steps, and in its own sampling unless another is named."""
 
     def say(line: Line, seed: int) -> tuple[Sound, int]:
-        samples = mouth.speak(
-            *(line.text, line.voice), nfe=nfe, seed=seed, segmentation=REQUESTS[request], sampling=sampling
-        )
-        return samples, mouth.rate_hz
+        whole = {"segmentation": Segmentation.UPSTREAM, "sampling": sampling}
+        return mouth.speak(line.text, line.voice, seed=seed, **whole), mouth.rate_hz
 
-    return Model(name, _precision(mouth), ", ".join(filter(None, how)), fingerprint(mouth), say)
+    return Model(name, _precision(mouth), sampling or "", fingerprint(mouth), say)
 
 
 def _precision(mouth: Mouth) -> str:
@@ -260,7 +254,7 @@ def _rows(options: argparse.Namespace, judges: Judges) -> Iterator[Row]:
         with tempfile.TemporaryDirectory() as work:
             speak = functools.partial(Mouth, folder, references, Path(work))
             with speak(threads=options.threads, variant=options.variant) as mouth:
-                model = bundled(mouth, name, options.nfe, options.request, options.sampling)
+                model = bundled(mouth, name, options.sampling)
                 for texts, lines in sets.items():
                     yield from (evaluation.row(model, texts, lines, voice) for voice in references)
 
@@ -279,8 +273,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--draws", type=int, default=1, help="times that a set is spoken (%(default)s)")
     parser.add_argument("--limit", type=int, help="first texts of each set alone")
-    parser.add_argument("--nfe", type=int, help="steps; else the daemon's")
-    parser.add_argument("--request", choices=tuple(REQUESTS), default="unary", help="(%(default)s)")
     parser.add_argument("--sampling", choices=get_args(Sampling), help="else the bundle's")
     parser.add_argument("--variant", help="of the graphs; else that of the daemon on a CPU")
     parser.add_argument("--voices", type=Path, default=VOICES, help="NAME.wav and NAME.txt (%(default)s)")

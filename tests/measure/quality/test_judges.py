@@ -39,18 +39,15 @@ SAID = {
         "Six spoons of fresh snow peas, five thick slabs of blue cheese, and maybe a snack for her brother "
         "Bob.",
     ),
-    "nature": (
-        "f5_tts",
-        "infer/examples/basic/basic_ref_en.wav",
-        "Some call me nature, others call me mother nature.",
-    ),
+    "nature": ("f5_tts", "infer/examples/basic/basic_ref_en.wav",
+        "Some call me nature, others call me mother nature."),
     "dickens": (
         "moonshine_voice",
         "assets/two_cities.wav",
         "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of "
         "foolishness, it was the epoch of belief",
     ),
-}
+}  # fmt: skip
 """Recording → the package and file it is in, and its words."""
 DICKENS_S = 10.4
 """Where those words end in a longer recording."""
@@ -134,19 +131,16 @@ def test_nothing_at_all_is_all_wrong_and_all_silent(panel: Panel) -> None:
     assert panel.silence(*nothing.sound) == Silence(1.0, 0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("I've got 42 of them!", "i've got forty-two of them"),
-        ("Twenty-five, thirty.", "25 30"),
-        ("What's your favourite colour tonight?", "what's your favorite color to-night"),
-        ("It was 1984.", "it was nineteen eighty-four"),
-        ("One hundred and fifteen of 100 percent", "115 of one hundred per cent"),
-        ("Ten thirty, fifty cents", "10:30 50 cents"),
-        ("Mister Fox, OK?", "Mr. Fox okay"),
-        ("the 3rd of 7", "The third of seven."),
-    ],
-)
+@pytest.mark.parametrize(("one", "other"), [
+    ("I've got 42 of them!", "i've got forty-two of them"),
+    ("Twenty-five, thirty.", "25 30"),
+    ("What's your favourite colour tonight?", "what's your favorite color to-night"),
+    ("It was 1984.", "it was nineteen eighty-four"),
+    ("One hundred and fifteen of 100 percent", "115 of one hundred per cent"),
+    ("Ten thirty, fifty cents", "10:30 50 cents"),
+    ("Mister Fox, OK?", "Mr. Fox okay"),
+    ("the 3rd of 7", "The third of seven."),
+])  # fmt: skip
 def test_what_sounds_alike_is_alike(one: str, other: str) -> None:
     assert plain(one) == plain(other)
 
