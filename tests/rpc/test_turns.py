@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from appliance.rpc.turns import AT_ONCE, BURST_S, LOOP_SHARE, SLICE, Share, Turns, Work
+from appliance.rpc.turns import AHEAD_S, AT_ONCE, BURST_S, LOOP_SHARE, PACE, SLICE, Share, Turns, Work
 
 SHORT, LONG = AT_ONCE, SLICE
 
@@ -24,7 +24,7 @@ class Desk:
     def work(self, name: str, slices: Sequence[int], took_s: float) -> Work[str]:
         for characters in slices:
             yield characters
-            self.now += took_s
+            self.now += took_s or characters // LONG * characters / PACE
             self.done.append(name)
             if threading.get_ident() == self._loop:
                 self.at_once.append(name)
@@ -79,6 +79,17 @@ async def test_a_caller_gets_its_share_of_the_event_loop_and_the_rest_waits() ->
     assert allowed_s - took_s <= len(desk.at_once) * took_s <= allowed_s + took_s
     await desk.take("stranger", Share(), SHORT, took_s=took_s)
     assert desk.at_once[-1] == "stranger"
+
+
+async def test_a_caller_far_ahead_of_its_pace_waits_and_no_other_does() -> None:
+    desk, flood = Desk(), Share()
+    at_first = int(AHEAD_S * PACE / LONG) + 1
+    flooding = [desk.take(f"{number}", flood, LONG, took_s=1e-6) for number in range(2 * at_first)]
+    await asyncio.gather(*flooding[:at_first])
+    assert await desk.take("stranger", Share(), LONG, took_s=1e-6) == "stranger"
+    assert desk.done[at_first:] == ["stranger"]
+    desk.now += 2 * AHEAD_S
+    await asyncio.gather(*flooding)
 
 
 @pytest.mark.parametrize("characters", [SHORT, LONG])
