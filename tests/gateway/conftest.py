@@ -44,10 +44,7 @@ class Answer:
 
 
 def request(
-    path: str | bytes,
-    sent: Any = b"",
-    method: str = "POST",
-    headers: Sequence[tuple[str, bytes]] = (),
+    path: str | bytes, sent: Any = b"", method: str = "POST", headers: Sequence[tuple[str, bytes]] = ()
 ) -> bytes:
     """Bytes of a request; `sent` is the body, as bytes or as what becomes JSON."""
     target = path if isinstance(path, bytes) else path.encode()

@@ -23,13 +23,7 @@ from appliance.encodings import Encoding
 from appliance.gateway import stream_input
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.limits import LimitedSocket
-from appliance.gateway.stream_input import (
-    AT_ONCE_S,
-    MAX_CONTEXTS,
-    TURN_END_S,
-    ClientClock,
-    Context,
-)
+from appliance.gateway.stream_input import AT_ONCE_S, MAX_CONTEXTS, TURN_END_S, ClientClock, Context
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
 from tests.gateway.sockets import Refused, Socket, connected
@@ -396,10 +390,7 @@ def test_pages_of_its_own_and_of_named_origins_may_write(gateway: Gateway) -> No
 
 
 def test_a_websocket_takes_a_place_and_speaks_to_its_end_when_the_gateway_stops(gateway: Gateway) -> None:
-    with (
-        gateway_of(gateway.daemon, max_requests=1) as other,
-        writing(other, many=True) as socket,
-    ):
+    with gateway_of(gateway.daemon, max_requests=1) as other, writing(other, many=True) as socket:
         assert other.ask("/v1/models").status == 429
         socket.send({"text": "This is said to its end, whatever comes. And this.", "context_id": "a"})
         assert next(socket)["alignment"]

@@ -156,10 +156,7 @@ def test_who_asks_and_says_no_more_is_answered_and_not_spoken_to(wyoming: Wyomin
 
 def test_one_connection_more_is_closed_and_one_that_says_nothing(wyoming: Wyoming) -> None:
     ping = event("ping", text="x")
-    with (
-        wyoming_of(wyoming.daemon, max_connections=1, idle_s=0.5) as other,
-        other.connected(ping) as first,
-    ):
+    with wyoming_of(wyoming.daemon, max_connections=1, idle_s=0.5) as other, other.connected(ping) as first:
         assert received(first)
         with other.connected() as second:
             assert read(second) == read(first) == b""

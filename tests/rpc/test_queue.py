@@ -21,17 +21,7 @@ from appliance.scheduler.workload import Kept
 from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.engine import raising
 from tests.harness.patience import PATIENCE_S
-from tests.rpc.conftest import (
-    Box,
-    Follower,
-    connection,
-    details_of,
-    read,
-    refused,
-    request,
-    sentences,
-    start,
-)
+from tests.rpc.conftest import Box, Follower, connection, details_of, read, refused, request, sentences, start
 from tests.rpc.test_scheduling import large_buffer, lazy
 from tests.rpc.test_synthesizer import Stub
 

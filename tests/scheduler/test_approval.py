@@ -10,15 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.errors import (
-    DeadlineMissed,
-    Merged,
-    Overloaded,
-    QueueFull,
-    Rejected,
-    Superseded,
-    Unavailable,
-)
+from appliance.errors import DeadlineMissed, Merged, Overloaded, QueueFull, Rejected, Superseded, Unavailable
 from appliance.request import Priority, RequestCounts
 from appliance.scheduler.job import Job, State
 from appliance.scheduler.queue import MAX_PAUSED
@@ -63,11 +55,7 @@ def test_lines_are_played_in_the_order_in_which_they_are_approved(bench: Bench) 
     bench.now += 0.5 * lines["c"].audio_s
     assert approve(bench, "a") == [("a", State.WAITING)]
     # What is held holds nobody back.
-    assert list(seen(bench).items()) == [
-        ("b", State.HELD),
-        ("c", State.SOUNDING),
-        ("a", State.WAITING),
-    ]
+    assert list(seen(bench).items()) == [("b", State.HELD), ("c", State.SOUNDING), ("a", State.WAITING)]
     bench.now += 0.6 * lines["c"].audio_s
     assert seen(bench) == {"b": State.HELD, "a": State.SOUNDING}
     assert approve(bench, "a", "nobody") == []

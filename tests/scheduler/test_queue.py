@@ -6,15 +6,7 @@ import math
 
 import pytest
 
-from appliance.errors import (
-    ApplianceError,
-    Cancelled,
-    Cleared,
-    DeadlineMissed,
-    Merged,
-    QueueFull,
-    Skipped,
-)
+from appliance.errors import ApplianceError, Cancelled, Cleared, DeadlineMissed, Merged, QueueFull, Skipped
 from appliance.request import Playout, Priority, SegmentAudio
 from appliance.scheduler.job import Job, State
 from appliance.scheduler.queue import MAX_PAUSED
