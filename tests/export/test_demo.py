@@ -27,8 +27,10 @@ from tests.harness.small import ARCHS, MELS
 pytestmark = pytest.mark.torch
 
 SHIPPED = contract.read(DEMO / "bundle")
-WRITTEN_OTHERWISE = {"condition.onnx", "condition_float32.onnx", "modulation.onnx", "modulation.onnx.data"}
-"""Files of the same weights whose graphs are written in another form since commit 8366fac6."""
+WRITTEN_OTHERWISE = {"condition.onnx", "condition_float32.onnx", "modulation.onnx"}
+"""Graphs that are written in another form since commit 8366fac6."""
+ROUNDED = "modulation.onnx.data"
+"""File of weights with a table whose last digit is the processor's."""
 
 
 def test_the_family_is_what_the_bundle_says() -> None:
@@ -98,9 +100,8 @@ def test_the_manuals_commands_make_the_shipped_bundle_again(tmp_path: Path) -> N
     )
     assert made.text.durations == SHIPPED.manifest.text.durations
     assert made.files.keys() == SHIPPED.manifest.files.keys()
-    assert {
-        name for name in made.files if content(again / name) != content(SHIPPED.folder / name)
-    } == WRITTEN_OTHERWISE
+    other = {name for name in made.files if content(again / name) != content(SHIPPED.folder / name)}
+    assert other - {ROUNDED} == WRITTEN_OTHERWISE
     # The differing files hold the same weights.
     assert main(["rebuild", str(again), "--out", str(tmp_path / "back")]) == 0
     for path in ("model.safetensors", "vocab.txt", "vocos/pytorch_model.bin"):
