@@ -82,7 +82,7 @@ def test_the_newest_of_everything_speaks(folder: Path) -> None:
 
 @pytest.mark.torch
 def test_the_newest_of_everything_exports(folder: Path) -> None:
-    """The gate measures it against torch; its manifest is the committed one; the locked, older runtime speaks it."""
+    """The gate measures it against torch; the locked, older runtime speaks it."""
     bundle = folder / "bundle"
     ran(installed(folder, "[export]"), "-m", "tests.tiny.generate", bundle, cwd=ROOT)
     made, committed = contract.read(bundle).manifest, contract.read(BUNDLE).manifest
