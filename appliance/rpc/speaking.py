@@ -24,7 +24,7 @@ from appliance.rpc.context import Context, current_task, remaining_s, send_metad
 from appliance.rpc.replies import timings_message, word_messages
 from appliance.rpc.requests import LOOKUP, terms_of
 from appliance.rpc.speech import Speech
-from appliance.rpc.turns import Turns, in_a_slice
+from appliance.rpc.turns import AT_ONCE, Turns, in_a_slice
 from appliance.scheduler.job import Job, Result
 from appliance.text.languages import base_code
 from appliance.text.pieces.arriving import TextSplitter
@@ -215,7 +215,8 @@ class Speaking:
     async def cut(self, splitter: TextSplitter) -> str | None:
         """Next piece of a text that is still being written, as `TextSplitter.cut`."""
         await asyncio.sleep(0)  # a message may have many pieces
-        return await self._in_turn(splitter.waiting, splitter.cut)
+        # A cut reads what it needs for one piece, however much waits.
+        return await self._in_turn(min(splitter.waiting, AT_ONCE), splitter.cut)
 
     async def _in_turn(self, characters: int, act: Callable[[], T]) -> T:
         """Result of what the current call's caller asks for, which works on so many characters."""
