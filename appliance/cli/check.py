@@ -300,7 +300,7 @@ def _precision(inspection: Inspection) -> Finding:
     from appliance.engine.engine import Synthesizer
     from appliance.engine.ort import check_integers
     from appliance.engine.tensorrt import gate
-    from appliance.plan import Planner
+    from appliance.speech.plan import Planner
     from appliance.text.tokens.tokenizers import maker
     from appliance.voices.store import open_store
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from appliance.audio.phrases import Phrases
 from appliance.contract.bundle import Manifest
-from appliance.plan import Planner
 from appliance.request import PassedOver, Timings
 from appliance.rpc.requests import RequestDefaults
 from appliance.scheduler import Scheduler
 from appliance.scheduler.workload import Clock
+from appliance.speech.plan import Planner
 
 
 @dataclass(frozen=True)

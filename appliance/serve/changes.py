@@ -26,11 +26,11 @@ from appliance.errors import (
     PhonesMissing,
     Unavailable,
 )
-from appliance.plan import Planner
 from appliance.request import Reference
-from appliance.resident import bundles_beside, key_of
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.speech import Speech
+from appliance.speech.plan import Planner
+from appliance.speech.resident import bundles_beside, key_of
 from appliance.text.languages import UnknownLanguage, base_code
 from appliance.text.polyglot import LanguageTable
 from appliance.text.sayable import FrontEnd

@@ -59,7 +59,6 @@ from appliance.errors import (
     StorageError,
     cannot_listen,
 )
-from appliance.resident import bundle_of
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import AdminService
 from appliance.rpc.callers import Callers
@@ -83,6 +82,7 @@ from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
 from appliance.serve.supervision import Supervision
+from appliance.speech.resident import bundle_of
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import open_store
 

@@ -22,8 +22,8 @@ from appliance.engine.cases import FEMALE, samples
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.fields import to_plain
-from appliance.plan import Planner
 from appliance.request import Reference, Request, Segmentation
+from appliance.speech.plan import Planner
 from appliance.voices.reference import prepare
 from tests.engine.conftest import TINY
 from tests.engine.lanes import relative, spoken

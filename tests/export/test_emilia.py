@@ -16,8 +16,8 @@ from appliance.client import CallFailed, Client
 from appliance.contract.bundle import Bundle
 from appliance.contract.tokens import Tokenizer
 from appliance.errors import BundleError, PhonesMissing
-from appliance.plan import Planner
 from appliance.request import Features, Reference, Request, Segmentation
+from appliance.speech.plan import Planner
 from appliance.text.tokens.emilia import espeak, phones
 from appliance.text.tokens.tokenizers import maker
 from export import assemble, evidence

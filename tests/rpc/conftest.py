@@ -21,7 +21,6 @@ from appliance.config import USUAL_NFE, AudioConfig, SchedulerConfig, ServerConf
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
 from appliance.contract.mel import MelSpec
-from appliance.plan import Planner
 from appliance.request import Reference, Request, Segment, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
@@ -39,6 +38,7 @@ from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
 from appliance.serve.held import HeldFile
+from appliance.speech.plan import Planner
 from appliance.text.pieces.split import Budgets
 from appliance.voices.prompts import Prompts
 from appliance.voices.records import Place

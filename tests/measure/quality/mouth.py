@@ -17,8 +17,8 @@ from appliance.contract.bundle import Sampling
 from appliance.engine import engine as synthesizer
 from appliance.engine.flow import LaneState
 from appliance.engine.ort import OrtBackend, cpu_variant
-from appliance.plan import Planner
 from appliance.request import FloatArray, Request, Segment, Segmentation
+from appliance.speech.plan import Planner
 from appliance.text.normalise import clean
 from appliance.text.tokens.tokenizers import maker
 from appliance.voices.records import Place

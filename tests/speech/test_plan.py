@@ -21,8 +21,14 @@ from appliance.contract.bundle import Text
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
-from appliance.plan import LONGEST_PIECE_S, SHORT_TEXT_BYTES, Planner, duration_frames, spoken_transcript
 from appliance.request import Direction, Features, Pause, Reference, Request, Segment, Segmentation, Switch
+from appliance.speech.plan import (
+    LONGEST_PIECE_S,
+    SHORT_TEXT_BYTES,
+    Planner,
+    duration_frames,
+    spoken_transcript,
+)
 from appliance.text.pieces.pace import exchange
 from appliance.text.tokens.chinese import to_tokens
 from tests.harness.daemons import BUNDLE
