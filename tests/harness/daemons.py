@@ -30,6 +30,7 @@ from appliance.contract.mel import MelSpec
 from appliance.engine.cases import FEMALE
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.voices.index import VoiceIndex
 from appliance.voices.store import VoiceStore
 from tests.harness.patience import PATIENCE_S, until
 from tests.harness.sounds import to_file
@@ -96,7 +97,8 @@ def reference_wav(seconds: float = 3.0, *, level: float = 0.3) -> bytes:
 def store_in(folder: Path, voices: Path | None = None, *, level: float = 0.1, **limits: Any) -> VoiceStore:
     """The voices of a folder, prepared for the tiny bundle."""
     limits = {"memory_entries": 4, "max_reference_bytes": 1 << 20, **limits}
-    return VoiceStore(voices or folder / "voices", folder / "cache", MelSpec("vocos"), level, **limits)
+    index = VoiceIndex(voices or folder / "voices", folder / "cache", MelSpec("vocos"), level, **limits)
+    return VoiceStore(index)
 
 
 def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]) -> Path:
