@@ -17,6 +17,8 @@ FloatArray = NDArray[np.float32]
 
 
 class Segmentation(enum.Enum):
+    """The better comes first."""
+
     UPSTREAM = "upstream"
     """Upstream's `chunk_text`."""
     LOW_LATENCY = "low_latency"

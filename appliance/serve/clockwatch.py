@@ -45,6 +45,11 @@ class ClockWatch:
         if self.status.degraded:
             logger.warning("serving degraded: %s", _describe(self.status))
 
+    @property
+    def degraded(self) -> str:
+        """As `status.degraded`."""
+        return self.status.degraded
+
     def refresh(self) -> ClockStatus:
         """Read the file again and log a change."""
         before, now = self.status, self._read()
