@@ -12,7 +12,7 @@ from typing import Protocol
 
 from appliance.audio import words
 from appliance.audio.marking import mark_of
-from appliance.audio.phrases import Key, Phrase
+from appliance.audio.phrases import Phrase
 from appliance.audio.reply import AudioWorkers, ReplyAudio
 from appliance.audio.words import TimedWord
 from appliance.request import Request, SegmentAudio, Timings
@@ -20,7 +20,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.context import OpenCall
 from appliance.rpc.replies import header_message, trailers
 from appliance.scheduler.job import Job, Result
-from appliance.speech.speech import Ready, Speech
+from appliance.speech.speech import Ready, Speech, Way
 from appliance.speech.wish import Wish
 from appliance.speech.work import Work
 
@@ -65,11 +65,9 @@ class SynthesisCall(OpenCall):
     admitted: bool = False
     """True once it has all below."""
     ready: Ready = field(init=False)
-    request: Request = field(init=False)
+    way: Way = field(init=False)
     """Best way to serve the call; after admission, the way that the scheduler chose."""
 
-    phrase_key: Key | None = None
-    """Set if its audio is to be kept."""
     phrase: list[SegmentAudio] = field(default_factory=list)
     words: list[TimedWord] = field(default_factory=list)
     """Words of the segments so far, if asked for."""
@@ -86,22 +84,20 @@ class SynthesisCall(OpenCall):
         # Once more if the bundle was swapped during the work, or if the request to merge with was begun.
         while (way := (yield from self._try_to_admit())) is None:
             pass
-        self.request = self.ready.ways[way].request
-        self.phrase_key = self.ready.keys[way] if self.ready.keys else None
+        self.way = self.ready.ways[way]
 
     def _try_to_admit(self) -> Work[int | None]:
         """Index of the way that the scheduler chose; None: try again."""
-        yield 1  # the turn of the call has come: what was admitted before is known
+        yield self.wish.size
         job, current = self.job, self.current.speech
         earlier = current.scheduler.queue.mergeable(job.terms)
         job.merged = self.wish.merged(earlier.merged if earlier else 0)
         self.ready = ready = yield from current.ready(self.wish, job.merged)
-        self.request, speech = ready.ways[0].request, ready.speech
+        self.way, speech = ready.ways[0], ready.speech
         if ready.is_empty:
             return 0
         best = self.request
-        job.voice, job.text, job.written = best.voice, best.text, best.written
-        job.kept = ready.phrase.segments if ready.phrase else ()
+        job.voice, job.text, job.written, job.kept = best.voice, best.text, best.written, ready.kept
         planned = [way.segments for way in ready.ways]
         return speech.scheduler.admit(job, planned, earlier, speech.generation, speech.bundle)
 
@@ -117,6 +113,10 @@ class SynthesisCall(OpenCall):
     def speech(self) -> Speech:
         """Speech of the bundle that speaks it."""
         return self.ready.speech
+
+    @property
+    def request(self) -> Request:
+        return self.way.request
 
     @property
     def is_empty(self) -> bool:
@@ -146,7 +146,7 @@ class SynthesisCall(OpenCall):
             result = await self.results.get()
             if not isinstance(result, SegmentAudio):
                 raise result
-            if self.phrase_key is not None:
+            if self.way.key is not None:
                 self.phrase.append(result)
             yield result
             is_last = result.last
@@ -154,13 +154,12 @@ class SynthesisCall(OpenCall):
     def header(self, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
         """Header; in a session, after so much audio."""
         job, request, speech = self.job, self.request, self.speech
-        backend, passed_over = speech.backend
         planned = words.planned(job.segments) if request.word_timings else []
         return header_message(
-            *(request, job.terms, len(job.segments), backend, self.promised_s),
+            *(request, job.terms, len(job.segments), speech.engine.backend, self.promised_s),
             [word.moved(before_s, before_segments) for word in planned],
-            passed_over=passed_over,
-            cached=self.ready.phrase is not None,
+            passed_over=speech.engine.passed_over,
+            cached=bool(self.ready.kept),
         )
 
     async def whole_audio(self) -> bytes:
@@ -210,8 +209,8 @@ class SynthesisCall(OpenCall):
     def finish(self, *, with_trailers: bool = True) -> Timings:
         """Complete the timings, keep the phrase, set the trailers, log and count the request."""
         job, reply = self.job, self.reply
-        if self.phrase_key is not None:
-            self.speech.phrases.keep(self.phrase_key, Phrase.of(self.phrase, self.request.seed))
+        if self.way.key is not None:
+            self.speech.phrases.keep(self.way.key, Phrase.of(self.phrase, self.request.seed))
         timings = replace(
             job.timings,
             first_audio_s=self.first_audio - job.arrived if reply.samples else 0.0,

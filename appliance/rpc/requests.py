@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 import secrets
+from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
-from appliance.audio.encode import check_encoding, check_rate
+from appliance.audio.encode import check_encoding
 from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.options import BY_FIELD, MAX_KEY_CHARACTERS, OptionKind
 from appliance.request import Handling, Playout, Priority, Segmentation, Terms
 from appliance.rpc import appliance_pb2 as pb
-from appliance.speech.wish import Wish, within
-from appliance.text.styles import style_of
+from appliance.speech.wish import NOT_SAID, Choices, Wish, within
 
 ENCODINGS: dict[int, Encoding] = {pb.AudioEncoding.Value(encoding.name): encoding for encoding in Encoding}
 SEGMENTATIONS: dict[int, Segmentation] = {
@@ -51,15 +51,13 @@ def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller:
     language = message.language_code
     if language and not LANGUAGE.fullmatch(language):
         raise InvalidRequest("language_code", f'must be a tag like "de" or "pt-BR", not {language[:64]!r}')
-    # Zero is what an absent field reads as, and no rate is zero.
-    rate_hz = check_rate(audio.sample_rate_hertz, encoding) if audio.sample_rate_hertz else None
     return Wish(
         terms=terms,
         text=message.text,
         voice=message.voice,
         stream=stream,
         encoding=encoding,
-        style=style_of(message.style),
+        style=message.style,
         language=language,
         handling=HANDLINGS[message.text_handling],
         pronunciations=message.pronunciations,
@@ -67,17 +65,24 @@ def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller:
         merge_text=message.merge_text,
         merge_count=message.merge_count or 1,
         merge_count_is_total=message.merge_count_is_total,
-        nfe=message.nfe_steps if message.HasField("nfe_steps") else None,
-        min_nfe=message.min_nfe_steps if message.HasField("min_nfe_steps") else None,
-        seed=message.seed if message.HasField("seed") else None,
-        guidance=message.guidance if message.HasField("guidance") else None,
-        segmentation=SEGMENTATIONS.get(message.segmentation),
-        sample_rate_hz=rate_hz,
+        choices=Choices(
+            nfe=_said(message, "nfe_steps"),
+            guidance=_said(message, "guidance"),
+            seed=_said(message, "seed"),
+            # Zero is what an absent field reads as, and no rate is zero.
+            sample_rate_hz=audio.sample_rate_hertz or NOT_SAID,
+        ),
+        segmentation=SEGMENTATIONS.get(message.segmentation, NOT_SAID),
+        min_nfe=_said(message, "min_nfe_steps"),
         speaking_rate=audio.speaking_rate or 1.0,
         max_spoken_s=message.max_spoken_seconds,
         gain_db=message.gain_db,
         word_timings=message.word_timings,
     )
+
+
+def _said(message: Message, name: str) -> Any:
+    return getattr(message, name) if message.HasField(name) else NOT_SAID
 
 
 def check_options(message: Message, path: str = "") -> None:

@@ -93,8 +93,7 @@ class Residents:
 def missing_voices(config: Config, voices: VoiceIndex) -> Iterator[str]:
     """A line for each row of `text.languages` whose voice or style is not stored."""
     for code, row in config.text.languages.items():
-        style = style_of(row.style)
         if not voices.is_usable(row.voice):
             yield f"text.languages.{code}.voice: no voice {row.voice!r} can be used"
-        elif style and style not in voices.styles(row.voice):
+        elif style_of(row.style) not in ("", *voices.styles(row.voice)):
             yield f"text.languages.{code}.style: voice {row.voice!r} has no style {row.style!r}"

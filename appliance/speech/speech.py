@@ -5,29 +5,32 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
+from typing import cast
 
 from appliance.audio.encode import check_rate
-from appliance.audio.phrases import Key, Phrase, Phrases, key_of
+from appliance.audio.phrases import Key, Phrases
 from appliance.config import AudioConfig, Config, LanguageRow, SynthesisConfig
 from appliance.contract.bundle import Manifest
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import ConfigError, InvalidRequest
+from appliance.options import AUTO
 from appliance.request import (
     AT_FIRST,
     Handling,
-    PassedOver,
     Reference,
     ReplyLevel,
     Request,
     Segment,
     Segmentation,
+    SegmentAudio,
     Spoken,
     Switch,
 )
 from appliance.scheduler import Scheduler
+from appliance.scheduler.interface import Engine
 from appliance.speech.plan import Planner
-from appliance.speech.wish import Number, Wish, within
+from appliance.speech.wish import NOT_SAID, Choices, Number, Wish, within
 from appliance.speech.work import LOOKUP, VOICE, Work
 from appliance.text.languages import base_code
 from appliance.text.normalise import clean
@@ -45,8 +48,14 @@ SEED_BITS = 32
 FEWER_STEPS = 0.75
 """Ratio of steps from one way to serve a request to the next."""
 
-RowOf = Callable[[str, str, str], tuple[str, LanguageRow]]
-"""Text, channel and language → code and row of the table of languages."""
+SEGMENTATIONS = {
+    "adaptive": (Segmentation.UPSTREAM, Segmentation.LOW_LATENCY),
+    "upstream": (Segmentation.UPSTREAM,),
+    "low_latency": (Segmentation.LOW_LATENCY,),
+}
+"""What the configuration names; the best comes first, and with a seed only the last is possible."""
+RowOf = Callable[[LanguageTable, str, str, str], tuple[str, LanguageRow]]
+"""Table, text, channel and language → code and row."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,8 @@ class Way:
 
     request: Request
     segments: Sequence[Segment] = ()
+    key: Key | None = None
+    """Key in the phrase cache, if the finished audio is to be kept."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +76,7 @@ class Ready:
     """Speech of the bundle that speaks it."""
     ways: Sequence[Way]
     """At least one, the best first."""
-    keys: Sequence[Key] = ()
-    """Key of each way in the phrase cache; empty if the finished audio is not to be kept."""
-    phrase: Phrase | None = None
+    kept: tuple[SegmentAudio, ...] = ()
     """Audio of an earlier request that serves the wish."""
 
     @property
@@ -85,13 +94,12 @@ class Speech:
     voices: VoiceIndex
     synthesis: SynthesisConfig
     audio: AudioConfig
-    nfe: int
-    """Steps of a wish that names none."""
-    guidance: float
+    usual: Choices
+    """Choices of a caller who leaves them to the bundle and the configuration."""
     scheduler: Scheduler
     phrases: Phrases
     generation: int | None = None
-    """Engine for which the bundle plans; None for a bundle beside it, which no swap replaces."""
+    """Engine for which the bundle plans; None for a secondary bundle, which no swap replaces."""
     bundle: str = ""
     """Key of the bundle's engine; "" for the engine in use."""
     table: LanguageTable | None = None
@@ -114,7 +122,7 @@ class Speech:
     ) -> Speech:
         """Raises ConfigError for settings that the bundle does not take."""
         synthesis = config.synthesis
-        nfe, guidance = usual(synthesis, manifest)
+        usual = usual_choices(synthesis, manifest)
         planner = Planner(
             manifest,
             vocabulary,
@@ -126,94 +134,91 @@ class Speech:
         )
         front = FrontEnd(vocabulary, config.text, manifest.text.languages)
         generation = None if bundle else scheduler.engines.generation
-        settings = synthesis, config.audio, nfe, guidance
+        settings = synthesis, config.audio, usual
         return cls(front, planner, voices, *settings, scheduler, phrases, generation, bundle)
 
     @property
     def manifest(self) -> Manifest:
         return self.planner.manifest
 
+    @cached_property
+    def _manifest_text(self) -> str:
+        return repr(self.manifest)
+
     @property
-    def backend(self) -> tuple[str, Sequence[PassedOver]]:
-        """Backend of the engine, and backends that the engine passed over."""
-        engine = self.scheduler.engines.of(self.bundle)
-        return (engine.backend, engine.passed_over) if engine else ("", ())
+    def engine(self) -> Engine:
+        """Engine of the bundle; there is one as soon as requests are admitted."""
+        return cast(Engine, self.scheduler.engines.of(self.bundle))
 
     # From a wish to segments.
 
     def ready(self, wish: Wish, count: int = 1) -> Work[Ready]:
         """Choose voice and bundle, read the text of a wish that speaks for `count` requests, and plan it.
 
-        Raises InvalidRequest, VoiceNotFound, StorageError.
+        Its first slice has `wish.size`. Raises InvalidRequest, VoiceNotFound, StorageError.
         """
-        speech = self
-        if self.table is not None and wish.is_by_language:
-            yield LOOKUP if wish.voice else len(wish.text)
-            wish, speech = self._by_language(wish, self.table.of)
-        ready: Ready = yield from speech._ready(wish.speaking_for(count))
+        wish, speech = self._chosen(wish, LanguageTable.of)
+        ready: Ready = yield from speech._planned(wish.speaking_for(count))
         return ready
 
-    def _by_language(self, wish: Wish, row_of: RowOf) -> tuple[Wish, Speech]:
+    def _chosen(self, wish: Wish, row_of: RowOf) -> tuple[Wish, Speech]:
         """The wish with voice, style and language of its row in the table, and the Speech of the row."""
-        if wish.voice and self.voices.is_usable(wish.voice.lower()):
+        voice = wish.voice.lower()
+        if self.table is None or voice not in ("", AUTO) or (voice and self.voices.is_usable(voice)):
             return wish, self
-        code, row = row_of(wish.text, wish.terms.channel, wish.language)
-        style = style_of(row.style) if wish.style is None else wish.style
-        chosen = replace(wish, voice=row.voice, style=style, language=wish.language or code)
-        return chosen, self.beside.get(code, self)
+        code, row = row_of(self.table, wish.text, wish.terms.channel, wish.language)
+        style, language = wish.style or row.style, wish.language or code
+        return replace(wish, voice=row.voice, style=style, language=language), self.beside.get(code, self)
 
-    def _ready(self, wish: Wish) -> Work[Ready]:
-        if (
-            wish.may_hold_tags
-            or wish.begin != AT_FIRST
-            or not self.voices.at_hand(wish.voice, wish.style or "")
-        ):
+    def _planned(self, wish: Wish) -> Work[Ready]:
+        is_in_memory = self.voices.at_hand(wish.voice, style_of(wish.style))
+        if wish.may_hold_tags or wish.begin != AT_FIRST or not is_in_memory:
             yield LOOKUP
         for name in wish.tagged_voices:
             yield VOICE
             self.voices.is_usable(name)
-        yield wish.size
         requests = self._requests(wish)
         if not requests[0].text:
             return Ready(self, [Way(requests[0])])
-        ways = [Way(*way) for way in (yield from self.planner.ways(requests))]
-        is_seeded = wish.seed is not None or self.synthesis.seed is not None
-        if not self.phrases.takes(seeded=is_seeded):
-            return Ready(self, ways)
-        made_by = f"{self.manifest!r} {self.backend[0]}"
-        keys = [key_of(way.segments, made_by, seeded=is_seeded) for way in ways]
-        kept = self.phrases.find(keys)
-        if kept is None:
-            return Ready(self, ways, keys)
-        place, phrase = kept
-        way = replace(ways[place], request=replace(ways[place].request, seed=phrase.seed))
-        return Ready(self, [way], phrase=phrase)
+        ways = yield from self.planner.ways(requests)
+        is_seeded = wish.choices.over(self.usual).seed is not NOT_SAID
+        made_by = f"{self._manifest_text} {self.engine.backend}"
+        keys = self.phrases.keys([segments for _, segments in ways], made_by, seeded=is_seeded)
+        found = self.phrases.find(keys)
+        if found is None:
+            return Ready(self, [Way(*way, key) for way, key in zip(ways, keys, strict=True)])
+        place, phrase = found
+        request, segments = ways[place]
+        return Ready(self, [Way(replace(request, seed=phrase.seed), segments)], phrase.segments)
 
     def _requests(self, wish: Wish) -> list[Request]:
-        """Ways to serve a wish, the best first: by segmentation if it is adaptive, then with fewer steps."""
-        synthesis, request = self.synthesis, self._request(wish)
-        ways = [request]
-        is_adaptive = wish.stream and synthesis.stream_segmentation == "adaptive"
-        if is_adaptive and wish.segmentation is None and wish.seed is None and synthesis.seed is None:
-            ways = [
-                replace(request, segmentation=s) for s in (Segmentation.UPSTREAM, Segmentation.LOW_LATENCY)
-            ]
-        if wish.min_nfe is not None:
+        """Ways to serve a wish, the best first: by segmentation, then with fewer steps."""
+        request = self._request(wish)
+        ways = [replace(request, segmentation=one) for one in self._segmentations(wish)]
+        if wish.min_nfe is not NOT_SAID:
             fewest = within("min_nfe_steps", wish.min_nfe, 1, request.nfe)
             steps = fewer(request.nfe, fewest, self.manifest.sampler.steps)
             ways += [replace(ways[-1], nfe=nfe) for nfe in steps]
         return ways
 
+    def _segmentations(self, wish: Wish) -> Sequence[Segmentation]:
+        """Segmentation of a wish; if it is adaptive and no seed fixes the samples, each, the best first."""
+        if wish.segmentation is not NOT_SAID:
+            return [wish.segmentation]
+        synthesis, is_seeded = self.synthesis, wish.choices.over(self.usual).seed is not NOT_SAID
+        name = synthesis.stream_segmentation if wish.stream else synthesis.unary_segmentation
+        return SEGMENTATIONS[name][-1:] if is_seeded else SEGMENTATIONS[name]
+
     def _request(self, wish: Wish) -> Request:
-        synthesis, sampler = self.synthesis, self.manifest.sampler
-        nfe = within("nfe_steps", self.nfe if wish.nfe is None else wish.nfe, 1, synthesis.max_nfe)
+        """The wish by the bundle, its text rewritten; the segmentation is yet to be chosen."""
+        choices, sampler, synthesis = wish.choices.over(self.usual), self.manifest.sampler, self.synthesis
+        nfe = within("nfe_steps", choices.nfe, 1, synthesis.max_nfe)
         written = clean(wish.text, limit_characters=synthesis.max_text_characters)
         check_pronunciations(wish.pronunciations)
         begin = self._begin(wish)
-        spoken = self._spoken(wish, begin)
+        spoken = self._spoken(wish, begin.voice)
         if not wish.voice:
             raise InvalidRequest("voice", "is empty; name a registered voice (ListVoices lists them)")
-        rate_hz = self.manifest.mel.sample_rate_hz if wish.sample_rate_hz is None else wish.sample_rate_hz
         channel_gain_db = self.audio.channel_gain_db.get(wish.terms.channel, 0.0)
         return Request(
             text=spoken.text,
@@ -221,33 +226,31 @@ class Speech:
             changes=spoken.changes,
             pauses=spoken.pauses,
             directions=spoken.directions,
-            style=wish.style or "",
-            switches=spoken.switches if begin == AT_FIRST else (begin, *spoken.switches),
+            style=style_of(wish.style),
+            switches=(begin, *spoken.switches),
             max_spoken_s=wish.max_spoken_s,
             voice=wish.voice,
             nfe=_allowed("nfe_steps", nfe, sampler.check_steps),
-            seed=self._seed(wish),
-            guidance=_allowed(
-                "guidance", self.guidance if wish.guidance is None else wish.guidance, sampler.check_strength
-            ),
-            segmentation=self._segmentation(wish),
+            seed=secrets.randbits(SEED_BITS) if choices.seed is None else choices.seed,
+            guidance=_allowed("guidance", choices.guidance, sampler.check_strength),
+            segmentation=Segmentation.UPSTREAM,
             speaking_rate=wish.speaking_rate,
             encoding=wish.encoding,
-            sample_rate_hz=check_rate(rate_hz, wish.encoding),
+            sample_rate_hz=check_rate(choices.sample_rate_hz, wish.encoding),
             stream=wish.stream,
             word_timings=wish.word_timings,
             level=ReplyLevel(self.audio.loudness_lufs, wish.gain_db + channel_gain_db),
         )
 
     def _begin(self, wish: Wish) -> Switch:
-        """Voice and style of an earlier text, unless they are gone or this text's voice lacks the style."""
+        """Voice and style of an earlier text, unless the voice is gone or the style is not this voice's."""
         voice, style = wish.begin.voice, wish.begin.style
-        if voice and not self.voices.is_usable(voice):
-            return AT_FIRST
-        return AT_FIRST if style and style not in self.voices.styles(voice or wish.voice) else wish.begin
+        lost_voice = voice and not self.voices.is_usable(voice)
+        lost_style = style and style not in self.voices.styles(voice or wish.voice)
+        return AT_FIRST if lost_voice or lost_style else wish.begin
 
-    def _spoken(self, wish: Wish, begin: Switch) -> Spoken:
-        """Rewrite the text for the vocabulary."""
+    def _spoken(self, wish: Wish, begin: str) -> Spoken:
+        """The text within the vocabulary; it begins in the voice `begin`, "" is the voice of the wish."""
 
         def voiced(voice: str) -> Voiced:
             words = {**self.voices.pronunciations(voice), **wish.pronunciations}
@@ -257,22 +260,11 @@ class Speech:
         def other(name: str) -> Voiced | None:
             return voiced(name or wish.voice) if not name or self.voices.is_usable(name) else None
 
-        own = voiced(begin.voice or wish.voice)
+        own = voiced(begin or wish.voice)
         others = other if wish.voice_tags and wish.may_hold_tags else None
         return self.front.speakable(
-            wish.text, wish.handling, own.words, wish.language, own.styles, others, begin.voice
+            wish.text, wish.handling, own.words, wish.language, own.styles, others, begin
         )
-
-    def _seed(self, wish: Wish) -> int:
-        seed = self.synthesis.seed if wish.seed is None else wish.seed
-        return secrets.randbits(SEED_BITS) if seed is None else seed
-
-    def _segmentation(self, wish: Wish) -> Segmentation:
-        if wish.segmentation is not None:
-            return wish.segmentation
-        synthesis = self.synthesis
-        usual_way = synthesis.stream_segmentation if wish.stream else synthesis.unary_segmentation
-        return Segmentation.LOW_LATENCY if usual_way == "adaptive" else Segmentation(usual_way)
 
     # A text that is still being written.
 
@@ -284,23 +276,17 @@ class Speech:
         return TextSplitter(budgets, tuple(codes), most=most, verbatim=is_verbatim)
 
     def budgets(self, wish: Wish) -> Budgets:
-        """Sizes of pieces in the voice of a wish; a channel's language stays what it was.
+        """Sizes of pieces in the voice of a wish; the channel's language stays what it was.
 
         Raises InvalidRequest, VoiceNotFound, StorageError.
         """
-        speech = self
-        if self.table is not None and wish.is_by_language:
-            wish, speech = self._by_language(wish, self.table.likely)
+        wish, speech = self._chosen(wish, LanguageTable.likely)
         return speech.planner.budgets(speech._request(wish))
 
 
-def usual(synthesis: SynthesisConfig, manifest: Manifest) -> tuple[int, float]:
-    """Steps and strength of wishes that name none.
-
-    Raises ConfigError for settings that the bundle does not take.
-    """
-    sampler = manifest.sampler
-    nfe = synthesis.steps_with(sampler)
+def usual_choices(synthesis: SynthesisConfig, manifest: Manifest) -> Choices:
+    """Raises ConfigError for settings that the bundle does not take."""
+    sampler, nfe = manifest.sampler, synthesis.steps_with(manifest.sampler)
     guidance = manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
     try:
         sampler.check_steps(nfe)
@@ -314,7 +300,7 @@ def usual(synthesis: SynthesisConfig, manifest: Manifest) -> tuple[int, float]:
         sampler.check_strength(guidance)
     except ValueError as error:
         raise ConfigError(f"synthesis.guidance: {error}") from None
-    return nfe, guidance
+    return Choices(nfe, guidance, synthesis.seed, manifest.mel.sample_rate_hz)
 
 
 def fewer(nfe: int, fewest: int, steps: Sequence[int]) -> Iterator[int]:

@@ -5,35 +5,49 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest
 from appliance.options import AUTO
 from appliance.request import AT_FIRST, Handling, Segmentation, Switch, Terms
-from appliance.speech.work import WORD
+from appliance.speech.work import LOOKUP, WORD
 from appliance.text.scripts import HAN, KANA
 
 Number = TypeVar("Number", int, float)
+NOT_SAID: Any = None
+"""Stands for a value that the caller left to the configuration."""
 _HAN, _KANA = re.compile(f"[{HAN}]"), re.compile(f"[{KANA}]")
 _TAGGED = re.compile(r"""\bvoice\s*(?::|name\s*=\s*["'])\s*([\w-]+)""", re.IGNORECASE)
 """Name in a tag that switches the voice."""
 
 
 @dataclass(frozen=True)
-class Wish:
-    """Values of one request that are right by themselves; no bundle has been asked.
+class Choices:
+    """Values that the caller may leave to the configuration and the bundle."""
 
-    None means that the caller did not say.
-    """
+    nfe: int = NOT_SAID
+    guidance: float = NOT_SAID
+    seed: int | None = NOT_SAID
+    sample_rate_hz: int = NOT_SAID
+
+    def over(self, usual: Choices) -> Choices:
+        """These choices; the usual ones where the caller did not say."""
+        said = {name: value for name, value in vars(self).items() if value is not NOT_SAID}
+        return replace(usual, **said)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Values of one request, each right by itself: no bundle and no configuration has been asked."""
 
     terms: Terms
     text: str
     voice: str
     stream: bool
     encoding: Encoding
-    style: str | None
-    """ "" is the voice's own recording."""
+    style: str
+    """NEUTRAL is the voice's own recording, "" what the configuration says."""
     language: str
     handling: Handling
     pronunciations: Mapping[str, str]
@@ -42,36 +56,27 @@ class Wish:
     merge_count: int
     """Requests that this one stands for, alone or with those before it."""
     merge_count_is_total: bool
-    nfe: int | None
-    min_nfe: int | None
-    seed: int | None
-    guidance: float | None
-    segmentation: Segmentation | None
-    sample_rate_hz: int | None
-    speaking_rate: float
-    max_spoken_s: float
+    choices: Choices
+    segmentation: Segmentation = NOT_SAID
+    min_nfe: int = NOT_SAID
+    speaking_rate: float = 1.0
+    max_spoken_s: float = 0.0
     """The text is cut to this; 0: no limit."""
-    gain_db: float
-    word_timings: bool
+    gain_db: float = 0.0
+    word_timings: bool = False
     begin: Switch = AT_FIRST
     """Voice and style in which the text goes on from an earlier one."""
 
     @property
     def size(self) -> int:
         """Characters that reading the wish amounts to."""
-        return len(self.text) + len(self.merge_text) + WORD * len(self.pronunciations)
-
-    @property
-    def is_by_language(self) -> bool:
-        """True if the language of the text may decide the voice."""
-        return self.voice.lower() in ("", AUTO)
+        size = len(self.text) + len(self.merge_text) + WORD * len(self.pronunciations)
+        return size + LOOKUP * (self.voice.lower() == AUTO)
 
     @property
     def may_hold_tags(self) -> bool:
-        if self.handling is Handling.VERBATIM:
-            return False
-        text = self.text + self.merge_text
-        return "[" in text or (self.voice_tags and self.handling is Handling.SSML)
+        is_document = self.voice_tags and self.handling is Handling.SSML
+        return self.handling is not Handling.VERBATIM and ("[" in self.text + self.merge_text or is_document)
 
     @property
     def tagged_voices(self) -> list[str]:

@@ -18,9 +18,9 @@ _TAG = re.compile(rf"\[{_NAME}\](?!\()")
 """Tag, but not the text of a link in Markdown."""
 
 
-def style_of(name: str) -> str | None:
-    """Style by its name in any case: "" for NEUTRAL, None for no name."""
-    return None if not name else "" if name.lower() == NEUTRAL else name.lower()
+def style_of(name: str) -> str:
+    """Style by its name in any case; "" for NEUTRAL."""
+    return "" if name.lower() == NEUTRAL else name.lower()
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from appliance.scheduler import Scheduler
 from appliance.serve.held import HeldFile
 from appliance.speech.plan import Planner
 from appliance.speech.speech import Speech
+from appliance.speech.wish import Choices
 from appliance.text.normalise import normalise
 from appliance.text.pieces.split import Budgets
 from appliance.voices.prompts import Prompts
@@ -222,11 +223,14 @@ class Box:
         """As a reload or a swap does: replace the Speech in use."""
         self.current.speech = replace(self.speech, **changes)
 
-    def set_sampler(self, sampler: Sampler, guidance: float = 2.0, **changes: Any) -> None:
+    def set_sampler(
+        self, sampler: Sampler, guidance: float = 2.0, nfe: int = USUAL_NFE, **changes: Any
+    ) -> None:
         """As a swap to a bundle with another sampler."""
         now = self.planner.manifest
         manifest = replace(now, sampler=sampler, defaults=replace(now.defaults, guidance=guidance))
-        self.change(planner=replace(self.planner, manifest=manifest), guidance=guidance, **changes)
+        usual = replace(self.speech.usual, guidance=guidance, nfe=nfe)
+        self.change(planner=replace(self.planner, manifest=manifest), usual=usual, **changes)
 
     def set_at_hand(self, at_hand: bool) -> None:
         """Whether voices are in memory."""
@@ -342,15 +346,10 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     arrived: list[str] = []
     observed: list[tuple[str, str, str]] = []
 
-    speech = Speech(
-        *(
-            cast(Any, FakeFront()),
-            cast(Planner, planner),
-            store.index,
-            SynthesisConfig(max_text_characters=500),
-        ),
-        *(AudioConfig(loudness_lufs=None), USUAL_NFE, 2.0, scheduler, Phrases(0), 0),
-    )
+    settings = SynthesisConfig(max_text_characters=500), AudioConfig(loudness_lufs=None)
+    usual = Choices(USUAL_NFE, 2.0, None, RATE_HZ)
+    front, plan = cast(Any, FakeFront()), cast(Planner, planner)
+    speech = Speech(front, plan, store.index, *settings, usual, scheduler, Phrases(0), generation=0)
     current, health = SimpleNamespace(speech=speech), SimpleNamespace(degraded="")
     counters = SimpleNamespace(
         spoken=lambda timings, promised_s: spoken.append((timings, promised_s)),

@@ -100,8 +100,7 @@ def expected(*texts: str) -> bytes:
 
 
 def seeded(box: Box, **changes: Any) -> None:
-    synthesis = replace(box.speech.synthesis, seed=5)
-    box.change(synthesis=synthesis, **changes)
+    box.change(usual=replace(box.speech.usual, seed=5), **changes)
 
 
 async def test_unary_is_the_engines_samples(box: Box, stub: Any) -> None:
