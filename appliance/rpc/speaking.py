@@ -147,7 +147,7 @@ class Speaking:
             context=context,
             clock=self.clock,
             task=current_task(),
-            wish=wish,
+            asked=wish,
             current=self._current,
             counters=self._counters,
             health=self._health,
@@ -215,6 +215,12 @@ class Speaking:
     async def splitter(self, wish: Wish) -> TextSplitter:
         """As `Speech.splitter`."""
         return await self._in_turn(LOOKUP, partial(self.speech.splitter, wish))
+
+    async def fit(self, splitter: TextSplitter, wish: Wish) -> None:
+        """Cut the rest of a text for the voice of its first clause, if the language decides the voice."""
+        if wish.is_by_language:
+            with contextlib.suppress(ApplianceError):  # which ends the clause itself
+                splitter.fit(await self._in_turn(LOOKUP, partial(self.speech.budgets, wish)))
 
     async def cut(self, splitter: TextSplitter) -> str | None:
         """Next piece of a text that is still being written, as `TextSplitter.cut`."""
