@@ -26,6 +26,8 @@ LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
 """Form of BCP 47's tags, and of locales."""
 
 
+BOUNDED_LATER = "nfe_steps"
+"""The field whose largest value is in the configuration."""
 SAME = [
     one
     for one in pb.SynthesizeRequest.DESCRIPTOR.fields
@@ -41,7 +43,7 @@ def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller:
     """
     terms, audio = terms_of(message, client, caller), message.audio_config
     encoding = _encoding(audio.encoding, stream=stream)
-    check_options(message)
+    check_options(message, later=BOUNDED_LATER)
     if message.language_code and not LANGUAGE.fullmatch(message.language_code):
         shown = repr(message.language_code[:64])
         raise InvalidRequest("language_code", f'must be a tag like "de" or "pt-BR", not {shown}')
@@ -59,13 +61,13 @@ def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller:
     )
 
 
-def check_options(message: Message, path: str = "") -> None:
-    """Check what is set by its row in OPTIONS. Raises InvalidRequest."""
+def check_options(message: Message, path: str = "", later: str = "") -> None:
+    """Check the fields that are set, but `later`, by their rows in OPTIONS. Raises InvalidRequest."""
     for descriptor, value in message.ListFields():
         option = BY_FIELD.get(path + descriptor.name)
         if descriptor.name == "audio_config":
             check_options(value, "audio_config.")
-        elif option is None:
+        elif option is None or option.field == later:
             continue
         elif option.kind is OptionKind.KEY:
             checked_key(option.field, value)

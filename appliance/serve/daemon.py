@@ -488,9 +488,11 @@ class Daemon:
 
     def _tell(self) -> dict[str, object]:
         """State for programs without gRPC: the keys are `readiness.Told`'s."""
-        engines = self._scheduler.engines
+        engines, manifest = self._scheduler.engines, self._changes.bundle.manifest
         return {
             "state": self._state,
+            "family": manifest.family,
+            "languages": manifest.text.languages,
             "for_s": round(time.monotonic() - self._begun, 1),
             "step": self._supervision.status if self._state == "starting" else "",
             "backend": engines.backend,

@@ -270,7 +270,7 @@ class Speech:
         """Splitter of texts with the values of a wish. Raises InvalidRequest, VoiceNotFound, StorageError."""
         codes = filter(None, (base_code(wish.language_code), *self.front.languages))
         most, is_verbatim = self.synthesis.max_text_characters, wish.handling is Handling.VERBATIM
-        budgets = self.budgets(replace(wish, text="a"))
+        budgets = self.budgets(replace(wish, text="0"))  # a digit tells no language
         return TextSplitter(budgets, tuple(codes), most=most, verbatim=is_verbatim)
 
     def budgets(self, wish: Wish) -> Budgets:
