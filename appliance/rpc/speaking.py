@@ -66,10 +66,11 @@ class Speaking:
 
     def wish(self, message: pb.SynthesizeRequest, context: Context, *, stream: bool) -> Wish:
         """Wish of the current call's caller. Raises InvalidRequest, UnsupportedEncoding."""
-        client, caller = context.peer(), current_call().caller.key
+        place, client = current_call(), context.peer()
         try:
-            return wish_of(message, stream=stream, client=client, caller=caller)
+            return wish_of(message, stream=stream, client=client, caller=place.caller.key)
         except ApplianceError as error:
+            place.leave(place.held_bytes)
             _log_failure(message.request_id, client, message.voice, error)
             raise
 
