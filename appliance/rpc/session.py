@@ -174,9 +174,10 @@ class SessionCall:
             )
             splitter.begin()
         while not utterance.failed and (clause := await self._speaking.cut(splitter)) is not None:
-            if clause and not utterance.clauses:
-                await self._speaking.fit(splitter, replace(self._wish, text=clause))
+            is_first = bool(clause) and not utterance.clauses
             self._speak(utterance, clause)
+            if is_first:
+                await self._speaking.fit(splitter, replace(self._wish, text=clause))
 
     def _flush(self) -> None:
         utterance, self._current = self._current, None

@@ -70,8 +70,8 @@ class Wish(Choices):
 
     @property
     def size(self) -> int:
-        """Characters that reading the wish amounts to."""
-        size = len(self.text) + len(self.merge_text) + WORD * len(self.pronunciations)
+        """Characters that reading the wish amounts to; never 0."""
+        size = 1 + len(self.text) + len(self.merge_text) + WORD * len(self.pronunciations)
         return size + LOOKUP * (self.voice.lower() == AUTO)
 
     @property
