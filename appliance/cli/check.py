@@ -180,7 +180,7 @@ def _is_forbidden(error: BaseException | None) -> bool:
 
 def _of_each_bundle(inspection: Inspection, check: Callable[[Bundle], Finding]) -> Finding:
     """The first finding that does not pass, else the first, with the values of all bundles in use."""
-    from appliance import resident
+    from appliance.speech import resident
 
     all_ = resident.bundles_of(inspection.config)
     findings = [check(read) for read in all_]
