@@ -165,6 +165,7 @@ def test_say_tells_what_was_wrong_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_pause_is_silent_and_words_are_timed_around_it(box: Running, run: Run, tmp_path: Path) -> None:
     out = tmp_path / "out.wav"
     document = "<speak>Hello there, Ann.<break time='1.5s'/>Good day to you.</speak>"
