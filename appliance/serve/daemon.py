@@ -423,7 +423,7 @@ class Daemon:
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)
             await asyncio.sleep(CLOCKS_PERIOD_S)
-            if self._clocks.refresh().clocks != clocks:
+            if self._clocks.refresh():
                 self._scheduler.engines.forget_costs()
 
     async def _keep_order(self) -> None:
