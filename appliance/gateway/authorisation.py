@@ -72,7 +72,7 @@ class AccessMiddleware:
         if (refused := self._refusal(scope)) is not None:
             if scope["type"] == "http":
                 await _discard_body(receive)
-            await refused.response(scope["path"])(scope, receive, send)
+            await refused.response(scope)(scope, receive, send)
             return
         self._under_way += 1
         try:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from appliance.client import Header, Options, Reply, Voice, WordTiming
+from appliance.client import End, Header, Options, Voice, WordTiming
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.body import Fields, invalid, json_body
-from appliance.gateway.refusals import Refusal
+from appliance.gateway.refusals import ELEVENLABS_KEY, Refusal
 from appliance.gateway.speech import (
     AudioFormat,
     Framing,
-    SpeechRequest,
-    StreamedSpeech,
-    WholeSpeech,
+    Spoken,
+    is_streamed,
     speech_of,
 )
 from appliance.gateway.voices import shown_voices
@@ -44,39 +42,43 @@ WITH_BIT_RATE = ("mp3", "opus")
 DEFAULT_FORMAT = "mp3_44100_128"
 NAMES = {"audio_config.encoding": "output_format", "audio_config.sample_rate_hertz": "output_format"}
 SETTINGS_NAMES = {"audio_config.speaking_rate": "voice_settings.speed"}
-OWN = ("text", "output_format", "voice_settings", "language_code", "model_id")
+OWN = ("text", "output_format", "voice_settings", "language_code", "model_id", "stream")
 
 
 async def convert(request: Request) -> Response:
     """POST /v1/text-to-speech/{voice_id}."""
-    return WholeSpeech(request.app.state.client, await _speech(request))
+    return await _speak(request, whole=True)
 
 
 async def stream(request: Request) -> Response:
     """POST /v1/text-to-speech/{voice_id}/stream."""
-    return StreamedSpeech(request.app.state.client, await _speech(request))
+    return await _speak(request)
 
 
 async def convert_with_timestamps(request: Request) -> Response:
     """POST /v1/text-to-speech/{voice_id}/with-timestamps."""
-    return TimedSpeech(request.app.state.client, await _speech(request, word_timings=True))
+    return await _speak(request, TimedJson, whole=True)
 
 
 async def stream_with_timestamps(request: Request) -> Response:
     """POST /v1/text-to-speech/{voice_id}/stream/with-timestamps."""
-    speech = await _speech(request, word_timings=True)
-    return StreamedSpeech(request.app.state.client, speech, JsonLines(speech.text))
+    return await _speak(request, JsonLines)
 
 
-async def _speech(request: Request, *, word_timings: bool = False) -> SpeechRequest:
+async def _speak(
+    request: Request, framing: Callable[[str], Framing] | None = None, *, whole: bool = False
+) -> Response:
+    """`framing` makes one with times, of the text."""
     fields = (await json_body(request)).beside(request.query_params)
     text = fields.to_speak("text")
     options = options_of(fields)
     options.update(settings_of(fields))
-    options["word_timings"] = word_timings
-    names = {**NAMES, **SETTINGS_NAMES}
+    options["word_timings"] = framing is not None
+    streamed = is_streamed(fields) and not whole
+    names, ignored = {**NAMES, **SETTINGS_NAMES}, fields.not_read(OWN)
     voice = request.path_params["voice_id"]
-    return await speech_of(request, text, voice, format_of(fields), options, names, fields.not_read(OWN))
+    speech = await speech_of(request, text, voice, format_of(fields), options, names, ignored)
+    return Spoken(request.app.state.client, speech, framing and framing(text), is_streamed=streamed)
 
 
 def format_of(fields: Fields) -> AudioFormat:
@@ -121,18 +123,25 @@ def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> 
 NO_ALIGNMENTS = json.dumps({"alignment": None, "normalized_alignment": None}).encode()
 
 
-class TimedSpeech(WholeSpeech):
-    """JSON with the audio and its alignments."""
+class TimedJson(Framing):
+    """JSON with the audio and its alignments, by the corrected times of its words."""
 
-    async def _response(self, reply: Reply | None) -> Response:
-        audio = (await super()._response(reply)).body
+    media_type = "application/json"
 
-        def timed() -> Response:
-            header, words = (reply.header, reply.words) if reply else (Header(), ())
-            alignments = _alignments(self._speech.text, header, words)
-            return JSONResponse({"audio_base64": base64.b64encode(audio).decode(), **alignments})
+    def __init__(self, text: str) -> None:
+        self._text, self._header, self._audio = text, Header(), b""
 
-        return await asyncio.to_thread(timed)
+    def begin(self, header: Header) -> None:
+        self._header = header
+
+    def piece(self, data: bytes) -> bytes:
+        self._audio += data
+        return b""
+
+    def end(self, end: End) -> bytes:
+        audio = base64.b64encode(self._audio).decode()
+        alignments = _alignments(self._text, self._header, end.words)
+        return json.dumps({"audio_base64": audio, **alignments}).encode()
 
 
 class JsonLines(Framing):
@@ -199,7 +208,7 @@ def model(name: str, languages: tuple[str, ...]) -> dict[str, Any]:
 
 def is_asked(request: HTTPConnection) -> bool:
     """True for a request of an ElevenLabs client, which names its key in a header of its own."""
-    return "xi-api-key" in request.headers
+    return ELEVENLABS_KEY in request.headers
 
 
 PATH = "/v1/text-to-speech/{voice_id}"

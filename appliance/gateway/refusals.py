@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.responses import JSONResponse, Response
+from starlette.types import Scope
 
 from appliance.client import CallFailed
 
@@ -37,8 +40,10 @@ KINDS: Mapping[int, str] = {401: "authentication_error", 403: "permission_error"
 UNREACHABLE_RETRY_S = 2.0
 SOVITS = ("/tts", "/control", "/set_")
 """Paths whose errors have GPT-SoVITS' shape."""
-ELEVENLABS = ("/v1/text-to-speech/", "/v1/voices/", "/v2/")
-"""Paths whose errors have ElevenLabs' shape."""
+ELEVENLABS, ELEVENLABS_KEY = ("/v1/text-to-speech/", "/v1/user", "/v1/voices/", "/v2/"), "xi-api-key"
+"""Paths whose errors have ElevenLabs' shape, and the header of its clients, whose errors all have it."""
+REQUEST_ID = "x-request-id"
+"""Header with the request's name in the daemon's log; its key in an ASGI scope."""
 
 
 class Refusal(Exception):
@@ -55,19 +60,24 @@ class Refusal(Exception):
         kind = KINDS.get(self.status) or ("server_error" if self.status >= 500 else "invalid_request_error")
         return {"message": self.message, "type": kind, "param": self.param or None, "code": self.code or None}
 
-    def response(self, path: str, headers: Mapping[str, str] | None = None) -> Response:
-        """Reply in the shape of the path's API."""
-        # OpenAI's clients retry 409 and all from 500 on: skipped speech would be spoken after all.
-        sent = {"x-should-retry": "false" if self.retry_s is None else "true", **(headers or {})}
+    def response(self, scope: Scope, headers: Mapping[str, str] | None = None) -> Response:
+        """Reply to a request in the shape of its API."""
+        sent = {
+            REQUEST_ID: quote(scope.get(REQUEST_ID) or secrets.token_hex(6)),
+            # OpenAI's clients retry 409 and all from 500 on: skipped speech would be spoken after all.
+            "x-should-retry": "false" if self.retry_s is None else "true",
+            **(headers or {}),
+        }
         if self.retry_s is not None:
             sent["retry-after"] = str(max(math.ceil(self.retry_s), 1))
         if self.status in (408, 413):
             # The rest of such a request is not read.
             sent["connection"] = "close"
         body: dict[str, Any] = {"error": self.error}
+        path, names = scope["path"], (name for name, _ in scope["headers"])
         if path.startswith(SOVITS):
             body = {"message": self.message, **({"Exception": self.code} if self.code else {})}
-        elif path.startswith(ELEVENLABS):
+        elif path.startswith(ELEVENLABS) or ELEVENLABS_KEY.encode() in names:
             body = {"detail": {"status": self.code, "message": self.message, "param": self.param or None}}
         return JSONResponse(body, self.status, sent)
 
