@@ -30,6 +30,7 @@ CODECS: Mapping[str, tuple[str, str, tuple[int, ...]]] = {
     "wav": ("wav", "audio/wav", (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)),
     "opus": ("ogg_opus", "audio/ogg", (48_000,)),
     "ulaw": ("mulaw", "audio/basic", (8_000,)),
+    "alaw": ("alaw", "audio/x-alaw-basic", (8_000,)),
 }
 """First part of `output_format` → encoding, media type, sample rates that may be its second."""
 FORMATS: Mapping[str, AudioFormat] = {
