@@ -21,6 +21,7 @@ SEE_VOICES = (Role.SPEAK, Role.VOICES)
 STORED_VOICES = "/v1/audio/voices"
 VOICES = (
     *("/v1/models", "/v1/audio/models", STORED_VOICES, "/v1/voices", "/v2/voices"),
+    "/v1/user",
     *("/audio/models", "/audio/voices"),
 )
 MODERATE = ("/api/channels/", "/api/users/")

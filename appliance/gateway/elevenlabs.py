@@ -43,6 +43,16 @@ WITH_BIT_RATE = ("mp3", "opus")
 DEFAULT_FORMAT = "mp3_44100_128"
 NAMES = {"audio_config.encoding": "output_format", "audio_config.sample_rate_hertz": "output_format"}
 SETTINGS_NAMES = {"audio_config.speaking_rate": "voice_settings.speed"}
+SETTINGS = {
+    **{"stability": 0.5, "similarity_boost": 0.75, "style": 0.0, "use_speaker_boost": True},
+    "speed": 1.0,
+}
+"""Settings of each voice, which are ElevenLabs' own defaults; `speed` alone has an effect."""
+SUBSCRIPTION = {
+    **{"tier": "f5-appliance", "status": "active", "character_count": 0, "character_limit": 1_000_000_000},
+    **{"voice_slots_used": 0, "voice_limit": 1_000, "can_use_instant_voice_cloning": True},
+}
+"""What tools look at before they speak: nothing is counted here."""
 OWN = ("text", "output_format", "voice_settings", "language_code", "model_id", "stream")
 
 
@@ -171,11 +181,37 @@ async def voices(request: Request) -> Response:
 
 async def voice(request: Request) -> Response:
     """GET /v1/voices/{voice_id}."""
+    return JSONResponse(_voice(*await _named(request)))
+
+
+async def voice_settings(request: Request) -> Response:
+    """GET /v1/voices/{voice_id}/settings."""
+    await _named(request)
+    return await default_settings(request)
+
+
+async def default_settings(request: Request) -> Response:
+    """GET /v1/voices/settings/default."""
+    return JSONResponse(SETTINGS)
+
+
+async def _named(request: Request) -> tuple[str, Voice]:
+    """Name and voice of the path. Raises Refusal."""
     asked = request.path_params["voice_id"].lower()
     for name, found in (await shown_voices(request)).items():
         if name.lower() == asked:
-            return JSONResponse(_voice(name, found))
+            return name, found
     raise Refusal(404, f"voice_id: no voice is stored under the name {asked[:60]!r}", code="voice_not_found")
+
+
+async def user(request: Request) -> Response:
+    """GET /v1/user, by which tools try a key."""
+    return JSONResponse({"user_id": "f5-appliance", "is_new_user": False, "subscription": SUBSCRIPTION})
+
+
+async def subscription(request: Request) -> Response:
+    """GET /v1/user/subscription."""
+    return JSONResponse(SUBSCRIPTION)
 
 
 def _voice(name: str, voice: Voice) -> dict[str, Any]:
@@ -220,4 +256,8 @@ ROUTES: list[BaseRoute] = [
     Route(f"{PATH}/stream/with-timestamps", stream_with_timestamps, methods=["POST"]),
     *(Route(path, voices, methods=["GET"]) for path in ("/v1/voices", "/v2/voices")),
     Route("/v1/voices/{voice_id}", voice, methods=["GET"]),
+    Route("/v1/voices/settings/default", default_settings, methods=["GET"]),
+    Route("/v1/voices/{voice_id}/settings", voice_settings, methods=["GET"]),
+    Route("/v1/user", user, methods=["GET"]),
+    Route("/v1/user/subscription", subscription, methods=["GET"]),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import io
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -461,3 +463,27 @@ def test_without_words_there_is_a_text_still() -> None:
     header = timed("Hi.")
     for found in (spoken(header), written("Hi.", header, spoken(header))):
         assert "".join(one.character for one in found.timed) == "Hi."
+
+
+def test_what_tools_ask_before_they_speak_and_the_shape_of_their_errors(gateway: Gateway) -> None:
+    answers = {
+        path: gateway.ask(f"/v1/{path}", xi_api_key="any")
+        for path in (
+            *("user", "user/subscription", "voices/ann/settings", "voices/settings/default"),
+            *("voices/bob/settings", "history", "models/whisper"),
+        )
+    }
+    statuses = [answer.status for answer in answers.values()]
+    assert statuses == [200] * 4 + [404] * 3
+    assert answers["user"].json["subscription"] == answers["user/subscription"].json
+    assert answers["voices/ann/settings"].json == answers["voices/settings/default"].json
+    for answer in list(answers.values())[4:]:
+        assert answer.json["detail"]["message"] and answer.headers["x-request-id"]
+
+
+def test_a_law_is_g711(gateway: Gateway) -> None:
+    coded = gateway.ask(f"{PATH}?{QUERY.replace('pcm_24000', 'alaw_8000')}", {"text": "One, two."}).body
+    raw = {"channels": 1, "samplerate": 8_000, "format": "RAW", "subtype": "ALAW"}
+    linear = gateway.ask(f"{PATH}?{QUERY.replace('24000', '8000')}", {"text": "One, two."}).body
+    exact = np.frombuffer(linear, "<i2")
+    assert np.abs(soundfile.read(io.BytesIO(coded), dtype="int16", **raw)[0] - exact).max() < 1_100

@@ -98,7 +98,7 @@ def test_events_carry_the_same_audio(gateway: Gateway) -> None:
     "path",
     [
         *("/livez", "/readyz", "/v1/models", "/v1/models/tts-1", "/v1/audio/models", "/v1/audio/voices"),
-        *("/v1/voices", "/v2/voices", "/v1/voices/ann", "/", "/overlay", "/static/player.js"),
+        *("/v1/voices", "/v2/voices", "/v1/voices/ann", "/v1/user", "/", "/overlay", "/static/player.js"),
         *("/api/status", "/api/queue", "/api/listen", "/tts?text=Hi.&ref_audio_path=ann.wav&channel=head"),
     ],
 )
