@@ -116,7 +116,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _call_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, CallFailed)
-    return (await refusal_of(error)).response(request.scope)
+    return refusal_of(error).response(request.scope)
 
 
 async def _disconnected(request: Request, error: Exception) -> Response:

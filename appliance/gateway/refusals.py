@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import math
 import secrets
 from collections.abc import Mapping
@@ -13,6 +13,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
 from appliance.client import CallFailed
+
+logger = logging.getLogger(__name__)
 
 STATUSES: Mapping[str, int] = {
     "INVALID_ARGUMENT": 400,
@@ -38,6 +40,7 @@ REASONS: Mapping[str, int] = dict.fromkeys(
 KINDS: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 """HTTP status → `type` of OpenAI's errors; else server_error from 500 on, invalid_request_error."""
 UNREACHABLE_RETRY_S = 2.0
+AWAY = "the daemon does not answer; it may be starting"
 SOVITS = ("/tts", "/control", "/set_")
 """Paths whose errors have GPT-SoVITS' shape."""
 ELEVENLABS, ELEVENLABS_KEY = ("/v1/text-to-speech/", "/v1/user", "/v1/voices/", "/v2/"), "xi-api-key"
@@ -82,7 +85,7 @@ class Refusal(Exception):
         return JSONResponse(body, self.status, sent)
 
 
-async def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
+def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
     """`names`: field of the gRPC request → parameter of this API."""
     message, param = error.message, error.field
     if param and names and param in names:
@@ -91,9 +94,9 @@ async def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) 
     retry_s = error.retry_s
     if error.status == "UNAVAILABLE" and retry_s is None:
         retry_s = UNREACHABLE_RETRY_S
-    # On a thread: the address is tried.
-    if error.status == "UNAVAILABLE" and await asyncio.to_thread(lambda: error.unreachable):
-        message = "the daemon does not answer; it may be starting"
+    if error.status == "UNAVAILABLE" and not error.reason:
+        logger.info("no call reaches the daemon: %s", message)
+        message = AWAY
     status = REASONS.get(error.reason) or STATUSES.get(error.status, 502)
     code = (error.reason or error.status).lower()
     return Refusal(status, message, code=code, param=param, retry_s=retry_s)

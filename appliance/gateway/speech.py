@@ -319,7 +319,7 @@ async def refusal_with_voices(
     error: CallFailed, client: AsyncClient, names: Mapping[str, str] | None = None
 ) -> Refusal:
     """As `refusal_of`; a voice that is not stored is refused with those that are."""
-    refusal = await refusal_of(error, names)
+    refusal = refusal_of(error, names)
     if error.reason == "VOICE_NOT_FOUND":
         refusal.param = refusal.param or (names or {}).get("voice", "voice")
         with suppress(CallFailed):

@@ -377,7 +377,7 @@ class Context:
         with suppress(WebSocketDisconnect):
             if isinstance(error, CallFailed):
                 self.has_failed = True
-                refusal = await refusal_of(error)
+                refusal = refusal_of(error)
                 await self._send(_error(refusal.message, refusal.code))
             elif error is not None:
                 raise error
