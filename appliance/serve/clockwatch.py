@@ -46,7 +46,7 @@ class ClockWatch:
             logger.warning("serving degraded: %s", _describe(self.status))
 
     def refresh(self) -> bool:
-        """Read the file again and log a change. Returns True if the engine's calls may now cost something else.
+        """Read the file again and log a change. Returns True if the engine's calls may now cost more or less.
 
         Root's check writes the file anew each time: what has the time of the check in it is no change.
         """

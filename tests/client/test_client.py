@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import re
+import signal
 import socket
 import sys
 import threading
@@ -34,6 +35,7 @@ from appliance.client import (
     UtteranceBegin,
     UtteranceEnd,
     UtteranceError,
+    connection,
     retries,
 )
 from appliance.client.messages import synthesize_request
@@ -207,6 +209,21 @@ async def test_a_request_that_is_wrong(
     assert (error.status, error.reason, error.field or "") == (status, reason, field)
     assert str(error) == f"{field and field + ': '}{told} ({status})"
     assert error.retry_s is None and not error.unreachable
+
+
+@BOTH
+async def test_a_daemon_that_is_frozen_is_an_error(
+    box: Running, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, wait_ms in (("PING_MS", 20), ("PONG_MS", 200)):
+        monkeypatch.setattr(connection, name, wait_ms)
+    async with connected(kind, box.address) as client:
+        heard = each(client.listen("frozen"))
+        assert isinstance(await anext(heard), PausedChannels)
+        box.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(CallFailed, match="UNAVAILABLE"):
+            await anext(heard)
+        box.process.send_signal(signal.SIGCONT)
 
 
 async def test_a_deadline(box: Running, client: Client) -> None:

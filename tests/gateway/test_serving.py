@@ -226,12 +226,12 @@ def test_the_exit_statuses_are_those_of_its_table() -> None:
             assert status == 75 or ran.stderr.count("\n") == 1
 
 
-async def test_every_status_of_the_daemon_has_its_own_here() -> None:
+def test_every_status_of_the_daemon_has_its_own_here() -> None:
     assert {rule.code.name for rule in TABLE.values()} <= set(STATUSES)
     assert set(REASONS) <= {reason_of(kind) for kind in TABLE}
     for kind, rule in TABLE.items():
         failed = CallFailed(rule.code.name, "m", reason_of(kind), retry_s=rule.retry_s or None)
-        answer = await refusal_of(failed)
+        answer = refusal_of(failed)
         internal = issubclass(kind, ApplianceError) and rule.code.name == "INTERNAL"
         assert (answer.status == 500) is internal
         # Only where the daemon says that it may help, since clients repeat by themselves.
