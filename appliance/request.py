@@ -168,7 +168,7 @@ class Request:
     @property
     def last(self) -> Switch:
         """Voice and style in which a text that follows goes on."""
-        return replace(self.switches[-1], after=0) if self.switches else AT_FIRST
+        return replace((AT_FIRST, *self.switches)[-1], after=0)
 
     def _speaker(self, switch: Switch) -> Speaker:
         return switch.voice or self.voice, self.style if switch.style is None else switch.style

@@ -45,6 +45,11 @@ class ClockWatch:
         if self.status.degraded:
             logger.warning("serving degraded: %s", _describe(self.status))
 
+    @property
+    def degraded(self) -> str:
+        """As `status.degraded`."""
+        return self.status.degraded
+
     def refresh(self) -> bool:
         """Read the file again and log a change. Returns True if the engine's calls may now cost more or less.
 

@@ -68,7 +68,6 @@ from appliance.rpc.replies import passed_over_messages
 from appliance.rpc.roles import CallAccess
 from appliance.rpc.server import RunningServer, listen, listen_to_operator, riva_services
 from appliance.rpc.speaking import Speaking
-from appliance.rpc.speech import Speech
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
@@ -83,6 +82,7 @@ from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
 from appliance.serve.supervision import Supervision
 from appliance.speech.resident import bundle_of
+from appliance.speech.speech import usual_choices
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import open_store
 
@@ -178,23 +178,14 @@ class Daemon:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         """Set at the second signal."""
-        speech = partial(
-            Speech,
-            scheduler=self._scheduler,
-            clock=time.monotonic,
-            phrases=phrases,
-            spoken=self._metrics.spoken,
-            skipped=self._metrics.skipped,
-            at_hand=self._store.index.at_hand,
-            degraded=lambda: self._clocks.status.degraded,
-        )
-        self._changes = Changes(config, read, self._store.index, self._prompts, speech)
+        index = self._store.index
+        self._changes = Changes(config, read, index, self._prompts, self._scheduler, phrases)
 
     async def live(self) -> None:
         """Raises the errors of STATUSES."""
         server = self._config.server
         callers = Callers(server, _call_access(server), time.monotonic)
-        speaking = Speaking(lambda: self._changes.speech, server)
+        speaking = Speaking(self._changes, server, self._metrics, self._clocks)
         broadcaster = Broadcaster(speaking, server.message_s)
         voices = VoicesService(self._store)
         verbs, save = self._scheduler.queue, self._held.save
@@ -325,7 +316,7 @@ class Daemon:
         _log_licence(read)
         self._store.sweep()
         warm_tokens(read.manifest.text)
-        self._changes.front.speakable("warm 1 😂 你好")
+        self._changes.speech.front.speakable("warm 1 😂 你好")
         loaded: Synthesizer | None
         try:
             # Another power mode has other parts of the GPU, for which all would be built anew.
@@ -348,7 +339,7 @@ class Daemon:
             begun = time.monotonic()
             manifest = read.manifest
             self._note_step(f"warming up {manifest.family} {manifest.precision} on {loaded.backend}")
-            nfe = self._changes.speech.defaults.nfe
+            nfe = self._changes.speech.usual.nfe
             loaded.warm_up(nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
@@ -383,7 +374,7 @@ class Daemon:
         warm_tokens(read.manifest.text)
         loaded = load(read)
         self._scheduler.engines.add(key, loaded)
-        loaded.warm_up(self._changes.speech.of(key).defaults.nfe)
+        loaded.warm_up(usual_choices(self._config.synthesis, read.manifest).nfe)
         logger.info("bundle %s speaks beside the first, on %s", key, loaded.backend)
 
     def _report_progress(self, line: str) -> None:

@@ -18,6 +18,11 @@ _TAG = re.compile(rf"\[{_NAME}\](?!\()")
 """Tag, but not the text of a link in Markdown."""
 
 
+def style_of(name: str) -> str:
+    """Style by its name in any case; "" for NEUTRAL."""
+    return "" if name.lower() == NEUTRAL else name.lower()
+
+
 @dataclass(frozen=True)
 class Voiced:
     """Pronunciations and styles of the voice that says a text."""

@@ -164,6 +164,7 @@ class VoiceStore:
         with storage_errors(f"voice {name!r}"), locked(self._folder):
             voice = dataclasses.replace(self.index.voice(name), **changes)  # type: ignore[arg-type]
             replace_file(self._folder / Place(name).record, record_text(voice))
+            self.index.forget(Place(name))
         return self.index.with_styles(voice)
 
     def delete(self, place: Place) -> None:
