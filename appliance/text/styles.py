@@ -32,6 +32,10 @@ Others = Callable[[str], "Voiced | None"]
 """Voices that a text may switch to, by name, "" for the request's; None for any other."""
 
 
+def nobody(name: str) -> None:
+    """No voice to switch to."""
+
+
 def mark_voices(text: Rewriting, others: Others, marks: Marks) -> None:
     """Put marks in place of these voices' tags, in upper or lower case, and of [voice], the request's."""
 
