@@ -38,7 +38,7 @@ class FrontEnd:
     def __init__(
         self, vocabulary: Vocabulary, choices: TextConfig | None = None, languages: Sequence[str] = ()
     ) -> None:
-        """`languages` are the bundle's. Raises ConfigError for a configured one that is not known."""
+        """`languages` are the bundle's. Raises ConfigError for an unknown language in the configuration."""
         self.choices = choices or TextConfig()
         self._bundles = tuple(map(base_code, languages))
         self.spelling = Spelling(vocabulary)
@@ -59,11 +59,11 @@ class FrontEnd:
         others: Others | None = None,
         begin: str = "",
     ) -> Spoken:
-        """`words` are pronunciations; `language` comes before the configured one and the bundle's.
+        """Rewrite a text that the voice `begin` ("": the request's) begins, with its `words` and `styles`.
 
-        Tags of a text that is not VERBATIM switch to one of `styles` or `others`; what another voice says is
-        read as a text of its own. `words` and `styles` are those of the voice `begin`; "": the request's.
-        Raises InvalidRequest for bad SSML and an unknown language.
+        `words` are pronunciations. `language` has precedence over the configured language and the bundle's.
+        Unless the text is VERBATIM, tags switch to a style or to a voice of `others`, and the text of each
+        voice is rewritten alone. Raises InvalidRequest for bad SSML and an unknown language.
         """
         try:
             languages = self._languages(language)
@@ -74,7 +74,7 @@ class FrontEnd:
             pronounce(changed, words, marks)
             changed.text = normalise(changed.text)
             return self._spoken(changed, marks, languages, begin, 0.0)
-        # A line of chat may hold many pauses, and its listeners asked for none.
+        # A line of chat may hold many pauses, for which its listeners did not ask.
         pauses_s = ssml.MAX_BREAK_S
         if handling is Handling.SSML:
             self._read_ssml(changed, marks, languages, others)
@@ -90,7 +90,7 @@ class FrontEnd:
         return self._spoken(Rewriting(whole, changed.changes), marks, languages, begin, pauses_s)
 
     def _rewrite(self, text: Rewriting, own: Voiced, marks: Marks, languages: Languages) -> None:
-        """Rewrite what one voice says."""
+        """Rewrite the text of one voice."""
         mark_styles(text, own.styles, marks)
         pronounce(text, own.words, marks)
         rewrite(text, self.choices, marks, languages, self._can_say)
@@ -98,7 +98,7 @@ class FrontEnd:
     def _spoken(
         self, text: Rewriting, marks: Marks, languages: Languages, begin: str, left_s: float
     ) -> Spoken:
-        """Text within the vocabulary, and what its marks stand for; `left_s`: longest pauses together."""
+        """Text within the vocabulary, and the meaning of its marks; all pauses last `left_s` at most."""
         spoken, speaker = "", begin
         pauses: dict[int, float] = {}
         directions: list[Direction] = []
@@ -128,21 +128,21 @@ class FrontEnd:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Codes of those in force where a request names none."""
+        """Codes of the languages in force for a request that names none."""
         return self._languages("").codes
 
     def check_language(self, code: str) -> None:
-        """Raises UnknownLanguage for one that is neither registered nor the bundle's."""
+        """Raises UnknownLanguage for a code that is neither registered nor the bundle's."""
         self._languages(code)
 
     def language_of(self, text: str) -> str:
-        """Code of the language that most of a text is written in; "" for none in force."""
+        """Code of the language of most letters; "" for a language that is not in force."""
         return self._languages("").of(text).code
 
     def _in_force(self, requested: str) -> Languages:
-        """The request's, the configured and the bundle's languages, but those that the vocabulary cannot say.
+        """The request's, the configured and the bundle's languages, if the vocabulary can say them.
 
-        Raises UnknownLanguage for one that is neither registered nor the bundle's.
+        Raises UnknownLanguage for a code that is neither registered nor the bundle's.
         """
         chosen = [base_code(code) for code in (requested, self.choices.language) if code.strip()]
         listed = []
@@ -213,7 +213,7 @@ class FrontEnd:
         return tidied("".join(parts))
 
     def _substitute(self, character: str, language: Language) -> str | None:
-        """None without a substitute that the vocabulary can say."""
+        """Text that the vocabulary can say instead; None if there is no such text."""
         if self._can_say(character):
             return character
         if character.isdecimal() and language.says_digits:

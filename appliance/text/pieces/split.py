@@ -275,7 +275,7 @@ _SKIN_TONES = "🏻🏼🏽🏾🏿"
 _LEADING = "เแโใไເແໂໃໄ"
 """Vowels of Thai and Lao that are written before their consonant: a syllable begins."""
 _FOLLOWING = "ะาำๅฯๆะາຳຽໆຯ"
-"""Letters of Thai and Lao that belong to what is before them."""
+"""Letters of Thai and Lao that belong to the letter before them."""
 _CLOSING = "ะำะຳๆ"
 """Letters of _FOLLOWING that end a syllable."""
 _SILENCED = frozenset("์်")
@@ -285,7 +285,7 @@ _OPEN = "ัື็ັົ"
 
 
 def _rank_between(left: str, right: str) -> Rank | None:
-    """None if the characters belong together."""
+    """Rank of a cut between two characters; None if they belong together."""
     if left.isspace() or right.isspace() or left.isdigit() or right.isdigit():
         return None
     if left.isascii() and right.isascii():
@@ -301,7 +301,7 @@ def _rank_between(left: str, right: str) -> Rank | None:
 
 
 def _is_joined(left: str, right: str) -> bool:
-    """True within a letter with its marks, a conjunct, an emoji, and where a vowel needs what follows it."""
+    """True within a letter with its marks, a conjunct or an emoji, and after a vowel that needs a letter."""
     return (
         unicodedata.category(right)[0] == "M"
         or right in _FOLLOWING
