@@ -65,7 +65,7 @@ def tidied(text: str) -> str:
 
 
 def _note(text: Rewriting, line: ChatLine, span: Span) -> None:
-    written, said = line.text[span.start : span.end], span.said.strip()
+    written, said = line.text[span.start : span.end], span.spoken.strip()
     if span.kind in (Kind.PAUSE, Kind.DIRECTION):
         text.note(span.kind.value, written, "" if not said or not said[0].isascii() else said)
     elif span.kind is not Kind.SPACE and said != written.strip():
@@ -78,16 +78,16 @@ def _joined(found: list[Span]) -> str:
     last = before = ""
     is_word = False
     for span in found:
-        if not span.said:
+        if not span.spoken:
             continue
-        if is_word and _is_letter(span.said[0]):
+        if is_word and _is_letter(span.spoken[0]):
             parts.append(" ")
-        elif last == " " and before in _HAN_DIGITS and span.said[0] in _HAN_DIGITS:
+        elif last == " " and before in _HAN_DIGITS and span.spoken[0] in _HAN_DIGITS:
             parts.append("，")  # 三 十五 is not 三十五
-        parts.append(span.said)
-        last = span.said[-1]
+        parts.append(span.spoken)
+        last = span.spoken[-1]
         is_word = _is_letter(last) or (span.kind is not Kind.PUNCTUATION and bool(_MARK.match(last)))
-        before = span.said.rstrip()[-1:] or before
+        before = span.spoken.rstrip()[-1:] or before
     return "".join(parts)
 
 
@@ -102,7 +102,7 @@ def _without_repeats(text: Rewriting, line: ChatLine, found: list[Span]) -> list
 
     def close() -> None:
         if len(run) > MOST_REPEATS:
-            said = run[0].said.strip()
+            said = run[0].spoken.strip()
             text.note(
                 Kind.REPEAT.value, line.text[run[0].start : run[-1].end], " ".join([said] * MOST_REPEATS)
             )
@@ -111,12 +111,12 @@ def _without_repeats(text: Rewriting, line: ChatLine, found: list[Span]) -> list
         run.clear()
 
     for span in found:
-        word = span.said.strip().lower()
-        if span.kind is Kind.SPACE and span.said == " ":
+        word = span.spoken.strip().lower()
+        if span.kind is Kind.SPACE and span.spoken == " ":
             kept.append(span)
             continue
         is_word = span.kind in _REPEATED and (len(word) > 1 or span.kind is Kind.MARK)
-        if not is_word or (run and word != run[0].said.strip().lower()):
+        if not is_word or (run and word != run[0].spoken.strip().lower()):
             close()
         if is_word:
             run.append(span)
@@ -175,4 +175,4 @@ def _emoji_name(character: str, language: Language) -> str:
     if name == bare:  # a skin tone alone, too
         return ""
     name = _ASIDE.sub("", name.replace("_", " ")).strip()
-    return re.sub(r"\d+\w*", lambda m: span.said if (span := language.numbers.at(m[0], 0)) else m[0], name)
+    return re.sub(r"\d+\w*", lambda m: span.spoken if (span := language.numbers.at(m[0], 0)) else m[0], name)

@@ -67,7 +67,7 @@ def spans(line: ChatLine) -> list[Span]:
 
 
 def _stop(before: list[Span]) -> str:
-    last = next((span.said.rstrip() for span in reversed(before) if span.said.strip()), "")[-1:]
+    last = next((span.spoken.rstrip() for span in reversed(before) if span.spoken.strip()), "")[-1:]
     is_word = last.isalnum() or unicodedata.category(last or " ")[0] == "M"
     return ("。" if _CHINESE.match(last) else ". ") if is_word else " "
 
