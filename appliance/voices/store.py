@@ -44,7 +44,7 @@ from appliance.request import Features
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.text.styles import NEUTRAL
-from appliance.voices import fit
+from appliance.voices import syllables
 from appliance.voices.index import VoiceIndex
 from appliance.voices.records import (
     AUDIO,
@@ -224,8 +224,8 @@ class VoiceStore(VoiceIndex):
         """Count the syllables of a transcript and of its recording; return warnings."""
         languages = self.reader.languages if self.reader else ()
         samples, rate_hz = features.samples, self._spec.sample_rate_hz
-        miscounted = fit.count_warnings(transcript, samples, rate_hz, languages)
-        return miscounted + fit.mark_warnings(transcript, len(samples) / rate_hz)
+        miscounted = syllables.count_warnings(transcript, samples, rate_hz, languages)
+        return miscounted + syllables.mark_warnings(transcript, len(samples) / rate_hz)
 
     # Writing.
 
