@@ -14,6 +14,10 @@ TOKEN = re.compile(r"\d+|[^\W\d\u2e80-\uffff_]+|\S")
 """A number, a word of a script with spaces, or a single character."""
 
 
+UNSPACED = "\u2e80"
+"""First character of scripts without spaces."""
+
+
 class Timed(NamedTuple):
     character: str
     start_s: float
@@ -34,28 +38,46 @@ class Alignment:
             "character_end_times_seconds": [round(one.end_s, 3) for one in self.timed],
         }
 
-    def in_ms(self, since_ms: int) -> dict[str, Any]:
-        """WebSocket's shape: times after the end of the message's before, which was at `since_ms`.
-
-        A space ends it, since clients end a word there.
-        """
-        spans = [(round(one.start_s * 1e3), round(one.end_s * 1e3)) for one in self.timed]
-        # What was told before may reach further, by a few milliseconds.
-        spans = [(max(start - since_ms, 0), max(end - since_ms, 0)) for start, end in spans]
-        return {
-            "chars": [*(one.character for one in self.timed), " "],
-            "charStartTimesMs": [*(start for start, _ in spans), spans[-1][1] if spans else 0],
-            "charDurationsMs": [*(end - start for start, end in spans), 0],
-        }
-
-    @property
-    def end_ms(self) -> int:
-        return round(self.timed[-1].end_s * 1e3)
-
     def moved(self, seconds: float) -> Alignment:
         return Alignment(
             [Timed(one.character, one.start_s + seconds, one.end_s + seconds) for one in self.timed]
         )
+
+
+class Untold:
+    """Characters of a stream that wait for their audio."""
+
+    def __init__(self) -> None:
+        self._timed: list[Timed] = []
+        self._told_ms = 0
+
+    def add(self, clause: Alignment) -> None:
+        """A space ends it, since clients end a word there."""
+        end_s = clause.timed[-1].end_s if clause.timed else 0.0
+        self._timed += [*clause.timed, Timed(" ", end_s, end_s)]
+
+    def until(self, end_s: float) -> dict[str, Any] | None:
+        """Words that are over by then, in WebSocket's shape: times after the end of those told before."""
+        size = 0
+        for number, one in enumerate(self._timed, 1):
+            if one.end_s > end_s:
+                break
+            if one.character.isspace() or one.character >= UNSPACED:
+                size = number
+        told, self._timed = self._timed[:size], self._timed[size:]
+        if not told:
+            return None
+        # What was told before may reach further, by a few milliseconds.
+        starts, ends = (
+            [max(round(time_s * 1e3) - self._told_ms, 0) for time_s in times]
+            for times in ([one.start_s for one in told], [one.end_s for one in told])
+        )
+        self._told_ms += ends[-1]
+        return {
+            "chars": [one.character for one in told],
+            "charStartTimesMs": starts,
+            "charDurationsMs": [end - start for start, end in zip(starts, ends, strict=True)],
+        }
 
 
 def spoken(header: Header, words: Sequence[WordTiming] = ()) -> Alignment:

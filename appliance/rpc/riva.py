@@ -18,7 +18,6 @@ from riva.client.proto import riva_tts_pb2_grpc
 from riva.client.proto.riva_audio_pb2 import AudioEncoding
 from riva.client.proto.riva_common_pb2 import RequestId
 
-from appliance.audio.compress import alaw
 from appliance.audio.ogg import OpusPackets
 from appliance.audio.wav import wav_header
 from appliance.errors import (
@@ -37,9 +36,8 @@ from appliance.rpc.speaking import Speaking
 from appliance.text import ssml
 from appliance.text.languages import LANGUAGES, base_code
 from appliance.text.pronounce import MOST_SAY, MOST_WORD, MOST_WORDS
-from appliance.voices.index import MAX_PAGE
+from appliance.voices.index import MAX_PAGE, VoiceIndex
 from appliance.voices.prompts import Prompts
-from appliance.voices.store import VoiceStore
 
 SERVICE = "nvidia.riva.tts.RivaSpeechSynthesis"
 add_to_server = riva_tts_pb2_grpc.add_RivaSpeechSynthesisServicer_to_server
@@ -51,7 +49,7 @@ ENCODINGS = {
     AudioEncoding.FLAC: pb.FLAC,
     AudioEncoding.MULAW: pb.MULAW,
     AudioEncoding.OGGOPUS: pb.OGG_OPUS,
-    AudioEncoding.ALAW: pb.PCM16,
+    AudioEncoding.ALAW: pb.ALAW,
 }
 FIELDS = {
     "voice": "voice_name",
@@ -103,7 +101,7 @@ class ModelNotAvailable(InvalidRequest):
 class RivaService:
     """See riva/proto/riva_tts.proto."""
 
-    def __init__(self, speaking: Speaking, store: VoiceStore, prompts: Prompts) -> None:
+    def __init__(self, speaking: Speaking, store: VoiceIndex, prompts: Prompts) -> None:
         self._speaking, self._store, self._prompts = speaking, store, prompts
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -324,9 +322,7 @@ def _file_of(zero_shot: Any) -> bytes:
 
 def _encoder(message: Any) -> Callable[[bytes], bytes]:
     """Our encoding of one reply → Riva's."""
-    if message.encoding == AudioEncoding.OGGOPUS:
-        return OpusPackets().push
-    return alaw if message.encoding == AudioEncoding.ALAW else bytes
+    return OpusPackets().push if message.encoding == AudioEncoding.OGGOPUS else bytes
 
 
 def _reply(message: Any, header: pb.Header, audio: bytes = b"") -> Any:
