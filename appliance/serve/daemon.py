@@ -31,7 +31,7 @@ from typing import cast
 
 import grpc
 
-from appliance import hangups, heap
+from appliance import heap, sighup
 from appliance.access.token_file import Tokens
 from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import last_run
@@ -193,7 +193,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
-        hangups.answer()
+        sighup.answer()
         services = riva_services(speaking, self._store.index, self._prompts)
         synthesizer = SynthesizerService(speaking)
         listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, callers, services)
