@@ -115,15 +115,12 @@ class TextConfig:
 class AudioConfig(Ranged):
     loudness_lufs: Annotated[float | None, Between(-40.0, -10.0)] = -18.0
     """None: what the model makes of the voice's recording."""
-    channel_gain_db: dict[str, float] = field(default_factory=dict)
+    channel_gain_db: dict[str, Annotated[float, Between(-MAX_GAIN_DB, MAX_GAIN_DB)]] = field(
+        default_factory=dict
+    )
     marked: bool = True
     watermark: Path | None = None
     """Folder of `python -m export watermark`; None: samples have no mark."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for channel, gain_db in self.channel_gain_db.items():
-            Between(-MAX_GAIN_DB, MAX_GAIN_DB).check(f"channel_gain_db.{channel}", gain_db)
 
 
 @dataclass(frozen=True)
@@ -151,14 +148,9 @@ class SchedulerConfig(Ranged):
     queue_length: Count = 128
     backlog_s: Hour = 120.0
     user_rate: Annotated[float, Between(0.0, 60_000.0)] = 0.0
-    weights: dict[str, float] = field(default_factory=dict)
+    weights: dict[str, Annotated[float, Between(0.01, 100.0)]] = field(default_factory=dict)
     approval_channels: tuple[str, ...] = ()
     """Channels whose requests are held until a moderator approves."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for channel, weight in self.weights.items():
-            Between(0.01, 100.0).check(f"weights.{channel}", weight)
 
 
 @dataclass(frozen=True)
