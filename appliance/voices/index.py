@@ -8,8 +8,8 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from appliance.config import VoicesConfig
 from appliance.contract.mel import MelSpec
 from appliance.durable import storage_errors, version_of
 from appliance.errors import InvalidReference, InvalidRequest, StorageError, VoiceDamaged, VoiceNotFound
@@ -53,13 +53,9 @@ class VoiceIndex:
 
     def __init__(
         self,
-        folder: Path,
-        cache: Path,
+        config: VoicesConfig,
         spec: MelSpec,
         level: float,
-        *,
-        memory_entries: int,
-        max_reference_bytes: int,
         reader: Reader | None = None,
         rule: ConditioningRule = F5,
     ) -> None:
@@ -68,14 +64,14 @@ class VoiceIndex:
         """Reader of the bundle in use."""
         self.further: list[Reader] = []
         """Readers of the secondary bundles."""
-        self.folder = folder
+        self.folder = config.folder
         self.spec = spec
         self._level = level
         self._rule = rule
-        self._max_reference_bytes = max_reference_bytes
-        self.prepared = ReferenceCache(cache, spec, level, memory_entries, rule)
+        self._max_reference_bytes = config.max_reference_bytes
+        self.prepared = ReferenceCache(config.cache, spec, level, config.memory_entries, rule)
         self._records: dict[Place, tuple[tuple[int, int, int] | None, Voice | Style]] = {}
-        for path in (folder, cache):
+        for path in (config.folder, config.cache):
             with storage_errors(str(path)):
                 path.mkdir(parents=True, exist_ok=True)
 

@@ -99,17 +99,8 @@ class Upload:
 def open_store(config: VoicesConfig, bundle: Bundle) -> VoiceStore:
     """Raises StorageError, BundleError."""
     manifest = bundle.manifest
-    index = VoiceIndex(
-        config.folder,
-        config.cache,
-        manifest.mel,
-        manifest.defaults.target_rms,
-        memory_entries=config.memory_entries,
-        max_reference_bytes=config.max_reference_bytes,
-        reader=Reader.of(bundle),
-        rule=RULES[manifest.reference],
-    )
-    return VoiceStore(index)
+    level, rule = manifest.defaults.target_rms, RULES[manifest.reference]
+    return VoiceStore(VoiceIndex(config, manifest.mel, level, Reader.of(bundle), rule))
 
 
 class VoiceStore:
