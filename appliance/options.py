@@ -22,7 +22,7 @@ TextHandling = Literal["chat", "verbatim", "ssml"]
 MAX_KEY_CHARACTERS = 128
 HOUR_S = 3_600.0
 AUTO = "auto"
-"""In place of a voice: that of the text's language, where no voice has this name."""
+"""Name in place of a voice: the voice of the text's language, unless a voice has this name."""
 MAX_SEED = 2**64 - 1
 
 
@@ -144,11 +144,11 @@ OPTIONS = (
 
 BY_FIELD: Mapping[str, Option] = {option.field: option for option in OPTIONS}
 SHORT: Mapping[str, str] = {option.own: option.name for option in OPTIONS if option.short}
-"""Field's own name → the short one; an option is taken by either."""
+"""Field's own name → the short one; callers may use either."""
 
 
 class FieldOptions(TypedDict, total=False):
-    """Options by fields' names, where `Options` has shorter ones."""
+    """Options by fields' names, if `Options` has shorter names for them."""
 
     sample_rate_hertz: int | None
     speaking_rate: float | None
@@ -200,7 +200,7 @@ class Options(FieldOptions, total=False):
     """Key: speak for this channel's waiting requests with it."""
     merge_count: int | None
     merge_count_is_total: bool | None
-    """True if `merge_count` counts all so far; default: it is added to what waits."""
+    """True if `merge_count` counts all so far; default: it is added to the count that waits."""
     merge_text: str | None
     """Text for several, with "{count}"."""
     queue_timeout: float | None

@@ -56,7 +56,7 @@ class Phrases:
         return self._limit_bytes > 0 and (seeded or self._drawn_seeds)
 
     def find(self, keys: Sequence[Key]) -> tuple[int, Phrase] | None:
-        """(index, phrase) of the first key that is kept. Counts one hit or miss."""
+        """Return (index, phrase) of the first key in the cache; counts one hit or miss."""
         with self._lock:
             for index, key in enumerate(keys):
                 if (phrase := self._kept.get(key)) is not None:

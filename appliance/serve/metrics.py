@@ -19,7 +19,7 @@ RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 
 
 class Health:
-    """Collector of the last run of f5-health, read anew for each scrape."""
+    """Collector of the last run of f5-health, which every scrape reads again."""
 
     def __init__(self, last: Callable[[], HealthRun | None]) -> None:
         self._last = last
@@ -82,7 +82,7 @@ class Metrics:
             self._rejects.labels(reason).inc()
 
     def skipped(self) -> None:
-        """Count a request of which nothing can be spoken."""
+        """Count a request with no speakable text."""
         self._skips.inc()
 
     def spoken(self, timings: Timings, promised_s: float = 0.0) -> None:

@@ -49,7 +49,7 @@ class Page:
 
 
 class VoiceIndex:
-    """Reads the store's folder; sees at once what a person adds or removes there. Thread-safe."""
+    """Reads the store's folder, and sees at once if a person adds or removes a voice there. Thread-safe."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class VoiceIndex:
         return next((recorded for _, recorded in self.readable() if recorded.sha256 == sha256), None)
 
     def with_styles(self, voice: Voice, *new: Style) -> Voice:
-        """The voice with its styles; `new` ones replace stored ones of the same name."""
+        """Return the voice with its styles; `new` styles replace stored styles of the same name."""
         styles = {}
         try:
             for name in style_names(self.folder, voice.name):
@@ -195,7 +195,7 @@ class VoiceIndex:
     # References.
 
     def reference(self, name: str, style: str = "", reader: Reader | None = None) -> Reference:
-        """Return what requests are conditioned on; `reader` is a secondary bundle's, None: that in use.
+        """Return a voice's prepared reference. `reader` is a secondary bundle's; None: the bundle in use.
 
         Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style.
         """
@@ -233,7 +233,7 @@ class VoiceIndex:
         return problems
 
     def misread(self) -> list[str]:
-        """A line for each stored transcript that the bundle does not read as it is spoken."""
+        """A line for each stored transcript whose words the bundle reads in another way."""
         lines = []
         for place, recorded in self.readable():
             try:
@@ -244,7 +244,7 @@ class VoiceIndex:
         return lines
 
     def check_upload(self, audio: bytes, transcript: str, consent_note: str = "") -> None:
-        """Refuse what is too long, and an empty transcript. Raises InvalidReference."""
+        """Refuse long audio and texts, and an empty transcript. Raises InvalidReference."""
         if len(audio) > self._max_reference_bytes:
             raise InvalidReference(
                 "audio", f"has {len(audio)} bytes; at most {self._max_reference_bytes} are allowed"

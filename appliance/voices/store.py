@@ -82,7 +82,7 @@ class Upload:
     transcript: str
     consent_note: str = ""
     display_name: str = ""
-    """Of a voice only, as `pronunciations` are."""
+    """Only voices have it, and `pronunciations`; styles do not."""
     pronunciations: dict[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -145,7 +145,7 @@ class VoiceStore:
     def update(
         self, name: str, display_name: str | None = None, pronunciations: Mapping[str, str] | None = None
     ) -> Voice:
-        """Change what is not None of a voice. Raises VoiceNotFound, InvalidRequest, StorageError."""
+        """Change a voice's notes that are not None. Raises VoiceNotFound, InvalidRequest, StorageError."""
         changes: dict[str, object] = {}
         if display_name is not None:
             changes["display_name"] = _display_name(display_name)
