@@ -159,7 +159,7 @@ class Daemon:
         self._prompts = Prompts(self._store.index)
         phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
-        self._metrics.watch_phrases(phrases)
+        phrases.show(self._metrics.show)
         self._trace = trace
         self._recorder = None if trace is None else Recorder()
         self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
