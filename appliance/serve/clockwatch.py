@@ -46,9 +46,9 @@ class ClockWatch:
             logger.warning("serving degraded: %s", _describe(self.status))
 
     def refresh(self) -> bool:
-        """Read the file again and log a change. Returns True if the engine's calls may now cost something else.
+        """Read the file again and log a change. Returns True if calls of the engine may cost something else.
 
-        Root's check writes the file anew each time: what has the time of the check in it is no change.
+        Each of root's checks writes the file with the time of the check, which alone is no change.
         """
         before, now = self.status, self._read()
         self.status = now
