@@ -51,9 +51,9 @@ class ClockWatch:
         return self.status.degraded
 
     def refresh(self) -> bool:
-        """Read the file again and log a change. Returns True if the engine's calls may now cost more or less.
+        """Read the file again and log a change. Returns True if calls of the engine may cost something else.
 
-        Root's check writes the file anew each time: what has the time of the check in it is no change.
+        Each of root's checks writes the file with the time of the check, which alone is no change.
         """
         before, now = self.status, self._read()
         self.status = now

@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
-import math
 import os
 import signal
 import sys
@@ -71,7 +70,6 @@ from appliance.rpc.speaking import Speaking
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
-from appliance.scheduler.trace import Recorder
 from appliance.serve.changes import Changes, warm_tokens
 from appliance.serve.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.serve.clockwatch import STATES, ClockWatch
@@ -81,6 +79,7 @@ from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
 from appliance.serve.supervision import Supervision
+from appliance.serve.trace import Recorder
 from appliance.speech.resident import bundle_of
 from appliance.speech.speech import usual_choices
 from appliance.voices.prompts import Prompts
@@ -164,7 +163,6 @@ class Daemon:
         self._recorder = None if trace is None else Recorder()
         self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
         self._held = HeldFile(config.voices.folder, self._scheduler.queue)
-        self._scheduler.engines.idle_s = config.engine.idle_unload_s or math.inf
         self._write_trace()  # an empty one: an error comes now rather than at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
