@@ -85,6 +85,7 @@ class SynthesisCall(OpenCall):
         ways = yield from speech.planner.ways(requests)
         best = ways[0][0]
         job.voice, job.text, job.written = best.voice, best.text, best.written
+        job.changes = best.changes
         seeded = is_seeded(message, speech.defaults.synthesis)
         keys = self._phrase_keys([segments for _, segments in ways], seeded=seeded)
         kept = speech.phrases.find(keys) if keys else None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 from appliance.errors import ApplianceError
-from appliance.request import Cost, Priority, Segment, SegmentAudio, Terms, Timings
+from appliance.request import Change, Cost, Priority, Segment, SegmentAudio, Terms, Timings
 from appliance.scheduler.interface import Engine
 
 Result = SegmentAudio | ApplianceError
@@ -45,6 +45,7 @@ class Job:
     text: str = ""
     """Text as spoken."""
     written: str = ""
+    changes: tuple[Change, ...] = ()
     merged: int = 1
     kept: tuple[SegmentAudio, ...] = ()
     """Cached audio of the reply."""
