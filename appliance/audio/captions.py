@@ -17,7 +17,7 @@ Changes = Iterable[tuple[str, str]]
 
 
 def written_spans(written: str, spoken: Sequence[TimedWord], changes: Changes = ()) -> list[Span]:
-    """(begin, end) in characters of `written` for each word, both rising.
+    """(begin, end) in characters of `written` for each word; two words have the same or follow one another.
 
     All words of what was rewritten have the whole of it ("$5" for "five dollars"). A word with nothing of its
     own between its neighbours' has an empty span after the one before.
@@ -30,10 +30,14 @@ def written_spans(written: str, spoken: Sequence[TimedWord], changes: Changes = 
         for number, _ in tokens[j:j_end]:
             places[number] = places.get(number, span)[0], span[1]
     found: list[Span] = []
-    end = 0
+    first = begin = end = 0
     for number in range(len(spoken)):
-        found.append(places.get(number, (end, end)))
-        end = found[-1][1]
+        span = places.get(number, (end, end))
+        if span[0] >= end:
+            first, begin = number, span[0]
+        end = max(span[1], end)
+        # Those that share a token, as a comma after an emoji, have all of each other's.
+        found[first:] = [(begin, end)] * (number + 1 - first)
     return found
 
 
