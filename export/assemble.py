@@ -115,6 +115,12 @@ class Loaded:
             return contract.Vocoder(self.sources.vocoder, "same")
         return contract.Vocoder("vocos" if config.head == "ISTFTHead" else "source-filter", config.padding)
 
+    def cases(self, max_frames: int) -> oracles.CaseSet:
+        sampler, defaults = self.sources.sampler, self.sources.defaults
+        return oracles.CaseSet(
+            self.mel, self.vocabulary, max_frames, defaults.guidance, sampler, defaults.times
+        )
+
     def reference(self) -> nn.Module:
         return self.declaration.build(self.weights(), self.given)
 
@@ -240,44 +246,55 @@ class Gate:
         return dataclasses.replace(manifest, defaults=defaults, parity=report.record() | accepted)
 
 
+@dataclass(frozen=True)
+class BuildOptions:
+    """How a bundle is written."""
+
+    precision: contract.Precision = "fp32"
+    max_frames: int = MAX_FRAMES
+    int8_beside: bool = False
+    """fp16 gets the variant INT8 too, if it is within its bounds."""
+    keep_float: Collection[str] = qdq.KEEPS_FLOAT
+    """Roles of products that int8-qdq leaves in float16."""
+    created_by: str = ""
+
+    @property
+    def lossy(self) -> bool:
+        return self.int8_beside or self.precision in parity.LOSSY
+
+
 def build(
     loaded: Loaded,
-    name: contract.Precision,
+    options: BuildOptions,
     out: Path,
     measure: Measure,
     *,
-    max_frames: int = MAX_FRAMES,
-    created_by: str = "",
-    gate: Gate | None = None,
-    keep_float: Collection[str] = qdq.KEEPS_FLOAT,
+    gate: Gate = Gate(),
     evidence: Mapping[str, Any] = MappingProxyType({}),
-    int8_beside: bool = False,
     alone: Sequence[oracles.ExpectedGraph] = (),
 ) -> contract.Bundle:
     """Write a bundle and publish it as `out` if it passes the gate. Raises BundleFailed.
 
-    With `int8_beside` an fp16 bundle gets the variant INT8 too, if it is within its bounds. The graphs that
-    run once have to make what `alone` says before the others are traced.
+    The graphs that run once have to make what `alone` says before the others are traced.
     """
     check_absent(out)
-    gate = gate or Gate()
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         partial = Path(scratch) / "bundle"  # has the usual mode, unlike the scratch folder
         partial.mkdir()
-        writer = BundleWriter(loaded, name, partial, max_frames, keep_float, int8_beside)
+        writer = BundleWriter(loaded, options, partial)
 
         def check(files: dict[str, str]) -> None:
-            traced = contract.Bundle(partial, writer.manifest({"default": files}, created_by))
-            bounds = loaded.declaration.bounds[name]
+            traced = contract.Bundle(partial, writer.manifest({"default": files}))
+            bounds = loaded.declaration.bounds[options.precision]
             rows = list(parity.single(parity.Graphs(traced, "default", bounds), alone, set()))
-            report = parity.Report(name, rows)
+            report = parity.Report(options.precision, rows)
             parity.give_back()
             if not report.broken:  # else the peaks, which come later, tell where
                 gate.judge(traced.manifest, report)
 
         variants = writer.write(check)
-        manifest = dataclasses.replace(writer.manifest(variants, created_by), evidence=dict(evidence))
+        manifest = dataclasses.replace(writer.manifest(variants), evidence=dict(evidence))
         report = measure(contract.Bundle(partial, manifest))
         if parity.PEER in manifest.variants:
             manifest = _without(partial, manifest, parity.PEER)
@@ -310,18 +327,10 @@ def check_absent(out: Path) -> None:
 class BundleWriter:
     """Writes the files of a bundle, holding one graph's weights in memory at a time."""
 
-    def __init__(
-        self,
-        loaded: Loaded,
-        precision: contract.Precision,
-        folder: Path,
-        max_frames: int,
-        keep_float: Collection[str],
-        int8_beside: bool = False,
-    ) -> None:
-        self.int8_beside = int8_beside
-        self.loaded, self.precision, self.folder = loaded, precision, folder
-        self.max_frames, self.keep_float = max_frames, keep_float
+    def __init__(self, loaded: Loaded, options: BuildOptions, folder: Path) -> None:
+        self.loaded, self.options, self.folder = loaded, options, folder
+        self.precision, self.max_frames = options.precision, options.max_frames
+        precision = options.precision
         self.arch, self.mels, self.declaration = loaded.given.arch, loaded.mel.mels, loaded.declaration
         self.shapes = self.declaration.shapes and self.declaration.shapes(self.arch)
         shape = self.shapes or self.arch
@@ -353,13 +362,13 @@ class BundleWriter:
         check(files)
         variants = self._write_steps(files)
         if self.precision == "int8-qdq":
-            half = contract.Bundle(self.folder, self.manifest(variants, ""))
+            half = contract.Bundle(self.folder, self.manifest(variants))
             floats, roles = qdq.floats_of(half.graph("step"))
             chosen = qdq.choices(floats, calibration.observe(half))
-            qdq.quantise_steps(half, qdq.scheme(floats, chosen, roles, self.keep_float))
+            qdq.quantise_steps(half, qdq.scheme(floats, chosen, roles, self.options.keep_float))
         return variants
 
-    def manifest(self, variants: Variants, created_by: str) -> contract.Manifest:
+    def manifest(self, variants: Variants) -> contract.Manifest:
         """Manifest without hashes and parity."""
         sources = self.loaded.sources
         return contract.Manifest(
@@ -389,7 +398,7 @@ class BundleWriter:
             reference=self.declaration.reference,
             encodes=self.encodes,
             weights="average" if self.loaded.weights().averaged else "raw",
-            created_by=created_by,
+            created_by=self.options.created_by,
         )
 
     def _vocoder(self) -> nn.Module:
@@ -431,7 +440,7 @@ class BundleWriter:
             for name, file in sums.items():
                 rewrites.sum_in_float32(self.folder / files[name], self.folder / file)
         cpu = self._cpu_steps(rewrites.widen, "float32", files["step"])
-        if self.int8_beside:
+        if self.options.int8_beside:
             quick = {name: f"{name}_int8.onnx" for name in cpu}
             for name, file in quick.items():
                 rewrites.quantise_widened(self.folder / cpu[name], self.folder / file, self.declaration.roles)
@@ -506,40 +515,25 @@ def graphs_alone(loaded: Loaded, max_frames: int = MAX_FRAMES) -> list[oracles.E
     progress.begin("graphs alone")
     oracle = loaded.declaration.oracles(loaded.weights, loaded.given)[0]()
     assert isinstance(oracle, oracles.TorchOracle)
-    cases = oracles.short_and_long(
-        loaded.mel, loaded.vocabulary, max_frames, loaded.sources.defaults.guidance
-    )
-    return oracles.alone(oracle, loaded.reference_vocoder(), cases)
+    return oracles.alone(oracle, loaded.reference_vocoder(), loaded.cases(max_frames).short_and_long())
 
 
 def expectations(
-    loaded: Loaded,
-    name: contract.Precision = "fp32",
-    max_frames: int = MAX_FRAMES,
-    int8_beside: bool = False,
-    graphs: Sequence[oracles.ExpectedGraph] | None = None,
+    loaded: Loaded, options: BuildOptions, graphs: Sequence[oracles.ExpectedGraph] | None = None
 ) -> oracles.Expectations:
     """Results of the parity cases by torch and, if installed, upstream's package; see `oracles.expect`."""
-    sampler, defaults, declared = loaded.sources.sampler, loaded.sources.defaults, loaded.declaration
-    guidance = defaults.guidance
+    declared, cases = loaded.declaration, loaded.cases(options.max_frames)
     made = oracles.expect(
         declared.oracles(loaded.weights, loaded.given),
         loaded.reference_vocoder,
-        loaded.mel,
-        loaded.vocabulary,
-        max_frames=max_frames,
-        lossy=int8_beside or name in parity.LOSSY,
-        gate_nfe=sampler.nearest(oracles.GATE_NFES[0]),
-        nfes=sampler.steps or oracles.SAMPLE_NFES,
-        guidance=guidance,
-        renoises=sampler.update == "renoise",
-        grid=defaults.times,
+        cases,
+        lossy=options.lossy,
         graphs=graphs,
     )
-    made = dataclasses.replace(made, bounds=declared.bounds[name])
-    if name in ("fp32", "int8") or declared.peaks is None:
+    made = dataclasses.replace(made, bounds=declared.bounds[options.precision])
+    if options.precision in ("fp32", "int8") or declared.peaks is None:
         return made
-    short = oracles.random_case(SHORTEST, loaded.mel, loaded.vocabulary.size, guidance=guidance)
     progress.begin("peaks")
+    short = cases.drawn(SHORTEST)
     reached = declared.peaks(loaded.reference(), loaded.reference_vocoder(), made.trajectories, short)
     return dataclasses.replace(made, peaks=tuple(reached))

@@ -42,23 +42,18 @@ VARIANTS: dict[Precision, tuple[str, ...]] = {
 
 def plan(
     loaded: assemble.Loaded,
-    precision: Precision,
-    max_frames: int,
+    options: assemble.BuildOptions,
     recordings: Sequence[EvidenceRecording],
-    *,
-    int8_beside: bool = False,
     sampling: str = "auto",
 ) -> Plan:
     """Stages of `python -m export bundle` in their order; those that do not come are passed over."""
-    return _Work(loaded, precision, max_frames, int8_beside, sampling).plan(recordings)
+    return _Work(loaded, options, sampling).plan(recordings)
 
 
 class _Work:
-    def __init__(
-        self, loaded: assemble.Loaded, precision: Precision, max_frames: int, int8_beside: bool, sampling: str
-    ) -> None:
-        self._loaded, self._precision, self._named = loaded, precision, sampling
-        self._beside = int8_beside
+    def __init__(self, loaded: assemble.Loaded, options: assemble.BuildOptions, sampling: str) -> None:
+        self._loaded, self._options, self._named = loaded, options, sampling
+        self._precision = options.precision
         weights = loaded.weights()
         self._tensors = len(weights)
         shapes = {name: weights.entry(name).shape for name in weights}
@@ -73,7 +68,7 @@ class _Work:
         sizes = getattr(arch, "dim", 0), getattr(arch, "depth", 0)
         self._scores = 2 * sizes[0] * sizes[1] if all(isinstance(size, int) for size in sizes) else 0
         self._rows = loaded.sources.sampler.most_rows
-        self._readings = [min(frames, max_frames) for _, frames in READINGS]
+        self._readings = [min(frames, options.max_frames) for _, frames in READINGS]
 
     def plan(self, recordings: Sequence[EvidenceRecording]) -> Plan:
         return Plan([*self._before(recordings), *self._gate()], self.evaluation, RATES)
@@ -98,8 +93,7 @@ class _Work:
             sampled = sum(self._sampled(self._readings[0], nfe) for nfe, _ in calibration.RUNS)
             yield Stage("calibrating", "engine", 2 * sampled)
         random = self._random()
-        lossy = self._beside or self._precision in parity.LOSSY
-        coarse = self._sampled(self._readings[0], sum(GATE_NFES)) if lossy else 0.0
+        coarse = self._sampled(self._readings[0], sum(GATE_NFES)) if self._options.lossy else 0.0
         # In float32, and in float64.
         yield Stage("oracle torch", "exact", 2 * random + sum(map(self._solved, self._readings)) + coarse)
         yield Stage("oracle upstream", "torch", random)
@@ -115,7 +109,7 @@ class _Work:
 
     def _gate(self) -> Iterator[Stage]:
         names = list(VARIANTS[self._precision])
-        if self._beside:
+        if self._options.int8_beside:
             names.insert(-1, INT8)
         short = self._readings[0]
         one, each = self.evaluation(short), sum(map(self._stepped, self._readings))

@@ -62,9 +62,10 @@ def add_prepare(parser: argparse.ArgumentParser) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from appliance import config, resident
+    from appliance import config
     from appliance.contract import bundle
     from appliance.engine import loading
+    from appliance.speech import resident
 
     loaded = config.load(options.config, options.set)
     folder = loaded.bundle.path

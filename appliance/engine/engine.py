@@ -69,12 +69,13 @@ class Synthesizer:
         self._host = host or backend
         self.max_lanes = lanes
         self._safer = safe = safer or {}
+        variants = {graph: arithmetic.variant for graph, arithmetic in safe.items()}
         d, longest = manifest.dimensions, manifest.max_frames
         specs, usual = signatures(d), variant or bundle.variant_for(backend.name)
 
-        # Without `self`: of a cycle the sessions would stay until some later collection.
+        # Without `self`: a cycle would keep the sessions until some later collection.
         def load(name: str, to: Backend = backend) -> Graph:
-            path = bundle.graph(name, safe[name].variant if name in safe else usual)
+            path = bundle.graph(name, variants.get(name, usual))
             return to.load(name, path, specs[name], ranges(name, manifest, to))
 
         self._modulation = ModulationTable(partial(load, "modulation", self._host), self._host, backend, d)
@@ -185,8 +186,7 @@ class Synthesizer:
         if not np.isfinite(samples).all():
             self.log_mel(lane_id)  # raises where the flow is at fault
             raise EngineFault("the vocoder produced numbers that are not finite")
-        if segment.gain != 1.0:
-            samples = samples * np.float32(segment.gain)
+        samples = samples * np.float32(segment.gain)
         return samples if self.watermark is None else self.watermark.embed(samples)
 
     def decode(self, log_mel: FloatArray) -> FloatArray:
@@ -252,7 +252,7 @@ class Synthesizer:
         for frames, part in MEASURED:
             if frames > longest or time.monotonic() - begun > MEASURE_S:
                 break
-            for lanes in {1, *(n for n in (2, 4, 8) if n <= min(self.max_batch, self.max_lanes))}:
+            for lanes in (n for n in (1, 2, 4, 8) if n <= min(self.max_batch, self.max_lanes)):
                 segment = self._silence(frames, frames // part, nfe, guidance)
                 self._speak([segment] * lanes, self.costs.measure)
             for w in self._strengths[1:]:
@@ -271,15 +271,14 @@ class Synthesizer:
         self._speak([segment or self._silence(64, 20, ALL_GRAPHS, self.manifest.defaults.guidance)])
 
     def _speak(
-        self, segments: Sequence[Segment], measure: Callable[[str, Steps, float], None] | None = None
+        self, segments: Sequence[Segment], measure: Callable[[str, Steps, float], None] = lambda *_: None
     ) -> None:
         """Synthesise segments together; `measure` takes kind, steps and seconds of each call."""
 
         def call(kind: str, steps: Steps, make: Callable[[], T]) -> T:
             begun = time.monotonic()
             result = make()
-            if measure is not None:
-                measure(kind, steps, time.monotonic() - begun)
+            measure(kind, steps, time.monotonic() - begun)
             return result
 
         lanes = [call("open", [(segment, 0)], partial(self.open, segment)) for segment in segments]
@@ -296,45 +295,40 @@ class Synthesizer:
     def shutdown(self) -> None:
         for lane_id in list(self._lanes):
             self.close(lane_id)
-        self._backend.close()
-        if self._host is not self._backend:
-            self._host.close()
+        for backend in dict.fromkeys((self._backend, self._host)):
+            backend.close()
 
     def check(self, segment: Segment) -> None:
         """Raise ValueError for a segment that does not fit the bundle."""
-        mels, longest = self.manifest.mel.mels, self.manifest.max_frames
-        if segment.frames > longest:
-            raise ValueError(f"{segment.frames} frames exceed this bundle's {longest}")
-        one, several = (segment.frames, mels), f", or ({segment.nfe}, {segment.frames}, {mels})"
-        renoises = self.manifest.sampler.update == "renoise"
-        allowed = (one, (segment.nfe, *one)) if renoises else (one,)
-        if segment.noise is not None and segment.noise.shape not in allowed:
-            raise ValueError(f"noise must be {one}{several * renoises}, not {segment.noise.shape}")
-        reference = segment.reference_log_mel.shape
-        if len(reference) != 2 or reference[1] != mels or not 1 <= reference[0] < segment.frames:
-            raise ValueError(f"the reference must be (1 to {segment.frames - 1}, {mels}), not {reference}")
-        if segment.sampling != "exact" and reference[0] > (most := self._flow.longest_reference):
-            raise ValueError(
-                f"with {segment.sampling} sampling a reference has 1 to {most} frames, not {reference[0]}"
-            )
-        if len(segment.ids) == 0 or segment.ids.min() < 0 or segment.ids.max() >= self.manifest.vocab_size:
-            raise ValueError(f"ids must be one or more indices under {self.manifest.vocab_size}")
-        d = self.manifest.dimensions
-        if d.upsampling == "floor" and len(segment.ids) >= segment.frames:
-            raise ValueError(f"ids must be fewer than {segment.frames} frames, not {len(segment.ids)}")
-        if (index := segment.upsample_index) is not None:
-            if d.upsampling in ("none", "floor"):
-                raise ValueError(
-                    "upsample_index must be absent: this bundle spreads no tokens over its frames"
-                )
-            shown = min(len(segment.ids), segment.frames)
-            if index.shape != one[:1] or index.min() < 0 or index.max() >= shown:
-                raise ValueError(f"upsample_index must be {segment.frames} indices under {shown}")
+        n, longest, d = segment.frames, self.manifest.max_frames, self.manifest.dimensions
+        require(n <= longest, f"{n} frames exceed this bundle's {longest}")
+        shapes = [(n, d.mels), (segment.nfe, n, d.mels)][: 1 + (self.manifest.sampler.update == "renoise")]
+        noise = shapes[0] if segment.noise is None else segment.noise.shape
+        require(noise in shapes, f"noise must be {', or '.join(map(str, shapes))}, not {noise}")
+        known, sampling, most = (
+            segment.reference_log_mel.shape,
+            segment.sampling,
+            self._flow.longest_reference,
+        )
+        is_reference = known[1:] == (d.mels,) and 1 <= known[0] < n
+        require(is_reference, f"the reference must be (1 to {n - 1}, {d.mels}), not {known}")
+        limit = f"with {sampling} sampling a reference has 1 to {most} frames, not {known[0]}"
+        require(sampling == "exact" or known[0] <= most, limit)
+        ids, index, vocabulary = segment.ids, segment.upsample_index, self.manifest.vocab_size
+        are_tokens = len(ids) > 0 and ids.min() >= 0 and ids.max() < vocabulary
+        require(are_tokens, f"ids must be one or more indices under {vocabulary}")
+        fewer = d.upsampling != "floor" or len(ids) < n
+        require(fewer, f"ids must be fewer than {n} frames, not {len(ids)}")
+        if index is not None:
+            absent = "upsample_index must be absent: this bundle spreads no tokens over its frames"
+            require(d.upsampling in ("spread", "tokens"), absent)
+            shown = min(len(ids), n)
+            are_places = index.shape == (n,) and index.min() >= 0 and index.max() < shown
+            require(are_places, f"upsample_index must be {n} indices under {shown}")
         check_nfe(segment.nfe)
-        if segment.sampling not in SAMPLINGS:
-            raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, not {segment.sampling!r}")
-        if segment.sampling != "exact" and not d.keeps_keys:
-            raise ValueError(f"sampling must be exact with this bundle, not {segment.sampling!r}")
+        require(sampling in SAMPLINGS, f"sampling must be one of {', '.join(SAMPLINGS)}, not {sampling!r}")
+        is_known = sampling == "exact" or d.keeps_keys
+        require(is_known, f"sampling must be exact with this bundle, not {sampling!r}")
 
     def _silence(self, frames: int, reference: int, nfe: int, guidance: float) -> Segment:
         mels, defaults = self.manifest.mel.mels, self.manifest.defaults
@@ -349,6 +343,12 @@ class Synthesizer:
             guidance=guidance,
             sampling=defaults.sampling,
         )
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise ValueError with the message unless it holds."""
+    if not holds:
+        raise ValueError(message)
 
 
 def longest_reference(manifest: Manifest) -> int:

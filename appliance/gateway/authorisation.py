@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from functools import partial
 
 from anyio import move_on_after
@@ -11,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from appliance.access.token_file import Role, Tokens
 from appliance.client.connection import CALLER
 from appliance.errors import AccessDenied, Unauthenticated
+from appliance.gateway.places import Connection, Places
 from appliance.gateway.refusals import Refusal
 
 PROBES = ("/livez", "/readyz")
@@ -34,7 +37,9 @@ KEY_FOLLOWS = "appliance.key_follows"
 """Key in the scope of a WebSocket without a token: what returns the refusal of the one that follows."""
 CONNECTIONS = ("http", "websocket")
 """Kinds of ASGI scopes that are requests."""
-BUSY_RETRY_S = 1.0
+BUSY_RETRY_S, RESTART_RETRY_S = 1.0, 2.0
+MAX_UPLOADS = 4
+"""Uploads at a time, of which each takes three times its size in memory."""
 DISCARDED_BYTES, DISCARDED_S = 16 << 20, 5.0
 """Most of a refused request's body that is read."""
 
@@ -65,12 +70,12 @@ def roles(scope: Scope) -> tuple[Role, ...]:
 
 
 class AccessMiddleware:
-    """Passes on requests with a valid token, up to a number at a time; tells the daemon whose they are."""
+    """Passes on requests with a valid token that have a place; tells the daemon whose they are."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens | None, max_requests: int) -> None:
         """Without `tokens` none is needed."""
-        self._app, self._tokens, self._max_requests = app, tokens, max_requests
-        self._under_way = 0
+        self._app, self._tokens = app, tokens
+        self._requests, self._uploads = Places(max_requests), Places(MAX_UPLOADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in CONNECTIONS:
@@ -78,16 +83,34 @@ class AccessMiddleware:
         if scope["type"] not in CONNECTIONS or is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
-        if (refused := self._refusal(scope)) is not None:
-            if scope["type"] == "http":
-                await _discard_body(receive)
-            await refused.response(scope)(scope, receive, send)
-            return
-        self._under_way += 1
+        refused = self._refusal(scope)
+        if refused is None:
+            is_upload = scope["path"] == STORED_VOICES and method_of(scope) == "POST"
+            places = self._uploads if is_upload else self._requests
+            connection: Connection = scope["state"]["connection"]
+            with connection.placed(places, CALLER.get(), is_upload=is_upload) as has_place:
+                if has_place:
+                    await self._serve(scope, receive, send)
+                    return
+            kind = "uploads" if is_upload else "requests (gateway.max_requests)"
+            message = f"{places.most} {kind} are under way, or as many as one caller may have"
+            refused = Refusal(429, message, code="too_many_calls", retry_s=BUSY_RETRY_S)
+        if scope["type"] == "http":
+            await _discard_body(receive)
+        await refused.response(scope)(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request; one that the drain does not wait for is told to come again."""
         try:
             await self._app(scope, receive, send)
-        finally:
-            self._under_way -= 1
+        except asyncio.CancelledError:
+            if scope["type"] != "http":
+                raise
+            restarting = Refusal(
+                503, "the gateway is stopping", code="unavailable", retry_s=RESTART_RETRY_S
+            ).response(scope)
+            with suppress(RuntimeError):  # its reply has begun
+                await restarting(scope, receive, send)
 
     def _caller(self, scope: Scope, token: str) -> str:
         """`token NAME`, or `http ADDRESS` of a request without a valid one."""
@@ -100,12 +123,8 @@ class AccessMiddleware:
         may_follow = scope["type"] == "websocket" and scope["path"].endswith(KEY_MAY_FOLLOW)
         if self._tokens is not None and may_follow and not token:
             scope[KEY_FOLLOWS] = partial(self._refusal_of_token, scope)
-        elif (refused := self._refusal_of_token(scope, token)) is not None:
-            return refused
-        if self._under_way >= self._max_requests:
-            message = f"{self._max_requests} requests are under way, which is as many as gateway.max_requests"
-            return Refusal(429, message, code="too_many_calls", retry_s=BUSY_RETRY_S)
-        return None
+            return None
+        return self._refusal_of_token(scope, token)
 
     def _refusal_of_token(self, scope: Scope, token: str) -> Refusal | None:
         """Refusal of a token; None if it has the right, and the calls that follow are then its holder's."""

@@ -77,6 +77,7 @@ def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> i
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.ERROR)
     log.addFilter(_is_a_fault)
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
     if config.server.tls_certificate and not config.server.tokens:
         logger.warning(
             "server.tokens: none is needed, so whoever reaches %s may speak", config.gateway.listen

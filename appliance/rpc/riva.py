@@ -36,9 +36,8 @@ from appliance.rpc.speaking import Speaking
 from appliance.text import ssml
 from appliance.text.languages import LANGUAGES, base_code
 from appliance.text.pronounce import MOST_SAY, MOST_WORD, MOST_WORDS
-from appliance.voices.index import MAX_PAGE
+from appliance.voices.index import MAX_PAGE, VoiceIndex
 from appliance.voices.prompts import Prompts
-from appliance.voices.store import VoiceStore
 
 SERVICE = "nvidia.riva.tts.RivaSpeechSynthesis"
 add_to_server = riva_tts_pb2_grpc.add_RivaSpeechSynthesisServicer_to_server
@@ -102,7 +101,7 @@ class ModelNotAvailable(InvalidRequest):
 class RivaService:
     """See riva/proto/riva_tts.proto."""
 
-    def __init__(self, speaking: Speaking, store: VoiceStore, prompts: Prompts) -> None:
+    def __init__(self, speaking: Speaking, store: VoiceIndex, prompts: Prompts) -> None:
         self._speaking, self._store, self._prompts = speaking, store, prompts
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 

@@ -35,8 +35,8 @@ from appliance.text.languages import UnknownLanguage, base_code
 from appliance.text.polyglot import LanguageTable
 from appliance.text.sayable import FrontEnd
 from appliance.text.tokens.tokenizers import maker, warm
+from appliance.voices.index import VoiceIndex
 from appliance.voices.prompts import Prompts
-from appliance.voices.store import VoiceStore
 from appliance.voices.transcript import Reader
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Changes:
     """The bundle and the configuration in use, and the Speech that they make."""
 
     def __init__(
-        self, config: Config, read: Bundle, store: VoiceStore, prompts: Prompts, parts: Callable[..., Speech]
+        self, config: Config, read: Bundle, store: VoiceIndex, prompts: Prompts, parts: Callable[..., Speech]
     ) -> None:
         """`parts` takes planner and defaults. Raises ConfigError."""
         self.config, self.bundle = config, read

@@ -156,7 +156,7 @@ class Daemon:
         self._config, self._reread = config, reread
         read = bundle_of(config)
         self._store = open_store(config.voices, read)
-        self._prompts = Prompts(self._store)
+        self._prompts = Prompts(self._store.index)
         phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
         self._metrics.watch_phrases(phrases)
@@ -185,10 +185,10 @@ class Daemon:
             phrases=phrases,
             spoken=self._metrics.spoken,
             skipped=self._metrics.skipped,
-            at_hand=self._store.at_hand,
+            at_hand=self._store.index.at_hand,
             degraded=lambda: self._clocks.status.degraded,
         )
-        self._changes = Changes(config, read, self._store, self._prompts, speech)
+        self._changes = Changes(config, read, self._store.index, self._prompts, speech)
 
     async def live(self) -> None:
         """Raises the errors of STATUSES."""
@@ -203,7 +203,7 @@ class Daemon:
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
         hangups.answer()
-        services = riva_services(speaking, self._store, self._prompts)
+        services = riva_services(speaking, self._store.index, self._prompts)
         synthesizer = SynthesizerService(speaking)
         listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, callers, services)
         operated: grpc.aio.Server | None = None
@@ -423,7 +423,7 @@ class Daemon:
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)
             await asyncio.sleep(CLOCKS_PERIOD_S)
-            if self._clocks.refresh().clocks != clocks:
+            if self._clocks.refresh():
                 self._scheduler.engines.forget_costs()
 
     async def _keep_order(self) -> None:
@@ -520,7 +520,7 @@ class Daemon:
             backend=self._scheduler.engines.backend,
             waiting=load.waiting,
             running=load.running,
-            voices=len(self._store.names()),
+            voices=len(self._store.index.names()),
             paused=self._scheduler.queue.paused,
             degraded=self._clocks.status.degraded,
             log_level=logging.getLevelName(logging.getLogger().level).lower(),

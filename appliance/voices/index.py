@@ -1,4 +1,4 @@
-"""Stored voices and styles by name, their records, and the references that are made of them."""
+"""The index of stored voices: their records by name, and the references that are prepared from them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Page:
 
 
 class VoiceIndex:
-    """Reads a store; what is added or removed by hand is seen at once. Thread-safe."""
+    """Reads the store's folder; sees at once what a person adds or removes there. Thread-safe."""
 
     def __init__(
         self,
@@ -63,17 +63,17 @@ class VoiceIndex:
         reader: Reader | None = None,
         rule: ConditioningRule = F5,
     ) -> None:
-        """`level`: least RMS of references. Makes missing folders. Raises StorageError."""
+        """Make missing folders; `level` is the least RMS of references. Raises StorageError."""
         self.reader = reader
         """Reader of the bundle in use."""
         self.further: list[Reader] = []
-        """Those of bundles beside it."""
-        self._folder = folder
-        self._spec = spec
+        """Readers of the secondary bundles."""
+        self.folder = folder
+        self.spec = spec
         self._level = level
         self._rule = rule
         self._max_reference_bytes = max_reference_bytes
-        self._prepared = ReferenceCache(cache, spec, level, memory_entries, rule)
+        self.prepared = ReferenceCache(cache, spec, level, memory_entries, rule)
         self._records: dict[Place, tuple[tuple[int, int, int] | None, Voice | Style]] = {}
         for path in (folder, cache):
             with storage_errors(str(path)):
@@ -84,15 +84,15 @@ class VoiceIndex:
     def get(self, place: Place) -> Voice | Style:
         """A style, or a voice without its styles. Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not place.is_named:
-            raise self._missing(place)
+            raise self.missing(place)
         with storage_errors(str(place)):
             try:
-                version, known = version_of(self._folder / place.record), self._records.get(place)
+                version, known = version_of(self.folder / place.record), self._records.get(place)
                 if known is None or version is None or known[0] != version:
-                    known = self._records[place] = (version, read_record(self._folder, place))
+                    known = self._records[place] = (version, read_record(self.folder, place))
             except (FileNotFoundError, NotADirectoryError):
-                if not os.path.lexists(self._folder / place.folder):
-                    raise self._missing(place) from None
+                if not os.path.lexists(self.folder / place.folder):
+                    raise self.missing(place) from None
                 raise VoiceDamaged(f"{place}: {place.record.name} is missing; {REMEDY}") from None
         return known[1]
 
@@ -104,16 +104,16 @@ class VoiceIndex:
 
     def described(self, name: str) -> Voice:
         """A voice with its styles. Raises as `get` does."""
-        return self._with_styles(self.voice(name))
+        return self.with_styles(self.voice(name))
 
     def names(self) -> list[str]:
-        return stored_names(self._folder)
+        return stored_names(self.folder)
 
     def styles(self, name: str) -> list[str]:
-        """Names of those that can be used; empty without such a voice."""
+        """Names of usable styles; empty without such a voice."""
         if not NAME_RULE.fullmatch(name):
             return []
-        return [place.style for place, _ in self._all(name) if place.style]
+        return [place.style for place, _ in self.readable(name) if place.style]
 
     def is_usable(self, name: str) -> bool:
         try:
@@ -138,22 +138,22 @@ class VoiceIndex:
         names = [name for name in self.names() if name > page_token]
         voices = []
         for name in names[:size]:
-            with contextlib.suppress(VoiceNotFound):  # deleted meanwhile
+            with contextlib.suppress(VoiceNotFound):  # just deleted
                 voice = self._listed(Place(name))
                 assert isinstance(voice, Voice)
-                voices.append(self._with_styles(voice))
+                voices.append(self.with_styles(voice))
         return Page(tuple(voices), names[size - 1] if len(names) > size else "")
 
     def with_audio(self, sha256: str) -> Voice | Style | None:
-        """A voice or style."""
-        return next((recorded for _, recorded in self._all() if recorded.sha256 == sha256), None)
+        """Find a voice or style by the hash of its audio."""
+        return next((recorded for _, recorded in self.readable() if recorded.sha256 == sha256), None)
 
-    def _with_styles(self, voice: Voice, *new: Style) -> Voice:
-        """The voice with its styles, and `new` ones in their place."""
+    def with_styles(self, voice: Voice, *new: Style) -> Voice:
+        """The voice with its styles; `new` ones replace stored ones of the same name."""
         styles = {}
         try:
-            for name in style_names(self._folder, voice.name):
-                with contextlib.suppress(VoiceNotFound):  # deleted meanwhile
+            for name in style_names(self.folder, voice.name):
+                with contextlib.suppress(VoiceNotFound):  # just deleted
                     style = self._listed(Place(voice.name, name))
                     assert isinstance(style, Style)
                     styles[name] = style
@@ -163,37 +163,43 @@ class VoiceIndex:
         return dataclasses.replace(voice, styles=tuple(styles[name] for name in sorted(styles)))
 
     def _listed(self, place: Place) -> Voice | Style:
-        """One that is damaged says so. Raises VoiceNotFound."""
+        """A record for a list: `problem` says why a damaged one cannot be used. Raises VoiceNotFound."""
         try:
             return self.get(place)
         except StorageError as error:
             logger.warning("%s cannot be used: %s", place, error)
             return place.kind(place.name, "", "", "", "", 0, 0.0, 0.0, problem=str(error))
 
-    def _missing(self, place: Place) -> VoiceNotFound:
+    def missing(self, place: Place) -> VoiceNotFound:
         name, style = place.voice, place.style
-        if not (NAME_RULE.fullmatch(name) and style and os.path.lexists(self._folder / name)):
+        if not (NAME_RULE.fullmatch(name) and style and os.path.lexists(self.folder / name)):
             return VoiceNotFound(f"no voice is named {shown(name)}")
         there = ", ".join((NEUTRAL, *self.styles(name)))
         return VoiceNotFound(f"voice {name!r} has no style {shown(style)}; it has {there}")
 
     def _places(self, *names: str) -> Iterator[Place]:
-        """All voices, or these, each before its styles."""
+        """Places of all voices, or of `names`; a voice comes before its styles."""
         for name in names or self.names():
             yield Place(name)
             with contextlib.suppress(StorageError):
-                yield from (Place(name, style) for style in style_names(self._folder, name))
+                yield from (Place(name, style) for style in style_names(self.folder, name))
 
-    def _all(self, *names: str) -> Iterator[tuple[Place, Voice | Style]]:
-        """Those that can be read, of all voices, or of these."""
+    def readable(self, *names: str) -> Iterator[tuple[Place, Voice | Style]]:
+        """Readable records of all voices, or of `names`, with their styles."""
         for place in self._places(*names):
             with contextlib.suppress(VoiceNotFound, StorageError):
                 yield place, self.get(place)
 
+    def forget(self, place: Place) -> None:
+        """Drop the records of a place that was removed, and of its styles."""
+        for known in list(self._records):
+            if known.is_in(place):
+                self._records.pop(known, None)
+
     # References.
 
     def reference(self, name: str, style: str = "", reader: Reader | None = None) -> Reference:
-        """`reader`: that of another bundle than the one in use.
+        """Return what requests are conditioned on; `reader` is a secondary bundle's, None: that in use.
 
         Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style.
         """
@@ -204,21 +210,21 @@ class VoiceIndex:
                 recorded = self.get(place)
             except VoiceNotFound as error:
                 raise InvalidRequest("style", str(error)) from None
-        if (features := self._prepared.get(recorded.sha256)) is None:
-            features = self._features(read_audio(self._folder, place, recorded))
-            self._prepared.put(recorded.sha256, features)
+        if (features := self.prepared.get(recorded.sha256)) is None:
+            features = self.features(read_audio(self.folder, place, recorded))
+            self.prepared.put(recorded.sha256, features)
         return Reference(self._spelt(recorded.transcript, reader), features)
 
     def unstored(self, audio: bytes, transcript: str) -> Reference:
-        """A reference that no voice is made of. Raises InvalidReference."""
-        self._check(audio, transcript, "")
-        self._read(transcript)
-        return Reference(self._spelt(transcript), self._features(audio))
+        """Prepare a reference without storing it. Raises InvalidReference."""
+        self.check_upload(audio, transcript)
+        self.unread(transcript)
+        return Reference(self._spelt(transcript), self.features(audio))
 
     def at_hand(self, name: str, style: str = "") -> bool:
-        """True if `reference` has this voice in memory."""
+        """True if `reference` finds this voice in memory."""
         known = self._records.get(Place(name, style or None))
-        return known is not None and self._prepared.in_memory(known[1].sha256)
+        return known is not None and self.prepared.in_memory(known[1].sha256)
 
     def check(self) -> list[str]:
         """A line for each stored voice and style that cannot be used."""
@@ -232,17 +238,17 @@ class VoiceIndex:
 
     def misread(self) -> list[str]:
         """A line for each stored transcript that the bundle does not read as it is spoken."""
-        found = []
-        for place, recorded in self._all():
+        lines = []
+        for place, recorded in self.readable():
             try:
-                reasons = self._read(recorded.transcript)
+                reasons = self.unread(recorded.transcript)
             except InvalidReference as error:
                 reasons = (str(error),)
-            found += [f"{place.label}: {reason}" for reason in reasons]
-        return found
+            lines += [f"{place.label}: {reason}" for reason in reasons]
+        return lines
 
-    def _check(self, audio: bytes, transcript: str, consent_note: str) -> None:
-        """Raises InvalidReference."""
+    def check_upload(self, audio: bytes, transcript: str, consent_note: str = "") -> None:
+        """Refuse what is too long, and an empty transcript. Raises InvalidReference."""
         if len(audio) > self._max_reference_bytes:
             raise InvalidReference(
                 "audio", f"has {len(audio)} bytes; at most {self._max_reference_bytes} are allowed"
@@ -257,19 +263,19 @@ class VoiceIndex:
         if not normalise(transcript):
             raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
 
-    def _read(self, transcript: str) -> tuple[str, ...]:
-        """Warnings of the bundle in use; none where one beside it has none. Raises InvalidReference."""
+    def unread(self, transcript: str) -> tuple[str, ...]:
+        """Warnings of the bundle in use, unless a secondary bundle has none. Raises InvalidReference."""
         for reader in self.further:
             with contextlib.suppress(InvalidReference):
                 if not reader.warnings(transcript):
                     return ()
         return self.reader.warnings(transcript) if self.reader else ()
 
-    def _features(self, audio: bytes, checkpoint: Callable[[], None] = lambda: None) -> Features:
-        """Raises InvalidReference."""
-        return prepare(audio, self._spec, self._level, checkpoint, self._rule)
+    def features(self, audio: bytes, checkpoint: Callable[[], None] = lambda: None) -> Features:
+        """Prepare audio as the bundle's rule says. Raises InvalidReference."""
+        return prepare(audio, self.spec, self._level, checkpoint, self._rule)
 
     def _spelt(self, transcript: str, reader: Reader | None = None) -> str:
-        """Transcript with its rule's ending, in letters of the bundle's vocabulary."""
+        """The transcript with its rule's ending, in letters of the bundle's vocabulary."""
         whole, reader = self._rule.complete(transcript), reader or self.reader
         return reader.spelling.read(whole) if reader else whole

@@ -14,7 +14,7 @@ from appliance.client import CallFailed, Client, Piece
 from appliance.config import VoicesConfig
 from appliance.contract import bundle
 from appliance.voices.records import Place, Recorded
-from appliance.voices.store import VoiceStore, open_store
+from appliance.voices.store import Upload, VoiceStore, open_store
 from tests.harness.daemons import BUNDLE, Running, Shared, free_port, reference_wav, shared
 from tests.harness.patience import PATIENCE_S, until
 from tests.measure import fleet
@@ -103,25 +103,25 @@ def sync(box: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> An
 def test_voices_are_copied_by_content(box: Running, store: VoiceStore, sync: Any, tmp_path: Path) -> None:
     assert sync()[0] == cli.FAILED  # nothing to copy
     more: Any = {"display_name": "Ann", "pronunciations": {"gg": "good game"}}
-    store.create(Place("ann"), reference_wav(3.0), TRANSCRIPT, "Ann agreed.", **more)
-    store.create(Place("bea"), reference_wav(4.0), TRANSCRIPT)
+    store.create(Upload(Place("ann"), reference_wav(3.0), TRANSCRIPT, "Ann agreed.", **more))
+    store.create(Upload(Place("bea"), reference_wav(4.0), TRANSCRIPT))
     with Client(box.address) as client:
         client.add_voice("zoe", reference_wav(3.5), TRANSCRIPT, timeout=PATIENCE_S)
         assert sync("--dry-run") == (0, {"ann": "add", "bea": "add", "zoe": "extra"})
         assert [voice.name for voice in client.voices()] == ["zoe"]
         assert sync() == (0, {"ann": "add", "bea": "add", "zoe": "extra"})
         ann = client.voice("ann")
-        assert (ann.sha256, ann.transcript) == (store.voice("ann").sha256, TRANSCRIPT)
+        assert (ann.sha256, ann.transcript) == (store.index.voice("ann").sha256, TRANSCRIPT)
         assert ann.consent_note == "Ann agreed."
         assert {"display_name": ann.display_name, "pronunciations": dict(ann.pronunciations)} == more
         assert sync() == (0, {"ann": "same", "bea": "same", "zoe": "extra"})
 
         store.update("ann", "Annie")
         store.delete(Place("bea"))
-        store.create(Place("bea"), reference_wav(5.0), TRANSCRIPT)
+        store.create(Upload(Place("bea"), reference_wav(5.0), TRANSCRIPT))
         assert sync("--remove") == (0, {"ann": "update", "bea": "replace", "zoe": "remove"})
         assert client.voice("ann").display_name == "Annie"
-        assert client.voice("bea").sha256 == store.voice("bea").sha256
+        assert client.voice("bea").sha256 == store.index.voice("bea").sha256
         assert [voice.name for voice in client.voices()] == ["ann", "bea"]
 
         # What is damaged here is neither copied nor removed there.
@@ -141,33 +141,33 @@ def test_styles_are_copied_with_voices(box: Running, store: VoiceStore, sync: An
         found: dict[str, str] = sync("--remove")[1]
         return found
 
-    store.create(Place("cea"), reference_wav(3.0), TRANSCRIPT)
-    store.create(Place("cea", "happy"), reference_wav(2.5), TRANSCRIPT, "Cea agreed.")
-    store.create(Place("cea", "sad"), reference_wav(3.5), TRANSCRIPT)
+    store.create(Upload(Place("cea"), reference_wav(3.0), TRANSCRIPT))
+    store.create(Upload(Place("cea", "happy"), reference_wav(2.5), TRANSCRIPT, "Cea agreed."))
+    store.create(Upload(Place("cea", "sad"), reference_wav(3.5), TRANSCRIPT))
     with Client(box.address) as client:
         assert states().items() >= {"cea": "add", "cea/happy": "add", "cea/sad": "add"}.items()
         for voice in (client.voice("cea"), *client.voices()):
             assert [(s.name, s.sha256, s.consent_note) for s in voice.styles] == [
-                (s.name, s.sha256, s.consent_note) for s in store.described("cea").styles
+                (s.name, s.sha256, s.consent_note) for s in store.index.described("cea").styles
             ]
         assert states() == {"cea": "same", "cea/happy": "same", "cea/sad": "same"}
 
         store.delete(Place("cea", "happy"))
-        store.create(Place("cea", "happy"), reference_wav(4.0), TRANSCRIPT)
+        store.create(Upload(Place("cea", "happy"), reference_wav(4.0), TRANSCRIPT))
         store.delete(Place("cea", "sad"))
         client.add_style("cea", "calm", reference_wav(2.2), TRANSCRIPT, timeout=PATIENCE_S)
         assert states() == {"cea": "same", "cea/calm": "remove", "cea/happy": "replace", "cea/sad": "remove"}
         (style,) = client.voice("cea").styles
-        assert style.sha256 == store.described("cea").styles[0].sha256
+        assert style.sha256 == store.index.described("cea").styles[0].sha256
 
         # A voice that is replaced is stored anew with its styles.
         store.delete(Place("cea"))
-        store.create(Place("cea"), reference_wav(5.0), TRANSCRIPT)
-        store.create(Place("cea", "happy"), reference_wav(4.0), TRANSCRIPT)
+        store.create(Upload(Place("cea"), reference_wav(5.0), TRANSCRIPT))
+        store.create(Upload(Place("cea", "happy"), reference_wav(4.0), TRANSCRIPT))
         client.add_style("cea", "calm", reference_wav(2.2), TRANSCRIPT, timeout=PATIENCE_S)
         assert states() == {"cea": "replace", "cea/happy": "add"}
         assert [style.name for style in client.voice("cea").styles] == ["happy"]
-        assert client.voice("cea").sha256 == store.voice("cea").sha256
+        assert client.voice("cea").sha256 == store.index.voice("cea").sha256
 
         # What is damaged here is neither copied nor removed there.
         (tmp_path / "voices" / "cea" / "styles" / "happy" / "audio").write_bytes(b"cut")

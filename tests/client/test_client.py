@@ -90,6 +90,7 @@ async def of(made: Any) -> Any:
 
 
 @BOTH
+@pytest.mark.slow
 async def test_one_message_and_a_stream_hold_the_same_audio(box: Running, kind: type) -> None:
     options: Options = {"seed": 3, "segmentation": "low_latency", "encoding": "pcm16", "rate": 16_000}
     async with connected(kind, box.address) as client:
@@ -769,6 +770,7 @@ def test_a_daemon_that_held_a_line_for_long_is_awaited_from_when_it_goes_away(
 
 @pytest.mark.parametrize("door", ["stream", "asyncio's stream", "asyncio's speak"])
 @pytest.mark.parametrize("tries", [0, 3])
+@pytest.mark.slow
 async def test_a_channel_awaits_its_daemon_and_is_in_order_then(
     monkeypatch: pytest.MonkeyPatch, door: str, tries: int
 ) -> None:

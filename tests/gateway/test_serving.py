@@ -7,7 +7,6 @@ import itertools
 import signal
 import socket
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -252,18 +251,33 @@ def test_replies_under_way_are_finished_when_it_stops(gateway: Gateway) -> None:
         assert asked.result().status == 200 and len(asked.result().body) > 100_000
 
 
-def test_one_request_more_than_allowed_is_told_when_to_come_back(gateway: Gateway) -> None:
-    with gateway_of(gateway.daemon, max_requests=1) as other, Client(gateway.daemon.address) as client:
-        client.pause("full")
-        asking = threading.Thread(target=other.ask, args=("/v1/audio/speech", {**LINE, "channel": "full"}))
-        asking.start()
-        until(lambda: client.utterances("full"))
-        answer = other.ask("/v1/models")
-        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
-        assert other.ask("/livez").status == 200
-        client.resume("full")
-        asking.join()
-        until(lambda: other.ask("/v1/models").status == 200)
+def test_one_request_more_than_allowed_is_told_when_to_come_back_and_so_is_one_at_the_end(
+    gateway: Gateway,
+) -> None:
+    limits = {"max_requests": 1, "max_connections": 4, "drain_s": 1}
+    line = {**LINE, "channel": "full"}
+    with (
+        gateway_of(gateway.daemon, **limits) as other,
+        Client(gateway.daemon.address) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        with contextlib.ExitStack() as silent:
+            # Whoever says nothing, or has said half, gives way.
+            sent = [silent.enter_context(other.connected(begun)) for begun in (HALF, *[b""] * 7)]
+            assert other.ask("/v1/models").status == 200
+            assert {read(connection) for connection in sent[:5]} == {b""}
+        for is_last in (False, True):
+            client.pause("full")
+            asked = pool.submit(other.ask, "/v1/audio/speech", line)
+            until(lambda: client.utterances("full"))
+            answer = other.ask("/v1/models")
+            assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+            assert other.ask("/livez").status == 200
+            if is_last:
+                assert other.stop() == 0
+            client.resume("full")
+            answer = asked.result()
+            assert (answer.status, answer.headers["retry-after"]) == ((503, "2") if is_last else (200, None))
 
 
 def test_who_makes_no_progress_is_cut_off(gateway: Gateway) -> None:

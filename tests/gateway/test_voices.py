@@ -148,8 +148,10 @@ def test_a_form_that_is_wrong_is_named(
 
 def test_bodies_that_are_no_form_and_too_long_ones_are_refused(gateway: Gateway) -> None:
     assert gateway.ask(PATH, {"name": "bob"}).status == 415
-    for kind in ("multipart/form-data", f"multipart/form-data; boundary={BOUNDARY}"):
-        assert gateway.ask(PATH, b"nothing of it", content_type=kind).status == 400
+    charsets = (f"; boundary={BOUNDARY}; charset={name}" for name in ("undefined", "punycode", "rot13"))
+    for kind in ("", f"; boundary={BOUNDARY}", *charsets):
+        for body in (b"nothing of it", form({"name": "zoë"}, None)):
+            assert gateway.ask(PATH, body, content_type=f"multipart/form-data{kind}").status == 400
     assert upload(gateway, BOB, bytes(17 << 20)).status == 413
 
 

@@ -30,6 +30,7 @@ from appliance.contract.mel import MelSpec
 from appliance.engine.cases import FEMALE
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.voices.index import VoiceIndex
 from appliance.voices.store import VoiceStore
 from tests.harness.patience import PATIENCE_S, until
 from tests.harness.sounds import to_file
@@ -96,7 +97,8 @@ def reference_wav(seconds: float = 3.0, *, level: float = 0.3) -> bytes:
 def store_in(folder: Path, voices: Path | None = None, *, level: float = 0.1, **limits: Any) -> VoiceStore:
     """The voices of a folder, prepared for the tiny bundle."""
     limits = {"memory_entries": 4, "max_reference_bytes": 1 << 20, **limits}
-    return VoiceStore(voices or folder / "voices", folder / "cache", MelSpec("vocos"), level, **limits)
+    index = VoiceIndex(voices or folder / "voices", folder / "cache", MelSpec("vocos"), level, **limits)
+    return VoiceStore(index)
 
 
 def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]) -> Path:
@@ -170,13 +172,15 @@ class Program:
             self.logged.notify_all()
 
 
-def start(*command: object, within: Sequence[str] = (), **environment: str) -> subprocess.Popen[str]:
+def start(
+    *command: object, within: Sequence[str] = (), python: str = sys.executable, **environment: str
+) -> subprocess.Popen[str]:
     """Python with this command, its log in a pipe, in this environment and more.
 
     `within`: a command that becomes the one after it, in other surroundings.
     """
     return subprocess.Popen(
-        [str(part) for part in (*within, sys.executable, *command)],
+        [str(part) for part in (*within, python, *command)],
         cwd=ROOT,
         env={**os.environ, **environment},
         stderr=subprocess.PIPE,

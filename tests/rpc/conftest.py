@@ -20,7 +20,6 @@ from google.rpc import error_details_pb2, status_pb2
 from appliance.config import USUAL_NFE, AudioConfig, SchedulerConfig, ServerConfig, SynthesisConfig
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
-from appliance.contract.mel import MelSpec
 from appliance.request import Reference, Request, Segment, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
@@ -42,15 +41,14 @@ from appliance.speech.plan import Planner
 from appliance.text.pieces.split import Budgets
 from appliance.voices.prompts import Prompts
 from appliance.voices.records import Place
-from appliance.voices.store import VoiceStore
-from tests.harness.daemons import BUNDLE
+from appliance.voices.store import Upload, VoiceStore
+from tests.harness.daemons import BUNDLE, store_in
 from tests.harness.engine import FakeEngine
 from tests.harness.patience import PATIENCE_S
 from tests.harness.segments import segment
 from tests.harness.sounds import wav
 
 RATE_HZ = 24_000
-SPEC = MelSpec("vocos")
 
 
 def speech_wav(seconds: float = 2.0, *, level: float = 0.1, **given: Any) -> bytes:
@@ -306,11 +304,9 @@ def server_keys() -> dict[str, float]:
 
 @pytest_asyncio.fixture
 async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]:
-    store = VoiceStore(
-        tmp_path / "voices", tmp_path / "cache", SPEC, 0.1, memory_entries=8, max_reference_bytes=12 << 20
-    )
-    store.create(Place("ann"), speech_wav(), "Hello there.")
-    prompts = Prompts(store)
+    store = store_in(tmp_path, memory_entries=8, max_reference_bytes=12 << 20)
+    store.create(Upload(Place("ann"), speech_wav(), "Hello there."))
+    prompts = Prompts(store.index)
     manifest = bundle.read(BUNDLE, verify=False).manifest
     planner = SentencePlanner(
         replace(manifest, defaults=replace(manifest.defaults, cross_fade_s=0.0)), prompts.reference
@@ -350,7 +346,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     uploads = VoicesService(store)
     kept = HeldFile(tmp_path, scheduler.queue)
     queue = QueueService(scheduler.queue, time.monotonic, speaking.end, broadcaster, lambda: kept.save())
-    riva, observe = riva_services(speaking, store, prompts), lambda *call: observed.append(call)
+    riva, observe = riva_services(speaking, store.index, prompts), lambda *call: observed.append(call)
     server = await listen(config, SynthesizerService(speaking), uploads, queue, observe, callers, riva)
     engine = FakeEngine()
     scheduler.start(engine)

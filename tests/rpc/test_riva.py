@@ -30,9 +30,10 @@ from appliance.errors import VoiceNotFound
 from appliance.request import Handling, Spoken
 from appliance.rpc import riva as module
 from appliance.rpc.server import riva_services
+from appliance.voices.index import VoiceIndex
 from appliance.voices.prompts import Prompts
 from appliance.voices.records import Place
-from appliance.voices.store import VoiceStore
+from appliance.voices.store import Upload
 from tests.harness.engine import samples_of
 from tests.harness.patience import PATIENCE_S
 from tests.harness.segments import segment
@@ -80,8 +81,8 @@ async def streamed(stub: Any, *messages: Any) -> list[Any]:
 
 
 async def test_voices_are_listed_by_language(box: Box, stub: Any, tmp_path: Path) -> None:
-    box.store.create(Place("bo"), speech_wav(1.0), "Good day.")
-    box.store.create(Place("mei"), speech_wav(1.2), "你好，大家好。")
+    box.store.create(Upload(Place("bo"), speech_wav(1.0), "Good day."))
+    box.store.create(Upload(Place("mei"), speech_wav(1.2), "你好，大家好。"))
     (tmp_path / "voices" / "ruin").mkdir()
     reply = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
     assert [
@@ -138,14 +139,14 @@ async def test_texts_of_one_connection_are_taken_in_order_though_a_prompt_takes_
     box: Box, stub: Any, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     asked_for, go = threading.Event(), threading.Event()
-    prepare = VoiceStore.unstored
+    prepare = VoiceIndex.unstored
 
-    def slowly(store: VoiceStore, *prompt: Any) -> Any:
+    def slowly(index: VoiceIndex, *prompt: Any) -> Any:
         asked_for.set()
         assert go.wait(PATIENCE_S)
-        return prepare(store, *prompt)
+        return prepare(index, *prompt)
 
-    monkeypatch.setattr(VoiceStore, "unstored", slowly)
+    monkeypatch.setattr(VoiceIndex, "unstored", slowly)
     slow = asyncio.ensure_future(streamed(stub, asked("slow", **zero_shot(transcript="Hello there."))))
     await box.soon(asked_for.is_set)
     arrived = len(box.arrived)
@@ -201,9 +202,9 @@ async def test_errors_are_about_rivas_fields(stub: Any) -> None:
 
 
 async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[tuple[str, str]]) -> None:
-    box.store.create(Place("mei"), speech_wav(1.4), "你好，大家好。")
+    box.store.create(Upload(Place("mei"), speech_wav(1.4), "你好，大家好。"))
     await stub.Synthesize(asked(voice_name="", language_code="zh-CN"))
-    box.store.create(Place("jo"), speech_wav(1.2), "Guten Tag allerseits.")
+    box.store.create(Upload(Place("jo"), speech_wav(1.2), "Guten Tag allerseits."))
     box.set_defaults(languages=("de", "zh"), language_of=lambda text: "zh" if "你" in text else "de")
     listed = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
     assert [one.parameters["language_code"] for one in listed.model_config] == ["de-DE", "zh-CN"]
@@ -293,7 +294,7 @@ async def test_the_words_of_a_prompt(box: Box, stub: Any, how: str) -> None:
     elif how == "earlier":
         await stub.Synthesize(asked(**zero_shot(prompt, transcript="Good day.")))
     elif how == "stored":
-        box.store.create(Place("bo"), prompt, "Good day.")
+        box.store.create(Upload(Place("bo"), prompt, "Good day."))
     else:
         fields["voice_name"] = "F5.ann"
     seen: list[str] = []
@@ -303,7 +304,7 @@ async def test_the_words_of_a_prompt(box: Box, stub: Any, how: str) -> None:
     )
     assert any(reply.audio for reply in await streamed(stub, asked(**fields)))
     assert seen == ["Hello there. " if how == "named" else "Good day. "]
-    assert box.store.names() == (["ann", "bo"] if how == "stored" else ["ann"])
+    assert box.store.index.names() == (["ann", "bo"] if how == "stored" else ["ann"])
 
 
 async def test_bare_samples_of_a_prompt_get_a_header(stub: Any) -> None:
@@ -314,7 +315,7 @@ async def test_bare_samples_of_a_prompt_get_a_header(stub: Any) -> None:
 
 async def test_prompts_are_bounded_and_one_in_use_is_kept(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("appliance.voices.prompts.KEPT", 3)
-    prompts = Prompts(box.store)
+    prompts = Prompts(box.store.index)
     name, held = await prompts.prepare(speech_wav(0.5), "Hi.")
     names = [(await prompts.prepare(speech_wav(0.3 + number / 100), "Hi."))[0] for number in range(5)]
     assert prompts.reference(name) is held
@@ -389,12 +390,12 @@ def test_a_daemon_without_rivas_messages_starts_and_says_so(
     monkeypatch.delitem(sys.modules, "appliance.rpc.riva")
     monkeypatch.delattr("appliance.rpc.riva")
     with caplog.at_level("INFO"):
-        assert riva_services(box.speaking, box.store, Prompts(box.store)) == {}
+        assert riva_services(box.speaking, box.store.index, Prompts(box.store.index)) == {}
     assert "Riva's clients are not served (extra riva)" in caplog.text
 
 
 async def test_a_style_is_a_key_of_a_configuration(box: Box, stub: Any, used: list[tuple[str, str]]) -> None:
-    box.store.create(Place("ann", "happy"), speech_wav(1.2), "I am glad.")
+    box.store.create(Upload(Place("ann", "happy"), speech_wav(1.2), "I am glad."))
     await stub.Synthesize(asked("one", custom_configuration={"style": "Happy"}))
     assert used == [("ann", "happy")]
     message = asked("one", custom_configuration={"style": "angry"})

@@ -286,14 +286,14 @@ async def test_a_fault_of_the_engine_is_internal_and_only_of_its_own_request(box
 
 
 async def test_the_unexpected_is_internal_and_in_the_log(box: Box, caplog: pytest.LogCaptureFixture) -> None:
-    box.store.reference = lambda *_: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    box.store.index.reference = lambda *_: 1 / 0  # type: ignore[method-assign,assignment,return-value]
     error, _ = await refusal(box.say())
     assert error.code() is grpc.StatusCode.INTERNAL
     number = str(error.details()).split()[2].rstrip(";")
     assert f"error {number}" in caplog.text
     assert "ZeroDivisionError" in caplog.text and "Synthesize from ipv4:127.0.0.1:" in caplog.text
     assert "ZeroDivision" not in str(error.details())
-    del box.store.reference
+    del box.store.index.reference
     assert (await box.say()).audio
 
 

@@ -94,7 +94,7 @@ async def test_where_no_language_is_known_nothing_is_put_in(box: Box) -> None:
 
 
 async def test_names_are_said_as_the_voice_or_the_request_says(box: Box) -> None:
-    box.set_defaults(pronunciations=box.store.pronunciations)
+    box.set_defaults(pronunciations=box.store.index.pronunciations)
     box.store.update("ann", pronunciations={"Xx_Bea": "Bea", "GG": "good game"})
     reply = await box.say("GG @xx_bea", pronunciations={"GG": "well played"})
     assert reply.header.text == "well played Bea"

@@ -40,7 +40,7 @@ class Engines:
 def test_a_reload_while_a_swap_loads_is_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(voices=VoicesConfig(folder=tmp_path / "voices", cache=tmp_path / "cache"))
     read = bundle.read(BUNDLE, verify=False)
-    store = open_store(config.voices, read)
+    store = open_store(config.voices, read).index
     scheduler: Any = SimpleNamespace(engines=Engines(), check_open=lambda: None)
     parts = partial(Speech, scheduler=scheduler, clock=lambda: 0.0)
     present = changes.Changes(config, read, store, Prompts(store), parts)

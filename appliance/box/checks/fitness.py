@@ -14,7 +14,7 @@ from typing import Any
 from appliance.box import paths, versions
 from appliance.box.checks.application import USER, has_user
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.checks.snapshot import Snapshot, check
+from appliance.box.checks.snapshot import Harm, Snapshot, check
 from appliance.box.clocks.reason import Reason
 from appliance.box.root import Root
 from appliance.box.versions import SHIPPED, BuildInfo, Version, dotted, version
@@ -61,7 +61,7 @@ def _of_versions(now: Snapshot) -> tuple[Any, ...]:
     return build, versions.installed(now.root), spoken, now.finding("l4t")
 
 
-@check("versions", _of_versions)
+@check("versions", Harm.LATER, 2, _of_versions)
 def check_versions(
     now: BuildInfo, installed: BuildInfo | None, spoken: Collection[Version] = (), l4t: Finding | None = None
 ) -> Finding:
@@ -96,7 +96,7 @@ def gpu_services(l4t: Version) -> str:
     return "`systemctl status nv-load-display-modules nv-load-gpu-libs`" if l4t >= (39,) else ""
 
 
-@check("gpu_node", lambda now: (now.root, now.platform.l4t, has_user(now.box)))
+@check("gpu_node", Harm.SILENCE, 3, lambda now: (now.root, now.platform.l4t, has_user(now.box)))
 def check_gpu(root: Root, l4t: Version, is_installed: bool) -> Finding:
     """Nodes that CUDA opens are there, GROUPS may read them, and USER, once there is one, is in GROUPS."""
     limit = f"{', '.join(NODES)} for {' and '.join(GROUPS)}; {USER} in both"
@@ -141,7 +141,7 @@ def _of_time(now: Snapshot) -> tuple[float, bool | None]:
     return now.box.wall(), synchronised
 
 
-@check("time", _of_time, anywhere=True)
+@check("time", Harm.UPKEEP, 4, _of_time, anywhere=True)
 def check_time(seconds: float, synchronised: bool | None) -> Finding:
     """`seconds`: Unix time; `synchronised`: None if unknown."""
     now = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from appliance.box import paths, versions
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.checks.snapshot import check
+from appliance.box.checks.snapshot import Harm, check
 from appliance.box.clocks.reason import Reason
 from appliance.box.dpkg import CORE, NAME, Package
 from appliance.box.quiet import PACKAGES
@@ -34,7 +34,7 @@ ONE_RELEASE = (
 REBOOT = "run: sudo reboot. If it is said again then, another kernel boots: see /boot/extlinux/extlinux.conf"
 
 
-@check("l4t", lambda now: (now.packages, now.platform.l4t, reboot_owed(now.box, now.packages)))
+@check("l4t", Harm.LATER, 1, lambda now: (now.packages, now.platform.l4t, reboot_owed(now.box, now.packages)))
 def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Iterable[str]) -> Finding:
     """`release_file`: L4T of /etc/nv_tegra_release, which is CORE's; `evidence`: that a reboot is owed.
 

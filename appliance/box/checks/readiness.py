@@ -12,7 +12,7 @@ from typing import Any
 from appliance.box import paths
 from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, merged, passed, skipped
-from appliance.box.checks.snapshot import UNIT, Snapshot, check
+from appliance.box.checks.snapshot import UNIT, Harm, Snapshot, check
 from appliance.box.root import error_text
 from appliance.box.system import Unit
 from appliance.errors import NOT_RETRIED, Exit
@@ -124,7 +124,7 @@ def _of_daemon(now: Snapshot) -> tuple[Any, ...]:
     return ready, alive, now.readyz, now.unit, state, now.platform.is_jetson
 
 
-@check("daemon", _of_daemon, anywhere=True)
+@check("daemon", Harm.SILENCE, 1, _of_daemon, anywhere=True)
 def check_daemon(
     ready: int | str,
     alive: int | str,
@@ -191,7 +191,7 @@ def _restart_command(unit: Unit | None) -> str:
     return f"sudo systemctl reset-failed f5-appliance && {RESTART}" if failed else RESTART
 
 
-@check("restarts", lambda now: (now.unit, now.rise("restarts", HOUR_S)), anywhere=True)
+@check("restarts", Harm.SILENCE, 4, lambda now: (now.unit, now.rise("restarts", HOUR_S)), anywhere=True)
 def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
     if unit is None or not unit.installed or restarts is None:
         return skipped("restarts", f"systemd knows no {UNIT} here")

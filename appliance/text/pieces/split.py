@@ -34,11 +34,11 @@ def chunk_text(text: str, max_bytes: int) -> list[str]:
     chunks: list[str] = []
     chunk = ""
     for sentence in filter(None, _UPSTREAM_BREAK.split(text)):
-        if _bytes(chunk) + _bytes(sentence) > max_bytes:
+        if size_of(chunk) + size_of(sentence) > max_bytes:
             if chunk:
                 chunks.append(chunk.strip())
             chunk = ""
-        chunk += sentence + " " if _bytes(sentence[-1]) == 1 else sentence
+        chunk += sentence + " " if size_of(sentence[-1]) == 1 else sentence
     if chunk:
         chunks.append(chunk.strip())
     return chunks
@@ -101,7 +101,7 @@ def first_within(text: str, most: int, languages: tuple[str, ...] = ()) -> str:
 
 def cut_to_fit(text: str, most: int, languages: tuple[str, ...] = ()) -> list[str]:
     """Pieces of at most `most` bytes; only white space is lost."""
-    if _bytes(text) <= most:
+    if size_of(text) <= most:
         return [text] if text else []
     places = Places(text, languages)
     pieces, start = [], 0
@@ -136,7 +136,7 @@ class Places:
         self._text = text
         self._breaks = [*breaks(text, languages), Break(len(text), len(text), Rank.SENTENCE)]
         self._ends = [at.end for at in self._breaks]
-        self._sizes = [*itertools.accumulate(map(_bytes, text), initial=0)]
+        self._sizes = [*itertools.accumulate(map(size_of, text), initial=0)]
 
     def size(self, start: int, end: int = -1) -> int:
         """Bytes of a piece; -1: to the end of the text."""
@@ -314,5 +314,6 @@ def _is_joined(left: str, right: str) -> bool:
     )
 
 
-def _bytes(text: str) -> int:
+def size_of(text: str) -> int:
+    """Bytes of a text in UTF-8."""
     return len(text.encode())
