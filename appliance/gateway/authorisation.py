@@ -17,9 +17,9 @@ from appliance.gateway.places import Connection, Places
 from appliance.gateway.refusals import Refusal
 
 PROBES = ("/livez", "/readyz")
-OPEN = (*PROBES, "/", "/overlay")
+OPEN = (*PROBES, "/", "/overlay", "/openapi.json")
 OPEN_BELOW = "/static/"
-"""Probes, and pages, which show nothing until their own calls have sent a token."""
+"""Probes, the description, and pages, which show nothing until their own calls have sent a token."""
 SEE_VOICES = (Role.SPEAK, Role.VOICES)
 STORED_VOICES = "/v1/audio/voices"
 VOICES = (

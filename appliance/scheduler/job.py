@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import ClassVar, NamedTuple, Protocol
 
 from appliance.errors import ApplianceError
-from appliance.request import Cost, Priority, Segment, SegmentAudio, Terms, Timings
+from appliance.request import Change, Cost, Priority, Segment, SegmentAudio, Terms, Timings
 from appliance.scheduler.interface import Engine
 
 Result = SegmentAudio | ApplianceError
@@ -68,6 +68,7 @@ class Job:
     text: str = ""
     """Text as spoken."""
     written: str = ""
+    changes: tuple[Change, ...] = ()
     merged: int = 1
     kept: tuple[SegmentAudio, ...] = ()
     """Cached audio of the reply."""

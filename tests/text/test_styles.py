@@ -109,7 +109,7 @@ def speakers(
         "[neutral] a [voice:berta] b [voice] c",
         [("ann", "", "a"), ("berta", "", "b"), ("ann", "happy", "c")],
     ),
-    ("a [voice:berta] [voice] b", [("ann", "happy", "a b")]),
+    ("10[voice:berta]% [voice] b", [("ann", "happy", "ten percent b")]),
     ("a [voice:ann] b", [("ann", "happy", "a, voice: ann b")]),
     (
         "bo [voice:berta] bo [voice:o_1] bo",
