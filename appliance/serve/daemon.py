@@ -244,6 +244,7 @@ class Daemon:
             "metrics": partial(
                 MetricsServer,
                 metrics=self._metrics,
+                names=self._config.gateway.names,
                 alive=self._alive,
                 ready=self._warm.is_set,
                 state=self._tell,
