@@ -86,8 +86,11 @@ class Tokens:
 
     def check_caller(self, key: str) -> None:
         """Raises Unauthenticated for the key of a token that there is no more."""
-        if key.startswith(TOKEN) and all(token.caller != key for token in self._current().values()):
+        if key.startswith(TOKEN) and self.of_caller(key) is None:
             raise Unauthenticated(f"{key} is unknown or revoked")
+
+    def of_caller(self, key: str) -> Token | None:
+        return next((token for token in self._current().values() if token.caller == key), None)
 
     def find(self, token: str) -> Token | None:
         return self._current().get(_hash(token))

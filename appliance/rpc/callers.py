@@ -101,6 +101,8 @@ class PlacedCall(OpenCall):
     method: str
     kind: PlaceKind
     caller: Caller
+    reach: str = ""
+    """Caller whose requests alone it may end or replace; "" for all callers'."""
     arriving_since: float | None = None
     """Time from which on its message is awaited."""
     is_inside: bool = False
@@ -182,7 +184,13 @@ class Callers:
         kind = KINDS.get(name, PlaceKind.OTHER)
         self._check_room(caller, kind, context)
         call = PlacedCall(
-            context=context, clock=self._clock, task=current_task(), method=method, kind=kind, caller=caller
+            context=context,
+            clock=self._clock,
+            task=current_task(),
+            method=method,
+            kind=kind,
+            caller=caller,
+            reach=self.access.reach(context),
         )
         _current.set(call)
         self._calls.add(call)
@@ -223,7 +231,7 @@ class Callers:
                 call.end(ReaderStalled("the reader has taken nothing for too long"))
 
     def drop_revoked(self) -> None:
-        """End sessions, watches and listens whose token is no longer good; replies under way are finished."""
+        """End sessions, watches and listens whose token is no longer good; what sounds is finished."""
         for call in self._calls:
             if call.kind in (PlaceKind.SESSION, PlaceKind.WATCH, PlaceKind.LISTEN):
                 try:

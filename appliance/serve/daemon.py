@@ -414,6 +414,7 @@ class Daemon:
             speaking.drop_stalled(limit_s)
             callers.drop_stalled(limit_s)
             callers.drop_revoked()
+            speaking.drop_revoked(callers.access)
             await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else STALLED_S))
 
     async def _follow_clocks(self, listening: RunningServer) -> None:
