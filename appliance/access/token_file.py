@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 TOKEN = "token "
 """Before a token's name, in a caller's key."""
 PREFIX = "f5_"
+FORM = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{1,64}}")
 NAME_RULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FORMAT = 1
 FILE_MODE = 0o644
