@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from appliance.config import ServerConfig
-from appliance.errors import ApplianceError, DeadlineMissed, InvalidRequest, ReaderStalled, TooManyCalls
+from appliance.errors import (
+    ApplianceError,
+    DeadlineMissed,
+    InvalidRequest,
+    ReaderStalled,
+    TooManyCalls,
+    Unavailable,
+)
 from appliance.rpc.context import Context, OpenCall, current_task
 from appliance.rpc.roles import CallAccess
 from appliance.rpc.turns import Share
@@ -229,6 +236,12 @@ class Callers:
                 call.end(DeadlineMissed(f"the request's message did not arrive within {limit_s:g} s"))
             elif call.has_stalled(now, limit_s):
                 call.end(ReaderStalled("the reader has taken nothing for too long"))
+
+    def drain(self) -> None:
+        """End all calls but those whose requests have ended."""
+        for call in self._calls:
+            if call.kind is not PlaceKind.SPEECH:
+                call.end(Unavailable("the daemon is draining"))
 
     def drop_revoked(self) -> None:
         """End sessions, watches and listens whose token is no longer good; what sounds is finished."""

@@ -216,6 +216,7 @@ class Daemon:
         finally:
             if operated is not None:
                 await operated.stop(grace=GRACE_S)
+            callers.drain()
             await listening.server.stop(grace=GRACE_S)
             # Calls that stop() cancelled end a moment after it has returned; gRPC logs a traceback for each
             # that the end of the loop cancels once more.
