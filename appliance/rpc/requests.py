@@ -40,12 +40,12 @@ LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
 """Form of BCP 47's tags, and of locales."""
 
 
-def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller: str) -> Wish:
+def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller: str, reach: str) -> Wish:
     """Return the wish of a caller, who calls over the connection `client`.
 
     Raises InvalidRequest, UnsupportedEncoding.
     """
-    terms = terms_of(message, client, caller)
+    terms = terms_of(message, client, caller, reach)
     audio, encoding = message.audio_config, _encoding(message.audio_config.encoding, stream=stream)
     check_options(message)
     language = message.language_code
@@ -107,7 +107,7 @@ def _seconds(duration: Duration) -> float:
     return duration.seconds + duration.nanos / 1e9
 
 
-def terms_of(message: pb.SynthesizeRequest, client: str, caller: str) -> Terms:
+def terms_of(message: pb.SynthesizeRequest, client: str, caller: str, reach: str) -> Terms:
     """Terms of a message whose options are not checked yet. Raises InvalidRequest."""
     request_id = message.request_id or secrets.token_hex(6)
     if not REQUEST_ID.fullmatch(request_id):
@@ -120,6 +120,7 @@ def terms_of(message: pb.SynthesizeRequest, client: str, caller: str) -> Terms:
         request_id=request_id,
         client=client,
         caller=caller,
+        reach=reach,
         channel=message.channel,
         user=message.user_key,
         supersede=message.supersede_key,

@@ -84,7 +84,7 @@ class Admission:
         workload = self._workload
         if job.ended:
             raise Cancelled("the caller went away")
-        workload.check_running(job.terms.request_id)
+        workload.check_running(job.terms.key)
         needs_approval = workload.needs_approval(job.terms, job.written)
         is_current = generation in (None, workload.generation)
         if merging is not workload.mergeable(job.terms) or not is_current:
@@ -115,7 +115,7 @@ class Admission:
         for old in replaced:
             kind = Merged if old is merging else Superseded
             self._delivery.end(old, kind(f"replaced by {job.terms.request_id}"))
-        workload.jobs[job.terms.request_id] = job
+        workload.jobs[job.terms.key] = job
         if job.kept:
             job.begun = True
             job.done = len(job.segments)

@@ -222,9 +222,9 @@ class Scheduler:
         """Note the step before `start` that the daemon is at; Unavailable names it."""
         self._workload.step = f": {step}"
 
-    def check_open(self, request_id: str = "", *, taken: bool = False) -> None:
+    def check_open(self, key: str = "", *, taken: bool = False) -> None:
         with self._workload.changed:
-            self._workload.check_running(request_id, taken=taken)
+            self._workload.check_running(key, taken=taken)
 
     def admit(
         self,

@@ -99,7 +99,7 @@ class Queue:
         with self._workload.changed:
             found = [utterance for utterance in self.utterances()[0] if chosen(utterance)]
             for utterance in found:
-                self._workload.decided.append((utterance.job.terms.request_id, Decision()))
+                self._workload.decided.append((utterance.job.terms.key, Decision()))
                 self._delivery.end(utterance.job, why)
             return found
 
@@ -109,7 +109,7 @@ class Queue:
             held = [utterance for utterance in self.utterances()[0] if utterance.state is State.HELD]
             jobs = [utterance.job for utterance in held if chosen(utterance)]
             for job in jobs:
-                self._workload.decided.append((job.terms.request_id, Decision(digest_of(job.written))))
+                self._workload.decided.append((job.terms.key, Decision(digest_of(job.written))))
                 self._admission.approve(job)
             return [self.position_of(job)[0] for job in jobs]
 

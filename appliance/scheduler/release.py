@@ -88,7 +88,7 @@ class Delivery:
         workload.notify()
 
     def _leave(self, job: Job) -> None:
-        workload, name = self._workload, job.terms.request_id
+        workload, name = self._workload, job.terms.key
         workload.observer.ended(job, workload.clock())
         job.end()
         del workload.jobs[name]

@@ -180,7 +180,7 @@ class Workload:
     call: EngineCall | None = None
     """Call under way; of an engine at rest, the wake that is to come."""
     jobs: dict[str, Job] = field(default_factory=dict)
-    """Request id → job, until it ends."""
+    """Key of its request → job, until it ends."""
     channels: dict[str, Channel] = field(default_factory=dict)
     paused: dict[str, Paused] = field(default_factory=dict)
     """Channel → its pause."""
@@ -211,11 +211,12 @@ class Workload:
         self.has_news = True
         self.changed.notify_all()
 
-    def check_running(self, request_id: str = "", *, taken: bool = False) -> None:
-        """Raise Unavailable, InvalidRequest if the id is in use: by a job, or `taken`."""
+    def check_running(self, key: str = "", *, taken: bool = False) -> None:
+        """Raise Unavailable, InvalidRequest if the key is in use: by a job, or `taken`."""
         if self.life is not Life.RUNNING:
             raise Unavailable(f"the daemon is {self.life.value}{self.step}")
-        if taken or request_id in self.jobs:
+        if taken or key in self.jobs:
+            request_id = key.rpartition(" ")[2]
             raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
 
     def timetable(self, now: float, trial: Channel | None = None) -> Timetable:
@@ -284,11 +285,11 @@ class Workload:
 
         Raises Rejected if one has ended it before the daemon was started again.
         """
-        known = self.earlier.decisions.get(terms.request_id)
+        known = self.earlier.decisions.get(terms.key)
         if known is not None and not known.approved:
-            del self.earlier.decisions[terms.request_id]
+            del self.earlier.decisions[terms.key]
             raise Rejected("a moderator ended it before the daemon was started again")
-        was_held = self.earlier.order.get(terms.request_id, False)
+        was_held = self.earlier.order.get(terms.key, False)
         is_approved = known is not None and not terms.merge and known.approved == digest_of(written)
         return not is_approved and (was_held or self.is_moderated(terms.channel))
 
@@ -298,7 +299,7 @@ class Workload:
             key = f"approval {terms.channel}"
             return self.channels.get(key, Channel(key, terms.channel, hold=Unapproved(self.clock())))
         kind = "channel" if terms.channel else "connection"
-        key = f"{kind} {terms.line}" if terms.line else f"request {terms.request_id}"
+        key = f"{kind} {terms.line}" if terms.line else f"request {terms.key}"
         hold = self.paused.get(terms.channel, GOING)
         return self.channels.get(key) or Channel(key, terms.channel, hold=hold)
 
@@ -309,8 +310,8 @@ class Workload:
     def place_of(self, job: Job) -> int:
         """Place on its channel: the old one of a request that was held before a restart, else the last."""
         ranks = {name: float(rank) for rank, name in enumerate(self.earlier.order)}
-        begun, own = sum(other.audible is not None for other in job.channel.jobs), job.terms.request_id
-        places = [ranks.get(other.terms.request_id, math.inf) for other in job.channel.jobs]
+        begun, own = sum(other.audible is not None for other in job.channel.jobs), job.terms.key
+        places = [ranks.get(other.terms.key, math.inf) for other in job.channel.jobs]
         return bisect_right(places, ranks.get(own, math.inf), begun)
 
     def unheard(self, now: float) -> Iterator[Job]:
@@ -322,23 +323,22 @@ class Workload:
         """Newest job of that merge scope that does not sound yet. Raises as `needs_approval`."""
         if not terms.merge:
             return None
-        scope = terms.merge_scope, self.needs_approval(terms)
-        jobs = self.unheard(self.clock())
-        like = (job for job in jobs if (job.terms.merge_scope, job.channel.unapproved) == scope)
+        jobs, unapproved = self.unheard(self.clock()), self.needs_approval(terms)
+        like = (job for job in jobs if terms.merges(job.terms) and job.channel.unapproved is unapproved)
         return max(like, key=attrgetter("number"), default=None)
 
     def superseded_by(self, job: Job, now: float) -> list[Job]:
         """Jobs of the same supersede scope that do not sound yet; a held job replaces held ones alone."""
         if not job.terms.supersede:
             return []
-        scope, is_heard = job.terms.supersede_scope, not job.channel.unapproved
-        like = (other for other in self.unheard(now) if other.terms.supersede_scope == scope)
+        is_heard = not job.channel.unapproved
+        like = (other for other in self.unheard(now) if job.terms.supersedes(other.terms))
         return [other for other in like if other.channel.unapproved or is_heard]
 
     def keep(self) -> Kept:
         """State that is to outlive the process."""
         held = [channel for channel in self.channels.values() if channel.hold is not GOING]
-        waiting = {j.terms.request_id: c.unapproved for c in held for j in c.jobs if j.audible is None}
+        waiting = {j.terms.key: c.unapproved for c in held for j in c.jobs if j.audible is None}
         order, decisions = {**self.earlier.order, **waiting}, {**self.earlier.decisions, **dict(self.decided)}
         paused = {name: pause.wall for name, pause in self.paused.items()}
         moderated = tuple(sorted(filter(self.moderated.get, self.moderated)))

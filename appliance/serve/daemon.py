@@ -205,6 +205,7 @@ class Daemon:
         finally:
             if operated is not None:
                 await operated.stop(grace=GRACE_S)
+            callers.drain()
             await listening.server.stop(grace=GRACE_S)
             # Calls that stop() cancelled end a moment after it has returned; gRPC logs a traceback for each
             # that the end of the loop cancels once more.
@@ -233,6 +234,7 @@ class Daemon:
             "metrics": partial(
                 MetricsServer,
                 metrics=self._metrics,
+                names=self._config.gateway.names,
                 alive=self._alive,
                 ready=self._warm.is_set,
                 state=self._tell,
@@ -402,6 +404,7 @@ class Daemon:
             speaking.drop_stalled(limit_s)
             callers.drop_stalled(limit_s)
             callers.drop_revoked()
+            speaking.drop_revoked(callers.access)
             await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else STALLED_S))
 
     async def _follow_clocks(self, listening: RunningServer) -> None:
