@@ -66,6 +66,10 @@ class UnsupportedEncoding(ApplianceError):
     """This build does not produce the audio encoding."""
 
 
+class UnknownMethod(ApplianceError):
+    """No service has the method."""
+
+
 class StorageError(ApplianceError, OSError):
     """A folder of the daemon's cannot be read or written."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import itertools
 import os
 import reprlib
@@ -64,17 +65,27 @@ Count = Annotated[int, AtLeast(1)]
 
 
 class Ranged:
-    """Base of a dataclass that checks the ranges in its annotations when it is made; None is in every range.
+    """Base of a dataclass that checks the ranges of its fields, and of dicts' values; None is in every range.
 
     Raises ValueError naming the field.
     """
 
     def __post_init__(self) -> None:
-        for name, hint in typing.get_type_hints(type(self), include_extras=True).items():
-            value = getattr(self, name)
+        for name, hint in _hints(type(self)).items():  # type: ignore[arg-type]
+            values = {name: getattr(self, name)}
+            if typing.get_origin(hint) is dict:
+                hint = typing.get_args(hint)[1]
+                values = {f"{name}.{key}": value for key, value in values[name].items()}
             for bound in getattr(hint, "__metadata__", ()):
-                if value is not None:
-                    bound.check(name, value)
+                for key, value in values.items():
+                    if value is not None:
+                        bound.check(key, value)
+
+
+@functools.cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """Annotations by field, with their ranges."""
+    return typing.get_type_hints(cls, include_extras=True)
 
 
 def from_mapping(
@@ -88,7 +99,7 @@ def from_mapping(
     if not isinstance(raw, Mapping):
         raise error(f"{where}: must be a mapping, not {type(raw).__name__}")
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     unknown = [_key(key) for key in raw if key not in fields]
     if unknown and not ignore_unknown:
         raise error(f"{where}: unknown key {_list(unknown)}; valid keys: {_list(fields)}")

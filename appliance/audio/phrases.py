@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -43,6 +43,14 @@ class Phrases:
         self.size_bytes = 0
         self.hits = 0
         self.misses = 0
+
+    def show(self, gauge: Callable[[str, str, Callable[[], float]], None]) -> None:
+        """Register the metrics of the cache."""
+        answered = "Requests that were answered from the cache of phrases."
+        gauge("f5_phrases_hits", answered, lambda: self.hits)
+        missed = "Requests that it could have answered, and did not have."
+        gauge("f5_phrases_misses", missed, lambda: self.misses)
+        gauge("f5_phrases_bytes", "Samples that it holds.", lambda: self.size_bytes)
 
     def keys(self, ways: Sequence[Sequence[Segment]], made_by: str, *, seeded: bool) -> Sequence[Key | None]:
         """Key of each way to make a reply; None if the reply is not to be kept."""

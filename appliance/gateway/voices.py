@@ -6,7 +6,6 @@ import re
 import unicodedata
 from typing import Any
 
-from python_multipart.exceptions import FormParserError
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -69,7 +68,7 @@ async def create(request: Request) -> Response:
     try:
         with within(UPLOAD_S):
             form = await parser.parse()
-    except (MultiPartException, FormParserError, KeyError, UnicodeDecodeError) as error:
+    except (MultiPartException, LookupError, ValueError) as error:
         message = getattr(error, "message", "") or "a part cannot be read"
         raise Refusal(400, f"the form: {message}", code="invalid_request") from error
     try:

@@ -100,6 +100,7 @@ class SynthesisCall(OpenCall):
             return 0
         best = self.request
         job.voice, job.text, job.written, job.kept = best.voice, best.text, best.written, ready.kept
+        job.changes = best.changes
         planned = [way.segments for way in ready.ways]
         return speech.scheduler.admit(job, planned, earlier, speech.generation, speech.bundle)
 

@@ -125,7 +125,9 @@ class Broadcast:
         if not self.caption:
             planned = words.planned(self.job.segments)
             self.caption = word_messages(planned)
-            for word, place in zip(self.caption, written_spans(self.job.written, planned), strict=True):
+            changes = [(change.before, change.after) for change in self.job.changes]
+            places = written_spans(self.job.written, planned, changes)
+            for word, place in zip(self.caption, places, strict=True):
                 word.written_begin, word.written_end = place
         encoded = list(self.reply.messages(finished))
         if finished.last and not encoded:

@@ -36,12 +36,12 @@ SAME = [
 """Fields that a wish takes over as they are."""
 
 
-def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller: str) -> Wish:
+def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller: str, reach: str) -> Wish:
     """Return the wish of a caller, who calls over the connection `client`.
 
     Raises InvalidRequest, UnsupportedEncoding.
     """
-    terms, audio = terms_of(message, client, caller), message.audio_config
+    terms, audio = terms_of(message, client, caller, reach), message.audio_config
     encoding = _encoding(audio.encoding, stream=stream)
     check_options(message, later=BOUNDED_LATER)
     if message.language_code and not LANGUAGE.fullmatch(message.language_code):
@@ -83,7 +83,7 @@ def _seconds(duration: Duration) -> float:
     return duration.seconds + duration.nanos / 1e9
 
 
-def terms_of(message: pb.SynthesizeRequest, client: str, caller: str) -> Terms:
+def terms_of(message: pb.SynthesizeRequest, client: str, caller: str, reach: str) -> Terms:
     """Terms of a message whose options are not checked yet. Raises InvalidRequest."""
     request_id = message.request_id or secrets.token_hex(6)
     if not REQUEST_ID.fullmatch(request_id):
@@ -96,6 +96,7 @@ def terms_of(message: pb.SynthesizeRequest, client: str, caller: str) -> Terms:
         request_id=request_id,
         client=client,
         caller=caller,
+        reach=reach,
         channel=message.channel,
         user=message.user_key,
         supersede=message.supersede_key,

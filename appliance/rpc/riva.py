@@ -18,7 +18,6 @@ from riva.client.proto import riva_tts_pb2_grpc
 from riva.client.proto.riva_audio_pb2 import AudioEncoding
 from riva.client.proto.riva_common_pb2 import RequestId
 
-from appliance.audio.compress import alaw
 from appliance.audio.ogg import OpusPackets
 from appliance.audio.wav import wav_header
 from appliance.errors import (
@@ -50,7 +49,7 @@ ENCODINGS = {
     AudioEncoding.FLAC: pb.FLAC,
     AudioEncoding.MULAW: pb.MULAW,
     AudioEncoding.OGGOPUS: pb.OGG_OPUS,
-    AudioEncoding.ALAW: pb.PCM16,
+    AudioEncoding.ALAW: pb.ALAW,
 }
 FIELDS = {
     "voice": "voice_name",
@@ -324,9 +323,7 @@ def _file_of(zero_shot: Any) -> bytes:
 
 def _encoder(message: Any) -> Callable[[bytes], bytes]:
     """Our encoding of one reply → Riva's."""
-    if message.encoding == AudioEncoding.OGGOPUS:
-        return OpusPackets().push
-    return alaw if message.encoding == AudioEncoding.ALAW else bytes
+    return OpusPackets().push if message.encoding == AudioEncoding.OGGOPUS else bytes
 
 
 def _reply(message: Any, header: pb.Header, audio: bytes = b"") -> Any:

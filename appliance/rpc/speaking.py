@@ -24,8 +24,9 @@ from appliance.rpc.callers import current_call
 from appliance.rpc.context import Context, current_task, remaining_s, send_metadata
 from appliance.rpc.replies import timings_message, word_messages
 from appliance.rpc.requests import wish_of
+from appliance.rpc.roles import CallAccess
 from appliance.rpc.turns import AT_ONCE, Turns, in_a_slice
-from appliance.scheduler.job import Job, Result
+from appliance.scheduler.job import Job, Result, State
 from appliance.scheduler.workload import Clock
 from appliance.speech.speech import Speech
 from appliance.speech.wish import Wish
@@ -34,6 +35,8 @@ from appliance.text.pieces.arriving import TextSplitter
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
+
+SYNTHESIZE = "/appliance.v1.Synthesizer/Synthesize"
 
 
 class Speaking:
@@ -68,7 +71,7 @@ class Speaking:
         """Wish of the current call's caller. Raises InvalidRequest, UnsupportedEncoding."""
         place, client = current_call(), context.peer()
         try:
-            return wish_of(message, stream=stream, client=client, caller=place.caller.key)
+            return wish_of(message, stream=stream, client=client, caller=place.caller.key, reach=place.reach)
         except ApplianceError as error:
             place.leave(place.held_bytes)
             _log_failure(message.request_id, client, message.voice, error)
@@ -133,12 +136,12 @@ class Speaking:
         arrived, left_s = self.clock(), remaining_s(context)
         if left_s <= 0.0:
             raise DeadlineMissed.passed("before the request arrived")
-        speech.scheduler.check_open(terms.request_id, taken=self._find(terms.request_id) is not None)
+        speech.scheduler.check_open(terms.key, taken=self._find(terms.key) is not None)
         results: asyncio.Queue[Result] = asyncio.Queue()
         job = Job(
             terms,
             # It holds the queue and not the call: watchers of the scheduler's queue remember ended jobs.
-            partial(self.deliver, terms.request_id, results),
+            partial(self.deliver, terms.key, results),
             arrived,
             deadline=arrived + left_s,
             stream=wish.stream,
@@ -158,18 +161,14 @@ class Speaking:
             message_s=server.message_s,
         )
 
-    def deliver(self, request_id: str, results: asyncio.Queue[Result], result: Result) -> None:
+    def deliver(self, key: str, results: asyncio.Queue[Result], result: Result) -> None:
         """Move a result from the scheduler's thread to the event loop."""
         with contextlib.suppress(RuntimeError):  # a closed loop has no reader left
-            self._loop.call_soon_threadsafe(self._arrive, request_id, results, result)
+            self._loop.call_soon_threadsafe(self._arrive, key, results, result)
 
-    def _arrive(self, request_id: str, results: asyncio.Queue[Result], result: Result) -> None:
+    def _arrive(self, key: str, results: asyncio.Queue[Result], result: Result) -> None:
         results.put_nowait(result)
-        if (
-            self.on_segment is not None
-            and isinstance(result, SegmentAudio)
-            and (call := self._find(request_id))
-        ):
+        if self.on_segment is not None and isinstance(result, SegmentAudio) and (call := self._find(key)):
             self.on_segment(call, result)
 
     # Calls under way.
@@ -185,18 +184,33 @@ class Speaking:
         return sum(call.admitted and call.job.ended for call in list(self._calls))
 
     def cancel(self, request_id: str, why: ApplianceError) -> bool:
-        """End a request, also one that is all sent and still sounds; False where there is none."""
-        queue = self.speech.scheduler.queue
-        return self.end(request_id, why) or bool(
-            queue.end(lambda utterance: utterance.job.terms.request_id == request_id, why)
-        )
+        """End a request within the caller's reach, also one that is all sent and still sounds.
 
-    def end(self, request_id: str, why: ApplianceError) -> bool:
-        """False where there is no such call."""
-        if (call := self._find(request_id)) is None:
-            return False
-        call.end(why)
-        return True
+        False if there is none.
+        """
+        reach = current_call().reach
+
+        def is_it(job: Job) -> bool:
+            return job.terms.request_id == request_id and reach in ("", job.terms.caller)
+
+        calls = [call for call in self._calls if is_it(call.job)]
+        for call in calls:
+            call.end(why)
+        return bool(calls or self.speech.scheduler.queue.end(lambda one: is_it(one.job), why))
+
+    def end(self, key: str, why: ApplianceError) -> None:
+        if (call := self._find(key)) is not None:
+            call.end(why)
+
+    def drop_revoked(self, access: CallAccess) -> None:
+        """End each call that does not sound yet and whose token is no longer good."""
+        queue = self.speech.scheduler.queue
+        for call in self._calls:
+            try:
+                access(SYNTHESIZE, call.context)
+            except ApplianceError as why:
+                if not call.admitted or queue.position_of(call.job)[0].state in (State.WAITING, State.HELD):
+                    call.end(why)
 
     def drop_stalled(self, limit_s: float) -> None:
         """End each call from which its reader has taken nothing for `limit_s`."""
@@ -208,8 +222,8 @@ class Speaking:
     async def idle(self) -> None:
         await self._idle.wait()
 
-    def _find(self, request_id: str) -> SynthesisCall | None:
-        return next((call for call in self._calls if call.job.terms.request_id == request_id), None)
+    def _find(self, key: str) -> SynthesisCall | None:
+        return next((call for call in self._calls if call.job.terms.key == key), None)
 
     # Threads.
 

@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
-import math
 import os
 import signal
 import sys
@@ -31,7 +30,7 @@ from typing import cast
 
 import grpc
 
-from appliance import hangups, heap
+from appliance import heap, sighup
 from appliance.access.token_file import Tokens
 from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import last_run
@@ -71,7 +70,6 @@ from appliance.rpc.speaking import Speaking
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
-from appliance.scheduler.trace import Recorder
 from appliance.serve.changes import Changes, warm_tokens
 from appliance.serve.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.serve.clockwatch import STATES, ClockWatch
@@ -81,6 +79,7 @@ from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
 from appliance.serve.supervision import Supervision
+from appliance.serve.trace import Recorder
 from appliance.speech.resident import bundle_of
 from appliance.speech.speech import usual_choices
 from appliance.voices.prompts import Prompts
@@ -159,12 +158,11 @@ class Daemon:
         self._prompts = Prompts(self._store.index)
         phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
-        self._metrics.watch_phrases(phrases)
+        phrases.show(self._metrics.show)
         self._trace = trace
         self._recorder = None if trace is None else Recorder()
         self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
         self._held = HeldFile(config.voices.folder, self._scheduler.queue)
-        self._scheduler.engines.idle_s = config.engine.idle_unload_s or math.inf
         self._write_trace()  # an empty one: an error comes now rather than at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
@@ -193,7 +191,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
-        hangups.answer()
+        sighup.answer()
         services = riva_services(speaking, self._store.index, self._prompts)
         synthesizer = SynthesizerService(speaking)
         listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, callers, services)
@@ -207,6 +205,7 @@ class Daemon:
         finally:
             if operated is not None:
                 await operated.stop(grace=GRACE_S)
+            callers.drain()
             await listening.server.stop(grace=GRACE_S)
             # Calls that stop() cancelled end a moment after it has returned; gRPC logs a traceback for each
             # that the end of the loop cancels once more.
@@ -235,6 +234,7 @@ class Daemon:
             "metrics": partial(
                 MetricsServer,
                 metrics=self._metrics,
+                names=self._config.gateway.names,
                 alive=self._alive,
                 ready=self._warm.is_set,
                 state=self._tell,
@@ -404,6 +404,7 @@ class Daemon:
             speaking.drop_stalled(limit_s)
             callers.drop_stalled(limit_s)
             callers.drop_revoked()
+            speaking.drop_revoked(callers.access)
             await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else STALLED_S))
 
     async def _follow_clocks(self, listening: RunningServer) -> None:
@@ -414,7 +415,7 @@ class Daemon:
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)
             await asyncio.sleep(CLOCKS_PERIOD_S)
-            if self._clocks.refresh().clocks != clocks:
+            if self._clocks.refresh():
                 self._scheduler.engines.forget_costs()
 
     async def _keep_order(self) -> None:

@@ -9,8 +9,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from appliance.config import VoicesConfig
 from appliance.contract.mel import MelSpec
 from appliance.durable import storage_errors, version_of
 from appliance.errors import InvalidReference, InvalidRequest, StorageError, VoiceDamaged, VoiceNotFound
@@ -56,13 +56,9 @@ class VoiceIndex:
 
     def __init__(
         self,
-        folder: Path,
-        cache: Path,
+        config: VoicesConfig,
         spec: MelSpec,
         level: float,
-        *,
-        memory_entries: int,
-        max_reference_bytes: int,
         reader: Reader | None = None,
         rule: ConditioningRule = F5,
     ) -> None:
@@ -71,16 +67,16 @@ class VoiceIndex:
         """Reader of the bundle in use."""
         self.further: list[Reader] = []
         """Readers of the secondary bundles."""
-        self.folder = folder
+        self.folder = config.folder
         self.spec = spec
         self._level = level
         self._rule = rule
-        self._max_reference_bytes = max_reference_bytes
-        self.prepared = ReferenceCache(cache, spec, level, memory_entries, rule)
+        self._max_reference_bytes = config.max_reference_bytes
+        self.prepared = ReferenceCache(config.cache, spec, level, config.memory_entries, rule)
         self._records: dict[Place, tuple[tuple[int, int, int] | None, Voice | Style]] = {}
         self._seen: dict[Place, float] = {}
         """Time at which the record was last compared with the disk."""
-        for path in (folder, cache):
+        for path in (config.folder, config.cache):
             with storage_errors(str(path)):
                 path.mkdir(parents=True, exist_ok=True)
 
@@ -166,7 +162,7 @@ class VoiceIndex:
         return next((recorded for _, recorded in self.readable() if recorded.sha256 == sha256), None)
 
     def with_styles(self, voice: Voice, *new: Style) -> Voice:
-        """The voice with its styles; `new` ones replace stored ones of the same name."""
+        """Return the voice with its styles; `new` styles replace stored styles of the same name."""
         styles = {}
         try:
             for name in style_names(self.folder, voice.name):
@@ -216,7 +212,7 @@ class VoiceIndex:
     # References.
 
     def reference(self, name: str, style: str = "", reader: Reader | None = None) -> Reference:
-        """Return what requests are conditioned on; `reader` is a secondary bundle's, None: that in use.
+        """Return a voice's prepared reference. `reader` is a secondary bundle's; None: the bundle in use.
 
         Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style.
         """
@@ -254,7 +250,7 @@ class VoiceIndex:
         return problems
 
     def misread(self) -> list[str]:
-        """A line for each stored transcript that the bundle does not read as it is spoken."""
+        """A line for each stored transcript whose words the bundle reads in another way."""
         lines = []
         for place, recorded in self.readable():
             try:
@@ -265,7 +261,7 @@ class VoiceIndex:
         return lines
 
     def check_upload(self, audio: bytes, transcript: str, consent_note: str = "") -> None:
-        """Refuse what is too long, and an empty transcript. Raises InvalidReference."""
+        """Refuse long audio and texts, and an empty transcript. Raises InvalidReference."""
         if len(audio) > self._max_reference_bytes:
             raise InvalidReference(
                 "audio", f"has {len(audio)} bytes; at most {self._max_reference_bytes} are allowed"

@@ -43,19 +43,19 @@ async def test_the_header_says_what_is_spoken_and_what_was_changed(box: Box) -> 
 
 
 async def test_nothing_to_say_is_no_error_and_costs_nothing(synthesizer: Stub, box: Box) -> None:
-    for encoding in ("WAV", "PCM16", "FLAC", "MP3", "OGG_OPUS", "MULAW"):
+    for encoding in ("WAV", "PCM16", "FLAC", "MP3", "OGG_OPUS", "MULAW", "ALAW"):
         asked = request("主播", audio_config={"encoding": encoding})
         reply = await synthesizer.Synthesize(asked)
         assert (reply.header.text, reply.header.skipped_reason) == ("", NOTHING)
         assert changes(reply.header) == [("unsayable", "主播", "")]
         if encoding == "WAV":
             assert soundfile.info(io.BytesIO(reply.audio)).frames == 0
-        elif encoding in ("PCM16", "MULAW"):
+        elif encoding in ("PCM16", "MULAW", "ALAW"):
             assert reply.audio == b""
         messages = [m async for m in synthesizer.StreamSynthesize(asked)]
         assert [m.WhichOneof("message") for m in messages] == ["header", "end"]
         assert messages[0].header.skipped_reason == NOTHING and messages[1].end.samples == 0
-    assert box.engine.calls == [] and len(box.skipped) == 12
+    assert box.engine.calls == [] and len(box.skipped) == 14
     assert {code for _, code, _ in box.observed} == {"OK"}
 
 

@@ -22,13 +22,8 @@ from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
 from appliance.request import Direction, Features, Pause, Reference, Request, Segment, Segmentation, Switch
-from appliance.speech.plan import (
-    LONGEST_PIECE_S,
-    SHORT_TEXT_BYTES,
-    Planner,
-    duration_frames,
-    spoken_transcript,
-)
+from appliance.speech.budget import LONGEST_PIECE_S, SHORT_TEXT_BYTES
+from appliance.speech.plan import Planner
 from appliance.speech.work import LOOKUP
 from appliance.text.pieces.pace import exchange
 from appliance.text.tokens.chinese import to_tokens
@@ -366,14 +361,15 @@ def test_short_texts_are_slowed_less_where_letters_are_spread_over_all_frames(sp
     assert tuple(planner.plan(make_request("a" * n))[0].frames for n in (2, 5, 9)) == wanted
 
 
-def test_durations_by_hand():
-    assert duration_frames(400, "x" * 40, "y" * 20, 1.0) == 600
-    assert duration_frames(400, "x" * 40, "y" * 20, 2.0) == 500
-    assert duration_frames(400, "x" * 40, "y" * 9, 1.0) == 400 + int(90 / 0.3), "short: their own pace"
-    assert duration_frames(400, "x" * 40, "y" * 9, 2.0) == 400 + int(90 / 0.6), "which the rate multiplies"
-    assert duration_frames(400, "x" * 40, "你好吗", 1.0) == 400 + 300, "nine bytes"
-    assert spoken_transcript("It ends. ") == "It ends.  "
-    assert spoken_transcript("完了。") == "完了。"
+@pytest.mark.parametrize(("transcript", "text", "speed", "reply"), [
+    ("x" * 39, "y" * 20, 1.0, 195),  # of 390 frames; one more space is after ASCII
+    ("x" * 39, "y" * 20, 2.0, 97),
+    ("x" * 39, "y" * 9, 2.0, 146),  # slower by 0.3, which the rate multiplies
+    ("完" * 13, "你好吗朋友", 1.0, 150),  # bytes
+])  # fmt: skip
+def test_durations_by_hand(transcript: str, text: str, speed: float, reply: int) -> None:
+    (segment,) = make_plan(text, make_reference(transcript), speaking_rate=speed)
+    assert segment.frames - segment.reference_frames == reply
 
 
 def test_more_tokens_than_time_make_room_for_every_token():
