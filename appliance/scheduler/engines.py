@@ -14,7 +14,7 @@ from appliance import heap
 from appliance.errors import DeviceLost, EngineFault, OutOfDeviceMemory, Unavailable
 from appliance.request import PassedOver, Segment
 from appliance.scheduler.interface import Engine, Restful
-from appliance.scheduler.workload import EngineCall, Workload
+from appliance.scheduler.workload import NO_CALL, EngineCall, Workload
 
 logger = logging.getLogger(__name__)
 
@@ -59,21 +59,20 @@ class Engines:
 
     @property
     def backend(self) -> str:
-        return "" if self._told is None else self._told.backend
+        return next((engine.backend for engine in self._slowest_first), "")
 
     @property
     def is_resting(self) -> bool:
-        call = self._workload.call
-        return call is not None and call.kind == "wake"
+        return self._workload.call.kind == "wake"
 
     @property
     def passed_over(self) -> Sequence[PassedOver]:
-        return () if self._told is None else self._told.passed_over
+        return next((engine.passed_over for engine in self._slowest_first), ())
 
     @property
-    def _told(self) -> Engine | None:
-        """First engine that passed a backend over, which is slower, else the present one."""
-        return next((engine for engine in self._workload.engines if engine.passed_over), self.present)
+    def _slowest_first(self) -> list[Engine]:
+        """Engines, those that passed a backend over first: they are slower."""
+        return sorted(self._workload.engines, key=lambda engine: not engine.passed_over)
 
     def add(self, bundle: str, engine: Engine) -> None:
         """Add an engine for jobs of `bundle`."""
@@ -99,7 +98,7 @@ class Engines:
             self._retired.append(workload.engine_of[""])
             workload.engine_of[""] = engine
             if self.is_resting:
-                workload.call = None
+                workload.call = NO_CALL
             workload.generation += 1
             self._longest = None
             switch()
@@ -174,7 +173,7 @@ class Engines:
         else:
             engine.wake()
             with workload.changed:
-                workload.call = None
+                workload.call = NO_CALL
 
     def give_back(self) -> None:
         """Return the memory of engines that were shut down to the system."""

@@ -20,6 +20,8 @@ from appliance.request import Cost, Priority, Segment, SegmentAudio, Terms, Timi
 from appliance.scheduler.interface import Engine
 
 Result = SegmentAudio | ApplianceError
+Ways = Sequence[Sequence[Segment]]
+"""Segments of each way to serve a request, the best first."""
 
 
 class Demand(NamedTuple):
@@ -30,7 +32,7 @@ class Demand(NamedTuple):
     job: Job
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Way:
     """Segments of a reply as one of its segmentations has them, and their costs."""
 
@@ -102,8 +104,8 @@ class Job:
     _planned: tuple[object, tuple[Demand, ...]] = UNPLANNED
     """What the demands were computed from, and the demands."""
 
-    def take(self, way: Way) -> None:
-        self.way = way
+    def take(self, way: Way, due: float, late_s: float = 0.0) -> None:
+        self.way, self.due, self.late_s = way, due, late_s
         self.audio_s = sum(segment.audio_s for segment in way.segments)
         self.timings = Timings(segments=len(way.segments), nfe=way.nfe)
 

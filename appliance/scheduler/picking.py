@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
@@ -46,21 +46,20 @@ def next_call(workload: Workload) -> EngineCall | None:
 
 def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outlook) -> Demand | None:
     """First sound of a caller with less than the head's, if all others have the time."""
-    head = ready[0].job
-    payers = {head.terms.payer}
-    lanes = Counter(id(job.engine) for job in workload.jobs.values() if job.lane is not None)
-    for demand in ready[1:]:
-        job = demand.job
+    firsts: dict[str, Demand] = {}
+    """A payer's own come in their order."""
+    for demand in ready:
+        firsts.setdefault(demand.job.terms.payer, demand)
+    head, *others = firsts.values()
+    for demand in others:
+        job, engine = demand.job, demand.job.engine
         if demand.due == math.inf:
             break
-        if job.terms.payer in payers:  # a payer's own come in their order
-            continue
-        payers.add(job.terms.payer)
+        is_modest = not job.done and outlook.has_less(job, head.job)
         # With the last lane the head would wait for a segment of another.
-        in_use = lanes[id(job.engine)]
-        has_room = job.lane is not None or not in_use or in_use < job.engine.max_lanes - 1
-        is_modest = not job.done and has_room and outlook.has_less(job, head)
-        if is_modest and demand.cost_s * workload.bias <= outlook.slack_s(demand.due):
+        most = max(engine.max_lanes - 1, 1)
+        has_room = is_modest and (job.lane is not None or len(workload.holders(engine)) < most)
+        if has_room and demand.cost_s * workload.bias <= outlook.slack_s(demand.due):
             return demand
     return None
 
@@ -74,9 +73,8 @@ def _shared_step(workload: Workload, head: Demand, ready: Sequence[Demand], outl
     lanes = len(workload.holders(engine))
     for demand in ready:
         job = demand.job
-        if job is head.job or job.engine is not engine or len(batch) == engine.max_batch:
-            continue
-        if job.lane is not None and not job.steps_left:
+        is_finished = job.lane is not None and not job.steps_left
+        if job is head.job or job.engine is not engine or is_finished or len(batch) == engine.max_batch:
             continue
         own = (job.segment, job.steps)
         longer_s = engine.costs.together([*steps, own]) - cost_s
@@ -108,8 +106,7 @@ class _Outlook:
     def slack_s(self, due: float) -> float:
         """Smallest slack of the deadlines before `due`."""
         dues, slacks_s = self._slacks
-        count = bisect_left(dues, due)
-        return slacks_s[count - 1] if count else math.inf
+        return slacks_s[bisect_left(dues, due)]
 
     def has_less(self, job: Job, other: Job) -> bool:
         """True if a job's caller has less than another's, or of one caller the job's payer.
@@ -143,15 +140,11 @@ class _Outlook:
 
     @cached_property
     def _slacks(self) -> tuple[list[float], list[float]]:
-        """Deadlines, and the smallest slack of all up to each; one may wait for a lane."""
-        workload, work_s, slack_s = self._workload, 0.0, math.inf
+        """Deadlines, and the smallest slack of those before each, and of all; one may wait for a lane."""
+        workload, work_s, slacks_s = self._workload, 0.0, [math.inf]
         start = self.now + workload.margin_s
         blocking_s = blocking(workload, self.now, self._table)
-        dues: list[float] = []
-        slacks_s: list[float] = []
         for due, cost_s, _ in self._demands:
             work_s += cost_s * workload.bias
-            slack_s = min(slack_s, due - start - work_s - blocking_s(due))
-            dues.append(due)
-            slacks_s.append(slack_s)
-        return dues, slacks_s
+            slacks_s.append(min(slacks_s[-1], due - start - work_s - blocking_s(due)))
+        return [demand.due for demand in self._demands], slacks_s

@@ -52,11 +52,7 @@ def excesses_s(
 
 
 def earliest(
-    workload: Workload,
-    job: Job,
-    now: float,
-    others: Iterable[Demand] = (),
-    blocking_s: Blocking = unblocked,
+    workload: Workload, job: Job, now: float, others: Iterable[Demand] = (), blocking_s: Blocking = unblocked
 ) -> float:
     """Earliest deadline of first audio, from `job.due` on, with which all are kept.
 
@@ -64,17 +60,12 @@ def earliest(
     after what is due before it.
     """
     bias, start = workload.bias, now + workload.margin_s
-    offsets: list[float] = []
-    """Deadlines after the first."""
-    own_s: list[float] = []
-    """Work due by then."""
+    total_s, own = 0.0, dict[float, float]()
+    """Deadline after the first → work due by then."""
     for demand in job.demands(now, job.due, job.due):
-        total_s = demand.cost_s * bias + (own_s[-1] if own_s else 0.0)
-        if offsets and demand.due - job.due == offsets[-1]:
-            own_s[-1] = total_s
-        else:
-            offsets.append(demand.due - job.due)
-            own_s.append(total_s)
+        total_s += demand.cost_s * bias
+        own[demand.due - job.due] = total_s
+    offsets, own_s = [*own], [*own.values()]
     dues, work_s = [], [0.0]
     found = job.due
     for due, cost_s, _ in by_due(others):
@@ -85,20 +76,18 @@ def earliest(
         if first_behind < len(own_s):
             found = max(found, due + APART_S - offsets[first_behind])
     ends = []
-    for offset, own in zip(offsets, own_s, strict=True):
+    for offset, needed_s in own.items():
         due = found + offset
-        ends.append(start + blocking_s(due) + work_s[bisect_right(dues, due)] + own - offset)
+        ends.append(start + blocking_s(due) + work_s[bisect_right(dues, due)] + needed_s - offset)
     return max(found, *ends)
 
 
 def blocking(workload: Workload, now: float, table: Timetable) -> Blocking:
     call, bias = workload.call, workload.bias
-    under_way_s, parts = 0.0, []
-    if call is not None:
-        under_way_s = max(min(call.begun, now) + call.cost_s * bias - now, 0.0)
-        if workload.can_preempt(call):
-            under_way_s = min(under_way_s, INTERRUPT_S)
-        parts = [(table[job][0], call.alone_s(job) * bias) for job in call.jobs if job in table]
+    under_way_s = max(min(call.begun, now) + call.cost_s * bias - now, 0.0)
+    if workload.can_preempt(call):
+        under_way_s = min(under_way_s, INTERRUPT_S)
+    parts = [(table[job][0], call.alone_s(job) * bias) for job in call.jobs if job in table]
     # Without a free lane the most urgent segment under way has to end first, on each engine.
     firsts: list[Demand] = []
     for engine in workload.engines:

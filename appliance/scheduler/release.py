@@ -81,8 +81,7 @@ class Delivery:
             return
         self._leave(job)
         workload.take_off(job, why)
-        if workload.call is None or job not in workload.call.jobs:
-            workload.give_up_lane(job)
+        workload.give_up_lane(job)
         workload.forget_played(workload.clock())
         job.deliver(why)
         workload.notify()

@@ -85,12 +85,12 @@ class Presence:
 
 @dataclass(frozen=True, eq=False)
 class EngineCall:
-    kind: Literal["open", "step", "finish", "wake"]
+    kind: Literal["open", "step", "finish", "wake", "none"]
     """A wake is of no job: the engine at rest is loaded again."""
-    jobs: tuple[Job, ...]
-    begun: float
+    jobs: tuple[Job, ...] = ()
+    begun: float = -math.inf
     """Infinite if it has not begun."""
-    cost_s: float
+    cost_s: float = 0.0
     due: float = math.inf
     preempted: Job | None = None
     """Gives up its lane first."""
@@ -106,6 +106,9 @@ class EngineCall:
     def alone_s(self, job: Job) -> float:
         """Cost of the part of one job alone."""
         return job.cost.steps_s[job.steps] if self.kind == "step" else self.cost_s
+
+
+NO_CALL = EngineCall("none")
 
 
 class CallOutcome(enum.Enum):
@@ -177,7 +180,7 @@ class Workload:
     """Key of a bundle → engine for its new jobs; "" is the first bundle's."""
     generation: int = 0
     """Replacements of the first bundle's engine."""
-    call: EngineCall | None = None
+    call: EngineCall = NO_CALL
     """Call under way; of an engine at rest, the wake that is to come."""
     jobs: dict[str, Job] = field(default_factory=dict)
     """Request id → job, until it ends."""
@@ -207,6 +210,13 @@ class Workload:
         presence.seen, presence.weight = now, self.config.weights.get(terms.channel, 1.0)
         self.present = {name: one for name, one in self.present.items() if now - one.seen < PRESENT_S}
 
+    def spend(self, job: Job, seconds: float, now: float) -> None:
+        """Charge a job's caller for engine time; without a promise its payer, too."""
+        self.present.get(job.terms.caller, Presence()).spend(seconds, now)
+        if not job.guaranteed:
+            weight = self.config.weights.get(job.terms.channel, 1.0)
+            self.used_s[job.terms.payer] = self.used_s.get(job.terms.payer, 0.0) + seconds / weight
+
     def notify(self) -> None:
         self.has_news = True
         self.changed.notify_all()
@@ -232,17 +242,18 @@ class Workload:
 
     def can_preempt(self, call: EngineCall) -> bool:
         """Promised work may interrupt this call."""
-        return call.kind != "wake" and all(
-            job.engine.can_interrupt and not job.guaranteed for job in call.jobs
-        )
+        own = [job.engine.can_interrupt and not job.guaranteed for job in call.jobs]
+        return bool(own) and all(own)
 
     def holders(self, engine: Engine) -> list[Job]:
         return [job for job in self.jobs.values() if job.lane is not None and job.engine is engine]
 
     def give_up_lane(self, job: Job) -> None:
-        if job.lane is not None:
+        """Free a job's lane; after the call under way if that is for the job."""
+        job.restarts = job in self.call.jobs
+        if job.lane is not None and not job.restarts:
             self.unclosed.append((job.engine, job.lane))
-        job.lane, job.steps, job.restarts = None, 0, False
+            job.lane, job.steps = None, 0
 
     @property
     def engines(self) -> list[Engine]:
@@ -251,28 +262,15 @@ class Workload:
 
     def promised_lanes(self, engine: Engine) -> list[Job]:
         """Jobs that keep a lane of the engine to the end of a segment."""
-        opening = self.call.jobs if self.call and self.call.kind == "open" else ()
-        return [
-            job
-            for job in self.jobs.values()
-            if (job.lane is not None or job in opening)
-            and job.guaranteed
-            and job.engine is engine
-            and not job.restarts
-        ]
+        lanes = dict.fromkeys((*self.holders(engine), *self.call.jobs))
+        return [job for job in lanes if job.engine is engine and job.guaranteed and not job.restarts]
 
     def leave_lane(self, job: Job) -> None:
         """Have a job that is promised from now on give up the last lane, if others count on it."""
         lanes = self.promised_lanes(job.engine)
         is_last = job in lanes and len(lanes) >= job.engine.max_lanes
-        if not is_last or not any(
-            other.promised and not other.made and other.engine is job.engine and other not in lanes
-            for other in self.jobs.values()
-        ):
-            return
-        if self.call is not None and job in self.call.jobs:
-            job.restarts = True
-        else:
+        others = (one for one in self.jobs.values() if one.promised and not one.made and one not in lanes)
+        if is_last and any(one.engine is job.engine for one in others):
             self.give_up_lane(job)
 
     def is_moderated(self, name: str) -> bool:
@@ -332,8 +330,11 @@ class Workload:
         if not job.terms.supersede:
             return []
         scope, is_heard = job.terms.supersede_scope, not job.channel.unapproved
-        like = (other for other in self.unheard(now) if other.terms.supersede_scope == scope)
-        return [other for other in like if other.channel.unapproved or is_heard]
+        return [
+            other
+            for other in self.unheard(now)
+            if other.terms.supersede_scope == scope and (other.channel.unapproved or is_heard)
+        ]
 
     def keep(self) -> Kept:
         """State that is to outlive the process."""
