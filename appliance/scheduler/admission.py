@@ -1,7 +1,8 @@
-"""A job is let in if every promised deadline can be kept together with its own.
+"""Admission of a job, if every promised deadline can be kept together with the job's own.
 
-It is planned at the earliest deadline with which `proof` holds, and refused if that is too late. BULK work is
-promised nothing. All is proven on a copy of its channel: an error leaves the scheduler as it was.
+A job is planned at the earliest deadline at which the inequality in `proof` holds, and refused if that is too
+late. BULK work has no deadline. The plan is made on a copy of the job's channel, so an error leaves the
+scheduler as it was.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8,
 """Shortest target, in multiples of the request's own cost."""
 MOST_RETRY_S = 300.0
 LONE_NEWCOMERS = 2
-"""Newcomers for whom a lone caller leaves room, until another comes."""
+"""Newcomers to leave room for while only one caller is active."""
 ROOM = 1.5
-"""Factor on the engine time that stays free for a newcomer: estimates grow on a busy machine."""
+"""Factor on the engine time that stays free for a newcomer, because estimates grow on a busy machine."""
 
 
 def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, now: float) -> float:
-    """Deadline of first audio on a free channel; `own_s`: its engine time."""
+    """Deadline of first audio on a free channel; `own_s` is the engine time until then."""
     floor_s: float = getattr(config, f"{priority.name.lower()}_s")
     whole_s = 0.0 if job.stream else job.audio_s
     return min(now + max(floor_s, STRETCH[priority] * own_s) + whole_s, job.deadline)
@@ -53,11 +54,11 @@ class Admission:
         self._workload, self._delivery = workload, delivery
         self._admitted = 0
         self._rates: dict[str, float] = {}
-        """User → time at which its requests count no more."""
+        """User → time from which on the user's requests count no longer."""
         self._typical = Presence()
-        """All callers' together."""
+        """Typical request of all callers together."""
         self._told: dict[tuple[str, str], float] = {}
-        """Scope and name that are full → time that the last refusal named."""
+        """Full scope and its name → time at which the last refusal said to come again."""
 
     def enter(
         self, job: Job, ways: Ways, merging: Job | None, generation: int | None, bundle: str
@@ -114,9 +115,9 @@ class Admission:
         return job.way.index
 
     def approve(self, job: Job) -> None:
-        """Give a held job the next free turn on its channel, as early as all deadlines hold with its rest.
+        """Append an approved job to its channel, at the earliest deadline that breaks no other.
 
-        It ends as Overloaded if that is beyond its queue_timeout.
+        The job ends as Overloaded if that deadline is beyond its queue_timeout.
         """
         workload, now = self._workload, self._workload.clock()
         job.channel.remove(job, now)
@@ -163,7 +164,7 @@ class Admission:
     # Limits.
 
     def _check_places(self, job: Job, replaced: Collection[Job]) -> None:
-        """Raise QueueFull if full, or if the job's caller, channel or user has as many places as are free."""
+        """Raise QueueFull if no place is free, or if a caller, channel or user has as many as are free."""
         most, wait_s = self._workload.config.queue_length, self._typical.first_s
         now = self._workload.clock()
         jobs = self._workload.jobs.values()
@@ -180,7 +181,7 @@ class Admission:
                 raise QueueFull(reason, retry_s=self._retry_s((scope, own), wait_s, wait_s, now))
 
     def _check_rate(self, job: Job, now: float) -> dict[str, float]:
-        """New entry of `_rates`. Raises RateLimited."""
+        """Entry of `_rates` once the job is admitted. Raises RateLimited."""
         per_minute, user = self._workload.config.user_rate, job.terms.user
         if not per_minute or not user:
             return {}
@@ -194,7 +195,7 @@ class Admission:
         return {user: forgotten}
 
     def _retry_s(self, full: tuple[str, str], first_s: float, apart_s: float, now: float) -> float:
-        """Seconds until a refused job may come again; jobs of the same place come one after the other."""
+        """Seconds until a refused job may come again; refusals in one scope are `apart_s` apart."""
         last = self._told.get(full, -math.inf)
         again = min(max(now + first_s, last + apart_s), now + MOST_RETRY_S)
         self._told = {place: when for place, when in self._told.items() if when > now}
@@ -202,11 +203,11 @@ class Admission:
         return again - now
 
     def _check_backlog(self, channel: Channel, own_s: float, now: float) -> float:
-        """Time at which the channel is free. Raises QueueFull. `own_s`: audio of the job."""
+        """Time at which the channel is free. Raises QueueFull. `own_s` is the length of the job's audio."""
         free = now if channel.unapproved else channel.free_from(now)
         waiting_s = channel.waiting_s(now)
         most_s = self._workload.config.backlog_s
-        # The player of a connection's replies is unknown, and so is the time of their sound.
+        # The scheduler does not know when replies without a channel are played.
         if channel.name and waiting_s > most_s:
             reason = f"{waiting_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
             # Held speech has no time yet, but takes at least its own length.
@@ -218,7 +219,7 @@ class Admission:
     # The proof.
 
     def _prove(self, job: Job, ways: Ways, place: int, replaced: Collection[Job], now: float) -> None:
-        """Plan a job at a place of its channel; changes the job alone."""
+        """Plan a job at a place of its channel, and change nothing but the job."""
         ahead, behind = job.channel.jobs[:place], job.channel.jobs[place:]
         job.channel = trial = replace(job.channel, jobs=[one for one in ahead if one not in replaced])
         free = self._check_backlog(trial, sum(segment.audio_s for segment in ways[0]), now)
@@ -232,7 +233,7 @@ class Admission:
     def _choose(self, job: Job, ways: Ways, free: float, now: float) -> None:
         workload, cost_of = self._workload, job.engine.costs.of
         known = [Way(i, tuple(segments), tuple(map(cost_of, segments))) for i, segments in enumerate(ways)]
-        # Every segment works through its reference again: as many steps as may be, then what costs least.
+        # The most steps first; then the cheapest, because each segment works through its reference again.
         known.sort(key=lambda way: (-way.nfe, way.total_s))
         own_s = min(_first_s(job, way) for way in known if way.nfe == known[0].nfe)
         job.take(known[-1], math.inf)
@@ -250,10 +251,11 @@ class Admission:
         choose(possible, window, attempt)
 
     def _window(self, job: Job, own_s: float, free: float, now: float) -> Window:
-        """Raises Overloaded.
+        """Window of a job on a channel that is `free` at a time. Raises Overloaded.
 
-        A job that takes turns waits as long as need be, others that say nothing `patience_s`, REALTIME not at
-        all. A caller's deadline before its turn is no limit: replies are made long before it.
+        Without a `queue_timeout`, a job that takes turns waits without limit, a REALTIME job not at all, any
+        other for `patience_s`. A caller's deadline before the job's turn is no limit, because replies are
+        made long before they are played.
         """
         config, timeout_s = self._workload.config, job.terms.queue_timeout_s
         usual = target(config, job, Priority.NORMAL, own_s, now)
@@ -270,19 +272,22 @@ class Admission:
             if job.terms.priority is not Priority.REALTIME:
                 latest += config.patience_s
             if self._is_first_beside_many(job):
-                # The share is free, though not at that time.
+                # The owner's share is free, though not at that time.
                 latest += usual - now
         if job.deadline > free:
             latest = min(latest, job.deadline)
         return Window(max(soonest, free), max(usual, free), latest)
 
     def _newcomer_s(self, caller: str) -> float:
-        """Engine time of a request of another caller."""
+        """Engine time until the first audio of another caller's request."""
         others = (one.first_s for name, one in self._workload.present.items() if name != caller)
         return max(others, default=0.0) or self._typical.first_s
 
     def _is_first_beside_many(self, job: Job) -> bool:
-        """True if nothing of its name, or of its caller, is promised yet, and of another more than one."""
+        """True if the job's owner has no promised job while another has two or more.
+
+        The owner is the finest name of the job, then its caller.
+        """
         present = [other.terms for other in self._workload.jobs.values() if other.guaranteed]
         for key in (fairness.finest_name, attrgetter("caller")):
             counts = Counter(map(key, present))
@@ -320,7 +325,7 @@ class Admission:
     def _share_of_its_caller(
         self, job: Job, soon_s: Mapping[Job, float], newcomer_s: float, *, is_alone: bool
     ) -> fairness.Share | None:
-        """First share of its caller's work that the job is beyond."""
+        """First share of its caller's work that the job exceeds."""
         own_s = {one: work_s for one, work_s in soon_s.items() if one.terms.caller == job.terms.caller}
         weights = {"channel": self._workload.config.weights}
         for scope in fairness.SCOPES:

@@ -1,4 +1,12 @@
-"""Choice of the way in which a job is served, and of the deadline that it is promised."""
+"""The choice of a job's way and deadline, in four cases:
+
+on time, or as soon as on an idle box   the best way
+later, because others come first        the cheapest way that may wait
+too late beside newcomers alone         the cheapest way that is in time without them
+too late even on an idle box            the last way, late
+
+Any other job is refused.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +25,16 @@ class Window:
     """Deadlines of a job's first audio."""
 
     soonest: float
-    """Aim."""
+    """Deadline to aim for."""
     usual: float
-    """Latest that is on time."""
+    """Latest deadline that is on time."""
     latest: float
-    """Latest that is accepted."""
+    """Latest deadline that is accepted."""
 
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """A job, tried in one way after the other beside work that is promised already."""
+    """Earliest deadlines of a job in several ways, beside work that is promised already."""
 
     job: Job
     soonest: float
@@ -35,10 +43,10 @@ class Attempt:
     others: Sequence[Demand]
     blocking_s: Blocking
     newcomers: Callable[[], Sequence[Demand]]
-    """Requests for which the job, as it is then, leaves room."""
+    """Returns the demands of requests for which the job, taking a way, leaves room."""
 
     def alone(self, way: Way) -> float:
-        """Earliest deadline on an idle box, whose engine may have to wake."""
+        """Deadline on an idle box. The engine may have to wake."""
         self.job.take(way, self.soonest)
         idle_s = self.blocking_s if self.workload.call.kind == "wake" else unblocked
         return earliest(self.workload, self.job, self.now, (), idle_s)
@@ -54,7 +62,7 @@ class Attempt:
 
 
 def choose(ways: Sequence[Way], window: Window, attempt: Attempt) -> None:
-    """Promise the job the first way on time, else the one that waits least, if it may. Raises Overloaded."""
+    """Have the job take one of the ways. Raises Overloaded."""
     job, latest, dues = attempt.job, window.latest, dict[Way, float]()
     for way in ways:
         dues[way] = attempt.with_newcomers(way)
@@ -64,16 +72,16 @@ def choose(ways: Sequence[Way], window: Window, attempt: Attempt) -> None:
     due = dues[best]
     if due <= latest:
         is_as_soon_as_can_be = due <= window.usual or due <= attempt.alone(best)
-        # Else the job waits for others, and others will for it: the cheapest way makes it.
+        # A job that waits for others keeps others waiting: the cheapest way is made.
         way = best if is_as_soon_as_can_be else _cheapest(dues, latest)
         return job.take(way, dues[way])
-    # Newcomers who have not come change the turn, but refuse no job that may wait.
+    # Newcomers put a job off, but are no reason to refuse a job that may wait.
     may_wait = latest > window.usual
     real = {way: attempt.beside_others(way) for way in dues} if may_wait else dues
     if min(real.values()) <= latest:
         limit = job.deadline if job.terms.queue_timeout_s is None else latest
         return _take_late(job, _cheapest(real, latest), min(due, limit), latest)
-    # A box that is too slow for it even when idle serves it late rather than never.
+    # A box that is too slow even when idle serves a job late rather than never.
     if dues[last] <= attempt.alone(last):
         return _take_late(job, last, dues[last], latest)
     raise too_late(min(real.values()) - latest)

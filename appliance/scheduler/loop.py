@@ -227,11 +227,11 @@ class Scheduler:
         generation: int | None = None,
         bundle: str = "",
     ) -> int | None:
-        """Admit a job for the present engine, or that of `bundle` beside it, in place of `merging`.
+        """Admit a job for the engine of a bundle ("": the first), in place of `merging`.
 
-        Returns the index of the cheapest way that keeps every promise; None: plan it again, since `merging`
-        has begun or the engine is not that of `generation`. Raises Cancelled, Unavailable, InvalidRequest,
-        QueueFull, RateLimited, Overloaded, DeadlineMissed.
+        Returns the index of the chosen way. None: plan the job again, because `merging` has begun or the
+        engine is not that of `generation`. Raises Cancelled, Unavailable, InvalidRequest, QueueFull,
+        RateLimited, Overloaded, DeadlineMissed.
         """
         workload = self._workload
         with workload.changed:
@@ -262,7 +262,7 @@ class Scheduler:
 
     @property
     def busy(self) -> float:
-        """Share of the next HORIZON_S seconds taken by what is due in them or has no deadline."""
+        """Share of the next HORIZON_S seconds that work takes which is due then, or has no deadline."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()

@@ -1,7 +1,7 @@
-"""Release: when audio goes out, and how a job leaves the books.
+"""Release of finished audio, and the end of a job.
 
-A hold names the time until which it keeps a job's audio: that of the channel, for a pause or an approval, and
-`Early`. The latest time counts, and one alarm rings at the next.
+Two holds name the time until which a job's audio stays: the channel's (a pause, or a missing approval) and
+`Early`. The later time counts, and one alarm is set for the next such time.
 """
 
 from __future__ import annotations
