@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
@@ -51,15 +51,15 @@ def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outloo
     for demand in ready:
         firsts.setdefault(demand.job.terms.payer, demand)
     head, *others = firsts.values()
+    lanes = Counter(id(job.engine) for job in workload.jobs.values() if job.lane is not None)
     for demand in others:
-        job, engine = demand.job, demand.job.engine
+        job = demand.job
         if demand.due == math.inf:
             break
         is_modest = not job.done and outlook.has_less(job, head.job)
         # If the job took the last lane, the head would wait for the end of a whole segment.
-        most = max(engine.max_lanes - 1, 1)
-        has_room = is_modest and (job.lane is not None or len(workload.holders(engine)) < most)
-        if has_room and demand.cost_s * workload.bias <= outlook.slack_s(demand.due):
+        has_room = job.lane is not None or lanes[id(job.engine)] < max(job.engine.max_lanes - 1, 1)
+        if is_modest and has_room and demand.cost_s * workload.bias <= outlook.slack_s(demand.due):
             return demand
     return None
 
