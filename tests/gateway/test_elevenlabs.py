@@ -220,7 +220,7 @@ def test_a_context_of_which_nothing_is_spoken_is_a_short_silence(gateway: Gatewa
 
 
 def context_of(session: Callable[[], Any]) -> tuple[Context, list[dict[str, Any]]]:
-    """A context of PCM, and what it sends."""
+    """A context of PCM, and the messages it sends."""
     told: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
@@ -232,7 +232,7 @@ def context_of(session: Callable[[], Any]) -> tuple[Context, list[dict[str, Any]
 
 async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
     class Recorder(list[str]):
-        """A session that says nothing, and lists what is written."""
+        """A silent session that lists the written messages."""
 
         async def say(self, text: str) -> None:
             self.append(text)

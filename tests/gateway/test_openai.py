@@ -224,7 +224,7 @@ QUEUE_FIELDS = {
     "gain_db": (-3.5, 21),
     "request_id": ("mine", 7),
 }
-"""A value that is right, and one that is wrong."""
+"""A valid value and an invalid value."""
 
 
 @pytest.mark.parametrize("method", ["openai", "post", "get"])
@@ -327,7 +327,7 @@ def test_a_page_that_is_named_may_call_it(gateway: Gateway) -> None:
 
 @dataclass(frozen=True)
 class Sent:
-    """What a client sends, its defaults with a voice of this box, and what it takes the reply for."""
+    """A client's requests, its defaults with a voice of this box, and its reading of the reply."""
 
     body: dict[str, object]
     key: str | None = None
