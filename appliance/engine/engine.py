@@ -32,7 +32,7 @@ MEASURE_S = 6.0
 FRAMES_PER_TOKEN = 4
 """Pace of fast speech, at which the warm-up's texts fill their frames."""
 MEASURED = (*itertools.product((80, 160, 300, 560), (4, 2)), (1000, 4))
-"""Frames of the warm-up's measurements, and the part of them that is reference: one in four, one in two."""
+"""(frames, n) of the warm-up's measurements: one frame in n belongs to the reference."""
 ALL_GRAPHS = 3
 """Steps in which `short-kv` runs all its graphs."""
 LAUNCH_BOUND_S = 0.02
@@ -73,7 +73,7 @@ class Synthesizer:
         d, longest = manifest.dimensions, manifest.max_frames
         specs, usual = signatures(d), variant or bundle.variant_for(backend.name)
 
-        # Without `self`: a cycle would keep the sessions until some later collection.
+        # `self` is not in the closure: a cycle would keep the sessions until some later collection.
         def load(name: str, to: Backend = backend) -> Graph:
             path = bundle.graph(name, variants.get(name, usual))
             return to.load(name, path, specs[name], ranges(name, manifest, to))
@@ -81,19 +81,19 @@ class Synthesizer:
         self._modulation = ModulationTable(partial(load, "modulation", self._host), self._host, backend, d)
         self._condition = Conditioner(load("condition"), backend, d, longest)
         self.longest_reference = longest_reference(manifest)
-        # Memory of a CPU is taken when it is first written.
+        # A CPU gives memory when it is first written.
         beside = longest if backend.frame_multiple == 1 else self.longest_reference
         table = self._modulation.table
         calls = BackendCalls(backend.frame_multiple, backend.max_batch, manifest.sampler, d)
         self._flow = Flow(backend, d, load, table, longest, beside, lanes, manifest.sampler, calls)
         vocoder, mel = manifest.vocoder, manifest.mel
         self._decoder = Decoder(load("vocoder"), backend, vocoder, mel.hop, mel.mels, longest)
-        # With `exact` both rows of a guided lane share a call; otherwise their lengths differ.
+        # `exact`: both rows of a guided lane share a call; in other samplings their lengths differ.
         most_rows = manifest.sampler.most_rows
         rows = most_rows if manifest.defaults.sampling == "exact" else 1
         usual_w = manifest.defaults.guidance
         self._strengths = tuple(dict.fromkeys((usual_w, 0.0)[:most_rows]))
-        """Of the warm-up: one for each number of rows, the usual first."""
+        """Strengths of guidance in the warm-up: one for each number of rows, the usual first."""
         self.max_batch = max(backend.max_batch // rows, 1) if manifest.batch_invariant else 1
         """Lanes that may share a step."""
         self.costs = CostTable(calls.together)
@@ -122,7 +122,7 @@ class Synthesizer:
     def open(self, segment: Segment) -> Lane:
         """Take a lane and compute its condition.
 
-        Raises ValueError for a segment that does not fit, RuntimeError when every lane is taken.
+        Raises ValueError for a segment that does not fit, RuntimeError when all lanes are open.
         """
         if len(self._lanes) >= self.max_lanes:
             raise RuntimeError(f"all {self.max_lanes} lanes are open")
@@ -154,7 +154,7 @@ class Synthesizer:
         self._backend.wait()
 
     def condition(self, segment: Segment) -> HostArray:
-        """(G, N, D) of a segment. Raises ValueError where it does not fit the bundle."""
+        """(G, N, D) of a segment. Raises ValueError for a segment that does not fit the bundle."""
         self.check(segment)
         return self._backend.download(self._condition(segment))
 
@@ -219,8 +219,8 @@ class Synthesizer:
         begun = time.monotonic()
         self.reserve()
         longest = self.manifest.max_frames
-        # What a device computes in is allocated by its first runs. Shorter tensors fit into other pieces of
-        # it, for which it may grow again: so lengths between follow.
+        # A device allocates its working memory in the first runs. Shorter tensors fit into other pieces of
+        # that memory, which may grow again: so lengths between follow.
         between = ((longest * eighths // 8, 1, ALL_GRAPHS) for eighths in range(7, 0, -1))
         sizes = [(longest, self.longest_reference, nfe), (longest, 1, nfe), *between, (128, 40, nfe)]
         for frames, reference, steps in sizes[-1:] if self._backend.frame_multiple == 1 else sizes:
@@ -366,7 +366,7 @@ def ranges(graph: str, manifest: Manifest, backend: Backend) -> Ranges:
     reference = longest_reference(manifest)
     rates = sorted(d.kept.rates) if d.kept else ()
     return {
-        # Rows of several lanes are batched only where they have no reference.
+        # A batch with rows of other lanes has no reference.
         "R": (1, backend.max_batch if graph == "step" else 1),
         "N": (least, longest),
         "P": (d.stride, reference),

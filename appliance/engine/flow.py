@@ -28,9 +28,9 @@ class Places:
     """Memory of a lane."""
 
     rows: dict[tuple[int, bool], SharedRows] = field(default_factory=dict)
-    """By part and presence of a reference."""
+    """Rows by (part, has a reference)."""
     unguided: dict[int, Tensor] = field(default_factory=dict)
-    """(longest, D) conditions by their place in `Sampler.conditions`, where the unguided row has several."""
+    """(longest, D) conditions by their place in `Sampler.conditions`, if the unguided row has several."""
 
 
 @dataclass(eq=False)
@@ -109,7 +109,7 @@ class Flow:
             }
 
     def open(self, segment: Segment, condition: Tensor, times: NDArray[np.int32]) -> LaneState:
-        """Take one of `max_lanes` for a segment with condition (G, N, D)."""
+        """Take a lane for a segment with condition (G, N, D); the caller opens at most `max_lanes`."""
         calls = self.calls.alone(segment, 0)
         place = self._free.pop()
         try:

@@ -37,7 +37,7 @@ def of_option(option: Option) -> dict[str, Any]:
     if option.between:
         least, most = option.between
         schema |= {"minimum": ANY_SEED if option.field == "seed" else least, "maximum": most}
-    return schema | ({"description": option.flag.about} if option.flag else {})
+    return schema | ({"description": option.say} if option.say else {})
 
 
 def one_of(choices: Collection[str]) -> dict[str, Any]:

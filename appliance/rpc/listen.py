@@ -157,7 +157,7 @@ class Broadcaster:
 
     def __init__(self, speaking: Speaking, message_s: float) -> None:
         self._speaking, self._workers, self._message_s = speaking, speaking.workers, message_s
-        self._clock, self._queue = speaking.speech.clock, speaking.speech.scheduler.queue
+        self._clock, self._queue = speaking.clock, speaking.speech.scheduler.queue
         self._listeners: set[Listener] = set()
         self._broadcasts: dict[Job, Broadcast] = {}
         self._kept_bytes = 0

@@ -1,4 +1,4 @@
-"""Budget of a text: how many of its bytes fit beside one reference."""
+"""Budget of a text: the bytes for which a reference leaves frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from appliance.text.pieces.split import Budgets, chunk_text, cut_to_fit, size_of
 WINDOW_S = 22.0
 """Reference and speech in one pass of upstream; the models were trained on up to 30 s."""
 SHORT_TEXT_BYTES = 10
-"""Texts with fewer bytes are spoken slower."""
+"""Size below which a text is slowed."""
 LONGEST_PIECE_S = 8.0
 """Limit of a segment of LOW_LATENCY, one step of which delays all other requests."""
 
@@ -24,7 +24,7 @@ class TextBudget:
     manifest: Manifest
     speed: float
     ratio: float
-    """Bytes of the text that take as long as one of the transcript."""
+    """Bytes of the text that take as long as a byte of the transcript."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class TextBudget:
 
     @property
     def budgets(self) -> Budgets:
-        # A shorter piece would be spoken slower.
+        # `minimum`: a shorter piece would be slowed.
         return Budgets.at_pace(
             self.pace,
             minimum=SHORT_TEXT_BYTES,

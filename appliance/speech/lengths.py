@@ -1,4 +1,4 @@
-"""Length of a text beside a reference, by the measure that the weights were trained with.
+"""Length of a text after a reference, by the measure that the weights were trained with.
 
 `ByBytes` follows F5's `infer_process` and `infer_batch_process` (f5-tts 1.1.22), `ByTokens` ZipVoice.
 """
@@ -31,7 +31,7 @@ SPREAD_TEXT_SPEED = (0.15, 0.06)
 """The same if letters are spread over all frames. At upstream's speed, words of the reference's end reach
 into the reply: 126 errors in 100 words instead of 28."""
 TEXTS_KEPT = 64
-"""Texts whose tokens are kept: a plan asks for them several times, and every plan for the transcript's."""
+"""Texts whose tokens stay in memory: a plan needs them several times, and every plan the transcript's."""
 SHOWN = 40
 """Characters of a text in a message."""
 
@@ -49,7 +49,7 @@ class Placed:
 
 class Lengths(Protocol):
     def ratio(self, transcript: str, text: str) -> float:
-        """Bytes of the text that take as long as one of the transcript."""
+        """Bytes of the text that take as long as a byte of the transcript."""
         return 1.0
 
     def reply(self, budget: TextBudget, text: str) -> int:
@@ -79,9 +79,9 @@ def lengths_of(manifest: Manifest, vocabulary: Vocabulary, make: Callable[[str],
 
 
 class ByBytes(Lengths):
-    """A byte of the text lasts as long as one of the transcript; short texts are slower.
+    """Every byte lasts as long as a byte of the transcript; short texts are slower.
 
-    `duration: script` weighs letters if the two are of different scripts.
+    `duration: script` weighs letters if text and transcript differ in script.
     """
 
     def __init__(self, split: Callable[[str], Sequence[str]], manifest: Manifest) -> None:
@@ -109,7 +109,7 @@ class ByBytes(Lengths):
 
 
 class ByTokens(Lengths):
-    """A token of the text lasts as long as one of the transcript; in float32, as in ZipVoice."""
+    """Every token lasts as long as a token of the transcript, in float32, as in ZipVoice."""
 
     def __init__(self, split: Callable[[str], Sequence[str]]) -> None:
         self._split = functools.lru_cache(TEXTS_KEPT)(split)
@@ -133,7 +133,7 @@ class ByTokens(Lengths):
 
 
 class ByTable(ByTokens):
-    """A token of the text lasts as long as the table of the bundle says, at the reference's pace."""
+    """Every token lasts as long as the bundle's table says, at the reference's pace."""
 
     def __init__(self, split: Callable[[str], Sequence[str]], placement: Placement) -> None:
         super().__init__(split)

@@ -20,18 +20,27 @@ _NUMBERS_SIGN = re.compile(rf"(?<=\d)((?:[ \t]*{SILENT_MARK}[ \t]*)+)([%‰€£
 """Tags between a number and its sign, without which neither is read right: they follow both."""
 
 
+def style_of(name: str) -> str:
+    """Style by its name in any case; "" for NEUTRAL."""
+    return "" if name.lower() == NEUTRAL else name.lower()
+
+
 @dataclass(frozen=True)
 class Voiced:
-    """Pronunciations and styles of the voice that says a text."""
+    """Pronunciations and styles of a voice."""
 
     words: Mapping[str, str]
     """Spoken form by word."""
     styles: Collection[str] = ()
-    """Those that tags may name."""
+    """Names that tags may have."""
 
 
 Others = Callable[[str], "Voiced | None"]
-"""Voices that a text may switch to, by name, "" for the request's; None for any other."""
+"""(name of a voice, "" for the request's) → the voice, or None if the text may not switch to it."""
+
+
+def nobody(name: str) -> None:
+    """No voice to switch to."""
 
 
 def mark_voices(text: Rewriting, others: Others, marks: Marks) -> None:

@@ -43,7 +43,7 @@ from appliance.request import Features
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.text.styles import NEUTRAL
-from appliance.voices import fit
+from appliance.voices import syllables
 from appliance.voices.index import VoiceIndex
 from appliance.voices.records import (
     AUDIO,
@@ -82,7 +82,7 @@ class Upload:
     transcript: str
     consent_note: str = ""
     display_name: str = ""
-    """Of a voice only, as `pronunciations` are."""
+    """Only voices have it, and `pronunciations`; styles do not."""
     pronunciations: dict[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -99,17 +99,8 @@ class Upload:
 def open_store(config: VoicesConfig, bundle: Bundle) -> VoiceStore:
     """Raises StorageError, BundleError."""
     manifest = bundle.manifest
-    index = VoiceIndex(
-        config.folder,
-        config.cache,
-        manifest.mel,
-        manifest.defaults.target_rms,
-        memory_entries=config.memory_entries,
-        max_reference_bytes=config.max_reference_bytes,
-        reader=Reader.of(bundle),
-        rule=RULES[manifest.reference],
-    )
-    return VoiceStore(index)
+    level, rule = manifest.defaults.target_rms, RULES[manifest.reference]
+    return VoiceStore(VoiceIndex(config, manifest.mel, level, Reader.of(bundle), rule))
 
 
 class VoiceStore:
@@ -154,7 +145,7 @@ class VoiceStore:
     def update(
         self, name: str, display_name: str | None = None, pronunciations: Mapping[str, str] | None = None
     ) -> Voice:
-        """Change what is not None of a voice. Raises VoiceNotFound, InvalidRequest, StorageError."""
+        """Change a voice's notes that are not None. Raises VoiceNotFound, InvalidRequest, StorageError."""
         changes: dict[str, object] = {}
         if display_name is not None:
             changes["display_name"] = _display_name(display_name)
@@ -164,6 +155,7 @@ class VoiceStore:
         with storage_errors(f"voice {name!r}"), locked(self._folder):
             voice = dataclasses.replace(self.index.voice(name), **changes)  # type: ignore[arg-type]
             replace_file(self._folder / Place(name).record, record_text(voice))
+            self.index.forget(Place(name))
         return self.index.with_styles(voice)
 
     def delete(self, place: Place) -> None:
@@ -227,8 +219,8 @@ class VoiceStore:
         """Count the syllables of a transcript and of its recording; return warnings."""
         reader, samples, rate_hz = self.index.reader, features.samples, self.index.spec.sample_rate_hz
         languages = reader.languages if reader else ()
-        miscounted = fit.count_warnings(transcript, samples, rate_hz, languages)
-        return miscounted + fit.mark_warnings(transcript, len(samples) / rate_hz)
+        miscounted = syllables.count_warnings(transcript, samples, rate_hz, languages)
+        return miscounted + syllables.mark_warnings(transcript, len(samples) / rate_hz)
 
     def _check_room(self, place: Place, needed: int) -> None:
         """Raises StorageError, and VoiceNotFound for a style without a voice."""

@@ -244,7 +244,7 @@ def _abbreviated(languages: tuple[str, ...]) -> re.Pattern[str]:
 
 def breaks(text: str, languages: tuple[str, ...] = (), least: Rank = Rank.LETTER) -> Iterator[Break]:
     """Places to cut `text` at, in order, each with its best rank; `least` or more."""
-    found: dict[int, Break] = {}
+    cuts: dict[int, Break] = {}
     for place in range(1, 0 if least and text.isascii() else len(text)):
         rank_between = _rank_between(text[place - 1], text[place])
         if (
@@ -252,16 +252,16 @@ def breaks(text: str, languages: tuple[str, ...] = (), least: Rank = Rank.LETTER
             and rank_between >= least
             and text[place + 1 : place + 2] not in _SILENCED
         ):
-            found[place] = Break(place, place, rank_between)
+            cuts[place] = Break(place, place, rank_between)
     for rank, pattern in reversed(_PUNCTUATION):
         for match in pattern.finditer(text):
             end = match.start() + len(match[0].rstrip())
-            found[match.end()] = Break(end, match.end(), rank)
+            cuts[match.end()] = Break(end, match.end(), rank)
     wholes = [m.span() for pattern in (_WHOLE, _abbreviated(languages)) for m in pattern.finditer(text)]
     ahead = iter([*sorted(wholes), (len(text), len(text) + 1)])
     begin, end = next(ahead)
-    for place in sorted(found):
-        cut = found[place]
+    for place in sorted(cuts):
+        cut = cuts[place]
         while end <= cut.end:
             begin, end = next(ahead)
         if begin >= cut.next and cut.next < len(text):
@@ -275,7 +275,7 @@ _SKIN_TONES = "🏻🏼🏽🏾🏿"
 _LEADING = "เแโใไເແໂໃໄ"
 """Vowels of Thai and Lao that are written before their consonant: a syllable begins."""
 _FOLLOWING = "ะาำๅฯๆะາຳຽໆຯ"
-"""Letters of Thai and Lao that belong to what is before them."""
+"""Letters of Thai and Lao that belong to the letter before them."""
 _CLOSING = "ะำะຳๆ"
 """Letters of _FOLLOWING that end a syllable."""
 _SILENCED = frozenset("์်")
@@ -285,7 +285,7 @@ _OPEN = "ัື็ັົ"
 
 
 def _rank_between(left: str, right: str) -> Rank | None:
-    """None if the characters belong together."""
+    """Rank of a cut between two characters; None if they belong together."""
     if left.isspace() or right.isspace() or left.isdigit() or right.isdigit():
         return None
     if left.isascii() and right.isascii():
@@ -301,7 +301,7 @@ def _rank_between(left: str, right: str) -> Rank | None:
 
 
 def _is_joined(left: str, right: str) -> bool:
-    """True within a letter with its marks, a conjunct, an emoji, and where a vowel needs what follows it."""
+    """True within a letter with its marks, a conjunct or an emoji, and after a vowel that needs a letter."""
     return (
         unicodedata.category(right)[0] == "M"
         or right in _FOLLOWING
