@@ -15,12 +15,13 @@ from starlette.routing import BaseRoute, Route
 from appliance.client import End, Header, Options, Voice, WordTiming
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.body import Fields, invalid, json_body
-from appliance.gateway.refusals import ELEVENLABS_KEY, Refusal
+from appliance.gateway.refusals import ELEVENLABS_KEY
 from appliance.gateway.speech import (
     AudioFormat,
     Framing,
     Spoken,
     is_streamed,
+    not_stored,
     speech_of,
 )
 from appliance.gateway.voices import shown_voices
@@ -179,10 +180,11 @@ async def voice_settings(request: Request) -> Response:
 async def _named(request: Request) -> tuple[str, Voice]:
     """Name and voice of the path. Raises Refusal."""
     asked = request.path_params["voice_id"].lower()
-    for name, found in (await shown_voices(request)).items():
+    shown = await shown_voices(request)
+    for name, found in shown.items():
         if name.lower() == asked:
             return name, found
-    raise Refusal(404, f"voice_id: no voice is stored under the name {asked[:60]!r}", code="voice_not_found")
+    raise not_stored(asked, [*shown])
 
 
 async def constant(content: Any, request: Request) -> Response:

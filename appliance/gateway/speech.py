@@ -6,8 +6,8 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote
@@ -106,8 +106,8 @@ class SpeechRequest:
         samples = np.zeros(round(SILENCE_S * rate_hz), np.float32)
         return encode(samples, AudioEncoding(self.format.encoding), rate_hz, self.mark)
 
-    async def refusal(self, error: CallFailed, client: AsyncClient) -> Refusal:
-        return await refusal_with_voices(error, client, {**COMMON_NAMES, **self.names})
+    def refusal(self, error: CallFailed) -> Refusal:
+        return refusal_of(error, {**COMMON_NAMES, **self.names})
 
 
 class Framing:
@@ -181,7 +181,7 @@ class Spoken(Response):
                 # Without an end of the body uvicorn closes the connection.
                 logger.info("a reply is cut off: %s", error.reason or error.status)
                 return
-            refusal = await self._speech.refusal(error, self._client)
+            refusal = self._speech.refusal(error)
             await refusal.response(scope, self._speech.headers)(scope, receive, send)
             return
         if not is_begun:
@@ -315,29 +315,14 @@ async def voice_of(request: HTTPConnection, name: str) -> str:
     raise not_stored(name, stored)
 
 
-async def refusal_with_voices(
-    error: CallFailed, client: AsyncClient, names: Mapping[str, str] | None = None
-) -> Refusal:
-    """As `refusal_of`; a voice that is not stored is refused with those that are."""
-    refusal = refusal_of(error, names)
-    if error.reason == "VOICE_NOT_FOUND":
-        refusal.param = refusal.param or (names or {}).get("voice", "voice")
-        with suppress(CallFailed):
-            refusal.message += f"; {_choice([voice.name async for voice in client.voices()])}"
-    return refusal
-
-
 def not_stored(name: str, stored: Sequence[str]) -> Refusal:
     """Refusal of a voice by its name, empty for none, with those that there are."""
     message = f"no voice is stored under the name {shown(name)}" if name else "a voice has to be named"
+    more = ", …" if len(stored) > MOST_LISTED else ""
+    choice = f"those here are {', '.join(stored[:MOST_LISTED])}{more}" if stored else "none is stored"
     return Refusal(
         404 if name else 400,
-        f"voice: {message}; {_choice(stored)} (gateway.voice and gateway.voices map names)",
+        f"voice: {message}; {choice} (gateway.voice and gateway.voices map names)",
         code="voice_not_found",
         param="voice",
     )
-
-
-def _choice(stored: Sequence[str]) -> str:
-    more = ", …" if len(stored) > MOST_LISTED else ""
-    return f"those here are {', '.join(stored[:MOST_LISTED])}{more}" if stored else "none is stored"

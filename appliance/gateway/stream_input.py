@@ -37,7 +37,7 @@ from appliance.gateway.body import Fields, invalid, json_object, within
 from appliance.gateway.connection import SessionWriter, cancel, heard, running
 from appliance.gateway.elevenlabs import format_of, options_of, settings_of
 from appliance.gateway.refusals import Refusal, refusal_of
-from appliance.gateway.speech import SILENCE_S, AudioFormat, mark_headers, refusal_with_voices, voice_of
+from appliance.gateway.speech import SILENCE_S, AudioFormat, mark_headers, voice_of
 from appliance.options import AUTO
 
 MAX_CONTEXTS = 8
@@ -116,13 +116,12 @@ async def _with_key(websocket: WebSocket, headers: list[tuple[bytes, bytes]]) ->
 
 async def _voice(websocket: WebSocket) -> str:
     """Voice that the address names. Raises Refusal, also before the connection is a WebSocket."""
-    client = websocket.app.state.client
     try:
         voice = await voice_of(websocket, websocket.path_params["voice_id"])
         if voice != AUTO:
-            await client.voice(voice)
+            await websocket.app.state.client.voice(voice)
     except CallFailed as error:
-        raise await refusal_with_voices(error, client) from error
+        raise refusal_of(error) from error
     return voice
 
 
