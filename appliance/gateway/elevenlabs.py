@@ -66,7 +66,7 @@ OWN = ("text", "output_format", "voice_settings", "language_code", "model_id", "
 async def speak(
     request: Request, *, whole: bool, framing: Callable[[str], Framing] | None = None
 ) -> Response:
-    """POST /v1/text-to-speech/{voice_id}, whole or streamed; `framing` makes one with times, of the text."""
+    """POST /v1/text-to-speech/{voice_id}, whole or streamed; `framing` makes the body with times."""
     fields = (await json_body(request)).beside(request.query_params)
     text = fields.to_speak("text")
     options = options_of(fields)
@@ -110,7 +110,7 @@ def settings_of(fields: Fields) -> Options:
 
 
 def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> dict[str, Any]:
-    """Both alignments of a reply: of the text as it was written, and as it is spoken."""
+    """Alignments of a reply, to the written text and to the spoken text."""
     said = spoken(header, words)
     return {
         "alignment": written(text, header, said).in_seconds(),
@@ -143,7 +143,7 @@ class TimedJson(Framing):
 
 
 class JsonLines(Framing):
-    """JSON objects, one a line; the first has the alignments of all, as estimated before it is made."""
+    """Lines of JSON; the first line has the estimated alignments of the whole reply."""
 
     media_type = "application/x-ndjson"
 
@@ -188,7 +188,7 @@ async def _named(request: Request) -> tuple[str, Voice]:
 
 
 async def constant(content: Any, request: Request) -> Response:
-    """What tools look at before they speak, the same for everybody."""
+    """Answer a question that tools ask before they speak, the same for everybody."""
     return JSONResponse(content)
 
 
@@ -222,7 +222,7 @@ def model(name: str, languages: tuple[str, ...]) -> dict[str, Any]:
 
 
 def is_asked(request: HTTPConnection) -> bool:
-    """True for a request of an ElevenLabs client, which names its key in a header of its own."""
+    """True for a request of an ElevenLabs client, which sends its key in the header `xi-api-key`."""
     return ELEVENLABS_KEY in request.headers
 
 

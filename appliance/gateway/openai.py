@@ -122,7 +122,7 @@ async def model(request: Request) -> Response:
 
 
 async def models_of(config: Config) -> tuple[list[str], tuple[str, ...]]:
-    """Bundle's family, where it can be read, and OpenAI's names; languages."""
+    """Names of models (the bundle's family if it can be read, and OpenAI's) and languages."""
     try:
         read = await asyncio.to_thread(bundle.read, config.bundle.path, verify=False)
     except BundleError:
@@ -139,7 +139,7 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/models", models),
     Route("/v1/models/{name:path}", model),
     Route("/v1/audio/models", audio_models),
-    # Clients whose base address was given without /v1.
+    # Some clients leave /v1 out of the address.
     Route("/audio/speech", speech, methods=["POST"]),
     Route("/audio/models", audio_models),
 ]

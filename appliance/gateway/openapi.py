@@ -28,7 +28,7 @@ WAYS = {
     elevenlabs.PATH: ("text", elevenlabs.OWN),
     "/tts": ("text", sovits.OWN),
 }
-"""Part of a path to speak → name of its text, and all parameters of its own."""
+"""Part of a path that speaks → name of its text, and names of the interface's own parameters."""
 
 
 def schema_of(option: Option) -> dict[str, Any]:
@@ -57,7 +57,7 @@ OWN_SCHEMAS = {
 
 
 def speech_of(path: str) -> tuple[str, dict[str, Any]]:
-    """Name of the text in a way to speak, and schemas of all its parameters; none for another path."""
+    """Name of the text and schemas of all parameters of a path that speaks; empty for another path."""
     for part, (text, own) in WAYS.items():
         if part in path:
             return text, {name: OWN_SCHEMAS.get(name, TEXT) for name in own} | COMMON_SCHEMAS

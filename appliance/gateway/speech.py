@@ -1,4 +1,4 @@
-"""Speech as HTTP replies: whole, or sent while it is made. A client that disconnects ends its call."""
+"""HTTP replies with speech, streamed or whole. A client that disconnects ends its call."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class SpeechRequest:
 
     @asynccontextmanager
     async def in_turn(self) -> AsyncIterator[dict[str, Any]]:
-        """Arguments of the client's `speak` and `stream`, after those before it on its channel are admitted.
+        """Arguments of the client's `speak` and `stream`, once earlier requests of the channel are admitted.
 
-        The deadline has what it may wait for its turn.
+        The deadline includes the wait for a turn.
         """
         await self.turn.acquire()
         with ExitStack() as turn:
@@ -117,7 +117,7 @@ class Framing:
     """Empty: the audio's."""
 
     def begin(self, header: Header) -> None:
-        """Take what is known before the audio; on a thread, since a text may be long."""
+        """Take the header, which comes before the audio; runs on a thread, since a text may be long."""
 
     def piece(self, data: bytes) -> bytes:
         return data
@@ -142,9 +142,9 @@ class WholeFile(Framing):
 
 
 class Spoken(Response):
-    """Sends speech as it is made, the status with the first audio; or whole, with its length.
+    """Sends speech while it is made, the status with the first audio; or a whole reply with its length.
 
-    A later error breaks the connection, so that half of a reply is not taken for all of it.
+    A later error breaks the connection, so that no client takes half of a reply for the whole.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Spoken(Response):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
         except CallFailed as error:
             if is_begun:
-                # Without an end of the body uvicorn closes the connection.
+                # uvicorn closes the connection of a reply whose body has no end.
                 logger.info("a reply is cut off: %s", error.reason or error.status)
                 return
             refusal = self._speech.refusal(error)
@@ -231,7 +231,7 @@ class Spoken(Response):
 
 
 def is_streamed(fields: Fields, default: bool = True) -> bool:
-    """What a request's `stream` says: false asks for a file with its length."""
+    """Read `stream`: false asks for a file with its length."""
     return default if fields.get("stream") is None else fields.flag("stream")
 
 
@@ -284,7 +284,7 @@ async def speech_of(
 
 
 async def _awaited_voice(request: HTTPConnection, name: str, until: float) -> str:
-    """As `voice_of`, from a daemon that may be away until this time."""
+    """Call `voice_of`; a daemon that is away is awaited until this time."""
     while True:
         try:
             return await voice_of(request, name)
@@ -316,7 +316,7 @@ async def voice_of(request: HTTPConnection, name: str) -> str:
 
 
 def not_stored(name: str, stored: Sequence[str]) -> Refusal:
-    """Refusal of a voice by its name, empty for none, with those that there are."""
+    """Refuse the name of a voice, or the lack of a name, and name the voices that are stored."""
     message = f"no voice is stored under the name {shown(name)}" if name else "a voice has to be named"
     more = ", …" if len(stored) > MOST_LISTED else ""
     choice = f"those here are {', '.join(stored[:MOST_LISTED])}{more}" if stored else "none is stored"

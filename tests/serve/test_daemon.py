@@ -123,7 +123,7 @@ def test_a_refusal_is_counted(box: Running) -> None:
 
 
 def test_each_query_of_the_dashboard_has_its_series(box: Running) -> None:
-    """By name and labels, after a reply, a refusal and a run of f5-health."""
+    """Compares names and labels, after a reply, a refusal and a run of f5-health."""
     with box.channel() as channel:
         box.synthesizer(channel).Synthesize(request(), timeout=PATIENCE_S)
         with pytest.raises(grpc.RpcError):
