@@ -41,7 +41,7 @@ MAX_FRAMES = 4096
 SHORTEST = 24
 """Frames of the shortest case whose peaks are measured."""
 SMALL_GRAPH = 0.25
-"""Time of another graph's trace, in that of a step graph's."""
+"""Time to trace another graph, as a share of the time for a step graph."""
 Variants = dict[str, dict[str, str]]
 BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
     "fp32": ("ort-cpu", "ort-cuda", "tensorrt"),
@@ -67,17 +67,17 @@ class Sources:
     vocoder_licence: str | None = None
     weights: WeightsKind = "ema"
     tokenizer: Tokenizer | None = None
-    """None: the family's."""
+    """None: the family's tokenizer."""
     languages: tuple[str, ...] | None = None
-    """None: those of known weights, or guessed."""
+    """None: the languages of known weights, or a guess."""
     sampler: Sampler = field(default_factory=Sampler)
     defaults: contract.Defaults = field(default_factory=contract.Defaults)
     voice: str = ""
     """Language of the tokenizer `espeak`."""
     around: tuple[str, str] | None = None
-    """Signs before and after a text; None: those of known weights."""
+    """Signs before and after a text; None: the signs of known weights."""
     dialect: str = ""
-    """One of known weights, by their makers' name; empty: their usual one."""
+    """Dialect of known weights, by their makers' name; empty: their usual dialect."""
     vocoder_weights: WeightsKind = "ema"
 
 
@@ -105,7 +105,7 @@ class Loaded:
         return Given(s.checkpoint, s.vocab, self.vocabulary, s.family.arch, self.mel, s.weights, s.sampler)
 
     def weights(self) -> checkpoint.Weights:
-        """Map the model's weights anew, so that pages are released after use."""
+        """Map the model's weights again at each call, so that pages are released after use."""
         return self.declaration.load(self.given)
 
     @property
@@ -114,6 +114,12 @@ class Loaded:
         if not isinstance(config, VocosConfig):
             return contract.Vocoder(self.sources.vocoder, "same")
         return contract.Vocoder("vocos" if config.head == "ISTFTHead" else "source-filter", config.padding)
+
+    def cases(self, max_frames: int) -> oracles.CaseSet:
+        sampler, defaults = self.sources.sampler, self.sources.defaults
+        return oracles.CaseSet(
+            self.mel, self.vocabulary, max_frames, defaults.guidance, sampler, defaults.times
+        )
 
     def reference(self) -> nn.Module:
         return self.declaration.build(self.weights(), self.given)
@@ -240,44 +246,55 @@ class Gate:
         return dataclasses.replace(manifest, defaults=defaults, parity=report.record() | accepted)
 
 
+@dataclass(frozen=True)
+class BuildOptions:
+    """How a bundle is written."""
+
+    precision: contract.Precision = "fp32"
+    max_frames: int = MAX_FRAMES
+    int8_beside: bool = False
+    """fp16 gets the variant INT8 too, if it is within its bounds."""
+    keep_float: Collection[str] = qdq.KEEPS_FLOAT
+    """Roles of products that int8-qdq leaves in float16."""
+    created_by: str = ""
+
+    @property
+    def lossy(self) -> bool:
+        return self.int8_beside or self.precision in parity.LOSSY
+
+
 def build(
     loaded: Loaded,
-    name: contract.Precision,
+    options: BuildOptions,
     out: Path,
     measure: Measure,
     *,
-    max_frames: int = MAX_FRAMES,
-    created_by: str = "",
-    gate: Gate | None = None,
-    keep_float: Collection[str] = qdq.KEEPS_FLOAT,
+    gate: Gate = Gate(),
     evidence: Mapping[str, Any] = MappingProxyType({}),
-    int8_beside: bool = False,
     alone: Sequence[oracles.ExpectedGraph] = (),
 ) -> contract.Bundle:
     """Write a bundle and publish it as `out` if it passes the gate. Raises BundleFailed.
 
-    With `int8_beside` an fp16 bundle gets the variant INT8 too, if it is within its bounds. The graphs that
-    run once have to make what `alone` says before the others are traced.
+    The graphs that run once have to make what `alone` says before the others are traced.
     """
     check_absent(out)
-    gate = gate or Gate()
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         partial = Path(scratch) / "bundle"  # has the usual mode, unlike the scratch folder
         partial.mkdir()
-        writer = BundleWriter(loaded, name, partial, max_frames, keep_float, int8_beside)
+        writer = BundleWriter(loaded, options, partial)
 
         def check(files: dict[str, str]) -> None:
-            traced = contract.Bundle(partial, writer.manifest({"default": files}, created_by))
-            bounds = loaded.declaration.bounds[name]
+            traced = contract.Bundle(partial, writer.manifest({"default": files}))
+            bounds = loaded.declaration.bounds[options.precision]
             rows = list(parity.single(parity.Graphs(traced, "default", bounds), alone, set()))
-            report = parity.Report(name, rows)
+            report = parity.Report(options.precision, rows)
             parity.give_back()
             if not report.broken:  # else the peaks, which come later, tell where
                 gate.judge(traced.manifest, report)
 
         variants = writer.write(check)
-        manifest = dataclasses.replace(writer.manifest(variants, created_by), evidence=dict(evidence))
+        manifest = dataclasses.replace(writer.manifest(variants), evidence=dict(evidence))
         report = measure(contract.Bundle(partial, manifest))
         if parity.PEER in manifest.variants:
             manifest = _without(partial, manifest, parity.PEER)
@@ -310,32 +327,24 @@ def check_absent(out: Path) -> None:
 class BundleWriter:
     """Writes the files of a bundle, holding one graph's weights in memory at a time."""
 
-    def __init__(
-        self,
-        loaded: Loaded,
-        precision: contract.Precision,
-        folder: Path,
-        max_frames: int,
-        keep_float: Collection[str],
-        int8_beside: bool = False,
-    ) -> None:
-        self.int8_beside = int8_beside
-        self.loaded, self.precision, self.folder = loaded, precision, folder
-        self.max_frames, self.keep_float = max_frames, keep_float
+    def __init__(self, loaded: Loaded, options: BuildOptions, folder: Path) -> None:
+        self.loaded, self.options, self.folder = loaded, options, folder
+        self.precision, self.max_frames = options.precision, options.max_frames
+        precision = options.precision
         self.arch, self.mels, self.declaration = loaded.given.arch, loaded.mel.mels, loaded.declaration
         self.shapes = self.declaration.shapes and self.declaration.shapes(self.arch)
         shape = self.shapes or self.arch
         self.encodes: contract.Encoded = "frames" if self.shapes else self.arch.encodes
         sampler = loaded.sources.sampler
         self.dimensions = contract.dimensions(shape, self.mels, precision, sampler, self.encodes)
-        # Of matrix products before quantisation.
+        # Type of matrix products before quantisation.
         self.compute = torch.float16 if self.dimensions.compute == "float16" else torch.float32
         self.fuses = self.declaration.fused and contract.FUSED in BACKENDS[precision]
-        forms = (precision != "int8") + self.fuses  # beside that of one row
+        forms = (precision != "int8") + self.fuses  # and the form of one row
         self.work = 4 * SMALL_GRAPH + len(self.declaration.single) + forms * len(self.declaration.steps)
 
     def write(self, check: Callable[[dict[str, str]], None]) -> Variants:
-        """Write all graphs; `check` gets the files of those that run once when there are no others yet."""
+        """Write all graphs; `check` gets the graphs that run once before the others are traced."""
         text = "".join(f"{token}\n" for token in self.loaded.vocabulary.tokens)
         (self.folder / contract.VOCAB).write_bytes(text.encode())
         stored = torch.float32 if self.precision == "fp32" else torch.float16
@@ -353,13 +362,13 @@ class BundleWriter:
         check(files)
         variants = self._write_steps(files)
         if self.precision == "int8-qdq":
-            half = contract.Bundle(self.folder, self.manifest(variants, ""))
+            half = contract.Bundle(self.folder, self.manifest(variants))
             floats, roles = qdq.floats_of(half.graph("step"))
             chosen = qdq.choices(floats, calibration.observe(half))
-            qdq.quantise_steps(half, qdq.scheme(floats, chosen, roles, self.keep_float))
+            qdq.quantise_steps(half, qdq.scheme(floats, chosen, roles, self.options.keep_float))
         return variants
 
-    def manifest(self, variants: Variants, created_by: str) -> contract.Manifest:
+    def manifest(self, variants: Variants) -> contract.Manifest:
         """Manifest without hashes and parity."""
         sources = self.loaded.sources
         return contract.Manifest(
@@ -389,7 +398,7 @@ class BundleWriter:
             reference=self.declaration.reference,
             encodes=self.encodes,
             weights="average" if self.loaded.weights().averaged else "raw",
-            created_by=created_by,
+            created_by=self.options.created_by,
         )
 
     def _vocoder(self) -> nn.Module:
@@ -431,7 +440,7 @@ class BundleWriter:
             for name, file in sums.items():
                 rewrites.sum_in_float32(self.folder / files[name], self.folder / file)
         cpu = self._cpu_steps(rewrites.widen, "float32", files["step"])
-        if self.int8_beside:
+        if self.options.int8_beside:
             quick = {name: f"{name}_int8.onnx" for name in cpu}
             for name, file in quick.items():
                 rewrites.quantise_widened(self.folder / cpu[name], self.folder / file, self.declaration.roles)
@@ -443,12 +452,12 @@ class BundleWriter:
         return variants | {"ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
 
     def _write_peer(self, step: Path) -> None:
-        """Write upstream's INT8 of the whole step, where it has one."""
+        """Write upstream's INT8 of the whole step, if the family has such a form."""
         if self.declaration.upstream_int8:
             rewrites.quantise_as_upstream(step, self.folder / PEER_STEP)
 
     def _with_peer(self, variants: Variants, like: str) -> Variants:
-        """Add the variant that `parity` measures beside `like`, and no bundle keeps."""
+        """Add the variant that `parity` compares with `like`; no bundle contains it in the end."""
         if not self.declaration.upstream_int8:
             return variants
         return {**variants, parity.PEER: variants[like] | {"step": PEER_STEP}}
@@ -502,44 +511,29 @@ class BundleWriter:
 
 
 def graphs_alone(loaded: Loaded, max_frames: int = MAX_FRAMES) -> list[oracles.ExpectedGraph]:
-    """Expected output of the graphs that run once: seconds, where `expectations` takes minutes."""
+    """Expected output of the graphs that run once. It takes seconds; `expectations` takes minutes."""
     progress.begin("graphs alone")
     oracle = loaded.declaration.oracles(loaded.weights, loaded.given)[0]()
     assert isinstance(oracle, oracles.TorchOracle)
-    cases = oracles.short_and_long(
-        loaded.mel, loaded.vocabulary, max_frames, loaded.sources.defaults.guidance
-    )
-    return oracles.alone(oracle, loaded.reference_vocoder(), cases)
+    return oracles.alone(oracle, loaded.reference_vocoder(), loaded.cases(max_frames).short_and_long())
 
 
 def expectations(
-    loaded: Loaded,
-    name: contract.Precision = "fp32",
-    max_frames: int = MAX_FRAMES,
-    int8_beside: bool = False,
-    graphs: Sequence[oracles.ExpectedGraph] | None = None,
+    loaded: Loaded, options: BuildOptions, graphs: Sequence[oracles.ExpectedGraph] | None = None
 ) -> oracles.Expectations:
     """Results of the parity cases by torch and, if installed, upstream's package; see `oracles.expect`."""
-    sampler, defaults, declared = loaded.sources.sampler, loaded.sources.defaults, loaded.declaration
-    guidance = defaults.guidance
+    declared, cases = loaded.declaration, loaded.cases(options.max_frames)
     made = oracles.expect(
         declared.oracles(loaded.weights, loaded.given),
         loaded.reference_vocoder,
-        loaded.mel,
-        loaded.vocabulary,
-        max_frames=max_frames,
-        lossy=int8_beside or name in parity.LOSSY,
-        gate_nfe=sampler.nearest(oracles.GATE_NFES[0]),
-        nfes=sampler.steps or oracles.SAMPLE_NFES,
-        guidance=guidance,
-        renoises=sampler.update == "renoise",
-        grid=defaults.times,
+        cases,
+        lossy=options.lossy,
         graphs=graphs,
     )
-    made = dataclasses.replace(made, bounds=declared.bounds[name])
-    if name in ("fp32", "int8") or declared.peaks is None:
+    made = dataclasses.replace(made, bounds=declared.bounds[options.precision])
+    if options.precision in ("fp32", "int8") or declared.peaks is None:
         return made
-    short = oracles.random_case(SHORTEST, loaded.mel, loaded.vocabulary.size, guidance=guidance)
     progress.begin("peaks")
+    short = cases.drawn(SHORTEST)
     reached = declared.peaks(loaded.reference(), loaded.reference_vocoder(), made.trajectories, short)
     return dataclasses.replace(made, peaks=tuple(reached))

@@ -165,10 +165,6 @@ def _add_gate(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _gate(arguments: argparse.Namespace) -> assemble.Gate:
-    return assemble.Gate(arguments.sampling, arguments.accept)
-
-
 def _add_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--family",
@@ -277,8 +273,8 @@ def _bundle(arguments: argparse.Namespace) -> None:
         _of_folder(arguments)
         return
     if lacking := [name for name in NEEDED if getattr(arguments, name) is None]:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in lacking)
-        arguments.usage_error(f"the following arguments are required: {options}; or the FOLDER of a training")
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in lacking)
+        arguments.usage_error(f"the following arguments are required: {names}; or the FOLDER of a training")
     started = time.monotonic()
     if arguments.max_frames not in contract.FRAMES_ALLOWED:
         low, high = contract.FRAMES_ALLOWED[0], contract.FRAMES_ALLOWED[-1]
@@ -300,12 +296,11 @@ def _bundle(arguments: argparse.Namespace) -> None:
         raise assemble.BundleFailed(f"--precision {name}: {of(named.arch).name} has {', '.join(known)}")
     if renoises and name in parity.LOSSY:
         raise assemble.BundleFailed(f"--precision {name}: {NO_FINER}; fp32 or fp16")
-    gc.freeze()  # what is imported is in no later search for garbage
+    gc.freeze()  # later searches for garbage skip the imported modules
     recordings = _recordings(arguments)
     loaded = _sources(arguments, sampler, named.defaults)
-    plan = workload.plan(
-        *(loaded, name, arguments.max_frames, recordings), int8_beside=beside, sampling=arguments.sampling
-    )
+    options = assemble.BuildOptions(name, arguments.max_frames, beside, keep_float, "python -m export bundle")
+    plan = workload.plan(loaded, options, recordings, arguments.sampling)
     with progress.shown(plan):
         found = evidence.weigh(loaded, recordings, accept=arguments.accept)
         for line in found.advice:
@@ -313,19 +308,15 @@ def _bundle(arguments: argparse.Namespace) -> None:
         alone = assemble.graphs_alone(loaded, arguments.max_frames)
 
         def measure(bundle: contract.Bundle) -> parity.Report:
-            expected = assemble.expectations(loaded, name, arguments.max_frames, beside, alone)
+            expected = assemble.expectations(loaded, options, alone)
             return parity.measure(bundle, expected, loaded.declaration.samplings, arguments.sampling)
 
         made = assemble.build(
             loaded,
-            name,
+            options,
             arguments.out,
             measure,
-            max_frames=arguments.max_frames,
-            created_by="python -m export bundle",
-            gate=_gate(arguments),
-            keep_float=keep_float,
-            int8_beside=beside,
+            gate=assemble.Gate(arguments.sampling, arguments.accept),
             evidence=found.record(),
             alone=alone,
         )
@@ -378,9 +369,10 @@ def _parity(arguments: argparse.Namespace) -> None:
         )
     manifest = made.manifest
     loaded = _sources(arguments, manifest.sampler, manifest.defaults)
-    expected = assemble.expectations(
-        loaded, manifest.precision, manifest.max_frames, contract.INT8 in manifest.variants
+    options = assemble.BuildOptions(
+        manifest.precision, manifest.max_frames, int8_beside=contract.INT8 in manifest.variants
     )
+    expected = assemble.expectations(loaded, options)
     report = parity.measure(made, expected, loaded.declaration.samplings, manifest.defaults.sampling)
     print(report.table())
     if report.failed:

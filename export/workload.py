@@ -1,4 +1,4 @@
-"""Work of a bundle by stage, for the time left: what the weights are measured with, before it is."""
+"""Work of each stage of an export, guessed from the weights, for the time left."""
 
 from __future__ import annotations
 
@@ -37,33 +37,28 @@ VARIANTS: dict[Precision, tuple[str, ...]] = {
     "int8": ("default",),
     "int8-qdq": ("default", FLOAT32, "ort-cpu"),
 }
-"""What `parity.variants` finds in a bundle, in its order."""
+"""Variants that `parity.variants` will find in the bundle, in its order."""
 
 
 def plan(
     loaded: assemble.Loaded,
-    precision: Precision,
-    max_frames: int,
+    options: assemble.BuildOptions,
     recordings: Sequence[EvidenceRecording],
-    *,
-    int8_beside: bool = False,
     sampling: str = "auto",
 ) -> Plan:
-    """Stages of `python -m export bundle` in their order; those that do not come are passed over."""
-    return _Work(loaded, precision, max_frames, int8_beside, sampling).plan(recordings)
+    """Stages of `python -m export bundle` in their order; stages that do not come are skipped."""
+    return _Work(loaded, options, sampling).plan(recordings)
 
 
 class _Work:
-    def __init__(
-        self, loaded: assemble.Loaded, precision: Precision, max_frames: int, int8_beside: bool, sampling: str
-    ) -> None:
-        self._loaded, self._precision, self._named = loaded, precision, sampling
-        self._beside = int8_beside
+    def __init__(self, loaded: assemble.Loaded, options: assemble.BuildOptions, sampling: str) -> None:
+        self._loaded, self._options, self._named = loaded, options, sampling
+        self._precision = options.precision
         weights = loaded.weights()
         self._tensors = len(weights)
         shapes = {name: weights.entry(name).shape for name in weights}
         self._parameters = sum(map(math.prod, shapes.values()))
-        # Those that see only the time do not work on frames.
+        # Weights that see only the time do not work on frames.
         self._products = sum(
             math.prod(shape)
             for name, shape in shapes.items()
@@ -73,7 +68,7 @@ class _Work:
         sizes = getattr(arch, "dim", 0), getattr(arch, "depth", 0)
         self._scores = 2 * sizes[0] * sizes[1] if all(isinstance(size, int) for size in sizes) else 0
         self._rows = loaded.sources.sampler.most_rows
-        self._readings = [min(frames, max_frames) for _, frames in READINGS]
+        self._readings = [min(frames, options.max_frames) for _, frames in READINGS]
 
     def plan(self, recordings: Sequence[EvidenceRecording]) -> Plan:
         return Plan([*self._before(recordings), *self._gate()], self.evaluation, RATES)
@@ -89,7 +84,7 @@ class _Work:
         seeds = 1 if len(recordings) > 1 else len(SEEDS)
         lengths = [len(one.samples(spec.sample_rate_hz)) // spec.hop for one in recordings]
         passes = sum(map(self.evaluation, lengths)) * seeds
-        # All trials at one time, all at all times, the given one without its text.
+        # All trials at one time, all trials at all times, and the given trial without its text.
         yield Stage("evidence", "torch", passes * (trials + (trials + 1) * len(TIMES)))
         steps = len(declared.single) + self._forms * len(declared.steps)
         step_s = TRACE_S * self._tensors + TRACE_PARAMETER_S * self._parameters
@@ -98,9 +93,8 @@ class _Work:
             sampled = sum(self._sampled(self._readings[0], nfe) for nfe, _ in calibration.RUNS)
             yield Stage("calibrating", "engine", 2 * sampled)
         random = self._random()
-        lossy = self._beside or self._precision in parity.LOSSY
-        coarse = self._sampled(self._readings[0], sum(GATE_NFES)) if lossy else 0.0
-        # In float32, and in float64.
+        coarse = self._sampled(self._readings[0], sum(GATE_NFES)) if self._options.lossy else 0.0
+        # The torch oracle samples in float32 and in float64.
         yield Stage("oracle torch", "exact", 2 * random + sum(map(self._solved, self._readings)) + coarse)
         yield Stage("oracle upstream", "torch", random)
         if self._precision not in ("fp32", "int8") and declared.peaks is not None:
@@ -109,13 +103,13 @@ class _Work:
 
     @property
     def _forms(self) -> int:
-        """Of the step graphs for rows, as `assemble.Writer` writes them."""
+        """Number of forms of the step graphs for rows, as `assemble.BundleWriter` writes them."""
         fuses = self._loaded.declaration.fused and FUSED in assemble.BACKENDS[self._precision]
         return (self._precision != "int8") + fuses
 
     def _gate(self) -> Iterator[Stage]:
         names = list(VARIANTS[self._precision])
-        if self._beside:
+        if self._options.int8_beside:
             names.insert(-1, INT8)
         short = self._readings[0]
         one, each = self.evaluation(short), sum(map(self._stepped, self._readings))
@@ -144,7 +138,7 @@ class _Work:
         return (alone + 2 + REPLY) * self.evaluation(frames)
 
     def _solved(self, frames: int) -> float:
-        """A reading in float64, a long one with one row."""
+        """Work of a reading in float64; a long reading has one row."""
         if frames > LONG_FRAMES:
             return (len(LONG_TIMES) - 1) * self.evaluation(frames)
         return self._sampled(frames, len(SOLVED_TIMES) - 1)

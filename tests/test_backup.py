@@ -25,9 +25,11 @@ from appliance.box.system import Box
 from appliance.durable import SPARE_BYTES, locked
 from appliance.errors import StorageError
 from appliance.voices.records import Place
-from appliance.voices.store import VoiceStore
+from appliance.voices.store import Upload, VoiceStore
 from tests.harness.daemons import ROOT, finished, reference_wav, store_in
 from tests.harness.killing import in_a_process_of_its_own, killed
+
+pytestmark = pytest.mark.slow
 
 IS_ROOT = os.geteuid() == 0
 OURS = (990, 991) if IS_ROOT else (os.getuid(), os.getgid())
@@ -52,9 +54,9 @@ def furnished(folder: Path, **options: Any) -> Box:
     """A box with two voices, tokens and a key, a baseline and a journal."""
     made = box(folder, **options)
     store = store_of(folder)
-    store.create(Place("ann"), reference_wav(), TRANSCRIPT, "she said yes")
-    store.create(Place("ann", "happy"), reference_wav(2.5), TRANSCRIPT)
-    store.create(Place("bob"), reference_wav(2.0, level=0.2), TRANSCRIPT)
+    store.create(Upload(Place("ann"), reference_wav(), TRANSCRIPT, "she said yes"))
+    store.create(Upload(Place("ann", "happy"), reference_wav(2.5), TRANSCRIPT))
+    store.create(Upload(Place("bob"), reference_wav(2.0, level=0.2), TRANSCRIPT))
     etc, state = folder / "etc/f5-appliance", folder / "var/lib/f5-appliance"
     for path, text, mode, owner in (
         (etc / "appliance.yaml", "server:\n  tls_key: /etc/f5-appliance/tls/key.pem\n", 0o644, ROOTS),
@@ -105,11 +107,12 @@ def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
     } | {"var/lib/f5-appliance": tree(tmp_path / "new")["var/lib/f5-appliance"]}
     # A voice sounds as before: what the engine is given of it is the same, bit for bit.
     for style in ("", "happy"):
-        old, new = (store_of(tmp_path / name).reference("ann", style) for name in ("old", "new"))
-        assert old.transcript == new.transcript
-        assert np.array_equal(old.features.samples, new.features.samples)
-        assert np.array_equal(old.features.log_mel, new.features.log_mel)
-    assert store_of(tmp_path / "new").described("ann") == store_of(tmp_path / "old").described("ann")
+        was, now = (store_of(tmp_path / name).index.reference("ann", style) for name in ("old", "new"))
+        assert was.transcript == now.transcript
+        assert np.array_equal(was.features.samples, now.features.samples)
+        assert np.array_equal(was.features.log_mel, now.features.log_mel)
+    old, new = (store_of(tmp_path / name).index.described("ann") for name in ("old", "new"))
+    assert old == new
     # It is an archive like any other.
     names = subprocess.run(["tar", "-tzf", file], capture_output=True, text=True, check=True).stdout.split()
     assert names[0] == LISTING and "voices/ann/audio" in names
@@ -117,7 +120,7 @@ def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
 
 def test_what_was_there_is_kept_aside(tmp_path: Path, file: Path) -> None:
     other = box(tmp_path / "new")
-    store_of(tmp_path / "new").create(Place("eve"), reference_wav(), TRANSCRIPT)
+    store_of(tmp_path / "new").create(Upload(Place("eve"), reference_wav(), TRANSCRIPT))
     (tmp_path / "new/etc/f5-appliance").mkdir()
     (tmp_path / "new/etc/f5-appliance/appliance.yaml").write_text("mine")
     lines = list[str]()
@@ -127,7 +130,7 @@ def test_what_was_there_is_kept_aside(tmp_path: Path, file: Path) -> None:
     assert any(f"what was there: {aside}" in line for line in lines)
     [aside] = (tmp_path / "new/etc").glob("f5-appliance.before-*")
     assert (aside / "appliance.yaml").read_text() == "mine"
-    assert store_of(tmp_path / "new").names() == ["ann", "bob"]
+    assert store_of(tmp_path / "new").index.names() == ["ann", "bob"]
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="not root: files are given to other users")
@@ -288,7 +291,7 @@ def test_a_rewritten_backup_without_a_change_is_good(tmp_path: Path, file: Path)
     """The cases above are refused for their change only."""
     rewrite(file, lambda listing, members: None)
     backup.restore(box(tmp_path / "new"), file, print)
-    assert store_of(tmp_path / "new").names() == ["ann", "bob"]
+    assert store_of(tmp_path / "new").index.names() == ["ann", "bob"]
 
 
 def test_a_restore_that_cannot_finish_changes_nothing(
@@ -388,7 +391,7 @@ def test_commands(tmp_path: Path) -> None:
     ran = run("backup", "old")
     assert ran.returncode == 1 and ran.stderr.startswith("f5-backup: ") and "already" in ran.stderr
     assert run("restore", "new").returncode == 0
-    assert store_of(tmp_path / "new").names() == ["ann", "bob"]
+    assert store_of(tmp_path / "new").index.names() == ["ann", "bob"]
     (tmp_path / "f").write_bytes(b"x")
     ran = run("restore", "new")
     assert ran.returncode == 1 and "damaged, or no backup" in ran.stderr

@@ -1,4 +1,4 @@
-"""`appliance check`: the box's checks (box/checks), and those of config, bundle, voices and speech.
+"""`appliance check`: the box's checks (box/checks), and the checks of config, bundle, voices and speech.
 
 exit status  meaning
 0            nothing is wrong
@@ -59,7 +59,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the checks and print the findings; the exit status is that of the worst."""
+    """Run the checks and print the findings; the worst finding decides the exit status."""
     only = {name.strip() for name in options.only.split(",") if name.strip()}
     if unknown := only - {*NAMES, "application"}:
         print_line(f"appliance check: no check is called {', '.join(sorted(unknown))}", sys.stderr)
@@ -180,7 +180,7 @@ def _is_forbidden(error: BaseException | None) -> bool:
 
 def _of_each_bundle(inspection: Inspection, check: Callable[[Bundle], Finding]) -> Finding:
     """The first finding that does not pass, else the first, with the values of all bundles in use."""
-    from appliance import resident
+    from appliance.speech import resident
 
     all_ = resident.bundles_of(inspection.config)
     findings = [check(read) for read in all_]
@@ -229,13 +229,13 @@ def _voices(inspection: Inspection) -> Finding:
         read = bundle.read(inspection.config.bundle.path, verify=False)
     except BundleError as error:
         return skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
-    store = open_store(inspection.config.voices, read)
-    problems, count = store.check(), len(store.names())
+    voices = open_store(inspection.config.voices, read).index
+    problems, count = voices.check(), len(voices.names())
     figures = {"voices": count, "unusable": len(problems)}
     if problems:
         value = "; ".join(problems)
         return Finding("voices", Level.FAIL, value, LIMITS["voices"], REMEDIES["voices"], figures)
-    if misread := store.misread():
+    if misread := voices.misread():
         value, remedy = (
             "; ".join(misread),
             "give each a transcript in the bundle's letters, and a bundle of its language",
@@ -309,12 +309,12 @@ def _precision(inspection: Inspection) -> Finding:
     if config.engine.backend == EXACT_BACKEND:
         return is_exact
     read = bundle.read(config.bundle.path).up_to(config.engine.longest_s)
-    store = open_store(config.voices, read)
-    if not (names := store.names()):
+    voices = open_store(config.voices, read).index
+    if not (names := voices.names()):
         return skipped("precision", NO_VOICE)
     vocabulary = read.vocabulary()
     make = maker(vocabulary.tokenizer, vocabulary.voice)
-    planner = Planner(read.manifest, vocabulary, store.reference, make)
+    planner = Planner(read.manifest, vocabulary, voices.reference, make)
     nfe, guidance = read.manifest.sampler.nearest(gate.NFE), read.manifest.defaults.guidance
     request = Request(MEASURED, names[0], nfe, SEED, guidance, Segmentation.UPSTREAM)
     alone = replace(config.engine, lanes=1)

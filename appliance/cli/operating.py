@@ -124,10 +124,11 @@ def add_bundle(parser: argparse.ArgumentParser) -> None:
 
 
 def _bundle(options: argparse.Namespace) -> int:
-    from appliance import config, resident
+    from appliance import config
     from appliance.box import paths
     from appliance.box.system import open_box
     from appliance.bundles import BundleStore, Restart, load_on_cpu, running_folder
+    from appliance.speech import resident
 
     installed = Path(paths.CONFIG)
     path = options.config or (installed if installed.is_file() else None)

@@ -24,6 +24,8 @@ REACH_S = 5.0
 SPEAK_S = 300.0
 """Default timeout of a synthesis; the longest speech is shorter."""
 UPLOAD_S = 60.0
+PING_MS, PONG_MS = 4_000, 5_000
+"""Interval of pings while a call is open, and the longest wait for an answer."""
 CHANNEL_KEY = "x-channel"
 """Metadata by which a proxy finds the box that plays a channel."""
 CALLER: ContextVar[str] = ContextVar("CALLER", default="")
@@ -121,6 +123,13 @@ def _connect(
         ("grpc.max_send_message_length", -1),
         # gRPC's two minutes are long after a daemon was restarted.
         ("grpc.max_reconnect_backoff_ms", 2_000),
+        # A daemon that is frozen keeps its connections open.
+        ("grpc.keepalive_time_ms", PING_MS),
+        ("grpc.keepalive_timeout_ms", PONG_MS),
+        # Where this is longer (60 s by default), the timeout above has no effect.
+        ("grpc.http2.ping_timeout_ms", PONG_MS),
+        # By default no third ping is sent while a call waits for its turn.
+        ("grpc.http2.max_pings_without_data", 0),
         ("grpc.use_local_subchannel_pool", int(own_connection)),
     )
     more = {"interceptors": interceptors} if interceptors else {}

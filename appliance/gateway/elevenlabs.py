@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from appliance.client import Header, Options, Reply, Voice, WordTiming
+from appliance.client import End, Header, Options, Voice, WordTiming
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.body import Fields, invalid, json_body
-from appliance.gateway.refusals import Refusal
+from appliance.gateway.refusals import ELEVENLABS_KEY, Refusal
 from appliance.gateway.speech import (
     AudioFormat,
     Framing,
-    SpeechRequest,
-    StreamedSpeech,
-    WholeSpeech,
+    Spoken,
+    is_streamed,
     speech_of,
 )
 from appliance.gateway.voices import shown_voices
@@ -32,6 +30,7 @@ CODECS: Mapping[str, tuple[str, str, tuple[int, ...]]] = {
     "wav": ("wav", "audio/wav", (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)),
     "opus": ("ogg_opus", "audio/ogg", (48_000,)),
     "ulaw": ("mulaw", "audio/basic", (8_000,)),
+    "alaw": ("alaw", "audio/x-alaw-basic", (8_000,)),
 }
 """First part of `output_format` → encoding, media type, sample rates that may be its second."""
 FORMATS: Mapping[str, AudioFormat] = {
@@ -44,39 +43,53 @@ WITH_BIT_RATE = ("mp3", "opus")
 DEFAULT_FORMAT = "mp3_44100_128"
 NAMES = {"audio_config.encoding": "output_format", "audio_config.sample_rate_hertz": "output_format"}
 SETTINGS_NAMES = {"audio_config.speaking_rate": "voice_settings.speed"}
-OWN = ("text", "output_format", "voice_settings", "language_code", "model_id")
+SETTINGS = {
+    **{"stability": 0.5, "similarity_boost": 0.75, "style": 0.0, "use_speaker_boost": True},
+    "speed": 1.0,
+}
+"""Settings of each voice, which are ElevenLabs' own defaults; `speed` alone has an effect."""
+SUBSCRIPTION = {
+    **{"tier": "f5-appliance", "status": "active", "character_count": 0, "character_limit": 1_000_000_000},
+    **{"voice_slots_used": 0, "voice_limit": 1_000, "can_use_instant_voice_cloning": True},
+}
+"""What tools look at before they speak: nothing is counted here."""
+OWN = ("text", "output_format", "voice_settings", "language_code", "model_id", "stream")
 
 
 async def convert(request: Request) -> Response:
     """POST /v1/text-to-speech/{voice_id}."""
-    return WholeSpeech(request.app.state.client, await _speech(request))
+    return await _speak(request, whole=True)
 
 
 async def stream(request: Request) -> Response:
     """POST /v1/text-to-speech/{voice_id}/stream."""
-    return StreamedSpeech(request.app.state.client, await _speech(request))
+    return await _speak(request)
 
 
 async def convert_with_timestamps(request: Request) -> Response:
     """POST /v1/text-to-speech/{voice_id}/with-timestamps."""
-    return TimedSpeech(request.app.state.client, await _speech(request, word_timings=True))
+    return await _speak(request, TimedJson, whole=True)
 
 
 async def stream_with_timestamps(request: Request) -> Response:
     """POST /v1/text-to-speech/{voice_id}/stream/with-timestamps."""
-    speech = await _speech(request, word_timings=True)
-    return StreamedSpeech(request.app.state.client, speech, JsonLines(speech.text))
+    return await _speak(request, JsonLines)
 
 
-async def _speech(request: Request, *, word_timings: bool = False) -> SpeechRequest:
+async def _speak(
+    request: Request, framing: Callable[[str], Framing] | None = None, *, whole: bool = False
+) -> Response:
+    """`framing` makes one with times, of the text."""
     fields = (await json_body(request)).beside(request.query_params)
     text = fields.to_speak("text")
     options = options_of(fields)
     options.update(settings_of(fields))
-    options["word_timings"] = word_timings
-    names = {**NAMES, **SETTINGS_NAMES}
+    options["word_timings"] = framing is not None
+    streamed = is_streamed(fields) and not whole
+    names, ignored = {**NAMES, **SETTINGS_NAMES}, fields.not_read(OWN)
     voice = request.path_params["voice_id"]
-    return await speech_of(request, text, voice, format_of(fields), options, names, fields.not_read(OWN))
+    speech = await speech_of(request, text, voice, format_of(fields), options, names, ignored)
+    return Spoken(request.app.state.client, speech, framing and framing(text), is_streamed=streamed)
 
 
 def format_of(fields: Fields) -> AudioFormat:
@@ -121,18 +134,25 @@ def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> 
 NO_ALIGNMENTS = json.dumps({"alignment": None, "normalized_alignment": None}).encode()
 
 
-class TimedSpeech(WholeSpeech):
-    """JSON with the audio and its alignments."""
+class TimedJson(Framing):
+    """JSON with the audio and its alignments, by the corrected times of its words."""
 
-    async def _response(self, reply: Reply | None) -> Response:
-        audio = (await super()._response(reply)).body
+    media_type = "application/json"
 
-        def timed() -> Response:
-            header, words = (reply.header, reply.words) if reply else (Header(), ())
-            alignments = _alignments(self._speech.text, header, words)
-            return JSONResponse({"audio_base64": base64.b64encode(audio).decode(), **alignments})
+    def __init__(self, text: str) -> None:
+        self._text, self._header, self._audio = text, Header(), b""
 
-        return await asyncio.to_thread(timed)
+    def begin(self, header: Header) -> None:
+        self._header = header
+
+    def piece(self, data: bytes) -> bytes:
+        self._audio += data
+        return b""
+
+    def end(self, end: End) -> bytes:
+        audio = base64.b64encode(self._audio).decode()
+        alignments = _alignments(self._text, self._header, end.words)
+        return json.dumps({"audio_base64": audio, **alignments}).encode()
 
 
 class JsonLines(Framing):
@@ -161,11 +181,37 @@ async def voices(request: Request) -> Response:
 
 async def voice(request: Request) -> Response:
     """GET /v1/voices/{voice_id}."""
+    return JSONResponse(_voice(*await _named(request)))
+
+
+async def voice_settings(request: Request) -> Response:
+    """GET /v1/voices/{voice_id}/settings."""
+    await _named(request)
+    return await default_settings(request)
+
+
+async def default_settings(request: Request) -> Response:
+    """GET /v1/voices/settings/default."""
+    return JSONResponse(SETTINGS)
+
+
+async def _named(request: Request) -> tuple[str, Voice]:
+    """Name and voice of the path. Raises Refusal."""
     asked = request.path_params["voice_id"].lower()
     for name, found in (await shown_voices(request)).items():
         if name.lower() == asked:
-            return JSONResponse(_voice(name, found))
+            return name, found
     raise Refusal(404, f"voice_id: no voice is stored under the name {asked[:60]!r}", code="voice_not_found")
+
+
+async def user(request: Request) -> Response:
+    """GET /v1/user, by which tools try a key."""
+    return JSONResponse({"user_id": "f5-appliance", "is_new_user": False, "subscription": SUBSCRIPTION})
+
+
+async def subscription(request: Request) -> Response:
+    """GET /v1/user/subscription."""
+    return JSONResponse(SUBSCRIPTION)
 
 
 def _voice(name: str, voice: Voice) -> dict[str, Any]:
@@ -199,7 +245,7 @@ def model(name: str, languages: tuple[str, ...]) -> dict[str, Any]:
 
 def is_asked(request: HTTPConnection) -> bool:
     """True for a request of an ElevenLabs client, which names its key in a header of its own."""
-    return "xi-api-key" in request.headers
+    return ELEVENLABS_KEY in request.headers
 
 
 PATH = "/v1/text-to-speech/{voice_id}"
@@ -210,4 +256,8 @@ ROUTES: list[BaseRoute] = [
     Route(f"{PATH}/stream/with-timestamps", stream_with_timestamps, methods=["POST"]),
     *(Route(path, voices, methods=["GET"]) for path in ("/v1/voices", "/v2/voices")),
     Route("/v1/voices/{voice_id}", voice, methods=["GET"]),
+    Route("/v1/voices/settings/default", default_settings, methods=["GET"]),
+    Route("/v1/voices/{voice_id}/settings", voice_settings, methods=["GET"]),
+    Route("/v1/user", user, methods=["GET"]),
+    Route("/v1/user/subscription", subscription, methods=["GET"]),
 ]

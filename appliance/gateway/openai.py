@@ -19,7 +19,7 @@ from appliance.errors import BundleError
 from appliance.gateway import elevenlabs
 from appliance.gateway.body import Fields, json_body
 from appliance.gateway.refusals import Refusal
-from appliance.gateway.speech import AudioFormat, Framing, StreamedSpeech, speech_of
+from appliance.gateway.speech import AudioFormat, Framing, Spoken, is_streamed, speech_of
 
 RATE_HZ = 24_000
 """Sample rate of all that OpenAI sends; its PCM has no header."""
@@ -37,7 +37,7 @@ NAMES = {
     "audio_config.speaking_rate": "speed",
     "audio_config.encoding": "response_format",
 }
-OWN = ("input", "voice", "response_format", "speed", "stream_format")
+OWN = ("input", "voice", "response_format", "speed", "stream", "stream_format")
 DONE = {"type": "speech.audio.done", "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}}
 
 
@@ -48,12 +48,14 @@ async def speech(request: Request) -> Response:
     audio_format = FORMATS[fields.format("response_format", FORMATS) or "mp3"]
     options = fields.common()
     options["speed"] = fields.speed("speed")
-    streamed = fields.choice("stream_format", ("audio", "sse"))
-    options["word_timings"] = streamed == "sse"
+    has_events = fields.choice("stream_format", ("audio", "sse")) == "sse"
+    options["word_timings"] = has_events
+    streamed = is_streamed(fields)
     to_speak = await speech_of(
         request, text, _voice(fields), audio_format, options, NAMES, fields.not_read(OWN)
     )
-    return StreamedSpeech(request.app.state.client, to_speak, Events() if streamed == "sse" else None)
+    framing = Events() if has_events else None
+    return Spoken(request.app.state.client, to_speak, framing, is_streamed=streamed)
 
 
 def _voice(fields: Fields) -> str:

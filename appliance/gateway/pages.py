@@ -39,7 +39,7 @@ from appliance.client.connection import CALLER
 from appliance.config import DeviceConfig
 from appliance.gateway.body import Fields, json_body
 from appliance.gateway.connection import running
-from appliance.gateway.refusals import Refusal
+from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.speech import mark_headers, while_connected
 
 FOLDER = Path(__file__).with_name("pages")
@@ -119,7 +119,7 @@ async def _status(request: Request) -> Response:
         ]
     except CallFailed as error:
         ready, voices = False, []
-        why = error.message
+        why = refusal_of(error).message
     else:
         why = ""
     box = await asyncio.to_thread(box_status, request.app.state.config.device)
@@ -238,7 +238,8 @@ async def _merged(sources: tuple[Events, ...]) -> AsyncIterator[str]:
             async for event in source:
                 await waiting.put(event)
         except CallFailed as error:
-            await waiting.put(("fault", {"message": error.message, "reason": error.reason or error.status}))
+            fault = {"message": refusal_of(error).message, "reason": error.reason or error.status}
+            await waiting.put(("fault", fault))
         await waiting.put(None)
 
     async with running(*map(read, sources)):

@@ -78,7 +78,7 @@ class SitesMiddleware:
             if refused.message not in self._logged and len(self._logged) < MAX_LOGGED:
                 self._logged.add(refused.message)
                 logger.warning("%s", refused.message)
-            await refused.response(scope["path"])(scope, receive, send)
+            await refused.response(scope)(scope, receive, send)
             return
         is_private = scope["type"] in CONNECTIONS and _is_private(scope)
         await (self._named_only if is_private else self._for_speech)(scope, receive, send)

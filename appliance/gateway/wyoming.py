@@ -155,7 +155,7 @@ class WyomingConnection:
         with suppress(OSError), anyio.move_on_after(self._config.wyoming.stall_s):
             for failure in failures:
                 if isinstance(failure, CallFailed):
-                    failure = await refusal_of(failure)
+                    failure = refusal_of(failure)
                 if isinstance(failure, Refusal):
                     await self._send(Error(text=failure.message, code=failure.code or None).event())
                 elif failure is not None and not isinstance(failure, (OSError, TimeoutError)):

@@ -29,8 +29,8 @@ from appliance.rpc.status import CallObserver, StatusInterceptor
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.tls import credentials
 from appliance.rpc.voices import VoicesService
+from appliance.voices.index import VoiceIndex
 from appliance.voices.prompts import Prompts
-from appliance.voices.store import VoiceStore
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class RunningServer:
         await self.health.set(CLOCKS, status.SERVING if good else status.NOT_SERVING)
 
 
-def riva_services(speaking: Speaking, store: VoiceStore, prompts: Prompts) -> dict[str, AddService]:
+def riva_services(speaking: Speaking, store: VoiceIndex, prompts: Prompts) -> dict[str, AddService]:
     """NVIDIA Riva's service, where its messages are installed."""
     try:
         from appliance.rpc import riva

@@ -16,7 +16,7 @@ from appliance.rpc.context import Context
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.voices.prompts import run_below_engine
 from appliance.voices.records import Place, Recorded, Voice
-from appliance.voices.store import VoiceStore
+from appliance.voices.store import Upload, VoiceStore
 
 T = TypeVar("T")
 
@@ -39,13 +39,13 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         self._uploads = 0
 
     def close(self) -> None:
-        """Start nothing more; what runs ends by itself."""
+        """Start nothing more; running actions finish."""
         for pool in (self._upload_pool, self._lookup_pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
     async def ListVoices(self, message: pb.ListVoicesRequest, context: Context) -> pb.ListVoicesResponse:
         def listed(store: VoiceStore) -> pb.ListVoicesResponse:
-            page = store.page(message.page_size, message.page_token)
+            page = store.index.page(message.page_size, message.page_token)
             return pb.ListVoicesResponse(
                 voices=map(voice_message, page.voices), next_page_token=page.next_token
             )
@@ -53,26 +53,21 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         return await self._work(listed)
 
     async def GetVoice(self, message: pb.GetVoiceRequest, context: Context) -> pb.Voice:
-        return voice_message(await self._work(lambda store: store.described(message.name)))
+        return voice_message(await self._work(lambda store: store.index.described(message.name)))
 
     async def CreateVoice(self, message: pb.CreateVoiceRequest, context: Context) -> pb.Voice:
         check_pronunciations(message.pronunciations)
-        create = partial(
-            self._store.create,
+        upload = Upload(
             *(Place(message.name), message.audio, message.transcript, message.consent_note),
             display_name=message.display_name,
             pronunciations=dict(message.pronunciations),
-            validate_only=message.validate_only,
         )
-        return voice_message(await self._upload(create))
+        return voice_message(await self._upload(upload, message.validate_only))
 
     async def CreateStyle(self, message: pb.CreateStyleRequest, context: Context) -> pb.Voice:
-        create = partial(
-            self._store.create,
-            *(Place(message.voice, message.style), message.audio, message.transcript, message.consent_note),
-            validate_only=message.validate_only,
-        )
-        return voice_message(await self._upload(create))
+        place = Place(message.voice, message.style)
+        upload = Upload(place, message.audio, message.transcript, message.consent_note)
+        return voice_message(await self._upload(upload, message.validate_only))
 
     async def UpdateVoice(self, message: pb.UpdateVoiceRequest, context: Context) -> pb.Voice:
         check_pronunciations(message.pronunciations.words)
@@ -92,26 +87,26 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         """Run an action on the store in a thread: the disk is too slow for the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._lookup_pool, action, self._store)
 
-    async def _upload(self, create: Callable[..., Voice]) -> Voice:
-        """Run it in turn. Raises UploadsFull."""
+    async def _upload(self, upload: Upload, validate_only: bool) -> Voice:
+        """Create uploads one after the other. Raises UploadsFull."""
         if self._uploads >= UPLOAD_THREADS + UPLOADS_WAITING:
             raise UploadsFull(f"{UPLOADS_WAITING} uploads are waiting already, and no more may")
         self._uploads += 1
         try:
             # An upload that is cancelled here takes its place in the queue, and its audio, with it.
             async with self._upload_slots:
-                return await self._create(create)
+                return await self._create(upload, validate_only)
         finally:
             self._uploads -= 1
 
-    async def _create(self, create: Callable[..., Voice]) -> Voice:
+    async def _create(self, upload: Upload, validate_only: bool) -> Voice:
         cancelled = threading.Event()
 
         def checkpoint() -> None:
             if cancelled.is_set():
                 raise Cancelled("the upload was cancelled")
 
-        create = partial(create, checkpoint=checkpoint)
+        create = partial(self._store.create, upload, validate_only=validate_only, checkpoint=checkpoint)
         creating = asyncio.get_running_loop().run_in_executor(self._upload_pool, create)
         try:
             return await asyncio.shield(creating)

@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import attrgetter
 from typing import Literal
 
@@ -23,7 +24,17 @@ from appliance.config import SchedulerConfig
 from appliance.errors import ApplianceError, InvalidRequest, Rejected, Unavailable
 from appliance.request import Segment, Terms
 from appliance.scheduler.interface import Engine
-from appliance.scheduler.job import GOING, Channel, Demand, Job, Paused, State, Unapproved, Utterance
+from appliance.scheduler.job import (
+    GOING,
+    Channel,
+    Demand,
+    Job,
+    Paused,
+    State,
+    Timetable,
+    Unapproved,
+    Utterance,
+)
 
 PRESENT_S = 60.0
 """Time for which a caller's share stays free after its last request."""
@@ -74,11 +85,13 @@ class Presence:
 
 @dataclass(frozen=True, eq=False)
 class EngineCall:
-    kind: Literal["open", "step", "finish"]
+    kind: Literal["open", "step", "finish", "wake"]
+    """A wake is of no job: the engine at rest is loaded again."""
     jobs: tuple[Job, ...]
     begun: float
+    """Infinite if it has not begun."""
     cost_s: float
-    due: float
+    due: float = math.inf
     preempted: Job | None = None
     """Gives up its lane first."""
 
@@ -92,7 +105,7 @@ class EngineCall:
 
     def alone_s(self, job: Job) -> float:
         """Cost of the part of one job alone."""
-        return job.costs[job.done].steps_s[job.steps] if self.kind == "step" else self.cost_s
+        return job.cost.steps_s[job.steps] if self.kind == "step" else self.cost_s
 
 
 class CallOutcome(enum.Enum):
@@ -159,17 +172,13 @@ class Workload:
     on_change: Callable[[], None] = lambda: None
     life: Life = Life.STARTING
     step: str = ""
-    """Step of the start, for those who ask too soon."""
-    engine: Engine | None = None
+    """Clause about the step that the start is at."""
+    engine_of: dict[str, Engine] = field(default_factory=dict)
+    """Key of a bundle → engine for its new jobs; "" is the first bundle's."""
     generation: int = 0
-    """Replacements of it."""
-    beside: dict[str, Engine] = field(default_factory=dict)
-    """Engines of further bundles, by key."""
-    wake_s: float = 0.0
-    """Seconds that an engine at rest takes to wake; 0: it is awake."""
-    waking: float = math.inf
-    """Time at which it began to wake."""
+    """Replacements of the first bundle's engine."""
     call: EngineCall | None = None
+    """Call under way; of an engine at rest, the wake that is to come."""
     jobs: dict[str, Job] = field(default_factory=dict)
     """Key of its request → job, until it ends."""
     channels: dict[str, Channel] = field(default_factory=dict)
@@ -186,6 +195,8 @@ class Workload:
     present: dict[str, Presence] = field(default_factory=dict)
     """Callers of the last PRESENT_S."""
     unclosed: list[tuple[Engine, int]] = field(default_factory=list)
+    remembered: int = 0
+    """Number of the last in the history."""
     history: deque[tuple[int, Utterance]] = field(default_factory=lambda: deque(maxlen=HISTORY))
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
     has_news: bool = False
@@ -203,21 +214,15 @@ class Workload:
     def check_running(self, key: str = "", *, taken: bool = False) -> None:
         """Raise Unavailable, InvalidRequest if the key is in use: by a job, or `taken`."""
         if self.life is not Life.RUNNING:
-            step = f": {self.step}" if self.step and self.life is Life.STARTING else ""
-            raise Unavailable(f"the daemon is {self.life.value}{step}")
+            raise Unavailable(f"the daemon is {self.life.value}{self.step}")
         if taken or key in self.jobs:
             request_id = key.rpartition(" ")[2]
             raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
 
-    def demands(self, now: float, trial: Channel | None = None) -> Iterator[Demand]:
-        """All demands to come, with `trial` in place of its original."""
+    def timetable(self, now: float, trial: Channel | None = None) -> Timetable:
+        """Timetable of all channels, with `trial` in place of its original."""
         channels = self.channels if trial is None else {**self.channels, trial.key: trial}
-        for channel in channels.values():
-            yield from channel.demands(now)
-
-    def ready_s(self, now: float) -> float:
-        """Seconds until the engine can make a call, if it rests."""
-        return max(self.wake_s - max(now - self.waking, 0.0), 0.0) * self.bias
+        return dict(chain.from_iterable(channel.timetable(now) for channel in channels.values()))
 
     def urgency(self, demand: Demand) -> tuple[float, bool, float, int]:
         """Sort key: deadline; without one begun work first, then used time."""
@@ -226,9 +231,11 @@ class Workload:
             return demand.due, False, 0.0, job.number
         return demand.due, job.lane is None, self.used_s.get(job.terms.payer, 0.0), job.number
 
-    def can_preempt(self, call: EngineCall | None) -> bool:
+    def can_preempt(self, call: EngineCall) -> bool:
         """Promised work may interrupt this call."""
-        return call is not None and call.engine.can_interrupt and not any(job.guaranteed for job in call.jobs)
+        return call.kind != "wake" and all(
+            job.engine.can_interrupt and not job.guaranteed for job in call.jobs
+        )
 
     def holders(self, engine: Engine) -> list[Job]:
         return [job for job in self.jobs.values() if job.lane is not None and job.engine is engine]
@@ -240,29 +247,34 @@ class Workload:
 
     @property
     def engines(self) -> list[Engine]:
-        """Engines that new jobs are for."""
-        return [*([] if self.engine is None else [self.engine]), *self.beside.values()]
+        """Engines for new jobs, the first bundle's first."""
+        return [self.engine_of[key] for key in sorted(self.engine_of)]
 
     def promised_lanes(self, engine: Engine) -> list[Job]:
         """Jobs that keep a lane of the engine to the end of a segment."""
         opening = self.call.jobs if self.call and self.call.kind == "open" else ()
-        having = [job for job in self.jobs.values() if job.lane is not None or job in opening]
-        return [job for job in having if job.guaranteed and job.engine is engine and not job.restarts]
+        return [
+            job
+            for job in self.jobs.values()
+            if (job.lane is not None or job in opening)
+            and job.guaranteed
+            and job.engine is engine
+            and not job.restarts
+        ]
 
     def leave_lane(self, job: Job) -> None:
         """Have a job that is promised from now on give up the last lane, if others count on it."""
         lanes = self.promised_lanes(job.engine)
-        others = (
-            other
-            for other in self.jobs.values()
-            if other.guaranteed and other.engine is job.engine and other not in lanes
-        )
         is_last = job in lanes and len(lanes) >= job.engine.max_lanes
-        if is_last and any(not other.made and other.channel.hold is GOING for other in others):
-            if self.call is not None and job in self.call.jobs:
-                job.restarts = True
-            else:
-                self.give_up_lane(job)
+        if not is_last or not any(
+            other.promised and not other.made and other.engine is job.engine and other not in lanes
+            for other in self.jobs.values()
+        ):
+            return
+        if self.call is not None and job in self.call.jobs:
+            job.restarts = True
+        else:
+            self.give_up_lane(job)
 
     def is_moderated(self, name: str) -> bool:
         usual = name in self.config.approval_channels or (self.earlier.is_lost and name != "")
@@ -348,8 +360,8 @@ class Workload:
         self.used_s = {payer: used_s for payer, used_s in self.used_s.items() if payer in active}
 
     def _remember(self, job: Job, why: ApplianceError | None = None) -> None:
-        number = self.history[-1][0] + 1 if self.history else 1
-        self.history.append((number, Utterance(job.past(), State.ENDED, self.clock(), why)))
+        self.remembered += 1
+        self.history.append((self.remembered, Utterance(job.past(), State.ENDED, self.clock(), why)))
         self.on_change()
 
 

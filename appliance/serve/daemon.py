@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
-import math
 import os
 import signal
 import sys
@@ -31,7 +30,7 @@ from typing import cast
 
 import grpc
 
-from appliance import hangups, heap
+from appliance import heap, sighup
 from appliance.access.token_file import Tokens
 from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import last_run
@@ -68,11 +67,9 @@ from appliance.rpc.replies import passed_over_messages
 from appliance.rpc.roles import CallAccess
 from appliance.rpc.server import RunningServer, listen, listen_to_operator, riva_services
 from appliance.rpc.speaking import Speaking
-from appliance.rpc.speech import Speech
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
-from appliance.scheduler.trace import Recorder
 from appliance.serve.changes import Changes, warm_tokens
 from appliance.serve.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.serve.clockwatch import STATES, ClockWatch
@@ -82,7 +79,9 @@ from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
 from appliance.serve.supervision import Supervision
+from appliance.serve.trace import Recorder
 from appliance.speech.resident import bundle_of
+from appliance.speech.speech import usual_choices
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import open_store
 
@@ -157,15 +156,14 @@ class Daemon:
         self._config, self._reread = config, reread
         read = bundle_of(config)
         self._store = open_store(config.voices, read)
-        self._prompts = Prompts(self._store)
+        self._prompts = Prompts(self._store.index)
         phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
-        self._metrics.watch_phrases(phrases)
+        phrases.show(self._metrics.show)
         self._trace = trace
         self._recorder = None if trace is None else Recorder()
         self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
         self._held = HeldFile(config.voices.folder, self._scheduler.queue)
-        self._scheduler.engines.idle_s = config.engine.idle_unload_s or math.inf
         self._write_trace()  # an empty one: an error comes now rather than at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
@@ -179,23 +177,14 @@ class Daemon:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         """Set at the second signal."""
-        speech = partial(
-            Speech,
-            scheduler=self._scheduler,
-            clock=time.monotonic,
-            phrases=phrases,
-            spoken=self._metrics.spoken,
-            skipped=self._metrics.skipped,
-            at_hand=self._store.at_hand,
-            degraded=lambda: self._clocks.status.degraded,
-        )
-        self._changes = Changes(config, read, self._store, self._prompts, speech)
+        index = self._store.index
+        self._changes = Changes(config, read, index, self._prompts, self._scheduler, phrases)
 
     async def live(self) -> None:
         """Raises the errors of STATUSES."""
         server = self._config.server
         callers = Callers(server, _call_access(server), time.monotonic)
-        speaking = Speaking(lambda: self._changes.speech, server)
+        speaking = Speaking(self._changes, server, self._metrics, self._clocks)
         broadcaster = Broadcaster(speaking, server.message_s)
         voices = VoicesService(self._store)
         verbs, save = self._scheduler.queue, self._held.save
@@ -203,8 +192,8 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
-        hangups.answer()
-        services = riva_services(speaking, self._store, self._prompts)
+        sighup.answer()
+        services = riva_services(speaking, self._store.index, self._prompts)
         synthesizer = SynthesizerService(speaking)
         listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, callers, services)
         operated: grpc.aio.Server | None = None
@@ -328,7 +317,7 @@ class Daemon:
         _log_licence(read)
         self._store.sweep()
         warm_tokens(read.manifest.text)
-        self._changes.front.speakable("warm 1 😂 你好")
+        self._changes.speech.front.speakable("warm 1 😂 你好")
         loaded: Synthesizer | None
         try:
             # Another power mode has other parts of the GPU, for which all would be built anew.
@@ -351,7 +340,7 @@ class Daemon:
             begun = time.monotonic()
             manifest = read.manifest
             self._note_step(f"warming up {manifest.family} {manifest.precision} on {loaded.backend}")
-            nfe = self._changes.speech.defaults.nfe
+            nfe = self._changes.speech.usual.nfe
             loaded.warm_up(nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
@@ -386,7 +375,7 @@ class Daemon:
         warm_tokens(read.manifest.text)
         loaded = load(read)
         self._scheduler.engines.add(key, loaded)
-        loaded.warm_up(self._changes.speech.of(key).defaults.nfe)
+        loaded.warm_up(usual_choices(self._config.synthesis, read.manifest).nfe)
         logger.info("bundle %s speaks beside the first, on %s", key, loaded.backend)
 
     def _report_progress(self, line: str) -> None:
@@ -427,7 +416,7 @@ class Daemon:
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)
             await asyncio.sleep(CLOCKS_PERIOD_S)
-            if self._clocks.refresh().clocks != clocks:
+            if self._clocks.refresh():
                 self._scheduler.engines.forget_costs()
 
     async def _keep_order(self) -> None:
@@ -524,7 +513,7 @@ class Daemon:
             backend=self._scheduler.engines.backend,
             waiting=load.waiting,
             running=load.running,
-            voices=len(self._store.names()),
+            voices=len(self._store.index.names()),
             paused=self._scheduler.queue.paused,
             degraded=self._clocks.status.degraded,
             log_level=logging.getLevelName(logging.getLogger().level).lower(),

@@ -64,7 +64,7 @@ class Span:
     kind: Kind
     start: int
     end: int
-    said: str
+    spoken: str
     """ "" if it is left out."""
 
 

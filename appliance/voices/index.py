@@ -1,4 +1,4 @@
-"""Stored voices and styles by name, their records, and the references that are made of them."""
+"""The index of stored voices: their records by name, and the references that are prepared from them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import contextlib
 import dataclasses
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from appliance.config import VoicesConfig
 from appliance.contract.mel import MelSpec
 from appliance.durable import storage_errors, version_of
 from appliance.errors import InvalidReference, InvalidRequest, StorageError, VoiceDamaged, VoiceNotFound
@@ -39,6 +40,8 @@ DEFAULT_PAGE = 50
 MAX_PAGE = 1_000
 MAX_TRANSCRIPT_CHARACTERS = 1_000
 MAX_CONSENT_CHARACTERS = 2_000
+RECENT_S = 1.0
+"""Age up to which a record in memory counts as what is on the disk, when a request is read."""
 
 
 @dataclass(frozen=True)
@@ -49,33 +52,31 @@ class Page:
 
 
 class VoiceIndex:
-    """Reads a store; what is added or removed by hand is seen at once. Thread-safe."""
+    """Reads the store's folder; sees what a person adds or removes there, within RECENT_S. Thread-safe."""
 
     def __init__(
         self,
-        folder: Path,
-        cache: Path,
+        config: VoicesConfig,
         spec: MelSpec,
         level: float,
-        *,
-        memory_entries: int,
-        max_reference_bytes: int,
         reader: Reader | None = None,
         rule: ConditioningRule = F5,
     ) -> None:
-        """`level`: least RMS of references. Makes missing folders. Raises StorageError."""
+        """Make missing folders; `level` is the least RMS of references. Raises StorageError."""
         self.reader = reader
         """Reader of the bundle in use."""
         self.further: list[Reader] = []
-        """Those of bundles beside it."""
-        self._folder = folder
-        self._spec = spec
+        """Readers of the secondary bundles."""
+        self.folder = config.folder
+        self.spec = spec
         self._level = level
         self._rule = rule
-        self._max_reference_bytes = max_reference_bytes
-        self._prepared = ReferenceCache(cache, spec, level, memory_entries, rule)
+        self._max_reference_bytes = config.max_reference_bytes
+        self.prepared = ReferenceCache(config.cache, spec, level, config.memory_entries, rule)
         self._records: dict[Place, tuple[tuple[int, int, int] | None, Voice | Style]] = {}
-        for path in (folder, cache):
+        self._seen: dict[Place, float] = {}
+        """Time at which the record was last compared with the disk."""
+        for path in (config.folder, config.cache):
             with storage_errors(str(path)):
                 path.mkdir(parents=True, exist_ok=True)
 
@@ -84,17 +85,27 @@ class VoiceIndex:
     def get(self, place: Place) -> Voice | Style:
         """A style, or a voice without its styles. Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not place.is_named:
-            raise self._missing(place)
+            raise self.missing(place)
         with storage_errors(str(place)):
             try:
-                version, known = version_of(self._folder / place.record), self._records.get(place)
+                now, known = time.monotonic(), self._records.get(place)
+                version = version_of(self.folder / place.record)
                 if known is None or version is None or known[0] != version:
-                    known = self._records[place] = (version, read_record(self._folder, place))
+                    known = self._records[place] = (version, read_record(self.folder, place))
+                self._seen[place] = now
             except (FileNotFoundError, NotADirectoryError):
-                if not os.path.lexists(self._folder / place.folder):
-                    raise self._missing(place) from None
+                if not os.path.lexists(self.folder / place.folder):
+                    raise self.missing(place) from None
                 raise VoiceDamaged(f"{place}: {place.record.name} is missing; {REMEDY}") from None
         return known[1]
+
+    def recent(self, place: Place) -> Voice | Style:
+        """As `get`, but from memory if the record was compared with the disk within RECENT_S."""
+        return self._remembered(place) or self.get(place)
+
+    def _remembered(self, place: Place) -> Voice | Style | None:
+        known = self._records.get(place)
+        return known[1] if known and time.monotonic() < self._seen.get(place, -RECENT_S) + RECENT_S else None
 
     def voice(self, name: str) -> Voice:
         """A voice without its styles. Raises as `get` does."""
@@ -104,16 +115,16 @@ class VoiceIndex:
 
     def described(self, name: str) -> Voice:
         """A voice with its styles. Raises as `get` does."""
-        return self._with_styles(self.voice(name))
+        return self.with_styles(self.voice(name))
 
     def names(self) -> list[str]:
-        return stored_names(self._folder)
+        return stored_names(self.folder)
 
     def styles(self, name: str) -> list[str]:
-        """Names of those that can be used; empty without such a voice."""
+        """Names of usable styles; empty without such a voice."""
         if not NAME_RULE.fullmatch(name):
             return []
-        return [place.style for place, _ in self._all(name) if place.style]
+        return [place.style for place, _ in self.readable(name) if place.style]
 
     def is_usable(self, name: str) -> bool:
         try:
@@ -124,7 +135,9 @@ class VoiceIndex:
     def pronunciations(self, name: str) -> Mapping[str, str]:
         """Empty if the voice cannot be used."""
         try:
-            return self.voice(name).pronunciations
+            voice = self.recent(Place(name))
+            assert isinstance(voice, Voice)
+            return voice.pronunciations
         except (VoiceNotFound, StorageError):
             return {}
 
@@ -138,22 +151,22 @@ class VoiceIndex:
         names = [name for name in self.names() if name > page_token]
         voices = []
         for name in names[:size]:
-            with contextlib.suppress(VoiceNotFound):  # deleted meanwhile
+            with contextlib.suppress(VoiceNotFound):  # just deleted
                 voice = self._listed(Place(name))
                 assert isinstance(voice, Voice)
-                voices.append(self._with_styles(voice))
+                voices.append(self.with_styles(voice))
         return Page(tuple(voices), names[size - 1] if len(names) > size else "")
 
     def with_audio(self, sha256: str) -> Voice | Style | None:
-        """A voice or style."""
-        return next((recorded for _, recorded in self._all() if recorded.sha256 == sha256), None)
+        """Find a voice or style by the hash of its audio."""
+        return next((recorded for _, recorded in self.readable() if recorded.sha256 == sha256), None)
 
-    def _with_styles(self, voice: Voice, *new: Style) -> Voice:
-        """The voice with its styles, and `new` ones in their place."""
+    def with_styles(self, voice: Voice, *new: Style) -> Voice:
+        """Return the voice with its styles; `new` styles replace stored styles of the same name."""
         styles = {}
         try:
-            for name in style_names(self._folder, voice.name):
-                with contextlib.suppress(VoiceNotFound):  # deleted meanwhile
+            for name in style_names(self.folder, voice.name):
+                with contextlib.suppress(VoiceNotFound):  # just deleted
                     style = self._listed(Place(voice.name, name))
                     assert isinstance(style, Style)
                     styles[name] = style
@@ -163,62 +176,68 @@ class VoiceIndex:
         return dataclasses.replace(voice, styles=tuple(styles[name] for name in sorted(styles)))
 
     def _listed(self, place: Place) -> Voice | Style:
-        """One that is damaged says so. Raises VoiceNotFound."""
+        """A record for a list: `problem` says why a damaged one cannot be used. Raises VoiceNotFound."""
         try:
             return self.get(place)
         except StorageError as error:
             logger.warning("%s cannot be used: %s", place, error)
             return place.kind(place.name, "", "", "", "", 0, 0.0, 0.0, problem=str(error))
 
-    def _missing(self, place: Place) -> VoiceNotFound:
+    def missing(self, place: Place) -> VoiceNotFound:
         name, style = place.voice, place.style
-        if not (NAME_RULE.fullmatch(name) and style and os.path.lexists(self._folder / name)):
+        if not (NAME_RULE.fullmatch(name) and style and os.path.lexists(self.folder / name)):
             return VoiceNotFound(f"no voice is named {shown(name)}")
         there = ", ".join((NEUTRAL, *self.styles(name)))
         return VoiceNotFound(f"voice {name!r} has no style {shown(style)}; it has {there}")
 
     def _places(self, *names: str) -> Iterator[Place]:
-        """All voices, or these, each before its styles."""
+        """Places of all voices, or of `names`; a voice comes before its styles."""
         for name in names or self.names():
             yield Place(name)
             with contextlib.suppress(StorageError):
-                yield from (Place(name, style) for style in style_names(self._folder, name))
+                yield from (Place(name, style) for style in style_names(self.folder, name))
 
-    def _all(self, *names: str) -> Iterator[tuple[Place, Voice | Style]]:
-        """Those that can be read, of all voices, or of these."""
+    def readable(self, *names: str) -> Iterator[tuple[Place, Voice | Style]]:
+        """Readable records of all voices, or of `names`, with their styles."""
         for place in self._places(*names):
             with contextlib.suppress(VoiceNotFound, StorageError):
                 yield place, self.get(place)
 
+    def forget(self, place: Place) -> None:
+        """Drop the records of a place that was removed, and of its styles."""
+        for known in list(self._records):
+            if known.is_in(place):
+                self._records.pop(known, None)
+
     # References.
 
     def reference(self, name: str, style: str = "", reader: Reader | None = None) -> Reference:
-        """`reader`: that of another bundle than the one in use.
+        """Return a voice's prepared reference. `reader` is a secondary bundle's; None: the bundle in use.
 
         Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style.
         """
-        place, recorded = Place(name), self.get(Place(name))
+        place, recorded = Place(name), self.recent(Place(name))
         if style:
             place = Place(name, style)
             try:
-                recorded = self.get(place)
+                recorded = self.recent(place)
             except VoiceNotFound as error:
                 raise InvalidRequest("style", str(error)) from None
-        if (features := self._prepared.get(recorded.sha256)) is None:
-            features = self._features(read_audio(self._folder, place, recorded))
-            self._prepared.put(recorded.sha256, features)
+        if (features := self.prepared.get(recorded.sha256)) is None:
+            features = self.features(read_audio(self.folder, place, recorded))
+            self.prepared.put(recorded.sha256, features)
         return Reference(self._spelt(recorded.transcript, reader), features)
 
     def unstored(self, audio: bytes, transcript: str) -> Reference:
-        """A reference that no voice is made of. Raises InvalidReference."""
-        self._check(audio, transcript, "")
-        self._read(transcript)
-        return Reference(self._spelt(transcript), self._features(audio))
+        """Prepare a reference without storing it. Raises InvalidReference."""
+        self.check_upload(audio, transcript)
+        self.unread(transcript)
+        return Reference(self._spelt(transcript), self.features(audio))
 
     def at_hand(self, name: str, style: str = "") -> bool:
-        """True if `reference` has this voice in memory."""
-        known = self._records.get(Place(name, style or None))
-        return known is not None and self._prepared.in_memory(known[1].sha256)
+        """True if `reference` and `pronunciations` need no disk for this voice."""
+        voice, recorded = self._remembered(Place(name)), self._remembered(Place(name, style or None))
+        return voice is not None and recorded is not None and self.prepared.in_memory(recorded.sha256)
 
     def check(self) -> list[str]:
         """A line for each stored voice and style that cannot be used."""
@@ -231,18 +250,18 @@ class VoiceIndex:
         return problems
 
     def misread(self) -> list[str]:
-        """A line for each stored transcript that the bundle does not read as it is spoken."""
-        found = []
-        for place, recorded in self._all():
+        """A line for each stored transcript whose words the bundle reads in another way."""
+        lines = []
+        for place, recorded in self.readable():
             try:
-                reasons = self._read(recorded.transcript)
+                reasons = self.unread(recorded.transcript)
             except InvalidReference as error:
                 reasons = (str(error),)
-            found += [f"{place.label}: {reason}" for reason in reasons]
-        return found
+            lines += [f"{place.label}: {reason}" for reason in reasons]
+        return lines
 
-    def _check(self, audio: bytes, transcript: str, consent_note: str) -> None:
-        """Raises InvalidReference."""
+    def check_upload(self, audio: bytes, transcript: str, consent_note: str = "") -> None:
+        """Refuse long audio and texts, and an empty transcript. Raises InvalidReference."""
         if len(audio) > self._max_reference_bytes:
             raise InvalidReference(
                 "audio", f"has {len(audio)} bytes; at most {self._max_reference_bytes} are allowed"
@@ -257,19 +276,19 @@ class VoiceIndex:
         if not normalise(transcript):
             raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
 
-    def _read(self, transcript: str) -> tuple[str, ...]:
-        """Warnings of the bundle in use; none where one beside it has none. Raises InvalidReference."""
+    def unread(self, transcript: str) -> tuple[str, ...]:
+        """Warnings of the bundle in use, unless a secondary bundle has none. Raises InvalidReference."""
         for reader in self.further:
             with contextlib.suppress(InvalidReference):
                 if not reader.warnings(transcript):
                     return ()
         return self.reader.warnings(transcript) if self.reader else ()
 
-    def _features(self, audio: bytes, checkpoint: Callable[[], None] = lambda: None) -> Features:
-        """Raises InvalidReference."""
-        return prepare(audio, self._spec, self._level, checkpoint, self._rule)
+    def features(self, audio: bytes, checkpoint: Callable[[], None] = lambda: None) -> Features:
+        """Prepare audio as the bundle's rule says. Raises InvalidReference."""
+        return prepare(audio, self.spec, self._level, checkpoint, self._rule)
 
     def _spelt(self, transcript: str, reader: Reader | None = None) -> str:
-        """Transcript with its rule's ending, in letters of the bundle's vocabulary."""
+        """The transcript with its rule's ending, in letters of the bundle's vocabulary."""
         whole, reader = self._rule.complete(transcript), reader or self.reader
         return reader.spelling.read(whole) if reader else whole

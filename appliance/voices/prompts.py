@@ -12,23 +12,23 @@ from weakref import WeakValueDictionary
 
 from appliance.errors import InvalidRequest, UploadsFull
 from appliance.request import Reference
-from appliance.voices.store import VoiceStore
+from appliance.voices.index import VoiceIndex
 
 KEPT = 16
-"""Besides those of running requests, of up to 1.6 MB each."""
+"""Prompts in memory, of up to 1.6 MB each; prompts of running requests do not count."""
 TRANSCRIPTS = 1_024
-"""By the hash of their audio."""
+"""Transcripts in memory, by the hash of their audio."""
 WAITING = 4
-"""While one is prepared."""
+"""Prompts that may wait while one is prepared."""
 BELOW_ENGINE = 10
-"""Nice value of threads that prepare references: a tenth of a core beside one that computes."""
+"""Nice value of threads that prepare references: they get a tenth of a core that also computes."""
 
 
 class Prompts:
     """Prompts by names that no stored voice can have. Used on the event loop only."""
 
-    def __init__(self, store: VoiceStore) -> None:
-        self._store = store
+    def __init__(self, index: VoiceIndex) -> None:
+        self._index = index
         self._by_name: WeakValueDictionary[str, Reference] = WeakValueDictionary()
         self._recent: deque[Reference] = deque(maxlen=KEPT)
         self._transcripts: OrderedDict[str, str] = OrderedDict()
@@ -36,11 +36,11 @@ class Prompts:
         self._preparing = 0
 
     def reference(self, voice: str, style: str = "") -> Reference:
-        """Raises as VoiceStore.reference does."""
+        """Raises as VoiceIndex.reference does."""
         prompt = self._by_name.get(voice)
         if prompt is not None and style:
             raise InvalidRequest("style", "an audio prompt has none: it is one recording")
-        return prompt or self._store.reference(voice, style)
+        return prompt or self._index.reference(voice, style)
 
     async def transcript_of(self, audio: bytes) -> str:
         """Transcript of an earlier prompt or stored voice with this audio, or ""."""
@@ -48,11 +48,11 @@ class Prompts:
         if sha256 in self._transcripts:
             self._transcripts.move_to_end(sha256)
             return self._transcripts[sha256]
-        same = await asyncio.to_thread(self._store.with_audio, sha256)
+        same = await asyncio.to_thread(self._index.with_audio, sha256)
         return same.transcript if same else ""
 
     async def prepare(self, audio: bytes, transcript: str) -> tuple[str, Reference]:
-        """Prepare a prompt; `reference` finds its name while the result is held.
+        """Prepare a prompt; `reference` finds its name as long as the caller holds the result.
 
         Raises InvalidReference, UploadsFull.
         """
@@ -65,7 +65,7 @@ class Prompts:
             self._preparing += 1
             try:
                 run = asyncio.get_running_loop().run_in_executor
-                reference = await run(self._pool, self._store.unstored, audio, transcript)
+                reference = await run(self._pool, self._index.unstored, audio, transcript)
             finally:
                 self._preparing -= 1
             # Another call with the same prompt may have been quicker.

@@ -1,4 +1,4 @@
-"""The store of reference voices, laid out as records.py says: what changes it.
+"""The store of reference voices: creates, updates and deletes what its index reads (records.py).
 
 A writer holds a lock on FOLDER, so several processes may share it.
 """
@@ -13,11 +13,10 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from appliance.config import VoicesConfig
@@ -44,7 +43,7 @@ from appliance.request import Features
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.text.styles import NEUTRAL
-from appliance.voices import fit
+from appliance.voices import syllables
 from appliance.voices.index import VoiceIndex
 from appliance.voices.records import (
     AUDIO,
@@ -71,67 +70,63 @@ NOTES = {
     "display_name": "display name; UpdateVoice changes it",
     "pronunciations": "list of pronunciations; UpdateVoice changes it",
 }
-"""Fields beside sound and words, and how another value gets there."""
+"""Fields of a record that are neither sound nor words, and how to change them."""
 
 
 @dataclass(frozen=True)
 class Upload:
+    """A recording to store, and the fields of its record that its sender decides."""
+
     place: Place
     audio: bytes
     transcript: str
-    notes: Mapping[str, Any]
-    """NOTES that the place has; empty ones agree with any."""
+    consent_note: str = ""
+    display_name: str = ""
+    """Only voices have it, and `pronunciations`; styles do not."""
+    pronunciations: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def sha256(self) -> str:
         return hashlib.sha256(self.audio).hexdigest()
 
+    @property
+    def notes(self) -> dict[str, Any]:
+        """NOTES that the place has; empty ones agree with any."""
+        names = NOTES if self.place.style is None else ("consent_note",)
+        return {name: getattr(self, name) for name in names}
+
 
 def open_store(config: VoicesConfig, bundle: Bundle) -> VoiceStore:
     """Raises StorageError, BundleError."""
     manifest = bundle.manifest
-    return VoiceStore(
-        config.folder,
-        config.cache,
-        manifest.mel,
-        manifest.defaults.target_rms,
-        memory_entries=config.memory_entries,
-        max_reference_bytes=config.max_reference_bytes,
-        reader=Reader.of(bundle),
-        rule=RULES[manifest.reference],
-    )
+    level, rule = manifest.defaults.target_rms, RULES[manifest.reference]
+    return VoiceStore(VoiceIndex(config, manifest.mel, level, Reader.of(bundle), rule))
 
 
-class VoiceStore(VoiceIndex):
-    """Thread-safe."""
+class VoiceStore:
+    """Writes what its index reads. Thread-safe."""
+
+    def __init__(self, index: VoiceIndex) -> None:
+        self.index = index
+        self._folder = index.folder
 
     def create(
-        self,
-        place: Place,
-        audio: bytes,
-        transcript: str,
-        consent_note: str = "",
-        *,
-        display_name: str = "",
-        pronunciations: Mapping[str, str] = MappingProxyType({}),
-        validate_only: bool = False,
-        checkpoint: Callable[[], None] = lambda: None,
+        self, upload: Upload, *, validate_only: bool = False, checkpoint: Callable[[], None] = lambda: None
     ) -> Voice:
-        """Check and store a recording, in place of a damaged one there; one with the same content stays.
+        """Check and store a recording, replacing a damaged one; one with the same content stays.
 
-        Returns the voice with its styles. Display name and pronunciations are a voice's. Until something is
-        written, `checkpoint` may raise to stop. Raises InvalidRequest, InvalidReference, VoiceExists,
-        VoiceNotFound, StorageError, and what `checkpoint` raises.
+        Returns the voice with its styles. Until something is written, `checkpoint` may raise to stop. Raises
+        InvalidRequest, InvalidReference, VoiceExists, VoiceNotFound, StorageError, and what `checkpoint`
+        raises.
         """
+        index, place = self.index, upload.place
         _check_name(place)
-        notes: dict[str, Any] = {"consent_note": consent_note}
         if place.style is None:
-            notes |= {"display_name": _display_name(display_name), "pronunciations": dict(pronunciations)}
-            check_pronunciations(pronunciations)
+            upload = dataclasses.replace(upload, display_name=_display_name(upload.display_name))
+            check_pronunciations(upload.pronunciations)
         else:
-            self.voice(place.voice)
-        self._check(audio, transcript, consent_note)
-        upload = Upload(place, audio, transcript, notes)
+            index.voice(place.voice)
+        index.check_upload(upload.audio, upload.transcript, upload.consent_note)
         if (recorded := self._same(upload)) is None:
             recorded, features = self._examined(upload, checkpoint)
             if not validate_only:
@@ -140,17 +135,17 @@ class VoiceStore(VoiceIndex):
                     if there := self._same(upload):
                         recorded = there
                     else:
-                        self._check_room(place, len(audio))
-                        self._write(place, recorded, audio)
-                        self._prepared.put(upload.sha256, features)
+                        self._check_room(place, len(upload.audio))
+                        self._write(place, recorded, upload.audio)
+                        index.prepared.put(upload.sha256, features)
         if isinstance(recorded, Voice):
-            return self._with_styles(recorded)
-        return self._with_styles(self.voice(place.voice), recorded)
+            return index.with_styles(recorded)
+        return index.with_styles(index.voice(place.voice), recorded)
 
     def update(
         self, name: str, display_name: str | None = None, pronunciations: Mapping[str, str] | None = None
     ) -> Voice:
-        """Change what is not None of a voice. Raises VoiceNotFound, InvalidRequest, StorageError."""
+        """Change a voice's notes that are not None. Raises VoiceNotFound, InvalidRequest, StorageError."""
         changes: dict[str, object] = {}
         if display_name is not None:
             changes["display_name"] = _display_name(display_name)
@@ -158,30 +153,30 @@ class VoiceStore(VoiceIndex):
             check_pronunciations(pronunciations)
             changes["pronunciations"] = dict(pronunciations)
         with storage_errors(f"voice {name!r}"), locked(self._folder):
-            voice = dataclasses.replace(self.voice(name), **changes)  # type: ignore[arg-type]
+            voice = dataclasses.replace(self.index.voice(name), **changes)  # type: ignore[arg-type]
             replace_file(self._folder / Place(name).record, record_text(voice))
-        return self._with_styles(voice)
+            self.index.forget(Place(name))
+        return self.index.with_styles(voice)
 
     def delete(self, place: Place) -> None:
         """Remove a style, or a voice with its styles. Raises VoiceNotFound, StorageError.
 
-        Also the prepared references, unless others have the same audio.
+        Prepared references go too, unless another recording has the same audio.
         """
+        index = self.index
         if not place.is_named:
-            raise self._missing(place)
+            raise index.missing(place)
         with storage_errors(str(place)), locked(self._folder):
-            gone = {recorded.sha256 for within, recorded in self._all(place.voice) if within.is_in(place)}
+            gone = {recorded.sha256 for at, recorded in index.readable(place.voice) if at.is_in(place)}
             remove(self._set_aside(place))
             sync((self._folder / place.folder).parent)
-            for sha256 in gone - {recorded.sha256 for _, recorded in self._all()}:
-                self._prepared.forget(sha256)
+            for sha256 in gone - {recorded.sha256 for _, recorded in index.readable()}:
+                index.prepared.forget(sha256)
 
     def sweep(self) -> None:
         """Remove what interrupted writing left, unless another process writes there."""
         sweep(self._folder, LEFTOVER_RULE)
-        self._prepared.sweep()
-
-    # Checks.
+        self.index.prepared.sweep()
 
     def _same(self, upload: Upload) -> Voice | Style | None:
         """The stored recording, if it has this content; None if there is none, or a damaged one.
@@ -190,22 +185,22 @@ class VoiceStore(VoiceIndex):
         """
         place = upload.place
         try:
-            there = self.get(place)
+            there = self.index.get(place)
             if (there.sha256, there.transcript) != (upload.sha256, upload.transcript):
                 raise VoiceExists(f"{place} is stored already with other content; delete it first")
-            for field, given in upload.notes.items():
-                if given and given != getattr(there, field):
-                    raise VoiceExists(f"{place} is stored already with another {NOTES[field]}")
+            for name, value in upload.notes.items():
+                if value and value != getattr(there, name):
+                    raise VoiceExists(f"{place} is stored already with another {NOTES[name]}")
             read_audio(self._folder, place, there)
         except (VoiceNotFound, VoiceDamaged):
             return None
         return there
 
     def _examined(self, upload: Upload, checkpoint: Callable[[], None]) -> tuple[Voice | Style, Features]:
-        """A recording as it is to be stored, with its warnings. Raises InvalidReference."""
-        unread = self._read(upload.transcript)
+        """Prepare a recording; returns its record, with warnings. Raises InvalidReference."""
+        unread = self.index.unread(upload.transcript)
         checkpoint()
-        features = self._features(upload.audio, checkpoint)
+        features = self.index.features(upload.audio, checkpoint)
         checkpoint()
         recorded = upload.place.kind(
             name=upload.place.name,
@@ -213,7 +208,7 @@ class VoiceStore(VoiceIndex):
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             sha256=upload.sha256,
             size_bytes=len(upload.audio),
-            duration_s=round(len(features.samples) / self._spec.sample_rate_hz, 3),
+            duration_s=round(len(features.samples) / self.index.spec.sample_rate_hz, 3),
             rms=round(features.rms, 6),
             warnings=features.warnings + self._doubts(upload.transcript, features) + unread,
             **upload.notes,
@@ -222,20 +217,16 @@ class VoiceStore(VoiceIndex):
 
     def _doubts(self, transcript: str, features: Features) -> tuple[str, ...]:
         """Count the syllables of a transcript and of its recording; return warnings."""
-        languages = self.reader.languages if self.reader else ()
-        samples, rate_hz = features.samples, self._spec.sample_rate_hz
-        miscounted = fit.count_warnings(transcript, samples, rate_hz, languages)
-        return miscounted + fit.mark_warnings(transcript, len(samples) / rate_hz)
-
-    # Writing.
+        reader, samples, rate_hz = self.index.reader, features.samples, self.index.spec.sample_rate_hz
+        languages = reader.languages if reader else ()
+        miscounted = syllables.count_warnings(transcript, samples, rate_hz, languages)
+        return miscounted + syllables.mark_warnings(transcript, len(samples) / rate_hz)
 
     def _check_room(self, place: Place, needed: int) -> None:
-        """Raises StorageError, and VoiceNotFound for a style of none."""
-        names = self.names()
-        most = MOST_VOICES
-        what = "voices"
+        """Raises StorageError, and VoiceNotFound for a style without a voice."""
+        names, most, what = self.index.names(), MOST_VOICES, "voices"
         if place.style:
-            self.voice(place.voice)
+            self.index.voice(place.voice)
             names, most = style_names(self._folder, place.voice), MOST_STYLES
             what = f"styles of voice {place.voice!r}"
         if len(names) >= most and place.name not in names:
@@ -243,11 +234,9 @@ class VoiceStore(VoiceIndex):
         check_room(self._folder, needed, place)
 
     def _write(self, place: Place, recorded: Recorded, audio: bytes) -> None:
-        """A voice in place of a damaged one keeps the styles of that."""
+        """Write a recording; a voice that replaces a damaged one keeps its styles."""
         folder = self._folder / place.folder
-        new = self._hidden(place.name)
-        aside = None
-        parent = folder.parent
+        parent, new, aside = folder.parent, self._hidden(place.name), None
         try:
             new.mkdir()
             write_synced(new / AUDIO, audio)
@@ -275,10 +264,8 @@ class VoiceStore(VoiceIndex):
         try:
             os.rename(self._folder / place.folder, trash)
         except (FileNotFoundError, NotADirectoryError):
-            raise self._missing(place) from None
-        for known in list(self._records):
-            if known.is_in(place):
-                self._records.pop(known, None)
+            raise self.index.missing(place) from None
+        self.index.forget(place)
         return trash
 
     def _hidden(self, name: str) -> Path:
@@ -297,9 +284,9 @@ def _check_name(place: Place) -> None:
         raise InvalidRequest(field, f"must not be {NEUTRAL!r}: that is the voice's own recording")
 
 
-def _display_name(given: str) -> str:
+def _display_name(text: str) -> str:
     """Raises InvalidRequest."""
-    name = normalise(given)
+    name = normalise(text)
     if len(name) > MAX_DISPLAY_CHARACTERS:
         raise InvalidRequest(
             "display_name", f"has {len(name)} characters; at most {MAX_DISPLAY_CHARACTERS} are allowed"

@@ -1,4 +1,4 @@
-"""Parity cases, and what the plain torch model and, if installed, upstream's package make of them."""
+"""Parity cases, and their results by the plain torch model and, if installed, by upstream's package."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ EXACT = "float64"
 LARGEST_HALF = 65_504.0
 """Largest float16."""
 ALLOWED_PEAK = LARGEST_HALF / 4
-"""Largest accepted peak: other texts and voices go beyond those of the cases."""
+"""Largest accepted peak: other texts and voices reach higher than the cases do."""
 
 READINGS = ((MALE, 500), (FEMALE, 2003))
-"""Voice and length in frames: a usual one, and one for errors that grow with it."""
+"""Voice and length in frames: a usual length, and a long one for errors that grow with the length."""
 SOLVED_TIMES = [0, 3, 6, 7]
 """Places in the grid of GATE_NFES[0]: its beginning, middle and end are enough to judge single steps."""
 LONG_FRAMES = 1000
 LONG_TIMES = [3, 7]
-"""Places above LONG_FRAMES, where one row of Base takes half a minute in float64."""
+"""Places in the grid above LONG_FRAMES: one row of Base takes half a minute in float64."""
 VOCODER_FRAMES = 1000
 
 
@@ -142,19 +142,45 @@ def read_case(
     )
 
 
-def read_cases(
-    readings: tuple[tuple[str, int], ...],
-    mel: MelSpec,
-    vocabulary: Vocabulary,
-    max_frames: int,
-    guidance: float = Case.guidance,
-) -> list[Case]:
-    """Cases of voices and lengths; all but the last leave an eighth of `max_frames` for padding."""
-    limits = [max_frames * 7 // 8] * (len(readings) - 1) + [max_frames]
-    return [
-        read_case(voice, frames, mel, vocabulary, limit, guidance=guidance)
-        for (voice, frames), limit in zip(readings, limits, strict=True)
-    ]
+@dataclass(frozen=True)
+class CaseSet:
+    """Cases that a model is judged by, and how its weights are sampled."""
+
+    mel: MelSpec
+    vocabulary: Vocabulary
+    max_frames: int
+    guidance: float = Case.guidance
+    sampler: Sampler = UPSTREAM
+    grid: Callable[[int], NDArray[np.float64]] = time_grid
+    step_frames: tuple[int, ...] = STEP_FRAMES
+    sample_frames: int = SAMPLE_FRAMES
+    nfes: tuple[int, ...] = ()
+    """Steps of the random samples; none: the sampler's, else SAMPLE_NFES."""
+    readings: tuple[tuple[str, int], ...] = field(default_factory=lambda: READINGS)
+
+    def drawn(self, frames: int) -> Case:
+        return random_case(frames, self.mel, self.vocabulary.size, guidance=self.guidance)
+
+    def random(self) -> Iterator[tuple[Literal["step", "sample"], Case, NDArray[np.float64]]]:
+        """Random cases with their times: single steps, then whole samples."""
+        # A step of length 1 adds the whole velocity to the noise; a re-noising one ends at 1.
+        end = 1.0 if self.sampler.update == "renoise" else MID_TIME + 1.0
+        for frames in self.step_frames:
+            yield "step", self.drawn(frames), np.array([MID_TIME, end])
+        for nfe in self.nfes or self.sampler.steps or SAMPLE_NFES:
+            yield "sample", self.drawn(self.sample_frames), self.grid(nfe)
+
+    def read(self) -> list[Case]:
+        """Cases of `readings`; all but the last leave an eighth of `max_frames` for padding."""
+        limits = [self.max_frames * 7 // 8] * (len(self.readings) - 1) + [self.max_frames]
+        return [
+            read_case(voice, frames, self.mel, self.vocabulary, limit, guidance=self.guidance)
+            for (voice, frames), limit in zip(self.readings, limits, strict=True)
+        ]
+
+    def short_and_long(self) -> list[Case]:
+        """The shortest random case and the longest reading."""
+        return [self.drawn(self.step_frames[0]), self.read()[-1]]
 
 
 def condition_inputs(case: Case, upsampling: Upsampling) -> dict[str, NDArray[Any]]:
@@ -162,7 +188,7 @@ def condition_inputs(case: Case, upsampling: Upsampling) -> dict[str, NDArray[An
 
 
 def modulation_strength(sampler: Sampler, times: FloatArray, w: float) -> dict[str, FloatArray]:
-    """The modulation graph's input beside the times, where the strength is embedded."""
+    """Second input of the modulation graph, if the weights embed the strength."""
     return {"strength": np.full_like(times, w)} if sampler.guidance == "embedded" else {}
 
 
@@ -406,7 +432,7 @@ class Trajectory:
 
     @property
     def last(self) -> Trajectory:
-        """Its last step."""
+        """The last step alone."""
         return replace(
             self,
             times=self.times[-2:],
@@ -418,7 +444,7 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Coarse:
-    """Sample at `nfe`, and its distances to that at the fine one of GATE_NFES."""
+    """Sample at `nfe`, and its distances to the sample at the fine number of GATE_NFES."""
 
     case: Case
     nfe: int
@@ -435,7 +461,7 @@ class Peak:
     where: str
     """Module of the reference, or its attention's scores."""
     value: float
-    """Largest magnitude of its inputs and outputs; infinite where one is not a number."""
+    """Largest magnitude of the module's inputs and outputs; infinite if a value is not a number."""
 
     @property
     def holds(self) -> bool:
@@ -462,43 +488,23 @@ class Expectations:
     peaks: tuple[Peak, ...] = ()
     """Set for graphs in half precision; the largest of a graph first."""
     bounds: Mapping[str, float] = field(default_factory=dict)
-    """The family's; none: those of `parity`."""
+    """Bounds of the family; empty: the bounds in `parity`."""
 
 
 def expect(
     oracles: Sequence[Callable[[], Oracle]],
     vocoder: Callable[[], nn.Module],
-    mel: MelSpec,
-    vocabulary: Vocabulary,
+    cases: CaseSet,
     *,
-    max_frames: int,
     lossy: bool = False,
-    gate_nfe: int = GATE_NFES[0],
-    step_frames: tuple[int, ...] = STEP_FRAMES,
-    sample_frames: int = SAMPLE_FRAMES,
-    nfes: tuple[int, ...] = SAMPLE_NFES,
-    readings: tuple[tuple[str, int], ...] = READINGS,
-    guidance: float = Case.guidance,
-    renoises: bool = False,
-    grid: Callable[[int], NDArray[np.float64]] = time_grid,
     graphs: Sequence[ExpectedGraph] | None = None,
 ) -> Expectations:
-    """Run all installed oracles on the random cases, torch's on `readings` too.
+    """Run all installed oracles on the random cases, torch's on the readings too.
 
-    `lossy` adds samples at `gate_nfe`, one that the model takes, and at the fine one. `graphs` are those of
-    `alone`, if they are known.
+    `lossy` adds the samples of a Coarse. `graphs` are those of `alone`, if they are known.
     """
-
-    def drawn(frames: int) -> Case:
-        return random_case(frames, mel, vocabulary.size, guidance=guidance)
-
     made = Expectations([], [], [], "")
-    decode = vocoder()
-    # A step of length 1 adds the whole velocity to the noise; a re-noising one ends at 1.
-    one_step = np.array([MID_TIME, 1.0 if renoises else MID_TIME + 1.0])
-    random: list[tuple[Literal["step", "sample"], Case, NDArray[np.float64]]]
-    random = [("step", drawn(frames), one_step) for frames in step_frames]
-    random += [("sample", drawn(sample_frames), grid(nfe)) for nfe in nfes]
+    decode, random = vocoder(), list(cases.random())
     for make in oracles:
         try:
             oracle = make()
@@ -507,21 +513,18 @@ def expect(
             continue
         progress.begin(f"oracle {oracle.name}")
         if isinstance(oracle, TorchOracle):
-            cases = read_cases(readings, mel, vocabulary, max_frames, guidance)
             if graphs is None:
-                graphs = alone(oracle, decode, [drawn(step_frames[0]), cases[-1]])
+                graphs = alone(oracle, decode, cases.short_and_long())
             made.graphs.extend(graphs)
-            times = grid(GATE_NFES[0])
+            times = cases.grid(GATE_NFES[0])
             made.trajectories.extend(
                 oracle.trajectory(unguided(case, oracle.sampler), times[LONG_TIMES])
                 if case.frames > LONG_FRAMES
                 else oracle.trajectory(case, times[SOLVED_TIMES])
-                for case in cases
+                for case in cases.read()
             )
             if lossy:
-                made = replace(
-                    made, coarse=_coarse(oracle, decode, made.trajectories[0], gate_nfe, mel, grid)
-                )
+                made = replace(made, coarse=_coarse(oracle, decode, made.trajectories[0].case, cases))
         for place, (what, case, times) in enumerate(random):
             out = oracle.sample(case, times)
             wave = _decoded(decode, out).numpy() if what == "sample" else None
@@ -544,12 +547,6 @@ def _exactly(oracle: TorchOracle, decode: nn.Module, rough: Expected) -> Expecte
     return replace(exact, own=exact.error(rough.mel))
 
 
-def short_and_long(mel: MelSpec, vocabulary: Vocabulary, max_frames: int, guidance: float) -> list[Case]:
-    """The shortest random case and the longest reading."""
-    short = random_case(STEP_FRAMES[0], mel, vocabulary.size, guidance=guidance)
-    return [short, read_cases(READINGS[-1:], mel, vocabulary, max_frames, guidance)[0]]
-
-
 def alone(oracle: TorchOracle, decode: nn.Module, cases: Sequence[Case]) -> list[ExpectedGraph]:
     """Expected output of the graphs that run once, of a short case and a long one.
 
@@ -567,17 +564,10 @@ def unguided(case: Case, sampler: Sampler) -> Case:
     return case if sampler.guidance == "embedded" else replace(case, guidance=0.0)
 
 
-def _coarse(
-    oracle: TorchOracle,
-    decode: nn.Module,
-    solved: Trajectory,
-    nfe: int,
-    spec: MelSpec,
-    grid: Callable[[int], NDArray[np.float64]],
-) -> Coarse:
-    case = solved.case
-    coarse, fine = (oracle.sample(case, grid(steps)) for steps in (nfe, GATE_NFES[1]))
-    spoken, finest = (log_mel(_decoded(decode, mel).numpy(), spec) for mel in (coarse, fine))
+def _coarse(oracle: TorchOracle, decode: nn.Module, case: Case, cases: CaseSet) -> Coarse:
+    nfe = cases.sampler.nearest(GATE_NFES[0])
+    coarse, fine = (oracle.sample(case, cases.grid(steps)) for steps in (nfe, GATE_NFES[1]))
+    spoken, finest = (log_mel(_decoded(decode, mel).numpy(), cases.mel) for mel in (coarse, fine))
     start = len(case.cond)
     return Coarse(
         case,

@@ -38,8 +38,8 @@ from export.proof.oracles import (
     EXACT,
     GATE_NFES,
     LONG_FRAMES,
-    READINGS,
     Case,
+    CaseSet,
     Coarse,
     Expectations,
     ExpectedGraph,
@@ -49,7 +49,6 @@ from export.proof.oracles import (
     Trajectory,
     distance,
     ratio,
-    read_cases,
     relative_error,
 )
 
@@ -310,7 +309,7 @@ def measure_samplings(
     """
     m = bundle.manifest
     d, nfe = m.defaults, m.sampler.nearest(GATE_NFES[0])
-    case = case or read_cases(READINGS, m.mel, bundle.vocabulary(), m.max_frames, d.guidance)[0]
+    case = case or CaseSet(m.mel, bundle.vocabulary(), m.max_frames, d.guidance).read()[0]
     start = len(case.cond)
     coarse, fine = (d.times(n) for n in (nfe, FINE_NFE))
     report = Report(m.precision, absent="not measured")

@@ -9,17 +9,17 @@ import pytest
 
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level
-from appliance.box.checks.health import _note_backend
 from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots, clocks_json
 from appliance.box.clocks.boots import Boot, history, losses
 from appliance.box.clocks.pinning import NotRoot, check, end, lock
 from appliance.box.clocks.reason import Reason
+from appliance.box.health import _note_backend
 from appliance.box.system import Box
 from tests.fakes.jetson.board import Clock, Jetson
 from tests.harness.boxes import quick
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

@@ -29,6 +29,7 @@ from appliance.engine.backend import HostArray, Tensor
 from appliance.engine.ort import OrtBackend
 from appliance.engine.tensorrt import gate
 from appliance.voices.records import Place
+from appliance.voices.store import Upload
 from tests.harness.daemons import (
     BUNDLE,
     Running,
@@ -139,6 +140,13 @@ def test_say_writes_the_files_kind(
     assert soundfile.info(out).format == kind
     assert run("say", TEXT, *options, "--encoding", "mulaw", "--rate", "8000")[0] == 0
     assert out.read_bytes()[:4] not in (b"fLaC", b"OggS")
+    assert run("say", TEXT, *options, "-o", "/dev/null")[:2] == (0, "/dev/null\n")
+
+
+def test_a_wrong_option_shows_its_own_commands_usage(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("admin", "swap", "bundle", "--bogus")
+    assert capsys.readouterr().err.startswith("usage: appliance admin swap ")
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -164,6 +172,7 @@ def test_say_tells_what_was_wrong_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_pause_is_silent_and_words_are_timed_around_it(box: Running, run: Run, tmp_path: Path) -> None:
     out = tmp_path / "out.wav"
     document = "<speak>Hello there, Ann.<break time='1.5s'/>Good day to you.</speak>"
@@ -430,7 +439,7 @@ def test_check_of_arithmetic_that_is_not_the_cpus(
     monkeypatch.setattr(loading, "TrtBackend", lambda *_, **__: Rounding(1))
     monkeypatch.setattr(gate, "ALLOWED_SHARE", allowed)
     config = write_config(tmp_path, engine={"backend": backend})
-    store_in(tmp_path).create(Place("ann"), reference_wav(), TRANSCRIPT)
+    store_in(tmp_path).create(Upload(Place("ann"), reference_wav(), TRANSCRIPT))
     finding = checked(config, "--only", "precision")[1]["precision"]
     assert finding["level"] == level, finding
     if level != "SKIP":

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import re
+import signal
 import socket
 import sys
 import threading
@@ -34,6 +35,7 @@ from appliance.client import (
     UtteranceBegin,
     UtteranceEnd,
     UtteranceError,
+    connection,
     retries,
 )
 from appliance.client.messages import synthesize_request
@@ -88,6 +90,7 @@ async def of(made: Any) -> Any:
 
 
 @BOTH
+@pytest.mark.slow
 async def test_one_message_and_a_stream_hold_the_same_audio(box: Running, kind: type) -> None:
     options: Options = {"seed": 3, "segmentation": "low_latency", "encoding": "pcm16", "rate": 16_000}
     async with connected(kind, box.address) as client:
@@ -206,6 +209,21 @@ async def test_a_request_that_is_wrong(
     assert (error.status, error.reason, error.field or "") == (status, reason, field)
     assert str(error) == f"{field and field + ': '}{told} ({status})"
     assert error.retry_s is None and not error.unreachable
+
+
+@BOTH
+async def test_a_daemon_that_is_frozen_is_an_error(
+    box: Running, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, wait_ms in (("PING_MS", 20), ("PONG_MS", 200)):
+        monkeypatch.setattr(connection, name, wait_ms)
+    async with connected(kind, box.address) as client:
+        heard = each(client.listen("frozen"))
+        assert isinstance(await anext(heard), PausedChannels)
+        box.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(CallFailed, match="UNAVAILABLE"):
+            await anext(heard)
+        box.process.send_signal(signal.SIGCONT)
 
 
 async def test_a_deadline(box: Running, client: Client) -> None:
@@ -752,6 +770,7 @@ def test_a_daemon_that_held_a_line_for_long_is_awaited_from_when_it_goes_away(
 
 @pytest.mark.parametrize("door", ["stream", "asyncio's stream", "asyncio's speak"])
 @pytest.mark.parametrize("tries", [0, 3])
+@pytest.mark.slow
 async def test_a_channel_awaits_its_daemon_and_is_in_order_then(
     monkeypatch: pytest.MonkeyPatch, door: str, tries: int
 ) -> None:

@@ -191,7 +191,7 @@ def test_what_appears_meanwhile_in_its_place_is_kept_and_nothing_is_left_of_what
     files, out = small.write_files(tmp_path / "weights", small.V1), tmp_path / "out"
 
     def build(measure: assemble.Measure) -> contract.Bundle:
-        return assemble.build(small.load(files), "fp32", out, measure, max_frames=small.MAX_FRAMES)
+        return assemble.build(small.load(files), small.OPTIONS, out, measure)
 
     def meanwhile(trial: contract.Bundle) -> parity.Report:
         assert trial.folder.parent.name.startswith(".out.")
@@ -241,9 +241,7 @@ def test_weights_that_do_not_fit_the_graph_break_the_bounds(
     """The gate itself, unhelped: graphs of v0 measured as v1, whose tensors look the same."""
     files = small.write_files(tmp_path, small.V1)
     loaded = small.load(files)
-    report = parity.measure(
-        workshop.make("v0").bundle, assemble.expectations(loaded, max_frames=small.MAX_FRAMES)
-    )
+    report = parity.measure(workshop.make("v0").bundle, assemble.expectations(loaded, small.OPTIONS))
     failed = {line.split(" at ")[0] for line in report.failed}
     assert {"step", "sample", "guided", "padded", "reply"} <= failed
 

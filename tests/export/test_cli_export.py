@@ -20,7 +20,7 @@ from appliance.contract.sampler import Guidance, Sampler
 from appliance.errors import EngineFault
 from export import progress, workload
 from export.cli import GONE, main
-from export.proof import parity
+from export.proof import oracles, parity
 from tests.harness import network_spy, small, traces
 from tests.harness.patience import PATIENCE_S
 from tests.harness.small import BuiltBundle, Workshop
@@ -40,7 +40,7 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
     made: BuiltBundle, tmp_path: Path, told: Told, brief_gate: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, plans = tmp_path / "out", []
-    monkeypatch.setattr(workload, "READINGS", parity.READINGS)
+    monkeypatch.setattr(workload, "READINGS", oracles.READINGS)
 
     def plan(*arguments: Any, **options: Any) -> progress.Plan:
         plans.append(compute(*arguments, **options))

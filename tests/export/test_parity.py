@@ -87,18 +87,14 @@ def test_cases_repeat_and_look_like_log_mels() -> None:
 def ask(
     makers: list[Callable[[], oracles.Oracle]], vocoder: nn.Module, *, lossy: bool = False
 ) -> oracles.Expectations:
-    return oracles.expect(
-        makers,
-        lambda: vocoder,
-        MelSpec("vocos"),
-        VOCABULARY,
-        max_frames=small.MAX_FRAMES,
-        lossy=lossy,
+    cases = oracles.CaseSet(
+        *(MelSpec("vocos"), VOCABULARY, small.MAX_FRAMES),
         step_frames=(41,),
         sample_frames=50,
         nfes=(5,),
         readings=((FEMALE, 330), (MALE, 330)),
     )
+    return oracles.expect(makers, lambda: vocoder, cases, lossy=lossy)
 
 
 @pytest.fixture(scope="module")
@@ -411,7 +407,7 @@ def test_a_voice_reads_as_much_text_as_fills_its_frames(voice: str, frames: int)
 
 def test_the_longest_case_passes_two_thousand_frames_where_the_bundle_does() -> None:
     for max_frames, longest in ((4096, 2003), (2048, 2003), (1024, 1024), (256, 256)):
-        everyday, long = oracles.read_cases(oracles.READINGS, MelSpec("vocos"), VOCABULARY, max_frames)
+        everyday, long = oracles.CaseSet(MelSpec("vocos"), VOCABULARY, max_frames).read()
         assert long.frames in range(longest, longest + 8)
         assert long.frames <= max_frames and everyday.frames <= max_frames * 7 // 8
         for case in (everyday, long):

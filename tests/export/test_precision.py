@@ -217,10 +217,8 @@ def test_what_stays_float_can_be_chosen_by_role(workshop: Workshop, tmp_path: Pa
 def beside(files: small.Files, out: Path, *rows: parity.Row) -> Bundle:
     """The fp16 bundle `out` with an INT8 variant, for which the gate found `rows`."""
     report = parity.Report("fp16", list(rows))
-    loaded = small.load(files)
-    return assemble.build(
-        loaded, "fp16", out, lambda _: report, max_frames=small.MAX_FRAMES, int8_beside=True
-    )
+    options = assemble.BuildOptions("fp16", small.MAX_FRAMES, int8_beside=True)
+    return assemble.build(small.load(files), options, out, lambda _: report)
 
 
 def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(

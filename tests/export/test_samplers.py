@@ -229,19 +229,14 @@ def test_the_gate_measures_a_sampler_and_sees_another(workshop: Workshop) -> Non
     weights = load_dit(made.files.checkpoint, made.arch, size, sampler=bundle.manifest.sampler)
     reference = oracles.TorchOracle(build_dit(weights, made.arch, size), bundle.manifest.sampler)
     vocos = build_vocoder(*load_vocos(made.files.vocoder_path))
-    expected = oracles.expect(
-        [lambda: reference],
-        lambda: vocos,
-        bundle.manifest.mel,
-        bundle.vocabulary(),
-        max_frames=small.MAX_FRAMES,
+    cases = oracles.CaseSet(
+        *(bundle.manifest.mel, bundle.vocabulary(), small.MAX_FRAMES, 1.3, bundle.manifest.sampler),
         step_frames=(41,),
         sample_frames=50,
         nfes=NFES,
         readings=((FEMALE, 330),),
-        guidance=1.3,
-        renoises=True,
     )
+    expected = oracles.expect([lambda: reference], lambda: vocos, cases)
     report = parity.measure(bundle, expected)
     assert report.failed == [] and report.samplings == [] and report.sampling == "exact"
     assert {row.nfe for row in report.rows if row.what == "sample"} == set(NFES)

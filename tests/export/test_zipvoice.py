@@ -342,13 +342,12 @@ def test_int8_may_be_as_far_from_float_as_upstreams_own(
     none = {"mel": 0.0, "wave mel": 0.0, "heard": 0.0}
     given = assemble.load(published(tmp_path, distilled=False))
     monkeypatch.setitem(given.declaration.bounds, "int8", given.declaration.bounds["int8"] | none)  # type: ignore[arg-type]
-    expected = assemble.expectations(given, "int8", MAX_FRAMES)
+    options = assemble.BuildOptions("int8", MAX_FRAMES)
+    expected = assemble.expectations(given, options)
 
     def build(name: str) -> Bundle:
         with traces.reusing():
-            return assemble.build(
-                given, "int8", tmp_path / name, lambda b: parity.measure(b, expected), max_frames=MAX_FRAMES
-            )
+            return assemble.build(given, options, tmp_path / name, lambda b: parity.measure(b, expected))
 
     bundle = build("bundle")
     rows = {(row["what"], row["variant"]): row for row in bundle.manifest.parity["rows"]}

@@ -121,14 +121,9 @@ def made(
         if not measured:
             small.unmeasured(given, folder / "bundle", precision, MAX_FRAMES)
             return
-        expected = assemble.expectations(given, precision, MAX_FRAMES)
-        assemble.build(
-            given,
-            precision,
-            folder / "bundle",
-            lambda trial: parity.measure(trial, expected, given.declaration.samplings),
-            max_frames=MAX_FRAMES,
-        )
+        options = assemble.BuildOptions(precision, MAX_FRAMES)
+        expected, tried = assemble.expectations(given, options), given.declaration.samplings
+        assemble.build(given, options, folder / "bundle", lambda b: parity.measure(b, expected, tried))
 
     given = hashlib.sha256(repr((distilled, measured, tokens, voice)).encode()).hexdigest()[:8]
     return workshop.bundle(f"{name}-{precision}-{given}", write)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -179,11 +178,15 @@ class BuiltBundle:
         return Synthesizer(self.bundle, Padded(), lanes=lanes)
 
 
+OPTIONS = assemble.BuildOptions(max_frames=MAX_FRAMES)
+
+
 def unmeasured(
     loaded: assemble.Loaded, out: Path, precision: Precision = "fp32", max_frames: int = MAX_FRAMES
 ) -> Bundle:
     """The bundle `out`, without the gate."""
-    return assemble.build(loaded, precision, out, lambda _: parity.Report(precision), max_frames=max_frames)
+    options = assemble.BuildOptions(precision, max_frames)
+    return assemble.build(loaded, options, out, lambda _: parity.Report(precision))
 
 
 class Workshop:
@@ -247,17 +250,15 @@ def brief_gate() -> Iterator[None]:
     readings = ((FEMALE, 330), (MALE, 330))
     compute = assemble.expectations
 
-    def once(loaded: assemble.Loaded, *given: Any, **named: Any) -> oracles.Expectations:
-        # But for graphs that are expected already, the fourth.
-        key = loaded.sources, sha256(loaded.sources.checkpoint), given[:3], *named.items()
+    def once(loaded: assemble.Loaded, options: assemble.BuildOptions, *graphs: Any) -> oracles.Expectations:
+        of_weights = loaded.sources, sha256(loaded.sources.checkpoint)
+        key = *of_weights, options.precision, options.max_frames, options.int8_beside
         if key not in _expected:
-            _expected[key] = compute(loaded, *given, **named)
+            _expected[key] = compute(loaded, options, *graphs)
         return _expected[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assemble, "expectations", once)
-        patch.setattr(oracles, "expect", functools.partial(oracles.expect, readings=readings))
-        patch.setattr(parity, "READINGS", readings)
         patch.setattr(oracles, "READINGS", readings)
         yield
 

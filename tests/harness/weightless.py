@@ -184,7 +184,8 @@ def make(
     files = (work / "checkpoint/model.safetensors", work / "checkpoint/vocab.txt")
     loaded = assemble.load(assemble.Sources(family, *files, "vocos", work / "vocos"))
     report = parity.Report(precision)
-    return assemble.build(loaded, precision, work / "bundle", lambda _: report, max_frames=MAX_FRAMES)
+    options = assemble.BuildOptions(precision, MAX_FRAMES)
+    return assemble.build(loaded, options, work / "bundle", lambda _: report)
 
 
 def pack(work: Path, archive: Path) -> None:

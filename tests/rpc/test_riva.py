@@ -30,13 +30,14 @@ from appliance.errors import VoiceNotFound
 from appliance.request import Handling, Spoken
 from appliance.rpc import riva as module
 from appliance.rpc.server import riva_services
+from appliance.voices.index import VoiceIndex
 from appliance.voices.prompts import Prompts
 from appliance.voices.records import Place
-from appliance.voices.store import VoiceStore
+from appliance.voices.store import Upload
 from tests.harness.engine import samples_of
 from tests.harness.patience import PATIENCE_S
 from tests.harness.segments import segment
-from tests.rpc.conftest import Box, connection, refusal, refused, speech_wav
+from tests.rpc.conftest import Box, FakeFront, connection, refusal, refused, speech_wav
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def read_as(box: Box) -> list[tuple[Handling, dict[str, str], str]]:
         found.append((handling, dict(words), language))
         return Spoken("one")
 
-    box.set_defaults(speakable=speakable)
+    box.change(front=FakeFront(speakable=speakable))
     return found
 
 
@@ -80,8 +81,8 @@ async def streamed(stub: Any, *messages: Any) -> list[Any]:
 
 
 async def test_voices_are_listed_by_language(box: Box, stub: Any, tmp_path: Path) -> None:
-    box.store.create(Place("bo"), speech_wav(1.0), "Good day.")
-    box.store.create(Place("mei"), speech_wav(1.2), "你好，大家好。")
+    box.store.create(Upload(Place("bo"), speech_wav(1.0), "Good day."))
+    box.store.create(Upload(Place("mei"), speech_wav(1.2), "你好，大家好。"))
     (tmp_path / "voices" / "ruin").mkdir()
     reply = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
     assert [
@@ -99,8 +100,7 @@ def expected(*texts: str) -> bytes:
 
 
 def seeded(box: Box, **changes: Any) -> None:
-    synthesis = replace(box.speech.defaults.synthesis, seed=5)
-    box.set_defaults(synthesis=synthesis, **changes)
+    box.change(usual=replace(box.speech.usual, seed=5), **changes)
 
 
 async def test_unary_is_the_engines_samples(box: Box, stub: Any) -> None:
@@ -111,7 +111,7 @@ async def test_unary_is_the_engines_samples(box: Box, stub: Any) -> None:
 
 
 async def test_each_message_of_a_stream_is_spoken_in_order(box: Box, stub: Any) -> None:
-    seeded(box, speakable=lambda text, *_: Spoken(text.replace("!!!", "")))
+    seeded(box, front=FakeFront(speakable=lambda text, *_: Spoken(text.replace("!!!", ""))))
     replies = await streamed(stub, asked("one. two"), asked("!!!"), asked("three", voice_name="ann"))
     assert list(dict.fromkeys(reply.meta.text for reply in replies)) == ["one. two", "!!!", "three"]
     assert b"".join(reply.audio for reply in replies) == expected("one", "two") + expected("three")
@@ -138,14 +138,14 @@ async def test_texts_of_one_connection_are_taken_in_order_though_a_prompt_takes_
     box: Box, stub: Any, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     asked_for, go = threading.Event(), threading.Event()
-    prepare = VoiceStore.unstored
+    prepare = VoiceIndex.unstored
 
-    def slowly(store: VoiceStore, *prompt: Any) -> Any:
+    def slowly(index: VoiceIndex, *prompt: Any) -> Any:
         asked_for.set()
         assert go.wait(PATIENCE_S)
-        return prepare(store, *prompt)
+        return prepare(index, *prompt)
 
-    monkeypatch.setattr(VoiceStore, "unstored", slowly)
+    monkeypatch.setattr(VoiceIndex, "unstored", slowly)
     slow = asyncio.ensure_future(streamed(stub, asked("slow", **zero_shot(transcript="Hello there."))))
     await box.soon(asked_for.is_set)
     arrived = len(box.arrived)
@@ -201,10 +201,10 @@ async def test_errors_are_about_rivas_fields(stub: Any) -> None:
 
 
 async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[tuple[str, str]]) -> None:
-    box.store.create(Place("mei"), speech_wav(1.4), "你好，大家好。")
+    box.store.create(Upload(Place("mei"), speech_wav(1.4), "你好，大家好。"))
     await stub.Synthesize(asked(voice_name="", language_code="zh-CN"))
-    box.store.create(Place("jo"), speech_wav(1.2), "Guten Tag allerseits.")
-    box.set_defaults(languages=("de", "zh"), language_of=lambda text: "zh" if "你" in text else "de")
+    box.store.create(Upload(Place("jo"), speech_wav(1.2), "Guten Tag allerseits."))
+    box.change(front=FakeFront(("de", "zh"), lambda text: "zh" if "你" in text else "de"))
     listed = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
     assert [one.parameters["language_code"] for one in listed.model_config] == ["de-DE", "zh-CN"]
     for code in ("de-AT", "de", "", "zh-TW"):
@@ -228,7 +228,7 @@ async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[
 async def test_a_language_that_was_chosen_reads_the_numbers(
     box: Box, stub: Any, read_as: list[Any], languages: tuple[str, ...], code: str, heard: str
 ) -> None:
-    box.set_defaults(languages=languages)
+    box.speech.front.languages = languages  # type: ignore[misc]
     await stub.Synthesize(asked(voice_name="ann", language_code=code))
     assert [language for _, _, language in read_as] == [heard]
 
@@ -278,7 +278,7 @@ async def test_quality_is_the_nearest_number_of_steps_that_the_bundle_takes(box:
 
     await check(q0=NFE, q20=NFE, q40=2 * NFE, q1=1, q1000=32)
     few = Sampler(guidance="none", steps=(2, 4, 8))
-    box.set_defaults(guidance=0.0, sampler=few)
+    box.set_sampler(few, guidance=0.0)
     await check(q20=8, q40=8, q10=4, q1=2)
 
 
@@ -293,7 +293,7 @@ async def test_the_words_of_a_prompt(box: Box, stub: Any, how: str) -> None:
     elif how == "earlier":
         await stub.Synthesize(asked(**zero_shot(prompt, transcript="Good day.")))
     elif how == "stored":
-        box.store.create(Place("bo"), prompt, "Good day.")
+        box.store.create(Upload(Place("bo"), prompt, "Good day."))
     else:
         fields["voice_name"] = "F5.ann"
     seen: list[str] = []
@@ -303,7 +303,7 @@ async def test_the_words_of_a_prompt(box: Box, stub: Any, how: str) -> None:
     )
     assert any(reply.audio for reply in await streamed(stub, asked(**fields)))
     assert seen == ["Hello there. " if how == "named" else "Good day. "]
-    assert box.store.names() == (["ann", "bo"] if how == "stored" else ["ann"])
+    assert box.store.index.names() == (["ann", "bo"] if how == "stored" else ["ann"])
 
 
 async def test_bare_samples_of_a_prompt_get_a_header(stub: Any) -> None:
@@ -314,7 +314,7 @@ async def test_bare_samples_of_a_prompt_get_a_header(stub: Any) -> None:
 
 async def test_prompts_are_bounded_and_one_in_use_is_kept(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("appliance.voices.prompts.KEPT", 3)
-    prompts = Prompts(box.store)
+    prompts = Prompts(box.store.index)
     name, held = await prompts.prepare(speech_wav(0.5), "Hi.")
     names = [(await prompts.prepare(speech_wav(0.3 + number / 100), "Hi."))[0] for number in range(5)]
     assert prompts.reference(name) is held
@@ -389,12 +389,12 @@ def test_a_daemon_without_rivas_messages_starts_and_says_so(
     monkeypatch.delitem(sys.modules, "appliance.rpc.riva")
     monkeypatch.delattr("appliance.rpc.riva")
     with caplog.at_level("INFO"):
-        assert riva_services(box.speaking, box.store, Prompts(box.store)) == {}
+        assert riva_services(box.speaking, box.store.index, Prompts(box.store.index)) == {}
     assert "Riva's clients are not served (extra riva)" in caplog.text
 
 
 async def test_a_style_is_a_key_of_a_configuration(box: Box, stub: Any, used: list[tuple[str, str]]) -> None:
-    box.store.create(Place("ann", "happy"), speech_wav(1.2), "I am glad.")
+    box.store.create(Upload(Place("ann", "happy"), speech_wav(1.2), "I am glad."))
     await stub.Synthesize(asked("one", custom_configuration={"style": "Happy"}))
     assert used == [("ann", "happy")]
     message = asked("one", custom_configuration={"style": "angry"})

@@ -19,6 +19,7 @@ from appliance.rpc.callers import PlacedCall
 from appliance.rpc.session import MAX_WAITING
 from appliance.text.sayable import FrontEnd
 from appliance.voices.records import Place
+from appliance.voices.store import Upload
 from tests.harness.engine import samples_of
 from tests.harness.patience import PATIENCE_S, scaled
 from tests.harness.segments import segment
@@ -94,7 +95,7 @@ async def session(box: Box, **fields: Any) -> Heard:
 def read_english(box: Box, **changes: Any) -> None:
     """Texts are read as the front end of an English bundle reads them."""
     front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
-    box.set_defaults(speakable=front.speakable, **changes)
+    box.change(front=front, **changes)
 
 
 def spoken(*clauses: str) -> bytes:
@@ -276,8 +277,8 @@ async def test_a_session_that_stays_open_speaks_more_than_may_wait(box: Box) -> 
 @pytest.mark.parametrize("style", ["", "sad"])
 async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> None:
     for number, name in enumerate(("happy", "sad")):
-        box.store.create(Place("ann", name), speech_wav(1.2 + number), "Hello there.")
-    read_english(box, styles=box.store.styles)
+        box.store.create(Upload(Place("ann", name), speech_wav(1.2 + number), "Hello there."))
+    read_english(box)
     runs: list[tuple[str, str]] = []
     plain = box.planner.cut
 
@@ -304,7 +305,7 @@ async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> Non
 
 
 async def test_a_session_with_a_style_that_the_voice_lacks_is_not_opened(synthesizer: Stub, box: Box) -> None:
-    box.store.create(Place("ann", "happy"), speech_wav(1.2), "Hello there.")
+    box.store.create(Upload(Place("ann", "happy"), speech_wav(1.2), "Hello there."))
     call = synthesizer.Session()
     await call.write(configure(style="angry"))
     await refused(call.read(), "voice 'ann' has no style 'angry'; it has neutral, happy", field="style")

@@ -17,7 +17,8 @@ from appliance.errors import Cancelled
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.voices import UPLOAD_THREADS, UPLOADS_WAITING
-from appliance.voices.records import Place, Voice
+from appliance.voices.records import Voice
+from appliance.voices.store import Upload
 from tests.harness.patience import PATIENCE_S
 from tests.rpc.conftest import Box, refusal, refused, reply_of, request, speech_wav
 
@@ -105,7 +106,7 @@ async def test_audio_that_cannot_be_a_reference(voices: Stub, box: Box) -> None:
     for make, message in BAD.values():
         audio = make()
         await refused(voices.CreateVoice(create(audio=audio)), message, field="audio")
-    assert box.store.names() == ["ann"]
+    assert box.store.index.names() == ["ann"]
     assert (await voices.CreateVoice(create())).name == "bea"
 
 
@@ -131,15 +132,15 @@ class Uploads:
         self._create = box.store.create
         box.store.create = self.create  # type: ignore[method-assign]
 
-    def create(self, place: Place, *content: Any, checkpoint: Callable[[], None], **options: Any) -> Voice:
-        self.begun.append(place.name)
+    def create(self, upload: Upload, *, checkpoint: Callable[[], None], **options: Any) -> Voice:
+        self.begun.append(upload.place.name)
         while not self.go.wait(0.005):
             try:
                 checkpoint()
             except Cancelled:
-                self.stopped.append(place.name)
+                self.stopped.append(upload.place.name)
                 raise
-        return self._create(place, *content, checkpoint=checkpoint, **options)
+        return self._create(upload, checkpoint=checkpoint, **options)
 
 
 @pytest.fixture
@@ -178,7 +179,7 @@ async def test_speech_and_lists_do_not_wait_for_uploads(
     await voices.DeleteVoice(pb.DeleteVoiceRequest(name="ann"), timeout=PATIENCE_S)
     uploads.go.set()
     made = await asyncio.gather(*calls)
-    assert sorted(voice.name for voice in made) == box.store.names()
+    assert sorted(voice.name for voice in made) == box.store.index.names()
 
 
 async def test_only_a_few_uploads_may_wait(voices: Stub, local: Stub, box: Box, uploads: Uploads) -> None:
@@ -204,7 +205,7 @@ async def test_cancelled_uploads_end_early(voices: Stub, local: Stub, box: Box, 
     uploads.go.set()
     names = {(await kept).name, (await more).name}
     assert set(uploads.begun) == {begun, *names}
-    assert box.store.names() == sorted({"ann", *names})
+    assert box.store.index.names() == sorted({"ann", *names})
 
 
 async def test_a_style_from_creation_to_deletion(voices: Stub, box: Box) -> None:

@@ -20,7 +20,7 @@ from appliance.errors import VoiceDamaged, VoiceNotFound
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.voices.records import Place
-from appliance.voices.store import VoiceStore
+from appliance.voices.store import Upload, VoiceStore
 from tests.harness.daemons import Running, reference_wav, running, store_in
 from tests.harness.patience import PATIENCE_S
 from tests.harness.sounds import wav
@@ -136,7 +136,7 @@ def wrong(
 def test_a_voice_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str) -> None:
     store = store_in(tmp_path / "box")
     with traced(tmp_path / "box" / "voices", monkeypatch, without) as disk:
-        store.create(Place("ann"), wav(), "Hello there.", display_name="Ann")
+        store.create(Upload(Place("ann"), wav(), "Hello there.", display_name="Ann"))
         disk.acknowledge("created")
         store.update("ann", "Bea")
         disk.acknowledge("updated")
@@ -145,7 +145,7 @@ def test_a_voice_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(disk.moments) >= 10
 
     def state_of(store: VoiceStore) -> str:
-        return f"{store.voice('ann').display_name} {store.reference('ann').transcript}"
+        return f"{store.index.voice('ann').display_name} {store.index.reference('ann').transcript}"
 
     allowed = {"": ["absent", "Ann Hello there. "], "created": ["Ann Hello there. ", "Bea Hello there. "]}
     allowed |= {"updated": ["Bea Hello there. ", "absent"], "deleted": ["absent"]}
@@ -157,9 +157,9 @@ def test_a_voice_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_style_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str) -> None:
     store = store_in(tmp_path / "box")
     with traced(tmp_path / "box" / "voices", monkeypatch, without) as disk:
-        store.create(Place("ann"), wav(), "Hello there.")
+        store.create(Upload(Place("ann"), wav(), "Hello there."))
         disk.acknowledge("created")
-        store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
+        store.create(Upload(Place("ann", "happy"), wav(2.0), "I am glad."))
         disk.acknowledge("styled")
         store.update("ann", "Ann")
         disk.acknowledge("updated")
@@ -168,10 +168,10 @@ def test_a_style_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     def state_of(store: VoiceStore) -> str:
         styles = [
-            style.problem or store.reference("ann", style.name).transcript
-            for style in store.described("ann").styles
+            style.problem or store.index.reference("ann", style.name).transcript
+            for style in store.index.described("ann").styles
         ]
-        return " ".join([store.reference("ann").transcript, *styles])
+        return " ".join([store.index.reference("ann").transcript, *styles])
 
     plain, styled = "Hello there. ", "Hello there.  I am glad. "
     allowed = {"": ["absent", plain], "created": [plain, styled], "styled": [styled]}

@@ -31,7 +31,7 @@ from appliance.voices import reference
 from appliance.voices import store as voices
 from appliance.voices.records import NAME_RULE, Place
 from appliance.voices.rules import ZIPVOICE
-from appliance.voices.store import VoiceStore
+from appliance.voices.store import Upload, VoiceStore
 from tests.harness.daemons import store_in
 from tests.harness.sounds import wav
 from tests.voices.conftest import Folders, files
@@ -52,44 +52,44 @@ def same(a: Reference, b: Reference) -> bool:
 def test_a_voice_survives_a_restart_byte_for_byte(place: Folders) -> None:
     audio = wav()
     note = "Ann agreed on 1 May: naïve “quotes”\n2nd line"
-    made = place.open().create(Place("ann"), audio, "Hello there", note)
+    made = place.open().create(Upload(Place("ann"), audio, "Hello there", note))
     store = place.open()
-    assert store.voice("ann") == made
+    assert store.index.voice("ann") == made
     assert any(warning.startswith("only 1.1 s of speech:") for warning in made.warnings)
     assert (made.size_bytes, made.duration_s) == (len(audio), 1.05)
     # A sine's RMS, thinned by the 50 ms of silence that trimming appends.
     rms = 0.02 / np.sqrt(2) * np.sqrt(1.0 / 1.05)
     assert made.rms == pytest.approx(rms, rel=1e-3)
     assert (place.root / "voices" / "ann" / "audio").read_bytes() == audio
-    assert store.reference("ann").transcript == "Hello there. "
-    assert store.reference("ann").features.rms == pytest.approx(rms, rel=1e-3)
+    assert store.index.reference("ann").transcript == "Hello there. "
+    assert store.index.reference("ann").features.rms == pytest.approx(rms, rel=1e-3)
 
 
 def test_hit_and_miss_are_the_same_bytes_in_memory_and_from_disk(place: Folders) -> None:
     store = place.open()
-    store.create(Place("ann"), wav(), "Hello there.")
-    memory = store.reference("ann")
-    disk = place.open().reference("ann")
+    store.create(Upload(Place("ann"), wav(), "Hello there."))
+    memory = store.index.reference("ann")
+    disk = place.open().index.reference("ann")
     assert place.prepared == 1
     shutil.rmtree(place.root / "cache")
-    fresh = place.open().reference("ann")
+    fresh = place.open().index.reference("ann")
     assert place.prepared == 2
     assert same(memory, disk) and same(disk, fresh)
 
 
 def test_a_hit_reads_nothing(place: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     store = place.open()
-    store.create(Place("ann"), wav(8.0), "Hello there.")
-    kept = store.reference("ann")
+    store.create(Upload(Place("ann"), wav(8.0), "Hello there."))
+    kept = store.index.reference("ann")
     monkeypatch.setattr("builtins.open", lambda *_, **__: pytest.fail("a file was opened"))
     monkeypatch.setattr("os.open", lambda *_, **__: pytest.fail("a file was opened"))
-    assert store.reference("ann").features is kept.features
+    assert store.index.reference("ann").features is kept.features
 
 
 @pytest.mark.parametrize("where", ["checksum", "middle", "last", "cut", "empty"])
 def test_a_damaged_cache_file_is_made_again(place: Folders, where: str) -> None:
     good = place.open()
-    good.create(Place("ann"), wav(), "Hello there.")
+    good.create(Upload(Place("ann"), wav(), "Hello there."))
     (path,) = place.cached
     packed = bytearray(path.read_bytes())
     if where == "cut":
@@ -99,61 +99,61 @@ def test_a_damaged_cache_file_is_made_again(place: Folders, where: str) -> None:
     else:
         packed[{"checksum": 3, "middle": len(packed) // 2, "last": -1}[where]] ^= 1
     path.write_bytes(packed)
-    assert same(place.open().reference("ann"), good.reference("ann"))
+    assert same(place.open().index.reference("ann"), good.index.reference("ann"))
     assert place.prepared == 2
-    assert same(place.open().reference("ann"), good.reference("ann"))
+    assert same(place.open().index.reference("ann"), good.index.reference("ann"))
     assert place.prepared == 2
 
 
 def test_another_kind_of_preparation_does_not_see_the_old_cache(place: Folders) -> None:
-    place.open().create(Place("ann"), wav(), "Hello there.")
+    place.open().create(Upload(Place("ann"), wav(), "Hello there."))
     place.level = 0.2
-    place.open().reference("ann")
+    place.open().index.reference("ann")
     assert place.prepared == 2
-    by_its_rule = place.open(rule=ZIPVOICE).reference("ann")
+    by_its_rule = place.open(rule=ZIPVOICE).index.reference("ann")
     assert place.prepared == 3 and by_its_rule.transcript == "Hello there."
-    assert len(by_its_rule.features.samples) > len(place.open().reference("ann").features.samples)
+    assert len(by_its_rule.features.samples) > len(place.open().index.reference("ann").features.samples)
 
 
 def test_the_transcript_is_no_part_of_the_cache(place: Folders) -> None:
     store = place.open()
-    store.create(Place("ann"), wav(), "Hello there.")
-    store.create(Place("bea"), wav(), "Something else.")
+    store.create(Upload(Place("ann"), wav(), "Hello there."))
+    store.create(Upload(Place("bea"), wav(), "Something else."))
     prepared = place.prepared
     assert len(place.cached) == 1
-    assert store.reference("ann").transcript != store.reference("bea").transcript
-    assert same(store.reference("ann"), store.reference("bea"))
+    assert store.index.reference("ann").transcript != store.index.reference("bea").transcript
+    assert same(store.index.reference("ann"), store.index.reference("bea"))
     assert place.prepared == prepared
 
 
 def test_memory_holds_the_most_recently_used(place: Folders) -> None:
     store = place.open(memory_entries=1)
-    store.create(Place("ann"), wav(pitch_hz=200), "Hello there.")
-    store.create(Place("bea"), wav(pitch_hz=300), "Hello there.")
+    store.create(Upload(Place("ann"), wav(pitch_hz=200), "Hello there."))
+    store.create(Upload(Place("bea"), wav(pitch_hz=300), "Hello there."))
     shutil.rmtree(place.root / "cache")
     prepared = place.prepared
-    store.reference("bea")
+    store.index.reference("bea")
     assert place.prepared == prepared
-    assert (store.at_hand("ann"), store.at_hand("bea"), store.at_hand("eve")) == (False, True, False)
-    store.reference("ann")
+    assert list(map(store.index.at_hand, ("ann", "bea", "eve"))) == [False, True, False]
+    store.index.reference("ann")
     assert place.prepared == prepared + 1
-    assert (store.at_hand("ann"), store.at_hand("bea")) == (True, False)
+    assert (store.index.at_hand("ann"), store.index.at_hand("bea")) == (True, False)
 
 
 def test_shared_references_cannot_be_written_to(place: Folders) -> None:
     store = place.open()
-    store.create(Place("ann"), wav(), "Hello there.")
+    store.create(Upload(Place("ann"), wav(), "Hello there."))
     with pytest.raises(ValueError, match="read-only"):
-        store.reference("ann").features.samples[0] = 1.0
+        store.index.reference("ann").features.samples[0] = 1.0
     with pytest.raises(ValueError, match="read-only"):
-        place.open().reference("ann").features.log_mel[0] = 1.0
+        place.open().index.reference("ann").features.log_mel[0] = 1.0
 
 
 @pytest.mark.parametrize("at", PLACES, ids=str)
 def test_the_same_again_is_no_error_and_other_content_or_consent_is(store: VoiceStore, at: Place) -> None:
-    made = store.create(at, wav(), "Hello there.", "It was agreed.")
-    assert store.create(at, wav(), "Hello there.", "It was agreed.") == made
-    assert store.create(at, wav(), "Hello there.") == made
+    made = store.create(Upload(at, wav(), "Hello there.", "It was agreed."))
+    assert store.create(Upload(at, wav(), "Hello there.", "It was agreed.")) == made
+    assert store.create(Upload(at, wav(), "Hello there.")) == made
     for audio, words, consent in (
         (wav(), "Hello, there.", ""),
         (wav(pitch_hz=100), "Hello there.", ""),
@@ -161,8 +161,8 @@ def test_the_same_again_is_no_error_and_other_content_or_consent_is(store: Voice
     ):
         why = "another consent note" if consent else "other content"
         with pytest.raises(VoiceExists, match=rf"^{at} is stored already with {why}"):
-            store.create(at, audio, words, consent)
-    assert store.described(at.voice) == made
+            store.create(Upload(at, audio, words, consent))
+    assert store.index.described(at.voice) == made
 
 
 HOSTILE_NAMES = (
@@ -178,18 +178,18 @@ def test_names_outside_the_rule_reach_no_disk(place: Folders, store: VoiceStore,
     named = [(Place("ann", name), "style"), *([(Place(name), "name")] if name != "neutral" else [])]
     for at, field in named:
         with pytest.raises(InvalidRequest, match=rf"^{field}: must ") as caught:
-            store.create(at, wav(), "Hello there.")
+            store.create(Upload(at, wav(), "Hello there."))
         assert caught.value.field == field
         with pytest.raises(VoiceNotFound):
             store.delete(at)
     with pytest.raises(VoiceNotFound):
-        store.reference(name)
+        store.index.reference(name)
     with pytest.raises(VoiceNotFound):
-        store.create(Place(name, "happy"), wav(), "Hello there.")
+        store.create(Upload(Place(name, "happy"), wav(), "Hello there."))
     if name:
         with pytest.raises(InvalidRequest, match=r"^style: voice 'ann' has no style"):
-            store.reference("ann", name)
-    assert store.styles(name) == [] and files(place.root) == before
+            store.index.reference("ann", name)
+    assert store.index.styles(name) == [] and files(place.root) == before
 
 
 def stopping() -> None:
@@ -211,11 +211,11 @@ def test_what_is_bad_or_stopped_or_only_validated_leaves_nothing(
 ) -> None:
     before = files(place.root)
     with pytest.raises(InvalidReference) as caught:
-        store.create(at, audio, transcript)
+        store.create(Upload(at, audio, transcript))
     assert caught.value.field == field
     with pytest.raises(Cancelled):
-        store.create(at, wav(), "Hello there.", checkpoint=stopping)
-    assert store.create(at, wav(), "Hello there.", validate_only=True).name == at.voice
+        store.create(Upload(at, wav(), "Hello there."), checkpoint=stopping)
+    assert store.create(Upload(at, wav(), "Hello there."), validate_only=True).name == at.voice
     assert files(place.root) == before
 
 
@@ -223,11 +223,11 @@ def test_paging_goes_over_every_voice_once(place: Folders) -> None:
     store = place.open()
     names = ["a", "a-b", "a_b", "b", "c0", "c1", "d"]
     for name in reversed(names):
-        store.create(Place(name), wav(0.5), "Hello there.")
+        store.create(Upload(Place(name), wav(0.5), "Hello there."))
     for size in (1, 2, 3, 7, 8, 0):
         seen, token = [], ""
         while True:
-            page = store.page(size, token)
+            page = store.index.page(size, token)
             assert len(page.voices) <= (size or 50)
             seen += [voice.name for voice in page.voices]
             token = page.next_token
@@ -235,25 +235,25 @@ def test_paging_goes_over_every_voice_once(place: Folders) -> None:
                 break
         assert seen == names
     with pytest.raises(InvalidRequest, match="at most 1000"):
-        store.page(1001)
+        store.index.page(1001)
     with pytest.raises(InvalidRequest, match="page_token"):
-        store.page(1, "../x")
+        store.index.page(1, "../x")
 
 
 def test_voices_changed_by_hand_are_seen_at_once(place: Folders) -> None:
     store = place.open()
-    store.create(Place("ann"), wav(), "Hello there.")
+    store.create(Upload(Place("ann"), wav(), "Hello there."))
     folder = place.root / "voices"
     shutil.copytree(folder / "ann", folder / "bea")
     with pytest.raises(StorageError, match="describes voice 'ann'"):
-        store.voice("bea")
+        store.index.voice("bea")
     edit(folder / "bea" / "voice.yaml", "name: ann", "name: bea")
     edit(folder / "bea" / "voice.yaml", "Hello there", "Good day")
-    assert store.reference("bea").transcript == "Good day. "
-    assert store.names() == ["ann", "bea"]
+    assert store.index.reference("bea").transcript == "Good day. "
+    assert store.index.names() == ["ann", "bea"]
     shutil.rmtree(folder / "ann")
     with pytest.raises(VoiceNotFound):
-        store.reference("ann")
+        store.index.reference("ann")
 
 
 def edit(record: Path, old: str, new: str) -> None:
@@ -275,21 +275,21 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_voice_is_named_without_its_path_replaced_and_deleted(place: Folders, how: str) -> None:
     store = place.open()
-    made = store.create(Place("ann"), wav(), "Hello there.")
-    store.create(Place("bea"), wav(0.5), "Hello there.")
+    made = store.create(Upload(Place("ann"), wav(), "Hello there."))
+    store.create(Upload(Place("bea"), wav(0.5), "Hello there."))
     shutil.rmtree(place.root / "cache")
     DAMAGES[how](place.root / "voices" / "ann")
     store = place.open()
     with pytest.raises(VoiceDamaged, match=r"^voice 'ann': ") as caught:
-        store.reference("ann")
+        store.index.reference("ann")
     assert str(place.root) not in str(caught.value)
-    (problem,) = store.check()
+    (problem,) = store.index.check()
     assert problem.startswith("voice ann: ") and "'ann': " not in problem
-    listed = {voice.name: voice.problem for voice in store.page().voices}
+    listed = {voice.name: voice.problem for voice in store.index.page().voices}
     # Only what its record can tell is known of a voice that nobody has used yet.
     assert listed == {"ann": "" if "audio" in how else str(caught.value), "bea": ""}
-    assert store.create(Place("ann"), wav(), "Hello there.").sha256 == made.sha256
-    assert store.reference("ann").transcript == "Hello there. "
+    assert store.create(Upload(Place("ann"), wav(), "Hello there.")).sha256 == made.sha256
+    assert store.index.reference("ann").transcript == "Hello there. "
     assert [path.name for path in (place.root / "voices").iterdir() if path.name[0] == "."] == []
     DAMAGES[how](place.root / "voices" / "ann")
     place.open().delete(Place("ann"))
@@ -365,17 +365,17 @@ def test_a_record_that_nobody_can_read_hides_no_other_voice(
     shutil.copytree(whole, place.root, dirs_exist_ok=True)
     spoilt(place.root / "voices" / "ann" / "voice.yaml")
     store = place.open()
-    listed = store.page().voices
+    listed = store.index.page().voices
     for voice in listed:
         voice_message(voice).SerializeToString()
     assert [voice.name for voice in listed] == ["ann", "bea"] and not listed[1].problem
-    assert store.reference("bea") and store.with_audio("") is None
+    assert store.index.reference("bea") and store.index.with_audio("") is None
     with pytest.raises(StorageError, match=r"^voice 'ann'") as caught:
-        store.reference("ann")
-    assert len(str(caught.value)) < 1_000 and len(store.check()) == 1
+        store.index.reference("ann")
+    assert len(str(caught.value)) < 1_000 and len(store.index.check()) == 1
     store.delete(Place("ann"))
-    assert [voice.name for voice in store.page().voices] == ["bea"] and len(place.cached) == 2
-    assert store.create(Place("ann"), wav(0.4), "Hello there.").name == "ann"
+    assert [voice.name for voice in store.index.page().voices] == ["bea"] and len(place.cached) == 2
+    assert store.create(Upload(Place("ann"), wav(0.4), "Hello there.")).name == "ann"
 
 
 @pytest.fixture(scope="module")
@@ -384,7 +384,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     store = store_in(folder)
     for name, seconds in (("ann", 0.4), ("bea", 0.5)):
-        store.create(Place(name), wav(seconds), "Hello there.")
+        store.create(Upload(Place(name), wav(seconds), "Hello there."))
     return folder
 
 
@@ -392,7 +392,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_deleted_voice_makes_room(place: Folders, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     store = place.open()
     for name in ("ann", "bea"):
-        store.create(Place(name), wav(), "Hello there.")
+        store.create(Upload(Place(name), wav(), "Hello there."))
     free = SPARE_BYTES + len(wav()) - 1
     usage = shutil.disk_usage(place.root)
     with monkeypatch.context() as patch:
@@ -401,13 +401,13 @@ def test_a_deleted_voice_makes_room(place: Folders, monkeypatch: pytest.MonkeyPa
         else:
             patch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
         with pytest.raises(StorageError, match=r"^voices: 2 are stored|^voice 'cid': .* 67 MB stay free"):
-            store.create(Place("cid"), wav(), "Hello there.")
-        assert store.create(Place("ann"), wav(), "Hello there.").name == "ann"
-        assert store.names() == ["ann", "bea"]
+            store.create(Upload(Place("cid"), wav(), "Hello there."))
+        assert store.create(Upload(Place("ann"), wav(), "Hello there.")).name == "ann"
+        assert store.index.names() == ["ann", "bea"]
         store.delete(Place("ann"))
         free += 1
-        store.create(Place("cid"), wav(), "Hello there.")
-    assert store.names() == ["bea", "cid"]
+        store.create(Upload(Place("cid"), wav(), "Hello there."))
+    assert store.index.names() == ["bea", "cid"]
 
 
 @pytest.mark.parametrize("made", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
@@ -415,11 +415,11 @@ def test_audio_that_is_no_file_is_damage(place: Folders, whole: Path, made: Call
     shutil.copytree(whole / "voices", place.root / "voices")
     instead(made)(place.root / "voices" / "ann" / "audio")
     with pytest.raises(VoiceDamaged, match=r"^voice 'ann': audio is no file of at most"):
-        place.open().reference("ann")
+        place.open().index.reference("ann")
 
 
 def test_a_voice_that_cannot_be_read_is_not_replaced(place: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.open().create(Place("ann"), wav(), "Hello there.")
+    place.open().create(Upload(Place("ann"), wav(), "Hello there."))
     store = place.open()
 
     def full(path: Path, flags: int) -> int:
@@ -428,14 +428,14 @@ def test_a_voice_that_cannot_be_read_is_not_replaced(place: Folders, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", full)
         with pytest.raises(StorageError, match=r"^voice 'ann': Too many open files$"):
-            store.create(Place("ann"), wav(0.7), "Something else.")
-    assert store.voice("ann").transcript == "Hello there."
+            store.create(Upload(Place("ann"), wav(0.7), "Something else."))
+    assert store.index.voice("ann").transcript == "Hello there."
 
 
 def test_a_transcript_that_cannot_be_all_is_warned_of(place: Folders) -> None:
-    made = place.open().create(Place("ann"), wav(3.5), "a")
+    made = place.open().create(Upload(Place("ann"), wav(3.5), "a"))
     assert any(warning.startswith("the transcript probably lacks words:") for warning in made.warnings)
-    assert place.open().voice("ann").warnings == made.warnings
+    assert place.open().index.voice("ann").warnings == made.warnings
 
 
 def test_an_upload_is_decoded_once(place: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,28 +443,28 @@ def test_an_upload_is_decoded_once(place: Folders, monkeypatch: pytest.MonkeyPat
     real = reference.decode
     monkeypatch.setattr(reference, "decode", lambda audio: decoded.append(len(audio)) or real(audio))
     store = place.open()
-    store.create(Place("ann"), wav(), "Hello there.")
+    store.create(Upload(Place("ann"), wav(), "Hello there."))
     assert len(decoded) == 1
-    store.create(Place("ann"), wav(), "Hello there.")
+    store.create(Upload(Place("ann"), wav(), "Hello there."))
     assert len(decoded) == 1
 
 
 def test_names_in_any_script_and_pronunciations_are_kept_and_changed(place: Folders) -> None:
     store = place.open()
     words = {"Xx_Anna": "安娜", "GG": "good game"}
-    made = store.create(
-        Place("ann"), wav(), "Hello there.", display_name=" 安\u200b娜 ", pronunciations=words
-    )
+    upload = Upload(Place("ann"), wav(), "Hello there.")
+    made = store.create(replace(upload, display_name=" 安\u200b娜 ", pronunciations=words))
     assert (made.display_name, made.pronunciations) == ("安娜", words)
     prepared = place.prepared
-    assert place.open().voice("ann") == made == store.create(Place("ann"), wav(), "Hello there.")
+    assert place.open().index.voice("ann") == made == store.create(upload)
     for other in ({"display_name": "Anna"}, {"pronunciations": {"GG": "gee gee"}}):
         with pytest.raises(VoiceExists, match=r"another (display name|list of pronunciations); UpdateVoice"):
-            store.create(Place("ann"), wav(), "Hello there.", **other)
+            store.create(replace(upload, **other))
     changed = store.update("ann", "Anna")
-    assert changed == replace(made, display_name="Anna") == place.open().voice("ann") == store.voice("ann")
+    for one in (store, place.open()):
+        assert changed == replace(made, display_name="Anna") == one.index.voice("ann")
     assert store.update("ann", pronunciations={}) == replace(changed, pronunciations={})
-    assert store.pronunciations("ann") == store.pronunciations("nobody") == {}
+    assert store.index.pronunciations("ann") == store.index.pronunciations("nobody") == {}
     assert (store.update("ann").display_name, place.prepared) == ("Anna", prepared)
     with pytest.raises(InvalidRequest, match="display_name: has 101 characters; at most 100"):
         store.update("ann", "a" * 101)
@@ -485,7 +485,7 @@ def test_leftovers_are_swept(place: Folders) -> None:
     (folder / ".git").mkdir()
     for path in (cache / LEFTOVERS[1], folder / ".git/.voice.yaml.0123abcd.new"):
         path.write_bytes(b"half")
-    assert store.names() == []
+    assert store.index.names() == []
     store.sweep()
     assert [path.name for path in folder.rglob("*")] == [".git"]
     assert list(cache.iterdir()) == []
@@ -518,10 +518,10 @@ def test_two_stores_of_one_folder_take_turns(place: Folders) -> None:
 
     def create(i: int) -> str:
         try:
-            return place.open().create(Place("ann"), *content[i]).transcript
+            return place.open().create(Upload(Place("ann"), *content[i])).transcript
         except VoiceExists:
             return ""
 
     with ThreadPoolExecutor(4) as pool:
         stored = [transcript for transcript in pool.map(create, range(4)) if transcript]
-    assert stored == [place.open().voice("ann").transcript]
+    assert stored == [place.open().index.voice("ann").transcript]

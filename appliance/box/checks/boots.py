@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from appliance.box.checks.clocks import bear_it
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.checks.snapshot import check
+from appliance.box.checks.snapshot import Harm, Snapshot, check
 from appliance.box.clocks.boots import LOSSES, SOON_S, TRIAL_AFTER, Boot, lifted, losses
 from appliance.box.paths import BOOTS, DAMAGED_BOOTS
 
@@ -16,9 +17,13 @@ RECORD = "see the check disk; then sudo f5-clock-lock lock writes it"
 HEAR = "sudo f5-health --speak --publish"
 
 
-@check("boots", lambda now: (now.boots, now.box.boot_id, now.root.exists(DAMAGED_BOOTS), now.lower_mode))
+def _of_boots(now: Snapshot) -> tuple[Any, ...]:
+    return now.boots, now.box.boot_id, now.root.exists(DAMAGED_BOOTS), now.lower_mode
+
+
+@check("boots", Harm.SLOW, 2, _of_boots)
 def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, lower: str) -> Finding:
-    """`boots`: the record, or why it cannot be read; `damaged`: an earlier one lies beside it."""
+    """`boots`: the record, or why it cannot be read; `damaged`: an earlier, damaged record exists."""
     limit = f"fewer than {MORE_THAN_ONE} that end soon after pinning, by no shutdown"
 
     def finding(level: Level, value: str, remedy: str = "") -> Finding:
@@ -51,9 +56,9 @@ def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, 
     return finding(Level.PASS, ended)
 
 
-@check("backend", lambda now: (now.boots, now.box.boot_id))
+@check("backend", Harm.SLOW, 10, lambda now: (now.boots, now.box.boot_id))
 def check_backend(boots: Sequence[Boot] | Exception, boot_id: str) -> Finding:
-    """WARN if one that spoke in an earlier boot was passed over in this one."""
+    """WARN if this boot passed over a backend that spoke in an earlier boot."""
     if isinstance(boots, Exception) or not boots or boots[-1].boot_id != boot_id or not boots[-1].backend:
         return skipped("backend", f"nothing was heard in this boot; {HEAR} notes what speaks")
     now = boots[-1]

@@ -6,7 +6,7 @@ from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.fitness import gpu_services
 from appliance.box.checks.power import less_power
-from appliance.box.checks.snapshot import Snapshot, check
+from appliance.box.checks.snapshot import Harm, Snapshot, check
 from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.decision import LOCK_COMMAND
 from appliance.box.clocks.readings import ConfFile
@@ -72,7 +72,7 @@ def bear_it(lower: str) -> str:
     return f"{again}; or {less_power(lower)}"
 
 
-@check("platform", lambda now: (now.platform,))
+@check("platform", Harm.SILENCE, 2, lambda now: (now.platform,))
 def check_platform(platform: Platform) -> Finding:
     named = [platform.module or platform.model, platform.release and f"L4T {platform.release[1:]}"]
     named.append(platform.jetpack and f"JetPack {platform.jetpack}")
@@ -86,7 +86,9 @@ def check_platform(platform: Platform) -> Finding:
     return Finding("platform", Level.FAIL, f"{value}: {wrong.problem}", wrong.supported, remedy, figures)
 
 
-@check("power_mode", lambda now: (now.reading, now.published, indicator(now.box), now.lower_mode))
+@check(
+    "power_mode", Harm.SLOW, 3, lambda now: (now.reading, now.published, indicator(now.box), now.lower_mode)
+)
 def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, lower: str) -> Finding:
     """Compare the mode with the best or configured one.
 
@@ -124,7 +126,7 @@ def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, lower: 
 
 
 def conf_remedy(reading: ClockVerdict) -> str:
-    """Never one that deletes a file that nothing makes again, nor one that leads back to the same file."""
+    """Remedy that deletes only files that something makes again, and never leads back to the same file."""
     by_kind = {
         ConfFile.ABSENT: f"have it made: {MAKE_CONF}; if there is none then: {INSTALL_CONFS}",
         ConfFile.DANGLING: f"have NVIDIA's files laid down again: {INSTALL_CONFS}",
@@ -142,7 +144,7 @@ def _reboot_remedy(published: Clocks, reading: ClockVerdict) -> str:
     return REBOOT_FAILED.format(first=f"{driver}, " if driver else SET_AT_BOOT.format(id=target.id))
 
 
-@check("reboot", lambda now: (now.published, now.reading))
+@check("reboot", Harm.SLOW, 1, lambda now: (now.published, now.reading))
 def check_reboot(published: Clocks, reading: ClockVerdict) -> Finding:
     if published.state == "unknown":
         return skipped("reboot", published.why)
@@ -157,7 +159,7 @@ def _of_clocks(now: Snapshot) -> tuple[Clocks, ClockVerdict, float, bool, str]:
     return now.published, now.reading, age_s, has_tool, now.lower_mode
 
 
-@check("clocks", _of_clocks)
+@check("clocks", Harm.SLOW, 4, _of_clocks)
 def check_clocks(
     published: Clocks, reading: ClockVerdict, age_s: float, has_tool: bool = True, lower: str = ""
 ) -> Finding:
@@ -210,7 +212,7 @@ def check_clocks(
     return finding(Level.PASS, _pinned_summary(published, reading, age_s))
 
 
-@check("caps", lambda now: (now.reading,))
+@check("caps", Harm.SLOW, 6, lambda now: (now.reading,))
 def check_caps(reading: ClockVerdict) -> Finding:
     """Limits below the hardware's maximum."""
     emc = reading.seen.emc
@@ -226,7 +228,7 @@ def check_caps(reading: ClockVerdict) -> Finding:
     return Finding("caps", Level.of(warn=bool(found)), value, f"every limit {ALLOWED}", remedy)
 
 
-@check("cores", lambda now: (now.reading, now.published))
+@check("cores", Harm.SLOW, 5, lambda now: (now.reading, now.published))
 def check_cores(reading: ClockVerdict, published: Clocks) -> Finding:
     domains = {name: reading.domains[name] for name in COUNTS if name in reading.domains}
     figures = {name: dict(domain.values) for name, domain in domains.items()}
@@ -247,7 +249,7 @@ def check_cores(reading: ClockVerdict, published: Clocks) -> Finding:
 
 
 def _faults(reading: ClockVerdict) -> tuple[str, ...]:
-    """Faults of clocks. Those of cores and mode, which have their own checks, only if there are no others."""
+    """Faults of clocks. Faults of cores and mode, which have their own checks, count only if alone."""
     loose = {n: d.why for n, d in reading.domains.items() if d.pinned is False and n not in COUNTS}
     return grouped(loose) or reading.faults
 

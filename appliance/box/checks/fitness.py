@@ -14,7 +14,7 @@ from typing import Any
 from appliance.box import paths, versions
 from appliance.box.checks.application import USER, has_user
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.checks.snapshot import Snapshot, check
+from appliance.box.checks.snapshot import Harm, Snapshot, check
 from appliance.box.clocks.reason import Reason
 from appliance.box.root import Root
 from appliance.box.versions import SHIPPED, BuildInfo, Version, dotted, version
@@ -22,7 +22,8 @@ from appliance.box.versions import SHIPPED, BuildInfo, Version, dotted, version
 GROUPS = ("video", "render")
 FIRST_YEAR = 2024
 NODES = (paths.GPU_NODE, paths.NVMAP, f"{paths.RENDER_NODES}/renderD*")
-"""Without one of them cuInit ends with 801 or 999 (public reports). /dev/nvidia* is Thor's."""
+"""Device nodes that CUDA needs: if one is missing, cuInit ends with 801 or 999 (public reports). /dev/nvidia*
+is Thor's."""
 MODULES = (
     "a driver did not load, mostly since modules and kernel differ (after a camera's driver or half an "
     "upgrade): `lsmod | grep -e nvgpu -e nvidia` and `sudo journalctl -k -b -g 'nvgpu|nvidia'` show which; "
@@ -61,11 +62,11 @@ def _of_versions(now: Snapshot) -> tuple[Any, ...]:
     return build, versions.installed(now.root), spoken, now.finding("l4t")
 
 
-@check("versions", _of_versions)
+@check("versions", Harm.LATER, 2, _of_versions)
 def check_versions(
     now: BuildInfo, installed: BuildInfo | None, spoken: Collection[Version] = (), l4t: Finding | None = None
 ) -> Finding:
-    """Compare the box with what it was at the install, and TensorRT with its JetPack's.
+    """Compare the box with its state at the install, and TensorRT with the one of its JetPack.
 
     `installed`: None if no package is; `spoken`: versions of TensorRT that have spoken on this L4T; `l4t`:
     finding of that check, which is mended first. The daemon itself checks its TensorRT engines' versions.
@@ -74,7 +75,7 @@ def check_versions(
         return skipped("versions", "the package is not installed")
     limit = "L4T, TensorRT and module as at the install; TensorRT that of its JetPack"
     shipped = SHIPPED.get(now.l4t[:2])
-    # JetPack's TensorRT counts where it is known, and not that of the install.
+    # If JetPack's TensorRT is known, the box is compared with it, not with the TensorRT of the install.
     compared = replace(now, tensorrt=()) if shipped else now
     wrong = [installed.problem] if installed.problem else installed.differences(compared)
     known = not now.tensorrt or now.tensorrt in spoken
@@ -96,7 +97,7 @@ def gpu_services(l4t: Version) -> str:
     return "`systemctl status nv-load-display-modules nv-load-gpu-libs`" if l4t >= (39,) else ""
 
 
-@check("gpu_node", lambda now: (now.root, now.platform.l4t, has_user(now.box)))
+@check("gpu_node", Harm.SILENCE, 3, lambda now: (now.root, now.platform.l4t, has_user(now.box)))
 def check_gpu(root: Root, l4t: Version, is_installed: bool) -> Finding:
     """Nodes that CUDA opens are there, GROUPS may read them, and USER, once there is one, is in GROUPS."""
     limit = f"{', '.join(NODES)} for {' and '.join(GROUPS)}; {USER} in both"
@@ -141,7 +142,7 @@ def _of_time(now: Snapshot) -> tuple[float, bool | None]:
     return now.box.wall(), synchronised
 
 
-@check("time", _of_time, anywhere=True)
+@check("time", Harm.UPKEEP, 4, _of_time, anywhere=True)
 def check_time(seconds: float, synchronised: bool | None) -> Finding:
     """`seconds`: Unix time; `synchronised`: None if unknown."""
     now = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)

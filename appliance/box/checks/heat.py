@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.checks.snapshot import Snapshot, check
+from appliance.box.checks.snapshot import Harm, Snapshot, check
 from appliance.box.sensors import hwmon
 from appliance.box.system import unit
 
@@ -23,7 +23,7 @@ REPAIR_FAN = (
 COOL_IT = "clean the fan and the heat sink, give the box air, or lower the temperature around it"
 
 
-@check("temperature", lambda now: (hwmon.junction(now.root), hwmon.temperatures(now.root)))
+@check("temperature", Harm.SLOW, 7, lambda now: (hwmon.junction(now.root), hwmon.temperatures(now.root)))
 def check_temperature(junction_c: float | None, zones: Mapping[str, float]) -> Finding:
     """`junction_c`: the hottest spot on the chip; None if no thermal zone can be read."""
     if junction_c is None:
@@ -35,7 +35,7 @@ def check_temperature(junction_c: float | None, zones: Mapping[str, float]) -> F
     return Finding("temperature", level, f"{junction_c:.1f} °C", limit, COOL_IT, figures)
 
 
-@check("cooling", lambda now: (hwmon.cooling(now.root),))
+@check("cooling", Harm.SLOW, 8, lambda now: (hwmon.cooling(now.root),))
 def check_cooling(devices: Mapping[str, int] | None) -> Finding:
     """`devices`: state of each passive cooling device, 0 for off; None if none can be read."""
     if devices is None:
@@ -56,7 +56,7 @@ def _of_fan(now: Snapshot) -> tuple[int | None, int | None, str, float | None, s
     return pwm, rpm, state, hwmon.junction(now.root), said
 
 
-@check("fan", _of_fan)
+@check("fan", Harm.SLOW, 9, _of_fan)
 def check_fan(
     pwm: int | None, rpm: int | None, service: str, junction_c: float | None, said: str = ""
 ) -> Finding:

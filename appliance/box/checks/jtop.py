@@ -11,7 +11,7 @@ from typing import Any
 
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.checks.snapshot import check
+from appliance.box.checks.snapshot import Harm, check
 from appliance.box.clocks.verdict import ClockVerdict
 from appliance.box.system import Box
 
@@ -65,13 +65,13 @@ def _python(box: Box) -> tuple[str, ...]:
     return ("setpriv", *identity, str(place))
 
 
-@check("jtop", lambda now: (query(now.box), now.reading))
+@check("jtop", Harm.UPKEEP, 5, lambda now: (query(now.box), now.reading))
 def check_jtop(report: dict[str, Any], reading: ClockVerdict) -> Finding:
     """WARN if jetson-stats disagrees with the kernel's files, which are right."""
     if "problem" in report:
         return skipped("jtop", report["problem"])
     differs = []
-    # Without root some clocks cannot be read: only what was read can contradict.
+    # Some clocks need root to be read: jtop can only contradict a clock that was read.
     if reading.faults if report["pinned"] else reading.state == "pinned":
         differs.append(f"claims that jetson_clocks is {'on' if report['pinned'] else 'off'}")
     if report["mode"] and reading.mode and report["mode"] != reading.mode:

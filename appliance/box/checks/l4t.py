@@ -1,4 +1,4 @@
-"""NVIDIA's packages: dpkg has finished, all are of one L4T release, and no reboot is owed."""
+"""NVIDIA's packages: dpkg has finished, all are of one L4T release, and no reboot is due."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from appliance.box import paths, versions
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.checks.snapshot import check
+from appliance.box.checks.snapshot import Harm, check
 from appliance.box.clocks.reason import Reason
 from appliance.box.dpkg import CORE, NAME, Package
 from appliance.box.quiet import PACKAGES
@@ -17,7 +17,7 @@ from appliance.box.versions import Version, differ, dotted
 
 LIMIT = "dpkg has finished; one L4T release; no reboot owed after an upgrade"
 APART = ("nvidia-l4t-dla-compiler", "nvidia-l4t-jetson-multimedia-api")
-"""Packages of NVIDIA's source `common`: the first is 36.4.1 beside 36.4.0 and 36.5.0 (public reports)."""
+"""Packages of NVIDIA's source `common`: the first is 36.4.1 in 36.4.0 and in 36.5.0 (public reports)."""
 TEGRA = "-tegra-"
 """Between kernel and release in a version: 5.15.148-tegra-36.4.4-20250616085344."""
 NEEDS_BOOT = re.compile(r"nvidia-l4t-(?:(?:display-|rt-)?kernel|bootloader)(?!.*-headers)")
@@ -34,7 +34,7 @@ ONE_RELEASE = (
 REBOOT = "run: sudo reboot. If it is said again then, another kernel boots: see /boot/extlinux/extlinux.conf"
 
 
-@check("l4t", lambda now: (now.packages, now.platform.l4t, reboot_owed(now.box, now.packages)))
+@check("l4t", Harm.LATER, 1, lambda now: (now.packages, now.platform.l4t, reboot_owed(now.box, now.packages)))
 def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Iterable[str]) -> Finding:
     """`release_file`: L4T of /etc/nv_tegra_release, which is CORE's; `evidence`: that a reboot is owed.
 

@@ -6,11 +6,12 @@ Each event halves the clocks for about a millisecond, which no readable frequenc
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from appliance.box import paths
 from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.checks.snapshot import check
+from appliance.box.checks.snapshot import Harm, Snapshot, check
 from appliance.box.sensors import hwmon
 
 SPANS_S = {"an hour": 3600.0, "a minute": 60.0}
@@ -25,14 +26,14 @@ MODULE_W = {"p3701-0000": 60.0, "p3701-0005": 60.0, "p3701-0004": 40.0, "p3701-0
 """Highest rated power by module."""
 
 
-@check("oc1", lambda now: (now.rise("oc1", UNDER_VOLTAGE_S),))
+@check("oc1", Harm.LATER, 7, lambda now: (now.rise("oc1", UNDER_VOLTAGE_S),))
 def check_under_voltage(events: Rise | None) -> Finding:
     """OC1: the supply voltage dropped."""
     remedy = "check the power supply and its cable, and replace the weak one: the voltage sags under load"
     return _counted("oc1", "under-voltage", events, UNDER_VOLTAGES_PER_HOUR, "an hour", remedy)
 
 
-@check("oc2", lambda now: (now.rise("oc2", AVERAGE_S), now.lower_mode))
+@check("oc2", Harm.LATER, 8, lambda now: (now.rise("oc2", AVERAGE_S), now.lower_mode))
 def check_average_current(events: Rise | None, lower_mode: str) -> Finding:
     """OC2: average current too high. `lower_mode`: the next lower power mode, "" if unknown."""
     remedy = f"use a stronger power supply, or {less_power(lower_mode)}"
@@ -48,7 +49,11 @@ def _counted(check: str, name: str, events: Rise | None, most: int, over: str, r
     return Finding(check, level, f"{name}: {events.summary}", limit, remedy, figures)
 
 
-@check("oc3", lambda now: (now.rise("oc3", INSTANT_S), now.finding("speed").level.is_wrong, now.lower_mode))
+def _of_bursts(now: Snapshot) -> tuple[Any, ...]:
+    return now.rise("oc3", INSTANT_S), now.finding("speed").level.is_wrong, now.lower_mode
+
+
+@check("oc3", Harm.LATER, 9, _of_bursts)
 def check_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
     """OC3: short current peaks, some of them normal at full clocks. `slower`: speech is slower, too."""
     if events is None:
@@ -62,7 +67,11 @@ def check_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
     return Finding("oc3", Level.of(warn=many, fail=many and slower), value, limit, remedy, figures)
 
 
-@check("power", lambda now: (hwmon.rails(now.root), hwmon.total_power(now.root), now.platform.module))
+def _of_power(now: Snapshot) -> tuple[Any, ...]:
+    return hwmon.rails(now.root), hwmon.total_power(now.root), now.platform.module
+
+
+@check("power", Harm.LATER, 10, _of_power)
 def check_power(rails_mw: Mapping[str, float], total_mw: float | None, module: str) -> Finding:
     """Power of the module; at the wall it is more."""
     if total_mw is None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from appliance.box import quiet
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.checks.snapshot import check
+from appliance.box.checks.snapshot import Harm, check
 from appliance.box.root import Root
 
 REMEDY = "run: sudo f5-quiet (--dry-run shows what it changes, --undo takes it back)"
 
 
-@check("sleep", lambda now: (now.root,))
+@check("sleep", Harm.LATER, 13, lambda now: (now.root,))
 def check_sleep(root: Root) -> Finding:
     awake = "sleep and suspend are masked"
     if loose := quiet.sleeps(root):
@@ -18,9 +18,9 @@ def check_sleep(root: Root) -> Finding:
     return passed("sleep", "masked", awake)
 
 
-@check("desktop", lambda now: (now.root,))
+@check("desktop", Harm.UPKEEP, 3, lambda now: (now.root,))
 def check_desktop(root: Root) -> Finding:
-    """It takes memory and GPU time, and its indicator changes power modes."""
+    """A desktop takes memory and GPU time, and its indicator changes power modes."""
     target = quiet.default_target(root)
     if not target:
         return skipped("desktop", "no default.target can be read")
@@ -32,7 +32,7 @@ def check_desktop(root: Root) -> Finding:
     return Finding("desktop", Level.of(warn=bool(wrong)), value, limit, remedy)
 
 
-@check("journal", lambda now: (now.root,))
+@check("journal", Harm.UPKEEP, 2, lambda now: (now.root,))
 def check_journal(root: Root) -> Finding:
     """Warn without a limit: journald then takes a tenth of the disk."""
     level = Level.of(warn=not quiet.is_journal_capped(root))
@@ -40,9 +40,9 @@ def check_journal(root: Root) -> Finding:
     return Finding("journal", level, value, "SystemMaxUse of journald is set", REMEDY)
 
 
-@check("packages", lambda now: (now.root,))
+@check("packages", Harm.UPKEEP, 1, lambda now: (now.root,))
 def check_packages(root: Root) -> Finding:
-    """An unattended upgrade of TensorRT invalidates every engine; one of L4T may not boot."""
+    """An unattended upgrade of TensorRT invalidates every engine; an upgrade of L4T may not boot."""
     limit = "NVIDIA's packages are held"
     loose, half = quiet.loose_packages(root)
     if half:

@@ -12,7 +12,7 @@ from typing import Any
 from appliance.box import paths
 from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, merged, passed, skipped
-from appliance.box.checks.snapshot import UNIT, Snapshot, check
+from appliance.box.checks.snapshot import UNIT, Harm, Snapshot, check
 from appliance.box.root import error_text
 from appliance.box.system import Unit
 from appliance.errors import NOT_RETRIED, Exit
@@ -46,12 +46,12 @@ STATUS_REMEDIES: Mapping[int, str] = {
     f"`sudo appliance check --config {paths.CONFIG}` says where",
 }
 RETRIES = 4
-"""Our unit has no start limit: if it failed after so many restarts, the site has set one."""
+"""Restarts after which a failed unit has met a start limit of the site: ours has none."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """State that the daemon tells at /state; empty of one that does not, or is not there."""
+    """State that the daemon reports at /state; empty if no daemon answers there."""
 
     state: str = ""
     """starting, running, draining."""
@@ -124,7 +124,7 @@ def _of_daemon(now: Snapshot) -> tuple[Any, ...]:
     return ready, alive, now.readyz, now.unit, state, now.platform.is_jetson
 
 
-@check("daemon", _of_daemon, anywhere=True)
+@check("daemon", Harm.SILENCE, 1, _of_daemon, anywhere=True)
 def check_daemon(
     ready: int | str,
     alive: int | str,
@@ -191,7 +191,7 @@ def _restart_command(unit: Unit | None) -> str:
     return f"sudo systemctl reset-failed f5-appliance && {RESTART}" if failed else RESTART
 
 
-@check("restarts", lambda now: (now.unit, now.rise("restarts", HOUR_S)), anywhere=True)
+@check("restarts", Harm.SILENCE, 4, lambda now: (now.unit, now.rise("restarts", HOUR_S)), anywhere=True)
 def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
     if unit is None or not unit.installed or restarts is None:
         return skipped("restarts", f"systemd knows no {UNIT} here")
@@ -210,6 +210,6 @@ def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
 
 
 def _given_up(unit: Unit) -> bool:
-    """True if a start limit ended the restarts. Of a crashed daemon the result stays that of the crash."""
+    """True if a start limit ended the restarts. The result of a crashed daemon stays that of the crash."""
     out_of_retries = unit.restarts >= RETRIES and unit.exit_status not in NOT_RETRIED
     return unit.active == "failed" and (unit.result == "start-limit-hit" or out_of_retries)

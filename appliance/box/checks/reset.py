@@ -7,7 +7,7 @@ occur in public captures. A name that is not listed here gives SKIP.
 from __future__ import annotations
 
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.checks.snapshot import check
+from appliance.box.checks.snapshot import Harm, check
 
 WELL = {"SYS_RESET_N": "power on, or the reset button", "MAINSWRST": "a reboot"}
 HEAT = ("SENSOR", "FSI_THERM")
@@ -15,7 +15,7 @@ SUPPLY = ("VREFRO_POWERBAD", "VMON", "FSI_VMON")
 LAST_WORDS = "`sudo journalctl -b -1 -e` shows the end; send the maker a bundle: sudo f5-support-bundle"
 
 
-@check("reset", lambda now: (now.box.reset_source,))
+@check("reset", Harm.LATER, 11, lambda now: (now.box.reset_source,))
 def check_reset(source: str) -> Finding:
     """WARN until the next boot if a watchdog, heat or the supply reset the box."""
     limit = "switched on or rebooted"

@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import pkgutil
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from importlib import import_module
 
-from appliance.box import dpkg
-from appliance.box.checks import counters
+from appliance.box import checks, dpkg
+from appliance.box.checks import application, counters
 from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.readiness import READYZ
-from appliance.box.checks.snapshot import ANYWHERE, REGISTERED, Snapshot
+from appliance.box.checks.snapshot import REGISTERED, Snapshot
 from appliance.box.clocks.reason import Reason
 from appliance.box.root import error_location
 from appliance.box.system import Box
 
-for module in (
-    *("boots", "clocks", "fitness", "heat", "jtop", "l4t", "power", "quietness", "readiness", "reset"),
-    *("speed", "storage", "wear"),
-):
-    import_module(f"appliance.box.checks.{module}")
-SILENCE = (
-    *("application", "daemon", "synthesis", "config", "bundle", "voices", "engines", "platform", "gpu_node"),
-    "restarts",
-)
-SLOW_SPEECH = (
-    *("reboot", "boots", "power_mode", "clocks", "cores", "caps", "temperature", "cooling", "fan"),
-    *("backend", "speed"),
-)
-LATER = (
-    *("l4t", "versions", "disk", "memory", "lfb", "swap", "oc1", "oc2", "oc3", "power", "reset", "wear"),
-    "sleep",
-)
-BOOKKEEPING = ("packages", "journal", "desktop", "time", "jtop")
-BY_HARM = (*SILENCE, *SLOW_SPEECH, *LATER, *BOOKKEEPING)
-"""Checks by what their failure costs, most first: of the output, and of the table in systemd/README.md."""
-CHECKS = tuple(name for name in BY_HARM if name in REGISTERED)
-"""Those of the box."""
+for module in pkgutil.iter_modules(checks.__path__):
+    import_module(f"{checks.__name__}.{module.name}")
+CHECKS = tuple(sorted(REGISTERED, key=lambda name: REGISTERED[name].place))
+"""Checks of the box, the most harmful first: the order of the output."""
+BY_HARM = tuple(dict.fromkeys(("application", *application.CHECKS, *CHECKS)))
+"""All checks, as in the output of `f5-health --wrong` and in the table of systemd/README.md."""
 
 
 def run_checks(box: Box, *, readyz: str = READYZ, only: Collection[str] = ()) -> list[Finding]:
@@ -54,11 +39,11 @@ def run_checks(box: Box, *, readyz: str = READYZ, only: Collection[str] = ()) ->
 def _findings(snapshot: Snapshot, only: Collection[str]) -> Iterator[Finding]:
     for name in (name for name in CHECKS if not only or name in only):
         try:
-            if name not in ANYWHERE and not snapshot.platform.is_jetson:
+            if not REGISTERED[name].anywhere and not snapshot.platform.is_jetson:
                 yield skipped(name, "not a Jetson")
             else:
-                found = snapshot.finding(name)
-                yield replace(found, remedy=dpkg.pin(found.remedy, snapshot.packages))
+                finding = snapshot.finding(name)
+                yield replace(finding, remedy=dpkg.pin(finding.remedy, snapshot.packages))
         except Exception as error:
             yield crashed(name, error)
 

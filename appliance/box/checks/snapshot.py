@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -22,21 +24,36 @@ from appliance.box.sensors import hwmon, ram
 from appliance.box.system import Box, Unit, unit
 
 UNIT = "f5-appliance.service"
-REGISTERED: dict[str, Callable[[Snapshot], Finding]] = {}
-ANYWHERE: set[str] = set()
-"""Checks that need no Jetson."""
+REGISTERED: dict[str, Check] = {}
 
 Judge = TypeVar("Judge", bound=Callable[..., Finding])
 
 
+class Harm(enum.IntEnum):
+    """Cost of the fault that a check finds."""
+
+    SILENCE = 0
+    SLOW = 1
+    LATER = 2
+    """Harm to come."""
+    UPKEEP = 3
+
+
+@dataclass(frozen=True)
+class Check:
+    place: tuple[Harm, int, str]
+    run: Callable[[Snapshot], Finding]
+    anywhere: bool
+    """True for a check that needs no Jetson."""
+
+
 def check(
-    name: str, readings: Callable[[Snapshot], tuple[Any, ...]], *, anywhere: bool = False
+    name: str, harm: Harm, place: int, readings: Callable[[Snapshot], tuple[Any, ...]], anywhere: bool = False
 ) -> Callable[[Judge], Judge]:
-    """Register a function of such readings as a check. `anywhere`: it needs no Jetson."""
+    """Register a function of `readings` as a Check; `place` orders the checks of the same harm."""
 
     def register(judge: Judge) -> Judge:
-        REGISTERED[name] = lambda now: judge(*readings(now))
-        ANYWHERE.update({name} if anywhere else ())
+        REGISTERED[name] = Check((harm, place, name), lambda now: judge(*readings(now)), anywhere)
         return judge
 
     return register
@@ -51,9 +68,9 @@ class Snapshot:
         self._findings: dict[str, Finding] = {}
 
     def finding(self, name: str) -> Finding:
-        """Result of a check, which is made once."""
+        """Result of a check, which runs once."""
         if name not in self._findings:
-            self._findings[name] = REGISTERED[name](self)
+            self._findings[name] = REGISTERED[name].run(self)
         return self._findings[name]
 
     @cached_property

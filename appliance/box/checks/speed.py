@@ -8,7 +8,7 @@ from typing import Any
 
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.checks.snapshot import check
+from appliance.box.checks.snapshot import Harm, check
 from appliance.box.clocks.clocks_json import Number
 from appliance.box.system import Box
 from appliance.fields import Ranged, from_mapping
@@ -30,7 +30,7 @@ class _Line(Ranged):
     first_audio_s: Any
 
 
-@check("speed", lambda now: (now.box,), anywhere=True)
+@check("speed", Harm.SLOW, 11, lambda now: (now.box,), anywhere=True)
 def last(box: Box) -> Finding:
     never = skipped("speed", f"not measured in the last day; {MEASURE} does")
     lines = (box.root.text(paths.JOURNAL) or "").splitlines()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.checks.snapshot import check
+from appliance.box.checks.snapshot import Harm, check
 from appliance.box.sensors import disk, ram
 
 GIB = 1 << 30
@@ -25,7 +25,7 @@ FIGURES = ("mount", "free_bytes", "total_bytes", "free_inodes", "read_only")
 FEW_INODES = "remove small files: `sudo du --inodes -x {mount} | sort -n | tail` shows where most are"
 
 
-@check("memory", lambda now: (ram.memory(now.root),), anywhere=True)
+@check("memory", Harm.LATER, 4, lambda now: (ram.memory(now.root),), anywhere=True)
 def check_memory(memory: ram.Memory | None) -> Finding:
     """Available memory; CPU and GPU share it."""
     if memory is None:
@@ -42,7 +42,7 @@ def check_memory(memory: ram.Memory | None) -> Finding:
     return Finding("memory", level, value, limit, remedy, figures)
 
 
-@check("lfb", lambda now: (ram.free_large_blocks(now.root), ram.memory(now.root)))
+@check("lfb", Harm.LATER, 5, lambda now: (ram.free_large_blocks(now.root), ram.memory(now.root)))
 def check_large_blocks(blocks: int | None, memory: ram.Memory | None) -> Finding:
     """Free 4 MB blocks; without one in short memory the GPU cannot load an engine (NvMap error 12).
 
@@ -60,7 +60,7 @@ def check_large_blocks(blocks: int | None, memory: ram.Memory | None) -> Finding
     return Finding("lfb", level, f"{blocks} free blocks of 4 MB", limit, remedy, {"blocks": blocks})
 
 
-@check("swap", lambda now: (ram.memory(now.root), now.rise("pswpin", SWAP_S)))
+@check("swap", Harm.LATER, 6, lambda now: (ram.memory(now.root), now.rise("pswpin", SWAP_S)))
 def check_swap(memory: ram.Memory | None, pages: Rise | None) -> Finding:
     """Rate of swapping in. Used swap that is not read back does no harm."""
     if memory is None or pages is None:
@@ -79,7 +79,7 @@ def check_swap(memory: ram.Memory | None, pages: Rise | None) -> Finding:
     return Finding("swap", level, value, limit, remedy, figures)
 
 
-@check("disk", lambda now: (disk.volumes(now.box),), anywhere=True)
+@check("disk", Harm.LATER, 3, lambda now: (disk.volumes(now.box),), anywhere=True)
 def check_disk(volumes: Sequence[disk.Volume]) -> Finding:
     nothing = skipped("disk", "no file system could be asked")
     return max(map(_check_volume, volumes), key=lambda finding: finding.level.rank, default=nothing)

@@ -10,7 +10,7 @@ import re
 
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.checks.snapshot import check
+from appliance.box.checks.snapshot import Harm, check
 from appliance.box.root import Root
 
 WARN_AT, SPENT = 0x09, 0x0B
@@ -20,7 +20,7 @@ LIMIT = "WARN from 80 % of its life or four fifths of its spare blocks, FAIL bey
 REMEDY = "save what is in /etc/f5-appliance and /var/lib/f5-appliance, and replace the module or its disk"
 
 
-@check("wear", lambda now: (now.root,))
+@check("wear", Harm.LATER, 12, lambda now: (now.root,))
 def check_wear(root: Root) -> Finding:
     disks = (disk for disk in root.names(paths.DISKS) if re.fullmatch(r"mmcblk[0-9]+", disk))
     found = [_check_disk(root, disk) for disk in disks]

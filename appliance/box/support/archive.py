@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from appliance.box import dpkg, paths
+from appliance.box.checks import application
 from appliance.box.checks.application import Application
 from appliance.box.checks.finding import Finding, document
-from appliance.box.checks.health import APPLICATION_CHECKS
 from appliance.box.checks.readiness import merge_application
 from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import clocks_json
@@ -147,7 +147,7 @@ class PartUnavailable(Exception):
 
 
 def _health(box: Box, app: Application) -> str:
-    names = ",".join(name for name in APPLICATION_CHECKS if name != "synthesis")
+    names = ",".join(name for name in application.CHECKS if name != "synthesis")
     of_application = map(_numbers, app.run(box, "--quick", "--no-speak", "--only", names))
     return _json(document(merge_application(map(_our_words, run_checks(box)), of_application)))
 

@@ -64,19 +64,19 @@ class Languages:
 
     def of(self, text: str, default: Language | None = None) -> Language:
         """`default`, or the first, where no letters tell; PLAIN where they are of none of these."""
-        return self._told(text, self._written(text), default or self.first)
+        return self._decide(text, self._written(text), default or self.first)
 
-    def _told(self, text: str, written: Counter[str | None], default: Language) -> Language:
-        found = self._most(written, default)
-        if found is default or (found.scripts and not _DIGIT.search(text)):
-            return found
+    def _decide(self, text: str, written: Counter[str | None], default: Language) -> Language:
+        likeliest = self._most(written, default)
+        if likeliest is default or (likeliest.scripts and not _DIGIT.search(text)):
+            return likeliest
         words = self._written(_SIGNS.sub("", text))
-        return self._most(words, default) if not words or not found.scripts else found
+        return self._most(words, default) if not words or not likeliest.scripts else likeliest
 
     def clauses(self, text: str) -> tuple[Language, list[tuple[int, Language]]]:
         """Language of the whole, and the (end, language) of each clause."""
         written = self._written(text)
-        whole = self._told(text, written, self.first)
+        whole = self._decide(text, written, self.first)
         if len(written) < 2:
             return whole, [(len(text), whole)]
         starts = [0, *(match.end() for match in _CLAUSE.finditer(text))]

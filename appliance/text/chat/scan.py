@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from appliance.text.chat.found import find
+from appliance.text.chat.finders import find
 from appliance.text.chat.line import ChatLine
 from appliance.text.chat.marks import PRIVATE, TEXT_MARKS
 from appliance.text.languages.quantity import CURRENCY
@@ -41,9 +41,9 @@ _REPEATED_SYLLABLE = re.compile(r"([^\W\d_]{2,3}?)\1{3,}")
 
 def spans(line: ChatLine) -> list[Span]:
     """In order; they cover the line."""
-    found = find(line)
+    by_place = find(line)
     masked = list(line.text)
-    for span in found.values():
+    for span in by_place.values():
         masked[span.start : span.end] = _TAKEN * (span.end - span.start)
     text = "".join(masked)
     result: list[Span] = []
@@ -53,8 +53,8 @@ def spans(line: ChatLine) -> list[Span]:
     while place < len(text):
         while place >= end:
             end, language = next(languages)
-        if place in found:
-            span = found[place]
+        if place in by_place:
+            span = by_place[place]
             is_item |= span.kind is Kind.LAYOUT
         elif match := _NEWLINE.match(text, place):
             ends = is_item or match[0].count("\n") > 1 or _NEW_SENTENCE.match(text, match.end())
@@ -67,7 +67,7 @@ def spans(line: ChatLine) -> list[Span]:
 
 
 def _stop(before: list[Span]) -> str:
-    last = next((span.said.rstrip() for span in reversed(before) if span.said.strip()), "")[-1:]
+    last = next((span.spoken.rstrip() for span in reversed(before) if span.spoken.strip()), "")[-1:]
     is_word = last.isalnum() or unicodedata.category(last or " ")[0] == "M"
     return ("。" if _CHINESE.match(last) else ". ") if is_word else " "
 

@@ -6,7 +6,7 @@ import re
 
 from appliance.config import TextConfig
 from appliance.text.chat.chat import PICTURE, rewrite, unnamed
-from appliance.text.chat.found import THOUGHTS
+from appliance.text.chat.finders import THOUGHTS
 from appliance.text.chat.line import Languages
 from appliance.text.chat.marks import Marks
 from appliance.text.chat.rewrite import Rewriting
@@ -132,8 +132,8 @@ class TextSplitter:
 
         # White space completes a clause as any following character would.
         whole = f"{text[:most]}." if text[most - 1 : most].isspace() else text[: most + 1]
-        found = breaks(whole, self._codes, Rank.IDEOGRAPH)
-        ends = [at for at in found if at.end <= most and len(text[: at.end].encode()) >= budgets.minimum]
+        cuts = breaks(whole, self._codes, Rank.IDEOGRAPH)
+        ends = [at for at in cuts if at.end <= most and len(text[: at.end].encode()) >= budgets.minimum]
         for at in (ends := sorted(ends, key=preference)):
             is_best = preference(at)[0] == 0
             if not (is_best or is_full or (self._is_first and at.rank >= Rank.SPACE)):

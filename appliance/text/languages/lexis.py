@@ -223,7 +223,7 @@ class Lexis:
         whole = re.sub(r"\D", "", whole) or "0"
         return whole + part if is_whole else f"{whole}.{part}"
 
-    def said(self, number: str, gender: str = "") -> str:
+    def spoken(self, number: str, gender: str = "") -> str:
         """Words of a plain number; digit by digit if it is a code."""
         whole, _, part = number.partition(".")
         if is_code(whole):
@@ -256,10 +256,10 @@ class Lexis:
         form = noun.forms[min(self.form(number), len(noun.forms) - 1)]
         if self.count and number.isdigit():
             return self.count(int(number), form)
-        return f"{self.said(number, noun.gender)}{self.joint}{form}"
+        return f"{self.spoken(number, noun.gender)}{self.joint}{form}"
 
     def points(self, version: str) -> str:
-        parts = (self.said(part) if len(part) < 4 else self.digits(part) for part in version.split("."))
+        parts = (self.spoken(part) if len(part) < 4 else self.digits(part) for part in version.split("."))
         return f"{self.joint}{self.dot}{self.joint}".join(parts)
 
     def followed(self, match: re.Match[str]) -> str:
@@ -313,11 +313,11 @@ class Lexis:
 
     def bare(self, match: re.Match[str]) -> str | tuple[Kind, str]:
         """A number without a unit."""
-        return self.signed(match, self.said(self.plain(match["number"]), self.followed(match)))
+        return self.signed(match, self.spoken(self.plain(match["number"]), self.followed(match)))
 
     def in_code(self, digits: str, code: str) -> str:
         """Digits within a code."""
-        return self.said(digits) if len(digits) < 5 else self.digits(digits)
+        return self.spoken(digits) if len(digits) < 5 else self.digits(digits)
 
     def letters(self, letters: str) -> str:
         """Letters within a code."""

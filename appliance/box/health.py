@@ -15,8 +15,7 @@ from appliance.box.checks.runner import BY_HARM, CHECKS, run_checks
 from appliance.box.clocks import boots
 from appliance.box.system import Box
 
-APPLICATION_CHECKS = ("config", "bundle", "voices", "engines", "daemon", "synthesis")
-NAMES = tuple(dict.fromkeys((*CHECKS, *APPLICATION_CHECKS)))
+NAMES = tuple(dict.fromkeys((*CHECKS, *application.CHECKS)))
 NOT_REQUESTED = "not asked for (--speak)"
 
 
@@ -31,9 +30,9 @@ class Selection:
 
 
 def run_health(box: Box, app: Application, selection: Selection) -> list[Finding]:
-    """As root, note which backend spoke. Does not raise."""
+    """Run the selected checks; root also notes which backend spoke. Does not raise."""
     only = selection.only
-    names = [name for name in APPLICATION_CHECKS if not only or name in only]
+    names = [name for name in application.CHECKS if not only or name in only]
     if "synthesis" in names and not selection.speak:
         names.remove("synthesis")
     options = () if "synthesis" in names else ("--no-speak",)
@@ -58,7 +57,7 @@ def _note_backend(box: Box, findings: list[Finding]) -> None:
     backend, passed_over = figures.get("backend"), figures.get("passed_over")
     if isinstance(backend, str) and backend:
         others = tuple(map(str, passed_over)) if isinstance(passed_over, dict) else ()
-        # Without a record of this boot the check boots says so.
+        # If this boot has no record, the check boots says so.
         with contextlib.suppress(OSError):
             boots.note_backend(box, backend.partition(" ")[0], others)
 
