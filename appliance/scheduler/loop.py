@@ -9,7 +9,15 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from appliance.config import SchedulerConfig
-from appliance.errors import ApplianceError, DeadlineMissed, DeviceLost, EngineFault, Interrupted, Unavailable
+from appliance.errors import (
+    ApplianceError,
+    DeadlineMissed,
+    DeviceLost,
+    EngineFault,
+    Interrupted,
+    Unavailable,
+    engine_fault,
+)
 from appliance.request import FloatArray, Lane, RequestCounts, SegmentAudio
 from appliance.scheduler.admission import Admission
 from appliance.scheduler.engines import Engines
@@ -145,7 +153,7 @@ class Scheduler:
             return error
         except Exception as error:
             logger.exception("engine call %s failed", call.kind)
-            fault = EngineFault(f"the engine failed: {type(error).__name__}: {error}")
+            fault = engine_fault(f"the engine failed: {type(error).__name__}: {error}")
             fault.__cause__ = error
             return fault
 

@@ -183,18 +183,15 @@ def test_a_drain_ends_in_time_or_at_the_second_signal(
             asked = request(LONG, audio_config={"sample_rate_hertz": 48_000})
             call = box.synthesizer(channel).StreamSynthesize(asked, timeout=PATIENCE_S)
             watch = appliance_pb2_grpc.QueueStub(channel).WatchQueue(pb.WatchQueueRequest())
-            session = box.synthesizer(channel).Session(iter(threading.Event().wait, None))
+            session = box.synthesizer(channel).Session(iter((over := threading.Event()).wait, True))
             next(call), next(watch)
             for number in signals:
                 box.process.send_signal(number)
                 box.until("draining")
             # Though nobody reads, and no drain_s is waited for.
             assert box.process.wait(PATIENCE_S) == Exit.OK
-            for one, why in (
-                (call, "stopped before the request was"),
-                (watch, "draining"),
-                (session, "draining"),
-            ):
+            over.set()
+            for one, why in ((call, "stopped before"), (watch, "draining"), (session, "draining")):
                 with pytest.raises(grpc.RpcError) as caught:
                     list(one)
                 assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
