@@ -198,7 +198,7 @@ class _Russian(Lexis):
         return f"{first}-{second}" if word == "-" else super().between(first, word, second)
 
     def followed(self, match: re.Match[str]) -> str:
-        """One goes by the noun's singular, two by its genitive."""
+        """Gender of one by the singular of the noun, of two by its genitive."""
         after = re.match(r"\s([а-яё]+)(?:\s([а-яё]+))?", match.string[match.end() :].lower())
         if not after or re.fullmatch(self.no_noun, after[1]) or _LABEL.search(before(match)):
             return ""
@@ -353,7 +353,7 @@ _IN_GENITIVE = replace(
 
 
 def _in_case(say: Say) -> Say:
-    """Words in the case of the preposition before or of the noun after; None in the nominative."""
+    """Put words into the case of the preposition before, or of the noun after; None: nominative."""
 
     def read(match: re.Match[str]) -> str | tuple[Kind, str] | None:
         noun, number = _PLURAL.match(match.string, match.end()), match.groupdict().get("number") or ""
@@ -400,7 +400,7 @@ def _short_day(match: re.Match[str]) -> str | None:
 
 
 def _moment(hour: str, minute: str) -> str:
-    """In the genitive."""
+    """Time of day in the genitive."""
     minutes = (
         f"{'ноля ' if 0 < int(minute) < 10 else ''}{genitive(cardinal(int(minute)))}" if int(minute) else ""
     )
@@ -487,7 +487,7 @@ def _year(match: re.Match[str]) -> str | None:
 
 
 def _written_year(match: re.Match[str]) -> str | None:
-    """24.12.2026 г.: the word is said with the date."""
+    """24.12.2026 г.: the date has the word already."""
     is_dated = re.search(r"\d[-./]\d{1,2}[-./]\d{2,4}\s?$", before(match))
     return (
         ("." if match[0][-1] == "." and not match.string[match.end() :].strip() else "") if is_dated else None
