@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.capitals import SPELT, capitals, is_spelt
-from appliance.text.languages.lexis import Amount, Lexis
+from appliance.text.languages.lexis import Amount, Lexis, as_rows
 from appliance.text.languages.numbers import LONGEST, english, english_ordinal, english_year
 from appliance.text.languages.quantity import CURRENCY, DASH, END, NUMBER, PHONE, is_address, is_rating
 from appliance.text.languages.readings import language_of
@@ -343,18 +343,10 @@ _SHORT = {
     **{"dmg": "damage", "lvl": "level", "lvls": "levels", "hw": "homework", "btw": "by the way"},
     **{"Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway", "approx": "approximately"},
 }
-_BY_SOUND = {
-    **{
-        "b4": "before",
-        "gr8": "great",
-        "h8": "hate",
-        "l8": "late",
-        "l8r": "later",
-        "m8": "mate",
-        "w8": "wait",
-    },
-    **{"str8": "straight", "any1": "anyone", "every1": "everyone", "some1": "someone"},
-}
+_BY_SOUND = as_rows(
+    "b4 before; gr8 great; h8 hate; l8 late; l8r later; m8 mate; w8 wait; str8 straight"
+    "; any1 anyone; every1 everyone; some1 someone"
+)
 """Words whose digits stand for a sound, in small letters; `chat/leet.py` has digits drawn for letters."""
 _WRITTEN_OUT = {"yr": "year", "wk": "week", "tsp": "teaspoon", "tbsp": "tablespoon"}
 _TIMES = {"s": "second", "h": "hour", "min": "minute"}

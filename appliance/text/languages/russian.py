@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from appliance.text.languages.lexis import Lexis, as_noun
+from appliance.text.languages.lexis import Lexis, as_noun, as_rows
 from appliance.text.languages.numbers import roman
 from appliance.text.languages.quantity import is_rating
 from appliance.text.languages.readings import language_of, number_table
@@ -29,26 +29,11 @@ _OF_GENDER = {
     ("два", "f"): "две",
     ("два", "a"): "две",
 }
-_GENITIVES = {
-    "ноль": "ноля",
-    "один": "одного",
-    "одно": "одного",
-    "одна": "одной",
-    "одну": "одной",
-    "два": "двух",
-    "две": "двух",
-    "три": "трёх",
-    "четыре": "четырёх",
-    "восемь": "восьми",
-    "сорок": "сорока",
-    "девяносто": "девяноста",
-    "сто": "ста",
-    "двести": "двухсот",
-    "триста": "трёхсот",
-    "четыреста": "четырёхсот",
-    "тысяча": "тысячи",
-    "тысячи": "тысяч",
-} | {many[form]: many[form + 1] for _, _, many in _SCALES[:2] for form in (0, 1)}
+_GENITIVES = as_rows(
+    "ноль ноля; один одного; одно одного; одна одной; одну одной; два двух; две двух; три трёх"
+    "; четыре четырёх; восемь восьми; сорок сорока; девяносто девяноста; сто ста; двести двухсот; триста трёхсот"
+    "; четыреста четырёхсот; тысяча тысячи; тысячи тысяч"
+) | {many[form]: many[form + 1] for _, _, many in _SCALES[:2] for form in (0, 1)}
 _ORDINALS = {
     number: re.sub("ь$", "", word)
     for number, word in [*enumerate(_SMALL), *((10 * n, _TENS[n]) for n in (2, 3))]
