@@ -68,12 +68,12 @@ class SynthesisConfig(Ranged):
     """Defaults of a synthesis request, and the range that it may ask for."""
 
     nfe: Annotated[int | None, Between(1, MAX_NFE)] = None
-    """None: USUAL_NFE, or what the bundle takes next to it."""
+    """None: USUAL_NFE, or the nearest number of steps that the bundle takes."""
     guidance: Annotated[float | None, Between(0.0, MAX_GUIDANCE)] = None
     seed: Annotated[int | None, Between(0, 2**64 - 1)] = None
     unary_segmentation: Literal["upstream", "low_latency"] = "upstream"
     stream_segmentation: Literal["upstream", "low_latency", "adaptive"] = "adaptive"
-    """adaptive: upstream where the first audio is in time and no seed is given, else low_latency."""
+    """adaptive: upstream if the first audio is in time and the request has no seed, else low_latency."""
     max_text_characters: Annotated[int, Between(1, 100_000)] = 4_096
     max_nfe: int = 32
     max_audio_s: Annotated[float, Between(1.0, 3_600.0)] = 360.0
@@ -85,7 +85,7 @@ class SynthesisConfig(Ranged):
         Between(self.nfe or 1, MAX_NFE).check("max_nfe", self.max_nfe)
 
     def steps_with(self, sampler: Sampler) -> int:
-        """Steps of requests that name none; not checked against those that it takes."""
+        """Steps of requests that name none; the caller checks that the sampler takes them."""
         return sampler.nearest(USUAL_NFE) if self.nfe is None else self.nfe
 
 
@@ -97,7 +97,7 @@ class LanguageRow:
     style: str = ""
     """ "" for the voice's own recording."""
     bundle: Path | None = None
-    """None: that of `bundle.path`; another is loaded beside it."""
+    """Bundle that speaks the language, loaded too; None: `bundle.path`."""
 
 
 @dataclass(frozen=True)
@@ -108,22 +108,19 @@ class TextConfig:
     language: str = ""
     """Code of the language before the bundle's own: "de"."""
     languages: dict[str, LanguageRow] = field(default_factory=dict)
-    """By code, for requests that leave the voice to their text."""
+    """Rows by code, for requests that leave the voice to their text."""
 
 
 @dataclass(frozen=True)
 class AudioConfig(Ranged):
     loudness_lufs: Annotated[float | None, Between(-40.0, -10.0)] = -18.0
-    """None: what the model makes of the voice's recording."""
-    channel_gain_db: dict[str, float] = field(default_factory=dict)
+    """None: the level that the model gives to the voice."""
+    channel_gain_db: dict[str, Annotated[float, Between(-MAX_GAIN_DB, MAX_GAIN_DB)]] = field(
+        default_factory=dict
+    )
     marked: bool = True
     watermark: Path | None = None
     """Folder of `python -m export watermark`; None: samples have no mark."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for channel, gain_db in self.channel_gain_db.items():
-            Between(-MAX_GAIN_DB, MAX_GAIN_DB).check(f"channel_gain_db.{channel}", gain_db)
 
 
 @dataclass(frozen=True)
@@ -151,14 +148,9 @@ class SchedulerConfig(Ranged):
     queue_length: Count = 128
     backlog_s: Hour = 120.0
     user_rate: Annotated[float, Between(0.0, 60_000.0)] = 0.0
-    weights: dict[str, float] = field(default_factory=dict)
+    weights: dict[str, Annotated[float, Between(0.01, 100.0)]] = field(default_factory=dict)
     approval_channels: tuple[str, ...] = ()
-    """Channels whose requests are held until a moderator approves."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for channel, weight in self.weights.items():
-            Between(0.01, 100.0).check(f"weights.{channel}", weight)
+    """Channels whose requests wait until a moderator approves."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +160,7 @@ class ServerConfig(Ranged):
     open_to_network: bool = False
     tls_certificate: str = ""
     tls_key: str = ""
-    """Without a password."""
+    """Key file without a password."""
     tls_clients: str = ""
     tokens: str = ""
     socket: str = "/run/f5-appliance/grpc.sock"
@@ -221,7 +213,8 @@ class GatewayConfig(Ranged):
     open_to_network: bool = False
     daemon: str = ""
     names: tuple[str, ...] = ()
-    """Beside localhost and its addresses; beyond loopback beside every address and the machine's own name."""
+    """More names that the gateway answers to. It knows localhost and its addresses; beyond loopback it knows
+    every address and the machine's own name."""
     origins: tuple[str, ...] = ()
     """scheme://host[:port] of pages that may do all; "*": any page may speak."""
     voice: str = ""
@@ -281,7 +274,7 @@ class DeviceConfig:
 
 @dataclass(frozen=True)
 class LogConfig:
-    """The texts that are spoken are never logged."""
+    """No level logs the spoken texts."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -322,7 +315,7 @@ def load(
 
 
 def _replace_removed(raw: dict[str, Any]) -> Iterator[str]:
-    """Replace settings that earlier versions had; yields a line for each that changes what the box does."""
+    """Replace settings of earlier versions; yields a line for each that changes the behaviour of the box."""
     match raw.get("engine", {}):
         case {"backend": "openvino"} as engine:
             engine["backend"] = "ort-cpu"
@@ -345,7 +338,7 @@ def _replace_removed(raw: dict[str, Any]) -> Iterator[str]:
 
 
 def split_address(name: str, address: str) -> tuple[str, int]:
-    """(host, port) of "host:port"; brackets around an IPv6 host are kept. Raises ValueError."""
+    """Return (host, port) of "host:port", with any brackets around an IPv6 host. Raises ValueError."""
     host, _, port = address.rpartition(":")
     if not (ADDRESS.fullmatch(address) and (host[0] != "[" or _is_ipv6(host[1:-1])) and int(port) <= 65_535):
         allowed = "host:port or [IPv6 address]:port, with a port up to 65535"
@@ -388,7 +381,9 @@ def _override(raw: dict[str, Any], override: str) -> None:
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and section and key):
         raise ConfigError(f"--set {override}: must be section.key=value")
-    value = parse_yaml(text, f"--set {override}", ConfigError) if text.strip() else ""
+    # In YAML "[::1]:8880" would begin a list.
+    is_plain = not text.strip() or ADDRESS.fullmatch(text)
+    value = text.strip() if is_plain else parse_yaml(text, f"--set {override}", ConfigError)
     keys = raw.setdefault(section, {})
     if not isinstance(keys, dict):
         raise ConfigError(f"{section}: must be a mapping, not {type(keys).__name__}")

@@ -65,17 +65,21 @@ Count = Annotated[int, AtLeast(1)]
 
 
 class Ranged:
-    """Base of a dataclass that checks the ranges in its annotations when it is made; None is in every range.
+    """Base of a dataclass that checks the ranges of its fields, and of dicts' values; None is in every range.
 
     Raises ValueError naming the field.
     """
 
     def __post_init__(self) -> None:
         for name, hint in _hints(type(self)).items():  # type: ignore[arg-type]
-            value = getattr(self, name)
+            values = {name: getattr(self, name)}
+            if typing.get_origin(hint) is dict:
+                hint = typing.get_args(hint)[1]
+                values = {f"{name}.{key}": value for key, value in values[name].items()}
             for bound in getattr(hint, "__metadata__", ()):
-                if value is not None:
-                    bound.check(name, value)
+                for key, value in values.items():
+                    if value is not None:
+                        bound.check(key, value)
 
 
 @functools.cache

@@ -22,7 +22,7 @@ TextHandling = Literal["chat", "verbatim", "ssml"]
 MAX_KEY_CHARACTERS = 128
 HOUR_S = 3_600.0
 AUTO = "auto"
-"""In place of a voice: that of the text's language, where no voice has this name."""
+"""Name in place of a voice: the voice of the text's language, unless a voice has this name."""
 MAX_SEED = 2**64 - 1
 
 
@@ -40,13 +40,7 @@ class OptionKind(enum.Enum):
     """Text by word."""
 
 
-@dataclass(frozen=True)
-class Flag:
-    """Argument of `appliance say`."""
-
-    name: str
-    about: str
-    metavar: str | None = None
+TEXT, KEY, WHOLE, NUMBER, DURATION, CHOICE, FLAG, WORDS = OptionKind
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,9 @@ class Option:
     choices: tuple[str, ...] = ()
     http: str = ""
     """Parameter of every HTTP API; "": of none."""
-    flag: Flag | None = None
+    say: str = ""
+    """Help for the argument of `appliance say`; "": it has none."""
+    metavar: str | None = None
 
     @property
     def own(self) -> str:
@@ -73,146 +69,86 @@ class Option:
         """Key in Options."""
         return self.short or self.own
 
+    @property
+    def argument(self) -> str:
+        """Name of the argument of `appliance say`."""
+        return "--" + self.name.removesuffix("_db").replace("_", "-")
+
 
 OPTIONS = (
-    Option("audio_config.encoding", OptionKind.CHOICE, choices=ENCODINGS),
+    Option("audio_config.encoding", CHOICE, choices=ENCODINGS),
+    Option("audio_config.sample_rate_hertz", WHOLE, "rate", say="absent: the model's own", metavar="HZ"),
     Option(
-        "audio_config.sample_rate_hertz",
-        OptionKind.WHOLE,
-        "rate",
-        flag=Flag("--rate", "absent: the model's own", "HZ"),
-    ),
-    Option(
-        "audio_config.speaking_rate",
-        OptionKind.NUMBER,
-        "speed",
-        between=(0.25, 4.0),
-        flag=Flag("--speed", "speaking rate; 1 is the voice's own"),
+        "audio_config.speaking_rate", NUMBER, "speed", (0.25, 4.0), say="speaking rate; 1 is the voice's own"
     ),
     Option(
         "nfe_steps",
-        OptionKind.WHOLE,
+        WHOLE,
         "nfe",
-        between=(1, MAX_NFE),
+        (1, MAX_NFE),
         http="nfe",
-        flag=Flag("--nfe", "function evaluations; absent: the daemon's"),
+        say="function evaluations; absent: the daemon's",
     ),
-    Option(
-        "min_nfe_steps",
-        OptionKind.WHOLE,
-        "min_nfe",
-        flag=Flag("--min-nfe", "take fewer rather than be refused", "N"),
-    ),
-    Option(
-        "seed",
-        OptionKind.WHOLE,
-        between=(0, MAX_SEED),
-        http="seed",
-        flag=Flag("--seed", "absent: drawn by the daemon"),
-    ),
-    Option("guidance", OptionKind.NUMBER, between=(0.0, MAX_GUIDANCE)),
-    Option(
-        "segmentation",
-        OptionKind.CHOICE,
-        choices=("upstream", "low_latency"),
-        flag=Flag("--segmentation", "how texts are cut"),
-    ),
-    Option(
-        "priority",
-        OptionKind.CHOICE,
-        choices=PRIORITIES,
-        http="priority",
-        flag=Flag("--priority", "how soon the first sound is due"),
-    ),
-    Option(
-        "channel",
-        OptionKind.KEY,
-        http="channel",
-        flag=Flag("--channel", "replies of one channel play one after the other"),
-    ),
-    Option(
-        "user_key",
-        OptionKind.KEY,
-        "user",
-        http="user",
-        flag=Flag("--user", "whose message it is, for rate limits", "KEY"),
-    ),
-    Option(
-        "text_handling",
-        OptionKind.CHOICE,
-        choices=get_args(TextHandling),
-        http="text_handling",
-        flag=Flag("--text-handling", "absent: chat"),
-    ),
+    Option("min_nfe_steps", WHOLE, "min_nfe", say="take fewer rather than be refused", metavar="N"),
+    Option("seed", WHOLE, between=(0, MAX_SEED), http="seed", say="absent: drawn by the daemon"),
+    Option("guidance", NUMBER, between=(0.0, MAX_GUIDANCE)),
+    Option("segmentation", CHOICE, choices=("upstream", "low_latency"), say="how texts are cut"),
+    Option("priority", CHOICE, choices=PRIORITIES, http="priority", say="how soon the first sound is due"),
+    Option("channel", KEY, http="channel", say="replies of one channel play one after the other"),
+    Option("user_key", KEY, "user", http="user", say="whose message it is, for rate limits", metavar="KEY"),
+    Option("text_handling", CHOICE, choices=get_args(TextHandling), http="text_handling", say="absent: chat"),
     Option(
         "language_code",
-        OptionKind.TEXT,
+        TEXT,
         "language",
         http="language",
-        flag=Flag("--language", "of the text: de, pt-BR; absent: the bundle's", "CODE"),
+        say="of the text: de, pt-BR; absent: the bundle's",
+        metavar="CODE",
     ),
-    Option(
-        "style",
-        OptionKind.TEXT,
-        http="style",
-        flag=Flag("--style", "of the voice's; absent: its own recording", "NAME"),
-    ),
-    Option(
-        "voice_tags",
-        OptionKind.FLAG,
-        http="voice_tags",
-        flag=Flag("--voice-tags", "[voice:NAME] in the text goes on in another voice"),
-    ),
-    Option("pronunciations", OptionKind.WORDS),
-    Option(
-        "max_spoken_seconds",
-        OptionKind.NUMBER,
-        "max_spoken",
-        between=(0.0, HOUR_S),
-        http="max_spoken_seconds",
-    ),
+    Option("style", TEXT, http="style", say="of the voice's; absent: its own recording", metavar="NAME"),
+    Option("voice_tags", FLAG, http="voice_tags", say="[voice:NAME] in the text goes on in another voice"),
+    Option("pronunciations", WORDS),
+    Option("max_spoken_seconds", NUMBER, "max_spoken", (0.0, HOUR_S), http="max_spoken_seconds"),
     Option(
         "gain_db",
-        OptionKind.NUMBER,
+        NUMBER,
         between=(-MAX_GAIN_DB, MAX_GAIN_DB),
         http="gain_db",
-        flag=Flag("--gain", f"louder or quieter: -{MAX_GAIN_DB:g} to {MAX_GAIN_DB:g}", "DB"),
+        say=f"louder or quieter: -{MAX_GAIN_DB:g} to {MAX_GAIN_DB:g}",
+        metavar="DB",
     ),
     Option(
         "supersede_key",
-        OptionKind.KEY,
+        KEY,
         "supersede",
         http="supersede_key",
-        flag=Flag("--supersede", "abort waiting requests of the channel with this key", "KEY"),
+        say="abort waiting requests of the channel with this key",
+        metavar="KEY",
     ),
-    Option("merge_key", OptionKind.KEY, "merge", http="merge_key"),
-    Option("merge_count", OptionKind.WHOLE, between=(0, 1_000_000), http="merge_count"),
-    Option("merge_count_is_total", OptionKind.FLAG, http="merge_count_is_total"),
-    Option("merge_text", OptionKind.TEXT, http="merge_text"),
+    Option("merge_key", KEY, "merge", http="merge_key"),
+    Option("merge_count", WHOLE, between=(0, 1_000_000), http="merge_count"),
+    Option("merge_count_is_total", FLAG, http="merge_count_is_total"),
+    Option("merge_text", TEXT, http="merge_text"),
     Option(
         "queue_timeout",
-        OptionKind.DURATION,
+        DURATION,
         between=(0.0, HOUR_S),
         http="queue_timeout",
-        flag=Flag("--queue-timeout", "wait so long rather than be refused", "S"),
+        say="wait so long rather than be refused",
+        metavar="S",
     ),
-    Option("playout", OptionKind.CHOICE, choices=("serial", "overlap"), http="playout"),
-    Option(
-        "request_id",
-        OptionKind.TEXT,
-        http="request_id",
-        flag=Flag("--request-id", "name for `appliance cancel`", "ID"),
-    ),
-    Option("word_timings", OptionKind.FLAG),
+    Option("playout", CHOICE, choices=("serial", "overlap"), http="playout"),
+    Option("request_id", TEXT, http="request_id", say="name for `appliance cancel`", metavar="ID"),
+    Option("word_timings", FLAG),
 )
 
 BY_FIELD: Mapping[str, Option] = {option.field: option for option in OPTIONS}
 SHORT: Mapping[str, str] = {option.own: option.name for option in OPTIONS if option.short}
-"""Field's own name → the short one; an option is taken by either."""
+"""Field's own name → the short one; callers may use either."""
 
 
 class FieldOptions(TypedDict, total=False):
-    """Options by fields' names, where `Options` has shorter ones."""
+    """Options by fields' names, if `Options` has shorter names for them."""
 
     sample_rate_hertz: int | None
     speaking_rate: float | None
@@ -264,7 +200,7 @@ class Options(FieldOptions, total=False):
     """Key: speak for this channel's waiting requests with it."""
     merge_count: int | None
     merge_count_is_total: bool | None
-    """True if `merge_count` counts all so far; default: it is added to what waits."""
+    """True if `merge_count` counts all so far; default: it is added to the count that waits."""
     merge_text: str | None
     """Text for several, with "{count}"."""
     queue_timeout: float | None

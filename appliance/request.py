@@ -168,7 +168,7 @@ class Request:
     @property
     def last(self) -> Switch:
         """Voice and style in which a text that follows goes on."""
-        return replace(self.switches[-1], after=0) if self.switches else AT_FIRST
+        return replace((AT_FIRST, *self.switches)[-1], after=0)
 
     def _speaker(self, switch: Switch) -> Speaker:
         return switch.voice or self.voice, self.style if switch.style is None else switch.style
@@ -183,6 +183,8 @@ class Terms:
     """Connection of the caller."""
     caller: str = ""
     """Key of its caller; see rpc/callers.py."""
+    reach: str = ""
+    """Caller whose requests alone it may replace; "" for all callers'."""
     channel: str = ""
     user: str = ""
     supersede: str = ""
@@ -191,6 +193,23 @@ class Terms:
     playout: Playout = Playout.SERIAL
     queue_timeout_s: float | None = None
     """Delay of the first audio beyond its target; None: any."""
+
+    @property
+    def key(self) -> str:
+        """Request id among those of all callers."""
+        return f"{self.reach} {self.request_id}".strip()
+
+    def supersedes(self, other: Terms) -> bool:
+        """True if it takes the place of the other, which has its key."""
+        return self.supersede == other.supersede and self._reaches(other)
+
+    def merges(self, other: Terms) -> bool:
+        """True if the two may be spoken as one."""
+        return self.merge == other.merge and self._reaches(other)
+
+    def _reaches(self, other: Terms) -> bool:
+        is_beside = (self.channel or self.client) == (other.channel or other.client)
+        return is_beside and self.reach in ("", other.caller)
 
     @property
     def line(self) -> str:
@@ -214,16 +233,6 @@ class Terms:
     def unnamed(self) -> str:
         """Key of what its caller sends without a name: together it is one share."""
         return "" if self.channel or self.user else self.caller
-
-    @property
-    def supersede_scope(self) -> tuple[str, str]:
-        """Key of requests that may replace each other."""
-        return self.supersede, self.channel or self.client
-
-    @property
-    def merge_scope(self) -> tuple[str, str]:
-        """Key of requests that become one."""
-        return self.merge, self.channel or self.client
 
 
 MAX_REFERENCE_S = 12

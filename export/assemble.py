@@ -41,7 +41,7 @@ MAX_FRAMES = 4096
 SHORTEST = 24
 """Frames of the shortest case whose peaks are measured."""
 SMALL_GRAPH = 0.25
-"""Time of another graph's trace, in that of a step graph's."""
+"""Time to trace another graph, as a share of the time for a step graph."""
 Variants = dict[str, dict[str, str]]
 BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
     "fp32": ("ort-cpu", "ort-cuda", "tensorrt"),
@@ -67,17 +67,17 @@ class Sources:
     vocoder_licence: str | None = None
     weights: WeightsKind = "ema"
     tokenizer: Tokenizer | None = None
-    """None: the family's."""
+    """None: the family's tokenizer."""
     languages: tuple[str, ...] | None = None
-    """None: those of known weights, or guessed."""
+    """None: the languages of known weights, or a guess."""
     sampler: Sampler = field(default_factory=Sampler)
     defaults: contract.Defaults = field(default_factory=contract.Defaults)
     voice: str = ""
     """Language of the tokenizer `espeak`."""
     around: tuple[str, str] | None = None
-    """Signs before and after a text; None: those of known weights."""
+    """Signs before and after a text; None: the signs of known weights."""
     dialect: str = ""
-    """One of known weights, by their makers' name; empty: their usual one."""
+    """Dialect of known weights, by their makers' name; empty: their usual dialect."""
     vocoder_weights: WeightsKind = "ema"
 
 
@@ -105,7 +105,7 @@ class Loaded:
         return Given(s.checkpoint, s.vocab, self.vocabulary, s.family.arch, self.mel, s.weights, s.sampler)
 
     def weights(self) -> checkpoint.Weights:
-        """Map the model's weights anew, so that pages are released after use."""
+        """Map the model's weights again at each call, so that pages are released after use."""
         return self.declaration.load(self.given)
 
     @property
@@ -337,14 +337,14 @@ class BundleWriter:
         self.encodes: contract.Encoded = "frames" if self.shapes else self.arch.encodes
         sampler = loaded.sources.sampler
         self.dimensions = contract.dimensions(shape, self.mels, precision, sampler, self.encodes)
-        # Of matrix products before quantisation.
+        # Type of matrix products before quantisation.
         self.compute = torch.float16 if self.dimensions.compute == "float16" else torch.float32
         self.fuses = self.declaration.fused and contract.FUSED in BACKENDS[precision]
-        forms = (precision != "int8") + self.fuses  # beside that of one row
+        forms = (precision != "int8") + self.fuses  # and the form of one row
         self.work = 4 * SMALL_GRAPH + len(self.declaration.single) + forms * len(self.declaration.steps)
 
     def write(self, check: Callable[[dict[str, str]], None]) -> Variants:
-        """Write all graphs; `check` gets the files of those that run once when there are no others yet."""
+        """Write all graphs; `check` gets the graphs that run once before the others are traced."""
         text = "".join(f"{token}\n" for token in self.loaded.vocabulary.tokens)
         (self.folder / contract.VOCAB).write_bytes(text.encode())
         stored = torch.float32 if self.precision == "fp32" else torch.float16
@@ -452,12 +452,12 @@ class BundleWriter:
         return variants | {"ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
 
     def _write_peer(self, step: Path) -> None:
-        """Write upstream's INT8 of the whole step, where it has one."""
+        """Write upstream's INT8 of the whole step, if the family has such a form."""
         if self.declaration.upstream_int8:
             rewrites.quantise_as_upstream(step, self.folder / PEER_STEP)
 
     def _with_peer(self, variants: Variants, like: str) -> Variants:
-        """Add the variant that `parity` measures beside `like`, and no bundle keeps."""
+        """Add the variant that `parity` compares with `like`; no bundle contains it in the end."""
         if not self.declaration.upstream_int8:
             return variants
         return {**variants, parity.PEER: variants[like] | {"step": PEER_STEP}}
@@ -511,7 +511,7 @@ class BundleWriter:
 
 
 def graphs_alone(loaded: Loaded, max_frames: int = MAX_FRAMES) -> list[oracles.ExpectedGraph]:
-    """Expected output of the graphs that run once: seconds, where `expectations` takes minutes."""
+    """Expected output of the graphs that run once. It takes seconds; `expectations` takes minutes."""
     progress.begin("graphs alone")
     oracle = loaded.declaration.oracles(loaded.weights, loaded.given)[0]()
     assert isinstance(oracle, oracles.TorchOracle)

@@ -296,7 +296,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
         raise assemble.BundleFailed(f"--precision {name}: {of(named.arch).name} has {', '.join(known)}")
     if renoises and name in parity.LOSSY:
         raise assemble.BundleFailed(f"--precision {name}: {NO_FINER}; fp32 or fp16")
-    gc.freeze()  # what is imported is in no later search for garbage
+    gc.freeze()  # later searches for garbage skip the imported modules
     recordings = _recordings(arguments)
     loaded = _sources(arguments, sampler, named.defaults)
     options = assemble.BuildOptions(name, arguments.max_frames, beside, keep_float, "python -m export bundle")

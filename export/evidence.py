@@ -36,11 +36,11 @@ from export.families.declaration import Point
 from export.sources.checkpoint import CheckpointError, WeightsKind
 
 TIMES = (0.05, 0.1, 0.2, 0.3, 0.5)
-"""Near the noise, where the text and the masks act; from 0.7 on the loss is that of the noise itself."""
+"""Flow times near the noise: text and masks act there; from 0.7 on the loss measures the noise itself."""
 SEEDS = (1, 2)
-"""With TIMES: ten passes."""
+"""Seeds of the noise; with TIMES they make ten passes."""
 CONDITION = 1 / 3
-"""Share of a recording that the model is given."""
+"""Share of a recording that the model may see."""
 SPEAKS = 0.6
 """Largest loss of weights that speak, in that of the mean spectrum: 0.13 for the demo voice, a student,
 0.07 for its teacher, 0.16 after twelve minutes of training, 0.39 after two, above 1 for random weights."""
@@ -89,7 +89,7 @@ DEMO = tuple(
 class Evidence:
     recordings: tuple[str, ...]
     losses: dict[str, float] = field(default_factory=dict)
-    """Mean squared error of the velocity, by what was changed."""
+    """Mean squared error of the velocity, by the name of the trial."""
     verdict: Verdict = Verdict.FITS
     advice: list[str] = field(default_factory=list)
     accepted_by: str = ""
@@ -120,7 +120,7 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
     found.recordings = tuple(one.name for one in recordings)
     tried = {trial.name: trial for trial in _trials(loaded)}
     most = SPEAKS * idle(loaded.mel, recordings)
-    # Random weights, as of tests, are told from two passes each.
+    # Two passes each are enough to recognise random weights, e.g. those of tests.
     if min(trial.loss(loaded, recordings, TIMES[2:3]) for trial in tried.values()) > 2 * most:
         return _untrained(loaded, found)
     found.losses |= {name: trial.loss(loaded, recordings) for name, trial in tried.items()}
@@ -148,13 +148,13 @@ def _judge_fit(
     found: Evidence,
     accept: str,
 ) -> None:
-    """Advise flags or mels that fit better, refuse for those that clearly do. Raises BundleFailed."""
+    """Advise flags or mels that fit better, or refuse if they clearly do. Raises BundleFailed."""
     # Words that the weights do not know mislead them most under the right flags: text may be dropped.
     lowest = {
         name: min(found.losses[name], trial.loss(loaded, recordings, drops_text=True))
         for name, trial in tried.items()
     }
-    # Flags of a known family come first among those that fit alike.
+    # Of flags that fit alike, a known family's come first.
     alike = [name for name in tried if lowest[name] * ALIKE <= min(lowest.values())]
     best = min(alike, key=lambda name: (not loaded.declaration.is_known(tried[name].arch), lowest[name]))
     ratio = lowest[best] / lowest[GIVEN]
@@ -226,7 +226,7 @@ def _untrained(loaded: Loaded, found: Evidence) -> Evidence:
 
 
 def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], found: Evidence) -> None:
-    """Say how far average and raw weights are apart, where the checkpoint has both."""
+    """Say how far average and raw weights are apart, if the checkpoint has both."""
     taken, kind = TAKEN[loaded.sources.weights], OTHER[loaded.sources.weights]
     other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, weights=kind))
     try:
@@ -290,7 +290,7 @@ def _tokens(vocabulary: Vocabulary, text: Text, one: EvidenceRecording) -> Seque
 
 
 def _is_read(vocabulary: Vocabulary, text: Text, one: EvidenceRecording) -> bool:
-    """True unless most of the words are left out."""
+    """True unless the vocabulary lacks most of the words."""
     return not vocabulary.leaves_out or 2 * len(_tokens(vocabulary, text, one)) >= len(one.words)
 
 
@@ -301,7 +301,7 @@ def idle(spec: MelSpec, recordings: Sequence[EvidenceRecording]) -> float:
 
 
 def distance(one: Loaded, other: Loaded) -> float:
-    """Root mean square of the weights' differences, in that of the weights."""
+    """Root mean square of the weights' differences, as a share of the weights' own."""
     a, b = one.weights(), other.weights()
     apart = sum(float((a[name] - b[name]).square().sum()) for name in a)
     return float(np.sqrt(apart / sum(float(a[name].square().sum()) for name in a)))
@@ -313,7 +313,7 @@ def named(arch: Any) -> str:
 
 
 def recording_of(path: Path, words: str) -> EvidenceRecording:
-    """Untrimmed, as those of a corpus are, if it lasts 12 s at most. Raises OSError, InvalidReference."""
+    """Read a recording; up to 12 s stay untrimmed, as in a corpus. Raises OSError, InvalidReference."""
     whole = decode(path.read_bytes())
     trimmed = trim(whole)  # refuses silence
     kept = trimmed if whole.duration_ms > MAX_REFERENCE_MS else whole

@@ -1,4 +1,4 @@
-"""Work of a bundle by stage, for the time left: what the weights are measured with, before it is."""
+"""Work of each stage of an export, guessed from the weights, for the time left."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VARIANTS: dict[Precision, tuple[str, ...]] = {
     "int8": ("default",),
     "int8-qdq": ("default", FLOAT32, "ort-cpu"),
 }
-"""What `parity.variants` finds in a bundle, in its order."""
+"""Variants that `parity.variants` will find in the bundle, in its order."""
 
 
 def plan(
@@ -46,7 +46,7 @@ def plan(
     recordings: Sequence[EvidenceRecording],
     sampling: str = "auto",
 ) -> Plan:
-    """Stages of `python -m export bundle` in their order; those that do not come are passed over."""
+    """Stages of `python -m export bundle` in their order; stages that do not come are skipped."""
     return _Work(loaded, options, sampling).plan(recordings)
 
 
@@ -58,7 +58,7 @@ class _Work:
         self._tensors = len(weights)
         shapes = {name: weights.entry(name).shape for name in weights}
         self._parameters = sum(map(math.prod, shapes.values()))
-        # Those that see only the time do not work on frames.
+        # Weights that see only the time do not work on frames.
         self._products = sum(
             math.prod(shape)
             for name, shape in shapes.items()
@@ -84,7 +84,7 @@ class _Work:
         seeds = 1 if len(recordings) > 1 else len(SEEDS)
         lengths = [len(one.samples(spec.sample_rate_hz)) // spec.hop for one in recordings]
         passes = sum(map(self.evaluation, lengths)) * seeds
-        # All trials at one time, all at all times, the given one without its text.
+        # All trials at one time, all trials at all times, and the given trial without its text.
         yield Stage("evidence", "torch", passes * (trials + (trials + 1) * len(TIMES)))
         steps = len(declared.single) + self._forms * len(declared.steps)
         step_s = TRACE_S * self._tensors + TRACE_PARAMETER_S * self._parameters
@@ -94,7 +94,7 @@ class _Work:
             yield Stage("calibrating", "engine", 2 * sampled)
         random = self._random()
         coarse = self._sampled(self._readings[0], sum(GATE_NFES)) if self._options.lossy else 0.0
-        # In float32, and in float64.
+        # The torch oracle samples in float32 and in float64.
         yield Stage("oracle torch", "exact", 2 * random + sum(map(self._solved, self._readings)) + coarse)
         yield Stage("oracle upstream", "torch", random)
         if self._precision not in ("fp32", "int8") and declared.peaks is not None:
@@ -103,7 +103,7 @@ class _Work:
 
     @property
     def _forms(self) -> int:
-        """Of the step graphs for rows, as `assemble.Writer` writes them."""
+        """Number of forms of the step graphs for rows, as `assemble.BundleWriter` writes them."""
         fuses = self._loaded.declaration.fused and FUSED in assemble.BACKENDS[self._precision]
         return (self._precision != "int8") + fuses
 
@@ -138,7 +138,7 @@ class _Work:
         return (alone + 2 + REPLY) * self.evaluation(frames)
 
     def _solved(self, frames: int) -> float:
-        """A reading in float64, a long one with one row."""
+        """Work of a reading in float64; a long reading has one row."""
         if frames > LONG_FRAMES:
             return (len(LONG_TIMES) - 1) * self.evaluation(frames)
         return self._sampled(frames, len(SOLVED_TIMES) - 1)

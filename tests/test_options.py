@@ -13,7 +13,7 @@ from appliance.cli import saying
 from appliance.errors import InvalidRequest
 from appliance.gateway.body import Fields
 from appliance.gateway.refusals import Refusal
-from appliance.options import MAX_KEY_CHARACTERS, OPTIONS, Flag, Option, OptionKind, Options
+from appliance.options import MAX_KEY_CHARACTERS, OPTIONS, Option, OptionKind, Options
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import check_options
 
@@ -43,7 +43,7 @@ GIVEN: dict[OptionKind, tuple[str, Any, str]] = {
 def option(kind: OptionKind) -> Option:
     between = (0.0, 3_600.0) if kind in (OptionKind.WHOLE, OptionKind.NUMBER, OptionKind.DURATION) else None
     choices = ("upstream", "low_latency") if kind is OptionKind.CHOICE else ()
-    return Option("mine", kind, between=between, choices=choices, http="mine", flag=Flag("--mine", "mine"))
+    return Option("mine", kind, between=between, choices=choices, http="mine", say="mine")
 
 
 def test_the_rows_are_the_fields_of_a_request() -> None:

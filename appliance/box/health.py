@@ -30,7 +30,7 @@ class Selection:
 
 
 def run_health(box: Box, app: Application, selection: Selection) -> list[Finding]:
-    """As root, note which backend spoke. Does not raise."""
+    """Run the selected checks; root also notes which backend spoke. Does not raise."""
     only = selection.only
     names = [name for name in application.CHECKS if not only or name in only]
     if "synthesis" in names and not selection.speak:
@@ -57,7 +57,7 @@ def _note_backend(box: Box, findings: list[Finding]) -> None:
     backend, passed_over = figures.get("backend"), figures.get("passed_over")
     if isinstance(backend, str) and backend:
         others = tuple(map(str, passed_over)) if isinstance(passed_over, dict) else ()
-        # Without a record of this boot the check boots says so.
+        # If this boot has no record, the check boots says so.
         with contextlib.suppress(OSError):
             boots.note_backend(box, backend.partition(" ")[0], others)
 

@@ -1,4 +1,4 @@
-"""`appliance check`: the box's checks (box/checks), and those of config, bundle, voices and speech.
+"""`appliance check`: the box's checks (box/checks), and the checks of config, bundle, voices and speech.
 
 exit status  meaning
 0            nothing is wrong
@@ -59,7 +59,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the checks and print the findings; the exit status is that of the worst."""
+    """Run the checks and print the findings; the worst finding decides the exit status."""
     only = {name.strip() for name in options.only.split(",") if name.strip()}
     if unknown := only - {*NAMES, "application"}:
         print_line(f"appliance check: no check is called {', '.join(sorted(unknown))}", sys.stderr)

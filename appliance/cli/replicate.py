@@ -32,9 +32,9 @@ class VoiceChange:
 class ReplicaSource:
     folder: Path
     voices: Mapping[Place, Recorded]
-    """With their styles."""
+    """Voices and their styles."""
     damaged: Mapping[Place, str]
-    """Problems of those that are neither copied nor removed, nor are their styles."""
+    """Problems of damaged voices and styles; `sync` neither copies nor removes them and their styles."""
 
 
 def read_source(folder: Path) -> ReplicaSource:

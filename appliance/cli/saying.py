@@ -48,13 +48,13 @@ def add_say(parser: argparse.ArgumentParser) -> None:
     for option in OPTIONS:
         if option.kind is OptionKind.WORDS:
             add_pronounce(parser)
-        elif option.flag is not None:
+        elif option.say:
             choices = [choice.replace("_", "-") for choice in option.choices] or None
             value: dict[str, Any] = {"type": NUMBERS.get(option.kind, str), "choices": choices}
-            value["metavar"] = option.flag.metavar
+            value["metavar"] = option.metavar
             if option.kind is OptionKind.FLAG:
                 value = {"action": "store_const", "const": True}
-            parser.add_argument(option.flag.name, dest=option.name, help=option.flag.about, **value)
+            parser.add_argument(option.argument, dest=option.name, help=option.say, **value)
     parser.add_argument("--timeout", type=float, default=SPEAK_S, metavar="S", help="give up (%(default)s s)")
     parser.add_argument("--table", action="store_true", help="print where the time went")
     add_address(parser)
@@ -133,7 +133,10 @@ def _encoding(options: argparse.Namespace) -> EncodingName:
         if not options.play:
             raise Failure("where does the audio go? --play, --out FILE, or both")
         return "pcm16"
-    encoding: EncodingName | None = options.encoding or SUFFIXES.get(options.out.suffix.lower())
+    path: Path = options.out
+    # /dev/null and pipes have no suffix.
+    by_name = "wav" if path.is_char_device() or path.is_fifo() else SUFFIXES.get(path.suffix.lower())
+    encoding: EncodingName | None = options.encoding or by_name
     if encoding is None:
         raise Failure(f"{options.out}: ends in none of {', '.join(SUFFIXES)}: say --encoding")
     if options.play and encoding not in ("wav", "pcm16"):
@@ -144,7 +147,7 @@ def _encoding(options: argparse.Namespace) -> EncodingName:
 def _request(options: argparse.Namespace, encoding: EncodingName) -> Options:
     request: Options = {"encoding": encoding, "pronunciations": pronunciations(options)}
     for option in OPTIONS:
-        if option.flag is not None:
+        if option.say:
             value = getattr(options, option.name)
             is_choice = option.kind is OptionKind.CHOICE and value
             request[option.name] = value.replace("-", "_") if is_choice else value  # type: ignore[literal-required]

@@ -30,6 +30,8 @@ CHANNEL_KEY = "x-channel"
 """Metadata by which a proxy finds the box that plays a channel."""
 CALLER: ContextVar[str] = ContextVar("CALLER", default="")
 """Value of CALLER_KEY in this context; empty: it is not sent."""
+TOKEN: ContextVar[str] = ContextVar("TOKEN", default="")
+"""Token of whoever this context calls for; empty: the client's own is sent."""
 
 SYNTHESIZE = "/appliance.v1.Synthesizer/Synthesize"
 
@@ -137,8 +139,7 @@ def _connect(
         connection = module.secure_channel(address, tls, options=options, **more)
     else:
         connection = module.insecure_channel(address, options=options, **more)
-    token = (("authorization", f"Bearer {credentials.token}"),) if credentials.token else ()
-    return _WithMetadata(connection, token)
+    return _WithMetadata(connection, credentials.token)
 
 
 class _WithMetadata:
@@ -147,7 +148,7 @@ class _WithMetadata:
     gRPC's own call credentials refuse to send a token without TLS.
     """
 
-    def __init__(self, connection: Any, token: Metadata) -> None:
+    def __init__(self, connection: Any, token: str) -> None:
         self.inner = connection
         self._token = token
         self.close = connection.close
@@ -165,6 +166,8 @@ class _WithMetadata:
         def call(*request: Any, metadata: Metadata = (), **options: Any) -> Any:
             channel = channel_metadata(getattr(request[0], "channel", "")) if request else ()
             caller = ((CALLER_KEY, CALLER.get()),) if CALLER.get() else ()
-            return method(*request, metadata=(*self._token, *caller, *channel, *metadata), **options)
+            bearer = TOKEN.get() or self._token
+            token = (("authorization", f"Bearer {bearer}"),) if bearer else ()
+            return method(*request, metadata=(*token, *caller, *channel, *metadata), **options)
 
         return call

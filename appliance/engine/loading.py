@@ -122,7 +122,7 @@ def that_rests(
         return engine
     same = replace(config, backend=cast(Any, engine.runtime))
     again = partial(load_for, bundle, same, watermark=watermark)
-    return RestingEngine(engine, again, nfe)
+    return RestingEngine(engine, again, nfe, config.idle_unload_s)
 
 
 def _load(bundle: Bundle, config: EngineConfig, report: Report, ensure: Ensure) -> Synthesizer:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from appliance.audio.matching import matched
+from appliance.audio.captions import TOKEN, Changes, matched_tokens
 from appliance.client import Header, WordTiming
-
-TOKEN = re.compile(r"\d+|[^\W\d\u2e80-\uffff_]+|\S")
-"""A number, a word of a script with spaces, or a single character."""
-
 
 UNSPACED = "\u2e80"
 """First character of scripts without spaces."""
@@ -94,17 +89,17 @@ def written(text: str, header: Header, said: Alignment) -> Alignment:
 
     What was rewritten shares the time of what is said for it, what was dropped the pause at its place.
     """
-    changes = dict.fromkeys((change.before, change.after) for change in header.changes)
-    return _aligned(text, said.timed, [(_whole_tokens(a), _whole_tokens(b)) for a, b in changes])
+    changes = [(change.before, change.after) for change in header.changes]
+    return _aligned(text, said.timed, changes)
 
 
-def _aligned(text: str, said: Sequence[Timed], changes: Iterable[tuple[list[str], list[str]]]) -> Alignment:
+def _aligned(text: str, said: Sequence[Timed], changes: Changes) -> Alignment:
     theirs = [*TOKEN.finditer(text)]
     ours = [*TOKEN.finditer("".join(one.character for one in said))]
     timed = list[Timed]()
     at = 0
     at_s = 0.0
-    pairs = matched([one[0].casefold() for one in theirs], [one[0].casefold() for one in ours], changes)
+    pairs = matched_tokens([one[0] for one in theirs], [one[0] for one in ours], changes)
     for (first, last), (first_said, last_said) in pairs:
         start_s = max(said[ours[first_said].start()].start_s, at_s)
         end_s = max(said[ours[last_said - 1].end() - 1].end_s, start_s)
@@ -113,12 +108,6 @@ def _aligned(text: str, said: Sequence[Timed], changes: Iterable[tuple[list[str]
         timed += _spread(text[begin:end], start_s, end_s)
         at, at_s = end, end_s
     return Alignment([*timed, *_spread(text[at:], at_s, at_s)])
-
-
-def _whole_tokens(text: str) -> list[str]:
-    """Tokens of a text that may be cut, as those of long changes are: without the last, then."""
-    found = TOKEN.findall(text.casefold())
-    return found[:-2] if text.endswith("…") else found
 
 
 def _spread(text: str, start_s: float, end_s: float) -> Iterator[Timed]:

@@ -10,16 +10,16 @@ from anyio import move_on_after
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from appliance.access.token_file import Role, Tokens
-from appliance.client.connection import CALLER
+from appliance.access.token_file import FORM, Role, Tokens
+from appliance.client.connection import CALLER, TOKEN
 from appliance.errors import AccessDenied, Unauthenticated
 from appliance.gateway.places import Connection, Places
 from appliance.gateway.refusals import Refusal
 
 PROBES = ("/livez", "/readyz")
-OPEN = (*PROBES, "/", "/overlay")
+OPEN = (*PROBES, "/", "/overlay", "/openapi.json")
 OPEN_BELOW = "/static/"
-"""Probes, and pages, which show nothing until their own calls have sent a token."""
+"""Probes, the description, and pages, which show nothing until their own calls have sent a token."""
 SEE_VOICES = (Role.SPEAK, Role.VOICES)
 STORED_VOICES = "/v1/audio/voices"
 VOICES = (
@@ -70,7 +70,10 @@ def roles(scope: Scope) -> tuple[Role, ...]:
 
 
 class AccessMiddleware:
-    """Passes on requests with a valid token that have a place; tells the daemon whose they are."""
+    """Passes on requests with a valid token that have a place; tells the daemon whose they are.
+
+    A daemon that is reached by TCP checks the token itself.
+    """
 
     def __init__(self, app: ASGIApp, tokens: Tokens | None, max_requests: int) -> None:
         """Without `tokens` none is needed."""
@@ -79,7 +82,9 @@ class AccessMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in CONNECTIONS:
-            CALLER.set(self._caller(scope, _token(scope)))
+            token = _token(scope)
+            CALLER.set(self._caller(scope, token))
+            TOKEN.set(token if FORM.fullmatch(token) else "")
         if scope["type"] not in CONNECTIONS or is_open(scope["path"]):
             await self._app(scope, receive, send)
             return

@@ -5,36 +5,57 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 from appliance.audio import words
 from appliance.audio.marking import mark_of
-from appliance.audio.phrases import Key, Phrase, key_of
+from appliance.audio.phrases import Phrase
 from appliance.audio.reply import AudioWorkers, ReplyAudio
 from appliance.audio.words import TimedWord
-from appliance.request import AT_FIRST, Request, Segment, SegmentAudio, Switch, Timings
+from appliance.request import Request, SegmentAudio, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.context import OpenCall
 from appliance.rpc.replies import header_message, trailers
-from appliance.rpc.requests import LOOKUP, is_seeded, merged_with, read, resolved, size_of
-from appliance.rpc.speech import Speech
-from appliance.rpc.turns import Work
 from appliance.scheduler.job import Job, Result
+from appliance.speech.speech import Ready, Speech, Way
+from appliance.speech.wish import Wish
+from appliance.speech.work import Work
 
 logger = logging.getLogger(__name__)
 
 SAMPLE_BYTES = 4
 
 
+class Current(Protocol):
+    """Holder of the Speech in use, which a reload or a swap replaces."""
+
+    @property
+    def speech(self) -> Speech: ...
+
+
+class Counters(Protocol):
+    """Counters of the daemon's metrics."""
+
+    def spoken(self, timings: Timings, promised_s: float) -> None: ...
+
+    def skipped(self) -> None: ...
+
+
+class Health(Protocol):
+    @property
+    def degraded(self) -> str:
+        """One word for machines on why requests are served worse than they should be; else empty."""
+
+
 @dataclass(eq=False, kw_only=True)
 class SynthesisCall(OpenCall):
-    message: pb.SynthesizeRequest
-    begin: Switch = AT_FIRST
-    """Voice and style in which the text begins."""
-    present: Callable[[], Speech]
-    """Speech in use, which may be replaced until it is admitted."""
+    wish: Wish
+    current: Current
+    counters: Counters
+    health: Health
     workers: AudioWorkers
     job: Job
     results: asyncio.Queue[Result]
@@ -43,14 +64,10 @@ class SynthesisCall(OpenCall):
 
     admitted: bool = False
     """True once it has all below."""
-    speech: Speech = field(init=False)
-    request: Request = field(init=False)
+    ready: Ready = field(init=False)
+    way: Way = field(init=False)
     """Best way to serve the call; after admission, the way that the scheduler chose."""
 
-    cached: bool = False
-    """True if an earlier request's audio serves it."""
-    phrase_key: Key | None = None
-    """Set if its audio is to be kept."""
     phrase: list[SegmentAudio] = field(default_factory=list)
     words: list[TimedWord] = field(default_factory=list)
     """Words of the segments so far, if asked for."""
@@ -59,69 +76,53 @@ class SynthesisCall(OpenCall):
 
     # Admission.
 
-    def plan_and_admit(self) -> Work[None]:
-        """Read and plan the request and admit its job, unless its text has nothing to speak.
+    def make_ready(self) -> Work[None]:
+        """Make the wish ready and admit its job, unless its text has nothing to speak.
 
-        Raises what `ways_of`, `Planner.ways` and `Scheduler.admit` raise.
+        Raises what `Speech.ready` and `Scheduler.admit` raise.
         """
         # Once more if the bundle was swapped during the work, or if the request to merge with was begun.
-        while not (yield from self._try_to_admit()):
+        while (way := (yield from self._try_to_admit())) is None:
             pass
+        self.way = self.ready.ways[way]
 
-    def _try_to_admit(self) -> Work[bool]:
-        yield size_of(self.message)
-        job, present = self.job, self.present()
-        message, bundle = resolved(self.message, present.defaults)
-        self.speech = speech = present.of(bundle)
-        earlier = speech.scheduler.queue.mergeable(job.terms)
-        job.merged = merged_with(message, earlier.merged if earlier else 0)
-        requests = yield from read(
-            *(message, speech.defaults, job.merged), stream=job.stream, begin=self.begin
-        )
-        self.request = requests[0]
-        if self.is_empty:
-            return True
-        yield LOOKUP * (speech.planner.waits or not all(speech.at_hand(*who) for who in requests[0].speakers))
-        ways = yield from speech.planner.ways(requests)
-        best = ways[0][0]
-        job.voice, job.text, job.written = best.voice, best.text, best.written
-        seeded = is_seeded(message, speech.defaults.synthesis)
-        keys = self._phrase_keys([segments for _, segments in ways], seeded=seeded)
-        kept = speech.phrases.find(keys) if keys else None
-        job.kept = ()
-        if kept is not None:
-            place, phrase = kept
-            request, segments = ways[place]
-            ways, job.kept = [(replace(request, seed=phrase.seed), segments)], phrase.segments
-        planned = [segments for _, segments in ways]
-        way = speech.scheduler.admit(job, planned, earlier, speech.generation, speech.bundle)
-        if way is None:
-            return False
-        self.request = ways[way][0]
-        self.cached = kept is not None
-        self.phrase_key = keys[way] if keys and not kept else None
-        return True
+    def _try_to_admit(self) -> Work[int | None]:
+        """Index of the way that the scheduler chose; None: try again."""
+        yield self.wish.size
+        job, current = self.job, self.current.speech
+        earlier = current.scheduler.queue.mergeable(job.terms)
+        job.merged = self.wish.merged(earlier.merged if earlier else 0)
+        self.ready = ready = yield from current.ready(self.wish, job.merged)
+        self.way, speech = ready.ways[0], ready.speech
+        if ready.is_empty:
+            return 0
+        best = self.request
+        job.voice, job.text, job.written, job.kept = best.voice, best.text, best.written, ready.kept
+        job.changes = best.changes
+        planned = [way.segments for way in ready.ways]
+        return speech.scheduler.admit(job, planned, earlier, speech.generation, speech.bundle)
 
     @cached_property
     def reply(self) -> ReplyAudio:
-        speech, request = self.speech, self.request
+        request, speech = self.request, self.speech
         return ReplyAudio(
             *(speech.manifest, request.encoding, request.sample_rate_hz, self.message_s, request.level),
-            mark_of(speech.defaults.audio.marked),
+            mark_of(speech.audio.marked),
         )
+
+    @property
+    def speech(self) -> Speech:
+        """Speech of the bundle that speaks it."""
+        return self.ready.speech
+
+    @property
+    def request(self) -> Request:
+        return self.way.request
 
     @property
     def is_empty(self) -> bool:
         """True if its text has nothing to speak."""
-        return not self.request.text
-
-    def _phrase_keys(self, ways: Sequence[Sequence[Segment]], *, seeded: bool) -> list[Key]:
-        """Key of each way; empty if the phrase cache does not take the reply."""
-        speech = self.speech
-        if not speech.phrases.takes(seeded=seeded):
-            return []
-        made_by = f"{speech.manifest!r} {speech.backend[0]}"
-        return [key_of(segments, made_by, seeded=seeded) for segments in ways]
+        return self.ready.is_empty
 
     @property
     def promised_s(self) -> float:
@@ -146,7 +147,7 @@ class SynthesisCall(OpenCall):
             result = await self.results.get()
             if not isinstance(result, SegmentAudio):
                 raise result
-            if self.phrase_key is not None:
+            if self.way.key is not None:
                 self.phrase.append(result)
             yield result
             is_last = result.last
@@ -154,13 +155,12 @@ class SynthesisCall(OpenCall):
     def header(self, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
         """Header; in a session, after so much audio."""
         job, request, speech = self.job, self.request, self.speech
-        backend, passed_over = speech.backend
         planned = words.planned(job.segments) if request.word_timings else []
         return header_message(
-            *(request, job.terms, len(job.segments), backend, self.promised_s),
+            *(request, job.terms, len(job.segments), speech.engine.backend, self.promised_s),
             [word.moved(before_s, before_segments) for word in planned],
-            passed_over=passed_over,
-            cached=self.cached,
+            passed_over=speech.engine.passed_over,
+            cached=bool(self.ready.kept),
         )
 
     async def whole_audio(self) -> bytes:
@@ -210,8 +210,8 @@ class SynthesisCall(OpenCall):
     def finish(self, *, with_trailers: bool = True) -> Timings:
         """Complete the timings, keep the phrase, set the trailers, log and count the request."""
         job, reply = self.job, self.reply
-        if self.phrase_key is not None:
-            self.speech.phrases.keep(self.phrase_key, Phrase.of(self.phrase, self.request.seed))
+        if self.way.key is not None:
+            self.speech.phrases.keep(self.way.key, Phrase.of(self.phrase, self.request.seed))
         timings = replace(
             job.timings,
             first_audio_s=self.first_audio - job.arrived if reply.samples else 0.0,
@@ -221,7 +221,7 @@ class SynthesisCall(OpenCall):
             encode_s=reply.encode_s,
         )
         if with_trailers:
-            figures = trailers(timings, job.terms, self.promised_s, self.speech.degraded())
+            figures = trailers(timings, job.terms, self.promised_s, self.health.degraded)
             self.context.set_trailing_metadata(figures)
         # Once the reply is on its way.
         asyncio.get_running_loop().call_soon(self._record, timings)
@@ -231,11 +231,11 @@ class SynthesisCall(OpenCall):
         terms = self.job.terms
         if self.is_empty:
             logger.info("request %s of %s: nothing to speak", terms.request_id, terms.client)
-            self.speech.skipped()
+            self.counters.skipped()
             return
         logger.info(
             "request %s of %s, voice %r: %.2f s of audio in %.2f s, first after %.2f s, waited %.2f s",
             *(terms.request_id, terms.client, self.request.voice),
             *(timings.audio_s, timings.total_s, timings.first_audio_s, timings.queue_s),
         )
-        self.speech.spoken(timings, self.promised_s)
+        self.counters.spoken(timings, self.promised_s)

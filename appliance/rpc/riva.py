@@ -144,7 +144,8 @@ class RivaService:
     async def _stream(
         self, message: Any, request: pb.SynthesizeRequest, context: Context, *, is_first: bool
     ) -> None:
-        async with self._speaking.call(request, context, stream=True) as call:
+        wish = self._speaking.wish(request, context, stream=True)
+        async with self._speaking.call(wish, context) as call:
             if is_first:
                 await self._speaking.begin(context)
             header, encoder = call.header(), _encoder(message)
@@ -183,9 +184,9 @@ class RivaService:
         )
         zero_shot = message.zero_shot_data
         if zero_shot.quality:
-            defaults = self._speaking.speech.defaults
-            nfe = round(defaults.nfe * zero_shot.quality / DEFAULT_QUALITY)
-            request.nfe_steps = defaults.sampler.nearest(max(1, min(nfe, defaults.synthesis.max_nfe)))
+            speech = self._speaking.speech
+            nfe = round(speech.usual.nfe * zero_shot.quality / DEFAULT_QUALITY)
+            request.nfe_steps = speech.manifest.sampler.nearest(max(1, min(nfe, speech.synthesis.max_nfe)))
         if not zero_shot.audio_prompt:
             request.voice = await self._voice(message)
             return request, None
@@ -213,7 +214,7 @@ class RivaService:
                     f"must be one of {', '.join(HANDLINGS)}, not {shown(given)}",
                 )
             return HANDLINGS[given]
-        most = self._speaking.speech.defaults.synthesis.max_text_characters
+        most = self._speaking.speech.synthesis.max_text_characters
         if len(message.text) > most or not message.text.lstrip().startswith("<"):
             return pb.CHAT
         try:
@@ -225,7 +226,7 @@ class RivaService:
 
     def _language(self, code: str) -> str:
         """Code where it is a choice: of a language in force; where none is known, any but UNASKED."""
-        base, languages = base_code(code), self._speaking.speech.defaults.languages
+        base, languages = base_code(code), self._speaking.speech.front.languages
         is_chosen = not languages and base != UNASKED and base in LANGUAGES
         return code if base in languages or is_chosen else ""
 
@@ -242,15 +243,15 @@ class RivaService:
 
     def _voices(self) -> dict[str, list[str]]:
         """Usable voices by the language of their transcripts, those in force first."""
-        defaults = self._speaking.speech.defaults
-        voices: dict[str, list[str]] = {REGIONS.get(code, code): [] for code in defaults.languages}
+        front = self._speaking.speech.front
+        voices: dict[str, list[str]] = {REGIONS.get(code, code): [] for code in front.languages}
         token = ""
         while True:
             page = self._store.page(MAX_PAGE, token)
             for voice in page.voices:
                 if not voice.problem:
                     # Riva's clients ask for one of two where no language is known.
-                    code = defaults.language_of(voice.transcript) or (
+                    code = front.language_of(voice.transcript) or (
                         "zh" if HAN.search(voice.transcript) else "en"
                     )
                     voices.setdefault(REGIONS.get(code, code), []).append(voice.name)

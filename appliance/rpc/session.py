@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from appliance.audio.words import TimedWord
@@ -17,9 +17,9 @@ from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import current_call
 from appliance.rpc.context import Context
 from appliance.rpc.replies import timings_message, word_messages
-from appliance.rpc.requests import changed, request_id_of, request_of, resolved
 from appliance.rpc.speaking import Speaking
 from appliance.rpc.status import reason_of, rule_for
+from appliance.speech.wish import Wish
 from appliance.text.pieces.arriving import TextSplitter
 
 MAX_CLAUSES_ADMITTED = 4
@@ -74,9 +74,10 @@ class SessionCall:
     def __init__(self, speaking: Speaking, context: Context, idle_s: float) -> None:
         """`idle_s`: seconds with nothing to read or say, after which it ends."""
         self._speaking, self._context, self._idle_s = speaking, context, idle_s
-        self._clock = speaking.speech.clock
+        self._clock = speaking.clock
         self._last_active = self._clock()
-        self._configured = pb.SynthesizeRequest()
+        self._wish: Wish
+        """Configuration of its clauses, once it has a splitter."""
         self._splitter: TextSplitter | None = None
         self._utterances: dict[int, SessionUtterance] = {}
         self._current: SessionUtterance | None = None
@@ -151,12 +152,10 @@ class SessionCall:
 
     async def _configure(self, message: pb.SynthesizeRequest) -> None:
         _check_configuration(message)
-        request_id = request_id_of(message)
-        self._configured = changed(message, request_id=request_id, channel=message.channel or request_id)
-        defaults = self._speaking.speech.defaults
-        with_text, _ = resolved(changed(self._configured, text="a"), defaults)
-        request = request_of(with_text, defaults, stream=True)
-        self._splitter = await self._speaking.text_splitter(self._configured, request)
+        wish = self._speaking.wish(message, self._context, stream=True)
+        terms = wish.terms
+        self._wish = replace(wish, terms=replace(terms, channel=terms.channel or terms.request_id))
+        self._splitter = await self._speaking.splitter(self._wish)
         # Tells a client that writes on that it may: one whose message meets an ended call loses the status.
         await self._speaking.begin(self._context)
 
@@ -200,7 +199,7 @@ class SessionCall:
         if not any(character.isprintable() and not character.isspace() for character in clause):
             return
         utterance.clauses += 1
-        request_id = f"{self._configured.request_id}.{utterance.number}"
+        request_id = f"{self._wish.terms.request_id}.{utterance.number}"
         if utterance.clauses > 1:
             request_id += f"-{utterance.clauses}"
         self._start(self._serve_clause(utterance, request_id, clause, self._last))
@@ -226,11 +225,11 @@ class SessionCall:
     async def _speak_clause(
         self, utterance: SessionUtterance, request_id: str, clause: str, before: asyncio.Task[None] | None
     ) -> None:
-        message = changed(self._configured, request_id=request_id, text=clause)
         async with AsyncExitStack() as stack:
             async with self._reading:
-                planned = self._speaking.call(message, self._context, stream=True, begin=utterance.begin)
-                call = await stack.enter_async_context(planned)
+                terms = replace(self._wish.terms, request_id=request_id)
+                wish = replace(self._wish, terms=terms, text=clause, begin=utterance.begin)
+                call = await stack.enter_async_context(self._speaking.call(wish, self._context))
                 utterance.begin = call.request.last
             if call.is_empty:
                 utterance.unspoken = call
@@ -273,7 +272,7 @@ class SessionCall:
             timings = utterance.timings
             if utterance.unspoken is not None and not timings.segments:
                 header = utterance.unspoken.header()
-                header.written = utterance.unspoken.message.text
+                header.written = utterance.unspoken.wish.text
                 utterance.unspoken.finish(with_trailers=False)
                 await current_call().send(pb.SessionResponse(utterance=utterance.number, header=header))
             if utterance.first_audio is not None:

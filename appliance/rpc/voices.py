@@ -39,7 +39,7 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         self._uploads = 0
 
     def close(self) -> None:
-        """Start nothing more; what runs ends by itself."""
+        """Start nothing more; running actions finish."""
         for pool in (self._upload_pool, self._lookup_pool):
             pool.shutdown(wait=False, cancel_futures=True)
 

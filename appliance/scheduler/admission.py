@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 
 from appliance.config import SchedulerConfig
@@ -24,6 +25,7 @@ from appliance.errors import (
     Superseded,
 )
 from appliance.request import Cost, Priority, Segment
+from appliance.scheduler.choice import Promise, Rivals, Window, choose, too_late
 from appliance.scheduler.fairness import (
     SCOPES,
     Share,
@@ -34,8 +36,8 @@ from appliance.scheduler.fairness import (
     returning_callers,
     share_of,
 )
-from appliance.scheduler.job import GOING, Channel, Demand, Job
-from appliance.scheduler.proof import blocking, earliest
+from appliance.scheduler.job import Channel, Demand, Job, Timetable, Way
+from appliance.scheduler.proof import blocking, earliest, promised
 from appliance.scheduler.release import Delivery
 from appliance.scheduler.workload import Presence, Workload
 
@@ -57,28 +59,6 @@ def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, 
     }[priority]
     whole_s = 0.0 if job.stream else job.audio_s
     return min(now + max(floor_s, STRETCH[priority] * own_s) + whole_s, job.deadline)
-
-
-@dataclass(frozen=True)
-class Way:
-    index: int
-    segments: Sequence[Segment]
-    costs: Sequence[Cost]
-
-    @property
-    def nfe(self) -> int:
-        return self.segments[0].nfe
-
-    @property
-    def total_s(self) -> float:
-        return sum(cost.whole_s for cost in self.costs)
-
-
-@dataclass(frozen=True)
-class WayPlan:
-    way: Way
-    due: float
-    late_s: float = 0.0
 
 
 class Admission:
@@ -104,14 +84,12 @@ class Admission:
         workload = self._workload
         if job.ended:
             raise Cancelled("the caller went away")
-        workload.check_running(job.terms.request_id)
+        workload.check_running(job.terms.key)
         needs_approval = workload.needs_approval(job.terms, job.written)
-        if merging is not workload.mergeable(job.terms):
+        is_current = generation in (None, workload.generation)
+        if merging is not workload.mergeable(job.terms) or not is_current:
             return None
-        if generation is not None and generation != workload.generation:
-            return None
-        assert workload.engine is not None
-        job.engine, now = workload.beside[bundle] if bundle else workload.engine, workload.clock()
+        job.engine, now = workload.engine_of[bundle], workload.clock()
         workload.see(job.terms, now)
         job.channel = channel = workload.channel_of(job.terms, unapproved=needs_approval)
         replaced = workload.superseded_by(job, now)
@@ -122,13 +100,13 @@ class Admission:
         rate = self._check_rate(job, now)
         place = channel.jobs.index(merging) if merging in channel.jobs else workload.place_of(job)
         try:
-            plan = self._prove(job, ways, channel, place, replaced, now)
+            promise = self._prove(job, ways, channel, place, replaced, now)
         except ApplianceError:
             workload.forget_played(now)
             raise
         # No refusal follows.
-        job.take(plan.way.segments, plan.way.costs)
-        job.due, job.late_s, job.channel = plan.due, plan.late_s, channel
+        job.take(promise.way)
+        job.due, job.late_s, job.channel = promise.due, promise.late_s, channel
         channel.jobs.insert(place, job)
         workload.channels[channel.key] = channel
         self._rates.update(rate)
@@ -137,7 +115,7 @@ class Admission:
         for old in replaced:
             kind = Merged if old is merging else Superseded
             self._delivery.end(old, kind(f"replaced by {job.terms.request_id}"))
-        workload.jobs[job.terms.request_id] = job
+        workload.jobs[job.terms.key] = job
         if job.kept:
             job.begun = True
             job.done = len(job.segments)
@@ -150,7 +128,8 @@ class Admission:
                     one.learn(job.audible_in_s())
             self._wake(job)
         workload.on_change()
-        return plan.way.index
+        workload.observer.admitted(job, workload.clock())
+        return promise.way.index
 
     def approve(self, job: Job) -> None:
         """Give a held job the next free turn on its channel, as early as all deadlines hold with its rest.
@@ -166,10 +145,10 @@ class Admission:
         channel.jobs.append(job)
         workload.channels[channel.key] = channel
         if not job.made:
-            job.costs = tuple(map(job.engine.costs.of, job.segments))
+            job.way = replace(job.way, costs=tuple(map(job.engine.costs.of, job.segments)))
             workload.leave_lane(job)
         try:
-            if job.guaranteed and channel.hold is GOING:
+            if job.promised:
                 self._prove_again(job, free, now)
         except Overloaded as error:
             self._delivery.end(job, error)
@@ -181,15 +160,16 @@ class Admission:
     def _prove_again(self, job: Job, free: float, now: float) -> None:
         """Set the deadline of an approved job. Raises Overloaded."""
         workload = self._workload
-        demands = list(workload.demands(now))
-        blocking_s = blocking(workload, now, demands)
-        job.due, _, latest = self._window(job, job.audible_in_s(), free, now)
+        table = workload.timetable(now)
+        blocking_s = blocking(workload, now, table)
+        window = self._window(job, job.audible_in_s(), free, now)
+        job.due = window.soonest
         if job.made:
             return
-        others = [demand for demand in demands if demand.job is not job]
+        others = _others(job, table)
         job.due = earliest(workload, job, now, [*others, *self._newcomers(job, others, now)], blocking_s)
-        if job.terms.queue_timeout_s is not None and job.due > latest:
-            raise _too_late(job.due - latest)
+        if job.terms.queue_timeout_s is not None and job.due > window.latest:
+            raise too_late(job.due - window.latest)
 
     def _wake(self, job: Job) -> None:
         workload, call = self._workload, self._workload.call
@@ -264,74 +244,40 @@ class Admission:
         place: int,
         replaced: Sequence[Job],
         now: float,
-    ) -> WayPlan:
+    ) -> Promise:
         """Plan a job at a place of its channel; changes the job alone."""
         ahead = [other for other in channel.jobs[:place] if other not in replaced]
         job.channel = trial = replace(channel, jobs=ahead)
         free = self._check_backlog(trial, sum(segment.audio_s for segment in ways[0]), now)
         trial.jobs += [job, *(other for other in channel.jobs[place:] if other not in replaced)]
         if not job.kept:
-            return self._choose(job, ways, trial, free, now)
-        way = Way(0, ways[0], [Cost(0.0, (), 0.0) for _ in ways[0]])
-        job.take(way.segments, way.costs)
-        soonest, _, _ = self._window(job, 0.0, free, now)
-        return WayPlan(way, soonest if job.guaranteed and trial.hold is GOING else math.inf)
+            return self._choose(job, ways, free, now)
+        way = Way(0, tuple(ways[0]), (Cost(0.0, (), 0.0),) * len(ways[0]))
+        job.take(way)
+        soonest = self._window(job, 0.0, free, now).soonest
+        return Promise(way, soonest if job.promised else math.inf)
 
-    def _choose(
-        self, job: Job, ways: Sequence[Sequence[Segment]], trial: Channel, free: float, now: float
-    ) -> WayPlan:
-        """Take the first way on time, else the one that waits least, if it may."""
-        workload, costs = self._workload, job.engine.costs
-        known = [Way(i, given, [costs.of(one) for one in given]) for i, given in enumerate(ways)]
+    def _choose(self, job: Job, ways: Sequence[Sequence[Segment]], free: float, now: float) -> Promise:
+        workload, cost_of = self._workload, job.engine.costs.of
+        known = [Way(i, tuple(segments), tuple(map(cost_of, segments))) for i, segments in enumerate(ways)]
         # Every segment works through its reference again: as many steps as may be, then what costs least.
         known.sort(key=lambda way: (-way.nfe, way.total_s))
         own_s = min(_first_s(job, way) for way in known if way.nfe == known[0].nfe)
-        job.take(known[-1].segments, known[-1].costs)
-        soonest, usual, latest = self._window(job, own_s, free, now)
-        blocking_s = blocking(workload, now, workload.demands(now, trial))
-        others = [demand for demand in workload.demands(now, trial) if demand.job is not job]
-
-        def plan(way: Way, *, alone: bool = False, newcomers: bool = True) -> WayPlan:
-            job.take(way.segments, way.costs)
-            job.due, job.late_s = soonest, 0.0
-            if alone:
-                return WayPlan(way, earliest(workload, job, now))
-            beside = [*others, *self._newcomers(job, others, now)] if newcomers else others
-            return WayPlan(way, earliest(workload, job, now, beside, blocking_s))
-
-        plans: list[WayPlan] = []
-        for way in known:
-            if now + way.total_s > job.deadline:
-                continue
-            if not job.guaranteed or trial.hold is not GOING:
-                return WayPlan(way, math.inf)
-            plans.append(plan(way))
-            if plans[-1].due <= usual:
-                break
-        if not plans:
+        job.take(known[-1])
+        window = self._window(job, own_s, free, now)
+        possible = [way for way in known if now + way.total_s <= job.deadline]
+        if not possible:
             raise DeadlineMissed.too_soon(min(way.total_s for way in known), job.deadline - now)
-        chosen = best = min(plans, key=lambda plan: plan.due)
-        if best.due > latest:
-            # Newcomers who have not come change the turn, but refuse no job that may wait.
-            real = [plan(one.way, newcomers=latest <= usual) for one in plans]
-            in_time = [plan for plan in real if plan.due <= latest]
-            late_s = min(plan.due for plan in real) - latest
-            # A box that is too slow for it even when idle serves it late rather than never.
-            chosen = plans[-1]
-            if in_time:
-                limit = job.deadline if job.terms.queue_timeout_s is None else latest
-                chosen = WayPlan(min(in_time, key=lambda plan: plan.way.total_s).way, min(best.due, limit))
-            elif chosen.due > plan(chosen.way, alone=True).due:
-                raise _too_late(late_s)
-        elif best.due > max(usual, plan(best.way, alone=True).due):
-            # The job waits for others, and others will for it: the cheapest way makes it.
-            on_time = (plan for plan in plans if plan.due <= latest)
-            chosen = min(on_time, key=lambda plan: plan.way.total_s)
-        late_s = max(chosen.due - latest, 0.0)
-        return WayPlan(chosen.way, chosen.due - late_s, late_s)
+        if not job.promised:
+            return Promise(possible[0], math.inf)
+        table = workload.timetable(now, job.channel)
+        others = _others(job, table)
+        newcomers = partial(self._newcomers, job, others, now)
+        rivals = Rivals(workload, now, others, blocking(workload, now, table), newcomers)
+        return choose(job, possible, window, rivals)
 
-    def _window(self, job: Job, own_s: float, free: float, now: float) -> tuple[float, float, float]:
-        """Deadline to aim for, the latest on time, and the latest of all. Raises Overloaded.
+    def _window(self, job: Job, own_s: float, free: float, now: float) -> Window:
+        """Raises Overloaded.
 
         A job that takes turns waits as long as need be, others that say nothing `patience_s`, REALTIME not at
         all. A caller's deadline before its turn is no limit: replies are made long before it.
@@ -355,7 +301,7 @@ class Admission:
                 latest += usual - now
         if job.deadline > free:
             latest = min(latest, job.deadline)
-        return max(soonest, free), max(usual, free), latest
+        return Window(max(soonest, free), max(usual, free), latest)
 
     def _newcomer_s(self, caller: str) -> float:
         """Engine time of a request of another caller."""
@@ -371,13 +317,12 @@ class Admission:
                 return True
         return False
 
-    def _newcomers(self, job: Job, others: Sequence[Demand], now: float) -> Sequence[Demand]:
+    def _newcomers(self, job: Job, promised: Sequence[Demand], now: float) -> Sequence[Demand]:
         """Demands of newcomers if the channel, user or caller of the job exceeds its share."""
         workload = self._workload
         newcomer_s = ROOM * self._newcomer_s(job.terms.caller)
         if not newcomer_s:
             return ()
-        promised = [demand for demand in others if demand.due < math.inf]
         soon_s, is_alone = due_soon(job, promised, now), len(workload.present) == 1
         share = self._share_of_its_caller(job, soon_s, newcomer_s, is_alone=is_alone)
         most = len({demand.job for demand in promised}) + 1
@@ -411,9 +356,9 @@ class Admission:
         return None
 
 
-def _too_late(late_s: float) -> Overloaded:
-    reason = f"would come {late_s:.2f} s too late beside what was admitted before"
-    return Overloaded(reason, retry_s=max(late_s, 0.1))
+def _others(job: Job, table: Timetable) -> list[Demand]:
+    """Promised demands of the other jobs."""
+    return promised({other: demands for other, demands in table.items() if other is not job})
 
 
 def _first_s(job: Job, way: Way) -> float:

@@ -10,22 +10,45 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from itertools import accumulate
+from typing import ClassVar, NamedTuple, Protocol
 
 from appliance.errors import ApplianceError
-from appliance.request import Cost, Priority, Segment, SegmentAudio, Terms, Timings
+from appliance.request import Change, Cost, Priority, Segment, SegmentAudio, Terms, Timings
 from appliance.scheduler.interface import Engine
 
 Result = SegmentAudio | ApplianceError
 
 
-@dataclass(frozen=True)
-class Demand:
+class Demand(NamedTuple):
+    """A segment to make: its deadline, and the engine time that is left of it."""
+
     due: float
     cost_s: float
     job: Job
+
+
+@dataclass(frozen=True)
+class Way:
+    """Segments of a reply as one of its segmentations has them, and their costs."""
+
+    index: int = 0
+    """Place among the ways that the caller allows."""
+    segments: tuple[Segment, ...] = ()
+    costs: tuple[Cost, ...] = ()
+
+    @property
+    def nfe(self) -> int:
+        return self.segments[0].nfe
+
+    @property
+    def total_s(self) -> float:
+        return sum(cost.whole_s for cost in self.costs)
+
+
+UNPLANNED: tuple[object, tuple[Demand, ...]] = None, ()
 
 
 @dataclass(eq=False)
@@ -45,6 +68,7 @@ class Job:
     text: str = ""
     """Text as spoken."""
     written: str = ""
+    changes: tuple[Change, ...] = ()
     merged: int = 1
     kept: tuple[SegmentAudio, ...] = ()
     """Cached audio of the reply."""
@@ -52,8 +76,7 @@ class Job:
     # Set at admission.
     engine: Engine = field(init=False, repr=False)
     channel: Channel = field(init=False, repr=False)
-    segments: tuple[Segment, ...] = ()
-    costs: tuple[Cost, ...] = ()
+    way: Way = Way()
     audio_s: float = 0.0
     due: float = math.inf
     """Deadline of the first audio, or of a whole that is not streamed."""
@@ -77,23 +100,35 @@ class Job:
     """Taken by the transport."""
     ended: bool = False
     timings: Timings = field(default_factory=Timings)
+    _planned: tuple[object, tuple[Demand, ...]] = UNPLANNED
+    """What the demands were computed from, and the demands."""
 
-    def take(self, segments: Sequence[Segment], costs: Sequence[Cost]) -> None:
-        self.segments, self.costs = tuple(segments), tuple(costs)
-        self.audio_s = sum(segment.audio_s for segment in segments)
-        self.timings = Timings(segments=len(segments), nfe=segments[0].nfe if segments else 0)
+    def take(self, way: Way) -> None:
+        self.way = way
+        self.audio_s = sum(segment.audio_s for segment in way.segments)
+        self.timings = Timings(segments=len(way.segments), nfe=way.nfe)
 
     def past(self) -> Job:
         """Copy of terms and figures that keeps no engine, audio or caller in memory."""
-        return replace(self, deliver=_nobody, kept=(), held=[], segments=(), costs=())
+        return replace(self, deliver=_nobody, kept=(), held=[], way=Way(), _planned=UNPLANNED)
 
     @property
-    def made(self) -> bool:
-        return self.number > 0 and self.done == len(self.segments)
+    def segments(self) -> tuple[Segment, ...]:
+        return self.way.segments
 
     @property
     def segment(self) -> Segment:
-        return self.segments[self.done]
+        """Segment in work, or the next."""
+        return self.way.segments[self.done]
+
+    @property
+    def cost(self) -> Cost:
+        """Cost of the whole segment in work, or of the next."""
+        return self.way.costs[self.done]
+
+    @property
+    def made(self) -> bool:
+        return self.number > 0 and self.done == len(self.way.segments)
 
     @property
     def steps_left(self) -> int:
@@ -101,15 +136,23 @@ class Job:
 
     @property
     def guaranteed(self) -> bool:
+        """True if the job has a deadline once nothing holds its channel."""
         return self.terms.priority is not Priority.BULK and not self.channel.unapproved
+
+    @property
+    def promised(self) -> bool:
+        """True if the job has a deadline now."""
+        return self.terms.priority is not Priority.BULK and self.channel.hold is GOING
 
     @property
     def has_room(self) -> bool:
         return self.made_s - self.sent_s <= self.buffer_s
 
     def cost_s(self, index: int) -> float:
+        """Engine time that is left of a segment."""
         has_lane = index == self.done and self.lane is not None and not self.restarts
-        return self.costs[index].left_s(self.steps) if has_lane else self.costs[index].whole_s
+        cost = self.way.costs[index]
+        return cost.left_s(self.steps) if has_lane else cost.whole_s
 
     def starts(self, now: float) -> float:
         """Start of the playout on a free channel."""
@@ -118,24 +161,38 @@ class Job:
         return self.due if self.due < math.inf else now + self.audible_in_s()
 
     def audible_in_s(self) -> float:
-        last = 1 if self.stream else len(self.segments)
+        """Engine time until the first audio."""
+        last = 1 if self.stream else len(self.way.segments)
         return sum(self.cost_s(index) for index in range(self.done, last))
 
-    def demands(self, now: float, free: float, starts: float) -> Iterator[Demand]:
-        """Demands of the segments to come; its channel is `free` and its playout `starts` at these times."""
-        # A reader cannot have played more than was sent.
-        empty = max(starts, now - self.sent_s) if self.audible is not None else starts
-        for segment in self.segments[: self.done]:
-            empty += segment.audio_s
-        for index in range(self.done, len(self.segments)):
-            if not self.guaranteed:
-                due = math.inf
-            elif index and self.stream:
-                due = empty + self.late_s
-            else:
-                due = max(self.due, free) + self.late_s
-            yield Demand(due, self.cost_s(index), self)
-            empty += self.segments[index].audio_s
+    def demands(self, now: float, free: float, starts: float) -> Sequence[Demand]:
+        """Demands of the segments to come; its channel is `free` and its playout `starts` at these times.
+
+        They have no deadline without a promise. The same object is returned until something of it changes.
+        """
+        first = dry = math.inf
+        if self.promised:
+            first = max(self.due, free) + self.late_s
+            # A reader cannot have played more than was sent.
+            dry = starts if self.audible is None else max(starts, now - self.sent_s)
+        values = first, dry, self.late_s, self.done, self.cost_s(self.done), self.way
+        if values != self._planned[0]:
+            empty = list(accumulate((segment.audio_s for segment in self.segments), initial=dry))
+            self._planned = (
+                values,
+                tuple(
+                    Demand(
+                        empty[index] + self.late_s if index and self.stream else first,
+                        self.cost_s(index),
+                        self,
+                    )
+                    for index in range(self.done, len(self.segments))
+                ),
+            )
+        return self._planned[1]
+
+    def end(self) -> None:
+        self.ended, self._planned = True, UNPLANNED
 
 
 def _nobody(result: Result) -> None:
@@ -193,6 +250,10 @@ class Unapproved(Paused):
 GOING = Going()
 
 
+Timetable = Mapping[Job, Sequence[Demand]]
+"""Demands of each job that is not made yet, in the order of its segments."""
+
+
 @dataclass(eq=False)
 class Channel:
     """Replies played one after the other."""
@@ -245,12 +306,11 @@ class Channel:
             min(max(starts + job.audio_s - at, 0.0), job.audio_s) for job, _, starts in self.playing(at)
         )
 
-    def demands(self, now: float) -> Iterator[Demand]:
-        """Demands of the jobs that have not ended; a held channel's have no deadline."""
+    def timetable(self, now: float) -> Iterator[tuple[Job, Sequence[Demand]]]:
+        """(job, its demands) for each that is not made yet."""
         for job, free, starts in self.playing(now, counts_bulk=False):
-            if not job.ended:
-                for demand in job.demands(now, free, starts):
-                    yield demand if self.hold is GOING else replace(demand, due=math.inf)
+            if not (job.ended or job.made):
+                yield job, job.demands(now, free, starts)
 
     def remove(self, job: Job, now: float) -> None:
         """Remove a job; if it sounds, the next may play at once."""

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from appliance.config import SchedulerConfig
 from appliance.errors import ApplianceError, DeadlineMissed, DeviceLost, EngineFault, Interrupted, Unavailable
@@ -51,7 +52,7 @@ class Scheduler:
         )
         self._delivery = delivery = Delivery(workload, call_at)
         self._admission = Admission(workload, delivery)
-        self._heartbeat: float | None = None
+        self._heartbeat = math.inf
         self.queue = Queue(workload, delivery, self._admission)
         self.engines = Engines(workload)
 
@@ -63,7 +64,7 @@ class Scheduler:
             while self.run_once() or self._wait():
                 pass
         finally:
-            self._heartbeat = None
+            self._heartbeat = math.inf
             self.engines.stop()
 
     def run_once(self) -> bool:
@@ -73,7 +74,7 @@ class Scheduler:
         with workload.changed:
             self._prepare()
             test = self.engines.next_test()
-            call = workload.call = None if test else self._pick()
+            call = None if test else self._pick()
         self.engines.give_back()
         if test is not None:
             self.engines.run_test(test)
@@ -118,6 +119,7 @@ class Scheduler:
         if call is None:
             workload.forget_played(workload.clock())
         else:
+            workload.call = call
             if call.preempted is not None:
                 workload.give_up_lane(call.preempted)
                 self.engines.close_lanes()
@@ -212,18 +214,17 @@ class Scheduler:
         """Admit jobs from now on; `run` does it too."""
         workload = self._workload
         with workload.changed:
-            if workload.engine is None:
-                workload.engine = engine
+            workload.engine_of.setdefault("", engine)
             if workload.life is Life.STARTING:
-                workload.life = Life.RUNNING
+                workload.life, workload.step = Life.RUNNING, ""
 
     def starting(self, step: str) -> None:
         """Note the step before `start` that the daemon is at; Unavailable names it."""
-        self._workload.step = step
+        self._workload.step = f": {step}"
 
-    def check_open(self, request_id: str = "", *, taken: bool = False) -> None:
+    def check_open(self, key: str = "", *, taken: bool = False) -> None:
         with self._workload.changed:
-            self._workload.check_running(request_id, taken=taken)
+            self._workload.check_running(key, taken=taken)
 
     def admit(
         self,
@@ -242,13 +243,10 @@ class Scheduler:
         workload = self._workload
         with workload.changed:
             try:
-                way = self._admission.enter(job, ways, merging, generation, bundle)
+                return self._admission.enter(job, ways, merging, generation, bundle)
             except ApplianceError as error:
                 workload.observer.refused(error)
                 raise
-            if way is not None:
-                workload.observer.admitted(job, workload.clock())
-            return way
 
     @property
     def config(self) -> SchedulerConfig:
@@ -275,22 +273,20 @@ class Scheduler:
         workload = self._workload
         with workload.changed:
             now = workload.clock()
-            taken_s = sum(
-                d.cost_s for d in workload.demands(now) if d.due <= now + HORIZON_S or d.due == math.inf
-            )
+            demands = chain.from_iterable(workload.timetable(now).values())
+            taken_s = sum(d.cost_s for d in demands if d.due <= now + HORIZON_S or d.due == math.inf)
         return taken_s * workload.bias / HORIZON_S
 
     @property
     def silence_s(self) -> float:
         """Seconds since the last heartbeat of the engine's thread; 0 outside of `run`. Takes no lock."""
-        last = self._heartbeat
-        return 0.0 if last is None else self._workload.clock() - last
+        return max(self._workload.clock() - self._heartbeat, 0.0)
 
     def drain(self) -> None:
         """Admit no more; `run` returns when all are done."""
         workload = self._workload
         with workload.changed:
-            workload.life = Life.DRAINING
+            workload.life, workload.step = Life.DRAINING, ""
             self._put_off([job for job in workload.jobs.values() if job.channel.hold is not GOING])
             workload.notify()
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from appliance.errors import ApplianceError
 from appliance.scheduler.job import GOING, Hold, Job
-from appliance.scheduler.proof import shortfall_s
+from appliance.scheduler.proof import excesses_s
 from appliance.scheduler.workload import Workload
 
 
@@ -38,8 +38,8 @@ class Early:
         sounding = copy(job)
         sounding.audible = now
         jobs = [sounding if other is job else other for other in job.channel.jobs]
-        demands = self.workload.demands(now, replace(job.channel, jobs=jobs))
-        return shortfall_s(self.workload, now, demands) > 0.0
+        table = self.workload.timetable(now, replace(job.channel, jobs=jobs))
+        return any(excess_s > 0.0 for excess_s in excesses_s(self.workload, now, table))
 
 
 class Delivery:
@@ -88,9 +88,9 @@ class Delivery:
         workload.notify()
 
     def _leave(self, job: Job) -> None:
-        workload, name = self._workload, job.terms.request_id
+        workload, name = self._workload, job.terms.key
         workload.observer.ended(job, workload.clock())
-        job.ended = True
+        job.end()
         del workload.jobs[name]
         workload.earlier.order.pop(name, None)
 

@@ -45,10 +45,15 @@ class ClockWatch:
         if self.status.degraded:
             logger.warning("serving degraded: %s", _describe(self.status))
 
-    def refresh(self) -> bool:
-        """Read the file again and log a change. Returns True if the engine's calls may now cost more or less.
+    @property
+    def degraded(self) -> str:
+        """As `status.degraded`."""
+        return self.status.degraded
 
-        Root's check writes the file anew each time: what has the time of the check in it is no change.
+    def refresh(self) -> bool:
+        """Read the file again and log a change. Returns True if calls of the engine may cost something else.
+
+        Each of root's checks writes the file with the time of the check, which alone is no change.
         """
         before, now = self.status, self._read()
         self.status = now

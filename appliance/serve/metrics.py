@@ -8,7 +8,6 @@ from functools import cached_property, partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import HealthRun
 from appliance.engine.engine import Synthesizer
 from appliance.request import RequestCounts, Timings
@@ -20,7 +19,7 @@ RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 
 
 class Health:
-    """Collector of the last run of f5-health, read anew for each scrape."""
+    """Collector of the last run of f5-health, which every scrape reads again."""
 
     def __init__(self, last: Callable[[], HealthRun | None]) -> None:
         self._last = last
@@ -42,59 +41,40 @@ class Health:
 
 class Metrics:
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self._requests = Counter("f5_requests", "Finished calls.", ("method", "status"), registry=registry)
-        self._rejects = Counter("f5_rejects", "Refused calls, by reason.", ("reason",), registry=registry)
-        self._first_audio = Histogram(
-            "f5_first_audio_seconds", "From arrival to the first audio.", buckets=SECONDS, registry=registry
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self._requests = counter("f5_requests", "Finished calls.", ("method", "status"))
+        self._rejects = counter("f5_rejects", "Refused calls, by reason.", ("reason",))
+        self._first_audio = histogram(
+            "f5_first_audio_seconds", "From arrival to the first audio.", buckets=SECONDS
         )
-        self._queue = Histogram(
-            "f5_queue_seconds", "From arrival to the engine.", buckets=SECONDS, registry=registry
-        )
-        self._rtf = Histogram(
-            "f5_rtf", "Wall time per second of audio, per request.", buckets=RATIOS, registry=registry
-        )
-        self._skips = Counter("f5_skipped", "Requests of which nothing can be spoken.", registry=registry)
-        self._audio = Counter("f5_audio_seconds", "Seconds of audio made.", registry=registry)
-        self._stages = Counter(
-            "f5_stage_seconds", "Seconds of engine time, by stage.", ("stage",), registry=registry
-        )
-        self._requests_now = Gauge(
+        self._queue = histogram("f5_queue_seconds", "From arrival to the engine.", buckets=SECONDS)
+        self._rtf = histogram("f5_rtf", "Wall time per second of audio, per request.", buckets=RATIOS)
+        self._skips = counter("f5_skipped", "Requests of which nothing can be spoken.")
+        self._audio = counter("f5_audio_seconds", "Seconds of audio made.")
+        self._stages = counter("f5_stage_seconds", "Seconds of engine time, by stage.", ("stage",))
+        self._requests_now = gauge(
             "f5_requests_now",
             "Requests that are planned, wait for the engine, are worked on, or are made and being sent; "
             "parked of the running wait for their readers.",
             ("state",),
-            registry=registry,
         )
-        self._late = Histogram(
-            "f5_first_audio_of_promised",
-            "Time to first audio, as a share of what was promised.",
-            buckets=RATIOS,
-            registry=registry,
-        )
-        self._ready = Gauge(
-            "f5_ready", "1 when every path is warm and requests are taken.", registry=registry
-        )
-        self._backend = Gauge(
-            "f5_backend",
-            "1 for what computes, 0 for each backend that engine.backend: auto could not use.",
-            ("backend",),
-            registry=registry,
-        )
-        self._clocks = Gauge("f5_clocks_state", "1 for the clocks' state.", ("state",), registry=registry)
-        self._repins = Counter(
-            "f5_clocks_repins",
-            "How often clocks were pinned again after something had unpinned them.",
-            registry=registry,
-        )
-        self._resting = Gauge(
-            "f5_resting", "1 while the engine has given its memory back.", registry=registry
-        )
-        self._degraded = Gauge(
-            "f5_degraded", "1 when requests are served worse than they should be.", registry=registry
-        )
+        promised = "Time to first audio, as a share of what was promised."
+        self._late = histogram("f5_first_audio_of_promised", promised, buckets=RATIOS)
+        passed_over = "1 for what computes, 0 for each backend that engine.backend: auto could not use."
+        self._backend = gauge("f5_backend", passed_over, ("backend",))
+        self._clocks = gauge("f5_clocks_state", "1 for the clocks' state.", ("state",))
+        again = "How often clocks were pinned again after something had unpinned them."
+        self._repins = counter("f5_clocks_repins", again)
+        self._degraded = gauge("f5_degraded", "1 when requests are served worse than they should be.")
         self._repins_seen = 0
         self.spoken_requests = 0
+
+    def show(self, name: str, about: str, read: Callable[[], float]) -> None:
+        """Register a gauge of a feature, which is read at each scrape."""
+        Gauge(name, about, registry=self.registry).set_function(read)
 
     def observe(self, method: str, status: str, reason: str) -> None:
         self._requests.labels(method, status).inc()
@@ -102,7 +82,7 @@ class Metrics:
             self._rejects.labels(reason).inc()
 
     def skipped(self) -> None:
-        """Count a request of which nothing can be spoken."""
+        """Count a request with no speakable text."""
         self._skips.inc()
 
     def spoken(self, timings: Timings, promised_s: float = 0.0) -> None:
@@ -132,8 +112,8 @@ class Metrics:
         self._requests_now.labels("sending").set_function(sending)
         for state in ("waiting", "running", "parked"):
             self._requests_now.labels(state).set_function(partial(lambda name: getattr(load(), name), state))
-        self._ready.set_function(lambda: float(ready()))
-        self._resting.set_function(lambda: float(resting()))
+        self.show("f5_ready", "1 when every path is warm and requests are taken.", ready)
+        self.show("f5_resting", "1 while the engine has given its memory back.", resting)
 
     def watch_engine(self, engine: Synthesizer) -> None:
         """Show an engine's backend and seconds; again for another engine."""
@@ -152,15 +132,6 @@ class Metrics:
             )
             for name, how in (("predicted", "estimated"), ("measured", "taken"))
         }
-
-    def watch_phrases(self, phrases: Phrases) -> None:
-        for name, attribute, documentation in (
-            ("hits", "hits", "Requests that were answered from the cache of phrases."),
-            ("misses", "misses", "Requests that it could have answered, and did not have."),
-            ("bytes", "size_bytes", "Samples that it holds."),
-        ):
-            gauge = Gauge(f"f5_phrases_{name}", documentation, registry=self.registry)
-            gauge.set_function(partial(getattr, phrases, attribute))
 
     def watch_health(self, last: Callable[[], HealthRun | None]) -> None:
         self.registry.register(Health(last))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -20,11 +20,9 @@ from appliance.errors import InvalidRequest
 from appliance.request import Change, Reference, Request, Segment, Speaker
 from appliance.speech.budget import SHORT_TEXT_BYTES, TextBudget
 from appliance.speech.lengths import Lengths, lengths_of, quoted
+from appliance.speech.work import LOOKUP, VOICE, Work
 from appliance.text.chat.rewrite import MOST_CHARACTERS
 from appliance.text.pieces.split import Budgets, cut_to_fit, first_within, size_of
-
-REFERENCE = 50
-"""Characters that take as long to plan as a reference to look up."""
 
 References = Mapping[Speaker, Reference]
 
@@ -41,11 +39,6 @@ class Planner:
     """Seconds of speech × steps."""
     restores_level: bool = True
     """The speech of a quiet reference is as quiet, as upstream's; False where its loudness is set later."""
-
-    @property
-    def waits(self) -> bool:
-        """True if another process makes the tokens."""
-        return self.vocabulary.tokenizer in BY_ESPEAK
 
     def plan(self, request: Request, references: References | None = None) -> list[Segment]:
         """Segments in order of playout. `references`: by speaker, if they are loaded already.
@@ -113,14 +106,14 @@ class Planner:
         reference = self.reference(request.voice, request.style)
         return TextBudget(reference, self.manifest, request.speaking_rate, ratio=1.0).budgets
 
-    def ways(self, requests: Sequence[Request]) -> Generator[int, None, list[tuple[Request, list[Segment]]]]:
+    def ways(self, requests: Sequence[Request]) -> Work[list[tuple[Request, list[Segment]]]]:
         """Plan requests that differ in segmentation and steps; return those possible.
 
-        Yields the characters of each slice of the work. Raises `plan`'s errors if none is possible.
+        Raises `plan`'s errors if none is possible.
         """
         references: dict[Speaker, Reference] = {}
         for speaker in requests[0].speakers:
-            yield REFERENCE
+            yield VOICE
             references[speaker] = self.reference(*speaker)
         requests = [self._limited(request, references) for request in requests]
         ways: list[tuple[Request, list[Segment]]] = []
@@ -129,7 +122,7 @@ class Planner:
             try:
                 same = next((s for r, s in ways if replace(r, nfe=request.nfe) == request), None)
                 if same is None:
-                    yield len(request.text)
+                    yield len(request.text) + LOOKUP * (self.vocabulary.tokenizer in BY_ESPEAK)
                     ways.append((request, self.plan(request, references)))
                 else:
                     times = self._times(request.nfe)

@@ -32,7 +32,7 @@ LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.[0-9a-f]{8}(\.new
 
 
 class ReferenceCache:
-    """By the hash of the recording; memory holds the `entries` most recent. Thread-safe."""
+    """References by the hash of their recording; memory holds the `entries` most recent. Thread-safe."""
 
     def __init__(
         self, folder: Path, spec: MelSpec, level: float, entries: int, rule: ConditioningRule = F5
@@ -51,7 +51,7 @@ class ReferenceCache:
             return sha256 in self._recent
 
     def get(self, sha256: str) -> Features | None:
-        """None if there is none, or its file is damaged."""
+        """Return the prepared reference; None if there is none, or its file is damaged."""
         with self._lock:
             if sha256 in self._recent:
                 self._recent.move_to_end(sha256)
@@ -69,7 +69,7 @@ class ReferenceCache:
             with locked(self._folder, fcntl.LOCK_SH):
                 replace_file(path, _pack(features))
         except OSError as error:
-            # Without the cache everything works, only slower after a restart.
+            # A missing cache file only makes the first request after a restart slower.
             logger.warning("%s: prepared reference not kept: %s", path, error)
 
     def forget(self, sha256: str) -> None:

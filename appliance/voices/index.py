@@ -6,10 +6,11 @@ import contextlib
 import dataclasses
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from appliance.config import VoicesConfig
 from appliance.contract.mel import MelSpec
 from appliance.durable import storage_errors, version_of
 from appliance.errors import InvalidReference, InvalidRequest, StorageError, VoiceDamaged, VoiceNotFound
@@ -39,6 +40,8 @@ DEFAULT_PAGE = 50
 MAX_PAGE = 1_000
 MAX_TRANSCRIPT_CHARACTERS = 1_000
 MAX_CONSENT_CHARACTERS = 2_000
+RECENT_S = 1.0
+"""Age up to which a record in memory counts as what is on the disk, when a request is read."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +52,13 @@ class Page:
 
 
 class VoiceIndex:
-    """Reads the store's folder; sees at once what a person adds or removes there. Thread-safe."""
+    """Reads the store's folder; sees what a person adds or removes there, within RECENT_S. Thread-safe."""
 
     def __init__(
         self,
-        folder: Path,
-        cache: Path,
+        config: VoicesConfig,
         spec: MelSpec,
         level: float,
-        *,
-        memory_entries: int,
-        max_reference_bytes: int,
         reader: Reader | None = None,
         rule: ConditioningRule = F5,
     ) -> None:
@@ -68,14 +67,16 @@ class VoiceIndex:
         """Reader of the bundle in use."""
         self.further: list[Reader] = []
         """Readers of the secondary bundles."""
-        self.folder = folder
+        self.folder = config.folder
         self.spec = spec
         self._level = level
         self._rule = rule
-        self._max_reference_bytes = max_reference_bytes
-        self.prepared = ReferenceCache(cache, spec, level, memory_entries, rule)
+        self._max_reference_bytes = config.max_reference_bytes
+        self.prepared = ReferenceCache(config.cache, spec, level, config.memory_entries, rule)
         self._records: dict[Place, tuple[tuple[int, int, int] | None, Voice | Style]] = {}
-        for path in (folder, cache):
+        self._seen: dict[Place, float] = {}
+        """Time at which the record was last compared with the disk."""
+        for path in (config.folder, config.cache):
             with storage_errors(str(path)):
                 path.mkdir(parents=True, exist_ok=True)
 
@@ -87,14 +88,24 @@ class VoiceIndex:
             raise self.missing(place)
         with storage_errors(str(place)):
             try:
-                version, known = version_of(self.folder / place.record), self._records.get(place)
+                now, known = time.monotonic(), self._records.get(place)
+                version = version_of(self.folder / place.record)
                 if known is None or version is None or known[0] != version:
                     known = self._records[place] = (version, read_record(self.folder, place))
+                self._seen[place] = now
             except (FileNotFoundError, NotADirectoryError):
                 if not os.path.lexists(self.folder / place.folder):
                     raise self.missing(place) from None
                 raise VoiceDamaged(f"{place}: {place.record.name} is missing; {REMEDY}") from None
         return known[1]
+
+    def recent(self, place: Place) -> Voice | Style:
+        """As `get`, but from memory if the record was compared with the disk within RECENT_S."""
+        return self._remembered(place) or self.get(place)
+
+    def _remembered(self, place: Place) -> Voice | Style | None:
+        known = self._records.get(place)
+        return known[1] if known and time.monotonic() < self._seen.get(place, -RECENT_S) + RECENT_S else None
 
     def voice(self, name: str) -> Voice:
         """A voice without its styles. Raises as `get` does."""
@@ -124,7 +135,9 @@ class VoiceIndex:
     def pronunciations(self, name: str) -> Mapping[str, str]:
         """Empty if the voice cannot be used."""
         try:
-            return self.voice(name).pronunciations
+            voice = self.recent(Place(name))
+            assert isinstance(voice, Voice)
+            return voice.pronunciations
         except (VoiceNotFound, StorageError):
             return {}
 
@@ -149,7 +162,7 @@ class VoiceIndex:
         return next((recorded for _, recorded in self.readable() if recorded.sha256 == sha256), None)
 
     def with_styles(self, voice: Voice, *new: Style) -> Voice:
-        """The voice with its styles; `new` ones replace stored ones of the same name."""
+        """Return the voice with its styles; `new` styles replace stored styles of the same name."""
         styles = {}
         try:
             for name in style_names(self.folder, voice.name):
@@ -199,15 +212,15 @@ class VoiceIndex:
     # References.
 
     def reference(self, name: str, style: str = "", reader: Reader | None = None) -> Reference:
-        """Return what requests are conditioned on; `reader` is a secondary bundle's, None: that in use.
+        """Return a voice's prepared reference. `reader` is a secondary bundle's; None: the bundle in use.
 
         Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style.
         """
-        place, recorded = Place(name), self.get(Place(name))
+        place, recorded = Place(name), self.recent(Place(name))
         if style:
             place = Place(name, style)
             try:
-                recorded = self.get(place)
+                recorded = self.recent(place)
             except VoiceNotFound as error:
                 raise InvalidRequest("style", str(error)) from None
         if (features := self.prepared.get(recorded.sha256)) is None:
@@ -222,9 +235,9 @@ class VoiceIndex:
         return Reference(self._spelt(transcript), self.features(audio))
 
     def at_hand(self, name: str, style: str = "") -> bool:
-        """True if `reference` finds this voice in memory."""
-        known = self._records.get(Place(name, style or None))
-        return known is not None and self.prepared.in_memory(known[1].sha256)
+        """True if `reference` and `pronunciations` need no disk for this voice."""
+        voice, recorded = self._remembered(Place(name)), self._remembered(Place(name, style or None))
+        return voice is not None and recorded is not None and self.prepared.in_memory(recorded.sha256)
 
     def check(self) -> list[str]:
         """A line for each stored voice and style that cannot be used."""
@@ -237,7 +250,7 @@ class VoiceIndex:
         return problems
 
     def misread(self) -> list[str]:
-        """A line for each stored transcript that the bundle does not read as it is spoken."""
+        """A line for each stored transcript whose words the bundle reads in another way."""
         lines = []
         for place, recorded in self.readable():
             try:
@@ -248,7 +261,7 @@ class VoiceIndex:
         return lines
 
     def check_upload(self, audio: bytes, transcript: str, consent_note: str = "") -> None:
-        """Refuse what is too long, and an empty transcript. Raises InvalidReference."""
+        """Refuse long audio and texts, and an empty transcript. Raises InvalidReference."""
         if len(audio) > self._max_reference_bytes:
             raise InvalidReference(
                 "audio", f"has {len(audio)} bytes; at most {self._max_reference_bytes} are allowed"

@@ -15,13 +15,13 @@ from appliance.request import Reference
 from appliance.voices.index import VoiceIndex
 
 KEPT = 16
-"""Prompts in memory, of up to 1.6 MB each; those of running requests are not counted."""
+"""Prompts in memory, of up to 1.6 MB each; prompts of running requests do not count."""
 TRANSCRIPTS = 1_024
 """Transcripts in memory, by the hash of their audio."""
 WAITING = 4
 """Prompts that may wait while one is prepared."""
 BELOW_ENGINE = 10
-"""Nice value of threads that prepare references: a tenth of a core beside one that computes."""
+"""Nice value of threads that prepare references: they get a tenth of a core that also computes."""
 
 
 class Prompts:
@@ -52,7 +52,7 @@ class Prompts:
         return same.transcript if same else ""
 
     async def prepare(self, audio: bytes, transcript: str) -> tuple[str, Reference]:
-        """Prepare a prompt; `reference` finds its name while the result is held.
+        """Prepare a prompt; `reference` finds its name as long as the caller holds the result.
 
         Raises InvalidReference, UploadsFull.
         """

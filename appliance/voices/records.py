@@ -49,7 +49,7 @@ class Recorded(Ranged):
 
     name: str
     transcript: str
-    """As given."""
+    """The transcript as its sender wrote it."""
     consent_note: str
     created: str
     """RFC 3339, UTC."""
@@ -77,16 +77,16 @@ class Voice(Recorded):
     pronunciations: dict[str, str] = dataclasses.field(default_factory=dict)
     """Applied to every request with it."""
     styles: tuple[Style, ...] = ()
-    """In order of name, with damaged ones; in no record."""
+    """Styles in order of name, damaged ones too; in no record."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A recording by its names: a voice's own, or one of its styles."""
+    """A recording by its names: the voice's own, or a style of the voice."""
 
     voice: str
     style: str | None = None
-    """None for the voice's own recording; "" is a name that no style can have."""
+    """None: the voice's own recording; "" is a name that no style can have."""
 
     @property
     def name(self) -> str:
@@ -124,7 +124,7 @@ class Place:
 
     @property
     def label(self) -> str:
-        """For a list."""
+        """Words for a list."""
         return f"voice {self.voice}" + (f", style {self.style}" if self.style else "")
 
     def __str__(self) -> str:
@@ -219,7 +219,7 @@ def read_record(folder: Path, place: Place) -> Voice | Style:
 
 
 def _check_record(recorded: Recorded, where: str) -> None:
-    """Refuse what no store has written and what a reply cannot carry. Raises ValueError."""
+    """Refuse a record that no store has written or no reply can carry. Raises ValueError."""
     if given := [name for name in UNRECORDED if getattr(recorded, name, None)]:
         raise ValueError(f"{where}: unknown key {given[0]}")
     if not HASH_RULE.fullmatch(recorded.sha256):

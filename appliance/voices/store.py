@@ -82,7 +82,7 @@ class Upload:
     transcript: str
     consent_note: str = ""
     display_name: str = ""
-    """Of a voice only, as `pronunciations` are."""
+    """Only voices have it, and `pronunciations`; styles do not."""
     pronunciations: dict[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -99,17 +99,8 @@ class Upload:
 def open_store(config: VoicesConfig, bundle: Bundle) -> VoiceStore:
     """Raises StorageError, BundleError."""
     manifest = bundle.manifest
-    index = VoiceIndex(
-        config.folder,
-        config.cache,
-        manifest.mel,
-        manifest.defaults.target_rms,
-        memory_entries=config.memory_entries,
-        max_reference_bytes=config.max_reference_bytes,
-        reader=Reader.of(bundle),
-        rule=RULES[manifest.reference],
-    )
-    return VoiceStore(index)
+    level, rule = manifest.defaults.target_rms, RULES[manifest.reference]
+    return VoiceStore(VoiceIndex(config, manifest.mel, level, Reader.of(bundle), rule))
 
 
 class VoiceStore:
@@ -154,7 +145,7 @@ class VoiceStore:
     def update(
         self, name: str, display_name: str | None = None, pronunciations: Mapping[str, str] | None = None
     ) -> Voice:
-        """Change what is not None of a voice. Raises VoiceNotFound, InvalidRequest, StorageError."""
+        """Change a voice's notes that are not None. Raises VoiceNotFound, InvalidRequest, StorageError."""
         changes: dict[str, object] = {}
         if display_name is not None:
             changes["display_name"] = _display_name(display_name)
@@ -164,6 +155,7 @@ class VoiceStore:
         with storage_errors(f"voice {name!r}"), locked(self._folder):
             voice = dataclasses.replace(self.index.voice(name), **changes)  # type: ignore[arg-type]
             replace_file(self._folder / Place(name).record, record_text(voice))
+            self.index.forget(Place(name))
         return self.index.with_styles(voice)
 
     def delete(self, place: Place) -> None:

@@ -1,4 +1,4 @@
-"""Parity cases, and what the plain torch model and, if installed, upstream's package make of them."""
+"""Parity cases, and their results by the plain torch model and, if installed, by upstream's package."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ EXACT = "float64"
 LARGEST_HALF = 65_504.0
 """Largest float16."""
 ALLOWED_PEAK = LARGEST_HALF / 4
-"""Largest accepted peak: other texts and voices go beyond those of the cases."""
+"""Largest accepted peak: other texts and voices reach higher than the cases do."""
 
 READINGS = ((MALE, 500), (FEMALE, 2003))
-"""Voice and length in frames: a usual one, and one for errors that grow with it."""
+"""Voice and length in frames: a usual length, and a long one for errors that grow with the length."""
 SOLVED_TIMES = [0, 3, 6, 7]
 """Places in the grid of GATE_NFES[0]: its beginning, middle and end are enough to judge single steps."""
 LONG_FRAMES = 1000
 LONG_TIMES = [3, 7]
-"""Places above LONG_FRAMES, where one row of Base takes half a minute in float64."""
+"""Places in the grid above LONG_FRAMES: one row of Base takes half a minute in float64."""
 VOCODER_FRAMES = 1000
 
 
@@ -188,7 +188,7 @@ def condition_inputs(case: Case, upsampling: Upsampling) -> dict[str, NDArray[An
 
 
 def modulation_strength(sampler: Sampler, times: FloatArray, w: float) -> dict[str, FloatArray]:
-    """The modulation graph's input beside the times, where the strength is embedded."""
+    """Second input of the modulation graph, if the weights embed the strength."""
     return {"strength": np.full_like(times, w)} if sampler.guidance == "embedded" else {}
 
 
@@ -432,7 +432,7 @@ class Trajectory:
 
     @property
     def last(self) -> Trajectory:
-        """Its last step."""
+        """The last step alone."""
         return replace(
             self,
             times=self.times[-2:],
@@ -444,7 +444,7 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Coarse:
-    """Sample at `nfe`, and its distances to that at the fine one of GATE_NFES."""
+    """Sample at `nfe`, and its distances to the sample at the fine number of GATE_NFES."""
 
     case: Case
     nfe: int
@@ -461,7 +461,7 @@ class Peak:
     where: str
     """Module of the reference, or its attention's scores."""
     value: float
-    """Largest magnitude of its inputs and outputs; infinite where one is not a number."""
+    """Largest magnitude of the module's inputs and outputs; infinite if a value is not a number."""
 
     @property
     def holds(self) -> bool:
@@ -488,7 +488,7 @@ class Expectations:
     peaks: tuple[Peak, ...] = ()
     """Set for graphs in half precision; the largest of a graph first."""
     bounds: Mapping[str, float] = field(default_factory=dict)
-    """The family's; none: those of `parity`."""
+    """Bounds of the family; empty: the bounds in `parity`."""
 
 
 def expect(

@@ -140,6 +140,13 @@ def test_say_writes_the_files_kind(
     assert soundfile.info(out).format == kind
     assert run("say", TEXT, *options, "--encoding", "mulaw", "--rate", "8000")[0] == 0
     assert out.read_bytes()[:4] not in (b"fLaC", b"OggS")
+    assert run("say", TEXT, *options, "-o", "/dev/null")[:2] == (0, "/dev/null\n")
+
+
+def test_a_wrong_option_shows_its_own_commands_usage(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("admin", "swap", "bundle", "--bogus")
+    assert capsys.readouterr().err.startswith("usage: appliance admin swap ")
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -50,10 +50,13 @@ class Recorder(grpc.ServerInterceptor):  # type: ignore[misc]
     """Serves nothing, and keeps who was named in each call."""
 
     callers: list[tuple[str, str | None]] = field(default_factory=list)
+    bearers: set[str | None] = field(default_factory=set)
 
     def intercept_service(self, go_on: Any, details: Any) -> Any:
         method = "/".join(details.method.replace("/", ".").split(".")[-2:])
-        self.callers.append((method, dict(details.invocation_metadata).get("x-f5-caller")))
+        metadata = dict(details.invocation_metadata)
+        self.callers.append((method, metadata.get("x-f5-caller")))
+        self.bearers.add(metadata.get("authorization"))
         return go_on(details)
 
 
@@ -85,6 +88,7 @@ def test_every_call_names_the_token_or_the_address(tmp_path: Path) -> None:
         until(lambda: ("Queue/WatchQueue", None) in recorder.callers)
         assert {caller for _, caller in recorder.callers} == {"token stage.bot-1", None}
         assert {method for method, caller in recorder.callers if caller is None} == {"Queue/WatchQueue"}
+        assert recorder.bearers == {f"Bearer {token}"}
         assert gateway.ask("/tts?text=Hi.").status == gateway.ask("/tts?text=Hi.&token=f5_no").status == 401
         for shown in ({"xi_api_key": token}, {"authorization": f"Bearer {token}"}):
             with pytest.raises(Refused), connected(gateway.address, WRITTEN, **shown):

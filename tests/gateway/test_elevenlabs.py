@@ -264,19 +264,14 @@ async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
     assert not context.is_busy and told == [{"audio": None, "isFinal": True}]
 
 
-@pytest.mark.parametrize(
-    ("sent", "code", "error"),
-    [
-        ("{", "invalid_json", ""),
-        ("[]", "invalid_json", ""),
-        ('{"text": 5}', "invalid_request", ""),
-        ('{"text": "Hi ", "voice_settings": {"speed": 9}}', "invalid_request", ""),
-        ('{"text": "Hi ", "voice_settings": 1}', "invalid_request", ""),
-        ('{"flush": "maybe", "text": "Hi "}', "invalid_request", ""),
-        (json.dumps({"text": "word " * 8_000}), "too_large", ""),
-        (json.dumps({"text": "a" * 5_000 + " "}), "invalid_request", "4096 characters at most"),
-    ],
-)
+@pytest.mark.parametrize(("sent", "code", "error"), [
+    ("{", "invalid_json", ""), ("[]", "invalid_json", ""), ('{"text": 5}', "invalid_request", ""),
+    ('{"text": "Hi ", "voice_settings": {"speed": 9}}', "invalid_request", ""),
+    ('{"text": "Hi ", "voice_settings": 1}', "invalid_request", ""),
+    ('{"flush": "maybe", "text": "Hi "}', "invalid_request", ""),
+    (json.dumps({"text": "word " * 8_000}), "too_large", ""),
+    (json.dumps({"text": "a" * 5_000 + " "}), "invalid_request", "4096 characters at most"),
+])  # fmt: skip
 def test_what_is_wrong_is_told_and_ends_the_connection(
     gateway: Gateway, sent: str, code: str, error: str
 ) -> None:
@@ -312,18 +307,15 @@ def test_a_key_may_come_with_the_first_message_or_in_the_address(
 ONE = f"{PATH}/stream-input"
 
 
-@pytest.mark.parametrize(
-    ("path", "headers", "status", "code"),
-    [
-        ("/v1/text-to-speech/bob/stream-input", {}, 404, "voice_not_found"),
-        (f"{ONE}?output_format=aac_44100", {}, 400, "invalid_request"),
-        (f"{ONE}?seed=x", {}, 400, "invalid_request"),
-        (f"{ONE}?inactivity_timeout=500", {}, 400, "invalid_request"),
-        (ONE, {"origin": "https://evil.example"}, 403, "origin_refused"),
-        (ONE, {"origin": "null"}, 403, "origin_refused"),
-        (ONE, {"host": "evil.example"}, 421, "misdirected_request"),
-    ],
-)
+@pytest.mark.parametrize(("path", "headers", "status", "code"), [
+    ("/v1/text-to-speech/bob/stream-input", {}, 404, "voice_not_found"),
+    (f"{ONE}?output_format=aac_44100", {}, 400, "invalid_request"),
+    (f"{ONE}?seed=x", {}, 400, "invalid_request"),
+    (f"{ONE}?inactivity_timeout=500", {}, 400, "invalid_request"),
+    (ONE, {"origin": "https://evil.example"}, 403, "origin_refused"),
+    (ONE, {"origin": "null"}, 403, "origin_refused"),
+    (ONE, {"host": "evil.example"}, 421, "misdirected_request"),
+])  # fmt: skip
 def test_a_handshake_is_refused_as_a_request_is(
     gateway: Gateway, path: str, headers: dict[str, str], status: int, code: str
 ) -> None:

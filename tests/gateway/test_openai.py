@@ -283,16 +283,13 @@ def test_replies_of_a_named_channel_are_serial_unless_said_otherwise(
         heard.close()
 
 
-@pytest.mark.parametrize(
-    ("sent", "named"),
-    [
-        ({"supercede_key": "score"}, "supercede_key"),
-        ({"queueTimeout": 5, "max-spoken-seconds": 3}, "queueTimeout, max-spoken-seconds"),
-        ({"user_key": "eve", "pronunciations": {}}, "user_key, pronunciations"),
-        ({"word_timings": True, "chanel": "stage"}, "word_timings, chanel"),
-        ({"model": "tts-1", "instructions": "calm", "user_id": "7", "temperature": 1, "lang": "en"}, None),
-    ],
-)
+@pytest.mark.parametrize(("sent", "named"), [
+    ({"supercede_key": "score"}, "supercede_key"),
+    ({"queueTimeout": 5, "max-spoken-seconds": 3}, "queueTimeout, max-spoken-seconds"),
+    ({"user_key": "eve", "pronunciations": {}}, "user_key, pronunciations"),
+    ({"word_timings": True, "chanel": "stage"}, "word_timings, chanel"),
+    ({"model": "tts-1", "instructions": "calm", "user_id": "7", "temperature": 1, "lang": "en"}, None),
+])  # fmt: skip
 @pytest.mark.parametrize("voice", ["ann", "nobody"])
 def test_what_looks_like_a_parameter_and_is_none_is_named(
     gateway: Gateway, sent: dict[str, object], named: str | None, voice: str

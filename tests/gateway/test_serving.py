@@ -150,19 +150,14 @@ def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path:
         assert gateway.stop() == 0
 
 
-@pytest.mark.parametrize(
-    ("path", "sent", "statuses"),
-    [
-        ("/v1/audio/speech", LINE, (401, 401, 200, 403, 200)),
-        ("/v1/audio/voices", None, (401, 401, 200, 200, 200)),
-        ("/v1/audio/models", None, (401, 401, 200, 200, 200)),
-        ("/tts?text=Hi", None, (401, 401, 200, 403, 200)),
-        ("/api/channels/main/skip", {}, (401, 401, 403, 403, 200)),
-        ("/api/users/nobody/cancel", {}, (401, 401, 403, 403, 200)),
-        ("/api/queue", None, (401, 401, 200, 403, 200)),
-        ("/livez", None, (200,) * 5),
-    ],
-)
+@pytest.mark.parametrize(("path", "sent", "statuses"), [
+    ("/v1/audio/speech", LINE, (401, 401, 200, 403, 200)),
+    ("/v1/audio/voices", None, (401, 401, 200, 200, 200)),
+    ("/v1/audio/models", None, (401, 401, 200, 200, 200)), ("/tts?text=Hi", None, (401, 401, 200, 403, 200)),
+    ("/api/channels/main/skip", {}, (401, 401, 403, 403, 200)),
+    ("/api/users/nobody/cancel", {}, (401, 401, 403, 403, 200)),
+    ("/api/queue", None, (401, 401, 200, 403, 200)), ("/livez", None, (200,) * 5),
+])  # fmt: skip
 def test_tokens_by_their_role(guarded: Guarded, path: str, sent: object, statuses: tuple[int, ...]) -> None:
     """Over TLS with the daemon's certificate: for nobody, a token that is none, and each role."""
     assert tuple(guarded.ask(path, role, sent).status for role in ("", "f5_x", *Role)) == statuses
@@ -178,22 +173,19 @@ def test_a_token_in_the_address_and_one_that_is_revoked(guarded: Guarded) -> Non
     assert guarded.ask("/readyz", "").status == 200
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["gateway.listen=0.0.0.0:8880"], "gateway.listen: 0.0.0.0:8880 can be reached from the network"),
-        (["gateway.listen=voicebox:8880"], "can be reached from the network"),
-        (["gateway.listen=localhost"], "gateway: listen: must be host:port"),
-        (["gateway.origins=[everywhere]"], 'origins: must be scheme://host[:port] or "*"'),
-        (["gateway.origins=['http://[']"], 'origins: must be scheme://host[:port] or "*"'),
-        (["gateway.origins=['null']"], 'origins: must be scheme://host[:port] or "*"'),
-        (["gateway.names=['box:8880']"], "names: must be hosts without a port, as voicebox.lan"),
-        (["gateway.names=['*']"], "names: must be hosts without a port, as voicebox.lan"),
-        (["gateway.stall_s=0"], "stall_s: must be between"),
-        (["server.tls_certificate=/no.crt", "server.tls_key=/no.key"], "are not a PEM certificate"),
-        (["server.tokens=/x", "server.socket="], "server.socket: is empty"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    (["gateway.listen=0.0.0.0:8880"], "gateway.listen: 0.0.0.0:8880 can be reached from the network"),
+    (["gateway.listen=voicebox:8880"], "can be reached from the network"),
+    (["gateway.listen=localhost"], "gateway: listen: must be host:port"),
+    (["gateway.origins=[everywhere]"], 'origins: must be scheme://host[:port] or "*"'),
+    (["gateway.origins=['http://[']"], 'origins: must be scheme://host[:port] or "*"'),
+    (["gateway.origins=['null']"], 'origins: must be scheme://host[:port] or "*"'),
+    (["gateway.names=['box:8880']"], "names: must be hosts without a port, as voicebox.lan"),
+    (["gateway.names=['*']"], "names: must be hosts without a port, as voicebox.lan"),
+    (["gateway.stall_s=0"], "stall_s: must be between"),
+    (["server.tls_certificate=/no.crt", "server.tls_key=/no.key"], "are not a PEM certificate"),
+    (["server.tokens=/x", "server.socket="], "server.socket: is empty"),
+])  # fmt: skip
 def test_what_cannot_be_is_refused_by_name(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=r".*") as refused:
         loaded = load(None, settings)

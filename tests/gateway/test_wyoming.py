@@ -112,29 +112,22 @@ def test_a_text_is_said_as_the_daemon_says_it(wyoming: Wyoming) -> None:
     assert stamps == sorted(stamps) and stamps[-1] == round(len(audio) / 48)
 
 
-@pytest.mark.parametrize(
-    ("raw", "code"),
-    [
-        (b"{\n", "invalid_json"),
-        (b"[]\n", "invalid_json"),
-        # What a web page can send.
-        (b"POST / HTTP/1.1\r\nhost: localhost\r\n\r\n" + event("synthesize", text="Evil."), "invalid_json"),
-        (b"[" * 60_000 + b"\n", "invalid_json"),
-        (b"x" * 70_000, "too_large"),
-        (b'{"type": "synthesize", "data_length": 99999999}\n', "invalid_request"),
-        (b'{"type": "synthesize", "payload_length": -1}\n', "invalid_request"),
-        (b'{"type": "synthesize", "data": []}\n', None),
-        (b'{"type": 5}\n', "invalid_request"),
-        (event("synthesize"), "invalid_request"),
-        (event("synthesize", text=5), "invalid_request"),
-        (event("synthesize", text="Hi.", voice="ann"), "invalid_request"),
-        (event("synthesize", text="Hi.", voice={"name": 5}), "invalid_request"),
-        (event("synthesize", text="<speak>", text_format="ssml"), "invalid_request"),
-        (BEGIN_SSML + event("synthesize-chunk", text="Hi. "), "invalid_request"),
-        (BEGIN + event("synthesize-chunk", text="a" * 5_000) + END, "invalid_request"),
-        (BEGIN + event("synthesize-chunk", text=5), "invalid_request"),
-    ],
-)
+@pytest.mark.parametrize(("raw", "code"), [
+    (b"{\n", "invalid_json"), (b"[]\n", "invalid_json"),
+    # What a web page can send.
+    (b"POST / HTTP/1.1\r\nhost: localhost\r\n\r\n" + event("synthesize", text="Evil."), "invalid_json"),
+    (b"[" * 60_000 + b"\n", "invalid_json"), (b"x" * 70_000, "too_large"),
+    (b'{"type": "synthesize", "data_length": 99999999}\n', "invalid_request"),
+    (b'{"type": "synthesize", "payload_length": -1}\n', "invalid_request"),
+    (b'{"type": "synthesize", "data": []}\n', None), (b'{"type": 5}\n', "invalid_request"),
+    (event("synthesize"), "invalid_request"), (event("synthesize", text=5), "invalid_request"),
+    (event("synthesize", text="Hi.", voice="ann"), "invalid_request"),
+    (event("synthesize", text="Hi.", voice={"name": 5}), "invalid_request"),
+    (event("synthesize", text="<speak>", text_format="ssml"), "invalid_request"),
+    (BEGIN_SSML + event("synthesize-chunk", text="Hi. "), "invalid_request"),
+    (BEGIN + event("synthesize-chunk", text="a" * 5_000) + END, "invalid_request"),
+    (BEGIN + event("synthesize-chunk", text=5), "invalid_request"),
+])  # fmt: skip
 def test_what_is_wrong_is_an_error_event_and_the_end(wyoming: Wyoming, raw: bytes, code: str | None) -> None:
     events = wyoming.events(raw)
     assert [one["type"] for one in events] == ["error"]

@@ -17,7 +17,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,11 +26,13 @@ import numpy as np
 import yaml
 
 from appliance.client import CallFailed, Client, Operator
+from appliance.config import VoicesConfig
 from appliance.contract.mel import MelSpec
 from appliance.engine.cases import FEMALE
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.voices.index import VoiceIndex
+from appliance.voices.rules import F5, ConditioningRule
 from appliance.voices.store import VoiceStore
 from tests.harness.patience import PATIENCE_S, until
 from tests.harness.sounds import to_file
@@ -94,11 +96,17 @@ def reference_wav(seconds: float = 3.0, *, level: float = 0.3) -> bytes:
     return to_file(level * np.sin(2 * np.pi * 180 * t) * (0.6 + 0.4 * np.sin(2 * np.pi * 3 * t)), 16_000)
 
 
-def store_in(folder: Path, voices: Path | None = None, *, level: float = 0.1, **limits: Any) -> VoiceStore:
+def store_in(
+    folder: Path,
+    voices: Path | None = None,
+    *,
+    level: float = 0.1,
+    rule: ConditioningRule = F5,
+    **limits: Any,
+) -> VoiceStore:
     """The voices of a folder, prepared for the tiny bundle."""
-    limits = {"memory_entries": 4, "max_reference_bytes": 1 << 20, **limits}
-    index = VoiceIndex(voices or folder / "voices", folder / "cache", MelSpec("vocos"), level, **limits)
-    return VoiceStore(index)
+    config = VoicesConfig(voices or folder / "voices", folder / "cache", 4, 1 << 20)
+    return VoiceStore(VoiceIndex(replace(config, **limits), MelSpec("vocos"), level, rule=rule))
 
 
 def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]) -> Path:

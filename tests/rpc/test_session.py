@@ -95,7 +95,7 @@ async def session(box: Box, **fields: Any) -> Heard:
 def read_english(box: Box, **changes: Any) -> None:
     """Texts are read as the front end of an English bundle reads them."""
     front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
-    box.set_defaults(speakable=front.speakable, **changes)
+    box.change(front=front, **changes)
 
 
 def spoken(*clauses: str) -> bytes:
@@ -278,7 +278,7 @@ async def test_a_session_that_stays_open_speaks_more_than_may_wait(box: Box) -> 
 async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> None:
     for number, name in enumerate(("happy", "sad")):
         box.store.create(Upload(Place("ann", name), speech_wav(1.2 + number), "Hello there."))
-    read_english(box, styles=box.store.index.styles)
+    read_english(box)
     runs: list[tuple[str, str]] = []
     plain = box.planner.cut
 

@@ -129,7 +129,7 @@ async def test_a_streamed_wav_has_its_header_once(synthesizer: Stub) -> None:
 
 @pytest.mark.parametrize("is_marked", [True, False])
 async def test_what_has_audio_is_marked_as_configured(box: Box, synthesizer: Stub, is_marked: bool) -> None:
-    box.set_defaults(audio=AudioConfig(loudness_lufs=None, marked=is_marked))
+    box.change(audio=AudioConfig(loudness_lufs=None, marked=is_marked))
     asked = request(audio_config={"encoding": pb.WAV})
     whole, stream = synthesizer.Synthesize(asked), synthesizer.StreamSynthesize(asked)
     async with grpc.aio.insecure_channel(box.address) as channel:
@@ -195,8 +195,8 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str]] = [
     ({"voice": ""}, "voice", "is empty"),
     ({"voice": "bob"}, "NOT_FOUND", "'bob'"),
     ({"voice": "../ann"}, "NOT_FOUND", "'../ann'"),
-    ({"nfe_steps": 0}, "nfe_steps", "between 1 and 32, not 0"),
-    ({"nfe_steps": 65}, "nfe_steps", "between 1 and 32, not 65"),
+    ({"nfe_steps": 0}, "nfe_steps", "between 1 and 64, not 0"),
+    ({"nfe_steps": 65}, "nfe_steps", "between 1 and 64, not 65"),
     ({"guidance": -1.0}, "guidance", "between 0.0 and 10.0"),
     ({"guidance": float("nan")}, "guidance", "not nan"),
     ({"segmentation": 9}, "segmentation", "UPSTREAM or LOW_LATENCY, not 9"),

@@ -153,16 +153,23 @@ def test_a_drain_ends_in_time_or_at_the_second_signal(
             # Nobody reads it, so it cannot end by itself: it is more than transport windows take.
             asked = request(LONG, audio_config={"sample_rate_hertz": 48_000})
             call = box.synthesizer(channel).StreamSynthesize(asked, timeout=PATIENCE_S)
-            next(call)
+            watch = appliance_pb2_grpc.QueueStub(channel).WatchQueue(pb.WatchQueueRequest())
+            session = box.synthesizer(channel).Session(iter(threading.Event().wait, None))
+            next(call), next(watch)
             for number in signals:
                 box.process.send_signal(number)
                 box.until("draining")
             # Though nobody reads, and no drain_s is waited for.
             assert box.process.wait(PATIENCE_S) == Exit.OK
-            with pytest.raises(grpc.RpcError) as caught:
-                list(call)
-            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-            assert "stopped before the request was finished" in str(caught.value.details())
+            for one, why in (
+                (call, "stopped before the request was"),
+                (watch, "draining"),
+                (session, "draining"),
+            ):
+                with pytest.raises(grpc.RpcError) as caught:
+                    list(one)
+                assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+                assert why in str(caught.value.details())
 
 
 def test_readers_that_do_not_read_do_not_hold_up_the_end(tmp_path: Path) -> None:

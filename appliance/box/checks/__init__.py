@@ -1,4 +1,4 @@
-"""Health checks of the box. Standard library only: they run when the daemon's environment is what is broken.
+"""Health checks of the box. Standard library only: they run when the daemon's own environment is broken.
 
 finding      the result of a check: level, value, threshold, remedy
 clocks boots l4t heat power storage wear reset quietness fitness readiness speed jtop

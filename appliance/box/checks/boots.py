@@ -23,7 +23,7 @@ def _of_boots(now: Snapshot) -> tuple[Any, ...]:
 
 @check("boots", Harm.SLOW, 2, _of_boots)
 def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, lower: str) -> Finding:
-    """`boots`: the record, or why it cannot be read; `damaged`: an earlier one lies beside it."""
+    """`boots`: the record, or why it cannot be read; `damaged`: an earlier, damaged record exists."""
     limit = f"fewer than {MORE_THAN_ONE} that end soon after pinning, by no shutdown"
 
     def finding(level: Level, value: str, remedy: str = "") -> Finding:
@@ -58,7 +58,7 @@ def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, 
 
 @check("backend", Harm.SLOW, 10, lambda now: (now.boots, now.box.boot_id))
 def check_backend(boots: Sequence[Boot] | Exception, boot_id: str) -> Finding:
-    """WARN if one that spoke in an earlier boot was passed over in this one."""
+    """WARN if this boot passed over a backend that spoke in an earlier boot."""
     if isinstance(boots, Exception) or not boots or boots[-1].boot_id != boot_id or not boots[-1].backend:
         return skipped("backend", f"nothing was heard in this boot; {HEAR} notes what speaks")
     now = boots[-1]

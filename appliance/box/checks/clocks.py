@@ -126,7 +126,7 @@ def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, lower: 
 
 
 def conf_remedy(reading: ClockVerdict) -> str:
-    """Never one that deletes a file that nothing makes again, nor one that leads back to the same file."""
+    """Remedy that deletes only files that something makes again, and never leads back to the same file."""
     by_kind = {
         ConfFile.ABSENT: f"have it made: {MAKE_CONF}; if there is none then: {INSTALL_CONFS}",
         ConfFile.DANGLING: f"have NVIDIA's files laid down again: {INSTALL_CONFS}",
@@ -249,7 +249,7 @@ def check_cores(reading: ClockVerdict, published: Clocks) -> Finding:
 
 
 def _faults(reading: ClockVerdict) -> tuple[str, ...]:
-    """Faults of clocks. Those of cores and mode, which have their own checks, only if there are no others."""
+    """Faults of clocks. Faults of cores and mode, which have their own checks, count only if alone."""
     loose = {n: d.why for n, d in reading.domains.items() if d.pinned is False and n not in COUNTS}
     return grouped(loose) or reading.faults
 

@@ -47,7 +47,7 @@ class Finding:
     figures: Mapping[str, Any] = field(default_factory=dict)
     """Numbers behind the value; names end in the unit."""
     reason: Reason = Reason.NONE
-    """Why the level is what it is, for programs; NONE of most checks."""
+    """Cause of the level, for programs; most checks have NONE."""
 
     def __post_init__(self) -> None:
         """A check may pass the remedy of a worse level along."""

@@ -22,7 +22,8 @@ from appliance.box.versions import SHIPPED, BuildInfo, Version, dotted, version
 GROUPS = ("video", "render")
 FIRST_YEAR = 2024
 NODES = (paths.GPU_NODE, paths.NVMAP, f"{paths.RENDER_NODES}/renderD*")
-"""Without one of them cuInit ends with 801 or 999 (public reports). /dev/nvidia* is Thor's."""
+"""Device nodes that CUDA needs: if one is missing, cuInit ends with 801 or 999 (public reports). /dev/nvidia*
+is Thor's."""
 MODULES = (
     "a driver did not load, mostly since modules and kernel differ (after a camera's driver or half an "
     "upgrade): `lsmod | grep -e nvgpu -e nvidia` and `sudo journalctl -k -b -g 'nvgpu|nvidia'` show which; "
@@ -65,7 +66,7 @@ def _of_versions(now: Snapshot) -> tuple[Any, ...]:
 def check_versions(
     now: BuildInfo, installed: BuildInfo | None, spoken: Collection[Version] = (), l4t: Finding | None = None
 ) -> Finding:
-    """Compare the box with what it was at the install, and TensorRT with its JetPack's.
+    """Compare the box with its state at the install, and TensorRT with the one of its JetPack.
 
     `installed`: None if no package is; `spoken`: versions of TensorRT that have spoken on this L4T; `l4t`:
     finding of that check, which is mended first. The daemon itself checks its TensorRT engines' versions.
@@ -74,7 +75,7 @@ def check_versions(
         return skipped("versions", "the package is not installed")
     limit = "L4T, TensorRT and module as at the install; TensorRT that of its JetPack"
     shipped = SHIPPED.get(now.l4t[:2])
-    # JetPack's TensorRT counts where it is known, and not that of the install.
+    # If JetPack's TensorRT is known, the box is compared with it, not with the TensorRT of the install.
     compared = replace(now, tensorrt=()) if shipped else now
     wrong = [installed.problem] if installed.problem else installed.differences(compared)
     known = not now.tensorrt or now.tensorrt in spoken

@@ -48,7 +48,7 @@ def publish(box: Box, findings: Collection[Finding]) -> None:
 
 
 def last_run(box: Box) -> HealthRun | None:
-    """None without one of this boot that can be read."""
+    """Return the last run of this boot; None if there is no readable record."""
     try:
         stamp, findings = box.root.load(paths.HEALTH, _Stamp), from_document(box.root.record(paths.HEALTH))
     except (OSError, ValueError):

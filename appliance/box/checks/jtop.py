@@ -71,7 +71,7 @@ def check_jtop(report: dict[str, Any], reading: ClockVerdict) -> Finding:
     if "problem" in report:
         return skipped("jtop", report["problem"])
     differs = []
-    # Without root some clocks cannot be read: only what was read can contradict.
+    # Some clocks need root to be read: jtop can only contradict a clock that was read.
     if reading.faults if report["pinned"] else reading.state == "pinned":
         differs.append(f"claims that jetson_clocks is {'on' if report['pinned'] else 'off'}")
     if report["mode"] and reading.mode and report["mode"] != reading.mode:

@@ -1,4 +1,4 @@
-"""NVIDIA's packages: dpkg has finished, all are of one L4T release, and no reboot is owed."""
+"""NVIDIA's packages: dpkg has finished, all are of one L4T release, and no reboot is due."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from appliance.box.versions import Version, differ, dotted
 
 LIMIT = "dpkg has finished; one L4T release; no reboot owed after an upgrade"
 APART = ("nvidia-l4t-dla-compiler", "nvidia-l4t-jetson-multimedia-api")
-"""Packages of NVIDIA's source `common`: the first is 36.4.1 beside 36.4.0 and 36.5.0 (public reports)."""
+"""Packages of NVIDIA's source `common`: the first is 36.4.1 in 36.4.0 and in 36.5.0 (public reports)."""
 TEGRA = "-tegra-"
 """Between kernel and release in a version: 5.15.148-tegra-36.4.4-20250616085344."""
 NEEDS_BOOT = re.compile(r"nvidia-l4t-(?:(?:display-|rt-)?kernel|bootloader)(?!.*-headers)")

@@ -20,7 +20,7 @@ def check_sleep(root: Root) -> Finding:
 
 @check("desktop", Harm.UPKEEP, 3, lambda now: (now.root,))
 def check_desktop(root: Root) -> Finding:
-    """It takes memory and GPU time, and its indicator changes power modes."""
+    """A desktop takes memory and GPU time, and its indicator changes power modes."""
     target = quiet.default_target(root)
     if not target:
         return skipped("desktop", "no default.target can be read")
@@ -42,7 +42,7 @@ def check_journal(root: Root) -> Finding:
 
 @check("packages", Harm.UPKEEP, 1, lambda now: (now.root,))
 def check_packages(root: Root) -> Finding:
-    """An unattended upgrade of TensorRT invalidates every engine; one of L4T may not boot."""
+    """An unattended upgrade of TensorRT invalidates every engine; an upgrade of L4T may not boot."""
     limit = "NVIDIA's packages are held"
     loose, half = quiet.loose_packages(root)
     if half:

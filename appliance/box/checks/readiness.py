@@ -46,12 +46,12 @@ STATUS_REMEDIES: Mapping[int, str] = {
     f"`sudo appliance check --config {paths.CONFIG}` says where",
 }
 RETRIES = 4
-"""Our unit has no start limit: if it failed after so many restarts, the site has set one."""
+"""Restarts after which a failed unit has met a start limit of the site: ours has none."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """State that the daemon tells at /state; empty of one that does not, or is not there."""
+    """State that the daemon reports at /state; empty if no daemon answers there."""
 
     state: str = ""
     """starting, running, draining."""
@@ -210,6 +210,6 @@ def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
 
 
 def _given_up(unit: Unit) -> bool:
-    """True if a start limit ended the restarts. Of a crashed daemon the result stays that of the crash."""
+    """True if a start limit ended the restarts. The result of a crashed daemon stays that of the crash."""
     out_of_retries = unit.restarts >= RETRIES and unit.exit_status not in NOT_RETRIED
     return unit.active == "failed" and (unit.result == "start-limit-hit" or out_of_retries)

@@ -30,7 +30,7 @@ Judge = TypeVar("Judge", bound=Callable[..., Finding])
 
 
 class Harm(enum.IntEnum):
-    """The cost of what a check finds wrong."""
+    """Cost of the fault that a check finds."""
 
     SILENCE = 0
     SLOW = 1
@@ -68,7 +68,7 @@ class Snapshot:
         self._findings: dict[str, Finding] = {}
 
     def finding(self, name: str) -> Finding:
-        """Result of a check, which is made once."""
+        """Result of a check, which runs once."""
         if name not in self._findings:
             self._findings[name] = REGISTERED[name].run(self)
         return self._findings[name]

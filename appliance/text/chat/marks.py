@@ -9,7 +9,8 @@ _FIRST_TEXT, _FIRST_SILENT = 0xF0000, 0x100000
 TEXT_MARKS = "\U000f0000-\U000ffffd"
 """Range for a pattern's brackets."""
 PRIVATE = re.compile("[\U000f0000-\U0010ffff]+")
-_SILENT = re.compile("([\U00100000-\U0010fffd])")
+SILENT_MARK = "[\U00100000-\U0010fffd]"
+_SILENT = re.compile(f"({SILENT_MARK})")
 
 
 @dataclass(frozen=True)
