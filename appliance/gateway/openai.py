@@ -143,7 +143,7 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/models", models),
     Route("/v1/models/{name:path}", model),
     Route("/v1/audio/models", audio_models),
-    # Clients whose base address was given without /v1.
+    # Some clients leave /v1 out of the address.
     Route("/audio/speech", speech, methods=["POST"]),
     Route("/audio/models", audio_models),
 ]

@@ -25,7 +25,7 @@ MOST_REFUSED = 6
 MOST_TRIES = 2
 """Ends that one call reads, each in a millisecond."""
 _TAG = re.compile(rf"(</?(?:{THOUGHTS})>|</?[a-z_]{{0,14}}$|{PICTURE}(?:[\ufe0f🏻-🏿]|\u200d{PICTURE}?)*$)")
-"""Tag of thoughts; at the end also what may become one, or another emoji."""
+"""Tag of thoughts; at the end also the start of a tag, or of an emoji."""
 _TELLING = re.compile(
     rf"[\d_]|[^\w\s{MARKS},;:!?.…’'।،؟。，！？、-]|(?<![^\W\d_])(?:[^\W\d_]{{1,3}}\.|[A-ZА-Я]+(?![^\W\d_]))"
 )
