@@ -112,6 +112,10 @@ class TextSplitter:
         self._refused.clear()
         return piece
 
+    def fit(self, budgets: Budgets) -> None:
+        """Cut the pieces after the first by other budgets."""
+        self._budgets, self._limit = budgets, budgets.largest
+
     def rest(self) -> str:
         """Rest at the end of the input; a thought that has not ended is dropped."""
         rest = self._text + ("" if self._thought else unnamed(self._tag, self._named))
