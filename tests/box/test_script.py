@@ -86,9 +86,9 @@ def test_only_what_is_wrong_and_what_hurts_first(jetson: Jetson) -> None:
     jetson.fault("clock_1970")
     jetson.fault("thermal_throttle", degrees=86.0, cap_khz=0)
     jetson.path(paths.GPU_NODE).unlink()
-    names = "time,clocks,temperature,gpu_node,fan"
+    names = "time,clocks,temperature,gpu_node,fan,bundle"
     found = findings(ran := health(jetson, "--json", "--wrong", "--only", names))
-    assert list(found) == ["gpu_node", "temperature", "time"] and ran.returncode == 2
+    assert list(found) == ["application", "gpu_node", "temperature", "time"] and ran.returncode == 2
     lines = health(jetson, "--wrong", "--only", names).stdout.splitlines()
     assert [line.split()[1] for line in lines if line[:4] in ("FAIL", "WARN")] == list(found)
     well_done = health(jetson, "--wrong", "--only", "clocks,fan")
